@@ -1,0 +1,56 @@
+//! What a guard knows of its hold.
+
+use crate::Token;
+
+/// What a guard knows of its hold, without asking anybody.
+///
+/// ```
+/// # fn main() -> Result<(), redis_lock_core::LockError> {
+/// use redis_lock_core::{LockState, Locks};
+/// let guard = Locks::in_memory().mutex("a").blocking_acquire()?;
+/// assert_eq!(guard.state(), LockState::Held);
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[allow(clippy::exhaustive_enums, reason = "callers decide by it; a fifth state would be a new contract")]
+pub enum LockState {
+    /// The lease runs and was confirmed on time.
+    Held,
+    /// A renewal was missed; the lease still runs. Start nothing new that needs the lock.
+    Uncertain,
+    /// The lease ended, or the server said that the lock is not ours. It never comes back.
+    Lost,
+    /// The guard gave the lock back.
+    Released,
+}
+
+/// Why a lock was lost.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum LossReason {
+    /// The lease ended before a renewal was confirmed: the server could not be reached in time, or
+    /// renewal was switched off.
+    #[error("its lease ended before a renewal was confirmed")]
+    Expired,
+    /// Another value stands at the key.
+    #[error("somebody else holds it now ({by})")]
+    #[non_exhaustive]
+    Overwritten {
+        /// What stands there.
+        by: Token,
+    },
+    /// The key is gone: deleted, flushed, evicted, or released by force.
+    #[error("it was removed from the server{}", because(.because.as_deref()))]
+    #[non_exhaustive]
+    Removed {
+        /// What was said by whoever released it by force.
+        because: Option<String>,
+    },
+    /// It was held as long as `max_hold` allows.
+    #[error("it was held for as long as max_hold allows")]
+    HoldLimit,
+}
+
+fn because(reason: Option<&str>) -> String {
+    reason.map_or_else(String::new, |reason| format!(" (released by force: {reason})"))
+}

@@ -1,0 +1,1 @@
+//! The `#[redis_lock]` attribute. Use it through the `redis-locks` crate.
