@@ -1,1 +1,55 @@
-//! Real servers, a faulty network and other scenery for tests.
+//! Scenery for tests: real servers that can be frozen, killed and restarted, a network that can
+//! fail, a server clock that can jump, and the small tools that make such tests readable.
+//!
+//! Nothing here depends on an async runtime: tests block and drop runtimes on purpose, and the
+//! scenery has to go on standing meanwhile. Being scenery, it panics with a clear sentence where
+//! a library would return an error.
+//!
+//! | want | use |
+//! |---|---|
+//! | a server of one's own | [`Server`] |
+//! | a network that delays, swallows, cuts | [`Proxy`] |
+//! | a server whose clock jumps | [`ClockShim`] |
+//! | another process | [`Child`] |
+//! | drop a future at every await | [`cancel_at`] |
+//! | wait for something, not for long | [`eventually`] |
+//! | say that a test could not run here | [`skip!`](crate::skip!) |
+
+#![expect(
+    clippy::exhaustive_enums,
+    clippy::exhaustive_structs,
+    reason = "used by this repository alone"
+)]
+
+mod cancel;
+mod child;
+mod clock_shim;
+mod counter;
+mod deadline;
+mod find;
+mod install;
+mod monitor;
+mod port;
+mod proxy;
+mod python;
+mod server;
+mod signal;
+mod skip;
+mod target;
+mod watchdog;
+
+pub use cancel::{cancel_at, cancel_in_flight};
+pub use child::{Child, ChildIo, Role, dispatch};
+pub use clock_shim::ClockShim;
+pub use counter::SharedCounter;
+pub use deadline::{eventually, holds_for};
+pub use find::{Flavor, ServerBinary};
+pub use install::{Permission, find_or_install};
+pub use monitor::Monitor;
+pub use port::free_port;
+pub use proxy::{Connection, Proxy, Selection};
+pub use python::python_with_redis;
+pub use server::{Server, ServerBuilder};
+pub use signal::{continue_process, kill_process, signal, stop_process};
+pub use skip::report_skipped;
+pub use target::target_dir;

@@ -1,0 +1,75 @@
+use std::{
+    fs::{self, File},
+    io::Write,
+    os::unix::fs::FileExt,
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+    sync::Arc,
+};
+
+use tempfile::NamedTempFile;
+
+use crate::target::{exclusively, target_dir};
+
+const SOURCE: &str = include_str!("clock_shim.c");
+
+/// A wall clock for servers that the test moves, forwards and backwards, while they run.
+///
+/// A small library, preloaded into the server, adds an offset to `gettimeofday`, by which
+/// servers expire keys. (`libfaketime` does not get along with them.)
+#[derive(Debug, Clone)]
+pub struct ClockShim {
+    library: PathBuf,
+    offset: Arc<NamedTempFile>,
+}
+
+impl ClockShim {
+    /// A clock that is right at first; `None` where there is no C compiler to build it, or the
+    /// system has no `LD_PRELOAD`: the test should say so with [`skip!`](crate::skip!).
+    pub fn new() -> Option<Self> {
+        if !cfg!(target_os = "linux") {
+            return None;
+        }
+        let library = exclusively("clock-shim", || build(&target_dir().join("clock-shim")))?;
+        let offset = NamedTempFile::with_prefix("testbed-clock-").expect("a temporary file");
+        let shim = Self { library, offset: Arc::new(offset) };
+        shim.set_offset_us(0);
+        Some(shim)
+    }
+
+    /// From now on the clock is `seconds` ahead of the real one, or behind it.
+    pub fn set(&self, seconds: f64) {
+        #[expect(clippy::cast_possible_truncation, reason = "292,000 years fit")]
+        self.set_offset_us((seconds * 1e6) as i64);
+    }
+
+    fn set_offset_us(&self, offset: i64) {
+        let written = self.offset.as_file().write_all_at(&offset.to_ne_bytes(), 0);
+        written.expect("the offset can be written");
+    }
+
+    pub(crate) fn apply(&self, command: &mut Command) {
+        command.env("LD_PRELOAD", &self.library).env("TESTBED_CLOCK", self.offset.path());
+    }
+}
+
+/// Compiles the library, unless this very source has been compiled before.
+fn build(dir: &Path) -> Option<PathBuf> {
+    let (source, library) = (dir.join("shim.c"), dir.join("shim.so"));
+    if library.exists() && fs::read_to_string(&source).is_ok_and(|text| text == SOURCE) {
+        return Some(library);
+    }
+    fs::create_dir_all(dir).ok()?;
+    File::create(&source).ok()?.write_all(SOURCE.as_bytes()).ok()?;
+    let status = Command::new("cc")
+        .args(["-shared", "-fPIC", "-O1", "-o"])
+        .arg(&library)
+        .arg(&source)
+        .stdin(Stdio::null())
+        .status();
+    let built = status.is_ok_and(|status| status.success());
+    if !built {
+        let _ = fs::remove_file(&library);
+    }
+    built.then_some(library)
+}

@@ -1,0 +1,33 @@
+use std::{
+    thread,
+    time::{Duration, Instant},
+};
+
+const STEP: Duration = Duration::from_millis(5);
+
+/// Waits until `condition` holds and says how long that took; panics, naming `what`, after
+/// `timeout`.
+///
+/// Blocks the thread. In an async test that is fine where the lock's own thread does the work
+/// that is waited for.
+#[track_caller]
+pub fn eventually(timeout: Duration, what: &str, mut condition: impl FnMut() -> bool) -> Duration {
+    let start = Instant::now();
+    loop {
+        if condition() {
+            return start.elapsed();
+        }
+        assert!(start.elapsed() < timeout, "after {timeout:?} still not so: {what}");
+        thread::sleep(STEP);
+    }
+}
+
+/// Watches that `condition` stays true for `duration`; panics, naming `what`, when it does not.
+#[track_caller]
+pub fn holds_for(duration: Duration, what: &str, mut condition: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while start.elapsed() < duration {
+        assert!(condition(), "after {:?} no longer so: {what}", start.elapsed());
+        thread::sleep(STEP);
+    }
+}

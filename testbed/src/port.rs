@@ -1,0 +1,23 @@
+use std::{
+    collections::hash_map::RandomState,
+    hash::{BuildHasher, Hasher},
+    net::TcpListener,
+};
+
+/// Systems hand out client ports from 32768 (Linux) or 49152 up. A server that is down must not
+/// have its port taken by a client meanwhile, least of all by one that is trying to connect to
+/// it (which then, on loopback, connects to itself): so listeners get ports below.
+const PORTS: std::ops::Range<u64> = 15_000..32_000;
+
+/// A port on loopback that nobody listens on at this moment.
+pub fn free_port() -> u16 {
+    for _ in 0..1000 {
+        let random = RandomState::new().build_hasher().finish();
+        let port = PORTS.start + random % (PORTS.end - PORTS.start);
+        let port = u16::try_from(port).expect("the range fits");
+        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
+            return port;
+        }
+    }
+    panic!("no free port found between {} and {}", PORTS.start, PORTS.end);
+}

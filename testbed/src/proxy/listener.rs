@@ -1,0 +1,93 @@
+use std::{
+    io,
+    net::{Ipv4Addr, TcpListener, TcpStream},
+    sync::{Arc, PoisonError, atomic::Ordering},
+    thread,
+    time::Duration,
+};
+
+use super::{Shared, connection::Link};
+
+/// What happens to those who connect.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Mode {
+    Pass,
+    Refuse,
+    Ignore,
+}
+
+/// Listens on the port, from a thread that ends with the proxy.
+pub(super) fn start(port: u16, shared: Arc<Shared>) -> io::Result<()> {
+    let listener = bind(port)?;
+    thread::Builder::new().name("proxy-listener".into()).spawn(move || {
+        run(port, listener, &shared);
+    })?;
+    Ok(())
+}
+
+/// Makes the listener's thread look at the mode: it sits in `accept`.
+pub(super) fn wake(port: u16) {
+    let _ = TcpStream::connect((Ipv4Addr::LOCALHOST, port));
+}
+
+fn bind(port: u16) -> io::Result<TcpListener> {
+    TcpListener::bind((Ipv4Addr::LOCALHOST, port))
+}
+
+fn run(port: u16, listener: TcpListener, shared: &Arc<Shared>) {
+    let mut listener = Some(listener);
+    let mut ignored = Vec::new();
+    while !shared.ended.load(Ordering::SeqCst) {
+        let mode = {
+            let mut state = shared.lock();
+            let mode = state.mode;
+            if state.in_force != mode {
+                if mode == Mode::Refuse {
+                    // The only way to be refused is that nobody listens.
+                    listener = None;
+                } else if listener.is_none() {
+                    listener = bind(port).ok();
+                }
+                if mode != Mode::Ignore {
+                    ignored.clear();
+                }
+                if listener.is_some() || mode == Mode::Refuse {
+                    state.in_force = mode;
+                    shared.changed.notify_all();
+                }
+            }
+            mode
+        };
+        let Some(listening) = &listener else {
+            let state = shared.lock();
+            if state.mode == state.in_force {
+                // The timeout covers a proxy that is dropped between our look and the wait.
+                let wait = shared.changed.wait_timeout(state, Duration::from_millis(100));
+                drop(wait.unwrap_or_else(PoisonError::into_inner));
+            } else {
+                thread::sleep(Duration::from_millis(1));
+            }
+            continue;
+        };
+        let Ok((stream, _)) = listening.accept() else {
+            thread::sleep(Duration::from_millis(1));
+            continue;
+        };
+        if shared.ended.load(Ordering::SeqCst) {
+            return;
+        }
+        let mut state = shared.lock();
+        if state.mode != mode {
+            // The knock of somebody who changed the mode.
+            continue;
+        }
+        let number = shared.accepted.fetch_add(1, Ordering::SeqCst);
+        if mode == Mode::Ignore {
+            ignored.push(stream);
+            continue;
+        }
+        if let Ok(link) = Link::open(number, stream, shared.upstream, state.faults.clone()) {
+            state.links.push(link);
+        }
+    }
+}

@@ -1,0 +1,175 @@
+//! What a test asks a server, past the locks under test: over the unix socket and as a user of
+//! its own, so that proxies, passwords and killed connections don't stand in the way.
+
+use std::{
+    collections::BTreeMap,
+    fmt,
+    sync::PoisonError,
+    time::{Duration, Instant},
+};
+
+use redis::{Cmd, ConnectionLike, FromRedisValue, RedisResult, Value};
+
+use super::Server;
+use crate::monitor::Monitor;
+
+/// The scenery's user, and its password.
+pub(super) const ADMIN: &str = "testbed";
+pub(super) const ADMIN_RIGHTS: [&str; 5] =
+    ["on", ">testbed", "allkeys", "allchannels", "allcommands"];
+
+const REPLY: Duration = Duration::from_secs(10);
+/// Releases go on in the background when a guard is dropped: time for the last to arrive.
+const SETTLED: Duration = Duration::from_secs(3);
+
+/// The scenery's own connection.
+pub(super) struct Admin(redis::Connection);
+
+impl fmt::Debug for Admin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Admin")
+    }
+}
+
+impl Server {
+    /// Runs a command given as words, and converts the answer; panics when the server refuses.
+    ///
+    /// ```no_run
+    /// # let server = testbed::Server::start();
+    /// let owner: Option<String> = server.run("GET lock:job");
+    /// server.run::<()>("CONFIG SET maxmemory 1");
+    /// ```
+    #[track_caller]
+    pub fn run<T: FromRedisValue>(&self, words: &str) -> T {
+        let mut command = Cmd::new();
+        for word in words.split_whitespace() {
+            command.arg(word);
+        }
+        match self.query(&command) {
+            Ok(value) => value,
+            Err(error) => panic!("`{words}`: {error}"),
+        }
+    }
+
+    /// Runs any command of the driver.
+    ///
+    /// # Errors
+    /// What the server answers, or that it does not.
+    pub fn query<T: FromRedisValue>(&self, command: &Cmd) -> RedisResult<T> {
+        let mut admin = self.admin.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut connection = match admin.take() {
+            Some(Admin(connection)) => connection,
+            None => self.admin_connection()?,
+        };
+        let answer = command.query(&mut connection);
+        let broken = answer.as_ref().is_err_and(|error| error.is_io_error());
+        if !broken && connection.is_open() {
+            *admin = Some(Admin(connection));
+        }
+        answer
+    }
+
+    /// The milliseconds a key has left; `None` when it is not there, -1 when it has no ttl.
+    pub fn pttl(&self, key: &str) -> Option<i64> {
+        match self.query(redis::cmd("PTTL").arg(key)).expect("PTTL answers") {
+            -2 => None,
+            left => Some(left),
+        }
+    }
+
+    /// The string at `key`.
+    pub fn get(&self, key: &str) -> Option<String> {
+        self.query(redis::cmd("GET").arg(key)).expect("GET answers")
+    }
+
+    /// Whether there is anything at `key`.
+    pub fn exists(&self, key: &str) -> bool {
+        self.query(redis::cmd("EXISTS").arg(key)).expect("EXISTS answers")
+    }
+
+    /// Every key of every database.
+    pub fn keys(&self) -> Vec<String> {
+        let mut keys: Vec<String> = self.run("KEYS *");
+        keys.sort_unstable();
+        keys
+    }
+
+    /// How often each command ran since the start or the last [`reset_counts`](Self::reset_counts),
+    /// from scripts too, those of this scenery's included.
+    pub fn command_counts(&self) -> BTreeMap<String, u64> {
+        let text: String = self.run("INFO commandstats");
+        text.lines()
+            .filter_map(|line| {
+                let (name, rest) = line.strip_prefix("cmdstat_")?.split_once(":calls=")?;
+                let calls = rest.split(',').next()?.parse().ok()?;
+                Some((name.to_ascii_lowercase(), calls))
+            })
+            .collect()
+    }
+
+    /// Starts the counts of [`command_counts`](Self::command_counts) anew.
+    pub fn reset_counts(&self) {
+        self.run::<()>("CONFIG RESETSTAT");
+    }
+
+    /// Records every command that arrives from now on, but for this scenery's own.
+    pub fn monitor(&self) -> Monitor {
+        Monitor::start(&self.socket(), &self.socket().display().to_string(), ADMIN)
+    }
+
+    /// Waits for the locks' last traces to go: afterwards no lock key is left, and no key at all
+    /// that would stay for ever. Panics, naming the offenders, when some are left.
+    #[track_caller]
+    pub fn assert_clean(&self) {
+        let start = Instant::now();
+        loop {
+            let offenders = self.offenders();
+            if offenders.is_empty() {
+                return;
+            }
+            assert!(start.elapsed() < SETTLED, "left on the server:\n{}", offenders.join("\n"));
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    fn offenders(&self) -> Vec<String> {
+        self.keys()
+            .into_iter()
+            .filter_map(|key| match self.pttl(&key)? {
+                -1 => Some(format!("{key}: without a ttl")),
+                left if is_lock(&key) => Some(format!(
+                    "{key}: a lock, {left} ms left, {:?}",
+                    self.query::<Value>(redis::cmd("GET").arg(&key))
+                )),
+                _ => None,
+            })
+            .collect()
+    }
+
+    /// Whether the process that runs is ours, is up, and takes commands.
+    pub(super) fn answers(&self) -> bool {
+        let mut info = redis::cmd("INFO");
+        info.arg("server");
+        let Ok(text) = self.query::<String>(&info) else { return false };
+        let ours = format!("process_id:{}", self.pid());
+        text.lines().any(|line| line.trim_end() == ours)
+            && self.query::<String>(&redis::cmd("PING")).is_ok()
+    }
+
+    pub(super) fn forget_admin(&self) {
+        self.admin.lock().unwrap_or_else(PoisonError::into_inner).take();
+    }
+
+    fn admin_connection(&self) -> RedisResult<redis::Connection> {
+        let url = format!("redis+unix://{}?user={ADMIN}&pass={ADMIN}", self.socket().display());
+        let connection = redis::Client::open(url)?.get_connection()?;
+        connection.set_read_timeout(Some(REPLY))?;
+        connection.set_write_timeout(Some(REPLY))?;
+        Ok(connection)
+    }
+}
+
+/// Side keys (queues, tombstones, fences) end by themselves, and are known by their suffix.
+fn is_lock(key: &str) -> bool {
+    !key.contains('\u{0}')
+}

@@ -1,0 +1,37 @@
+use std::{
+    path::Path,
+    process::{Child, Command, Stdio},
+};
+
+/// Kills a process, and removes its directory, when *this* process ends without having done so:
+/// killed, aborted, or exited past all destructors.
+///
+/// A small shell waits on a pipe that only we hold open. (`PR_SET_PDEATHSIG` would need unsafe
+/// code, and fires when the spawning *thread* ends, which test threads do all the time.)
+#[derive(Debug)]
+pub(crate) struct Watchdog {
+    shell: Child,
+}
+
+impl Watchdog {
+    pub(crate) fn over(pid: u32, dir: Option<&Path>) -> Self {
+        let script = r#"read _; kill -9 "$1" 2>/dev/null; [ -z "$2" ] || rm -rf -- "$2""#;
+        let shell = Command::new("/bin/sh")
+            .args(["-c", script, "watchdog", &pid.to_string()])
+            .arg(dir.unwrap_or_else(|| Path::new("")))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("/bin/sh can be started");
+        Self { shell }
+    }
+}
+
+impl Drop for Watchdog {
+    /// The owner has dealt with the process itself: the id may belong to another one soon.
+    fn drop(&mut self) {
+        let _ = self.shell.kill();
+        let _ = self.shell.wait();
+    }
+}

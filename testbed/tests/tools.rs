@@ -1,0 +1,82 @@
+//! The small tools do what they say.
+
+use std::{
+    future::{pending, ready},
+    pin::pin,
+    task::{Context, Poll, Waker},
+    time::Duration,
+};
+
+use testbed::{Child, ChildIo, cancel_at, cancel_in_flight, dispatch, eventually, holds_for};
+
+fn poll_once<F: Future>(future: F) -> Poll<F::Output> {
+    pin!(future).poll(&mut Context::from_waker(Waker::noop()))
+}
+
+#[test]
+fn cancelling_lets_a_future_finish_that_needs_fewer_polls() {
+    assert_eq!(poll_once(cancel_at(0, ready(1))), Poll::Ready(None));
+    assert_eq!(poll_once(cancel_at(1, ready(1))), Poll::Ready(Some(1)));
+    assert_eq!(poll_once(cancel_in_flight(1, ready(1))), Poll::Ready(Some(1)));
+}
+
+#[test]
+fn cancelling_in_flight_does_not_wait_for_the_next_wake_up() {
+    assert_eq!(poll_once(cancel_in_flight(1, pending::<()>())), Poll::Ready(None));
+    assert_eq!(poll_once(cancel_at(1, pending::<()>())), Poll::Pending);
+}
+
+#[test]
+#[should_panic(expected = "still not so: pigs fly")]
+fn eventually_gives_up() {
+    eventually(Duration::from_millis(20), "pigs fly", || false);
+}
+
+#[test]
+#[should_panic(expected = "no longer so: it is day")]
+fn what_has_to_hold_is_watched() {
+    let mut day = 3;
+    holds_for(Duration::from_secs(1), "it is day", || {
+        day -= 1;
+        day > 0
+    });
+}
+
+fn echo(io: &mut ChildIo) {
+    io.say("ready");
+    let heard = io.hear();
+    io.say(&format!("echo {heard}"));
+}
+
+fn endless(io: &mut ChildIo) {
+    loop {
+        io.say("tick");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn child_process() {
+    dispatch(&[("echo", echo), ("endless", endless)]);
+}
+
+#[test]
+fn a_child_plays_its_role() {
+    let mut child = Child::spawn("echo", &[]);
+    child.expect("ready");
+    child.tell("hello");
+    assert_eq!(child.expect("echo"), "hello");
+    assert!(child.wait().success());
+}
+
+#[test]
+fn a_child_can_be_frozen_and_killed() {
+    let mut child = Child::spawn("endless", &[]);
+    child.expect("tick");
+    child.freeze();
+    std::thread::sleep(Duration::from_millis(50));
+    child.thaw();
+    child.expect("tick");
+    child.terminate();
+    assert!(!child.wait().success());
+}
