@@ -103,10 +103,20 @@ fn assert_clean_names_what_would_stay_for_ever() {
 }
 
 #[test]
-#[should_panic(expected = "lock:job: a lock")]
+#[should_panic(expected = "lock:job: a lock or its queue")]
 fn assert_clean_names_a_lock_that_was_left() {
     let server = Server::start();
     server.run::<()>("SET lock:job token PX 60000");
+    server.assert_clean();
+}
+
+#[test]
+#[should_panic(expected = "lock:{lock:job}:~q: a lock or its queue")]
+fn assert_clean_names_a_waiter_that_was_left() {
+    let server = Server::start();
+    server.run::<()>("ZADD lock:{lock:job}:~q 1 token");
+    server.run::<()>("PEXPIRE lock:{lock:job}:~q 60000");
+    server.run::<()>("SET lock:{lock:job}:~f 1 PX 60000");
     server.assert_clean();
 }
 

@@ -1,2 +1,40 @@
-//! The commands of this repository.
-fn main() {}
+//! The commands of this repository, run as `cargo xtask <command>`.
+
+mod cargo;
+mod ci;
+mod test;
+
+use std::process::ExitCode;
+
+use anyhow::{Result, bail};
+
+const USAGE: &str = "\
+cargo xtask <command>
+
+  test [filter …]              find or fetch a server, then run every test
+  ci                           formatting, lints, docs, oldest compiler, then the tests
+";
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    match run(&arguments) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(arguments: &[String]) -> Result<()> {
+    let Some((command, rest)) = arguments.split_first() else { bail!("no command\n\n{USAGE}") };
+    match command.as_str() {
+        "test" => test::run(rest),
+        "ci" => ci::run(),
+        "help" | "--help" | "-h" => {
+            print!("{USAGE}");
+            Ok(())
+        }
+        other => bail!("there is no command `{other}`\n\n{USAGE}"),
+    }
+}

@@ -117,8 +117,8 @@ impl Server {
         Monitor::start(&self.socket(), &self.socket().display().to_string(), ADMIN)
     }
 
-    /// Waits for the locks' last traces to go: afterwards no lock key is left, and no key at all
-    /// that would stay for ever. Panics, naming the offenders, when some are left.
+    /// Waits for the locks' last traces to go: afterwards no lock is left, no queue before one,
+    /// and no key at all that would stay for ever. Panics, naming the offenders, when some are left.
     #[track_caller]
     pub fn assert_clean(&self) {
         let start = Instant::now();
@@ -137,8 +137,8 @@ impl Server {
             .into_iter()
             .filter_map(|key| match self.pttl(&key)? {
                 -1 => Some(format!("{key}: without a ttl")),
-                left if is_lock(&key) => Some(format!(
-                    "{key}: a lock, {left} ms left, {:?}",
+                left if is_held_or_awaited(&key) => Some(format!(
+                    "{key}: a lock or its queue, {left} ms left, {:?}",
                     self.query::<Value>(redis::cmd("GET").arg(&key))
                 )),
                 _ => None,
@@ -169,7 +169,11 @@ impl Server {
     }
 }
 
-/// Side keys (queues, tombstones, fences) end by themselves, and are known by their suffix.
-fn is_lock(key: &str) -> bool {
-    !key.contains('\u{0}')
+/// What must be gone when nobody holds or waits: the locks themselves, and the two keys of a
+/// queue. Other side keys (fences, tombstones) stay behind on purpose, and end by themselves.
+fn is_held_or_awaited(key: &str) -> bool {
+    match key.rsplit_once(":~") {
+        None => true,
+        Some((_, side)) => matches!(side, "q" | "w"),
+    }
 }

@@ -1,0 +1,34 @@
+use std::fs;
+
+use anyhow::{Result, anyhow};
+use testbed::{Permission, ServerBinary, find_or_install, target_dir};
+
+use crate::cargo::{cargo, must_succeed};
+
+/// Sees to it that servers are there, then runs every test of the workspace.
+pub(crate) fn run(filters: &[String]) -> Result<()> {
+    let server = find_or_install(Permission::System).map_err(|advice| anyhow!(advice))?;
+    eprintln!("tests run on {server}");
+    match ServerBinary::valkey(9) {
+        Some(valkey) => eprintln!("and, where they need it, on {valkey}"),
+        None => eprintln!("tests that need Valkey 9 are skipped: none was found or fetched"),
+    }
+
+    let skipped = target_dir().join("skipped-tests.txt");
+    let _ = fs::remove_file(&skipped);
+    let nextest = cargo(&["nextest", "--version"]).output().is_ok_and(|it| it.status.success());
+    let mut tests = if nextest {
+        cargo(&["nextest", "run", "--workspace", "--all-features", "--no-tests=pass"])
+    } else {
+        cargo(&["test", "--workspace", "--all-features", "--all-targets"])
+    };
+    tests.env("REDIS_LOCKS_SERVER", server.path()).env("TESTBED_SKIPPED", &skipped).args(filters);
+    must_succeed(tests)?;
+    if let Ok(lines) = fs::read_to_string(&skipped) {
+        eprint!("{lines}");
+    }
+
+    let mut documentation = cargo(&["test", "--workspace", "--all-features", "--doc"]);
+    documentation.env("REDIS_LOCKS_SERVER", server.path()).args(filters);
+    must_succeed(documentation)
+}
