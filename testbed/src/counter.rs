@@ -1,5 +1,7 @@
 use std::{
-    fs, io,
+    fs::{self, OpenOptions},
+    io,
+    os::unix::fs::FileExt,
     path::{Path, PathBuf},
 };
 
@@ -16,8 +18,10 @@ impl SharedCounter {
     /// # Errors
     /// When the file cannot be written.
     pub fn create(path: &Path) -> io::Result<Self> {
-        fs::write(path, "0")?;
-        Ok(Self::open(path))
+        fs::write(path, "")?;
+        let counter = Self::open(path);
+        counter.write(0)?;
+        Ok(counter)
     }
 
     /// The counter that another process created.
@@ -35,20 +39,22 @@ impl SharedCounter {
         self.write(before + 1)
     }
 
-    /// The number. A reader that meets the file half written, as only unlocked ones do, sees 0.
+    /// The number.
     ///
     /// # Errors
     /// When the file cannot be read.
     pub fn read(&self) -> io::Result<u64> {
-        Ok(fs::read_to_string(&self.path)?.trim().parse().unwrap_or(0))
+        fs::read_to_string(&self.path)?.trim().parse().map_err(io::Error::other)
     }
 
-    /// Sets the number.
+    /// Sets the number, in one write of always the same length: without a lock an update can be
+    /// lost, but nobody reads half a number.
     ///
     /// # Errors
     /// When the file cannot be written.
     pub fn write(&self, value: u64) -> io::Result<()> {
-        fs::write(&self.path, value.to_string())
+        let file = OpenOptions::new().write(true).open(&self.path)?;
+        file.write_all_at(format!("{value:020}").as_bytes(), 0)
     }
 
     /// The file.
