@@ -1,4 +1,5 @@
-/* Moves the wall clock that a server sees: servers take the time of expiry from gettimeofday.
+/* Moves the wall clock that a program sees. Servers take the time of expiry from gettimeofday,
+   Rust's SystemTime comes from clock_gettime; the monotonic clocks stay as they are.
    The offset, in microseconds, is read from a shared file of 8 bytes on every call. */
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -21,13 +22,21 @@ __attribute__((constructor)) static void open_offset(void) {
     if (page != MAP_FAILED) offset = page;
 }
 
+int clock_gettime(clockid_t clock, struct timespec *now) {
+    /* The raw call: the library's own would come back here. */
+    int failed = syscall(SYS_clock_gettime, clock, now);
+    if (failed || clock != CLOCK_REALTIME || !offset) return failed;
+    int64_t us = (int64_t)now->tv_sec * 1000000 + now->tv_nsec / 1000 + *offset;
+    now->tv_sec = us / 1000000;
+    now->tv_nsec = us % 1000000 * 1000;
+    return 0;
+}
+
 int gettimeofday(struct timeval *tv, void *zone) {
     (void)zone;
     struct timespec now;
-    /* The raw call: the library's own would come back here in some builds. */
-    syscall(SYS_clock_gettime, CLOCK_REALTIME, &now);
-    int64_t us = (int64_t)now.tv_sec * 1000000 + now.tv_nsec / 1000 + (offset ? *offset : 0);
-    tv->tv_sec = us / 1000000;
-    tv->tv_usec = us % 1000000;
+    clock_gettime(CLOCK_REALTIME, &now);
+    tv->tv_sec = now.tv_sec;
+    tv->tv_usec = now.tv_nsec / 1000;
     return 0;
 }

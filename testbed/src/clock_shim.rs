@@ -13,10 +13,11 @@ use crate::target::{exclusively, target_dir};
 
 const SOURCE: &str = include_str!("clock_shim.c");
 
-/// A wall clock for servers that the test moves, forwards and backwards, while they run.
+/// A wall clock that the test moves, forwards and backwards, while the programs run that see it.
 ///
-/// A small library, preloaded into the server, adds an offset to `gettimeofday`, by which
-/// servers expire keys. (`libfaketime` does not get along with them.)
+/// A small library, preloaded into a server or a [`Child`](crate::Child), adds an offset to what
+/// the system says. Monotonic clocks are left alone. (`libfaketime` does not get along with
+/// servers.)
 #[derive(Debug, Clone)]
 pub struct ClockShim {
     library: PathBuf,
@@ -48,7 +49,8 @@ impl ClockShim {
         written.expect("the offset can be written");
     }
 
-    pub(crate) fn apply(&self, command: &mut Command) {
+    /// Lets the process that `command` starts see this clock.
+    pub fn apply(&self, command: &mut Command) {
         command.env("LD_PRELOAD", &self.library).env("TESTBED_CLOCK", self.offset.path());
     }
 }

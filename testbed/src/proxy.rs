@@ -44,7 +44,6 @@ pub struct Proxy {
 
 #[derive(Debug)]
 struct Shared {
-    upstream: SocketAddr,
     state: Mutex<State>,
     /// Told when the mode of the listener changes, or has changed.
     changed: Condvar,
@@ -54,6 +53,7 @@ struct Shared {
 
 #[derive(Debug)]
 struct State {
+    upstream: SocketAddr,
     mode: Mode,
     /// What the listener's thread has made of `mode`.
     in_force: Mode,
@@ -71,8 +71,8 @@ impl Proxy {
     /// A proxy to any address.
     pub fn to_address(upstream: SocketAddr) -> Self {
         let shared = Arc::new(Shared {
-            upstream,
             state: Mutex::new(State {
+                upstream,
                 mode: Mode::Pass,
                 in_force: Mode::Pass,
                 faults: Faults::default(),
@@ -171,6 +171,11 @@ impl Proxy {
     /// New connections are accepted, and never answered; open ones stay.
     pub fn accept_and_ignore(&self) {
         self.listen(Mode::Ignore);
+    }
+
+    /// New connections lead to another port on loopback; open ones stay.
+    pub fn redirect(&self, port: u16) {
+        self.lock().upstream = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
     }
 
     /// The connections open now: faults set on them spare those to come.
@@ -284,6 +289,11 @@ impl Selection {
     /// Ends the faults of these connections; what was held back arrives.
     pub fn pass(&self) {
         self.change(|faults| *faults = Faults::default());
+    }
+
+    /// Each is cut after this many more bytes of replies.
+    pub fn cut_after(&self, bytes: usize) {
+        self.change(|faults| faults.cut_after = Some(bytes));
     }
 
     /// Cuts them.

@@ -128,6 +128,14 @@ impl Server {
         }
     }
 
+    /// Like [`restart`](Self::restart), but returns while the data are still being loaded.
+    pub fn restart_loading(&self) {
+        self.kill9();
+        if let Err(reason) = self.launch_until(Self::is_up) {
+            panic!("{} did not start again: {reason}\n{}", self.binary, self.log());
+        }
+    }
+
     /// Cuts the last `bytes` off the append-only file, as a power failure can; only while the
     /// server is down, and only where it was started with [`ServerBuilder::aof`].
     pub fn truncate_aof(&self, bytes: u64) {
@@ -160,6 +168,10 @@ impl Server {
 
     /// Starts the process and waits until it answers.
     fn launch(&self) -> Result<(), String> {
+        self.launch_until(Self::answers)
+    }
+
+    fn launch_until(&self, ready: fn(&Self) -> bool) -> Result<(), String> {
         let mut command = Command::new(self.binary.path());
         command
             .current_dir(self.dir())
@@ -187,7 +199,7 @@ impl Server {
             {
                 return Err(format!("it ended with {status}"));
             }
-            if self.answers() {
+            if ready(self) {
                 return Ok(());
             }
             if Instant::now() > deadline {

@@ -226,6 +226,18 @@ fn accepts_and_ignores() {
 }
 
 #[test]
+fn leads_elsewhere() {
+    let (server, other) = (Server::start(), Server::start());
+    other.run::<()>("SET name other PX 60000");
+    let proxy = Proxy::to(server.port());
+    let mut old = Client::to(&proxy);
+    assert_eq!(old.ask("PING"), pong());
+    proxy.redirect(other.port());
+    assert_eq!(old.ask("GET name"), Some("$-1\r\n".to_owned()));
+    assert_eq!(Client::to(&proxy).ask("GET name"), Some("$5\r\nother\r\n".to_owned()));
+}
+
+#[test]
 fn kills_all() {
     let server = Server::start();
     let proxy = Proxy::to(server.port());

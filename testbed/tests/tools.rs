@@ -4,10 +4,12 @@ use std::{
     future::{pending, ready},
     pin::pin,
     task::{Context, Poll, Waker},
-    time::Duration,
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
-use testbed::{Child, ChildIo, cancel_at, cancel_in_flight, dispatch, eventually, holds_for};
+use testbed::{
+    Child, ChildIo, ClockShim, cancel_at, cancel_in_flight, dispatch, eventually, holds_for,
+};
 
 fn poll_once<F: Future>(future: F) -> Poll<F::Output> {
     pin!(future).poll(&mut Context::from_waker(Waker::noop()))
@@ -48,6 +50,33 @@ fn echo(io: &mut ChildIo) {
     io.say(&format!("echo {heard}"));
 }
 
+/// Tells both its clocks when asked.
+fn clocks(io: &mut ChildIo) {
+    let start = Instant::now();
+    loop {
+        io.hear();
+        let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
+        io.say(&format!("clocks {wall} {}", start.elapsed().as_secs()));
+    }
+}
+
+#[test]
+fn a_childs_wall_clock_can_be_moved_and_its_other_clock_cannot() {
+    let Some(clock) = ClockShim::new() else { testbed::skip!("no C compiler for the clock shim") };
+    let mut child = Child::spawn_with("clocks", |command| clock.apply(command));
+    let mut ask = || {
+        child.tell("");
+        let said = child.expect("clocks");
+        let (wall, monotonic) = said.split_once(' ').unwrap();
+        (wall.parse::<i64>().unwrap(), monotonic.parse::<i64>().unwrap())
+    };
+    let before = ask();
+    clock.set(-3600.0);
+    let after = ask();
+    assert!((3590..=3600).contains(&(before.0 - after.0)));
+    assert!((0..10).contains(&(after.1 - before.1)));
+}
+
 fn endless(io: &mut ChildIo) {
     loop {
         io.say("tick");
@@ -57,7 +86,7 @@ fn endless(io: &mut ChildIo) {
 
 #[test]
 fn child_process() {
-    dispatch(&[("echo", echo), ("endless", endless)]);
+    dispatch(&[("echo", echo), ("endless", endless), ("clocks", clocks)]);
 }
 
 #[test]

@@ -86,7 +86,7 @@ fn run(port: u16, listener: TcpListener, shared: &Arc<Shared>) {
             ignored.push(stream);
             continue;
         }
-        if let Ok(link) = Link::open(number, stream, shared.upstream, state.faults.clone()) {
+        if let Ok(link) = Link::open(number, stream, state.upstream, state.faults.clone()) {
             state.links.push(link);
         }
     }

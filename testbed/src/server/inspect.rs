@@ -146,14 +146,18 @@ impl Server {
             .collect()
     }
 
-    /// Whether the process that runs is ours, is up, and takes commands.
+    /// Whether the process that runs is ours, and takes commands.
     pub(super) fn answers(&self) -> bool {
+        self.is_up() && self.query::<String>(&redis::cmd("PING")).is_ok()
+    }
+
+    /// Whether the process that runs is ours, and says so, though it may be loading its data.
+    pub(super) fn is_up(&self) -> bool {
         let mut info = redis::cmd("INFO");
         info.arg("server");
         let Ok(text) = self.query::<String>(&info) else { return false };
         let ours = format!("process_id:{}", self.pid());
         text.lines().any(|line| line.trim_end() == ours)
-            && self.query::<String>(&redis::cmd("PING")).is_ok()
     }
 
     pub(super) fn forget_admin(&self) {
