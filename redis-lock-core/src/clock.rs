@@ -13,6 +13,9 @@ impl Moment {
     /// Later than every moment that is ever reached: the end of a lease that never expires.
     pub(crate) const NEVER: Self = Self(u64::MAX);
 
+    /// Where the clock counts from.
+    pub(crate) const START: Self = Self(0);
+
     #[cfg(any(target_os = "linux", target_os = "android"))]
     pub(crate) fn now() -> Self {
         let time = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);

@@ -41,7 +41,9 @@ pub enum LockError {
         reason: LossReason,
     },
     /// This task or thread holds the key already; waiting for itself would never end.
-    #[error("lock `{key}` is already held by this task; mark the inner use `reentrant` to join the outer hold")]
+    #[error(
+        "lock `{key}` is already held by this task; mark the inner use `reentrant` to join the outer hold"
+    )]
     Reentrant {
         /// The key that is held.
         key: String,
@@ -53,7 +55,9 @@ pub enum LockError {
         source: BackendError,
     },
     /// No server was named.
-    #[error("no lock server is configured: set REDIS_URL, or build a `Locks` and call `install()` on it at start-up")]
+    #[error(
+        "no lock server is configured: set REDIS_URL, or build a `Locks` and call `install()` on it at start-up"
+    )]
     NotConfigured,
     /// An option, or a combination of options, has no meaning.
     #[error("invalid lock configuration: {reason}")]
@@ -111,7 +115,10 @@ impl LockError {
 
 fn held_by(holder: Option<&Holder>) -> String {
     match holder {
-        Some(holder) => format!(", held by {}", holder.label.as_deref().map_or_else(|| holder.token.to_string(), Into::into)),
+        Some(holder) => format!(
+            ", held by {}",
+            holder.label.as_deref().map_or_else(|| holder.token.to_string(), Into::into)
+        ),
         None => String::new(),
     }
 }

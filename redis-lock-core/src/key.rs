@@ -35,7 +35,10 @@ impl LockKey {
         let reason = if self.0.is_empty() {
             "an empty key would lock everything against everything; name what is locked".into()
         } else if self.0.len() > MAX_BYTES {
-            format!("{} bytes are more than {MAX_BYTES}; lock a shorter name, such as a hash of this one", self.0.len())
+            format!(
+                "{} bytes are more than {MAX_BYTES}; lock a shorter name, such as a hash of this one",
+                self.0.len()
+            )
         } else {
             return Ok(());
         };
@@ -92,7 +95,10 @@ mod tests {
     fn keys_are_checked() {
         assert!(matches!(LockKey::from("").check(), Err(LockError::InvalidKey { .. })));
         assert!(LockKey::from("k".repeat(MAX_BYTES)).check().is_ok());
-        assert!(matches!(LockKey::from("k".repeat(MAX_BYTES + 1)).check(), Err(LockError::InvalidKey { .. })));
+        assert!(matches!(
+            LockKey::from("k".repeat(MAX_BYTES + 1)).check(),
+            Err(LockError::InvalidKey { .. })
+        ));
     }
 
     #[test]

@@ -12,7 +12,10 @@ use crate::Token;
 /// # Ok(()) }
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-#[allow(clippy::exhaustive_enums, reason = "callers decide by it; a fifth state would be a new contract")]
+#[allow(
+    clippy::exhaustive_enums,
+    reason = "callers decide by it; a fifth state would be a new contract"
+)]
 pub enum LockState {
     /// The lease runs and was confirmed on time.
     Held,
@@ -40,7 +43,7 @@ pub enum LossReason {
         by: Token,
     },
     /// The key is gone: deleted, flushed, evicted, or released by force.
-    #[error("it was removed from the server{}", because(.because.as_deref()))]
+    #[error("it was removed from the server{}", by_force(.because.as_deref()))]
     #[non_exhaustive]
     Removed {
         /// What was said by whoever released it by force.
@@ -51,6 +54,6 @@ pub enum LossReason {
     HoldLimit,
 }
 
-fn because(reason: Option<&str>) -> String {
+fn by_force(reason: Option<&str>) -> String {
     reason.map_or_else(String::new, |reason| format!(" (released by force: {reason})"))
 }

@@ -9,6 +9,9 @@ use uuid::Uuid;
 /// What marks a value as written by this library.
 const PREFIX: &str = "rl1.";
 
+/// The same for a value that stands without a ttl on purpose, so that nobody repairs it.
+const LASTING_PREFIX: &str = "rl1.n";
+
 /// The appended mark that tells a holder that somebody waits (see `docs/PROTOCOL.md`).
 pub(crate) const WAITERS_MARK: char = '+';
 
@@ -34,10 +37,24 @@ pub struct Token {
 
 impl Token {
     /// A token nobody had before. `label` says who asks, for people who look at the server.
-    pub(crate) fn fresh(label: &str) -> Self {
-        let since = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis());
+    ///
+    /// `manager` is where a message to the holder is published; `label` says who asks, for people
+    /// who look at the server.
+    pub(crate) fn fresh(manager: &str, label: &str) -> Self {
+        Self::made(PREFIX, manager, label)
+    }
+
+    /// A fresh token whose value is meant to stand without a ttl.
+    pub(crate) fn lasting(manager: &str, label: &str) -> Self {
+        Self::made(LASTING_PREFIX, manager, label)
+    }
+
+    fn made(prefix: &str, manager: &str, label: &str) -> Self {
+        let since =
+            SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis());
         let id = Uuid::new_v4();
-        Self { text: format!("{PREFIX}{}.{since:x}.{label}", id.simple()).into(), turn: 0 }
+        let text = format!("{prefix}{}.{manager}.{since:x}.{label}", id.simple());
+        Self { text: text.into(), turn: 0 }
     }
 
     /// The token of a value read from the server, whoever wrote it.
@@ -59,19 +76,29 @@ impl Token {
 
     /// Who made it, where this library made it.
     pub(crate) fn label(&self) -> Option<&str> {
-        let label = self.fields()?.2;
+        let label = self.fields()?.3;
         (!label.is_empty()).then_some(label)
     }
 
     /// When it was made, by the clock of the machine that made it.
     pub(crate) fn since(&self) -> Option<SystemTime> {
-        let millis = u64::from_str_radix(self.fields()?.1, 16).ok()?;
+        let millis = u64::from_str_radix(self.fields()?.2, 16).ok()?;
         UNIX_EPOCH.checked_add(std::time::Duration::from_millis(millis))
     }
 
-    fn fields(&self) -> Option<(&str, &str, &str)> {
-        let mut parts = self.text.strip_prefix(PREFIX)?.splitn(3, '.');
-        Some((parts.next()?, parts.next()?, parts.next()?))
+    /// Whether its value is meant to stand without a ttl.
+    pub(crate) fn is_lasting(&self) -> bool {
+        self.text.starts_with(LASTING_PREFIX)
+    }
+
+    /// The manager that made it.
+    pub(crate) fn manager(&self) -> Option<&str> {
+        Some(self.fields()?.1)
+    }
+
+    fn fields(&self) -> Option<(&str, &str, &str, &str)> {
+        let mut parts = self.text.strip_prefix(PREFIX)?.splitn(4, '.');
+        Some((parts.next()?, parts.next()?, parts.next()?, parts.next()?))
     }
 }
 
@@ -100,10 +127,12 @@ mod tests {
 
     #[test]
     fn a_token_carries_label_and_time_through_the_wire() {
-        let token = Token::fresh("host/17 job.v2");
+        let token = Token::fresh("m1", "host/17 job.v2");
         let read = Token::from_wire(&format!("{}{WAITERS_MARK}", token.wire()));
         assert_eq!(read, token);
         assert_eq!(read.label(), Some("host/17 job.v2"));
+        assert_eq!(read.manager(), Some("m1"));
+        assert!(!read.is_lasting() && Token::lasting("m1", "x").is_lasting());
         let age = SystemTime::now().duration_since(read.since().unwrap()).unwrap();
         assert!(age.as_secs() < 5);
     }
@@ -117,7 +146,7 @@ mod tests {
 
     #[test]
     fn turns_differ_and_share_the_wire_text() {
-        let first = Token::fresh("");
+        let first = Token::fresh("m1", "");
         let second = first.next_turn();
         assert_ne!(first, second);
         assert_eq!(first.wire(), second.wire());

@@ -1,0 +1,247 @@
+//! What one acquisition asks for, checked.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::names::Names;
+use crate::{LockError, LockKey, Wait};
+
+/// The shortest lease: below it, renewals could not be answered in time on an ordinary network.
+const MIN_TTL: Duration = Duration::from_millis(100);
+
+/// How long a hold is renewed when nobody said otherwise; ends guards that were leaked.
+const DEFAULT_MAX_HOLD: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// What sort of lock.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(crate) enum Kind {
+    Mutex,
+    Read,
+    Write,
+    Permit { limit: u32 },
+}
+
+impl Kind {
+    /// Whether several acquisitions can hold it at once, so that each must ask the server itself.
+    pub(crate) fn is_shared(self) -> bool {
+        self != Self::Mutex
+    }
+}
+
+/// The options of a request, as given.
+#[derive(Clone, Debug)]
+pub(crate) struct Options {
+    pub(crate) ttl: Option<Duration>,
+    pub(crate) wait: Wait,
+    pub(crate) renew: bool,
+    pub(crate) max_hold: Option<Duration>,
+    pub(crate) min_hold: Option<Duration>,
+    pub(crate) fenced: bool,
+    pub(crate) fair: bool,
+    pub(crate) reentrant: bool,
+    pub(crate) repair_orphan: Option<Duration>,
+    /// What the holder calls itself, where it differs from the manager's label.
+    pub(crate) label: Option<&'static str>,
+}
+
+/// A checked wish for one key: what the engine works with.
+#[derive(Clone, Debug)]
+pub(crate) struct Demand {
+    pub(crate) key: LockKey,
+    pub(crate) names: Arc<Names>,
+    pub(crate) kind: Kind,
+    /// In whole milliseconds; `None` never expires.
+    pub(crate) ttl: Option<Duration>,
+    pub(crate) wait: Wait,
+    pub(crate) renew: bool,
+    pub(crate) max_hold: Duration,
+    pub(crate) min_hold: Option<Duration>,
+    pub(crate) fenced: bool,
+    pub(crate) fair: bool,
+    pub(crate) repair_orphan: Option<Duration>,
+    pub(crate) label: Arc<str>,
+    /// How long one command for this lock may take.
+    pub(crate) timeout: Duration,
+}
+
+impl Options {
+    /// Checks the combination and the values, and rounds them to what the server counts in.
+    pub(crate) fn check(&self, kind: Kind) -> Result<(), LockError> {
+        if let Some(ttl) = self.ttl {
+            check_ttl(ttl)?;
+        } else if kind != Kind::Mutex {
+            return Err(LockError::config("only a mutex can be held without a ttl"));
+        }
+        if let Kind::Permit { limit: 0 } = kind {
+            return Err(LockError::config(
+                "zero permits could never be acquired; allow at least 1",
+            ));
+        }
+        if let Wait::For(limit) = self.wait {
+            check_millis("wait", limit, "use Wait::Forever to wait without a bound")?;
+        }
+        if let Some(limit) = self.max_hold {
+            check_millis("max_hold", limit, "leave it out for the default of 24 hours")?;
+            if limit.is_zero() {
+                return Err(LockError::config("a max_hold of zero would never hold a lock"));
+            }
+            if self.ttl.is_none() {
+                return Err(LockError::config(
+                    "max_hold has no meaning for a lock that never expires; give it a ttl",
+                ));
+            }
+        }
+        if let Some(grace) = self.repair_orphan {
+            check_ttl(grace)?;
+        }
+        if let Some(least) = self.min_hold {
+            check_millis("min_hold", least, "shorten it")?;
+            if let (Some(ttl), false) = (self.ttl, self.renew)
+                && least > ttl
+            {
+                return Err(LockError::config(format!(
+                    "min_hold ({least:?}) is longer than the ttl ({ttl:?}), which is not renewed; \
+                     raise the ttl or allow renewal"
+                )));
+            }
+            if self.max_hold.is_some_and(|limit| least > limit) {
+                return Err(LockError::config("min_hold is longer than max_hold"));
+            }
+        }
+        Ok(())
+    }
+
+    pub(crate) fn demand(
+        &self,
+        key: LockKey,
+        kind: Kind,
+        namespace: &str,
+        label: &Arc<str>,
+        command_timeout: Duration,
+    ) -> Result<Demand, LockError> {
+        self.check(kind)?;
+        key.check()?;
+        let label = match self.label {
+            Some(own) if label.is_empty() => own.into(),
+            Some(own) => format!("{label} {own}").into(),
+            None => Arc::clone(label),
+        };
+        let ttl = self.ttl.map(whole_millis);
+        Ok(Demand {
+            names: Arc::new(Names::new(namespace, key.in_namespace(namespace))),
+            key,
+            kind,
+            ttl,
+            wait: self.wait,
+            renew: self.renew && ttl.is_some(),
+            max_hold: self.max_hold.unwrap_or(DEFAULT_MAX_HOLD),
+            min_hold: self.min_hold,
+            fenced: self.fenced,
+            fair: self.fair,
+            repair_orphan: self.repair_orphan.map(whole_millis),
+            label,
+            timeout: ttl.map_or(command_timeout, |ttl| command_timeout.min(patience(ttl))),
+        })
+    }
+}
+
+/// How long one command may take when a lease of this length depends on it.
+fn patience(ttl: Duration) -> Duration {
+    (ttl / 6).clamp(Duration::from_millis(100), Duration::from_secs(2))
+}
+
+pub(crate) fn check_ttl(ttl: Duration) -> Result<(), LockError> {
+    if ttl < MIN_TTL {
+        return Err(LockError::config(format!(
+            "a ttl of {ttl:?} is too short to be kept; the least is {MIN_TTL:?}, 30 s is usual"
+        )));
+    }
+    check_millis("ttl", ttl, "use never_expires() for a lock without a lease")
+}
+
+fn check_millis(what: &str, duration: Duration, instead: &str) -> Result<(), LockError> {
+    // The server counts milliseconds in 64 signed bits and adds the present time to them.
+    const MOST: u128 = (i64::MAX / 4) as u128;
+    if duration.as_millis() > MOST {
+        return Err(LockError::config(format!("{what} of {duration:?} is too long; {instead}")));
+    }
+    Ok(())
+}
+
+/// Rounds up: a lease must never be shorter than was asked for.
+pub(crate) fn whole_millis(duration: Duration) -> Duration {
+    let rest = duration.subsec_nanos() % 1_000_000;
+    if rest == 0 { duration } else { duration + Duration::from_nanos(u64::from(1_000_000 - rest)) }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    fn options() -> Options {
+        Options {
+            ttl: Some(Duration::from_secs(30)),
+            wait: Wait::Forever,
+            renew: true,
+            max_hold: None,
+            min_hold: None,
+            fenced: false,
+            fair: true,
+            reentrant: false,
+            repair_orphan: None,
+            label: None,
+        }
+    }
+
+    /// A mutex with a lease of 30 seconds, as the state machine's tests want it.
+    pub(crate) fn demand(key: &str) -> Demand {
+        let label = "".into();
+        options().demand(key.into(), Kind::Mutex, "lock", &label, Duration::from_secs(2)).unwrap()
+    }
+
+    #[test]
+    fn k1_leases_are_checked_and_rounded_up() {
+        for bad in
+            [Duration::ZERO, Duration::from_nanos(1), Duration::from_millis(99), Duration::MAX]
+        {
+            let wrong = Options { ttl: Some(bad), ..options() };
+            assert!(
+                matches!(wrong.check(Kind::Mutex), Err(LockError::InvalidConfig { .. })),
+                "{bad:?}"
+            );
+        }
+        assert_eq!(whole_millis(Duration::from_nanos(100_000_001)), Duration::from_millis(101));
+        assert_eq!(whole_millis(Duration::from_millis(100)), Duration::from_millis(100));
+    }
+
+    #[test]
+    fn waits_without_an_end_are_said_otherwise() {
+        let wrong = Options { wait: Wait::For(Duration::from_millis(u64::MAX)), ..options() };
+        assert!(wrong.check(Kind::Mutex).is_err());
+        let wrong = Options { wait: Wait::For(Duration::from_secs(u64::MAX)), ..options() };
+        assert!(wrong.check(Kind::Mutex).is_err());
+    }
+
+    #[test]
+    fn contradictions_are_refused() {
+        let second = Duration::from_secs(1);
+        for wrong in [
+            Options { max_hold: Some(Duration::ZERO), ..options() },
+            Options { ttl: None, max_hold: Some(second), ..options() },
+            Options { min_hold: Some(second * 40), renew: false, ..options() },
+            Options { min_hold: Some(second * 4), max_hold: Some(second), ..options() },
+            Options { repair_orphan: Some(Duration::ZERO), ..options() },
+        ] {
+            assert!(wrong.check(Kind::Mutex).is_err(), "{wrong:?}");
+        }
+        assert!(Options { ttl: None, ..options() }.check(Kind::Read).is_err());
+        assert!(options().check(Kind::Permit { limit: 0 }).is_err());
+    }
+
+    #[test]
+    fn c14_a_short_lease_gets_a_short_patience() {
+        assert_eq!(patience(Duration::from_millis(400)), Duration::from_millis(100));
+        assert_eq!(patience(Duration::from_secs(6)), Duration::from_secs(1));
+        assert_eq!(patience(Duration::from_secs(60)), Duration::from_secs(2));
+    }
+}

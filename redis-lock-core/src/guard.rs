@@ -1,0 +1,227 @@
+//! The proof that a lock is held, and the way to give it back.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+
+use crate::blocking::block_on;
+use crate::clock::Moment;
+use crate::demand::check_ttl;
+use crate::engine::Link;
+use crate::hold::Hold;
+use crate::slot::Confirm;
+use crate::table::SlotId;
+use crate::{LockError, LockState, LossReason, Token};
+
+/// A lock that is held until the guard is released or dropped.
+///
+/// The engine renews the lease in the background, whatever the caller's runtime is doing. What the
+/// guard says about itself is known locally and costs no round trip; it errs on the safe side: when
+/// the lease could not be renewed in time, the lock counts as lost before the server lets it go.
+///
+/// Dropping the guard releases the lock in the background, from any context: inside or outside a
+/// runtime, while panicking, after the runtime is gone. [`release`](Self::release) waits for the
+/// server's word.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), redis_lock_core::LockError> {
+/// let locks = redis_lock_core::Locks::in_memory();
+/// let guard = locks.mutex("order:42").acquire().await?;
+/// assert!(guard.is_held());
+/// guard.release().await?;
+/// # Ok(()) }
+/// ```
+#[must_use = "if unused the lock is released at once"]
+#[clippy::has_significant_drop]
+pub struct Guard {
+    link: Arc<Link>,
+    slot: SlotId,
+    hold: Arc<Hold>,
+}
+
+impl Guard {
+    pub(crate) fn new(link: Arc<Link>, slot: SlotId, hold: Arc<Hold>) -> Self {
+        Self { link, slot, hold }
+    }
+
+    /// What is locked.
+    #[must_use]
+    pub fn key(&self) -> &str {
+        self.hold.demand.key.as_str()
+    }
+
+    /// What names this acquisition.
+    #[must_use]
+    pub fn token(&self) -> &Token {
+        &self.hold.token
+    }
+
+    /// The fencing number; `Some` when the request was [`fenced`](crate::Request::fenced).
+    #[must_use]
+    pub fn fence(&self) -> Option<u64> {
+        self.hold.fence
+    }
+
+    /// What is known of the hold, without asking the server.
+    #[must_use]
+    pub fn state(&self) -> LockState {
+        self.hold.state(Moment::now())
+    }
+
+    /// Whether the lease still runs, without asking the server.
+    #[must_use]
+    pub fn is_held(&self) -> bool {
+        matches!(self.state(), LockState::Held | LockState::Uncertain)
+    }
+
+    /// How long the lease runs from now on, without another renewal. Zero once it is lost.
+    #[must_use]
+    pub fn remaining(&self) -> Duration {
+        self.hold.remaining(Moment::now())
+    }
+
+    /// Makes sure that at least `need` of the lease is left; to be called before an effect that
+    /// takes about that long and can't be undone.
+    ///
+    /// # Errors
+    /// [`Lost`](LockError::Lost) when the lock is lost, or when less than `need` is left.
+    pub fn ensure(&self, need: Duration) -> Result<(), LockError> {
+        let now = Moment::now();
+        if let Some(reason) = self.hold.loss(now) {
+            return Err(self.hold.lost_error(reason));
+        }
+        let left = self.hold.remaining(now);
+        if left.is_zero() || left < need {
+            return Err(self.hold.lost_error(LossReason::Expired));
+        }
+        Ok(())
+    }
+
+    /// Asks the server whether the lock is still ours.
+    ///
+    /// # Errors
+    /// [`Lost`](LockError::Lost) when it is not, [`Backend`](LockError::Backend) when the server
+    /// could not be asked; the guard's state is still good in that case.
+    ///
+    /// # Cancel safety
+    /// Nothing is lost; the lock stays as it is.
+    pub async fn verify(&self) -> Result<(), LockError> {
+        self.confirmed(|confirm| {
+            self.link.confirm(&self.slot, confirm, |slot, acts| slot.check(acts));
+        })
+        .await
+    }
+
+    /// Asks for a lease of at least `ttl` from now on, and keeps renewing for that long.
+    ///
+    /// It never shortens the lease.
+    ///
+    /// # Errors
+    /// [`Lost`](LockError::Lost) when the lock is not ours any more;
+    /// [`Backend`](LockError::Backend) when the server could not be asked, with the old lease still
+    /// running; [`InvalidConfig`](LockError::InvalidConfig) for a ttl below 100 ms or absurdly long.
+    ///
+    /// # Cancel safety
+    /// The lease may have been extended or not; the lock stays held.
+    pub async fn extend(&self, ttl: Duration) -> Result<(), LockError> {
+        check_ttl(ttl)?;
+        let ttl = crate::demand::whole_millis(ttl);
+        self.confirmed(|confirm| {
+            let extend = |slot: &mut crate::slot::Slot<_>, acts: &mut Vec<_>| {
+                slot.extend(&self.hold, ttl, acts)
+            };
+            self.link.confirm(&self.slot, confirm, extend);
+        })
+        .await
+    }
+
+    /// Waits until the lock is lost, and tells why. Never ends for a guard that keeps its lock.
+    ///
+    /// # Cancel safety
+    /// Nothing is lost.
+    pub async fn lost(&self) -> LossReason {
+        self.hold.lost().await
+    }
+
+    /// Gives the lock back and waits for the server's word.
+    ///
+    /// # Errors
+    /// [`Lost`](LockError::Lost) when the lock was not ours any more; nothing was released then.
+    /// [`Backend`](LockError::Backend) when the server did not confirm it within the command
+    /// timeout; the engine goes on trying until the lease has ended anyway.
+    ///
+    /// # Cancel safety
+    /// The release goes on in the background.
+    pub async fn release(self) -> Result<(), LockError> {
+        let (confirm, outcome) = oneshot::channel();
+        self.give_back(Some(confirm));
+        outcome.await.unwrap_or(Err(LockError::Shutdown))
+    }
+
+    /// Gives the lock back without waiting. The same as dropping the guard, said in words.
+    pub fn release_in_background(self) {
+        drop(self);
+    }
+
+    /// [`verify`](Self::verify) for code without an async runtime.
+    ///
+    /// # Errors
+    /// As [`verify`](Self::verify).
+    pub fn blocking_verify(&self) -> Result<(), LockError> {
+        block_on(self.verify())
+    }
+
+    /// [`extend`](Self::extend) for code without an async runtime.
+    ///
+    /// # Errors
+    /// As [`extend`](Self::extend).
+    pub fn blocking_extend(&self, ttl: Duration) -> Result<(), LockError> {
+        block_on(self.extend(ttl))
+    }
+
+    /// [`release`](Self::release) for code without an async runtime.
+    ///
+    /// # Errors
+    /// As [`release`](Self::release).
+    pub fn blocking_release(self) -> Result<(), LockError> {
+        block_on(self.release())
+    }
+
+    fn give_back(&self, confirm: Option<Confirm>) {
+        self.link.release(&self.slot, &self.hold, confirm);
+    }
+
+    /// Sends a question about this hold and waits for its answer.
+    async fn confirmed(&self, ask: impl FnOnce(Confirm)) -> Result<(), LockError> {
+        let (confirm, outcome) = oneshot::channel();
+        ask(confirm);
+        match outcome.await {
+            Ok(outcome) => outcome,
+            // Nobody was asked: the hold has ended, or the engine has.
+            Err(_) => Err(match self.hold.loss(Moment::now()) {
+                Some(reason) => self.hold.lost_error(reason),
+                None => LockError::Shutdown,
+            }),
+        }
+    }
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        // After `release` this finds the hold released and does nothing.
+        self.give_back(None);
+    }
+}
+
+impl fmt::Debug for Guard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Guard")
+            .field("key", &self.key())
+            .field("token", self.token())
+            .field("state", &self.state())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,213 @@
+//! One hold of one lock: what a guard and the engine both look at.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+
+use crate::clock::Moment;
+use crate::demand::Demand;
+use crate::{LockError, LockState, LossReason, Token};
+
+/// One hold, shared by its guard and the engine.
+///
+/// Whoever looks first after the lease's end latches the loss; nothing that arrives later undoes it.
+#[derive(Debug)]
+pub(crate) struct Hold {
+    pub(crate) demand: Arc<Demand>,
+    pub(crate) token: Token,
+    pub(crate) fence: Option<u64>,
+    /// When the server counted the lock as ours at the earliest.
+    pub(crate) since: Moment,
+    life: Mutex<Life>,
+    ended: Notify,
+}
+
+#[derive(Debug)]
+struct Life {
+    phase: Phase,
+    deadline: Moment,
+}
+
+#[derive(Debug)]
+enum Phase {
+    Held,
+    Uncertain,
+    Lost(LossReason),
+    Released,
+}
+
+impl Hold {
+    pub(crate) fn new(
+        demand: Arc<Demand>,
+        token: Token,
+        fence: Option<u64>,
+        since: Moment,
+        deadline: Moment,
+    ) -> Self {
+        let deadline = deadline.min(since.after(demand.max_hold));
+        let life = Mutex::new(Life { phase: Phase::Held, deadline });
+        Self { demand, token, fence, since, life, ended: Notify::new() }
+    }
+
+    /// The end that `max_hold` sets.
+    pub(crate) fn limit(&self) -> Moment {
+        if self.demand.ttl.is_none() {
+            Moment::NEVER
+        } else {
+            self.since.after(self.demand.max_hold)
+        }
+    }
+
+    pub(crate) fn state(&self, now: Moment) -> LockState {
+        match self.life(now).phase {
+            Phase::Held => LockState::Held,
+            Phase::Uncertain => LockState::Uncertain,
+            Phase::Lost(_) => LockState::Lost,
+            Phase::Released => LockState::Released,
+        }
+    }
+
+    /// What is left of the lease; nothing once it is lost or released.
+    pub(crate) fn remaining(&self, now: Moment) -> Duration {
+        let life = self.life(now);
+        match life.phase {
+            Phase::Held | Phase::Uncertain => life.deadline.since(now),
+            Phase::Lost(_) | Phase::Released => Duration::ZERO,
+        }
+    }
+
+    pub(crate) fn deadline(&self, now: Moment) -> Moment {
+        self.life(now).deadline
+    }
+
+    /// Why it was lost, where it was.
+    pub(crate) fn loss(&self, now: Moment) -> Option<LossReason> {
+        match &self.life(now).phase {
+            Phase::Lost(reason) => Some(reason.clone()),
+            _ => None,
+        }
+    }
+
+    /// The error of a hold that was lost.
+    pub(crate) fn lost_error(&self, reason: LossReason) -> LockError {
+        LockError::Lost { key: self.demand.key.to_string(), reason }
+    }
+
+    /// A renewal was confirmed: the lease runs to `deadline`, unless it had ended before.
+    /// Returns whether the hold still stands.
+    pub(crate) fn renewed(&self, now: Moment, deadline: Moment) -> bool {
+        let mut life = self.life(now);
+        match life.phase {
+            Phase::Held | Phase::Uncertain => {
+                life.phase = Phase::Held;
+                life.deadline = life.deadline.max(deadline).min(self.limit());
+                true
+            }
+            Phase::Lost(_) | Phase::Released => false,
+        }
+    }
+
+    /// A renewal was missed.
+    pub(crate) fn doubted(&self, now: Moment) {
+        let mut life = self.life(now);
+        if matches!(life.phase, Phase::Held) {
+            life.phase = Phase::Uncertain;
+        }
+    }
+
+    /// The server said that the lock is not ours. A loss that was latched before stays.
+    pub(crate) fn lose(&self, now: Moment, reason: LossReason) {
+        let mut life = self.life(now);
+        if matches!(life.phase, Phase::Held | Phase::Uncertain) {
+            life.phase = Phase::Lost(reason);
+            drop(life);
+            self.ended.notify_waiters();
+        }
+    }
+
+    /// The guard gives the lock back. Returns whether it still had it.
+    pub(crate) fn release(&self, now: Moment) -> bool {
+        let mut life = self.life(now);
+        let held = matches!(life.phase, Phase::Held | Phase::Uncertain);
+        if held {
+            life.phase = Phase::Released;
+        }
+        held
+    }
+
+    /// Waits for the loss.
+    pub(crate) async fn lost(&self) -> LossReason {
+        loop {
+            let ended = self.ended.notified();
+            if let Some(reason) = self.loss(Moment::now()) {
+                return reason;
+            }
+            ended.await;
+        }
+    }
+
+    /// The life as it is at `now`: a lease that has run out is latched as lost first.
+    fn life(&self, now: Moment) -> MutexGuard<'_, Life> {
+        let mut life = self.life.lock().unwrap_or_else(PoisonError::into_inner);
+        if matches!(life.phase, Phase::Held | Phase::Uncertain) && now >= life.deadline {
+            let reason =
+                if now >= self.limit() { LossReason::HoldLimit } else { LossReason::Expired };
+            life.phase = Phase::Lost(reason);
+            self.ended.notify_waiters();
+        }
+        life
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::demand::tests::demand;
+
+    fn hold(max_hold: Duration) -> Hold {
+        let demand = Demand { max_hold, ..demand("k") };
+        let at = Moment::at_millis;
+        Hold::new(Arc::new(demand), Token::fresh("", ""), None, at(0), at(1_000))
+    }
+
+    const HOUR: Duration = Duration::from_secs(3600);
+
+    #[test]
+    fn c5_a_renewal_that_arrives_after_the_end_changes_nothing() {
+        let hold = hold(HOUR);
+        assert!(!hold.renewed(Moment::at_millis(1_000), Moment::at_millis(5_000)));
+        assert_eq!(hold.state(Moment::at_millis(999)), LockState::Lost, "the loss is latched");
+        assert_eq!(hold.loss(Moment::at_millis(0)), Some(LossReason::Expired));
+    }
+
+    #[test]
+    fn c3_a_missed_renewal_makes_it_uncertain_and_the_next_one_held_again() {
+        let hold = hold(HOUR);
+        hold.doubted(Moment::at_millis(500));
+        assert_eq!(hold.state(Moment::at_millis(500)), LockState::Uncertain);
+        assert!(hold.renewed(Moment::at_millis(600), Moment::at_millis(1_600)));
+        assert_eq!(hold.state(Moment::at_millis(1_500)), LockState::Held);
+        assert_eq!(hold.remaining(Moment::at_millis(1_500)), Duration::from_millis(100));
+    }
+
+    #[test]
+    fn c11_no_renewal_reaches_beyond_max_hold() {
+        let hold = hold(Duration::from_millis(1_200));
+        assert!(hold.renewed(Moment::at_millis(900), Moment::at_millis(1_900)));
+        assert_eq!(hold.loss(Moment::at_millis(1_199)), None);
+        assert_eq!(hold.loss(Moment::at_millis(1_200)), Some(LossReason::HoldLimit));
+    }
+
+    #[test]
+    fn b12_a_second_release_and_one_after_the_loss_do_nothing() {
+        let released = hold(HOUR);
+        assert!(released.release(Moment::at_millis(1)));
+        assert!(!released.release(Moment::at_millis(2)));
+        assert_eq!(released.state(Moment::at_millis(2_000)), LockState::Released);
+        let lost = hold(HOUR);
+        lost.lose(Moment::at_millis(1), LossReason::Removed { because: None });
+        assert!(!lost.release(Moment::at_millis(2)));
+        assert_eq!(lost.state(Moment::at_millis(2)), LockState::Lost);
+    }
+}

@@ -1,0 +1,174 @@
+//! The manager of locks.
+
+use std::fmt;
+use std::sync::Arc;
+
+use once_cell::sync::OnceCell;
+
+use crate::builder::Settings;
+use crate::demand::{Kind, Options};
+use crate::engine::Link;
+use crate::{Builder, LockError, LockKey, Request};
+
+/// The `Locks` that annotated functions use.
+static GLOBAL: OnceCell<Locks> = OnceCell::new();
+
+/// Makes locks on one server. Cheap to clone; all clones share one engine and its connections.
+///
+/// Keep one for the whole program: [`install`](Self::install) it and annotated functions find it.
+/// Several are needed only for several servers or namespaces.
+///
+/// ```
+/// # fn main() -> Result<(), redis_lock_core::LockError> {
+/// use redis_lock_core::Locks;
+/// let locks = Locks::in_memory();
+/// let sum = locks.mutex("sum").blocking_run(|_guard| 1 + 1)?;
+/// assert_eq!(sum, 2);
+/// # Ok(()) }
+/// ```
+#[derive(Clone)]
+pub struct Locks {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    settings: Settings,
+    link: Arc<Link>,
+}
+
+impl Locks {
+    pub(crate) fn new(settings: Settings, link: Link) -> Self {
+        Self { shared: Arc::new(Shared { settings, link: Arc::new(link) }) }
+    }
+
+    /// Everything else: [`Builder`].
+    pub fn builder() -> Builder {
+        Builder::default()
+    }
+
+    /// Connects to a server, now: `redis://`, `rediss://`, `redis+unix://`, and the same with `valkey`.
+    ///
+    /// # Errors
+    /// [`InvalidConfig`](LockError::InvalidConfig) for a URL that can't be read,
+    /// [`Backend`](LockError::Backend) when the server can't be reached or refuses.
+    ///
+    /// # Cancel safety
+    /// Nothing is left behind.
+    pub async fn connect(url: impl AsRef<str>) -> Result<Self, LockError> {
+        Self::builder().url(url).connect().await
+    }
+
+    /// Takes the URL of a server and connects on first use.
+    ///
+    /// # Errors
+    /// [`InvalidConfig`](LockError::InvalidConfig) for a URL that can't be read.
+    pub fn open(url: impl AsRef<str>) -> Result<Self, LockError> {
+        Self::builder().url(url).open()
+    }
+
+    /// As [`open`](Self::open) with `REDIS_URL`; `REDIS_LOCKS_NAMESPACE` names the namespace.
+    ///
+    /// # Errors
+    /// [`NotConfigured`](LockError::NotConfigured) when `REDIS_URL` is not set, else as `open`.
+    pub fn from_env() -> Result<Self, LockError> {
+        let url = std::env::var("REDIS_URL").map_err(|_| LockError::NotConfigured)?;
+        let mut builder = Self::builder().url(url);
+        if let Ok(namespace) = std::env::var("REDIS_LOCKS_NAMESPACE") {
+            builder = builder.namespace(namespace);
+        }
+        builder.open()
+    }
+
+    /// No server: locks between the tasks and threads that use clones of this value. For tests, and
+    /// for programs of one process.
+    #[must_use]
+    pub fn in_memory() -> Self {
+        Builder::default().in_memory_locks()
+    }
+
+    /// Makes this the `Locks` that annotated functions use.
+    ///
+    /// # Errors
+    /// [`InvalidConfig`](LockError::InvalidConfig) when there is one already.
+    pub fn install(&self) -> Result<(), LockError> {
+        GLOBAL.set(self.clone()).map_err(|_| {
+            LockError::config(
+                "a `Locks` is installed or in use already; install before first use, once",
+            )
+        })
+    }
+
+    /// The installed `Locks`, or else the one that the environment describes.
+    ///
+    /// # Errors
+    /// As [`from_env`](Self::from_env) when none is installed.
+    pub fn global() -> Result<&'static Self, LockError> {
+        GLOBAL.get_or_try_init(Self::from_env)
+    }
+
+    /// A lock that one at a time can hold.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), redis_lock_core::LockError> {
+    /// let locks = redis_lock_core::Locks::in_memory();
+    /// let guard = locks.mutex("order:42").blocking_acquire()?;
+    /// assert!(locks.mutex("order:42").blocking_try_acquire()?.is_none());
+    /// # Ok(()) }
+    /// ```
+    pub fn mutex(&self, key: impl Into<LockKey>) -> Request {
+        Request::new(self.clone(), Kind::Mutex, vec![key.into()])
+    }
+
+    /// Releases what is held, tells those who wait, and refuses new work. A guard that is still out
+    /// learns that its lock was removed.
+    ///
+    /// # Cancel safety
+    /// The shutdown goes on in the background.
+    pub async fn shutdown(&self) {
+        self.shared.link.shutdown().await;
+    }
+
+    /// [`shutdown`](Self::shutdown) for code without an async runtime.
+    pub fn blocking_shutdown(&self) {
+        crate::blocking::block_on(self.shutdown());
+    }
+
+    pub(crate) fn link(&self) -> &Arc<Link> {
+        &self.shared.link
+    }
+
+    pub(crate) fn settings(&self) -> &Settings {
+        &self.shared.settings
+    }
+}
+
+impl Options {
+    /// The options of a request that sets none.
+    pub(crate) fn of(locks: &Locks) -> Self {
+        let settings = locks.settings();
+        Self {
+            ttl: Some(settings.ttl),
+            wait: settings.wait,
+            renew: true,
+            max_hold: None,
+            min_hold: None,
+            fenced: false,
+            fair: true,
+            reentrant: false,
+            repair_orphan: None,
+            label: None,
+        }
+    }
+}
+
+impl fmt::Debug for Locks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let settings = self.settings();
+        f.debug_struct("Locks")
+            .field("server", &settings.server)
+            .field("namespace", &settings.namespace)
+            .field("ttl", &settings.ttl)
+            .field("label", &settings.label)
+            .finish_non_exhaustive()
+    }
+}

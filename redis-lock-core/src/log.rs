@@ -1,0 +1,36 @@
+//! What is worth telling an operator. Without the `tracing` feature nothing is said.
+
+use std::time::Duration;
+
+pub(crate) fn connected(version: &str, warnings: &[String]) {
+    #[cfg(feature = "tracing")]
+    {
+        tracing::debug!(version, "connected to the lock server");
+        for warning in warnings {
+            tracing::warn!(version, "{warning}");
+        }
+    }
+    #[cfg(not(feature = "tracing"))]
+    let _ = (version, warnings);
+}
+
+pub(crate) fn unreachable(why: &str, pause: Duration) {
+    #[cfg(feature = "tracing")]
+    tracing::warn!(?pause, "{why}; trying again");
+    #[cfg(not(feature = "tracing"))]
+    let _ = (why, pause);
+}
+
+pub(crate) fn silent(waited: Duration) {
+    #[cfg(feature = "tracing")]
+    tracing::warn!(?waited, "the lock server fell silent; connecting again");
+    #[cfg(not(feature = "tracing"))]
+    let _ = waited;
+}
+
+pub(crate) fn deaf(why: &str) {
+    #[cfg(feature = "tracing")]
+    tracing::warn!("waiters look for their locks at intervals, since they can't be told: {why}");
+    #[cfg(not(feature = "tracing"))]
+    let _ = why;
+}

@@ -1,0 +1,146 @@
+//! The keys and channels of one lock on the server.
+
+/// Names everything that belongs to one lock. All of it hashes to the slot of the main key.
+///
+/// `docs/PROTOCOL.md` shows each name; a change here is a change of the protocol.
+#[derive(Debug)]
+pub(crate) struct Names {
+    main: Box<str>,
+    /// The namespace with its colon, or nothing.
+    prefix_len: usize,
+}
+
+impl Names {
+    pub(crate) fn new(namespace: &str, main: String) -> Self {
+        let prefix_len = if namespace.is_empty() { 0 } else { namespace.len() + 1 };
+        Self { main: main.into(), prefix_len }
+    }
+
+    /// The key that the lock itself stands at, the one that other clients know.
+    pub(crate) fn main(&self) -> &str {
+        &self.main
+    }
+
+    /// The key as the user named it.
+    pub(crate) fn user_key(&self) -> &str {
+        self.main.get(self.prefix_len..).unwrap_or_default()
+    }
+
+    /// The waiters in the order of their coming: a sorted set of tokens.
+    pub(crate) fn queue(&self) -> String {
+        self.side("q")
+    }
+
+    /// What is known of each waiter: a hash from token to lease and channel.
+    pub(crate) fn waiters(&self) -> String {
+        self.side("w")
+    }
+
+    /// The last fencing number.
+    pub(crate) fn fence(&self) -> String {
+        self.side("f")
+    }
+
+    /// The limit that the holders of permits agreed on.
+    pub(crate) fn limit(&self) -> String {
+        self.side("n")
+    }
+
+    /// The tombstone of a token whose acquisition may still be on its way.
+    pub(crate) fn tomb(&self, token: &str) -> String {
+        [&self.side("x"), ":", token].concat()
+    }
+
+    /// Whether `key` is a side key of some lock and not a lock itself.
+    pub(crate) fn is_side(key: &str) -> bool {
+        key.split(":~").nth(1).is_some_and(|end| {
+            matches!(end.as_bytes().first(), Some(b'q' | b'w' | b'f' | b'n' | b'x' | b'm'))
+        })
+    }
+
+    fn side(&self, what: &str) -> String {
+        let prefix = self.main.get(..self.prefix_len).unwrap_or_default();
+        match slot_tag(&self.main) {
+            Tag::Whole => [prefix, "{", &self.main, "}:~", what].concat(),
+            Tag::Given(tag) => [prefix, "{", tag, "}:", &self.main, ":~", what].concat(),
+            Tag::Found(tag) => [prefix, "{", &tag, "}:", &self.main, ":~", what].concat(),
+        }
+    }
+}
+
+enum Tag<'a> {
+    /// The key has no braces: as a tag it hashes like itself.
+    Whole,
+    /// The key carries a valid tag of its own.
+    Given(&'a str),
+    /// The key has braces that are no tag; this number hashes to its slot.
+    Found(String),
+}
+
+fn slot_tag(key: &str) -> Tag<'_> {
+    if let Some(tag) = given_tag(key) {
+        return Tag::Given(tag);
+    }
+    if !key.contains('}') {
+        return Tag::Whole;
+    }
+    let slot = crc16(key.as_bytes()) % 16_384;
+    let mut number = 0_u32;
+    loop {
+        let tag = number.to_string();
+        if crc16(tag.as_bytes()) % 16_384 == slot {
+            return Tag::Found(tag);
+        }
+        number = number.wrapping_add(1);
+    }
+}
+
+/// The part of the key that the server hashes: between the first `{` and the next `}`, when not empty.
+fn given_tag(key: &str) -> Option<&str> {
+    let (_, rest) = key.split_once('{')?;
+    let (tag, _) = rest.split_once('}')?;
+    (!tag.is_empty()).then_some(tag)
+}
+
+/// CRC-16/XMODEM, which Redis Cluster assigns slots by.
+fn crc16(bytes: &[u8]) -> u16 {
+    bytes.iter().fold(0, |crc, byte| {
+        (0..8).fold(crc ^ (u16::from(*byte) << 8), |crc, _| {
+            if crc & 0x8000 == 0 { crc << 1 } else { (crc << 1) ^ 0x1021 }
+        })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn slot(key: &str) -> u16 {
+        crc16(given_tag(key).unwrap_or(key).as_bytes()) % 16_384
+    }
+
+    #[test]
+    fn crc_is_the_one_of_the_cluster_specification() {
+        assert_eq!(crc16(b"123456789"), 0x31C3);
+    }
+
+    #[test]
+    fn side_keys_share_the_slot_of_the_lock() {
+        for key in
+            ["a", "order:42", "a{b}c", "{b}", "{}", "}{", "{{a}}", "a}b", "x{}y{z}", "ü{", "{"]
+        {
+            for namespace in ["lock", ""] {
+                let main = crate::LockKey::from(key).in_namespace(namespace);
+                let names = Names::new(namespace, main.clone());
+                for side in
+                    [names.queue(), names.waiters(), names.fence(), names.limit(), names.tomb("t")]
+                {
+                    assert_eq!(slot(&side), slot(&main), "{side} of {main}");
+                    assert!(side.starts_with(namespace), "{side}");
+                    assert!(Names::is_side(&side), "{side}");
+                }
+                assert!(!Names::is_side(&main));
+            }
+        }
+    }
+}

@@ -1,0 +1,213 @@
+//! A wish for a lock, and the ways to fulfil it.
+
+use std::time::Duration;
+
+use crate::demand::{Kind, Options};
+use crate::{Guard, LockError, LockKey, Locks, Wait};
+
+/// A wish for a lock: what, how, and for how long. Made by [`Locks::mutex`] and its siblings.
+///
+/// Nothing happens until one of `acquire`, `try_acquire` or `run` (or their blocking twins) is
+/// called. Invalid values are reported then, before anything is sent.
+///
+/// ```
+/// # fn main() -> Result<(), redis_lock_core::LockError> {
+/// use std::time::Duration;
+/// let locks = redis_lock_core::Locks::in_memory();
+/// let guard = locks
+///     .mutex("report")
+///     .ttl(Duration::from_secs(10))
+///     .wait(Duration::from_secs(2))
+///     .blocking_acquire()?;
+/// assert_eq!(guard.key(), "report");
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Debug)]
+#[must_use = "a request takes no lock until it is acquired or run"]
+pub struct Request {
+    pub(crate) locks: Locks,
+    pub(crate) kind: Kind,
+    pub(crate) keys: Vec<LockKey>,
+    pub(crate) options: Options,
+}
+
+impl Request {
+    pub(crate) fn new(locks: Locks, kind: Kind, keys: Vec<LockKey>) -> Self {
+        let options = Options::of(&locks);
+        Self { locks, kind, keys, options }
+    }
+
+    /// How long the lock outlives a holder that died. While the guard lives, the engine renews it.
+    ///
+    /// From 100 ms upwards; a fraction of a millisecond counts as a whole one.
+    pub fn ttl(mut self, ttl: Duration) -> Self {
+        self.options.ttl = Some(ttl);
+        self
+    }
+
+    /// No lease: only the owner, or force, ends the hold. A mutex only; it is not renewed.
+    ///
+    /// A holder that dies leaves it locked, so this is for what must not run again before a person
+    /// has looked.
+    pub fn never_expires(mut self) -> Self {
+        self.options.ttl = None;
+        self.options.renew = false;
+        self
+    }
+
+    /// How long to wait while somebody else has the lock.
+    pub fn wait(mut self, wait: impl Into<Wait>) -> Self {
+        self.options.wait = wait.into();
+        self
+    }
+
+    /// Waits until the lock is had.
+    pub fn wait_forever(self) -> Self {
+        self.wait(Wait::Forever)
+    }
+
+    /// One attempt; [`LockError::Busy`] when somebody else has the lock.
+    pub fn no_wait(self) -> Self {
+        self.wait(Wait::None)
+    }
+
+    /// Whether the engine renews the lease while the guard lives. It does by default.
+    ///
+    /// Without, the lock is lost when its ttl has passed.
+    pub fn renew(mut self, renew: bool) -> Self {
+        self.options.renew = renew;
+        self
+    }
+
+    /// Ends the hold this long after it began, even when the guard still lives.
+    ///
+    /// For bodies that may hang: without it they are renewed for up to 24 hours.
+    pub fn max_hold(mut self, limit: Duration) -> Self {
+        self.options.max_hold = Some(limit);
+        self
+    }
+
+    /// Keeps the lock at least this long after acquiring it, even when it is released earlier.
+    ///
+    /// For jobs that several machines start at about the same time: the first one runs, the others
+    /// find the lock busy although the job was quick.
+    pub fn min_hold(mut self, least: Duration) -> Self {
+        self.options.min_hold = Some(least);
+        self
+    }
+
+    /// Asks for a fencing number: strictly rising per key, in the order of holding.
+    ///
+    /// Give it to the store that the lock protects and let the store refuse smaller ones.
+    pub fn fenced(mut self) -> Self {
+        self.options.fenced = true;
+        self
+    }
+
+    /// Whether to queue behind those who came first. `true` by default.
+    ///
+    /// `false` takes a lock that happens to be free ahead of the queue.
+    pub fn fair(mut self, fair: bool) -> Self {
+        self.options.fair = fair;
+        self
+    }
+
+    /// Joins the hold that this task or thread has on the same key already, instead of failing
+    /// with [`LockError::Reentrant`].
+    pub fn reentrant(mut self) -> Self {
+        self.options.reentrant = true;
+        self
+    }
+
+    /// Gives a value that blocks the key without a ttl one of this length, once.
+    ///
+    /// For keys that an old client left behind. A warning names the value.
+    pub fn repair_orphan(mut self, grace: Duration) -> Self {
+        self.options.repair_orphan = Some(grace);
+        self
+    }
+
+    /// Waits for the lock as configured.
+    ///
+    /// # Errors
+    /// [`Busy`](LockError::Busy) when the wait ran out, [`Backend`](LockError::Backend) when the
+    /// server failed, [`Reentrant`](LockError::Reentrant) when this task holds the key already;
+    /// [`InvalidKey`](LockError::InvalidKey) and [`InvalidConfig`](LockError::InvalidConfig) before
+    /// anything is sent; [`Shutdown`](LockError::Shutdown).
+    ///
+    /// # Cancel safety
+    /// Dropping the future gives up the place in the queue. A lock that was granted meanwhile is
+    /// released in the background; nothing is left behind.
+    pub async fn acquire(self) -> Result<Guard, LockError> {
+        crate::acquire::acquire(self).await
+    }
+
+    /// One attempt: `None` when somebody else has the lock.
+    ///
+    /// # Errors
+    /// As [`acquire`](Self::acquire), without `Busy`.
+    ///
+    /// # Cancel safety
+    /// As [`acquire`](Self::acquire).
+    pub async fn try_acquire(self) -> Result<Option<Guard>, LockError> {
+        match self.no_wait().acquire().await {
+            Ok(guard) => Ok(Some(guard)),
+            Err(error) if error.is_busy() => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Runs `body` under the lock and releases it.
+    ///
+    /// When the lock is lost, the body is dropped at its next await and not polled again. A value
+    /// that comes back was computed while the lock was held.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), redis_lock_core::LockError> {
+    /// let locks = redis_lock_core::Locks::in_memory();
+    /// let sum = locks.mutex("sum").run(async |guard| guard.key().len() + 1).await?;
+    /// assert_eq!(sum, 4);
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`acquire`](Self::acquire), and [`Lost`](LockError::Lost).
+    ///
+    /// # Cancel safety
+    /// Dropping the future drops the body, then releases the lock in the background.
+    pub async fn run<T, F>(self, body: F) -> Result<T, LockError>
+    where
+        F: AsyncFnOnce(&Guard) -> T,
+    {
+        let guard = self.acquire().await?;
+        crate::scope::run(guard, body).await
+    }
+
+    /// [`acquire`](Self::acquire) for code without an async runtime. Also usable inside one, where
+    /// it blocks the thread.
+    ///
+    /// # Errors
+    /// As [`acquire`](Self::acquire).
+    pub fn blocking_acquire(self) -> Result<Guard, LockError> {
+        crate::blocking::block_on(self.acquire())
+    }
+
+    /// [`try_acquire`](Self::try_acquire) for code without an async runtime.
+    ///
+    /// # Errors
+    /// As [`try_acquire`](Self::try_acquire).
+    pub fn blocking_try_acquire(self) -> Result<Option<Guard>, LockError> {
+        crate::blocking::block_on(self.try_acquire())
+    }
+
+    /// [`run`](Self::run) for code without an async runtime. The body runs to its end; when the
+    /// lock was lost meanwhile, its value is replaced by [`Lost`](LockError::Lost).
+    ///
+    /// # Errors
+    /// As [`run`](Self::run).
+    pub fn blocking_run<T>(self, body: impl FnOnce(&Guard) -> T) -> Result<T, LockError> {
+        let guard = self.blocking_acquire()?;
+        crate::scope::blocking_run(guard, body)
+    }
+}

@@ -1,0 +1,175 @@
+//! The seam between the engine and whoever arbitrates.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::demand::Kind;
+use crate::error::Fault;
+use crate::names::Names;
+use crate::{Holder, Token};
+
+pub(crate) mod memory;
+pub(crate) mod redis;
+
+/// An arbiter: a server, several of them, or this process's memory.
+///
+/// The engine drives it from one thread. Commands of one batch are executed in their order, and a
+/// batch after the ones before it for as long as one connection lasts; a new connection is told by
+/// [`Event::Connected`]. Every command is idempotent by its token, so that it may be sent again
+/// whenever its outcome is unknown.
+pub(crate) trait Store: Send {
+    /// Sends a batch; the future brings the answers in the same order. It must be polled at once
+    /// and to its end: the engine bounds the time, and wants answers that come too late as well.
+    fn execute(&mut self, batch: Arc<[Command]>) -> Answers;
+
+    /// Connects now, where it has not; fails when that can't be done now.
+    fn ready(&mut self) -> Pin<Box<dyn Future<Output = Result<(), Fault>> + Send>>;
+
+    /// The next thing that happened without having been asked for.
+    fn event(&mut self) -> Pin<Box<dyn Future<Output = Event> + Send + '_>>;
+
+    /// Answers have stopped coming: the path is dead or the server is stuck. The store decides
+    /// whether to replace its connection.
+    fn unresponsive(&mut self);
+
+    /// What was found out about the server, for people.
+    fn describe(&self) -> String;
+}
+
+/// The answers to a batch, in its order.
+pub(crate) type Answers = Pin<Box<dyn Future<Output = Vec<Result<Answer, Fault>>> + Send>>;
+
+/// One command for one lock.
+#[derive(Clone, Debug)]
+pub(crate) struct Command {
+    pub(crate) names: Arc<Names>,
+    pub(crate) kind: Kind,
+    pub(crate) verb: Verb,
+    /// How long the answer may take before its outcome counts as unknown.
+    pub(crate) timeout: Duration,
+}
+
+/// What a command does. Times are whole milliseconds.
+#[derive(Clone, Debug)]
+pub(crate) enum Verb {
+    /// Takes a mutex that is free, without looking at anything else. Not idempotent: an unknown
+    /// outcome is resolved by `Acquire` with the same token.
+    Take { token: Arc<str>, ttl: Option<Duration> },
+    /// Takes the lock, recognises it as taken, or queues for it.
+    Acquire {
+        token: Arc<str>,
+        ttl: Option<Duration>,
+        /// Queue when it is busy, and stay there for this long without asking again.
+        queue: Option<Duration>,
+        fair: bool,
+        /// How many fencing numbers to reserve.
+        fences: u32,
+        repair_orphan: Option<Duration>,
+    },
+    /// Lets the lease run for `ttl` from now.
+    Renew { token: Arc<str>, ttl: Option<Duration> },
+    /// Asks whether the lock is still ours.
+    Check { token: Arc<str> },
+    /// Gives a mutex to the first waiter of another process and queues for it again as `next`;
+    /// keeps it with a fresh lease where nobody waits.
+    Yield { token: Arc<str>, next: Arc<str>, ttl: Option<Duration>, fences: u32, queue: Duration },
+    /// Ends the hold or the wait of a token.
+    Release {
+        token: Arc<str>,
+        /// Keep the lock for this long instead of freeing it.
+        keep: Option<Duration>,
+        /// Refuse an acquisition of this token that arrives later, for this long.
+        bury: Option<Duration>,
+    },
+}
+
+impl Verb {
+    /// The token it is about.
+    pub(crate) fn token(&self) -> Option<&Arc<str>> {
+        match self {
+            Self::Take { token, .. }
+            | Self::Acquire { token, .. }
+            | Self::Renew { token, .. }
+            | Self::Check { token }
+            | Self::Yield { token, .. }
+            | Self::Release { token, .. } => Some(token),
+        }
+    }
+
+    /// The token that the server may queue for it.
+    pub(crate) fn queues(&self) -> Option<&Arc<str>> {
+        match self {
+            Self::Acquire { token, queue: Some(_), .. } => Some(token),
+            Self::Yield { next, .. } => Some(next),
+            _ => None,
+        }
+    }
+
+    /// Whether an unknown outcome of it may leave something on the server that nobody knows of.
+    pub(crate) fn asks_for(&self) -> Option<&Arc<str>> {
+        match self {
+            Self::Take { token, .. } | Self::Acquire { token, .. } => Some(token),
+            Self::Yield { next, .. } => Some(next),
+            Self::Renew { .. } | Self::Check { .. } | Self::Release { .. } => None,
+        }
+    }
+}
+
+/// What the arbiter said.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Answer {
+    /// The lock is ours; the last of the reserved fencing numbers, where some were asked for.
+    Held { fence: Option<u64> },
+    /// Somebody else has it.
+    Busy(Rival),
+    /// This token was buried; it can't be used any more.
+    Buried,
+    /// It was given away, and `next` is queued.
+    HandedOver,
+    /// Renewed, still ours, or released.
+    Done,
+    /// It is not ours: another value stands there, or none.
+    Gone { by: Option<String>, because: Option<String> },
+}
+
+/// Who has a lock that was asked for.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Rival {
+    /// The holder's value, where one holder can be named.
+    pub(crate) value: Option<String>,
+    /// What is left of its lease; `None` when it has no end.
+    pub(crate) ttl: Option<Duration>,
+    /// Whether we are in the queue now and will be told.
+    pub(crate) queued: bool,
+    /// Whether a value without ttl was given one just now.
+    pub(crate) repaired: bool,
+}
+
+impl Rival {
+    /// The holder as people want to see it.
+    pub(crate) fn holder(&self) -> Option<Holder> {
+        self.value.as_deref().map(|value| Holder::of(Token::from_wire(value), self.ttl))
+    }
+}
+
+/// Something that happened without having been asked for.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Event {
+    /// A token was granted what it waits for. A hint: the next `Acquire` tells the truth.
+    Granted { token: String },
+    /// A token's hold was ended by force. A hint as well.
+    Forced { token: String },
+    /// A (new) connection stands: whoever waits must look again.
+    Connected,
+    /// Grants are told from now on, or are not: whoever waits must look again.
+    Listening { told: bool },
+}
+
+impl fmt::Debug for dyn Store {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.describe())
+    }
+}

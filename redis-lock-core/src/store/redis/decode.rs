@@ -1,0 +1,216 @@
+//! What the server's answers mean.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use redis::{RedisError, ServerError, Value};
+
+use crate::error::{Fault, FaultClass};
+use crate::store::{Answer, Rival, Verb};
+
+/// The answer of a plain command.
+pub(super) enum Plain {
+    Answer(Answer),
+    /// Only the script can tell more.
+    AskScript,
+}
+
+pub(super) fn plain(verb: &Verb, value: Value) -> Result<Plain, Fault> {
+    match (verb, value) {
+        (_, Value::ServerError(error)) => Err(refusal(&error)),
+        (Verb::Take { .. }, Value::Okay) => Ok(Plain::Answer(Answer::Held { fence: None })),
+        (Verb::Take { .. }, Value::Nil) => {
+            let unknown = Rival { value: None, ttl: None, queued: false, repaired: false };
+            Ok(Plain::Answer(Answer::Busy(unknown)))
+        }
+        (Verb::Release { .. }, Value::Int(1)) => Ok(Plain::Answer(Answer::Done)),
+        (Verb::Release { .. }, Value::Int(0)) => Ok(Plain::AskScript),
+        (_, value) => Err(nonsense(&value)),
+    }
+}
+
+/// The answer of a script; `None` when the server has forgotten it.
+pub(super) fn script(verb: &Verb, value: Value) -> Option<Result<Answer, Fault>> {
+    let items = match value {
+        Value::ServerError(error) if error.code() == "NOSCRIPT" => return None,
+        Value::ServerError(error) => return Some(Err(refusal(&error))),
+        Value::Array(items) => items,
+        other => return Some(Err(nonsense(&other))),
+    };
+    let code = integer(items.first());
+    let answer = match (verb, code) {
+        (Verb::Acquire { .. } | Verb::Yield { .. }, Some(1)) => {
+            Ok(Answer::Held { fence: string(items.get(1)).and_then(|text| text.parse().ok()) })
+        }
+        (Verb::Acquire { .. }, Some(0)) => Ok(Answer::Busy(Rival {
+            ttl: integer(items.get(1))
+                .and_then(|millis| u64::try_from(millis).ok())
+                .map(Duration::from_millis),
+            value: string(items.get(2)),
+            queued: integer(items.get(3)) == Some(1),
+            repaired: integer(items.get(4)) == Some(1),
+        })),
+        (Verb::Acquire { .. }, Some(-2)) => Ok(Answer::Buried),
+        (Verb::Acquire { .. }, Some(-3)) => Err(orphan(string(items.get(1)).as_deref())),
+        (Verb::Yield { .. }, Some(2)) => Ok(Answer::HandedOver),
+        (_, Some(1)) => Ok(Answer::Done),
+        (_, Some(0)) => {
+            let because = string(items.get(1)).filter(|reason| !reason.is_empty());
+            Ok(Answer::Gone { by: None, because })
+        }
+        (_, Some(-1)) => Ok(Answer::Gone { by: string(items.get(1)), because: None }),
+        _ => Err(nonsense(&Value::Array(items))),
+    };
+    Some(answer)
+}
+
+fn integer(value: Option<&Value>) -> Option<i64> {
+    match value {
+        Some(Value::Int(number)) => Some(*number),
+        _ => None,
+    }
+}
+
+fn string(value: Option<&Value>) -> Option<String> {
+    match value {
+        Some(Value::BulkString(bytes)) => Some(String::from_utf8_lossy(bytes).into_owned()),
+        Some(Value::SimpleString(text)) => Some(text.clone()),
+        _ => None,
+    }
+}
+
+fn orphan(value: Option<&str>) -> Fault {
+    let value: String = value.unwrap_or_default().chars().take(80).collect();
+    let what = format!(
+        "the value `{value}` stands at its key without a ttl and is not ours, so it may never go \
+         away; delete it, use another key or namespace, or give it a ttl with `repair_orphan`"
+    );
+    Fault::new(FaultClass::Permanent, what)
+}
+
+fn nonsense(value: &Value) -> Fault {
+    let value: String = format!("{value:?}").chars().take(80).collect();
+    Fault::new(
+        FaultClass::Permanent,
+        format!("the server gave an answer that makes no sense: {value}"),
+    )
+}
+
+/// An error that the server gave as its answer: the command was not executed.
+pub(super) fn refusal(error: &ServerError) -> Fault {
+    let detail = error.details().unwrap_or_default();
+    let code = inner_code(error.code(), detail);
+    let (class, advice) = classify(code, detail);
+    Fault {
+        class,
+        what: format!("the server refused: {code} {detail}{advice}"),
+        source: Some(Arc::new(RedisError::from(error.clone()))),
+    }
+}
+
+/// The code that says what happened: servers before 7 wrap errors of scripts in an `ERR`.
+fn inner_code<'a>(code: &'a str, detail: &'a str) -> &'a str {
+    if code != "ERR" {
+        return code;
+    }
+    let wrapped =
+        detail.starts_with("Error running script") || detail.starts_with("Error compiling");
+    let inner = detail.split_whitespace().find_map(|word| {
+        let word = word.strip_prefix('-')?;
+        (word.len() > 1 && word.chars().all(|c| c.is_ascii_uppercase())).then_some(word)
+    });
+    if wrapped { inner.unwrap_or(code) } else { code }
+}
+
+fn classify(code: &str, detail: &str) -> (FaultClass, &'static str) {
+    match code {
+        "OOM" | "MISCONF" | "NOREPLICAS" | "LOADING" | "MASTERDOWN" | "CLUSTERDOWN"
+        | "TRYAGAIN" | "BUSY" | "MOVED" | "ASK" => (FaultClass::Refused, ""),
+        "READONLY" => (FaultClass::Refused, "; this server is a replica, name the primary"),
+        "WRONGTYPE" => (
+            FaultClass::Permanent,
+            "; data of another program stands at this key, use another key or namespace",
+        ),
+        "NOPERM" => (FaultClass::Permanent, "; docs/PROTOCOL.md lists the rights that are needed"),
+        "ERR" if detail.contains("max number of clients") => (FaultClass::Refused, ""),
+        _ => (FaultClass::Permanent, ""),
+    }
+}
+
+/// An error of the way to the server: what was sent may have been executed.
+pub(super) fn broken(error: RedisError) -> Fault {
+    Fault {
+        class: FaultClass::Unknown,
+        what: format!("the connection broke: {error}"),
+        source: Some(Arc::new(error)),
+    }
+}
+
+/// An error of connecting: nothing was sent.
+pub(super) fn unreachable(error: RedisError) -> Fault {
+    let code = error.code().unwrap_or_default();
+    let credentials = matches!(code, "NOAUTH" | "WRONGPASS" | "NOPERM")
+        || error.kind() == redis::ErrorKind::AuthenticationFailed
+            && !error.to_string().contains("LOADING");
+    let class = if credentials { FaultClass::Permanent } else { FaultClass::Refused };
+    Fault {
+        class,
+        what: format!("the server can't be used: {error}"),
+        source: Some(Arc::new(error)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn e10_the_code_inside_a_wrapped_script_error_counts() {
+        let detail = "Error running script (call to f_1): @user_script:7: @user_script: 7: -OOM command not allowed";
+        assert_eq!(inner_code("ERR", detail), "OOM");
+        let detail = "Error running script (call to f_1): -READONLY You can't write against a read only replica.";
+        assert_eq!(inner_code("ERR", detail), "READONLY");
+        assert_eq!(inner_code("ERR", "unknown command 'X-Y'"), "ERR");
+        assert_eq!(inner_code("OOM", ""), "OOM");
+    }
+
+    #[test]
+    fn errors_are_told_apart_by_whether_waiting_helps() {
+        for code in ["OOM", "MISCONF", "NOREPLICAS", "LOADING", "BUSY", "READONLY", "TRYAGAIN"] {
+            assert_eq!(classify(code, "").0, FaultClass::Refused, "{code}");
+        }
+        for code in ["NOPERM", "NOAUTH", "WRONGPASS", "WRONGTYPE", "CROSSSLOT", "ERR"] {
+            assert_eq!(classify(code, "").0, FaultClass::Permanent, "{code}");
+        }
+        assert_eq!(classify("ERR", "max number of clients reached").0, FaultClass::Refused);
+    }
+
+    #[test]
+    fn d13_no_value_of_any_shape_causes_a_panic() {
+        let verb = Verb::Acquire {
+            token: "t".into(),
+            ttl: None,
+            queue: None,
+            fair: true,
+            fences: 0,
+            repair_orphan: None,
+        };
+        let values = [
+            Value::Nil,
+            Value::Okay,
+            Value::Int(i64::MIN),
+            Value::Double(f64::NAN),
+            Value::BulkString(vec![0xff, 0]),
+            Value::Array(vec![]),
+            Value::Array(vec![Value::Nil, Value::Array(vec![])]),
+            Value::Array(vec![Value::Int(1)]),
+            Value::Array(vec![Value::Int(0), Value::Int(i64::MIN)]),
+            Value::Array(vec![Value::Int(7)]),
+            Value::Map(vec![(Value::Nil, Value::Nil)]),
+        ];
+        for value in values {
+            let _ = script(&verb, value.clone());
+            let _ = plain(&verb, value);
+        }
+    }
+}

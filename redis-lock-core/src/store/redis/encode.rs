@@ -1,0 +1,136 @@
+//! Commands as the server wants them.
+
+use std::time::Duration;
+
+use redis::Cmd;
+
+use super::probe::Native;
+use super::scripts::{ACQUIRE, Lua, RELEASE, RENEW, YIELD};
+use crate::store::{Command, Verb};
+
+/// How long a granted lock waits for its new owner to take it.
+const CLAIM: Duration = Duration::from_secs(1);
+
+/// What a command's form depends on besides the command.
+#[derive(Clone, Debug)]
+pub(super) struct Context {
+    /// The server's own compare-and-delete, where it has one.
+    pub(super) native: Option<Native>,
+    /// Where this manager is told of grants; `-` when it is not.
+    pub(super) channel: String,
+}
+
+/// One call of a script.
+pub(super) struct Call {
+    script: &'static Lua,
+    keys: Vec<String>,
+    args: Vec<String>,
+}
+
+impl Call {
+    /// By the script's name, which the server knows after a first use.
+    pub(super) fn by_hash(&self) -> Cmd {
+        self.form("EVALSHA", &self.script.hash)
+    }
+
+    /// With the script's text, for a server that has forgotten it.
+    pub(super) fn in_full(&self) -> Cmd {
+        self.form("EVAL", &self.script.code)
+    }
+
+    fn form(&self, name: &str, script: &str) -> Cmd {
+        let mut cmd = redis::cmd(name);
+        cmd.arg(script).arg(self.keys.len()).arg(&self.keys).arg(&self.args);
+        cmd
+    }
+}
+
+/// The plain command that serves without a script, where there is one.
+pub(super) fn plain(command: &Command, context: &Context) -> Option<Cmd> {
+    match (&command.verb, context.native) {
+        (Verb::Take { token, ttl }, _) => {
+            let mut cmd = redis::cmd("SET");
+            cmd.arg(command.names.main()).arg(&**token).arg("NX");
+            if let Some(ttl) = ttl {
+                cmd.arg("PX").arg(text(Some(*ttl)));
+            }
+            Some(cmd)
+        }
+        (Verb::Release { token, keep: None, bury: None }, Some(native)) => {
+            Some(native.compare_and_delete(command.names.main(), token))
+        }
+        _ => None,
+    }
+}
+
+/// The script that serves a command; none for `Take`, which has no other form.
+pub(super) fn call(command: &Command, context: &Context) -> Option<Call> {
+    let names = &command.names;
+    let mark = if context.native.is_some() { "1" } else { "0" };
+    let claim = text(Some(CLAIM));
+    let (script, keys, args): (&'static Lua, Vec<String>, Vec<String>) = match &command.verb {
+        Verb::Take { .. } => return None,
+        Verb::Acquire { token, ttl, queue, fair, fences, repair_orphan } => (
+            &ACQUIRE,
+            vec![
+                names.main().into(),
+                names.queue(),
+                names.waiters(),
+                names.fence(),
+                names.tomb(token),
+            ],
+            vec![
+                token.to_string(),
+                text(*ttl),
+                text(*queue),
+                context.channel.clone(),
+                if *fair { "1" } else { "0" }.into(),
+                fences.to_string(),
+                text(*repair_orphan),
+                mark.into(),
+                claim,
+            ],
+        ),
+        Verb::Renew { token, ttl } => (
+            &RENEW,
+            vec![names.main().into(), names.tomb(token)],
+            vec![token.to_string(), text(*ttl)],
+        ),
+        Verb::Check { token } => (
+            &RENEW,
+            vec![names.main().into(), names.tomb(token)],
+            vec![token.to_string(), text(None)],
+        ),
+        Verb::Yield { token, next, ttl, fences, queue } => (
+            &YIELD,
+            vec![
+                names.main().into(),
+                names.queue(),
+                names.waiters(),
+                names.fence(),
+                names.tomb(token),
+            ],
+            vec![
+                token.to_string(),
+                next.to_string(),
+                text(*ttl),
+                text(Some(*queue)),
+                context.channel.clone(),
+                fences.to_string(),
+                mark.into(),
+                claim,
+            ],
+        ),
+        Verb::Release { token, keep, bury } => (
+            &RELEASE,
+            vec![names.main().into(), names.queue(), names.waiters(), names.tomb(token)],
+            vec![token.to_string(), text(*keep), text(*bury), claim, mark.into()],
+        ),
+    };
+    Some(Call { script, keys, args })
+}
+
+/// Milliseconds as the scripts read them; none is `0`.
+fn text(duration: Option<Duration>) -> String {
+    duration.map_or(0, |duration| duration.as_millis()).to_string()
+}

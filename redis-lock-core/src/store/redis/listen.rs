@@ -1,0 +1,119 @@
+//! The connection that grants are told by.
+
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use redis::RedisError;
+use tokio::sync::mpsc;
+use tokio::time::{sleep, timeout};
+
+use crate::store::Event;
+
+/// How often the other end is asked whether it is there: a half-open path is silent for ever.
+const BEAT: Duration = Duration::from_secs(1);
+
+const FIRST_PAUSE: Duration = Duration::from_millis(50);
+const LONGEST_PAUSE: Duration = Duration::from_secs(2);
+
+/// Subscribes to the manager's channel, for ever, and passes on what is told.
+///
+/// Messages are hints. What is lost with a connection is made up for by the look that every waiter
+/// takes after `Listening`.
+pub(super) async fn listen(
+    client: redis::Client,
+    channel: String,
+    patience: Duration,
+    events: mpsc::UnboundedSender<Event>,
+) {
+    let mut pause = FIRST_PAUSE;
+    let mut warned = false;
+    loop {
+        match subscribe(&client, &channel, patience).await {
+            Ok(subscription) => {
+                pause = FIRST_PAUSE;
+                warned = false;
+                let _ = events.send(Event::Listening { told: true });
+                relay(subscription, patience, &events).await;
+            }
+            Err(why) => {
+                if !warned {
+                    crate::log::deaf(&why);
+                    warned = true;
+                }
+                sleep(pause).await;
+                pause = (pause * 2).min(LONGEST_PAUSE);
+            }
+        }
+        // Without an engine nobody reads it, and this task ends with the engine.
+        let _ = events.send(Event::Listening { told: false });
+    }
+}
+
+async fn subscribe(
+    client: &redis::Client,
+    channel: &str,
+    patience: Duration,
+) -> Result<redis::aio::PubSub, String> {
+    let patience = patience.max(Duration::from_millis(500));
+    let subscribing = async {
+        let mut subscription = client.get_async_pubsub().await?;
+        subscription.subscribe(channel).await?;
+        Ok::<_, RedisError>(subscription)
+    };
+    match timeout(patience, subscribing).await {
+        Ok(Ok(subscription)) => Ok(subscription),
+        Ok(Err(error)) => Err(error.to_string()),
+        Err(_) => Err(format!("no subscription within {patience:?}")),
+    }
+}
+
+/// Passes messages on until the connection ends or falls silent.
+async fn relay(
+    subscription: redis::aio::PubSub,
+    patience: Duration,
+    events: &mpsc::UnboundedSender<Event>,
+) {
+    let (mut sink, mut messages) = subscription.split();
+    loop {
+        tokio::select! {
+            message = messages.next() => match message {
+                Some(message) => {
+                    if let Some(event) = read(&message.get_payload::<String>().unwrap_or_default()) {
+                        // As above.
+                        let _ = events.send(event);
+                    }
+                }
+                None => return,
+            },
+            () = sleep(BEAT) => {
+                if !matches!(timeout(patience, sink.ping::<redis::Value>()).await, Ok(Ok(_))) {
+                    return;
+                }
+            }
+        }
+    }
+}
+
+/// What a message says; nothing for what nobody of us wrote.
+fn read(payload: &str) -> Option<Event> {
+    let (what, token) = payload.split_once(' ')?;
+    let token = token.to_owned();
+    match what {
+        "g" => Some(Event::Granted { token }),
+        "r" => Some(Event::Forced { token }),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn i12_what_nobody_of_us_wrote_says_nothing() {
+        for payload in ["", "g", "x token", "\0", "grant t"] {
+            assert_eq!(read(payload), None, "{payload:?}");
+        }
+        assert_eq!(read("g t 1"), Some(Event::Granted { token: "t 1".into() }));
+    }
+}

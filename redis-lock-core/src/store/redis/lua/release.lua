@@ -1,0 +1,26 @@
+-- KEYS: lock queue waiters tomb
+-- ARGV: token keep bury claim mark
+-- Answers: {1} released; {0, reason} nothing there; {-1, holder} somebody else has it
+local lock, queue, waiters, tomb = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local token = ARGV[1]
+local holder = redis.pcall('GET', lock)
+local answer
+if holder == token or holder == token .. '+' then
+  if ARGV[2] ~= '0' then
+    redis.call('PEXPIRE', lock, ARGV[2])
+  elseif redis.call('EXISTS', queue) == 0 or not grant(lock, queue, waiters, ARGV[4], ARGV[5]) then
+    redis.call('DEL', lock)
+  end
+  answer = {1}
+else
+  leave(queue, waiters, token)
+  if type(holder) == 'string' then
+    answer = {-1, holder}
+  elseif holder then
+    answer = {-1, '(a value of another type)'}
+  else
+    answer = {0, redis.call('GET', tomb) or ''}
+  end
+end
+if ARGV[3] ~= '0' then redis.pcall('SET', tomb, '', 'PX', ARGV[3]) end
+return answer

@@ -1,0 +1,21 @@
+-- KEYS: lock queue waiters fence tomb
+-- ARGV: token next ttl place channel fences mark claim
+-- Answers: {1, fence} kept; {2} handed over, `next` is queued; {0, reason} or {-1, holder} not ours
+local lock, queue, waiters = KEYS[1], KEYS[2], KEYS[3]
+local token, next_token, ttl = ARGV[1], ARGV[2], ARGV[3]
+local holder = redis.call('GET', lock)
+if holder ~= token and holder ~= token .. '+' then
+  if holder then return {-1, holder} end
+  return {0, redis.call('GET', KEYS[5]) or ''}
+end
+if redis.call('EXISTS', queue) == 1 then
+  enqueue(queue, waiters, next_token, tonumber(ARGV[4]), ARGV[5])
+  if grant(lock, queue, waiters, ARGV[8], ARGV[7], next_token) ~= next_token then return {2} end
+  -- All who came before are dead; granting to them has overwritten the lock.
+  leave(queue, waiters, next_token)
+  redis.call('SET', lock, token, 'PX', ttl)
+else
+  redis.call('PEXPIRE', lock, ttl)
+end
+if ARGV[6] == '0' then return {1, ''} end
+return {1, number(KEYS[4], token, tonumber(ARGV[6]), true)}

@@ -1,0 +1,234 @@
+//! The arbiter on one Redis or Valkey server.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use redis::{Pipeline, Value};
+use tokio::sync::mpsc;
+
+use self::connection::{Connection, State, Up};
+use self::encode::{Call, Context};
+use super::{Answer, Answers, Command, Event, Store};
+use crate::error::{Fault, FaultClass};
+
+mod connection;
+mod decode;
+mod encode;
+mod listen;
+mod probe;
+mod scripts;
+
+/// Locks on one server, by two connections of its own: one for commands, one to be told by.
+pub(crate) struct RedisStore {
+    connection: Connection,
+    events: mpsc::UnboundedReceiver<Event>,
+    channel: String,
+    listening: Arc<AtomicBool>,
+}
+
+impl RedisStore {
+    /// Must be called on the engine's runtime, which its tasks live on.
+    pub(crate) fn new(
+        client: redis::Client,
+        namespace: &str,
+        manager: &str,
+        patience: Duration,
+    ) -> Self {
+        let client = prompt(client);
+        let (sender, events) = mpsc::unbounded_channel();
+        let prefix = if namespace.is_empty() { String::new() } else { format!("{namespace}:") };
+        let channel = format!("{prefix}~m:{manager}");
+        let connection =
+            Connection::supervised(client.clone(), namespace.to_owned(), patience, sender.clone());
+        let listening = Arc::new(AtomicBool::new(false));
+        let (standing, own) = (connection.clone(), channel.clone());
+        tokio::spawn(async move {
+            // Who can't send need not listen.
+            standing.stood().await;
+            listen::listen(client, own, patience, sender).await;
+        });
+        Self { connection, events, channel, listening }
+    }
+}
+
+/// The client with settings that suit small, urgent commands.
+fn prompt(client: redis::Client) -> redis::Client {
+    let info = client.get_connection_info().clone();
+    let settings = info.tcp_settings().clone().set_nodelay(true);
+    // The settings came from a client, so a client can be made of them.
+    redis::Client::open(info.set_tcp_settings(settings)).unwrap_or(client)
+}
+
+impl Store for RedisStore {
+    fn execute(&mut self, batch: Arc<[Command]>) -> Answers {
+        let connection = self.connection.clone();
+        let told = self.listening.load(Ordering::Relaxed);
+        let channel = if told { self.channel.clone() } else { "-".into() };
+        Box::pin(async move {
+            let up = match connection.up().await {
+                Ok(up) => up,
+                Err(fault) => return batch.iter().map(|_| Err(fault.clone())).collect(),
+            };
+            let context = Context { native: up.found.native, channel };
+            execute(&connection, up, &batch, &context).await
+        })
+    }
+
+    fn ready(&mut self) -> Pin<Box<dyn Future<Output = Result<(), Fault>> + Send>> {
+        let connection = self.connection.clone();
+        Box::pin(async move { connection.up().await.map(drop) })
+    }
+
+    fn event(&mut self) -> Pin<Box<dyn Future<Output = Event> + Send + '_>> {
+        Box::pin(async move {
+            match self.events.recv().await {
+                Some(event) => {
+                    if let Event::Listening { told } = event {
+                        self.listening.store(told, Ordering::Relaxed);
+                    }
+                    event
+                }
+                None => std::future::pending().await,
+            }
+        })
+    }
+
+    fn unresponsive(&mut self) {
+        self.connection.unresponsive();
+    }
+
+    fn describe(&self) -> String {
+        match self.connection.state() {
+            State::Up(up) => match up.found.native {
+                Some(native) => format!("{}, released by {native:?}", up.found.version),
+                None => format!("{}, released by script", up.found.version),
+            },
+            State::Connecting => "connecting".into(),
+            State::Down(fault) => fault.what,
+        }
+    }
+}
+
+/// What is still to be sent for a command.
+enum Step {
+    Plain(redis::Cmd),
+    ByHash(Call),
+    InFull(Call),
+}
+
+/// Sends a batch as one pipeline, and what it turns out to need in further ones.
+async fn execute(
+    connection: &Connection,
+    up: Up,
+    batch: &[Command],
+    context: &Context,
+) -> Vec<Result<Answer, Fault>> {
+    let mut answers: Vec<Option<Result<Answer, Fault>>> = batch.iter().map(|_| None).collect();
+    let first = |command: &Command| match encode::plain(command, context) {
+        Some(cmd) => Some(Step::Plain(cmd)),
+        None => encode::call(command, context).map(Step::ByHash),
+    };
+    let mut steps: Vec<(usize, Step)> = batch
+        .iter()
+        .enumerate()
+        .filter_map(|(index, command)| Some((index, first(command)?)))
+        .collect();
+    while !steps.is_empty() {
+        match send(connection, &up, &steps).await {
+            Ok(values) => {
+                let sent = std::mem::take(&mut steps);
+                for ((index, step), value) in sent.into_iter().zip(values) {
+                    let (Some(command), Some(slot)) = (batch.get(index), answers.get_mut(index))
+                    else {
+                        continue;
+                    };
+                    match read(command, step, value, context) {
+                        Ok(answer) => *slot = Some(answer),
+                        Err(next) => steps.push((index, next)),
+                    }
+                }
+            }
+            Err(fault) => {
+                for (index, _) in steps.drain(..) {
+                    if let Some(slot) = answers.get_mut(index) {
+                        *slot = Some(Err(fault.clone()));
+                    }
+                }
+            }
+        }
+    }
+    let nothing = || Err(Fault::new(FaultClass::Permanent, "the command has no form here"));
+    answers.into_iter().map(|answer| answer.unwrap_or_else(nothing)).collect()
+}
+
+/// The answer, or what has to be sent to get it.
+fn read(
+    command: &Command,
+    step: Step,
+    value: Value,
+    context: &Context,
+) -> Result<Result<Answer, Fault>, Step> {
+    match step {
+        Step::Plain(_) => match decode::plain(&command.verb, value) {
+            Ok(decode::Plain::Answer(answer)) => Ok(Ok(answer)),
+            Ok(decode::Plain::AskScript) => {
+                encode::call(command, context).map(Step::ByHash).map_or(Ok(Ok(Answer::Done)), Err)
+            }
+            Err(fault) => Ok(Err(fault)),
+        },
+        Step::ByHash(call) => decode::script(&command.verb, value).ok_or(Step::InFull(call)),
+        Step::InFull(_) => {
+            let forgetful = || Fault::new(FaultClass::Refused, "the server knows no scripts");
+            Ok(decode::script(&command.verb, value).unwrap_or_else(|| Err(forgetful())))
+        }
+    }
+}
+
+async fn send(
+    connection: &Connection,
+    up: &Up,
+    steps: &[(usize, Step)],
+) -> Result<Vec<Value>, Fault> {
+    let mut pipeline = Pipeline::with_capacity(steps.len());
+    for (_, step) in steps {
+        pipeline.add_command(match step {
+            Step::Plain(cmd) => cmd.clone(),
+            Step::ByHash(call) => call.by_hash(),
+            Step::InFull(call) => call.in_full(),
+        });
+    }
+    let mut driver = up.connection.clone();
+    let answered = tokio::select! {
+        biased;
+        answered = driver.send_packed_commands(&pipeline, 0, steps.len()) => answered,
+        // A connection that is given up may never say so to those who wait for it.
+        () = connection.given_up(up.epoch) => {
+            return Err(Fault::new(FaultClass::Unknown, "the connection was given up as dead"));
+        }
+    };
+    match answered {
+        Ok(values) if values.len() == steps.len() => {
+            connection.answered();
+            if values.iter().any(is_demoted) {
+                // Whoever is the primary now is found by connecting again.
+                connection.failed(up.epoch);
+            }
+            Ok(values)
+        }
+        Ok(_) => {
+            connection.failed(up.epoch);
+            Err(Fault::new(FaultClass::Unknown, "the server gave fewer answers than questions"))
+        }
+        Err(error) => {
+            connection.failed(up.epoch);
+            Err(decode::broken(error))
+        }
+    }
+}
+
+fn is_demoted(value: &Value) -> bool {
+    matches!(value, Value::ServerError(error) if error.code() == "READONLY")
+}

@@ -1,0 +1,121 @@
+//! What a server can do, found out at each connect.
+
+use redis::aio::MultiplexedConnection;
+use redis::{Cmd, RedisError, Value};
+
+use super::scripts;
+
+/// A compare-and-delete of the server's own.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Native {
+    /// `DELIFEQ key value`: Valkey 9.
+    DelIfEq,
+    /// `DELEX key IFEQ value`: Redis 8.4.
+    DelEx,
+}
+
+impl Native {
+    pub(super) fn compare_and_delete(self, key: &str, value: &str) -> Cmd {
+        let mut cmd;
+        match self {
+            Self::DelIfEq => {
+                cmd = redis::cmd("DELIFEQ");
+                cmd.arg(key).arg(value);
+            }
+            Self::DelEx => {
+                cmd = redis::cmd("DELEX");
+                cmd.arg(key).arg("IFEQ").arg(value);
+            }
+        }
+        cmd
+    }
+}
+
+/// What was found out about a server.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Found {
+    pub(super) native: Option<Native>,
+    /// Name and version, as far as the server tells.
+    pub(super) version: String,
+    /// What an operator should know.
+    pub(super) warnings: Vec<String>,
+}
+
+/// Asks the server what it can do, and teaches it the scripts.
+///
+/// Errors that the server gives as answers (rights that are missing) only narrow what is known;
+/// errors of the connection fail the probe.
+pub(super) async fn probe(
+    connection: &mut MultiplexedConnection,
+    namespace: &str,
+) -> Result<Found, RedisError> {
+    let key = if namespace.is_empty() { "~probe".into() } else { format!("{namespace}:~probe") };
+    let mut pipeline = redis::pipe();
+    pipeline.add_command(redis::cmd("INFO"));
+    pipeline.add_command(Native::DelIfEq.compare_and_delete(&key, "-"));
+    pipeline.add_command(Native::DelEx.compare_and_delete(&key, "-"));
+    for script in scripts::all() {
+        pipeline.cmd("SCRIPT").arg("LOAD").arg(&script.code);
+    }
+    let wanted = 3 + scripts::all().len();
+    let answers = connection.send_packed_commands(&pipeline, 0, wanted).await?;
+    let has = |index: usize| matches!(answers.get(index), Some(Value::Int(_)));
+    let native = match (has(1), has(2)) {
+        (true, _) => Some(Native::DelIfEq),
+        (false, true) => Some(Native::DelEx),
+        (false, false) => None,
+    };
+    let info = match answers.first() {
+        Some(Value::BulkString(bytes)) => String::from_utf8_lossy(bytes).into_owned(),
+        Some(Value::VerbatimString { text, .. }) => text.clone(),
+        _ => String::new(),
+    };
+    if let Some(Value::ServerError(error)) = answers.first()
+        && matches!(error.code(), "LOADING" | "NOAUTH")
+    {
+        return Err(RedisError::from(error.clone()));
+    }
+    Ok(Found { native, version: version(&info), warnings: warnings(&info) })
+}
+
+fn field<'a>(info: &'a str, name: &str) -> Option<&'a str> {
+    info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).map(str::trim)
+}
+
+fn version(info: &str) -> String {
+    let named = |name: &str, key| field(info, key).map(|version| format!("{name} {version}"));
+    named("Valkey", "valkey_version")
+        .or_else(|| named("Redis", "redis_version"))
+        .unwrap_or_else(|| "unknown version".into())
+}
+
+fn warnings(info: &str) -> Vec<String> {
+    let mut warnings = Vec::new();
+    if let Some(policy) = field(info, "maxmemory_policy")
+        && policy != "noeviction"
+    {
+        warnings.push(format!(
+            "maxmemory-policy is {policy}: the server may evict locks that are held; set noeviction"
+        ));
+    }
+    if field(info, "role") == Some("slave") {
+        warnings.push("this server is a replica and refuses locks; name the primary".into());
+    }
+    warnings
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn e3_a_policy_that_evicts_locks_is_warned_of() {
+        let info =
+            "# Memory\r\nmaxmemory_policy:volatile-lru\r\nrole:master\r\nredis_version:7.0.15\r\n";
+        assert_eq!(warnings(info).len(), 1);
+        assert_eq!(version(info), "Redis 7.0.15");
+        assert!(warnings("maxmemory_policy:noeviction\r\n").is_empty());
+        assert_eq!(version("redis_version:7.2.4\r\nvalkey_version:9.1.0\r\n"), "Valkey 9.1.0");
+        assert_eq!(warnings("role:slave\r\n").len(), 1);
+    }
+}

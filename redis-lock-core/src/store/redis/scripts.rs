@@ -1,0 +1,36 @@
+//! The scripts, each a whole of its own on the wire.
+
+use std::sync::LazyLock;
+
+use redis::Script;
+
+/// One script and its name among the server's.
+pub(super) struct Lua {
+    pub(super) code: String,
+    pub(super) hash: String,
+}
+
+impl Lua {
+    fn of(parts: &[&str]) -> Self {
+        let code = parts.concat();
+        let hash = Script::new(&code).get_hash().to_owned();
+        Self { code, hash }
+    }
+}
+
+const QUEUE: &str = include_str!("lua/queue.lua");
+const FENCE: &str = include_str!("lua/fence.lua");
+
+pub(super) static ACQUIRE: LazyLock<Lua> =
+    LazyLock::new(|| Lua::of(&[QUEUE, FENCE, include_str!("lua/acquire.lua")]));
+pub(super) static RELEASE: LazyLock<Lua> =
+    LazyLock::new(|| Lua::of(&[QUEUE, include_str!("lua/release.lua")]));
+pub(super) static RENEW: LazyLock<Lua> =
+    LazyLock::new(|| Lua::of(&[include_str!("lua/renew.lua")]));
+pub(super) static YIELD: LazyLock<Lua> =
+    LazyLock::new(|| Lua::of(&[QUEUE, FENCE, include_str!("lua/yield.lua")]));
+
+/// All of them, to be loaded at connect.
+pub(super) fn all() -> [&'static Lua; 4] {
+    [&ACQUIRE, &RELEASE, &RENEW, &YIELD]
+}
