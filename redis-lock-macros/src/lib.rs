@@ -1,1 +1,25 @@
-//! The `#[redis_lock]` attribute. Use it through the `redis-locks` crate.
+//! The `#[redis_lock]` attribute. Use it through the `redis-locks` crate, whose documentation
+//! describes it.
+//!
+//! The stages are files: `options` reads and checks the arguments, `function` the item, `key` (on
+//! top of `template`) the key, and `expand` puts them together. `diagnostics` collects what is wrong
+//! on the way; the function is emitted in any case.
+
+mod diagnostics;
+mod duration;
+mod expand;
+mod function;
+mod key;
+mod options;
+mod returns;
+mod suggest;
+mod template;
+
+/// Serialises a function across a cluster. See `redis_locks::redis_lock`.
+#[proc_macro_attribute]
+pub fn redis_lock(
+    arguments: proc_macro::TokenStream,
+    item: proc_macro::TokenStream,
+) -> proc_macro::TokenStream {
+    expand::expand(arguments.into(), item.into()).into()
+}

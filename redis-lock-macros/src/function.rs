@@ -1,0 +1,401 @@
+//! The annotated function: its signature, read; its body, kept as it came.
+
+use proc_macro2::{Delimiter, Group, Ident, Span, TokenStream, TokenTree};
+use quote::quote;
+use syn::ext::IdentExt;
+use syn::parse::{Parse, ParseStream};
+use syn::{
+    Attribute, Error, FnArg, Pat, PatIdent, ReceiverKind, Result, Safety, Signature, Token, Type,
+    Visibility,
+};
+
+use crate::diagnostics::Mistakes;
+use crate::returns::{self, Future};
+
+/// A function with a body. The body is never parsed: what is half typed stays completable.
+pub(crate) struct Function {
+    pub(crate) attributes: Vec<Attribute>,
+    visibility: Visibility,
+    default: Option<Ident>,
+    pub(crate) signature: Signature,
+    pub(crate) body: Group,
+}
+
+/// What the body is, and so where the lock goes.
+pub(crate) enum Shape {
+    /// `async fn`
+    Async,
+    /// Ends in `async move { .. }`, bare or in `Box::pin(..)`, as hand-written futures and
+    /// `#[async_trait]` do. The lock goes inside that block.
+    Future(AsyncBlock),
+    /// Runs on the calling thread.
+    Sync,
+}
+
+/// The async block that a body ends in, and what stands around it.
+pub(crate) struct AsyncBlock {
+    before: TokenStream,
+    /// `async` and, where it was written, `move`.
+    pub(crate) keywords: TokenStream,
+    pub(crate) content: Group,
+    /// The parentheses of `Box::pin(..)`, and whether a comma stood in them.
+    pinned: Option<Group>,
+}
+
+/// An argument, as the outer signature and the body see it.
+pub(crate) struct Argument {
+    /// `cfg` and lint levels, which hold for the rebinding too.
+    pub(crate) attributes: Vec<Attribute>,
+    /// The name in the outer signature: the user's, or made up for a pattern.
+    pub(crate) name: Ident,
+    /// What the body binds.
+    pub(crate) binding: Binding,
+    pub(crate) ty: Type,
+}
+
+pub(crate) enum Binding {
+    /// `name` or `mut name`
+    Name(Option<Token![mut]>),
+    /// `_`
+    Nothing,
+    /// Anything else.
+    Pattern(Box<Pat>),
+}
+
+impl Parse for Function {
+    fn parse(input: ParseStream<'_>) -> Result<Self> {
+        let attributes = input.call(Attribute::parse_outer)?;
+        let visibility = input.parse()?;
+        let is_default = input.fork().parse::<Ident>().is_ok_and(|word| word == "default");
+        let default = if is_default { Some(input.parse()?) } else { None };
+        if !starts_function(input) {
+            return Err(not_a_function(input));
+        }
+        let signature: Signature = input.parse()?;
+        if input.peek(Token![;]) {
+            let message = "`#[redis_lock]` wraps a body, and this function has none; put it on the \
+                           implementation";
+            return Err(Error::new(signature.ident.span(), message));
+        }
+        let body = body(input)?;
+        Ok(Self { attributes, visibility, default, signature, body })
+    }
+}
+
+fn starts_function(input: ParseStream<'_>) -> bool {
+    let ahead = input.fork();
+    loop {
+        if ahead.peek(Token![fn]) {
+            return true;
+        }
+        let qualifier = ahead.call(Ident::parse_any).is_ok_and(|word| {
+            ["const", "async", "unsafe", "safe", "extern"].iter().any(|known| word == known)
+        });
+        if !qualifier {
+            return false;
+        }
+        let _ = ahead.parse::<Option<syn::LitStr>>();
+    }
+}
+
+fn not_a_function(input: ParseStream<'_>) -> Error {
+    let ahead = input.fork();
+    if ahead.call(Ident::parse_any).is_ok_and(|word| word == "gen" || word == "async")
+        && (ahead.peek(Token![fn]) || ahead.call(Ident::parse_any).is_ok_and(|word| word == "gen"))
+    {
+        return input.error("`#[redis_lock]` does not support `gen fn`: a generator would be locked only while it is made");
+    }
+    input.error("`#[redis_lock]` goes on a function")
+}
+
+/// The braces, also when they come out of a `macro_rules!` fragment.
+fn body(input: ParseStream<'_>) -> Result<Group> {
+    let mut tree: TokenTree = input.parse()?;
+    loop {
+        match tree {
+            TokenTree::Group(group) if group.delimiter() == Delimiter::Brace => return Ok(group),
+            TokenTree::Group(group) if group.delimiter() == Delimiter::None => {
+                let mut inner = group.stream().into_iter();
+                tree = match (inner.next(), inner.next()) {
+                    (Some(only), None) => only,
+                    _ => return Err(Error::new(group.span(), "expected the function's body")),
+                };
+            }
+            other => {
+                return Err(Error::new(other.span(), "expected the function's body in braces"));
+            }
+        }
+    }
+}
+
+impl Function {
+    /// Reports what cannot be locked, whatever the options say.
+    pub(crate) fn check(&mut self, mistakes: &mut Mistakes) {
+        let signature = &self.signature;
+        if let Some(constness) = &signature.constness {
+            mistakes.at(constness, "a `const fn` cannot take a lock; remove `const`");
+        }
+        if let Some(variadic) = &signature.variadic {
+            mistakes.at(
+                variadic,
+                "`#[redis_lock]` does not support variadic functions: their arguments cannot be passed on",
+            );
+        }
+        if let Safety::Safe(safe) = &signature.safety {
+            mistakes.at(safe, "`#[redis_lock]` does not support `safe fn`, which has no body");
+        }
+        if let syn::ReturnType::Type(_, ty) = &signature.output
+            && let Type::Never(never) = &**ty
+        {
+            mistakes.at(
+                never,
+                "a `#[redis_lock]` function must be able to return: taking the lock can fail; return \
+                 `Result<Infallible, LockError>`",
+            );
+        }
+        let mut again = Vec::new();
+        self.attributes.retain(|attribute| {
+            let ours =
+                attribute.path().segments.last().is_some_and(|last| last.ident == "redis_lock");
+            if ours {
+                again.push(attribute.clone());
+            }
+            !ours
+        });
+        for attribute in again {
+            mistakes.at(
+                attribute,
+                "a second `#[redis_lock]`: two locks taken one after the other can deadlock; list both \
+                 keys in one attribute, `keys = [\"a\", \"b\"]`",
+            );
+        }
+    }
+
+    /// Tells how the body runs. A future that cannot be seen into is a mistake: locking its
+    /// construction would release the lock before it runs.
+    pub(crate) fn shape(&self, mistakes: &mut Mistakes) -> (Shape, Type) {
+        let ty = returns::returned(&self.signature.output, &self.signature.ident);
+        if self.signature.asyncness.is_some() {
+            return (Shape::Async, ty);
+        }
+        let yielded = returns::future(&ty);
+        match (AsyncBlock::at_end_of(&self.body), yielded) {
+            (_, Future::No) => (Shape::Sync, ty),
+            (Some(block), Future::Yields(output)) => (Shape::Future(block), *output),
+            (Some(_), Future::Unseen) => {
+                mistakes.at(
+                    &ty,
+                    "`#[redis_lock]` cannot see what this future yields; write `async fn`, or \
+                     `-> impl Future<Output = Result<T, LockError>>`",
+                );
+                (Shape::Sync, ty)
+            }
+            (None, _) => {
+                mistakes.at(
+                    &ty,
+                    "`#[redis_lock]` cannot see into this future, and locking its construction would \
+                     release the lock before it runs; write `async fn`, or end with \
+                     `Box::pin(async move { … })` or `async move { … }`",
+                );
+                (Shape::Sync, ty)
+            }
+        }
+    }
+
+    /// The arguments but `self`.
+    pub(crate) fn arguments(&self) -> Vec<Argument> {
+        let typed = self.signature.inputs.iter().filter_map(|input| match input {
+            FnArg::Typed(typed) => Some(typed),
+            FnArg::Receiver(_) => None,
+        });
+        typed
+            .enumerate()
+            .map(|(index, typed)| {
+                let (name, binding) = match &*typed.pat {
+                    Pat::Ident(PatIdent {
+                        by_ref: None, subpat: None, mutability, ident, ..
+                    }) => (ident.clone(), Binding::Name(*mutability)),
+                    Pat::Wild(_) => (made_up(index), Binding::Nothing),
+                    pattern => (made_up(index), Binding::Pattern(Box::new(pattern.clone()))),
+                };
+                let attributes = typed.attrs.iter().filter(|a| holds_for_bindings(a)).cloned();
+                let attributes = attributes.collect();
+                Argument { attributes, name, binding, ty: (*typed.ty).clone() }
+            })
+            .collect()
+    }
+
+    /// The names that a key may use: arguments and what their patterns bind.
+    pub(crate) fn names(&self) -> Vec<(Ident, Vec<Attribute>)> {
+        let mut names = Vec::new();
+        for input in &self.signature.inputs {
+            if let FnArg::Typed(typed) = input {
+                let attributes: Vec<_> =
+                    typed.attrs.iter().filter(|a| a.path().is_ident("cfg")).cloned().collect();
+                collect_names(&typed.pat, &mut |name| {
+                    names.push((name.clone(), attributes.clone()))
+                });
+            }
+        }
+        names
+    }
+
+    pub(crate) fn has_receiver(&self) -> bool {
+        self.signature.receiver().is_some()
+    }
+
+    /// Whether `self` is owned, and so has to be dropped before the release like any argument.
+    pub(crate) fn owns_receiver(&self) -> bool {
+        self.signature
+            .receiver()
+            .is_some_and(|receiver| !matches!(receiver.kind, ReceiverKind::Reference(..)))
+    }
+
+    /// The function with another body and, in the signature, names for its patterns.
+    pub(crate) fn with_body(&self, content: TokenStream) -> TokenStream {
+        let mut signature = self.signature.clone();
+        let arguments = self.arguments();
+        let typed = signature.inputs.iter_mut().filter_map(|input| match input {
+            FnArg::Typed(typed) => Some(typed),
+            FnArg::Receiver(_) => None,
+        });
+        for (typed, argument) in typed.zip(arguments) {
+            *typed.pat = Pat::Ident(PatIdent {
+                attrs: Vec::new(),
+                by_ref: None,
+                mutability: None,
+                ident: argument.name,
+                subpat: None,
+            });
+        }
+        self.assemble(&signature, content)
+    }
+
+    /// The function with another body and nothing else changed.
+    pub(crate) fn with_body_only(&self, content: TokenStream) -> TokenStream {
+        self.assemble(&self.signature, content)
+    }
+
+    fn assemble(&self, signature: &Signature, content: TokenStream) -> TokenStream {
+        let Self { attributes, visibility, default, .. } = self;
+        let mut body = Group::new(Delimiter::Brace, content);
+        body.set_span(self.body.span());
+        quote!(#(#attributes)* #visibility #default #signature #body)
+    }
+}
+
+/// A name that no user can have written.
+fn made_up(index: usize) -> Ident {
+    Ident::new(&format!("__arg{index}"), Span::mixed_site())
+}
+
+fn holds_for_bindings(attribute: &Attribute) -> bool {
+    ["cfg", "cfg_attr", "allow", "expect", "warn", "deny", "forbid"]
+        .iter()
+        .any(|known| attribute.path().is_ident(known))
+}
+
+fn collect_names(pattern: &Pat, found: &mut impl FnMut(&Ident)) {
+    match pattern {
+        Pat::Ident(name) => {
+            found(&name.ident);
+            if let Some((_, inner)) = &name.subpat {
+                collect_names(inner, found);
+            }
+        }
+        Pat::Tuple(tuple) => tuple.elems.iter().for_each(|p| collect_names(p, found)),
+        Pat::TupleStruct(tuple) => tuple.elems.iter().for_each(|p| collect_names(p, found)),
+        Pat::Struct(fields) => fields.fields.iter().for_each(|f| collect_names(&f.pat, found)),
+        Pat::Slice(slice) => slice.elems.iter().for_each(|p| collect_names(p, found)),
+        Pat::Reference(reference) => collect_names(&reference.pat, found),
+        Pat::Paren(inner) => collect_names(&inner.pat, found),
+        Pat::Type(typed) => collect_names(&typed.pat, found),
+        // Alternatives bind the same names.
+        Pat::Or(cases) => {
+            if let Some(first) = cases.cases.first() {
+                collect_names(first, found);
+            }
+        }
+        _ => {}
+    }
+}
+
+impl AsyncBlock {
+    fn at_end_of(body: &Group) -> Option<Self> {
+        let mut trees: Vec<TokenTree> = body.stream().into_iter().collect();
+        let TokenTree::Group(last) = trees.pop()? else { return None };
+        match last.delimiter() {
+            Delimiter::Brace => Self::bare(trees, last),
+            Delimiter::Parenthesis if ends_with_pin(&trees) => {
+                let mut inner: Vec<TokenTree> = last.stream().into_iter().collect();
+                if matches!(inner.last(), Some(TokenTree::Punct(comma)) if comma.as_char() == ',') {
+                    inner.pop();
+                }
+                let Some(TokenTree::Group(content)) = inner.pop() else { return None };
+                let block = Self::bare(inner, content)?;
+                let before = trees.into_iter().collect();
+                // Inside the parentheses there is nothing but the block.
+                block.before.is_empty().then_some(Self { before, pinned: Some(last), ..block })
+            }
+            _ => None,
+        }
+    }
+
+    fn bare(mut before: Vec<TokenTree>, content: Group) -> Option<Self> {
+        if content.delimiter() != Delimiter::Brace {
+            return None;
+        }
+        let mut keywords = Vec::new();
+        if is_word(before.last(), "move") {
+            keywords.extend(before.pop());
+        }
+        if !is_word(before.last(), "async") {
+            return None;
+        }
+        keywords.extend(before.pop());
+        // `async {}` is the value only where an expression may start.
+        let starts = match before.last() {
+            None | Some(TokenTree::Group(_)) => true,
+            Some(TokenTree::Punct(punct)) => punct.as_char() == ';',
+            Some(TokenTree::Ident(word)) => word == "return",
+            Some(TokenTree::Literal(_)) => false,
+        };
+        starts.then(|| Self {
+            before: before.into_iter().collect(),
+            keywords: keywords.into_iter().rev().collect(),
+            content,
+            pinned: None,
+        })
+    }
+
+    /// The body with other content in the async block.
+    pub(crate) fn replaced(&self, content: TokenStream) -> TokenStream {
+        let Self { before, keywords, pinned, .. } = self;
+        let mut block = Group::new(Delimiter::Brace, content);
+        block.set_span(self.content.span());
+        let future = quote!(#keywords #block);
+        match pinned {
+            None => quote!(#before #future),
+            Some(parentheses) => {
+                let mut pinned = Group::new(Delimiter::Parenthesis, future);
+                pinned.set_span(parentheses.span());
+                quote!(#before #pinned)
+            }
+        }
+    }
+}
+
+fn is_word(tree: Option<&TokenTree>, word: &str) -> bool {
+    matches!(tree, Some(TokenTree::Ident(ident)) if ident == word)
+}
+
+/// `Box::pin`, however its path is written.
+fn ends_with_pin(trees: &[TokenTree]) -> bool {
+    let is_colon = |tree: &TokenTree| matches!(tree, TokenTree::Punct(p) if p.as_char() == ':');
+    match trees {
+        [.., ty, one, two, pin] => {
+            is_word(Some(ty), "Box") && is_colon(one) && is_colon(two) && is_word(Some(pin), "pin")
+        }
+        _ => false,
+    }
+}

@@ -1,0 +1,458 @@
+//! The key: from a template to the tokens that render it.
+
+use proc_macro2::{Ident, Span, TokenStream};
+use quote::{ToTokens, quote, quote_spanned};
+use syn::{Attribute, Expr, Index, LitStr, Path};
+
+use crate::diagnostics::Mistakes;
+use crate::function::Function;
+use crate::options::{Element, KeySource, TemplateArgument};
+use crate::suggest;
+use crate::template::{Hole, Piece, Spec, Step, Template, Unread, Value, Width};
+
+/// The longest key that the runtime takes.
+const MAX_BYTES: usize = 1024;
+
+/// The tokens of a key.
+pub(crate) enum Key {
+    /// A `LockKey`.
+    Constant(TokenStream),
+    /// A `Result<LockKey, LockError>`.
+    Rendered(TokenStream),
+    /// A `Result<Vec<LockKey>, LockError>`.
+    Several(TokenStream),
+    /// An iterator of keys.
+    Iterator(TokenStream),
+}
+
+/// What a template may refer to, and how the runtime is called.
+pub(crate) struct Scope<'a> {
+    krate: &'a Path,
+    names: Vec<(Ident, Vec<Attribute>)>,
+    has_receiver: bool,
+}
+
+impl<'a> Scope<'a> {
+    pub(crate) fn of(function: &Function, krate: &'a Path) -> Self {
+        Self { krate, names: function.names(), has_receiver: function.has_receiver() }
+    }
+
+    fn is_bound(&self, name: &str) -> bool {
+        self.names.iter().any(|(bound, _)| unraw(bound) == name)
+    }
+}
+
+pub(crate) fn expand(source: &KeySource, scope: &Scope<'_>, mistakes: &mut Mistakes) -> Key {
+    let krate = scope.krate;
+    match source {
+        KeySource::Template(template, arguments) => {
+            match expand_template(template, arguments, scope, mistakes) {
+                Rendering::Constant(text) => {
+                    Key::Constant(quote!(#krate::LockKey::from_static(#text)))
+                }
+                Rendering::Run(tokens) => Key::Rendered(tokens),
+            }
+        }
+        KeySource::List(elements) => {
+            let elements = elements.iter().map(|element| match element {
+                Element::Template(template) => {
+                    match expand_template(template, &[], scope, mistakes) {
+                        Rendering::Constant(text) => {
+                            quote!(::core::result::Result::Ok(#krate::LockKey::from_static(#text)))
+                        }
+                        Rendering::Run(tokens) => tokens,
+                    }
+                }
+                Element::Expr(expr) => {
+                    quote!(::core::result::Result::Ok(#krate::__private::key(#expr)))
+                }
+            });
+            Key::Several(quote!(#krate::__private::keys([#(#elements),*])))
+        }
+        KeySource::Iterator(expr) => Key::Iterator(expr.to_token_stream()),
+    }
+}
+
+enum Rendering {
+    /// The key's text.
+    Constant(LitStr),
+    /// An expression that renders it.
+    Run(TokenStream),
+}
+
+/// Input: `"order:{order_id}:{user.region}"`
+///
+/// Output:
+/// ```text
+/// {
+///     let order_id = __private::segment(&order_id);
+///     __private::render(format_args!("order:{order_id}:{__key0}", __key0 = __private::segment(&(user.region))))
+/// }
+/// ```
+fn expand_template(
+    literal: &LitStr,
+    arguments: &[TemplateArgument],
+    scope: &Scope<'_>,
+    mistakes: &mut Mistakes,
+) -> Rendering {
+    let krate = scope.krate;
+    let template = match Template::parse(&literal.value()) {
+        Ok(template) => template,
+        Err(Unread::Expression(expression)) => {
+            let message = format!(
+                "`{{{expression}}}`: a template holds names, fields and methods without arguments; \
+                 pass other expressions by name: `key(\"…{{x}}…\", x = {expression})`"
+            );
+            mistakes.at(literal, message);
+            return Rendering::Run(TokenStream::new());
+        }
+        Err(Unread::Malformed) => {
+            // rustc refuses it, at the very character. The names are wrapped all the same, so
+            // that nothing gets past the escaping if it should not.
+            let shadows = scope.names.iter().map(|(name, cfg)| shadow(name, cfg, krate));
+            let plain = arguments.iter().map(|argument| {
+                let name = argument.name.as_ref().map(|(name, equals)| quote!(#name #equals));
+                let value = &argument.value;
+                quote!(, #name #value)
+            });
+            return Rendering::Run(quote!({
+                #(#shadows)*
+                #krate::__private::render(::core::format_args!(#literal #(#plain)*))
+            }));
+        }
+    };
+    check(&template, literal, arguments, scope, mistakes);
+    if arguments.is_empty()
+        && let Some(constant) = constant(&template, literal, mistakes)
+    {
+        return Rendering::Constant(constant);
+    }
+    let (text, sugar) = desugar(&template, literal, scope);
+    let values = forward(&template, arguments, krate).into_iter().chain(sugar).collect();
+    Rendering::Run(render(&text, values, shadows(&template, arguments, scope), krate))
+}
+
+/// A value behind the template: `name = value` or `value`.
+struct Forwarded {
+    name: Option<TokenStream>,
+    value: TokenStream,
+}
+
+/// The user's own arguments, wrapped; a width is a number to `format!` and stays one.
+fn forward(template: &Template, arguments: &[TemplateArgument], krate: &Path) -> Vec<Forwarded> {
+    let mut position = 0_usize;
+    let mut is_width = |argument: &TemplateArgument| {
+        let at = position;
+        position += usize::from(argument.name.is_none());
+        widths(template).any(|width| match (width, &argument.name) {
+            (Width::Name(used), Some((name, _))) => *used == unraw(name),
+            (Width::Position(used), None) => used == &at,
+            _ => false,
+        })
+    };
+    let forwarded = arguments.iter().map(|argument| Forwarded {
+        name: argument.name.as_ref().map(|(name, equals)| quote!(#name #equals)),
+        value: if is_width(argument) {
+            argument.value.to_token_stream()
+        } else {
+            segment(&argument.value, krate)
+        },
+    });
+    forwarded.collect()
+}
+
+/// The variables of the function that the template names, wrapped under their own names.
+fn shadows(
+    template: &Template,
+    arguments: &[TemplateArgument],
+    scope: &Scope<'_>,
+) -> Vec<TokenStream> {
+    let is_argument = |name: &str| {
+        arguments.iter().filter_map(|a| a.name.as_ref()).any(|(given, _)| unraw(given) == name)
+    };
+    let is_value = |name: &str| {
+        template.holes().any(|hole| matches!(&hole.value, Value::Name(used) if used == name))
+    };
+    let is_width = |name: &str| {
+        widths(template).any(|width| matches!(width, Width::Name(used) if used == name))
+    };
+    let named = scope.names.iter().filter(|(name, _)| {
+        let name = unraw(name);
+        is_value(&name) && !is_argument(&name) && !is_width(&name)
+    });
+    named.map(|(name, cfg)| shadow(name, cfg, scope.krate)).collect()
+}
+
+fn render(
+    text: &LitStr,
+    values: Vec<Forwarded>,
+    shadows: Vec<TokenStream>,
+    krate: &Path,
+) -> TokenStream {
+    let (names, values): (Vec<_>, Vec<_>) =
+        values.into_iter().map(|forwarded| (forwarded.name, forwarded.value)).unzip();
+    if shadows.is_empty() || values.is_empty() {
+        let rendered = quote! {
+            #krate::__private::render(::core::format_args!(#text #(, #names #values)*))
+        };
+        return if shadows.is_empty() { rendered } else { quote!({ #(#shadows)* #rendered }) };
+    }
+    // The arguments' own expressions mean the function's variables, so they come first.
+    let locals: Vec<Ident> = (0..values.len())
+        .map(|index| Ident::new(&format!("__value{index}"), Span::mixed_site()))
+        .collect();
+    quote! {
+        match (#(#values,)*) {
+            (#(#locals,)*) => {
+                #(#shadows)*
+                #krate::__private::render(::core::format_args!(#text #(, #names #locals)*))
+            }
+        }
+    }
+}
+
+/// The literal for `format_args!`, untouched unless it holds dotted placeholders; those become
+/// arguments of their own.
+fn desugar(template: &Template, literal: &LitStr, scope: &Scope<'_>) -> (LitStr, Vec<Forwarded>) {
+    let is_sweet = |hole: &Hole| match &hole.value {
+        Value::Path { .. } => true,
+        // Without a `self` it is left to rustc, which says so at the placeholder.
+        Value::Name(name) => name == "self" && scope.has_receiver,
+        Value::Next | Value::Position(_) => false,
+    };
+    if !template.holes().any(is_sweet) {
+        return (literal.clone(), Vec::new());
+    }
+    let krate = scope.krate;
+    // With the literal's own span rustc would offer to replace the whole string by a field's name.
+    let span = Span::call_site().located_at(literal.span());
+    let mut text = String::new();
+    let mut sugar = Vec::new();
+    for piece in &template.pieces {
+        match piece {
+            Piece::Text(literal) => text.push_str(&literal.replace('{', "{{").replace('}', "}}")),
+            Piece::Hole(hole) if is_sweet(hole) => {
+                let name = Ident::new(&format!("__key{}", sugar.len()), Span::mixed_site());
+                text.push_str(&format!("{{{name}{}}}", hole.spec.source));
+                let path = hole.value.path(span);
+                let value = quote_spanned!(span=> #krate::__private::segment(&(#path)));
+                sugar.push(Forwarded { name: Some(quote!(#name =)), value });
+            }
+            Piece::Hole(hole) => text.push_str(&format!("{{{}}}", hole.source)),
+        }
+    }
+    (LitStr::new(&text, span), sugar)
+}
+
+impl Value {
+    /// The expression that a name or a dotted name stands for.
+    fn path(&self, span: Span) -> TokenStream {
+        let word = |name: &str| {
+            if name == "self" {
+                return Ident::new(name, span);
+            }
+            syn::parse_str::<Ident>(name).map_or_else(
+                |_| Ident::new_raw(name, span),
+                |mut ident| {
+                    ident.set_span(span);
+                    ident
+                },
+            )
+        };
+        match self {
+            Self::Path { base, steps } => {
+                let mut tokens = word(base).to_token_stream();
+                for step in steps {
+                    tokens.extend(match step {
+                        Step::Field(name) => {
+                            let name = word(name);
+                            quote_spanned!(span=> .#name)
+                        }
+                        Step::Index(index) => {
+                            let index = Index { index: *index, span };
+                            quote_spanned!(span=> .#index)
+                        }
+                        Step::Call(name) => {
+                            let name = word(name);
+                            quote_spanned!(span=> .#name())
+                        }
+                    });
+                }
+                tokens
+            }
+            Self::Name(name) => word(name).to_token_stream(),
+            Self::Next | Self::Position(_) => TokenStream::new(),
+        }
+    }
+}
+
+/// `let order_id = segment(&order_id);`, so that the untouched literal means the wrapped value.
+fn shadow(name: &Ident, cfg: &[Attribute], krate: &Path) -> TokenStream {
+    quote! {
+        #(#cfg)*
+        #[allow(unused_variables, clippy::shadow_unrelated, clippy::shadow_reuse, clippy::used_underscore_binding)]
+        let #name = #krate::__private::segment(&#name);
+    }
+}
+
+fn segment(value: &Expr, krate: &Path) -> TokenStream {
+    let first = value.to_token_stream().into_iter().next();
+    let span = first.map_or_else(Span::call_site, |f| Span::call_site().located_at(f.span()));
+    quote_spanned!(span=> #krate::__private::segment(&(#value)))
+}
+
+fn widths(template: &Template) -> impl Iterator<Item = &Width> {
+    template.holes().filter_map(|hole| hole.spec.width.as_ref())
+}
+
+fn constant(template: &Template, literal: &LitStr, mistakes: &mut Mistakes) -> Option<LitStr> {
+    let mut text = String::new();
+    for piece in &template.pieces {
+        match piece {
+            Piece::Text(literal) => text.push_str(literal),
+            Piece::Hole(_) => return None,
+        }
+    }
+    if text.len() > MAX_BYTES {
+        let message = format!(
+            "{} bytes are more than the {MAX_BYTES} of a key; lock a shorter name",
+            text.len()
+        );
+        mistakes.at(literal, message);
+    }
+    Some(if text == literal.value() { literal.clone() } else { LitStr::new(&text, literal.span()) })
+}
+
+/// What only the macro can know about a template.
+fn check(
+    template: &Template,
+    literal: &LitStr,
+    arguments: &[TemplateArgument],
+    scope: &Scope<'_>,
+    mistakes: &mut Mistakes,
+) {
+    for hole in template.holes() {
+        check_spec(hole, literal, scope, mistakes);
+        check_base(hole, literal, scope, mistakes);
+    }
+    let named = |name: &str| {
+        scope.is_bound(name)
+            || name == "self"
+            || arguments.iter().any(|a| a.name.as_ref().is_some_and(|(n, _)| unraw(n) == name))
+    };
+    // A constant is the same in every call: it neither separates nor needs separation.
+    let varies = |hole: &Hole| match &hole.value {
+        Value::Name(name) => named(name),
+        Value::Path { .. } | Value::Next | Value::Position(_) => true,
+    };
+    let mut before: Option<&Hole> = None;
+    let mut between = String::new();
+    for piece in &template.pieces {
+        match piece {
+            Piece::Text(text) => between.push_str(text),
+            Piece::Hole(hole) if varies(hole) => {
+                if let Some(before) = before.filter(|_| !between.chars().any(separates)) {
+                    mistakes.at(literal, touching(before, &between, hole));
+                    return;
+                }
+                before = Some(hole);
+                between.clear();
+            }
+            Piece::Hole(_) => {}
+        }
+    }
+}
+
+/// Whether no value can contain this character unescaped.
+fn separates(c: char) -> bool {
+    if c.is_ascii() {
+        !(c.is_ascii_alphanumeric() || "-._~@+=%".contains(c))
+    } else {
+        !c.is_alphabetic()
+    }
+}
+
+fn touching(before: &Hole, between: &str, after: &Hole) -> String {
+    let (a, b) = (&before.source, &after.source);
+    let fix = format!("separate them with a character like `:` or `/`, e.g. `{{{a}}}:{{{b}}}`");
+    if between.is_empty() {
+        format!(
+            "`{{{a}}}{{{b}}}`: two values with nothing between them can form the same key; {fix}"
+        )
+    } else {
+        format!(
+            "`{{{a}}}{between}{{{b}}}`: values may contain `{between}` themselves, so that two of them \
+             can form the same key; {fix}"
+        )
+    }
+}
+
+fn check_spec(hole: &Hole, literal: &LitStr, scope: &Scope<'_>, mistakes: &mut Mistakes) {
+    let Hole { source, spec, value } = hole;
+    let Spec { fill, has_precision, style, width, .. } = spec;
+    if *has_precision {
+        let message = format!(
+            "`{{{source}}}`: a precision cuts values short, and different values would form the same \
+             key; leave it out"
+        );
+        mistakes.at(literal, message);
+    }
+    if let Some(fill) = fill.filter(|fill| !separates(*fill)) {
+        let message = format!(
+            "`{{{source}}}`: filled up with `{fill}`, different values can form the same key; for \
+             numbers write `{{x:08}}`, otherwise leave the fill out"
+        );
+        mistakes.at(literal, message);
+    }
+    if let (Some(Width::Name(width)), Value::Name(name)) = (width, value)
+        && width == name
+        && scope.is_bound(name)
+    {
+        let message = format!(
+            "`{{{source}}}`: `{name}` cannot be a value and a width in one key; use \
+             `key(\"…{{x:{name}$}}…\", x = {name}, {name} = {name})`"
+        );
+        mistakes.at(literal, message);
+    }
+    // On a wrapped value the runtime's own words stand at the placeholder; a constant is not wrapped.
+    if let Value::Name(name) = value
+        && !style.is_empty()
+        && !scope.is_bound(name)
+        && name.chars().all(|c| !c.is_lowercase())
+    {
+        let message = format!(
+            "`{{{source}}}`: such text may differ between two builds, and then they lock different \
+             keys; write `{{{name}}}`"
+        );
+        mistakes.at(literal, message);
+    }
+}
+
+/// A dotted name starts at an argument, `self`, or a constant. rustc would say so too, but offer a
+/// wrong fix.
+fn check_base(hole: &Hole, literal: &LitStr, scope: &Scope<'_>, mistakes: &mut Mistakes) {
+    let Value::Path { base, .. } = &hole.value else { return };
+    let source = &hole.source;
+    if base == "self" {
+        if !scope.has_receiver {
+            mistakes.at(literal, format!("`{{{source}}}`: this function has no `self` parameter"));
+        }
+        return;
+    }
+    let is_constant = base.chars().next().is_some_and(char::is_uppercase);
+    if scope.is_bound(base) || is_constant {
+        return;
+    }
+    let names: Vec<String> = scope.names.iter().map(|(name, _)| unraw(name)).collect();
+    let hint = match suggest::closest(base, names.iter().map(String::as_str)) {
+        Some(near) => format!("; did you mean `{near}`?"),
+        None if names.is_empty() => "; the function has none".into(),
+        None => format!(" (there are: {})", names.join(", ")),
+    };
+    mistakes.at(literal, format!("no argument named `{base}` (in `{{{source}}}`){hint}"));
+}
+
+fn unraw(name: &Ident) -> String {
+    let name = name.to_string();
+    name.strip_prefix("r#").unwrap_or(&name).to_owned()
+}

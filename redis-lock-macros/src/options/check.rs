@@ -1,0 +1,145 @@
+//! What fits together and what does not.
+
+use std::time::Duration;
+
+use proc_macro2::{Ident, TokenStream};
+use quote::ToTokens;
+use syn::{Error, Expr, ExprLit, Lit};
+
+use super::{KeySource, Kind, Lease, Options, Setting, Time, Waiting};
+use crate::diagnostics::Mistakes;
+
+/// The shortest lease that the runtime keeps.
+const MIN_TTL: Duration = Duration::from_millis(100);
+
+/// Reports what is missing and what contradicts. A contradiction stands at the later option, and
+/// names both.
+pub(crate) fn check(options: &Options, mistakes: &mut Mistakes) {
+    let Options { ttl, wait, renew, max_hold, min_hold, repair_orphan, kind, .. } = options;
+    for (name, time) in [("ttl", ttl_time(ttl)), ("repair_orphan", setting_time(repair_orphan))] {
+        if let Some(Time::Known(short, text)) = time
+            && *short < MIN_TTL
+        {
+            let message = format!("a {name} below 100ms is too short to be kept; \"30s\" is usual");
+            mistakes.at(text, message);
+        }
+    }
+
+    let mut clash = |one: Option<At>, other: Option<At>, why: &str| {
+        if let (Some(one), Some(other)) = (one, other) {
+            mistakes.add(contradiction(options, &one, &other, why));
+        }
+    };
+    let never = ttl.as_ref().and_then(|ttl| match &ttl.value {
+        Lease::Never(text) => Some(At::new(ttl, "ttl = \"none\"", text)),
+        Lease::For(_) => None,
+    });
+    let on = renewal(renew, true);
+    let off = renewal(renew, false);
+    let limit = max_hold.as_ref().map(|limit| At::new(limit, "max_hold", &limit.value));
+    let repair =
+        repair_orphan.as_ref().map(|repair| At::new(repair, "repair_orphan", &repair.value));
+    let shared = kind.as_ref().map(|kind| At::new(kind, &kind.name.to_string(), &kind.name));
+
+    clash(never.clone(), on, "a lock that never expires has nothing to renew");
+    clash(never.clone(), limit.clone(), "only the release ends a lock that never expires");
+    clash(never.clone(), repair, "locks that never expire look like orphans");
+    clash(never, shared.clone(), "only an exclusive lock can be held without a lease");
+    clash(limit, off.clone(), "max_hold limits renewal, and there is none");
+
+    let least = setting_time(min_hold).and_then(Time::known);
+    let lease = ttl_time(ttl).and_then(Time::known);
+    let most = setting_time(max_hold).and_then(Time::known);
+    let least_at = min_hold.as_ref().map(|least| At::new(least, "min_hold", &least.value));
+    if let (Some(least), Some(lease)) = (least, lease)
+        && least > lease
+        && off.is_some()
+    {
+        let ttl_at = ttl.as_ref().map(|ttl| At::new(ttl, "ttl", &ttl.name));
+        let why = "the lease ends first, and it is not renewed; raise `ttl` or allow renewal";
+        clash(least_at.clone(), ttl_at, why);
+    }
+    if let (Some(least), Some(most)) = (least, most)
+        && least > most
+    {
+        let most_at = max_hold.as_ref().map(|most| At::new(most, "max_hold", &most.value));
+        clash(least_at, most_at, "the least is more than the most");
+    }
+    if let (Some(busy), Some(Setting { name, value: Waiting::Forever(text) })) =
+        (&options.on_busy, wait)
+    {
+        let wait = At {
+            name: name.clone(),
+            value: text.to_token_stream(),
+            shown: "wait = \"forever\"".into(),
+        };
+        clash(
+            Some(At::new(busy, "on_busy", &busy.value)),
+            Some(wait),
+            "a call that waits for ever never finds the lock busy",
+        );
+    }
+    if let Some(Setting { name, value: KeySource::List(_) | KeySource::Iterator(_) }) = &options.key
+    {
+        let keys = At { name: name.clone(), value: name.to_token_stream(), shown: "keys".into() };
+        clash(
+            Some(keys),
+            shared,
+            "several keys are locked exclusively, all or nothing; other sorts take a single `key`",
+        );
+    }
+}
+
+/// One side of a contradiction, where it was given.
+#[derive(Clone)]
+struct At {
+    name: Ident,
+    value: TokenStream,
+    shown: String,
+}
+
+impl At {
+    fn new<T>(setting: &Setting<T>, shown: &str, value: impl ToTokens) -> Self {
+        Self { name: setting.name.clone(), value: value.to_token_stream(), shown: shown.into() }
+    }
+}
+
+fn contradiction(options: &Options, one: &At, other: &At, why: &str) -> Error {
+    let place = |at: &At| options.given.iter().position(|name| *name == at.name);
+    let (earlier, later) = if place(one) <= place(other) { (one, other) } else { (other, one) };
+    let message = format!("`{}` contradicts `{}`: {why}", later.shown, earlier.shown);
+    Error::new_spanned(&later.value, message)
+}
+
+fn ttl_time(ttl: &Option<Setting<Lease>>) -> Option<&Time> {
+    match ttl {
+        Some(Setting { value: Lease::For(time), .. }) => Some(time),
+        _ => None,
+    }
+}
+
+fn setting_time(setting: &Option<Setting<Time>>) -> Option<&Time> {
+    setting.as_ref().map(|setting| &setting.value)
+}
+
+/// `renew`, if it was given as the literal `wanted`.
+fn renewal(renew: &Option<Setting<Expr>>, wanted: bool) -> Option<At> {
+    let renew = renew.as_ref()?;
+    match &renew.value {
+        Expr::Lit(ExprLit { lit: Lit::Bool(given), .. }) if given.value == wanted => {
+            Some(At::new(renew, &format!("renew = {wanted}"), given))
+        }
+        _ => None,
+    }
+}
+
+impl Kind {
+    /// The runtime's method that asks for this sort.
+    pub(crate) fn method(&self) -> &'static str {
+        match self {
+            Self::Read => "read",
+            Self::Write => "write",
+            Self::Permits(_) => "permit",
+        }
+    }
+}

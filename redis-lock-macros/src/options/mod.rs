@@ -1,0 +1,55 @@
+//! The options of the attribute, as the user wrote them.
+
+mod check;
+mod parse;
+mod value;
+
+pub(crate) use check::check;
+pub(crate) use parse::parse;
+pub(crate) use value::{
+    Element, KeySource, Kind, Lease, OnLost, Release, TemplateArgument, Time, Waiting,
+};
+
+use proc_macro2::Ident;
+use syn::{Expr, Path};
+
+/// One option that was given: its name, for messages that point at it, and its value.
+pub(crate) struct Setting<T> {
+    pub(crate) name: Ident,
+    pub(crate) value: T,
+}
+
+/// What was given. What was not given is the manager's to decide.
+#[derive(Default)]
+pub(crate) struct Options {
+    /// Every name, in the order of writing.
+    given: Vec<Ident>,
+    pub(crate) key: Option<Setting<KeySource>>,
+    pub(crate) kind: Option<Setting<Kind>>,
+    pub(crate) ttl: Option<Setting<Lease>>,
+    pub(crate) wait: Option<Setting<Waiting>>,
+    pub(crate) renew: Option<Setting<Expr>>,
+    pub(crate) max_hold: Option<Setting<Time>>,
+    pub(crate) min_hold: Option<Setting<Time>>,
+    pub(crate) on_busy: Option<Setting<Expr>>,
+    pub(crate) on_error: Option<Setting<Expr>>,
+    pub(crate) on_lost: Option<Setting<OnLost>>,
+    pub(crate) release: Option<Setting<Release>>,
+    pub(crate) fence: Option<Setting<Ident>>,
+    pub(crate) guard: Option<Setting<Ident>>,
+    pub(crate) via: Option<Setting<Expr>>,
+    pub(crate) reentrant: Option<Setting<()>>,
+    pub(crate) fair: Option<Setting<Expr>>,
+    pub(crate) repair_orphan: Option<Setting<Time>>,
+    pub(crate) krate: Option<Setting<Path>>,
+}
+
+impl Options {
+    /// Whether something was written that was or may have been meant as the key.
+    pub(crate) fn tries_a_key(&self) -> bool {
+        self.given.iter().map(ToString::to_string).any(|name| {
+            ["key", "keys", "name", "id", "resource"].contains(&name.as_str())
+                || crate::suggest::closest(&name, ["key", "keys"]).is_some()
+        })
+    }
+}

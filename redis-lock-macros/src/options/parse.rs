@@ -1,0 +1,421 @@
+//! From tokens to [`Options`], with every mistake on the way.
+
+use proc_macro2::{Ident, TokenStream, TokenTree};
+use quote::ToTokens;
+use syn::ext::IdentExt;
+use syn::parse::{ParseStream, Parser};
+use syn::{Error, Expr, ExprLit, Lit, LitStr, Path, Result, Token, parenthesized, token};
+
+use super::value::{
+    Element, KeySource, Kind, Lease, OnLost, Release, TemplateArgument, Time, Waiting,
+};
+use super::{Options, Setting};
+use crate::diagnostics::Mistakes;
+use crate::suggest;
+
+/// Every option, in the order of the documentation.
+const NAMES: [&str; 20] = [
+    "key",
+    "keys",
+    "read",
+    "write",
+    "permits",
+    "ttl",
+    "wait",
+    "renew",
+    "max_hold",
+    "min_hold",
+    "on_busy",
+    "on_error",
+    "on_lost",
+    "release",
+    "fence",
+    "guard",
+    "via",
+    "reentrant",
+    "fair",
+    "repair_orphan",
+];
+
+const TEMPLATE: &str = "`key = \"order:{order_id}\"`";
+
+/// Reads the attribute's arguments. What cannot be read is reported and skipped, so that the
+/// rest is checked in the same go.
+pub(crate) fn parse(tokens: TokenStream, mistakes: &mut Mistakes) -> Options {
+    let mut options = Options::default();
+    let read = |input: ParseStream<'_>| -> Result<()> {
+        while !input.is_empty() {
+            if let Err(error) = options.read_one(input) {
+                mistakes.add(error);
+            } else if !(input.is_empty() || input.peek(Token![,])) {
+                mistakes.add(input.error("expected `,` between two options"));
+            }
+            skip_to_comma(input)?;
+            let _ = input.parse::<Option<Token![,]>>()?;
+        }
+        Ok(())
+    };
+    if let Err(error) = read.parse2(tokens) {
+        mistakes.add(error);
+    }
+    options
+}
+
+fn skip_to_comma(input: ParseStream<'_>) -> Result<()> {
+    while !(input.is_empty() || input.peek(Token![,])) {
+        let _: TokenTree = input.parse()?;
+    }
+    Ok(())
+}
+
+impl Options {
+    fn read_one(&mut self, input: ParseStream<'_>) -> Result<()> {
+        if input.peek(Lit) {
+            let message = format!("expected an option; a key template is written {TEMPLATE}");
+            return Err(input.error(message));
+        }
+        let name = input.call(Ident::parse_any).map_err(|error| {
+            Error::new(error.span(), format!("expected an option, e.g. {TEMPLATE}"))
+        })?;
+        self.given.push(name.clone());
+        match name.to_string().as_str() {
+            "key" => {
+                let value = key(input)?;
+                self.set_key(name, value)
+            }
+            "keys" => {
+                let value = keys(input)?;
+                self.set_key(name, value)
+            }
+            "read" => {
+                flag(&name, input)?;
+                self.set_kind(name, Kind::Read)
+            }
+            "write" => {
+                flag(&name, input)?;
+                self.set_kind(name, Kind::Write)
+            }
+            "permits" => {
+                let value = assigned(&name, input, "permits = 4", permits)?;
+                self.set_kind(name, Kind::Permits(value))
+            }
+            "ttl" => assign(&mut self.ttl, name, input, "ttl = \"30s\"", Lease::parse),
+            "wait" => assign(&mut self.wait, name, input, "wait = \"5s\"", Waiting::parse),
+            "renew" => assign(&mut self.renew, name, input, "renew = false", yes_or_no),
+            "max_hold" => assign(&mut self.max_hold, name, input, "max_hold = \"10m\"", |input| {
+                Time::parse(
+                    input,
+                    "a max_hold of zero would never hold a lock; leave it out for the default",
+                )
+            }),
+            "min_hold" => assign(&mut self.min_hold, name, input, "min_hold = \"1m\"", |input| {
+                Time::parse(input, "a min_hold of zero is the default; leave it out")
+            }),
+            "on_busy" => assign(&mut self.on_busy, name, input, "on_busy = Ok(None)", expression),
+            "on_error" => assign(
+                &mut self.on_error,
+                name,
+                input,
+                "on_error = |err| fallback(err)",
+                expression,
+            ),
+            "on_lost" => assign(&mut self.on_lost, name, input, "on_lost = finish", |input| {
+                choice(input, &[("cancel", OnLost::Cancel), ("finish", OnLost::Finish)])
+            }),
+            "release" => assign(&mut self.release, name, input, "release = background", |input| {
+                choice(input, &[("wait", Release::Wait), ("background", Release::Background)])
+            }),
+            "fence" => assign(&mut self.fence, name, input, "fence = token", binding),
+            "guard" => assign(&mut self.guard, name, input, "guard = lock", binding),
+            "via" => assign(&mut self.via, name, input, "via = self.locks", expression),
+            "reentrant" => {
+                flag(&name, input)?;
+                set(&mut self.reentrant, name, ())
+            }
+            "fair" => assign(&mut self.fair, name, input, "fair = false", yes_or_no),
+            "repair_orphan" => {
+                assign(&mut self.repair_orphan, name, input, "repair_orphan = \"30s\"", |input| {
+                    Time::parse(
+                        input,
+                        "a repair_orphan of zero would delete what others hold; give them time to finish",
+                    )
+                })
+            }
+            "crate" => assign(&mut self.krate, name, input, "crate = ::locks", absolute_path),
+            _ => Err(unknown(&name)),
+        }
+    }
+
+    fn set_key(&mut self, name: Ident, value: KeySource) -> Result<()> {
+        match &self.key {
+            Some(earlier) if earlier.name != name => Err(Error::new_spanned(
+                &name,
+                "`key` and `keys` both say what is locked; list all of them in `keys = [..]`",
+            )),
+            _ => set(&mut self.key, name, value),
+        }
+    }
+
+    fn set_kind(&mut self, name: Ident, value: Kind) -> Result<()> {
+        match &self.kind {
+            Some(earlier) if earlier.name != name => {
+                let message = format!(
+                    "`{}` and `{name}` are different sorts of lock; keep one of them",
+                    earlier.name
+                );
+                Err(Error::new_spanned(&name, message))
+            }
+            _ => set(&mut self.kind, name, value),
+        }
+    }
+}
+
+fn set<T>(place: &mut Option<Setting<T>>, name: Ident, value: T) -> Result<()> {
+    if place.is_some() {
+        return Err(Error::new_spanned(&name, format!("`{name}` is set twice; keep one of them")));
+    }
+    *place = Some(Setting { name, value });
+    Ok(())
+}
+
+fn assign<T>(
+    place: &mut Option<Setting<T>>,
+    name: Ident,
+    input: ParseStream<'_>,
+    example: &str,
+    read: impl FnOnce(ParseStream<'_>) -> Result<T>,
+) -> Result<()> {
+    let value = assigned(&name, input, example, read);
+    // Set twice and wrong as well: the first is what the user has to decide.
+    if place.is_some() {
+        return Err(Error::new_spanned(&name, format!("`{name}` is set twice; keep one of them")));
+    }
+    set(place, name, value?)
+}
+
+fn assigned<T>(
+    name: &Ident,
+    input: ParseStream<'_>,
+    example: &str,
+    read: impl FnOnce(ParseStream<'_>) -> Result<T>,
+) -> Result<T> {
+    if input.is_empty() || input.peek(Token![,]) {
+        return Err(Error::new_spanned(
+            name,
+            format!("`{name}` needs a value; write e.g. `{example}`"),
+        ));
+    }
+    if !input.peek(Token![=]) {
+        return Err(input.error(format!("expected `=`; write e.g. `{example}`")));
+    }
+    let equals: Token![=] = input.parse()?;
+    if input.is_empty() || input.peek(Token![,]) {
+        return Err(Error::new_spanned(
+            equals,
+            format!("a value is missing; write e.g. `{example}`"),
+        ));
+    }
+    read(input)
+}
+
+fn flag(name: &Ident, input: ParseStream<'_>) -> Result<()> {
+    if input.is_empty() || input.peek(Token![,]) {
+        return Ok(());
+    }
+    Err(input.error(format!("`{name}` takes no value; write just `{name}`, or leave it out")))
+}
+
+fn expression(input: ParseStream<'_>) -> Result<Expr> {
+    input.parse()
+}
+
+fn yes_or_no(input: ParseStream<'_>) -> Result<Expr> {
+    let value: Expr = input.parse()?;
+    match &value {
+        Expr::Lit(ExprLit { lit, .. }) if !matches!(lit, Lit::Bool(_)) => {
+            Err(Error::new_spanned(lit, "expected `true` or `false`"))
+        }
+        _ => Ok(value),
+    }
+}
+
+fn permits(input: ParseStream<'_>) -> Result<Expr> {
+    let value: Expr = input.parse()?;
+    if let Expr::Lit(ExprLit { lit, .. }) = &value {
+        match lit {
+            Lit::Int(number) if number.base10_parse::<u32>().is_ok_and(|n| n > 0) => {}
+            Lit::Int(number) if number.base10_digits() == "0" => {
+                let message = "zero permits could never be acquired; allow at least 1";
+                return Err(Error::new_spanned(number, message));
+            }
+            _ => {
+                let message = "expected how many may hold it at once, e.g. `permits = 4`";
+                return Err(Error::new_spanned(lit, message));
+            }
+        }
+    }
+    Ok(value)
+}
+
+fn choice<T: Copy>(input: ParseStream<'_>, choices: &[(&str, T)]) -> Result<T> {
+    let expected = || {
+        let names: Vec<String> = choices.iter().map(|(name, _)| format!("`{name}`")).collect();
+        format!("expected {}", names.join(" or "))
+    };
+    let word: Ident =
+        input.call(Ident::parse_any).map_err(|error| Error::new(error.span(), expected()))?;
+    match choices.iter().find(|(name, _)| word == name) {
+        Some((_, value)) => Ok(*value),
+        None => {
+            let near = suggest::closest(&word.to_string(), choices.iter().map(|(name, _)| *name));
+            let hint = near.map(|near| format!("; did you mean `{near}`?")).unwrap_or_default();
+            Err(Error::new_spanned(word, format!("{}{hint}", expected())))
+        }
+    }
+}
+
+fn binding(input: ParseStream<'_>) -> Result<Ident> {
+    input.parse().map_err(|error: Error| {
+        Error::new(error.span(), "expected a name for the variable that the body will see")
+    })
+}
+
+fn absolute_path(input: ParseStream<'_>) -> Result<Path> {
+    let path = Path::parse_mod_style(input)?;
+    let first = path.segments.first().map(|segment| segment.ident.to_string());
+    let anchored =
+        path.leading_colon.is_some() || matches!(first.as_deref(), Some("crate" | "$crate"));
+    if anchored {
+        return Ok(path);
+    }
+    let written = path.to_token_stream().to_string().replace(' ', "");
+    let message = format!(
+        "the path must be absolute, it is used from any module; write `crate = ::{written}` for a \
+         dependency or `crate = crate::{written}` for a re-export"
+    );
+    Err(Error::new_spanned(path, message))
+}
+
+fn unknown(name: &Ident) -> Error {
+    let word = name.to_string();
+    let hint = match word.as_str() {
+        "timeout" | "lock_timeout" => {
+            "; `ttl` is how long the lease outlives a dead holder, `wait` how long a call may wait"
+                .into()
+        }
+        "lease" | "expire" | "expires" | "expiry" | "ex" | "px" | "duration" => {
+            "; the lease is called `ttl`".into()
+        }
+        "blocking" | "nowait" | "no_wait" | "try_lock" | "retry" | "retries"
+        | "blocking_timeout" => {
+            "; how long a call may wait is `wait`: `\"5s\"`, `\"forever\"` or `\"none\"`".into()
+        }
+        "name" | "id" | "resource" => "; what is locked is called `key`".into(),
+        "prefix" | "namespace" => {
+            "; the namespace belongs to the manager: `Locks::builder().namespace(..)`".into()
+        }
+        "client" | "redis" | "pool" | "conn" | "connection" | "locks" | "manager" => {
+            "; which `Locks` to use is `via = expr`".into()
+        }
+        "shared" => "; a lock that readers share is `read`".into(),
+        "exclusive" | "mutex" => "; exclusive is the default, leave it out".into(),
+        "semaphore" | "max" | "limit" => "; how many may hold it at once is `permits = n`".into(),
+        _ => suggest::closest(&word, NAMES.into_iter().chain(["crate"]))
+            .map(|near| format!("; did you mean `{near}`?"))
+            .unwrap_or_else(|| format!(" (options: {}, crate)", NAMES.join(", "))),
+    };
+    Error::new_spanned(name, format!("unknown option `{word}`{hint}"))
+}
+
+const NOT_A_TEMPLATE: &str =
+    "a lock key template must be a string literal; for an expression use `key(\"{}\", expr)`";
+
+fn key(input: ParseStream<'_>) -> Result<KeySource> {
+    if input.peek(token::Paren) {
+        let content;
+        parenthesized!(content in input);
+        return token_form(&content);
+    }
+    let example = "key = \"order:{order_id}\"";
+    let name = Ident::new("key", input.span());
+    assigned(&name, input, example, |input| Ok(KeySource::Template(template(input)?, Vec::new())))
+}
+
+/// `"svc:{t}:{n}", t = self.tenant, …`
+fn token_form(input: ParseStream<'_>) -> Result<KeySource> {
+    if input.is_empty() {
+        return Err(
+            input.error("a template is missing; write e.g. `key(\"order:{id}\", id = order.id)`")
+        );
+    }
+    let template = template(input)?;
+    let mut arguments = Vec::new();
+    while !input.is_empty() {
+        let _: Token![,] = input.parse()?;
+        if input.is_empty() {
+            break;
+        }
+        let named =
+            input.peek(Ident::peek_any) && input.peek2(Token![=]) && !input.peek2(Token![==]);
+        let name = if named { Some((input.call(Ident::parse_any)?, input.parse()?)) } else { None };
+        arguments.push(TemplateArgument { name, value: input.parse()? });
+    }
+    Ok(KeySource::Template(template, arguments))
+}
+
+fn template(input: ParseStream<'_>) -> Result<LitStr> {
+    // The whole expression is taken, so that `concat!(..)` is underlined as one.
+    match input.parse::<Expr>()? {
+        Expr::Lit(ExprLit { lit: Lit::Str(text), attrs }) if attrs.is_empty() => {
+            known_template(text)
+        }
+        Expr::Group(group) => match *group.expr {
+            Expr::Lit(ExprLit { lit: Lit::Str(text), .. }) => known_template(text),
+            other => Err(Error::new_spanned(other, NOT_A_TEMPLATE)),
+        },
+        other => Err(Error::new_spanned(other, NOT_A_TEMPLATE)),
+    }
+}
+
+fn known_template(text: LitStr) -> Result<LitStr> {
+    if text.value().is_empty() {
+        let message = "an empty key would lock everything against everything; name what is locked, \
+                       e.g. \"order:{order_id}\"";
+        return Err(Error::new_spanned(text, message));
+    }
+    Ok(text)
+}
+
+fn keys(input: ParseStream<'_>) -> Result<KeySource> {
+    let name = Ident::new("keys", input.span());
+    let example = "keys = [\"acct:{from}\", \"acct:{to}\"]";
+    let value = assigned(&name, input, example, expression)?;
+    let Expr::Array(array) = value else {
+        return match value {
+            Expr::Lit(one) => Err(Error::new_spanned(
+                one,
+                "`keys` takes several: `keys = [\"a:{x}\", \"b:{y}\"]`; for a single one write `key = ..`",
+            )),
+            other => Ok(KeySource::Iterator(other)),
+        };
+    };
+    if array.elems.is_empty() {
+        return Err(Error::new_spanned(array, "no keys would lock nothing; name what is locked"));
+    }
+    let mut seen: Vec<String> = Vec::new();
+    let mut elements = Vec::new();
+    for element in array.elems {
+        elements.push(match element {
+            Expr::Lit(ExprLit { lit: Lit::Str(text), .. }) => {
+                let text = known_template(text)?;
+                if seen.contains(&text.value()) {
+                    return Err(Error::new_spanned(text, "this key is listed twice"));
+                }
+                seen.push(text.value());
+                Element::Template(text)
+            }
+            other => Element::Expr(other),
+        });
+    }
+    Ok(KeySource::List(elements))
+}

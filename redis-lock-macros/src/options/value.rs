@@ -1,0 +1,171 @@
+//! The values that options take.
+
+use std::time::Duration;
+
+use proc_macro2::TokenStream;
+use quote::{ToTokens, quote};
+use syn::parse::ParseStream;
+use syn::{Error, Expr, ExprLit, ExprUnary, Lit, LitStr, Result, Token, UnOp};
+
+use crate::duration;
+
+/// Where the key comes from.
+pub(crate) enum KeySource {
+    /// `key = "order:{id}"` or `key("order:{id}", id = order.id)`: a template and its arguments.
+    Template(LitStr, Vec<TemplateArgument>),
+    /// `keys = ["a:{x}", "b:{y}"]`; an element is a template or any expression.
+    List(Vec<Element>),
+    /// `keys = expr`: an iterator of keys.
+    Iterator(Expr),
+}
+
+/// `id = order.id` or `order.id`, behind a template.
+pub(crate) struct TemplateArgument {
+    pub(crate) name: Option<(syn::Ident, Token![=])>,
+    pub(crate) value: Expr,
+}
+
+/// One of `keys = [..]`.
+pub(crate) enum Element {
+    Template(LitStr),
+    Expr(Expr),
+}
+
+/// What sort of lock; exclusive unless said otherwise.
+pub(crate) enum Kind {
+    Read,
+    Write,
+    Permits(Expr),
+}
+
+/// `ttl`
+pub(crate) enum Lease {
+    Never(LitStr),
+    For(Time),
+}
+
+/// `wait`
+pub(crate) enum Waiting {
+    Forever(LitStr),
+    None,
+    For(Time),
+}
+
+/// `on_lost`
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum OnLost {
+    Cancel,
+    Finish,
+}
+
+/// `release`
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Release {
+    Wait,
+    Background,
+}
+
+/// A stretch of time: read at compile time, or computed at run time.
+pub(crate) enum Time {
+    Known(Duration, LitStr),
+    Expr(Expr),
+}
+
+impl Time {
+    pub(crate) fn known(&self) -> Option<Duration> {
+        match self {
+            Self::Known(duration, _) => Some(*duration),
+            Self::Expr(_) => None,
+        }
+    }
+
+    /// Reads `"30s"` or an expression. `zero` says why nothing is too little.
+    pub(crate) fn parse(input: ParseStream<'_>, zero: &str) -> Result<Self> {
+        Self::of(input.parse()?, zero)
+    }
+
+    fn of(value: Expr, zero: &str) -> Result<Self> {
+        match &value {
+            Expr::Lit(ExprLit { lit: Lit::Str(text), .. }) => {
+                let known = duration::parse(&text.value())
+                    .and_then(
+                        |known| {
+                            if known.is_zero() { Err(zero.to_owned()) } else { Ok(known) }
+                        },
+                    )
+                    .map_err(|message| Error::new_spanned(text, message))?;
+                Ok(Self::Known(known, text.clone()))
+            }
+            Expr::Lit(ExprLit { lit: Lit::Int(number), .. }) => {
+                let digits = number.base10_digits();
+                let message = if number.suffix().is_empty() {
+                    format!("`{digits}` has no unit; write `\"{digits}s\"` for seconds")
+                } else {
+                    format!("a duration is a string; write `\"{number}\"` in quotes")
+                };
+                Err(Error::new_spanned(number, message))
+            }
+            Expr::Lit(other) => {
+                let message = format!("this is not a duration; {}", duration::FORMS);
+                Err(Error::new_spanned(other, message))
+            }
+            Expr::Unary(ExprUnary { op: UnOp::Neg(_), expr, .. })
+                if matches!(**expr, Expr::Lit(_)) =>
+            {
+                let message = format!(
+                    "a duration cannot be negative, time only goes forward; {}",
+                    duration::FORMS
+                );
+                Err(Error::new_spanned(&value, message))
+            }
+            _ => Ok(Self::Expr(value)),
+        }
+    }
+}
+
+impl ToTokens for Time {
+    fn to_tokens(&self, tokens: &mut TokenStream) {
+        tokens.extend(match self {
+            Self::Known(duration, _) => {
+                let (seconds, nanos) = (duration.as_secs(), duration.subsec_nanos());
+                quote!(::core::time::Duration::new(#seconds, #nanos))
+            }
+            Self::Expr(expr) => expr.to_token_stream(),
+        });
+    }
+}
+
+impl Lease {
+    pub(crate) fn parse(input: ParseStream<'_>) -> Result<Self> {
+        match word(input, "none") {
+            Some(text) => Ok(Self::Never(text)),
+            None => {
+                let zero = "a ttl of zero would never hold a lock; \"30s\" is usual, \
+                            \"none\" never expires";
+                Ok(Self::For(Time::parse(input, zero)?))
+            }
+        }
+    }
+}
+
+impl Waiting {
+    pub(crate) fn parse(input: ParseStream<'_>) -> Result<Self> {
+        if let Some(text) = word(input, "forever") {
+            return Ok(Self::Forever(text));
+        }
+        if word(input, "none").is_some() {
+            return Ok(Self::None);
+        }
+        let zero = "to make one attempt and not wait, write `wait = \"none\"`";
+        Ok(Self::For(Time::parse(input, zero)?))
+    }
+}
+
+/// The string literal `expected`, consumed, if that is what comes next.
+fn word(input: ParseStream<'_>, expected: &str) -> Option<LitStr> {
+    let text: LitStr = input.fork().parse().ok()?;
+    if text.value() != expected {
+        return None;
+    }
+    input.parse().ok()
+}
