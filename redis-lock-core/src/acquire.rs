@@ -2,10 +2,18 @@
 
 use std::sync::Arc;
 
-use crate::{Guard, LockError, Request};
+use crate::{Guard, LockError, Request, nesting};
 
 /// Checks the request and waits for the lock.
 pub(crate) async fn acquire(request: Request) -> Result<Guard, LockError> {
+    if let Some(outer) = nesting::outer(&request)? {
+        return nesting::join(outer, request).await;
+    }
+    anew(request).await
+}
+
+/// [`acquire`] for what cannot be held already.
+pub(crate) async fn anew(request: Request) -> Result<Guard, LockError> {
     let Request { locks, kind, keys, options } = request;
     let mut keys = keys.into_iter();
     let key = keys.next().ok_or_else(|| LockError::config("no key to lock was given"))?;

@@ -11,6 +11,7 @@ use crate::clock::Moment;
 use crate::demand::check_ttl;
 use crate::engine::Link;
 use crate::hold::Hold;
+use crate::nesting::Note;
 use crate::slot::Confirm;
 use crate::table::SlotId;
 use crate::{LockError, LockState, LossReason, Token};
@@ -40,11 +41,29 @@ pub struct Guard {
     link: Arc<Link>,
     slot: SlotId,
     hold: Arc<Hold>,
+    /// Of a guard that joined an outer hold: its turn among those who joined the same one.
+    turn: Option<Box<Self>>,
 }
 
 impl Guard {
     pub(crate) fn new(link: Arc<Link>, slot: SlotId, hold: Arc<Hold>) -> Self {
-        Self { link, slot, hold }
+        Self { link, slot, hold, turn: None }
+    }
+
+    /// A guard that shares an outer hold and releases only its turn.
+    pub(crate) fn joined(link: Arc<Link>, slot: SlotId, hold: Arc<Hold>, turn: Self) -> Self {
+        Self { link, slot, hold, turn: Some(Box::new(turn)) }
+    }
+
+    /// What nested calls have to know of this hold.
+    pub(crate) fn note(&self) -> Note {
+        Note::new(&self.link, &self.slot, &self.hold, self.turn.as_ref().map(|turn| &turn.hold))
+    }
+
+    /// The loss, if the lock is lost.
+    pub(crate) fn loss(&self) -> Option<LockError> {
+        let reason = self.hold.loss(Moment::now())?;
+        Some(self.hold.lost_error(reason))
     }
 
     /// What is locked.
@@ -68,7 +87,10 @@ impl Guard {
     /// What is known of the hold, without asking the server.
     #[must_use]
     pub fn state(&self) -> LockState {
-        self.hold.state(Moment::now())
+        match &self.turn {
+            Some(turn) if turn.state() == LockState::Released => LockState::Released,
+            _ => self.hold.state(Moment::now()),
+        }
     }
 
     /// Whether the lease still runs, without asking the server.
@@ -156,9 +178,7 @@ impl Guard {
     /// # Cancel safety
     /// The release goes on in the background.
     pub async fn release(self) -> Result<(), LockError> {
-        let (confirm, outcome) = oneshot::channel();
-        self.give_back(Some(confirm));
-        outcome.await.unwrap_or(Err(LockError::Shutdown))
+        self.released().await
     }
 
     /// Gives the lock back without waiting. The same as dropping the guard, said in words.
@@ -190,8 +210,22 @@ impl Guard {
         block_on(self.release())
     }
 
-    fn give_back(&self, confirm: Option<Confirm>) {
-        self.link.release(&self.slot, &self.hold, confirm);
+    /// [`release`](Self::release) where others still refer to the guard.
+    pub(crate) async fn released(&self) -> Result<(), LockError> {
+        let (confirm, outcome) = oneshot::channel();
+        self.give_back(Some(confirm));
+        let outcome = outcome.await.unwrap_or(Err(LockError::Shutdown));
+        match self.loss() {
+            Some(lost) if self.turn.is_some() => Err(lost),
+            _ => outcome,
+        }
+    }
+
+    pub(crate) fn give_back(&self, confirm: Option<Confirm>) {
+        match &self.turn {
+            Some(turn) => turn.give_back(confirm),
+            None => self.link.release(&self.slot, &self.hold, confirm),
+        }
     }
 
     /// Sends a question about this hold and waits for its answer.

@@ -11,10 +11,14 @@ mod hold;
 mod lease;
 mod log;
 mod names;
+mod nesting;
 mod scope;
 mod slot;
 mod store;
 mod table;
+
+mod attribute;
+pub use attribute::{Fallible, FromLockError, KeySegment, SegmentWriter};
 
 mod builder;
 pub use builder::Builder;
@@ -45,3 +49,10 @@ pub use token::Token;
 
 mod wait;
 pub use wait::Wait;
+
+/// What the expansion of `#[redis_lock]` calls. Not for people: it changes without notice.
+#[doc(hidden)]
+pub mod __private {
+    pub use crate::attribute::*;
+    pub use std::boxed::Box;
+}

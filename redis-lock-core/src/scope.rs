@@ -1,21 +1,157 @@
-//! Bodies that run under a lock.
+//! Running a body under a guard: nothing of it is polled once the lock is lost.
 
-use crate::{Guard, LockError};
+use std::future::{Future, poll_fn};
+use std::pin::{Pin, pin};
+use std::sync::OnceLock;
+use std::task::{Context, Poll};
 
+use crate::{Guard, LockError, LossReason, Request, nesting};
+
+/// The lock of one body: empty until it is acquired, then held until it is released.
+#[derive(Debug, Default)]
+pub(crate) struct Held {
+    guard: OnceLock<Guard>,
+    /// What annotated functions call themselves.
+    label: Option<&'static str>,
+    /// Whether the body runs to its end although the lock is lost.
+    pub(crate) finishes: bool,
+    /// Whether the release is not waited for.
+    pub(crate) in_background: bool,
+}
+
+impl Held {
+    pub(crate) fn labelled(label: &'static str) -> Self {
+        Self { label: Some(label), ..Self::default() }
+    }
+
+    /// Takes the lock and puts it here. To be called from within the body, so that the rest of it
+    /// counts as holding the key, from this very poll on.
+    pub(crate) async fn acquire(
+        &self,
+        request: Result<Request, LockError>,
+    ) -> Result<&Guard, LockError> {
+        let mut request = request?;
+        request.options.label = self.label;
+        let guard = request.acquire().await?;
+        let guard = self.guard.get_or_init(|| guard);
+        nesting::note(guard);
+        Ok(guard)
+    }
+
+    /// Why the lock is lost, if it is and the body is not to finish regardless.
+    pub(crate) fn loss(&self) -> Option<LockError> {
+        self.guard.get().filter(|_| !self.finishes)?.loss()
+    }
+
+    /// Runs a body that blocks.
+    pub(crate) fn within<R>(&self, body: impl FnOnce() -> R) -> R {
+        let _frame = nesting::enter(self.guard.get());
+        body()
+    }
+
+    /// Polls the body until it ends or the lock is lost.
+    ///
+    /// Generic over the body in nothing but the calls of its `poll`.
+    pub(crate) async fn watch<F: Future>(
+        &self,
+        mut body: Pin<&mut Option<F>>,
+    ) -> Result<F::Output, LockError> {
+        // Until the body has taken the lock there is nothing to watch but itself.
+        let early = poll_fn(|context| match self.poll(body.as_mut(), context) {
+            Poll::Ready(value) => Poll::Ready(Some(value)),
+            Poll::Pending if self.guard.get().is_some() => Poll::Ready(None),
+            Poll::Pending => Poll::Pending,
+        });
+        if let Some(value) = early.await {
+            return Ok(value);
+        }
+        let mut lost = pin!(self.lost());
+        // That poll has registered the waker; only the loss still has to.
+        let mut is_polled = true;
+        poll_fn(|context| {
+            if !std::mem::take(&mut is_polled) {
+                if let Some(error) = self.loss() {
+                    return Poll::Ready(Err(error));
+                }
+                if let Poll::Ready(value) = self.poll(body.as_mut(), context) {
+                    return Poll::Ready(Ok(value));
+                }
+            }
+            lost.as_mut().poll(context).map(Err)
+        })
+        .await
+    }
+
+    fn poll<F: Future>(
+        &self,
+        body: Pin<&mut Option<F>>,
+        context: &mut Context<'_>,
+    ) -> Poll<F::Output> {
+        let _frame = nesting::enter(self.guard.get());
+        match body.as_pin_mut() {
+            Some(body) => body.poll(context),
+            None => Poll::Pending,
+        }
+    }
+
+    /// Ends when the lock is lost; never when the body is to finish regardless.
+    async fn lost(&self) -> LockError {
+        if let Some(guard) = self.guard.get().filter(|_| !self.finishes) {
+            let reason = guard.lost().await;
+            return LockError::Lost { key: guard.key().into(), reason };
+        }
+        std::future::pending().await
+    }
+
+    /// Releases the lock. `lost` is what was known when the body ended; the answer adds what the
+    /// server knew.
+    pub(crate) async fn released(&self, lost: Option<LockError>) -> Option<LockError> {
+        let guard = self.guard.get()?;
+        if self.in_background {
+            guard.give_back(None);
+            return lost;
+        }
+        match guard.released().await {
+            // A lease that ran out only now was good until the body's end. A key that is gone or
+            // taken was so before.
+            Err(LockError::Lost {
+                reason: LossReason::Expired | LossReason::HoldLimit, ..
+            }) => lost,
+            Err(error @ LockError::Lost { .. }) if !self.finishes => lost.or(Some(error)),
+            _ => lost,
+        }
+    }
+}
+
+/// Runs an async body under `guard` and releases it.
 pub(crate) async fn run<T, F>(guard: Guard, body: F) -> Result<T, LockError>
 where
     F: AsyncFnOnce(&Guard) -> T,
 {
-    let value = body(&guard).await;
-    let _ = guard.release().await;
-    Ok(value)
+    let held = Held::default();
+    let guard = held.guard.get_or_init(|| guard);
+    let mut body = pin!(Some(body(guard)));
+    let ended = held.watch(body.as_mut()).await;
+    let lost = held.loss();
+    body.set(None);
+    settle(ended, held.released(lost).await)
 }
 
+/// Runs a blocking body under `guard` and releases it.
 pub(crate) fn blocking_run<T>(
     guard: Guard,
     body: impl FnOnce(&Guard) -> T,
 ) -> Result<T, LockError> {
-    let value = body(&guard);
-    let _ = guard.blocking_release();
-    Ok(value)
+    let held = Held::default();
+    let guard = held.guard.get_or_init(|| guard);
+    let value = held.within(|| body(guard));
+    let lost = held.loss();
+    settle(Ok(value), crate::blocking::block_on(held.released(lost)))
+}
+
+fn settle<T>(ended: Result<T, LockError>, lost: Option<LockError>) -> Result<T, LockError> {
+    match lost {
+        Some(error) => ended.and(Err(error)),
+        None => ended,
+    }
 }

@@ -1,0 +1,161 @@
+//! Values that may stand in a key.
+
+use std::borrow::Cow;
+use std::fmt::{self, Write};
+use std::num::NonZero;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use uuid::Uuid;
+
+/// A value that may stand in a key template: `#[redis_lock(key = "order:{order_id}")]`.
+///
+/// Two processes must write the same text for equal values and different text for different ones,
+/// or they lock different keys for the same thing. So floats have no `KeySegment`, and neither has
+/// whatever merely implements `Display` or `Debug`.
+///
+/// Implement it for a type of your own by passing on to what identifies it. What is written is
+/// escaped, so a value cannot imitate the template around it:
+///
+/// ```
+/// use std::fmt;
+/// use redis_lock_core::{KeySegment, SegmentWriter};
+///
+/// struct OrderId(u64);
+///
+/// impl KeySegment for OrderId {
+///     fn write_segment(&self, out: &mut SegmentWriter<'_>) -> fmt::Result {
+///         self.0.write_segment(out)
+///     }
+/// }
+/// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be part of a lock key",
+    label = "this value is used in the key",
+    note = "a key must be the same text in every process: use an integer, a string, a `bool`, a `char` or a `Uuid`, or implement `KeySegment` for `{Self}`",
+    note = "floats are left out because equal amounts need not be equal floats; use a whole number of the smallest unit"
+)]
+pub trait KeySegment {
+    /// Whether a width pads with zeros where the template says so.
+    #[doc(hidden)]
+    const NUMERIC: bool = false;
+
+    /// Writes what identifies the value. Writing nothing makes the key invalid.
+    ///
+    /// # Errors
+    /// Those of `out`.
+    fn write_segment(&self, out: &mut SegmentWriter<'_>) -> fmt::Result;
+}
+
+/// Takes a value's text and escapes what could be mistaken for the template around it.
+///
+/// ASCII letters and digits, `-._~@+=`, and letters of other scripts stand for themselves; all else
+/// is percent-encoded.
+pub struct SegmentWriter<'a> {
+    out: &'a mut dyn Write,
+    chars: usize,
+}
+
+impl<'a> SegmentWriter<'a> {
+    pub(super) fn new(out: &'a mut dyn Write) -> Self {
+        Self { out, chars: 0 }
+    }
+
+    /// How many characters were written so far, escapes counted as they are written.
+    pub(super) fn chars(&self) -> usize {
+        self.chars
+    }
+}
+
+impl Write for SegmentWriter<'_> {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        let mut rest = text;
+        while let Some(start) = rest.find(|c| !stands_for_itself(c)) {
+            let (plain, special) = rest.split_at(start);
+            self.plain(plain)?;
+            let mut chars = special.chars();
+            let Some(c) = chars.next() else { break };
+            let mut bytes = [0; 4];
+            for byte in c.encode_utf8(&mut bytes).bytes() {
+                self.chars += 3;
+                write!(self.out, "%{byte:02X}")?;
+            }
+            rest = chars.as_str();
+        }
+        self.plain(rest)
+    }
+}
+
+impl SegmentWriter<'_> {
+    fn plain(&mut self, text: &str) -> fmt::Result {
+        self.chars += text.chars().count();
+        self.out.write_str(text)
+    }
+}
+
+impl fmt::Debug for SegmentWriter<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SegmentWriter").field("chars", &self.chars).finish_non_exhaustive()
+    }
+}
+
+fn stands_for_itself(c: char) -> bool {
+    if c.is_ascii() {
+        c.is_ascii_alphanumeric() || "-._~@+=".contains(c)
+    } else {
+        c.is_alphabetic()
+    }
+}
+
+macro_rules! by_display {
+    ($numeric:literal: $($ty:ty),+) => {$(
+        impl KeySegment for $ty {
+            const NUMERIC: bool = $numeric;
+
+            fn write_segment(&self, out: &mut SegmentWriter<'_>) -> fmt::Result {
+                write!(out, "{self}")
+            }
+        }
+    )+};
+}
+
+by_display!(true: u8, u16, u32, u64, u128, usize, i8, i16, i32, i64, i128, isize);
+by_display!(true: NonZero<u8>, NonZero<u16>, NonZero<u32>, NonZero<u64>, NonZero<u128>, NonZero<usize>);
+by_display!(true: NonZero<i8>, NonZero<i16>, NonZero<i32>, NonZero<i64>, NonZero<i128>, NonZero<isize>);
+by_display!(false: bool, char, Uuid);
+
+impl KeySegment for str {
+    fn write_segment(&self, out: &mut SegmentWriter<'_>) -> fmt::Result {
+        out.write_str(self)
+    }
+}
+
+impl KeySegment for String {
+    fn write_segment(&self, out: &mut SegmentWriter<'_>) -> fmt::Result {
+        out.write_str(self)
+    }
+}
+
+macro_rules! by_target {
+    ($($ty:ty),+) => {$(
+        #[diagnostic::do_not_recommend]
+        impl<T: KeySegment + ?Sized> KeySegment for $ty {
+            const NUMERIC: bool = T::NUMERIC;
+
+            fn write_segment(&self, out: &mut SegmentWriter<'_>) -> fmt::Result {
+                T::write_segment(self, out)
+            }
+        }
+    )+};
+}
+
+by_target!(&T, &mut T, Box<T>, Rc<T>, Arc<T>);
+
+#[diagnostic::do_not_recommend]
+impl<T: KeySegment + ToOwned + ?Sized> KeySegment for Cow<'_, T> {
+    const NUMERIC: bool = T::NUMERIC;
+
+    fn write_segment(&self, out: &mut SegmentWriter<'_>) -> fmt::Result {
+        T::write_segment(self, out)
+    }
+}

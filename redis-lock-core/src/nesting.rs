@@ -1,0 +1,146 @@
+//! Which keys the code that runs now holds already.
+//!
+//! A body's holds are noted on the thread while it is polled and taken off afterwards, so the record
+//! travels with the future, not with a task: it works in every executor, and two branches of a
+//! `join!` do not see each other's holds. A blocking body is one long poll.
+
+use std::cell::RefCell;
+use std::sync::{Arc, LazyLock};
+
+use crate::clock::Moment;
+use crate::demand::Kind;
+use crate::engine::Link;
+use crate::hold::Hold;
+use crate::table::SlotId;
+use crate::{Guard, LockError, LockKey, Locks, Request};
+
+thread_local! {
+    static HELD: RefCell<Vec<Note>> = const { RefCell::new(Vec::new()) };
+}
+
+/// One hold of a body that is being polled.
+#[derive(Clone, Debug)]
+pub(crate) struct Note {
+    /// Which manager, by the address of its engine.
+    manager: usize,
+    slot: SlotId,
+    hold: Arc<Hold>,
+    /// For a hold that joined an outer one: its turn among its siblings.
+    turn: Option<Arc<Hold>>,
+}
+
+impl Note {
+    pub(crate) fn new(
+        link: &Arc<Link>,
+        slot: &SlotId,
+        hold: &Arc<Hold>,
+        turn: Option<&Arc<Hold>>,
+    ) -> Self {
+        Self {
+            manager: address(link),
+            slot: Arc::clone(slot),
+            hold: Arc::clone(hold),
+            turn: turn.map(Arc::clone),
+        }
+    }
+}
+
+/// What was noted since its making is forgotten when it is dropped, also by a panic.
+#[must_use]
+pub(crate) struct Frame {
+    height: usize,
+}
+
+/// Begins a poll of a body; `guard` is what it holds already.
+pub(crate) fn enter(guard: Option<&Guard>) -> Frame {
+    let height = HELD.try_with(|held| held.borrow().len()).unwrap_or(0);
+    if let Some(guard) = guard {
+        note(guard);
+    }
+    Frame { height }
+}
+
+/// The body that is being polled holds `guard` from now on.
+pub(crate) fn note(guard: &Guard) {
+    // While the thread's storage is torn down nothing nests any more.
+    let _ = HELD.try_with(|held| held.borrow_mut().push(guard.note()));
+}
+
+impl Drop for Frame {
+    fn drop(&mut self) {
+        // One by one, outside the borrow: the last reference to a hold may run other code.
+        while let Ok(Some(note)) = HELD.try_with(|held| {
+            let mut held = held.borrow_mut();
+            if held.len() > self.height { held.pop() } else { None }
+        }) {
+            drop(note);
+        }
+    }
+}
+
+/// The hold that `request` would wait for itself on; `None` when this code holds none of its keys.
+///
+/// # Errors
+/// `Reentrant`, unless the request asks to join; `InvalidConfig` when it asks for more than the
+/// outer hold is.
+pub(crate) fn outer(request: &Request) -> Result<Option<Note>, LockError> {
+    let manager = address(request.locks.link());
+    let holds =
+        |note: &Note, key: &LockKey| note.manager == manager && note.hold.demand.key == *key;
+    let found = HELD.try_with(|held| {
+        let held = held.borrow();
+        // The innermost hold first: whoever joined is joined in turn.
+        let mut found = request.keys.iter().filter_map(|key| {
+            let note = held.iter().rev().find(|note| holds(note, key))?;
+            Some((key.clone(), note.clone()))
+        });
+        let first = found.next()?;
+        Some((first, found.count() + 1 == request.keys.len()))
+    });
+    let Ok(Some(((key, note), holds_all))) = found else { return Ok(None) };
+    let Request { kind, options, .. } = request;
+    if !options.reentrant || !holds_all || request.keys.len() > 1 {
+        return Err(LockError::Reentrant { key: key.to_string() });
+    }
+    let outer = &note.hold;
+    let fits = match outer.demand.kind {
+        Kind::Write => matches!(kind, Kind::Write | Kind::Read),
+        same => same == *kind,
+    };
+    if !fits {
+        return Err(LockError::config(format!(
+            "`{key}` is held already as another sort of lock, and a reentrant call can only join the \
+             same sort"
+        )));
+    }
+    if options.fenced && outer.fence.is_none() {
+        return Err(LockError::config(format!(
+            "a reentrant call that joins the hold of `{key}` shares its fencing number, and it has \
+             none; ask for one in the outer call"
+        )));
+    }
+    Ok(Some(note))
+}
+
+/// Joins an outer hold: shares its lease, and takes turns with whoever else joined it.
+pub(crate) async fn join(outer: Note, request: Request) -> Result<Guard, LockError> {
+    /// Turns are locks of this process, whatever server the hold is on.
+    static TURNS: LazyLock<Locks> = LazyLock::new(Locks::in_memory);
+    let Note { slot, hold, turn, .. } = outer;
+    let key = hold.demand.key.to_string();
+    if let Some(reason) = hold.loss(Moment::now()) {
+        return Err(hold.lost_error(reason));
+    }
+    // Siblings meet at the hold that they joined: the outermost one, or another one's turn.
+    let turns = turn.as_ref().map_or(&hold.token, |turn| &turn.token).to_string();
+    let turn = TURNS.mutex(turns).never_expires().wait(request.options.wait);
+    match crate::acquire::anew(turn).await {
+        Ok(turn) => Ok(Guard::joined(Arc::clone(request.locks.link()), slot, hold, turn)),
+        Err(LockError::Busy { waited, holder, .. }) => Err(LockError::Busy { key, waited, holder }),
+        Err(error) => Err(error),
+    }
+}
+
+fn address(link: &Arc<Link>) -> usize {
+    Arc::as_ptr(link).addr()
+}
