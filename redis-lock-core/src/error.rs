@@ -168,8 +168,10 @@ pub(crate) enum FaultClass {
     Refused,
     /// It was not executed, and will not be before somebody changes something.
     Permanent,
-    /// It may have been executed.
+    /// It may have been executed: the way to the server broke.
     Unknown,
+    /// It may have been executed, or still be: no answer came in time.
+    Late,
 }
 
 /// A command's failure, as the engine weighs it.
@@ -178,6 +180,13 @@ pub(crate) struct Fault {
     pub(crate) class: FaultClass,
     pub(crate) what: String,
     pub(crate) source: Option<Arc<dyn Error + Send + Sync>>,
+}
+
+impl FaultClass {
+    /// Whether the command may have been executed, or may be yet.
+    pub(crate) fn is_unknown(self) -> bool {
+        matches!(self, Self::Unknown | Self::Late)
+    }
 }
 
 impl Fault {

@@ -13,6 +13,8 @@ mod log;
 mod names;
 mod nesting;
 mod scope;
+#[cfg(test)]
+mod simulation;
 mod slot;
 mod store;
 mod table;

@@ -46,7 +46,7 @@ pub enum LossReason {
     #[error("it was removed from the server{}", by_force(.because.as_deref()))]
     #[non_exhaustive]
     Removed {
-        /// What was said by whoever released it by force.
+        /// What was said by whoever ended it.
         because: Option<String>,
     },
     /// It was held as long as `max_hold` allows.
@@ -55,5 +55,5 @@ pub enum LossReason {
 }
 
 fn by_force(reason: Option<&str>) -> String {
-    reason.map_or_else(String::new, |reason| format!(" (released by force: {reason})"))
+    reason.map_or_else(String::new, |reason| format!(" ({reason})"))
 }

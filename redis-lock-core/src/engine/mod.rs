@@ -123,7 +123,7 @@ impl Link {
         let slot = slot_id(&demand, number);
         let waiter = Waiter { id: number, handle, demand, asked: Moment::now() };
         self.change(&slot, |slot, world, acts| slot.ask(waiter, world, acts));
-        Asking { link: Arc::clone(self), slot, number, answer }
+        Asking { link: Arc::clone(self), slot, number, answer, answered: false }
     }
 
     /// Ends a hold whose guard is gone.
@@ -225,7 +225,7 @@ impl Link {
     fn close(&self, id: &SlotId) {
         let Some(mut slot) = self.core.table.shard(id).remove(id) else { return };
         let mut acts = Vec::new();
-        slot.close(&LockError::Shutdown, &self.core.world(), &mut acts);
+        slot.close(&LockError::Shutdown, SHUT_DOWN, &self.core.world(), &mut acts);
         for act in acts {
             if let Act::Fail(handle, error) = act {
                 // A waiter that left needs no answer.
@@ -269,6 +269,7 @@ pub(crate) struct Asking {
     slot: SlotId,
     number: u64,
     answer: oneshot::Receiver<Result<Arc<Hold>, LockError>>,
+    answered: bool,
 }
 
 impl Asking {
@@ -278,25 +279,30 @@ impl Asking {
 
     /// Waits for the lock.
     pub(crate) async fn granted(&mut self) -> Result<Arc<Hold>, LockError> {
-        (&mut self.answer).await.unwrap_or(Err(LockError::Shutdown))
+        let answer = (&mut self.answer).await;
+        self.answered = true;
+        answer.unwrap_or(Err(LockError::Shutdown))
     }
 }
 
 impl Drop for Asking {
     fn drop(&mut self) {
+        if self.answered {
+            return;
+        }
         self.answer.close();
         match self.answer.try_recv() {
             Ok(Ok(hold)) => self.link.release(&self.slot, &hold, None),
-            // Taken by `granted`, which closes the channel, or refused.
             Ok(Err(_)) => {}
-            Err(oneshot::error::TryRecvError::Closed | oneshot::error::TryRecvError::Empty) => {
-                self.link.change(&self.slot, |slot, world, acts| {
-                    slot.cancel(self.number, world, acts);
-                });
-            }
+            Err(_) => self.link.change(&self.slot, |slot, world, acts| {
+                slot.cancel(self.number, world, acts);
+            }),
         }
     }
 }
+
+/// Why a hold ended that a shutdown ended.
+const SHUT_DOWN: &str = "its `Locks` were shut down";
 
 /// How long a shutdown waits for its releases to be confirmed.
 const FAREWELL: Duration = Duration::from_secs(3);

@@ -3,17 +3,20 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
+use super::timers::Alarm;
 use crate::LockError;
 use crate::clock::Moment;
 use crate::error::{Fault, FaultClass};
 use crate::slot::Reap;
-use crate::store::Answer;
+use crate::store::{Answer, Command};
 use crate::{LossReason, Token};
 
 /// What to do next about a token.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Next {
     Done,
+    /// It is being seen to already.
+    Wait,
     SendNow,
     SendAt(Moment),
 }
@@ -27,23 +30,40 @@ pub(super) struct Reaper {
 }
 
 #[derive(Debug)]
-pub(super) struct Reaping {
-    pub(super) reap: Reap,
+struct Reaping {
+    reap: Reap,
     /// How often it was sent.
     tries: u32,
     /// Whether a try ended in the unknown: the next may find it done.
     unsure: bool,
+    /// Whether a try is under way.
+    sending: bool,
+    /// When the next one is due.
+    alarm: Option<Alarm>,
 }
 
 impl Reaper {
     pub(super) fn add(&mut self, reap: Reap) -> u64 {
         self.number = self.number.wrapping_add(1);
-        self.open.insert(self.number, Reaping { reap, tries: 1, unsure: false });
+        self.open.insert(
+            self.number,
+            Reaping { reap, tries: 1, unsure: false, sending: true, alarm: None },
+        );
         self.number
     }
 
-    pub(super) fn get(&self, number: u64) -> Option<&Reaping> {
-        self.open.get(&number)
+    /// The command to send once more, unless a try is under way, and the timer that is void now.
+    pub(super) fn resume(&mut self, number: u64) -> Option<(Command, Option<Alarm>)> {
+        let reaping = self.open.get_mut(&number).filter(|reaping| !reaping.sending)?;
+        reaping.sending = true;
+        Some((reaping.reap.command.clone(), reaping.alarm.take()))
+    }
+
+    /// Notes when the next try is due.
+    pub(super) fn pause(&mut self, number: u64, alarm: Alarm) {
+        if let Some(reaping) = self.open.get_mut(&number) {
+            reaping.alarm = Some(alarm);
+        }
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -55,8 +75,10 @@ impl Reaper {
         self.open.values().all(|reaping| reaping.reap.doubtful && reaping.tries > 1)
     }
 
-    pub(super) fn numbers(&self) -> Vec<u64> {
-        self.open.keys().copied().collect()
+    /// Those that wait for their next try.
+    pub(super) fn pausing(&self) -> Vec<u64> {
+        let waits = |(number, reaping): (&u64, &Reaping)| (!reaping.sending).then_some(*number);
+        self.open.iter().filter_map(waits).collect()
     }
 
     /// The answer to a release.
@@ -67,6 +89,11 @@ impl Reaper {
         now: Moment,
     ) -> Next {
         let Some(reaping) = self.open.get_mut(&number) else { return Next::Done };
+        reaping.sending = false;
+        if answer.is_err() && reaping.alarm.is_some() {
+            // The answer to an earlier try came late; the next try is set already.
+            return Next::Wait;
+        }
         let next = reaping.next(answer, now);
         if next == Next::Done {
             self.open.remove(&number);
@@ -98,7 +125,10 @@ impl Reaping {
                 }
                 self.fail(fault);
             }
-            Err(fault) => self.fail(fault),
+            Err(fault) => {
+                self.unsure |= fault.class.is_unknown();
+                self.fail(fault);
+            }
         }
         if now < self.reap.until {
             Next::SendAt(now.after(pause(self.tries, Duration::from_millis(500))))

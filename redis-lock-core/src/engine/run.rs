@@ -12,7 +12,7 @@ use tokio::sync::{mpsc, oneshot};
 use super::flight::{Flight, Flying, Landing, Sender};
 use super::reaper::{Next, Reaper};
 use super::timers::Timers;
-use super::{Core, FAREWELL, Message, StoreFactory};
+use super::{Core, FAREWELL, Message, SHUT_DOWN, StoreFactory};
 use crate::clock::Moment;
 use crate::error::{Fault, FaultClass};
 use crate::slot::{Act, Reap, Slot, World};
@@ -84,7 +84,7 @@ impl<'a> Engine<'a> {
         for id in core.table.ids() {
             let Some(mut slot) = core.table.shard(&id).remove(&id) else { continue };
             let mut acts = Vec::new();
-            slot.close(&LockError::backend(None, &fault), &world, &mut acts);
+            slot.close(&LockError::backend(None, &fault), &fault.what, &world, &mut acts);
             for act in acts {
                 if let Act::Fail(handle, error) = act {
                     // A waiter that left needs no answer.
@@ -140,6 +140,12 @@ impl<'a> Engine<'a> {
 
     fn posted(&mut self, message: Message) {
         match message {
+            // Somebody asked while the shutdown began.
+            Message::Send { slot, .. } if self.farewell.is_some() => {
+                self.change(&slot, |slot, world, acts| {
+                    slot.close(&LockError::Shutdown, SHUT_DOWN, world, acts);
+                })
+            }
             Message::Send { slot, command, confirm } => {
                 self.enqueue(command, Sender::Slot { id: slot, confirm });
             }
@@ -206,7 +212,7 @@ impl<'a> Engine<'a> {
                         continue;
                     };
                     let fault = Fault::new(
-                        FaultClass::Unknown,
+                        FaultClass::Late,
                         format!("the server did not answer within {:?}", command.timeout),
                     );
                     let sender = sender.split_off();
@@ -265,15 +271,20 @@ impl<'a> Engine<'a> {
 
     fn follow_up(&mut self, number: u64, next: Next) {
         match next {
-            Next::Done => {}
+            Next::Done | Next::Wait => {}
             Next::SendNow => self.reap_again(number),
-            Next::SendAt(at) => drop(self.timers.set(at, Target::Reap(number))),
+            Next::SendAt(at) => {
+                let alarm = self.timers.set(at, Target::Reap(number));
+                self.reaper.pause(number, alarm);
+            }
         }
     }
 
     fn reap_again(&mut self, number: u64) {
-        if let Some(reaping) = self.reaper.get(number) {
-            let command = reaping.reap.command.clone();
+        if let Some((command, alarm)) = self.reaper.resume(number) {
+            if let Some(alarm) = alarm {
+                self.timers.cancel(alarm);
+            }
             self.enqueue(command, Sender::Reaper(number));
         }
     }
@@ -317,7 +328,7 @@ impl<'a> Engine<'a> {
                     slot.doubt(world, acts);
                 });
                 // Releases that wait for a retry need not wait any longer.
-                for number in self.reaper.numbers() {
+                for number in self.reaper.pausing() {
                     self.reap_again(number);
                 }
             }
@@ -344,7 +355,7 @@ impl<'a> Engine<'a> {
     }
 
     fn close_all(&mut self, error: &LockError) {
-        self.change_all(|slot, world, acts| slot.close(error, world, acts));
+        self.change_all(|slot, world, acts| slot.close(error, SHUT_DOWN, world, acts));
     }
 
     fn wake(&mut self, id: &SlotId, at: Moment) {

@@ -117,7 +117,7 @@ impl Contender {
     pub(super) fn refusal<W>(&self, waiter: &Waiter<W>, now: Moment) -> LockError {
         match &self.last {
             Last::Nothing if self.asking && waiter.is_patient() => {
-                let fault = Fault::new(FaultClass::Unknown, "the server did not answer in time");
+                let fault = Fault::new(FaultClass::Late, "the server did not answer in time");
                 LockError::backend(Some(waiter.demand.key.as_str()), &fault)
             }
             Last::Nothing => busy(waiter, None, now),
@@ -218,7 +218,7 @@ impl<W> Slot<W> {
             let doubtful = match answer {
                 Ok(Answer::Held { .. } | Answer::HandedOver) => false,
                 Ok(Answer::Busy(rival)) if rival.queued => false,
-                Err(fault) if fault.class == FaultClass::Unknown => true,
+                Err(fault) if fault.class.is_unknown() => true,
                 Ok(_) | Err(_) => return,
             };
             out.push(Act::Reap(reap(command, token, sent, doubtful)));
@@ -236,18 +236,22 @@ impl<W> Slot<W> {
 
     /// A message says that the lock waits for us. The server will tell whether that is true.
     pub(crate) fn hinted(&mut self, world: &World, out: &mut Vec<Act<W>>) {
-        if let Stage::Contending(contender) = &mut self.stage {
-            if contender.asking {
-                contender.hinted = true;
-            } else {
-                self.ask_again(world, out);
-            }
+        match &mut self.stage {
+            Stage::Contending(contender) if contender.asking => contender.hinted = true,
+            Stage::Contending(_) => self.ask_again(world, out),
+            // Messages come by a connection of their own and may overtake the answer.
+            Stage::Yielding(yielding) => yielding.hint(),
+            Stage::Idle | Stage::Held(_) => {}
         }
     }
 
     /// Whether the lock waits for this token here.
     pub(crate) fn contends_as(&self, wire: &str) -> bool {
-        matches!(&self.stage, Stage::Contending(contender) if &**contender.token.wire() == wire)
+        match &self.stage {
+            Stage::Contending(contender) => &**contender.token.wire() == wire,
+            Stage::Yielding(yielding) => yielding.queues_as(wire),
+            Stage::Idle | Stage::Held(_) => false,
+        }
     }
 
     fn got_it(&mut self, sent: Moment, fence: Option<u64>, world: &World, out: &mut Vec<Act<W>>) {
@@ -294,12 +298,12 @@ impl<W> Slot<W> {
         let Stage::Contending(contender) = &mut self.stage else { return };
         contender.failures = contender.failures.saturating_add(1);
         let (class, first) = (fault.class, contender.failures == 1);
-        contender.doubtful |= class == FaultClass::Unknown;
+        contender.doubtful |= class.is_unknown();
         contender.last = Last::Failed(fault);
         match class {
             // A connection that was cut while idle answers the first command with its end.
             FaultClass::Unknown if first => self.ask_again(world, out),
-            FaultClass::Unknown | FaultClass::Refused => {
+            FaultClass::Unknown | FaultClass::Late | FaultClass::Refused => {
                 let pause = Duration::from_millis(25) * (1 << contender.failures.min(5));
                 let pause = pause / 2 + pause * u32::from(world.spread) / 512;
                 contender.next = world.now.after(pause);

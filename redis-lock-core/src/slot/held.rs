@@ -8,7 +8,7 @@ use super::contend::{self, Contender, PLACE, UNLEASED, asked_ttl, command};
 use super::{Act, Confirm, Reap, Slot, Stage, World};
 use crate::clock::Moment;
 use crate::demand::{Demand, Kind};
-use crate::error::{Fault, FaultClass};
+use crate::error::Fault;
 use crate::hold::Hold;
 use crate::store::{Answer, Command, Rival, Verb};
 use crate::{LockError, LockState, LossReason, Token, lease};
@@ -44,6 +44,18 @@ pub(super) struct Yielding {
     next: Token,
     demand: Arc<Demand>,
     doubtful: bool,
+    /// A hint came for `next` before the answer that says it is queued.
+    hinted: bool,
+}
+
+impl Yielding {
+    pub(super) fn hint(&mut self) {
+        self.hinted = true;
+    }
+
+    pub(super) fn queues_as(&self, wire: &str) -> bool {
+        &**self.next.wire() == wire
+    }
 }
 
 impl Held {
@@ -199,6 +211,7 @@ impl<W> Slot<W> {
             token,
             demand,
             doubtful: held.doubtful,
+            hinted: false,
         };
         let verb = Verb::Yield {
             token: Arc::clone(yielding.token.wire()),
@@ -227,6 +240,7 @@ impl<W> Slot<W> {
         };
         let (token, next) = (yielding.token.clone(), yielding.next.clone());
         let (demand, doubtful) = (Arc::clone(&yielding.demand), yielding.doubtful);
+        let hinted = yielding.hinted;
         match answer {
             Ok(Answer::Held { fence }) => {
                 self.fail_overdue(world, out);
@@ -246,11 +260,14 @@ impl<W> Slot<W> {
                 self.contended = true;
                 let look = world.now.after(Duration::from_secs(1));
                 self.stage = Stage::Contending(Contender::queued(next, &demand, look, false));
+                if hinted {
+                    self.ask_again(world, out);
+                }
                 self.abandon_if_unwanted(world, out);
             }
             Ok(_) => self.start(world, out),
             Err(fault) => {
-                let unknown = fault.class == FaultClass::Unknown;
+                let unknown = fault.class.is_unknown();
                 out.push(Act::Reap(given_up(&demand, &token, *ttl, sent, doubtful)));
                 let contender = Contender::queued(next, &demand, world.now, unknown);
                 self.stage = Stage::Contending(contender);
@@ -378,9 +395,9 @@ impl<W> Slot<W> {
     }
 
     /// Takes the lock from its guard, for good.
-    pub(super) fn surrender(&mut self, world: &World, out: &mut Vec<Act<W>>) {
+    pub(super) fn surrender(&mut self, because: &str, world: &World, out: &mut Vec<Act<W>>) {
         let Stage::Held(held) = &self.stage else { return };
-        let because = Some("its `Locks` were shut down".to_owned());
+        let because = Some(because.to_owned());
         held.hold.lose(world.now, LossReason::Removed { because });
         out.push(Act::Reap(held.reap(None, None)));
         self.stage = Stage::Idle;

@@ -179,12 +179,27 @@ impl<W> Slot<W> {
     }
 
     /// Ends everything: nobody gets the lock any more, and who has it learns that it is gone.
-    pub(crate) fn close(&mut self, error: &LockError, world: &World, out: &mut Vec<Act<W>>) {
+    pub(crate) fn close(
+        &mut self,
+        error: &LockError,
+        because: &str,
+        world: &World,
+        out: &mut Vec<Act<W>>,
+    ) {
         for waiter in self.waiters.drain(..) {
             out.push(Act::Fail(waiter.handle, error.clone()));
         }
         self.abandon_if_unwanted(world, out);
-        self.surrender(world, out);
+        self.surrender(because, world, out);
+        if let Stage::Yielding(_) = self.stage {
+            // What is on its way is undone when its answer finds nobody.
+            self.stage = Stage::Idle;
+        }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn waits(&self) -> bool {
+        !self.waiters.is_empty()
     }
 
     fn fail_overdue(&mut self, world: &World, out: &mut Vec<Act<W>>) {

@@ -149,6 +149,11 @@ pub(crate) struct Rival {
 }
 
 impl Rival {
+    /// Somebody of whom nothing is known.
+    pub(crate) const fn unknown() -> Self {
+        Self { value: None, ttl: None, queued: false, repaired: false }
+    }
+
     /// The holder as people want to see it.
     pub(crate) fn holder(&self) -> Option<Holder> {
         self.value.as_deref().map(|value| Holder::of(Token::from_wire(value), self.ttl))

@@ -19,10 +19,7 @@ pub(super) fn plain(verb: &Verb, value: Value) -> Result<Plain, Fault> {
     match (verb, value) {
         (_, Value::ServerError(error)) => Err(refusal(&error)),
         (Verb::Take { .. }, Value::Okay) => Ok(Plain::Answer(Answer::Held { fence: None })),
-        (Verb::Take { .. }, Value::Nil) => {
-            let unknown = Rival { value: None, ttl: None, queued: false, repaired: false };
-            Ok(Plain::Answer(Answer::Busy(unknown)))
-        }
+        (Verb::Take { .. }, Value::Nil) => Ok(Plain::Answer(Answer::Busy(Rival::unknown()))),
         (Verb::Release { .. }, Value::Int(1)) => Ok(Plain::Answer(Answer::Done)),
         (Verb::Release { .. }, Value::Int(0)) => Ok(Plain::AskScript),
         (_, value) => Err(nonsense(&value)),

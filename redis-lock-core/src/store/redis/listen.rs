@@ -34,6 +34,8 @@ pub(super) async fn listen(
                 warned = false;
                 let _ = events.send(Event::Listening { told: true });
                 relay(subscription, patience, &events).await;
+                // Without an engine nobody reads it, and this task ends with the engine.
+                let _ = events.send(Event::Listening { told: false });
             }
             Err(why) => {
                 if !warned {
@@ -44,8 +46,6 @@ pub(super) async fn listen(
                 pause = (pause * 2).min(LONGEST_PAUSE);
             }
         }
-        // Without an engine nobody reads it, and this task ends with the engine.
-        let _ = events.send(Event::Listening { told: false });
     }
 }
 
