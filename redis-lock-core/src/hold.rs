@@ -45,9 +45,12 @@ impl Hold {
         since: Moment,
         deadline: Moment,
     ) -> Self {
-        let deadline = deadline.min(since.after(demand.max_hold));
         let life = Mutex::new(Life { phase: Phase::Held, deadline });
-        Self { demand, token, fence, since, life, ended: Notify::new() }
+        let mut hold = Self { demand, token, fence, since, life, ended: Notify::new() };
+        let limit = hold.limit();
+        let life = hold.life.get_mut().unwrap_or_else(PoisonError::into_inner);
+        life.deadline = life.deadline.min(limit);
+        hold
     }
 
     /// The end that `max_hold` sets.

@@ -1,7 +1,9 @@
 //! From options and function to the function that takes the lock.
 
-use proc_macro2::{Delimiter, Group, Ident, Span, TokenStream};
-use quote::{quote, quote_spanned};
+use std::collections::HashSet;
+
+use proc_macro2::{Delimiter, Group, Ident, Span, TokenStream, TokenTree};
+use quote::{ToTokens, quote, quote_spanned};
 use syn::{Path, Type, parse_quote};
 
 use crate::diagnostics::Mistakes;
@@ -340,6 +342,9 @@ impl Expansion<'_> {
             let this = Ident::new("self", self_span(self.function));
             quote!(let _ = &#this;)
         });
+        // What only `on_error` uses is used, although that happens outside of the body.
+        let used = self.options.on_error.as_ref().map(|it| words(it.value.to_token_stream()));
+        let used = used.unwrap_or_default();
         let arguments = arguments.iter().map(|argument| {
             let Argument { attributes, name, binding, .. } = argument;
             let quiet = quote! {
@@ -347,7 +352,8 @@ impl Expansion<'_> {
             };
             match binding {
                 Binding::Name(mutability) => {
-                    quote!(#(#attributes)* #quiet let #mutability #name = #name;)
+                    let used = used.contains(name).then(|| quote!(#(#attributes)* let _ = &#name;));
+                    quote!(#(#attributes)* #quiet let #mutability #name = #name; #used)
                 }
                 Binding::Nothing => quote!(#(#attributes)* #quiet let #name = #name;),
                 Binding::Pattern(pattern) => {
@@ -369,6 +375,16 @@ fn option(method: &str, written: &Ident, value: TokenStream) -> TokenStream {
 /// A name that the user's code cannot see.
 fn local(name: &str) -> Ident {
     Ident::new(name, Span::mixed_site())
+}
+
+/// Every identifier in the tokens.
+fn words(tokens: TokenStream) -> HashSet<Ident> {
+    let words = tokens.into_iter().flat_map(|tree| match tree {
+        TokenTree::Ident(word) => HashSet::from([word]),
+        TokenTree::Group(group) => words(group.stream()),
+        TokenTree::Punct(_) | TokenTree::Literal(_) => HashSet::new(),
+    });
+    words.collect()
 }
 
 fn self_span(function: &Function) -> Span {

@@ -1,0 +1,191 @@
+//! E41-E51: qualifiers, attributes and visibility. E40, `unsafe`, is in the editions' fixture: this
+//! package forbids it.
+
+use std::panic::Location;
+
+use redis_locks::redis_lock;
+
+use crate::scenery::{R, is_locked, locks, tick};
+
+#[redis_lock(key = "k")]
+#[expect(improper_ctypes_definitions)]
+extern "C" fn e41() -> R<u32> {
+    Ok(1)
+}
+
+#[test]
+fn e41_extern_c() -> R<()> {
+    locks();
+    assert_eq!(e41()?, 1);
+    Ok(())
+}
+
+mod m {
+    use crate::scenery::R;
+    use redis_locks::redis_lock;
+
+    #[redis_lock(key = "k")]
+    pub(in crate::qualifiers) async fn e43() -> R<()> {
+        Ok(())
+    }
+}
+
+#[tokio::test]
+async fn e43_visibility() -> R<()> {
+    locks();
+    m::e43().await
+}
+
+/// Documented before.
+#[must_use]
+#[redis_lock(key = "k")]
+/// Documented after.
+#[inline]
+#[allow(clippy::unnecessary_wraps)]
+fn e44() -> R<()> {
+    Ok(())
+}
+
+#[deprecated]
+#[redis_lock(key = "k")]
+async fn e44_deprecated() -> R<()> {
+    Ok(())
+}
+
+#[tokio::test]
+async fn e44_other_attributes() -> R<()> {
+    locks();
+    #[expect(unused_must_use)]
+    {
+        e44();
+    }
+    #[expect(deprecated)]
+    let done = e44_deprecated();
+    done.await
+}
+
+#[redis_lock(key = "k")]
+async fn e45() -> R<()> {
+    #![allow(unused_variables)]
+    let i = 1;
+    Ok(())
+}
+
+#[redis_lock(key = "k")]
+fn e45_sync() -> R<()> {
+    #![allow(unused_variables)]
+    let i = 1;
+    Ok(())
+}
+
+#[tokio::test]
+async fn e45_inner_attributes() -> R<()> {
+    locks();
+    e45().await?;
+    e45_sync()
+}
+
+#[expect(dead_code)]
+#[redis_lock(key = "k")]
+async fn e46() -> R<()> {
+    Ok(())
+}
+
+#[expect(dead_code)]
+#[redis_lock(key = "k:{n}")]
+fn e46_sync(n: u32) -> R<()> {
+    Ok(())
+}
+
+struct Unused;
+
+impl Unused {
+    #[expect(dead_code)]
+    #[redis_lock(key = "k")]
+    async fn e46_method(&self) -> R<()> {
+        Ok(())
+    }
+}
+
+#[test]
+fn e46_dead_code_is_still_reported() {
+    // The expectations above fail to hold if it is not.
+    let _ = Unused;
+}
+
+#[cfg_attr(all(), redis_lock(key = "e47"))]
+fn e47() -> R<bool> {
+    Ok(is_locked("e47"))
+}
+
+#[cfg_attr(any(), redis_lock(key = "e47_off"))]
+fn e47_off() -> R<bool> {
+    Ok(is_locked("e47_off"))
+}
+
+#[test]
+fn e47_cfg_attr() -> R<()> {
+    locks();
+    assert!(e47()?);
+    assert!(!e47_off()?);
+    Ok(())
+}
+
+#[tracing::instrument]
+#[redis_lock(key = "e49:{n}")]
+async fn e49_above(n: u32) -> R<bool> {
+    tick().await;
+    Ok(is_locked(&format!("e49:{n}")))
+}
+
+#[redis_lock(key = "e49:{n}")]
+#[tracing::instrument]
+async fn e49_below(n: u32) -> R<bool> {
+    tick().await;
+    Ok(is_locked(&format!("e49:{n}")))
+}
+
+#[redis_lock(key = "e49:{n}")]
+#[tracing::instrument(err)]
+fn e49_sync(n: u32) -> R<bool> {
+    Ok(is_locked(&format!("e49:{n}")))
+}
+
+#[tokio::test]
+async fn e49_instrument_above_and_below() -> R<()> {
+    locks();
+    assert!(e49_above(1).await?);
+    assert!(e49_below(2).await?);
+    assert!(e49_sync(3)?);
+    Ok(())
+}
+
+#[tokio::test]
+#[redis_lock(key = "e50", via = locks())]
+async fn e50_tokio_test_above() -> R<()> {
+    tick().await;
+    assert!(is_locked("e50"));
+    Ok(())
+}
+
+#[redis_lock(key = "e50b", via = locks())]
+#[tokio::test]
+async fn e50_tokio_test_below() -> R<()> {
+    tick().await;
+    assert!(is_locked("e50b"));
+    Ok(())
+}
+
+#[track_caller]
+#[redis_lock(key = "k")]
+fn e51() -> R<u32> {
+    Ok(Location::caller().line())
+}
+
+#[test]
+fn e51_track_caller_compiles_and_names_the_attribute() -> R<()> {
+    locks();
+    // A closure loses the caller (rust-lang/rust#87417), so the line is not this one.
+    assert_ne!(e51()?, line!());
+    Ok(())
+}
