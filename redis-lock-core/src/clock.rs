@@ -41,6 +41,12 @@ impl Moment {
         Self(self.0.saturating_add(nanos(wait)))
     }
 
+    /// Bits of it that look random from one call to the next.
+    pub(crate) fn scattered(self) -> u8 {
+        // Fibonacci hashing: neighbours end up far apart.
+        (self.0.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 56) as u8
+    }
+
     /// The time from `earlier` to this moment; zero when `earlier` is later.
     pub(crate) fn since(self, earlier: Self) -> Duration {
         if self == Self::NEVER {

@@ -1,6 +1,6 @@
 //! The name of one acquisition.
 
-use std::fmt;
+use std::fmt::{self, Write as _};
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -53,7 +53,9 @@ impl Token {
         let since =
             SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis());
         let id = Uuid::new_v4();
-        let text = format!("{prefix}{}.{manager}.{since:x}.{label}", id.simple());
+        let mut text = String::with_capacity(64 + manager.len() + label.len());
+        // Writing to a string can't fail.
+        let _ = write!(text, "{prefix}{}.{manager}.{since:x}.{label}", id.simple());
         Self { text: text.into(), turn: 0 }
     }
 

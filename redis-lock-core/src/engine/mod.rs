@@ -63,23 +63,17 @@ pub(crate) struct Core {
 
 impl Core {
     fn world(&self) -> World {
+        let now = Moment::now();
         World {
-            now: Moment::now(),
+            now,
             told: self.told.load(Ordering::Relaxed),
             manager: Arc::clone(&self.manager),
-            spread: self.spread(),
+            spread: now.scattered() ^ self.manager.as_bytes().last().copied().unwrap_or(0),
         }
     }
 
     fn number(&self) -> u64 {
         self.numbers.fetch_add(1, Ordering::Relaxed)
-    }
-
-    /// Something that differs from call to call and from process to process.
-    fn spread(&self) -> u8 {
-        // Fibonacci hashing: neighbours end up far apart.
-        let mixed = self.number().wrapping_mul(0x9E37_79B9_7F4A_7C15);
-        (mixed >> 56) as u8 ^ self.manager.as_bytes().last().copied().unwrap_or(0)
     }
 }
 

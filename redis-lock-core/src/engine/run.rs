@@ -1,6 +1,6 @@
 //! The engine's loop: take what was posted, feed answers and time into the slots, send.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -23,6 +23,12 @@ use crate::{LockError, LossReason, Token};
 /// The most that is taken from the mailbox, and so sent in one batch.
 const BATCH: usize = 1024;
 
+/// What is due later than this gets its timer later.
+const SOON: Duration = Duration::from_secs(1);
+
+/// When it gets it.
+const NURSED: Duration = Duration::from_millis(500);
+
 /// The longest the engine sleeps: after a suspended host wakes up, clocks disagree for this long.
 const LONGEST_SLEEP: Duration = Duration::from_secs(1);
 
@@ -30,6 +36,8 @@ pub(super) struct Engine<'a> {
     core: &'a Arc<Core>,
     store: Box<dyn Store>,
     timers: Timers<Target>,
+    /// Slots with nothing due soon, and when to set their timers: most are released before.
+    nursery: VecDeque<(Moment, SlotId)>,
     reaper: Reaper,
     flights: FuturesUnordered<Flying>,
     /// The slots of tokens that may be queued on the server, and so may be granted by message.
@@ -59,6 +67,7 @@ impl<'a> Engine<'a> {
                 core,
                 store: factory(&core.manager),
                 timers: Timers::new(),
+                nursery: VecDeque::new(),
                 reaper: Reaper::default(),
                 flights: FuturesUnordered::new(),
                 queued: HashMap::new(),
@@ -135,7 +144,8 @@ impl<'a> Engine<'a> {
 
     fn next_due(&self) -> Moment {
         let farewell = self.farewell.as_ref().map_or(Moment::NEVER, |(end, _)| *end);
-        self.timers.next().min(farewell)
+        let nursery = self.nursery.front().map_or(Moment::NEVER, |(at, _)| *at);
+        self.timers.next().min(farewell).min(nursery)
     }
 
     fn posted(&mut self, message: Message) {
@@ -291,6 +301,14 @@ impl<'a> Engine<'a> {
 
     fn tick(&mut self) {
         let now = Moment::now();
+        while self.nursery.front().is_some_and(|(at, _)| *at <= now) {
+            let Some((_, id)) = self.nursery.pop_front() else { break };
+            if let Some(slot) = self.core.table.shard(&id).get_mut(&id) {
+                slot.nursed = false;
+                let due = slot.due(now);
+                arm(&mut self.timers, &id, slot, due);
+            }
+        }
         while let Some(target) = self.timers.pop(now) {
             match target {
                 Target::Slot(id) => {
@@ -385,7 +403,14 @@ impl<'a> Engine<'a> {
             slots.remove(id);
         } else if known {
             let due = slot.due(world.now);
-            arm(&mut self.timers, id, slot, due);
+            if slot.alarm.is_none() && due > world.now.after(SOON) {
+                if !slot.nursed {
+                    slot.nursed = true;
+                    self.nursery.push_back((world.now.after(NURSED), Arc::clone(id)));
+                }
+            } else {
+                arm(&mut self.timers, id, slot, due);
+            }
         }
         drop(slots);
         for act in acts {

@@ -100,6 +100,8 @@ pub(crate) struct Slot<W> {
     contended: bool,
     /// The timer that is set for it; the engine's.
     pub(crate) alarm: Option<Alarm>,
+    /// Whether its timer is to be set later; the engine's as well.
+    pub(crate) nursed: bool,
 }
 
 #[derive(Debug)]
@@ -116,7 +118,13 @@ enum Stage {
 
 impl<W> Slot<W> {
     pub(crate) fn new() -> Self {
-        Self { waiters: VecDeque::new(), stage: Stage::Idle, contended: false, alarm: None }
+        Self {
+            waiters: VecDeque::new(),
+            stage: Stage::Idle,
+            contended: false,
+            alarm: None,
+            nursed: false,
+        }
     }
 
     /// Whether nothing is left to be done, so that the slot can go.

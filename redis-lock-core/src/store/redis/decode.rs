@@ -31,6 +31,8 @@ pub(super) fn script(verb: &Verb, value: Value) -> Option<Result<Answer, Fault>>
     let items = match value {
         Value::ServerError(error) if error.code() == "NOSCRIPT" => return None,
         Value::ServerError(error) => return Some(Err(refusal(&error))),
+        // The usual answer to a release or a renewal, in its shortest form.
+        Value::Int(1) => return Some(Ok(Answer::Done)),
         Value::Array(items) => items,
         other => return Some(Err(nonsense(&other))),
     };

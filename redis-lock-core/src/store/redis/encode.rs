@@ -1,5 +1,6 @@
 //! Commands as the server wants them.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use redis::Cmd;
@@ -9,7 +10,7 @@ use super::scripts::{ACQUIRE, Lua, RELEASE, RENEW, YIELD};
 use crate::store::{Command, Verb};
 
 /// How long a granted lock waits for its new owner to take it.
-const CLAIM: Duration = Duration::from_secs(1);
+pub(super) const CLAIM: Duration = Duration::from_secs(1);
 
 /// What a command's form depends on besides the command.
 #[derive(Clone, Debug)]
@@ -17,7 +18,7 @@ pub(super) struct Context {
     /// The server's own compare-and-delete, where it has one.
     pub(super) native: Option<Native>,
     /// Where this manager is told of grants; `-` when it is not.
-    pub(super) channel: String,
+    pub(super) channel: Arc<str>,
 }
 
 /// One call of a script.
@@ -49,7 +50,8 @@ impl Call {
 pub(super) fn plain(command: &Command, context: &Context) -> Option<Cmd> {
     match (&command.verb, context.native) {
         (Verb::Take { token, ttl }, _) => {
-            let mut cmd = redis::cmd("SET");
+            let mut cmd = Cmd::with_capacity(6, 64 + command.names.main().len() + token.len());
+            cmd.arg("SET");
             cmd.arg(command.names.main()).arg(&**token).arg("NX");
             if let Some(ttl) = ttl {
                 cmd.arg("PX").arg(text(Some(*ttl)));
@@ -83,7 +85,7 @@ pub(super) fn call(command: &Command, context: &Context) -> Option<Call> {
                 token.to_string(),
                 text(*ttl),
                 text(*queue),
-                context.channel.clone(),
+                context.channel.to_string(),
                 if *fair { "1" } else { "0" }.into(),
                 fences.to_string(),
                 text(*repair_orphan),
@@ -115,7 +117,7 @@ pub(super) fn call(command: &Command, context: &Context) -> Option<Call> {
                 next.to_string(),
                 text(*ttl),
                 text(Some(*queue)),
-                context.channel.clone(),
+                context.channel.to_string(),
                 fences.to_string(),
                 mark.into(),
                 claim,

@@ -17,6 +17,7 @@ use crate::error::{Fault, FaultClass};
 mod connection;
 mod decode;
 mod encode;
+mod fast;
 mod listen;
 mod probe;
 mod scripts;
@@ -25,7 +26,7 @@ mod scripts;
 pub(crate) struct RedisStore {
     connection: Connection,
     events: mpsc::UnboundedReceiver<Event>,
-    channel: String,
+    channel: Arc<str>,
     listening: Arc<AtomicBool>,
 }
 
@@ -45,6 +46,7 @@ impl RedisStore {
             Connection::supervised(client.clone(), namespace.to_owned(), patience, sender.clone());
         let listening = Arc::new(AtomicBool::new(false));
         let (standing, own) = (connection.clone(), channel.clone());
+        let channel = channel.into();
         tokio::spawn(async move {
             // Who can't send need not listen.
             standing.stood().await;
@@ -66,7 +68,7 @@ impl Store for RedisStore {
     fn execute(&mut self, batch: Arc<[Command]>) -> Answers {
         let connection = self.connection.clone();
         let told = self.listening.load(Ordering::Relaxed);
-        let channel = if told { self.channel.clone() } else { "-".into() };
+        let channel = if told { Arc::clone(&self.channel) } else { "-".into() };
         Box::pin(async move {
             let up = match connection.up().await {
                 Ok(up) => up,
@@ -112,9 +114,12 @@ impl Store for RedisStore {
     }
 }
 
-/// What is still to be sent for a command.
+/// How a command is sent.
 enum Step {
-    Plain(redis::Cmd),
+    /// Without a script.
+    Plain,
+    /// By the script's name, the short way.
+    Short,
     ByHash(Call),
     InFull(Call),
 }
@@ -127,19 +132,28 @@ async fn execute(
     context: &Context,
 ) -> Vec<Result<Answer, Fault>> {
     let mut answers: Vec<Option<Result<Answer, Fault>>> = batch.iter().map(|_| None).collect();
-    let first = |command: &Command| match encode::plain(command, context) {
-        Some(cmd) => Some(Step::Plain(cmd)),
-        None => encode::call(command, context).map(Step::ByHash),
-    };
-    let mut steps: Vec<(usize, Step)> = batch
-        .iter()
-        .enumerate()
-        .filter_map(|(index, command)| Some((index, first(command)?)))
-        .collect();
+    let mut steps = Vec::with_capacity(batch.len());
+    let mut pipeline = Pipeline::with_capacity(batch.len());
+    for (index, command) in batch.iter().enumerate() {
+        let step = if let Some(cmd) = encode::plain(command, context) {
+            pipeline.add_command(cmd);
+            Step::Plain
+        } else if let Some(cmd) = fast::call(command, context) {
+            pipeline.add_command(cmd);
+            Step::Short
+        } else if let Some(call) = encode::call(command, context) {
+            pipeline.add_command(call.by_hash());
+            Step::ByHash(call)
+        } else {
+            continue;
+        };
+        steps.push((index, step));
+    }
     while !steps.is_empty() {
-        match send(connection, &up, &steps).await {
+        match send(connection, &up, &pipeline).await {
             Ok(values) => {
                 let sent = std::mem::take(&mut steps);
+                pipeline.clear();
                 for ((index, step), value) in sent.into_iter().zip(values) {
                     let (Some(command), Some(slot)) = (batch.get(index), answers.get_mut(index))
                     else {
@@ -147,7 +161,14 @@ async fn execute(
                     };
                     match read(command, step, value, context) {
                         Ok(answer) => *slot = Some(answer),
-                        Err(next) => steps.push((index, next)),
+                        Err(next) => {
+                            match &next {
+                                Step::ByHash(call) => drop(pipeline.add_command(call.by_hash())),
+                                Step::InFull(call) => drop(pipeline.add_command(call.in_full())),
+                                Step::Plain | Step::Short => {}
+                            }
+                            steps.push((index, next));
+                        }
                     }
                 }
             }
@@ -172,13 +193,17 @@ fn read(
     context: &Context,
 ) -> Result<Result<Answer, Fault>, Step> {
     match step {
-        Step::Plain(_) => match decode::plain(&command.verb, value) {
+        Step::Plain => match decode::plain(&command.verb, value) {
             Ok(decode::Plain::Answer(answer)) => Ok(Ok(answer)),
             Ok(decode::Plain::AskScript) => {
                 encode::call(command, context).map(Step::ByHash).map_or(Ok(Ok(Answer::Done)), Err)
             }
             Err(fault) => Ok(Err(fault)),
         },
+        Step::Short => decode::script(&command.verb, value).map_or_else(
+            || encode::call(command, context).map(Step::InFull).map_or(Ok(Ok(Answer::Done)), Err),
+            Ok,
+        ),
         Step::ByHash(call) => decode::script(&command.verb, value).ok_or(Step::InFull(call)),
         Step::InFull(_) => {
             let forgetful = || Fault::new(FaultClass::Refused, "the server knows no scripts");
@@ -187,30 +212,18 @@ fn read(
     }
 }
 
-async fn send(
-    connection: &Connection,
-    up: &Up,
-    steps: &[(usize, Step)],
-) -> Result<Vec<Value>, Fault> {
-    let mut pipeline = Pipeline::with_capacity(steps.len());
-    for (_, step) in steps {
-        pipeline.add_command(match step {
-            Step::Plain(cmd) => cmd.clone(),
-            Step::ByHash(call) => call.by_hash(),
-            Step::InFull(call) => call.in_full(),
-        });
-    }
+async fn send(connection: &Connection, up: &Up, pipeline: &Pipeline) -> Result<Vec<Value>, Fault> {
     let mut driver = up.connection.clone();
     let answered = tokio::select! {
         biased;
-        answered = driver.send_packed_commands(&pipeline, 0, steps.len()) => answered,
+        answered = driver.send_packed_commands(pipeline, 0, pipeline.len()) => answered,
         // A connection that is given up may never say so to those who wait for it.
         () = connection.given_up(up.epoch) => {
             return Err(Fault::new(FaultClass::Unknown, "the connection was given up as dead"));
         }
     };
     match answered {
-        Ok(values) if values.len() == steps.len() => {
+        Ok(values) if values.len() == pipeline.len() => {
             connection.answered();
             if values.iter().any(is_demoted) {
                 // Whoever is the primary now is found by connecting again.

@@ -1,6 +1,6 @@
 -- KEYS: lock queue waiters tomb
 -- ARGV: token keep bury claim mark
--- Answers: {1} released; {0, reason} nothing there; {-1, holder} somebody else has it
+-- Answers: 1 released; {0, reason} nothing there; {-1, holder} somebody else has it
 local lock, queue, waiters, tomb = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local token = ARGV[1]
 local holder = redis.pcall('GET', lock)
@@ -11,7 +11,7 @@ if holder == token or holder == token .. '+' then
   elseif redis.call('EXISTS', queue) == 0 or not grant(lock, queue, waiters, ARGV[4], ARGV[5]) then
     redis.call('DEL', lock)
   end
-  answer = {1}
+  answer = 1
 else
   leave(queue, waiters, token)
   if type(holder) == 'string' then
