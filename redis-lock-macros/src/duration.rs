@@ -32,7 +32,7 @@ pub(crate) fn parse(text: &str) -> Result<Duration, String> {
             return Err(not_a_duration(text));
         }
         if unit.is_empty() {
-            return Err(format!("`{text}` has no unit; write `\"{text}s\"` for seconds, {FORMS}"));
+            return Err(format!("`{text}` has no unit; write `\"{text}s\"` for seconds"));
         }
         if unit.starts_with('.') {
             return Err(format!(

@@ -170,13 +170,15 @@ impl Expansion<'_> {
 
     /// The scope that holds the guard while the body runs, and knows how to report a failure.
     fn scope(&self) -> TokenStream {
-        let krate = &self.krate;
         let output = self.output();
+        // rustc reports an unfit return type where this call stands, so it stands there.
+        let span = returns::span(&self.returned);
+        let krate = located(self.krate.to_token_stream(), span);
         let name = self.function.signature.ident.to_string();
         let name = format!("::{}", name.strip_prefix("r#").unwrap_or(&name));
-        let label = quote!(::core::concat!(::core::module_path!(), #name));
+        let label = quote_spanned!(span=> ::core::concat!(::core::module_path!(), #name));
         let mut scope = match &self.options.on_error {
-            None => quote!(#krate::__private::scope::<#output>(#label)),
+            None => quote_spanned!(span=> #krate::__private::scope::<#output>(#label)),
             Some(on_error) => {
                 let on_error = &on_error.value;
                 // A type that is inferred cannot be asked whether it is a `Result`.
@@ -268,7 +270,9 @@ impl Expansion<'_> {
         match &self.options.via {
             Some(via) => {
                 let via = &via.value;
-                quote!({ let #locks: &#krate::Locks = &(#via); #with_key })
+                let span = first_span(via.to_token_stream());
+                let borrowed = quote_spanned!(span=> &(#via));
+                quote!({ let #locks: &#krate::Locks = #borrowed; #with_key })
             }
             None => quote! {
                 match #krate::Locks::global() {
@@ -375,6 +379,27 @@ fn option(method: &str, written: &Ident, value: TokenStream) -> TokenStream {
 /// A name that the user's code cannot see.
 fn local(name: &str) -> Ident {
     Ident::new(name, Span::mixed_site())
+}
+
+/// The tokens, all of them standing at `span`.
+pub(crate) fn located(tokens: TokenStream, span: Span) -> TokenStream {
+    tokens
+        .into_iter()
+        .map(|mut tree| {
+            if let TokenTree::Group(group) = &tree {
+                let stream = located(group.stream(), span);
+                tree = Group::new(group.delimiter(), stream).into();
+            }
+            tree.set_span(span);
+            tree
+        })
+        .collect()
+}
+
+/// Where the tokens begin, for tokens of ours that stand for them.
+pub(crate) fn first_span(tokens: TokenStream) -> Span {
+    let first = tokens.into_iter().next();
+    first.map_or_else(Span::call_site, |first| Span::call_site().located_at(first.span()))
 }
 
 /// Every identifier in the tokens.

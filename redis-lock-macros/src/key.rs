@@ -5,6 +5,7 @@ use quote::{ToTokens, quote, quote_spanned};
 use syn::{Attribute, Expr, Index, LitStr, Path};
 
 use crate::diagnostics::Mistakes;
+use crate::expand::{first_span, located};
 use crate::function::Function;
 use crate::options::{Element, KeySource, TemplateArgument};
 use crate::suggest;
@@ -223,9 +224,9 @@ fn desugar(template: &Template, literal: &LitStr, scope: &Scope<'_>) -> (LitStr,
     if !template.holes().any(is_sweet) {
         return (literal.clone(), Vec::new());
     }
-    let krate = scope.krate;
     // With the literal's own span rustc would offer to replace the whole string by a field's name.
     let span = Span::call_site().located_at(literal.span());
+    let krate = located(scope.krate.to_token_stream(), span);
     let mut text = String::new();
     let mut sugar = Vec::new();
     for piece in &template.pieces {
@@ -296,8 +297,8 @@ fn shadow(name: &Ident, cfg: &[Attribute], krate: &Path) -> TokenStream {
 }
 
 fn segment(value: &Expr, krate: &Path) -> TokenStream {
-    let first = value.to_token_stream().into_iter().next();
-    let span = first.map_or_else(Span::call_site, |f| Span::call_site().located_at(f.span()));
+    let span = first_span(value.to_token_stream());
+    let krate = located(krate.to_token_stream(), span);
     quote_spanned!(span=> #krate::__private::segment(&(#value)))
 }
 

@@ -1,6 +1,7 @@
 //! The return type, as the expansion has to repeat it.
 
 use proc_macro2::{Ident, Span};
+use quote::ToTokens;
 use syn::punctuated::Punctuated;
 use syn::{
     AngleBracketedGenericArguments, AssocType, GenericArgument, PathArguments, ReturnType, Type,
@@ -146,6 +147,5 @@ pub(crate) fn is_small(ty: &Type) -> bool {
 
 /// A span that stands for the whole type, as far as stable Rust lets one be made.
 pub(crate) fn span(ty: &Type) -> Span {
-    use quote::ToTokens;
-    ty.to_token_stream().into_iter().next().map_or_else(Span::call_site, |first| first.span())
+    crate::expand::first_span(ty.to_token_stream())
 }

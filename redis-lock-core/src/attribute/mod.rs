@@ -2,7 +2,7 @@
 //! scope that a body runs in.
 
 mod output;
-pub use output::{AnyOutput, Fallible, FromLockError, Output, never_own_error};
+pub use output::{AnyOutput, Fallible, FromLockError, Output, SeenInto, never_own_error};
 
 mod render;
 pub use render::{key, keys, render};

@@ -1,6 +1,7 @@
 //! How a lock failure becomes what the annotated function returns.
 
 use std::marker::PhantomData;
+use std::pin::Pin;
 
 use crate::LockError;
 
@@ -65,6 +66,24 @@ impl<T, E> Output<Result<T, E>> {
         value.is_err()
     }
 }
+
+impl<P> Output<Pin<P>> {
+    /// Not asked: a boxed future is refused, also behind an alias.
+    pub fn is_own_error(_: &Pin<P>) -> bool
+    where
+        P: SeenInto,
+    {
+        false
+    }
+}
+
+/// Implemented by nothing: a future that is only returned cannot be locked while it runs.
+#[diagnostic::on_unimplemented(
+    message = "`#[redis_lock]` cannot see into the future that this function returns",
+    label = "the lock would be released before it runs",
+    note = "write `async fn`, or spell the return type `Pin<Box<dyn Future<Output = …>>>` and end with `Box::pin(async move { … })`"
+)]
+pub trait SeenInto {}
 
 /// The answer of types that cannot carry an error.
 pub trait AnyOutput {

@@ -36,9 +36,10 @@ pub(crate) fn check(options: &Options, mistakes: &mut Mistakes) {
     });
     let on = renewal(renew, true);
     let off = renewal(renew, false);
-    let limit = max_hold.as_ref().map(|limit| At::new(limit, "max_hold", &limit.value));
-    let repair =
-        repair_orphan.as_ref().map(|repair| At::new(repair, "repair_orphan", &repair.value));
+    let limit = max_hold.as_ref().map(|limit| At::new(limit, "max_hold", limit.value.written()));
+    let repair = repair_orphan
+        .as_ref()
+        .map(|repair| At::new(repair, "repair_orphan", repair.value.written()));
     let shared = kind.as_ref().map(|kind| At::new(kind, &kind.name.to_string(), &kind.name));
 
     clash(never.clone(), on, "a lock that never expires has nothing to renew");
@@ -50,7 +51,7 @@ pub(crate) fn check(options: &Options, mistakes: &mut Mistakes) {
     let least = setting_time(min_hold).and_then(Time::known);
     let lease = ttl_time(ttl).and_then(Time::known);
     let most = setting_time(max_hold).and_then(Time::known);
-    let least_at = min_hold.as_ref().map(|least| At::new(least, "min_hold", &least.value));
+    let least_at = min_hold.as_ref().map(|least| At::new(least, "min_hold", least.value.written()));
     if let (Some(least), Some(lease)) = (least, lease)
         && least > lease
         && off.is_some()
@@ -62,7 +63,7 @@ pub(crate) fn check(options: &Options, mistakes: &mut Mistakes) {
     if let (Some(least), Some(most)) = (least, most)
         && least > most
     {
-        let most_at = max_hold.as_ref().map(|most| At::new(most, "max_hold", &most.value));
+        let most_at = max_hold.as_ref().map(|most| At::new(most, "max_hold", most.value.written()));
         clash(least_at, most_at, "the least is more than the most");
     }
     if let (Some(busy), Some(Setting { name, value: Waiting::Forever(text) })) =

@@ -71,6 +71,7 @@ fn skip_to_comma(input: ParseStream<'_>) -> Result<()> {
 impl Options {
     fn read_one(&mut self, input: ParseStream<'_>) -> Result<()> {
         if input.peek(Lit) {
+            self.given.push(Ident::new("key", input.span()));
             let message = format!("expected an option; a key template is written {TEMPLATE}");
             return Err(input.error(message));
         }

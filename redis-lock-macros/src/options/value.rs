@@ -79,6 +79,14 @@ impl Time {
         }
     }
 
+    /// What the user wrote.
+    pub(crate) fn written(&self) -> TokenStream {
+        match self {
+            Self::Known(_, text) => text.to_token_stream(),
+            Self::Expr(expr) => expr.to_token_stream(),
+        }
+    }
+
     /// Reads `"30s"` or an expression. `zero` says why nothing is too little.
     pub(crate) fn parse(input: ParseStream<'_>, zero: &str) -> Result<Self> {
         Self::of(input.parse()?, zero)

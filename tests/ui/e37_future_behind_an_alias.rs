@@ -1,0 +1,12 @@
+#![allow(unused)]
+use redis_locks::{LockError, redis_lock};
+use std::pin::Pin;
+
+type Hidden = Pin<Box<dyn Future<Output = u32>>>;
+
+#[redis_lock(key = "k", on_error = |_| Box::pin(async { 0 }))]
+fn f() -> Hidden {
+    Box::pin(async move { 1 })
+}
+
+fn main() {}
