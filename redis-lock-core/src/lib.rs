@@ -7,11 +7,14 @@ mod blocking;
 mod clock;
 mod demand;
 mod engine;
+mod glob;
 mod hold;
+mod inspect;
 mod lease;
 mod log;
 mod names;
 mod nesting;
+mod observe;
 mod scope;
 #[cfg(test)]
 mod simulation;
@@ -34,6 +37,9 @@ pub use guard::Guard;
 mod key;
 pub use key::LockKey;
 
+mod list;
+pub use list::{BlockingListing, Listing};
+
 mod locks;
 pub use locks::Locks;
 
@@ -44,7 +50,7 @@ mod state;
 pub use state::{LockState, LossReason};
 
 mod status;
-pub use status::Holder;
+pub use status::{Holder, LockKind, ReleaseBy, ServerInfo, Status, Waiting};
 
 mod token;
 pub use token::Token;

@@ -51,6 +51,11 @@ impl Names {
         [&self.side("x"), ":", token].concat()
     }
 
+    /// Where a manager is told what happens to its tokens.
+    pub(crate) fn channel(&self, manager: &str) -> String {
+        [self.main.get(..self.prefix_len).unwrap_or_default(), "~m:", manager].concat()
+    }
+
     /// Whether `key` is a side key of some lock and not a lock itself.
     pub(crate) fn is_side(key: &str) -> bool {
         key.split(":~").nth(1).is_some_and(|end| {

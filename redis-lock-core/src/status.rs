@@ -1,10 +1,89 @@
-//! What the server knows of a lock.
+//! What is known of a lock.
 
+use std::fmt;
 use std::time::{Duration, SystemTime};
 
 use crate::Token;
 
-/// One holder of a lock, as the server shows it.
+/// A lock as it stood when it was looked at: who has it, who waits. Made by
+/// [`Locks::status`](crate::Locks::status) and [`Locks::list`](crate::Locks::list).
+///
+/// It is for people and dashboards. It is out of date when it arrives, so no decision about a
+/// protected resource belongs on it: acquire the lock, or ask [`Guard::verify`](crate::Guard::verify).
+///
+/// ```
+/// # fn main() -> Result<(), redis_lock_core::LockError> {
+/// use redis_lock_core::{LockKind, Locks};
+/// let locks = Locks::in_memory();
+/// let guard = locks.mutex("order:42").blocking_acquire()?;
+/// let status = locks.blocking_status("order:42")?;
+/// assert_eq!(status.kind, LockKind::Mutex);
+/// assert_eq!(status.holders[0].token, *guard.token());
+/// # Ok(()) }
+/// ```
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct Status {
+    /// The key, without the namespace.
+    pub key: String,
+    /// How it is held.
+    pub kind: LockKind,
+    /// Who holds it. None when it is free, one for a mutex or a writer, several for readers and
+    /// permits.
+    pub holders: Vec<Holder>,
+    /// Who waits, in the order of their coming. Tasks of this process are listed one by one; those
+    /// of another process that wait for the same mutex are one entry, because they wait as one.
+    /// Other clients, and waiters that did not queue, can't be seen.
+    pub waiters: Vec<Waiting>,
+    /// Who was asked.
+    pub server: ServerInfo,
+}
+
+impl Status {
+    /// Whether anybody holds it, be it another client.
+    #[must_use]
+    pub fn is_held(&self) -> bool {
+        !self.holders.is_empty()
+    }
+}
+
+/// How a lock is held.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[non_exhaustive]
+pub enum LockKind {
+    /// By nobody.
+    Free,
+    /// By one.
+    Mutex,
+    /// By readers.
+    Read,
+    /// By a writer.
+    Write,
+    /// By some of at most `limit`.
+    #[non_exhaustive]
+    Permit {
+        /// How many can hold it at once.
+        limit: u32,
+    },
+    /// A value stands there that this library did not write: the lock of another client, which is
+    /// then listed as the holder, or data of another program, and then nobody is.
+    Foreign,
+}
+
+impl fmt::Display for LockKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Free => f.write_str("free"),
+            Self::Mutex => f.write_str("mutex"),
+            Self::Read => f.write_str("read"),
+            Self::Write => f.write_str("write"),
+            Self::Permit { limit } => write!(f, "permit of {limit}"),
+            Self::Foreign => f.write_str("foreign"),
+        }
+    }
+}
+
+/// One holder of a lock.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct Holder {
@@ -16,12 +95,61 @@ pub struct Holder {
     pub since: Option<SystemTime>,
     /// What is left of its lease by the server's clock; `None` when it never expires.
     pub ttl: Option<Duration>,
-    /// Its fencing number, where it asked for one.
+    /// Its fencing number, where it asked for one. Of a hold in another process, the number that
+    /// its hold began with: hand-overs inside that process add to it without telling the server.
     pub fence: Option<u64>,
 }
 
 impl Holder {
     pub(crate) fn of(token: Token, ttl: Option<Duration>) -> Self {
         Self { label: token.label().map(Into::into), since: token.since(), token, ttl, fence: None }
+    }
+}
+
+/// One who waits for a lock.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct Waiting {
+    /// Who it is, as in [`Holder::label`].
+    pub label: Option<String>,
+    /// Since when it waits, by the clock of its own machine.
+    pub since: Option<SystemTime>,
+}
+
+/// The server that answered.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+#[non_exhaustive]
+pub struct ServerInfo {
+    /// Name and version, such as `Valkey 9.0.1`, as far as it tells.
+    pub version: String,
+    /// How a lock that nobody waits for is released there.
+    pub release: ReleaseBy,
+}
+
+/// Stands in for a server that did not say who it is.
+pub(crate) fn unknown_server() -> ServerInfo {
+    ServerInfo { version: "unknown version".into(), release: ReleaseBy::Script }
+}
+
+/// The ways to release a lock, from the cheapest to the one that works everywhere. Which one is
+/// used was found out when connecting.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[non_exhaustive]
+pub enum ReleaseBy {
+    /// Without a server: memory of this process.
+    Memory,
+    /// The server's own compare-and-delete: `DELIFEQ` (Valkey 9), `DELEX` (Redis 8.4).
+    CompareAndDelete,
+    /// A script.
+    Script,
+}
+
+impl fmt::Display for ReleaseBy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Memory => "memory",
+            Self::CompareAndDelete => "compare-and-delete",
+            Self::Script => "script",
+        })
     }
 }

@@ -88,6 +88,11 @@ impl Token {
         UNIX_EPOCH.checked_add(std::time::Duration::from_millis(millis))
     }
 
+    /// Whether this library made it.
+    pub(crate) fn is_ours(&self) -> bool {
+        self.text.starts_with(PREFIX)
+    }
+
     /// Whether its value is meant to stand without a ttl.
     pub(crate) fn is_lasting(&self) -> bool {
         self.text.starts_with(LASTING_PREFIX)

@@ -12,14 +12,14 @@ use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot};
 
-use crate::LockError;
 use crate::clock::Moment;
 use crate::demand::Demand;
 use crate::error::{Fault, FaultClass};
 use crate::hold::Hold;
-use crate::slot::{Act, Confirm, Reap, Slot, Waiter, World};
+use crate::slot::{Act, Confirm, Insight, Reap, Slot, Waiter, World};
 use crate::store::{Answer, Command, Store};
 use crate::table::{Handle, SlotId, Table, slot_id};
+use crate::{LockError, Token};
 use run::Engine;
 use timers::Alarm;
 
@@ -37,6 +37,8 @@ pub(crate) enum Message {
     Query { command: Command, reply: oneshot::Sender<Result<Answer, Fault>> },
     /// See to it that this token leaves.
     Reap(Reap),
+    /// The hold of this token was ended by force.
+    Forced(String),
     /// Look at the slot at this time.
     Wake(SlotId, Moment),
     /// The slot of this timer is gone.
@@ -149,6 +151,27 @@ impl Link {
         let (reply, answer) = oneshot::channel();
         self.post(Message::Query { command, reply });
         answer.await.unwrap_or_else(|_| Err(Fault::new(FaultClass::Refused, "the engine stopped")))
+    }
+
+    /// What this process knows of a lock that the server does not: of its mutex, and where `shared`
+    /// also of what several can hold.
+    pub(crate) fn insights(&self, main: &str, shared: bool) -> Vec<Insight> {
+        let now = Moment::now();
+        let insight = |id: &str| self.core.table.shard(id).get(id).map(|slot| slot.insight(now));
+        let mut insights: Vec<_> = insight(main).into_iter().collect();
+        if shared {
+            let ids = self.core.table.ids().into_iter();
+            let of_it = ids
+                .filter(|id| id.strip_prefix(main).is_some_and(|number| number.starts_with('\0')));
+            insights.extend(of_it.filter_map(|id| insight(&id)));
+        }
+        insights
+    }
+
+    /// The hold of a token was ended by force: who has it here is to look.
+    pub(crate) fn forced(&self, token: &Token) {
+        // Without an engine nobody has anything.
+        let _ = self.post(Message::Forced(token.wire().to_string()));
     }
 
     pub(crate) async fn connect(&self) -> Result<(), Fault> {

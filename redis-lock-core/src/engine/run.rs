@@ -161,6 +161,7 @@ impl<'a> Engine<'a> {
             }
             Message::Query { command, reply } => self.enqueue(command, Sender::Query(Some(reply))),
             Message::Reap(reap) => self.reap(reap),
+            Message::Forced(token) => self.happened(Event::Forced { token }),
             Message::Wake(slot, at) => self.wake(&slot, at),
             Message::Disarm(alarm) => self.timers.cancel(alarm),
             Message::Connect(reply) => {

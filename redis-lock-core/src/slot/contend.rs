@@ -102,6 +102,10 @@ impl Contender {
         self.sent.then(|| reap(&command, token, now, self.doubtful))
     }
 
+    pub(super) fn token(&self) -> &Token {
+        &self.token
+    }
+
     pub(super) fn is_asking(&self) -> bool {
         self.asking
     }
@@ -227,9 +231,8 @@ impl<W> Slot<W> {
         match answer {
             Ok(Answer::Held { fence }) => self.got_it(sent, fence, world, out),
             Ok(Answer::Busy(rival)) => self.refused(command, rival, world, out),
-            Ok(Answer::Buried | Answer::HandedOver | Answer::Done | Answer::Gone { .. }) => {
-                self.start(world, out);
-            }
+            // It was buried, or is gone: the next try needs a token of its own.
+            Ok(_) => self.start(world, out),
             Err(fault) => self.failed(fault, world, out),
         }
     }
@@ -352,7 +355,7 @@ pub(super) fn command(demand: &Demand, verb: Verb) -> Command {
 fn reap(command: &Command, token: &Arc<str>, sent: Moment, doubtful: bool) -> Reap {
     let lease = match &command.verb {
         Verb::Take { ttl, .. } | Verb::Acquire { ttl, .. } | Verb::Yield { ttl, .. } => *ttl,
-        Verb::Renew { .. } | Verb::Check { .. } | Verb::Release { .. } => None,
+        _ => None,
     };
     let lease = lease.unwrap_or(UNLEASED);
     Reap {

@@ -21,6 +21,11 @@ const TURN: Duration = Duration::from_millis(10);
 /// Numbers follow the clock in microseconds; more than one acquisition takes anyway would run ahead.
 pub(super) const FENCES: u32 = 32;
 
+/// The number that a reservation began with which ended with `last`.
+pub(crate) fn first_fence(last: u64) -> u64 {
+    (last + 1).saturating_sub(FENCES.into())
+}
+
 /// The lock is had by one of us.
 #[derive(Debug)]
 pub(super) struct Held {
@@ -66,6 +71,10 @@ impl Held {
     pub(super) fn due(&self, now: Moment) -> Moment {
         let renewal = if self.renewing { Moment::NEVER } else { self.renew_at };
         renewal.min(self.hold.deadline(now))
+    }
+
+    pub(super) fn hold(&self) -> &Arc<Hold> {
+        &self.hold
     }
 
     pub(super) fn as_rival(&self, now: Moment) -> Rival {
@@ -116,8 +125,7 @@ impl<W> Slot<W> {
         out: &mut Vec<Act<W>>,
     ) {
         let Some(waiter) = self.waiters.pop_front() else { return };
-        let mut fences =
-            fence.map_or(0..0, |last| (last + 1).saturating_sub(FENCES.into())..last + 1);
+        let mut fences = fence.map_or(0..0, |last| first_fence(last)..last + 1);
         let end = lease::deadline(sent, ttl);
         let fence = if waiter.demand.fenced { fences.next() } else { None };
         let hold = Arc::new(Hold::new(waiter.demand, token, fence, sent, end));

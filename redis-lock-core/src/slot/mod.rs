@@ -20,8 +20,12 @@ use crate::wait::Wait;
 use contend::Contender;
 use held::{Held, Yielding};
 
+pub(crate) use held::first_fence;
+pub(crate) use look::Insight;
+
 mod contend;
 mod held;
+mod look;
 #[cfg(test)]
 mod tests;
 

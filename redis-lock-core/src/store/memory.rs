@@ -6,9 +6,11 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use super::{Answer, Answers, Command, Event, Rival, Store, Verb};
+use super::{Answer, Answers, Command, Event, Rival, Sight, Store, Verb};
 use crate::clock::Moment;
 use crate::error::Fault;
+use crate::glob;
+use crate::status::{LockKind, ReleaseBy, ServerInfo};
 
 /// Locks in memory. Clones share it.
 #[derive(Clone, Debug, Default)]
@@ -23,6 +25,8 @@ struct Entry {
     fence: u64,
     /// Whom the last fencing number was given to.
     fenced: Option<Arc<str>>,
+    /// Whose hold was ended by force, and why; until it was told.
+    forced: Option<(Arc<str>, Arc<str>)>,
 }
 
 impl Store for Memory {
@@ -51,11 +55,19 @@ impl Store for Memory {
 
 fn answer(mutexes: &mut HashMap<String, Entry>, command: &Command, now: Moment) -> Answer {
     let key = command.names.main();
-    let entry =
-        mutexes.entry(key.to_owned()).or_insert(Entry { holder: None, fence: 0, fenced: None });
+    if let Verb::Scan { .. } = command.verb {
+        let keys = mutexes.keys().filter(|name| glob::matches(key, name)).cloned().collect();
+        return Answer::Keys { keys, next: None };
+    }
+    let entry = mutexes.entry(key.to_owned()).or_insert(Entry {
+        holder: None,
+        fence: 0,
+        fenced: None,
+        forced: None,
+    });
     entry.holder.take_if(|(_, end)| *end <= now);
     let answer = entry.answer(&command.verb, now);
-    if entry.holder.is_none() && entry.fence == 0 {
+    if entry.holder.is_none() && entry.fence == 0 && entry.forced.is_none() {
         mutexes.remove(key);
     }
     answer
@@ -85,6 +97,19 @@ impl Entry {
                     Answer::Done
                 }
             },
+            Verb::Look => Answer::Seen(Box::new(self.sight(now))),
+            Verb::Force { tokens, because, .. } => {
+                let named = |holder: &Arc<str>| tokens.iter().any(|token| token.wire() == holder);
+                match self.holder.take_if(|(holder, _)| named(holder)) {
+                    Some((holder, _)) => {
+                        self.forced = Some((holder, Arc::clone(because)));
+                        Answer::Done
+                    }
+                    None => Answer::Gone { by: None, because: None },
+                }
+            }
+            // Answered for all keys at once.
+            Verb::Scan { .. } => Answer::Keys { keys: Vec::new(), next: None },
         }
     }
 
@@ -111,8 +136,24 @@ impl Entry {
         Answer::Held { fence: (fences > 0).then_some(self.fence) }
     }
 
+    fn sight(&self, now: Moment) -> Sight {
+        let server = ServerInfo { version: "memory".into(), release: ReleaseBy::Memory };
+        let sight = match &self.holder {
+            Some((holder, end)) => {
+                let left = (*end != Moment::NEVER).then(|| end.since(now));
+                let fence = self.fenced.as_deref().map(|owner| (self.fence, owner));
+                Sight::of_value(holder, left, fence)
+            }
+            None => Sight::of_nobody(LockKind::Free),
+        };
+        Sight { server: Some(server), ..sight }
+    }
+
     /// The answer to a token that does not have it.
-    fn gone(&self, token: &Arc<str>) -> Option<Answer> {
+    fn gone(&mut self, token: &Arc<str>) -> Option<Answer> {
+        if let Some((_, because)) = self.forced.take_if(|(forced, _)| forced == token) {
+            return Some(Answer::Gone { by: None, because: Some(because.to_string()) });
+        }
         match &self.holder {
             Some((holder, _)) if holder == token => None,
             Some((holder, _)) => Some(Answer::Gone { by: Some(holder.to_string()), because: None }),

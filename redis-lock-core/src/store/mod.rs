@@ -13,6 +13,9 @@ use crate::{Holder, Token};
 
 pub(crate) mod memory;
 pub(crate) mod redis;
+mod sight;
+
+pub(crate) use sight::Sight;
 
 /// An arbiter: a server, several of them, or this process's memory.
 ///
@@ -84,6 +87,18 @@ pub(crate) enum Verb {
         /// Refuse an acquisition of this token that arrives later, for this long.
         bury: Option<Duration>,
     },
+    /// Shows who has the lock and who waits for it; changes nothing.
+    Look,
+    /// Ends the hold of whoever has one of these tokens, and leaves word of the reason.
+    Force {
+        /// The tokens and the managers that made them.
+        tokens: Vec<Token>,
+        /// Whether a value that no client of ours wrote is ended as well.
+        foreign: bool,
+        because: Arc<str>,
+    },
+    /// Names some of the keys that match; the name of the command is the pattern.
+    Scan { cursor: u64 },
 }
 
 impl Verb {
@@ -96,6 +111,7 @@ impl Verb {
             | Self::Check { token }
             | Self::Yield { token, .. }
             | Self::Release { token, .. } => Some(token),
+            Self::Look | Self::Force { .. } | Self::Scan { .. } => None,
         }
     }
 
@@ -113,7 +129,7 @@ impl Verb {
         match self {
             Self::Take { token, .. } | Self::Acquire { token, .. } => Some(token),
             Self::Yield { next, .. } => Some(next),
-            Self::Renew { .. } | Self::Check { .. } | Self::Release { .. } => None,
+            _ => None,
         }
     }
 }
@@ -133,6 +149,10 @@ pub(crate) enum Answer {
     Done,
     /// It is not ours: another value stands there, or none.
     Gone { by: Option<String>, because: Option<String> },
+    /// Who has it and who waits.
+    Seen(Box<Sight>),
+    /// Keys, and where to go on; nowhere when that was the end.
+    Keys { keys: Vec<String>, next: Option<u64> },
 }
 
 /// Who has a lock that was asked for.

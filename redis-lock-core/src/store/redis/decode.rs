@@ -5,8 +5,11 @@ use std::time::Duration;
 
 use redis::{RedisError, ServerError, Value};
 
+use crate::Token;
 use crate::error::{Fault, FaultClass};
-use crate::store::{Answer, Rival, Verb};
+use crate::names::Names;
+use crate::status::LockKind;
+use crate::store::{Answer, Rival, Sight, Verb};
 
 /// The answer of a plain command.
 pub(super) enum Plain {
@@ -22,6 +25,9 @@ pub(super) fn plain(verb: &Verb, value: Value) -> Result<Plain, Fault> {
         (Verb::Take { .. }, Value::Nil) => Ok(Plain::Answer(Answer::Busy(Rival::unknown()))),
         (Verb::Release { .. }, Value::Int(1)) => Ok(Plain::Answer(Answer::Done)),
         (Verb::Release { .. }, Value::Int(0)) => Ok(Plain::AskScript),
+        (Verb::Scan { .. }, Value::Array(items)) => {
+            page(&items).map(Plain::Answer).ok_or_else(|| nonsense(&Value::Array(items)))
+        }
         (_, value) => Err(nonsense(&value)),
     }
 }
@@ -36,6 +42,9 @@ pub(super) fn script(verb: &Verb, value: Value) -> Option<Result<Answer, Fault>>
         Value::Array(items) => items,
         other => return Some(Err(nonsense(&other))),
     };
+    if let Verb::Look = verb {
+        return Some(sight(&items).ok_or_else(|| nonsense(&Value::Array(items))));
+    }
     let code = integer(items.first());
     let answer = match (verb, code) {
         (Verb::Acquire { .. } | Verb::Yield { .. }, Some(1)) => {
@@ -53,6 +62,7 @@ pub(super) fn script(verb: &Verb, value: Value) -> Option<Result<Answer, Fault>>
         (Verb::Acquire { .. }, Some(-3)) => Err(orphan(string(items.get(1)).as_deref())),
         (Verb::Yield { .. }, Some(2)) => Ok(Answer::HandedOver),
         (_, Some(1)) => Ok(Answer::Done),
+        (Verb::Force { .. }, Some(0)) => Ok(Answer::Gone { by: None, because: None }),
         (_, Some(0)) => {
             let because = string(items.get(1)).filter(|reason| !reason.is_empty());
             Ok(Answer::Gone { by: None, because })
@@ -61,6 +71,38 @@ pub(super) fn script(verb: &Verb, value: Value) -> Option<Result<Answer, Fault>>
         _ => Err(nonsense(&Value::Array(items))),
     };
     Some(answer)
+}
+
+/// The keys of one `SCAN`. Those that are no text can't be keys of ours.
+fn page(items: &[Value]) -> Option<Answer> {
+    let [cursor, Value::Array(found)] = items else { return None };
+    let next: u64 = string(Some(cursor))?.parse().ok()?;
+    let text = |value: &Value| match value {
+        Value::BulkString(bytes) => String::from_utf8(bytes.clone()).ok(),
+        _ => None,
+    };
+    let keys = found.iter().filter_map(text).filter(|key| !Names::is_side(key)).collect();
+    Some(Answer::Keys { keys, next: (next != 0).then_some(next) })
+}
+
+/// The answer of `look.lua`.
+fn sight(items: &[Value]) -> Option<Answer> {
+    let [kind, Value::Array(holders), Value::Array(waiters), fence, _limit] = items else {
+        return None;
+    };
+    let fence = string(Some(fence))?;
+    let fence = fence.split_once(' ').and_then(|(last, owner)| Some((last.parse().ok()?, owner)));
+    let left = |value| integer(Some(value)).and_then(|left| u64::try_from(left).ok());
+    let mut sight = match (string(Some(kind))?.as_str(), holders.as_slice()) {
+        ("none", _) => Sight::of_nobody(LockKind::Free),
+        ("string", [value, ttl]) => {
+            Sight::of_value(&string(Some(value))?, left(ttl).map(Duration::from_millis), fence)
+        }
+        _ => Sight::of_nobody(LockKind::Foreign),
+    };
+    let token = |value| string(Some(value)).map(|value| Token::from_wire(&value));
+    sight.waiters = waiters.iter().filter_map(token).collect();
+    Some(Answer::Seen(Box::new(sight)))
 }
 
 fn integer(value: Option<&Value>) -> Option<i64> {

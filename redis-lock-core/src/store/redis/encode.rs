@@ -6,11 +6,14 @@ use std::time::Duration;
 use redis::Cmd;
 
 use super::probe::Native;
-use super::scripts::{ACQUIRE, Lua, RELEASE, RENEW, YIELD};
+use super::scripts::{ACQUIRE, FORCE, LOOK, Lua, RELEASE, RENEW, YIELD};
 use crate::store::{Command, Verb};
 
 /// How long a granted lock waits for its new owner to take it.
 pub(super) const CLAIM: Duration = Duration::from_secs(1);
+
+/// How many keys the server looks at for one answer: some tenths of a millisecond of its time.
+const PAGE: usize = 500;
 
 /// What a command's form depends on besides the command.
 #[derive(Clone, Debug)]
@@ -61,17 +64,22 @@ pub(super) fn plain(command: &Command, context: &Context) -> Option<Cmd> {
         (Verb::Release { token, keep: None, bury: None }, Some(native)) => {
             Some(native.compare_and_delete(command.names.main(), token))
         }
+        (Verb::Scan { cursor }, _) => {
+            let mut cmd = redis::cmd("SCAN");
+            cmd.arg(*cursor).arg("MATCH").arg(command.names.main()).arg("COUNT").arg(PAGE);
+            Some(cmd)
+        }
         _ => None,
     }
 }
 
-/// The script that serves a command; none for `Take`, which has no other form.
+/// The script that serves a command; none where the plain form is the only one.
 pub(super) fn call(command: &Command, context: &Context) -> Option<Call> {
     let names = &command.names;
     let mark = if context.native.is_some() { "1" } else { "0" };
     let claim = text(Some(CLAIM));
     let (script, keys, args): (&'static Lua, Vec<String>, Vec<String>) = match &command.verb {
-        Verb::Take { .. } => return None,
+        Verb::Take { .. } | Verb::Scan { .. } => return None,
         Verb::Acquire { token, ttl, queue, fair, fences, repair_orphan } => (
             &ACQUIRE,
             vec![
@@ -128,6 +136,22 @@ pub(super) fn call(command: &Command, context: &Context) -> Option<Call> {
             vec![names.main().into(), names.queue(), names.waiters(), names.tomb(token)],
             vec![token.to_string(), text(*keep), text(*bury), claim, mark.into()],
         ),
+        Verb::Look => (
+            &LOOK,
+            vec![names.main().into(), names.queue(), names.waiters(), names.fence(), names.limit()],
+            Vec::new(),
+        ),
+        Verb::Force { tokens, foreign, because } => {
+            let mut keys = vec![names.main().into(), names.queue(), names.waiters()];
+            let foreign = if *foreign { "1" } else { "0" };
+            let mut args = vec![because.to_string(), claim, mark.into(), foreign.into()];
+            for token in tokens {
+                keys.push(names.tomb(token.wire()));
+                args.push(token.wire().to_string());
+                args.push(names.channel(token.manager().unwrap_or_default()));
+            }
+            (&FORCE, keys, args)
+        }
     };
     Some(Call { script, keys, args })
 }

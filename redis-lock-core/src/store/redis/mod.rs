@@ -160,6 +160,10 @@ async fn execute(
                         continue;
                     };
                     match read(command, step, value, context) {
+                        Ok(Ok(Answer::Seen(mut sight))) => {
+                            sight.server = Some(up.found.info());
+                            *slot = Some(Ok(Answer::Seen(sight)));
+                        }
                         Ok(answer) => *slot = Some(answer),
                         Err(next) => {
                             match &next {

@@ -4,6 +4,7 @@ use redis::aio::MultiplexedConnection;
 use redis::{Cmd, RedisError, Value};
 
 use super::scripts;
+use crate::status::{ReleaseBy, ServerInfo};
 
 /// A compare-and-delete of the server's own.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -39,6 +40,15 @@ pub(super) struct Found {
     pub(super) version: String,
     /// What an operator should know.
     pub(super) warnings: Vec<String>,
+}
+
+impl Found {
+    /// The same for users.
+    pub(super) fn info(&self) -> ServerInfo {
+        let release =
+            if self.native.is_some() { ReleaseBy::CompareAndDelete } else { ReleaseBy::Script };
+        ServerInfo { version: self.version.clone(), release }
+    }
 }
 
 /// Asks the server what it can do, and teaches it the scripts.

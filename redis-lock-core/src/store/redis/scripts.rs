@@ -30,7 +30,12 @@ pub(super) static RENEW: LazyLock<Lua> =
 pub(super) static YIELD: LazyLock<Lua> =
     LazyLock::new(|| Lua::of(&[QUEUE, FENCE, include_str!("lua/yield.lua")]));
 
-/// All of them, to be loaded at connect.
+pub(super) static LOOK: LazyLock<Lua> =
+    LazyLock::new(|| Lua::of(&[QUEUE, include_str!("lua/look.lua")]));
+pub(super) static FORCE: LazyLock<Lua> =
+    LazyLock::new(|| Lua::of(&[QUEUE, include_str!("lua/force.lua")]));
+
+/// Those that locking needs, to be loaded at connect. The others are sent when they are needed.
 pub(super) fn all() -> [&'static Lua; 4] {
     [&ACQUIRE, &RELEASE, &RENEW, &YIELD]
 }

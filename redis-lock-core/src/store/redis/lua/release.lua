@@ -14,12 +14,16 @@ if holder == token or holder == token .. '+' then
   answer = 1
 else
   leave(queue, waiters, token)
-  if type(holder) == 'string' then
+  -- Whoever ended the hold by force may have given the lock to the next already.
+  local reason = redis.call('GET', tomb) or ''
+  if reason ~= '' then
+    answer = {0, reason}
+  elseif type(holder) == 'string' then
     answer = {-1, holder}
   elseif holder then
     answer = {-1, '(a value of another type)'}
   else
-    answer = {0, redis.call('GET', tomb) or ''}
+    answer = {0, ''}
   end
 end
 if ARGV[3] ~= '0' then redis.pcall('SET', tomb, '', 'PX', ARGV[3]) end

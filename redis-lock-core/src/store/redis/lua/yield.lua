@@ -5,8 +5,10 @@ local lock, queue, waiters = KEYS[1], KEYS[2], KEYS[3]
 local token, next_token, ttl = ARGV[1], ARGV[2], ARGV[3]
 local holder = redis.call('GET', lock)
 if holder ~= token and holder ~= token .. '+' then
-  if holder then return {-1, holder} end
-  return {0, redis.call('GET', KEYS[5]) or ''}
+  -- Whoever ended the hold by force may have given the lock to the next already.
+  local reason = redis.call('GET', KEYS[5]) or ''
+  if holder and reason == '' then return {-1, holder} end
+  return {0, reason}
 end
 if redis.call('EXISTS', queue) == 1 then
   enqueue(queue, waiters, next_token, tonumber(ARGV[4]), ARGV[5])

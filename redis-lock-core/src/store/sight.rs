@@ -1,0 +1,39 @@
+//! What an arbiter shows of one lock.
+
+use std::time::Duration;
+
+use crate::status::{LockKind, ServerInfo};
+use crate::{Holder, Token};
+
+/// One lock, as the arbiter sees it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Sight {
+    pub(crate) kind: LockKind,
+    pub(crate) holders: Vec<Holder>,
+    /// The tokens that wait, in the order of their coming.
+    pub(crate) waiters: Vec<Token>,
+    /// Filled in by who knows it.
+    pub(crate) server: Option<ServerInfo>,
+}
+
+impl Sight {
+    /// A key at which a string stands.
+    pub(crate) fn of_value(value: &str, ttl: Option<Duration>, fence: Option<(u64, &str)>) -> Self {
+        let token = Token::from_wire(value);
+        let kind = if token.is_ours() { LockKind::Mutex } else { LockKind::Foreign };
+        let holders = vec![holder(token, ttl, fence)];
+        Self { kind, holders, waiters: Vec::new(), server: None }
+    }
+
+    /// A key at which nothing stands, or nothing that can be a lock.
+    pub(crate) fn of_nobody(kind: LockKind) -> Self {
+        Self { kind, holders: Vec::new(), waiters: Vec::new(), server: None }
+    }
+}
+
+/// A holder, with its number where the last numbers given out were given to it.
+pub(crate) fn holder(token: Token, ttl: Option<Duration>, fence: Option<(u64, &str)>) -> Holder {
+    let fence = fence.filter(|(_, owner)| *owner == &**token.wire());
+    let fence = fence.map(|(last, _)| crate::slot::first_fence(last));
+    Holder { fence, ..Holder::of(token, ttl) }
+}
