@@ -107,6 +107,8 @@ impl Server {
                 server.lock = Some((token.to_string(), end(now, *ttl)));
                 Answer::Held { fence: server.number(token, *fences, true, now) }
             }),
+            // Nobody looks on in a simulation.
+            Verb::Look | Verb::Force { .. } | Verb::Scan { .. } => Answer::Done,
             Verb::Release { token, keep, bury } => {
                 if let Some(bury) = bury {
                     self.tombs.insert(token.to_string(), now.after(*bury));
