@@ -2,29 +2,53 @@
 
 use std::sync::Arc;
 
-use crate::{Guard, LockError, Request, nesting};
+use crate::engine::{Asking, Link};
+use crate::nesting::{self, Outer};
+use crate::{Guard, LockError, Request};
 
-/// Checks the request and waits for the lock.
-pub(crate) async fn acquire(request: Request) -> Result<Guard, LockError> {
-    if let Some(outer) = nesting::outer(&request)? {
-        return nesting::join(outer, request).await;
-    }
-    anew(request).await
+/// An acquisition under way: checked, and in the queue. Small, because it lives in every caller's
+/// future; what the request was made of is gone by then.
+pub(crate) struct Begun {
+    asking: Asking,
+    link: Arc<Link>,
+    /// What it joins, when it asks for nothing but its turn there.
+    joins: Option<Box<Outer>>,
 }
 
-/// [`acquire`] for what cannot be held already.
-pub(crate) async fn anew(request: Request) -> Result<Guard, LockError> {
+/// Checks the request and joins the queue.
+pub(crate) fn begin(request: Request) -> Result<Begun, LockError> {
+    match nesting::outer(&request)? {
+        Some(outer) => {
+            let turn = outer.turn(&request)?;
+            Ok(Begun { joins: Some(Box::new(outer)), ..anew(turn)? })
+        }
+        None => anew(request),
+    }
+}
+
+fn anew(request: Request) -> Result<Begun, LockError> {
     let Request { locks, kind, keys, options } = request;
     let mut keys = keys.into_iter();
     let key = keys.next().ok_or_else(|| LockError::config("no key to lock was given"))?;
     let settings = locks.settings();
     let timeout = settings.command_timeout(options.ttl);
     let demand = options.demand(key, kind, &settings.namespace, &settings.label, timeout)?;
-    let link = locks.link();
+    let link = Arc::clone(locks.link());
     if link.is_closed() {
         return Err(LockError::Shutdown);
     }
-    let mut asking = link.ask(Arc::new(demand));
-    let hold = asking.granted().await?;
-    Ok(Guard::new(Arc::clone(link), Arc::clone(asking.slot()), hold))
+    Ok(Begun { asking: link.ask(Arc::new(demand)), link, joins: None })
+}
+
+impl Begun {
+    /// Waits for the lock.
+    pub(crate) async fn granted(mut self) -> Result<Guard, LockError> {
+        let granted = self.asking.granted().await;
+        let slot = Arc::clone(self.asking.slot());
+        let guard = granted.map(|hold| Guard::new(self.link, slot, hold));
+        match self.joins {
+            Some(outer) => outer.joined(guard),
+            None => guard,
+        }
+    }
 }

@@ -78,28 +78,33 @@ impl Drop for Frame {
     }
 }
 
+/// A hold that an inner call joins.
+#[derive(Debug)]
+pub(crate) struct Outer {
+    link: Arc<Link>,
+    note: Note,
+}
+
 /// The hold that `request` would wait for itself on; `None` when this code holds none of its keys.
 ///
 /// # Errors
 /// `Reentrant`, unless the request asks to join; `InvalidConfig` when it asks for more than the
 /// outer hold is.
-pub(crate) fn outer(request: &Request) -> Result<Option<Note>, LockError> {
-    let manager = address(request.locks.link());
+pub(crate) fn outer(request: &Request) -> Result<Option<Outer>, LockError> {
+    let link = request.locks.link();
     let holds =
-        |note: &Note, key: &LockKey| note.manager == manager && note.hold.demand.key == *key;
+        |note: &Note, key: &LockKey| note.manager == address(link) && note.hold.demand.key == *key;
     let found = HELD.try_with(|held| {
         let held = held.borrow();
         // The innermost hold first: whoever joined is joined in turn.
-        let mut found = request.keys.iter().filter_map(|key| {
+        request.keys.iter().find_map(|key| {
             let note = held.iter().rev().find(|note| holds(note, key))?;
             Some((key.clone(), note.clone()))
-        });
-        let first = found.next()?;
-        Some((first, found.count() + 1 == request.keys.len()))
+        })
     });
-    let Ok(Some(((key, note), holds_all))) = found else { return Ok(None) };
+    let Ok(Some((key, note))) = found else { return Ok(None) };
     let Request { kind, options, .. } = request;
-    if !options.reentrant || !holds_all || request.keys.len() > 1 {
+    if !options.reentrant || request.keys.len() > 1 {
         return Err(LockError::Reentrant { key: key.to_string() });
     }
     let outer = &note.hold;
@@ -119,25 +124,39 @@ pub(crate) fn outer(request: &Request) -> Result<Option<Note>, LockError> {
              none; ask for one in the outer call"
         )));
     }
-    Ok(Some(note))
+    Ok(Some(Outer { link: Arc::clone(link), note }))
 }
 
-/// Joins an outer hold: shares its lease, and takes turns with whoever else joined it.
-pub(crate) async fn join(outer: Note, request: Request) -> Result<Guard, LockError> {
-    /// Turns are locks of this process, whatever server the hold is on.
-    static TURNS: LazyLock<Locks> = LazyLock::new(Locks::in_memory);
-    let Note { slot, hold, turn, .. } = outer;
-    let key = hold.demand.key.to_string();
-    if let Some(reason) = hold.loss(Moment::now()) {
-        return Err(hold.lost_error(reason));
+impl Outer {
+    /// The wish for a turn: those who join share the lease, and exclude each other.
+    ///
+    /// # Errors
+    /// `Lost` when there is nothing left to join.
+    pub(crate) fn turn(&self, request: &Request) -> Result<Request, LockError> {
+        /// Turns are locks of this process, whatever server the hold is on.
+        static TURNS: LazyLock<Locks> = LazyLock::new(Locks::in_memory);
+        let Note { hold, turn, .. } = &self.note;
+        if let Some(reason) = hold.loss(Moment::now()) {
+            return Err(hold.lost_error(reason));
+        }
+        // Siblings meet at the hold that they joined: the outermost one, or another one's turn.
+        let meeting = turn.as_ref().unwrap_or(hold).token.to_string();
+        Ok(TURNS.mutex(meeting).never_expires().wait(request.options.wait))
     }
-    // Siblings meet at the hold that they joined: the outermost one, or another one's turn.
-    let turns = turn.as_ref().map_or(&hold.token, |turn| &turn.token).to_string();
-    let turn = TURNS.mutex(turns).never_expires().wait(request.options.wait);
-    match crate::acquire::anew(turn).await {
-        Ok(turn) => Ok(Guard::joined(Arc::clone(request.locks.link()), slot, hold, turn)),
-        Err(LockError::Busy { waited, holder, .. }) => Err(LockError::Busy { key, waited, holder }),
-        Err(error) => Err(error),
+
+    /// The guard of one whose turn has come.
+    ///
+    /// # Errors
+    /// Those of waiting for the turn, in terms of the hold.
+    pub(crate) fn joined(self, turn: Result<Guard, LockError>) -> Result<Guard, LockError> {
+        let Note { slot, hold, .. } = self.note;
+        match turn {
+            Ok(turn) => Ok(Guard::joined(self.link, slot, hold, turn)),
+            Err(LockError::Busy { waited, holder, .. }) => {
+                Err(LockError::Busy { key: hold.demand.key.to_string(), waited, holder })
+            }
+            Err(error) => Err(error),
+        }
     }
 }
 

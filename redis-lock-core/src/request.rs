@@ -139,7 +139,7 @@ impl Request {
     /// Dropping the future gives up the place in the queue. A lock that was granted meanwhile is
     /// released in the background; nothing is left behind.
     pub async fn acquire(self) -> Result<Guard, LockError> {
-        crate::acquire::acquire(self).await
+        crate::acquire::begin(self)?.granted().await
     }
 
     /// One attempt: `None` when somebody else has the lock.

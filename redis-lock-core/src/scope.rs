@@ -5,6 +5,7 @@ use std::pin::{Pin, pin};
 use std::sync::OnceLock;
 use std::task::{Context, Poll};
 
+use crate::acquire::{Begun, begin};
 use crate::{Guard, LockError, LossReason, Request, nesting};
 
 /// The lock of one body: empty until it is acquired, then held until it is released.
@@ -24,15 +25,20 @@ impl Held {
         Self { label: Some(label), ..Self::default() }
     }
 
+    /// Joins the queue; to be called when it is time to, not when the future is made.
+    pub(crate) fn begin(&self, request: Result<Request, LockError>) -> Result<Begun, LockError> {
+        let mut request = request?;
+        request.options.label = self.label;
+        begin(request)
+    }
+
     /// Takes the lock and puts it here. To be called from within the body, so that the rest of it
     /// counts as holding the key, from this very poll on.
     pub(crate) async fn acquire(
         &self,
-        request: Result<Request, LockError>,
+        begun: Result<Begun, LockError>,
     ) -> Result<&Guard, LockError> {
-        let mut request = request?;
-        request.options.label = self.label;
-        let guard = request.acquire().await?;
+        let guard = begun?.granted().await?;
         let guard = self.guard.get_or_init(|| guard);
         nesting::note(guard);
         Ok(guard)

@@ -56,7 +56,8 @@ impl<R, C: Fn(LockError) -> R> Scope<R, C> {
         &self,
         request: Result<Request, LockError>,
     ) -> impl Future<Output = Result<&Guard, LockError>> {
-        self.held.acquire(request)
+        // At once, and not when polled: the request would have to live in the future until then.
+        self.held.acquire(self.held.begin(request))
     }
 
     /// [`acquire`](Self::acquire) for a body that blocks.
@@ -67,7 +68,7 @@ impl<R, C: Fn(LockError) -> R> Scope<R, C> {
         &self,
         request: Result<Request, LockError>,
     ) -> Result<&Guard, LockError> {
-        crate::blocking::block_on(self.held.acquire(request))
+        crate::blocking::block_on(self.acquire(request))
     }
 
     /// What the function returns when the lock failed.
