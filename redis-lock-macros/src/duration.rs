@@ -133,4 +133,19 @@ mod tests {
             assert!(refusal.contains(part), "{text}: {refusal}");
         }
     }
+
+    proptest::proptest! {
+        #[test]
+        fn nothing_makes_it_panic(text in "[0-9smhd. -]{0,24}|\\PC{0,24}") {
+            if let Ok(duration) = parse(&text) {
+                proptest::prop_assert!(duration.as_millis() <= u128::from(MOST_MILLIS));
+            }
+        }
+
+        #[test]
+        fn what_is_written_is_what_is_read(h in 0..9_u64, m in 0..60_u64, s in 0..60_u64, ms in 0..1000_u64) {
+            let read = parse(&format!("{h}h{m}m{s}s{ms}ms")).unwrap();
+            proptest::prop_assert_eq!(read.as_millis(), u128::from(((h * 60 + m) * 60 + s) * 1000 + ms));
+        }
+    }
 }

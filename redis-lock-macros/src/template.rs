@@ -299,4 +299,18 @@ mod tests {
             assert_eq!(Template::parse(text), Err(Unread::Expression(expression.into())), "{text}");
         }
     }
+
+    proptest::proptest! {
+        #[test]
+        fn nothing_makes_it_panic(text in "[{}:.a0$*?<>#+ é\\[\\]()]{0,24}|\\PC{0,40}") {
+            if let Ok(template) = Template::parse(&text) {
+                // What was read accounts for the whole text.
+                let held: usize = template.pieces.iter().map(|piece| match piece {
+                    Piece::Text(text) => text.len(),
+                    Piece::Hole(hole) => hole.source.len() + 2,
+                }).sum();
+                proptest::prop_assert!(held <= text.len());
+            }
+        }
+    }
 }

@@ -1,0 +1,88 @@
+//! Keys tell calls apart exactly as their values do.
+
+use std::collections::HashMap;
+
+use proptest::collection::vec;
+use proptest::prelude::*;
+use redis_locks::__private::{render, segment};
+use redis_locks::LockError;
+
+/// Strings that try to look like the template around them.
+fn tricky() -> impl Strategy<Value = String> {
+    let piece = prop_oneof![
+        Just(":".to_owned()),
+        Just("/".into()),
+        Just("%".into()),
+        Just("%3A".into()),
+        Just("{}".into()),
+        Just("{a}".into()),
+        Just("0".into()),
+        Just("-".into()),
+        Just(" ".into()),
+        Just("ä".into()),
+        Just("a\u{308}".into()),
+        Just("\u{0}".into()),
+        any::<char>().prop_map(String::from),
+    ];
+    vec(piece, 0..6).prop_map(|pieces| pieces.concat())
+}
+
+type Call = (String, String, i64);
+
+fn key(call: &Call) -> Result<String, LockError> {
+    let (a, b, n) = call;
+    render(format_args!("{}:{}/{:04}", segment(a), segment(b), segment(n))).map(|k| k.to_string())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..Default::default() })]
+
+    #[test]
+    fn different_values_make_different_keys(calls in vec((tricky(), tricky(), -3_i64..12), 2..24)) {
+        let mut seen: HashMap<String, Call> = HashMap::new();
+        for call in calls {
+            match key(&call) {
+                Ok(key) => {
+                    let first = seen.entry(key).or_insert_with(|| call.clone());
+                    prop_assert_eq!(&*first, &call);
+                }
+                Err(LockError::InvalidKey { .. }) => {
+                    prop_assert!(call.0.is_empty() || call.1.is_empty(), "{call:?}");
+                }
+                Err(other) => prop_assert!(false, "{other}"),
+            }
+        }
+    }
+
+    #[test]
+    fn a_key_is_read_back_as_the_values_it_was_made_of(a in "\\PC{1,40}", b in "(?s).{1,40}", n: i64) {
+        let key = key(&(a.clone(), b.clone(), n)).unwrap();
+        let (first, rest) = key.split_once(':').unwrap();
+        let (second, number) = rest.split_once('/').unwrap();
+        prop_assert_eq!(unescaped(first), a);
+        prop_assert_eq!(unescaped(second), b);
+        prop_assert_eq!(number.parse::<i64>().unwrap(), n);
+    }
+
+    #[test]
+    fn widths_do_not_make_values_equal(values in vec("[0 :x]{1,4}", 2..10), width in 0_usize..8) {
+        let mut seen: HashMap<String, String> = HashMap::new();
+        for value in values {
+            let key = render(format_args!("{:width$}:{:>width$}", segment(&value), segment(&value)));
+            let first = seen.entry(key.unwrap().to_string()).or_insert_with(|| value.clone());
+            prop_assert_eq!(&*first, &value);
+        }
+    }
+}
+
+fn unescaped(text: &str) -> String {
+    let mut bytes = Vec::new();
+    let mut rest = text;
+    while let Some(at) = rest.find('%') {
+        bytes.extend(rest[..at].bytes());
+        bytes.push(u8::from_str_radix(&rest[at + 1..at + 3], 16).unwrap());
+        rest = &rest[at + 3..];
+    }
+    bytes.extend(rest.bytes());
+    String::from_utf8(bytes).unwrap()
+}
