@@ -123,7 +123,7 @@ impl Options {
         key.check()?;
         let label = match self.label {
             Some(own) if label.is_empty() => own.into(),
-            Some(own) => format!("{label} {own}").into(),
+            Some(own) => [label, " ", own].concat().into(),
             None => Arc::clone(label),
         };
         let ttl = self.ttl.map(whole_millis);
