@@ -20,9 +20,9 @@ use core::fmt::Display;
 use core::future::Future;
 use core::pin::Pin;
 
-use redis_locks::LockError;
 #[cfg(feature = "lock")]
 use redis_locks::redis_lock;
+use redis_locks::LockError;
 
 type R<T> = Result<T, LockError>;
 
@@ -263,6 +263,20 @@ pub fn more_options(n: u32) -> u32 {
     n
 }
 
+/// Ends in `return`, as `clippy::implicit_return` wants it.
+#[cfg_attr(feature = "lock", redis_lock(key = "k"))]
+pub async fn explicit(n: u32) -> R<u32> {
+    #[allow(clippy::needless_return)]
+    return Ok(n);
+}
+
+/// Ends in `return`, as `clippy::implicit_return` wants it.
+#[cfg_attr(feature = "lock", redis_lock(key = "k"))]
+pub fn explicit_sync(n: u32) -> R<u32> {
+    #[allow(clippy::needless_return)]
+    return Ok(n);
+}
+
 /// Options that bind something.
 #[cfg(feature = "lock")]
 #[redis_lock(key = "k:{n}", fence = token, guard = lock)]
@@ -305,6 +319,7 @@ mod tests {
         let shared = Rc::new(RefCell::new(4));
         assert_eq!(e75(shared.clone()).await? + e75_sync(shared)?, 8);
         assert_eq!(e98(1)? + options(2).await? + more_options(3), 6);
+        assert_eq!(explicit(1).await? + explicit_sync(1)?, 2);
         assert!(bound(1).await? > 0);
         Ok(())
     }
