@@ -86,7 +86,12 @@ impl Child {
     /// that line; what it said before is skipped.
     #[track_caller]
     pub fn expect(&mut self, word: &str) -> String {
-        let timeout = Duration::from_secs(30);
+        self.expect_within(Duration::from_secs(30), word)
+    }
+
+    /// The same for something that takes its time.
+    #[track_caller]
+    pub fn expect_within(&mut self, timeout: Duration, word: &str) -> String {
         let deadline = Instant::now() + timeout;
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
@@ -107,6 +112,18 @@ impl Child {
                 ),
             }
         }
+    }
+
+    /// Forgets all that it has said so far.
+    pub fn clear(&mut self) {
+        while self.lines.try_recv().is_ok() {}
+        self.seen.clear();
+    }
+
+    /// What [`expect`](Self::expect) has skipped since the start or the last
+    /// [`clear`](Self::clear).
+    pub fn heard(&self) -> &VecDeque<String> {
+        &self.seen
     }
 
     /// Sends a line to the child's [`ChildIo::hear`].

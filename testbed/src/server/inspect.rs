@@ -57,8 +57,12 @@ impl Server {
     /// What the server answers, or that it does not.
     pub fn query<T: FromRedisValue>(&self, command: &Cmd) -> RedisResult<T> {
         let mut admin = self.admin.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut connection = match admin.take() {
-            Some(Admin(connection)) => connection,
+        // A connection that was used before may have been closed meanwhile: servers do that.
+        let open = admin.take().and_then(|Admin(mut connection)| {
+            redis::cmd("CLIENT").arg("ID").exec(&mut connection).is_ok().then_some(connection)
+        });
+        let mut connection = match open {
+            Some(connection) => connection,
             None => self.admin_connection()?,
         };
         let answer = command.query(&mut connection);
@@ -87,7 +91,7 @@ impl Server {
         self.query(redis::cmd("EXISTS").arg(key)).expect("EXISTS answers")
     }
 
-    /// Every key of every database.
+    /// Every key of database 0, sorted.
     pub fn keys(&self) -> Vec<String> {
         let mut keys: Vec<String> = self.run("KEYS *");
         keys.sort_unstable();
