@@ -171,7 +171,11 @@ fn check_millis(what: &str, duration: Duration, instead: &str) -> Result<(), Loc
 /// Rounds up: a lease must never be shorter than was asked for.
 pub(crate) fn whole_millis(duration: Duration) -> Duration {
     let rest = duration.subsec_nanos() % 1_000_000;
-    if rest == 0 { duration } else { duration + Duration::from_nanos(u64::from(1_000_000 - rest)) }
+    if rest == 0 {
+        return duration;
+    }
+    // What overflows here is refused by `check_millis`.
+    duration.saturating_add(Duration::from_nanos(u64::from(1_000_000 - rest)))
 }
 
 #[cfg(test)]

@@ -49,7 +49,7 @@ pub enum LockError {
         key: String,
     },
     /// The server could not be reached, did not answer in time, or refused. Nobody else is known to hold the lock.
-    #[error("{source}")]
+    #[error(transparent)]
     Backend {
         /// What happened, with the driver's error below it.
         source: BackendError,

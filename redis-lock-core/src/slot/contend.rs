@@ -110,6 +110,11 @@ impl Contender {
         self.asking
     }
 
+    /// Whether nothing at all has been heard yet.
+    pub(super) fn is_unanswered(&self) -> bool {
+        self.asking && matches!(self.last, Last::Nothing)
+    }
+
     pub(super) fn is_due(&self, now: Moment) -> bool {
         !self.asking && now >= self.next
     }
@@ -258,7 +263,10 @@ impl<W> Slot<W> {
     }
 
     fn got_it(&mut self, sent: Moment, fence: Option<u64>, world: &World, out: &mut Vec<Act<W>>) {
-        self.fail_overdue(world, out);
+        // Who waits for the very first answer gets what it brings, even a little late.
+        if !matches!(&self.stage, Stage::Contending(Contender { last: Last::Nothing, .. })) {
+            self.fail_overdue(world, out);
+        }
         let (Stage::Contending(contender), Some(first)) = (&mut self.stage, self.waiters.front())
         else {
             return;

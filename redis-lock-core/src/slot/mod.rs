@@ -187,7 +187,7 @@ impl<W> Slot<W> {
             Stage::Contending(contender) => contender.due(),
             Stage::Held(held) => held.due(now),
         };
-        self.waiters.iter().map(Waiter::until).fold(stage, Moment::min)
+        self.waiters.iter().map(|waiter| self.end_of(waiter)).fold(stage, Moment::min)
     }
 
     /// Ends everything: nobody gets the lock any more, and who has it learns that it is gone.
@@ -214,13 +214,24 @@ impl<W> Slot<W> {
         !self.waiters.is_empty()
     }
 
+    /// When a waiter is told that it waited in vain: at the end of its patience, but not before
+    /// one answer of the server, which tells busy from broken, has had its time.
+    fn end_of(&self, waiter: &Waiter<W>) -> Moment {
+        match &self.stage {
+            Stage::Contending(contender) if contender.is_unanswered() && waiter.is_patient() => {
+                waiter.until().after(waiter.demand.timeout)
+            }
+            _ => waiter.until(),
+        }
+    }
+
     fn fail_overdue(&mut self, world: &World, out: &mut Vec<Act<W>>) {
-        if self.waiters.iter().all(|waiter| waiter.until() > world.now) {
+        if self.waiters.iter().all(|waiter| self.end_of(waiter) > world.now) {
             return;
         }
         let mut kept = VecDeque::with_capacity(self.waiters.len());
         for waiter in std::mem::take(&mut self.waiters) {
-            if waiter.until() > world.now {
+            if self.end_of(&waiter) > world.now {
                 kept.push_back(waiter);
             } else {
                 let error = self.refusal(&waiter, world.now);

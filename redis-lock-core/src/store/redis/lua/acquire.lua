@@ -8,13 +8,14 @@ local mark, claim = ARGV[8], ARGV[9]
 if redis.call('EXISTS', KEYS[5]) == 1 then return {-2} end
 
 local function busy(holder, left, repaired)
-  if place > 0 then enqueue(queue, waiters, token, place, channel) end
+  -- A full server refuses to note one more waiter; it will look by itself, and is no less busy.
+  local queued = place > 0 and pcall(enqueue, queue, waiters, token, place, channel)
   -- The holder's release must find out that somebody waits.
-  if place > 0 and mark == '1' and string.sub(holder, 1, 4) == 'rl1.'
+  if queued and mark == '1' and string.sub(holder, 1, 4) == 'rl1.'
       and string.sub(holder, -1) ~= '+' then
     redis.pcall('SET', lock, holder .. '+', 'KEEPTTL')
   end
-  return {0, left, holder, place > 0 and 1 or 0, repaired}
+  return {0, left, holder, queued and 1 or 0, repaired}
 end
 
 local holder = redis.call('GET', lock)
