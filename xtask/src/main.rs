@@ -2,6 +2,7 @@
 
 mod cargo;
 mod ci;
+mod demo;
 mod test;
 
 use std::process::ExitCode;
@@ -12,6 +13,7 @@ const USAGE: &str = "\
 cargo xtask <command>
 
   test [filter …]              find or fetch a server, then run every test
+  demo                         processes share a counter, without and with the lock
   ci                           formatting, lints, docs, oldest compiler, then the tests
 ";
 
@@ -30,6 +32,9 @@ fn run(arguments: &[String]) -> Result<()> {
     let Some((command, rest)) = arguments.split_first() else { bail!("no command\n\n{USAGE}") };
     match command.as_str() {
         "test" => test::run(rest),
+        "demo" => demo::run(),
+        // What the demo starts, not for people.
+        "demo-worker" => demo::work(rest),
         "ci" => ci::run(),
         "help" | "--help" | "-h" => {
             print!("{USAGE}");

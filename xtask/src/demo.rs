@@ -1,0 +1,100 @@
+mod progress;
+mod worker;
+
+use std::{
+    env,
+    io::{BufRead, BufReader},
+    process::{Command, Stdio},
+    sync::mpsc,
+    thread,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, Result, anyhow, bail};
+use testbed::{Permission, Server, SharedCounter, find_or_install};
+
+use progress::Progress;
+pub(crate) use worker::work;
+
+const WORKERS: u64 = 4;
+const UPDATES_EACH: u64 = 250;
+
+/// Several processes add to one counter in a file, first without and then with the lock.
+pub(crate) fn run() -> Result<()> {
+    let binary = find_or_install(Permission::System).map_err(|advice| anyhow!(advice))?;
+    println!("Server: {binary}, started for this demo.");
+    let server = Server::builder().binary(binary).start();
+    println!(
+        "{WORKERS} processes add 1 to the number in one file, {UPDATES_EACH} times each: \
+         read, think for a moment, write.\n"
+    );
+    let dir = tempfile::tempdir().context("a directory for the counter")?;
+    let rounds = ["without the lock", "with #[redis_lock]"].map(|name| (name, name.contains('#')));
+    let mut outcomes = Vec::new();
+    for (name, locked) in rounds {
+        let counter = SharedCounter::create(&dir.path().join(name))?;
+        outcomes.push((name, round(name, locked, &counter, &server.url())?));
+    }
+
+    println!("\n{:<20}{:>14}{:>14}{:>10}", "", "updates done", "updates lost", "time");
+    for (name, Outcome { done, lost, time }) in &outcomes {
+        println!("{name:<20}{done:>14}{lost:>14}{:>8.1} s", time.as_secs_f32());
+    }
+    let (unlocked, locked) = (&outcomes[0].1, &outcomes[1].1);
+    if locked.lost > 0 {
+        bail!("{} updates were lost under the lock", locked.lost);
+    }
+    if unlocked.lost == 0 {
+        println!("\nNo update was lost without the lock this time: luck, not safety.");
+    }
+    Ok(())
+}
+
+struct Outcome {
+    done: u64,
+    lost: u64,
+    time: Duration,
+}
+
+fn round(name: &str, locked: bool, counter: &SharedCounter, url: &str) -> Result<Outcome> {
+    let start = Instant::now();
+    let (sender, ticks) = mpsc::channel();
+    let mut workers = Vec::new();
+    for _ in 0..WORKERS {
+        let mut command = Command::new(env::current_exe().context("the path of this program")?);
+        command
+            .args(["demo-worker", if locked { "locked" } else { "unlocked" }])
+            .arg(counter.path())
+            .arg(UPDATES_EACH.to_string())
+            .env("REDIS_URL", url)
+            .stdout(Stdio::piped());
+        let mut worker = command.spawn().context("a worker process")?;
+        let stdout = worker.stdout.take().context("the worker's stdout")?;
+        let sender = sender.clone();
+        thread::spawn(move || {
+            // One line per update; the parent stops listening only when it fails.
+            for _ in BufReader::new(stdout).lines().map_while(Result::ok) {
+                let _ = sender.send(());
+            }
+        });
+        workers.push(worker);
+    }
+    drop(sender);
+
+    let mut progress = Progress::new(name, WORKERS * UPDATES_EACH);
+    let mut done = 0;
+    for () in ticks {
+        done += 1;
+        // Workers report what they have written: what the file does not show is lost.
+        progress.show(done, done.saturating_sub(counter.read()?));
+    }
+    for mut worker in workers {
+        let status = worker.wait()?;
+        if !status.success() {
+            bail!("a worker ended with {status}");
+        }
+    }
+    let outcome = Outcome { done, lost: done - counter.read()?.min(done), time: start.elapsed() };
+    progress.finish(outcome.done, outcome.lost);
+    Ok(outcome)
+}

@@ -1,0 +1,48 @@
+use std::{
+    io::{IsTerminal, Write, stdout},
+    time::{Duration, Instant},
+};
+
+/// A bar that fills up in place on a terminal, and a line now and then in a log.
+pub(crate) struct Progress<'a> {
+    name: &'a str,
+    total: u64,
+    shown: Option<Instant>,
+    terminal: bool,
+}
+
+const WIDTH: u64 = 30;
+
+impl<'a> Progress<'a> {
+    pub(crate) fn new(name: &'a str, total: u64) -> Self {
+        Self { name, total, shown: None, terminal: stdout().is_terminal() }
+    }
+
+    pub(crate) fn show(&mut self, done: u64, lost: u64) {
+        let pause = Duration::from_millis(if self.terminal { 50 } else { 1000 });
+        if self.shown.is_none_or(|shown| shown.elapsed() >= pause) {
+            self.shown = Some(Instant::now());
+            self.draw(done, lost);
+        }
+    }
+
+    pub(crate) fn finish(&mut self, done: u64, lost: u64) {
+        self.draw(done, lost);
+        if self.terminal {
+            println!();
+        }
+    }
+
+    fn draw(&self, done: u64, lost: u64) {
+        let full = usize::try_from(done * WIDTH / self.total.max(1)).unwrap_or_default();
+        let empty = usize::try_from(WIDTH).unwrap_or_default().saturating_sub(full);
+        let bar = format!("{}{}", "█".repeat(full), "░".repeat(empty));
+        let line = format!("{:<20}{bar} {done:>5} of {}, {lost} lost", self.name, self.total);
+        if self.terminal {
+            print!("\r{line}   ");
+        } else {
+            println!("{line}");
+        }
+        let _ = stdout().flush();
+    }
+}
