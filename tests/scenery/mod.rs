@@ -1,0 +1,83 @@
+//! What most fault tests begin with.
+
+#![allow(dead_code, unreachable_pub, reason = "each test file uses some of it")]
+
+use std::time::Duration;
+
+use redis_locks::{Guard, LockError, Locks, LossReason, Request};
+use testbed::Server;
+
+/// The key that most tests lock, and what it is on the server.
+pub const KEY: &str = "job";
+pub const WIRE: &str = "lock:job";
+
+/// Long enough that an expiry cannot hide what was left behind.
+pub const LONG: Duration = Duration::from_secs(30);
+
+/// Within this, nothing may be left of what was given up.
+pub const SOON: Duration = Duration::from_millis(300);
+
+/// For things that happen at some time, on a busy machine.
+pub const PATIENCE: Duration = Duration::from_secs(10);
+
+/// How long one command may take in these tests.
+pub const COMMAND: Duration = Duration::from_millis(200);
+
+/// What a call may take beyond its own bound: one command timeout, and the machine being busy.
+pub const GRACE: Duration = Duration::from_millis(700);
+
+pub const fn ms(millis: u64) -> Duration {
+    Duration::from_millis(millis)
+}
+
+/// Locks that are connected.
+pub async fn connect(url: &str) -> Locks {
+    Locks::builder().url(url).command_timeout(COMMAND).connect().await.expect("the server is there")
+}
+
+/// Locks that connect when they are first needed.
+pub fn open(url: &str) -> Locks {
+    Locks::builder().url(url).command_timeout(COMMAND).open().expect("the URL is valid")
+}
+
+/// A mutex on [`KEY`] whose ttl hides nothing.
+pub fn job(locks: &Locks) -> Request {
+    locks.mutex(KEY).ttl(LONG)
+}
+
+/// Somebody else's manager takes [`KEY`]: proof that it is free.
+#[track_caller]
+pub fn assert_free(server: &Server) {
+    let other = Locks::open(server.url()).expect("the URL is valid");
+    let guard = job(&other).wait(Duration::from_secs(5)).blocking_acquire().expect("it is free");
+    guard.blocking_release().expect("it is ours");
+}
+
+#[track_caller]
+pub fn assert_backend<T>(outcome: Result<T, LockError>, cause: &str) {
+    match outcome {
+        Err(error @ LockError::Backend { .. }) => {
+            let told = full_text(&error);
+            assert!(told.contains(cause), "{told:?} does not name {cause:?}");
+        }
+        Err(other) => panic!("not a backend failure: {other:?}"),
+        Ok(_) => panic!("it did not fail"),
+    }
+}
+
+/// The error and all its sources.
+pub fn full_text(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(error) = source {
+        text.push_str(": ");
+        text.push_str(&error.to_string());
+        source = error.source();
+    }
+    text
+}
+
+/// Waits for the loss, but not for ever.
+pub async fn loss(guard: &Guard) -> LossReason {
+    tokio::time::timeout(PATIENCE, guard.lost()).await.expect("the loss is told")
+}
