@@ -1,0 +1,93 @@
+//! What the figures are held against.
+
+use testbed::Flavor;
+
+use crate::peer::PeerId;
+use crate::sample::Unit;
+use crate::work::Work;
+
+/// A bound for one metric of ours.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Goal {
+    pub(crate) metric: &'static str,
+    pub(crate) who: PeerId,
+    pub(crate) bound: Bound,
+    /// Where it counts; everywhere if not said.
+    pub(crate) on: Option<Flavor>,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Bound {
+    AtMost(f64),
+    /// At most so many times the least of these.
+    AtMostTimes(f64, &'static [PeerId]),
+    /// At least so many times the most of these.
+    AtLeastTimes(f64, &'static [PeerId]),
+}
+
+impl Goal {
+    pub(crate) const fn ours(metric: &'static str, bound: Bound) -> Self {
+        Self { metric, who: PeerId::Ours, bound, on: None }
+    }
+}
+
+impl Bound {
+    /// What the value is, in the terms of the bound, given the values of other libraries from the
+    /// same round; nothing when none of them has one.
+    pub(crate) fn figure(self, value: f64, of: impl Fn(PeerId) -> Option<f64>) -> Option<f64> {
+        match self {
+            Self::AtMost(_) => Some(value),
+            Self::AtMostTimes(_, peers) => {
+                let least = peers.iter().filter_map(|&peer| of(peer)).min_by(f64::total_cmp)?;
+                Some(value / least)
+            }
+            Self::AtLeastTimes(_, peers) => {
+                let most = peers.iter().filter_map(|&peer| of(peer)).max_by(f64::total_cmp)?;
+                Some(value / most)
+            }
+        }
+    }
+
+    pub(crate) fn is_met_by(self, figure: f64) -> bool {
+        match self {
+            Self::AtMost(limit) | Self::AtMostTimes(limit, _) => figure <= limit,
+            Self::AtLeastTimes(limit, _) => figure >= limit,
+        }
+    }
+}
+
+impl Goal {
+    fn unit(&self, work: &Work) -> Unit {
+        let metric = work.metrics.iter().find(|metric| metric.id == self.metric);
+        metric.map_or(Unit::Count, |metric| metric.unit)
+    }
+
+    /// The goal in words.
+    pub(crate) fn describe(&self, work: &Work) -> String {
+        let metric = work.metrics.iter().find(|metric| metric.id == self.metric);
+        let title = metric.map_or(self.metric, |metric| metric.title);
+        let whose = if self.who == PeerId::Ours { "" } else { ", background release" };
+        let bound = match self.bound {
+            Bound::AtMost(limit) => format!("at most {}", self.unit(work).show(limit)),
+            Bound::AtMostTimes(limit, peers) => format!("at most {limit} x {}", best(peers)),
+            Bound::AtLeastTimes(limit, peers) => format!("at least {limit} x {}", best(peers)),
+        };
+        format!("{title}{whose}: {bound}")
+    }
+
+    /// What was reached, in the terms of the goal.
+    pub(crate) fn show(&self, work: &Work, figure: f64) -> String {
+        match self.bound {
+            Bound::AtMost(_) => self.unit(work).show(figure),
+            Bound::AtMostTimes(..) | Bound::AtLeastTimes(..) => Unit::Times.show(figure),
+        }
+    }
+}
+
+fn best(peers: &[PeerId]) -> String {
+    let names: Vec<&str> = peers.iter().map(|peer| peer.name()).collect();
+    match names.as_slice() {
+        [one] => (*one).to_owned(),
+        several => format!("the better of {}", several.join(" and ")),
+    }
+}

@@ -1,0 +1,112 @@
+//! redis-locks side by side with the other lock crates, round by round, in one run.
+//!
+//! `cargo xtask bench` runs it; `docs/bench/results.md` is what it found.
+
+mod arguments;
+mod child;
+mod clock;
+mod contest;
+mod goal;
+mod peer;
+mod report;
+mod results;
+mod sample;
+mod scene;
+mod traffic;
+mod work;
+
+use std::collections::BTreeMap;
+
+use anyhow::{Context, Result, bail};
+use testbed::{Flavor, Server, ServerBinary};
+
+use arguments::Arguments;
+use peer::PeerId;
+use results::Outcome;
+use scene::Scene;
+use work::Work;
+
+fn main() -> Result<()> {
+    testbed::dispatch(work::ROLES);
+    let arguments = Arguments::read(std::env::args().skip(1))?;
+    let works = wanted_works(&arguments)?;
+    if works.is_empty() {
+        return Ok(());
+    }
+    let mut outcomes = Vec::new();
+    let mut servers = Vec::new();
+    for &flavor in &arguments.servers {
+        let binary = binary(flavor)?;
+        eprintln!("on {binary}");
+        let server = Server::builder().binary(binary.clone()).start();
+        servers.push(binary);
+        let scene = Scene { server: &server, quick: arguments.quick };
+        for &work in &works {
+            outcomes.push(run(work, flavor, &scene, &arguments));
+        }
+    }
+    report::table::print(&outcomes);
+    if let Some(dir) = &arguments.out {
+        report::write(dir.as_ref(), &outcomes, &servers, arguments.quick)?;
+    }
+    Ok(())
+}
+
+fn wanted_works(arguments: &Arguments) -> Result<Vec<&'static Work>> {
+    let Some(names) = &arguments.works else { return Ok(work::ALL.iter().collect()) };
+    if names.iter().any(|name| name == "list") {
+        for work in work::ALL {
+            println!("{:14} {}", work.id, work.title);
+        }
+        return Ok(Vec::new());
+    }
+    let find = |name: &String| {
+        let found = work::ALL.iter().find(|work| work.id == name);
+        found.with_context(|| format!("there is no work `{name}`"))
+    };
+    names.iter().map(find).collect()
+}
+
+fn binary(flavor: Flavor) -> Result<ServerBinary> {
+    let found = match flavor {
+        Flavor::Redis => Some(ServerBinary::any()),
+        Flavor::Valkey => ServerBinary::valkey(9),
+    };
+    match found {
+        Some(found) if found.flavor() == flavor => Ok(found),
+        _ => bail!("there is no {flavor:?} server here"),
+    }
+}
+
+/// All rounds of a work. Each round takes every library once, so that all of them see the same
+/// machine, in its good and its bad minutes.
+fn run(work: &'static Work, on: Flavor, scene: &Scene<'_>, arguments: &Arguments) -> Outcome {
+    let mut outcome = Outcome::new(work, on);
+    let chosen = |peer: &PeerId| {
+        let named = |names: &Vec<String>| names.iter().any(|name| name == &peer.id());
+        arguments.peers.as_ref().is_none_or(named)
+    };
+    let rounds = scene.times(work.rounds.0, work.rounds.1);
+    for number in 0..arguments.rounds.unwrap_or(rounds) {
+        let mut round = BTreeMap::new();
+        for &peer in work.peers.iter().filter(|peer| chosen(peer)) {
+            if let Some(why) = work.need.and_then(|need| peer.lacks(need)) {
+                outcome.unable.insert(peer, why.to_owned());
+                continue;
+            }
+            scene.clear();
+            match (work.measure)(peer, scene) {
+                Ok(sample) => {
+                    report::table::print_sample(work, number, peer, &sample);
+                    round.insert(peer, sample);
+                }
+                Err(error) => {
+                    eprintln!("{} round {number} {peer}: {error:#}", work.id);
+                    outcome.unable.insert(peer, format!("{error:#}"));
+                }
+            }
+        }
+        outcome.add_round(round);
+    }
+    outcome
+}

@@ -1,0 +1,162 @@
+//! The libraries that are compared, all behind one trait.
+
+use std::fmt;
+use std::future::Future;
+use std::time::Duration;
+
+use anyhow::Result;
+use serde::{Deserialize, Serialize};
+
+mod bare;
+mod distributed_lock;
+mod ours;
+mod redlock;
+mod rlock;
+mod rslock;
+
+pub(crate) use bare::Bare;
+pub(crate) use distributed_lock::DistributedLock;
+pub(crate) use ours::{InBackground, Ours};
+pub(crate) use redlock::Redlock;
+pub(crate) use rlock::RLock;
+pub(crate) use rslock::Rslock;
+
+/// A lock library as its own documentation says to use it.
+pub(crate) trait Peer: Clone + Send + Sync + Sized + 'static {
+    type Guard: Send + 'static;
+
+    /// Connects. Every lock has this lease.
+    fn open(url: &str, ttl: Duration) -> impl Future<Output = Result<Self>> + Send;
+
+    /// Waits for the lock, however long that takes.
+    fn acquire(&self, key: &str) -> impl Future<Output = Result<Self::Guard>> + Send;
+
+    fn release(&self, guard: Self::Guard) -> impl Future<Output = Result<()>> + Send;
+
+    /// Whether the guard believes that it has its lock; `true` where it has no opinion.
+    fn is_held(guard: &Self::Guard) -> bool {
+        let _ = guard;
+        true
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum PeerId {
+    Ours,
+    InBackground,
+    Bare,
+    Rslock,
+    Rlock,
+    Redlock,
+    DistributedLock,
+    /// No lock at all: what the server's push alone takes.
+    Floor,
+}
+
+impl PeerId {
+    pub(crate) const ALL: &[Self] = &[
+        Self::Ours,
+        Self::InBackground,
+        Self::Bare,
+        Self::Rslock,
+        Self::Rlock,
+        Self::Redlock,
+        Self::DistributedLock,
+    ];
+
+    /// Those that differ when locks are waited for.
+    pub(crate) const WAITING: &[Self] =
+        &[Self::Ours, Self::Bare, Self::Rslock, Self::Rlock, Self::Redlock, Self::DistributedLock];
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Ours => "redis-locks",
+            Self::InBackground => "redis-locks, background release",
+            Self::Bare => "bare redis driver",
+            Self::Rslock => "rslock",
+            Self::Rlock => "rlock",
+            Self::Redlock => "redlock",
+            Self::DistributedLock => "distributed-lock-redis",
+            Self::Floor => "push floor",
+        }
+    }
+
+    /// As the command line and the results have it.
+    pub(crate) fn id(self) -> String {
+        let value = serde_json::to_value(self).unwrap_or_default();
+        value.as_str().unwrap_or_default().to_owned()
+    }
+
+    /// What to tell apart in plots, the same in all of them.
+    pub(crate) fn colour(self) -> &'static str {
+        match self {
+            Self::Ours => "#c0392b",
+            Self::InBackground => "#e08e79",
+            Self::Bare => "#5d6d7e",
+            Self::Rslock => "#2e86c1",
+            Self::Rlock => "#28935a",
+            Self::Redlock => "#b9770e",
+            Self::DistributedLock => "#8e44ad",
+            Self::Floor => "#aab7b8",
+        }
+    }
+
+    /// Why the library can't do what a work asks for, where it can't.
+    pub(crate) fn lacks(self, need: Need) -> Option<&'static str> {
+        match (self, need) {
+            (Self::DistributedLock, Need::Waiting | Need::WaitingInNumbers) => {
+                Some("never waits: `acquire` fails at once when the lock is held")
+            }
+            (Self::Redlock, Need::WaitingInNumbers) => {
+                Some("sleeps on the runtime's threads while it waits, so that two tasks stop all")
+            }
+            (Self::Bare | Self::Rslock | Self::Redlock, Need::Renewal) => {
+                Some("does not renew what is held")
+            }
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for PeerId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// What a work asks of a library beyond locking what is free.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Need {
+    /// Waiting for a lock that is held.
+    Waiting,
+    /// A hundred tasks doing so on two threads.
+    WaitingInNumbers,
+    /// Keeping a lock beyond its lease.
+    Renewal,
+}
+
+/// Runs code that is generic over a [`Peer`] for the one that an id names.
+macro_rules! with_peer {
+    ($id:expr, $peer:ident => $body:expr) => {{
+        use $crate::peer::{Bare, DistributedLock, InBackground, Ours, PeerId, RLock};
+        use $crate::peer::{Redlock, Rslock};
+        macro_rules! as_peer {
+            ($library:ty) => {{
+                type $peer = $library;
+                $body
+            }};
+        }
+        match $id {
+            PeerId::Ours => as_peer!(Ours),
+            PeerId::InBackground => as_peer!(InBackground),
+            PeerId::Bare => as_peer!(Bare),
+            PeerId::Rslock => as_peer!(Rslock),
+            PeerId::Rlock => as_peer!(RLock),
+            PeerId::Redlock => as_peer!(Redlock),
+            PeerId::DistributedLock => as_peer!(DistributedLock),
+            PeerId::Floor => anyhow::bail!("the push floor is no lock"),
+        }
+    }};
+}
+pub(crate) use with_peer;

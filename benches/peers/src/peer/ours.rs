@@ -1,0 +1,55 @@
+use std::time::Duration;
+
+use anyhow::Result;
+use redis_lock_core::{Guard, Locks};
+
+use super::Peer;
+
+/// redis-locks, with the release awaited.
+#[derive(Clone)]
+pub(crate) struct Ours(Locks);
+
+impl Peer for Ours {
+    type Guard = Guard;
+
+    async fn open(url: &str, ttl: Duration) -> Result<Self> {
+        Ok(Self(Locks::builder().url(url).ttl(ttl).connect().await?))
+    }
+
+    async fn acquire(&self, key: &str) -> Result<Guard> {
+        Ok(self.0.mutex(key).acquire().await?)
+    }
+
+    async fn release(&self, guard: Guard) -> Result<()> {
+        Ok(guard.release().await?)
+    }
+
+    fn is_held(guard: &Guard) -> bool {
+        guard.is_held()
+    }
+}
+
+/// redis-locks, where nobody waits for the answer to the release.
+#[derive(Clone)]
+pub(crate) struct InBackground(Ours);
+
+impl Peer for InBackground {
+    type Guard = Guard;
+
+    async fn open(url: &str, ttl: Duration) -> Result<Self> {
+        Ok(Self(Ours::open(url, ttl).await?))
+    }
+
+    async fn acquire(&self, key: &str) -> Result<Guard> {
+        self.0.acquire(key).await
+    }
+
+    async fn release(&self, guard: Guard) -> Result<()> {
+        guard.release_in_background();
+        Ok(())
+    }
+
+    fn is_held(guard: &Guard) -> bool {
+        guard.is_held()
+    }
+}

@@ -1,0 +1,59 @@
+//! All rounds of all libraries, and what they come to.
+
+use std::collections::BTreeMap;
+
+use testbed::Flavor;
+
+use crate::goal::Goal;
+use crate::peer::PeerId;
+use crate::sample::{Sample, median};
+use crate::work::Work;
+
+/// What one work brought on one server.
+pub(crate) struct Outcome {
+    pub(crate) work: &'static Work,
+    pub(crate) on: Flavor,
+    rounds: Vec<BTreeMap<PeerId, Sample>>,
+    /// Why there is nothing of a library.
+    pub(crate) unable: BTreeMap<PeerId, String>,
+}
+
+impl Outcome {
+    pub(crate) fn new(work: &'static Work, on: Flavor) -> Self {
+        Self { work, on, rounds: Vec::new(), unable: BTreeMap::new() }
+    }
+
+    pub(crate) fn add_round(&mut self, round: BTreeMap<PeerId, Sample>) {
+        self.rounds.push(round);
+    }
+
+    /// The values of all rounds.
+    pub(crate) fn values(&self, peer: PeerId, metric: &str) -> Vec<f64> {
+        self.rounds.iter().filter_map(|round| value(round, peer, metric)).collect()
+    }
+
+    /// The middle of all rounds.
+    pub(crate) fn figure(&self, peer: PeerId, metric: &str) -> Option<f64> {
+        median(&self.values(peer, metric))
+    }
+
+    /// How a goal came out: the middle of what each round says. Rounds are compared within
+    /// themselves, because the machine is not equally fast all the time.
+    pub(crate) fn reached(&self, goal: &Goal) -> Option<f64> {
+        let each = |round: &BTreeMap<PeerId, Sample>| {
+            let own = value(round, goal.who, goal.metric)?;
+            goal.bound.figure(own, |peer| value(round, peer, goal.metric))
+        };
+        median(&self.rounds.iter().filter_map(each).collect::<Vec<_>>())
+    }
+
+    /// The goals that count on this server.
+    pub(crate) fn goals(&self) -> impl Iterator<Item = &'static Goal> {
+        let on = self.on;
+        self.work.goals.iter().filter(move |goal| goal.on.is_none_or(|only| only == on))
+    }
+}
+
+fn value(round: &BTreeMap<PeerId, Sample>, peer: PeerId, metric: &str) -> Option<f64> {
+    round.get(&peer)?.get(metric).copied()
+}

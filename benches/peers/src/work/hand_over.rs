@@ -1,0 +1,171 @@
+//! From the release in one process to the lock in another.
+
+use std::time::Duration;
+
+use anyhow::{Result, bail};
+use futures_util::StreamExt;
+use redis::Script;
+use serde::{Deserialize, Serialize};
+use testbed::{Child, ChildIo};
+
+use super::Work;
+use crate::child;
+use crate::clock;
+use crate::goal::{Bound, Goal};
+use crate::peer::{Need, Peer, PeerId, with_peer};
+use crate::sample::{Metric, Sample, Unit, quantile};
+use crate::scene::{LONG, Scene, end, on_worker, runtime};
+
+pub(super) const WORK: Work = Work {
+    id: "hand-over",
+    title: "Hand-over to a waiter in another process",
+    what: "From the call of release to the moment when a task that waits in another process has \
+           the lock. The push floor is one script that sets a key and publishes, to a subscriber.",
+    metrics: &[
+        Metric { id: "p50", title: "median", unit: Unit::Seconds },
+        Metric { id: "most", title: "longest", unit: Unit::Seconds },
+    ],
+    peers: &[
+        PeerId::Ours,
+        PeerId::Floor,
+        PeerId::Bare,
+        PeerId::Rslock,
+        PeerId::Rlock,
+        PeerId::Redlock,
+        PeerId::DistributedLock,
+    ],
+    need: Some(Need::Waiting),
+    rounds: (5, 3),
+    goals: &[Goal::ours("p50", Bound::AtMostTimes(2.0, &[PeerId::Floor]))],
+    measure,
+};
+
+#[derive(Serialize, Deserialize)]
+struct Order {
+    peer: PeerId,
+    url: String,
+    times: usize,
+}
+
+fn measure(peer: PeerId, scene: &Scene<'_>) -> Result<Sample> {
+    let order = Order { peer, url: scene.server.url(), times: scene.times(30, 12) };
+    let mut waiter = child::start(ROLE, &order)?;
+    let mut times = match peer {
+        PeerId::Floor => publish(&order, &mut waiter)?,
+        peer => with_peer!(peer, P => release::<P>(&order, &mut waiter)?),
+    };
+    waiter.kill9();
+    Ok([("p50", quantile(&mut times, 0.5)), ("most", quantile(&mut times, 1.0))].into())
+}
+
+/// How long the waiter waits before it is relieved: not in step with anybody's polling.
+fn pause(number: usize) -> Duration {
+    Duration::from_millis(20 + (number as u64 * 37) % 100)
+}
+
+fn release<P: Peer>(order: &Order, waiter: &mut Child) -> Result<Vec<Duration>> {
+    let runtime = runtime()?;
+    let url = order.url.clone();
+    let peer = on_worker(&runtime, async move { P::open(&url, LONG).await })?;
+    let mut times = Vec::with_capacity(order.times);
+    for number in 0..order.times {
+        let own = peer.clone();
+        let guard = on_worker(&runtime, async move { own.acquire("hand-over").await })?;
+        waiter.tell("wait");
+        waiter.expect("waiting");
+        std::thread::sleep(pause(number));
+        let own = peer.clone();
+        let released = on_worker(&runtime, async move {
+            let now = clock::now();
+            own.release(guard).await?;
+            Ok(now)
+        })?;
+        let got: Duration = child::answer(waiter, "got")?;
+        times.push(got.saturating_sub(released));
+    }
+    drop(peer);
+    end(runtime);
+    Ok(times)
+}
+
+fn publish(order: &Order, waiter: &mut Child) -> Result<Vec<Duration>> {
+    let runtime = runtime()?;
+    let client = redis::Client::open(order.url.as_str())?;
+    let connection =
+        on_worker(&runtime, async move { Ok(client.get_multiplexed_async_connection().await?) })?;
+    waiter.expect("waiting");
+    let mut times = Vec::with_capacity(order.times);
+    for number in 0..order.times {
+        std::thread::sleep(pause(number));
+        let mut connection = connection.clone();
+        let sent = on_worker(&runtime, async move {
+            let script = Script::new(
+                "redis.call('SET', KEYS[1], ARGV[1], 'PX', 1000) \
+                 return redis.call('PUBLISH', 'floor', ARGV[1])",
+            );
+            let now = clock::now();
+            let heard: u32 = script.key("floor").arg("grant").invoke_async(&mut connection).await?;
+            if heard != 1 {
+                bail!("{heard} subscribers heard it");
+            }
+            Ok(now)
+        })?;
+        let got: Duration = child::answer(waiter, "got")?;
+        times.push(got.saturating_sub(sent));
+    }
+    end(runtime);
+    Ok(times)
+}
+
+pub(super) const ROLE: &str = "hand-over";
+
+pub(super) fn play(io: &mut ChildIo) {
+    child::play(io, |io, order: Order| match order.peer {
+        PeerId::Floor => subscribe(io, &order),
+        peer => with_peer!(peer, P => wait::<P>(io, &order)),
+    });
+}
+
+fn wait<P: Peer>(io: &mut ChildIo, order: &Order) -> Result<()> {
+    let runtime = runtime()?;
+    let url = order.url.clone();
+    let peer = on_worker(&runtime, async move { P::open(&url, LONG).await })?;
+    for _ in 0..order.times {
+        io.hear();
+        let own = peer.clone();
+        let waiting = runtime.spawn(async move {
+            let guard = own.acquire("hand-over").await?;
+            let now = clock::now();
+            own.release(guard).await?;
+            anyhow::Ok(now)
+        });
+        io.say("waiting");
+        let got = runtime.block_on(waiting)??;
+        io.say(&format!("got {}", serde_json::to_string(&got)?));
+    }
+    io.hear();
+    Ok(())
+}
+
+fn subscribe(io: &mut ChildIo, order: &Order) -> Result<()> {
+    let runtime = runtime()?;
+    let client = redis::Client::open(order.url.as_str())?;
+    let mut subscription = on_worker(&runtime, async move {
+        let mut subscription = client.get_async_pubsub().await?;
+        subscription.subscribe("floor").await?;
+        Ok(subscription)
+    })?;
+    io.say("waiting");
+    for _ in 0..order.times {
+        let got;
+        (subscription, got) = on_worker(&runtime, async move {
+            let message = subscription.on_message().next().await;
+            let now = clock::now();
+            anyhow::ensure!(message.is_some(), "the subscription ended");
+            Ok((subscription, now))
+        })?;
+        io.say(&format!("got {}", serde_json::to_string(&got)?));
+    }
+    io.hear();
+    Ok(())
+}

@@ -1,0 +1,117 @@
+//! Ten thousand locks, held for longer than their lease.
+
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use futures_util::stream::{self, StreamExt, TryStreamExt};
+use serde::{Deserialize, Serialize};
+use testbed::ChildIo;
+
+use super::Work;
+use crate::child;
+use crate::clock;
+use crate::goal::{Bound, Goal};
+use crate::peer::{Need, Peer, PeerId, with_peer};
+use crate::sample::{Metric, Sample, Unit};
+use crate::scene::{Scene, end, on_worker, runtime};
+
+const LOCKS: usize = 10_000;
+const TTL: Duration = Duration::from_secs(6);
+
+/// Few enough at once that what is under way does not count as memory of what is held.
+const AT_ONCE: usize = 64;
+
+pub(super) const WORK: Work = Work {
+    id: "held",
+    title: "10,000 held locks, renewed",
+    what: "A process holds 10,000 locks with a lease of 6 s for more than two leases.",
+    metrics: &[
+        Metric { id: "core", title: "of a core", unit: Unit::Share },
+        Metric { id: "memory", title: "memory per lock", unit: Unit::Bytes },
+        Metric { id: "lost", title: "locks lost", unit: Unit::Count },
+    ],
+    peers: PeerId::WAITING,
+    need: Some(Need::Renewal),
+    rounds: (3, 1),
+    goals: &[
+        Goal::ours("lost", Bound::AtMost(0.0)),
+        Goal::ours("core", Bound::AtMost(0.08)),
+        Goal::ours("memory", Bound::AtMost(1_500.0)),
+    ],
+    measure,
+};
+
+#[derive(Serialize, Deserialize)]
+struct Order {
+    peer: PeerId,
+    url: String,
+    millis: u64,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Report {
+    held: usize,
+    core: f64,
+    memory: f64,
+}
+
+fn measure(peer: PeerId, scene: &Scene<'_>) -> Result<Sample> {
+    let time = scene.lasting(13_000, 7_000);
+    let order = Order { peer, url: scene.server.url(), millis: u64::try_from(time.as_millis())? };
+    let mut keeper = child::start(ROLE, &order)?;
+    keeper.expect("holding");
+    let report: Report = child::answer(&mut keeper, "report")?;
+    let keys: usize = scene.server.run("DBSIZE");
+    keeper.kill9();
+    let kept = report.held.min(keys);
+    let lost = LOCKS.saturating_sub(kept) as f64;
+    Ok([("core", report.core), ("memory", report.memory), ("lost", lost)].into())
+}
+
+pub(super) const ROLE: &str = "held";
+
+pub(super) fn play(io: &mut ChildIo) {
+    child::play(io, |io, order: Order| with_peer!(order.peer, P => hold::<P>(io, &order)));
+}
+
+fn hold<P: Peer>(io: &mut ChildIo, order: &Order) -> Result<()> {
+    let runtime = runtime()?;
+    let url = order.url.clone();
+    let peer = on_worker(&runtime, async move {
+        let peer = P::open(&url, TTL).await?;
+        // Whatever is made on first use is not memory of the locks.
+        for guard in acquire_all(&peer, "warm-up", AT_ONCE * 4).await? {
+            peer.release(guard).await?;
+        }
+        Ok(peer)
+    })?;
+    let before = resident()?;
+    let own = peer.clone();
+    let guards = on_worker(&runtime, async move { acquire_all(&own, "held", LOCKS).await })?;
+    let memory = (resident()? - before) / LOCKS as f64;
+    io.say("holding");
+
+    let (start, computed) = (Instant::now(), clock::computed());
+    sleep(Duration::from_millis(order.millis));
+    let core = (clock::computed() - computed).as_secs_f64() / start.elapsed().as_secs_f64();
+    let held = guards.iter().filter(|guard| P::is_held(guard)).count();
+    io.say(&format!("report {}", serde_json::to_string(&Report { held, core, memory })?));
+    io.hear();
+    drop((guards, peer));
+    end(runtime);
+    Ok(())
+}
+
+async fn acquire_all<P: Peer>(peer: &P, name: &str, count: usize) -> Result<Vec<P::Guard>> {
+    let one = |number| async move { peer.acquire(&format!("{name}:{number}")).await };
+    stream::iter(0..count).map(one).buffer_unordered(AT_ONCE).try_collect().await
+}
+
+/// The memory that this process has from the system, in bytes.
+fn resident() -> Result<f64> {
+    const PAGE: f64 = 4096.0;
+    let text = std::fs::read_to_string("/proc/self/statm").context("needs /proc")?;
+    let pages: f64 = text.split_whitespace().nth(1).context("statm has a second word")?.parse()?;
+    Ok(pages * PAGE)
+}

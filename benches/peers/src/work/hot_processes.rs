@@ -1,0 +1,96 @@
+//! Processes that all want the same lock.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use serde::{Deserialize, Serialize};
+use testbed::{Child, ChildIo};
+
+use super::Work;
+use crate::child;
+use crate::contest::{Outcome, fight, spread};
+use crate::goal::{Bound, Goal};
+use crate::peer::{Need, Peer, PeerId, with_peer};
+use crate::sample::{Metric, Sample, Unit};
+use crate::scene::{LONG, Scene, end, on_worker, runtime};
+
+const PROCESSES: usize = 4;
+const TASKS: usize = 4;
+
+pub(super) const WORK: Work = Work {
+    id: "hot-processes",
+    title: "One hot key, 4 processes with 4 tasks each",
+    what: "4 processes of 4 tasks take and give back the same lock, as fast as they can.",
+    metrics: &[
+        Metric { id: "rate", title: "locks", unit: Unit::PerSecond },
+        Metric { id: "spread", title: "most served process / least served", unit: Unit::Times },
+        Metric { id: "worst", title: "worst wait", unit: Unit::Seconds },
+    ],
+    peers: PeerId::WAITING,
+    need: Some(Need::Waiting),
+    rounds: (5, 3),
+    goals: &[
+        Goal::ours("rate", Bound::AtLeastTimes(3.0, &[PeerId::Rslock])),
+        Goal::ours("spread", Bound::AtMost(2.0)),
+    ],
+    measure,
+};
+
+#[derive(Serialize, Deserialize)]
+struct Order {
+    peer: PeerId,
+    url: String,
+    millis: u64,
+}
+
+fn measure(peer: PeerId, scene: &Scene<'_>) -> Result<Sample> {
+    let time = scene.lasting(2_000, 1_000);
+    let order = Order { peer, url: scene.server.url(), millis: u64::try_from(time.as_millis())? };
+    let mut children = Vec::new();
+    for _ in 0..PROCESSES {
+        children.push(child::start(ROLE, &order)?);
+    }
+    for process in &mut children {
+        process.expect("ready");
+    }
+    for process in &mut children {
+        process.tell("go");
+    }
+    let mut outcomes = Vec::new();
+    for process in &mut children {
+        outcomes.push(child::answer::<Outcome>(process, "outcome")?);
+    }
+    children.iter_mut().for_each(Child::kill9);
+
+    let shares: Vec<u64> = outcomes.iter().map(|one| one.served.iter().sum()).collect();
+    let rate = shares.iter().sum::<u64>() as f64 / time.as_secs_f64();
+    let worst = outcomes.iter().map(|one| one.worst).max_by(f64::total_cmp).context("no child")?;
+    Ok([("rate", rate), ("spread", spread(&shares)), ("worst", worst)].into())
+}
+
+pub(super) const ROLE: &str = "hot-processes";
+
+pub(super) fn play(io: &mut ChildIo) {
+    child::play(io, |io, order: Order| with_peer!(order.peer, P => contend::<P>(io, &order)));
+}
+
+fn contend<P: Peer>(io: &mut ChildIo, order: &Order) -> Result<()> {
+    let runtime = runtime()?;
+    let url = order.url.clone();
+    let peer = on_worker(&runtime, async move {
+        let peer = P::open(&url, LONG).await?;
+        let own = format!("warm-up:{}", std::process::id());
+        let guard = peer.acquire(&own).await?;
+        peer.release(guard).await?;
+        Ok(peer)
+    })?;
+    io.say("ready");
+    io.hear();
+    let time = Duration::from_millis(order.millis);
+    let outcome = fight(&runtime, &peer, "hot", TASKS, time)?;
+    io.say(&format!("outcome {}", serde_json::to_string(&outcome)?));
+    // The parent ends this process when all have told: who is waited for must not leave early.
+    io.hear();
+    end(runtime);
+    Ok(())
+}

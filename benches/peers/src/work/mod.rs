@@ -1,0 +1,56 @@
+//! The works that every library is put to.
+
+use anyhow::Result;
+
+use crate::goal::Goal;
+use crate::peer::{Need, PeerId};
+use crate::sample::{Metric, Sample};
+use crate::scene::Scene;
+
+mod crash;
+mod drain;
+mod hand_over;
+mod held;
+mod hot_key;
+mod hot_processes;
+mod pair;
+mod pairs;
+mod wake;
+
+/// Something that every library is asked to do, and measured at.
+pub(crate) struct Work {
+    pub(crate) id: &'static str,
+    pub(crate) title: &'static str,
+    /// What is done, in a sentence or two.
+    pub(crate) what: &'static str,
+    /// The first one is what the plot shows.
+    pub(crate) metrics: &'static [Metric],
+    pub(crate) peers: &'static [PeerId],
+    pub(crate) need: Option<Need>,
+    /// How many rounds a full run takes, and a quick one.
+    pub(crate) rounds: (usize, usize),
+    pub(crate) goals: &'static [Goal],
+    /// One round of one library.
+    pub(crate) measure: fn(PeerId, &Scene<'_>) -> Result<Sample>,
+}
+
+pub(crate) const ALL: &[Work] = &[
+    pair::WORK,
+    pairs::ON_64,
+    pairs::ON_512,
+    hot_key::WORK,
+    hot_processes::WORK,
+    hand_over::WORK,
+    drain::WORK,
+    wake::WORK,
+    crash::WORK,
+    held::WORK,
+];
+
+/// What this program does when it is started by itself.
+pub(crate) const ROLES: &[(&str, testbed::Role)] = &[
+    (hot_processes::ROLE, hot_processes::play),
+    (hand_over::ROLE, hand_over::play),
+    (crash::ROLE, crash::play),
+    (held::ROLE, held::play),
+];

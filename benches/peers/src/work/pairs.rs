@@ -1,0 +1,99 @@
+//! Many tasks that lock and unlock, none of them in another's way.
+
+use std::sync::{Arc, OnceLock};
+use std::time::Instant;
+
+use anyhow::Result;
+use testbed::Flavor;
+use tokio::sync::Barrier;
+use tokio::task::JoinSet;
+
+use super::Work;
+use crate::goal::{Bound, Goal};
+use crate::peer::{Peer, PeerId, with_peer};
+use crate::sample::{Metric, Sample, Unit};
+use crate::scene::{LONG, Scene, end, on_worker, runtime};
+
+const METRICS: &[Metric] = &[Metric { id: "rate", title: "pairs", unit: Unit::PerSecond }];
+
+pub(super) const ON_64: Work = Work {
+    id: "pairs-64",
+    title: "Lock and unlock, 64 tasks on 64 keys",
+    what: "Each of 64 tasks takes and gives back a lock of its own, as fast as it can.",
+    metrics: METRICS,
+    peers: PeerId::ALL,
+    need: None,
+    rounds: (9, 5),
+    goals: &[
+        Goal {
+            metric: "rate",
+            who: PeerId::Ours,
+            bound: Bound::AtLeastTimes(1.3, &[PeerId::Rslock, PeerId::Rlock]),
+            on: Some(Flavor::Redis),
+        },
+        Goal {
+            metric: "rate",
+            who: PeerId::Ours,
+            bound: Bound::AtLeastTimes(0.95, &[PeerId::Bare]),
+            on: Some(Flavor::Redis),
+        },
+        Goal {
+            metric: "rate",
+            who: PeerId::Ours,
+            bound: Bound::AtLeastTimes(1.3, &[PeerId::Bare]),
+            on: Some(Flavor::Valkey),
+        },
+    ],
+    measure: |peer, scene| with_peer!(peer, P => measure::<P>(scene, 64)),
+};
+
+pub(super) const ON_512: Work = Work {
+    id: "pairs-512",
+    title: "Lock and unlock, 512 tasks on 512 keys",
+    what: "The same with 512 tasks.",
+    metrics: METRICS,
+    peers: PeerId::ALL,
+    need: None,
+    rounds: (9, 5),
+    goals: &[Goal::ours("rate", Bound::AtLeastTimes(0.95, &[PeerId::Bare]))],
+    measure: |peer, scene| with_peer!(peer, P => measure::<P>(scene, 512)),
+};
+
+fn measure<P: Peer>(scene: &Scene<'_>, tasks: usize) -> Result<Sample> {
+    let runtime = runtime()?;
+    let (url, time) = (scene.server.url(), scene.lasting(1_000, 300));
+    let rate = on_worker(&runtime, async move {
+        let peer = P::open(&url, LONG).await?;
+        let ready = Arc::new(Barrier::new(tasks + 1));
+        let start = Arc::new(OnceLock::new());
+        let mut running = JoinSet::new();
+        for number in 0..tasks {
+            let (peer, ready, start) = (peer.clone(), Arc::clone(&ready), Arc::clone(&start));
+            running.spawn(async move {
+                let key = format!("pairs:{number}");
+                let guard = peer.acquire(&key).await?;
+                peer.release(guard).await?;
+                ready.wait().await;
+                // One clock for all: a library that blocks its thread lets tasks begin late.
+                let start: &Instant = start.get_or_init(Instant::now);
+                let mut pairs = 0_u32;
+                while start.elapsed() < time {
+                    let guard = peer.acquire(&key).await?;
+                    peer.release(guard).await?;
+                    pairs += 1;
+                }
+                anyhow::Ok((pairs, start.elapsed()))
+            });
+        }
+        ready.wait().await;
+        let (mut pairs, mut longest) = (0.0, time);
+        while let Some(ended) = running.join_next().await {
+            let (own, ran) = ended??;
+            pairs += f64::from(own);
+            longest = longest.max(ran);
+        }
+        Ok(pairs / longest.as_secs_f64())
+    })?;
+    end(runtime);
+    Ok([("rate", rate)].into())
+}
