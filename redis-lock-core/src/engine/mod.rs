@@ -4,12 +4,14 @@
 //! engine sends it in batches, feeds the answers and the passing of time back into the slots, and
 //! makes sure that what nobody wants any more leaves the server.
 
+use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 use std::thread;
 use std::time::Duration;
 
+use tokio::runtime;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::clock::Moment;
@@ -20,10 +22,12 @@ use crate::slot::{Act, Confirm, Insight, Reap, Slot, Waiter, World};
 use crate::store::{Answer, Command, Store};
 use crate::table::{Handle, SlotId, Table, slot_id};
 use crate::{LockError, Token};
+use lane::{Errand, Lane};
 use run::Engine;
 use timers::Alarm;
 
 mod flight;
+mod lane;
 mod reaper;
 mod run;
 pub(crate) mod timers;
@@ -37,6 +41,10 @@ pub(crate) enum Message {
     Query { command: Command, reply: oneshot::Sender<Result<Answer, Fault>> },
     /// See to it that this token leaves.
     Reap(Reap),
+    /// The same after a try whose outcome is unknown.
+    ReapAgain(Reap),
+    /// Open a lane on this runtime; it posts here.
+    OpenLane(runtime::Handle, mpsc::UnboundedSender<Self>),
     /// The hold of this token was ended by force.
     Forced(String),
     /// Look at the slot at this time.
@@ -61,6 +69,9 @@ pub(crate) struct Core {
     told: AtomicBool,
     closed: AtomicBool,
     numbers: AtomicU64,
+    lane: RwLock<Option<Arc<Lane>>>,
+    /// Slots with nothing due soon, and when to set their timers: most are released before.
+    nursery: Mutex<VecDeque<(Moment, SlotId)>>,
 }
 
 impl Core {
@@ -72,6 +83,33 @@ impl Core {
             manager: Arc::clone(&self.manager),
             spread: now.scattered() ^ self.manager.as_bytes().last().copied().unwrap_or(0),
         }
+    }
+
+    fn lane(&self) -> Option<Arc<Lane>> {
+        self.lane.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn set_lane(&self, lane: Option<Arc<Lane>>) {
+        *self.lane.write().unwrap_or_else(PoisonError::into_inner) = lane;
+    }
+
+    /// Has the timer of a slot set later.
+    fn nurse(&self, now: Moment, id: &SlotId) {
+        self.nursery().push_back((now.after(NURSED), Arc::clone(id)));
+    }
+
+    /// The next slot whose timer is to be set now.
+    fn grown_up(&self, now: Moment) -> Option<SlotId> {
+        let mut nursery = self.nursery();
+        if nursery.front().is_some_and(|(at, _)| *at <= now) {
+            nursery.pop_front().map(|(_, id)| id)
+        } else {
+            None
+        }
+    }
+
+    fn nursery(&self) -> MutexGuard<'_, VecDeque<(Moment, SlotId)>> {
+        self.nursery.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn number(&self) -> u64 {
@@ -87,6 +125,8 @@ pub(crate) struct Link {
     pub(crate) core: Arc<Core>,
     mailbox: OnceLock<mpsc::UnboundedSender<Message>>,
     factory: Arc<StoreFactory>,
+    /// Commands that tasks of a multi-threaded runtime sent while there was no lane.
+    long_way: AtomicU32,
 }
 
 impl std::fmt::Debug for Link {
@@ -104,8 +144,15 @@ impl Link {
             told: AtomicBool::new(false),
             closed: AtomicBool::new(false),
             numbers: AtomicU64::new(1),
+            lane: RwLock::new(None),
+            nursery: Mutex::default(),
         };
-        Self { core: Arc::new(core), mailbox: OnceLock::new(), factory: Arc::new(factory) }
+        Self {
+            core: Arc::new(core),
+            mailbox: OnceLock::new(),
+            factory: Arc::new(factory),
+            long_way: AtomicU32::new(0),
+        }
     }
 
     pub(crate) fn is_closed(&self) -> bool {
@@ -199,63 +246,44 @@ impl Link {
     fn change(
         &self,
         id: &SlotId,
-        change: impl FnOnce(&mut Slot<Handle>, &World, &mut Vec<Act<Handle>>),
+        with: impl FnOnce(&mut Slot<Handle>, &World, &mut Vec<Act<Handle>>),
     ) {
-        let mut acts = Vec::new();
-        let world = self.core.world();
-        let mut slots = self.core.table.shard(id);
-        // Looked up by reference first: a slot that exists costs no allocation.
-        let slot = match slots.get_mut(id) {
-            Some(slot) => slot,
-            None => slots.entry(Arc::clone(id)).or_insert_with(Slot::new),
-        };
-        change(slot, &world, &mut acts);
-        let alarm =
-            if slot.is_idle() { slots.remove(id).and_then(|slot| slot.alarm) } else { None };
-        drop(slots);
-        if let Some(alarm) = alarm {
-            self.post(Message::Disarm(alarm));
-        }
-        let mut heard = true;
-        for act in acts {
-            match act {
-                Act::Send(command) => {
-                    let slot = Arc::clone(id);
-                    heard &= self.post(Message::Send { slot, command, confirm: None });
-                }
-                Act::Grant(handle, hold) => {
-                    if let Err(Ok(hold)) = handle.send(Ok(hold)) {
-                        self.release(id, &hold, None);
-                    }
-                }
-                Act::Fail(handle, error) => drop(handle.send(Err(error))),
-                Act::Reap(reap) => drop(self.post(Message::Reap(reap))),
-                Act::Wake(at) => heard &= self.post(Message::Wake(Arc::clone(id), at)),
-            }
-        }
-        if !heard {
-            self.close(id);
-        }
-    }
-
-    /// Tells the waiters of a slot that nobody works for them any more.
-    fn close(&self, id: &SlotId) {
-        let Some(mut slot) = self.core.table.shard(id).remove(id) else { return };
-        let mut acts = Vec::new();
-        slot.close(&LockError::Shutdown, SHUT_DOWN, &self.core.world(), &mut acts);
-        for act in acts {
-            if let Act::Fail(handle, error) = act {
-                // A waiter that left needs no answer.
-                let _ = handle.send(Err(error));
-            }
-        }
+        change(&self.core, &|message| self.post(message), id, with);
     }
 
     /// Posts to the engine. After a shutdown nobody reads it: then it returns `false`, and whoever
     /// waits for an answer in the message is told by the loss of its other end.
     fn post(&self, message: Message) -> bool {
+        let Some(message) = self.by_lane(message) else { return true };
         let mailbox = self.mailbox.get_or_init(|| self.spawn());
         mailbox.send(message).is_ok()
+    }
+
+    /// Gives a message to the lane of the present runtime, where it may go that way.
+    fn by_lane(&self, message: Message) -> Option<Message> {
+        let errand = match Errand::of(message) {
+            Ok(errand) => errand,
+            Err(other) => return Some(other),
+        };
+        // Only a runtime with several threads reaches its own task sooner than the engine's.
+        let here = runtime::Handle::try_current()
+            .ok()
+            .filter(|handle| handle.runtime_flavor() == runtime::RuntimeFlavor::MultiThread);
+        let Some(here) = here else { return Some(errand.into_message()) };
+        let lane = self.core.lane.read().unwrap_or_else(PoisonError::into_inner);
+        match &*lane {
+            Some(lane) if lane.is_of(&here) => lane.offer(errand).err().map(Errand::into_message),
+            Some(_) => Some(errand.into_message()),
+            None => {
+                drop(lane);
+                if self.long_way.fetch_add(1, Ordering::Relaxed) == lane::WORTH {
+                    let mailbox = self.mailbox.get_or_init(|| self.spawn());
+                    // Without an engine there is nothing to open a lane to.
+                    let _ = mailbox.send(Message::OpenLane(here, mailbox.clone()));
+                }
+                Some(errand.into_message())
+            }
+        }
     }
 
     fn spawn(&self) -> mpsc::UnboundedSender<Message> {
@@ -275,6 +303,83 @@ impl Link {
         // Without a thread the sender's other end is gone, and every post is answered by that.
         drop(thread::Builder::new().name("redis-locks".into()).spawn(engine));
         sender
+    }
+}
+
+impl Drop for Link {
+    fn drop(&mut self) {
+        if let Some(lane) = self.core.lane() {
+            lane.close();
+        }
+    }
+}
+
+/// Changes a slot from outside of the engine, and does what it wants done; `post` says whether the
+/// engine still listens.
+fn change(
+    core: &Core,
+    post: &dyn Fn(Message) -> bool,
+    id: &SlotId,
+    with: impl FnOnce(&mut Slot<Handle>, &World, &mut Vec<Act<Handle>>),
+) {
+    let mut acts = Vec::new();
+    let world = core.world();
+    let mut slots = core.table.shard(id);
+    // Looked up by reference first: a slot that exists costs no allocation.
+    let slot = match slots.get_mut(id) {
+        Some(slot) => slot,
+        None => slots.entry(Arc::clone(id)).or_insert_with(Slot::new),
+    };
+    with(slot, &world, &mut acts);
+    let unattended = slot.unattended(world.now);
+    slot.nursed |= unattended.is_some_and(|due| due > world.now.after(SOON));
+    let alarm = if slot.is_idle() { slots.remove(id).and_then(|slot| slot.alarm) } else { None };
+    drop(slots);
+    if let Some(alarm) = alarm {
+        post(Message::Disarm(alarm));
+    }
+    let mut heard = true;
+    match unattended {
+        Some(due) if due > world.now.after(SOON) => core.nurse(world.now, id),
+        Some(due) => heard &= post(Message::Wake(Arc::clone(id), due)),
+        None => {}
+    }
+    for act in acts {
+        match act {
+            Act::Send(command) => {
+                let slot = Arc::clone(id);
+                heard &= post(Message::Send { slot, command, confirm: None });
+            }
+            Act::Grant(handle, hold) => {
+                if let Err(Ok(hold)) = handle.send(Ok(hold)) {
+                    let_go(core, post, id, &hold);
+                }
+            }
+            Act::Fail(handle, error) => drop(handle.send(Err(error))),
+            Act::Reap(reap) => drop(post(Message::Reap(reap))),
+            Act::Wake(at) => heard &= post(Message::Wake(Arc::clone(id), at)),
+        }
+    }
+    if !heard {
+        close(core, id);
+    }
+}
+
+/// Ends a hold that nobody took.
+fn let_go(core: &Core, post: &dyn Fn(Message) -> bool, id: &SlotId, hold: &Arc<Hold>) {
+    change(core, post, id, |slot, world, acts| slot.release(hold, None, world, acts));
+}
+
+/// Tells the waiters of a slot that nobody works for them any more.
+fn close(core: &Core, id: &SlotId) {
+    let Some(mut slot) = core.table.shard(id).remove(id) else { return };
+    let mut acts = Vec::new();
+    slot.close(&LockError::Shutdown, SHUT_DOWN, &core.world(), &mut acts);
+    for act in acts {
+        if let Act::Fail(handle, error) = act {
+            // A waiter that left needs no answer.
+            let _ = handle.send(Err(error));
+        }
     }
 }
 
@@ -320,6 +425,12 @@ impl Drop for Asking {
 
 /// Why a hold ended that a shutdown ended.
 const SHUT_DOWN: &str = "its `Locks` were shut down";
+
+/// What is due later than this gets its timer later.
+const SOON: Duration = Duration::from_secs(1);
+
+/// When it gets it.
+const NURSED: Duration = Duration::from_millis(500);
 
 /// How long a shutdown waits for its releases to be confirmed.
 const FAREWELL: Duration = Duration::from_secs(3);

@@ -43,12 +43,11 @@ struct Reaping {
 }
 
 impl Reaper {
-    pub(super) fn add(&mut self, reap: Reap) -> u64 {
+    /// `unsure` when it was tried before, with an unknown outcome.
+    pub(super) fn add(&mut self, reap: Reap, unsure: bool) -> u64 {
         self.number = self.number.wrapping_add(1);
-        self.open.insert(
-            self.number,
-            Reaping { reap, tries: 1, unsure: false, sending: true, alarm: None },
-        );
+        let reaping = Reaping { reap, tries: 1, unsure, sending: true, alarm: None };
+        self.open.insert(self.number, reaping);
         self.number
     }
 
@@ -108,8 +107,8 @@ impl Reaping {
     fn next(&mut self, answer: &Result<Answer, Fault>, now: Moment) -> Next {
         match answer {
             Ok(answer) => {
-                let outcome = self.outcome(answer);
-                self.tell(outcome);
+                let outcome = outcome(&self.reap, answer, self.unsure);
+                self.reap.tell(outcome);
                 // The acquisition may be overtaken by its release, so look again until its lease
                 // would have ended anyway.
                 if self.reap.doubtful && now < self.reap.until {
@@ -137,34 +136,43 @@ impl Reaping {
         }
     }
 
-    fn outcome(&self, answer: &Answer) -> Result<(), LockError> {
-        let Answer::Gone { by, because } = answer else { return Ok(()) };
-        // Gone after a try whose answer was lost: that try did it.
-        if self.unsure && by.is_none() {
-            return Ok(());
-        }
-        let reason = match by {
-            Some(by) => LossReason::Overwritten { by: Token::from_wire(by) },
-            None => LossReason::Removed { because: because.clone() },
-        };
-        Err(LockError::Lost { key: self.key(), reason })
+    fn fail(&mut self, fault: &Fault) {
+        let key = self.reap.key();
+        self.reap.tell(Err(LockError::backend(Some(&key), fault)));
+    }
+}
+
+impl Reap {
+    /// The only try that was needed has been answered.
+    pub(super) fn settle(mut self, answer: &Answer) {
+        let outcome = outcome(&self, answer, false);
+        self.tell(outcome);
     }
 
     fn tell(&mut self, outcome: Result<(), LockError>) {
-        if let Some(confirm) = self.reap.confirm.take() {
+        if let Some(confirm) = self.confirm.take() {
             // Whoever asked may have left.
             let _ = confirm.send(outcome);
         }
     }
 
-    fn fail(&mut self, fault: &Fault) {
-        let key = self.key();
-        self.tell(Err(LockError::backend(Some(&key), fault)));
-    }
-
     fn key(&self) -> String {
-        self.reap.command.names.user_key().to_owned()
+        self.command.names.user_key().to_owned()
     }
+}
+
+/// What the answer to a release means for whoever asked for it.
+fn outcome(reap: &Reap, answer: &Answer, unsure: bool) -> Result<(), LockError> {
+    let Answer::Gone { by, because } = answer else { return Ok(()) };
+    // Gone after a try whose answer was lost: that try did it.
+    if unsure && by.is_none() {
+        return Ok(());
+    }
+    let reason = match by {
+        Some(by) => LossReason::Overwritten { by: Token::from_wire(by) },
+        None => LossReason::Removed { because: because.clone() },
+    };
+    Err(LockError::Lost { key: reap.key(), reason })
 }
 
 fn pause(tries: u32, most: Duration) -> Duration {

@@ -1,18 +1,20 @@
 //! The engine's loop: take what was posted, feed answers and time into the slots, send.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::stream::{FuturesUnordered, StreamExt};
+use tokio::runtime;
 use tokio::sync::{mpsc, oneshot};
 
 use super::flight::{Flight, Flying, Landing, Sender};
+use super::lane::{self, Closing, Errand, Lane, Stranded};
 use super::reaper::{Next, Reaper};
 use super::timers::Timers;
-use super::{Core, FAREWELL, Message, SHUT_DOWN, StoreFactory};
+use super::{Core, FAREWELL, Message, SHUT_DOWN, SOON, StoreFactory};
 use crate::clock::Moment;
 use crate::error::{Fault, FaultClass};
 use crate::slot::{Act, Reap, Slot, World};
@@ -23,12 +25,6 @@ use crate::{LockError, LossReason, Token};
 /// The most that is taken from the mailbox, and so sent in one batch.
 const BATCH: usize = 1024;
 
-/// What is due later than this gets its timer later.
-const SOON: Duration = Duration::from_secs(1);
-
-/// When it gets it.
-const NURSED: Duration = Duration::from_millis(500);
-
 /// The longest the engine sleeps: after a suspended host wakes up, clocks disagree for this long.
 const LONGEST_SLEEP: Duration = Duration::from_secs(1);
 
@@ -36,8 +32,6 @@ pub(super) struct Engine<'a> {
     core: &'a Arc<Core>,
     store: Box<dyn Store>,
     timers: Timers<Target>,
-    /// Slots with nothing due soon, and when to set their timers: most are released before.
-    nursery: VecDeque<(Moment, SlotId)>,
     reaper: Reaper,
     flights: FuturesUnordered<Flying>,
     /// The slots of tokens that may be queued on the server, and so may be granted by message.
@@ -59,7 +53,7 @@ impl<'a> Engine<'a> {
         mailbox: &mut mpsc::UnboundedReceiver<Message>,
         factory: &StoreFactory,
     ) {
-        let built = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        let built = runtime::Builder::new_current_thread().enable_all().build();
         // Without a selector there is no I/O; dropping the mailbox tells every caller.
         let Ok(runtime) = built else { return };
         runtime.block_on(async {
@@ -67,7 +61,6 @@ impl<'a> Engine<'a> {
                 core,
                 store: factory(&core.manager),
                 timers: Timers::new(),
-                nursery: VecDeque::new(),
                 reaper: Reaper::default(),
                 flights: FuturesUnordered::new(),
                 queued: HashMap::new(),
@@ -111,7 +104,8 @@ impl<'a> Engine<'a> {
             if self.is_done(open, now) {
                 return;
             }
-            let pause = self.next_due().since(now).min(LONGEST_SLEEP);
+            let longest = if self.core.lane().is_some() { lane::ROUND } else { LONGEST_SLEEP };
+            let pause = self.next_due().since(now).min(longest);
             tokio::select! {
                 biased;
                 taken = mailbox.recv_many(&mut posted, BATCH), if open => open = taken > 0,
@@ -137,14 +131,19 @@ impl<'a> Engine<'a> {
 
     fn is_done(&self, open: bool, now: Moment) -> bool {
         match &self.farewell {
-            Some((end, _)) => self.reaper.is_settled() || now >= *end,
-            None => !open && self.reaper.is_empty() && self.flights.is_empty(),
+            Some((end, _)) => self.reaper.is_settled() && self.core.lane().is_none() || now >= *end,
+            None => {
+                !open
+                    && self.reaper.is_empty()
+                    && self.flights.is_empty()
+                    && self.core.lane().is_none()
+            }
         }
     }
 
     fn next_due(&self) -> Moment {
         let farewell = self.farewell.as_ref().map_or(Moment::NEVER, |(end, _)| *end);
-        let nursery = self.nursery.front().map_or(Moment::NEVER, |(at, _)| *at);
+        let nursery = self.core.nursery().front().map_or(Moment::NEVER, |(at, _)| *at);
         self.timers.next().min(farewell).min(nursery)
     }
 
@@ -160,7 +159,9 @@ impl<'a> Engine<'a> {
                 self.enqueue(command, Sender::Slot { id: slot, confirm });
             }
             Message::Query { command, reply } => self.enqueue(command, Sender::Query(Some(reply))),
-            Message::Reap(reap) => self.reap(reap),
+            Message::Reap(reap) => self.reap(reap, false),
+            Message::ReapAgain(reap) => self.reap(reap, true),
+            Message::OpenLane(runtime, mailbox) => self.open_lane(&runtime, mailbox),
             Message::Forced(token) => self.happened(Event::Forced { token }),
             Message::Wake(slot, at) => self.wake(&slot, at),
             Message::Disarm(alarm) => self.timers.cancel(alarm),
@@ -173,6 +174,9 @@ impl<'a> Engine<'a> {
             }
             Message::Shutdown(done) => {
                 self.close_all(&LockError::Shutdown);
+                if let Some(lane) = self.core.lane() {
+                    lane.close();
+                }
                 self.farewell = Some((Moment::now().after(FAREWELL), done));
             }
             #[cfg(test)]
@@ -271,12 +275,43 @@ impl<'a> Engine<'a> {
         }
     }
 
-    fn reap(&mut self, reap: Reap) {
+    fn open_lane(&mut self, runtime: &runtime::Handle, mailbox: mpsc::UnboundedSender<Message>) {
+        if self.farewell.is_some() || self.core.lane().is_some() {
+            return;
+        }
+        if let Some(maker) = self.store.lane() {
+            let lane = Arc::new(Lane::new(runtime.id()));
+            self.core.set_lane(Some(Arc::clone(&lane)));
+            runtime.spawn(lane::serve(Closing(lane), Arc::clone(self.core), mailbox, maker));
+        }
+    }
+
+    /// Takes over what the lane does not carry out.
+    fn tend_lane(&mut self, now: Moment) {
+        let Some(lane) = self.core.lane() else { return };
+        for stranded in lane.strand(now) {
+            match stranded {
+                Stranded::Unsent(errand) => self.posted(errand.into_message()),
+                Stranded::Unanswered(Errand::Release(reap), _) => self.reap(reap, true),
+                Stranded::Unanswered(Errand::Take { slot, command }, sent) => {
+                    let fault = Fault::new(FaultClass::Late, "no answer came in time");
+                    self.change(&slot, |slot, world, acts| {
+                        slot.asked(&command, sent, Err(fault), world, acts);
+                    });
+                }
+            }
+        }
+        if lane.is_over() {
+            self.core.set_lane(None);
+        }
+    }
+
+    fn reap(&mut self, reap: Reap, unsure: bool) {
         if let Verb::Release { token, .. } = &reap.command.verb {
             self.queued.remove(token);
         }
         let command = reap.command.clone();
-        let number = self.reaper.add(reap);
+        let number = self.reaper.add(reap, unsure);
         self.enqueue(command, Sender::Reaper(number));
     }
 
@@ -302,8 +337,8 @@ impl<'a> Engine<'a> {
 
     fn tick(&mut self) {
         let now = Moment::now();
-        while self.nursery.front().is_some_and(|(at, _)| *at <= now) {
-            let Some((_, id)) = self.nursery.pop_front() else { break };
+        self.tend_lane(now);
+        while let Some(id) = self.core.grown_up(now) {
             if let Some(slot) = self.core.table.shard(&id).get_mut(&id) {
                 slot.nursed = false;
                 let due = slot.due(now);
@@ -407,7 +442,7 @@ impl<'a> Engine<'a> {
             if slot.alarm.is_none() && due > world.now.after(SOON) {
                 if !slot.nursed {
                     slot.nursed = true;
-                    self.nursery.push_back((world.now.after(NURSED), Arc::clone(id)));
+                    self.core.nurse(world.now, id);
                 }
             } else {
                 arm(&mut self.timers, id, slot, due);
@@ -430,7 +465,7 @@ impl<'a> Engine<'a> {
                 }
             }
             Act::Fail(handle, error) => drop(handle.send(Err(error))),
-            Act::Reap(reap) => self.reap(reap),
+            Act::Reap(reap) => self.reap(reap, false),
             Act::Wake(at) => self.wake(id, at),
         }
     }

@@ -329,6 +329,14 @@ impl<W> Slot<W> {
         }
     }
 
+    /// When something is due for a lease that nobody has set a timer for.
+    pub(crate) fn unattended(&self, now: Moment) -> Option<Moment> {
+        match &self.stage {
+            Stage::Held(held) if self.alarm.is_none() && !self.nursed => Some(held.due(now)),
+            _ => None,
+        }
+    }
+
     /// Asks the server whether the lock is still ours.
     pub(crate) fn check(&mut self, out: &mut Vec<Act<W>>) -> bool {
         let Stage::Held(held) = &self.stage else { return false };

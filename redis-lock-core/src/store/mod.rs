@@ -38,9 +38,26 @@ pub(crate) trait Store: Send {
     /// whether to replace its connection.
     fn unresponsive(&mut self);
 
+    /// Makes a way of its own to the same arbiter on the runtime that it is polled on; none where
+    /// that would not be shorter.
+    fn lane(&self) -> Option<LaneMaker> {
+        None
+    }
+
     /// What was found out about the server, for people.
     fn describe(&self) -> String;
 }
+
+/// A way to the arbiter beside the store's own: no events, and no second connection after the
+/// first has failed.
+pub(crate) trait LaneStore: Send {
+    /// As [`Store::execute`].
+    fn execute(&mut self, batch: Arc<[Command]>) -> Answers;
+}
+
+/// Makes a lane; nothing when that fails.
+pub(crate) type LaneMaker =
+    Box<dyn FnOnce() -> Pin<Box<dyn Future<Output = Option<Box<dyn LaneStore>>> + Send>> + Send>;
 
 /// The answers to a batch, in its order.
 pub(crate) type Answers = Pin<Box<dyn Future<Output = Vec<Result<Answer, Fault>>> + Send>>;

@@ -47,6 +47,7 @@ pub(super) enum State {
 
 /// What the supervisor and those who send share.
 pub(super) struct Shared {
+    publish: watch::Sender<State>,
     wanted: Notify,
     broken: Notify,
     strikes: AtomicU32,
@@ -70,19 +71,14 @@ impl Connection {
     ) -> Self {
         let (publish, state) = watch::channel(State::Connecting);
         let shared = Arc::new(Shared {
+            publish,
             wanted: Notify::new(),
             broken: Notify::new(),
             strikes: AtomicU32::new(0),
             heard: AtomicBool::new(false),
         });
-        let supervisor = Supervisor {
-            client,
-            namespace,
-            patience,
-            events,
-            publish,
-            shared: Arc::clone(&shared),
-        };
+        let supervisor =
+            Supervisor { client, namespace, patience, events, shared: Arc::clone(&shared) };
         tokio::spawn(supervisor.run());
         Self { state, shared }
     }
@@ -126,7 +122,19 @@ impl Connection {
 
     /// The connection of this epoch failed.
     pub(super) fn failed(&self, epoch: u64) {
-        if matches!(&*self.state.borrow(), State::Up(up) if up.epoch == epoch) {
+        self.give_up(|up| up.epoch == epoch);
+    }
+
+    /// Has the connection replaced. What is sent from now on waits for the next one.
+    fn give_up(&self, which: impl Fn(&Up) -> bool) {
+        let given_up = self.shared.publish.send_if_modified(|state| {
+            let matches = matches!(state, State::Up(up) if which(up));
+            if matches {
+                *state = State::Connecting;
+            }
+            matches
+        });
+        if given_up {
             self.shared.broken.notify_one();
         }
     }
@@ -135,9 +143,7 @@ impl Connection {
     pub(super) fn unresponsive(&self) {
         if self.shared.strikes.fetch_add(1, Ordering::Relaxed) + 1 >= STRIKES {
             self.shared.strikes.store(0, Ordering::Relaxed);
-            if matches!(&*self.state.borrow(), State::Up(_)) {
-                self.shared.broken.notify_one();
-            }
+            self.give_up(|_| true);
         }
     }
 
@@ -151,7 +157,6 @@ struct Supervisor {
     namespace: String,
     patience: Duration,
     events: mpsc::UnboundedSender<Event>,
-    publish: watch::Sender<State>,
     shared: Arc<Shared>,
 }
 
@@ -165,15 +170,15 @@ impl Supervisor {
                 Ok(up) => {
                     pause = FIRST_PAUSE;
                     epoch += 1;
-                    self.publish.send_replace(State::Up(up.clone()));
+                    self.shared.publish.send_replace(State::Up(up.clone()));
                     // The engine has ended if nobody listens, and this task with it.
                     let _ = self.events.send(Event::Connected);
                     self.watch(up).await;
-                    self.publish.send_replace(State::Connecting);
+                    self.shared.publish.send_replace(State::Connecting);
                 }
                 Err(fault) => {
                     crate::log::unreachable(&fault.what, pause);
-                    self.publish.send_replace(State::Down(fault));
+                    self.shared.publish.send_replace(State::Down(fault));
                     sleep(jittered(pause, epoch)).await;
                     pause = (pause * 2).min(LONGEST_PAUSE);
                     epoch += 1;

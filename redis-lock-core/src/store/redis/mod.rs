@@ -11,19 +11,22 @@ use tokio::sync::mpsc;
 
 use self::connection::{Connection, State, Up};
 use self::encode::{Call, Context};
-use super::{Answer, Answers, Command, Event, Store};
+use self::lane::RedisLane;
+use super::{Answer, Answers, Command, Event, LaneMaker, LaneStore, Store};
 use crate::error::{Fault, FaultClass};
 
 mod connection;
 mod decode;
 mod encode;
 mod fast;
+mod lane;
 mod listen;
 mod probe;
 mod scripts;
 
 /// Locks on one server, by two connections of its own: one for commands, one to be told by.
 pub(crate) struct RedisStore {
+    client: redis::Client,
     connection: Connection,
     events: mpsc::UnboundedReceiver<Event>,
     channel: Arc<str>,
@@ -47,12 +50,13 @@ impl RedisStore {
         let listening = Arc::new(AtomicBool::new(false));
         let (standing, own) = (connection.clone(), channel.clone());
         let channel = channel.into();
+        let listener = client.clone();
         tokio::spawn(async move {
             // Who can't send need not listen.
             standing.stood().await;
-            listen::listen(client, own, patience, sender).await;
+            listen::listen(listener, own, patience, sender).await;
         });
-        Self { connection, events, channel, listening }
+        Self { client, connection, events, channel, listening }
     }
 }
 
@@ -75,7 +79,7 @@ impl Store for RedisStore {
                 Err(fault) => return batch.iter().map(|_| Err(fault.clone())).collect(),
             };
             let context = Context { native: up.found.native, channel };
-            execute(&connection, up, &batch, &context).await
+            execute(Some(&connection), up, &batch, &context).await
         })
     }
 
@@ -96,6 +100,16 @@ impl Store for RedisStore {
                 None => std::future::pending().await,
             }
         })
+    }
+
+    fn lane(&self) -> Option<LaneMaker> {
+        let (client, standing) = (self.client.clone(), self.connection.clone());
+        Some(Box::new(move || {
+            Box::pin(async move {
+                let lane = RedisLane::connect(client, standing).await?;
+                Some(Box::new(lane) as Box<dyn LaneStore>)
+            })
+        }))
     }
 
     fn unresponsive(&mut self) {
@@ -126,7 +140,7 @@ enum Step {
 
 /// Sends a batch as one pipeline, and what it turns out to need in further ones.
 async fn execute(
-    connection: &Connection,
+    connection: Option<&Connection>,
     up: Up,
     batch: &[Command],
     context: &Context,
@@ -216,31 +230,49 @@ fn read(
     }
 }
 
-async fn send(connection: &Connection, up: &Up, pipeline: &Pipeline) -> Result<Vec<Value>, Fault> {
+/// Sends a pipeline by a connection, and tells its supervisor, where it has one, how it went.
+async fn send(
+    supervisor: Option<&Connection>,
+    up: &Up,
+    pipeline: &Pipeline,
+) -> Result<Vec<Value>, Fault> {
+    let given_up = async {
+        match supervisor {
+            Some(supervisor) => supervisor.given_up(up.epoch).await,
+            None => std::future::pending().await,
+        }
+    };
+    let failed = || {
+        if let Some(supervisor) = supervisor {
+            supervisor.failed(up.epoch);
+        }
+    };
     let mut driver = up.connection.clone();
     let answered = tokio::select! {
         biased;
         answered = driver.send_packed_commands(pipeline, 0, pipeline.len()) => answered,
         // A connection that is given up may never say so to those who wait for it.
-        () = connection.given_up(up.epoch) => {
+        () = given_up => {
             return Err(Fault::new(FaultClass::Unknown, "the connection was given up as dead"));
         }
     };
     match answered {
         Ok(values) if values.len() == pipeline.len() => {
-            connection.answered();
+            if let Some(supervisor) = supervisor {
+                supervisor.answered();
+            }
             if values.iter().any(is_demoted) {
                 // Whoever is the primary now is found by connecting again.
-                connection.failed(up.epoch);
+                failed();
             }
             Ok(values)
         }
         Ok(_) => {
-            connection.failed(up.epoch);
+            failed();
             Err(Fault::new(FaultClass::Unknown, "the server gave fewer answers than questions"))
         }
         Err(error) => {
-            connection.failed(up.epoch);
+            failed();
             Err(decode::broken(error))
         }
     }
