@@ -28,11 +28,9 @@ pub(crate) fn begin(request: Request) -> Result<Begun, LockError> {
 
 fn anew(request: Request) -> Result<Begun, LockError> {
     let Request { locks, kind, keys, options } = request;
-    let mut keys = keys.into_iter();
-    let key = keys.next().ok_or_else(|| LockError::config("no key to lock was given"))?;
     let settings = locks.settings();
     let timeout = settings.command_timeout(options.ttl);
-    let demand = options.demand(key, kind, &settings.namespace, &settings.label, timeout)?;
+    let demand = options.demand(keys, kind, &settings.namespace, &settings.label, timeout)?;
     let link = Arc::clone(locks.link());
     if link.is_closed() {
         return Err(LockError::Shutdown);

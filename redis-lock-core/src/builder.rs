@@ -189,7 +189,7 @@ impl Builder {
 
 fn in_memory(settings: Settings) -> Locks {
     let memory = Memory::default();
-    let factory: StoreFactory = Box::new(move |_| Box::new(memory.clone()));
+    let factory: StoreFactory = Box::new(move |manager| Box::new(memory.store(manager)));
     Locks::new(Settings { server: "memory of this process".into(), ..settings }, Link::new(factory))
 }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::names::Names;
-use crate::{LockError, LockKey, Wait};
+use crate::{LockError, LockKey, Wait, together};
 
 /// The shortest lease: below it, renewals could not be answered in time on an ordinary network.
 const MIN_TTL: Duration = Duration::from_millis(100);
@@ -18,11 +18,19 @@ pub(crate) enum Kind {
     Mutex,
     Read,
     Write,
-    Permit { limit: u32 },
+    Permit {
+        limit: u32,
+    },
+    /// Several mutexes, all or none.
+    All {
+        /// Whether keys are kept while waiting for the next, after rounds in vain.
+        ordered: bool,
+    },
 }
 
 impl Kind {
-    /// Whether several acquisitions can hold it at once, so that each must ask the server itself.
+    /// Whether each acquisition must ask the server itself: several can hold it at once, or it is
+    /// more than the one key that others in this process contend for.
     pub(crate) fn is_shared(self) -> bool {
         self != Self::Mutex
     }
@@ -113,14 +121,14 @@ impl Options {
 
     pub(crate) fn demand(
         &self,
-        key: LockKey,
+        keys: Vec<LockKey>,
         kind: Kind,
         namespace: &str,
         label: &Arc<str>,
         command_timeout: Duration,
     ) -> Result<Demand, LockError> {
         self.check(kind)?;
-        key.check()?;
+        let (key, names) = together::named(keys, kind, namespace)?;
         let label = match self.label {
             Some(own) if label.is_empty() => own.into(),
             Some(own) => [label, " ", own].concat().into(),
@@ -128,7 +136,7 @@ impl Options {
         };
         let ttl = self.ttl.map(whole_millis);
         Ok(Demand {
-            names: Arc::new(Names::new(namespace, key.in_namespace(namespace))),
+            names: Arc::new(names),
             key,
             kind,
             ttl,
@@ -200,7 +208,9 @@ pub(crate) mod tests {
     /// A mutex with a lease of 30 seconds, as the state machine's tests want it.
     pub(crate) fn demand(key: &str) -> Demand {
         let label = "".into();
-        options().demand(key.into(), Kind::Mutex, "lock", &label, Duration::from_secs(2)).unwrap()
+        options()
+            .demand(vec![key.into()], Kind::Mutex, "lock", &label, Duration::from_secs(2))
+            .unwrap()
     }
 
     #[test]

@@ -109,7 +109,11 @@ impl LockError {
     }
 
     pub(crate) fn backend(key: Option<&str>, fault: &Fault) -> Self {
-        Self::Backend { source: BackendError { key: key.map(Into::into), fault: fault.clone() } }
+        let source = BackendError { key: key.map(Into::into), fault: fault.clone() };
+        match fault.class {
+            FaultClass::Misuse => Self::config(source.to_string()),
+            _ => Self::Backend { source },
+        }
     }
 }
 
@@ -142,7 +146,7 @@ impl BackendError {
     /// Whether trying again can help: `false` for missing rights, wrong passwords and foreign values.
     #[must_use]
     pub fn is_retryable(&self) -> bool {
-        self.fault.class != FaultClass::Permanent
+        !matches!(self.fault.class, FaultClass::Permanent | FaultClass::Misuse)
     }
 }
 
@@ -168,6 +172,8 @@ pub(crate) enum FaultClass {
     Refused,
     /// It was not executed, and will not be before somebody changes something.
     Permanent,
+    /// It was not executed, because the caller asks for what can't be.
+    Misuse,
     /// It may have been executed: the way to the server broke.
     Unknown,
     /// It may have been executed, or still be: no answer came in time.

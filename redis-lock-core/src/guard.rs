@@ -8,11 +8,11 @@ use tokio::sync::oneshot;
 
 use crate::blocking::block_on;
 use crate::clock::Moment;
-use crate::demand::check_ttl;
+use crate::demand::{Kind, check_ttl};
 use crate::engine::Link;
 use crate::hold::Hold;
 use crate::nesting::Note;
-use crate::slot::Confirm;
+use crate::slot::{Confirm, Slot};
 use crate::table::SlotId;
 use crate::{LockError, LockState, LossReason, Token};
 
@@ -152,12 +152,50 @@ impl Guard {
         check_ttl(ttl)?;
         let ttl = crate::demand::whole_millis(ttl);
         self.confirmed(|confirm| {
-            let extend = |slot: &mut crate::slot::Slot<_>, acts: &mut Vec<_>| {
-                slot.extend(&self.hold, ttl, acts)
-            };
+            let extend = |slot: &mut Slot<_>, acts: &mut Vec<_>| slot.extend(&self.hold, ttl, acts);
             self.link.confirm(&self.slot, confirm, extend);
         })
         .await
+    }
+
+    /// Turns the hold of a writer into that of a reader: no writer comes in between, and readers
+    /// that wait are let in. The token, the fencing number and the lease stay as they are.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), redis_lock_core::LockError> {
+    /// let locks = redis_lock_core::Locks::in_memory();
+    /// let writer = locks.write("catalog").acquire().await?;
+    /// let reader = writer.downgrade().await?;
+    /// let _other = locks.read("catalog").acquire().await?;
+    /// # reader.release().await }
+    /// ```
+    ///
+    /// # Errors
+    /// [`InvalidConfig`](LockError::InvalidConfig) when this is no hold of a writer;
+    /// [`Lost`](LockError::Lost) when it is not ours any more; [`Backend`](LockError::Backend) when
+    /// the server could not be asked. In each case the lock is released.
+    ///
+    /// # Cancel safety
+    /// Dropping the future releases the lock.
+    pub async fn downgrade(self) -> Result<Self, LockError> {
+        if self.hold.kind() != Kind::Write || self.turn.is_some() {
+            return Err(LockError::config("only the hold of a writer can be downgraded"));
+        }
+        let ask = || {
+            self.confirmed(|confirm| {
+                let downgrade =
+                    |slot: &mut Slot<_>, acts: &mut Vec<_>| slot.downgrade(&self.hold, acts);
+                self.link.confirm(&self.slot, confirm, downgrade);
+            })
+        };
+        match ask().await {
+            // A connection that was cut while idle answers the first command with its end.
+            Err(LockError::Backend { source }) if source.is_retryable() => ask().await?,
+            outcome => outcome?,
+        }
+        self.hold.downgraded();
+        Ok(self)
     }
 
     /// Waits until the lock is lost, and tells why. Never ends for a guard that keeps its lock.
@@ -200,6 +238,14 @@ impl Guard {
     /// As [`extend`](Self::extend).
     pub fn blocking_extend(&self, ttl: Duration) -> Result<(), LockError> {
         block_on(self.extend(ttl))
+    }
+
+    /// [`downgrade`](Self::downgrade) for code without an async runtime.
+    ///
+    /// # Errors
+    /// As [`downgrade`](Self::downgrade).
+    pub fn blocking_downgrade(self) -> Result<Self, LockError> {
+        block_on(self.downgrade())
     }
 
     /// [`release`](Self::release) for code without an async runtime.

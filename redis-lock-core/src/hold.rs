@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 
 use crate::clock::Moment;
-use crate::demand::Demand;
+use crate::demand::{Demand, Kind};
 use crate::{LockError, LockState, LossReason, Token};
 
 /// One hold, shared by its guard and the engine.
@@ -27,6 +27,8 @@ pub(crate) struct Hold {
 struct Life {
     phase: Phase,
     deadline: Moment,
+    /// What it was taken as, or a reader that was a writer.
+    kind: Kind,
 }
 
 #[derive(Debug)]
@@ -45,12 +47,22 @@ impl Hold {
         since: Moment,
         deadline: Moment,
     ) -> Self {
-        let life = Mutex::new(Life { phase: Phase::Held, deadline });
+        let life = Mutex::new(Life { phase: Phase::Held, deadline, kind: demand.kind });
         let mut hold = Self { demand, token, fence, since, life, ended: Notify::new() };
         let limit = hold.limit();
         let life = hold.life.get_mut().unwrap_or_else(PoisonError::into_inner);
         life.deadline = life.deadline.min(limit);
         hold
+    }
+
+    /// What it is held as now.
+    pub(crate) fn kind(&self) -> Kind {
+        self.life(Moment::now()).kind
+    }
+
+    /// A writer goes on as a reader.
+    pub(crate) fn downgraded(&self) {
+        self.life(Moment::now()).kind = Kind::Read;
     }
 
     /// The end that `max_hold` sets.

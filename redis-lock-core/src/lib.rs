@@ -21,6 +21,7 @@ mod simulation;
 mod slot;
 mod store;
 mod table;
+mod together;
 
 mod attribute;
 pub use attribute::{Fallible, FromLockError, KeySegment, SegmentWriter};

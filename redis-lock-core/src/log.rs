@@ -28,6 +28,18 @@ pub(crate) fn silent(waited: Duration) {
     let _ = waited;
 }
 
+pub(crate) fn limits_differ(key: &str, limit: u32, other: u32) {
+    #[cfg(feature = "tracing")]
+    tracing::warn!(
+        key,
+        limit,
+        other,
+        "callers disagree on the number of permits; the smaller counts"
+    );
+    #[cfg(not(feature = "tracing"))]
+    let _ = (key, limit, other);
+}
+
 pub(crate) fn deaf(why: &str) {
     #[cfg(feature = "tracing")]
     tracing::warn!("waiters look for their locks at intervals, since they can't be told: {why}");

@@ -8,12 +8,31 @@ pub(crate) struct Names {
     main: Box<str>,
     /// The namespace with its colon, or nothing.
     prefix_len: usize,
+    /// The other locks, where several are taken together.
+    others: Box<[Self]>,
+    /// What people are shown then.
+    joined: Option<Box<str>>,
 }
 
 impl Names {
     pub(crate) fn new(namespace: &str, main: String) -> Self {
         let prefix_len = if namespace.is_empty() { 0 } else { namespace.len() + 1 };
-        Self { main: main.into(), prefix_len }
+        Self { main: main.into(), prefix_len, others: Box::default(), joined: None }
+    }
+
+    /// The names of several locks that are taken together, `joined` for people.
+    pub(crate) fn together(first: Self, others: Vec<Self>, joined: &str) -> Self {
+        Self { others: others.into(), joined: Some(joined.into()), ..first }
+    }
+
+    /// The names of each of the locks.
+    pub(crate) fn all(&self) -> impl Iterator<Item = &Self> {
+        std::iter::once(self).chain(&self.others)
+    }
+
+    /// Whether one of the locks is this one.
+    pub(crate) fn cover(&self, user_key: &str) -> bool {
+        self.all().any(|names| names.own_key() == user_key)
     }
 
     /// The key that the lock itself stands at, the one that other clients know.
@@ -21,8 +40,12 @@ impl Names {
         &self.main
     }
 
-    /// The key as the user named it.
+    /// The key as the user named it; of several, all of them.
     pub(crate) fn user_key(&self) -> &str {
+        self.joined.as_deref().unwrap_or_else(|| self.own_key())
+    }
+
+    fn own_key(&self) -> &str {
         self.main.get(self.prefix_len..).unwrap_or_default()
     }
 

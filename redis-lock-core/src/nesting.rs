@@ -92,8 +92,9 @@ pub(crate) struct Outer {
 /// outer hold is.
 pub(crate) fn outer(request: &Request) -> Result<Option<Outer>, LockError> {
     let link = request.locks.link();
-    let holds =
-        |note: &Note, key: &LockKey| note.manager == address(link) && note.hold.demand.key == *key;
+    let holds = |note: &Note, key: &LockKey| {
+        note.manager == address(link) && note.hold.demand.names.cover(key.as_str())
+    };
     let found = HELD.try_with(|held| {
         let held = held.borrow();
         // The innermost hold first: whoever joined is joined in turn.
@@ -108,7 +109,7 @@ pub(crate) fn outer(request: &Request) -> Result<Option<Outer>, LockError> {
         return Err(LockError::Reentrant { key: key.to_string() });
     }
     let outer = &note.hold;
-    let fits = match outer.demand.kind {
+    let fits = match outer.kind() {
         Kind::Write => matches!(kind, Kind::Write | Kind::Read),
         same => same == *kind,
     };

@@ -256,7 +256,7 @@ impl<'a> Engine<'a> {
                 let outcome = confirm.is_some().then(|| outcome(command, &answer));
                 self.change(&id, |slot, world, acts| match command.verb {
                     Verb::Yield { .. } => slot.yielded(command, sent, answer, world, acts),
-                    Verb::Renew { .. } | Verb::Check { .. } => {
+                    Verb::Renew { .. } | Verb::Check { .. } | Verb::Downgrade { .. } => {
                         slot.renewed(command, sent, &answer, world, acts);
                     }
                     _ => slot.asked(command, sent, answer, world, acts),

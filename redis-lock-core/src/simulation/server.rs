@@ -95,7 +95,9 @@ impl Server {
                 server.lock = Some((token.to_string(), end(now, *ttl)));
                 Answer::Done
             }),
-            Verb::Check { token } => self.if_ours(token, |_| Answer::Done),
+            Verb::Check { token } | Verb::Downgrade { token } => {
+                self.if_ours(token, |_| Answer::Done)
+            }
             Verb::Yield { token, next, ttl, fences, queue } => self.if_ours(token, |server| {
                 if !server.queue.is_empty() {
                     server.enqueue(next, *queue, listener, now);

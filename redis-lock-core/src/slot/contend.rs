@@ -23,6 +23,10 @@ const LOOK_AT_FOREIGNER: Duration = Duration::from_millis(250);
 /// How long the release of a lock without a lease is tried.
 pub(super) const UNLEASED: Duration = Duration::from_secs(24 * 60 * 60);
 
+/// How often several keys are asked for all at once. After so many refusals those that were free
+/// are kept: who needs many keys would else wait for ever where each of them is busy often.
+const ROUNDS: u32 = 3;
+
 /// The shortest time between two looks while the same holder keeps renewing.
 const LEAST: Duration = Duration::from_millis(350);
 
@@ -46,6 +50,8 @@ pub(super) struct Contender {
     failures: u32,
     /// Looks in a row that found the same holder.
     looks: u32,
+    /// How often somebody else had the lock.
+    refusals: u32,
     /// Whether the server has heard of the token.
     sent: bool,
     last: Last,
@@ -75,6 +81,7 @@ impl Contender {
             doubtful: false,
             failures: 0,
             looks: 0,
+            refusals: 0,
             sent: false,
             last: Last::Nothing,
         }
@@ -196,12 +203,16 @@ impl<W> Slot<W> {
                 repair_orphan: demand.repair_orphan,
             }
         };
+        let mut command = command(demand, verb);
+        if let Kind::All { ordered } = &mut command.kind {
+            *ordered = contender.refusals >= ROUNDS;
+        }
         contender.demand = Arc::clone(demand);
         contender.ttl = ttl;
         contender.asking = true;
         contender.sent = true;
         contender.hinted = false;
-        out.push(Act::Send(command(demand, verb)));
+        out.push(Act::Send(command));
     }
 
     /// The answer to a question for `token`, which was sent at `sent`.
@@ -292,6 +303,7 @@ impl<W> Slot<W> {
         self.contended = true;
         let Stage::Contending(contender) = &mut self.stage else { return };
         contender.failures = 0;
+        contender.refusals = contender.refusals.saturating_add(1);
         if matches!(command.verb, Verb::Take { .. }) || contender.hinted {
             self.ask_again(world, out);
             return;
@@ -321,7 +333,7 @@ impl<W> Slot<W> {
                 self.fail_impatient(world, out);
                 self.abandon_if_unwanted(world, out);
             }
-            FaultClass::Permanent => {
+            FaultClass::Permanent | FaultClass::Misuse => {
                 for waiter in std::mem::take(&mut self.waiters) {
                     let error = self.refusal(&waiter, world.now);
                     out.push(Act::Fail(waiter.handle, error));

@@ -345,6 +345,17 @@ impl<W> Slot<W> {
         true
     }
 
+    /// Asks the server to let a writer go on as a reader.
+    pub(crate) fn downgrade(&mut self, hold: &Arc<Hold>, out: &mut Vec<Act<W>>) -> bool {
+        let Stage::Held(held) = &self.stage else { return false };
+        if !Arc::ptr_eq(&held.hold, hold) {
+            return false;
+        }
+        let token = Arc::clone(hold.token.wire());
+        out.push(Act::Send(command(&hold.demand, Verb::Downgrade { token })));
+        true
+    }
+
     /// Whether the lock is had here under this token.
     pub(crate) fn holds_as(&self, wire: &str) -> bool {
         matches!(&self.stage, Stage::Held(held) if &**held.hold.token.wire() == wire)
@@ -361,7 +372,7 @@ impl<W> Slot<W> {
     ) {
         let (token, asked) = match &command.verb {
             Verb::Renew { token, ttl } => (token, *ttl),
-            Verb::Check { token } => (token, None),
+            Verb::Check { token } | Verb::Downgrade { token } => (token, None),
             _ => return,
         };
         let held = match &mut self.stage {
@@ -403,8 +414,10 @@ impl<W> Slot<W> {
     pub(super) fn notice_loss(&mut self, world: &World, out: &mut Vec<Act<W>>) {
         let Stage::Held(held) = &self.stage else { return };
         let Some(reason) = held.hold.loss(world.now) else { return };
-        // The server may count a lease that was renewed without our learning of it.
-        if matches!(reason, LossReason::Expired | LossReason::HoldLimit) {
+        // The server may count a lease that was renewed without our learning of it; and of several
+        // keys, those that are not lost are ours still.
+        let partly = matches!(held.hold.demand.kind, Kind::All { .. });
+        if partly || matches!(reason, LossReason::Expired | LossReason::HoldLimit) {
             out.push(Act::Reap(held.reap(None, None)));
         }
         self.start(world, out);

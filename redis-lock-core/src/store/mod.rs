@@ -11,11 +11,15 @@ use crate::error::Fault;
 use crate::names::Names;
 use crate::{Holder, Token};
 
+mod limits;
 pub(crate) mod memory;
 pub(crate) mod redis;
-mod sight;
+pub(crate) mod sight;
 
 pub(crate) use sight::Sight;
+
+/// How long a granted lock waits for its new owner to take it.
+pub(crate) const CLAIM: Duration = Duration::from_secs(1);
 
 /// An arbiter: a server, several of them, or this process's memory.
 ///
@@ -96,6 +100,8 @@ pub(crate) enum Verb {
     /// Gives a mutex to the first waiter of another process and queues for it again as `next`;
     /// keeps it with a fresh lease where nobody waits.
     Yield { token: Arc<str>, next: Arc<str>, ttl: Option<Duration>, fences: u32, queue: Duration },
+    /// Lets a writer go on as a reader.
+    Downgrade { token: Arc<str> },
     /// Ends the hold or the wait of a token.
     Release {
         token: Arc<str>,
@@ -127,6 +133,7 @@ impl Verb {
             | Self::Renew { token, .. }
             | Self::Check { token }
             | Self::Yield { token, .. }
+            | Self::Downgrade { token }
             | Self::Release { token, .. } => Some(token),
             Self::Look | Self::Force { .. } | Self::Scan { .. } => None,
         }

@@ -59,6 +59,7 @@ pub(super) fn script(verb: &Verb, value: Value) -> Option<Result<Answer, Fault>>
             repaired: integer(items.get(4)) == Some(1),
         })),
         (Verb::Acquire { .. }, Some(-2)) => Ok(Answer::Buried),
+        (Verb::Acquire { .. }, Some(-4)) => Err(other_kind(string(items.get(1)).as_deref())),
         (Verb::Acquire { .. }, Some(-3)) => Err(orphan(string(items.get(1)).as_deref())),
         (Verb::Yield { .. }, Some(2)) => Ok(Answer::HandedOver),
         (_, Some(1)) => Ok(Answer::Done),
@@ -105,6 +106,18 @@ fn sight(items: &[Value]) -> Option<Answer> {
     Some(Answer::Seen(Box::new(sight)))
 }
 
+/// Another limit than ours that a holder of a permit asked for.
+pub(super) fn other_limit(value: &Value) -> Option<u32> {
+    let Value::Array(items) = value else { return None };
+    let at = match integer(items.first()) {
+        Some(1) => 2,
+        Some(0) => 5,
+        _ => return None,
+    };
+    let other = u32::try_from(integer(items.get(at))?).ok()?;
+    (other > 0).then_some(other)
+}
+
 fn integer(value: Option<&Value>) -> Option<i64> {
     match value {
         Some(Value::Int(number)) => Some(*number),
@@ -127,6 +140,24 @@ fn orphan(value: Option<&str>) -> Fault {
          away; delete it, use another key or namespace, or give it a ttl with `repair_orphan`"
     );
     Fault::new(FaultClass::Permanent, what)
+}
+
+/// Something else than the lock that was asked for stands at its key.
+fn other_kind(kind: Option<&str>) -> Fault {
+    let kind = kind.unwrap_or_default();
+    let lock = match kind {
+        "m" => "a mutex",
+        "r" | "w" => "a lock for reading and writing",
+        "p" => "a lock of several permits",
+        foreign => {
+            let what = format!(
+                "a {foreign} of another program stands at this key; use another key or namespace"
+            );
+            return Fault::new(FaultClass::Permanent, what);
+        }
+    };
+    let what = format!("the key is in use as {lock}; one key can't be several kinds of lock");
+    Fault::new(FaultClass::Misuse, what)
 }
 
 fn nonsense(value: &Value) -> Fault {

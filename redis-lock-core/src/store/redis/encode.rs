@@ -7,10 +7,11 @@ use redis::Cmd;
 
 use super::probe::Native;
 use super::scripts::{ACQUIRE, FORCE, LOOK, Lua, RELEASE, RENEW, YIELD};
-use crate::store::{Command, Verb};
+use crate::demand::Kind;
+use crate::store::{CLAIM, Command, Verb};
 
-/// How long a granted lock waits for its new owner to take it.
-pub(super) const CLAIM: Duration = Duration::from_secs(1);
+mod all;
+mod shared;
 
 /// How many keys the server looks at for one answer: some tenths of a millisecond of its time.
 const PAGE: usize = 500;
@@ -51,6 +52,9 @@ impl Call {
 
 /// The plain command that serves without a script, where there is one.
 pub(super) fn plain(command: &Command, context: &Context) -> Option<Cmd> {
+    if command.kind != Kind::Mutex {
+        return None;
+    }
     match (&command.verb, context.native) {
         (Verb::Take { token, ttl }, _) => {
             let mut cmd = Cmd::with_capacity(6, 64 + command.names.main().len() + token.len());
@@ -73,13 +77,21 @@ pub(super) fn plain(command: &Command, context: &Context) -> Option<Cmd> {
     }
 }
 
-/// The script that serves a command; none where the plain form is the only one.
+/// The script that serves a command; none where there is no such command for this kind of lock.
 pub(super) fn call(command: &Command, context: &Context) -> Option<Call> {
+    match command.kind {
+        Kind::Mutex => mutex(command, context),
+        Kind::Read | Kind::Write | Kind::Permit { .. } => shared::call(command, context),
+        Kind::All { ordered } => all::call(command, ordered, context),
+    }
+}
+
+fn mutex(command: &Command, context: &Context) -> Option<Call> {
     let names = &command.names;
     let mark = if context.native.is_some() { "1" } else { "0" };
     let claim = text(Some(CLAIM));
     let (script, keys, args): (&'static Lua, Vec<String>, Vec<String>) = match &command.verb {
-        Verb::Take { .. } | Verb::Scan { .. } => return None,
+        Verb::Take { .. } | Verb::Downgrade { .. } | Verb::Scan { .. } => return None,
         Verb::Acquire { token, ttl, queue, fair, fences, repair_orphan } => (
             &ACQUIRE,
             vec![
@@ -154,6 +166,11 @@ pub(super) fn call(command: &Command, context: &Context) -> Option<Call> {
         }
     };
     Some(Call { script, keys, args })
+}
+
+/// Whether a flag is set, as the scripts read it.
+fn flag(set: bool) -> String {
+    if set { "1" } else { "0" }.into()
 }
 
 /// Milliseconds as the scripts read them; none is `0`.

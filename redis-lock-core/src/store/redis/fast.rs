@@ -8,11 +8,11 @@ use std::time::Duration;
 
 use redis::Cmd;
 
-use super::encode::{CLAIM, Context};
+use super::encode::Context;
 use super::scripts::{Lua, RELEASE, RENEW};
 use crate::demand::Kind;
 use crate::names::Names;
-use crate::store::{Command, Verb};
+use crate::store::{CLAIM, Command, Verb};
 
 /// The call by name, for the verbs that have a short way.
 pub(super) fn call(command: &Command, context: &Context) -> Option<Cmd> {

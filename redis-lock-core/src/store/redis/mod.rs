@@ -11,8 +11,8 @@ use tokio::sync::mpsc;
 
 use self::connection::{Connection, State, Up};
 use self::encode::{Call, Context};
-use self::lane::RedisLane;
-use super::{Answer, Answers, Command, Event, LaneMaker, LaneStore, Store};
+use super::{Answer, Answers, Command, Event, LaneMaker, LaneStore, Store, Verb, limits};
+use crate::demand::Kind;
 use crate::error::{Fault, FaultClass};
 
 mod connection;
@@ -222,11 +222,24 @@ fn read(
             || encode::call(command, context).map(Step::InFull).map_or(Ok(Ok(Answer::Done)), Err),
             Ok,
         ),
-        Step::ByHash(call) => decode::script(&command.verb, value).ok_or(Step::InFull(call)),
+        Step::ByHash(call) => {
+            notice_limit(command, &value);
+            decode::script(&command.verb, value).ok_or(Step::InFull(call))
+        }
         Step::InFull(_) => {
+            notice_limit(command, &value);
             let forgetful = || Fault::new(FaultClass::Refused, "the server knows no scripts");
             Ok(decode::script(&command.verb, value).unwrap_or_else(|| Err(forgetful())))
         }
+    }
+}
+
+/// Says when others allow another number of permits.
+fn notice_limit(command: &Command, value: &Value) {
+    if let (Kind::Permit { limit }, Verb::Acquire { .. }) = (command.kind, &command.verb)
+        && let Some(other) = decode::other_limit(value)
+    {
+        limits::differ(command.names.user_key(), limit, other);
     }
 }
 

@@ -35,7 +35,25 @@ pub(super) static LOOK: LazyLock<Lua> =
 pub(super) static FORCE: LazyLock<Lua> =
     LazyLock::new(|| Lua::of(&[QUEUE, include_str!("lua/force.lua")]));
 
-/// Those that locking needs, to be loaded at connect. The others are sent when they are needed.
+const SHARED: &str = include_str!("lua/shared.lua");
+const ALL: &str = include_str!("lua/all.lua");
+
+pub(super) static SHARED_ACQUIRE: LazyLock<Lua> =
+    LazyLock::new(|| Lua::of(&[QUEUE, FENCE, SHARED, include_str!("lua/shared_acquire.lua")]));
+pub(super) static SHARED_RELEASE: LazyLock<Lua> =
+    LazyLock::new(|| Lua::of(&[QUEUE, SHARED, include_str!("lua/shared_release.lua")]));
+pub(super) static SHARED_RENEW: LazyLock<Lua> =
+    LazyLock::new(|| Lua::of(&[QUEUE, SHARED, include_str!("lua/shared_renew.lua")]));
+pub(super) static SHARED_DOWNGRADE: LazyLock<Lua> =
+    LazyLock::new(|| Lua::of(&[QUEUE, SHARED, include_str!("lua/shared_downgrade.lua")]));
+pub(super) static ALL_ACQUIRE: LazyLock<Lua> =
+    LazyLock::new(|| Lua::of(&[QUEUE, ALL, include_str!("lua/all_acquire.lua")]));
+pub(super) static ALL_RELEASE: LazyLock<Lua> =
+    LazyLock::new(|| Lua::of(&[QUEUE, ALL, include_str!("lua/all_release.lua")]));
+pub(super) static ALL_RENEW: LazyLock<Lua> =
+    LazyLock::new(|| Lua::of(&[include_str!("lua/all_renew.lua")]));
+
+/// Those of the commonest lock, to be loaded at connect. The others are sent when they are needed.
 pub(super) fn all() -> [&'static Lua; 4] {
     [&ACQUIRE, &RELEASE, &RENEW, &YIELD]
 }

@@ -1,7 +1,7 @@
 -- KEYS: lock queue waiters fence tomb
 -- ARGV: token ttl place channel fair fences repair mark claim
 -- Answers: {1, fence} ours; {0, pttl, holder, queued, repaired} busy; {-2} buried;
---          {-3, holder} a foreign value without ttl
+--          {-3, holder} a foreign value without ttl; {-4, kind} another kind of lock stands there
 local lock, queue, waiters = KEYS[1], KEYS[2], KEYS[3]
 local token, ttl, place, channel = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4]
 local mark, claim = ARGV[8], ARGV[9]
@@ -10,15 +10,12 @@ if redis.call('EXISTS', KEYS[5]) == 1 then return {-2} end
 local function busy(holder, left, repaired)
   -- A full server refuses to note one more waiter; it will look by itself, and is no less busy.
   local queued = place > 0 and pcall(enqueue, queue, waiters, token, place, channel)
-  -- The holder's release must find out that somebody waits.
-  if queued and mark == '1' and string.sub(holder, 1, 4) == 'rl1.'
-      and string.sub(holder, -1) ~= '+' then
-    redis.pcall('SET', lock, holder .. '+', 'KEEPTTL')
-  end
+  if queued then ask_to_hand_over(lock, mark) end
   return {0, left, holder, queued and 1 or 0, repaired}
 end
 
-local holder = redis.call('GET', lock)
+local holder = redis.pcall('GET', lock)
+if type(holder) == 'table' then return {-4, kind_at(lock)} end
 local mine = holder == token or holder == token .. '+'
 if holder and not mine then
   local left = redis.call('PTTL', lock)

@@ -1,5 +1,6 @@
 -- The queue of a lock: a sorted set of tokens by ticket, and a hash from token to
 -- "<end of its place in ms> <channel>". A channel of "-" means that its waiter looks by itself.
+-- Waiters for a lock that several can hold say after the end what they want; see shared.lua.
 
 local function millis()
   local time = redis.call('TIME')
@@ -7,7 +8,7 @@ local function millis()
 end
 
 -- Puts a token at the end of the queue, or keeps its place for longer.
-local function enqueue(queue, waiters, token, place, channel)
+local function enqueue(queue, waiters, token, place, channel, sort)
   if not redis.call('ZSCORE', queue, token) then
     local time = redis.call('TIME')
     local ticket = time[1] * 1000000 + time[2]
@@ -16,7 +17,8 @@ local function enqueue(queue, waiters, token, place, channel)
     if last and tonumber(last) >= ticket then ticket = tonumber(last) + 1 end
     redis.call('ZADD', queue, string.format('%.0f', ticket), token)
   end
-  redis.call('HSET', waiters, token, string.format('%.0f %s', millis() + place, channel))
+  local finish = string.format('%.0f', millis() + place)
+  redis.call('HSET', waiters, token, finish .. (sort or '') .. ' ' .. channel)
   redis.call('PEXPIRE', queue, place + 1000)
   redis.call('PEXPIRE', waiters, place + 1000)
 end
@@ -37,7 +39,9 @@ local function grant(lock, queue, waiters, claim, mark, me)
     if place then
       local gap = string.find(place, ' ', 1, true)
       local channel = string.sub(place, gap + 1)
-      if tonumber(string.sub(place, 1, gap - 1)) > millis() then
+      -- Who waits for another kind of lock finds out by itself that the kinds don't mix.
+      local finish = tonumber(string.sub(place, 1, gap - 1))
+      if finish and finish > millis() then
         local value = head
         if mark == '1' and redis.call('EXISTS', queue) == 1 then value = head .. '+' end
         redis.call('SET', lock, value, 'PX', claim)
@@ -48,4 +52,20 @@ local function grant(lock, queue, waiters, claim, mark, me)
       end
     end
   end
+end
+
+-- Marks the holder's value, so that its release finds out that somebody waits.
+local function ask_to_hand_over(lock, mark)
+  if mark ~= '1' then return end
+  local holder = redis.call('GET', lock)
+  if holder and string.sub(holder, 1, 4) == 'rl1.' and string.sub(holder, -1) ~= '+' then
+    redis.pcall('SET', lock, holder .. '+', 'KEEPTTL')
+  end
+end
+
+-- What stands at a key that holds no string: the mode of a lock that several can hold, or a type.
+local function kind_at(lock)
+  local kind = redis.call('TYPE', lock).ok
+  local member = kind == 'zset' and redis.call('ZRANGE', lock, 0, 0)[1] or ''
+  return string.match(member, '^([rwp]):rl1%.') or kind
 end

@@ -1,0 +1,21 @@
+//! Callers that disagree on the number of permits.
+
+use std::collections::HashSet;
+use std::sync::{Mutex, PoisonError};
+
+/// So many keys are remembered as told about.
+const MOST: usize = 1000;
+
+/// Says, once for each key and pair of limits, that somebody who holds a permit asked for another
+/// number of them.
+pub(super) fn differ(key: &str, limit: u32, other: u32) {
+    static TOLD: Mutex<Option<HashSet<(Box<str>, u32, u32)>>> = Mutex::new(None);
+    let mut told = TOLD.lock().unwrap_or_else(PoisonError::into_inner);
+    let told = told.get_or_insert_default();
+    if told.len() >= MOST {
+        told.clear();
+    }
+    if told.insert((key.into(), limit, other)) {
+        crate::log::limits_differ(key, limit, other);
+    }
+}

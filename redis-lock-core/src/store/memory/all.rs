@@ -1,0 +1,141 @@
+//! Commands for several mutexes that one token takes together.
+
+use std::sync::Arc;
+
+use super::entry::{Entry, end};
+use super::fences::number;
+use super::{State, Tell};
+use crate::clock::Moment;
+use crate::demand::Kind;
+use crate::error::{Fault, FaultClass};
+use crate::store::{Answer, Command, Verb};
+
+/// What one of several mutexes is to everybody else.
+const ONE: Kind = Kind::Mutex;
+
+impl State {
+    /// Executes a command of `manager` for several keys.
+    pub(super) fn answer_all(
+        &mut self,
+        command: &Command,
+        ordered: bool,
+        manager: &Arc<str>,
+        now: Moment,
+        tell: Tell<'_>,
+    ) -> Result<Answer, Fault> {
+        let keys: Vec<&str> = command.names.all().map(|names| names.main()).collect();
+        match &command.verb {
+            Verb::Acquire { .. } => self.acquire_all(command, &keys, ordered, manager, now, tell),
+            Verb::Renew { token, ttl } => {
+                let answer = self.look_at_all(&keys, token, now);
+                if answer == Answer::Done {
+                    for key in keys {
+                        self.entry(key, now).put(token, ONE, end(now, *ttl));
+                    }
+                }
+                Ok(answer)
+            }
+            Verb::Check { token } => Ok(self.look_at_all(&keys, token, now)),
+            Verb::Release { token, keep, bury } => {
+                let answer = self.look_at_all(&keys, token, now);
+                for key in &keys {
+                    let entry = self.entry(key, now);
+                    match (entry.holder(token), keep) {
+                        (Some(holder), Some(keep)) => holder.end = now.after(*keep),
+                        (Some(_), None) => entry.give_back(token, now, tell),
+                        (None, _) => entry.leave(token),
+                    }
+                }
+                if let (Some(bury), Some(first)) = (bury, keys.first()) {
+                    let buried = (Arc::clone(token), now.after(*bury));
+                    self.entry(first, now).buried.push(buried);
+                }
+                Ok(answer)
+            }
+            _ => Err(Fault::new(FaultClass::Permanent, "several keys can't be asked for that")),
+        }
+    }
+
+    fn acquire_all(
+        &mut self,
+        command: &Command,
+        keys: &[&str],
+        ordered: bool,
+        manager: &Arc<str>,
+        now: Moment,
+        tell: Tell<'_>,
+    ) -> Result<Answer, Fault> {
+        let Verb::Acquire { token, ttl, queue, fair, fences, .. } = &command.verb else {
+            return Err(Fault::new(FaultClass::Permanent, "only an acquisition acquires"));
+        };
+        if keys.first().is_some_and(|first| self.entry(first, now).is_buried(token)) {
+            return Ok(Answer::Buried);
+        }
+        let mut rival = None;
+        for (at, key) in keys.iter().enumerate() {
+            let entry = self.entry(key, now);
+            entry.mixes(ONE)?;
+            if entry.holders.is_empty() && *fair {
+                entry.admit(ONE, Some(token), now, tell);
+            }
+            if entry.holder(token).is_none() && !entry.holders.is_empty() && rival.is_none() {
+                rival = Some((at, entry.rival(ONE, queue.is_some(), now)));
+            }
+        }
+        for (at, key) in keys.iter().enumerate() {
+            let entry = self.entry(key, now);
+            match (&rival, queue) {
+                (None, _) => {
+                    entry.leave(token);
+                    entry.put(token, ONE, end(now, *ttl));
+                }
+                (Some((busy, _)), Some(place)) if at == *busy => {
+                    entry.enqueue(token, ONE, now.after(*place), manager);
+                }
+                (Some((busy, _)), Some(place)) if ordered && at < *busy => {
+                    entry.leave(token);
+                    entry.put(token, ONE, now.after(*place));
+                }
+                (Some(_), _) => {
+                    entry.leave(token);
+                    entry.give_back(token, now, tell);
+                }
+            }
+        }
+        if let Some((_, rival)) = rival {
+            return Ok(Answer::Busy(rival));
+        }
+        let fence = (*fences > 0).then(|| self.number_of_all(keys, token, *fences, now));
+        Ok(Answer::Held { fence })
+    }
+
+    fn number_of_all(&mut self, keys: &[&str], token: &Arc<str>, count: u32, now: Moment) -> u64 {
+        let mut lasts: Vec<_> = keys.iter().map(|key| self.entry(key, now).fence.take()).collect();
+        let number = number(&mut lasts.iter_mut().collect::<Vec<_>>(), token, count, false, now);
+        for (key, last) in keys.iter().zip(lasts) {
+            self.entry(key, now).fence = last;
+        }
+        number
+    }
+
+    /// Whether the token has all of the keys.
+    fn look_at_all(&mut self, keys: &[&str], token: &Arc<str>, now: Moment) -> Answer {
+        for key in keys {
+            let entry = self.entry(key, now);
+            if entry.holder(token).is_none() {
+                return entry.gone(ONE, token);
+            }
+        }
+        Answer::Done
+    }
+}
+
+impl Entry {
+    /// Ends a hold, if the token has one here, and lets the next in.
+    fn give_back(&mut self, token: &Arc<str>, now: Moment, tell: Tell<'_>) {
+        if self.holder(token).is_some() {
+            self.drop_holder(token);
+            self.admit(ONE, None, now, tell);
+        }
+    }
+}

@@ -1,0 +1,200 @@
+//! One lock: who has it, who waits, and who may join whom.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::Tell;
+use super::fences::Last;
+use crate::clock::Moment;
+use crate::demand::Kind;
+use crate::error::{Fault, FaultClass};
+use crate::store::{CLAIM, Rival};
+
+/// What stands at one key.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Entry {
+    /// All of one sort: see [`Entry::mixes`].
+    pub(super) holders: Vec<Holder>,
+    /// In the order of their coming.
+    pub(super) queue: VecDeque<Waiter>,
+    pub(super) fence: Option<Last>,
+    /// Tokens that must not be let in any more, and until when.
+    pub(super) buried: Vec<(Arc<str>, Moment)>,
+    /// Whose hold was ended by force, why, and until when that is of interest.
+    pub(super) forced: Vec<(Arc<str>, Arc<str>, Moment)>,
+}
+
+/// Who has the lock, or was granted it and has not claimed it yet.
+#[derive(Clone, Debug)]
+pub(super) struct Holder {
+    pub(super) token: Arc<str>,
+    pub(super) kind: Kind,
+    pub(super) end: Moment,
+}
+
+/// Who waits for it.
+#[derive(Clone, Debug)]
+pub(super) struct Waiter {
+    pub(super) token: Arc<str>,
+    pub(super) kind: Kind,
+    /// The end of its place when it does not ask again.
+    pub(super) until: Moment,
+    pub(super) manager: Arc<str>,
+}
+
+impl Entry {
+    pub(super) fn expire(&mut self, now: Moment) {
+        self.holders.retain(|holder| holder.end > now);
+        self.buried.retain(|(_, until)| *until > now);
+        self.forced.retain(|(_, _, until)| *until > now);
+    }
+
+    /// Whether nothing is left to be remembered.
+    pub(super) fn is_blank(&mut self, now: Moment) -> bool {
+        self.expire(now);
+        self.queue.retain(|waiter| waiter.until > now);
+        self.fence.take_if(|last| last.is_forgotten(now));
+        self.holders.is_empty()
+            && self.queue.is_empty()
+            && self.buried.is_empty()
+            && self.forced.is_empty()
+            && self.fence.is_none()
+    }
+
+    pub(super) fn is_buried(&self, token: &Arc<str>) -> bool {
+        self.buried.iter().any(|(buried, _)| buried == token)
+    }
+
+    pub(super) fn holder(&mut self, token: &Arc<str>) -> Option<&mut Holder> {
+        self.holders.iter_mut().find(|holder| holder.token == *token)
+    }
+
+    /// Fails when the lock is held as another kind.
+    pub(super) fn mixes(&self, kind: Kind) -> Result<(), Fault> {
+        match self.holders.first() {
+            Some(holder) if sort(holder.kind) != sort(kind) => {
+                let what = format!(
+                    "the key is in use as {}; one key can't be several kinds of lock",
+                    sort(holder.kind)
+                );
+                Err(Fault::new(FaultClass::Misuse, what))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether one more fits beside those who hold now.
+    pub(super) fn fits(&self, kind: Kind) -> bool {
+        match kind {
+            Kind::Mutex | Kind::Write | Kind::All { .. } => self.holders.is_empty(),
+            Kind::Read => self.holders.iter().all(|holder| holder.kind == Kind::Read),
+            Kind::Permit { limit } => {
+                self.holders.len() < usize::try_from(self.least(limit)).unwrap_or(usize::MAX)
+            }
+        }
+    }
+
+    /// The smallest number of permits that anybody here allows.
+    pub(super) fn least(&self, limit: u32) -> u32 {
+        self.holders.iter().filter_map(|holder| limit_of(holder.kind)).fold(limit, u32::min)
+    }
+
+    pub(super) fn put(&mut self, token: &Arc<str>, kind: Kind, end: Moment) {
+        match self.holder(token) {
+            Some(holder) => holder.end = end,
+            None => self.holders.push(Holder { token: Arc::clone(token), kind, end }),
+        }
+    }
+
+    pub(super) fn drop_holder(&mut self, token: &Arc<str>) {
+        self.holders.retain(|holder| holder.token != *token);
+    }
+
+    pub(super) fn leave(&mut self, token: &Arc<str>) {
+        self.queue.retain(|waiter| waiter.token != *token);
+    }
+
+    /// Puts a token at the end of the queue, or keeps its place for longer.
+    pub(super) fn enqueue(
+        &mut self,
+        token: &Arc<str>,
+        kind: Kind,
+        until: Moment,
+        manager: &Arc<str>,
+    ) {
+        let waiter = Waiter { token: Arc::clone(token), kind, until, manager: Arc::clone(manager) };
+        match self.queue.iter_mut().find(|waiter| waiter.token == *token) {
+            Some(place) => *place = waiter,
+            None => self.queue.push_back(waiter),
+        }
+    }
+
+    /// Lets waiters in, from the first on, while they fit. Returns whether nobody is left before
+    /// `me`.
+    pub(super) fn admit(
+        &mut self,
+        kind: Kind,
+        me: Option<&Arc<str>>,
+        now: Moment,
+        tell: Tell<'_>,
+    ) -> bool {
+        while let Some(head) = self.queue.front() {
+            if Some(&head.token) == me {
+                return true;
+            }
+            let lives = head.until > now && sort(head.kind) == sort(kind);
+            if lives && !self.fits(head.kind) {
+                return false;
+            }
+            let Some(head) = self.queue.pop_front() else { break };
+            if lives && tell(&head.manager, &head.token) {
+                self.put(&head.token, head.kind, now.after(CLAIM));
+            }
+        }
+        true
+    }
+
+    /// Whom one who wants in has to wait for.
+    pub(super) fn rival(&self, kind: Kind, queued: bool, now: Moment) -> Rival {
+        let by_end = |holder: &&Holder| holder.end;
+        // A permit is free when the first holder is gone, a lock for reading or writing after the
+        // last.
+        let holder = match kind {
+            Kind::Permit { .. } => self.holders.iter().min_by_key(by_end),
+            _ => self.holders.iter().max_by_key(by_end),
+        };
+        holder.map_or(Rival { queued, ..Rival::unknown() }, |holder| Rival {
+            value: Some(holder.token.to_string()),
+            ttl: (holder.end != Moment::NEVER).then(|| holder.end.since(now)),
+            queued,
+            repaired: false,
+        })
+    }
+
+    /// Another limit than ours that a holder of a permit asked for.
+    pub(super) fn other_limit(&self, ours: u32) -> Option<u32> {
+        let mut limits = self.holders.iter().filter_map(|holder| limit_of(holder.kind));
+        limits.find(|limit| *limit != ours)
+    }
+}
+
+/// Kinds of one sort share a key.
+pub(super) fn sort(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Mutex | Kind::All { .. } => "a mutex",
+        Kind::Read | Kind::Write => "a lock for reading and writing",
+        Kind::Permit { .. } => "a lock of several permits",
+    }
+}
+
+fn limit_of(kind: Kind) -> Option<u32> {
+    match kind {
+        Kind::Permit { limit } => Some(limit),
+        _ => None,
+    }
+}
+
+pub(super) fn end(now: Moment, ttl: Option<Duration>) -> Moment {
+    ttl.map_or(Moment::NEVER, |ttl| now.after(ttl))
+}

@@ -1,0 +1,62 @@
+//! Looking at one lock, and ending holds by force.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::Tell;
+use super::entry::Entry;
+use crate::Token;
+use crate::clock::Moment;
+use crate::demand::Kind;
+use crate::status::{LockKind, ReleaseBy, ServerInfo};
+use crate::store::{Answer, Sight, sight};
+
+/// How long the reason of a forced release waits for a holder without a lease.
+const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+
+impl Entry {
+    pub(super) fn sight(&self, now: Moment) -> Sight {
+        let fence = self.fence.as_ref().map(|last| last.of());
+        let holders = self.holders.iter().map(|holder| {
+            let left = (holder.end != Moment::NEVER).then(|| holder.end.since(now));
+            sight::holder(Token::from_wire(&holder.token), left, fence)
+        });
+        let kind = match self.holders.first().map(|holder| holder.kind) {
+            None => LockKind::Free,
+            Some(Kind::Mutex | Kind::All { .. }) => LockKind::Mutex,
+            Some(Kind::Read) => LockKind::Read,
+            Some(Kind::Write) => LockKind::Write,
+            Some(Kind::Permit { limit }) => LockKind::Permit { limit: self.least(limit) },
+        };
+        let living = self.queue.iter().filter(|waiter| waiter.until > now);
+        Sight {
+            kind,
+            holders: holders.collect(),
+            waiters: living.map(|waiter| Token::from_wire(&waiter.token)).collect(),
+            server: Some(ServerInfo { version: "memory".into(), release: ReleaseBy::Memory }),
+        }
+    }
+
+    pub(super) fn force(
+        &mut self,
+        tokens: &[Token],
+        because: &Arc<str>,
+        now: Moment,
+        tell: Tell<'_>,
+    ) -> Answer {
+        let named = |token: &Arc<str>| tokens.iter().any(|named| named.wire() == token);
+        let (ended, kept) = std::mem::take(&mut self.holders)
+            .into_iter()
+            .partition::<Vec<_>, _>(|holder| named(&holder.token));
+        self.holders = kept;
+        let Some(kind) = ended.first().map(|holder| holder.kind) else {
+            return Answer::Gone { by: None, because: None };
+        };
+        for holder in ended {
+            let until = holder.end.min(now.after(DAY));
+            self.forced.push((holder.token, Arc::clone(because), until));
+        }
+        self.admit(kind, None, now, tell);
+        Answer::Done
+    }
+}

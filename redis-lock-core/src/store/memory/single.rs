@@ -1,0 +1,152 @@
+//! Commands for a lock on one key.
+
+use std::sync::Arc;
+
+use super::Tell;
+use super::entry::{Entry, end};
+use super::fences::number;
+use crate::clock::Moment;
+use crate::demand::Kind;
+use crate::error::{Fault, FaultClass};
+use crate::store::{Answer, Command, Rival, Verb, limits};
+
+impl Entry {
+    /// Executes a command of `manager`.
+    pub(super) fn answer(
+        &mut self,
+        command: &Command,
+        manager: &Arc<str>,
+        now: Moment,
+        tell: Tell<'_>,
+    ) -> Result<Answer, Fault> {
+        let kind = command.kind;
+        let answer = match &command.verb {
+            Verb::Take { token, ttl } => {
+                if !self.holders.is_empty() {
+                    return Ok(Answer::Busy(Rival::unknown()));
+                }
+                self.put(token, kind, end(now, *ttl));
+                Answer::Held { fence: None }
+            }
+            Verb::Acquire { .. } => return self.acquire(command, manager, now, tell),
+            Verb::Renew { token, ttl } => match self.holder(token) {
+                Some(holder) => {
+                    holder.end = end(now, *ttl);
+                    Answer::Done
+                }
+                None => self.gone(kind, token),
+            },
+            Verb::Check { token } => match self.holder(token) {
+                Some(_) => Answer::Done,
+                None => self.gone(kind, token),
+            },
+            Verb::Downgrade { token } => match self.holder(token) {
+                Some(holder) => {
+                    holder.kind = Kind::Read;
+                    self.admit(kind, None, now, tell);
+                    Answer::Done
+                }
+                None => self.gone(kind, token),
+            },
+            Verb::Yield { token, next, ttl, fences, queue } => {
+                if self.holder(token).is_none() {
+                    return Ok(self.gone(kind, token));
+                }
+                if !self.queue.is_empty() {
+                    self.enqueue(next, kind, now.after(*queue), manager);
+                    self.drop_holder(token);
+                    self.admit(kind, Some(next), now, tell);
+                    if !self.holders.is_empty() {
+                        return Ok(Answer::HandedOver);
+                    }
+                    self.leave(next);
+                }
+                self.put(token, kind, end(now, *ttl));
+                let fence = (*fences > 0)
+                    .then(|| number(&mut [&mut self.fence], token, *fences, true, now));
+                Answer::Held { fence }
+            }
+            Verb::Look => Answer::Seen(Box::new(self.sight(now))),
+            Verb::Force { tokens, because, .. } => self.force(tokens, because, now, tell),
+            // Answered for all keys at once.
+            Verb::Scan { .. } => Answer::Keys { keys: Vec::new(), next: None },
+            Verb::Release { token, keep, bury } => {
+                let answer = match self.holder(token) {
+                    Some(holder) => {
+                        match keep {
+                            Some(keep) => holder.end = now.after(*keep),
+                            None => self.drop_holder(token),
+                        }
+                        Answer::Done
+                    }
+                    None => {
+                        self.leave(token);
+                        self.gone(kind, token)
+                    }
+                };
+                // Also after a waiter left: it may have stood before others that fit.
+                if answer == Answer::Done || kind != Kind::Mutex {
+                    self.admit(kind, None, now, tell);
+                }
+                if let Some(bury) = bury {
+                    self.buried.push((Arc::clone(token), now.after(*bury)));
+                }
+                answer
+            }
+        };
+        Ok(answer)
+    }
+
+    fn acquire(
+        &mut self,
+        command: &Command,
+        manager: &Arc<str>,
+        now: Moment,
+        tell: Tell<'_>,
+    ) -> Result<Answer, Fault> {
+        let Verb::Acquire { token, ttl, queue, fair, fences, .. } = &command.verb else {
+            return Err(Fault::new(FaultClass::Permanent, "only an acquisition acquires"));
+        };
+        let kind = command.kind;
+        if self.is_buried(token) {
+            return Ok(Answer::Buried);
+        }
+        self.mixes(kind)?;
+        if let Kind::Permit { limit } = kind
+            && let Some(other) = self.other_limit(limit)
+        {
+            limits::differ(command.names.user_key(), limit, other);
+        }
+        if self.holder(token).is_none() {
+            let first = !fair || self.admit(kind, Some(token), now, tell);
+            if !first || !self.fits(kind) {
+                if let Some(place) = queue {
+                    self.enqueue(token, kind, now.after(*place), manager);
+                }
+                return Ok(Answer::Busy(self.rival(kind, queue.is_some(), now)));
+            }
+        }
+        self.put(token, kind, end(now, *ttl));
+        self.leave(token);
+        if kind != Kind::Mutex {
+            // Those behind may fit as well: a run of readers is let in together.
+            self.admit(kind, None, now, tell);
+        }
+        let fence =
+            (*fences > 0).then(|| number(&mut [&mut self.fence], token, *fences, false, now));
+        Ok(Answer::Held { fence })
+    }
+
+    /// The answer to a token that does not have it.
+    pub(super) fn gone(&mut self, kind: Kind, token: &Arc<str>) -> Answer {
+        if let Some(at) = self.forced.iter().position(|(forced, ..)| forced == token) {
+            let because = Some(self.forced.remove(at).1.to_string());
+            return Answer::Gone { by: None, because };
+        }
+        let by = match (kind, self.holders.first()) {
+            (Kind::Mutex | Kind::All { .. }, Some(holder)) => Some(holder.token.to_string()),
+            _ => None,
+        };
+        Answer::Gone { by, because: None }
+    }
+}

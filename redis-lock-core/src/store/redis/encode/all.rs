@@ -1,0 +1,45 @@
+//! Commands for several mutexes that are taken together: `all.lua` and its siblings.
+
+use super::{Call, Context, flag, text};
+use crate::store::redis::scripts::{ALL_ACQUIRE, ALL_RELEASE, ALL_RENEW};
+use crate::store::{CLAIM, Command, Verb};
+
+pub(super) fn call(command: &Command, ordered: bool, context: &Context) -> Option<Call> {
+    let names = &command.names;
+    let mark = flag(context.native.is_some());
+    let mut keys = vec![names.tomb(command.verb.token()?)];
+    let call = match &command.verb {
+        Verb::Acquire { token, ttl, queue, fair, fences, repair_orphan } => {
+            for names in names.all() {
+                keys.extend([names.main().into(), names.queue(), names.waiters(), names.fence()]);
+            }
+            let args = vec![
+                token.to_string(),
+                text(*ttl),
+                text(*queue),
+                context.channel.to_string(),
+                flag(*fair),
+                fences.to_string(),
+                text(*repair_orphan),
+                mark,
+                text(Some(CLAIM)),
+                flag(ordered),
+            ];
+            Call { script: &ALL_ACQUIRE, keys, args }
+        }
+        Verb::Renew { token, .. } | Verb::Check { token } => {
+            let ttl = if let Verb::Renew { ttl, .. } = &command.verb { *ttl } else { None };
+            keys.extend(names.all().map(|names| names.main().to_owned()));
+            Call { script: &ALL_RENEW, keys, args: vec![token.to_string(), text(ttl)] }
+        }
+        Verb::Release { token, keep, bury } => {
+            for names in names.all() {
+                keys.extend([names.main().into(), names.queue(), names.waiters()]);
+            }
+            let args = vec![token.to_string(), text(*keep), text(*bury), text(Some(CLAIM)), mark];
+            Call { script: &ALL_RELEASE, keys, args }
+        }
+        _ => return None,
+    };
+    Some(call)
+}

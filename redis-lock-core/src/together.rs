@@ -1,0 +1,65 @@
+//! Several keys as one lock.
+
+use crate::demand::Kind;
+use crate::names::Names;
+use crate::{LockError, LockKey};
+
+/// The most keys of one lock: its scripts keep the server from everything else while they run.
+const MOST: usize = 128;
+
+/// The key that people are shown and the names on the server, in the order in which whoever must
+/// wait with some of them in hand takes them.
+pub(crate) fn named(
+    mut keys: Vec<LockKey>,
+    kind: Kind,
+    namespace: &str,
+) -> Result<(LockKey, Names), LockError> {
+    keys.iter().try_for_each(LockKey::check)?;
+    keys.sort_unstable_by(|one, other| one.as_str().cmp(other.as_str()));
+    keys.dedup();
+    if keys.len() > MOST {
+        return Err(LockError::config(format!(
+            "{} keys are more than the {MOST} that one lock can have; lock something above them",
+            keys.len()
+        )));
+    }
+    let names = |key: &LockKey| Names::new(namespace, key.in_namespace(namespace));
+    let Some((first, others)) = keys.split_first() else {
+        return Err(LockError::config("no key to lock was given; name at least one"));
+    };
+    if !matches!(kind, Kind::All { .. }) {
+        return Ok((first.clone(), names(first)));
+    }
+    let joined = keys.iter().map(LockKey::as_str).collect::<Vec<_>>().join(", ");
+    let names = Names::together(names(first), others.iter().map(names).collect(), &joined);
+    Ok((joined.into(), names))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ALL: Kind = Kind::All { ordered: false };
+
+    fn of(keys: &[&str]) -> Result<(LockKey, Names), LockError> {
+        named(keys.iter().map(|key| LockKey::from(*key)).collect(), ALL, "lock")
+    }
+
+    #[test]
+    fn l7_keys_are_sorted_and_duplicates_collapse() {
+        let (key, names) = of(&["b", "a", "b"]).unwrap();
+        assert_eq!(key.as_str(), "a, b");
+        assert_eq!(names.all().map(Names::main).collect::<Vec<_>>(), ["lock:a", "lock:b"]);
+        assert!(names.cover("b") && !names.cover("a, b"));
+    }
+
+    #[test]
+    fn none_or_too_many_are_refused() {
+        assert!(matches!(of(&[]), Err(LockError::InvalidConfig { .. })));
+        assert!(matches!(of(&["a", ""]), Err(LockError::InvalidKey { .. })));
+        let many: Vec<String> = (0..=MOST).map(|number| number.to_string()).collect();
+        let many: Vec<&str> = many.iter().map(String::as_str).collect();
+        assert!(matches!(of(&many), Err(LockError::InvalidConfig { .. })));
+        assert!(of(&many[1..]).is_ok());
+    }
+}
