@@ -87,3 +87,82 @@ pub fn take(request: Request) -> Guard {
 pub fn refused(request: Request) -> LockError {
     request.blocking_acquire().unwrap_err()
 }
+
+/// Every way to give up an acquisition, and what must be so afterwards: nobody has the lock, nobody
+/// waits for it, and the next one gets it at once.
+pub async fn cancel_everywhere(arena: &Arena, make: impl Fn(&Locks) -> Request) {
+    for busy in [false, true] {
+        let mut polls = 0;
+        loop {
+            let holder =
+                if busy { Some(make(&arena.other).acquire().await.unwrap()) } else { None };
+            let waits = make(&arena.one).wait(ms(300));
+            let late = testbed::cancel_at(polls, waits.acquire()).await;
+            let waits = make(&arena.one).wait(ms(300));
+            let flying = testbed::cancel_in_flight(polls, waits.acquire()).await;
+            let ended = late.is_some() && flying.is_some();
+            drop((late, flying));
+            if let Some(holder) = holder {
+                holder.release().await.unwrap();
+            }
+            // The lease is 30 s: an orphan would be seen.
+            let next = make(&arena.other).wait(ms(3_000)).acquire().await;
+            next.expect("nothing is left of what was cancelled").release().await.unwrap();
+            if ended {
+                break;
+            }
+            polls += 1;
+            assert!(polls < 20, "an acquisition is polled a few times only");
+        }
+    }
+    arena.assert_clean();
+}
+
+/// Lets the holder die: nothing renews it any more, and nothing releases it.
+pub fn crash(guard: Guard) {
+    std::mem::forget(guard);
+}
+
+/// Waits in a thread and tells when it has the lock; gives it back when `leave` is dropped.
+pub struct Waiting {
+    pub has_it: std::sync::mpsc::Receiver<()>,
+    leave: Option<std::sync::mpsc::Sender<()>>,
+    thread: Option<std::thread::JoinHandle<()>>,
+}
+
+impl Waiting {
+    pub fn start(request: Request) -> Self {
+        let (told, has_it) = std::sync::mpsc::channel();
+        let (leave, left) = std::sync::mpsc::channel::<()>();
+        let thread = std::thread::spawn(move || {
+            let guard = take(request.wait(LONG));
+            // Whoever started it may not listen.
+            let _ = told.send(());
+            let _ = left.recv();
+            guard.blocking_release().unwrap();
+        });
+        Self { has_it, leave: Some(leave), thread: Some(thread) }
+    }
+
+    #[track_caller]
+    pub fn must_have_it(&self) {
+        self.has_it.recv_timeout(LONG).expect("it comes to its turn");
+    }
+
+    #[track_caller]
+    pub fn must_wait(&self) {
+        assert!(self.has_it.recv_timeout(ms(150)).is_err(), "it should still wait");
+    }
+
+    pub fn finish(mut self) {
+        drop(self.leave.take());
+        if let Some(thread) = self.thread.take() {
+            thread.join().unwrap();
+        }
+    }
+}
+
+/// How many wait in the queue of a key.
+pub fn queued(arena: &Arena, key: &str) -> usize {
+    arena.one.blocking_status(key).unwrap().waiters.len()
+}
