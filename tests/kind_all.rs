@@ -144,6 +144,8 @@ fn releasing_by_force_what_is_one_of_several_ends_all() {
     for arena in Arena::each() {
         let guard = take(arena.one.all(["a", "b"]));
         assert!(arena.other.blocking_force_release("b", "it hangs").unwrap());
+        let told = guard.blocking_verify().unwrap_err().to_string();
+        assert!(told.contains("it hangs"), "{}: {told}", arena.name);
         eventually(LONG, "the holder is told", || guard.state() == LockState::Lost);
         eventually(LONG, "the other key is free", || is_free(arena.other.mutex("a")));
         drop(guard);

@@ -25,6 +25,30 @@ impl Sight {
         Self { kind, holders, waiters: Vec::new(), server: None }
     }
 
+    /// A key at which a set of holders stands, each with its mode before its token.
+    pub(crate) fn of_members(
+        members: &[(String, Duration)],
+        limit: u32,
+        fence: Option<(u64, &str)>,
+    ) -> Self {
+        let read = |(member, left): &(String, Duration)| {
+            let (mode, token) = member.split_once(':')?;
+            let token = Token::from_wire(token);
+            token.is_ours().then(|| (mode.to_owned(), holder(token, Some(*left), fence)))
+        };
+        let known: Option<Vec<_>> = members.iter().map(read).collect();
+        let kind = match known.as_deref().map(|known| known.first().map(|(mode, _)| mode.as_str()))
+        {
+            Some(None) => LockKind::Free,
+            Some(Some("r")) => LockKind::Read,
+            Some(Some("w")) => LockKind::Write,
+            Some(Some("p")) => LockKind::Permit { limit },
+            _ => return Self::of_nobody(LockKind::Foreign),
+        };
+        let holders = known.unwrap_or_default().into_iter().map(|(_, holder)| holder).collect();
+        Self { kind, holders, waiters: Vec::new(), server: None }
+    }
+
     /// A key at which nothing stands, or nothing that can be a lock.
     pub(crate) fn of_nobody(kind: LockKind) -> Self {
         Self { kind, holders: Vec::new(), waiters: Vec::new(), server: None }

@@ -138,10 +138,9 @@ impl Entry {
     }
 
     /// The answer to a token that does not have it.
-    pub(super) fn gone(&mut self, kind: Kind, token: &Arc<str>) -> Answer {
-        if let Some(at) = self.forced.iter().position(|(forced, ..)| forced == token) {
-            let because = Some(self.forced.remove(at).1.to_string());
-            return Answer::Gone { by: None, because };
+    pub(super) fn gone(&self, kind: Kind, token: &Arc<str>) -> Answer {
+        if let Some((_, because, _)) = self.forced.iter().find(|(forced, ..)| forced == token) {
+            return Answer::Gone { by: None, because: Some(because.to_string()) };
         }
         let by = match (kind, self.holders.first()) {
             (Kind::Mutex | Kind::All { .. }, Some(holder)) => Some(holder.token.to_string()),

@@ -88,16 +88,25 @@ fn page(items: &[Value]) -> Option<Answer> {
 
 /// The answer of `look.lua`.
 fn sight(items: &[Value]) -> Option<Answer> {
-    let [kind, Value::Array(holders), Value::Array(waiters), fence, _limit] = items else {
+    let [kind, Value::Array(holders), Value::Array(waiters), fence, limit] = items else {
         return None;
     };
     let fence = string(Some(fence))?;
     let fence = fence.split_once(' ').and_then(|(last, owner)| Some((last.parse().ok()?, owner)));
-    let left = |value| integer(Some(value)).and_then(|left| u64::try_from(left).ok());
+    let left = |value: &Value| integer(Some(value)).and_then(|left| u64::try_from(left).ok());
     let mut sight = match (string(Some(kind))?.as_str(), holders.as_slice()) {
         ("none", _) => Sight::of_nobody(LockKind::Free),
         ("string", [value, ttl]) => {
             Sight::of_value(&string(Some(value))?, left(ttl).map(Duration::from_millis), fence)
+        }
+        ("zset", members) => {
+            let member = |pair: &[Value]| {
+                let [member, ttl] = pair else { return None };
+                Some((string(Some(member))?, Duration::from_millis(left(ttl)?)))
+            };
+            let members: Vec<_> = members.chunks(2).filter_map(member).collect();
+            let limit = integer(Some(limit)).and_then(|limit| u32::try_from(limit).ok());
+            Sight::of_members(&members, limit.unwrap_or(0), fence)
         }
         _ => Sight::of_nobody(LockKind::Foreign),
     };

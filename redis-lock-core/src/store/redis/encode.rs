@@ -154,7 +154,7 @@ fn mutex(command: &Command, context: &Context) -> Option<Call> {
             Vec::new(),
         ),
         Verb::Force { tokens, foreign, because } => {
-            let mut keys = vec![names.main().into(), names.queue(), names.waiters()];
+            let mut keys = vec![names.main().into(), names.queue(), names.waiters(), names.limit()];
             let foreign = if *foreign { "1" } else { "0" };
             let mut args = vec![because.to_string(), claim, mark.into(), foreign.into()];
             for token in tokens {

@@ -11,6 +11,7 @@ use tokio::sync::mpsc;
 
 use self::connection::{Connection, State, Up};
 use self::encode::{Call, Context};
+use self::lane::RedisLane;
 use super::{Answer, Answers, Command, Event, LaneMaker, LaneStore, Store, Verb, limits};
 use crate::demand::Kind;
 use crate::error::{Fault, FaultClass};

@@ -33,7 +33,7 @@ pub(super) static YIELD: LazyLock<Lua> =
 pub(super) static LOOK: LazyLock<Lua> =
     LazyLock::new(|| Lua::of(&[QUEUE, include_str!("lua/look.lua")]));
 pub(super) static FORCE: LazyLock<Lua> =
-    LazyLock::new(|| Lua::of(&[QUEUE, include_str!("lua/force.lua")]));
+    LazyLock::new(|| Lua::of(&[QUEUE, SHARED, include_str!("lua/force.lua")]));
 
 const SHARED: &str = include_str!("lua/shared.lua");
 const ALL: &str = include_str!("lua/all.lua");

@@ -7,9 +7,10 @@ use crate::store::{CLAIM, Command, Verb};
 pub(super) fn call(command: &Command, ordered: bool, context: &Context) -> Option<Call> {
     let names = &command.names;
     let mark = flag(context.native.is_some());
-    let mut keys = vec![names.tomb(command.verb.token()?)];
+    let mut keys = Vec::new();
     let call = match &command.verb {
         Verb::Acquire { token, ttl, queue, fair, fences, repair_orphan } => {
+            keys.push(names.tomb(token));
             for names in names.all() {
                 keys.extend([names.main().into(), names.queue(), names.waiters(), names.fence()]);
             }
@@ -29,12 +30,16 @@ pub(super) fn call(command: &Command, ordered: bool, context: &Context) -> Optio
         }
         Verb::Renew { token, .. } | Verb::Check { token } => {
             let ttl = if let Verb::Renew { ttl, .. } = &command.verb { *ttl } else { None };
-            keys.extend(names.all().map(|names| names.main().to_owned()));
+            for names in names.all() {
+                keys.extend([names.main().into(), names.tomb(token)]);
+            }
             Call { script: &ALL_RENEW, keys, args: vec![token.to_string(), text(ttl)] }
         }
         Verb::Release { token, keep, bury } => {
             for names in names.all() {
-                keys.extend([names.main().into(), names.queue(), names.waiters()]);
+                let side = [names.queue(), names.waiters(), names.tomb(token)];
+                keys.push(names.main().into());
+                keys.extend(side);
             }
             let args = vec![token.to_string(), text(*keep), text(*bury), text(Some(CLAIM)), mark];
             Call { script: &ALL_RELEASE, keys, args }
