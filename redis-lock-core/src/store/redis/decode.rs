@@ -32,6 +32,11 @@ pub(super) fn plain(verb: &Verb, value: Value) -> Result<Plain, Fault> {
     }
 }
 
+/// Whether the server does not know the script that it was asked to run.
+pub(super) fn is_forgotten(value: &Value) -> bool {
+    matches!(value, Value::ServerError(error) if error.code() == "NOSCRIPT")
+}
+
 /// The answer of a script; `None` when the server has forgotten it.
 pub(super) fn script(verb: &Verb, value: Value) -> Option<Result<Answer, Fault>> {
     let items = match value {

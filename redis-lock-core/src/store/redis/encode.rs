@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use redis::Cmd;
 
-use super::probe::Native;
+use super::probe::Delete;
 use super::scripts::{ACQUIRE, FORCE, LOOK, Lua, RELEASE, RENEW, YIELD};
 use crate::demand::Kind;
 use crate::store::{CLAIM, Command, Verb};
@@ -19,8 +19,7 @@ const PAGE: usize = 500;
 /// What a command's form depends on besides the command.
 #[derive(Clone, Debug)]
 pub(super) struct Context {
-    /// The server's own compare-and-delete, where it has one.
-    pub(super) native: Option<Native>,
+    pub(super) delete: Delete,
     /// Where this manager is told of grants; `-` when it is not.
     pub(super) channel: Arc<str>,
 }
@@ -55,8 +54,8 @@ pub(super) fn plain(command: &Command, context: &Context) -> Option<Cmd> {
     if command.kind != Kind::Mutex {
         return None;
     }
-    match (&command.verb, context.native) {
-        (Verb::Take { token, ttl }, _) => {
+    match &command.verb {
+        Verb::Take { token, ttl } => {
             let mut cmd = Cmd::with_capacity(6, 64 + command.names.main().len() + token.len());
             cmd.arg("SET");
             cmd.arg(command.names.main()).arg(&**token).arg("NX");
@@ -65,10 +64,10 @@ pub(super) fn plain(command: &Command, context: &Context) -> Option<Cmd> {
             }
             Some(cmd)
         }
-        (Verb::Release { token, keep: None, bury: None }, Some(native)) => {
-            Some(native.compare_and_delete(command.names.main(), token))
+        Verb::Release { token, keep: None, bury: None } => {
+            Some(context.delete.command(command.names.main(), token))
         }
-        (Verb::Scan { cursor }, _) => {
+        Verb::Scan { cursor } => {
             let mut cmd = redis::cmd("SCAN");
             cmd.arg(*cursor).arg("MATCH").arg(command.names.main()).arg("COUNT").arg(PAGE);
             Some(cmd)
@@ -88,7 +87,7 @@ pub(super) fn call(command: &Command, context: &Context) -> Option<Call> {
 
 fn mutex(command: &Command, context: &Context) -> Option<Call> {
     let names = &command.names;
-    let mark = if context.native.is_some() { "1" } else { "0" };
+    let mark = "1";
     let claim = text(Some(CLAIM));
     let (script, keys, args): (&'static Lua, Vec<String>, Vec<String>) = match &command.verb {
         Verb::Take { .. } | Verb::Downgrade { .. } | Verb::Scan { .. } => return None,

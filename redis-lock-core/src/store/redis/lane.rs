@@ -22,7 +22,7 @@ impl RedisLane {
             AsyncConnectionConfig::new().set_response_timeout(None).set_connection_timeout(None);
         let connection = client.get_multiplexed_async_connection_with_config(&config).await.ok()?;
         // What a lane carries never queues, so nobody has to be told.
-        let context = Context { native: known.found.native, channel: "-".into() };
+        let context = Context { delete: known.found.delete, channel: "-".into() };
         Some(Self { up: Up { connection, ..known }, context: Arc::new(context) })
     }
 }

@@ -12,6 +12,7 @@ use tokio::sync::mpsc;
 use self::connection::{Connection, State, Up};
 use self::encode::{Call, Context};
 use self::lane::RedisLane;
+use self::probe::Delete;
 use super::{Answer, Answers, Command, Event, LaneMaker, LaneStore, Store, Verb, limits};
 use crate::demand::Kind;
 use crate::error::{Fault, FaultClass};
@@ -79,7 +80,7 @@ impl Store for RedisStore {
                 Ok(up) => up,
                 Err(fault) => return batch.iter().map(|_| Err(fault.clone())).collect(),
             };
-            let context = Context { native: up.found.native, channel };
+            let context = Context { delete: up.found.delete, channel };
             execute(Some(&connection), up, &batch, &context).await
         })
     }
@@ -119,10 +120,7 @@ impl Store for RedisStore {
 
     fn describe(&self) -> String {
         match self.connection.state() {
-            State::Up(up) => match up.found.native {
-                Some(native) => format!("{}, released by {native:?}", up.found.version),
-                None => format!("{}, released by script", up.found.version),
-            },
+            State::Up(up) => format!("{}, released by {:?}", up.found.version, up.found.delete),
             State::Connecting => "connecting".into(),
             State::Down(fault) => fault.what,
         }
@@ -131,8 +129,10 @@ impl Store for RedisStore {
 
 /// How a command is sent.
 enum Step {
-    /// Without a script.
+    /// Without one of the scripts that know all.
     Plain,
+    /// The same for a server that has forgotten how.
+    PlainInFull,
     /// By the script's name, the short way.
     Short,
     ByHash(Call),
@@ -153,7 +153,7 @@ async fn execute(
         let step = if let Some(cmd) = encode::plain(command, context) {
             pipeline.add_command(cmd);
             Step::Plain
-        } else if let Some(cmd) = fast::call(command, context) {
+        } else if let Some(cmd) = fast::call(command) {
             pipeline.add_command(cmd);
             Step::Short
         } else if let Some(call) = encode::call(command, context) {
@@ -184,6 +184,11 @@ async fn execute(
                             match &next {
                                 Step::ByHash(call) => drop(pipeline.add_command(call.by_hash())),
                                 Step::InFull(call) => drop(pipeline.add_command(call.in_full())),
+                                Step::PlainInFull => {
+                                    let token = command.verb.token().map_or("", |token| token);
+                                    let cmd = Delete::in_full(command.names.main(), token);
+                                    pipeline.add_command(cmd);
+                                }
                                 Step::Plain | Step::Short => {}
                             }
                             steps.push((index, next));
@@ -212,7 +217,8 @@ fn read(
     context: &Context,
 ) -> Result<Result<Answer, Fault>, Step> {
     match step {
-        Step::Plain => match decode::plain(&command.verb, value) {
+        Step::Plain if decode::is_forgotten(&value) => Err(Step::PlainInFull),
+        Step::Plain | Step::PlainInFull => match decode::plain(&command.verb, value) {
             Ok(decode::Plain::Answer(answer)) => Ok(Ok(answer)),
             Ok(decode::Plain::AskScript) => {
                 encode::call(command, context).map(Step::ByHash).map_or(Ok(Ok(Answer::Done)), Err)

@@ -6,28 +6,35 @@ use redis::{Cmd, RedisError, Value};
 use super::scripts;
 use crate::status::{ReleaseBy, ServerInfo};
 
-/// A compare-and-delete of the server's own.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Native {
+/// How a key is deleted when it has a certain value.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(super) enum Delete {
     /// `DELIFEQ key value`: Valkey 9.
     DelIfEq,
     /// `DELEX key IFEQ value`: Redis 8.4.
     DelEx,
+    /// A script, where the server has no such command.
+    #[default]
+    Script,
 }
 
-impl Native {
-    pub(super) fn compare_and_delete(self, key: &str, value: &str) -> Cmd {
-        let mut cmd;
+impl Delete {
+    pub(super) fn command(self, key: &str, value: &str) -> Cmd {
+        let mut cmd = Cmd::with_capacity(5, 96 + key.len() + value.len());
         match self {
-            Self::DelIfEq => {
-                cmd = redis::cmd("DELIFEQ");
-                cmd.arg(key).arg(value);
+            Self::DelIfEq => cmd.arg("DELIFEQ").arg(key).arg(value),
+            Self::DelEx => cmd.arg("DELEX").arg(key).arg("IFEQ").arg(value),
+            Self::Script => {
+                cmd.arg("EVALSHA").arg(&scripts::DELETE.hash).arg(1).arg(key).arg(value)
             }
-            Self::DelEx => {
-                cmd = redis::cmd("DELEX");
-                cmd.arg(key).arg("IFEQ").arg(value);
-            }
-        }
+        };
+        cmd
+    }
+
+    /// The same for a server that has forgotten the script.
+    pub(super) fn in_full(key: &str, value: &str) -> Cmd {
+        let mut cmd = redis::cmd("EVAL");
+        cmd.arg(&scripts::DELETE.code).arg(1).arg(key).arg(value);
         cmd
     }
 }
@@ -35,7 +42,7 @@ impl Native {
 /// What was found out about a server.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Found {
-    pub(super) native: Option<Native>,
+    pub(super) delete: Delete,
     /// Name and version, as far as the server tells.
     pub(super) version: String,
     /// What an operator should know.
@@ -45,8 +52,10 @@ pub(super) struct Found {
 impl Found {
     /// The same for users.
     pub(super) fn info(&self) -> ServerInfo {
-        let release =
-            if self.native.is_some() { ReleaseBy::CompareAndDelete } else { ReleaseBy::Script };
+        let release = match self.delete {
+            Delete::DelIfEq | Delete::DelEx => ReleaseBy::CompareAndDelete,
+            Delete::Script => ReleaseBy::Script,
+        };
         ServerInfo { version: self.version.clone(), release }
     }
 }
@@ -62,18 +71,18 @@ pub(super) async fn probe(
     let key = if namespace.is_empty() { "~probe".into() } else { format!("{namespace}:~probe") };
     let mut pipeline = redis::pipe();
     pipeline.add_command(redis::cmd("INFO"));
-    pipeline.add_command(Native::DelIfEq.compare_and_delete(&key, "-"));
-    pipeline.add_command(Native::DelEx.compare_and_delete(&key, "-"));
+    pipeline.add_command(Delete::DelIfEq.command(&key, "-"));
+    pipeline.add_command(Delete::DelEx.command(&key, "-"));
     for script in scripts::all() {
         pipeline.cmd("SCRIPT").arg("LOAD").arg(&script.code);
     }
     let wanted = 3 + scripts::all().len();
     let answers = connection.send_packed_commands(&pipeline, 0, wanted).await?;
     let has = |index: usize| matches!(answers.get(index), Some(Value::Int(_)));
-    let native = match (has(1), has(2)) {
-        (true, _) => Some(Native::DelIfEq),
-        (false, true) => Some(Native::DelEx),
-        (false, false) => None,
+    let delete = match (has(1), has(2)) {
+        (true, _) => Delete::DelIfEq,
+        (false, true) => Delete::DelEx,
+        (false, false) => Delete::Script,
     };
     let info = match answers.first() {
         Some(Value::BulkString(bytes)) => String::from_utf8_lossy(bytes).into_owned(),
@@ -85,7 +94,7 @@ pub(super) async fn probe(
     {
         return Err(RedisError::from(error.clone()));
     }
-    Ok(Found { native, version: version(&info), warnings: warnings(&info) })
+    Ok(Found { delete, version: version(&info), warnings: warnings(&info) })
 }
 
 fn field<'a>(info: &'a str, name: &str) -> Option<&'a str> {

@@ -53,7 +53,10 @@ pub(super) static ALL_RELEASE: LazyLock<Lua> =
 pub(super) static ALL_RENEW: LazyLock<Lua> =
     LazyLock::new(|| Lua::of(&[include_str!("lua/all_renew.lua")]));
 
+pub(super) static DELETE: LazyLock<Lua> =
+    LazyLock::new(|| Lua::of(&[include_str!("lua/delete.lua")]));
+
 /// Those of the commonest lock, to be loaded at connect. The others are sent when they are needed.
-pub(super) fn all() -> [&'static Lua; 4] {
-    [&ACQUIRE, &RELEASE, &RENEW, &YIELD]
+pub(super) fn all() -> [&'static Lua; 5] {
+    [&ACQUIRE, &DELETE, &RELEASE, &RENEW, &YIELD]
 }

@@ -6,7 +6,7 @@ use crate::store::{CLAIM, Command, Verb};
 
 pub(super) fn call(command: &Command, ordered: bool, context: &Context) -> Option<Call> {
     let names = &command.names;
-    let mark = flag(context.native.is_some());
+    let mark = flag(true);
     let mut keys = Vec::new();
     let call = match &command.verb {
         Verb::Acquire { token, ttl, queue, fair, fences, repair_orphan } => {
