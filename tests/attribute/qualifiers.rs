@@ -1,6 +1,7 @@
 //! E41-E51: qualifiers, attributes and visibility. E40, `unsafe`, is in the editions' fixture: this
 //! package forbids it.
 
+use std::cell::Cell;
 use std::panic::Location;
 
 use redis_locks::redis_lock;
@@ -131,32 +132,71 @@ fn e47_cfg_attr() -> R<()> {
     Ok(())
 }
 
-#[tracing::instrument]
-#[redis_lock(key = "e49:{n}")]
-async fn e49_above(n: u32) -> R<bool> {
-    tick().await;
-    Ok(is_locked(&format!("e49:{n}")))
+/// Counts the spans that this thread is in.
+struct Inside;
+
+thread_local! {
+    static DEPTH: Cell<i32> = const { Cell::new(0) };
 }
 
-#[redis_lock(key = "e49:{n}")]
-#[tracing::instrument]
-async fn e49_below(n: u32) -> R<bool> {
-    tick().await;
-    Ok(is_locked(&format!("e49:{n}")))
+impl tracing::Subscriber for Inside {
+    fn enabled(&self, metadata: &tracing::Metadata<'_>) -> bool {
+        metadata.is_span() && metadata.target().starts_with("attribute")
+    }
+
+    fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
+        tracing::span::Id::from_u64(1)
+    }
+
+    fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
+
+    fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
+
+    fn event(&self, _: &tracing::Event<'_>) {}
+
+    fn enter(&self, _: &tracing::span::Id) {
+        DEPTH.set(DEPTH.get() + 1);
+    }
+
+    fn exit(&self, _: &tracing::span::Id) {
+        DEPTH.set(DEPTH.get() - 1);
+    }
 }
 
-#[redis_lock(key = "e49:{n}")]
-#[tracing::instrument(err)]
-fn e49_sync(n: u32) -> R<bool> {
-    Ok(is_locked(&format!("e49:{n}")))
+/// The locks; evaluated when the lock is about to be taken.
+fn noting(depth: &Cell<i32>) -> &'static redis_locks::Locks {
+    depth.set(DEPTH.get());
+    locks()
+}
+
+#[tracing::instrument(skip_all)]
+#[redis_lock(key = "e49:{n}", via = noting(waiting))]
+async fn e49_above(n: u32, waiting: &Cell<i32>) -> R<i32> {
+    tick().await;
+    Ok(DEPTH.get())
+}
+
+#[redis_lock(key = "e49:{n}", via = noting(waiting))]
+#[tracing::instrument(skip_all)]
+async fn e49_below(n: u32, waiting: &Cell<i32>) -> R<i32> {
+    tick().await;
+    Ok(DEPTH.get())
+}
+
+#[redis_lock(key = "e49:{n}", via = noting(waiting))]
+#[tracing::instrument(skip_all, err)]
+fn e49_sync(n: u32, waiting: &Cell<i32>) -> R<i32> {
+    Ok(DEPTH.get())
 }
 
 #[tokio::test]
-async fn e49_instrument_above_and_below() -> R<()> {
+async fn e49_instrument_above_spans_the_body_and_below_the_wait_too() -> R<()> {
     locks();
-    assert!(e49_above(1).await?);
-    assert!(e49_below(2).await?);
-    assert!(e49_sync(3)?);
+    let _on = tracing::subscriber::set_default(Inside);
+    let waiting = Cell::new(-1);
+    assert_eq!((e49_above(1, &waiting).await?, waiting.get()), (1, 0));
+    assert_eq!((e49_below(2, &waiting).await?, waiting.get()), (1, 1));
+    assert_eq!((e49_sync(3, &waiting)?, waiting.get()), (1, 1));
     Ok(())
 }
 
