@@ -19,9 +19,7 @@ use tokio::sync::{Notify, mpsc};
 use super::{Core, Message, change};
 use crate::clock::Moment;
 use crate::error::{Fault, FaultClass};
-use crate::slot::Reap;
 use crate::store::{Answer, Command, LaneMaker, Verb};
-use crate::table::SlotId;
 
 /// How many commands a runtime must have sent the long way before it is worth a connection.
 pub(super) const WORTH: u32 = 200;
@@ -36,48 +34,41 @@ pub(super) const ROUND: Duration = Duration::from_millis(50);
 /// The most that is sent in one batch.
 const BATCH: usize = 1024;
 
-/// What a lane carries.
+/// A message that a lane carries: a first attempt, or a release.
 #[derive(Debug)]
-pub(super) enum Errand {
-    Take { slot: SlotId, command: Command },
-    Release(Reap),
-}
+pub(super) struct Errand(Message);
 
 impl Errand {
-    /// The errand in a message, if a lane may carry it.
-    pub(super) fn of(message: Message) -> Result<Self, Message> {
-        match message {
-            Message::Send { slot, command, confirm: None }
-                if matches!(command.verb, Verb::Take { .. }) =>
-            {
-                Ok(Self::Take { slot, command })
+    /// The message as an errand, where a lane may carry it; else `message` keeps it.
+    pub(super) fn of(message: &mut Option<Message>) -> Option<Self> {
+        let fits = match message.as_ref()? {
+            Message::Send { command, confirm: None, .. } => {
+                matches!(command.verb, Verb::Take { .. })
             }
-            Message::Reap(reap)
-                if !reap.doubtful
-                    && matches!(
-                        reap.command.verb,
-                        Verb::Release { keep: None, bury: None, .. }
-                    ) =>
-            {
-                Ok(Self::Release(reap))
+            Message::Reap(reap) => {
+                !reap.doubtful
+                    && matches!(reap.command.verb, Verb::Release { keep: None, bury: None, .. })
             }
-            other => Err(other),
-        }
+            _ => false,
+        };
+        if fits { message.take().map(Self) } else { None }
     }
 
     /// The same for the engine.
     pub(super) fn into_message(self) -> Message {
-        match self {
-            Self::Take { slot, command } => Message::Send { slot, command, confirm: None },
-            Self::Release(reap) => Message::Reap(reap),
+        self.0
+    }
+
+    fn command(&self) -> Option<&Command> {
+        match &self.0 {
+            Message::Send { command, .. } => Some(command),
+            Message::Reap(reap) => Some(&reap.command),
+            _ => None,
         }
     }
 
-    fn command(&self) -> &Command {
-        match self {
-            Self::Take { command, .. } => command,
-            Self::Release(reap) => &reap.command,
-        }
+    fn patience(&self) -> Duration {
+        self.command().map_or(Duration::ZERO, |command| command.timeout)
     }
 }
 
@@ -136,16 +127,16 @@ impl Lane {
         self.runtime == runtime.id()
     }
 
-    /// Gives it an errand, or gives the errand back.
-    pub(super) fn offer(&self, errand: Errand) -> Result<(), Errand> {
+    /// Gives it an errand; one that it does not take comes back.
+    pub(super) fn offer(&self, errand: Errand) -> Option<Errand> {
         let mut traffic = self.traffic();
         if traffic.stage != Stage::Open {
-            return Err(errand);
+            return Some(errand);
         }
         traffic.waiting.push_back((Moment::now(), errand));
         drop(traffic);
         self.news.notify_one();
-        Ok(())
+        None
     }
 
     pub(super) fn close(&self) {
@@ -170,7 +161,7 @@ impl Lane {
     pub(super) fn strand(&self, now: Moment) -> Vec<Stranded> {
         let mut traffic = self.traffic();
         let silent = |batch: &Batch| {
-            let patience = batch.errands.iter().map(|errand| errand.command().timeout).min();
+            let patience = batch.errands.iter().map(Errand::patience).min();
             patience.is_some_and(|patience| now.since(batch.sent) > patience)
         };
         if traffic.flying.front().is_some_and(silent) {
@@ -199,7 +190,7 @@ impl Lane {
         }
         let count = traffic.waiting.len().min(BATCH);
         let errands: Vec<_> = traffic.waiting.drain(..count).map(|(_, errand)| errand).collect();
-        let commands = errands.iter().map(|errand| errand.command().clone()).collect();
+        let commands = errands.iter().filter_map(|errand| errand.command().cloned()).collect();
         traffic.number = traffic.number.wrapping_add(1);
         let (number, sent) = (traffic.number, Moment::now());
         if !errands.is_empty() {
@@ -294,15 +285,16 @@ fn land(
         if answer.as_ref().is_err_and(|fault| fault.class == FaultClass::Unknown) {
             lane.close();
         }
-        match (errand, answer) {
-            (Errand::Take { slot, command }, answer) => {
+        match (errand.0, answer) {
+            (Message::Send { slot, command, .. }, answer) => {
                 change(core, &post, &slot, |slot, world, acts| {
                     slot.asked(&command, sent, answer, world, acts);
                 });
             }
-            (Errand::Release(reap), Ok(answer)) => reap.settle(&answer),
+            (Message::Reap(reap), Ok(answer)) => reap.settle(&answer),
             // What it takes to release after a failure is the engine's business.
-            (Errand::Release(reap), Err(_)) => drop(post(Message::ReapAgain(reap))),
+            (Message::Reap(reap), Err(_)) => drop(post(Message::ReapAgain(reap))),
+            _ => {}
         }
     }
 }

@@ -261,10 +261,8 @@ impl Link {
 
     /// Gives a message to the lane of the present runtime, where it may go that way.
     fn by_lane(&self, message: Message) -> Option<Message> {
-        let errand = match Errand::of(message) {
-            Ok(errand) => errand,
-            Err(other) => return Some(other),
-        };
+        let mut message = Some(message);
+        let Some(errand) = Errand::of(&mut message) else { return message };
         // Only a runtime with several threads reaches its own task sooner than the engine's.
         let here = runtime::Handle::try_current()
             .ok()
@@ -272,7 +270,7 @@ impl Link {
         let Some(here) = here else { return Some(errand.into_message()) };
         let lane = self.core.lane.read().unwrap_or_else(PoisonError::into_inner);
         match &*lane {
-            Some(lane) if lane.is_of(&here) => lane.offer(errand).err().map(Errand::into_message),
+            Some(lane) if lane.is_of(&here) => lane.offer(errand).map(Errand::into_message),
             Some(_) => Some(errand.into_message()),
             None => {
                 drop(lane);

@@ -11,7 +11,7 @@ use tokio::runtime;
 use tokio::sync::{mpsc, oneshot};
 
 use super::flight::{Flight, Flying, Landing, Sender};
-use super::lane::{self, Closing, Errand, Lane, Stranded};
+use super::lane::{self, Closing, Lane, Stranded};
 use super::reaper::{Next, Reaper};
 use super::timers::Timers;
 use super::{Core, FAREWELL, Message, SHUT_DOWN, SOON, StoreFactory};
@@ -292,13 +292,16 @@ impl<'a> Engine<'a> {
         for stranded in lane.strand(now) {
             match stranded {
                 Stranded::Unsent(errand) => self.posted(errand.into_message()),
-                Stranded::Unanswered(Errand::Release(reap), _) => self.reap(reap, true),
-                Stranded::Unanswered(Errand::Take { slot, command }, sent) => {
-                    let fault = Fault::new(FaultClass::Late, "no answer came in time");
-                    self.change(&slot, |slot, world, acts| {
-                        slot.asked(&command, sent, Err(fault), world, acts);
-                    });
-                }
+                Stranded::Unanswered(errand, sent) => match errand.into_message() {
+                    Message::Reap(reap) => self.reap(reap, true),
+                    Message::Send { slot, command, .. } => {
+                        let fault = Fault::new(FaultClass::Late, "no answer came in time");
+                        self.change(&slot, |slot, world, acts| {
+                            slot.asked(&command, sent, Err(fault), world, acts);
+                        });
+                    }
+                    _ => {}
+                },
             }
         }
         if lane.is_over() {
