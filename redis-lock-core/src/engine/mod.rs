@@ -274,7 +274,7 @@ impl Link {
             Some(_) => Some(errand.into_message()),
             None => {
                 drop(lane);
-                if self.long_way.fetch_add(1, Ordering::Relaxed) == lane::WORTH {
+                if self.long_way.fetch_add(1, Ordering::Relaxed) % lane::WORTH == lane::WORTH - 1 {
                     let mailbox = self.mailbox.get_or_init(|| self.spawn());
                     // Without an engine there is nothing to open a lane to.
                     let _ = mailbox.send(Message::OpenLane(here, mailbox.clone()));
