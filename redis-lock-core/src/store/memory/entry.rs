@@ -11,13 +11,18 @@ use crate::demand::Kind;
 use crate::error::{Fault, FaultClass};
 use crate::store::{CLAIM, Rival};
 
+/// How long places in a queue that have ended are remembered.
+const REST: Duration = Duration::from_secs(1);
+
 /// What stands at one key.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Entry {
     /// All of one sort: see [`Entry::mixes`].
-    pub(super) holders: Vec<Holder>,
+    pub(crate) holders: Vec<Holder>,
     /// In the order of their coming.
-    pub(super) queue: VecDeque<Waiter>,
+    pub(crate) queue: VecDeque<Waiter>,
+    /// When the whole queue is forgotten, unless somebody asks again.
+    queue_end: Option<Moment>,
     pub(super) fence: Option<Last>,
     /// Tokens that must not be let in any more, and until when.
     pub(super) buried: Vec<(Arc<str>, Moment)>,
@@ -27,25 +32,28 @@ pub(crate) struct Entry {
 
 /// Who has the lock, or was granted it and has not claimed it yet.
 #[derive(Clone, Debug)]
-pub(super) struct Holder {
-    pub(super) token: Arc<str>,
-    pub(super) kind: Kind,
-    pub(super) end: Moment,
+pub(crate) struct Holder {
+    pub(crate) token: Arc<str>,
+    pub(crate) kind: Kind,
+    pub(crate) end: Moment,
 }
 
 /// Who waits for it.
 #[derive(Clone, Debug)]
-pub(super) struct Waiter {
-    pub(super) token: Arc<str>,
-    pub(super) kind: Kind,
+pub(crate) struct Waiter {
+    pub(crate) token: Arc<str>,
+    pub(crate) kind: Kind,
     /// The end of its place when it does not ask again.
-    pub(super) until: Moment,
+    pub(crate) until: Moment,
     pub(super) manager: Arc<str>,
 }
 
 impl Entry {
     pub(super) fn expire(&mut self, now: Moment) {
         self.holders.retain(|holder| holder.end > now);
+        if self.queue_end.is_some_and(|end| end <= now) {
+            self.queue.clear();
+        }
         self.buried.retain(|(_, until)| *until > now);
         self.forced.retain(|(_, _, until)| *until > now);
     }
@@ -53,7 +61,6 @@ impl Entry {
     /// Whether nothing is left to be remembered.
     pub(super) fn is_blank(&mut self, now: Moment) -> bool {
         self.expire(now);
-        self.queue.retain(|waiter| waiter.until > now);
         self.fence.take_if(|last| last.is_forgotten(now));
         self.holders.is_empty()
             && self.queue.is_empty()
@@ -123,6 +130,8 @@ impl Entry {
         until: Moment,
         manager: &Arc<str>,
     ) {
+        // Who comes too late, and finds its place still there, may have it.
+        self.queue_end = Some(until.after(REST));
         let waiter = Waiter { token: Arc::clone(token), kind, until, manager: Arc::clone(manager) };
         match self.queue.iter_mut().find(|waiter| waiter.token == *token) {
             Some(place) => *place = waiter,

@@ -17,7 +17,7 @@ use crate::error::Fault;
 use crate::glob;
 
 mod all;
-mod entry;
+pub(crate) mod entry;
 mod fences;
 mod inspect;
 mod single;
@@ -39,8 +39,8 @@ struct Shared {
 
 /// All locks by their keys.
 #[derive(Clone, Debug, Default)]
-pub(super) struct State {
-    pub(super) entries: HashMap<String, Entry>,
+pub(crate) struct State {
+    pub(crate) entries: HashMap<String, Entry>,
     /// At how many entries to look for those that can be forgotten.
     sweep_at: usize,
 }
@@ -115,11 +115,11 @@ impl Drop for MemoryStore {
 }
 
 /// Tells a manager that a token of it was granted; `false` when nobody is there to hear it.
-pub(super) type Tell<'a> = &'a mut dyn FnMut(&str, &str) -> bool;
+pub(crate) type Tell<'a> = &'a mut dyn FnMut(&str, &str) -> bool;
 
 impl State {
     /// Executes a command of `manager`.
-    pub(super) fn answer(
+    pub(crate) fn answer(
         &mut self,
         command: &Command,
         manager: &Arc<str>,

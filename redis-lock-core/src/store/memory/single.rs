@@ -85,7 +85,7 @@ impl Entry {
                     }
                 };
                 // Also after a waiter left: it may have stood before others that fit.
-                if answer == Answer::Done || kind != Kind::Mutex {
+                if answer == Answer::Done || kind != Kind::Mutex && self.mixes(kind).is_ok() {
                     self.admit(kind, None, now, tell);
                 }
                 if let Some(bury) = bury {

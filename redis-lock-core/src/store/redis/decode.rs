@@ -20,6 +20,10 @@ pub(super) enum Plain {
 
 pub(super) fn plain(verb: &Verb, value: Value) -> Result<Plain, Fault> {
     match (verb, value) {
+        // Something else stands there by now; the script says so without an error.
+        (Verb::Release { .. }, Value::ServerError(error)) if error.code() == "WRONGTYPE" => {
+            Ok(Plain::AskScript)
+        }
         (_, Value::ServerError(error)) => Err(refusal(&error)),
         (Verb::Take { .. }, Value::Okay) => Ok(Plain::Answer(Answer::Held { fence: None })),
         (Verb::Take { .. }, Value::Nil) => Ok(Plain::Answer(Answer::Busy(Rival::unknown()))),

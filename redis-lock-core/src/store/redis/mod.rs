@@ -17,6 +17,8 @@ use super::{Answer, Answers, Command, Event, LaneMaker, LaneStore, Store, Verb, 
 use crate::demand::Kind;
 use crate::error::{Fault, FaultClass};
 
+#[cfg(test)]
+mod conformance;
 mod connection;
 mod decode;
 mod encode;

@@ -42,13 +42,14 @@ local function grant(lock, queue, waiters, claim, mark, me)
       -- Who waits for another kind of lock finds out by itself that the kinds don't mix.
       local finish = tonumber(string.sub(place, 1, gap - 1))
       if finish and finish > millis() then
-        local value = head
-        if mark == '1' and redis.call('EXISTS', queue) == 1 then value = head .. '+' end
-        redis.call('SET', lock, value, 'PX', claim)
-        if channel == '-' then return head end
-        -- Denied publishing must not fail what was done already: the waiter will look by itself.
-        local heard = redis.pcall('PUBLISH', channel, 'g ' .. head)
-        if type(heard) == 'table' or heard > 0 then return head end
+        -- Denied publishing must not fail what is done: the waiter will look by itself.
+        local heard = channel == '-' or redis.pcall('PUBLISH', channel, 'g ' .. head)
+        if type(heard) ~= 'number' or heard > 0 then
+          local value = head
+          if mark == '1' and redis.call('EXISTS', queue) == 1 then value = head .. '+' end
+          redis.call('SET', lock, value, 'PX', claim)
+          return head
+        end
       end
     end
   end

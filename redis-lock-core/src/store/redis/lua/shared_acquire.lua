@@ -30,10 +30,10 @@ else
     return {0, left, string.sub(holder[1], 3), queued and 1 or 0, 0, other_limit(limits, limit)}
   end
   put(lock, limits, mode, token, limit, now + ttl)
-  leave(queue, waiters, token)
-  -- Those behind may fit as well: a run of readers is let in together.
-  admit(lock, queue, waiters, limits, mode, now, claim)
 end
+leave(queue, waiters, token)
+-- Those behind may fit as well: a run of readers is let in together.
+admit(lock, queue, waiters, limits, mode, now, claim)
 settle(lock, limits)
 local fence = ''
 if ARGV[8] ~= '0' then fence = number(KEYS[4], token, tonumber(ARGV[8]), false) end

@@ -3,7 +3,8 @@
 -- Answers: {1, fence} kept; {2} handed over, `next` is queued; {0, reason} or {-1, holder} not ours
 local lock, queue, waiters = KEYS[1], KEYS[2], KEYS[3]
 local token, next_token, ttl = ARGV[1], ARGV[2], ARGV[3]
-local holder = redis.call('GET', lock)
+local holder = redis.pcall('GET', lock)
+if type(holder) == 'table' then holder = '(a value of another type)' end
 if holder ~= token and holder ~= token .. '+' then
   -- Whoever ended the hold by force may have given the lock to the next already.
   local reason = redis.call('GET', KEYS[5]) or ''
@@ -13,7 +14,7 @@ end
 if redis.call('EXISTS', queue) == 1 then
   enqueue(queue, waiters, next_token, tonumber(ARGV[4]), ARGV[5])
   if grant(lock, queue, waiters, ARGV[8], ARGV[7], next_token) ~= next_token then return {2} end
-  -- All who came before are dead; granting to them has overwritten the lock.
+  -- All who came before are dead.
   leave(queue, waiters, next_token)
   redis.call('SET', lock, token, 'PX', ttl)
 else

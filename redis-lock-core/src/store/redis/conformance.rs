@@ -1,0 +1,538 @@
+//! The real scripts on a real server, step by step beside the plain model that serves in memory.
+//!
+//! The server's clock is moved by the test, so that leases and places in the queue end in the midst
+//! of a run. What happens within a few milliseconds of such an end may go either way, so all worlds
+//! that explain the answers so far are followed.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use proptest::prelude::*;
+use proptest::test_runner::{Config, TestCaseError, TestRunner};
+use redis::{Client, Connection, ConnectionLike, Value};
+use testbed::{ClockShim, Server, ServerBinary};
+
+use super::encode::{self, Context};
+use super::probe::Delete;
+use super::{Step as Form, read};
+use crate::clock::Moment;
+use crate::demand::Kind;
+use crate::error::Fault;
+use crate::names::Names;
+use crate::store::memory::State;
+use crate::store::memory::entry::Entry;
+use crate::store::{Answer, Command, Verb};
+
+const STEPS: usize = 60;
+const CASES: u32 = 150;
+
+/// How far the two clocks may be apart when something ends.
+const BLUR: Duration = Duration::from_millis(5);
+
+/// Who takes part: each has a token, a kind of lock and keys of its own.
+struct Actor {
+    kind: Kind,
+    keys: &'static [&'static str],
+    /// Whether anybody listens where it would be told.
+    heard: bool,
+}
+
+const fn actor(kind: Kind, keys: &'static [&'static str], heard: bool) -> Actor {
+    Actor { kind, keys, heard }
+}
+
+const fn permit(limit: u32, heard: bool) -> Actor {
+    actor(Kind::Permit { limit }, &["k"], heard)
+}
+
+const ALL: Kind = Kind::All { ordered: false };
+
+#[derive(Clone, Debug)]
+enum Step {
+    Acquire { who: usize, ttl: u64, patient: bool, fair: bool, fenced: bool, ordered: bool },
+    Take { who: usize, ttl: u64 },
+    Renew { who: usize, ttl: u64 },
+    Check { who: usize },
+    Downgrade { who: usize },
+    Yield { who: usize, next: usize, ttl: u64 },
+    Release { who: usize, keep: Option<u64>, bury: bool },
+    Advance { millis: u64 },
+}
+
+fn step(actors: usize) -> impl Strategy<Value = Step> {
+    let who = 0..actors;
+    let ttl = || prop_oneof![Just(430_u64), Just(1_970), Just(7_330)];
+    prop_oneof![
+        8 => (who.clone(), ttl(), prop::bool::weighted(0.8), prop::bool::weighted(0.8), any::<bool>(), any::<bool>())
+            .prop_map(|(who, ttl, patient, fair, fenced, ordered)| Step::Acquire { who, ttl, patient, fair, fenced, ordered }),
+        1 => (who.clone(), ttl()).prop_map(|(who, ttl)| Step::Take { who, ttl }),
+        2 => (who.clone(), ttl()).prop_map(|(who, ttl)| Step::Renew { who, ttl }),
+        1 => who.clone().prop_map(|who| Step::Check { who }),
+        2 => who.clone().prop_map(|who| Step::Downgrade { who }),
+        1 => (who.clone(), who.clone(), ttl()).prop_map(|(who, next, ttl)| Step::Yield { who, next, ttl }),
+        6 => (who, prop::option::weighted(0.1, ttl()), prop::bool::weighted(0.05))
+            .prop_map(|(who, keep, bury)| Step::Release { who, keep, bury }),
+        2 => prop_oneof![Just(277_u64), Just(911), Just(2_633)].prop_map(|millis| Step::Advance { millis }),
+    ]
+}
+
+/// A server beside the model.
+struct Bench {
+    server: Server,
+    shim: ClockShim,
+    connection: Connection,
+    /// Listens, so that whoever is told there counts as alive.
+    _listener: std::thread::JoinHandle<()>,
+    delete: Delete,
+    actors: &'static [Actor],
+}
+
+impl Bench {
+    fn new(binary: ServerBinary, delete: Delete, actors: &'static [Actor]) -> Option<Self> {
+        let shim = ClockShim::new()?;
+        let server = Server::builder().binary(binary).clock(&shim).start();
+        let client: Client = server.client();
+        let mut listening = client.get_connection().unwrap();
+        let (told, listens) = std::sync::mpsc::channel();
+        let listener = std::thread::spawn(move || {
+            let mut subscription = listening.as_pubsub();
+            subscription.subscribe("alive").unwrap();
+            told.send(()).unwrap();
+            while subscription.get_message().is_ok() {}
+        });
+        listens.recv().unwrap();
+        let connection = client.get_connection().unwrap();
+        Some(Self { server, shim, connection, _listener: listener, delete, actors })
+    }
+
+    fn run(&mut self) {
+        let config = Config {
+            cases: CASES,
+            max_shrink_iters: 2_000,
+            failure_persistence: None,
+            ..Config::default()
+        };
+        let steps = prop::collection::vec(step(self.actors.len()), 1..STEPS);
+        let bench = std::cell::RefCell::new(self);
+        let outcome = TestRunner::new(config).run(&steps, |steps| bench.borrow_mut().check(&steps));
+        if let Err(failure) = outcome {
+            panic!("{failure}");
+        }
+    }
+
+    fn check(&mut self, steps: &[Step]) -> Result<(), TestCaseError> {
+        self.server.run::<()>("FLUSHALL");
+        let mut offset = 0;
+        self.set_clock(0);
+        let mut worlds = vec![State::default()];
+        for (number, step) in steps.iter().enumerate() {
+            if let Step::Advance { millis } = step {
+                offset += millis;
+                self.set_clock(offset);
+                continue;
+            }
+            let Some((command, who)) = self.command(step) else { continue };
+            // Taken blindly, a lock does not know of those who wait until the next of them looks.
+            let waits = |world: &State| {
+                world.entries.get(command.names.main()).is_some_and(|entry| !entry.queue.is_empty())
+            };
+            if matches!(command.verb, Verb::Take { .. }) && worlds.iter().any(waits) {
+                continue;
+            }
+            let before = self.now();
+            let answer = self.send(&command, who);
+            let seen = self.look();
+            let window = Window { before, after: seen.at };
+            let mut next: Vec<(String, State)> = Vec::new();
+            let mut expected = Vec::new();
+            for world in &worlds {
+                for now in window.moments(world) {
+                    let mut world = world.clone();
+                    let model = self.model(&mut world, &command, who, now);
+                    let shape = shape(&world);
+                    let fits = alike(command.kind, &model, &answer, window)
+                        && seen.keys.iter().all(|(key, seen)| seen.agrees(&mut world, key, window));
+                    expected.push(format!("{model:?} with {shape}"));
+                    if fits && next.iter().all(|(known, _)| *known != shape) {
+                        next.push((shape, world));
+                    }
+                }
+            }
+            if next.is_empty() {
+                let what = format!(
+                    "step {number}, {step:?} by {who}: the server said {answer:?} and shows {seen:?}, the model {expected:#?}"
+                );
+                return Err(TestCaseError::fail(what));
+            }
+            worlds = next.into_iter().take(16).map(|(_, world)| world).collect();
+            for world in &worlds {
+                exclusive(world).map_err(TestCaseError::fail)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Moves the server's clock, and waits until the server has seen it.
+    fn set_clock(&mut self, millis: u64) {
+        #[expect(clippy::cast_precision_loss, reason = "it is hours at most")]
+        self.shim.set(millis as f64 / 1000.0);
+        let moved = || {
+            SystemTime::now().duration_since(UNIX_EPOCH).unwrap() + Duration::from_millis(millis)
+        };
+        testbed::eventually(Duration::from_secs(5), "the server's clock has moved", || {
+            self.now().since(Moment::START).abs_diff(moved()) < Duration::from_millis(100)
+        });
+    }
+
+    fn keys(&self) -> BTreeSet<&'static str> {
+        self.actors.iter().flat_map(|actor| actor.keys.iter().copied()).collect()
+    }
+
+    fn command(&self, step: &Step) -> Option<(Command, usize)> {
+        let token = |who: usize| -> Arc<str> { format!("rl1.{who:032}.m.0.").into() };
+        let millis = Duration::from_millis;
+        let place = millis(5_000);
+        let kind = |who: usize| self.actors[who].kind;
+        let (who, verb) = match *step {
+            Step::Acquire { who, ttl, patient, fair, fenced, .. } => {
+                let queue = patient.then_some(place);
+                let fences = if fenced { 32 } else { 0 };
+                let (token, ttl) = (token(who), Some(millis(ttl)));
+                (who, Verb::Acquire { token, ttl, queue, fair, fences, repair_orphan: None })
+            }
+            Step::Take { who, ttl } if kind(who) == Kind::Mutex => {
+                (who, Verb::Take { token: token(who), ttl: Some(millis(ttl)) })
+            }
+            Step::Renew { who, ttl } => {
+                (who, Verb::Renew { token: token(who), ttl: Some(millis(ttl)) })
+            }
+            Step::Check { who } => (who, Verb::Check { token: token(who) }),
+            Step::Downgrade { who } if kind(who) == Kind::Write => {
+                (who, Verb::Downgrade { token: token(who) })
+            }
+            Step::Yield { who, next, ttl }
+                if who != next
+                    && kind(who) == Kind::Mutex
+                    && kind(next) == Kind::Mutex
+                    && self.actors[who].keys == self.actors[next].keys =>
+            {
+                let (token, next) = (token(who), token(next));
+                (who, Verb::Yield { token, next, ttl: Some(millis(ttl)), fences: 0, queue: place })
+            }
+            Step::Release { who, keep, bury } => {
+                let bury = bury.then_some(millis(3_300));
+                (who, Verb::Release { token: token(who), keep: keep.map(millis), bury })
+            }
+            _ => return None,
+        };
+        let actor = &self.actors[who];
+        let names = |key: &&str| Names::new("lock", format!("lock:{key}"));
+        let (first, others) = actor.keys.split_first()?;
+        let names = match actor.kind {
+            Kind::All { .. } => {
+                Names::together(names(first), others.iter().map(names).collect(), "")
+            }
+            _ => names(first),
+        };
+        let kind = match (actor.kind, step) {
+            (Kind::All { .. }, Step::Acquire { ordered, .. }) => Kind::All { ordered: *ordered },
+            (kind, _) => kind,
+        };
+        let timeout = Duration::from_secs(1);
+        Some((Command { names: Arc::new(names), kind, verb, timeout }, who))
+    }
+
+    /// Runs a command on the server, as the store would.
+    fn send(&mut self, command: &Command, who: usize) -> Result<Answer, Fault> {
+        let channel = if self.actors[who].heard { "alive" } else { "dead" }.into();
+        let context = Context { delete: self.delete, channel };
+        let (mut form, mut cmd) = match encode::plain(command, &context) {
+            Some(cmd) => (Form::Plain, cmd),
+            None => {
+                let call = encode::call(command, &context).unwrap();
+                let cmd = call.by_hash();
+                (Form::ByHash(call), cmd)
+            }
+        };
+        loop {
+            let value = self.query(&cmd);
+            form = match read(command, form, value, &context) {
+                Ok(answer) => return answer,
+                Err(next) => next,
+            };
+            cmd = match &form {
+                Form::ByHash(call) => call.by_hash(),
+                Form::InFull(call) => call.in_full(),
+                Form::PlainInFull => {
+                    Delete::in_full(command.names.main(), command.verb.token().unwrap())
+                }
+                Form::Plain | Form::Short => unreachable!("these come first only"),
+            };
+        }
+    }
+
+    fn query(&mut self, cmd: &redis::Cmd) -> Value {
+        // As part of a pipeline, what the server refuses is an answer like others.
+        let mut answers =
+            self.connection.req_packed_commands(&cmd.get_packed_command(), 0, 1).unwrap();
+        answers.remove(0)
+    }
+
+    fn now(&mut self) -> Moment {
+        let time: (u64, u64) = redis::cmd("TIME").query(&mut self.connection).unwrap();
+        Moment::START.after(Duration::from_micros(time.0 * 1_000_000 + time.1))
+    }
+
+    /// Who has each key on the server, who waits for it, and until when.
+    fn look(&mut self) -> Seen {
+        type Answer = (u64, u64, Vec<(Vec<String>, Vec<String>)>);
+        let keys = self.keys();
+        let mut eval = redis::cmd("EVAL");
+        eval.arg(LOOK).arg(keys.len() * 2);
+        for key in &keys {
+            let names = Names::new("lock", format!("lock:{key}"));
+            eval.arg(names.main()).arg(names.waiters());
+        }
+        let (seconds, micros, shown): Answer = eval.query(&mut self.connection).unwrap();
+        let ends = |list: &[String]| {
+            let end = |text: &str| {
+                let digits: String = text.chars().take_while(char::is_ascii_digit).collect();
+                Moment::START.after(Duration::from_millis(digits.parse().unwrap()))
+            };
+            list.chunks(2).map(|pair| (pair[0].clone(), end(&pair[1]))).collect()
+        };
+        let shown = shown
+            .iter()
+            .map(|(holders, waiters)| OneKey { holders: ends(holders), waiters: ends(waiters) });
+        let at = Moment::START.after(Duration::from_micros(seconds * 1_000_000 + micros));
+        Seen { at, keys: keys.into_iter().zip(shown).collect() }
+    }
+
+    fn model(
+        &self,
+        world: &mut State,
+        command: &Command,
+        who: usize,
+        now: Moment,
+    ) -> Result<Answer, Fault> {
+        let manager = if self.actors[who].heard { "alive" } else { "dead" }.into();
+        world.answer(command, &manager, now, &mut |manager, _| manager == "alive")
+    }
+}
+
+/// A command was executed between these.
+#[derive(Clone, Copy)]
+struct Window {
+    before: Moment,
+    after: Moment,
+}
+
+impl Window {
+    /// How far two ends may be apart that were set in it.
+    fn blur(self) -> Duration {
+        BLUR + self.after.since(self.before)
+    }
+
+    /// The times that can make a difference.
+    fn moments(self, world: &State) -> Vec<Moment> {
+        let entries = world.entries.values();
+        let ends = entries.flat_map(|entry| {
+            let holders = entry.holders.iter().map(|holder| holder.end);
+            holders.chain(entry.queue.iter().map(|waiter| waiter.until))
+        });
+        let earlier = Moment::START.after(self.before.since(Moment::START) - BLUR);
+        let within = ends.filter(|end| (self.before..self.after).contains(end));
+        within.chain([earlier, self.before, self.after, self.after.after(BLUR)]).collect()
+    }
+}
+
+/// What the server shows.
+#[derive(Debug)]
+struct Seen {
+    at: Moment,
+    keys: BTreeMap<&'static str, OneKey>,
+}
+
+/// Tokens and the ends of their leases or places.
+#[derive(Debug)]
+struct OneKey {
+    holders: BTreeMap<String, Moment>,
+    waiters: BTreeMap<String, Moment>,
+}
+
+const LOOK: &str = "
+local time = redis.call('TIME')
+local answer = {}
+for i = 1, #KEYS, 2 do
+  local holders, kind = {}, redis.call('TYPE', KEYS[i]).ok
+  if kind == 'string' then
+    local value = string.gsub(redis.call('GET', KEYS[i]), '+$', '')
+    holders = {value, string.format('%.0f', redis.call('PEXPIRETIME', KEYS[i]))}
+  elseif kind == 'zset' then
+    holders = redis.call('ZRANGE', KEYS[i], 0, -1, 'WITHSCORES')
+    for j = 1, #holders, 2 do holders[j] = string.sub(holders[j], 3) end
+  end
+  answer[#answer + 1] = {holders, redis.call('HGETALL', KEYS[i + 1])}
+end
+return {time[1], time[2], answer}";
+
+impl OneKey {
+    /// Whether the model has the same, but for what is about to end; takes over the ends to the
+    /// millisecond, so that the two don't drift apart.
+    fn agrees(&self, world: &mut State, key: &str, window: Window) -> bool {
+        let mut none = Entry::default();
+        let entry = world.entries.get_mut(&format!("lock:{key}")).unwrap_or(&mut none);
+        let holders = entry.holders.iter_mut().map(|holder| (&*holder.token, &mut holder.end));
+        let waiters = entry.queue.iter_mut().map(|waiter| (&*waiter.token, &mut waiter.until));
+        same(&self.holders, holders, window) && same(&self.waiters, waiters, window)
+    }
+}
+
+fn same<'a>(
+    seen: &BTreeMap<String, Moment>,
+    model: impl Iterator<Item = (&'a str, &'a mut Moment)>,
+    window: Window,
+) -> bool {
+    let mut known = BTreeSet::new();
+    let lasts = |end: Moment| end > window.after.after(BLUR);
+    for (token, end) in model {
+        known.insert(token);
+        match seen.get(token) {
+            Some(seen) if seen.since(*end) + end.since(*seen) <= window.blur() => *end = *seen,
+            Some(_) => return false,
+            None if lasts(*end) => return false,
+            None => {}
+        }
+    }
+    seen.iter().all(|(token, end)| known.contains(&**token) || !lasts(*end))
+}
+
+/// What distinguishes worlds.
+fn shape(world: &State) -> String {
+    let mut keys: Vec<_> = world.entries.iter().collect();
+    keys.sort_by_key(|(key, _)| *key);
+    let show = |(key, entry): &(&String, &Entry)| {
+        let holders: BTreeSet<_> = entry
+            .holders
+            .iter()
+            .map(|holder| (&holder.token[30..36], format!("{:?}", holder.kind)))
+            .collect();
+        let queue: Vec<_> = entry.queue.iter().map(|waiter| &waiter.token[30..36]).collect();
+        format!("{key}: {holders:?} then {queue:?}")
+    };
+    keys.iter().map(show).collect::<Vec<_>>().join("; ")
+}
+
+/// Whether those who hold a lock together may.
+fn exclusive(world: &State) -> Result<(), String> {
+    for (key, entry) in &world.entries {
+        let kinds: Vec<Kind> = entry.holders.iter().map(|holder| holder.kind).collect();
+        let count = kinds.len();
+        let fits = kinds.iter().all(|kind| match kind {
+            Kind::Mutex | Kind::Write | Kind::All { .. } => count == 1,
+            Kind::Read => kinds.iter().all(|kind| *kind == Kind::Read),
+            Kind::Permit { limit } => count <= *limit as usize,
+        });
+        if !fits {
+            return Err(format!("{key} is held by {kinds:?}"));
+        }
+    }
+    Ok(())
+}
+
+fn alike(
+    kind: Kind,
+    model: &Result<Answer, Fault>,
+    server: &Result<Answer, Fault>,
+    window: Window,
+) -> bool {
+    match (model, server) {
+        (Ok(Answer::Held { fence: one }), Ok(Answer::Held { fence: other })) => {
+            one.is_some() == other.is_some()
+        }
+        (Ok(Answer::Busy(one)), Ok(Answer::Busy(other))) => {
+            let close = match (one.ttl, other.ttl) {
+                (Some(one), Some(other)) => one.abs_diff(other) <= window.blur(),
+                (None, None) => true,
+                _ => false,
+            };
+            // Of several that end at about the same time, either may be named.
+            let named = matches!(kind, Kind::Read | Kind::Permit { .. } | Kind::Write)
+                || one.value.as_deref()
+                    == other.value.as_deref().map(|value| value.trim_end_matches('+'));
+            close && named && one.queued == other.queued
+        }
+        (Ok(Answer::Gone { .. }), Ok(Answer::Gone { .. })) => true,
+        (Ok(one), Ok(other)) => one == other,
+        (Err(one), Err(other)) => one.class == other.class,
+        _ => false,
+    }
+}
+
+fn on_every_server(actors: &'static [Actor]) {
+    let Some(mut bench) = Bench::new(ServerBinary::any(), Delete::Script, actors) else {
+        testbed::skip!("needs a C compiler")
+    };
+    bench.run();
+    let Some(valkey) = ServerBinary::valkey(9) else { testbed::skip!("needs Valkey 9") };
+    if let Some(mut bench) = Bench::new(valkey, Delete::DelIfEq, actors) {
+        bench.run();
+    }
+}
+
+#[test]
+fn l2_readers_and_writers_do_as_the_model_does() {
+    static ACTORS: &[Actor] = &[
+        actor(Kind::Read, &["k"], true),
+        actor(Kind::Write, &["k"], true),
+        actor(Kind::Read, &["k"], true),
+        actor(Kind::Write, &["k"], true),
+        actor(Kind::Read, &["k"], false),
+        actor(Kind::Write, &["k"], false),
+        actor(Kind::Read, &["k"], true),
+    ];
+    on_every_server(ACTORS);
+}
+
+#[test]
+fn l6_permits_do_as_the_model_does() {
+    static ACTORS: &[Actor] = &[
+        permit(3, true),
+        permit(3, true),
+        permit(3, true),
+        permit(2, true),
+        permit(3, false),
+        permit(5, true),
+        permit(1, true),
+    ];
+    on_every_server(ACTORS);
+}
+
+#[test]
+fn l7_mutexes_and_several_at_once_do_as_the_model_does() {
+    static ACTORS: &[Actor] = &[
+        actor(Kind::Mutex, &["a"], true),
+        actor(Kind::Mutex, &["a"], true),
+        actor(Kind::Mutex, &["b"], true),
+        actor(Kind::Mutex, &["b"], false),
+        actor(ALL, &["a", "b"], true),
+        actor(ALL, &["b", "c"], true),
+        actor(ALL, &["a", "b", "c"], true),
+        actor(ALL, &["a", "c"], false),
+    ];
+    on_every_server(ACTORS);
+}
+
+#[test]
+fn kinds_that_do_not_mix_do_as_the_model_does() {
+    static ACTORS: &[Actor] = &[
+        actor(Kind::Mutex, &["k"], true),
+        actor(Kind::Mutex, &["k"], true),
+        actor(Kind::Read, &["k"], true),
+        actor(Kind::Write, &["k"], true),
+        permit(2, true),
+        actor(ALL, &["j", "k"], true),
+    ];
+    on_every_server(ACTORS);
+}
