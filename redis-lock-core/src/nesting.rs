@@ -105,13 +105,20 @@ pub(crate) fn outer(request: &Request) -> Result<Option<Outer>, LockError> {
     });
     let Ok(Some((key, note))) = found else { return Ok(None) };
     let Request { kind, options, .. } = request;
-    if !options.reentrant || request.keys.len() > 1 {
+    if !options.reentrant {
         return Err(LockError::Reentrant { key: key.to_string() });
     }
     let outer = &note.hold;
-    let fits = match outer.kind() {
-        Kind::Write => matches!(kind, Kind::Write | Kind::Read),
-        same => same == *kind,
+    if let Some(more) = request.keys.iter().find(|key| !holds(&note, key)) {
+        return Err(LockError::config(format!(
+            "`{key}` is held already and `{more}` is not, and a reentrant call can only join a hold \
+             that has all of its keys; lock both in the outer call"
+        )));
+    }
+    let fits = match (outer.kind(), *kind) {
+        (Kind::Write, Kind::Write | Kind::Read) => true,
+        (Kind::Mutex | Kind::All { .. }, Kind::Mutex | Kind::All { .. }) => true,
+        (outer, inner) => outer == inner,
     };
     if !fits {
         return Err(LockError::config(format!(

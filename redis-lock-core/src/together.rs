@@ -28,7 +28,9 @@ pub(crate) fn named(
         return Err(LockError::config("no key to lock was given; name at least one"));
     };
     if !matches!(kind, Kind::All { .. }) {
-        return Ok((first.clone(), names(first)));
+        let names = names(first);
+        // Moved and not cloned, so that a rendered key is allocated once.
+        return Ok((keys.swap_remove(0), names));
     }
     let joined = keys.iter().map(LockKey::as_str).collect::<Vec<_>>().join(", ");
     let names = Names::together(names(first), others.iter().map(names).collect(), &joined);

@@ -159,6 +159,76 @@ async fn the_body_sees_the_guard() -> R<()> {
     Ok(())
 }
 
+#[redis_lock(key = "kinds:{name}", read, wait = "none")]
+async fn reads(name: &str) -> R<()> {
+    let shared = locks().read(format!("kinds:{name}")).no_wait();
+    let exclusive = locks().write(format!("kinds:{name}")).no_wait();
+    let elsewhere = || (shared.blocking_acquire(), exclusive.blocking_acquire());
+    let (shared, exclusive) = std::thread::spawn(elsewhere).join().unwrap();
+    assert!(exclusive.unwrap_err().is_busy());
+    shared.map(drop)
+}
+
+#[redis_lock(key = "kinds:{name}", write)]
+fn writes(name: &str) -> R<()> {
+    let shared = locks().read(format!("kinds:{name}")).no_wait();
+    let busy = std::thread::spawn(|| shared.blocking_acquire()).join().unwrap();
+    assert!(busy.unwrap_err().is_busy());
+    Ok(())
+}
+
+#[redis_lock(key = "kinds:permits", permits = limit)]
+async fn permits(limit: u32) -> R<u32> {
+    let request = locks().permit("kinds:permits", limit).no_wait();
+    let others = move || (0..limit).map(|_| request.clone().blocking_acquire()).collect::<Vec<_>>();
+    let others = std::thread::spawn(others).join().unwrap();
+    Ok(others.iter().filter(|other| other.is_ok()).count() as u32)
+}
+
+#[tokio::test]
+async fn kinds_of_locks() -> R<()> {
+    locks();
+    reads("catalog").await?;
+    writes("catalog")?;
+    assert_eq!(permits(3).await?, 2);
+    Ok(())
+}
+
+#[redis_lock(keys = ["acct:{from}", "acct:{to}", "ledger"], guard = lock)]
+async fn transfer(from: u32, to: u32) -> R<String> {
+    assert!(["acct:1", "acct:2", "ledger"].into_iter().all(is_locked));
+    let again = transfer_again(to, from).await?;
+    assert_eq!(again, lock.key());
+    assert!(matches!(audit(from).await, Err(LockError::InvalidConfig { .. })));
+    assert!(matches!(locks().mutex("ledger").acquire().await, Err(LockError::Reentrant { .. })));
+    Ok(again)
+}
+
+#[redis_lock(keys = ["acct:{from}", format!("acct:{to}")], guard = lock, reentrant)]
+async fn transfer_again(from: u32, to: u32) -> R<String> {
+    Ok(lock.key().into())
+}
+
+#[redis_lock(keys = ["acct:{id}", "audit"], reentrant)]
+async fn audit(id: u32) -> R<()> {
+    Ok(())
+}
+
+#[redis_lock(keys = ids.iter().map(|id| format!("each:{id}")))]
+fn each(ids: &[u32]) -> R<bool> {
+    Ok(ids.iter().all(|id| is_locked(&format!("each:{id}"))))
+}
+
+#[tokio::test]
+async fn several_keys() -> R<()> {
+    locks();
+    assert_eq!(transfer(1, 2).await?, "acct:1, acct:2, ledger");
+    assert!(!is_locked("acct:1") && !is_locked("ledger"));
+    assert!(each(&[3, 1, 2])?);
+    assert!(matches!(each(&[]), Err(LockError::InvalidConfig { .. })));
+    Ok(())
+}
+
 struct Service {
     locks: Locks,
     shared: Arc<Locks>,
