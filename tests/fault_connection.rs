@@ -218,6 +218,26 @@ async fn d6_replies_in_single_bytes() {
     server.assert_clean();
 }
 
+#[tokio::test]
+async fn d6_a_connection_cut_after_any_byte_of_a_reply() {
+    let server = Server::start();
+    let proxy = Proxy::to(server.port());
+    let locks = connect(&proxy.url()).await;
+    for bytes in 1..60 {
+        proxy.existing().cut_after(bytes);
+        // Long replies are met by the fenced request, short ones by the release.
+        let guard = job(&locks).fenced().wait(PATIENCE).acquire().await.unwrap();
+        assert_eq!(server.get(WIRE), Some(guard.token().to_string()));
+        match guard.release().await {
+            Ok(()) => {}
+            Err(error) => panic!("cut after {bytes} bytes: {}", full_text(&error)),
+        }
+        eventually(SOON, "it is released", || !server.exists(WIRE));
+    }
+    assert!(proxy.count() > 20, "only {} connections", proxy.count());
+    server.assert_clean();
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn d9_connections_killed_again_and_again() {
     let server = Server::start();

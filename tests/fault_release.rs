@@ -68,6 +68,21 @@ async fn b3_a_release_dropped_at_any_await_goes_on() {
 }
 
 #[tokio::test]
+async fn b4_a_lost_reply_is_no_failure() {
+    let server = Server::start();
+    let proxy = Proxy::to(server.port());
+    let locks = connect(&proxy.url()).await;
+    for round in 1..=5 {
+        let guard = job(&locks).acquire().await.unwrap();
+        proxy.cut_reply_to(WIRE);
+        guard.release().await.unwrap();
+        assert_eq!(proxy.cuts(), round, "the reply was lost");
+        eventually(SOON, "it is released", || !server.exists(WIRE));
+    }
+    server.assert_clean();
+}
+
+#[tokio::test]
 async fn b5_a_server_that_is_down_gets_the_release_when_it_is_back() {
     let server = Server::builder().aof().start();
     let locks = connect(&server.url()).await;

@@ -32,6 +32,8 @@ pub(super) struct Reaper {
 #[derive(Debug)]
 struct Reaping {
     reap: Reap,
+    /// Until when a release that somebody waits for is repeated before it is told to have failed.
+    patience: Moment,
     /// How often it was sent.
     tries: u32,
     /// Whether a try ended in the unknown: the next may find it done.
@@ -44,9 +46,10 @@ struct Reaping {
 
 impl Reaper {
     /// `unsure` when it was tried before, with an unknown outcome.
-    pub(super) fn add(&mut self, reap: Reap, unsure: bool) -> u64 {
+    pub(super) fn add(&mut self, reap: Reap, unsure: bool, now: Moment) -> u64 {
         self.number = self.number.wrapping_add(1);
-        let reaping = Reaping { reap, tries: 1, unsure, sending: true, alarm: None };
+        let patience = now.after(reap.command.timeout);
+        let reaping = Reaping { reap, patience, tries: 1, unsure, sending: true, alarm: None };
         self.open.insert(self.number, reaping);
         self.number
     }
@@ -121,6 +124,10 @@ impl Reaping {
                 // A connection that was cut while idle answers the first command with its end.
                 if self.tries == 1 {
                     return Next::SendNow;
+                }
+                // A new connection may be a moment away, and then the answer is a good one.
+                if now < self.patience {
+                    return Next::SendAt(now.after(Duration::from_millis(20)).min(self.patience));
                 }
                 self.fail(fault);
             }

@@ -314,7 +314,7 @@ impl<'a> Engine<'a> {
             self.queued.remove(token);
         }
         let command = reap.command.clone();
-        let number = self.reaper.add(reap, unsure);
+        let number = self.reaper.add(reap, unsure, Moment::now());
         self.enqueue(command, Sender::Reaper(number));
     }
 
