@@ -3,6 +3,7 @@
 mod cargo;
 mod ci;
 mod demo;
+mod soak;
 mod test;
 
 use std::process::ExitCode;
@@ -14,6 +15,7 @@ cargo xtask <command>
 
   test [filter …]              find or fetch a server, then run every test
   demo                         processes share a counter, without and with the lock
+  soak --minutes N [--seed S]  random faults on real servers, with a check of the history
   ci                           formatting, lints, docs, oldest compiler, then the tests
 ";
 
@@ -35,6 +37,9 @@ fn run(arguments: &[String]) -> Result<()> {
         "demo" => demo::run(),
         // What the demo starts, not for people.
         "demo-worker" => demo::work(rest),
+        "soak" => soak::run(rest),
+        // What the soak starts.
+        "soak-worker" => soak::work(rest),
         "ci" => ci::run(),
         "help" | "--help" | "-h" => {
             print!("{USAGE}");

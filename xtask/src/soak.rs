@@ -1,0 +1,169 @@
+mod history;
+mod nemesis;
+mod random;
+mod store;
+mod worker;
+mod workers;
+
+use std::{
+    sync::{Arc, Mutex, PoisonError},
+    thread,
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+};
+
+use anyhow::{Context, Result, anyhow, bail};
+use testbed::{Permission, Proxy, Server, eventually, find_or_install};
+
+use history::History;
+use nemesis::Nemesis;
+use random::Random;
+use store::Store;
+pub(crate) use worker::work;
+use workers::Workers;
+
+const WORKERS: usize = 3;
+const TTL: Duration = Duration::from_millis(800);
+const WAIT: Duration = Duration::from_secs(2);
+
+/// Half of the keys live on a server that keeps its data, half on one that loses them.
+const KEYS: u64 = 6;
+
+fn is_volatile(key: u64) -> bool {
+    key % 2 == 1
+}
+
+struct Options {
+    minutes: f64,
+    seed: u64,
+}
+
+/// Breaks servers, network and workers at random for some minutes, and checks what happened.
+pub(crate) fn run(arguments: &[String]) -> Result<()> {
+    let Options { minutes, seed } = options(arguments)?;
+    let binary = find_or_install(Permission::System).map_err(|advice| anyhow!(advice))?;
+    println!("soak for {minutes} minutes with --seed {seed}, on {binary}");
+    // Written and synced before each answer, so that a crash loses nothing that was granted.
+    let durable = Server::builder()
+        .binary(binary.clone())
+        .arguments(["--appendonly", "yes", "--appendfsync", "always"])
+        .start();
+    let volatile = Server::builder().binary(binary.clone()).start();
+    let store = Server::builder().binary(binary).start();
+    let proxies: Vec<[Proxy; 2]> =
+        (0..WORKERS).map(|_| [Proxy::to(durable.port()), Proxy::to(volatile.port())]).collect();
+    let history = Arc::new(Mutex::new(History::default()));
+    let mut workers = Workers::start(&proxies, &store.url(), seed, &history)?;
+    let mut nemesis = Nemesis {
+        durable: &durable,
+        volatile: &volatile,
+        proxies: &proxies,
+        random: Random::new(seed),
+    };
+
+    let start = Instant::now();
+    let end = start + Duration::from_secs_f64(minutes * 60.0);
+    let (mut faults, mut shown) = (0_u64, Instant::now());
+    while Instant::now() < end {
+        // In short stretches, so that a worker that gave up is noticed soon.
+        let until = end.min(Instant::now() + Duration::from_secs(5));
+        let mut last = String::new();
+        nemesis.rage(until, &mut workers, |done| {
+            faults += 1;
+            done.clone_into(&mut last);
+        });
+        workers.check()?;
+        if shown.elapsed() >= Duration::from_secs(10) || Instant::now() >= end {
+            shown = Instant::now();
+            progress(&history, start.elapsed(), faults, &last);
+        }
+    }
+
+    println!("the network is whole again; everybody must come back to work");
+    let before = lock(&history).granted;
+    thread::sleep(Duration::from_secs(3));
+    workers.check()?;
+    let after = lock(&history).granted;
+    workers.end();
+    let mut found = Vec::new();
+    if after - before < 100 {
+        found.push(format!("only {} holds in 3 s without any fault", after - before));
+    }
+    // Killed with their locks: nothing may be left once the leases are over.
+    for server in [&durable, &volatile] {
+        eventually(TTL * 3 + Duration::from_secs(3), "every lease has ended", || {
+            !server.keys().iter().any(|key| !key.contains(":~"))
+        });
+    }
+    verdict(&lock(&history), &mut Store::connect(&store.url())?, faults, found, seed)
+}
+
+fn verdict(
+    history: &History,
+    store: &mut Store,
+    faults: u64,
+    mut found: Vec<String>,
+    seed: u64,
+) -> Result<()> {
+    found.extend(history.violations(|key| !is_volatile(key)));
+    for took in &history.late {
+        found.push(format!("a call took {took} ms"));
+    }
+    let lost_fenced = store.lost_fenced(&history.fenced)?;
+    if lost_fenced > 0 {
+        found.push(format!("{lost_fenced} fenced updates were lost"));
+    }
+    let count = |map: &std::collections::BTreeMap<u64, u64>| map.values().sum::<u64>();
+    println!("\n{faults} faults, {} holds, {} found lost", history.granted, history.lost);
+    println!("{} calls found the lock busy, {} the server broken", history.busy, history.failed);
+    println!("fenced updates: {}, lost: {lost_fenced}", count(&history.fenced));
+    println!(
+        "plain updates: {}, lost: {} (by paused workers and lost data, as is to be expected)",
+        count(&history.plain),
+        store.lost_plain(&history.plain)?
+    );
+    if found.is_empty() {
+        println!("no two valid guards at a time, every fence in order, nothing left behind");
+        return Ok(());
+    }
+    for violation in found.iter().take(20) {
+        println!("VIOLATION {violation}");
+    }
+    bail!("{} violations; --seed {seed} repeats the faults, not their timing", found.len())
+}
+
+fn progress(history: &Mutex<History>, passed: Duration, faults: u64, last: &str) {
+    let history = lock(history);
+    let violations = history.violations(|key| !is_volatile(key)).len();
+    println!(
+        "{:02}:{:02}  {faults} faults, {} holds, {} lost, {} busy, {} failed, {violations} \
+         violations; {last}",
+        passed.as_secs() / 60,
+        passed.as_secs() % 60,
+        history.granted,
+        history.lost,
+        history.busy,
+        history.failed,
+    );
+}
+
+fn lock(history: &Mutex<History>) -> std::sync::MutexGuard<'_, History> {
+    history.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn options(arguments: &[String]) -> Result<Options> {
+    let clock = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.subsec_nanos());
+    let mut options = Options { minutes: 10.0, seed: u64::from(clock) };
+    let mut words = arguments.iter();
+    while let Some(word) = words.next() {
+        let value = words.next().with_context(|| format!("{word} wants a value"))?;
+        match word.as_str() {
+            "--minutes" => options.minutes = value.parse().context("--minutes wants a number")?,
+            "--seed" => options.seed = value.parse().context("--seed wants a whole number")?,
+            other => bail!("unknown option {other}; there are --minutes and --seed"),
+        }
+    }
+    if !(options.minutes > 0.0 && options.minutes < 100_000.0) {
+        bail!("--minutes wants a number above zero");
+    }
+    Ok(options)
+}

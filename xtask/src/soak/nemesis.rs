@@ -1,0 +1,121 @@
+use std::{
+    thread,
+    time::{Duration, Instant},
+};
+
+use testbed::{Proxy, Server, continue_process, stop_process};
+
+use super::{TTL, random::Random, workers::Workers};
+
+/// Does everything to servers, network and workers that they must be able to bear.
+pub(crate) struct Nemesis<'a> {
+    pub(crate) durable: &'a Server,
+    pub(crate) volatile: &'a Server,
+    /// For each worker, its way to the durable server and to the volatile one.
+    pub(crate) proxies: &'a [[Proxy; 2]],
+    pub(crate) random: Random,
+}
+
+impl Nemesis<'_> {
+    /// Does one thing, and says what. Whatever it broke works again afterwards.
+    pub(crate) fn strike(&mut self, workers: &mut Workers) -> String {
+        let server = if self.random.once_in(2) { self.durable } else { self.volatile };
+        let name = if server.port() == self.durable.port() { "durable" } else { "volatile" };
+        let worker = usize::try_from(self.random.below(self.proxies.len() as u64)).unwrap_or(0);
+        let proxy = &self.proxies[worker][usize::from(name == "volatile")];
+        // From a blink to longer than a lease.
+        let longest = u64::try_from(TTL.as_millis()).unwrap_or(u64::MAX) * 2;
+        let duration = if self.random.once_in(2) {
+            self.random.millis(1..200)
+        } else {
+            self.random.millis(200..longest)
+        };
+        match self.random.below(14) {
+            0 => {
+                server.kill9();
+                thread::sleep(duration);
+                server.restart();
+                format!("{name} server killed, back after {duration:?}")
+            }
+            1 | 2 => {
+                server.freeze();
+                thread::sleep(duration);
+                server.thaw();
+                format!("{name} server frozen for {duration:?}")
+            }
+            3 | 4 => {
+                if self.random.once_in(2) {
+                    proxy.hole();
+                } else {
+                    proxy.existing().hole();
+                }
+                thread::sleep(duration);
+                proxy.pass();
+                format!("worker {worker} cut off from {name} for {duration:?}")
+            }
+            5 => {
+                proxy.hole_down();
+                thread::sleep(duration);
+                proxy.pass();
+                format!("worker {worker} heard nothing from {name} for {duration:?}")
+            }
+            6 => {
+                proxy.existing().delay_up(duration);
+                thread::sleep(Duration::from_millis(500));
+                proxy.pass();
+                format!("worker {worker} was {duration:?} late at {name}")
+            }
+            7 => {
+                let cuts = 1 + self.random.below(20);
+                for _ in 0..cuts {
+                    proxy.cut_reply_once();
+                    thread::sleep(Duration::from_millis(20));
+                }
+                proxy.pass();
+                format!("worker {worker} lost {cuts} replies of {name}")
+            }
+            8 => {
+                proxy.refuse();
+                proxy.kill_all();
+                thread::sleep(duration);
+                proxy.pass();
+                format!("worker {worker} could not connect to {name} for {duration:?}")
+            }
+            9 | 10 => {
+                let pid = workers.pid(worker);
+                stop_process(pid);
+                thread::sleep(duration);
+                continue_process(pid);
+                format!("worker {worker} frozen for {duration:?}")
+            }
+            11 => {
+                workers.replace(worker);
+                format!("worker {worker} killed and replaced")
+            }
+            12 => {
+                let kind = if self.random.once_in(2) { "normal" } else { "pubsub" };
+                server.run::<u64>(&format!("CLIENT KILL TYPE {kind} SKIPME yes"));
+                server.run::<()>("SCRIPT FLUSH");
+                format!("{name} server cut every {kind} connection and forgot its scripts")
+            }
+            _ => {
+                self.volatile.run::<()>("FLUSHALL");
+                "volatile server flushed".to_owned()
+            }
+        }
+    }
+
+    /// Strikes until the time is up, with short pauses in between.
+    pub(crate) fn rage(
+        &mut self,
+        until: Instant,
+        workers: &mut Workers,
+        mut report: impl FnMut(&str),
+    ) {
+        while Instant::now() < until {
+            let done = self.strike(workers);
+            report(&done);
+            thread::sleep(self.random.millis(50..700));
+        }
+    }
+}

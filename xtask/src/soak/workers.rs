@@ -1,0 +1,114 @@
+use std::{
+    env,
+    io::{BufRead, BufReader},
+    process::{Child, Command, Stdio},
+    sync::{Arc, Mutex, PoisonError},
+    thread,
+};
+
+use anyhow::{Context, Result, bail};
+use testbed::Proxy;
+
+use super::history::{Event, History};
+
+/// The worker processes. What they tell goes into the history.
+pub(crate) struct Workers {
+    running: Vec<Child>,
+    addresses: Vec<[String; 3]>,
+    seed: u64,
+    started: u64,
+    history: Arc<Mutex<History>>,
+    readers: Vec<thread::JoinHandle<()>>,
+}
+
+impl Workers {
+    pub(crate) fn start(
+        proxies: &[[Proxy; 2]],
+        store: &str,
+        seed: u64,
+        history: &Arc<Mutex<History>>,
+    ) -> Result<Self> {
+        let addresses = proxies
+            .iter()
+            .map(|[durable, volatile]| [durable.url(), volatile.url(), store.to_owned()])
+            .collect();
+        let mut workers = Self {
+            running: Vec::new(),
+            addresses,
+            seed,
+            started: 0,
+            history: Arc::clone(history),
+            readers: Vec::new(),
+        };
+        for index in 0..proxies.len() {
+            let worker = workers.spawn(index)?;
+            workers.running.push(worker);
+        }
+        Ok(workers)
+    }
+
+    pub(crate) fn pid(&self, index: usize) -> u32 {
+        self.running[index].id()
+    }
+
+    /// Kills a worker in the middle of what it is doing, and starts another in its place.
+    pub(crate) fn replace(&mut self, index: usize) {
+        let _ = self.running[index].kill();
+        let _ = self.running[index].wait();
+        match self.spawn(index) {
+            Ok(worker) => self.running[index] = worker,
+            Err(error) => panic!("a worker cannot be replaced: {error:#}"),
+        }
+    }
+
+    /// Fails when a worker has ended by itself: it found an error that nothing explains.
+    pub(crate) fn check(&mut self) -> Result<()> {
+        for (index, worker) in self.running.iter_mut().enumerate() {
+            if let Some(status) = worker.try_wait()? {
+                bail!("worker {index} ended by itself, with {status}");
+            }
+        }
+        Ok(())
+    }
+
+    /// Kills them all, and returns when everything they told is in the history.
+    pub(crate) fn end(mut self) {
+        for worker in &mut self.running {
+            let _ = worker.kill();
+            let _ = worker.wait();
+        }
+        for reader in self.readers.drain(..) {
+            let _ = reader.join();
+        }
+    }
+
+    fn spawn(&mut self, index: usize) -> Result<Child> {
+        let mut command = Command::new(env::current_exe().context("the path of this program")?);
+        command
+            .arg("soak-worker")
+            .args(&self.addresses[index])
+            .args([self.seed.to_string(), self.started.to_string()])
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped());
+        self.started += 1;
+        let mut worker = command.spawn().context("a worker process")?;
+        let stdout = worker.stdout.take().context("the worker's stdout")?;
+        let history = Arc::clone(&self.history);
+        self.readers.push(thread::spawn(move || {
+            for line in BufReader::new(stdout).lines().map_while(Result::ok) {
+                if let Some(event) = Event::parse(&line) {
+                    history.lock().unwrap_or_else(PoisonError::into_inner).add(event);
+                }
+            }
+        }));
+        Ok(worker)
+    }
+}
+
+impl Drop for Workers {
+    fn drop(&mut self) {
+        for worker in &mut self.running {
+            let _ = worker.kill();
+        }
+    }
+}
