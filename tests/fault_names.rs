@@ -66,7 +66,7 @@ async fn k2_a_value_that_is_no_lock_is_told_and_not_waited_for() {
     let locks = connect(&server.url()).await;
     server.run::<()>("RPUSH lock:job data");
     server.run::<()>("SET lock:eternal data");
-    for (key, cause) in [(KEY, "WRONGTYPE"), ("eternal", "ttl")] {
+    for (key, cause) in [(KEY, "list of another program"), ("eternal", "ttl")] {
         let start = Instant::now();
         let outcome = locks.mutex(key).wait_forever().acquire().await;
         assert!(start.elapsed() < PATIENCE, "{:?}", start.elapsed());

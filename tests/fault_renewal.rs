@@ -29,14 +29,14 @@ async fn c1_no_renewal_outlives_the_release() {
     let locks = connect(&proxy.url()).await;
     let monitor = server.monitor();
     // Replies are late, so that at most moments some renewal is on its way.
-    proxy.delay_down(ms(60));
+    proxy.delay_down(ms(40));
     for round in 0..5 {
         let mut holders = Vec::new();
         for number in 0..200_u64 {
-            let request = locks.mutex(format!("job:{round}:{number}")).ttl(ms(300));
+            let request = locks.mutex(format!("job:{round}:{number}")).ttl(ms(600));
             holders.push(tokio::spawn(async move {
                 let guard = request.acquire().await.unwrap();
-                sleep(ms(60 + number)).await;
+                sleep(ms(120 + number)).await;
                 guard.release().await
             }));
         }
@@ -48,12 +48,12 @@ async fn c1_no_renewal_outlives_the_release() {
                 Err(other) => panic!("{other:?}"),
             }
         }
-        eventually(SOON, "all are released", || server.keys().is_empty());
+        eventually(PATIENCE, "all are released", || server.keys().is_empty());
     }
     holds_for(ms(400), "no key comes back", || server.keys().is_empty());
     let lines = monitor.lines();
     let renewals = lines.iter().filter(|line| line.contains("PEXPIRE")).count();
-    assert!(renewals > 500, "only {renewals} renewals: the test has no teeth");
+    assert!(renewals > 300, "only {renewals} renewals: the test has no teeth");
 }
 
 #[tokio::test]
@@ -313,7 +313,7 @@ async fn c10_a_blocking_command_of_the_user_is_not_in_the_way() {
     let client = server.client();
     let locks = Locks::builder().client(client.clone()).connect().await.unwrap();
     let mut connection = client.get_multiplexed_async_connection().await.unwrap();
-    let guard = locks.mutex(KEY).ttl(ms(900)).acquire().await.unwrap();
+    let guard = locks.mutex(KEY).ttl(ms(1500)).acquire().await.unwrap();
     let watch = Watch::over(&server);
     let mut blocking = redis::cmd("BLPOP");
     blocking.arg("empty").arg(3);

@@ -45,7 +45,7 @@ async fn i1_a_release_before_the_subscription_stands_is_not_missed() {
     // All that a new manager says takes 100 ms to arrive, its subscription as well.
     proxy.delay_up(ms(100));
     for lead in [0, 50, 90, 110, 150, 210, 250, 310] {
-        let locks = open(&proxy.url());
+        let locks = Locks::open(proxy.url()).unwrap();
         let guard = job(&holder).acquire().await.unwrap();
         let waiting = tokio::spawn(job(&locks).wait(PATIENCE).acquire());
         sleep(ms(lead)).await;

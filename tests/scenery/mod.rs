@@ -21,10 +21,10 @@ pub const SOON: Duration = Duration::from_millis(300);
 pub const PATIENCE: Duration = Duration::from_secs(10);
 
 /// How long one command may take in these tests.
-pub const COMMAND: Duration = Duration::from_millis(200);
+pub const COMMAND: Duration = Duration::from_millis(500);
 
 /// What a call may take beyond its own bound: one command timeout, and the machine being busy.
-pub const GRACE: Duration = Duration::from_millis(700);
+pub const GRACE: Duration = Duration::from_millis(1500);
 
 pub const fn ms(millis: u64) -> Duration {
     Duration::from_millis(millis)

@@ -196,10 +196,13 @@ impl Link {
         let split = self.wait_out_hole(direction)?;
         match split {
             None => to.write_all(data),
-            Some(size) => data.chunks(size).try_for_each(|piece| {
+            Some(size) => data.chunks(size).enumerate().try_for_each(|(number, piece)| {
                 to.write_all(piece)?;
-                // Long enough for the reader to be woken by this piece alone.
-                thread::sleep(Duration::from_micros(50));
+                // Long enough for the reader to be woken by this piece alone; but a long text shall
+                // not take for ever.
+                if number < 100 {
+                    thread::sleep(Duration::from_micros(50));
+                }
                 Ok(())
             }),
         }
