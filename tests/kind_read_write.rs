@@ -7,7 +7,9 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::Instant;
 
-use arena::{Arena, LONG, Waiting, cancel_everywhere, crash, is_free, ms, queued, refused, take};
+use arena::{
+    Arena, LONG, Waiting, cancel_everywhere, crash, finish_all, is_free, ms, queued, refused, take,
+};
 use redis_locks::{LockError, LockState, Locks, Request};
 use testbed::{ClockShim, Server, eventually};
 
@@ -263,15 +265,7 @@ fn l5_a_clock_that_jumps_neither_reorders_nor_stops_the_queue() {
         } else {
             // All leases and places have ended: both come to their turn, in whatever order.
             drop(writer);
-            let mut left = vec![first, second];
-            while !left.is_empty() {
-                let mut next = None;
-                eventually(LONG, "somebody has it", || {
-                    next = left.iter().position(|waiting| waiting.has_it.try_recv().is_ok());
-                    next.is_some()
-                });
-                left.remove(next.unwrap()).finish();
-            }
+            finish_all(vec![first, second]);
         }
         // The clock being set back must not leave leases that last for an hour.
         shim.set(0.0);

@@ -28,6 +28,13 @@ pub(crate) fn silent(waited: Duration) {
     let _ = waited;
 }
 
+pub(crate) fn repaired(key: &str, value: &str, grace: Option<Duration>) {
+    #[cfg(feature = "tracing")]
+    tracing::warn!(key, value, ?grace, "a value without a ttl blocked the lock and was given one");
+    #[cfg(not(feature = "tracing"))]
+    let _ = (key, value, grace);
+}
+
 pub(crate) fn limits_differ(key: &str, limit: u32, other: u32) {
     #[cfg(feature = "tracing")]
     tracing::warn!(

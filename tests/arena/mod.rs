@@ -2,6 +2,8 @@
 
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
+pub mod log;
+
 use std::time::Duration;
 
 use redis_locks::{Guard, LockError, Locks, Request};
@@ -159,6 +161,19 @@ impl Waiting {
         if let Some(thread) = self.thread.take() {
             thread.join().unwrap();
         }
+    }
+}
+
+/// Lets each come to its turn, in whatever order.
+#[track_caller]
+pub fn finish_all(mut waiting: Vec<Waiting>) {
+    while !waiting.is_empty() {
+        let mut next = None;
+        testbed::eventually(LONG, "somebody comes to its turn", || {
+            next = waiting.iter().position(|waiting| waiting.has_it.try_recv().is_ok());
+            next.is_some()
+        });
+        waiting.remove(next.unwrap()).finish();
     }
 }
 

@@ -124,6 +124,13 @@ fn sight(items: &[Value]) -> Option<Answer> {
     Some(Answer::Seen(Box::new(sight)))
 }
 
+/// The value that an acquisition found without a ttl and gave one.
+pub(super) fn repaired(value: &Value) -> Option<String> {
+    let Value::Array(items) = value else { return None };
+    let busy = integer(items.first()) == Some(0) && integer(items.get(4)) == Some(1);
+    if busy { string(items.get(2)) } else { None }
+}
+
 /// Another limit than ours that a holder of a permit asked for.
 pub(super) fn other_limit(value: &Value) -> Option<u32> {
     let Value::Array(items) = value else { return None };

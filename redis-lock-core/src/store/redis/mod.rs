@@ -232,23 +232,27 @@ fn read(
             Ok,
         ),
         Step::ByHash(call) => {
-            notice_limit(command, &value);
+            notice(command, &value);
             decode::script(&command.verb, value).ok_or(Step::InFull(call))
         }
         Step::InFull(_) => {
-            notice_limit(command, &value);
+            notice(command, &value);
             let forgetful = || Fault::new(FaultClass::Refused, "the server knows no scripts");
             Ok(decode::script(&command.verb, value).unwrap_or_else(|| Err(forgetful())))
         }
     }
 }
 
-/// Says when others allow another number of permits.
-fn notice_limit(command: &Command, value: &Value) {
-    if let (Kind::Permit { limit }, Verb::Acquire { .. }) = (command.kind, &command.verb)
-        && let Some(other) = decode::other_limit(value)
-    {
-        limits::differ(command.names.user_key(), limit, other);
+/// Tells operators what an acquisition found: callers that disagree on a number of permits, or a
+/// value that it gave a ttl.
+fn notice(command: &Command, value: &Value) {
+    let Verb::Acquire { repair_orphan, .. } = &command.verb else { return };
+    let key = command.names.user_key();
+    if let (Kind::Permit { limit }, Some(other)) = (command.kind, decode::other_limit(value)) {
+        limits::differ(key, limit, other);
+    }
+    if let Some(orphan) = decode::repaired(value) {
+        crate::log::repaired(key, &orphan, *repair_orphan);
     }
 }
 
