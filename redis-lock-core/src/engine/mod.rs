@@ -32,6 +32,9 @@ mod reaper;
 mod run;
 pub(crate) mod timers;
 
+#[cfg(test)]
+mod tests;
+
 /// What callers post to the engine.
 #[derive(Debug)]
 pub(crate) enum Message {

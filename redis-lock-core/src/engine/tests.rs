@@ -1,0 +1,36 @@
+use std::{thread, time::Duration};
+
+use testbed::{Server, eventually, holds_for};
+
+use crate::{LockError, LockState, Locks};
+
+const PATIENCE: Duration = Duration::from_secs(10);
+const TTL: Duration = Duration::from_millis(800);
+
+#[test]
+fn j8_an_engine_that_fails_ends_every_hold_and_starts_again() {
+    let server = Server::start();
+    let locks = Locks::open(server.url()).unwrap();
+    let request = || locks.mutex("job").ttl(TTL).wait(PATIENCE);
+    let guard = request().blocking_acquire().unwrap();
+    let waiting = thread::spawn({
+        let request = request();
+        move || request.blocking_acquire()
+    });
+    thread::sleep(Duration::from_millis(100));
+    locks.link().crash();
+
+    eventually(PATIENCE, "the holder is told", || guard.state() == LockState::Lost);
+    let outcome = waiting.join().unwrap();
+    assert!(matches!(outcome, Err(LockError::Backend { .. })), "{outcome:?}");
+    let error = guard.ensure(Duration::ZERO).unwrap_err();
+    assert!(error.to_string().contains("engine failed"), "{error}");
+    assert!(guard.blocking_release().is_err_and(|error| error.is_lost()));
+
+    // The new engine renews and releases as the old one did.
+    let guard = request().blocking_acquire().unwrap();
+    holds_for(TTL * 3, "it is renewed", || guard.state() == LockState::Held);
+    guard.blocking_verify().unwrap();
+    guard.blocking_release().unwrap();
+    server.assert_clean();
+}
