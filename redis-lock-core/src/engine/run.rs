@@ -373,9 +373,9 @@ impl<'a> Engine<'a> {
             }
             Event::Forced { token } => {
                 let Some(id) = self.find(&token) else { return };
-                self.change(&id, |slot, _, acts| {
+                self.change(&id, |slot, world, acts| {
                     if slot.holds_as(&token) {
-                        slot.check(acts);
+                        slot.alarmed(world, acts);
                     }
                 });
             }

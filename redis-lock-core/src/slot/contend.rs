@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::heed::Heed;
 use super::{Act, Reap, Slot, Stage, Waiter, World, busy};
 use crate::clock::Moment;
 use crate::demand::{Demand, Kind};
@@ -44,6 +45,7 @@ pub(super) struct Contender {
     next: Moment,
     /// A hint came while a question was out: ask once more whatever the answer.
     hinted: bool,
+    heed: Heed,
     /// The outcome of some question is unknown and may come true later.
     doubtful: bool,
     /// Failures in a row.
@@ -78,6 +80,7 @@ impl Contender {
             asking: false,
             next,
             hinted: false,
+            heed: Heed::default(),
             doubtful: false,
             failures: 0,
             looks: 0,
@@ -111,6 +114,17 @@ impl Contender {
 
     pub(super) fn token(&self) -> &Token {
         &self.token
+    }
+
+    /// Whether to follow a hint now. If not, since another was followed a moment ago, then soon.
+    fn heeds(&mut self, now: Moment) -> bool {
+        let at = self.heed.follow_at(now);
+        if at > now {
+            self.next = self.next.min(at);
+            return false;
+        }
+        self.heed.followed(now);
+        true
     }
 
     pub(super) fn is_asking(&self) -> bool {
@@ -257,7 +271,11 @@ impl<W> Slot<W> {
     pub(crate) fn hinted(&mut self, world: &World, out: &mut Vec<Act<W>>) {
         match &mut self.stage {
             Stage::Contending(contender) if contender.asking => contender.hinted = true,
-            Stage::Contending(_) => self.ask_again(world, out),
+            Stage::Contending(contender) => {
+                if contender.heeds(world.now) {
+                    self.ask_again(world, out);
+                }
+            }
             // Messages come by a connection of their own and may overtake the answer.
             Stage::Yielding(yielding) => yielding.hint(),
             Stage::Idle | Stage::Held(_) => {}
@@ -304,7 +322,7 @@ impl<W> Slot<W> {
         let Stage::Contending(contender) = &mut self.stage else { return };
         contender.failures = 0;
         contender.refusals = contender.refusals.saturating_add(1);
-        if matches!(command.verb, Verb::Take { .. }) || contender.hinted {
+        if matches!(command.verb, Verb::Take { .. }) {
             self.ask_again(world, out);
             return;
         }
@@ -313,6 +331,10 @@ impl<W> Slot<W> {
         contender.next = contender.look_at(&rival, world);
         contender.sent = rival.queued || contender.doubtful;
         contender.last = Last::Busy(rival);
+        if contender.hinted && contender.heeds(world.now) {
+            self.ask_again(world, out);
+            return;
+        }
         self.fail_impatient(world, out);
         self.abandon_if_unwanted(world, out);
     }

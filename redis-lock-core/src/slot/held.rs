@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::contend::{self, Contender, PLACE, UNLEASED, asked_ttl, command};
+use super::heed::Heed;
 use super::{Act, Confirm, Reap, Slot, Stage, World};
 use crate::clock::Moment;
 use crate::demand::{Demand, Kind};
@@ -36,6 +37,9 @@ pub(super) struct Held {
     end: Moment,
     renew_at: Moment,
     renewing: bool,
+    heed: Heed,
+    /// When to follow word of a release by force.
+    check_at: Moment,
     /// When others must be given a chance.
     turn_ends: Moment,
     fences: Range<u64>,
@@ -70,7 +74,7 @@ impl Held {
 
     pub(super) fn due(&self, now: Moment) -> Moment {
         let renewal = if self.renewing { Moment::NEVER } else { self.renew_at };
-        renewal.min(self.hold.deadline(now))
+        renewal.min(self.check_at).min(self.hold.deadline(now))
     }
 
     pub(super) fn hold(&self) -> &Arc<Hold> {
@@ -136,6 +140,8 @@ impl<W> Slot<W> {
             end,
             renew_at: Moment::NEVER,
             renewing: false,
+            heed: Heed::default(),
+            check_at: Moment::NEVER,
             turn_ends: world.now.after(TURN),
             fences,
             doubtful,
@@ -334,6 +340,22 @@ impl<W> Slot<W> {
         match &self.stage {
             Stage::Held(held) if self.alarm.is_none() && !self.nursed => Some(held.due(now)),
             _ => None,
+        }
+    }
+
+    /// A message says that the hold was ended by force. The server will tell whether that is true.
+    pub(crate) fn alarmed(&mut self, world: &World, out: &mut Vec<Act<W>>) {
+        let Stage::Held(held) = &mut self.stage else { return };
+        held.check_at = held.check_at.min(held.heed.follow_at(world.now));
+        self.check_if_due(world, out);
+    }
+
+    pub(super) fn check_if_due(&mut self, world: &World, out: &mut Vec<Act<W>>) {
+        let Stage::Held(held) = &mut self.stage else { return };
+        if held.check_at <= world.now {
+            held.check_at = Moment::NEVER;
+            held.heed.followed(world.now);
+            self.check(out);
         }
     }
 

@@ -24,6 +24,7 @@ pub(crate) use held::first_fence;
 pub(crate) use look::Insight;
 
 mod contend;
+mod heed;
 mod held;
 mod look;
 #[cfg(test)]
@@ -175,7 +176,10 @@ impl<W> Slot<W> {
             Stage::Contending(contender) if contender.is_due(world.now) => {
                 self.ask_again(world, out);
             }
-            Stage::Held(_) => self.renew_if_due(world, out),
+            Stage::Held(_) => {
+                self.check_if_due(world, out);
+                self.renew_if_due(world, out);
+            }
             Stage::Idle | Stage::Contending(_) | Stage::Yielding(_) => {}
         }
     }

@@ -318,6 +318,37 @@ fn a_hint_that_overtakes_the_answer_is_not_lost() {
 }
 
 #[test]
+fn i12_a_flood_of_false_hints_is_followed_at_a_bounded_pace() {
+    let mut bench = Bench::new();
+    bench.ask(1, demand("k"));
+    let take = bench.sent();
+    bench.answer(&take, Ok(Answer::Busy(Rival::unknown())));
+    let mut questions = 0;
+    let end = bench.now + 1_000;
+    while bench.now < end {
+        for question in bench.take(|act| if let Act::Send(it) = act { Ok(it) } else { Err(act) }) {
+            questions += 1;
+            bench.answer(&question, busy_with(Some(Duration::from_secs(3))));
+        }
+        bench.tick(1);
+        let world = bench.world();
+        bench.slot.hinted(&world, &mut bench.acts);
+    }
+    assert!((20..=102).contains(&questions), "{questions} questions in a second");
+    // Word of a release by force may be a lie just the same.
+    let mut bench = Bench::new();
+    let hold = bench.hold(1, demand("k"));
+    for _ in 0..1_000 {
+        bench.tick(1);
+        let world = bench.world();
+        bench.slot.alarmed(&world, &mut bench.acts);
+    }
+    let checks = bench.take(|act| if let Act::Send(it) = act { Ok(it) } else { Err(act) }).len();
+    assert!((20..=101).contains(&checks), "{checks} checks in a second");
+    bench.release(&hold);
+}
+
+#[test]
 fn c3_c4_a_missed_renewal_is_tried_again_until_the_lease_ends() {
     let mut bench = Bench::new();
     let hold = bench.hold(1, demand("k"));
