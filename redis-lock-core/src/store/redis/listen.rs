@@ -5,7 +5,7 @@ use std::time::Duration;
 use futures_util::StreamExt;
 use redis::RedisError;
 use tokio::sync::mpsc;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
 use crate::store::Event;
 
@@ -28,24 +28,29 @@ pub(super) async fn listen(
     let mut pause = FIRST_PAUSE;
     let mut warned = false;
     loop {
-        match subscribe(&client, &channel, patience).await {
+        let why = match subscribe(&client, &channel, patience).await {
             Ok(subscription) => {
-                pause = FIRST_PAUSE;
-                warned = false;
+                let since = Instant::now();
                 let _ = events.send(Event::Listening { told: true });
                 relay(subscription, patience, &events).await;
                 // Without an engine nobody reads it, and this task ends with the engine.
                 let _ = events.send(Event::Listening { told: false });
-            }
-            Err(why) => {
-                if !warned {
-                    crate::log::deaf(&why);
-                    warned = true;
+                if since.elapsed() >= BEAT {
+                    pause = FIRST_PAUSE;
+                    warned = false;
+                    continue;
                 }
-                sleep(pause).await;
-                pause = (pause * 2).min(LONGEST_PAUSE);
+                // All who wait look once more after each subscription: not in a tight loop.
+                "the subscription ended as soon as it stood".into()
             }
+            Err(why) => why,
+        };
+        if !warned {
+            crate::log::deaf(&why);
+            warned = true;
         }
+        sleep(pause).await;
+        pause = (pause * 2).min(LONGEST_PAUSE);
     }
 }
 
