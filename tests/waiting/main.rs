@@ -1,0 +1,32 @@
+//! Waiting for a lock and handing it over, on real servers: who is woken, in which order, what is
+//! left behind, and that nobody waits for ever.
+//!
+//! Each case runs on the server of this machine, where a script compares and deletes, and on Valkey 9,
+//! which has a command for that.
+
+#[macro_use]
+mod scenery;
+
+mod background;
+mod channels;
+mod clock;
+mod denied;
+mod foreign;
+mod herd;
+mod hints;
+mod history;
+mod mark;
+mod mayhem;
+mod queue;
+mod storm;
+mod turns;
+
+#[test]
+fn child_process() {
+    testbed::dispatch(&[
+        ("crowd", mayhem::crowd),
+        ("denied", denied::denied),
+        ("take_turns", turns::take_turns),
+        ("wait_in_line", queue::wait_in_line),
+    ]);
+}

@@ -1,0 +1,163 @@
+//! 500 waiters in ten processes, and somebody who kills waiters and holders all the time.
+//!
+//! It lasts 20 seconds, or `WAITING_SECONDS`.
+
+use std::{
+    env,
+    fs::OpenOptions,
+    io::Write,
+    path::Path,
+    sync::atomic::{AtomicBool, Ordering},
+    thread,
+    time::{Duration, Instant},
+};
+
+use redis_locks::{LockError, Locks};
+use testbed::{Child, ChildIo, Server, ServerBuilder};
+use tokio::{runtime, task::JoinSet};
+
+use crate::{
+    history::{Death, History, micros},
+    scenery::*,
+};
+
+const PROCESSES: usize = 10;
+/// In each process: managers whose tasks hand the lock on among themselves, …
+const CROWDS: usize = 2;
+const CROWD: usize = 23;
+/// … and managers of a single task, by which the order between managers can be seen.
+const SINGLES: usize = 4;
+const KEYS: [&str; 2] = ["a", "b"];
+const TTL: Duration = Duration::from_secs(2);
+
+fn time() -> Duration {
+    let seconds = env::var("WAITING_SECONDS").ok().and_then(|text| text.parse().ok());
+    Duration::from_secs(seconds.unwrap_or(20))
+}
+
+static OVER: AtomicBool = AtomicBool::new(false);
+
+/// One of the processes.
+pub(crate) fn crowd(io: &mut ChildIo) {
+    let history = env::var("HISTORY").unwrap();
+    let runtime = runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
+    let runtime = runtime.unwrap();
+    let mut tasks = JoinSet::new();
+    for manager in 0..CROWDS + SINGLES {
+        let locks = Locks::open(env::var("REDIS_URL").unwrap()).unwrap();
+        let (kind, size) = if manager < CROWDS { ("crowd", CROWD) } else { ("single", 1) };
+        for _ in 0..size {
+            tasks.spawn_on(lock_on(locks.clone(), kind, history.clone()), runtime.handle());
+        }
+    }
+    io.say("ready");
+    io.hear();
+    OVER.store(true, Ordering::SeqCst);
+    runtime.block_on(async {
+        while let Some(outcome) = tasks.join_next().await {
+            outcome.unwrap();
+        }
+    });
+    io.say("done");
+}
+
+/// Locks and unlocks, and writes down when.
+async fn lock_on(locks: Locks, kind: &'static str, history: String) {
+    let mut file = OpenOptions::new().append(true).open(&history).unwrap();
+    let mut random = Random::seeded(micros());
+    let pid = std::process::id();
+    while !OVER.load(Ordering::SeqCst) {
+        let key = KEYS[usize::try_from(random.below(2)).unwrap()];
+        let mut request = locks.mutex(key).ttl(TTL).wait(PATIENCE);
+        if random.below(4) == 0 {
+            request = request.fenced();
+        }
+        let asked = micros();
+        let guard = request.acquire().await.unwrap();
+        let entered = micros();
+        let fence = guard.fence().unwrap_or(0);
+        // One write each, so that lines stay whole whoever is killed.
+        let line = format!("enter {key} {pid} {kind} {asked} {entered} {fence}\n");
+        file.write_all(line.as_bytes()).unwrap();
+        tokio::time::sleep(Duration::from_micros(random.below(2_000))).await;
+        let (kept, left) = (u8::from(guard.is_held()), micros());
+        let line = format!("leave {key} {pid} {entered} {left} {kept}\n");
+        file.write_all(line.as_bytes()).unwrap();
+        match guard.release().await {
+            // A process that gets no time for as long as the lease loses its lock, and is told; and
+            // what the server does not confirm in time is released later.
+            Ok(()) | Err(LockError::Lost { .. } | LockError::Backend { .. }) => {}
+            Err(error) => panic!("{error}"),
+        }
+    }
+}
+
+fn spawn(server: &Server, history: &Path) -> Child {
+    let variables = [("REDIS_URL", &*server.url()), ("HISTORY", &history.to_string_lossy())];
+    Child::spawn("crowd", &variables)
+}
+
+/// The process that has the lock at this moment, or was given it and takes it soon, as the token
+/// tells.
+fn holder(server: &Server, key: &str) -> Option<u32> {
+    let token = server.get(&format!("lock:{key}"))?;
+    token.trim_end_matches('+').rsplit_once('/')?.1.parse().ok()
+}
+
+/// Kills one of the processes, often one that has a lock, and starts another in its place.
+fn strike(server: &Server, path: &Path, children: &mut [Child], random: &mut Random) -> Death {
+    let mut victim = usize::try_from(random.below(PROCESSES as u64)).unwrap();
+    if random.below(2) == 0 {
+        let holder = holder(server, KEYS[usize::try_from(random.below(2)).unwrap()]);
+        let found = children.iter().position(|child| Some(child.pid()) == holder);
+        victim = found.unwrap_or(victim);
+    }
+    let pid = children[victim].pid();
+    children[victim].kill9();
+    let at = micros();
+    let held = KEYS.into_iter().filter(|key| holder(server, key) == Some(pid)).collect();
+    children[victim] = spawn(server, path);
+    Death { pid, at, held }
+}
+
+async fn l4_five_hundred_waiters_in_mayhem_keep_exclusion_and_order(builder: ServerBuilder) {
+    let _alone = alone().await;
+    let server = builder.start();
+    let path = server.dir().join("history");
+    std::fs::write(&path, "").unwrap();
+    let mut random = Random::fresh();
+    let mut children: Vec<Child> = (0..PROCESSES).map(|_| spawn(&server, &path)).collect();
+    for child in &mut children {
+        child.expect("ready");
+    }
+    let mut history = History::default();
+    let start = Instant::now();
+    while start.elapsed() < time() {
+        thread::sleep(ms(300 + random.below(900)));
+        history.deaths.push(strike(&server, &path, &mut children, &mut random));
+    }
+    history.over = micros();
+    for child in &mut children {
+        child.tell("enough");
+    }
+    for child in &mut children {
+        child.expect("done");
+        assert!(child.wait().success(), "a process failed");
+    }
+    history.read(&std::fs::read_to_string(&path).unwrap());
+    eprintln!("{} processes died", history.deaths.len());
+    for key in KEYS {
+        let figures = history.check(key);
+        eprintln!("{key}: {figures:?}");
+        assert!(figures.holds > 100, "hardly anything happened");
+        assert!(figures.longest_strand < TTL + ms(1000) + BUSY, "{figures:?}");
+        // A newcomer may pass the queue at the very moment when a dead holder's lease has run out.
+        assert!(figures.passed <= figures.dead_holders, "{figures:?}");
+    }
+    assert_clean_after_deaths(&server);
+}
+
+/// What a busy machine may add.
+const BUSY: Duration = ms(500);
+
+on_both_servers!(l4_five_hundred_waiters_in_mayhem_keep_exclusion_and_order);
