@@ -194,6 +194,8 @@ fn in_memory(settings: Settings) -> Locks {
 }
 
 fn on_redis(settings: Settings, client: redis::Client) -> Locks {
+    #[cfg(feature = "rustls")]
+    crate::tls::provide();
     let server = describe(&client);
     let namespace = settings.namespace.clone();
     let timeout = settings.command_timeout(None);

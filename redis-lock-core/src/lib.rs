@@ -21,6 +21,8 @@ mod simulation;
 mod slot;
 mod store;
 mod table;
+#[cfg(feature = "rustls")]
+mod tls;
 mod together;
 
 mod attribute;

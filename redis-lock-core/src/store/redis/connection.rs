@@ -79,7 +79,7 @@ impl Connection {
         });
         let supervisor =
             Supervisor { client, namespace, patience, events, shared: Arc::clone(&shared) };
-        tokio::spawn(supervisor.run());
+        tokio::spawn(supervisor.run_always());
         Self { state, shared }
     }
 
@@ -152,6 +152,7 @@ impl Connection {
     }
 }
 
+#[derive(Clone)]
 struct Supervisor {
     client: redis::Client,
     namespace: String,
@@ -161,6 +162,22 @@ struct Supervisor {
 }
 
 impl Supervisor {
+    /// Runs, and again after the driver has panicked: whoever waits must hear of it, and what was
+    /// wrong may be repaired.
+    async fn run_always(self) {
+        loop {
+            let run = tokio::spawn(self.clone().run());
+            if !run.await.is_err_and(|end| end.is_panic()) {
+                return;
+            }
+            let what = "the driver failed while connecting; standard error has its message";
+            let fault = Fault::new(FaultClass::Permanent, what);
+            self.shared.publish.send_replace(State::Down(fault));
+            sleep(LONGEST_PAUSE).await;
+            self.shared.wanted.notify_one();
+        }
+    }
+
     async fn run(self) {
         self.shared.wanted.notified().await;
         let mut epoch = 0_u64;
