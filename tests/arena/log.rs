@@ -43,13 +43,13 @@ impl Subscriber for Listener {
 }
 
 /// Keeps what is said from now on, by all threads.
-pub fn listen() {
+pub(crate) fn listen() {
     // Another test of the same program may listen already.
     let _ = tracing::subscriber::set_global_default(Listener);
 }
 
 /// How many lines contain all of these.
-pub fn count(words: &[&str]) -> usize {
+pub(crate) fn count(words: &[&str]) -> usize {
     let lines = LINES.lock().unwrap();
     lines.iter().filter(|line| words.iter().all(|word| line.contains(word))).count()
 }

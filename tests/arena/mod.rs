@@ -2,7 +2,7 @@
 
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
-pub mod log;
+pub(crate) mod log;
 
 use std::time::Duration;
 
@@ -10,38 +10,38 @@ use redis_locks::{Guard, LockError, Locks, Request};
 use testbed::{Server, ServerBinary};
 
 /// An arbiter and two managers that know nothing of each other.
-pub struct Arena {
-    pub name: &'static str,
-    pub server: Option<Server>,
-    pub one: Locks,
-    pub other: Locks,
+pub(crate) struct Arena {
+    pub(crate) name: &'static str,
+    pub(crate) server: Option<Server>,
+    pub(crate) one: Locks,
+    pub(crate) other: Locks,
 }
 
 /// Long enough for what must happen on a busy machine; nothing waits for it to pass.
-pub const LONG: Duration = Duration::from_secs(20);
+pub(crate) const LONG: Duration = Duration::from_secs(20);
 
-pub const fn ms(millis: u64) -> Duration {
+pub(crate) const fn ms(millis: u64) -> Duration {
     Duration::from_millis(millis)
 }
 
 impl Arena {
-    pub fn memory() -> Self {
+    pub(crate) fn memory() -> Self {
         let one = Locks::in_memory();
         Self { name: "memory", server: None, other: one.clone(), one }
     }
 
-    pub fn on(name: &'static str, server: Server) -> Self {
+    pub(crate) fn on(name: &'static str, server: Server) -> Self {
         let one = Locks::open(server.url()).unwrap();
         let other = Locks::open(server.url()).unwrap();
         Self { name, server: Some(server), one, other }
     }
 
-    pub fn server() -> Self {
+    pub(crate) fn server() -> Self {
         Self::on("server", Server::start())
     }
 
     /// One of each sort that this machine has.
-    pub fn each() -> Vec<Self> {
+    pub(crate) fn each() -> Vec<Self> {
         let mut arenas = vec![Self::memory(), Self::server()];
         if let Some(valkey) = ServerBinary::valkey(9) {
             arenas.push(Self::on("valkey", Server::builder().binary(valkey).start()));
@@ -50,7 +50,7 @@ impl Arena {
     }
 
     /// One more manager.
-    pub fn third(&self) -> Locks {
+    pub(crate) fn third(&self) -> Locks {
         match &self.server {
             Some(server) => Locks::open(server.url()).unwrap(),
             None => self.one.clone(),
@@ -59,7 +59,7 @@ impl Arena {
 
     /// Nothing is left behind.
     #[track_caller]
-    pub fn assert_clean(&self) {
+    pub(crate) fn assert_clean(&self) {
         if let Some(server) = &self.server {
             server.assert_clean();
         }
@@ -68,7 +68,7 @@ impl Arena {
 
 /// Whether the lock could be had now; it is given back at once.
 #[track_caller]
-pub fn is_free(request: Request) -> bool {
+pub(crate) fn is_free(request: Request) -> bool {
     match request.blocking_try_acquire() {
         Ok(Some(guard)) => {
             guard.blocking_release().unwrap();
@@ -80,19 +80,19 @@ pub fn is_free(request: Request) -> bool {
 }
 
 #[track_caller]
-pub fn take(request: Request) -> Guard {
+pub(crate) fn take(request: Request) -> Guard {
     request.blocking_acquire().unwrap()
 }
 
 /// The error of an acquisition that must fail.
 #[track_caller]
-pub fn refused(request: Request) -> LockError {
+pub(crate) fn refused(request: Request) -> LockError {
     request.blocking_acquire().unwrap_err()
 }
 
 /// Every way to give up an acquisition, and what must be so afterwards: nobody has the lock, nobody
 /// waits for it, and the next one gets it at once.
-pub async fn cancel_everywhere(arena: &Arena, make: impl Fn(&Locks) -> Request) {
+pub(crate) async fn cancel_everywhere(arena: &Arena, make: impl Fn(&Locks) -> Request) {
     for busy in [false, true] {
         let mut polls = 0;
         loop {
@@ -121,19 +121,19 @@ pub async fn cancel_everywhere(arena: &Arena, make: impl Fn(&Locks) -> Request) 
 }
 
 /// Lets the holder die: nothing renews it any more, and nothing releases it.
-pub fn crash(guard: Guard) {
+pub(crate) fn crash(guard: Guard) {
     std::mem::forget(guard);
 }
 
 /// Waits in a thread and tells when it has the lock; gives it back when `leave` is dropped.
-pub struct Waiting {
-    pub has_it: std::sync::mpsc::Receiver<()>,
+pub(crate) struct Waiting {
+    pub(crate) has_it: std::sync::mpsc::Receiver<()>,
     leave: Option<std::sync::mpsc::Sender<()>>,
     thread: Option<std::thread::JoinHandle<()>>,
 }
 
 impl Waiting {
-    pub fn start(request: Request) -> Self {
+    pub(crate) fn start(request: Request) -> Self {
         let (told, has_it) = std::sync::mpsc::channel();
         let (leave, left) = std::sync::mpsc::channel::<()>();
         let thread = std::thread::spawn(move || {
@@ -147,16 +147,16 @@ impl Waiting {
     }
 
     #[track_caller]
-    pub fn must_have_it(&self) {
+    pub(crate) fn must_have_it(&self) {
         self.has_it.recv_timeout(LONG).expect("it comes to its turn");
     }
 
     #[track_caller]
-    pub fn must_wait(&self) {
+    pub(crate) fn must_wait(&self) {
         assert!(self.has_it.recv_timeout(ms(150)).is_err(), "it should still wait");
     }
 
-    pub fn finish(mut self) {
+    pub(crate) fn finish(mut self) {
         drop(self.leave.take());
         if let Some(thread) = self.thread.take() {
             thread.join().unwrap();
@@ -166,7 +166,7 @@ impl Waiting {
 
 /// Lets each come to its turn, in whatever order.
 #[track_caller]
-pub fn finish_all(mut waiting: Vec<Waiting>) {
+pub(crate) fn finish_all(mut waiting: Vec<Waiting>) {
     while !waiting.is_empty() {
         let mut next = None;
         testbed::eventually(LONG, "somebody comes to its turn", || {
@@ -178,6 +178,6 @@ pub fn finish_all(mut waiting: Vec<Waiting>) {
 }
 
 /// How many wait in the queue of a key.
-pub fn queued(arena: &Arena, key: &str) -> usize {
+pub(crate) fn queued(arena: &Arena, key: &str) -> usize {
     arena.one.blocking_status(key).unwrap().waiters.len()
 }
