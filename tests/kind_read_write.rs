@@ -125,8 +125,8 @@ fn l3_neither_writers_nor_readers_starve() {
             }
             turns
         };
-        let (read, write): (fn(&Locks) -> Request, fn(&Locks) -> Request) =
-            (|locks| locks.read("k"), |locks| locks.write("k"));
+        let read: fn(&Locks) -> Request = |locks| locks.read("k");
+        let write: fn(&Locks) -> Request = |locks| locks.write("k");
         thread::scope(|scope| {
             // Readers overlap all the time, and so do requests for writing.
             let each: Vec<_> = [read, read, read, read, write, write]

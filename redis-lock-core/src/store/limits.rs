@@ -6,10 +6,13 @@ use std::sync::{Mutex, PoisonError};
 /// So many keys are remembered as told about.
 const MOST: usize = 1000;
 
+/// A key, and the two limits that were met there.
+type Met = (Box<str>, u32, u32);
+
 /// Says, once for each key and pair of limits, that somebody who holds a permit asked for another
 /// number of them.
 pub(super) fn differ(key: &str, limit: u32, other: u32) {
-    static TOLD: Mutex<Option<HashSet<(Box<str>, u32, u32)>>> = Mutex::new(None);
+    static TOLD: Mutex<Option<HashSet<Met>>> = Mutex::new(None);
     let mut told = TOLD.lock().unwrap_or_else(PoisonError::into_inner);
     let told = told.get_or_insert_default();
     if told.len() >= MOST {
