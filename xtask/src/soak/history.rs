@@ -63,6 +63,9 @@ impl Event {
     }
 }
 
+/// A hold's number begins with its worker's, and counts up from there.
+pub(crate) const WORKER_SHIFT: u32 = 40;
+
 /// Everything that happened, and what must not have happened in it.
 #[derive(Debug, Default)]
 pub(crate) struct History {
@@ -104,6 +107,11 @@ impl History {
             Event::Lost => self.lost += 1,
             Event::Late { took } => self.late.push(took),
         }
+    }
+
+    /// How many holds the worker with this number has had.
+    pub(crate) fn granted_to(&self, worker: u64) -> usize {
+        self.holds.keys().filter(|hold| *hold >> WORKER_SHIFT == worker).count()
     }
 
     /// Holds of one key that were valid at the same time, among the keys that `strict` names; and

@@ -8,7 +8,13 @@ use anyhow::{Context, Result, bail};
 use redis_locks::{Guard, LockError, Locks};
 use rustix::time::{ClockId, clock_gettime};
 
-use super::{KEYS, TTL, WAIT, history::Event, is_volatile, random::Random, store::Store};
+use super::{
+    KEYS, TTL, WAIT,
+    history::{Event, WORKER_SHIFT},
+    is_volatile,
+    random::Random,
+    store::Store,
+};
 
 const TASKS: u64 = 4;
 
@@ -31,7 +37,7 @@ pub(crate) fn work(arguments: &[String]) -> Result<()> {
     let (durable, volatile) = (open(durable)?, open(volatile)?);
     // Holds are told apart by number, among all workers that ever ran.
     static NEXT: AtomicU64 = AtomicU64::new(0);
-    NEXT.store(number << 40, Ordering::SeqCst);
+    NEXT.store(number << WORKER_SHIFT, Ordering::SeqCst);
 
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)

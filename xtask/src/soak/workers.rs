@@ -13,7 +13,8 @@ use super::history::{Event, History};
 
 /// The worker processes. What they tell goes into the history.
 pub(crate) struct Workers {
-    running: Vec<Child>,
+    /// The processes, with the numbers that they were started with.
+    running: Vec<(u64, Child)>,
     addresses: Vec<[String; 3]>,
     seed: u64,
     started: u64,
@@ -47,14 +48,20 @@ impl Workers {
         Ok(workers)
     }
 
+    /// What tells the present ones apart from those that were replaced.
+    pub(crate) fn numbers(&self) -> impl Iterator<Item = u64> + '_ {
+        self.running.iter().map(|(number, _)| *number)
+    }
+
     pub(crate) fn pid(&self, index: usize) -> u32 {
-        self.running[index].id()
+        self.running[index].1.id()
     }
 
     /// Kills a worker in the middle of what it is doing, and starts another in its place.
     pub(crate) fn replace(&mut self, index: usize) {
-        let _ = self.running[index].kill();
-        let _ = self.running[index].wait();
+        let (_, old) = &mut self.running[index];
+        let _ = old.kill();
+        let _ = old.wait();
         match self.spawn(index) {
             Ok(worker) => self.running[index] = worker,
             Err(error) => panic!("a worker cannot be replaced: {error:#}"),
@@ -63,9 +70,9 @@ impl Workers {
 
     /// Fails when a worker has ended by itself: it found an error that nothing explains.
     pub(crate) fn check(&mut self) -> Result<()> {
-        for (index, worker) in self.running.iter_mut().enumerate() {
+        for (number, worker) in &mut self.running {
             if let Some(status) = worker.try_wait()? {
-                bail!("worker {index} ended by itself, with {status}");
+                bail!("worker {number} ended by itself, with {status}");
             }
         }
         Ok(())
@@ -73,7 +80,7 @@ impl Workers {
 
     /// Kills them all, and returns when everything they told is in the history.
     pub(crate) fn end(mut self) {
-        for worker in &mut self.running {
+        for (_, worker) in &mut self.running {
             let _ = worker.kill();
             let _ = worker.wait();
         }
@@ -82,7 +89,7 @@ impl Workers {
         }
     }
 
-    fn spawn(&mut self, index: usize) -> Result<Child> {
+    fn spawn(&mut self, index: usize) -> Result<(u64, Child)> {
         let mut command = Command::new(env::current_exe().context("the path of this program")?);
         command
             .arg("soak-worker")
@@ -90,6 +97,7 @@ impl Workers {
             .args([self.seed.to_string(), self.started.to_string()])
             .stdin(Stdio::null())
             .stdout(Stdio::piped());
+        let number = self.started;
         self.started += 1;
         let mut worker = command.spawn().context("a worker process")?;
         let stdout = worker.stdout.take().context("the worker's stdout")?;
@@ -101,13 +109,13 @@ impl Workers {
                 }
             }
         }));
-        Ok(worker)
+        Ok((number, worker))
     }
 }
 
 impl Drop for Workers {
     fn drop(&mut self) {
-        for worker in &mut self.running {
+        for (_, worker) in &mut self.running {
             let _ = worker.kill();
         }
     }
