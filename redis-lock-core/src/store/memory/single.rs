@@ -118,7 +118,9 @@ impl Entry {
             limits::differ(command.names.user_key(), limit, other);
         }
         if self.holder(token).is_none() {
-            let first = !fair || self.admit(kind, Some(token), now, tell);
+            // A mutex that is held needs no look at who else waits.
+            let held = kind == Kind::Mutex && !self.holders.is_empty();
+            let first = !fair || held || self.admit(kind, Some(token), now, tell);
             if !first || !self.fits(kind) {
                 if let Some(place) = queue {
                     self.enqueue(token, kind, now.after(*place), manager);

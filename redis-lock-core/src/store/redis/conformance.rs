@@ -371,6 +371,8 @@ for i = 1, #KEYS, 2 do
     holders = {value, string.format('%.0f', redis.call('PEXPIRETIME', KEYS[i]))}
   elseif kind == 'zset' then
     holders = redis.call('ZRANGE', KEYS[i], 0, -1, 'WITHSCORES')
+    -- The key must end with its last holder: a later end would keep other kinds out.
+    if redis.call('PEXPIRETIME', KEYS[i]) ~= tonumber(holders[#holders]) then holders[#holders] = '0' end
     for j = 1, #holders, 2 do holders[j] = string.sub(holders[j], 3) end
   end
   answer[#answer + 1] = {holders, redis.call('HGETALL', KEYS[i + 1])}
