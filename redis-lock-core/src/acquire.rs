@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use crate::engine::{Asking, Link};
 use crate::nesting::{self, Outer};
+use crate::observe::Acquiring;
 use crate::{Guard, LockError, Request};
 
 /// An acquisition under way: checked, and in the queue. Small, because it lives in every caller's
@@ -13,6 +14,7 @@ pub(crate) struct Begun {
     link: Arc<Link>,
     /// What it joins, when it asks for nothing but its turn there.
     joins: Option<Box<Outer>>,
+    told: Option<Box<Acquiring>>,
 }
 
 /// Checks the request and joins the queue.
@@ -35,13 +37,22 @@ fn anew(request: Request) -> Result<Begun, LockError> {
     if link.is_closed() {
         return Err(LockError::Shutdown);
     }
-    Ok(Begun { asking: link.ask(Arc::new(demand)), link, joins: None })
+    let demand = Arc::new(demand);
+    let told = Acquiring::begin(&demand);
+    let asking = link.ask(demand);
+    if let (Some(told), Some(holder)) = (&told, &asking.behind) {
+        told.contended(holder);
+    }
+    Ok(Begun { asking, link, joins: None, told })
 }
 
 impl Begun {
     /// Waits for the lock.
     pub(crate) async fn granted(mut self) -> Result<Guard, LockError> {
         let granted = self.asking.granted().await;
+        if let Some(told) = self.told {
+            told.ended(granted.as_ref());
+        }
         let slot = Arc::clone(self.asking.slot());
         let guard = granted.map(|hold| Guard::new(self.link, slot, hold));
         match self.joins {

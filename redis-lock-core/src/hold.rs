@@ -7,6 +7,7 @@ use tokio::sync::Notify;
 
 use crate::clock::Moment;
 use crate::demand::{Demand, Kind};
+use crate::observe::Watch;
 use crate::{LockError, LockState, LossReason, Token};
 
 /// One hold, shared by its guard and the engine.
@@ -21,6 +22,7 @@ pub(crate) struct Hold {
     pub(crate) since: Moment,
     life: Mutex<Life>,
     ended: Notify,
+    pub(crate) watch: Watch,
 }
 
 #[derive(Debug)]
@@ -48,7 +50,15 @@ impl Hold {
         deadline: Moment,
     ) -> Self {
         let life = Mutex::new(Life { phase: Phase::Held, deadline, kind: demand.kind });
-        let mut hold = Self { demand, token, fence, since, life, ended: Notify::new() };
+        let mut hold = Self {
+            demand,
+            token,
+            fence,
+            since,
+            life,
+            ended: Notify::new(),
+            watch: Watch::default(),
+        };
         let limit = hold.limit();
         let life = hold.life.get_mut().unwrap_or_else(PoisonError::into_inner);
         life.deadline = life.deadline.min(limit);

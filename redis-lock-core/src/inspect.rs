@@ -152,7 +152,7 @@ impl Locks {
         let verb = Verb::Force { tokens: ours, foreign, because: reason_of(reason.as_ref()) };
         let ended = self.ask(&names, verb).await? == Answer::Done;
         if ended {
-            crate::observe::forced(&key, reason.as_ref());
+            crate::observe::forced(key.as_str(), reason.as_ref());
             // Those of this process need no message to know.
             tokens.iter().for_each(|token| self.link().forced(token));
         }

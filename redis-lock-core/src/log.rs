@@ -5,9 +5,9 @@ use std::time::Duration;
 pub(crate) fn connected(version: &str, warnings: &[String]) {
     #[cfg(feature = "tracing")]
     {
-        tracing::debug!(version, "connected to the lock server");
+        tracing::debug!(target: "redis_locks", version, "connected to the lock server");
         for warning in warnings {
-            tracing::warn!(version, "{warning}");
+            tracing::warn!(target: "redis_locks", version, "{warning}");
         }
     }
     #[cfg(not(feature = "tracing"))]
@@ -16,14 +16,14 @@ pub(crate) fn connected(version: &str, warnings: &[String]) {
 
 pub(crate) fn unreachable(why: &str, pause: Duration) {
     #[cfg(feature = "tracing")]
-    tracing::warn!(?pause, "{why}; trying again");
+    tracing::warn!(target: "redis_locks", ?pause, "{why}; trying again");
     #[cfg(not(feature = "tracing"))]
     let _ = (why, pause);
 }
 
 pub(crate) fn silent(waited: Duration) {
     #[cfg(feature = "tracing")]
-    tracing::warn!(?waited, "the lock server fell silent; connecting again");
+    tracing::warn!(target: "redis_locks", ?waited, "the lock server fell silent; connecting again");
     #[cfg(not(feature = "tracing"))]
     let _ = waited;
 }
@@ -38,6 +38,7 @@ pub(crate) fn repaired(key: &str, value: &str, grace: Option<Duration>) {
 pub(crate) fn limits_differ(key: &str, limit: u32, other: u32) {
     #[cfg(feature = "tracing")]
     tracing::warn!(
+        target: "redis_locks",
         key,
         limit,
         other,
@@ -49,7 +50,7 @@ pub(crate) fn limits_differ(key: &str, limit: u32, other: u32) {
 
 pub(crate) fn deaf(why: &str) {
     #[cfg(feature = "tracing")]
-    tracing::warn!("waiters look for their locks at intervals, since they can't be told: {why}");
+    tracing::warn!(target: "redis_locks", "waiters look for their locks at intervals, since they can't be told: {why}");
     #[cfg(not(feature = "tracing"))]
     let _ = why;
 }

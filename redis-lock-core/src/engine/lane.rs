@@ -19,6 +19,7 @@ use tokio::sync::{Notify, mpsc};
 use super::{Core, Message, change};
 use crate::clock::Moment;
 use crate::error::{Fault, FaultClass};
+use crate::observe;
 use crate::store::{Answer, Command, LaneMaker, Verb};
 
 /// How many commands a runtime must have sent the long way before it is worth a connection.
@@ -284,6 +285,9 @@ fn land(
     for (errand, answer) in errands.into_iter().zip(answers) {
         if answer.as_ref().is_err_and(|fault| fault.class == FaultClass::Unknown) {
             lane.close();
+        }
+        if let (Err(fault), Some(command)) = (&answer, errand.command()) {
+            observe::failed(command.names.user_key(), fault);
         }
         match (errand.0, answer) {
             (Message::Send { slot, command, .. }, answer) => {

@@ -18,6 +18,7 @@ use crate::clock::Moment;
 use crate::demand::Demand;
 use crate::error::{Fault, FaultClass};
 use crate::hold::Hold;
+use crate::observe;
 use crate::slot::{Act, Confirm, Insight, Reap, Slot, Waiter, World};
 use crate::store::{Answer, Command, Store};
 use crate::table::{Handle, SlotId, Table, slot_id};
@@ -168,13 +169,18 @@ impl Link {
         let number = self.core.number();
         let slot = slot_id(&demand, number);
         let waiter = Waiter { id: number, handle, demand, asked: Moment::now() };
-        self.change(&slot, |slot, world, acts| slot.ask(waiter, world, acts));
-        Asking { link: Arc::clone(self), slot, number, answer, answered: false }
+        let mut behind = None;
+        self.change(&slot, |slot, world, acts| {
+            slot.ask(waiter, world, acts);
+            behind = slot.had_by().filter(|_| observe::is_listening()).cloned();
+        });
+        Asking { link: Arc::clone(self), slot, number, answer, answered: false, behind }
     }
 
     /// Ends a hold whose guard is gone.
     pub(crate) fn release(&self, slot: &SlotId, hold: &Arc<Hold>, confirm: Option<Confirm>) {
         self.change(slot, |slot, world, acts| slot.release(hold, confirm, world, acts));
+        observe::released(hold);
     }
 
     /// Asks the server for a longer lease, or whether the lock is still ours.
@@ -291,6 +297,7 @@ impl Link {
         let (sender, mut mailbox) = mpsc::unbounded_channel();
         let (core, factory) = (Arc::clone(&self.core), Arc::clone(&self.factory));
         let engine = move || {
+            observe::numbers::describe();
             loop {
                 let run = || Engine::run(&core, &mut mailbox, &factory);
                 match catch_unwind(AssertUnwindSafe(run)) {
@@ -359,6 +366,8 @@ fn change(
             Act::Fail(handle, error) => drop(handle.send(Err(error))),
             Act::Reap(reap) => drop(post(Message::Reap(reap))),
             Act::Wake(at) => heard &= post(Message::Wake(Arc::clone(id), at)),
+            Act::Lost(hold) => observe::lost(&hold),
+            Act::Contended(demand, holder) => observe::contended(&demand, holder.as_deref()),
         }
     }
     if !heard {
@@ -377,9 +386,11 @@ fn close(core: &Core, id: &SlotId) {
     let mut acts = Vec::new();
     slot.close(&LockError::Shutdown, SHUT_DOWN, &core.world(), &mut acts);
     for act in acts {
-        if let Act::Fail(handle, error) = act {
+        match act {
             // A waiter that left needs no answer.
-            let _ = handle.send(Err(error));
+            Act::Fail(handle, error) => drop(handle.send(Err(error))),
+            Act::Lost(hold) => observe::lost(&hold),
+            _ => {}
         }
     }
 }
@@ -393,6 +404,8 @@ pub(crate) struct Asking {
     number: u64,
     answer: oneshot::Receiver<Result<Arc<Hold>, LockError>>,
     answered: bool,
+    /// Who of us had the lock at the time of asking, where somebody wants to know.
+    pub(crate) behind: Option<Arc<Hold>>,
 }
 
 impl Asking {

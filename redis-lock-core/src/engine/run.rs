@@ -17,6 +17,7 @@ use super::timers::Timers;
 use super::{Core, FAREWELL, Message, SHUT_DOWN, SOON, StoreFactory};
 use crate::clock::Moment;
 use crate::error::{Fault, FaultClass};
+use crate::observe;
 use crate::slot::{Act, Reap, Slot, World};
 use crate::store::{Answer, Command, Event, Store, Verb};
 use crate::table::{Handle, SlotId};
@@ -88,9 +89,11 @@ impl<'a> Engine<'a> {
             let mut acts = Vec::new();
             slot.close(&LockError::backend(None, &fault), &fault.what, &world, &mut acts);
             for act in acts {
-                if let Act::Fail(handle, error) = act {
+                match act {
                     // A waiter that left needs no answer.
-                    let _ = handle.send(Err(error));
+                    Act::Fail(handle, error) => drop(handle.send(Err(error))),
+                    Act::Lost(hold) => observe::lost(&hold),
+                    _ => {}
                 }
             }
         }
@@ -250,6 +253,12 @@ impl<'a> Engine<'a> {
             (&answer, command.verb.token())
         {
             self.queued.remove(token);
+        }
+        if let Err(fault) = &answer {
+            observe::failed(command.names.user_key(), fault);
+        }
+        if let Verb::Renew { .. } = command.verb {
+            observe::renewed(command.names.user_key(), answer.as_ref().map(drop));
         }
         match sender {
             Sender::Slot { id, confirm } => {
@@ -470,6 +479,8 @@ impl<'a> Engine<'a> {
             Act::Fail(handle, error) => drop(handle.send(Err(error))),
             Act::Reap(reap) => self.reap(reap, false),
             Act::Wake(at) => self.wake(id, at),
+            Act::Lost(hold) => observe::lost(&hold),
+            Act::Contended(demand, holder) => observe::contended(&demand, holder.as_deref()),
         }
     }
 }

@@ -336,6 +336,7 @@ impl Simulation {
                     self.clients[client].reaps.push(Some(reap));
                     self.release(client, self.clients[client].reaps.len() - 1);
                 }
+                Act::Lost(_) | Act::Contended(..) => {}
                 Act::Wake(at) => self.at(at, Happening::Tick(client)),
             }
         }

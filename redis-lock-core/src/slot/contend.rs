@@ -9,6 +9,7 @@ use crate::clock::Moment;
 use crate::demand::{Demand, Kind};
 use crate::error::{Fault, FaultClass};
 use crate::lease;
+use crate::observe::is_listening;
 use crate::store::{Answer, Command, Rival, Verb};
 use crate::{LockError, Token};
 
@@ -325,6 +326,9 @@ impl<W> Slot<W> {
         if matches!(command.verb, Verb::Take { .. }) {
             self.ask_again(world, out);
             return;
+        }
+        if contender.looks == 0 && !matches!(contender.last, Last::Busy(_)) && is_listening() {
+            out.push(Act::Contended(Arc::clone(&contender.demand), rival.value.clone()));
         }
         let same = matches!(&contender.last, Last::Busy(last) if last.value == rival.value);
         contender.looks = if same { contender.looks.saturating_add(1) } else { 0 };

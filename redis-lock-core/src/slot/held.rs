@@ -436,6 +436,7 @@ impl<W> Slot<W> {
     pub(super) fn notice_loss(&mut self, world: &World, out: &mut Vec<Act<W>>) {
         let Stage::Held(held) = &self.stage else { return };
         let Some(reason) = held.hold.loss(world.now) else { return };
+        out.push(Act::Lost(Arc::clone(&held.hold)));
         // The server may count a lease that was renewed without our learning of it; and of several
         // keys, those that are not lost are ours still.
         let partly = matches!(held.hold.demand.kind, Kind::All { .. });
@@ -450,6 +451,7 @@ impl<W> Slot<W> {
         let Stage::Held(held) = &self.stage else { return };
         let because = Some(because.to_owned());
         held.hold.lose(world.now, LossReason::Removed { because });
+        out.push(Act::Lost(Arc::clone(&held.hold)));
         out.push(Act::Reap(held.reap(None, None)));
         self.stage = Stage::Idle;
     }

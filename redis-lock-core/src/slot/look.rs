@@ -1,8 +1,11 @@
 //! What this process knows of a lock and the server does not.
 
+use std::sync::Arc;
+
 use super::{Slot, Stage};
 use crate::Token;
 use crate::clock::Moment;
+use crate::hold::Hold;
 use crate::status::Waiting;
 
 /// What one slot adds to what the server says.
@@ -17,6 +20,14 @@ pub(crate) struct Insight {
 }
 
 impl<W> Slot<W> {
+    /// Who of us has it.
+    pub(crate) fn had_by(&self) -> Option<&Arc<Hold>> {
+        match &self.stage {
+            Stage::Held(held) => Some(held.hold()),
+            _ => None,
+        }
+    }
+
     pub(crate) fn insight(&self, now: Moment) -> Insight {
         let (held, queued) = match &self.stage {
             Stage::Held(held) => (Some((held.hold().token.clone(), held.hold().fence)), None),

@@ -43,6 +43,10 @@ pub(crate) enum Act<W> {
     Reap(Reap),
     /// Call `tick` at this time at the latest.
     Wake(Moment),
+    /// Tell that this hold was lost.
+    Lost(Arc<Hold>),
+    /// Tell that another process has the lock, with the value that stands there.
+    Contended(Arc<Demand>, Option<String>),
 }
 
 /// A token that must leave the server.

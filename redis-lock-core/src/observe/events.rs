@@ -1,0 +1,196 @@
+//! The same as spans and events. Without the `tracing` feature nothing is said.
+
+use std::time::Duration;
+
+use crate::demand::Demand;
+use crate::error::Fault;
+use crate::hold::Hold;
+use crate::{LockError, LossReason};
+
+/// Says something if the feature is there; names the values it would say in any case.
+macro_rules! say {
+    ($level:ident, [$($value:ident),*], $($what:tt)+) => {{
+        #[cfg(feature = "tracing")]
+        tracing::$level!(target: "redis_locks", $($what)+);
+        #[cfg(not(feature = "tracing"))]
+        let _ = ($(&$value,)*);
+    }};
+}
+
+/// Whether anybody wants to know more than what is wrong.
+#[inline]
+pub(super) fn is_listening() -> bool {
+    #[cfg(feature = "tracing")]
+    return tracing::enabled!(target: "redis_locks", tracing::Level::DEBUG);
+    #[cfg(not(feature = "tracing"))]
+    false
+}
+
+/// A span, or nothing.
+#[derive(Debug)]
+pub(super) struct Span {
+    #[cfg(feature = "tracing")]
+    span: tracing::Span,
+}
+
+impl Span {
+    pub(super) fn within(&self, say: impl FnOnce()) {
+        #[cfg(feature = "tracing")]
+        self.span.in_scope(say);
+        #[cfg(not(feature = "tracing"))]
+        say();
+    }
+}
+
+/// The span of an acquisition.
+pub(super) fn acquire(demand: &Demand) -> Span {
+    #[cfg(feature = "tracing")]
+    return Span {
+        span: tracing::debug_span!(
+            target: "redis_locks",
+            "acquire",
+            key = demand.key.as_str(),
+            kind = super::word(demand.kind),
+        ),
+    };
+    #[cfg(not(feature = "tracing"))]
+    {
+        let _ = demand;
+        Span {}
+    }
+}
+
+/// The span of a hold: open from the grant to the release or the loss, whichever thread sees it.
+#[derive(Debug, Default)]
+pub(super) struct HoldSpan {
+    #[cfg(feature = "tracing")]
+    span: std::sync::Mutex<Option<tracing::Span>>,
+}
+
+impl HoldSpan {
+    pub(super) fn open(&self, hold: &Hold) {
+        #[cfg(feature = "tracing")]
+        {
+            let span = tracing::debug_span!(
+                target: "redis_locks",
+                "hold",
+                key = hold.demand.key.as_str(),
+                kind = super::word(hold.demand.kind),
+                token = %hold.token,
+                fence = hold.fence,
+            );
+            *self.span.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(span);
+        }
+        #[cfg(not(feature = "tracing"))]
+        let _ = hold;
+    }
+
+    /// Says the last word in the span, and ends it.
+    pub(super) fn close(&self, say: impl FnOnce()) {
+        #[cfg(feature = "tracing")]
+        {
+            let mut span = self.span.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+            let span = span.take().unwrap_or_else(tracing::Span::none);
+            span.in_scope(say);
+        }
+        #[cfg(not(feature = "tracing"))]
+        say();
+    }
+}
+
+pub(super) fn contended(demand: &Demand, holder: Option<&str>, here: bool) {
+    say!(
+        debug,
+        [demand, holder, here],
+        key = demand.key.as_str(),
+        kind = super::word(demand.kind),
+        holder,
+        here,
+        "the lock is busy; waiting where the caller waits"
+    );
+}
+
+pub(super) fn acquired(hold: &Hold, waited: Duration) {
+    say!(
+        debug,
+        [hold, waited],
+        key = hold.demand.key.as_str(),
+        kind = super::word(hold.demand.kind),
+        token = %hold.token,
+        fence = hold.fence,
+        waited_ms = millis(waited),
+        "acquired"
+    );
+}
+
+pub(super) fn failed(demand: &Demand, error: &LockError, waited: Duration) {
+    let (key, kind, waited) = (demand.key.as_str(), super::word(demand.kind), millis(waited));
+    if let LockError::Busy { holder, .. } = error {
+        let holder = holder.as_ref().and_then(|holder| holder.label.as_deref());
+        say!(debug, [key, kind, holder, waited], key, kind, holder, waited_ms = waited, "busy");
+    } else {
+        say!(
+            debug,
+            [key, kind, error, waited],
+            key,
+            kind,
+            %error,
+            waited_ms = waited,
+            "not acquired"
+        );
+    }
+}
+
+pub(super) fn abandoned(demand: &Demand, waited: Duration) {
+    say!(
+        debug,
+        [demand, waited],
+        key = demand.key.as_str(),
+        kind = super::word(demand.kind),
+        waited_ms = millis(waited),
+        "the caller stopped waiting"
+    );
+}
+
+pub(super) fn released(hold: &Hold, held: Duration) {
+    say!(
+        debug,
+        [hold, held],
+        key = hold.demand.key.as_str(),
+        kind = super::word(hold.demand.kind),
+        token = %hold.token,
+        held_ms = millis(held),
+        "released"
+    );
+}
+
+pub(super) fn lost(hold: &Hold, reason: &LossReason, held: Duration) {
+    say!(
+        warn,
+        [hold, reason, held],
+        key = hold.demand.key.as_str(),
+        kind = super::word(hold.demand.kind),
+        token = %hold.token,
+        %reason,
+        held_ms = millis(held),
+        "lost"
+    );
+}
+
+pub(super) fn missed(key: &str, fault: &Fault) {
+    let why = fault.what.as_str();
+    say!(warn, [key, why], key, why, "a renewal was missed; the lease still runs");
+}
+
+pub(super) fn fault(key: &str, fault: &Fault) {
+    let why = fault.what.as_str();
+    say!(debug, [key, why], key, why, "a command failed");
+}
+
+pub(super) fn forced(key: &str, reason: &str) {
+    say!(warn, [key, reason], key, reason, "released by force");
+}
+
+fn millis(duration: Duration) -> f64 {
+    duration.as_secs_f64() * 1e3
+}

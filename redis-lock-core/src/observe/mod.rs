@@ -1,0 +1,180 @@
+//! What is told of the life of locks: spans and events (feature `tracing`), numbers (`metrics`).
+//!
+//! `docs/OBSERVABILITY.md` lists what is told. While nobody listens, each hook is a branch or two:
+//! it allocates nothing and reads no clock. No hook is called under a lock of the engine's, because
+//! what it calls is the user's code.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+
+use crate::LockError;
+use crate::clock::Moment;
+use crate::demand::{Demand, Kind};
+use crate::error::Fault;
+use crate::hold::Hold;
+
+mod events;
+#[cfg(feature = "metrics")]
+pub(crate) mod numbers;
+#[cfg(not(feature = "metrics"))]
+#[path = "silence.rs"]
+pub(crate) mod numbers;
+
+/// Whether what happens is told to anybody.
+#[inline]
+pub(crate) fn is_listening() -> bool {
+    cfg!(feature = "metrics") || events::is_listening()
+}
+
+/// One acquisition, from the call to its end.
+///
+/// Dropping it without an end means that the caller has dropped the future.
+#[derive(Debug)]
+pub(crate) struct Acquiring {
+    demand: Arc<Demand>,
+    started: Moment,
+    span: events::Span,
+    is_over: bool,
+}
+
+impl Acquiring {
+    /// To be kept where somebody listens. Boxed, because it would be most of its caller's future.
+    #[inline]
+    pub(crate) fn begin(demand: &Arc<Demand>) -> Option<Box<Self>> {
+        is_listening().then(|| Self::begun(Arc::clone(demand)))
+    }
+
+    #[cold]
+    fn begun(demand: Arc<Demand>) -> Box<Self> {
+        numbers::waiting(demand.kind, 1.0);
+        let span = events::acquire(&demand);
+        Box::new(Self { demand, started: Moment::now(), span, is_over: false })
+    }
+
+    /// Another task of this process has it.
+    pub(crate) fn contended(&self, holder: &Hold) {
+        numbers::contended(self.demand.kind);
+        self.span.within(|| events::contended(&self.demand, holder.token.label(), true));
+    }
+
+    /// It ended with this.
+    pub(crate) fn ended(mut self, outcome: Result<&Arc<Hold>, &LockError>) {
+        self.is_over = true;
+        let kind = self.demand.kind;
+        let waited = Moment::now().since(self.started);
+        match outcome {
+            Ok(hold) => {
+                numbers::acquired(kind, waited);
+                self.span.within(|| events::acquired(hold, waited));
+                hold.watch.begin(hold);
+            }
+            Err(error) => {
+                numbers::failed(kind, error);
+                self.span.within(|| events::failed(&self.demand, error, waited));
+            }
+        }
+    }
+}
+
+impl Drop for Acquiring {
+    fn drop(&mut self) {
+        numbers::waiting(self.demand.kind, -1.0);
+        if !self.is_over {
+            numbers::abandoned(self.demand.kind);
+            let waited = Moment::now().since(self.started);
+            self.span.within(|| events::abandoned(&self.demand, waited));
+        }
+    }
+}
+
+/// What is told of one hold, once at its beginning and once at its end.
+#[derive(Debug, Default)]
+pub(crate) struct Watch {
+    /// 0 while it has not begun, or nobody listened when it did.
+    stage: AtomicU8,
+    span: events::HoldSpan,
+}
+
+const BEGUN: u8 = 1;
+const OVER: u8 = 2;
+
+impl Watch {
+    fn begin(&self, hold: &Hold) {
+        self.span.open(hold);
+        let begun = self.stage.compare_exchange(0, BEGUN, Ordering::AcqRel, Ordering::Relaxed);
+        match begun {
+            Ok(_) => numbers::held(hold.demand.kind, 1.0),
+            // It was lost before anybody had it in hand.
+            Err(_) => self.span.close(|| {}),
+        }
+    }
+}
+
+/// The guard of a hold has given it back.
+#[inline]
+pub(crate) fn released(hold: &Hold) {
+    if hold.watch.stage.load(Ordering::Acquire) == BEGUN {
+        ended(hold);
+    }
+}
+
+/// A hold was lost. Told even to those who did not want to hear of its beginning.
+pub(crate) fn lost(hold: &Hold) {
+    ended(hold);
+}
+
+#[cold]
+fn ended(hold: &Hold) {
+    let stage = hold.watch.stage.swap(OVER, Ordering::AcqRel);
+    if stage == OVER {
+        return;
+    }
+    let now = Moment::now();
+    let (kind, held, loss) = (hold.demand.kind, now.since(hold.since), hold.loss(now));
+    if stage == BEGUN {
+        numbers::held(kind, -1.0);
+        numbers::ended(kind, held, loss.as_ref());
+    }
+    hold.watch.span.close(|| match &loss {
+        Some(reason) => events::lost(hold, reason, held),
+        None => events::released(hold, held),
+    });
+}
+
+/// Another process has the lock that is asked for.
+pub(crate) fn contended(demand: &Demand, holder: Option<&str>) {
+    numbers::contended(demand.kind);
+    let holder = holder.map(crate::Token::from_wire);
+    events::contended(demand, holder.as_ref().and_then(crate::Token::label), false);
+}
+
+/// A renewal was answered, or was not.
+pub(crate) fn renewed(key: &str, outcome: Result<(), &Fault>) {
+    numbers::renewed(outcome.is_ok());
+    if let Err(fault) = outcome {
+        events::missed(key, fault);
+    }
+}
+
+/// A command failed.
+pub(crate) fn failed(key: &str, fault: &Fault) {
+    numbers::fault(fault.class);
+    events::fault(key, fault);
+}
+
+/// A hold was ended by force, from here.
+pub(crate) fn forced(key: &str, reason: &str) {
+    numbers::forced();
+    events::forced(key, reason);
+}
+
+/// What sort of lock, in a word.
+pub(crate) fn word(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Mutex => "mutex",
+        Kind::Read => "read",
+        Kind::Write => "write",
+        Kind::Permit { .. } => "permit",
+        Kind::All { .. } => "all",
+    }
+}

@@ -1,0 +1,151 @@
+//! Counters, histograms and gauges. Their names are public: `docs/OBSERVABILITY.md`.
+//!
+//! Keys are put together from constants, without the macros of `metrics`, which would allocate for
+//! a label that is not a literal. No label has more than a handful of values; which key is
+//! contended is told by events.
+
+use std::time::Duration;
+
+use metrics::{Key, Label, Level, Metadata, Unit, with_recorder};
+
+use crate::demand::Kind;
+use crate::error::FaultClass;
+use crate::{LockError, LossReason};
+
+const ACQUIRED: &str = "redis_locks_acquired_total";
+const FAILED: &str = "redis_locks_failed_total";
+const CONTENDED: &str = "redis_locks_contended_total";
+const RELEASED: &str = "redis_locks_released_total";
+const LOST: &str = "redis_locks_lost_total";
+const FORCED: &str = "redis_locks_forced_total";
+const RENEWALS: &str = "redis_locks_renewals_total";
+const BACKEND_ERRORS: &str = "redis_locks_backend_errors_total";
+const WAIT: &str = "redis_locks_wait_seconds";
+const HOLD: &str = "redis_locks_hold_seconds";
+const WAITING: &str = "redis_locks_waiting";
+const HELD: &str = "redis_locks_held";
+
+static METADATA: Metadata<'static> = Metadata::new("redis_locks", Level::INFO, Some("redis_locks"));
+
+/// A label with one value, known at compile time.
+macro_rules! label {
+    ($name:literal, $value:literal) => {{
+        static LABEL: [Label; 1] = [Label::from_static_parts($name, $value)];
+        &LABEL
+    }};
+}
+
+type Labels = &'static [Label];
+
+/// Tells the recorder what the names mean. A recorder that is installed later does without.
+pub(crate) fn describe() {
+    let counters = [
+        (ACQUIRED, "locks acquired"),
+        (FAILED, "acquisitions that ended without the lock"),
+        (CONTENDED, "acquisitions that found somebody else in possession"),
+        (RELEASED, "holds that were given back"),
+        (LOST, "holds that ended before their guard did"),
+        (FORCED, "holds that this process ended by force"),
+        (RENEWALS, "renewals of leases"),
+        (BACKEND_ERRORS, "commands that the server failed, refused or did not answer"),
+    ];
+    with_recorder(|recorder| {
+        for (name, what) in counters {
+            recorder.describe_counter(name.into(), Some(Unit::Count), what.into());
+        }
+        for (name, what) in [(WAIT, "from the call to the lock"), (HOLD, "how long it was had")] {
+            recorder.describe_histogram(name.into(), Some(Unit::Seconds), what.into());
+        }
+        for (name, what) in [(WAITING, "who wait now"), (HELD, "locks had now")] {
+            recorder.describe_gauge(name.into(), Some(Unit::Count), what.into());
+        }
+    });
+}
+
+pub(super) fn waiting(kind: Kind, change: f64) {
+    gauge(WAITING, labels(kind), change);
+}
+
+pub(super) fn held(kind: Kind, change: f64) {
+    gauge(HELD, labels(kind), change);
+}
+
+pub(super) fn contended(kind: Kind) {
+    count(CONTENDED, labels(kind));
+}
+
+pub(super) fn acquired(kind: Kind, waited: Duration) {
+    count(ACQUIRED, labels(kind));
+    record(WAIT, labels(kind), waited);
+}
+
+pub(super) fn failed(_: Kind, error: &LockError) {
+    let why = match error {
+        LockError::Busy { .. } => label!("why", "busy"),
+        LockError::Backend { .. } => label!("why", "backend"),
+        LockError::Shutdown => label!("why", "shutdown"),
+        _ => label!("why", "other"),
+    };
+    count(FAILED, why);
+}
+
+pub(super) fn abandoned(_: Kind) {
+    count(FAILED, label!("why", "cancelled"));
+}
+
+pub(super) fn ended(kind: Kind, held: Duration, loss: Option<&LossReason>) {
+    match loss {
+        None => count(RELEASED, labels(kind)),
+        Some(LossReason::Expired) => count(LOST, label!("reason", "expired")),
+        Some(LossReason::Overwritten { .. }) => count(LOST, label!("reason", "overwritten")),
+        Some(LossReason::Removed { because: Some(_) }) => count(LOST, label!("reason", "forced")),
+        Some(LossReason::Removed { because: None }) => count(LOST, label!("reason", "removed")),
+        Some(LossReason::HoldLimit) => count(LOST, label!("reason", "hold_limit")),
+    }
+    record(HOLD, labels(kind), held);
+}
+
+pub(super) fn renewed(done: bool) {
+    let outcome = if done { label!("outcome", "answered") } else { label!("outcome", "missed") };
+    count(RENEWALS, outcome);
+}
+
+pub(super) fn fault(class: FaultClass) {
+    let class = match class {
+        FaultClass::Refused => label!("class", "refused"),
+        FaultClass::Permanent => label!("class", "permanent"),
+        _ => label!("class", "unknown"),
+    };
+    count(BACKEND_ERRORS, class);
+}
+
+pub(super) fn forced() {
+    count(FORCED, &[]);
+}
+
+fn labels(kind: Kind) -> Labels {
+    match kind {
+        Kind::Mutex => label!("kind", "mutex"),
+        Kind::Read => label!("kind", "read"),
+        Kind::Write => label!("kind", "write"),
+        Kind::Permit { .. } => label!("kind", "permit"),
+        Kind::All { .. } => label!("kind", "all"),
+    }
+}
+
+fn count(name: &'static str, labels: Labels) {
+    let key = Key::from_static_parts(name, labels);
+    with_recorder(|recorder| recorder.register_counter(&key, &METADATA).increment(1));
+}
+
+fn gauge(name: &'static str, labels: Labels, change: f64) {
+    let key = Key::from_static_parts(name, labels);
+    with_recorder(|recorder| recorder.register_gauge(&key, &METADATA).increment(change));
+}
+
+fn record(name: &'static str, labels: Labels, duration: Duration) {
+    let key = Key::from_static_parts(name, labels);
+    with_recorder(|recorder| {
+        recorder.register_histogram(&key, &METADATA).record(duration.as_secs_f64());
+    });
+}

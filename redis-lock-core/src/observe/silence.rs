@@ -1,0 +1,19 @@
+//! What stands in for the numbers when the `metrics` feature is off.
+
+use std::time::Duration;
+
+use crate::demand::Kind;
+use crate::error::FaultClass;
+use crate::{LockError, LossReason};
+
+pub(crate) fn describe() {}
+pub(super) fn waiting(_: Kind, _: f64) {}
+pub(super) fn held(_: Kind, _: f64) {}
+pub(super) fn contended(_: Kind) {}
+pub(super) fn acquired(_: Kind, _: Duration) {}
+pub(super) fn failed(_: Kind, _: &LockError) {}
+pub(super) fn abandoned(_: Kind) {}
+pub(super) fn ended(_: Kind, _: Duration, _: Option<&LossReason>) {}
+pub(super) fn renewed(_: bool) {}
+pub(super) fn fault(_: FaultClass) {}
+pub(super) fn forced() {}

@@ -1,0 +1,264 @@
+//! What `tracing` is told. One subscriber for the whole program, because the engine's thread tells
+//! as well; each test looks at its own key.
+
+#![cfg(feature = "tracing")]
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::fmt::Debug;
+use std::sync::{Mutex, MutexGuard, Once, OnceLock};
+use std::time::Duration;
+
+use redis_locks::{Guard, Locks};
+use testbed::{Proxy, Server, eventually};
+use tracing::field::{Field, Visit};
+use tracing::span::{Attributes, Id, Record};
+use tracing::{Event, Level, Metadata, Subscriber};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// Something that was told: an event, or the opening or closing of a span.
+#[derive(Clone, Debug)]
+struct Told {
+    /// `acquired`, or `+hold` and `-hold` for a span.
+    what: String,
+    level: Level,
+    fields: HashMap<String, String>,
+    /// The spans that it was told in, from the outermost on.
+    within: Vec<String>,
+}
+
+impl Told {
+    fn number(&self, field: &str) -> f64 {
+        self.fields[field].parse().unwrap()
+    }
+}
+
+#[derive(Default)]
+struct Records {
+    told: Vec<Told>,
+    /// The spans that are open, and how many handles each has.
+    spans: HashMap<u64, (Told, usize)>,
+    next: u64,
+}
+
+fn records() -> MutexGuard<'static, Records> {
+    static RECORDS: OnceLock<Mutex<Records>> = OnceLock::new();
+    RECORDS.get_or_init(Mutex::default).lock().unwrap()
+}
+
+thread_local! {
+    static ENTERED: RefCell<Vec<u64>> = const { RefCell::new(Vec::new()) };
+}
+
+struct Recorder;
+
+#[derive(Default)]
+struct Fields(HashMap<String, String>);
+
+impl Visit for Fields {
+    fn record_str(&mut self, field: &Field, value: &str) {
+        self.0.insert(field.name().into(), value.into());
+    }
+
+    fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
+        self.0.insert(field.name().into(), format!("{value:?}"));
+    }
+}
+
+fn told(records: &Records, metadata: &Metadata<'_>, what: String, fields: Fields) -> Told {
+    let within = ENTERED
+        .with_borrow(|entered| entered.iter().map(|id| records.spans[id].0.what.clone()).collect());
+    Told { what, level: *metadata.level(), fields: fields.0, within }
+}
+
+impl Subscriber for Recorder {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        metadata.target() == "redis_locks"
+    }
+
+    fn new_span(&self, span: &Attributes<'_>) -> Id {
+        let mut fields = Fields::default();
+        span.record(&mut fields);
+        let mut records = records();
+        records.next += 1;
+        let id = records.next;
+        let name = span.metadata().name();
+        let opened = told(&records, span.metadata(), name.into(), fields);
+        records.told.push(Told { what: format!("+{name}"), ..opened.clone() });
+        records.spans.insert(id, (opened, 1));
+        Id::from_u64(id)
+    }
+
+    fn record(&self, _: &Id, _: &Record<'_>) {}
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+
+    fn event(&self, event: &Event<'_>) {
+        let mut fields = Fields::default();
+        event.record(&mut fields);
+        let what = fields.0.remove("message").unwrap_or_default();
+        let mut records = records();
+        let told = told(&records, event.metadata(), what, fields);
+        records.told.push(told);
+    }
+
+    fn enter(&self, id: &Id) {
+        ENTERED.with_borrow_mut(|entered| entered.push(id.into_u64()));
+    }
+
+    fn exit(&self, _: &Id) {
+        ENTERED.with_borrow_mut(|entered| drop(entered.pop()));
+    }
+
+    fn clone_span(&self, id: &Id) -> Id {
+        records().spans.get_mut(&id.into_u64()).unwrap().1 += 1;
+        id.clone()
+    }
+
+    fn try_close(&self, id: Id) -> bool {
+        let mut records = records();
+        let (span, handles) = records.spans.get_mut(&id.into_u64()).unwrap();
+        *handles -= 1;
+        let last = *handles == 0;
+        if last {
+            let closed = Told { what: format!("-{}", span.what), ..span.clone() };
+            records.told.push(closed);
+        }
+        last
+    }
+}
+
+fn listen() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| tracing::subscriber::set_global_default(Recorder).unwrap());
+}
+
+/// All that was told of a key, in its order.
+fn of(key: &str) -> Vec<Told> {
+    let records = records();
+    let about = |told: &&Told| told.fields.get("key").is_some_and(|value| value == key);
+    records.told.iter().filter(about).cloned().collect()
+}
+
+fn words(key: &str) -> Vec<String> {
+    of(key).into_iter().map(|told| told.what).collect()
+}
+
+/// What was told of a key with this word, once it has been.
+#[track_caller]
+fn first(key: &str, what: &str) -> Told {
+    let find = || of(key).into_iter().find(|told| told.what == what);
+    eventually(5 * SECOND, &format!("`{what}` is told of {key}"), || find().is_some());
+    find().unwrap()
+}
+
+fn lose(guard: &Guard) {
+    eventually(5 * SECOND, "the guard knows", || !guard.is_held());
+}
+
+#[test]
+fn an_acquisition_and_its_hold_are_told_from_beginning_to_end() {
+    listen();
+    let locks = Locks::in_memory();
+    let guard = locks.mutex("plain").fenced().blocking_acquire().unwrap();
+    let (token, fence) = (guard.token().to_string(), guard.fence().unwrap().to_string());
+    guard.blocking_release().unwrap();
+    let expected = ["+acquire", "acquired", "+hold", "-acquire", "released", "-hold"];
+    assert_eq!(words("plain"), expected);
+    let acquired = first("plain", "acquired");
+    assert_eq!(acquired.level, Level::DEBUG);
+    assert_eq!(acquired.within, ["acquire"]);
+    assert_eq!((&acquired.fields["token"], &acquired.fields["fence"]), (&token, &fence));
+    assert_eq!(acquired.fields["kind"], "mutex");
+    assert!(acquired.number("waited_ms") < 5_000.0);
+    let released = first("plain", "released");
+    assert_eq!(released.within, ["hold"]);
+    assert!(released.number("held_ms") >= 0.0);
+}
+
+#[test]
+fn a_wait_is_told_with_whom_it_is_for_and_how_long_it_took() {
+    listen();
+    let server = Server::start();
+    let build = |label: &str| Locks::builder().url(server.url()).label(label).open().unwrap();
+    let (holder, other) = (build("the holder"), build("the other"));
+    let guard = holder.mutex("busy").blocking_acquire().unwrap();
+    std::thread::scope(|scope| {
+        scope.spawn(|| drop(other.mutex("busy").blocking_acquire().unwrap()));
+        let contended = first("busy", "the lock is busy; waiting where the caller waits");
+        assert_eq!(contended.fields["holder"], "the holder");
+        assert_eq!(contended.fields["here"], "false");
+        std::thread::sleep(Duration::from_millis(60));
+        guard.blocking_release().unwrap();
+    });
+    let waits: Vec<f64> = of("busy")
+        .iter()
+        .filter(|told| told.what == "acquired")
+        .map(|told| told.number("waited_ms"))
+        .collect();
+    assert!(waits.len() == 2 && waits[1] >= 60.0, "{waits:?}");
+}
+
+#[test]
+fn a_wait_inside_the_process_is_told_as_well() {
+    listen();
+    let locks = Locks::builder().in_memory().label("here").open().unwrap();
+    let guard = locks.mutex("inside").blocking_acquire().unwrap();
+    std::thread::scope(|scope| {
+        scope.spawn(|| drop(locks.mutex("inside").blocking_acquire().unwrap()));
+        let contended = first("inside", "the lock is busy; waiting where the caller waits");
+        assert_eq!(
+            (contended.fields["holder"].as_str(), contended.fields["here"].as_str()),
+            ("here", "true")
+        );
+        assert_eq!(contended.within, ["acquire"]);
+        guard.blocking_release().unwrap();
+    });
+}
+
+#[tokio::test]
+async fn whoever_goes_without_is_told_of() {
+    listen();
+    let locks = Locks::builder().in_memory().label("here").open().unwrap();
+    let _held = locks.mutex("denied").acquire().await.unwrap();
+    assert!(locks.mutex("denied").try_acquire().await.unwrap().is_none());
+    let busy = first("denied", "busy");
+    assert_eq!(busy.fields["holder"], "here");
+    drop(tokio::time::timeout(Duration::from_millis(10), locks.mutex("denied").acquire()).await);
+    first("denied", "the caller stopped waiting");
+}
+
+#[test]
+fn a_loss_is_told_once_with_its_reason_inside_its_hold() {
+    listen();
+    let server = Server::start();
+    let locks = Locks::open(server.url()).unwrap();
+    let guard = locks.mutex("gone").blocking_acquire().unwrap();
+    locks.blocking_force_release("gone", "it hangs").unwrap();
+    lose(&guard);
+    let lost = first("gone", "lost");
+    assert_eq!(lost.level, Level::WARN);
+    assert!(lost.fields["reason"].contains("it hangs"), "{lost:?}");
+    assert_eq!(lost.within, ["hold"]);
+    assert_eq!(first("gone", "released by force").level, Level::WARN);
+    drop(guard);
+    first("gone", "-hold");
+    let losses = words("gone").iter().filter(|word| *word == "lost").count();
+    assert_eq!((losses, words("gone").contains(&"released".into())), (1, false));
+}
+
+#[test]
+fn missed_renewals_and_failed_commands_are_told() {
+    listen();
+    let server = Server::start();
+    let proxy = Proxy::to(server.port());
+    let locks = Locks::open(proxy.url()).unwrap();
+    let guard = locks.mutex("cut").ttl(SECOND).blocking_acquire().unwrap();
+    proxy.hole();
+    let missed = first("cut", "a renewal was missed; the lease still runs");
+    assert_eq!(missed.level, Level::WARN);
+    first("cut", "a command failed");
+    lose(&guard);
+    assert!(first("cut", "lost").fields["reason"].contains("lease ended"));
+    proxy.pass();
+}
