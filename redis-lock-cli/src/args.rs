@@ -1,0 +1,228 @@
+//! The command line, and its manual.
+
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand};
+use redis_lock_core::{LockError, Locks, Wait};
+
+use crate::duration;
+
+/// Look at distributed locks on Redis or Valkey, end them, and run commands under them.
+///
+/// The locks are those of the library redis-locks. Locks of other clients at the same keys
+/// (redis-py, redsync, node-redlock) are shown and respected as well.
+#[derive(Debug, Parser)]
+#[command(name = "redis-lock", version, max_term_width = 100, after_long_help = MANUAL)]
+pub(crate) struct Arguments {
+    #[command(flatten)]
+    pub(crate) common: Common,
+    #[command(subcommand)]
+    pub(crate) task: Task,
+}
+
+const MANUAL: &str = "\
+EXIT STATUS
+  0    done; of `show`: somebody holds the lock
+  1    the answer is no: `show` and `release` of a lock that nobody holds, `release` declined
+  64   the command line has a mistake
+  69   the server can't be reached, or refuses
+  74   reading or writing failed
+  75   `run`: somebody else holds the lock, and the wait is over
+  76   `run`: the lock was lost, and the command was stopped
+  78   no server was named, or an option has no meaning
+  126  `run`: the command can't be executed
+  127  `run`: the command was not found
+  128+n  `run`: the command, or redis-lock while it waited, was ended by signal n
+  Otherwise `run` exits as its command did.
+
+ENVIRONMENT
+  REDIS_URL              the server, where --url is not given
+  REDIS_LOCKS_NAMESPACE  what stands before every key, where --namespace is not given
+  NO_COLOR               no colours; there are none either when the output is not a terminal
+
+EXAMPLES
+  Who holds what?
+      redis-lock ls
+      redis-lock ls 'order:*'
+  Is the nightly job running, and for how long?
+      redis-lock show nightly
+  Watch the queue before a lock:
+      redis-lock watch 'order:42'
+  A holder hangs; end its hold and tell it why:
+      redis-lock release order:42 --reason 'hangs since 14:00, INC-311'
+  One machine of many runs the job, and no other within the next ten minutes:
+      redis-lock run nightly --wait none --min-hold 10m -- /usr/local/bin/nightly
+  All locks that somebody waits for, by jq:
+      redis-lock ls --json | jq -r 'select(.waiters | length > 0) | .key'";
+
+#[derive(Debug, Args)]
+pub(crate) struct Common {
+    /// The server: redis://[user:password@]host[:port][/db], rediss:// for TLS,
+    /// redis+unix:///path?db=0, and the same with valkey
+    #[arg(long, global = true, env = "REDIS_URL", hide_env_values = true, value_name = "URL")]
+    pub(crate) url: Option<String>,
+    /// What stands before every key, with a colon; empty for bare keys
+    #[arg(
+        long,
+        global = true,
+        env = "REDIS_LOCKS_NAMESPACE",
+        default_value = "lock",
+        value_name = "NAME"
+    )]
+    pub(crate) namespace: String,
+    /// Write JSON, one object a line, for programs; each command's help names the fields
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Task {
+    Ls(Ls),
+    Show(Show),
+    Watch(Watch),
+    Release(Release),
+    Run(Run),
+}
+
+const STATUS_FIELDS: &str = "\
+JSON
+  key      the key, without the namespace
+  kind     free, mutex, read, write, permit, or foreign: another client's lock, or data that are
+           no lock, and then nobody holds it
+  limit    how many can hold it at once, of permits; else null
+  held     whether anybody holds it
+  holders  who: token, label, since (UTC, to the millisecond, by the holder's clock), ttl_ms
+           (null: it never expires), fence (null: it asked for none)
+  waiters  who waits, in the order of their coming: label, since
+  server   version, release (compare-and-delete or script)
+  Fields may be added; these stay.";
+
+/// List locks
+///
+/// Asks with SCAN, page by page, which does not block the server; each lock is written as soon as
+/// it is known. A lock that comes or goes meanwhile may be missing or come twice.
+#[derive(Debug, Args)]
+#[command(after_long_help = STATUS_FIELDS)]
+pub(crate) struct Ls {
+    /// Which keys: `*` is any text, `?` one byte, `[a-z]` one of these, `\` takes the next byte as
+    /// it is; the namespace is not part of it
+    #[arg(default_value = "*")]
+    pub(crate) pattern: String,
+}
+
+/// Show one lock: who holds it, since when, and who waits
+///
+/// Exits with 0 when somebody holds it and with 1 when nobody does.
+#[derive(Debug, Args)]
+#[command(after_long_help = STATUS_FIELDS)]
+pub(crate) struct Show {
+    /// The key, without the namespace
+    pub(crate) key: String,
+}
+
+/// Watch locks as they come and go
+///
+/// On a terminal the picture is drawn anew at each look. Elsewhere, a picture is written when
+/// something has changed: one line of JSON with --json, with the fields `at` and `locks`, which
+/// holds what `ls --json` would write. Ends with ^C.
+#[derive(Debug, Args)]
+pub(crate) struct Watch {
+    /// Which keys, as for `ls`
+    #[arg(default_value = "*")]
+    pub(crate) pattern: String,
+    /// The time between two looks
+    #[arg(long, default_value = "1s", value_parser = duration::parse, value_name = "TIME")]
+    pub(crate) interval: Duration,
+    /// Stop after so many looks
+    #[arg(long, value_name = "NUMBER")]
+    pub(crate) count: Option<u64>,
+}
+
+/// End the hold of whoever has a lock now
+///
+/// The holder is told the reason, at once where the server's messages reach it, and the first who
+/// waits gets the lock. A program that does not heed the loss runs on without the lock. Locks of
+/// other clients are ended as well, by deleting their key; data that are no lock are left alone.
+///
+/// Shows who holds it and asks first; answers other than `y` or `yes` leave it alone. Exits with
+/// 1 when nothing was released. With --json it writes `key`, `released` and `reason`.
+#[derive(Debug, Args)]
+pub(crate) struct Release {
+    /// The key, without the namespace
+    pub(crate) key: String,
+    /// Why, for the holder and its logs
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) reason: String,
+    /// Don't ask
+    #[arg(long, short)]
+    pub(crate) yes: bool,
+}
+
+/// Run a command while holding a lock
+///
+/// Waits for the lock, runs the command, renews the lock while it runs, and gives the lock back
+/// when it ends. Exits as the command did.
+///
+/// Signals (INT, TERM, HUP, QUIT, USR1, USR2) are passed on to the command. Unless it runs in the
+/// foreground of a terminal, the command gets a process group of its own, and signals reach all of
+/// it.
+///
+/// When the lock is lost (the server forgot it, somebody released it by force, --max-hold has
+/// passed), the command is stopped: TERM, and KILL after --grace. The exit code is 76 then,
+/// whatever the command's own. If redis-lock itself is killed with KILL, the command runs on
+/// unprotected; let what it writes to compare REDIS_LOCK_FENCE if that matters.
+///
+/// The command finds in its environment: REDIS_LOCK_KEY, REDIS_LOCK_TOKEN, and REDIS_LOCK_FENCE, a
+/// number that is larger than that of every earlier holder of the key.
+///
+/// With --json, what happens is written to standard error, one object a line: `event` is
+/// `acquired` (with key, token, fence, waited_ms), `lost` (key, reason), or `error`.
+#[derive(Debug, Args)]
+pub(crate) struct Run {
+    /// The key, without the namespace
+    pub(crate) key: String,
+    /// How long the lock outlives redis-lock if that is killed
+    #[arg(long, default_value = "30s", value_parser = duration::parse, value_name = "TIME")]
+    pub(crate) ttl: Duration,
+    /// How long to wait for the lock: a time, `none` or `forever`
+    #[arg(long, default_value = "forever", value_parser = duration::parse_wait, value_name = "TIME")]
+    pub(crate) wait: Wait,
+    /// Keep the lock at least this long, also when the command ends earlier
+    #[arg(long, value_parser = duration::parse, value_name = "TIME")]
+    pub(crate) min_hold: Option<Duration>,
+    /// Stop the command when it has had the lock this long; 24 hours when not given
+    #[arg(long, value_parser = duration::parse, value_name = "TIME")]
+    pub(crate) max_hold: Option<Duration>,
+    /// The time between TERM and KILL after a loss
+    #[arg(long, default_value = "5s", value_parser = duration::parse, value_name = "TIME")]
+    pub(crate) grace: Duration,
+    /// The command and its arguments, after `--`
+    #[arg(last = true, required = true, value_name = "COMMAND")]
+    pub(crate) command: Vec<String>,
+}
+
+impl Common {
+    /// The locks on the server, with a label that tells what runs under them.
+    /// Connected, because `run` would else wait as long for the server as for the lock.
+    pub(crate) async fn locks(&self, command: Option<&str>) -> Result<Locks, LockError> {
+        let Some(url) = &self.url else { return Err(LockError::NotConfigured) };
+        let mut builder = Locks::builder().url(url).namespace(&self.namespace);
+        if let Some(command) = command {
+            let host = rustix::system::uname();
+            let host = host.nodename().to_string_lossy();
+            builder = builder.label(format!("{host}/{} {command}", std::process::id()));
+        }
+        builder.connect().await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_sound() {
+        Arguments::command().debug_assert();
+    }
+}

@@ -1,0 +1,111 @@
+//! How it ends: exit codes of `sysexits.h`, and what is said on the way out.
+
+use std::fmt;
+use std::io;
+use std::process::ExitCode;
+
+use redis_lock_core::LockError;
+
+/// An exit code.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Code(pub(crate) u8);
+
+impl Code {
+    pub(crate) const OK: Self = Self(0);
+    /// The answer is no: nobody holds it.
+    pub(crate) const NO: Self = Self(1);
+    /// `EX_USAGE`.
+    pub(crate) const USAGE: Self = Self(64);
+    /// `EX_UNAVAILABLE`: the server can't be reached, or refuses.
+    pub(crate) const UNAVAILABLE: Self = Self(69);
+    /// `EX_IOERR`.
+    pub(crate) const IO: Self = Self(74);
+    /// `EX_TEMPFAIL`: somebody else holds the lock.
+    pub(crate) const BUSY: Self = Self(75);
+    /// `EX_PROTOCOL`: the lock was lost while the command ran.
+    pub(crate) const LOST: Self = Self(76);
+    /// `EX_CONFIG`: no server was named, or an option has no meaning.
+    pub(crate) const CONFIG: Self = Self(78);
+    /// As shells have it: found, and not to be executed.
+    pub(crate) const NOT_EXECUTABLE: Self = Self(126);
+    /// As shells have it.
+    pub(crate) const NOT_FOUND: Self = Self(127);
+
+    /// As shells have it: ended by a signal.
+    pub(crate) fn of_signal(signal: i32) -> Self {
+        Self(u8::try_from(128 + signal).unwrap_or(u8::MAX))
+    }
+}
+
+impl From<Code> for ExitCode {
+    fn from(code: Code) -> Self {
+        Self::from(code.0)
+    }
+}
+
+/// What kept it from doing what was asked for.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    Lock(LockError),
+    Io(io::Error),
+    Command { name: String, error: io::Error },
+}
+
+impl Failure {
+    pub(crate) fn code(&self) -> Code {
+        match self {
+            Self::Lock(LockError::Busy { .. }) => Code::BUSY,
+            Self::Lock(LockError::Lost { .. }) => Code::LOST,
+            Self::Lock(
+                LockError::NotConfigured
+                | LockError::InvalidConfig { .. }
+                | LockError::InvalidKey { .. },
+            ) => Code::CONFIG,
+            Self::Lock(_) => Code::UNAVAILABLE,
+            // Whoever read the output has seen enough.
+            Self::Io(error) if error.kind() == io::ErrorKind::BrokenPipe => Code::OK,
+            Self::Io(_) => Code::IO,
+            Self::Command { error, .. } if error.kind() == io::ErrorKind::NotFound => {
+                Code::NOT_FOUND
+            }
+            Self::Command { .. } => Code::NOT_EXECUTABLE,
+        }
+    }
+
+    /// The same in a word.
+    pub(crate) fn word(&self) -> &'static str {
+        match self.code() {
+            Code::BUSY => "busy",
+            Code::LOST => "lost",
+            Code::CONFIG => "config",
+            Code::UNAVAILABLE => "unavailable",
+            Code::NOT_FOUND | Code::NOT_EXECUTABLE => "command",
+            _ => "io",
+        }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Lock(LockError::NotConfigured) => {
+                f.write_str("no server was named: pass --url, or set REDIS_URL")
+            }
+            Self::Lock(error) => error.fmt(f),
+            Self::Io(error) => error.fmt(f),
+            Self::Command { name, error } => write!(f, "{name}: {error}"),
+        }
+    }
+}
+
+impl From<LockError> for Failure {
+    fn from(error: LockError) -> Self {
+        Self::Lock(error)
+    }
+}
+
+impl From<io::Error> for Failure {
+    fn from(error: io::Error) -> Self {
+        Self::Io(error)
+    }
+}

@@ -1,0 +1,68 @@
+//! What programs read. The fields are documented in the help and stay as they are.
+
+use redis_lock_core::{Guard, LockKind, Status};
+use serde_json::{Value, json};
+
+use crate::exit::Failure;
+use crate::timestamp::rfc3339;
+
+pub(crate) fn status(status: &Status) -> Value {
+    let limit = match status.kind {
+        LockKind::Permit { limit, .. } => Some(limit),
+        _ => None,
+    };
+    let holders = status.holders.iter().map(|holder| {
+        json!({
+            "token": holder.token.to_string(),
+            "label": holder.label,
+            "since": holder.since.map(rfc3339),
+            "ttl_ms": holder.ttl.map(|ttl| u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX)),
+            "fence": holder.fence,
+        })
+    });
+    let waiters = status
+        .waiters
+        .iter()
+        .map(|waiter| json!({ "label": waiter.label, "since": waiter.since.map(rfc3339) }));
+    json!({
+        "key": status.key,
+        "kind": word(status.kind),
+        "limit": limit,
+        "held": status.is_held(),
+        "holders": holders.collect::<Vec<_>>(),
+        "waiters": waiters.collect::<Vec<_>>(),
+        "server": {
+            "version": status.server.version,
+            "release": status.server.release.to_string(),
+        },
+    })
+}
+
+/// The kind without its limit.
+pub(crate) fn word(kind: LockKind) -> String {
+    match kind {
+        LockKind::Permit { .. } => "permit".into(),
+        kind => kind.to_string(),
+    }
+}
+
+pub(crate) fn acquired(guard: &Guard, waited_ms: u64) -> String {
+    json!({
+        "event": "acquired",
+        "key": guard.key(),
+        "token": guard.token().to_string(),
+        "fence": guard.fence(),
+        "waited_ms": waited_ms,
+    })
+    .to_string()
+}
+
+pub(crate) fn lost(key: &str, reason: &str) -> String {
+    json!({ "event": "lost", "key": key, "reason": reason }).to_string()
+}
+
+pub(crate) fn failure(failure: &Failure) -> String {
+    let (error, message) = (failure.word(), failure.to_string());
+    json!({ "event": "error", "error": error, "code": failure.code().0, "message": message })
+        .to_string()
+}

@@ -1,0 +1,69 @@
+//! `redis-lock`: looks at distributed locks, ends them, and runs commands under them.
+
+mod args;
+mod duration;
+mod exit;
+mod json;
+mod list;
+mod release;
+mod run;
+mod show;
+mod table;
+mod timestamp;
+mod watch;
+
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use args::{Arguments, Task};
+use exit::{Code, Failure};
+
+fn main() -> ExitCode {
+    let arguments = match Arguments::try_parse() {
+        Ok(arguments) => arguments,
+        Err(error) => {
+            let code = if error.use_stderr() { Code::USAGE } else { Code::OK };
+            // Nobody is left to tell where this can't be written.
+            let _ = error.print();
+            return code.into();
+        }
+    };
+    let json = arguments.common.json;
+    match perform(arguments) {
+        Ok(code) => code.into(),
+        Err(failure) => {
+            let code = failure.code();
+            if code != Code::OK {
+                let line =
+                    if json { json::failure(&failure) } else { format!("redis-lock: {failure}") };
+                // As above.
+                let _ = writeln!(io::stderr(), "{line}");
+            }
+            code.into()
+        }
+    }
+}
+
+fn perform(arguments: Arguments) -> Result<Code, Failure> {
+    let Arguments { common, task } = arguments;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(async {
+        let command = match &task {
+            Task::Run(run) => run.command.first().map(String::as_str),
+            _ => None,
+        };
+        let locks = common.locks(command).await?;
+        let done = match task {
+            Task::Ls(task) => list::list(&locks, &common, &task).await,
+            Task::Show(task) => show::show(&locks, &common, &task).await,
+            Task::Watch(task) => watch::watch(&locks, &common, &task).await,
+            Task::Release(task) => release::release(&locks, &common, &task).await,
+            Task::Run(task) => run::run(&locks, &common, task).await,
+        };
+        // What was given up on the way is still being released.
+        locks.shutdown().await;
+        done
+    })
+}

@@ -1,0 +1,77 @@
+//! `redis-lock run`.
+
+use std::io::{Write, stderr};
+use std::time::Instant;
+
+use redis_lock_core::{Guard, LockError, Locks, LossReason};
+
+use crate::args::{Common, Run};
+use crate::exit::{Code, Failure};
+use crate::json;
+use child::Child;
+use signals::Signals;
+
+mod child;
+mod signals;
+
+pub(crate) async fn run(locks: &Locks, common: &Common, task: Run) -> Result<Code, Failure> {
+    let mut signals = Signals::listen()?;
+    let asked = Instant::now();
+    let mut request = locks.mutex(task.key.as_str()).ttl(task.ttl).wait(task.wait).fenced();
+    if let Some(least) = task.min_hold {
+        request = request.min_hold(least);
+    }
+    if let Some(limit) = task.max_hold {
+        request = request.max_hold(limit);
+    }
+    let guard = tokio::select! {
+        acquired = request.acquire() => acquired?,
+        signal = signals.next() => return Ok(Code::of_signal(signal.as_raw())),
+    };
+    if common.json {
+        let waited = u64::try_from(asked.elapsed().as_millis()).unwrap_or(u64::MAX);
+        writeln!(stderr(), "{}", json::acquired(&guard, waited))?;
+    }
+    let mut child = Child::spawn(&task.command, &guard)?;
+    let (code, lost) = supervise(&mut child, &guard, &mut signals, &task).await?;
+    let lost = lost.or(release(guard).await);
+    match lost {
+        Some(reason) => {
+            let line = if common.json {
+                json::lost(&task.key, &reason.to_string())
+            } else {
+                format!("redis-lock: lock `{}` was lost: {reason}", task.key)
+            };
+            writeln!(stderr(), "{line}")?;
+            Ok(Code::LOST)
+        }
+        None => Ok(code),
+    }
+}
+
+/// Waits for the command's end, passes signals on, and stops it when the lock is lost.
+async fn supervise(
+    child: &mut Child,
+    guard: &Guard,
+    signals: &mut Signals,
+    task: &Run,
+) -> Result<(Code, Option<LossReason>), Failure> {
+    loop {
+        tokio::select! {
+            ended = child.ended() => return Ok((ended?, None)),
+            signal = signals.next() => child.pass_on(signal),
+            reason = guard.lost() => return Ok((child.stop(task.grace).await?, Some(reason))),
+        }
+    }
+}
+
+/// Gives the lock back; why it had been lost before, if it had.
+async fn release(guard: Guard) -> Option<LossReason> {
+    match guard.release().await {
+        // A lease that ran out only now was good until the command's end.
+        Err(LockError::Lost { reason: LossReason::Expired | LossReason::HoldLimit, .. }) => None,
+        Err(LockError::Lost { reason, .. }) => Some(reason),
+        // The lease ends by itself.
+        _ => None,
+    }
+}

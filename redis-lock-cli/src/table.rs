@@ -1,0 +1,113 @@
+//! Locks as people want to see them.
+
+use std::env;
+use std::io::{IsTerminal, stdout};
+
+use redis_lock_core::{Holder, LockKind, Status};
+
+use crate::duration;
+use crate::timestamp::age;
+
+/// Whether colours help: on a terminal whose owner does not mind.
+pub(crate) fn is_coloured() -> bool {
+    let unwanted = env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+    stdout().is_terminal() && !unwanted && env::var_os("TERM").is_none_or(|term| term != "dumb")
+}
+
+/// `text` in a colour of the terminal, if it has any.
+pub(crate) fn paint(text: &str, code: &str, coloured: bool) -> String {
+    if coloured { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
+}
+
+const BOLD: &str = "1";
+const YELLOW: &str = "33";
+const FAINT: &str = "2";
+
+/// The widths suit most locks; longer texts push the rest of their line to the right.
+pub(crate) fn header(coloured: bool) -> String {
+    let line = row(["KEY", "KIND", "HELD FOR", "TTL", "WAIT", "HOLDER"].map(Into::into));
+    paint(&line, BOLD, coloured)
+}
+
+fn row([key, kind, held, ttl, waiters, holder]: [String; 6]) -> String {
+    format!("{key:<32} {kind:<12} {held:>8} {ttl:>8} {waiters:>5}  {holder}")
+}
+
+/// One line for each holder; the first one names the key.
+pub(crate) fn lines(status: &Status, coloured: bool) -> Vec<String> {
+    let waiters = match status.waiters.len() {
+        0 => String::new(),
+        count => count.to_string(),
+    };
+    let first = [plain(&status.key), status.kind.to_string()];
+    if status.holders.is_empty() {
+        let [key, kind] = first;
+        let nobody = if status.kind == LockKind::Foreign { "not a lock" } else { "" };
+        return vec![row([key, kind, String::new(), String::new(), waiters, nobody.into()])];
+    }
+    let mut lines = Vec::new();
+    for (index, holder) in status.holders.iter().enumerate() {
+        let [key, kind] = if index == 0 { first.clone() } else { [String::new(), String::new()] };
+        let waiters = if index == 0 { waiters.clone() } else { String::new() };
+        let line = row([key, kind, held_for(holder), ttl(holder), waiters, name(holder)]);
+        let contended = index == 0 && !status.waiters.is_empty();
+        lines.push(if contended { paint(&line, YELLOW, coloured) } else { line });
+    }
+    lines
+}
+
+/// All that is known, one thing a line.
+pub(crate) fn details(status: &Status, coloured: bool) -> Vec<String> {
+    let mut lines =
+        vec![format!("{}  {}", paint(&plain(&status.key), BOLD, coloured), status.kind)];
+    for holder in &status.holders {
+        lines.push(format!("  held by  {}", name(holder)));
+        lines.push(format!("    for    {}", held_for(holder)));
+        lines.push(format!("    ttl    {}", ttl(holder)));
+        if let Some(fence) = holder.fence {
+            lines.push(format!("    fence  {fence}"));
+        }
+        lines.push(paint(
+            &format!("    token  {}", plain(&holder.token.to_string())),
+            FAINT,
+            coloured,
+        ));
+    }
+    for waiter in &status.waiters {
+        let label = waiter.label.as_deref().map_or_else(|| "somebody".into(), plain);
+        let since = waiter.since.map(age).unwrap_or_default();
+        lines.push(format!("  waits    {label}, for {since}"));
+    }
+    let server =
+        format!("  server   {}, release by {}", status.server.version, status.server.release);
+    lines.push(paint(&server, FAINT, coloured));
+    lines
+}
+
+/// Who it is.
+pub(crate) fn name(holder: &Holder) -> String {
+    plain(holder.label.as_deref().unwrap_or(&holder.token.to_string()))
+}
+
+pub(crate) fn held_for(holder: &Holder) -> String {
+    holder.since.map_or_else(|| "?".into(), age)
+}
+
+fn ttl(holder: &Holder) -> String {
+    holder.ttl.map_or_else(|| "never".into(), duration::show)
+}
+
+/// What others wrote must not command the terminal.
+fn plain(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_others_wrote_does_not_reach_the_terminal_raw() {
+        assert_eq!(plain("a\x1b[2Jb\n"), "a\u{fffd}[2Jb\u{fffd}");
+    }
+}

@@ -1,0 +1,51 @@
+//! Points in time: for programs as RFC 3339 in UTC, for people as an age.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use crate::duration;
+
+/// Such as `2026-11-21T08:30:00.125Z`.
+pub(crate) fn rfc3339(time: SystemTime) -> String {
+    let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
+    let (days, second) = (since.as_secs() / 86_400, since.as_secs() % 86_400);
+    let (year, month, day) = civil(days);
+    let (hour, minute, second) = (second / 3_600, second / 60 % 60, second % 60);
+    let millis = since.subsec_millis();
+    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{millis:03}Z")
+}
+
+/// Such as `1m30s`; nothing for a time to come, which a clock elsewhere may show.
+pub(crate) fn age(time: SystemTime) -> String {
+    duration::show(SystemTime::now().duration_since(time).unwrap_or_default())
+}
+
+/// Year, month and day of the days since 1970; after Howard Hinnant's `civil_from_days`, which
+/// counts in eras of 400 years that begin in March.
+fn civil(days: u64) -> (u64, u64, u64) {
+    let shifted = days + 719_468;
+    let (era, of_era) = (shifted / 146_097, shifted % 146_097);
+    let year = (of_era - of_era / 1_460 + of_era / 36_524 - of_era / 146_096) / 365;
+    let of_year = of_era - (365 * year + year / 4 - year / 100);
+    let month = (5 * of_year + 2) / 153;
+    let day = of_year - (153 * month + 2) / 5 + 1;
+    let month = if month < 10 { month + 3 } else { month - 9 };
+    (year + era * 400 + u64::from(month <= 2), month, day)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn dates_are_those_of_the_calendar() {
+        for (seconds, shown) in [
+            (0, "1970-01-01T00:00:00.000Z"),
+            (951_782_400, "2000-02-29T00:00:00.000Z"),
+            (1_709_251_199, "2024-02-29T23:59:59.000Z"),
+            (4_107_542_400, "2100-03-01T00:00:00.000Z"),
+        ] {
+            assert_eq!(rfc3339(UNIX_EPOCH + Duration::from_secs(seconds)), shown);
+        }
+    }
+}

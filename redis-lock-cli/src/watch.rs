@@ -1,0 +1,88 @@
+//! `redis-lock watch`.
+
+use std::io::{IsTerminal, Write, stdout};
+use std::time::SystemTime;
+
+use redis_lock_core::{LockError, Locks, Status};
+use serde_json::json;
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::args::{Common, Watch};
+use crate::exit::{Code, Failure};
+use crate::timestamp::rfc3339;
+use crate::{json, table};
+
+/// Goes to the first cell of the terminal and clears what is below it.
+const CLEAR: &str = "\x1b[H\x1b[2J";
+
+pub(crate) async fn watch(locks: &Locks, common: &Common, task: &Watch) -> Result<Code, Failure> {
+    let redraws = stdout().is_terminal() && !common.json;
+    // Listened to from the start: an interrupt that comes during a look counts as well.
+    let mut interrupts = signal(SignalKind::interrupt())?;
+    let mut last = None;
+    let mut looks = 0;
+    loop {
+        let seen = look(locks, &task.pattern).await?;
+        let news = Some(gist(&seen));
+        if redraws || news != last {
+            draw(&seen, common.json, redraws)?;
+        }
+        last = news;
+        looks += 1;
+        if task.count.is_some_and(|count| looks >= count) {
+            return Ok(Code::OK);
+        }
+        tokio::select! {
+            () = tokio::time::sleep(task.interval) => {}
+            _ = interrupts.recv() => return Ok(Code::OK),
+        }
+    }
+}
+
+async fn look(locks: &Locks, pattern: &str) -> Result<Vec<Status>, LockError> {
+    let mut listing = locks.list(pattern);
+    let mut seen = Vec::new();
+    while let Some(status) = listing.next().await {
+        seen.push(status?);
+    }
+    seen.sort_by(|one, other| one.key.cmp(&other.key));
+    // A listing may bring a lock twice.
+    seen.dedup_by(|one, other| one.key == other.key);
+    Ok(seen)
+}
+
+/// What a change of is news; a ttl that runs down is none.
+fn gist(seen: &[Status]) -> Vec<(String, String, Vec<String>, usize)> {
+    let gist = |status: &Status| {
+        let holders = status.holders.iter().map(|holder| holder.token.to_string()).collect();
+        (status.key.clone(), status.kind.to_string(), holders, status.waiters.len())
+    };
+    seen.iter().map(gist).collect()
+}
+
+fn draw(seen: &[Status], as_json: bool, redraws: bool) -> Result<(), Failure> {
+    let at = rfc3339(SystemTime::now());
+    // Written at once, so that a terminal never shows half a picture.
+    let mut picture = String::new();
+    if as_json {
+        let locks: Vec<_> = seen.iter().map(json::status).collect();
+        picture = format!("{}\n", json!({ "at": at, "locks": locks }));
+    } else {
+        let coloured = table::is_coloured();
+        if redraws {
+            picture.push_str(CLEAR);
+        }
+        picture.push_str(&format!("{at}  {} locks\n{}\n", seen.len(), table::header(coloured)));
+        for line in seen.iter().flat_map(|status| table::lines(status, coloured)) {
+            picture.push_str(&line);
+            picture.push('\n');
+        }
+        if !redraws {
+            picture.push('\n');
+        }
+    }
+    let mut out = stdout().lock();
+    out.write_all(picture.as_bytes())?;
+    out.flush()?;
+    Ok(())
+}

@@ -1,0 +1,161 @@
+//! `ls`, `show`, `watch` and `release`.
+
+mod scenery;
+
+use rustix::process::Signal;
+use scenery::{Running, SECOND, answering, code, locks, objects, run, text};
+use serde_json::{Value, json};
+use testbed::Server;
+
+/// Fields whose values are not known beforehand, checked by their sort and put aside.
+fn settled(mut status: Value) -> Value {
+    for holder in status["holders"].as_array_mut().unwrap() {
+        assert!(holder["token"].take().is_string());
+        assert!(holder["ttl_ms"].take().as_u64().is_some_and(|ttl| ttl <= 30_000));
+        let since = holder["since"].take();
+        let since = since.as_str().unwrap();
+        assert!(since.len() == 24 && since.starts_with("20") && since.ends_with('Z'), "{since}");
+    }
+    assert!(status["server"]["version"].take().as_str().unwrap().contains(' '));
+    assert!(status["server"]["release"].take().is_string());
+    status
+}
+
+#[test]
+fn show_has_the_documented_fields() {
+    let server = Server::start();
+    let guard = locks(&server).mutex("order:42").fenced().blocking_acquire().unwrap();
+    let shown = run(&server, &["show", "order:42", "--json"]);
+    assert_eq!(code(&shown), 0, "{}", text(&shown.stderr));
+    let [status] = objects(&shown.stdout).try_into().unwrap();
+    assert_eq!(
+        settled(status),
+        json!({
+            "key": "order:42", "kind": "mutex", "limit": null, "held": true, "waiters": [],
+            "holders": [{
+                "token": null, "label": "tester", "since": null, "ttl_ms": null,
+                "fence": guard.fence(),
+            }],
+            "server": { "version": null, "release": null },
+        })
+    );
+    let plain = text(&run(&server, &["show", "order:42"]).stdout);
+    assert!(plain.contains("held by  tester") && !plain.contains('\x1b'), "{plain}");
+    guard.blocking_release().unwrap();
+    let free = run(&server, &["show", "order:42", "--json"]);
+    assert_eq!(code(&free), 1);
+    assert_eq!(objects(&free.stdout)[0]["kind"], "free");
+}
+
+#[test]
+fn ls_lists_what_matches_and_knows_every_kind() {
+    let server = Server::start();
+    let locks = locks(&server);
+    let _mutex = locks.mutex("a:1").blocking_acquire().unwrap();
+    let _readers = [(); 2].map(|()| locks.read("a:2").blocking_acquire().unwrap());
+    let _permit = locks.permit("a:3", 4).blocking_acquire().unwrap();
+    let _other = locks.mutex("b:1").blocking_acquire().unwrap();
+    server.run::<()>("SET lock:a:4 foreign PX 60000");
+    let mut listed = objects(&run(&server, &["ls", "a:*", "--json"]).stdout);
+    listed.sort_by_key(|status| status["key"].to_string());
+    let gist: Vec<_> = listed
+        .iter()
+        .map(|it| {
+            json!([it["key"], it["kind"], it["limit"], it["holders"].as_array().unwrap().len()])
+        })
+        .collect();
+    let wanted = [
+        json!(["a:1", "mutex", null, 1]),
+        json!(["a:2", "read", null, 2]),
+        json!(["a:3", "permit", 4, 1]),
+        json!(["a:4", "foreign", null, 1]),
+    ];
+    assert_eq!(gist, wanted);
+    let table = text(&run(&server, &["ls"]).stdout);
+    assert!(table.starts_with("KEY") && table.lines().count() == 1 + 6, "{table}");
+    let elsewhere = run(&server, &["ls", "--namespace", "other", "--json"]);
+    assert_eq!((code(&elsewhere), elsewhere.stdout.len()), (0, 0));
+}
+
+#[test]
+fn watch_writes_a_picture_whenever_something_has_changed() {
+    let server = Server::start();
+    let locks = locks(&server);
+    let guard = locks.mutex("job").blocking_acquire().unwrap();
+    let mut watching = Running::start(&server, &["watch", "--json", "--interval", "20ms"]);
+    let mut picture = || serde_json::from_str::<Value>(&watching.line()).unwrap();
+    assert_eq!(picture()["locks"][0]["key"], "job");
+    guard.blocking_release().unwrap();
+    assert_eq!(picture()["locks"], json!([]));
+    watching.signal(Signal::INT);
+    assert_eq!(watching.end().0, 0);
+    let twice = run(&server, &["watch", "--count", "2", "--interval", "1ms"]);
+    assert_eq!(text(&twice.stdout).matches("KEY").count(), 1, "nothing has changed");
+}
+
+#[test]
+fn release_asks_first() {
+    let server = Server::start();
+    let locks = locks(&server);
+    let guard = locks.mutex("job").blocking_acquire().unwrap();
+    for answer in ["", "n\n", "perhaps\n"] {
+        let asked = answering(&server, &["release", "job", "--reason", "x"], answer);
+        assert_eq!(code(&asked), 1, "{answer:?}");
+        assert!(text(&asked.stderr).contains("job is held by tester"));
+    }
+    guard.blocking_verify().unwrap();
+    let agreed = answering(&server, &["release", "job", "--reason", "it hangs"], "y\n");
+    assert_eq!((code(&agreed), text(&agreed.stdout).as_str()), (0, "released job\n"));
+    let error = guard.blocking_release().unwrap_err().to_string();
+    assert!(error.contains("it hangs"), "{error}");
+    let again = run(&server, &["release", "job", "--reason", "x", "--json"]);
+    assert_eq!(code(&again), 1);
+    let told = json!({ "key": "job", "released": false, "reason": "x" });
+    assert_eq!(objects(&again.stdout), [told]);
+}
+
+#[test]
+fn release_with_yes_asks_nothing() {
+    let server = Server::start();
+    let guard = locks(&server).mutex("job").blocking_acquire().unwrap();
+    let released = run(&server, &["release", "job", "--reason", "x", "--yes", "--json"]);
+    assert_eq!((code(&released), released.stderr.len()), (0, 0));
+    assert_eq!(objects(&released.stdout)[0]["released"], true);
+    assert!(guard.blocking_release().is_err());
+}
+
+#[test]
+fn mistakes_and_missing_servers_are_told_apart() {
+    let server = Server::start();
+    assert_eq!(code(&run(&server, &["shwo", "x"])), 64);
+    assert_eq!(code(&run(&server, &["release", "x"])), 64, "a reason is required");
+    assert_eq!(code(&run(&server, &["run", "x", "--ttl", "5", "--", "true"])), 64);
+    assert_eq!(code(&run(&server, &["show", ""])), 78);
+    assert_eq!(code(&run(&server, &["ls", "--url", "http://x"])), 78);
+    let mut unnamed = scenery::command(&server);
+    let unnamed = unnamed.env_remove("REDIS_URL").arg("ls").output().unwrap();
+    assert_eq!(code(&unnamed), 78);
+    assert!(text(&unnamed.stderr).contains("REDIS_URL"));
+    server.kill9();
+    for task in [["ls"].as_slice(), &["show", "x"], &["run", "x", "--", "true"]] {
+        let asked = std::time::Instant::now();
+        let ended = scenery::command(&server).arg("--json").args(task).output().unwrap();
+        let error = objects(&ended.stderr).pop().unwrap();
+        assert_eq!((code(&ended), error["code"].as_i64()), (69, Some(69)), "{task:?}");
+        assert_eq!(error["error"], "unavailable");
+        assert!(asked.elapsed() < 10 * SECOND);
+    }
+}
+
+#[test]
+fn the_manual_has_examples_and_exit_codes() {
+    let server = Server::start();
+    let manual = text(&run(&server, &["--help"]).stdout);
+    for section in ["EXIT STATUS", "ENVIRONMENT", "EXAMPLES", "Usage:"] {
+        assert!(manual.contains(section), "{section}");
+    }
+    for task in ["ls", "show", "watch", "release", "run"] {
+        let help = run(&server, &[task, "--help"]);
+        assert!(code(&help) == 0 && help.stdout.len() > 500, "{task}");
+    }
+}

@@ -1,0 +1,163 @@
+//! `redis-lock run`.
+
+mod scenery;
+
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+use scenery::{Running, SECOND, code, locks, objects, run, text};
+use testbed::{Server, eventually};
+
+#[test]
+fn the_command_runs_under_the_lock_and_its_code_is_passed_on() {
+    let server = Server::start();
+    let script = "test -n \"$REDIS_LOCK_FENCE\" && echo $REDIS_LOCK_KEY $REDIS_LOCK_TOKEN; exit 7";
+    let mut running = Running::start(&server, &["run", "job", "--", "sh", "-c", &script]);
+    let said = running.line();
+    let (key, token) = said.split_once(' ').unwrap();
+    assert_eq!(key, "job");
+    assert!(token.starts_with("rl1."), "{token}");
+    assert_eq!(running.end().0, 7);
+    server.assert_clean();
+}
+
+#[test]
+fn the_lock_is_held_and_renewed_while_the_command_runs() {
+    let server = Server::start();
+    let script = "echo up; read _";
+    let mut command = scenery::command(&server);
+    command.args(["run", "job", "--ttl", "300ms", "--", "sh", "-c", script]);
+    let mut child = command.stdin(std::process::Stdio::piped()).spawn().unwrap();
+    eventually(5 * SECOND, "it is held", || server.exists("lock:job"));
+    let token = server.get("lock:job");
+    testbed::holds_for(Duration::from_millis(700), "it is held by the same", || {
+        server.get("lock:job") == token
+    });
+    let label = locks(&server).blocking_status("job").unwrap().holders[0].label.clone().unwrap();
+    assert!(label.ends_with(" sh") && label.contains(&format!("/{}", child.id())), "{label}");
+    drop(child.stdin.take());
+    child.wait().unwrap();
+    server.assert_clean();
+}
+
+#[test]
+fn busy_is_75() {
+    let server = Server::start();
+    let guard = locks(&server).mutex("job").blocking_acquire().unwrap();
+    let busy = run(&server, &["run", "job", "--wait", "none", "--", "echo", "ran"]);
+    assert_eq!((code(&busy), busy.stdout.len()), (75, 0));
+    assert!(text(&busy.stderr).contains("held by tester"), "{}", text(&busy.stderr));
+    let start = Instant::now();
+    let busy = run(&server, &["run", "job", "--wait", "300ms", "--json", "--", "echo", "ran"]);
+    assert_eq!((code(&busy), busy.stdout.len()), (75, 0));
+    assert!(start.elapsed() >= Duration::from_millis(300));
+    assert_eq!(objects(&busy.stderr)[0]["error"], "busy");
+    drop(guard);
+    let free = run(&server, &["run", "job", "--wait", "10s", "--", "echo", "ran"]);
+    assert_eq!((code(&free), text(&free.stdout).as_str()), (0, "ran\n"));
+}
+
+#[test]
+fn min_hold_keeps_the_lock_after_the_command() {
+    let server = Server::start();
+    let job = ["run", "job", "--wait", "none", "--min-hold", "20s", "--", "true"];
+    assert_eq!(code(&run(&server, &job)), 0);
+    assert!(server.pttl("lock:job").is_some_and(|left| left > 15_000));
+    assert_eq!(code(&run(&server, &job)), 75);
+}
+
+#[test]
+fn signals_reach_the_command_and_all_it_started() {
+    for (signal, name) in [(Signal::TERM, "TERM"), (Signal::HUP, "HUP"), (Signal::USR1, "USR1")] {
+        let server = Server::start();
+        // The inner shell tells of the signal; were it sent to the outer one alone, it would not.
+        let inner = format!("trap 'echo told; exit' {name}; echo up; while :; do sleep 0.05; done");
+        let script = format!("trap 'wait; exit 9' {name}; sh -c \"{inner}\" & wait");
+        let mut running = Running::start(&server, &["run", "job", "--", "sh", "-c", &script]);
+        assert_eq!(running.line(), "up");
+        running.signal(signal);
+        assert_eq!(running.line(), "told", "{name}");
+        assert_eq!(running.end().0, 9, "{name}");
+        server.assert_clean();
+    }
+}
+
+#[test]
+fn an_interrupt_reaches_the_command() {
+    let server = Server::start();
+    let script = "trap 'echo told; exit 9' INT; echo up; while :; do sleep 0.05; done";
+    let mut running = Running::start(&server, &["run", "job", "--", "sh", "-c", script]);
+    assert_eq!(running.line(), "up");
+    running.signal(Signal::INT);
+    assert_eq!(running.line(), "told");
+    assert_eq!(running.end().0, 9);
+    server.assert_clean();
+}
+
+#[test]
+fn a_command_that_a_signal_ends_gives_128_and_its_number() {
+    let server = Server::start();
+    let mut running =
+        Running::start(&server, &["run", "job", "--", "sh", "-c", "echo up; sleep 60"]);
+    assert_eq!(running.line(), "up");
+    running.signal(Signal::TERM);
+    assert_eq!(running.end().0, 128 + 15);
+    server.assert_clean();
+}
+
+#[test]
+fn a_signal_ends_the_wait_and_gives_the_place_up() {
+    let server = Server::start();
+    let guard = locks(&server).mutex("job").blocking_acquire().unwrap();
+    let running = Running::start(&server, &["run", "job", "--", "echo", "ran"]);
+    let waits = || !locks(&server).blocking_status("job").unwrap().waiters.is_empty();
+    eventually(5 * SECOND, "it waits", waits);
+    running.signal(Signal::TERM);
+    let (code, out, _) = running.end();
+    assert_eq!((code, out.as_str()), (128 + 15, ""));
+    guard.blocking_release().unwrap();
+    server.assert_clean();
+}
+
+#[test]
+fn a_loss_stops_the_command_and_is_76() {
+    let server = Server::start();
+    let script = "exec 2>/dev/null; trap 'echo stopping; exit 3' TERM; echo up; while :; do sleep 0.05; done";
+    let mut running = Running::start(&server, &["run", "job", "--json", "--", "sh", "-c", script]);
+    assert_eq!(running.line(), "up");
+    assert!(locks(&server).blocking_force_release("job", "it hangs").unwrap());
+    assert_eq!(running.line(), "stopping");
+    let (code, _, errors) = running.end();
+    assert_eq!(code, 76);
+    let events = objects(errors.as_bytes());
+    assert_eq!((&events[0]["event"], &events[0]["key"]), (&"acquired".into(), &"job".into()));
+    assert_eq!(events[1]["event"], "lost");
+    assert!(events[1]["reason"].as_str().unwrap().contains("it hangs"), "{errors}");
+}
+
+#[test]
+fn a_command_that_does_not_heed_the_loss_is_killed_with_all_it_started() {
+    let server = Server::start();
+    let inner = "trap '' TERM; echo $$; while :; do sleep 0.05; done";
+    let script = format!("trap '' TERM; sh -c '{}' & wait", inner.replace('\'', "'\\''"));
+    let arguments = ["run", "job", "--max-hold", "500ms", "--grace", "200ms", "--"];
+    let mut running =
+        Running::start(&server, &[arguments.as_slice(), &["sh", "-c", &script]].concat());
+    let inner: u32 = running.line().parse().unwrap();
+    let (code, _, errors) = running.end();
+    assert_eq!(code, 76);
+    assert!(errors.contains("max_hold"), "{errors}");
+    // A process that waits for nobody but init to collect it counts as ended.
+    eventually(SECOND, "what it started is gone", || {
+        std::fs::read_to_string(format!("/proc/{inner}/stat"))
+            .map_or(true, |stat| stat.contains(") Z "))
+    });
+}
+
+#[test]
+fn commands_that_are_not_there_give_the_lock_back() {
+    let server = Server::start();
+    assert_eq!(code(&run(&server, &["run", "job", "--", "/nonexistent/program"])), 127);
+    assert_eq!(code(&run(&server, &["run", "job", "--", "/"])), 126);
+    server.assert_clean();
+}

@@ -1,0 +1,89 @@
+//! What the tests of the program share: the real one, against a real server.
+
+#![allow(dead_code, reason = "each test file uses a part of it")]
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::process::{Child, ChildStdout, Command, Output, Stdio};
+use std::time::Duration;
+
+use redis_lock_core::Locks;
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use testbed::Server;
+
+pub(crate) const SECOND: Duration = Duration::from_secs(1);
+
+/// The program, on this server.
+pub(crate) fn command(server: &Server) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_redis-lock"));
+    command
+        .env("REDIS_URL", server.url())
+        .env_remove("REDIS_LOCKS_NAMESPACE")
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    command
+}
+
+pub(crate) fn locks(server: &Server) -> Locks {
+    Locks::builder().url(server.url()).label("tester").open().unwrap()
+}
+
+/// Runs it to its end.
+pub(crate) fn run(server: &Server, arguments: &[&str]) -> Output {
+    command(server).args(arguments).output().unwrap()
+}
+
+pub(crate) fn code(output: &Output) -> i32 {
+    output.status.code().unwrap_or(-1)
+}
+
+pub(crate) fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+/// The lines of its output, each an object.
+pub(crate) fn objects(output: &[u8]) -> Vec<Value> {
+    text(output).lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+/// It, while it runs.
+pub(crate) struct Running {
+    pub(crate) child: Child,
+    lines: BufReader<ChildStdout>,
+}
+
+impl Running {
+    pub(crate) fn start(server: &Server, arguments: &[&str]) -> Self {
+        let mut child = command(server).args(arguments).spawn().unwrap();
+        let lines = BufReader::new(child.stdout.take().unwrap());
+        Self { child, lines }
+    }
+
+    /// The next line of its output.
+    pub(crate) fn line(&mut self) -> String {
+        let mut line = String::new();
+        self.lines.read_line(&mut line).unwrap();
+        line.trim_end().to_owned()
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
+        let pid = Pid::from_raw(i32::try_from(self.child.id()).unwrap()).unwrap();
+        kill_process(pid, signal).unwrap();
+    }
+
+    /// Its exit code, and all it said on its way.
+    pub(crate) fn end(mut self) -> (i32, String, String) {
+        let (mut out, mut err) = (String::new(), String::new());
+        self.lines.read_to_string(&mut out).unwrap();
+        self.child.stderr.take().unwrap().read_to_string(&mut err).unwrap();
+        (self.child.wait().unwrap().code().unwrap_or(-1), out, err)
+    }
+}
+
+/// Runs it with this on its standard input.
+pub(crate) fn answering(server: &Server, arguments: &[&str], answer: &str) -> Output {
+    let mut child = command(server).args(arguments).stdin(Stdio::piped()).spawn().unwrap();
+    child.stdin.take().unwrap().write_all(answer.as_bytes()).unwrap();
+    child.wait_with_output().unwrap()
+}
