@@ -414,10 +414,13 @@ mod nesting {
     fn a_body_that_moves_between_threads_takes_its_record_along() {
         locks();
         let mut call = Box::pin(outer("moves"));
-        while let Poll::Pending = thread::scope(|scope| {
-            let poll = || call.as_mut().poll(&mut Context::from_waker(Waker::noop()));
-            scope.spawn(poll).join().unwrap()
-        }) {}
+        let mut poll_elsewhere = || {
+            thread::scope(|scope| {
+                let poll = || call.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+                scope.spawn(poll).join().unwrap()
+            })
+        };
+        while poll_elsewhere().is_pending() {}
         let free = block_on(locks().mutex("nest:moves").try_acquire());
         assert!(free.unwrap().is_some(), "this thread holds nothing");
     }

@@ -81,7 +81,7 @@ impl<P> Output<Pin<P>> {
 #[diagnostic::on_unimplemented(
     message = "`#[redis_lock]` cannot see into the future that this function returns",
     label = "the lock would be released before it runs",
-    note = "write `async fn`, or spell the return type `Pin<Box<dyn Future<Output = …>>>` and end with `Box::pin(async move { … })`"
+    note = "write `async fn`, or spell the return type `Pin<Box<dyn Future<Output = …>>>` and end with `Box::pin(async move {{ … }})`"
 )]
 pub trait SeenInto {}
 
