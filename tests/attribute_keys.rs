@@ -24,7 +24,11 @@ fn tricky() -> impl Strategy<Value = String> {
         Just("\u{0}".into()),
         any::<char>().prop_map(String::from),
     ];
-    vec(piece, 0..6).prop_map(|pieces| pieces.concat())
+    // Short ones of few characters are what collides if anything does.
+    prop_oneof![
+        3 => "[:/a]{0,3}",
+        1 => vec(piece, 0..6).prop_map(|pieces| pieces.concat()),
+    ]
 }
 
 type Call = (String, String, i64);
@@ -38,7 +42,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..Default::default() })]
 
     #[test]
-    fn different_values_make_different_keys(calls in vec((tricky(), tricky(), -3_i64..12), 2..24)) {
+    fn different_values_make_different_keys(calls in vec((tricky(), tricky(), -1_i64..2), 2..60)) {
         let mut seen: HashMap<String, Call> = HashMap::new();
         for call in calls {
             match key(&call) {
