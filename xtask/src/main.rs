@@ -1,5 +1,6 @@
 //! The commands of this repository, run as `cargo xtask <command>`.
 
+mod build_time;
 mod cargo;
 mod ci;
 mod demo;
@@ -16,6 +17,7 @@ cargo xtask <command>
   test [filter …]              find or fetch a server, then run every test
   demo                         processes share a counter, without and with the lock
   soak --minutes N [--seed S]  random faults on real servers, with a check of the history
+  build-time                   how long a clean build of the attribute takes
   ci                           formatting, lints, docs, oldest compiler, then the tests
 ";
 
@@ -40,6 +42,7 @@ fn run(arguments: &[String]) -> Result<()> {
         "soak" => soak::run(rest),
         // What the soak starts.
         "soak-worker" => soak::work(rest),
+        "build-time" => build_time::run(),
         "ci" => ci::run(),
         "help" | "--help" | "-h" => {
             print!("{USAGE}");
