@@ -4,7 +4,7 @@
 //! of a run. What happens within a few milliseconds of such an end may go either way, so all worlds
 //! that explain the answers so far are followed.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -23,6 +23,10 @@ use crate::names::Names;
 use crate::store::memory::State;
 use crate::store::memory::entry::Entry;
 use crate::store::{Answer, Command, Verb};
+
+mod seen;
+
+use seen::{LOOK, OneKey, Seen, Window};
 
 const STEPS: usize = 60;
 const CASES: u32 = 150;
@@ -319,95 +323,6 @@ impl Bench {
         let manager = if self.actors[who].heard { "alive" } else { "dead" }.into();
         world.answer(command, &manager, now, &mut |manager, _| manager == "alive")
     }
-}
-
-/// A command was executed between these.
-#[derive(Clone, Copy)]
-struct Window {
-    before: Moment,
-    after: Moment,
-}
-
-impl Window {
-    /// How far two ends may be apart that were set in it.
-    fn blur(self) -> Duration {
-        BLUR + self.after.since(self.before)
-    }
-
-    /// The times that can make a difference.
-    fn moments(self, world: &State) -> Vec<Moment> {
-        let entries = world.entries.values();
-        let ends = entries.flat_map(|entry| {
-            let holders = entry.holders.iter().map(|holder| holder.end);
-            holders.chain(entry.queue.iter().map(|waiter| waiter.until))
-        });
-        let earlier = Moment::START.after(self.before.since(Moment::START) - BLUR);
-        let within = ends.filter(|end| (self.before..self.after).contains(end));
-        within.chain([earlier, self.before, self.after, self.after.after(BLUR)]).collect()
-    }
-}
-
-/// What the server shows.
-#[derive(Debug)]
-struct Seen {
-    at: Moment,
-    keys: BTreeMap<&'static str, OneKey>,
-}
-
-/// Tokens and the ends of their leases or places.
-#[derive(Debug)]
-struct OneKey {
-    holders: BTreeMap<String, Moment>,
-    waiters: BTreeMap<String, Moment>,
-}
-
-const LOOK: &str = "
-local time = redis.call('TIME')
-local answer = {}
-for i = 1, #KEYS, 2 do
-  local holders, kind = {}, redis.call('TYPE', KEYS[i]).ok
-  if kind == 'string' then
-    local value = string.gsub(redis.call('GET', KEYS[i]), '+$', '')
-    holders = {value, string.format('%.0f', redis.call('PEXPIRETIME', KEYS[i]))}
-  elseif kind == 'zset' then
-    holders = redis.call('ZRANGE', KEYS[i], 0, -1, 'WITHSCORES')
-    -- The key must end with its last holder: a later end would keep other kinds out.
-    if redis.call('PEXPIRETIME', KEYS[i]) ~= tonumber(holders[#holders]) then holders[#holders] = '0' end
-    for j = 1, #holders, 2 do holders[j] = string.sub(holders[j], 3) end
-  end
-  answer[#answer + 1] = {holders, redis.call('HGETALL', KEYS[i + 1])}
-end
-return {time[1], time[2], answer}";
-
-impl OneKey {
-    /// Whether the model has the same, but for what is about to end; takes over the ends to the
-    /// millisecond, so that the two don't drift apart.
-    fn agrees(&self, world: &mut State, key: &str, window: Window) -> bool {
-        let mut none = Entry::default();
-        let entry = world.entries.get_mut(&format!("lock:{key}")).unwrap_or(&mut none);
-        let holders = entry.holders.iter_mut().map(|holder| (&*holder.token, &mut holder.end));
-        let waiters = entry.queue.iter_mut().map(|waiter| (&*waiter.token, &mut waiter.until));
-        same(&self.holders, holders, window) && same(&self.waiters, waiters, window)
-    }
-}
-
-fn same<'a>(
-    seen: &BTreeMap<String, Moment>,
-    model: impl Iterator<Item = (&'a str, &'a mut Moment)>,
-    window: Window,
-) -> bool {
-    let mut known = BTreeSet::new();
-    let lasts = |end: Moment| end > window.after.after(BLUR);
-    for (token, end) in model {
-        known.insert(token);
-        match seen.get(token) {
-            Some(seen) if seen.since(*end) + end.since(*seen) <= window.blur() => *end = *seen,
-            Some(_) => return false,
-            None if lasts(*end) => return false,
-            None => {}
-        }
-    }
-    seen.iter().all(|(token, end)| known.contains(&**token) || !lasts(*end))
 }
 
 /// What distinguishes worlds.
