@@ -48,7 +48,10 @@ async fn h2_a_server_clock_that_jumps_back_starves_nobody() {
     let guard = locks.mutex(KEY).ttl(ms(3000)).fenced().acquire().await.unwrap();
     let fence = guard.fence();
     clock.set(-3600.0);
-    assert!(server.pttl(WIRE).unwrap() > 3_000_000, "the shim has no effect");
+    // Servers look at the clock once for each round of their event loop.
+    eventually(ms(500), "the lock has an hour more to live", || {
+        server.pttl(WIRE).is_some_and(|left| left > 3_000_000)
+    });
     eventually(ms(3000), "the next renewal sets it right", || {
         server.pttl(WIRE).is_some_and(|left| left <= 3000)
     });
