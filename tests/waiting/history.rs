@@ -100,10 +100,11 @@ impl History {
     }
 
     /// Panics when two had the lock at once, or when fencing numbers went back.
-    pub(crate) fn check(&self, key: &str) -> Figures {
+    /// Returns what happened, and what was around the longest strand.
+    pub(crate) fn check(&self, key: &str) -> (Figures, String) {
         let mut holds: Vec<&Hold> = self.holds.iter().filter(|hold| hold.key == key).collect();
         holds.sort_by_key(|hold| hold.entered);
-        let mut strand = Duration::ZERO;
+        let (mut strand, mut around) = (Duration::ZERO, String::new());
         let mut hand_overs = Vec::new();
         let mut fence = 0;
         for pair in holds.windows(2) {
@@ -115,7 +116,12 @@ impl History {
             let begin = begin.filter(|at| (end..next.entered).contains(at)).max().unwrap_or(end);
             let gap = Duration::from_micros(next.entered - begin);
             if next.entered < self.over {
-                strand = strand.max(gap);
+                if gap > strand {
+                    let before = next.entered.saturating_sub(5_000_000)..next.entered;
+                    let close = |death: &&Death| before.contains(&death.at);
+                    let deaths: Vec<&Death> = self.deaths.iter().filter(close).collect();
+                    (strand, around) = (gap, format!("{hold:?}, {next:?}, {deaths:?}"));
+                }
                 if let End::Left(_) = hold.end {
                     hand_overs.push(gap);
                 }
@@ -127,7 +133,7 @@ impl History {
         }
         hand_overs.sort_unstable();
         let waits = holds.iter().map(|hold| hold.entered - hold.asked);
-        Figures {
+        let figures = Figures {
             holds: holds.len(),
             dead_holders: self.dead_holders(key).count(),
             lost: holds.iter().filter(|hold| matches!(hold.end, End::Lost)).count(),
@@ -136,7 +142,8 @@ impl History {
             median_hand_over: hand_overs.get(hand_overs.len() / 2).copied().unwrap_or_default(),
             longest_wait: Duration::from_micros(waits.max().unwrap_or(0)),
             passed: passed(&holds),
-        }
+        };
+        (figures, around)
     }
 
     /// When a hold ended, where that is known.

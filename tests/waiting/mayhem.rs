@@ -1,6 +1,6 @@
 //! 500 waiters in ten processes, and somebody who kills waiters and holders all the time.
 //!
-//! It lasts 20 seconds, or `WAITING_SECONDS`.
+//! It lasts 20 seconds, or `WAITING_SECONDS`: `cargo xtask mayhem` takes two minutes.
 
 use std::{
     env,
@@ -147,10 +147,10 @@ async fn l4_five_hundred_waiters_in_mayhem_keep_exclusion_and_order(builder: Ser
     history.read(&std::fs::read_to_string(&path).unwrap());
     eprintln!("{} processes died", history.deaths.len());
     for key in KEYS {
-        let figures = history.check(key);
+        let (figures, around) = history.check(key);
         eprintln!("{key}: {figures:?}");
         assert!(figures.holds > 100, "hardly anything happened");
-        assert!(figures.longest_strand < TTL + ms(1000) + BUSY, "{figures:?}");
+        assert!(figures.longest_strand < TTL + ms(1000) + BUSY, "{figures:?}, {around}");
         // A newcomer may pass the queue at the very moment when a dead holder's lease has run out.
         assert!(figures.passed <= figures.dead_holders, "{figures:?}");
     }
@@ -158,6 +158,6 @@ async fn l4_five_hundred_waiters_in_mayhem_keep_exclusion_and_order(builder: Ser
 }
 
 /// What a busy machine may add.
-const BUSY: Duration = ms(500);
+const BUSY: Duration = ms(1500);
 
 on_both_servers!(l4_five_hundred_waiters_in_mayhem_keep_exclusion_and_order);

@@ -4,6 +4,7 @@ mod build_time;
 mod cargo;
 mod ci;
 mod demo;
+mod mayhem;
 mod soak;
 mod test;
 
@@ -18,6 +19,7 @@ cargo xtask <command>
   demo                         processes share a counter, without and with the lock
   soak --minutes N [--seed S]  random faults on real servers, with a check of the history
   build-time                   how long a clean build of the attribute takes
+  mayhem [--seconds N]         500 waiters in ten processes that are killed at random
   ci                           formatting, lints, docs, oldest compiler, then the tests
 ";
 
@@ -43,6 +45,7 @@ fn run(arguments: &[String]) -> Result<()> {
         // What the soak starts.
         "soak-worker" => soak::work(rest),
         "build-time" => build_time::run(),
+        "mayhem" => mayhem::run(rest),
         "ci" => ci::run(),
         "help" | "--help" | "-h" => {
             print!("{USAGE}");
