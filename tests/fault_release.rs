@@ -242,6 +242,24 @@ async fn b9_no_right_to_publish_is_no_obstacle() {
     server.assert_clean();
 }
 
+/// The waiter could be told, and waits for word; the one who releases cannot tell.
+#[tokio::test]
+async fn b9_a_waiter_who_is_not_told_finds_out_by_itself() {
+    let server = Server::builder().user("app on >secret ~* resetchannels +@all").start();
+    let url = server.url().replace("redis://", "redis://app:secret@");
+    let (mute, waiter) = (connect(&url).await, connect(&server.url()).await);
+    for _ in 0..2 {
+        let guard = job(&mute).acquire().await.unwrap();
+        let waiting = tokio::spawn(job(&waiter).wait(PATIENCE).acquire());
+        sleep(ms(200)).await;
+        guard.release().await.unwrap();
+        let start = Instant::now();
+        waiting.await.unwrap().unwrap().release().await.unwrap();
+        assert!(start.elapsed() < ms(3000), "{:?}: a poll finds it", start.elapsed());
+    }
+    server.assert_clean();
+}
+
 /// A lock is held, the server turns into one that refuses writes, and the lock is released.
 async fn release_refused(
     server: &Server,
