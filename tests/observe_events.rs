@@ -107,7 +107,9 @@ impl Subscriber for Recorder {
     }
 
     fn exit(&self, _: &Id) {
-        ENTERED.with_borrow_mut(|entered| drop(entered.pop()));
+        ENTERED.with_borrow_mut(|entered| {
+            let _ = entered.pop();
+        });
     }
 
     fn clone_span(&self, id: &Id) -> Id {

@@ -12,7 +12,7 @@ use testbed::{Server, eventually};
 fn the_command_runs_under_the_lock_and_its_code_is_passed_on() {
     let server = Server::start();
     let script = "test -n \"$REDIS_LOCK_FENCE\" && echo $REDIS_LOCK_KEY $REDIS_LOCK_TOKEN; exit 7";
-    let mut running = Running::start(&server, &["run", "job", "--", "sh", "-c", &script]);
+    let mut running = Running::start(&server, &["run", "job", "--", "sh", "-c", script]);
     let said = running.line();
     let (key, token) = said.split_once(' ').unwrap();
     assert_eq!(key, "job");

@@ -44,7 +44,7 @@ enum Server {
     #[default]
     Unnamed,
     Url(String),
-    Client(redis::Client),
+    Client(Box<redis::Client>),
     Memory,
 }
 
@@ -78,7 +78,7 @@ impl Builder {
     /// A client that was set up elsewhere, with whatever TLS or credentials it has. The engine
     /// makes its own connections with it and never uses the caller's.
     pub fn client(mut self, client: redis::Client) -> Self {
-        self.server = Server::Client(client);
+        self.server = Server::Client(Box::new(client));
         self
     }
 
@@ -135,7 +135,7 @@ impl Builder {
                 })?;
                 Ok(on_redis(settings, client))
             }
-            Server::Client(client) => Ok(on_redis(settings, client)),
+            Server::Client(client) => Ok(on_redis(settings, *client)),
         }
     }
 

@@ -270,12 +270,12 @@ async fn e13_impl_trait_argument() -> R<()> {
 }
 
 #[redis_lock(key = "k:{n}:{here}")]
-async fn e14(n: u32, #[cfg(any())] gone: u32, #[cfg(all())] here: u32) -> R<u32> {
+async fn e14(n: u32, #[cfg(any())] gone: u32, #[cfg(test)] here: u32) -> R<u32> {
     Ok(n + here)
 }
 
 #[redis_lock(key = "k:{n}:{gone}")]
-fn e14_in_the_key(n: u32, #[cfg(any())] gone: String, #[cfg(all())] gone: u32) -> R<u32> {
+fn e14_in_the_key(n: u32, #[cfg(any())] gone: String, #[cfg(test)] gone: u32) -> R<u32> {
     Ok(n + gone)
 }
 

@@ -1,6 +1,14 @@
 //! The attribute on functions that compile: each case is named after its number in the catalogue of
 //! edge cases. That nothing here warns is half of the test.
 #![deny(warnings)]
+#![allow(
+    clippy::double_must_use,
+    clippy::manual_async_fn,
+    clippy::non_minimal_cfg,
+    clippy::ptr_arg,
+    clippy::use_self,
+    reason = "the cases are written as users may write them"
+)]
 
 mod arguments;
 mod context;

@@ -161,12 +161,14 @@ impl Default32 for Ctx {
 }
 
 /// E36
+#[allow(clippy::manual_async_fn, reason = "this way of writing it is the case")]
 #[cfg_attr(feature = "lock", redis_lock(key = "k:{n}"))]
 pub fn e36(n: u32) -> impl Future<Output = R<u32>> + Send {
     async move { Ok(n) }
 }
 
 /// E36
+#[allow(clippy::manual_async_fn, reason = "this way of writing it is the case")]
 #[cfg_attr(feature = "lock", redis_lock(key = "k:{n}"))]
 pub fn e36_pinned(n: u32) -> Pin<Box<dyn Future<Output = R<u32>> + Send>> {
     Box::pin(async move { Ok(n) })

@@ -122,7 +122,7 @@ impl Simulation {
             grants: 0,
             unserved_since: None,
             // Every fourth run has hardly any faults, and stricter bounds.
-            calm: seed % 4 == 0,
+            calm: seed.is_multiple_of(4),
             abandoning: false,
             ending: Moment::NEVER,
         };
