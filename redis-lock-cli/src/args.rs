@@ -57,7 +57,7 @@ EXAMPLES
 
 #[derive(Debug, Args)]
 pub(crate) struct Common {
-    /// The server: redis://[user:password@]host[:port][/db], rediss:// for TLS,
+    /// The server: `redis://[user:password@]host[:port][/db]`, `rediss://` for TLS,
     /// redis+unix:///path?db=0, and the same with valkey
     #[arg(long, global = true, env = "REDIS_URL", hide_env_values = true, value_name = "URL")]
     pub(crate) url: Option<String>,
