@@ -25,8 +25,16 @@ pub(crate) fn is_locked(key: &str) -> bool {
 }
 
 /// What happened, in order.
-#[derive(Clone, Default)]
+#[derive(Clone)]
 pub(crate) struct Log(Arc<Mutex<Vec<String>>>);
+
+impl Default for Log {
+    fn default() -> Self {
+        // Whoever logs calls functions that need locks, and may be the first of its process.
+        locks();
+        Self(Arc::default())
+    }
+}
 
 impl Log {
     pub(crate) fn add(&self, what: impl Into<String>) {

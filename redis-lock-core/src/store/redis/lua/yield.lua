@@ -16,7 +16,9 @@ if redis.call('EXISTS', queue) == 1 then
   if grant(lock, queue, waiters, ARGV[8], ARGV[7], next_token) ~= next_token then return {2} end
   -- All who came before are dead.
   leave(queue, waiters, next_token)
-  redis.call('SET', lock, token, 'PX', ttl)
+  local value = token
+  if ARGV[7] == '1' and redis.call('EXISTS', queue) == 1 then value = token .. '+' end
+  redis.call('SET', lock, value, 'PX', ttl)
 else
   redis.call('PEXPIRE', lock, ttl)
 end
