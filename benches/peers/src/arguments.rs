@@ -12,6 +12,7 @@ peers [options]
   --servers redis,valkey
   --rounds n            instead of each work's own number of rounds
   --out dir             write results.md, results.json and the plots there
+  --command text        what the results say they were made with
 ";
 
 pub(crate) struct Arguments {
@@ -21,6 +22,7 @@ pub(crate) struct Arguments {
     pub(crate) servers: Vec<Flavor>,
     pub(crate) rounds: Option<usize>,
     pub(crate) out: Option<String>,
+    pub(crate) command: Option<String>,
 }
 
 impl Arguments {
@@ -32,6 +34,7 @@ impl Arguments {
             servers: vec![Flavor::Redis, Flavor::Valkey],
             rounds: None,
             out: None,
+            command: None,
         };
         let mut words = words;
         while let Some(word) = words.next() {
@@ -46,6 +49,7 @@ impl Arguments {
                 "--peers" => read.peers = list(),
                 "--rounds" => read.rounds = Some(value.parse()?),
                 "--out" => read.out = Some(value),
+                "--command" => read.command = Some(value),
                 "--servers" => {
                     read.servers = value
                         .split(',')

@@ -29,6 +29,10 @@ impl Goal {
     pub(crate) const fn ours(metric: &'static str, bound: Bound) -> Self {
         Self { metric, who: PeerId::Ours, bound, on: None }
     }
+
+    pub(crate) const fn in_background(metric: &'static str, bound: Bound) -> Self {
+        Self { metric, who: PeerId::InBackground, bound, on: None }
+    }
 }
 
 impl Bound {
@@ -87,6 +91,7 @@ impl Goal {
 fn best(peers: &[PeerId]) -> String {
     let names: Vec<&str> = peers.iter().map(|peer| peer.name()).collect();
     match names.as_slice() {
+        _ if peers == PeerId::BARE => "the bare driver".to_owned(),
         [one] => (*one).to_owned(),
         several => format!("the better of {}", several.join(" and ")),
     }

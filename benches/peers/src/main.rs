@@ -12,6 +12,7 @@ mod report;
 mod results;
 mod sample;
 mod scene;
+mod setting;
 mod traffic;
 mod work;
 
@@ -24,6 +25,7 @@ use arguments::Arguments;
 use peer::PeerId;
 use results::Outcome;
 use scene::Scene;
+use setting::Setting;
 use work::Work;
 
 fn main() -> Result<()> {
@@ -33,6 +35,7 @@ fn main() -> Result<()> {
     if works.is_empty() {
         return Ok(());
     }
+    let load = setting::load();
     let mut outcomes = Vec::new();
     let mut servers = Vec::new();
     for &flavor in &arguments.servers {
@@ -47,7 +50,8 @@ fn main() -> Result<()> {
     }
     report::table::print(&outcomes);
     if let Some(dir) = &arguments.out {
-        report::write(dir.as_ref(), &outcomes, &servers, arguments.quick)?;
+        let command = arguments.command.as_deref().unwrap_or("cargo xtask bench");
+        report::write(dir.as_ref(), &outcomes, &Setting::of(&servers, command, load))?;
     }
     Ok(())
 }

@@ -32,6 +32,11 @@ impl Outcome {
         self.rounds.iter().filter_map(|round| value(round, peer, metric)).collect()
     }
 
+    /// Whether there is anything of a library.
+    pub(crate) fn has(&self, peer: PeerId) -> bool {
+        self.rounds.iter().any(|round| round.contains_key(&peer))
+    }
+
     /// The middle of all rounds.
     pub(crate) fn figure(&self, peer: PeerId, metric: &str) -> Option<f64> {
         median(&self.values(peer, metric))

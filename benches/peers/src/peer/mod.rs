@@ -14,12 +14,15 @@ mod redlock;
 mod rlock;
 mod rslock;
 
-pub(crate) use bare::Bare;
+pub(crate) use bare::{Bare, BareNoDelay};
 pub(crate) use distributed_lock::DistributedLock;
 pub(crate) use ours::{InBackground, Ours};
 pub(crate) use redlock::Redlock;
 pub(crate) use rlock::RLock;
 pub(crate) use rslock::Rslock;
+
+/// How many pairs come before a measurement.
+const WARM_UP: usize = 600;
 
 /// A lock library as its own documentation says to use it.
 pub(crate) trait Peer: Clone + Send + Sync + Sized + 'static {
@@ -32,6 +35,19 @@ pub(crate) trait Peer: Clone + Send + Sync + Sized + 'static {
     fn acquire(&self, key: &str) -> impl Future<Output = Result<Self::Guard>> + Send;
 
     fn release(&self, guard: Self::Guard) -> impl Future<Output = Result<()>> + Send;
+
+    /// Takes and gives back a lock of its own often enough that whatever a library opens or learns
+    /// on the way is there: ours opens a second connection for a runtime that locks much.
+    fn warm_up(&self) -> impl Future<Output = Result<()>> + Send {
+        async {
+            let key = format!("warm-up:{}", std::process::id());
+            for _ in 0..WARM_UP {
+                let guard = self.acquire(&key).await?;
+                self.release(guard).await?;
+            }
+            Ok(())
+        }
+    }
 
     /// Whether the guard believes that it has its lock; `true` where it has no opinion.
     fn is_held(guard: &Self::Guard) -> bool {
@@ -46,6 +62,7 @@ pub(crate) enum PeerId {
     Ours,
     InBackground,
     Bare,
+    BareNoDelay,
     Rslock,
     Rlock,
     Redlock,
@@ -59,11 +76,15 @@ impl PeerId {
         Self::Ours,
         Self::InBackground,
         Self::Bare,
+        Self::BareNoDelay,
         Self::Rslock,
         Self::Rlock,
         Self::Redlock,
         Self::DistributedLock,
     ];
+
+    /// The driver without a library, in both forms.
+    pub(crate) const BARE: &[Self] = &[Self::Bare, Self::BareNoDelay];
 
     /// Those that differ when locks are waited for.
     pub(crate) const WAITING: &[Self] =
@@ -74,6 +95,7 @@ impl PeerId {
             Self::Ours => "redis-locks",
             Self::InBackground => "redis-locks, background release",
             Self::Bare => "bare redis driver",
+            Self::BareNoDelay => "bare redis driver, TCP_NODELAY",
             Self::Rslock => "rslock",
             Self::Rlock => "rlock",
             Self::Redlock => "redlock",
@@ -94,6 +116,7 @@ impl PeerId {
             Self::Ours => "#c0392b",
             Self::InBackground => "#e08e79",
             Self::Bare => "#5d6d7e",
+            Self::BareNoDelay => "#85929e",
             Self::Rslock => "#2e86c1",
             Self::Rlock => "#28935a",
             Self::Redlock => "#b9770e",
@@ -111,7 +134,7 @@ impl PeerId {
             (Self::Redlock, Need::WaitingInNumbers) => {
                 Some("sleeps on the runtime's threads while it waits, so that two tasks stop all")
             }
-            (Self::Bare | Self::Rslock | Self::Redlock, Need::Renewal) => {
+            (Self::Bare | Self::BareNoDelay | Self::Rslock | Self::Redlock, Need::Renewal) => {
                 Some("does not renew what is held")
             }
             _ => None,
@@ -139,8 +162,8 @@ pub(crate) enum Need {
 /// Runs code that is generic over a [`Peer`] for the one that an id names.
 macro_rules! with_peer {
     ($id:expr, $peer:ident => $body:expr) => {{
-        use $crate::peer::{Bare, DistributedLock, InBackground, Ours, PeerId, RLock};
-        use $crate::peer::{Redlock, Rslock};
+        use $crate::peer::{Bare, BareNoDelay, DistributedLock, InBackground, Ours, PeerId};
+        use $crate::peer::{RLock, Redlock, Rslock};
         macro_rules! as_peer {
             ($library:ty) => {{
                 type $peer = $library;
@@ -151,6 +174,7 @@ macro_rules! with_peer {
             PeerId::Ours => as_peer!(Ours),
             PeerId::InBackground => as_peer!(InBackground),
             PeerId::Bare => as_peer!(Bare),
+            PeerId::BareNoDelay => as_peer!(BareNoDelay),
             PeerId::Rslock => as_peer!(Rslock),
             PeerId::Rlock => as_peer!(RLock),
             PeerId::Redlock => as_peer!(Redlock),

@@ -1,21 +1,46 @@
 //! What is told of the results, and in which form.
 
+use std::fs;
 use std::path::Path;
 
-use anyhow::Result;
-use testbed::ServerBinary;
+use anyhow::{Context, Result};
 
 use crate::results::Outcome;
+use crate::setting::Setting;
 
+mod json;
+mod markdown;
+mod plot;
 pub(crate) mod table;
 
 /// Writes everything that `docs/bench` holds.
-pub(crate) fn write(
-    dir: &Path,
-    outcomes: &[Outcome],
-    servers: &[ServerBinary],
-    quick: bool,
-) -> Result<()> {
-    let _ = (dir, outcomes, servers, quick);
+pub(crate) fn write(dir: &Path, outcomes: &[Outcome], setting: &Setting) -> Result<()> {
+    fs::create_dir_all(dir).with_context(|| format!("{} can't be made", dir.display()))?;
+    let put = |name: &str, text: String| {
+        let path = dir.join(name);
+        fs::write(&path, text).with_context(|| format!("{} can't be written", path.display()))
+    };
+    put("results.json", json::render(outcomes, setting)?)?;
+    put("results.md", markdown::render(outcomes, setting))?;
+    for same in by_work(outcomes) {
+        if let Some(work) = same.first().map(|outcome| outcome.work) {
+            put(&format!("{}.svg", work.id), plot::render(&same))?;
+        }
+    }
     Ok(())
+}
+
+/// The results of each work, of all servers together.
+fn by_work(outcomes: &[Outcome]) -> Vec<Vec<&Outcome>> {
+    let mut groups: Vec<Vec<&Outcome>> = Vec::new();
+    for outcome in outcomes {
+        let of_it = groups
+            .iter_mut()
+            .find(|group| group.first().is_some_and(|first| first.work.id == outcome.work.id));
+        match of_it {
+            Some(group) => group.push(outcome),
+            None => groups.push(vec![outcome]),
+        }
+    }
+    groups
 }

@@ -48,7 +48,7 @@ struct Order {
 }
 
 fn measure(peer: PeerId, scene: &Scene<'_>) -> Result<Sample> {
-    let order = Order { peer, url: scene.server.url(), times: scene.times(30, 12) };
+    let order = Order { peer, url: scene.server.url(), times: scene.times(25, 12) };
     let mut waiter = child::start(ROLE, &order)?;
     let mut times = match peer {
         PeerId::Floor => publish(&order, &mut waiter)?,
@@ -66,7 +66,7 @@ fn pause(number: usize) -> Duration {
 fn release<P: Peer>(order: &Order, waiter: &mut Child) -> Result<Vec<Duration>> {
     let runtime = runtime()?;
     let url = order.url.clone();
-    let peer = on_worker(&runtime, async move { P::open(&url, LONG).await })?;
+    let peer = on_worker(&runtime, async move { open_warm::<P>(&url).await })?;
     let mut times = Vec::with_capacity(order.times);
     for number in 0..order.times {
         let own = peer.clone();
@@ -86,6 +86,12 @@ fn release<P: Peer>(order: &Order, waiter: &mut Child) -> Result<Vec<Duration>> 
     drop(peer);
     end(runtime);
     Ok(times)
+}
+
+async fn open_warm<P: Peer>(url: &str) -> Result<P> {
+    let peer = P::open(url, LONG).await?;
+    peer.warm_up().await?;
+    Ok(peer)
 }
 
 fn publish(order: &Order, waiter: &mut Child) -> Result<Vec<Duration>> {
@@ -129,7 +135,7 @@ pub(super) fn play(io: &mut ChildIo) {
 fn wait<P: Peer>(io: &mut ChildIo, order: &Order) -> Result<()> {
     let runtime = runtime()?;
     let url = order.url.clone();
-    let peer = on_worker(&runtime, async move { P::open(&url, LONG).await })?;
+    let peer = on_worker(&runtime, async move { open_warm::<P>(&url).await })?;
     for _ in 0..order.times {
         io.hear();
         let own = peer.clone();

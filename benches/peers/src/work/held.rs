@@ -33,7 +33,7 @@ pub(super) const WORK: Work = Work {
     ],
     peers: PeerId::WAITING,
     need: Some(Need::Renewal),
-    rounds: (3, 1),
+    rounds: (2, 1),
     goals: &[
         Goal::ours("lost", Bound::AtMost(0.0)),
         Goal::ours("core", Bound::AtMost(0.08)),
@@ -80,6 +80,7 @@ fn hold<P: Peer>(io: &mut ChildIo, order: &Order) -> Result<()> {
     let url = order.url.clone();
     let peer = on_worker(&runtime, async move {
         let peer = P::open(&url, TTL).await?;
+        peer.warm_up().await?;
         // Whatever is made on first use is not memory of the locks.
         for guard in acquire_all(&peer, "warm-up", AT_ONCE * 4).await? {
             peer.release(guard).await?;

@@ -32,7 +32,11 @@ pub(super) const WORK: Work = Work {
 fn measure<P: Peer>(scene: &Scene<'_>) -> Result<Sample> {
     let runtime = runtime()?;
     let (url, time) = (scene.server.url(), scene.lasting(2_000, 700));
-    let peer = on_worker(&runtime, async move { P::open(&url, LONG).await })?;
+    let peer = on_worker(&runtime, async move {
+        let peer = P::open(&url, LONG).await?;
+        peer.warm_up().await?;
+        Ok(peer)
+    })?;
     let outcome = fight(&runtime, &peer, "hot", 16, time)?;
     drop(peer);
     end(runtime);

@@ -79,9 +79,7 @@ fn contend<P: Peer>(io: &mut ChildIo, order: &Order) -> Result<()> {
     let url = order.url.clone();
     let peer = on_worker(&runtime, async move {
         let peer = P::open(&url, LONG).await?;
-        let own = format!("warm-up:{}", std::process::id());
-        let guard = peer.acquire(&own).await?;
-        peer.release(guard).await?;
+        peer.warm_up().await?;
         Ok(peer)
     })?;
     io.say("ready");

@@ -1,7 +1,7 @@
 //! Many tasks that lock and unlock, none of them in another's way.
 
 use std::sync::{Arc, OnceLock};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use testbed::Flavor;
@@ -23,7 +23,7 @@ pub(super) const ON_64: Work = Work {
     metrics: METRICS,
     peers: PeerId::ALL,
     need: None,
-    rounds: (9, 5),
+    rounds: (7, 5),
     goals: &[
         Goal {
             metric: "rate",
@@ -34,13 +34,13 @@ pub(super) const ON_64: Work = Work {
         Goal {
             metric: "rate",
             who: PeerId::Ours,
-            bound: Bound::AtLeastTimes(0.95, &[PeerId::Bare]),
+            bound: Bound::AtLeastTimes(0.95, PeerId::BARE),
             on: Some(Flavor::Redis),
         },
         Goal {
             metric: "rate",
             who: PeerId::Ours,
-            bound: Bound::AtLeastTimes(1.3, &[PeerId::Bare]),
+            bound: Bound::AtLeastTimes(1.3, PeerId::BARE),
             on: Some(Flavor::Valkey),
         },
     ],
@@ -54,14 +54,15 @@ pub(super) const ON_512: Work = Work {
     metrics: METRICS,
     peers: PeerId::ALL,
     need: None,
-    rounds: (9, 5),
-    goals: &[Goal::ours("rate", Bound::AtLeastTimes(0.95, &[PeerId::Bare]))],
+    rounds: (7, 5),
+    goals: &[Goal::ours("rate", Bound::AtLeastTimes(0.95, PeerId::BARE))],
     measure: |peer, scene| with_peer!(peer, P => measure::<P>(scene, 512)),
 };
 
 fn measure<P: Peer>(scene: &Scene<'_>, tasks: usize) -> Result<Sample> {
     let runtime = runtime()?;
-    let (url, time) = (scene.server.url(), scene.lasting(1_000, 300));
+    let (url, time) = (scene.server.url(), scene.lasting(800, 300));
+    let warm_up = Duration::from_millis(200);
     let rate = on_worker(&runtime, async move {
         let peer = P::open(&url, LONG).await?;
         let ready = Arc::new(Barrier::new(tasks + 1));
@@ -71,8 +72,11 @@ fn measure<P: Peer>(scene: &Scene<'_>, tasks: usize) -> Result<Sample> {
             let (peer, ready, start) = (peer.clone(), Arc::clone(&ready), Arc::clone(&start));
             running.spawn(async move {
                 let key = format!("pairs:{number}");
-                let guard = peer.acquire(&key).await?;
-                peer.release(guard).await?;
+                let begun = Instant::now();
+                while begun.elapsed() < warm_up {
+                    let guard = peer.acquire(&key).await?;
+                    peer.release(guard).await?;
+                }
                 ready.wait().await;
                 // One clock for all: a library that blocks its thread lets tasks begin late.
                 let start: &Instant = start.get_or_init(Instant::now);

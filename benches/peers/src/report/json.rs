@@ -1,0 +1,65 @@
+//! Results for programs: every value of every round.
+
+use std::collections::BTreeMap;
+
+use anyhow::Result;
+use serde::Serialize;
+
+use crate::results::Outcome;
+use crate::sample::Unit;
+use crate::setting::Setting;
+
+#[derive(Serialize)]
+struct Document<'a> {
+    setting: &'a Setting,
+    results: Vec<Results>,
+}
+
+#[derive(Serialize)]
+struct Results {
+    work: &'static str,
+    title: &'static str,
+    server: String,
+    units: BTreeMap<&'static str, Unit>,
+    /// Of each library and each metric, what each round brought.
+    rounds: BTreeMap<String, BTreeMap<&'static str, Vec<f64>>>,
+    unable: BTreeMap<String, String>,
+    goals: Vec<Reached>,
+}
+
+#[derive(Serialize)]
+struct Reached {
+    goal: String,
+    figure: f64,
+    reached: bool,
+}
+
+pub(super) fn render(outcomes: &[Outcome], setting: &Setting) -> Result<String> {
+    let results = outcomes.iter().map(results).collect();
+    Ok(serde_json::to_string_pretty(&Document { setting, results })? + "\n")
+}
+
+fn results(outcome: &Outcome) -> Results {
+    let work = outcome.work;
+    let values = |peer| {
+        let metrics = work.metrics.iter();
+        metrics.map(|metric| (metric.id, outcome.values(peer, metric.id))).collect()
+    };
+    let measured = work.peers.iter().filter(|&&peer| outcome.has(peer));
+    Results {
+        work: work.id,
+        title: work.title,
+        server: format!("{:?}", outcome.on),
+        units: work.metrics.iter().map(|metric| (metric.id, metric.unit)).collect(),
+        rounds: measured.map(|&peer| (peer.id(), values(peer))).collect(),
+        unable: outcome.unable.iter().map(|(peer, why)| (peer.id(), why.clone())).collect(),
+        goals: outcome
+            .goals()
+            .filter_map(|goal| {
+                let figure = outcome.reached(goal)?;
+                let reached = goal.bound.is_met_by(figure);
+                Some(Reached { goal: goal.describe(work), figure, reached })
+            })
+            .collect(),
+    }
+}

@@ -1,0 +1,110 @@
+//! Results for people: `docs/bench/results.md`.
+
+use std::fmt::Write;
+
+use super::by_work;
+use crate::results::Outcome;
+use crate::setting::Setting;
+
+/// Writing to a `String` can't fail.
+macro_rules! line {
+    ($out:expr $(, $part:expr)* $(,)?) => {{
+        let _ = writeln!($out $(, $part)*);
+    }};
+}
+
+pub(super) fn render(outcomes: &[Outcome], setting: &Setting) -> String {
+    let mut out = String::new();
+    head(&mut out, setting);
+    goals(&mut out, outcomes);
+    for same in by_work(outcomes) {
+        let Some(work) = same.first().map(|outcome| outcome.work) else { continue };
+        line!(out, "\n## {}\n\n{}\n\n![{}]({}.svg)", work.title, work.what, work.title, work.id);
+        for outcome in same {
+            figures(&mut out, outcome);
+        }
+    }
+    out
+}
+
+fn head(out: &mut String, setting: &Setting) {
+    line!(
+        out,
+        "# Side by side\n\n\
+         All libraries in one run, round by round, so that each of them sees the same machine in \
+         its good and its bad minutes. A figure is the middle of all rounds, with the least and the \
+         most in brackets; a ratio is taken within each round, and the middle of those is told. \
+         `results.json` has every value.\n"
+    );
+    line!(out, "| | |\n|---|---|");
+    line!(out, "| command | `{}` |", setting.command);
+    line!(out, "| date | {} |", setting.date);
+    line!(out, "| machine | {} x {}, {} |", setting.cores, setting.processor, setting.system);
+    let (before, after) = setting.load;
+    line!(out, "| load | {before:.1} before, {after:.1} at the end |");
+    line!(out, "| servers, on loopback | {} |", setting.servers.join(", "));
+    line!(out, "| libraries | {} |", setting.libraries.join(", "));
+    line!(out, "| compiler, runtime | {}; Tokio with two workers |", setting.compiler);
+    let busy = setting.cores as f64 * 1.5;
+    if before > busy || after > busy {
+        line!(
+            out,
+            "\nThe machine had other work meanwhile: a load above {} for {} cores. Times are longer \
+             and rates lower than on a quiet one, for everybody; ratios are what to read.",
+            before.max(after).floor(),
+            setting.cores
+        );
+    }
+}
+
+fn goals(out: &mut String, outcomes: &[Outcome]) {
+    line!(out, "\n## Goals\n\n| work | server | goal | reached | |\n|---|---|---|---|---|");
+    for outcome in outcomes {
+        for goal in outcome.goals() {
+            let Some(figure) = outcome.reached(goal) else { continue };
+            let verdict = if goal.bound.is_met_by(figure) { "yes" } else { "**no**" };
+            line!(
+                out,
+                "| {} | {:?} | {} | {} | {verdict} |",
+                outcome.work.title,
+                outcome.on,
+                goal.describe(outcome.work),
+                goal.show(outcome.work, figure)
+            );
+        }
+    }
+}
+
+fn figures(out: &mut String, outcome: &Outcome) {
+    let work = outcome.work;
+    let titles: Vec<&str> = work.metrics.iter().map(|metric| metric.title).collect();
+    line!(out, "\n| {:?} | {} |", outcome.on, titles.join(" | "));
+    line!(out, "|---|{}", "---|".repeat(titles.len()));
+    for &peer in work.peers {
+        if !outcome.has(peer) {
+            if let Some(why) = outcome.unable.get(&peer) {
+                let why = why.replace('|', "/").replace('\n', " ");
+                line!(out, "| {peer} | {why} |{}", " |".repeat(titles.len() - 1));
+            }
+            continue;
+        }
+        let values = work.metrics.iter().map(|metric| {
+            let all = outcome.values(peer, metric.id);
+            let show = |value| metric.unit.show(value);
+            match (outcome.figure(peer, metric.id), extremes(&all)) {
+                (Some(middle), Some((least, most))) => {
+                    format!("**{}** ({} – {})", show(middle), show(least), show(most))
+                }
+                _ => String::new(),
+            }
+        });
+        line!(out, "| {peer} | {} |", values.collect::<Vec<_>>().join(" | "));
+    }
+}
+
+/// The least and the most.
+pub(super) fn extremes(values: &[f64]) -> Option<(f64, f64)> {
+    let least = values.iter().copied().min_by(f64::total_cmp)?;
+    let most = values.iter().copied().max_by(f64::total_cmp)?;
+    Some((least, most))
+}
