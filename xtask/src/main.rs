@@ -1,5 +1,6 @@
 //! The commands of this repository, run as `cargo xtask <command>`.
 
+mod bench;
 mod build_time;
 mod cargo;
 mod ci;
@@ -20,6 +21,7 @@ cargo xtask <command>
   soak --minutes N [--seed S]  random faults on real servers, with a check of the history
   build-time                   how long a clean build of the attribute takes
   mayhem [--seconds N]         500 waiters in ten processes that are killed at random
+  bench [--quick …]            all lock crates side by side; without options into docs/bench
   ci                           formatting, lints, docs, oldest compiler, then the tests
 ";
 
@@ -46,6 +48,7 @@ fn run(arguments: &[String]) -> Result<()> {
         "soak-worker" => soak::work(rest),
         "build-time" => build_time::run(),
         "mayhem" => mayhem::run(rest),
+        "bench" => bench::run(rest),
         "ci" => ci::run(),
         "help" | "--help" | "-h" => {
             print!("{USAGE}");

@@ -1,0 +1,164 @@
+//! Lock and unlock without contention, beside the bare driver doing `SET NX PX` and a script, on a
+//! runtime with two workers: once as a task on a worker, once inside `block_on` on the main thread.
+//!
+//! `cargo bench --bench pair` starts a server of its own. Rounds alternate, and the ratio is taken
+//! within each round, so that a busy machine slows both. `cargo xtask bench` compares with other
+//! libraries.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, ensure};
+use redis::aio::MultiplexedConnection;
+use redis::io::tcp::TcpSettings;
+use redis::{IntoConnectionInfo, Script};
+use redis_locks::Locks;
+use testbed::Server;
+use tokio::runtime::{Builder, Runtime};
+
+const TTL: Duration = Duration::from_secs(30);
+
+const ROUNDS: usize = 15;
+
+const ROUND: Duration = Duration::from_millis(150);
+
+/// A runtime that locks much is given a connection of its own: that is to be there before.
+const WARM_UP: usize = 600;
+
+/// What is compared with the bare driver, and what may come of it.
+const GOALS: [(&str, Release, f64); 2] =
+    [("release awaited", Release::Awaited, 1.10), ("in background", Release::InBackground, 0.65)];
+
+#[derive(Clone, Copy, Debug)]
+enum Release {
+    Awaited,
+    InBackground,
+}
+
+/// Which thread runs the task.
+#[derive(Clone, Copy, Debug)]
+enum Place {
+    Worker,
+    Main,
+}
+
+/// What takes and gives back a lock.
+#[derive(Clone)]
+enum Subject {
+    Ours(Locks, Release),
+    Bare { connection: MultiplexedConnection, script: Script, number: u64 },
+}
+
+fn main() -> Result<()> {
+    let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    let server = Server::start();
+    let locks = runtime.block_on(Locks::builder().url(server.url()).ttl(TTL).connect())?;
+    // Whichever the driver does better with.
+    let mut bare = Vec::new();
+    for nodelay in [false, true] {
+        bare.push(runtime.block_on(Subject::bare(&server.url(), nodelay))?);
+    }
+    for subject in bare.iter().cloned().chain([Subject::Ours(locks.clone(), Release::Awaited)]) {
+        runtime.block_on(async { tokio::spawn(subject.warm_up()).await? })?;
+    }
+
+    let (major, minor, patch) = server.binary().version();
+    println!("on {:?} {major}.{minor}.{patch}, {ROUNDS} rounds", server.binary().flavor());
+    for place in [Place::Worker, Place::Main] {
+        for (name, release, goal) in GOALS {
+            let (mut own, mut theirs, mut ratios) = (Vec::new(), Vec::new(), Vec::new());
+            for _ in 0..ROUNDS {
+                let ours = measure(&runtime, place, Subject::Ours(locks.clone(), release))?;
+                let mut best = f64::INFINITY;
+                for subject in &bare {
+                    best = best.min(measure(&runtime, place, subject.clone())?);
+                }
+                own.push(ours);
+                theirs.push(best);
+                ratios.push(ours / best);
+            }
+            let place = match place {
+                Place::Worker => "spawned on a worker",
+                Place::Main => "block_on, main thread",
+            };
+            let ratio = median(ratios);
+            let verdict = if ratio <= goal { "reached" } else { "MISSED" };
+            println!(
+                "{place:22} {name:16} {:6.1} us, bare driver {:6.1} us: {ratio:.2} x, \
+                 goal {goal:.2} x {verdict}",
+                median(own) * 1e6,
+                median(theirs) * 1e6,
+            );
+        }
+    }
+    Ok(())
+}
+
+impl Subject {
+    async fn bare(url: &str, nodelay: bool) -> Result<Self> {
+        let settings = TcpSettings::default().set_nodelay(nodelay);
+        let address = url.into_connection_info()?.set_tcp_settings(settings);
+        let connection = redis::Client::open(address)?.get_multiplexed_async_connection().await?;
+        let script = Script::new(
+            "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end \
+             return 0",
+        );
+        Ok(Self::Bare { connection, script, number: 0 })
+    }
+
+    async fn pair(&mut self) -> Result<()> {
+        match self {
+            Self::Ours(locks, release) => {
+                let guard = locks.mutex("pair").acquire().await?;
+                match release {
+                    Release::Awaited => guard.release().await?,
+                    Release::InBackground => guard.release_in_background(),
+                }
+            }
+            Self::Bare { connection, script, number } => {
+                *number += 1;
+                let token = format!("{number:032x}");
+                let mut set = redis::cmd("SET");
+                set.arg("pair:bare").arg(&token).arg("NX").arg("PX").arg(TTL.as_millis() as u64);
+                let set: Option<String> = set.query_async(connection).await?;
+                ensure!(set.is_some(), "somebody else has the lock of the bare driver");
+                let deleted: u32 =
+                    script.key("pair:bare").arg(&token).invoke_async(connection).await?;
+                ensure!(deleted == 1, "the lock of the bare driver was lost");
+            }
+        }
+        Ok(())
+    }
+
+    async fn warm_up(mut self) -> Result<()> {
+        for _ in 0..WARM_UP {
+            self.pair().await?;
+        }
+        Ok(())
+    }
+
+    /// How long each pair took, in seconds.
+    async fn pairs(mut self) -> Result<Vec<f64>> {
+        let mut times = Vec::new();
+        let start = Instant::now();
+        while start.elapsed() < ROUND {
+            let before = Instant::now();
+            self.pair().await?;
+            times.push(before.elapsed().as_secs_f64());
+        }
+        Ok(times)
+    }
+}
+
+/// The median time of a pair in one round, in seconds.
+fn measure(runtime: &Runtime, place: Place, subject: Subject) -> Result<f64> {
+    let times = match place {
+        Place::Worker => runtime.block_on(async { tokio::spawn(subject.pairs()).await? })?,
+        Place::Main => runtime.block_on(subject.pairs())?,
+    };
+    Ok(median(times))
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
+}

@@ -1,0 +1,47 @@
+use std::env;
+
+use anyhow::{Result, anyhow, bail};
+use testbed::{Flavor, Permission, ServerBinary, find_or_install};
+
+use crate::cargo::{cargo, must_succeed};
+
+/// The other lock crates and their drivers are no dependencies of ours: they have a package of
+/// their own.
+const PEERS: &str = "benches/peers/Cargo.toml";
+
+const OUT: &str = "docs/bench";
+
+/// Sees to it that servers are there, then measures all libraries side by side. A full run writes
+/// `docs/bench`; a quick one, or one of a few works, only shows what it found.
+pub(crate) fn run(rest: &[String]) -> Result<()> {
+    let server = find_or_install(Permission::System).map_err(|advice| anyhow!(advice))?;
+    if server.flavor() != Flavor::Redis {
+        bail!(
+            "figures are for Redis and Valkey, and only {server} was found: install redis-server"
+        );
+    }
+    // What takes long to fetch is fetched before anything is measured.
+    if ServerBinary::valkey(9).is_none() {
+        bail!("figures are for Redis and Valkey, and Valkey 9 was neither found nor fetched");
+    }
+
+    let mut build = cargo(&["build", "--release", "--manifest-path", PEERS]);
+    share_target(&mut build);
+    must_succeed(build)?;
+    let mut measure = cargo(&["run", "--quiet", "--release", "--manifest-path", PEERS, "--"]);
+    share_target(&mut measure);
+    let told = ["cargo xtask bench".to_owned()].iter().chain(rest).cloned().collect::<Vec<_>>();
+    measure.args(["--command", &told.join(" ")]);
+    if rest.is_empty() {
+        measure.args(["--out", OUT]);
+    }
+    measure.args(rest).env("REDIS_LOCKS_SERVER", server.path());
+    must_succeed(measure)
+}
+
+/// Builds where the rest of the repository does, whatever the package's own root is.
+fn share_target(command: &mut std::process::Command) {
+    if env::var_os("CARGO_TARGET_DIR").is_none() {
+        command.env("CARGO_TARGET_DIR", testbed::target_dir());
+    }
+}
