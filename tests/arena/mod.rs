@@ -75,6 +75,8 @@ pub(crate) fn is_free(request: Request) -> bool {
             true
         }
         Ok(None) => false,
+        // Another kind of lock has not quite left the key yet.
+        Err(LockError::InvalidConfig { .. }) => false,
         Err(error) => panic!("{error}"),
     }
 }
