@@ -1,4 +1,5 @@
 mod history;
+mod kind;
 mod nemesis;
 mod random;
 mod store;
@@ -15,6 +16,7 @@ use anyhow::{Context, Result, anyhow, bail};
 use testbed::{Permission, Proxy, Server, eventually, find_or_install};
 
 use history::History;
+use kind::{Kind, is_volatile};
 use nemesis::Nemesis;
 use random::Random;
 use store::Store;
@@ -25,19 +27,13 @@ const WORKERS: usize = 3;
 const TTL: Duration = Duration::from_millis(800);
 const WAIT: Duration = Duration::from_secs(2);
 
-/// Half of the keys live on a server that keeps its data, half on one that loses them.
-const KEYS: u64 = 6;
-
-fn is_volatile(key: u64) -> bool {
-    key % 2 == 1
-}
-
 struct Options {
     minutes: f64,
     seed: u64,
 }
 
-/// Breaks servers, network and workers at random for some minutes, and checks what happened.
+/// Breaks servers, network and workers at random for some minutes, while these use each kind of lock,
+/// and checks what happened.
 pub(crate) fn run(arguments: &[String]) -> Result<()> {
     let Options { minutes, seed } = options(arguments)?;
     let binary = find_or_install(Permission::System).map_err(|advice| anyhow!(advice))?;
@@ -58,6 +54,7 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
         volatile: &volatile,
         proxies: &proxies,
         random: Random::new(seed),
+        killed: 0,
     };
 
     let start = Instant::now();
@@ -97,16 +94,11 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
             !server.keys().iter().any(|key| !key.contains(":~"))
         });
     }
-    verdict(&lock(&history), &mut Store::connect(&store.url())?, faults, found, seed)
+    println!("\n{faults} faults, {} of them the killing of a server or a worker", nemesis.killed);
+    verdict(&lock(&history), &mut Store::connect(&store.url())?, found, seed)
 }
 
-fn verdict(
-    history: &History,
-    store: &mut Store,
-    faults: u64,
-    mut found: Vec<String>,
-    seed: u64,
-) -> Result<()> {
+fn verdict(history: &History, store: &mut Store, mut found: Vec<String>, seed: u64) -> Result<()> {
     found.extend(history.violations(|key| !is_volatile(key)));
     for took in &history.late {
         found.push(format!("a call took {took} ms"));
@@ -116,7 +108,14 @@ fn verdict(
         found.push(format!("{lost_fenced} fenced updates were lost"));
     }
     let count = |map: &std::collections::BTreeMap<u64, u64>| map.values().sum::<u64>();
-    println!("\n{faults} faults, {} holds, {} found lost", history.granted, history.lost);
+    println!("{} holds, {} found lost", history.total(), history.lost);
+    for kind in Kind::NAMES {
+        let holds = history.granted.get(kind).copied().unwrap_or_default();
+        println!("  {kind:<7}{holds:>8}");
+        if holds == 0 {
+            found.push(format!("there was no {kind} hold at all"));
+        }
+    }
     println!("{} calls found the lock busy, {} the server broken", history.busy, history.failed);
     println!("fenced updates: {}, lost: {lost_fenced}", count(&history.fenced));
     println!(
@@ -125,7 +124,9 @@ fn verdict(
         store.lost_plain(&history.plain)?
     );
     if found.is_empty() {
-        println!("no two valid guards at a time, every fence in order, nothing left behind");
+        println!(
+            "no two valid guards that exclude each other, every fence in order, nothing left behind"
+        );
         return Ok(());
     }
     for violation in found.iter().take(20) {
@@ -142,7 +143,7 @@ fn progress(history: &Mutex<History>, passed: Duration, faults: u64, last: &str)
          violations; {last}",
         passed.as_secs() / 60,
         passed.as_secs() % 60,
-        history.granted,
+        history.total(),
         history.lost,
         history.busy,
         history.failed,

@@ -14,6 +14,8 @@ pub(crate) struct Nemesis<'a> {
     /// For each worker, its way to the durable server and to the volatile one.
     pub(crate) proxies: &'a [[Proxy; 2]],
     pub(crate) random: Random,
+    /// How many servers and workers it has killed.
+    pub(crate) killed: u64,
 }
 
 impl Nemesis<'_> {
@@ -32,6 +34,7 @@ impl Nemesis<'_> {
         };
         match self.random.below(14) {
             0 => {
+                self.killed += 1;
                 server.kill9();
                 thread::sleep(duration);
                 server.restart();
@@ -89,6 +92,7 @@ impl Nemesis<'_> {
                 format!("worker {worker} frozen for {duration:?}")
             }
             11 => {
+                self.killed += 1;
                 workers.replace(worker);
                 format!("worker {worker} killed and replaced")
             }

@@ -5,13 +5,13 @@ use std::{
 };
 
 use anyhow::{Context, Result, bail};
-use redis_locks::{Guard, LockError, Locks};
+use redis_locks::{Guard, LockError, Locks, Request};
 use rustix::time::{ClockId, clock_gettime};
 
 use super::{
-    KEYS, TTL, WAIT,
+    TTL, WAIT,
     history::{Event, WORKER_SHIFT},
-    is_volatile,
+    kind::{Kind, is_volatile},
     random::Random,
     store::Store,
 };
@@ -75,9 +75,8 @@ impl Task {
     /// Locks and unlocks until the process is killed.
     async fn run(mut self) -> Result<()> {
         loop {
-            let key = self.random.below(KEYS);
-            let locks = if is_volatile(key) { &self.volatile } else { &self.durable };
-            let request = locks.mutex(format!("key{key}")).fenced().wait(WAIT);
+            let (kind, keys) = Kind::pick(|limit| self.random.below(limit));
+            let request = self.request(kind, &keys);
             let start = Instant::now();
             // Some lose their patience at a bad moment.
             let patience = if self.random.once_in(8) {
@@ -92,7 +91,7 @@ impl Task {
             }
             match outcome {
                 Err(_) => {}
-                Ok(Ok(guard)) => self.hold(key, guard).await?,
+                Ok(Ok(guard)) => self.hold(kind, keys, guard).await?,
                 Ok(Err(LockError::Busy { .. })) => tell(Event::Busy)?,
                 Ok(Err(LockError::Backend { .. })) => {
                     tell(Event::Failed)?;
@@ -103,17 +102,41 @@ impl Task {
         }
     }
 
-    async fn hold(&mut self, key: u64, guard: Guard) -> Result<()> {
+    fn request(&self, kind: Kind, keys: &[u64]) -> Request {
+        let locks = if is_volatile(keys[0]) { &self.volatile } else { &self.durable };
+        let key = keys[0];
+        let request = match kind {
+            Kind::Mutex => locks.mutex(format!("mutex{key}")),
+            Kind::Read => locks.read(format!("catalog{key}")),
+            Kind::Write => locks.write(format!("catalog{key}")),
+            Kind::Permit(limit) => locks.permit(format!("pool{key}"), limit),
+            Kind::All => locks.all(keys.iter().map(|key| format!("mutex{key}"))),
+        };
+        let request = if kind.is_fenced() { request.fenced() } else { request };
+        request.wait(WAIT)
+    }
+
+    async fn hold(&mut self, kind: Kind, keys: Vec<u64>, guard: Guard) -> Result<()> {
         let hold = self.next.fetch_add(1, Ordering::SeqCst);
-        let fence = guard.fence().context("a fenced hold has a fence")?;
+        let fence = guard.fence();
+        if kind.is_fenced() && fence.is_none() {
+            bail!("a fenced {} hold has no fence", kind.name());
+        }
         let mut valid = None;
         look(&guard, &mut valid);
         if let Some(at) = valid {
-            tell(Event::Granted { hold, key, fence, at })?;
+            tell(Event::Granted { hold, kind, fence, at, keys: keys.clone() })?;
         }
 
-        let plain = self.store.read_plain(key)?;
-        let fenced = self.store.read_fenced(key, fence)?;
+        // What is counted under a mutex, is counted on each key of several.
+        let mut counters = Vec::new();
+        if let Some(fence) = fence.filter(|_| kind.is_mutex()) {
+            for key in keys {
+                let plain = self.store.read_plain(key)?;
+                let fenced = self.store.read_fenced(key, fence)?;
+                counters.push((key, fence, plain, fenced));
+            }
+        }
         // Mostly short; now and then long enough for several renewals.
         let work = if self.random.once_in(100) {
             self.random.millis(0..3000)
@@ -125,12 +148,14 @@ impl Task {
             tokio::time::sleep(LOOK.min(until - Instant::now())).await;
             look(&guard, &mut valid);
         }
-        self.store.write_plain(key, plain + 1)?;
-        tell(Event::Plain { key })?;
-        if let Some(fenced) = fenced
-            && self.store.write_fenced(key, fence, fenced + 1)?
-        {
-            tell(Event::Fenced { key })?;
+        for (key, fence, plain, fenced) in counters {
+            self.store.write_plain(key, plain + 1)?;
+            tell(Event::Plain { key })?;
+            if let Some(fenced) = fenced
+                && self.store.write_fenced(key, fence, fenced + 1)?
+            {
+                tell(Event::Fenced { key })?;
+            }
         }
         look(&guard, &mut valid);
         if let Some(at) = valid {

@@ -1,0 +1,119 @@
+use std::fmt;
+
+/// How many keys each sort of lock has. Even, so that each sort is on both servers.
+const MUTEXES: u64 = 6;
+const CATALOGS: u64 = 4;
+const POOLS: u64 = 4;
+
+/// Half of the keys live on a server that keeps its data, half on one that loses them.
+pub(crate) fn is_volatile(key: u64) -> bool {
+    key % 2 == 1
+}
+
+/// What sort of hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Mutex,
+    Read,
+    Write,
+    /// One of so many.
+    Permit(u32),
+    /// Of several mutexes at once, which those who want a single one also want.
+    All,
+}
+
+impl Kind {
+    /// The kinds by name, as the report lists them.
+    pub(crate) const NAMES: [&'static str; 5] = ["mutex", "read", "write", "permit", "all"];
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Mutex => "mutex",
+            Self::Read => "read",
+            Self::Write => "write",
+            Self::Permit(_) => "permit",
+            Self::All => "all",
+        }
+    }
+
+    /// A kind, and the keys to ask for, by a number that decides both. Sorts of locks share no key,
+    /// except that `All` takes mutexes.
+    pub(crate) fn pick(mut below: impl FnMut(u64) -> u64) -> (Self, Vec<u64>) {
+        match below(5) {
+            0 => (Self::Mutex, vec![below(MUTEXES)]),
+            1 => (Self::Read, vec![MUTEXES + below(CATALOGS)]),
+            2 => (Self::Write, vec![MUTEXES + below(CATALOGS)]),
+            3 => {
+                let pool = below(POOLS);
+                let limit = if pool < POOLS / 2 { 2 } else { 3 };
+                (Self::Permit(limit), vec![MUTEXES + CATALOGS + pool])
+            }
+            _ => {
+                // Two or three in a circle, all on one server, in an order that varies.
+                let (first, count) = (below(MUTEXES), 2 + below(2));
+                (Self::All, (0..count).map(|step| (first + 2 * step) % MUTEXES).collect())
+            }
+        }
+    }
+
+    /// Whether the hold counts as that of a mutex.
+    pub(crate) fn is_mutex(self) -> bool {
+        matches!(self, Self::Mutex | Self::All)
+    }
+
+    /// Whether it asks for a fence: those do that have the key for themselves.
+    pub(crate) fn is_fenced(self) -> bool {
+        matches!(self, Self::Mutex | Self::Write | Self::All)
+    }
+
+    pub(crate) fn parse(word: &str) -> Option<Self> {
+        Some(match word {
+            "m" => Self::Mutex,
+            "r" => Self::Read,
+            "w" => Self::Write,
+            "a" => Self::All,
+            _ => Self::Permit(word.strip_prefix('p')?.parse().ok()?),
+        })
+    }
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Mutex => f.write_str("m"),
+            Self::Read => f.write_str("r"),
+            Self::Write => f.write_str("w"),
+            Self::Permit(limit) => write!(f, "p{limit}"),
+            Self::All => f.write_str("a"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::soak::random::Random;
+
+    #[test]
+    fn each_kind_has_keys_of_its_own_on_both_servers_and_all_shares_the_mutexes() {
+        let mut random = Random::new(7);
+        let mut seen = std::collections::BTreeMap::new();
+        for _ in 0..2000 {
+            let (kind, keys) = Kind::pick(|limit| random.below(limit));
+            assert!(keys.iter().all(|key| is_volatile(*key) == is_volatile(keys[0])), "{keys:?}");
+            assert_eq!(keys.len() > 1, kind == Kind::All);
+            let sorted: std::collections::BTreeSet<u64> = keys.iter().copied().collect();
+            assert_eq!(sorted.len(), keys.len(), "{keys:?}");
+            for key in keys {
+                // On one key there is one limit.
+                let sort = match kind {
+                    Kind::Read | Kind::Write => "rw".to_owned(),
+                    Kind::Mutex | Kind::All => "m".to_owned(),
+                    Kind::Permit(_) => kind.to_string(),
+                };
+                assert_eq!(*seen.entry(key).or_insert_with(|| sort.clone()), sort);
+            }
+        }
+        assert_eq!(seen.len() as u64, MUTEXES + CATALOGS + POOLS);
+    }
+}
