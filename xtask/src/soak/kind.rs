@@ -1,9 +1,13 @@
 use std::fmt;
 
-/// How many keys each sort of lock has. Even, so that each sort is on both servers.
+/// How many keys each sort of lock has. Even, so that each sort is on both servers; and few, where
+/// more holders fit, so that there are always some who must wait.
 const MUTEXES: u64 = 6;
-const CATALOGS: u64 = 4;
-const POOLS: u64 = 4;
+const CATALOGS: u64 = 2;
+const POOLS: u64 = 2;
+
+/// How many may have a permit of one pool.
+const PERMITS: u32 = 2;
 
 /// Half of the keys live on a server that keeps its data, half on one that loses them.
 pub(crate) fn is_volatile(key: u64) -> bool {
@@ -43,11 +47,7 @@ impl Kind {
             0 => (Self::Mutex, vec![below(MUTEXES)]),
             1 => (Self::Read, vec![MUTEXES + below(CATALOGS)]),
             2 => (Self::Write, vec![MUTEXES + below(CATALOGS)]),
-            3 => {
-                let pool = below(POOLS);
-                let limit = if pool < POOLS / 2 { 2 } else { 3 };
-                (Self::Permit(limit), vec![MUTEXES + CATALOGS + pool])
-            }
+            3 => (Self::Permit(PERMITS), vec![MUTEXES + CATALOGS + below(POOLS)]),
             _ => {
                 // Two or three in a circle, all on one server, in an order that varies.
                 let (first, count) = (below(MUTEXES), 2 + below(2));
