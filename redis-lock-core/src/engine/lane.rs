@@ -1,18 +1,17 @@
 //! A second way to the server, on the callers' own runtime.
 //!
 //! The engine's thread costs two thread switches for a command: to it, and back. Whoever takes and
-//! releases many locks from the tasks of a multi-threaded runtime gets a lane: a task of that runtime
-//! with a connection of its own, which carries nothing but first attempts to take a free lock and
-//! releases. All else stays with the engine, and so does the last word: it looks after the lane and
-//! takes over what the lane does not carry out, because its runtime is blocked or gone, or its
-//! connection broken. Outcomes that are unknown then are resolved as after any broken connection.
+//! releases many locks from the tasks of a multi-threaded runtime gets a lane: a connection of its
+//! own that callers write to by themselves and a task of that runtime reads, for nothing but first
+//! attempts to take a free lock and releases. All else stays with the engine, and so does the last
+//! word: it reads the lane too when the runtime does not, because its threads are blocked, and takes
+//! over what a broken lane leaves. Outcomes that are unknown then are resolved as after any broken
+//! connection.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use futures_util::FutureExt;
-use futures_util::stream::{FuturesUnordered, StreamExt};
 use tokio::runtime;
 use tokio::sync::{Notify, mpsc};
 
@@ -20,57 +19,71 @@ use super::{Core, Message, change};
 use crate::clock::Moment;
 use crate::error::{Fault, FaultClass};
 use crate::observe;
-use crate::store::{Answer, Command, LaneMaker, Verb};
+use crate::slot::Reap;
+use crate::store::{Answer, Command, Reply, Verb, Wire, WireMaker};
+use crate::table::SlotId;
 
 /// How many commands a runtime must have sent the long way before it is worth a connection.
 pub(super) const WORTH: u32 = 200;
 
-/// How long an errand may wait for the lane's task to run. A runtime whose workers are all blocked
-/// runs nothing, and a release must not wait for it.
+/// How old an errand may get before the engine looks whether its answer is there.
 const PICK_UP: Duration = Duration::from_millis(20);
 
 /// How often the engine looks after a lane.
 pub(super) const ROUND: Duration = Duration::from_millis(50);
 
-/// The most that is sent in one batch.
-const BATCH: usize = 1024;
-
-/// A message that a lane carries: a first attempt, or a release.
+/// What a lane carries.
 #[derive(Debug)]
-pub(super) struct Errand(Message);
+pub(super) enum Errand {
+    /// A first attempt for a slot.
+    Take(SlotId, Command),
+    Release(Reap),
+}
 
 impl Errand {
-    /// The message as an errand, where a lane may carry it; else `message` keeps it.
-    pub(super) fn of(message: &mut Option<Message>) -> Option<Self> {
-        let fits = match message.as_ref()? {
-            Message::Send { command, confirm: None, .. } => {
-                matches!(command.verb, Verb::Take { .. })
+    /// The message as an errand, where a lane may carry it; else the message.
+    pub(super) fn of(message: Message) -> Result<Self, Message> {
+        match message {
+            Message::Send { slot, command, confirm: None }
+                if matches!(command.verb, Verb::Take { .. }) =>
+            {
+                Ok(Self::Take(slot, command))
             }
-            Message::Reap(reap) => {
-                !reap.doubtful
-                    && matches!(reap.command.verb, Verb::Release { keep: None, bury: None, .. })
+            Message::Reap(reap)
+                if !reap.doubtful
+                    && matches!(
+                        reap.command.verb,
+                        Verb::Release { waited_for: false, keep: None, bury: None, .. }
+                    ) =>
+            {
+                Ok(Self::Release(reap))
             }
-            _ => false,
-        };
-        if fits { message.take().map(Self) } else { None }
+            other => Err(other),
+        }
     }
 
     /// The same for the engine.
     pub(super) fn into_message(self) -> Message {
-        self.0
-    }
-
-    fn command(&self) -> Option<&Command> {
-        match &self.0 {
-            Message::Send { command, .. } => Some(command),
-            Message::Reap(reap) => Some(&reap.command),
-            _ => None,
+        match self {
+            Self::Take(slot, command) => Message::Send { slot, command, confirm: None },
+            Self::Release(reap) => Message::Reap(reap),
         }
     }
 
-    fn patience(&self) -> Duration {
-        self.command().map_or(Duration::ZERO, |command| command.timeout)
+    fn command(&self) -> &Command {
+        match self {
+            Self::Take(_, command) => command,
+            Self::Release(reap) => &reap.command,
+        }
     }
+}
+
+/// An errand that was sent at some time, and what was heard of it.
+#[derive(Debug)]
+pub(super) struct Done {
+    pub(super) errand: Errand,
+    pub(super) sent: Moment,
+    pub(super) reply: Result<Reply, Fault>,
 }
 
 /// What callers, the lane's task and the engine share of a lane.
@@ -81,46 +94,31 @@ pub(super) struct Lane {
     news: Notify,
 }
 
-#[derive(Debug)]
 struct Traffic {
     stage: Stage,
-    waiting: VecDeque<(Moment, Errand)>,
-    flying: VecDeque<Batch>,
-    number: u64,
+    /// What has had no reply, in the order of the wire.
+    flying: VecDeque<(Moment, Errand)>,
+    /// Whether the task is about to flush by itself.
+    tended: bool,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Stage {
     Connecting,
-    Open,
+    Open(Box<dyn Wire>),
     /// It carries nothing more; the engine takes what is left.
     Closed,
 }
 
-#[derive(Debug)]
-struct Batch {
-    number: u64,
-    sent: Moment,
-    errands: Vec<Errand>,
-}
-
-/// An errand that the engine has to see to.
-#[derive(Debug)]
-pub(super) enum Stranded {
-    /// It was never sent.
-    Unsent(Errand),
-    /// It was sent at this time, and nothing was heard of it.
-    Unanswered(Errand, Moment),
+impl std::fmt::Debug for Traffic {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Traffic").field("flying", &self.flying).finish_non_exhaustive()
+    }
 }
 
 impl Lane {
     pub(super) fn new(runtime: runtime::Id) -> Self {
-        let traffic = Traffic {
-            stage: Stage::Connecting,
-            waiting: VecDeque::new(),
-            flying: VecDeque::new(),
-            number: 0,
-        };
+        let flying = VecDeque::new();
+        let traffic = Traffic { stage: Stage::Connecting, flying, tended: false };
         Self { runtime, traffic: Mutex::new(traffic), news: Notify::new() }
     }
 
@@ -131,12 +129,19 @@ impl Lane {
     /// Gives it an errand; one that it does not take comes back.
     pub(super) fn offer(&self, errand: Errand) -> Option<Errand> {
         let mut traffic = self.traffic();
-        if traffic.stage != Stage::Open {
-            return Some(errand);
+        let Stage::Open(wire) = &mut traffic.stage else { return Some(errand) };
+        let first = wire.is_flushed();
+        wire.push(errand.command());
+        traffic.flying.push_back((Moment::now(), errand));
+        if traffic.flying.len() == 1 {
+            traffic.flush();
         }
-        traffic.waiting.push_back((Moment::now(), errand));
+        // With others under way it goes with theirs: the task runs after those who run now.
+        let told = traffic.tended || traffic.is_flushed() || !first;
         drop(traffic);
-        self.news.notify_one();
+        if !told {
+            self.news.notify_one();
+        }
         None
     }
 
@@ -145,66 +150,34 @@ impl Lane {
         self.news.notify_one();
     }
 
-    /// Ends when it is closed.
-    async fn closed(&self) {
-        while self.traffic().stage != Stage::Closed {
-            self.news.notified().await;
-        }
-    }
-
     /// Whether it is closed and nothing is left of its traffic.
     pub(super) fn is_over(&self) -> bool {
         let traffic = self.traffic();
-        traffic.stage == Stage::Closed && traffic.is_empty()
+        matches!(traffic.stage, Stage::Closed) && traffic.flying.is_empty()
     }
 
-    /// Takes what the lane has had for too long, or all when it is closed.
-    pub(super) fn strand(&self, now: Moment) -> Vec<Stranded> {
+    /// What the engine has to see to: answers that nobody has read for too long, and all that a
+    /// closed lane leaves.
+    pub(super) fn strand(&self, now: Moment) -> Vec<Done> {
         let mut traffic = self.traffic();
-        let silent = |batch: &Batch| {
-            let patience = batch.errands.iter().map(Errand::patience).min();
-            patience.is_some_and(|patience| now.since(batch.sent) > patience)
-        };
+        let age = traffic.flying.front().map_or(Duration::ZERO, |(sent, _)| now.since(*sent));
+        if age <= PICK_UP && !matches!(traffic.stage, Stage::Closed) {
+            return Vec::new();
+        }
+        traffic.flush();
+        let mut done = traffic.receive();
+        let silent =
+            |(sent, errand): &(Moment, Errand)| now.since(*sent) > errand.command().timeout;
         if traffic.flying.front().is_some_and(silent) {
             traffic.stage = Stage::Closed;
         }
-        let late = |(posted, _): &(Moment, Errand)| now.since(*posted) > PICK_UP;
-        let mut stranded = Vec::new();
-        if traffic.stage == Stage::Closed {
-            for batch in std::mem::take(&mut traffic.flying) {
-                let unanswered = |errand| Stranded::Unanswered(errand, batch.sent);
-                stranded.extend(batch.errands.into_iter().map(unanswered));
-            }
+        if matches!(traffic.stage, Stage::Closed) {
+            done.extend(std::mem::take(&mut traffic.flying).into_iter().map(|(sent, errand)| {
+                let fault = Fault::new(FaultClass::Late, "no answer came in time");
+                Done { errand, sent, reply: Err(fault) }
+            }));
         }
-        if traffic.stage == Stage::Closed || traffic.waiting.front().is_some_and(late) {
-            let waiting = std::mem::take(&mut traffic.waiting);
-            stranded.extend(waiting.into_iter().map(|(_, errand)| Stranded::Unsent(errand)));
-        }
-        stranded
-    }
-
-    /// Takes the next batch to send; `None` when the lane is closed.
-    fn load(&self) -> Option<(u64, Moment, Arc<[Command]>)> {
-        let mut traffic = self.traffic();
-        if traffic.stage == Stage::Closed {
-            return None;
-        }
-        let count = traffic.waiting.len().min(BATCH);
-        let errands: Vec<_> = traffic.waiting.drain(..count).map(|(_, errand)| errand).collect();
-        let commands = errands.iter().filter_map(|errand| errand.command().cloned()).collect();
-        traffic.number = traffic.number.wrapping_add(1);
-        let (number, sent) = (traffic.number, Moment::now());
-        if !errands.is_empty() {
-            traffic.flying.push_back(Batch { number, sent, errands });
-        }
-        Some((number, sent, commands))
-    }
-
-    /// The errands of a batch that has landed, unless the engine has taken them.
-    fn unload(&self, number: u64) -> Option<Vec<Errand>> {
-        let mut traffic = self.traffic();
-        let index = traffic.flying.iter().position(|batch| batch.number == number)?;
-        traffic.flying.remove(index).map(|batch| batch.errands)
+        done
     }
 
     fn traffic(&self) -> MutexGuard<'_, Traffic> {
@@ -213,8 +186,43 @@ impl Lane {
 }
 
 impl Traffic {
-    fn is_empty(&self) -> bool {
-        self.waiting.is_empty() && self.flying.is_empty()
+    fn is_flushed(&self) -> bool {
+        match &self.stage {
+            Stage::Open(wire) => wire.is_flushed(),
+            Stage::Connecting | Stage::Closed => true,
+        }
+    }
+
+    fn flush(&mut self) {
+        if let Stage::Open(wire) = &mut self.stage
+            && wire.flush().is_err()
+        {
+            self.stage = Stage::Closed;
+        }
+    }
+
+    /// The errands whose replies have arrived.
+    fn receive(&mut self) -> Vec<Done> {
+        let Stage::Open(wire) = &mut self.stage else { return Vec::new() };
+        let mut done = Vec::new();
+        let mut more = true;
+        let mut broken = false;
+        while more && !broken {
+            let filled = wire.fill();
+            (more, broken) = (matches!(filled, Ok(true)), filled.is_err());
+            while let Some((_, errand)) = self.flying.front()
+                && let Some(reply) = wire.pull(&errand.command().verb)
+            {
+                broken |= reply.as_ref().is_err_and(|fault| fault.class == FaultClass::Unknown);
+                if let Some((sent, errand)) = self.flying.pop_front() {
+                    done.push(Done { errand, sent, reply });
+                }
+            }
+        }
+        if broken {
+            self.stage = Stage::Closed;
+        }
+        done
     }
 }
 
@@ -232,73 +240,87 @@ pub(super) async fn serve(
     lane: Closing,
     core: Arc<Core>,
     engine: mpsc::UnboundedSender<Message>,
-    maker: LaneMaker,
+    maker: WireMaker,
 ) {
     let lane = &lane.0;
+    let connecting = maker();
     let made = tokio::select! {
-        made = maker() => made,
-        () = lane.closed() => None,
+        made = connecting => made,
+        // It was closed; nothing else is told before it is open.
+        () = lane.news.notified() => None,
     };
-    let Some(mut store) = made else { return };
+    let Some((wire, readiness)) = made else { return };
     {
         let mut traffic = lane.traffic();
-        if traffic.stage == Stage::Connecting {
-            traffic.stage = Stage::Open;
+        if matches!(traffic.stage, Stage::Closed) {
+            return;
         }
+        traffic.stage = Stage::Open(wire);
     }
-    let mut flights = FuturesUnordered::new();
     loop {
-        let Some((number, sent, commands)) = lane.load() else { return };
-        if !commands.is_empty() {
-            let answers = store.execute(Arc::clone(&commands));
-            flights.push(answers.map(move |answers| (number, sent, answers)));
-            // Send it before anything else happens, and look whether more has come meanwhile.
-            if let Some(Some(landed)) = flights.next().now_or_never() {
-                land(lane, &core, &engine, landed);
-            }
-            continue;
-        }
-        tokio::select! {
+        let unsent = !lane.traffic().is_flushed();
+        let arrived = tokio::select! {
             biased;
-            Some(landed) = flights.next(), if !flights.is_empty() => {
-                land(lane, &core, &engine, landed);
+            ready = readiness.ready(unsent) => match ready {
+                Ok(()) => true,
+                Err(_) => return,
+            },
+            () = lane.news.notified() => false,
+        };
+        let mut count = 0;
+        if arrived {
+            let done = {
+                let mut traffic = lane.traffic();
+                traffic.tended = true;
+                traffic.receive()
+            };
+            count = done.len();
+            for done in done {
+                land(&core, &engine, done);
             }
-            () = lane.news.notified() => {
-                // The runtime runs what was woken last first: without this the first of many
-                // errands would travel alone. A lone errand, with none under way, does.
-                if !flights.is_empty() {
-                    tokio::task::yield_now().await;
-                }
-            }
+        }
+        // Those who were told, or who come along with whoever told us, have something to send as
+        // well: they run first, and one batch takes it all.
+        if count != 1 {
+            tokio::task::yield_now().await;
+        }
+        let mut traffic = lane.traffic();
+        traffic.tended = false;
+        traffic.flush();
+        if matches!(traffic.stage, Stage::Closed) {
+            return;
         }
     }
 }
 
-fn land(
-    lane: &Lane,
-    core: &Arc<Core>,
-    engine: &mpsc::UnboundedSender<Message>,
-    (number, sent, answers): (u64, Moment, Vec<Result<Answer, Fault>>),
-) {
-    let Some(errands) = lane.unload(number) else { return };
+fn land(core: &Arc<Core>, engine: &mpsc::UnboundedSender<Message>, done: Done) {
     let post = |message| engine.send(message).is_ok();
-    for (errand, answer) in errands.into_iter().zip(answers) {
-        if answer.as_ref().is_err_and(|fault| fault.class == FaultClass::Unknown) {
-            lane.close();
+    let Done { errand, sent, reply } = done;
+    if let Err(fault) = &reply {
+        observe::failed(errand.command().names.user_key(), fault);
+    }
+    match (errand, reply) {
+        (Errand::Take(slot, command), reply) => {
+            let answer = answer(reply);
+            change(core, &post, &slot, |slot, world, acts| {
+                slot.asked(&command, sent, answer, world, acts);
+            });
         }
-        if let (Err(fault), Some(command)) = (&answer, errand.command()) {
-            observe::failed(command.names.user_key(), fault);
+        (Errand::Release(reap), Ok(Reply::Answer(answer))) => reap.settle(&answer),
+        (Errand::Release(reap), Ok(Reply::Unclear { waited_for })) => {
+            post(Message::Reap(reap.for_waiters(waited_for)));
         }
-        match (errand.0, answer) {
-            (Message::Send { slot, command, .. }, answer) => {
-                change(core, &post, &slot, |slot, world, acts| {
-                    slot.asked(&command, sent, answer, world, acts);
-                });
-            }
-            (Message::Reap(reap), Ok(answer)) => reap.settle(&answer),
-            // What it takes to release after a failure is the engine's business.
-            (Message::Reap(reap), Err(_)) => drop(post(Message::ReapAgain(reap))),
-            _ => {}
+        // What it takes to release after a failure is the engine's business.
+        (Errand::Release(reap), Err(_)) => {
+            post(Message::ReapAgain(reap));
         }
+    }
+}
+
+/// The answer to a first attempt.
+pub(super) fn answer(reply: Result<Reply, Fault>) -> Result<Answer, Fault> {
+    match reply? {
+        Reply::Answer(answer) => Ok(answer),
+        Reply::Unclear { .. } => Err(Fault::new(FaultClass::Refused, "the server gave no answer")),
     }
 }

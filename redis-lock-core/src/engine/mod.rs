@@ -270,8 +270,10 @@ impl Link {
 
     /// Gives a message to the lane of the present runtime, where it may go that way.
     fn by_lane(&self, message: Message) -> Option<Message> {
-        let mut message = Some(message);
-        let Some(errand) = Errand::of(&mut message) else { return message };
+        let errand = match Errand::of(message) {
+            Ok(errand) => errand,
+            Err(message) => return Some(message),
+        };
         // Only a runtime with several threads reaches its own task sooner than the engine's.
         let here = runtime::Handle::try_current()
             .ok()

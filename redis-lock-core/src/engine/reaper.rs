@@ -8,7 +8,7 @@ use crate::LockError;
 use crate::clock::Moment;
 use crate::error::{Fault, FaultClass};
 use crate::slot::Reap;
-use crate::store::{Answer, Command};
+use crate::store::{Answer, Command, Verb};
 use crate::{LossReason, Token};
 
 /// What to do next about a token.
@@ -154,6 +154,14 @@ impl Reap {
     pub(super) fn settle(mut self, answer: &Answer) {
         let outcome = outcome(&self, answer, false);
         self.tell(outcome);
+    }
+
+    /// The same in the long form, where the short one found that somebody may be waiting.
+    pub(super) fn for_waiters(mut self, waited_for: bool) -> Self {
+        if let Verb::Release { waited_for: known, .. } = &mut self.command.verb {
+            *known |= waited_for;
+        }
+        self
     }
 
     fn tell(&mut self, outcome: Result<(), LockError>) {

@@ -11,7 +11,7 @@ use tokio::runtime;
 use tokio::sync::{mpsc, oneshot};
 
 use super::flight::{Flight, Flying, Landing, Sender};
-use super::lane::{self, Closing, Lane, Stranded};
+use super::lane::{self, Closing, Done, Errand, Lane};
 use super::reaper::{Next, Reaper};
 use super::timers::Timers;
 use super::{Core, FAREWELL, Message, SHUT_DOWN, SOON, StoreFactory};
@@ -19,7 +19,7 @@ use crate::clock::Moment;
 use crate::error::{Fault, FaultClass};
 use crate::observe;
 use crate::slot::{Act, Reap, Slot, World};
-use crate::store::{Answer, Command, Event, Store, Verb};
+use crate::store::{Answer, Command, Event, Reply, Store, Verb};
 use crate::table::{Handle, SlotId};
 use crate::{LockError, LossReason, Token};
 
@@ -288,7 +288,7 @@ impl<'a> Engine<'a> {
         if self.farewell.is_some() || self.core.lane().is_some() {
             return;
         }
-        if let Some(maker) = self.store.lane() {
+        if let Some(maker) = self.store.wire() {
             let lane = Arc::new(Lane::new(runtime.id()));
             self.core.set_lane(Some(Arc::clone(&lane)));
             runtime.spawn(lane::serve(Closing(lane), Arc::clone(self.core), mailbox, maker));
@@ -298,19 +298,19 @@ impl<'a> Engine<'a> {
     /// Takes over what the lane does not carry out.
     fn tend_lane(&mut self, now: Moment) {
         let Some(lane) = self.core.lane() else { return };
-        for stranded in lane.strand(now) {
-            match stranded {
-                Stranded::Unsent(errand) => self.posted(errand.into_message()),
-                Stranded::Unanswered(errand, sent) => match errand.into_message() {
-                    Message::Reap(reap) => self.reap(reap, true),
-                    Message::Send { slot, command, .. } => {
-                        let fault = Fault::new(FaultClass::Late, "no answer came in time");
-                        self.change(&slot, |slot, world, acts| {
-                            slot.asked(&command, sent, Err(fault), world, acts);
-                        });
-                    }
-                    _ => {}
-                },
+        for Done { errand, sent, reply } in lane.strand(now) {
+            match (errand, reply) {
+                (Errand::Take(slot, command), reply) => {
+                    let answer = lane::answer(reply);
+                    self.change(&slot, |slot, world, acts| {
+                        slot.asked(&command, sent, answer, world, acts);
+                    });
+                }
+                (Errand::Release(reap), Ok(Reply::Answer(answer))) => reap.settle(&answer),
+                (Errand::Release(reap), Ok(Reply::Unclear { waited_for })) => {
+                    self.reap(reap.for_waiters(waited_for), false);
+                }
+                (Errand::Release(reap), Err(_)) => self.reap(reap, true),
             }
         }
         if lane.is_over() {

@@ -111,7 +111,7 @@ impl Server {
             }),
             // Nobody looks on in a simulation.
             Verb::Look | Verb::Force { .. } | Verb::Scan { .. } => Answer::Done,
-            Verb::Release { token, keep, bury } => {
+            Verb::Release { token, keep, bury, .. } => {
                 if let Some(bury) = bury {
                     self.tombs.insert(token.to_string(), now.after(*bury));
                 }

@@ -408,6 +408,7 @@ fn reap(command: &Command, token: &Arc<str>, sent: Moment, doubtful: bool) -> Re
         command: Command {
             verb: Verb::Release {
                 token: Arc::clone(token),
+                waited_for: false,
                 keep: None,
                 bury: doubtful.then_some(lease),
             },

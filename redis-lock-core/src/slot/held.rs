@@ -107,7 +107,7 @@ impl Held {
         let token = Arc::clone(hold.token.wire());
         let bury = self.doubtful.then_some(lease);
         Reap {
-            command: command(&hold.demand, Verb::Release { token, keep, bury }),
+            command: command(&hold.demand, Verb::Release { token, waited_for: false, keep, bury }),
             until: self.sent.after(lease + Duration::from_secs(1)),
             doubtful: self.doubtful,
             confirm,
@@ -481,7 +481,7 @@ fn given_up(
     let token = Arc::clone(token.wire());
     let bury = doubtful.then_some(lease);
     Reap {
-        command: command(demand, Verb::Release { token, keep: None, bury }),
+        command: command(demand, Verb::Release { token, waited_for: false, keep: None, bury }),
         until: sent.after(lease + Duration::from_secs(1)),
         doubtful,
         confirm: None,

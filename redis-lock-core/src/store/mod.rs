@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::future::Future;
+use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -42,9 +43,8 @@ pub(crate) trait Store: Send {
     /// whether to replace its connection.
     fn unresponsive(&mut self);
 
-    /// Makes a way of its own to the same arbiter on the runtime that it is polled on; none where
-    /// that would not be shorter.
-    fn lane(&self) -> Option<LaneMaker> {
+    /// Makes a way of its own to the same arbiter; none where that would not be shorter.
+    fn wire(&self) -> Option<WireMaker> {
         None
     }
 
@@ -52,16 +52,47 @@ pub(crate) trait Store: Send {
     fn describe(&self) -> String;
 }
 
-/// A way to the arbiter beside the store's own: no events, and no second connection after the
-/// first has failed.
-pub(crate) trait LaneStore: Send {
-    /// As [`Store::execute`].
-    fn execute(&mut self, batch: Arc<[Command]>) -> Answers;
+/// A way to the arbiter beside the store's own, for first attempts and plain releases. Nothing that
+/// it does blocks, and any thread may use it. Its first failure is its last.
+pub(crate) trait Wire: Send {
+    /// Adds a command to what is to be sent.
+    fn push(&mut self, command: &Command);
+
+    /// Sends what can be sent now.
+    fn flush(&mut self) -> io::Result<()>;
+
+    /// Whether all has been sent.
+    fn is_flushed(&self) -> bool;
+
+    /// Takes in what has arrived; `true` when there may be more.
+    fn fill(&mut self) -> io::Result<bool>;
+
+    /// What was said to the oldest command that has had no reply, if it is there.
+    fn pull(&mut self, verb: &Verb) -> Option<Result<Reply, Fault>>;
 }
 
-/// Makes a lane; nothing when that fails.
-pub(crate) type LaneMaker =
-    Box<dyn FnOnce() -> Pin<Box<dyn Future<Output = Option<Box<dyn LaneStore>>> + Send>> + Send>;
+/// What is said to a command on a wire.
+#[derive(Debug)]
+pub(crate) enum Reply {
+    Answer(Answer),
+    /// Only the store's own way can tell. `waited_for`: because somebody may be waiting.
+    Unclear {
+        waited_for: bool,
+    },
+}
+
+/// Tells when a wire has something to do.
+pub(crate) trait Readiness: Send + Sync {
+    /// Ends when something may have arrived; where `sending`, also when more can be sent.
+    fn ready(&self, sending: bool) -> Pin<Box<dyn Future<Output = io::Result<()>> + Send + '_>>;
+}
+
+/// Makes a wire on the runtime that it is polled on; nothing when that fails.
+pub(crate) type WireMaker =
+    Box<dyn FnOnce() -> Pin<Box<dyn Future<Output = Option<NewWire>> + Send>> + Send>;
+
+/// A wire, and what tells when to use it.
+pub(crate) type NewWire = (Box<dyn Wire>, Arc<dyn Readiness>);
 
 /// The answers to a batch, in its order.
 pub(crate) type Answers = Pin<Box<dyn Future<Output = Vec<Result<Answer, Fault>>> + Send>>;
@@ -105,6 +136,8 @@ pub(crate) enum Verb {
     /// Ends the hold or the wait of a token.
     Release {
         token: Arc<str>,
+        /// Whether somebody is likely to wait for it.
+        waited_for: bool,
         /// Keep the lock for this long instead of freeing it.
         keep: Option<Duration>,
         /// Refuse an acquisition of this token that arrives later, for this long.

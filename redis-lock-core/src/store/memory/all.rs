@@ -36,7 +36,7 @@ impl State {
                 Ok(answer)
             }
             Verb::Check { token } => Ok(self.look_at_all(&keys, token, now)),
-            Verb::Release { token, keep, bury } => {
+            Verb::Release { token, keep, bury, .. } => {
                 let answer = self.look_at_all(&keys, token, now);
                 for key in &keys {
                     let entry = self.entry(key, now);

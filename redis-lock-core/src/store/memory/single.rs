@@ -70,7 +70,7 @@ impl Entry {
             Verb::Force { tokens, because, .. } => self.force(tokens, because, now, tell),
             // Answered for all keys at once.
             Verb::Scan { .. } => Answer::Keys { keys: Vec::new(), next: None },
-            Verb::Release { token, keep, bury } => {
+            Verb::Release { token, keep, bury, .. } => {
                 let answer = match self.holder(token) {
                     Some(holder) => {
                         match keep {

@@ -226,7 +226,15 @@ impl Bench {
             }
             Step::Release { who, keep, bury } => {
                 let bury = bury.then_some(millis(3_300));
-                (who, Verb::Release { token: token(who), keep: keep.map(millis), bury })
+                (
+                    who,
+                    Verb::Release {
+                        token: token(who),
+                        waited_for: false,
+                        keep: keep.map(millis),
+                        bury,
+                    },
+                )
             }
             _ => return None,
         };

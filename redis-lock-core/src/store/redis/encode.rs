@@ -64,7 +64,7 @@ pub(super) fn plain(command: &Command, context: &Context) -> Option<Cmd> {
             }
             Some(cmd)
         }
-        Verb::Release { token, keep: None, bury: None } => {
+        Verb::Release { token, waited_for: false, keep: None, bury: None } => {
             Some(context.delete.command(command.names.main(), token))
         }
         Verb::Scan { cursor } => {
@@ -142,7 +142,7 @@ fn mutex(command: &Command, context: &Context) -> Option<Call> {
                 claim,
             ],
         ),
-        Verb::Release { token, keep, bury } => (
+        Verb::Release { token, keep, bury, .. } => (
             &RELEASE,
             vec![names.main().into(), names.queue(), names.waiters(), names.tomb(token)],
             vec![token.to_string(), text(*keep), text(*bury), claim, mark.into()],

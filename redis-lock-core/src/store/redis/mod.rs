@@ -10,10 +10,10 @@ use redis::{Pipeline, Value};
 use tokio::sync::mpsc;
 
 use self::connection::{Connection, State, Up};
+use self::decode::Plain;
 use self::encode::{Call, Context};
-use self::lane::RedisLane;
 use self::probe::Delete;
-use super::{Answer, Answers, Command, Event, LaneMaker, LaneStore, Store, Verb, limits};
+use super::{Answer, Answers, Command, Event, Store, Verb, WireMaker, limits};
 use crate::demand::Kind;
 use crate::error::{Fault, FaultClass};
 
@@ -23,10 +23,10 @@ mod connection;
 mod decode;
 mod encode;
 mod fast;
-mod lane;
 mod listen;
 mod probe;
 mod scripts;
+mod wire;
 
 /// Locks on one server, by two connections of its own: one for commands, one to be told by.
 pub(crate) struct RedisStore {
@@ -83,7 +83,7 @@ impl Store for RedisStore {
                 Err(fault) => return batch.iter().map(|_| Err(fault.clone())).collect(),
             };
             let context = Context { delete: up.found.delete, channel };
-            execute(Some(&connection), up, &batch, &context).await
+            execute(&connection, up, &batch, &context).await
         })
     }
 
@@ -106,14 +106,9 @@ impl Store for RedisStore {
         })
     }
 
-    fn lane(&self) -> Option<LaneMaker> {
+    fn wire(&self) -> Option<WireMaker> {
         let (client, standing) = (self.client.clone(), self.connection.clone());
-        Some(Box::new(move || {
-            Box::pin(async move {
-                let lane = RedisLane::connect(client, standing).await?;
-                Some(Box::new(lane) as Box<dyn LaneStore>)
-            })
-        }))
+        Some(Box::new(move || Box::pin(wire::connect(client, standing))))
     }
 
     fn unresponsive(&mut self) {
@@ -143,7 +138,7 @@ enum Step {
 
 /// Sends a batch as one pipeline, and what it turns out to need in further ones.
 async fn execute(
-    connection: Option<&Connection>,
+    connection: &Connection,
     up: Up,
     batch: &[Command],
     context: &Context,
@@ -221,8 +216,8 @@ fn read(
     match step {
         Step::Plain if decode::is_forgotten(&value) => Err(Step::PlainInFull),
         Step::Plain | Step::PlainInFull => match decode::plain(&command.verb, value) {
-            Ok(decode::Plain::Answer(answer)) => Ok(Ok(answer)),
-            Ok(decode::Plain::AskScript) => {
+            Ok(Plain::Answer(answer)) => Ok(Ok(answer)),
+            Ok(Plain::AskScript) => {
                 encode::call(command, context).map(Step::ByHash).map_or(Ok(Ok(Answer::Done)), Err)
             }
             Err(fault) => Ok(Err(fault)),
@@ -256,49 +251,32 @@ fn notice(command: &Command, value: &Value) {
     }
 }
 
-/// Sends a pipeline by a connection, and tells its supervisor, where it has one, how it went.
-async fn send(
-    supervisor: Option<&Connection>,
-    up: &Up,
-    pipeline: &Pipeline,
-) -> Result<Vec<Value>, Fault> {
-    let given_up = async {
-        match supervisor {
-            Some(supervisor) => supervisor.given_up(up.epoch).await,
-            None => std::future::pending().await,
-        }
-    };
-    let failed = || {
-        if let Some(supervisor) = supervisor {
-            supervisor.failed(up.epoch);
-        }
-    };
+/// Sends a pipeline by a connection, and tells its supervisor how it went.
+async fn send(supervisor: &Connection, up: &Up, pipeline: &Pipeline) -> Result<Vec<Value>, Fault> {
     let mut driver = up.connection.clone();
     let answered = tokio::select! {
         biased;
         answered = driver.send_packed_commands(pipeline, 0, pipeline.len()) => answered,
         // A connection that is given up may never say so to those who wait for it.
-        () = given_up => {
+        () = supervisor.given_up(up.epoch) => {
             return Err(Fault::new(FaultClass::Unknown, "the connection was given up as dead"));
         }
     };
     match answered {
         Ok(values) if values.len() == pipeline.len() => {
-            if let Some(supervisor) = supervisor {
-                supervisor.answered();
-            }
+            supervisor.answered();
             if values.iter().any(is_demoted) {
                 // Whoever is the primary now is found by connecting again.
-                failed();
+                supervisor.failed(up.epoch);
             }
             Ok(values)
         }
         Ok(_) => {
-            failed();
+            supervisor.failed(up.epoch);
             Err(Fault::new(FaultClass::Unknown, "the server gave fewer answers than questions"))
         }
         Err(error) => {
-            failed();
+            supervisor.failed(up.epoch);
             Err(decode::broken(error))
         }
     }

@@ -35,7 +35,7 @@ pub(super) fn call(command: &Command, ordered: bool, context: &Context) -> Optio
             }
             Call { script: &ALL_RENEW, keys, args: vec![token.to_string(), text(ttl)] }
         }
-        Verb::Release { token, keep, bury } => {
+        Verb::Release { token, keep, bury, .. } => {
             for names in names.all() {
                 let side = [names.queue(), names.waiters(), names.tomb(token)];
                 keys.push(names.main().into());

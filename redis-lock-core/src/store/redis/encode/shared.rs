@@ -48,7 +48,7 @@ pub(super) fn call(command: &Command, context: &Context) -> Option<Call> {
                 args: vec![mode, token.to_string(), text(ttl)],
             }
         }
-        Verb::Release { token, keep, bury } => Call {
+        Verb::Release { token, keep, bury, .. } => Call {
             script: &SHARED_RELEASE,
             keys: vec![lock, names.queue(), names.waiters(), names.limit(), names.tomb(token)],
             args: vec![mode, limit, token.to_string(), text(*keep), text(*bury), claim],
