@@ -346,7 +346,8 @@ fn fair_off_takes_what_is_free_ahead_of_those_who_wait() {
     for arena in Arena::each() {
         let reader = take(arena.one.read("k"));
         let writer = Waiting::start(arena.other.write("k"));
-        eventually(LONG, "a writer waits", || queued(&arena, "k") == 1);
+        // In memory a waiter is seen a moment before it has its place.
+        eventually(LONG, "readers queue behind the writer", || !is_free(arena.other.read("k")));
         assert!(!is_free(arena.other.read("k")), "behind the writer");
         assert!(is_free(arena.other.read("k").fair(false)), "{}", arena.name);
         assert!(!is_free(arena.other.write("k").fair(false)), "what is not free stays so");
