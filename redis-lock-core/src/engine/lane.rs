@@ -70,6 +70,14 @@ impl Errand {
         }
     }
 
+    /// Whether somebody waits for the answer.
+    fn is_awaited(&self) -> bool {
+        match self {
+            Self::Take(..) => true,
+            Self::Release(reap) => reap.confirm.is_some(),
+        }
+    }
+
     fn command(&self) -> &Command {
         match self {
             Self::Take(_, command) => command,
@@ -98,6 +106,8 @@ struct Traffic {
     stage: Stage,
     /// What has had no reply, in the order of the wire.
     flying: VecDeque<(Moment, Errand)>,
+    /// How many of those have been sent as a whole.
+    aloft: usize,
     /// Whether the task is about to flush by itself.
     tended: bool,
 }
@@ -118,7 +128,7 @@ impl std::fmt::Debug for Traffic {
 impl Lane {
     pub(super) fn new(runtime: runtime::Id) -> Self {
         let flying = VecDeque::new();
-        let traffic = Traffic { stage: Stage::Connecting, flying, tended: false };
+        let traffic = Traffic { stage: Stage::Connecting, flying, aloft: 0, tended: false };
         Self { runtime, traffic: Mutex::new(traffic), news: Notify::new() }
     }
 
@@ -132,11 +142,13 @@ impl Lane {
         let Stage::Open(wire) = &mut traffic.stage else { return Some(errand) };
         let first = wire.is_flushed();
         wire.push(errand.command());
+        let awaited = errand.is_awaited();
         traffic.flying.push_back((Moment::now(), errand));
-        if traffic.flying.len() == 1 {
+        if awaited && traffic.aloft == 0 {
             traffic.flush();
         }
-        // With others under way it goes with theirs: the task runs after those who run now.
+        // What nobody waits for goes with the next that somebody does; and with others under way
+        // it goes with theirs. The task runs after those who run now.
         let told = traffic.tended || traffic.is_flushed() || !first;
         drop(traffic);
         if !told {
@@ -193,11 +205,17 @@ impl Traffic {
         }
     }
 
+    /// Whether the lane goes on and has all sent.
+    fn is_done(&self) -> bool {
+        matches!(&self.stage, Stage::Open(wire) if wire.is_flushed())
+    }
+
     fn flush(&mut self) {
-        if let Stage::Open(wire) = &mut self.stage
-            && wire.flush().is_err()
-        {
-            self.stage = Stage::Closed;
+        let Stage::Open(wire) = &mut self.stage else { return };
+        match wire.flush() {
+            Ok(()) if wire.is_flushed() => self.aloft = self.flying.len(),
+            Ok(()) => {}
+            Err(_) => self.stage = Stage::Closed,
         }
     }
 
@@ -214,6 +232,7 @@ impl Traffic {
                 && let Some(reply) = wire.pull(&errand.command().verb)
             {
                 broken |= reply.as_ref().is_err_and(|fault| fault.class == FaultClass::Unknown);
+                self.aloft = self.aloft.saturating_sub(1);
                 if let Some((sent, errand)) = self.flying.pop_front() {
                     done.push(Done { errand, sent, reply });
                 }
@@ -267,21 +286,23 @@ pub(super) async fn serve(
             },
             () = lane.news.notified() => false,
         };
-        let mut count = 0;
+        let mut woken = 0;
         if arrived {
             let done = {
                 let mut traffic = lane.traffic();
                 traffic.tended = true;
                 traffic.receive()
             };
-            count = done.len();
+            woken = done.iter().filter(|done| done.errand.is_awaited()).count();
             for done in done {
                 land(&core, &engine, done);
             }
+        } else if lane.traffic().is_done() {
+            continue;
         }
         // Those who were told, or who come along with whoever told us, have something to send as
         // well: they run first, and one batch takes it all.
-        if count != 1 {
+        if woken > 1 || !arrived {
             tokio::task::yield_now().await;
         }
         let mut traffic = lane.traffic();
