@@ -372,13 +372,21 @@ impl<'a> Engine<'a> {
 
     fn happened(&mut self, event: Event) {
         match event {
-            Event::Granted { token } => {
+            Event::Granted { token, waited_for } => {
                 let Some(id) = self.queued.get(token.as_str()).cloned() else { return };
                 self.change(&id, |slot, world, acts| {
                     if slot.contends_as(&token) {
                         slot.hinted(world, acts);
+                        if waited_for {
+                            slot.waited_for(world);
+                        }
                     }
                 });
+            }
+            Event::WaitedFor { key } => {
+                if let Some(slot) = self.core.table.shard(&key).get_mut(key.as_str()) {
+                    slot.waited_for(&self.core.world());
+                }
             }
             Event::Forced { token } => {
                 let Some(id) = self.find(&token) else { return };

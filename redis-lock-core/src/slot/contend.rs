@@ -183,6 +183,7 @@ impl<W> Slot<W> {
             return;
         };
         self.stage = Stage::Contending(Contender::new(&first.demand, world));
+        self.waited_for = false;
         self.ask_again(world, out);
     }
 

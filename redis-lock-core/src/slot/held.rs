@@ -18,6 +18,9 @@ use crate::{LockError, LockState, LossReason, Token, lease};
 /// waits. A round trip in this much time is what the question costs.
 const TURN: Duration = Duration::from_millis(10);
 
+/// The same once it is known that one waits.
+const SHORT_TURN: Duration = Duration::from_millis(1);
+
 /// How many fencing numbers a fenced acquisition reserves, so that local hand-overs need no server.
 /// Numbers follow the clock in microseconds; more than one acquisition takes anyway would run ahead.
 pub(super) const FENCES: u32 = 32;
@@ -101,13 +104,13 @@ impl Held {
     }
 
     /// The release of the lock as it stands.
-    fn reap(&self, keep: Option<Duration>, confirm: Option<Confirm>) -> Reap {
+    fn reap(&self, waited_for: bool, keep: Option<Duration>, confirm: Option<Confirm>) -> Reap {
         let hold = &self.hold;
         let lease = self.ttl.unwrap_or(UNLEASED);
         let token = Arc::clone(hold.token.wire());
         let bury = self.doubtful.then_some(lease);
         Reap {
-            command: command(&hold.demand, Verb::Release { token, waited_for: false, keep, bury }),
+            command: command(&hold.demand, Verb::Release { token, waited_for, keep, bury }),
             until: self.sent.after(lease + Duration::from_secs(1)),
             doubtful: self.doubtful,
             confirm,
@@ -142,7 +145,7 @@ impl<W> Slot<W> {
             renewing: false,
             heed: Heed::default(),
             check_at: Moment::NEVER,
-            turn_ends: world.now.after(TURN),
+            turn_ends: world.now.after(if self.waited_for { SHORT_TURN } else { TURN }),
             fences,
             doubtful,
         };
@@ -173,14 +176,18 @@ impl<W> Slot<W> {
             .min_hold
             .map_or(Duration::ZERO, |least| hold.since.after(least).since(world.now));
         if !least.is_zero() {
-            out.push(Act::Reap(held.reap(Some(crate::demand::whole_millis(least)), confirm)));
+            out.push(Act::Reap(held.reap(
+                false,
+                Some(crate::demand::whole_millis(least)),
+                confirm,
+            )));
             self.contended = true;
             return self.start(world, out);
         }
         self.fail_overdue(world, out);
         let Stage::Held(held) = &mut self.stage else { return };
         let Some(next) = self.waiters.front() else {
-            out.push(Act::Reap(held.reap(None, confirm)));
+            out.push(Act::Reap(held.reap(self.waited_for, None, confirm)));
             self.stage = Stage::Idle;
             return;
         };
@@ -200,8 +207,16 @@ impl<W> Slot<W> {
             tell(confirm, Ok(()));
             self.yield_turn(world, out);
         } else {
-            out.push(Act::Reap(held.reap(None, confirm)));
+            out.push(Act::Reap(held.reap(self.waited_for, None, confirm)));
             self.start(world, out);
+        }
+    }
+
+    /// Somebody elsewhere waits, says a message.
+    pub(crate) fn waited_for(&mut self, world: &World) {
+        self.waited_for = true;
+        if let Stage::Held(held) = &mut self.stage {
+            held.turn_ends = held.turn_ends.min(world.now.after(SHORT_TURN));
         }
     }
 
@@ -253,6 +268,7 @@ impl<W> Slot<W> {
             _ => return self.asked(command, sent, answer, world, out),
         };
         let (token, next) = (yielding.token.clone(), yielding.next.clone());
+        self.waited_for = false;
         let (demand, doubtful) = (Arc::clone(&yielding.demand), yielding.doubtful);
         let hinted = yielding.hinted;
         match answer {
@@ -441,7 +457,7 @@ impl<W> Slot<W> {
         // keys, those that are not lost are ours still.
         let partly = matches!(held.hold.demand.kind, Kind::All { .. });
         if partly || matches!(reason, LossReason::Expired | LossReason::HoldLimit) {
-            out.push(Act::Reap(held.reap(None, None)));
+            out.push(Act::Reap(held.reap(self.waited_for, None, None)));
         }
         self.start(world, out);
     }
@@ -452,7 +468,7 @@ impl<W> Slot<W> {
         let because = Some(because.to_owned());
         held.hold.lose(world.now, LossReason::Removed { because });
         out.push(Act::Lost(Arc::clone(&held.hold)));
-        out.push(Act::Reap(held.reap(None, None)));
+        out.push(Act::Reap(held.reap(self.waited_for, None, None)));
         self.stage = Stage::Idle;
     }
 }

@@ -107,6 +107,8 @@ pub(crate) struct Slot<W> {
     stage: Stage,
     /// Whether somebody else had it lately, so that taking it blindly is a wasted round trip.
     contended: bool,
+    /// Whether somebody elsewhere waits for what we have or were granted.
+    waited_for: bool,
     /// The timer that is set for it; the engine's.
     pub(crate) alarm: Option<Alarm>,
     /// Whether its timer is to be set later; the engine's as well.
@@ -131,6 +133,7 @@ impl<W> Slot<W> {
             waiters: VecDeque::new(),
             stage: Stage::Idle,
             contended: false,
+            waited_for: false,
             alarm: None,
             nursed: false,
         }

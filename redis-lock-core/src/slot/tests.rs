@@ -306,6 +306,31 @@ fn the_turn_of_a_process_ends_and_the_server_decides() {
 }
 
 #[test]
+fn a_holder_that_knows_who_waits_elsewhere_ends_its_turn_and_gives_the_lock_away_at_once() {
+    let mut bench = Bench::new();
+    let first = bench.hold(1, demand("k"));
+    let world = bench.world();
+    bench.slot.waited_for(&world);
+    bench.ask(2, demand("k"));
+    bench.now += 2;
+    bench.release(&first);
+    let decide = bench.sent();
+    assert!(matches!(decide.verb, Verb::Yield { .. }), "two of 10 ms have passed: {decide:?}");
+    bench.answer(&decide, HELD);
+    let second = bench.granted().1;
+    let waited_for = |bench: &mut Bench| match bench.reaped().remove(0).command.verb {
+        Verb::Release { waited_for, .. } => waited_for,
+        other => panic!("{other:?}"),
+    };
+    bench.release(&second);
+    assert!(!waited_for(&mut bench), "the server kept it here, so nobody waited");
+    let third = bench.hold(3, demand("k"));
+    bench.slot.waited_for(&world);
+    bench.release(&third);
+    assert!(waited_for(&mut bench));
+}
+
+#[test]
 fn a_hint_that_overtakes_the_answer_is_not_lost() {
     let mut bench = Bench::new();
     let first = bench.hold(1, demand("k"));

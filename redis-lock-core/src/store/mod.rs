@@ -241,7 +241,13 @@ impl Rival {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Event {
     /// A token was granted what it waits for. A hint: the next `Acquire` tells the truth.
-    Granted { token: String },
+    Granted {
+        token: String,
+        /// Whether others wait behind it.
+        waited_for: bool,
+    },
+    /// Somebody waits for the lock at this key. A hint as well.
+    WaitedFor { key: String },
     /// A token's hold was ended by force. A hint as well.
     Forced { token: String },
     /// A (new) connection stands: whoever waits must look again.

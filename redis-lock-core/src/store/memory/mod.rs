@@ -74,7 +74,7 @@ impl Store for MemoryStore {
         let mut shared = self.memory.shared.lock().unwrap_or_else(PoisonError::into_inner);
         let Shared { state, managers } = &mut *shared;
         let mut tell = |manager: &str, token: &str| {
-            let event = Event::Granted { token: token.to_owned() };
+            let event = Event::Granted { token: token.to_owned(), waited_for: false };
             managers.get(manager).is_some_and(|sender| sender.send(event).is_ok())
         };
         let answer = |command| state.answer(command, &self.manager, now, &mut tell);

@@ -8,6 +8,7 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::store::Event;
+use crate::token::WAITERS_MARK;
 
 /// How often the other end is asked whether it is there: a half-open path is silent for ever.
 const BEAT: Duration = Duration::from_secs(1);
@@ -101,11 +102,15 @@ async fn relay(
 
 /// What a message says; nothing for what nobody of us wrote.
 fn read(payload: &str) -> Option<Event> {
-    let (what, token) = payload.split_once(' ')?;
-    let token = token.to_owned();
+    let (what, whom) = payload.split_once(' ')?;
     match what {
-        "g" => Some(Event::Granted { token }),
-        "r" => Some(Event::Forced { token }),
+        "g" => {
+            let unmarked = whom.strip_suffix(WAITERS_MARK);
+            let token = unmarked.unwrap_or(whom).to_owned();
+            Some(Event::Granted { token, waited_for: unmarked.is_some() })
+        }
+        "r" => Some(Event::Forced { token: whom.to_owned() }),
+        "w" => Some(Event::WaitedFor { key: whom.to_owned() }),
         _ => None,
     }
 }
@@ -119,6 +124,9 @@ mod tests {
         for payload in ["", "g", "x token", "\0", "grant t"] {
             assert_eq!(read(payload), None, "{payload:?}");
         }
-        assert_eq!(read("g t 1"), Some(Event::Granted { token: "t 1".into() }));
+        let granted = |waited_for| Some(Event::Granted { token: "t 1".into(), waited_for });
+        assert_eq!(read("g t 1"), granted(false));
+        assert_eq!(read("g t 1+"), granted(true));
+        assert_eq!(read("w a b"), Some(Event::WaitedFor { key: "a b".into() }));
     }
 }

@@ -10,7 +10,7 @@ if redis.call('EXISTS', KEYS[5]) == 1 then return {-2} end
 local function busy(holder, left, repaired)
   -- A full server refuses to note one more waiter; it will look by itself, and is no less busy.
   local queued = place > 0 and pcall(enqueue, queue, waiters, token, place, channel)
-  if queued then ask_to_hand_over(lock, mark) end
+  if queued then ask_to_hand_over(lock, mark, channel) end
   return {0, left, holder, queued and 1 or 0, repaired}
 end
 

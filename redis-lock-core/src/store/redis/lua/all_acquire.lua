@@ -46,7 +46,7 @@ if rival then
   local lock, queue, waiters = key(rival.at)
   -- A full server refuses to note one more waiter; it will look by itself, and is no less busy.
   local queued = place > 0 and pcall(enqueue, queue, waiters, token, place, channel)
-  if queued then ask_to_hand_over(lock, mark) end
+  if queued then ask_to_hand_over(lock, mark, channel) end
   return {0, rival.left, rival.holder, queued and 1 or 0, rival.repaired}
 end
 if ARGV[6] == '0' then return {1, ''} end

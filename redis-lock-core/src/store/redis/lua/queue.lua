@@ -43,10 +43,10 @@ local function grant(lock, queue, waiters, claim, mark, me)
       local finish = tonumber(string.sub(place, 1, gap - 1))
       if finish and finish > millis() then
         -- Denied publishing must not fail what is done: the waiter will look by itself.
-        local heard = channel == '-' or redis.pcall('PUBLISH', channel, 'g ' .. head)
+        local value = head
+        if mark == '1' and redis.call('EXISTS', queue) == 1 then value = head .. '+' end
+        local heard = channel == '-' or redis.pcall('PUBLISH', channel, 'g ' .. value)
         if type(heard) ~= 'number' or heard > 0 then
-          local value = head
-          if mark == '1' and redis.call('EXISTS', queue) == 1 then value = head .. '+' end
           redis.call('SET', lock, value, 'PX', claim)
           return head
         end
@@ -55,12 +55,16 @@ local function grant(lock, queue, waiters, claim, mark, me)
   end
 end
 
--- Marks the holder's value, so that its release finds out that somebody waits.
-local function ask_to_hand_over(lock, mark)
+-- Marks the holder's value, so that its release finds out that somebody waits, and tells it: then it
+-- need not find out. `channel` is that of whoever waits.
+local function ask_to_hand_over(lock, mark, channel)
   if mark ~= '1' then return end
   local holder = redis.call('GET', lock)
   if holder and string.sub(holder, 1, 4) == 'rl1.' and string.sub(holder, -1) ~= '+' then
     redis.pcall('SET', lock, holder .. '+', 'KEEPTTL')
+    local base = string.match(channel, '^(.*~m:)')
+    local manager = string.match(holder, '^rl1%.n?%x+%.(%x+)%.')
+    if base and manager then redis.pcall('PUBLISH', base .. manager, 'w ' .. lock) end
   end
 end
 
