@@ -109,6 +109,43 @@ fn tasks_in_a_lane_exclude_threads_and_other_managers_outside_of_it() {
 }
 
 #[test]
+fn every_kind_of_lock_works_where_there_is_a_lane() {
+    let server = Server::start();
+    let runtime = two_workers();
+    let locks = with_lane(&runtime, &server, &server.url());
+    let taken = async move {
+        for number in 0..50 {
+            let requests = [
+                locks.mutex("mutex"),
+                locks.read("catalog"),
+                locks.read("catalog"),
+                locks.permit("pool", 2),
+                locks.all(["one", "two"]),
+                locks.mutex("fenced").fenced(),
+            ];
+            let mut guards = Vec::new();
+            for request in requests {
+                guards.push(request.no_wait().acquire().await.unwrap());
+            }
+            for (index, guard) in guards.into_iter().enumerate() {
+                if (number + index) % 3 == 0 {
+                    guard.release_in_background();
+                } else {
+                    guard.release().await.unwrap();
+                }
+            }
+            locks.write("catalog").acquire().await.unwrap().release().await.unwrap();
+        }
+        locks
+    };
+    let standing = connections(&server);
+    let locks = runtime.block_on(async { tokio::spawn(taken).await }).unwrap();
+    assert_eq!(connections(&server), standing, "what a lane can't carry broke it");
+    locks.blocking_shutdown();
+    server.assert_clean();
+}
+
+#[test]
 fn a_lease_that_began_in_a_lane_is_renewed() {
     let server = Server::start();
     let runtime = two_workers();

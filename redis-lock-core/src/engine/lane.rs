@@ -53,7 +53,7 @@ impl Errand {
                 if !reap.doubtful
                     && matches!(
                         reap.command.verb,
-                        Verb::Release { waited_for: false, keep: None, bury: None, .. }
+                        Verb::Release { keep: None, bury: None, .. }
                     ) =>
             {
                 Ok(Self::Release(reap))
@@ -141,7 +141,9 @@ impl Lane {
         let mut traffic = self.traffic();
         let Stage::Open(wire) = &mut traffic.stage else { return Some(errand) };
         let first = wire.is_flushed();
-        wire.push(errand.command());
+        if !wire.push(errand.command()) {
+            return Some(errand);
+        }
         let awaited = errand.is_awaited();
         traffic.flying.push_back((Moment::now(), errand));
         if awaited && traffic.aloft == 0 {

@@ -55,8 +55,8 @@ pub(crate) trait Store: Send {
 /// A way to the arbiter beside the store's own, for first attempts and plain releases. Nothing that
 /// it does blocks, and any thread may use it. Its first failure is its last.
 pub(crate) trait Wire: Send {
-    /// Adds a command to what is to be sent.
-    fn push(&mut self, command: &Command);
+    /// Adds a command to what is to be sent; `false` when it can't be said this way.
+    fn push(&mut self, command: &Command) -> bool;
 
     /// Sends what can be sent now.
     fn flush(&mut self) -> io::Result<()>;

@@ -76,6 +76,18 @@ pub(super) fn plain(command: &Command, context: &Context) -> Option<Cmd> {
     }
 }
 
+/// The form of a command whose answer is a single line, where there is one.
+pub(super) fn brief(command: &Command, context: &Context) -> Option<Cmd> {
+    match (command.kind, &command.verb) {
+        (Kind::Mutex, Verb::Release { waited_for: true, keep: None, bury: None, .. }) => {
+            let mut call = call(command, context)?;
+            call.args.push("1".into());
+            Some(call.by_hash())
+        }
+        _ => plain(command, context),
+    }
+}
+
 /// The script that serves a command; none where there is no such command for this kind of lock.
 pub(super) fn call(command: &Command, context: &Context) -> Option<Call> {
     match command.kind {

@@ -11,7 +11,7 @@ use crate::store::Event;
 use crate::token::WAITERS_MARK;
 
 /// How often the other end is asked whether it is there: a half-open path is silent for ever.
-const BEAT: Duration = Duration::from_secs(1);
+const BEAT: Duration = Duration::from_secs(2);
 
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);

@@ -157,10 +157,12 @@ struct RedisWire {
 }
 
 impl Wire for RedisWire {
-    fn push(&mut self, command: &Command) {
-        if let Some(cmd) = encode::plain(command, &self.context) {
+    fn push(&mut self, command: &Command) -> bool {
+        let cmd = encode::brief(command, &self.context);
+        if let Some(cmd) = &cmd {
             cmd.write_packed_command(&mut self.out);
         }
+        cmd.is_some()
     }
 
     fn flush(&mut self) -> io::Result<()> {

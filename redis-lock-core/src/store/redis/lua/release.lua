@@ -1,6 +1,7 @@
 -- KEYS: lock queue waiters tomb
--- ARGV: token keep bury claim mark
--- Answers: 1 released; {0, reason} nothing there; {-1, holder} somebody else has it
+-- ARGV: token keep bury claim mark brief
+-- Answers: 1 released; {0, reason} nothing there; {-1, holder} somebody else has it; 0 for both of
+--          these when `brief` is 1
 local lock, queue, waiters, tomb = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local token = ARGV[1]
 local holder = redis.pcall('GET', lock)
@@ -27,4 +28,5 @@ else
   end
 end
 if ARGV[3] ~= '0' then redis.pcall('SET', tomb, '', 'PX', ARGV[3]) end
+if ARGV[6] == '1' and answer ~= 1 then return 0 end
 return answer
