@@ -291,8 +291,9 @@ impl Guard {
 
 impl Drop for Guard {
     fn drop(&mut self) {
-        // After `release` this finds the hold released and does nothing.
-        self.give_back(None);
+        if self.turn.is_some() || !self.hold.is_released() {
+            self.give_back(None);
+        }
     }
 }
 

@@ -93,6 +93,12 @@ impl Hold {
         }
     }
 
+    /// Whether its guard has given it back.
+    pub(crate) fn is_released(&self) -> bool {
+        let life = self.life.lock().unwrap_or_else(PoisonError::into_inner);
+        matches!(life.phase, Phase::Released)
+    }
+
     /// What is left of the lease; nothing once it is lost or released.
     pub(crate) fn remaining(&self, now: Moment) -> Duration {
         let life = self.life(now);

@@ -4,6 +4,7 @@
 //! engine sends it in batches, feeds the answers and the passing of time back into the slots, and
 //! makes sure that what nobody wants any more leaves the server.
 
+use std::cell::Cell;
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -168,10 +169,9 @@ impl Link {
         let (handle, answer) = oneshot::channel();
         let number = self.core.number();
         let slot = slot_id(&demand, number);
-        let waiter = Waiter { id: number, handle, demand, asked: Moment::now() };
         let mut behind = None;
         self.change(&slot, |slot, world, acts| {
-            slot.ask(waiter, world, acts);
+            slot.ask(Waiter { id: number, handle, demand, asked: world.now }, world, acts);
             behind = slot.had_by().filter(|_| observe::is_listening()).cloned();
         });
         Asking { link: Arc::clone(self), slot, number, answer, answered: false, behind }
@@ -332,7 +332,8 @@ fn change(
     id: &SlotId,
     with: impl FnOnce(&mut Slot<Handle>, &World, &mut Vec<Act<Handle>>),
 ) {
-    let mut acts = Vec::new();
+    // A guard may be dropped while its thread ends, after what the thread kept.
+    let mut acts = SPARE.try_with(Cell::take).unwrap_or_default();
     let world = core.world();
     let mut slots = core.table.shard(id);
     // Looked up by reference first: a slot that exists costs no allocation.
@@ -354,7 +355,7 @@ fn change(
         Some(due) => heard &= post(Message::Wake(Arc::clone(id), due)),
         None => {}
     }
-    for act in acts {
+    for act in acts.drain(..) {
         match act {
             Act::Send(command) => {
                 let slot = Arc::clone(id);
@@ -372,9 +373,15 @@ fn change(
             Act::Contended(demand, holder) => observe::contended(&demand, holder.as_deref()),
         }
     }
+    let _ = SPARE.try_with(|spare| spare.set(acts));
     if !heard {
         close(core, id);
     }
+}
+
+thread_local! {
+    /// Room for what a slot wants done: each change wants it, and few leave it empty.
+    static SPARE: Cell<Vec<Act<Handle>>> = const { Cell::new(Vec::new()) };
 }
 
 /// Ends a hold that nobody took.

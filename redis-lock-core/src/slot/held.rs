@@ -21,6 +21,9 @@ const TURN: Duration = Duration::from_millis(10);
 /// The same once it is known that one waits.
 const SHORT_TURN: Duration = Duration::from_millis(1);
 
+/// How often it may do so in this time: a bound that no clock can lift.
+const PASSES: u32 = 8192;
+
 /// How many fencing numbers a fenced acquisition reserves, so that local hand-overs need no server.
 /// Numbers follow the clock in microseconds; more than one acquisition takes anyway would run ahead.
 pub(super) const FENCES: u32 = 32;
@@ -45,6 +48,8 @@ pub(super) struct Held {
     check_at: Moment,
     /// When others must be given a chance.
     turn_ends: Moment,
+    /// How often the lease may still be handed on before that.
+    passes: u32,
     fences: Range<u64>,
     doubtful: bool,
 }
@@ -146,6 +151,7 @@ impl<W> Slot<W> {
             heed: Heed::default(),
             check_at: Moment::NEVER,
             turn_ends: world.now.after(if self.waited_for { SHORT_TURN } else { TURN }),
+            passes: PASSES,
             fences,
             doubtful,
         };
@@ -197,6 +203,7 @@ impl<W> Slot<W> {
             && held.renew_at != Moment::NEVER
             && next.demand.max_hold >= hold.demand.max_hold;
         let fresh = world.now < held.turn_ends
+            && held.passes > 0
             && held.ttl.is_some_and(|ttl| held.end.since(world.now) > ttl / 2);
         let numbered = !next.demand.fenced || !held.fences.is_empty();
         if hold.demand.kind == Kind::Mutex && same_terms && fresh && numbered {
@@ -224,6 +231,7 @@ impl<W> Slot<W> {
     fn pass_on(&mut self, world: &World, out: &mut Vec<Act<W>>) {
         let Stage::Held(held) = &mut self.stage else { return };
         let Some(waiter) = self.waiters.pop_front() else { return };
+        held.passes = held.passes.saturating_sub(1);
         let token = held.hold.token.next_turn();
         let fence = if waiter.demand.fenced { held.fences.next() } else { None };
         held.hold = Arc::new(Hold::new(waiter.demand, token, fence, world.now, held.end));

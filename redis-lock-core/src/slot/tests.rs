@@ -306,6 +306,30 @@ fn the_turn_of_a_process_ends_and_the_server_decides() {
 }
 
 #[test]
+fn a_turn_is_bounded_in_count_where_the_clock_stands_still() {
+    let mut bench = Bench::new();
+    let mut hold = bench.hold(0, demand("k"));
+    let mut passes = 0;
+    loop {
+        passes += 1;
+        bench.ask(passes, demand("k"));
+        bench.release(&hold);
+        match bench.acts.pop() {
+            Some(Act::Grant(id, next)) => {
+                assert_eq!(id, passes);
+                hold = next;
+            }
+            Some(Act::Send(command)) => {
+                assert!(matches!(command.verb, Verb::Yield { .. }), "{command:?}");
+                break;
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+    assert!((1_000..10_000).contains(&passes), "{passes}");
+}
+
+#[test]
 fn a_holder_that_knows_who_waits_elsewhere_ends_its_turn_and_gives_the_lock_away_at_once() {
     let mut bench = Bench::new();
     let first = bench.hold(1, demand("k"));
