@@ -32,6 +32,7 @@ mod flight;
 mod lane;
 mod reaper;
 mod run;
+mod search;
 pub(crate) mod timers;
 
 #[cfg(test)]

@@ -13,6 +13,7 @@ use tokio::sync::{mpsc, oneshot};
 use super::flight::{Flight, Flying, Landing, Sender};
 use super::lane::{self, Closing, Done, Errand, Lane};
 use super::reaper::{Next, Reaper};
+use super::search::Search;
 use super::timers::Timers;
 use super::{Core, FAREWELL, Message, SHUT_DOWN, SOON, StoreFactory};
 use crate::clock::Moment;
@@ -34,6 +35,7 @@ pub(super) struct Engine<'a> {
     store: Box<dyn Store>,
     timers: Timers<Target>,
     reaper: Reaper,
+    search: Search,
     flights: FuturesUnordered<Flying>,
     /// The slots of tokens that may be queued on the server, and so may be granted by message.
     queued: HashMap<Arc<str>, SlotId>,
@@ -63,6 +65,7 @@ impl<'a> Engine<'a> {
                 store: factory(&core.manager),
                 timers: Timers::new(),
                 reaper: Reaper::default(),
+                search: Search::default(),
                 flights: FuturesUnordered::new(),
                 queued: HashMap::new(),
                 commands: Vec::new(),
@@ -147,7 +150,7 @@ impl<'a> Engine<'a> {
     fn next_due(&self) -> Moment {
         let farewell = self.farewell.as_ref().map_or(Moment::NEVER, |(end, _)| *end);
         let nursery = self.core.nursery().front().map_or(Moment::NEVER, |(at, _)| *at);
-        self.timers.next().min(farewell).min(nursery)
+        self.timers.next().min(farewell).min(nursery).min(self.search.due())
     }
 
     fn posted(&mut self, message: Message) {
@@ -350,6 +353,7 @@ impl<'a> Engine<'a> {
     fn tick(&mut self) {
         let now = Moment::now();
         self.tend_lane(now);
+        self.search(now);
         while let Some(id) = self.core.grown_up(now) {
             if let Some(slot) = self.core.table.shard(&id).get_mut(&id) {
                 slot.nursed = false;
@@ -388,14 +392,7 @@ impl<'a> Engine<'a> {
                     slot.waited_for(&self.core.world());
                 }
             }
-            Event::Forced { token } => {
-                let Some(id) = self.find(&token) else { return };
-                self.change(&id, |slot, world, acts| {
-                    if slot.holds_as(&token) {
-                        slot.alarmed(world, acts);
-                    }
-                });
-            }
+            Event::Forced { token } => self.search.add(token),
             Event::Connected => {
                 self.change_all(|slot, world, acts| {
                     slot.hinted(world, acts);
@@ -413,13 +410,18 @@ impl<'a> Engine<'a> {
         }
     }
 
-    /// The slot that a message is about.
-    fn find(&self, token: &str) -> Option<SlotId> {
-        let holds = |id: &SlotId| {
-            self.core.table.shard(id).get(id).is_some_and(|slot| slot.holds_as(token))
-        };
-        // A hold that never waited is found by looking at all: releases by force are rare.
-        self.queued.get(token).cloned().or_else(|| self.core.table.ids().into_iter().find(holds))
+    /// Has those look who have a token that was ended by force, says a message.
+    fn search(&mut self, now: Moment) {
+        let Some(tokens) = self.search.begin(now) else { return };
+        for id in self.core.table.ids() {
+            let mut held = None;
+            if let Some(slot) = self.core.table.shard(&id).get(&id) {
+                held = slot.had_by().map(|hold| Arc::clone(hold.token.wire()));
+            }
+            if held.is_some_and(|held| tokens.contains(&*held)) {
+                self.change(&id, Slot::alarmed);
+            }
+        }
     }
 
     fn change_all(&mut self, change: impl Fn(&mut Slot<Handle>, &World, &mut Vec<Act<Handle>>)) {

@@ -402,11 +402,6 @@ impl<W> Slot<W> {
         true
     }
 
-    /// Whether the lock is had here under this token.
-    pub(crate) fn holds_as(&self, wire: &str) -> bool {
-        matches!(&self.stage, Stage::Held(held) if &**held.hold.token.wire() == wire)
-    }
-
     /// The answer to `Renew` or `Check`, which was sent at `sent`.
     pub(crate) fn renewed(
         &mut self,

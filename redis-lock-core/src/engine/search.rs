@@ -1,0 +1,69 @@
+//! Looking for the holds of tokens among all slots: seldom, whatever messages say.
+
+use std::collections::HashSet;
+use std::time::Duration;
+
+use crate::clock::Moment;
+
+/// The shortest time between two searches. Whoever may publish may name tokens that nobody has, and
+/// a search looks at every lock of this process.
+const PACE: Duration = Duration::from_millis(50);
+
+/// The most tokens to look for at a time. What is dropped is found out by the next renewal.
+const MOST: usize = 1024;
+
+/// Tokens to look for.
+#[derive(Debug, Default)]
+pub(super) struct Search {
+    tokens: HashSet<String>,
+    last: Option<Moment>,
+}
+
+impl Search {
+    pub(super) fn add(&mut self, token: String) {
+        if self.tokens.len() < MOST {
+            self.tokens.insert(token);
+        }
+    }
+
+    /// When to search.
+    pub(super) fn due(&self) -> Moment {
+        match self.last {
+            _ if self.tokens.is_empty() => Moment::NEVER,
+            Some(last) => last.after(PACE),
+            None => Moment::START,
+        }
+    }
+
+    /// What to search for now, if anything.
+    pub(super) fn begin(&mut self, now: Moment) -> Option<HashSet<String>> {
+        if self.due() > now {
+            return None;
+        }
+        self.last = Some(now);
+        Some(std::mem::take(&mut self.tokens))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn i12_the_first_is_looked_for_at_once_and_a_flood_at_a_bounded_pace() {
+        let mut search = Search::default();
+        assert_eq!(search.due(), Moment::NEVER);
+        let mut searches = 0;
+        for now in 0..1_000 {
+            search.add(format!("forged {now}"));
+            searches += usize::from(search.begin(Moment::at_millis(now)).is_some());
+            assert!(now > 0 || searches == 1);
+        }
+        assert_eq!(searches, 20);
+        for number in 0..2 * MOST {
+            search.add(number.to_string());
+        }
+        let found = search.begin(Moment::at_millis(2_000)).unwrap();
+        assert_eq!(found.len(), MOST);
+    }
+}
