@@ -1,5 +1,6 @@
 //! The lane that busy multi-threaded runtimes get: it must change nothing but the speed.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -15,10 +16,17 @@ fn two_workers() -> Runtime {
 }
 
 fn connections(server: &Server) -> usize {
+    ids(server).len()
+}
+
+/// The connections by their numbers: the last was made last.
+fn ids(server: &Server) -> BTreeSet<u64> {
     let mut connection = server.client().get_connection().unwrap();
     let list: String = redis::cmd("CLIENT").arg("LIST").query(&mut connection).unwrap();
     // Those of the scenery are younger than what they ask for, and name their command.
-    list.lines().filter(|line| !line.contains("cmd=client")).count()
+    let locks = list.lines().filter(|line| !line.contains("cmd=client"));
+    let id = |line: &str| line.split_once("id=")?.1.split(' ').next()?.parse().ok();
+    locks.map(|line| id(line).unwrap()).collect()
 }
 
 async fn pairs(locks: &Locks, count: usize) {
@@ -146,6 +154,27 @@ fn every_kind_of_lock_works_where_there_is_a_lane() {
 }
 
 #[test]
+fn what_a_lane_released_in_the_background_is_free_for_who_asks_afterwards() {
+    let server = Server::start();
+    let runtime = two_workers();
+    let locks = with_lane(&runtime, &server, &server.url());
+    for round in 0..200 {
+        let fenced = round % 2 == 0;
+        let request = |key: &str| {
+            let request = locks.mutex(key).no_wait();
+            if fenced { request.fenced() } else { request }
+        };
+        let in_task = request("k");
+        let released = async move { in_task.acquire().await.unwrap().release_in_background() };
+        runtime.block_on(async { tokio::spawn(released).await }).unwrap();
+        let guard = request("k").blocking_try_acquire().unwrap();
+        assert!(guard.is_some(), "round {round}: busy with what this process has released");
+    }
+    locks.blocking_shutdown();
+    server.assert_clean();
+}
+
+#[test]
 fn a_lease_that_began_in_a_lane_is_renewed() {
     let server = Server::start();
     let runtime = two_workers();
@@ -243,6 +272,26 @@ fn a_lane_that_breaks_under_load_costs_nobody_a_lock() {
         runtime.block_on(task).unwrap();
     }
     eventually(SOON, "all is given back", || all_given_back(&server));
+    server.assert_clean();
+}
+
+#[test]
+fn a_lane_to_a_server_that_became_a_replica_is_given_up() {
+    let server = Server::start();
+    let runtime = two_workers();
+    let locks = with_lane(&runtime, &server, &server.url());
+    let lane = *ids(&server).last().unwrap();
+    server.run::<()>("REPLICAOF 127.0.0.1 1");
+    let request = locks.mutex("k").wait(Duration::from_millis(500));
+    let refused = runtime.block_on(async { tokio::spawn(request.acquire()).await }).unwrap();
+    assert!(refused.is_err(), "a replica grants nothing");
+    // A connection to somewhere else is made when somebody has work for it again.
+    eventually(SOON, "the lane is closed", || !ids(&server).contains(&lane));
+    server.run::<()>("REPLICAOF NO ONE");
+    let again = locks.mutex("k").wait(SOON);
+    let guard = runtime.block_on(async { tokio::spawn(again.acquire()).await }).unwrap().unwrap();
+    guard.blocking_release().unwrap();
+    locks.blocking_shutdown();
     server.assert_clean();
 }
 

@@ -50,7 +50,8 @@ impl Errand {
                 Ok(Self::Take(slot, command))
             }
             Message::Reap(reap)
-                if !reap.doubtful
+                if reap.short
+                    && !reap.doubtful
                     && matches!(
                         reap.command.verb,
                         Verb::Release { keep: None, bury: None, .. }
@@ -108,6 +109,8 @@ struct Traffic {
     flying: VecDeque<(Moment, Errand)>,
     /// How many of those have been sent as a whole.
     aloft: usize,
+    /// How many of all are releases.
+    releases: usize,
     /// Whether the task is about to flush by itself.
     tended: bool,
 }
@@ -128,7 +131,8 @@ impl std::fmt::Debug for Traffic {
 impl Lane {
     pub(super) fn new(runtime: runtime::Id) -> Self {
         let flying = VecDeque::new();
-        let traffic = Traffic { stage: Stage::Connecting, flying, aloft: 0, tended: false };
+        let traffic =
+            Traffic { stage: Stage::Connecting, flying, aloft: 0, releases: 0, tended: false };
         Self { runtime, traffic: Mutex::new(traffic), news: Notify::new() }
     }
 
@@ -136,9 +140,14 @@ impl Lane {
         self.runtime == runtime.id()
     }
 
-    /// Gives it an errand; one that it does not take comes back.
-    pub(super) fn offer(&self, errand: Errand) -> Option<Errand> {
+    /// Gives it an errand; one that it does not take comes back. `from_here`: the caller is on the
+    /// lane's runtime. Others use the lane only to keep the order: what was released in the
+    /// background is free for whoever asks afterwards in this process.
+    pub(super) fn offer(&self, errand: Errand, from_here: bool) -> Option<Errand> {
         let mut traffic = self.traffic();
+        if !from_here && traffic.releases == 0 {
+            return Some(errand);
+        }
         let Stage::Open(wire) = &mut traffic.stage else { return Some(errand) };
         let first = wire.is_flushed();
         if !wire.push(errand.command()) {
@@ -146,7 +155,9 @@ impl Lane {
         }
         let awaited = errand.is_awaited();
         traffic.flying.push_back((Moment::now(), errand));
-        if awaited && traffic.aloft == 0 {
+        traffic.releases +=
+            usize::from(matches!(traffic.flying.back(), Some((_, Errand::Release(_)))));
+        if awaited && traffic.aloft == 0 || !from_here {
             traffic.flush();
         }
         // What nobody waits for goes with the next that somebody does; and with others under way
@@ -180,15 +191,18 @@ impl Lane {
         }
         traffic.flush();
         let mut done = traffic.receive();
-        let silent =
-            |(sent, errand): &(Moment, Errand)| now.since(*sent) > errand.command().timeout;
+        let patience = |errand: &Errand| errand.command().timeout;
+        let silent = |(sent, errand): &(Moment, Errand)| now.since(*sent) > patience(errand);
+        let mut fault = Fault::new(FaultClass::Unknown, "the connection broke");
         if traffic.flying.front().is_some_and(silent) {
             traffic.stage = Stage::Closed;
+            fault = Fault::new(FaultClass::Late, "no answer came in time");
         }
         if matches!(traffic.stage, Stage::Closed) {
+            traffic.releases = 0;
             done.extend(std::mem::take(&mut traffic.flying).into_iter().map(|(sent, errand)| {
-                let fault = Fault::new(FaultClass::Late, "no answer came in time");
-                Done { errand, sent, reply: Err(fault) }
+                let reply = Err(fault.clone());
+                Done { errand, sent, reply }
             }));
         }
         done
@@ -236,34 +250,35 @@ impl Traffic {
                 broken |= reply.as_ref().is_err_and(|fault| fault.class == FaultClass::Unknown);
                 self.aloft = self.aloft.saturating_sub(1);
                 if let Some((sent, errand)) = self.flying.pop_front() {
+                    self.releases -= usize::from(matches!(errand, Errand::Release(_)));
                     done.push(Done { errand, sent, reply });
                 }
             }
         }
-        if broken {
+        if broken || wire.is_spent() {
             self.stage = Stage::Closed;
         }
         done
     }
 }
 
-/// Closes the lane when its task ends, for whatever reason.
-pub(super) struct Closing(pub(super) Arc<Lane>);
+/// Closes the lane when its task ends, for whatever reason, and has the engine see to what is left.
+pub(super) struct Closing {
+    pub(super) lane: Arc<Lane>,
+    pub(super) engine: mpsc::UnboundedSender<Message>,
+}
 
 impl Drop for Closing {
     fn drop(&mut self) {
-        self.0.close();
+        self.lane.close();
+        // Without an engine nobody is left to see to it.
+        let _ = self.engine.send(Message::TendLane);
     }
 }
 
 /// The lane's task.
-pub(super) async fn serve(
-    lane: Closing,
-    core: Arc<Core>,
-    engine: mpsc::UnboundedSender<Message>,
-    maker: WireMaker,
-) {
-    let lane = &lane.0;
+pub(super) async fn serve(closing: Closing, core: Arc<Core>, maker: WireMaker) {
+    let Closing { lane, engine } = &closing;
     let connecting = maker();
     let made = tokio::select! {
         made = connecting => made,
@@ -297,7 +312,7 @@ pub(super) async fn serve(
             };
             woken = done.iter().filter(|done| done.errand.is_awaited()).count();
             for done in done {
-                land(&core, &engine, done);
+                land(&core, engine, done);
             }
         } else if lane.traffic().is_done() {
             continue;

@@ -51,6 +51,8 @@ pub(crate) enum Message {
     ReapAgain(Reap),
     /// Open a lane on this runtime; it posts here.
     OpenLane(runtime::Handle, mpsc::UnboundedSender<Self>),
+    /// The lane has been closed.
+    TendLane,
     /// The hold of this token was ended by force.
     Forced(String),
     /// Look at the slot at this time.
@@ -279,13 +281,15 @@ impl Link {
         let here = runtime::Handle::try_current()
             .ok()
             .filter(|handle| handle.runtime_flavor() == runtime::RuntimeFlavor::MultiThread);
-        let Some(here) = here else { return Some(errand.into_message()) };
         let lane = self.core.lane.read().unwrap_or_else(PoisonError::into_inner);
         match &*lane {
-            Some(lane) if lane.is_of(&here) => lane.offer(errand).map(Errand::into_message),
-            Some(_) => Some(errand.into_message()),
+            Some(lane) => {
+                let from_here = here.is_some_and(|here| lane.is_of(&here));
+                lane.offer(errand, from_here).map(Errand::into_message)
+            }
             None => {
                 drop(lane);
+                let Some(here) = here else { return Some(errand.into_message()) };
                 if self.long_way.fetch_add(1, Ordering::Relaxed) % lane::WORTH == lane::WORTH - 1 {
                     let mailbox = self.mailbox.get_or_init(|| self.spawn());
                     // Without an engine there is nothing to open a lane to.

@@ -168,6 +168,8 @@ impl<'a> Engine<'a> {
             Message::Reap(reap) => self.reap(reap, false),
             Message::ReapAgain(reap) => self.reap(reap, true),
             Message::OpenLane(runtime, mailbox) => self.open_lane(&runtime, mailbox),
+            // Each round looks after it.
+            Message::TendLane => {}
             Message::Forced(token) => self.happened(Event::Forced { token }),
             Message::Wake(slot, at) => self.wake(&slot, at),
             Message::Disarm(alarm) => self.timers.cancel(alarm),
@@ -294,7 +296,8 @@ impl<'a> Engine<'a> {
         if let Some(maker) = self.store.wire() {
             let lane = Arc::new(Lane::new(runtime.id()));
             self.core.set_lane(Some(Arc::clone(&lane)));
-            runtime.spawn(lane::serve(Closing(lane), Arc::clone(self.core), mailbox, maker));
+            let closing = Closing { lane, engine: mailbox };
+            runtime.spawn(lane::serve(closing, Arc::clone(self.core), maker));
         }
     }
 

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::heed::Heed;
+use super::held::Lease;
 use super::{Act, Reap, Slot, Stage, Waiter, World, busy};
 use crate::clock::Moment;
 use crate::demand::{Demand, Kind};
@@ -57,6 +58,8 @@ pub(super) struct Contender {
     refusals: u32,
     /// Whether the server has heard of the token.
     sent: bool,
+    /// Whether all it has heard is a `Take`.
+    short: bool,
     last: Last,
 }
 
@@ -87,6 +90,7 @@ impl Contender {
             looks: 0,
             refusals: 0,
             sent: false,
+            short: false,
             last: Last::Nothing,
         }
     }
@@ -110,7 +114,8 @@ impl Contender {
                 repair_orphan: None,
             },
         );
-        self.sent.then(|| reap(&command, token, now, self.doubtful))
+        let reap = || Reap { short: self.short, ..reap(&command, token, now, self.doubtful) };
+        self.sent.then(reap)
     }
 
     pub(super) fn token(&self) -> &Token {
@@ -227,6 +232,7 @@ impl<W> Slot<W> {
         contender.ttl = ttl;
         contender.asking = true;
         contender.sent = true;
+        contender.short = blind;
         contender.hinted = false;
         out.push(Act::Send(command));
     }
@@ -315,8 +321,10 @@ impl<W> Slot<W> {
             self.ask_again(world, out);
             return;
         }
-        let (token, ttl, doubtful) = (contender.token.clone(), contender.ttl, contender.doubtful);
-        self.hand_out(token, ttl, sent, fence, doubtful, world, out);
+        let (token, doubtful, short) =
+            (contender.token.clone(), contender.doubtful, contender.short);
+        let lease = Lease { ttl: contender.ttl, sent, fence, doubtful, short };
+        self.hand_out(token, lease, world, out);
     }
 
     fn refused(&mut self, command: &Command, rival: Rival, world: &World, out: &mut Vec<Act<W>>) {
@@ -417,6 +425,7 @@ fn reap(command: &Command, token: &Arc<str>, sent: Moment, doubtful: bool) -> Re
         },
         until: sent.after(lease + PLACE),
         doubtful,
+        short: matches!(command.verb, Verb::Take { .. }),
         confirm: None,
     }
 }

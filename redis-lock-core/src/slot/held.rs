@@ -52,6 +52,21 @@ pub(super) struct Held {
     passes: u32,
     fences: Range<u64>,
     doubtful: bool,
+    short: bool,
+}
+
+/// A lease that the server granted.
+#[derive(Debug)]
+pub(super) struct Lease {
+    pub(super) ttl: Option<Duration>,
+    /// When it was asked for.
+    pub(super) sent: Moment,
+    /// The last of the fencing numbers that came with it.
+    pub(super) fence: Option<u64>,
+    /// Whether another question for the same token may still arrive.
+    pub(super) doubtful: bool,
+    /// Whether it was asked for in the short way.
+    pub(super) short: bool,
 }
 
 /// The lock is had by none of us, and not given back yet.
@@ -118,24 +133,22 @@ impl Held {
             command: command(&hold.demand, Verb::Release { token, waited_for, keep, bury }),
             until: self.sent.after(lease + Duration::from_secs(1)),
             doubtful: self.doubtful,
+            short: self.short,
             confirm,
         }
     }
 }
 
 impl<W> Slot<W> {
-    /// Gives a lease that was asked for at `sent` to the first waiter.
-    #[allow(clippy::too_many_arguments, reason = "a lease is described by no less")]
+    /// Gives a lease to the first waiter.
     pub(super) fn hand_out(
         &mut self,
         token: Token,
-        ttl: Option<Duration>,
-        sent: Moment,
-        fence: Option<u64>,
-        doubtful: bool,
+        lease: Lease,
         world: &World,
         out: &mut Vec<Act<W>>,
     ) {
+        let Lease { ttl, sent, fence, doubtful, short } = lease;
         let Some(waiter) = self.waiters.pop_front() else { return };
         let mut fences = fence.map_or(0..0, |last| first_fence(last)..last + 1);
         let end = lease::deadline(sent, ttl);
@@ -154,6 +167,7 @@ impl<W> Slot<W> {
             passes: PASSES,
             fences,
             doubtful,
+            short,
         };
         held.schedule(world.spread);
         self.stage = Stage::Held(held);
@@ -288,7 +302,8 @@ impl<W> Slot<W> {
                         && lease::deadline(sent, *ttl) > world.now
                 });
                 if fits {
-                    self.hand_out(token, *ttl, sent, fence, doubtful, world, out);
+                    let lease = Lease { ttl: *ttl, sent, fence, doubtful, short: false };
+                    self.hand_out(token, lease, world, out);
                 } else {
                     out.push(Act::Reap(given_up(&demand, &token, *ttl, sent, doubtful)));
                     self.start(world, out);
@@ -503,6 +518,7 @@ fn given_up(
         command: command(demand, Verb::Release { token, waited_for: false, keep: None, bury }),
         until: sent.after(lease + Duration::from_secs(1)),
         doubtful,
+        short: false,
         confirm: None,
     }
 }

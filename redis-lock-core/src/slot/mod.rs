@@ -58,6 +58,8 @@ pub(crate) struct Reap {
     pub(crate) until: Moment,
     /// Whether an acquisition of it may still arrive, so that one release is not enough.
     pub(crate) doubtful: bool,
+    /// Whether it was asked for in the short way, so that the release may follow it there.
+    pub(crate) short: bool,
     /// Who wants to know.
     pub(crate) confirm: Option<Confirm>,
 }

@@ -67,6 +67,9 @@ pub(crate) trait Wire: Send {
     /// Takes in what has arrived; `true` when there may be more.
     fn fill(&mut self) -> io::Result<bool>;
 
+    /// Whether nothing more should be sent: this is not the arbiter any longer.
+    fn is_spent(&self) -> bool;
+
     /// What was said to the oldest command that has had no reply, if it is there.
     fn pull(&mut self, verb: &Verb) -> Option<Result<Reply, Fault>>;
 }

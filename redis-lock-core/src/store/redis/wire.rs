@@ -21,7 +21,7 @@ use tokio::net::UnixStream;
 
 use super::connection::Connection;
 use super::encode::{self, Context};
-use super::{Plain, decode};
+use super::{Plain, decode, is_demoted};
 use crate::error::{Fault, FaultClass};
 use crate::store::{Command, NewWire, Readiness, Reply, Verb, Wire};
 
@@ -35,7 +35,7 @@ pub(super) async fn connect(client: Client, standing: Connection) -> Option<NewW
     // What goes over a wire never queues, so nobody has to be told.
     let context = Context { delete: known.found.delete, channel: "-".into() };
     let input = Input { buffer: vec![0; ROOM].into(), start: 0, end: 0 };
-    let wire = RedisWire { socket, context, out: Vec::new(), sent: 0, input };
+    let wire = RedisWire { socket, context, out: Vec::new(), sent: 0, input, spent: false };
     Some((Box::new(wire), Arc::new(watch)))
 }
 
@@ -154,6 +154,7 @@ struct RedisWire {
     /// How much of `out` has been sent.
     sent: usize,
     input: Input,
+    spent: bool,
 }
 
 impl Wire for RedisWire {
@@ -201,8 +202,14 @@ impl Wire for RedisWire {
         }
     }
 
+    fn is_spent(&self) -> bool {
+        self.spent
+    }
+
     fn pull(&mut self, verb: &Verb) -> Option<Result<Reply, Fault>> {
         let value = value(self.input.line()?);
+        // Whoever is the primary now is found by connecting again.
+        self.spent |= value.as_ref().is_ok_and(is_demoted);
         Some(match value {
             Ok(value) if decode::is_forgotten(&value) => Ok(Reply::Unclear { waited_for: false }),
             Ok(value) => decode::plain(verb, value).map(|plain| match plain {
