@@ -38,6 +38,7 @@ pub struct Server {
     port: u16,
     arguments: Vec<String>,
     shim: Option<ClockShim>,
+    cluster: bool,
     running: Mutex<Option<Running>>,
     admin: Mutex<Option<inspect::Admin>>,
 }
@@ -199,7 +200,7 @@ impl Server {
             {
                 return Err(format!("it ended with {status}"));
             }
-            if ready(self) {
+            if ready(self) && (!self.cluster || self.has_all_slots()) {
                 return Ok(());
             }
             if Instant::now() > deadline {

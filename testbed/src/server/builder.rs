@@ -1,4 +1,4 @@
-use std::sync::Mutex;
+use std::{env, sync::Mutex};
 
 use tempfile::TempDir;
 
@@ -12,11 +12,12 @@ pub struct ServerBuilder {
     binary: Option<ServerBinary>,
     arguments: Vec<String>,
     shim: Option<ClockShim>,
+    cluster: bool,
 }
 
 impl ServerBuilder {
     pub(super) fn new() -> Self {
-        Self::default()
+        Self { cluster: env::var_os("TESTBED_CLUSTER").is_some(), ..Self::default() }
     }
 
     /// This program, not just any: see [`ServerBinary::valkey`].
@@ -33,6 +34,15 @@ impl ServerBuilder {
     /// More of the server's own options: `.arguments(["--maxmemory-policy", "noeviction"])`.
     pub fn arguments<S: Into<String>>(mut self, arguments: impl IntoIterator<Item = S>) -> Self {
         self.arguments.extend(arguments.into_iter().map(Into::into));
+        self
+    }
+
+    /// In cluster mode, as the only node, which has all slots: scripts may use keys of one slot only.
+    ///
+    /// With `TESTBED_CLUSTER` in the environment every server is one. It takes two seconds more to
+    /// start.
+    pub fn cluster(mut self) -> Self {
+        self.cluster = true;
         self
     }
 
@@ -53,11 +63,18 @@ impl ServerBuilder {
         let mut reason = String::new();
         // Another process may take the port between our look and the server's bind.
         for _ in 0..5 {
+            let mut arguments = self.arguments.clone();
+            if self.cluster {
+                let bus = free_port().to_string();
+                arguments
+                    .extend(["--cluster-enabled", "yes", "--cluster-port", &bus].map(Into::into));
+            }
             let server = Server {
                 binary: binary.clone(),
                 dir: TempDir::with_prefix("testbed-").expect("a temporary directory"),
                 port: free_port(),
-                arguments: self.arguments.clone(),
+                arguments,
+                cluster: self.cluster,
                 shim: self.shim.clone(),
                 running: Mutex::new(None),
                 admin: Mutex::new(None),

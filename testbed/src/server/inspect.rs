@@ -164,6 +164,18 @@ impl Server {
         text.lines().any(|line| line.trim_end() == ours)
     }
 
+    /// Whether the only node of a cluster serves all slots; has it take them, where it has not.
+    pub(super) fn has_all_slots(&self) -> bool {
+        let info: RedisResult<String> = self.query(redis::cmd("CLUSTER").arg("INFO"));
+        let info = info.unwrap_or_default();
+        if info.contains("cluster_slots_assigned:0") {
+            let all = redis::cmd("CLUSTER").arg("ADDSLOTSRANGE").arg(0).arg(16_383).to_owned();
+            // If it is refused, the next look says so.
+            let _ = self.query::<Value>(&all);
+        }
+        info.contains("cluster_state:ok")
+    }
+
     pub(super) fn forget_admin(&self) {
         self.admin.lock().unwrap_or_else(PoisonError::into_inner).take();
     }
