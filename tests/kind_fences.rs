@@ -137,7 +137,9 @@ fn m3_numbers_rise_after_everything_was_lost() {
                 0 => server.run::<()>("FLUSHALL"),
                 1 => server.run::<()>("SCRIPT FLUSH"),
                 2 => server.restart(),
-                _ => server.run::<()>("DEL lock:{lock:k}:~f lock:{lock:j}:~f"),
+                _ => ["k", "j"].iter().for_each(|key| {
+                    server.run::<()>(&format!("DEL lock:{{lock:{key}}}:~f"));
+                }),
             }
             drop(guard);
         }

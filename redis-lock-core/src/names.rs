@@ -1,5 +1,8 @@
 //! The keys and channels of one lock on the server.
 
+use std::collections::BTreeMap;
+use std::sync::{Arc, OnceLock};
+
 /// Names everything that belongs to one lock. All of it hashes to the slot of the main key.
 ///
 /// `docs/PROTOCOL.md` shows each name; a change here is a change of the protocol.
@@ -12,12 +15,15 @@ pub(crate) struct Names {
     others: Box<[Self]>,
     /// What people are shown then.
     joined: Option<Box<str>>,
+    /// The locks by slot, once somebody has asked.
+    groups: OnceLock<Box<[Arc<Self>]>>,
 }
 
 impl Names {
     pub(crate) fn new(namespace: &str, main: String) -> Self {
         let prefix_len = if namespace.is_empty() { 0 } else { namespace.len() + 1 };
-        Self { main: main.into(), prefix_len, others: Box::default(), joined: None }
+        let (others, groups) = (Box::default(), OnceLock::new());
+        Self { main: main.into(), prefix_len, others, joined: None, groups }
     }
 
     /// The names of several locks that are taken together, `joined` for people.
@@ -28,6 +34,30 @@ impl Names {
     /// The names of each of the locks.
     pub(crate) fn all(&self) -> impl Iterator<Item = &Self> {
         std::iter::once(self).chain(&self.others)
+    }
+
+    /// The locks in groups that hash to one slot each, in the order of their slots: what a server in
+    /// cluster mode can do in one step. The order is the same in every process.
+    pub(crate) fn groups(&self) -> &[Arc<Self>] {
+        self.groups.get_or_init(|| {
+            let mut slots: BTreeMap<u16, Vec<Self>> = BTreeMap::new();
+            for names in self.all() {
+                let one = Self {
+                    main: names.main.clone(),
+                    prefix_len: names.prefix_len,
+                    others: Box::default(),
+                    joined: None,
+                    groups: OnceLock::new(),
+                };
+                slots.entry(slot(&names.main)).or_default().push(one);
+            }
+            let group = |mut locks: Vec<Self>| {
+                let others = locks.split_off(1).into();
+                let joined = Some(self.user_key().into());
+                locks.pop().map(|first| Arc::new(Self { others, joined, ..first }))
+            };
+            slots.into_values().filter_map(group).collect()
+        })
     }
 
     /// Whether one of the locks is this one.
@@ -112,11 +142,11 @@ fn slot_tag(key: &str) -> Tag<'_> {
     if !key.contains('}') {
         return Tag::Whole;
     }
-    let slot = crc16(key.as_bytes()) % 16_384;
+    let slot = crc16(key.as_bytes()) % SLOTS;
     let mut number = 0_u32;
     loop {
         let tag = number.to_string();
-        if crc16(tag.as_bytes()) % 16_384 == slot {
+        if crc16(tag.as_bytes()) % SLOTS == slot {
             return Tag::Found(tag);
         }
         number = number.wrapping_add(1);
@@ -128,6 +158,14 @@ fn given_tag(key: &str) -> Option<&str> {
     let (_, rest) = key.split_once('{')?;
     let (tag, _) = rest.split_once('}')?;
     (!tag.is_empty()).then_some(tag)
+}
+
+/// How many slots a cluster has.
+const SLOTS: u16 = 16_384;
+
+/// The slot of a key.
+fn slot(key: &str) -> u16 {
+    crc16(given_tag(key).unwrap_or(key).as_bytes()) % SLOTS
 }
 
 /// CRC-16/XMODEM, which Redis Cluster assigns slots by.
@@ -143,13 +181,31 @@ fn crc16(bytes: &[u8]) -> u16 {
 mod tests {
     use super::*;
 
-    fn slot(key: &str) -> u16 {
-        crc16(given_tag(key).unwrap_or(key).as_bytes()) % 16_384
-    }
-
     #[test]
     fn crc_is_the_one_of_the_cluster_specification() {
         assert_eq!(crc16(b"123456789"), 0x31C3);
+    }
+
+    #[test]
+    fn l7_keys_are_grouped_by_slot_in_one_order() {
+        let of = |keys: &[&str]| {
+            let mut each = keys.iter().map(|key| Names::new("", (*key).to_owned()));
+            let first = each.next().unwrap();
+            Names::together(first, each.collect(), "all of them")
+        };
+        let shown = |names: &Names| -> Vec<Vec<String>> {
+            let keys = |group: &Arc<Names>| group.all().map(|names| names.main().into()).collect();
+            names.groups().iter().map(keys).collect()
+        };
+        // Of the cluster specification: foo is in slot 12182, bar in 5061.
+        assert_eq!((slot("foo"), slot("bar")), (12182, 5061));
+        let names = of(&["foo", "x{bar}", "bar", "y{foo}"]);
+        assert_eq!(shown(&names), [vec!["x{bar}", "bar"], vec!["foo", "y{foo}"]]);
+        let reversed = of(&["y{foo}", "bar", "foo", "x{bar}"]);
+        assert_eq!(shown(&reversed)[0][0], "bar", "the order within a group is that of the keys");
+        assert_eq!(names.groups()[1].user_key(), "all of them");
+        assert_eq!(names.groups()[0].tomb("t"), "{bar}:x{bar}:~x:t");
+        assert_eq!(of(&["a{t}", "b{t}"]).groups().len(), 1);
     }
 
     #[test]

@@ -49,6 +49,16 @@ impl Arena {
         arenas
     }
 
+    /// Servers in cluster mode, which execute scripts over keys of one slot only.
+    pub(crate) fn clusters() -> Vec<Self> {
+        let mut arenas = vec![Self::on("cluster", Server::builder().cluster().start())];
+        if let Some(valkey) = ServerBinary::valkey(9) {
+            let server = Server::builder().binary(valkey).cluster().start();
+            arenas.push(Self::on("valkey cluster", server));
+        }
+        arenas
+    }
+
     /// One more manager.
     pub(crate) fn third(&self) -> Locks {
         match &self.server {

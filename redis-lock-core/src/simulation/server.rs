@@ -110,7 +110,9 @@ impl Server {
                 Answer::Held { fence: server.number(token, *fences, true, now) }
             }),
             // Nobody looks on in a simulation.
-            Verb::Look | Verb::Force { .. } | Verb::Scan { .. } => Answer::Done,
+            Verb::Look | Verb::Force { .. } | Verb::Scan { .. } | Verb::Raise { .. } => {
+                Answer::Done
+            }
             Verb::Release { token, keep, bury, .. } => {
                 if let Some(bury) = bury {
                     self.tombs.insert(token.to_string(), now.after(*bury));

@@ -192,6 +192,19 @@ impl<W> Slot<W> {
         self.ask_again(world, out);
     }
 
+    /// The token was buried, or can't be used any more: the next try needs one of its own.
+    fn start_over(&mut self, world: &World, out: &mut Vec<Act<W>>) {
+        let Stage::Contending(before) = &self.stage else { return };
+        let refusals = before.refusals;
+        if before.doubtful {
+            out.extend(before.reap(world.now).map(Act::Reap));
+        }
+        self.start(world, out);
+        if let Stage::Contending(contender) = &mut self.stage {
+            contender.refusals = refusals;
+        }
+    }
+
     /// Asks the server for the contender's token.
     pub(super) fn ask_again(&mut self, world: &World, out: &mut Vec<Act<W>>) {
         let patient = self.waiters.iter().any(Waiter::is_patient);
@@ -269,8 +282,7 @@ impl<W> Slot<W> {
         match answer {
             Ok(Answer::Held { fence }) => self.got_it(sent, fence, world, out),
             Ok(Answer::Busy(rival)) => self.refused(command, rival, world, out),
-            // It was buried, or is gone: the next try needs a token of its own.
-            Ok(_) => self.start(world, out),
+            Ok(_) => self.start_over(world, out),
             Err(fault) => self.failed(fault, world, out),
         }
     }
@@ -342,7 +354,8 @@ impl<W> Slot<W> {
         let same = matches!(&contender.last, Last::Busy(last) if last.value == rival.value);
         contender.looks = if same { contender.looks.saturating_add(1) } else { 0 };
         contender.next = contender.look_at(&rival, world);
-        contender.sent = rival.queued || contender.doubtful;
+        let keeps = command.kind == Kind::All { ordered: true };
+        contender.sent = rival.queued || keeps || contender.doubtful;
         contender.last = Last::Busy(rival);
         if contender.hinted && contender.heeds(world.now) {
             self.ask_again(world, out);

@@ -136,6 +136,9 @@ pub(crate) enum Verb {
     Yield { token: Arc<str>, next: Arc<str>, ttl: Option<Duration>, fences: u32, queue: Duration },
     /// Lets a writer go on as a reader.
     Downgrade { token: Arc<str> },
+    /// Raises the fencing counters of the keys to a number that others of the same lock have
+    /// reached. Only a store sends it, where the keys of a lock are in several places.
+    Raise { token: Arc<str>, fence: u64 },
     /// Ends the hold or the wait of a token.
     Release {
         token: Arc<str>,
@@ -170,6 +173,7 @@ impl Verb {
             | Self::Check { token }
             | Self::Yield { token, .. }
             | Self::Downgrade { token }
+            | Self::Raise { token, .. }
             | Self::Release { token, .. } => Some(token),
             Self::Look | Self::Force { .. } | Self::Scan { .. } => None,
         }

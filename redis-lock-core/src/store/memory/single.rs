@@ -66,6 +66,8 @@ impl Entry {
                     .then(|| number(&mut [&mut self.fence], token, *fences, true, now));
                 Answer::Held { fence }
             }
+            // Whoever has its keys in one place gives all the same number to begin with.
+            Verb::Raise { .. } => Answer::Done,
             Verb::Look => Answer::Seen(Box::new(self.sight(now))),
             Verb::Force { tokens, because, .. } => self.force(tokens, because, now, tell),
             // Answered for all keys at once.

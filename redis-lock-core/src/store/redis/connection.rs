@@ -13,6 +13,7 @@ use redis::aio::MultiplexedConnection;
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::time::{Instant, sleep, timeout};
 
+use super::cluster::Cluster;
 use super::decode;
 use super::probe::{Found, probe};
 use crate::error::{Fault, FaultClass};
@@ -32,6 +33,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 pub(super) struct Up {
     pub(super) connection: MultiplexedConnection,
     pub(super) found: Arc<Found>,
+    pub(super) cluster: Arc<Cluster>,
     /// Counts connections: an answer says which one it came by.
     pub(super) epoch: u64,
 }
@@ -77,8 +79,14 @@ impl Connection {
             strikes: AtomicU32::new(0),
             heard: AtomicBool::new(false),
         });
-        let supervisor =
-            Supervisor { client, namespace, patience, events, shared: Arc::clone(&shared) };
+        let supervisor = Supervisor {
+            client,
+            namespace,
+            patience,
+            events,
+            shared: Arc::clone(&shared),
+            cluster: Arc::default(),
+        };
         tokio::spawn(supervisor.run_always());
         Self { state, shared }
     }
@@ -159,6 +167,7 @@ struct Supervisor {
     patience: Duration,
     events: mpsc::UnboundedSender<Event>,
     shared: Arc<Shared>,
+    cluster: Arc<Cluster>,
 }
 
 impl Supervisor {
@@ -221,7 +230,9 @@ impl Supervisor {
         match timeout(patience, connecting).await {
             Ok(Ok((connection, found))) => {
                 crate::log::connected(&found.version, &found.warnings);
-                Ok(Up { connection, found: Arc::new(found), epoch })
+                self.cluster.found(found.cluster);
+                let (found, cluster) = (Arc::new(found), Arc::clone(&self.cluster));
+                Ok(Up { connection, found, cluster, epoch })
             }
             Ok(Err(error)) => Err(decode::unreachable(error)),
             Err(_) => Err(Fault::new(

@@ -41,6 +41,11 @@ pub(super) fn is_forgotten(value: &Value) -> bool {
     matches!(value, Value::ServerError(error) if error.code() == "NOSCRIPT")
 }
 
+/// Whether the keys of a command hash to several slots, which a server in cluster mode refuses.
+pub(super) fn crosses_slots(value: &Value) -> bool {
+    matches!(value, Value::ServerError(error) if error.code() == "CROSSSLOT")
+}
+
 /// The answer of a script; `None` when the server has forgotten it.
 pub(super) fn script(verb: &Verb, value: Value) -> Option<Result<Answer, Fault>> {
     let items = match value {
@@ -221,8 +226,19 @@ fn inner_code<'a>(code: &'a str, detail: &'a str) -> &'a str {
 
 fn classify(code: &str, detail: &str) -> (FaultClass, &'static str) {
     match code {
-        "OOM" | "MISCONF" | "NOREPLICAS" | "LOADING" | "MASTERDOWN" | "CLUSTERDOWN"
-        | "TRYAGAIN" | "BUSY" | "MOVED" | "ASK" => (FaultClass::Refused, ""),
+        "OOM" | "MISCONF" | "NOREPLICAS" | "LOADING" | "MASTERDOWN" | "TRYAGAIN" | "BUSY" => {
+            (FaultClass::Refused, "")
+        }
+        // Slots come back, from a migration or a repair, so it is tried again.
+        "MOVED" | "ASK" => (
+            FaultClass::Refused,
+            "; another node of a cluster has the slot of this key, and clusters of several nodes \
+             are not supported: name a server that has all slots",
+        ),
+        "CLUSTERDOWN" => (
+            FaultClass::Refused,
+            "; the cluster does not serve this slot, `CLUSTER INFO` and `CLUSTER SLOTS` tell more",
+        ),
         "READONLY" => (FaultClass::Refused, "; this server is a replica, name the primary"),
         "WRONGTYPE" => (
             FaultClass::Permanent,

@@ -102,7 +102,9 @@ fn mutex(command: &Command, context: &Context) -> Option<Call> {
     let mark = "1";
     let claim = text(Some(CLAIM));
     let (script, keys, args): (&'static Lua, Vec<String>, Vec<String>) = match &command.verb {
-        Verb::Take { .. } | Verb::Downgrade { .. } | Verb::Scan { .. } => return None,
+        Verb::Take { .. } | Verb::Downgrade { .. } | Verb::Raise { .. } | Verb::Scan { .. } => {
+            return None;
+        }
         Verb::Acquire { token, ttl, queue, fair, fences, repair_orphan } => (
             &ACQUIRE,
             vec![

@@ -1,5 +1,6 @@
 //! The arbiter on one Redis or Valkey server.
 
+use std::collections::HashMap;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -12,17 +13,20 @@ use tokio::sync::mpsc;
 use self::connection::{Connection, State, Up};
 use self::decode::Plain;
 use self::encode::{Call, Context};
+use self::groups::{Next, Part, Split};
 use self::probe::Delete;
 use super::{Answer, Answers, Command, Event, Store, Verb, WireMaker, limits};
 use crate::demand::Kind;
 use crate::error::{Fault, FaultClass};
 
+mod cluster;
 #[cfg(test)]
 mod conformance;
 mod connection;
 mod decode;
 mod encode;
 mod fast;
+mod groups;
 mod listen;
 mod probe;
 mod scripts;
@@ -136,6 +140,91 @@ enum Step {
     InFull(Call),
 }
 
+/// What is sent together.
+#[derive(Default)]
+struct Round {
+    pipeline: Pipeline,
+    asked: Vec<Asked>,
+}
+
+/// A question to the server: for which command of a batch, and for which part of it.
+struct Asked {
+    index: usize,
+    part: Option<Box<Part>>,
+    step: Step,
+}
+
+impl Round {
+    fn with_capacity(count: usize) -> Self {
+        Self { pipeline: Pipeline::with_capacity(count), asked: Vec::with_capacity(count) }
+    }
+
+    /// Adds what asks for a command, or for a part of it; not for what has no form here.
+    fn ask(&mut self, index: usize, command: &Command, part: Option<Box<Part>>, context: &Context) {
+        let command = part.as_ref().map_or(command, |part| &part.command);
+        let step = if let Some(cmd) = encode::plain(command, context) {
+            self.pipeline.add_command(cmd);
+            Step::Plain
+        } else if let Some(cmd) = fast::call(command) {
+            self.pipeline.add_command(cmd);
+            Step::Short
+        } else if let Some(call) = encode::call(command, context) {
+            self.pipeline.add_command(call.by_hash());
+            Step::ByHash(call)
+        } else {
+            return;
+        };
+        self.asked.push(Asked { index, part, step });
+    }
+
+    /// Adds the next step of what was asked before.
+    fn go_on(&mut self, step: &Step, command: &Command) {
+        match step {
+            Step::ByHash(call) => drop(self.pipeline.add_command(call.by_hash())),
+            Step::InFull(call) => drop(self.pipeline.add_command(call.in_full())),
+            Step::PlainInFull => {
+                let token = command.verb.token().map_or("", |token| token);
+                self.pipeline.add_command(Delete::in_full(command.names.main(), token));
+            }
+            Step::Plain | Step::Short => {}
+        }
+    }
+}
+
+/// What is known of a batch on its way.
+struct Progress {
+    answers: Vec<Option<Result<Answer, Fault>>>,
+    /// Commands for keys of several slots, where that takes several steps.
+    splits: HashMap<usize, Split>,
+    round: Round,
+}
+
+impl Progress {
+    fn answer(&mut self, index: usize, answer: Result<Answer, Fault>) {
+        self.splits.remove(&index);
+        if let Some(slot) = self.answers.get_mut(index) {
+            *slot = Some(answer);
+        }
+    }
+
+    fn split(&mut self, index: usize, command: &Command, up: &Up, context: &Context) {
+        let (split, next) = Split::start(command, &up.cluster);
+        self.splits.insert(index, split);
+        self.follow(index, command, next, context);
+    }
+
+    fn follow(&mut self, index: usize, command: &Command, next: Next, context: &Context) {
+        match next {
+            Next::Ask(parts) => {
+                for part in parts {
+                    self.round.ask(index, command, Some(Box::new(part)), context);
+                }
+            }
+            Next::Done(answer) => self.answer(index, answer),
+        }
+    }
+}
+
 /// Sends a batch as one pipeline, and what it turns out to need in further ones.
 async fn execute(
     connection: &Connection,
@@ -143,65 +232,70 @@ async fn execute(
     batch: &[Command],
     context: &Context,
 ) -> Vec<Result<Answer, Fault>> {
-    let mut answers: Vec<Option<Result<Answer, Fault>>> = batch.iter().map(|_| None).collect();
-    let mut steps = Vec::with_capacity(batch.len());
-    let mut pipeline = Pipeline::with_capacity(batch.len());
+    let mut progress = Progress {
+        answers: batch.iter().map(|_| None).collect(),
+        splits: HashMap::new(),
+        round: Round::with_capacity(batch.len()),
+    };
     for (index, command) in batch.iter().enumerate() {
-        let step = if let Some(cmd) = encode::plain(command, context) {
-            pipeline.add_command(cmd);
-            Step::Plain
-        } else if let Some(cmd) = fast::call(command) {
-            pipeline.add_command(cmd);
-            Step::Short
-        } else if let Some(call) = encode::call(command, context) {
-            pipeline.add_command(call.by_hash());
-            Step::ByHash(call)
+        if up.cluster.is_one() && groups::is_split(command) {
+            progress.split(index, command, &up, context);
         } else {
-            continue;
-        };
-        steps.push((index, step));
+            progress.round.ask(index, command, None, context);
+        }
     }
-    while !steps.is_empty() {
-        match send(connection, &up, &pipeline).await {
-            Ok(values) => {
-                let sent = std::mem::take(&mut steps);
-                pipeline.clear();
-                for ((index, step), value) in sent.into_iter().zip(values) {
-                    let (Some(command), Some(slot)) = (batch.get(index), answers.get_mut(index))
-                    else {
-                        continue;
-                    };
-                    match read(command, step, value, context) {
-                        Ok(Ok(Answer::Seen(mut sight))) => {
-                            sight.server = Some(up.found.info());
-                            *slot = Some(Ok(Answer::Seen(sight)));
-                        }
-                        Ok(answer) => *slot = Some(answer),
-                        Err(next) => {
-                            match &next {
-                                Step::ByHash(call) => drop(pipeline.add_command(call.by_hash())),
-                                Step::InFull(call) => drop(pipeline.add_command(call.in_full())),
-                                Step::PlainInFull => {
-                                    let token = command.verb.token().map_or("", |token| token);
-                                    let cmd = Delete::in_full(command.names.main(), token);
-                                    pipeline.add_command(cmd);
-                                }
-                                Step::Plain | Step::Short => {}
-                            }
-                            steps.push((index, next));
-                        }
+    while !progress.round.asked.is_empty() {
+        let Round { pipeline, asked } = std::mem::take(&mut progress.round);
+        let values = match send(connection, &up, &pipeline).await {
+            Ok(values) => values,
+            Err(fault) => {
+                for Asked { index, .. } in asked {
+                    let fault = fault.clone();
+                    match progress.splits.remove(&index) {
+                        Some(split) => progress.answer(index, split.broken(fault)),
+                        None => progress.answer(index, Err(fault)),
                     }
                 }
+                break;
             }
-            Err(fault) => {
-                for (index, _) in steps.drain(..) {
-                    if let Some(slot) = answers.get_mut(index) {
-                        *slot = Some(Err(fault.clone()));
+        };
+        for (Asked { index, part, step }, value) in asked.into_iter().zip(values) {
+            let Some(whole) = batch.get(index) else { continue };
+            if part.is_none() && decode::crosses_slots(&value) && groups::is_split(whole) {
+                // The server runs in cluster mode, and may not tell us so.
+                up.cluster.found(true);
+                progress.split(index, whole, &up, context);
+                continue;
+            }
+            let command = part.as_ref().map_or(whole, |part| &part.command);
+            match read(command, step, value, context) {
+                Ok(answer) => match (part, answer) {
+                    (Some(part), answer) => {
+                        if let Some(split) = progress.splits.get_mut(&index) {
+                            split.answered(part.group, answer);
+                        }
                     }
+                    (None, Ok(Answer::Seen(mut sight))) => {
+                        sight.server = Some(up.found.info());
+                        progress.answer(index, Ok(Answer::Seen(sight)));
+                    }
+                    (None, answer) => progress.answer(index, answer),
+                },
+                Err(step) => {
+                    progress.round.go_on(&step, command);
+                    progress.round.asked.push(Asked { index, part, step });
                 }
             }
         }
+        let split = progress.splits.iter_mut();
+        let ready: Vec<_> = split.filter_map(|(index, it)| Some((*index, it.next()?))).collect();
+        for (index, next) in ready {
+            if let Some(command) = batch.get(index) {
+                progress.follow(index, command, next, context);
+            }
+        }
     }
+    let Progress { answers, .. } = progress;
     let nothing = || Err(Fault::new(FaultClass::Permanent, "the command has no form here"));
     answers.into_iter().map(|answer| answer.unwrap_or_else(nothing)).collect()
 }

@@ -45,6 +45,8 @@ pub(super) struct Found {
     pub(super) delete: Delete,
     /// Name and version, as far as the server tells.
     pub(super) version: String,
+    /// Whether it runs in cluster mode, and executes scripts over keys of one slot only.
+    pub(super) cluster: bool,
     /// What an operator should know.
     pub(super) warnings: Vec<String>,
 }
@@ -94,7 +96,8 @@ pub(super) async fn probe(
     {
         return Err(RedisError::from(error.clone()));
     }
-    Ok(Found { delete, version: version(&info), warnings: warnings(&info) })
+    let cluster = field(&info, "cluster_enabled") == Some("1");
+    Ok(Found { delete, version: version(&info), cluster, warnings: warnings(&info) })
 }
 
 fn field<'a>(info: &'a str, name: &str) -> Option<&'a str> {

@@ -53,6 +53,9 @@ pub(super) static ALL_RELEASE: LazyLock<Lua> =
 pub(super) static ALL_RENEW: LazyLock<Lua> =
     LazyLock::new(|| Lua::of(&[include_str!("lua/all_renew.lua")]));
 
+pub(super) static ALL_RAISE: LazyLock<Lua> =
+    LazyLock::new(|| Lua::of(&[include_str!("lua/all_raise.lua")]));
+
 pub(super) static DELETE: LazyLock<Lua> =
     LazyLock::new(|| Lua::of(&[include_str!("lua/delete.lua")]));
 

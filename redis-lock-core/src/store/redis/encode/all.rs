@@ -1,7 +1,8 @@
 //! Commands for several mutexes that are taken together: `all.lua` and its siblings.
 
 use super::{Call, Context, flag, text};
-use crate::store::redis::scripts::{ALL_ACQUIRE, ALL_RELEASE, ALL_RENEW};
+use crate::names::Names;
+use crate::store::redis::scripts::{ALL_ACQUIRE, ALL_RAISE, ALL_RELEASE, ALL_RENEW};
 use crate::store::{CLAIM, Command, Verb};
 
 pub(super) fn call(command: &Command, ordered: bool, context: &Context) -> Option<Call> {
@@ -34,6 +35,10 @@ pub(super) fn call(command: &Command, ordered: bool, context: &Context) -> Optio
                 keys.extend([names.main().into(), names.tomb(token)]);
             }
             Call { script: &ALL_RENEW, keys, args: vec![token.to_string(), text(ttl)] }
+        }
+        Verb::Raise { token, fence } => {
+            keys.extend(names.all().map(Names::fence));
+            Call { script: &ALL_RAISE, keys, args: vec![token.to_string(), fence.to_string()] }
         }
         Verb::Release { token, keep, bury, .. } => {
             for names in names.all() {

@@ -1,0 +1,225 @@
+//! What is known of a server in cluster mode, beyond what it says.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// A server that may refuse scripts over keys of several slots, and the acquisitions that are made
+/// of several steps for that reason.
+///
+/// What such an acquisition gives back may arrive late, when the same token has been asked for again
+/// and got everything. So a token whose acquisition has given back, without having heard that it was
+/// done, is not used for another one; and an acquisition that was asked for again, since its answer
+/// took too long, gives nothing back any more.
+#[derive(Debug, Default)]
+pub(super) struct Cluster {
+    is_one: AtomicBool,
+    tokens: Mutex<HashMap<Arc<str>, Known>>,
+}
+
+#[derive(Debug)]
+struct Known {
+    attempt: Arc<Attempt>,
+    /// The group in whose queue the token is, and nothing else of it anywhere.
+    place: Option<usize>,
+    /// What some attempt asked for may be done yet, so that nothing is known for sure.
+    doubtful: bool,
+}
+
+/// How an attempt ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum End {
+    /// The token has everything, or nothing is left of it.
+    Clear,
+    /// It waits in the queue of this group.
+    Queued(usize),
+    /// Nobody knows.
+    Unknown,
+}
+
+/// One try to get several groups of keys.
+#[derive(Debug, Default)]
+pub(super) struct Attempt(Mutex<Stage>);
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+enum Stage {
+    #[default]
+    Running,
+    Ended,
+    /// The token was asked for again.
+    Superseded,
+    /// Keys are being given back; it is not known yet that they were.
+    GivingBack,
+}
+
+/// What an attempt was doing when another one began.
+enum Superseding {
+    Ended,
+    Running,
+    /// It is giving back: there can be no other one.
+    Refused,
+}
+
+impl Cluster {
+    /// Whether the server runs in cluster mode.
+    pub(super) fn is_one(&self) -> bool {
+        self.is_one.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn found(&self, is_one: bool) {
+        self.is_one.store(is_one, Ordering::Relaxed);
+    }
+
+    /// Begins an attempt: it, and the group where the token waits, if nothing else is left of the
+    /// attempts before. None when the token can't be used any more.
+    pub(super) fn begin(&self, token: &Arc<str>) -> Option<(Arc<Attempt>, Option<usize>)> {
+        let attempt = Arc::new(Attempt::default());
+        let mut tokens = self.tokens();
+        let fresh = || Known { attempt: Arc::clone(&attempt), place: None, doubtful: false };
+        let known = tokens.entry(Arc::clone(token)).or_insert_with(fresh);
+        if !Arc::ptr_eq(&known.attempt, &attempt) {
+            match known.attempt.supersede() {
+                Superseding::Refused => return None,
+                Superseding::Running => known.doubtful = true,
+                Superseding::Ended => {}
+            }
+            known.attempt = Arc::clone(&attempt);
+        }
+        let place = known.place.take().filter(|_| !known.doubtful);
+        Some((attempt, place))
+    }
+
+    /// Ends an attempt.
+    pub(super) fn end(&self, token: &Arc<str>, attempt: &Arc<Attempt>, end: End) {
+        let mut tokens = self.tokens();
+        let Some(known) = tokens.get_mut(token) else { return };
+        if !Arc::ptr_eq(&known.attempt, attempt) || !attempt.end() {
+            return;
+        }
+        match end {
+            End::Queued(place) => known.place = Some(place),
+            End::Unknown => known.doubtful = true,
+            End::Clear if known.doubtful => {}
+            End::Clear => drop(tokens.remove(token)),
+        }
+    }
+
+    /// The token is released, and will not be asked for again.
+    pub(super) fn forget(&self, token: &Arc<str>) {
+        self.tokens().remove(token);
+    }
+
+    fn tokens(&self) -> MutexGuard<'_, HashMap<Arc<str>, Known>> {
+        self.tokens.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Attempt {
+    /// Whether the token was asked for again since.
+    pub(super) fn is_superseded(&self) -> bool {
+        *self.stage() == Stage::Superseded
+    }
+
+    /// Keys are to be given back; `false` when that must not be done any more.
+    pub(super) fn gives_back(&self) -> bool {
+        let mut stage = self.stage();
+        if *stage == Stage::Running {
+            *stage = Stage::GivingBack;
+        }
+        *stage == Stage::GivingBack
+    }
+
+    /// They were given back.
+    pub(super) fn gave_back(&self) {
+        *self.stage() = Stage::Running;
+    }
+
+    /// Another attempt with the same token begins.
+    fn supersede(&self) -> Superseding {
+        let mut stage = self.stage();
+        let how = match *stage {
+            Stage::GivingBack => return Superseding::Refused,
+            Stage::Ended => Superseding::Ended,
+            Stage::Running | Stage::Superseded => Superseding::Running,
+        };
+        *stage = Stage::Superseded;
+        how
+    }
+
+    /// `false` when it ends without knowing what became of what it gave back.
+    fn end(&self) -> bool {
+        let mut stage = self.stage();
+        if *stage == Stage::Running {
+            *stage = Stage::Ended;
+        }
+        *stage == Stage::Ended
+    }
+
+    fn stage(&self) -> MutexGuard<'_, Stage> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn begun(cluster: &Cluster) -> (Arc<Attempt>, Option<usize>) {
+        cluster.begin(&"t".into()).unwrap()
+    }
+
+    #[test]
+    fn a_place_is_remembered_until_the_next_attempt() {
+        let (cluster, token) = (Cluster::default(), "t".into());
+        let (first, place) = begun(&cluster);
+        assert_eq!(place, None);
+        assert!(first.gives_back());
+        first.gave_back();
+        cluster.end(&token, &first, End::Queued(3));
+        let (second, place) = begun(&cluster);
+        assert_eq!(place, Some(3));
+        cluster.end(&token, &second, End::Clear);
+        assert!(cluster.tokens().is_empty());
+    }
+
+    #[test]
+    fn only_the_newest_attempt_gives_back() {
+        let (cluster, token) = (Cluster::default(), "t".into());
+        let (first, _) = begun(&cluster);
+        let (second, _) = begun(&cluster);
+        assert!(first.is_superseded() && !first.gives_back());
+        assert!(second.gives_back());
+        second.gave_back();
+        cluster.end(&token, &second, End::Queued(3));
+        // What an older attempt says at last changes nothing.
+        cluster.end(&token, &first, End::Clear);
+        // And what it asked for may be done yet, so everything has to be looked at.
+        assert_eq!(begun(&cluster).1, None);
+    }
+
+    #[test]
+    fn a_token_that_may_yet_be_given_back_is_not_used_again() {
+        let (cluster, token) = (Cluster::default(), "t".into());
+        let (first, _) = begun(&cluster);
+        assert!(first.gives_back());
+        cluster.end(&token, &first, End::Unknown);
+        assert!(cluster.begin(&token).is_none());
+        assert!(cluster.begin(&token).is_none());
+        cluster.forget(&token);
+        assert!(cluster.tokens().is_empty());
+    }
+
+    #[test]
+    fn after_an_unknown_end_no_place_is_trusted() {
+        let (cluster, token) = (Cluster::default(), "t".into());
+        let (first, _) = begun(&cluster);
+        cluster.end(&token, &first, End::Unknown);
+        let (second, _) = begun(&cluster);
+        cluster.end(&token, &second, End::Queued(1));
+        let (third, place) = begun(&cluster);
+        assert_eq!(place, None);
+        cluster.forget(&token);
+        cluster.end(&token, &third, End::Queued(1));
+        assert!(cluster.tokens().is_empty());
+    }
+}

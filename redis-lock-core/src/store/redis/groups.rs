@@ -1,0 +1,527 @@
+//! A lock of several keys on a server in cluster mode, where a script sees the keys of one slot.
+//!
+//! The keys are taken in groups of one slot each, a group in one step. All groups are asked for at
+//! once; when one is busy, those behind it are given back, and those before it too, unless the
+//! acquisition has come to keep what comes first (`ordered`). All processes have the same order of
+//! groups, so that those who keep some while they wait for the next never wait in a circle. No I/O
+//! happens here: a [`Split`] says what to ask, and makes one answer of many.
+
+use std::sync::Arc;
+
+use super::cluster::{Attempt, Cluster, End};
+use crate::demand::Kind;
+use crate::error::{Fault, FaultClass};
+use crate::store::{Answer, Command, Verb};
+
+/// One command that is carried out in several parts.
+#[derive(Debug)]
+pub(super) struct Split {
+    command: Command,
+    cluster: Arc<Cluster>,
+    stage: Stage,
+    /// What each group was asked last, where an acquisition needs to know it.
+    answers: Vec<Option<Result<Answer, Fault>>>,
+    /// How many parts are under way.
+    open: usize,
+    /// The first failure since the stage began.
+    failure: Option<Fault>,
+}
+
+#[derive(Debug)]
+enum Stage {
+    /// Every group is told the same: to renew, look or release.
+    Telling,
+    Acquiring(Arc<Attempt>),
+    /// All is had, and gets one fencing number.
+    Raising(Arc<Attempt>, u64),
+    /// Not all is to be had: so that nothing is kept from others. Then this is the answer.
+    GivingBack(Arc<Attempt>, Result<Answer, Fault>),
+}
+
+/// What a [`Split`] wants.
+#[derive(Debug)]
+pub(super) enum Next {
+    Ask(Vec<Part>),
+    Done(Result<Answer, Fault>),
+}
+
+/// A command for one group.
+#[derive(Debug)]
+pub(super) struct Part {
+    pub(super) group: usize,
+    pub(super) command: Command,
+}
+
+/// Whether a command is for keys of several slots.
+pub(super) fn is_split(command: &Command) -> bool {
+    matches!(command.kind, Kind::All { .. }) && command.names.groups().len() > 1
+}
+
+impl Split {
+    pub(super) fn start(command: &Command, cluster: &Arc<Cluster>) -> (Self, Next) {
+        let count = command.names.groups().len();
+        let mut split = Self {
+            command: command.clone(),
+            cluster: Arc::clone(cluster),
+            stage: Stage::Telling,
+            answers: vec![None; count],
+            open: 0,
+            failure: None,
+        };
+        let first = match &command.verb {
+            Verb::Acquire { token, .. } => match cluster.begin(token) {
+                Some((attempt, place)) => {
+                    split.stage = Stage::Acquiring(attempt);
+                    // Whoever waits at one group looks there first, at what it keeps as well.
+                    match place {
+                        Some(at) if split.is_ordered() => 0..at + 1,
+                        Some(at) => at..at + 1,
+                        None => 0..count,
+                    }
+                }
+                None => return (split, Next::Done(Ok(Answer::Buried))),
+            },
+            Verb::Release { token, .. } => {
+                cluster.forget(token);
+                0..count
+            }
+            _ => 0..count,
+        };
+        let verb = &command.verb;
+        let next = split.ask(first.map(|group| (group, verb.clone())).collect());
+        (split, next)
+    }
+
+    /// The answer of one group.
+    pub(super) fn answered(&mut self, group: usize, answer: Result<Answer, Fault>) {
+        self.open = self.open.saturating_sub(1);
+        match self.stage {
+            Stage::Telling | Stage::Acquiring(_) => {
+                if let Some(slot) = self.answers.get_mut(group) {
+                    *slot = Some(answer);
+                }
+            }
+            Stage::Raising(..) | Stage::GivingBack(..) => {
+                if let (None, Err(fault)) = (&self.failure, answer) {
+                    self.failure = Some(fault);
+                }
+            }
+        }
+    }
+
+    /// What to do now; nothing while answers are missing.
+    pub(super) fn next(&mut self) -> Option<Next> {
+        if self.open > 0 {
+            return None;
+        }
+        let next = match std::mem::replace(&mut self.stage, Stage::Telling) {
+            Stage::Telling => Next::Done(self.told()),
+            Stage::Acquiring(attempt) => self.acquired(attempt),
+            Stage::Raising(attempt, fence) => match self.failure.take() {
+                Some(fault) => self.give_back(attempt, Err(fault)),
+                None => self.end(&attempt, Ok(Answer::Held { fence: Some(fence) })),
+            },
+            Stage::GivingBack(attempt, verdict) => {
+                attempt.gave_back();
+                match self.failure.take() {
+                    // What is still there goes with the token, which is released as any of which
+                    // it is not known what it has.
+                    Some(fault) => {
+                        let what = format!("keys could not be given back: {}", fault.what);
+                        let class = FaultClass::Unknown;
+                        self.end(&attempt, Err(Fault { class, what, ..fault }))
+                    }
+                    None => self.end(&attempt, verdict),
+                }
+            }
+        };
+        Some(next)
+    }
+
+    /// The connection broke: nobody knows what was done.
+    pub(super) fn broken(mut self, fault: Fault) -> Result<Answer, Fault> {
+        match std::mem::replace(&mut self.stage, Stage::Telling) {
+            Stage::Telling => {}
+            Stage::Acquiring(attempt)
+            | Stage::Raising(attempt, _)
+            | Stage::GivingBack(attempt, _) => drop(self.end(&attempt, Err(fault.clone()))),
+        }
+        Err(fault)
+    }
+
+    /// Every group of an acquisition that was asked has answered.
+    fn acquired(&mut self, attempt: Arc<Attempt>) -> Next {
+        if attempt.is_superseded() {
+            return superseded();
+        }
+        if let Some(obstacle) = self.obstacle() {
+            return self.give_back(attempt, obstacle);
+        }
+        let missing = self.groups().filter(|group| self.answer(*group).is_none());
+        let missing: Vec<_> = missing.map(|group| (group, self.command.verb.clone())).collect();
+        if !missing.is_empty() {
+            self.stage = Stage::Acquiring(attempt);
+            return self.ask(missing);
+        }
+        let highest = self.groups().filter_map(|group| self.number(group)).max();
+        let Some((token, fence)) = self.token().zip(highest) else {
+            return self.end(&attempt, Ok(Answer::Held { fence: None }));
+        };
+        let low = self.groups().filter(|group| self.number(*group) < highest);
+        let raise = |group| (group, Verb::Raise { token: Arc::clone(token), fence });
+        let low: Vec<_> = low.map(raise).collect();
+        if low.is_empty() {
+            return self.end(&attempt, Ok(Answer::Held { fence: Some(fence) }));
+        }
+        self.stage = Stage::Raising(attempt, fence);
+        self.ask(low)
+    }
+
+    /// Why not all is to be had, if so: what can't be asked for before what is in use, as one script
+    /// for all keys would have it, and of several in use the first.
+    fn obstacle(&self) -> Option<Result<Answer, Fault>> {
+        let answers = || self.answers.iter().flatten();
+        let fault = answers().find(|answer| answer.is_err());
+        let buried = || answers().find(|answer| matches!(answer, Ok(Answer::Buried)));
+        let busy = || answers().find(|answer| matches!(answer, Ok(Answer::Busy(_))));
+        fault.or_else(buried).or_else(busy).cloned()
+    }
+
+    /// Gives back what an attempt got and may not keep; then `verdict` is the answer.
+    fn give_back(&mut self, attempt: Arc<Attempt>, verdict: Result<Answer, Fault>) -> Next {
+        let Verb::Acquire { token, queue, .. } = &self.command.verb else {
+            return Next::Done(verdict);
+        };
+        let (queue, queued) = (*queue, self.place(&verdict));
+        let kept = queued.filter(|_| self.is_ordered()).unwrap_or(0);
+        let release =
+            Verb::Release { token: Arc::clone(token), waited_for: false, keep: None, bury: None };
+        // What is kept while waiting lasts as long as the place in the queue.
+        let keep = Verb::Renew { token: Arc::clone(token), ttl: queue };
+        let todo = |group| match self.answer(group)? {
+            _ if group < kept => Some((group, keep.clone())),
+            _ if Some(group) == queued => None,
+            // Nothing was done there, and a release would be refused as well.
+            Err(_) => None,
+            // Who does not queue leaves nothing where it is busy.
+            Ok(Answer::Busy(_)) if queue.is_none() => None,
+            _ => Some((group, release.clone())),
+        };
+        let todo: Vec<_> = self.groups().filter_map(todo).collect();
+        if todo.is_empty() {
+            return self.end(&attempt, verdict);
+        }
+        if !attempt.gives_back() {
+            return superseded();
+        }
+        self.stage = Stage::GivingBack(attempt, verdict);
+        self.ask(todo)
+    }
+
+    fn end(&self, attempt: &Arc<Attempt>, answer: Result<Answer, Fault>) -> Next {
+        let end = match (self.place(&answer), &answer) {
+            (Some(place), _) => End::Queued(place),
+            (None, Err(fault)) if fault.class.is_unknown() => End::Unknown,
+            (None, _) => End::Clear,
+        };
+        if let Some(token) = self.token() {
+            self.cluster.end(token, attempt, end);
+        }
+        Next::Done(answer)
+    }
+
+    /// The group in whose queue an answer leaves the token.
+    fn place(&self, answer: &Result<Answer, Fault>) -> Option<usize> {
+        let queued = matches!(answer, Ok(Answer::Busy(rival)) if rival.queued);
+        let busy = |answer: &Option<_>| matches!(answer, Some(Ok(Answer::Busy(_))));
+        self.answers.iter().position(busy).filter(|_| queued)
+    }
+
+    /// The answer of all to what all were told.
+    fn told(&self) -> Result<Answer, Fault> {
+        let answers = || self.answers.iter().flatten();
+        let fault = answers().find(|answer| answer.is_err());
+        let known = |answer: &&_| matches!(answer, Ok(Answer::Gone { because: Some(_), .. }));
+        let reason = answers().find(known);
+        let gone = || answers().find(|answer| matches!(answer, Ok(Answer::Gone { .. })));
+        let lost = reason.or_else(gone);
+        let worst = match self.command.verb {
+            // What was not released has to be released again.
+            Verb::Release { .. } => fault.or(lost),
+            // The loss of one is the loss of all.
+            _ => lost.or(fault),
+        };
+        worst.cloned().unwrap_or(Ok(Answer::Done))
+    }
+
+    fn ask(&mut self, parts: Vec<(usize, Verb)>) -> Next {
+        let groups = self.command.names.groups();
+        let part = |(group, verb)| {
+            let names = Arc::clone(groups.get(group)?);
+            Some(Part { group, command: Command { names, verb, ..self.command.clone() } })
+        };
+        let parts: Vec<_> = parts.into_iter().filter_map(part).collect();
+        self.open = parts.len();
+        Next::Ask(parts)
+    }
+
+    /// The fencing number that a group gave.
+    fn number(&self, group: usize) -> Option<u64> {
+        match self.answer(group)? {
+            Ok(Answer::Held { fence }) => *fence,
+            _ => None,
+        }
+    }
+
+    fn groups(&self) -> std::ops::Range<usize> {
+        0..self.answers.len()
+    }
+
+    fn answer(&self, group: usize) -> Option<&Result<Answer, Fault>> {
+        self.answers.get(group)?.as_ref()
+    }
+
+    fn token(&self) -> Option<&Arc<str>> {
+        self.command.verb.token()
+    }
+
+    fn is_ordered(&self) -> bool {
+        self.command.kind == Kind::All { ordered: true }
+    }
+}
+
+/// The answer of an attempt after which the token was asked for again: that one knows more.
+fn superseded() -> Next {
+    let what = "no answer came in time, and the lock was asked for again";
+    Next::Done(Err(Fault::new(FaultClass::Unknown, what)))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::names::Names;
+    use crate::store::Rival;
+
+    const PLACE: Duration = Duration::from_secs(5);
+
+    /// A command for three keys, each in a slot of its own.
+    fn command(verb: Verb, ordered: bool) -> Command {
+        let mut each = ["a", "b", "c"].map(|key| Names::new("", key.into())).into_iter();
+        let first = each.next().unwrap();
+        let names = Arc::new(Names::together(first, each.collect(), "a, b, c"));
+        assert_eq!(names.groups().len(), 3);
+        Command { names, kind: Kind::All { ordered }, verb, timeout: Duration::from_secs(1) }
+    }
+
+    fn acquire(patient: bool, ordered: bool, fences: u32) -> Command {
+        let verb = Verb::Acquire {
+            token: "t".into(),
+            ttl: Some(Duration::from_secs(30)),
+            queue: patient.then_some(PLACE),
+            fair: true,
+            fences,
+            repair_orphan: None,
+        };
+        command(verb, ordered)
+    }
+
+    fn busy(queued: bool) -> Result<Answer, Fault> {
+        Ok(Answer::Busy(Rival { queued, ..Rival::unknown() }))
+    }
+
+    fn held() -> Result<Answer, Fault> {
+        Ok(Answer::Held { fence: None })
+    }
+
+    fn gone(because: Option<&str>) -> Result<Answer, Fault> {
+        Ok(Answer::Gone { by: None, because: because.map(Into::into) })
+    }
+
+    fn fault(class: FaultClass) -> Result<Answer, Fault> {
+        Err(Fault::new(class, "no"))
+    }
+
+    /// What is asked, in short: `A0` acquires the first group.
+    fn shown(next: &Next) -> String {
+        let Next::Ask(parts) = next else { return "done".into() };
+        let show = |part: &Part| match &part.command.verb {
+            Verb::Acquire { .. } => format!("A{}", part.group),
+            Verb::Renew { ttl, .. } if *ttl == Some(PLACE) => format!("K{}", part.group),
+            Verb::Release { waited_for: false, keep: None, bury: None, .. } => {
+                format!("R{}", part.group)
+            }
+            Verb::Raise { fence, .. } => format!("F{}={fence}", part.group),
+            other => format!("{other:?}"),
+        };
+        parts.iter().map(show).collect::<Vec<_>>().join(" ")
+    }
+
+    fn tell(split: &mut Split, answers: &[(usize, Result<Answer, Fault>)]) -> Next {
+        let (last, others) = answers.split_last().unwrap();
+        for (group, answer) in others {
+            split.answered(*group, answer.clone());
+            assert!(split.next().is_none(), "an answer is missing yet");
+        }
+        split.answered(last.0, last.1.clone());
+        split.next().unwrap()
+    }
+
+    /// All groups of a first attempt answer so.
+    fn first(command: &Command, answers: [Result<Answer, Fault>; 3]) -> (Split, Next) {
+        let (mut split, next) = Split::start(command, &Arc::default());
+        assert_eq!(shown(&next), "A0 A1 A2");
+        let answers: Vec<_> = answers.into_iter().enumerate().collect();
+        let next = tell(&mut split, &answers);
+        (split, next)
+    }
+
+    fn done(next: Next) -> Result<Answer, Fault> {
+        match next {
+            Next::Done(answer) => answer,
+            Next::Ask(_) => panic!("there is more to do: {}", shown(&next)),
+        }
+    }
+
+    #[test]
+    fn what_is_free_is_had() {
+        let (_, next) = first(&acquire(true, false, 0), [held(), held(), held()]);
+        assert_eq!(done(next).unwrap(), Answer::Held { fence: None });
+    }
+
+    #[test]
+    fn at_the_first_busy_one_all_others_are_given_back() {
+        for (patient, given_back) in [(true, "R0 R2"), (false, "R0")] {
+            let answers = [held(), busy(patient), busy(patient)];
+            let (mut split, next) = first(&acquire(patient, false, 0), answers);
+            assert_eq!(shown(&next), given_back);
+            let told: Vec<_> = if patient { vec![0, 2] } else { vec![0] };
+            let told: Vec<_> = told.into_iter().map(|group| (group, Ok(Answer::Done))).collect();
+            assert_eq!(done(tell(&mut split, &told)).unwrap(), busy(patient).unwrap());
+        }
+    }
+
+    #[test]
+    fn after_rounds_in_vain_what_comes_first_is_kept() {
+        let (mut split, next) = first(&acquire(true, true, 0), [held(), busy(true), held()]);
+        assert_eq!(shown(&next), "K0 R2");
+        let next = tell(&mut split, &[(0, Ok(Answer::Done)), (2, Ok(Answer::Done))]);
+        assert_eq!(done(next).unwrap(), busy(true).unwrap());
+        // But not by whoever does not wait, or could not be queued.
+        for (patient, given_back) in [(false, "R0 R2"), (true, "R0 R1 R2")] {
+            let answers = [held(), busy(false), held()];
+            assert_eq!(shown(&first(&acquire(patient, true, 0), answers).1), given_back);
+        }
+    }
+
+    #[test]
+    fn who_waits_looks_there_first() {
+        for (ordered, again) in [(false, "A1"), (true, "A0 A1")] {
+            let command = acquire(true, ordered, 0);
+            let (mut split, _) = first(&command, [held(), busy(true), held()]);
+            let next = tell(&mut split, &[(0, Ok(Answer::Done)), (2, Ok(Answer::Done))]);
+            done(next).unwrap();
+            let cluster = Arc::clone(&split.cluster);
+
+            let (mut split, next) = Split::start(&command, &cluster);
+            assert_eq!(shown(&next), again);
+            let asked = usize::from(!ordered)..2;
+            let told: Vec<_> = asked.clone().map(|group| (group, held())).collect();
+            let next = tell(&mut split, &told);
+            let rest: Vec<_> = (0..3).filter(|group| !asked.contains(group)).collect();
+            let told: Vec<_> = rest.iter().map(|group| (*group, held())).collect();
+            assert_eq!(shown(&next), if ordered { "A2" } else { "A0 A2" });
+            assert_eq!(done(tell(&mut split, &told)).unwrap(), Answer::Held { fence: None });
+        }
+    }
+
+    #[test]
+    fn what_fails_half_way_is_given_back() {
+        for class in [FaultClass::Refused, FaultClass::Permanent, FaultClass::Misuse] {
+            let answers = [held(), busy(true), fault(class)];
+            let (mut split, next) = first(&acquire(true, true, 0), answers);
+            assert_eq!(shown(&next), "R0 R1");
+            let told = [0, 1].map(|group| (group, gone(None)));
+            assert_eq!(done(tell(&mut split, &told)).unwrap_err().class, class);
+        }
+        let (_, next) = first(&acquire(true, false, 0), [held(), Ok(Answer::Buried), held()]);
+        assert_eq!(shown(&next), "R0 R1 R2");
+    }
+
+    #[test]
+    fn what_could_not_be_given_back_is_in_doubt() {
+        let (mut split, _) = first(&acquire(true, false, 0), [held(), busy(true), held()]);
+        let told = [(0, fault(FaultClass::Refused)), (2, Ok(Answer::Done))];
+        assert!(done(tell(&mut split, &told)).unwrap_err().class.is_unknown());
+    }
+
+    #[test]
+    fn a_token_of_which_it_is_unknown_what_was_given_back_is_not_used_again() {
+        let command = acquire(true, false, 0);
+        let (split, next) = first(&command, [held(), busy(true), held()]);
+        assert_eq!(shown(&next), "R0 R2");
+        let cluster = Arc::clone(&split.cluster);
+        assert!(split.broken(Fault::new(FaultClass::Unknown, "cut")).is_err());
+        let again = Split::start(&command, &cluster).1;
+        assert_eq!(done(again).unwrap(), Answer::Buried);
+        // One that was cut before anything was to be given back is.
+        let (split, _) = Split::start(&command, &Arc::default());
+        let cluster = Arc::clone(&split.cluster);
+        assert!(split.broken(Fault::new(FaultClass::Unknown, "cut")).is_err());
+        assert_eq!(shown(&Split::start(&command, &cluster).1), "A0 A1 A2");
+    }
+
+    #[test]
+    fn an_attempt_after_which_the_token_was_asked_for_again_gives_nothing_back() {
+        let command = acquire(true, false, 0);
+        let (mut old, _) = Split::start(&command, &Arc::default());
+        let cluster = Arc::clone(&old.cluster);
+        let (_new, next) = Split::start(&command, &cluster);
+        assert_eq!(shown(&next), "A0 A1 A2");
+        let next = tell(&mut old, &[(0, held()), (1, busy(true)), (2, held())]);
+        assert!(done(next).unwrap_err().class.is_unknown());
+    }
+
+    #[test]
+    fn m1_all_counters_go_on_from_the_largest() {
+        let number = |fence| Ok(Answer::Held { fence: Some(fence) });
+        let (mut split, next) = first(&acquire(true, false, 32), [number(7), number(9), number(8)]);
+        assert_eq!(shown(&next), "F0=9 F2=9");
+        let next = tell(&mut split, &[(0, Ok(Answer::Done)), (2, Ok(Answer::Done))]);
+        assert_eq!(done(next).unwrap(), Answer::Held { fence: Some(9) });
+
+        let (mut split, _) = first(&acquire(true, false, 32), [number(7), number(9), number(9)]);
+        let next = tell(&mut split, &[(0, fault(FaultClass::Refused))]);
+        assert_eq!(shown(&next), "R0 R1 R2", "without its number it is of no use");
+        let (_, next) = first(&acquire(true, false, 32), [number(9), number(9), number(9)]);
+        assert_eq!(done(next).unwrap(), Answer::Held { fence: Some(9) });
+    }
+
+    #[test]
+    fn the_loss_of_one_is_the_loss_of_all_and_what_was_not_released_is_again() {
+        let token: Arc<str> = "t".into();
+        let ttl = Some(PLACE);
+        let renew = Verb::Renew { token: Arc::clone(&token), ttl };
+        let check = Verb::Check { token: Arc::clone(&token) };
+        let release = Verb::Release { token, waited_for: false, keep: None, bury: None };
+        let refused = || fault(FaultClass::Refused);
+        let done_ = || Ok(Answer::Done);
+        let merged = |verb: &Verb, answers: [Result<Answer, Fault>; 3]| {
+            let (mut split, _) = Split::start(&command(verb.clone(), false), &Arc::default());
+            let answers: Vec<_> = answers.into_iter().enumerate().collect();
+            done(tell(&mut split, &answers))
+        };
+        for verb in [&renew, &check, &release] {
+            assert_eq!(merged(verb, [done_(), done_(), done_()]).unwrap(), Answer::Done);
+            let lost = merged(verb, [done_(), gone(None), gone(Some("it hangs"))]).unwrap();
+            assert_eq!(lost, gone(Some("it hangs")).unwrap(), "the reason is told");
+            assert!(merged(verb, [done_(), refused(), done_()]).is_err());
+        }
+        for verb in [&renew, &check] {
+            let lost = merged(verb, [refused(), done_(), gone(None)]).unwrap();
+            assert_eq!(lost, gone(None).unwrap());
+        }
+        assert!(merged(&release, [gone(None), done_(), refused()]).is_err());
+    }
+}
