@@ -41,6 +41,8 @@ impl Entry {
                 None => self.gone(kind, token),
             },
             Verb::Downgrade { token } => match self.holder(token) {
+                // It has been let go on as a reader before, and changes nothing for anybody.
+                Some(holder) if holder.kind == Kind::Read => Answer::Done,
                 Some(holder) => {
                     holder.kind = Kind::Read;
                     self.admit(kind, None, now, tell);
