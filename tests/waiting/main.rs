@@ -10,6 +10,7 @@ mod scenery;
 mod background;
 mod channels;
 mod clock;
+mod deaths;
 mod denied;
 mod foreign;
 mod herd;
@@ -26,6 +27,7 @@ fn child_process() {
     testbed::dispatch(&[
         ("crowd", mayhem::crowd),
         ("denied", denied::denied),
+        ("have", deaths::have),
         ("take_turns", turns::take_turns),
         ("wait_in_line", queue::wait_in_line),
     ]);

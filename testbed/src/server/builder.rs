@@ -6,7 +6,7 @@ use super::Server;
 use crate::{clock_shim::ClockShim, find::ServerBinary, port::free_port};
 
 /// How to start a [`Server`].
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 #[must_use = "nothing runs before start()"]
 pub struct ServerBuilder {
     binary: Option<ServerBinary>,
