@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::engine::{Asking, Link};
+use crate::engine::Asking;
 use crate::nesting::{self, Outer};
 use crate::observe::Acquiring;
 use crate::{Guard, LockError, Request};
@@ -11,7 +11,6 @@ use crate::{Guard, LockError, Request};
 /// future; what the request was made of is gone by then.
 pub(crate) struct Begun {
     asking: Asking,
-    link: Arc<Link>,
     /// What it joins, when it asks for nothing but its turn there.
     joins: Option<Box<Outer>>,
     told: Option<Box<Acquiring>>,
@@ -33,28 +32,25 @@ fn anew(request: Request) -> Result<Begun, LockError> {
     let settings = locks.settings();
     let timeout = settings.command_timeout(options.ttl);
     let demand = options.demand(keys, kind, &settings.namespace, &settings.label, timeout)?;
-    let link = Arc::clone(locks.link());
-    if link.is_closed() {
+    if locks.link().is_closed() {
         return Err(LockError::Shutdown);
     }
     let demand = Arc::new(demand);
     let told = Acquiring::begin(&demand);
-    let asking = link.ask(demand);
+    let asking = Asking::begin(locks, demand);
     if let (Some(told), Some(holder)) = (&told, &asking.behind) {
         told.contended(holder);
     }
-    Ok(Begun { asking, link, joins: None, told })
+    Ok(Begun { asking, joins: None, told })
 }
 
 impl Begun {
     /// Waits for the lock.
-    pub(crate) async fn granted(mut self) -> Result<Guard, LockError> {
-        let granted = self.asking.granted().await;
+    pub(crate) async fn granted(self) -> Result<Guard, LockError> {
+        let guard = self.asking.granted().await;
         if let Some(told) = self.told {
-            told.ended(granted.as_ref());
+            told.ended(guard.as_ref().map(Guard::hold));
         }
-        let slot = Arc::clone(self.asking.slot());
-        let guard = granted.map(|hold| Guard::new(self.link, slot, hold));
         match self.joins {
             Some(outer) => outer.joined(guard),
             None => guard,

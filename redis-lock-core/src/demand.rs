@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::names::Names;
-use crate::{LockError, LockKey, Wait, together};
+use crate::together::Keys;
+use crate::{LockError, LockKey, Wait};
 
 /// The shortest lease: below it, renewals could not be answered in time on an ordinary network.
 const MIN_TTL: Duration = Duration::from_millis(100);
@@ -121,14 +122,14 @@ impl Options {
 
     pub(crate) fn demand(
         &self,
-        keys: Vec<LockKey>,
+        keys: Keys,
         kind: Kind,
         namespace: &str,
         label: &Arc<str>,
         command_timeout: Duration,
     ) -> Result<Demand, LockError> {
         self.check(kind)?;
-        let (key, names) = together::named(keys, kind, namespace)?;
+        let (key, names) = keys.named(namespace)?;
         let label = match self.label {
             Some(own) if label.is_empty() => own.into(),
             Some(own) => [label, " ", own].concat().into(),
@@ -209,7 +210,7 @@ pub(crate) mod tests {
     pub(crate) fn demand(key: &str) -> Demand {
         let label = "".into();
         options()
-            .demand(vec![key.into()], Kind::Mutex, "lock", &label, Duration::from_secs(2))
+            .demand(Keys::One(key.into()), Kind::Mutex, "lock", &label, Duration::from_secs(2))
             .unwrap()
     }
 

@@ -9,12 +9,11 @@ use tokio::sync::oneshot;
 use crate::blocking::block_on;
 use crate::clock::Moment;
 use crate::demand::{Kind, check_ttl};
-use crate::engine::Link;
 use crate::hold::Hold;
 use crate::nesting::Note;
 use crate::slot::{Confirm, Slot};
 use crate::table::SlotId;
-use crate::{LockError, LockState, LossReason, Token};
+use crate::{LockError, LockState, Locks, LossReason, Token};
 
 /// A lock that is held until the guard is released or dropped.
 ///
@@ -38,7 +37,7 @@ use crate::{LockError, LockState, LossReason, Token};
 #[must_use = "if unused the lock is released at once"]
 #[clippy::has_significant_drop]
 pub struct Guard {
-    link: Arc<Link>,
+    locks: Locks,
     slot: SlotId,
     hold: Arc<Hold>,
     /// Of a guard that joined an outer hold: its turn among those who joined the same one.
@@ -46,18 +45,22 @@ pub struct Guard {
 }
 
 impl Guard {
-    pub(crate) fn new(link: Arc<Link>, slot: SlotId, hold: Arc<Hold>) -> Self {
-        Self { link, slot, hold, turn: None }
+    pub(crate) fn new(locks: Locks, slot: SlotId, hold: Arc<Hold>) -> Self {
+        Self { locks, slot, hold, turn: None }
     }
 
     /// A guard that shares an outer hold and releases only its turn.
-    pub(crate) fn joined(link: Arc<Link>, slot: SlotId, hold: Arc<Hold>, turn: Self) -> Self {
-        Self { link, slot, hold, turn: Some(Box::new(turn)) }
+    pub(crate) fn joined(locks: Locks, slot: SlotId, hold: Arc<Hold>, turn: Self) -> Self {
+        Self { locks, slot, hold, turn: Some(Box::new(turn)) }
+    }
+
+    pub(crate) fn hold(&self) -> &Arc<Hold> {
+        &self.hold
     }
 
     /// What nested calls have to know of this hold.
     pub(crate) fn note(&self) -> Note {
-        Note::new(&self.link, &self.slot, &self.hold, self.turn.as_ref().map(|turn| &turn.hold))
+        Note::new(&self.locks, &self.slot, &self.hold, self.turn.as_ref().map(|turn| &turn.hold))
     }
 
     /// The loss, if the lock is lost.
@@ -132,7 +135,7 @@ impl Guard {
     /// Nothing is lost; the lock stays as it is.
     pub async fn verify(&self) -> Result<(), LockError> {
         self.confirmed(|confirm| {
-            self.link.confirm(&self.slot, confirm, |slot, acts| slot.check(acts));
+            self.locks.link().confirm(&self.slot, confirm, |slot, acts| slot.check(acts));
         })
         .await
     }
@@ -153,7 +156,7 @@ impl Guard {
         let ttl = crate::demand::whole_millis(ttl);
         self.confirmed(|confirm| {
             let extend = |slot: &mut Slot<_>, acts: &mut Vec<_>| slot.extend(&self.hold, ttl, acts);
-            self.link.confirm(&self.slot, confirm, extend);
+            self.locks.link().confirm(&self.slot, confirm, extend);
         })
         .await
     }
@@ -186,7 +189,7 @@ impl Guard {
             self.confirmed(|confirm| {
                 let downgrade =
                     |slot: &mut Slot<_>, acts: &mut Vec<_>| slot.downgrade(&self.hold, acts);
-                self.link.confirm(&self.slot, confirm, downgrade);
+                self.locks.link().confirm(&self.slot, confirm, downgrade);
             })
         };
         match ask().await {
@@ -270,7 +273,7 @@ impl Guard {
     pub(crate) fn give_back(&self, confirm: Option<Confirm>) {
         match &self.turn {
             Some(turn) => turn.give_back(confirm),
-            None => self.link.release(&self.slot, &self.hold, confirm),
+            None => self.locks.link().release(&self.slot, &self.hold, confirm),
         }
     }
 

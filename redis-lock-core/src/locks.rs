@@ -8,6 +8,7 @@ use once_cell::sync::OnceCell;
 use crate::builder::Settings;
 use crate::demand::{Kind, Options};
 use crate::engine::Link;
+use crate::together::Keys;
 use crate::{Builder, LockError, LockKey, Request};
 
 /// The `Locks` that annotated functions use.
@@ -116,7 +117,7 @@ impl Locks {
     /// # Ok(()) }
     /// ```
     pub fn mutex(&self, key: impl Into<LockKey>) -> Request {
-        Request::new(self.clone(), Kind::Mutex, vec![key.into()])
+        Request::new(self.clone(), Kind::Mutex, Keys::One(key.into()))
     }
 
     /// A lock that any number can read under, or one write. Readers and writers take their turns in
@@ -135,7 +136,7 @@ impl Locks {
     /// # Ok(()) }
     /// ```
     pub fn read(&self, key: impl Into<LockKey>) -> Request {
-        Request::new(self.clone(), Kind::Read, vec![key.into()])
+        Request::new(self.clone(), Kind::Read, Keys::One(key.into()))
     }
 
     /// The writer's side of [`read`](Self::read): nobody else reads or writes meanwhile.
@@ -151,7 +152,7 @@ impl Locks {
     /// # Ok(()) }
     /// ```
     pub fn write(&self, key: impl Into<LockKey>) -> Request {
-        Request::new(self.clone(), Kind::Write, vec![key.into()])
+        Request::new(self.clone(), Kind::Write, Keys::One(key.into()))
     }
 
     /// One of at most `limit` permits. A holder that dies gives its permit back by its lease.
@@ -168,7 +169,7 @@ impl Locks {
     /// # Ok(()) }
     /// ```
     pub fn permit(&self, key: impl Into<LockKey>, limit: u32) -> Request {
-        Request::new(self.clone(), Kind::Permit { limit }, vec![key.into()])
+        Request::new(self.clone(), Kind::Permit { limit }, Keys::One(key.into()))
     }
 
     /// The mutexes of all these keys, or none of them: 1 to 128 keys, in any order, duplicates
@@ -192,7 +193,7 @@ impl Locks {
     /// ```
     pub fn all<K: Into<LockKey>>(&self, keys: impl IntoIterator<Item = K>) -> Request {
         let keys = keys.into_iter().map(Into::into).collect();
-        Request::new(self.clone(), Kind::All { ordered: false }, keys)
+        Request::new(self.clone(), Kind::All { ordered: false }, Keys::Several(keys))
     }
 
     /// Releases what is held, tells those who wait, and refuses new work. A guard that is still out

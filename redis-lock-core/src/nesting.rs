@@ -9,7 +9,6 @@ use std::sync::{Arc, LazyLock};
 
 use crate::clock::Moment;
 use crate::demand::Kind;
-use crate::engine::Link;
 use crate::hold::Hold;
 use crate::table::SlotId;
 use crate::{Guard, LockError, LockKey, Locks, Request};
@@ -31,13 +30,13 @@ pub(crate) struct Note {
 
 impl Note {
     pub(crate) fn new(
-        link: &Arc<Link>,
+        locks: &Locks,
         slot: &SlotId,
         hold: &Arc<Hold>,
         turn: Option<&Arc<Hold>>,
     ) -> Self {
         Self {
-            manager: address(link),
+            manager: address(locks),
             slot: Arc::clone(slot),
             hold: Arc::clone(hold),
             turn: turn.map(Arc::clone),
@@ -81,7 +80,7 @@ impl Drop for Frame {
 /// A hold that an inner call joins.
 #[derive(Debug)]
 pub(crate) struct Outer {
-    link: Arc<Link>,
+    locks: Locks,
     note: Note,
 }
 
@@ -91,14 +90,14 @@ pub(crate) struct Outer {
 /// `Reentrant`, unless the request asks to join; `InvalidConfig` when it asks for more than the
 /// outer hold is.
 pub(crate) fn outer(request: &Request) -> Result<Option<Outer>, LockError> {
-    let link = request.locks.link();
+    let locks = &request.locks;
     let holds = |note: &Note, key: &LockKey| {
-        note.manager == address(link) && note.hold.demand.names.cover(key.as_str())
+        note.manager == address(locks) && note.hold.demand.names.cover(key.as_str())
     };
     let found = HELD.try_with(|held| {
         let held = held.borrow();
         // The innermost hold first: whoever joined is joined in turn.
-        request.keys.iter().find_map(|key| {
+        request.keys.as_slice().iter().find_map(|key| {
             let note = held.iter().rev().find(|note| holds(note, key))?;
             Some((key.clone(), note.clone()))
         })
@@ -109,7 +108,7 @@ pub(crate) fn outer(request: &Request) -> Result<Option<Outer>, LockError> {
         return Err(LockError::Reentrant { key: key.to_string() });
     }
     let outer = &note.hold;
-    if let Some(more) = request.keys.iter().find(|key| !holds(&note, key)) {
+    if let Some(more) = request.keys.as_slice().iter().find(|key| !holds(&note, key)) {
         return Err(LockError::config(format!(
             "`{key}` is held already and `{more}` is not, and a reentrant call can only join a hold \
              that has all of its keys; lock both in the outer call"
@@ -132,7 +131,7 @@ pub(crate) fn outer(request: &Request) -> Result<Option<Outer>, LockError> {
              none; ask for one in the outer call"
         )));
     }
-    Ok(Some(Outer { link: Arc::clone(link), note }))
+    Ok(Some(Outer { locks: locks.clone(), note }))
 }
 
 impl Outer {
@@ -159,7 +158,7 @@ impl Outer {
     pub(crate) fn joined(self, turn: Result<Guard, LockError>) -> Result<Guard, LockError> {
         let Note { slot, hold, .. } = self.note;
         match turn {
-            Ok(turn) => Ok(Guard::joined(self.link, slot, hold, turn)),
+            Ok(turn) => Ok(Guard::joined(self.locks, slot, hold, turn)),
             Err(LockError::Busy { waited, holder, .. }) => {
                 Err(LockError::Busy { key: hold.demand.key.to_string(), waited, holder })
             }
@@ -168,6 +167,6 @@ impl Outer {
     }
 }
 
-fn address(link: &Arc<Link>) -> usize {
-    Arc::as_ptr(link).addr()
+fn address(locks: &Locks) -> usize {
+    Arc::as_ptr(locks.link()).addr()
 }

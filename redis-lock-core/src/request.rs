@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use crate::demand::{Kind, Options};
-use crate::{Guard, LockError, LockKey, Locks, Wait};
+use crate::together::Keys;
+use crate::{Guard, LockError, Locks, Wait};
 
 /// A wish for a lock: what, how, and for how long. Made by [`Locks::mutex`] and its siblings.
 ///
@@ -27,12 +28,12 @@ use crate::{Guard, LockError, LockKey, Locks, Wait};
 pub struct Request {
     pub(crate) locks: Locks,
     pub(crate) kind: Kind,
-    pub(crate) keys: Vec<LockKey>,
+    pub(crate) keys: Keys,
     pub(crate) options: Options,
 }
 
 impl Request {
-    pub(crate) fn new(locks: Locks, kind: Kind, keys: Vec<LockKey>) -> Self {
+    pub(crate) fn new(locks: Locks, kind: Kind, keys: Keys) -> Self {
         let options = Options::of(&locks);
         Self { locks, kind, keys, options }
     }

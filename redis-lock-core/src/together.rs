@@ -1,50 +1,63 @@
 //! Several keys as one lock.
 
-use crate::demand::Kind;
+use std::slice;
+
 use crate::names::Names;
 use crate::{LockError, LockKey};
 
 /// The most keys of one lock: its scripts keep the server from everything else while they run.
 const MOST: usize = 128;
 
-/// The key that people are shown and the names on the server, in the order in which whoever must
-/// wait with some of them in hand takes them.
-pub(crate) fn named(
-    mut keys: Vec<LockKey>,
-    kind: Kind,
-    namespace: &str,
-) -> Result<(LockKey, Names), LockError> {
-    keys.iter().try_for_each(LockKey::check)?;
-    keys.sort_unstable_by(|one, other| one.as_str().cmp(other.as_str()));
-    keys.dedup();
-    if keys.len() > MOST {
-        return Err(LockError::config(format!(
-            "{} keys are more than the {MOST} that one lock can have; lock something above them",
-            keys.len()
-        )));
+/// What a request names. Most name one key, and pay for no list.
+#[derive(Clone, Debug)]
+pub(crate) enum Keys {
+    One(LockKey),
+    Several(Vec<LockKey>),
+}
+
+impl Keys {
+    pub(crate) fn as_slice(&self) -> &[LockKey] {
+        match self {
+            Self::One(key) => slice::from_ref(key),
+            Self::Several(keys) => keys,
+        }
     }
-    let names = |key: &LockKey| Names::new(namespace, key.in_namespace(namespace));
-    let Some((first, others)) = keys.split_first() else {
-        return Err(LockError::config("no key to lock was given; name at least one"));
-    };
-    if !matches!(kind, Kind::All { .. }) {
-        let names = names(first);
-        // Moved and not cloned, so that a rendered key is allocated once.
-        return Ok((keys.swap_remove(0), names));
+
+    /// The key that people are shown and the names on the server, in the order in which whoever
+    /// must wait with some of them in hand takes them.
+    pub(crate) fn named(self, namespace: &str) -> Result<(LockKey, Names), LockError> {
+        self.as_slice().iter().try_for_each(LockKey::check)?;
+        let names = |key: &LockKey| Names::new(namespace, key.in_namespace(namespace));
+        let mut keys = match self {
+            Self::One(key) => {
+                let names = names(&key);
+                return Ok((key, names));
+            }
+            Self::Several(keys) => keys,
+        };
+        keys.sort_unstable_by(|one, other| one.as_str().cmp(other.as_str()));
+        keys.dedup();
+        if keys.len() > MOST {
+            return Err(LockError::config(format!(
+                "{} keys are more than the {MOST} that one lock can have; lock something above them",
+                keys.len()
+            )));
+        }
+        let Some((first, others)) = keys.split_first() else {
+            return Err(LockError::config("no key to lock was given; name at least one"));
+        };
+        let joined = keys.iter().map(LockKey::as_str).collect::<Vec<_>>().join(", ");
+        let names = Names::together(names(first), others.iter().map(names).collect(), &joined);
+        Ok((joined.into(), names))
     }
-    let joined = keys.iter().map(LockKey::as_str).collect::<Vec<_>>().join(", ");
-    let names = Names::together(names(first), others.iter().map(names).collect(), &joined);
-    Ok((joined.into(), names))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const ALL: Kind = Kind::All { ordered: false };
-
     fn of(keys: &[&str]) -> Result<(LockKey, Names), LockError> {
-        named(keys.iter().map(|key| LockKey::from(*key)).collect(), ALL, "lock")
+        Keys::Several(keys.iter().map(|key| LockKey::from(*key)).collect()).named("lock")
     }
 
     #[test]

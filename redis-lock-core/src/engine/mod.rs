@@ -23,7 +23,7 @@ use crate::observe;
 use crate::slot::{Act, Confirm, Insight, Reap, Slot, Waiter, World};
 use crate::store::{Answer, Command, Store};
 use crate::table::{Handle, SlotId, Table, slot_id};
-use crate::{LockError, Token};
+use crate::{Guard, LockError, Locks, Token};
 use lane::{Errand, Lane};
 use run::Engine;
 use timers::Alarm;
@@ -165,19 +165,6 @@ impl Link {
 
     pub(crate) fn is_closed(&self) -> bool {
         self.core.closed.load(Ordering::Acquire)
-    }
-
-    /// Joins the waiters of a lock.
-    pub(crate) fn ask(self: &Arc<Self>, demand: Arc<Demand>) -> Asking {
-        let (handle, answer) = oneshot::channel();
-        let number = self.core.number();
-        let slot = slot_id(&demand, number);
-        let mut behind = None;
-        self.change(&slot, |slot, world, acts| {
-            slot.ask(Waiter { id: number, handle, demand, asked: world.now }, world, acts);
-            behind = slot.had_by().filter(|_| observe::is_listening()).cloned();
-        });
-        Asking { link: Arc::clone(self), slot, number, answer, answered: false, behind }
     }
 
     /// Ends a hold whose guard is gone.
@@ -411,40 +398,49 @@ fn close(core: &Core, id: &SlotId) {
 
 /// A place among the waiters. Dropping it gives the place up, and the lock as well if it has been
 /// granted meanwhile.
-#[derive(Debug)]
 pub(crate) struct Asking {
-    link: Arc<Link>,
+    locks: Option<Locks>,
     slot: SlotId,
     number: u64,
     answer: oneshot::Receiver<Result<Arc<Hold>, LockError>>,
-    answered: bool,
     /// Who of us had the lock at the time of asking, where somebody wants to know.
     pub(crate) behind: Option<Arc<Hold>>,
 }
 
 impl Asking {
-    pub(crate) fn slot(&self) -> &SlotId {
-        &self.slot
+    /// Joins the waiters of a lock.
+    pub(crate) fn begin(locks: Locks, demand: Arc<Demand>) -> Self {
+        let link = locks.link();
+        let (handle, answer) = oneshot::channel();
+        let number = link.core.number();
+        let slot = slot_id(&demand, number);
+        let mut behind = None;
+        link.change(&slot, |slot, world, acts| {
+            slot.ask(Waiter { id: number, handle, demand, asked: world.now }, world, acts);
+            behind = slot.had_by().filter(|_| observe::is_listening()).cloned();
+        });
+        Self { locks: Some(locks), slot, number, answer, behind }
     }
 
     /// Waits for the lock.
-    pub(crate) async fn granted(&mut self) -> Result<Arc<Hold>, LockError> {
+    pub(crate) async fn granted(mut self) -> Result<Guard, LockError> {
         let answer = (&mut self.answer).await;
-        self.answered = true;
-        answer.unwrap_or(Err(LockError::Shutdown))
+        // Taken out, so that nothing is left to be given up.
+        let Some(locks) = self.locks.take() else { return Err(LockError::Shutdown) };
+        let hold = answer.unwrap_or(Err(LockError::Shutdown))?;
+        Ok(Guard::new(locks, Arc::clone(&self.slot), hold))
     }
 }
 
 impl Drop for Asking {
     fn drop(&mut self) {
-        if self.answered {
-            return;
-        }
+        let Some(locks) = &self.locks else { return };
+        let link = locks.link();
         self.answer.close();
         match self.answer.try_recv() {
-            Ok(Ok(hold)) => self.link.release(&self.slot, &hold, None),
+            Ok(Ok(hold)) => link.release(&self.slot, &hold, None),
             Ok(Err(_)) => {}
-            Err(_) => self.link.change(&self.slot, |slot, world, acts| {
+            Err(_) => link.change(&self.slot, |slot, world, acts| {
                 slot.cancel(self.number, world, acts);
             }),
         }
