@@ -180,6 +180,10 @@ impl Locks {
     /// while it waits for the next one, so that it comes to its turn. Whatever the order that
     /// callers name their keys in, they don't wait for each other in a circle.
     ///
+    /// On a server in cluster mode keys are taken in one step where they share a hash slot, as
+    /// `{acct}:1` and `{acct}:2` do. Others are taken slot by slot, and what was got goes back when
+    /// the rest is busy.
+    ///
     /// Losing one of the keys is losing all: the guard reports [`Lost`](LockError::Lost) and the
     /// others are released.
     ///
