@@ -42,6 +42,7 @@ pub(super) enum Errand {
 
 impl Errand {
     /// The message as an errand, where a lane may carry it; else the message.
+    #[allow(clippy::result_large_err, reason = "what is not carried goes on as it came")]
     pub(super) fn of(message: Message) -> Result<Self, Message> {
         match message {
             Message::Send { slot, command, confirm: None }
@@ -77,6 +78,10 @@ impl Errand {
             Self::Take(..) => true,
             Self::Release(reap) => reap.confirm.is_some(),
         }
+    }
+
+    fn is_release(&self) -> bool {
+        matches!(self, Self::Release(_))
     }
 
     fn command(&self) -> &Command {
@@ -154,15 +159,17 @@ impl Lane {
             return Some(errand);
         }
         let awaited = errand.is_awaited();
+        traffic.releases += usize::from(errand.is_release());
         traffic.flying.push_back((Moment::now(), errand));
-        traffic.releases +=
-            usize::from(matches!(traffic.flying.back(), Some((_, Errand::Release(_)))));
         if awaited && traffic.aloft == 0 || !from_here {
             traffic.flush();
         }
         // What nobody waits for goes with the next that somebody does; and with others under way
         // it goes with theirs. The task runs after those who run now.
-        let told = traffic.tended || traffic.is_flushed() || !first;
+        let told = match traffic.stage {
+            Stage::Closed => false,
+            _ => traffic.tended || traffic.is_flushed() || !first,
+        };
         drop(traffic);
         if !told {
             self.news.notify_one();
@@ -196,6 +203,7 @@ impl Lane {
         let mut fault = Fault::new(FaultClass::Unknown, "the connection broke");
         if traffic.flying.front().is_some_and(silent) {
             traffic.stage = Stage::Closed;
+            self.news.notify_one();
             fault = Fault::new(FaultClass::Late, "no answer came in time");
         }
         if matches!(traffic.stage, Stage::Closed) {
@@ -250,7 +258,7 @@ impl Traffic {
                 broken |= reply.as_ref().is_err_and(|fault| fault.class == FaultClass::Unknown);
                 self.aloft = self.aloft.saturating_sub(1);
                 if let Some((sent, errand)) = self.flying.pop_front() {
-                    self.releases -= usize::from(matches!(errand, Errand::Release(_)));
+                    self.releases -= usize::from(errand.is_release());
                     done.push(Done { errand, sent, reply });
                 }
             }
