@@ -226,17 +226,25 @@ fn a_writer_that_gives_up_lets_the_readers_behind_it_in() {
 fn l4_a_dead_waiter_holds_nobody_up() {
     let arena = Arena::server();
     let server = arena.server.as_ref().unwrap();
-    let reader = take(arena.one.read("k"));
     // One who waits for writing, whose channel nobody listens to.
-    let now: Vec<u64> = server.run("TIME");
-    let end = (now[0] + 60) * 1000;
-    let mut entry = redis::cmd("HSET");
-    entry.arg("lock:{lock:k}:~w").arg("rl1.dead").arg(format!("{end}/w0 lock:~m:dead"));
-    server.query::<()>(&entry).unwrap();
-    server.run::<()>("ZADD lock:{lock:k}:~q 1 rl1.dead");
-    let behind = Waiting::start(arena.other.read("k"));
-    behind.must_wait();
+    let dies = || {
+        let now: Vec<u64> = server.run("TIME");
+        let end = (now[0] + 60) * 1000;
+        let mut entry = redis::cmd("HSET");
+        entry.arg("lock:{lock:k}:~w").arg("rl1.dead").arg(format!("{end}/w0 lock:~m:dead"));
+        server.query::<()>(&entry).unwrap();
+        server.run::<()>("ZADD lock:{lock:k}:~q 1 rl1.dead");
+    };
+    let reader = take(arena.one.read("k"));
+    dies();
+    assert!(is_free(arena.other.read("k")), "nobody is before it");
     reader.blocking_release().unwrap();
+
+    let writer = take(arena.one.write("k"));
+    dies();
+    let behind = Waiting::start(arena.other.write("k"));
+    behind.must_wait();
+    writer.blocking_release().unwrap();
     let released = Instant::now();
     behind.must_have_it();
     assert!(released.elapsed() < ms(500), "{:?}", released.elapsed());

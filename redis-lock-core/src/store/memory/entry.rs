@@ -152,12 +152,16 @@ impl Entry {
             if Some(&head.token) == me {
                 return true;
             }
-            let lives = head.until > now && sort(head.kind) == sort(kind);
+            let mut lives = head.until > now && sort(head.kind) == sort(kind);
             if lives && !self.fits(head.kind) {
-                return false;
+                // Nobody is let in past the first who waits for a mutex, so it can stay.
+                if matches!(kind, Kind::Mutex | Kind::All { .. }) || tell(&head.manager, None) {
+                    return false;
+                }
+                lives = false;
             }
             let Some(head) = self.queue.pop_front() else { break };
-            if lives && tell(&head.manager, &head.token) {
+            if lives && tell(&head.manager, Some(&head.token)) {
                 self.put(&head.token, head.kind, now.after(CLAIM));
             }
         }

@@ -73,9 +73,10 @@ impl Store for MemoryStore {
         let now = Moment::now();
         let mut shared = self.memory.shared.lock().unwrap_or_else(PoisonError::into_inner);
         let Shared { state, managers } = &mut *shared;
-        let mut tell = |manager: &str, token: &str| {
-            let event = Event::Granted { token: token.to_owned(), waited_for: false };
-            managers.get(manager).is_some_and(|sender| sender.send(event).is_ok())
+        let mut tell = |manager: &str, token: Option<&str>| {
+            let Some(sender) = managers.get(manager) else { return false };
+            let Some(token) = token else { return !sender.is_closed() };
+            sender.send(Event::Granted { token: token.to_owned(), waited_for: false }).is_ok()
         };
         let answer = |command| state.answer(command, &self.manager, now, &mut tell);
         let answers = batch.iter().map(answer).collect();
@@ -114,8 +115,9 @@ impl Drop for MemoryStore {
     }
 }
 
-/// Tells a manager that a token of it was granted; `false` when nobody is there to hear it.
-pub(crate) type Tell<'a> = &'a mut dyn FnMut(&str, &str) -> bool;
+/// Tells a manager that a token of it was granted; `false` when nobody is there to hear it. Without a
+/// token it only finds out whether somebody is.
+pub(crate) type Tell<'a> = &'a mut dyn FnMut(&str, Option<&str>) -> bool;
 
 impl State {
     /// Executes a command of `manager`.

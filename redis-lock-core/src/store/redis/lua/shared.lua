@@ -66,6 +66,14 @@ local function fits(lock, limits, mode, limit)
   return not holder or mode == 'r' and string.sub(holder, 1, 1) == 'r'
 end
 
+-- Whether a waiter may be there: one that looks by itself, and one whose channel is listened to, or
+-- where we may not find that out.
+local function may_live(channel)
+  if channel == '-' then return true end
+  local heard = redis.pcall('PUBSUB', 'NUMSUB', channel)
+  return heard.err ~= nil or heard[2] ~= 0
+end
+
 -- Lets waiters in, from the first on, while they fit. Returns whether nobody is left before `me`.
 local function admit(lock, queue, waiters, limits, mode, now, claim, me)
   while true do
@@ -74,7 +82,10 @@ local function admit(lock, queue, waiters, limits, mode, now, claim, me)
     local place = redis.call('HGET', waiters, head) or ''
     local finish, theirs, limit, channel = string.match(place, '^(%d+)/(%a)(%d+) (.*)$')
     local lives = finish and tonumber(finish) > now and family(theirs) == family(mode)
-    if lives and not fits(lock, limits, theirs, tonumber(limit)) then return false end
+    if lives and not fits(lock, limits, theirs, tonumber(limit)) then
+      if may_live(channel) then return false end
+      lives = false
+    end
     leave(queue, waiters, head)
     if lives then
       local heard = 1
