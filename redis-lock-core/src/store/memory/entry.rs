@@ -163,6 +163,10 @@ impl Entry {
             let Some(head) = self.queue.pop_front() else { break };
             if lives && tell(&head.manager, Some(&head.token)) {
                 self.put(&head.token, head.kind, now.after(CLAIM));
+                if matches!(kind, Kind::Mutex | Kind::All { .. }) {
+                    // Who comes behind is looked at when it is free again.
+                    return false;
+                }
             }
         }
         true
