@@ -1,0 +1,130 @@
+//! A token with the lease that it was made for.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::pace::{PLACE, UNLEASED};
+use crate::Token;
+use crate::clock::Moment;
+use crate::demand::Demand;
+
+/// One try to get a lock, by one token.
+///
+/// Neither `Clone` nor `Copy`: a token is in one place at a time, in a machine, in a release on its
+/// way, or with the reaper. So nothing can forget to release it, and nothing can release it while a
+/// machine still counts on it.
+#[derive(Debug)]
+#[must_use = "a token that is dropped stays on the server until its lease ends"]
+pub(crate) struct Attempt {
+    token: Token,
+    /// The lease that it asks for; `None` never ends.
+    ttl: Option<Duration>,
+    /// The longest lease that any question asked for, which an `extend` may have raised.
+    longest: Duration,
+    trace: Trace,
+    /// Whether another process may use the same token.
+    adopted: bool,
+}
+
+/// What the server can have of a token.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Trace {
+    /// Nothing: no question about it was ever asked, or nothing was left of it.
+    Unheard,
+    /// What its questions asked for. One release, in order behind them, undoes it.
+    Heard,
+    /// The outcome of a question is unknown, and its bytes may be executed until then. One release
+    /// is not enough.
+    InDoubt { until: Moment },
+}
+
+impl Attempt {
+    pub(crate) fn new(token: Token, ttl: Option<Duration>) -> Self {
+        let longest = ttl.unwrap_or(UNLEASED);
+        Self { token, ttl, longest, trace: Trace::Unheard, adopted: false }
+    }
+
+    /// A token that another process made and gave away.
+    pub(crate) fn adopted(token: Token, ttl: Option<Duration>) -> Self {
+        Self { adopted: true, trace: Trace::Heard, ..Self::new(token, ttl) }
+    }
+
+    pub(crate) fn token(&self) -> &Token {
+        &self.token
+    }
+
+    pub(crate) fn wire(&self) -> &Arc<str> {
+        self.token.wire()
+    }
+
+    pub(crate) fn ttl(&self) -> Option<Duration> {
+        self.ttl
+    }
+
+    pub(crate) fn longest(&self) -> Duration {
+        self.longest
+    }
+
+    pub(crate) fn trace(&self) -> Trace {
+        self.trace
+    }
+
+    pub(crate) fn is_adopted(&self) -> bool {
+        self.adopted
+    }
+
+    /// Whether it was made in the terms of this demand.
+    pub(crate) fn suits(&self, demand: &Demand) -> bool {
+        self.adopted || self.ttl == super::asked_ttl(demand)
+    }
+
+    /// A question about it is asked, for a lease of `ttl`.
+    pub(crate) fn asked(&mut self, ttl: Option<Duration>) {
+        self.longest = self.longest.max(ttl.unwrap_or(UNLEASED));
+        if self.trace == Trace::Unheard {
+            self.trace = Trace::Heard;
+        }
+    }
+
+    /// The outcome of a question for `ttl`, made at `sent`, is unknown: whatever it asks for may
+    /// still be done, and then lasts as long as the lease or the place in the queue.
+    pub(crate) fn doubt(&mut self, sent: Moment, ttl: Option<Duration>) {
+        let end = sent.after(ttl.unwrap_or(UNLEASED).saturating_add(PLACE));
+        self.trace = match self.trace {
+            Trace::InDoubt { until } => Trace::InDoubt { until: until.max(end) },
+            _ => Trace::InDoubt { until: end },
+        };
+    }
+
+    /// Its only question left nothing behind.
+    pub(crate) fn left_nothing(&mut self) {
+        if self.trace == Trace::Heard {
+            self.trace = Trace::Unheard;
+        }
+    }
+
+    pub(crate) fn is_in_doubt(&self) -> bool {
+        matches!(self.trace, Trace::InDoubt { .. })
+    }
+
+    /// Ends an attempt of which the server has nothing.
+    pub(crate) fn ends(mut self) {
+        self.trace = Trace::Unheard;
+    }
+
+    /// The token, for whoever takes over from here; nothing is released.
+    pub(crate) fn into_token(mut self) -> Token {
+        self.trace = Trace::Unheard;
+        self.token.clone()
+    }
+}
+
+#[cfg(test)]
+impl Drop for Attempt {
+    /// In tests it is a failure to drop a token that the server may still have.
+    fn drop(&mut self) {
+        if self.trace != Trace::Unheard && !std::thread::panicking() {
+            panic!("the attempt {:?} was dropped and not released: {:?}", self.token, self.trace);
+        }
+    }
+}

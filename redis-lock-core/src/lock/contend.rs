@@ -1,0 +1,377 @@
+//! Getting the lock from the server.
+
+use std::sync::Arc;
+
+use super::held::FENCES;
+use super::pace::{HintThrottle, PLACE, look_at, retry_at};
+use super::question::{About, Open};
+use super::{
+    Attempt, Effects, Env, Later, Machine, Outcome, Reap, Stage, Waiter, asked_ttl, busy,
+};
+use crate::clock::Moment;
+use crate::demand::{Demand, Kind};
+use crate::error::{Fault, FaultClass};
+use crate::store::{Answer, Rival, Verb};
+use crate::{LockError, Token, lease};
+
+/// How often several keys are asked for all at once. After so many refusals those that were free
+/// are kept: who needs many keys would else wait for ever where each of them is busy often.
+const ROUNDS: u32 = 3;
+
+/// An attempt on its way to the lock.
+#[derive(Debug)]
+pub(super) struct Contending {
+    pub(super) attempt: Attempt,
+    /// For whom it was last asked.
+    demand: Arc<Demand>,
+    /// When to ask again, if no question is open then.
+    pub(super) look: Moment,
+    /// A hint came while a question was open: ask once more whatever the outcome.
+    hinted: bool,
+    throttle: HintThrottle,
+    /// Failures in a row.
+    failures: u32,
+    /// Looks in a row that found the same holder.
+    looks: u32,
+    /// How often somebody else had the lock.
+    refusals: u32,
+    seen: Seen,
+    /// When the last answer came, good or bad.
+    pub(super) answered_at: Moment,
+    /// When the server was last known to be of use.
+    pub(super) useful: Moment,
+    /// One of our own tokens stood in the way, of a release that may be on its way.
+    behind_own: bool,
+}
+
+/// What the last answer said.
+#[derive(Debug)]
+enum Seen {
+    Nothing,
+    Busy(Rival),
+    Failed(Fault),
+}
+
+impl Contending {
+    fn new(attempt: Attempt, demand: &Arc<Demand>, now: Moment) -> Self {
+        Self {
+            attempt,
+            demand: Arc::clone(demand),
+            look: now,
+            hinted: false,
+            throttle: HintThrottle::default(),
+            failures: 0,
+            looks: 0,
+            refusals: 0,
+            seen: Seen::Nothing,
+            answered_at: Moment::START,
+            useful: now,
+            behind_own: false,
+        }
+    }
+
+    /// Whether to follow a hint now. If not, since another was followed a moment ago, then soon.
+    fn follows_hint(&mut self, now: Moment) -> bool {
+        let at = self.throttle.follow_at(now);
+        if at > now {
+            self.look = self.look.min(at);
+            return false;
+        }
+        self.throttle.followed(now);
+        true
+    }
+
+    pub(super) fn refusal<W>(&self, waiter: &Waiter<W>, now: Moment) -> LockError {
+        match &self.seen {
+            _ if self.answered_at < waiter.asked => unanswered(waiter),
+            Seen::Nothing => unanswered(waiter),
+            Seen::Busy(rival) => busy(waiter, Some(rival), now),
+            Seen::Failed(fault) => LockError::backend(Some(waiter.demand.key.as_str()), fault),
+        }
+    }
+}
+
+fn unanswered<W>(waiter: &Waiter<W>) -> LockError {
+    let fault = Fault::new(FaultClass::Late, "the server did not answer in time");
+    LockError::backend(Some(waiter.demand.key.as_str()), &fault)
+}
+
+impl<W> Machine<W> {
+    /// Begins to contend for the first waiter, with a fresh token.
+    pub(super) fn start(&mut self, env: &Env<'_>, out: &mut Effects<W>) {
+        let Some(first) = self.waiters.first() else {
+            self.stage = Stage::Idle;
+            return;
+        };
+        let demand = Arc::clone(&first.demand);
+        let attempt = match &demand.adopts {
+            Some(token) => Attempt::adopted(token.clone(), asked_ttl(&demand)),
+            None => env.attempt(&demand),
+        };
+        self.stage = Stage::Contending(Contending::new(attempt, &demand, env.now));
+        self.waited_for = false;
+        self.ask_again(env, out);
+    }
+
+    /// Gives the present token up and begins with a fresh one.
+    fn start_over(&mut self, open: Option<Open>, env: &Env<'_>, out: &mut Effects<W>) {
+        let Stage::Contending(contending) = std::mem::replace(&mut self.stage, Stage::Idle) else {
+            return;
+        };
+        let Contending { attempt, demand, refusals, useful, seen, answered_at, .. } = contending;
+        out.part(Reap::of(attempt, open, &demand));
+        let Some(first) = self.waiters.first() else { return };
+        let demand = Arc::clone(&first.demand);
+        let attempt = env.attempt(&demand);
+        let fresh = Contending::new(attempt, &demand, env.now);
+        self.stage =
+            Stage::Contending(Contending { refusals, useful, seen, answered_at, ..fresh });
+        self.ask_again(env, out);
+    }
+
+    /// Asks the server for the token; there is no open question.
+    pub(super) fn ask_again(&mut self, env: &Env<'_>, out: &mut Effects<W>) {
+        let patient = self.waiters.any_patient();
+        let (Stage::Contending(contending), Some(first)) = (&mut self.stage, self.waiters.first())
+        else {
+            return;
+        };
+        let demand = Arc::clone(&first.demand);
+        if !contending.attempt.suits(&demand) {
+            // The lock is meant for somebody with other terms now; what was asked for goes back.
+            return self.start_over(None, env, out);
+        }
+        let ttl = asked_ttl(&demand);
+        let token = Arc::clone(contending.attempt.wire());
+        let ordered = contending.refusals >= ROUNDS;
+        let blind = demand.kind == Kind::Mutex
+            && !self.contended
+            && contending.attempt.trace() == super::Trace::Unheard
+            && !demand.fenced
+            && demand.repair_orphan.is_none();
+        let (about, verb) = if contending.attempt.is_adopted() {
+            (About::Renew, Verb::Renew { token, ttl })
+        } else if blind {
+            (About::Take, Verb::Take { token, ttl })
+        } else {
+            let queue = patient.then_some(PLACE);
+            let fences = if demand.fenced { FENCES } else { 0 };
+            let (fair, repair_orphan) = (demand.fair, demand.repair_orphan);
+            let about = About::Acquire { queues: patient, ordered };
+            (about, Verb::Acquire { token, ttl, queue, fair, fences, repair_orphan })
+        };
+        contending.attempt.asked(ttl);
+        contending.demand = Arc::clone(&demand);
+        contending.hinted = false;
+        self.send(&demand, about, verb, env, out);
+    }
+
+    /// The outcome of the question, while the lock is contended for.
+    pub(super) fn contended(
+        &mut self,
+        open: Open,
+        outcome: Outcome,
+        env: &Env<'_>,
+        out: &mut Effects<W>,
+    ) {
+        match outcome {
+            Outcome::Answered(Answer::Held { fence }) => self.got_it(&open, fence, env, out),
+            Outcome::Answered(Answer::Busy(rival)) => self.refused(&open, rival, env, out),
+            Outcome::Answered(Answer::Done | Answer::Renewed { .. }) => {
+                self.got_it(&open, None, env, out);
+            }
+            Outcome::Answered(Answer::Gone { by, because }) => {
+                let reason = super::lost_to(by.as_deref(), because.as_deref());
+                self.not_adopted(&reason, out);
+            }
+            Outcome::Answered(_) => self.start_over(None, env, out),
+            Outcome::Refused(fault) => self.failed(&open, fault, env, out),
+            Outcome::Unknown(fault) => {
+                if let Stage::Contending(contending) = &mut self.stage {
+                    contending.attempt.doubt(open.sent, open.ttl);
+                }
+                self.failed(&open, fault, env, out);
+            }
+        }
+    }
+
+    /// The token that was to be adopted does not have the lock any more.
+    fn not_adopted(&mut self, reason: &crate::LossReason, out: &mut Effects<W>) {
+        for waiter in self.waiters.drain() {
+            let (key, reason) = (waiter.demand.key.to_string(), reason.clone());
+            out.fail(waiter.handle, LockError::Lost { key, reason });
+        }
+        if let Stage::Contending(contending) = std::mem::replace(&mut self.stage, Stage::Idle) {
+            contending.attempt.ends();
+        }
+    }
+
+    /// A message says that the lock waits for this token. The server will tell whether that is true.
+    pub(crate) fn hinted(
+        &mut self,
+        token: &str,
+        waited_for: bool,
+        env: &Env<'_>,
+        out: &mut Effects<W>,
+    ) {
+        let is_it = self.awaited().is_some_and(|awaited| **awaited == *token);
+        if is_it {
+            self.waited_for |= waited_for;
+            self.look_soon(env, out);
+        }
+    }
+
+    /// Looks now, or as soon as the open question has its outcome.
+    pub(super) fn look_soon(&mut self, env: &Env<'_>, out: &mut Effects<W>) {
+        let Stage::Contending(contending) = &mut self.stage else { return };
+        if self.open.is_some() {
+            contending.hinted = true;
+        } else if contending.follows_hint(env.now) {
+            self.ask_again(env, out);
+        }
+    }
+
+    fn got_it(&mut self, open: &Open, fence: Option<u64>, env: &Env<'_>, out: &mut Effects<W>) {
+        if let Stage::Contending(contending) = &mut self.stage {
+            contending.useful = env.now;
+        }
+        // Who waits for the very first answer gets what it brings, even a little late.
+        self.tell_overdue_after_busy(env, out);
+        let (Stage::Contending(contending), Some(first)) = (&mut self.stage, self.waiters.first())
+        else {
+            return;
+        };
+        let demand = Arc::clone(&first.demand);
+        let is_spent = lease::deadline(open.sent, open.ttl) <= env.now;
+        if is_spent && contending.attempt.is_adopted() {
+            return self.ask_again(env, out);
+        }
+        if is_spent || !contending.attempt.suits(&demand) {
+            // The answer took longer than the lease, or it was asked for somebody who left.
+            return self.start_over(None, env, out);
+        }
+        if demand.fenced && fence.is_none() && !contending.attempt.is_adopted() {
+            // Numbers were not reserved; the same token is asked for once more, with them.
+            return self.ask_again(env, out);
+        }
+        let Stage::Contending(contending) = std::mem::replace(&mut self.stage, Stage::Idle) else {
+            return;
+        };
+        let was_free = contending.refusals == 0;
+        self.hand_out(contending.attempt, open, fence, was_free, env, out);
+    }
+
+    /// Tells those whose patience has ended, unless they have had no answer at all yet.
+    fn tell_overdue_after_busy(&mut self, env: &Env<'_>, out: &mut Effects<W>) {
+        let Stage::Contending(contending) = &self.stage else { return };
+        let answered_at = contending.answered_at;
+        while let Some(waiter) = self.waiters.overdue(env.now) {
+            if answered_at < waiter.asked {
+                // The ends are in order of time, so somebody behind may be overdue as well; the
+                // next tick tells them.
+                return;
+            }
+            let id = waiter.id;
+            if let Some(waiter) = self.waiters.leave(id) {
+                let error = self.refusal(&waiter, env.now);
+                out.fail(waiter.handle, error);
+            }
+        }
+        self.abandon_if_unwanted(env, out);
+    }
+
+    fn refused(&mut self, open: &Open, rival: Rival, env: &Env<'_>, out: &mut Effects<W>) {
+        self.contended = true;
+        let Stage::Contending(contending) = &mut self.stage else { return };
+        contending.failures = 0;
+        contending.refusals = contending.refusals.saturating_add(1);
+        contending.useful = env.now;
+        if open.about == About::Take {
+            return self.ask_again(env, out);
+        }
+        if let About::Acquire { queues: false, ordered: false } = open.about {
+            contending.attempt.left_nothing();
+        }
+        let first = contending.looks == 0 && !matches!(contending.seen, Seen::Busy(_));
+        if first && env.listening {
+            let demand = Arc::clone(&contending.demand);
+            out.later.push(Later::Contended(demand, rival.value.clone()));
+        }
+        let same = matches!(&contending.seen, Seen::Busy(last) if last.value == rival.value);
+        contending.looks = if same { contending.looks.saturating_add(1) } else { 0 };
+        contending.look = look_at(&rival, contending.looks, env);
+        contending.answered_at = env.now;
+        let of_ours = |value: &String| Token::from_wire(value).manager() == Some(env.manager);
+        let behind_own = rival.value.as_ref().is_some_and(of_ours);
+        let again = behind_own && !contending.behind_own && self.waiters.any_impatient();
+        contending.behind_own = behind_own;
+        contending.seen = Seen::Busy(rival);
+        if again || contending.hinted && contending.follows_hint(env.now) {
+            // A hint, or a release of our own that is on its way.
+            return self.ask_again(env, out);
+        }
+        self.tell_impatient(open.sent, env, out);
+        self.abandon_if_unwanted(env, out);
+        self.ask_for_the_impatient(env, out);
+    }
+
+    /// Those who came after the question was sent are owed an answer of their own.
+    fn ask_for_the_impatient(&mut self, env: &Env<'_>, out: &mut Effects<W>) {
+        let contending = matches!(self.stage, Stage::Contending(_));
+        if contending && self.open.is_none() && self.waiters.any_impatient() {
+            self.ask_again(env, out);
+        }
+    }
+
+    fn failed(&mut self, open: &Open, fault: Fault, env: &Env<'_>, out: &mut Effects<W>) {
+        let Stage::Contending(contending) = &mut self.stage else { return };
+        contending.failures = contending.failures.saturating_add(1);
+        let (class, failures) = (fault.class, contending.failures);
+        contending.seen = Seen::Failed(fault);
+        contending.answered_at = env.now;
+        match class {
+            // A connection that was cut while idle answers the first question with its end.
+            FaultClass::Unknown | FaultClass::Late if failures == 1 => self.ask_again(env, out),
+            FaultClass::Unknown | FaultClass::Late | FaultClass::Refused => {
+                contending.look = retry_at(failures, env);
+                self.tell_impatient(open.sent, env, out);
+                self.abandon_if_unwanted(env, out);
+            }
+            FaultClass::Permanent | FaultClass::Misuse => {
+                for waiter in self.waiters.drain() {
+                    let error = self.refusal(&waiter, env.now);
+                    out.fail(waiter.handle, error);
+                }
+                self.abandon_if_unwanted(env, out);
+            }
+        }
+    }
+
+    /// The error of one who has put up with a server that can't be used for long enough.
+    pub(super) fn outage(&self, waiter: &Waiter<W>, now: Moment) -> LockError {
+        let waited = now.since(waiter.asked);
+        let mut fault = match &self.stage {
+            Stage::Contending(Contending { seen: Seen::Failed(fault), .. }) => fault.clone(),
+            _ => Fault::new(FaultClass::Late, "the server did not answer"),
+        };
+        fault.what = format!("{} (waited {waited:.1?} for a server that can be used)", fault.what);
+        LockError::backend(Some(waiter.demand.key.as_str()), &fault)
+    }
+
+    /// Takes the token back when nobody is left who wants it.
+    pub(super) fn abandon_if_unwanted(&mut self, _: &Env<'_>, out: &mut Effects<W>) {
+        if !self.waiters.is_empty() || !matches!(self.stage, Stage::Contending(_)) {
+            return;
+        }
+        let open = self.open.take();
+        let Stage::Contending(contending) = std::mem::replace(&mut self.stage, Stage::Idle) else {
+            return;
+        };
+        if contending.attempt.is_adopted() {
+            // The token is not ours alone: whoever gave it away may take it again.
+            contending.attempt.ends();
+        } else {
+            out.part(Reap::of(contending.attempt, open, &contending.demand));
+        }
+    }
+}

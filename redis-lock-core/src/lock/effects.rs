@@ -1,0 +1,73 @@
+//! What a step of a machine wants done.
+
+use std::sync::Arc;
+
+use super::{Confirm, Hold, Question, Reap};
+use crate::LockError;
+use crate::demand::Demand;
+use crate::error::Fault;
+
+/// What one step of a machine wants done, in order.
+#[derive(Debug)]
+pub(crate) struct Effects<W> {
+    /// What goes to the server, in this order.
+    pub(crate) out: Vec<Outgoing>,
+    /// What runs the user's code: after all locks are released.
+    pub(crate) later: Vec<Later<W>>,
+}
+
+/// Something for the server.
+#[derive(Debug)]
+pub(crate) enum Outgoing {
+    Ask(Question),
+    Part(Box<Reap>),
+}
+
+/// Something that runs code of the user: wakers, subscribers, and what they do.
+#[derive(Debug)]
+pub(crate) enum Later<W> {
+    /// Hand this hold to the waiter. When nobody takes it, release it.
+    Grant(W, Arc<Hold>),
+    /// Tell the waiter that it gets no lock.
+    Fail(W, LockError),
+    /// Tell a caller the outcome of what it asked for.
+    Tell(Confirm, Result<(), LockError>),
+    /// This hold was lost: wake those who wait for that, and tell subscribers.
+    Lost(Arc<Hold>),
+    /// Another process has the lock, with the value that stands there.
+    Contended(Arc<Demand>, Option<String>),
+    /// The lease of this hold was renewed.
+    Renewed(Arc<Hold>),
+    /// A renewal was missed; the lease still runs.
+    Missed(Arc<Demand>, Fault),
+    /// A question about a lock failed.
+    Fault(Arc<Demand>, Fault),
+    /// Nobody refers to this hold here any more; its span ends with the last reference.
+    Drop(Arc<Hold>),
+}
+
+impl<W> Default for Effects<W> {
+    fn default() -> Self {
+        Self { out: Vec::new(), later: Vec::new() }
+    }
+}
+
+impl<W> Effects<W> {
+    pub(super) fn fail(&mut self, waiter: W, error: LockError) {
+        self.later.push(Later::Fail(waiter, error));
+    }
+
+    pub(super) fn tell(&mut self, confirm: Option<Confirm>, outcome: Result<(), LockError>) {
+        if let Some(confirm) = confirm {
+            self.later.push(Later::Tell(confirm, outcome));
+        }
+    }
+
+    pub(super) fn part(&mut self, reap: Option<Reap>) {
+        self.out.extend(reap.map(|reap| Outgoing::Part(Box::new(reap))));
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.out.is_empty() && self.later.is_empty()
+    }
+}

@@ -1,0 +1,447 @@
+//! Having the lock: renewing it, asking about it, losing it.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::pace::{HintThrottle, Turn};
+use super::question::{About, Asker, Open, Wanted, Wants};
+use super::{Attempt, Confirm, Effects, Env, Later, Machine, Outcome, Reap, Stage, lost_to};
+use crate::clock::Moment;
+use crate::demand::{Demand, Kind};
+use crate::error::{Fault, FaultClass};
+use crate::hold::Hold;
+use crate::store::{Answer, Rival, Verb};
+use crate::{LockError, LossReason, lease};
+
+/// How many fencing numbers a fenced acquisition reserves, so that local hand-overs need no server.
+/// Numbers follow the clock in microseconds; more than one acquisition takes anyway would run ahead.
+pub(super) const FENCES: u32 = 32;
+
+/// How much longer than anything we asked for the server's lease must be to be cut: less is the
+/// difference between two clocks.
+const SURPLUS: Duration = Duration::from_secs(1);
+
+/// The number that a reservation began with which ended with `last`.
+pub(crate) fn first_fence(last: u64) -> u64 {
+    (last + 1).saturating_sub(FENCES.into())
+}
+
+/// The lease on the server, whoever of us has it.
+#[derive(Debug)]
+pub(super) struct Lease {
+    /// What renewals ask for; `None` never ends.
+    pub(super) ttl: Option<Duration>,
+    /// When it was last asked for, of all questions that were answered.
+    pub(super) sent: Moment,
+    pub(super) end: Moment,
+    pub(super) renew_at: Moment,
+}
+
+impl Lease {
+    /// The lease of an answered question, in that question's own terms.
+    fn granted(open: &Open) -> Self {
+        let end = lease::deadline(open.sent, open.ttl);
+        Self { ttl: open.ttl, sent: open.sent, end, renew_at: Moment::NEVER }
+    }
+
+    fn extend(&mut self, open: &Open) -> Moment {
+        let end = lease::deadline(open.sent, open.ttl);
+        self.sent = self.sent.max(open.sent);
+        self.end = self.end.max(end);
+        end
+    }
+
+    /// Sets the next renewal: none is needed for what lasts until `limit`.
+    pub(super) fn schedule(&mut self, renews: bool, limit: Moment, spread: u8) {
+        self.renew_at = match self.ttl {
+            Some(ttl) if renews && self.end < limit => lease::renewal(self.sent, ttl, spread),
+            _ => Moment::NEVER,
+        };
+    }
+
+    /// Whether more than half of it is left.
+    pub(super) fn is_fresh(&self, now: Moment) -> bool {
+        self.ttl.is_some_and(|ttl| self.end.since(now) > ttl / 2)
+    }
+}
+
+/// The lock is held by one of us.
+#[derive(Debug)]
+pub(super) struct Held {
+    pub(super) attempt: Attempt,
+    pub(super) hold: Arc<Hold>,
+    pub(super) lease: Lease,
+    pub(super) turn: Turn,
+    /// Fencing numbers that are reserved and not given to anybody.
+    pub(super) fences: Range<u64>,
+    /// Whether nobody had it when it was asked for, so that it may linger.
+    pub(super) was_free: bool,
+    /// How often it has been taken since it was got.
+    pub(super) uses: u32,
+    wanted: Wanted,
+    throttle: HintThrottle,
+    /// When to follow word of a release by force.
+    check_at: Moment,
+}
+
+impl Held {
+    pub(super) fn new(attempt: Attempt, hold: Arc<Hold>, lease: Lease, turn: Turn) -> Self {
+        Self {
+            attempt,
+            hold,
+            lease,
+            turn,
+            fences: 0..0,
+            was_free: false,
+            uses: 1,
+            wanted: Wanted::default(),
+            throttle: HintThrottle::default(),
+            check_at: Moment::NEVER,
+        }
+    }
+
+    pub(super) fn hold(&self) -> &Arc<Hold> {
+        &self.hold
+    }
+
+    pub(super) fn due(&self, open: Option<&Open>, now: Moment) -> Moment {
+        let renewal = if open.is_some() { Moment::NEVER } else { self.lease.renew_at };
+        let asked = open.into_iter().flat_map(|open| &open.askers);
+        let answer = asked.map(|asker| asker.deadline).fold(self.wanted.deadline(), Moment::min);
+        renewal.min(self.check_at).min(answer).min(self.hold.deadline(now))
+    }
+
+    pub(super) fn as_rival(&self, now: Moment) -> Rival {
+        Rival {
+            value: Some(self.hold.token.wire().to_string()),
+            ttl: self.lease.ttl.map(|_| self.lease.end.since(now)),
+            queued: false,
+            repaired: false,
+        }
+    }
+
+    pub(super) fn renew_soon(&mut self, now: Moment) {
+        if self.hold.demand.renew && self.lease.renew_at != Moment::NEVER {
+            self.lease.renew_at = self.lease.renew_at.min(now);
+        }
+    }
+
+    pub(super) fn schedule(&mut self, spread: u8) {
+        let renews = self.hold.demand.renew;
+        self.lease.schedule(renews, self.hold.limit(), spread);
+    }
+
+    /// What to ask next, if anything.
+    fn next_question(&self, now: Moment) -> Option<(About, Verb)> {
+        let token = Arc::clone(self.attempt.wire());
+        let wanted = &self.wanted;
+        let rest = lease::covering(self.hold.limit().since(now));
+        let ttl = self.lease.ttl.map(|ttl| ttl.min(rest));
+        if wanted.cut {
+            let time = self.attempt.longest();
+            Some((About::Cut, Verb::Keep { token, time }))
+        } else if self.lease.renew_at <= now || wanted.extension().is_some() {
+            Some((About::Renew, Verb::Renew { token, ttl }))
+        } else if wanted.wants(Wants::Downgrade) {
+            Some((About::Downgrade, Verb::Downgrade { token }))
+        } else if wanted.check || wanted.wants(Wants::Check) {
+            Some((About::Check, Verb::Check { token }))
+        } else {
+            None
+        }
+    }
+}
+
+impl<W> Machine<W> {
+    /// Gives the lease that a question brought to the first waiter.
+    pub(super) fn hand_out(
+        &mut self,
+        attempt: Attempt,
+        open: &Open,
+        last_fence: Option<u64>,
+        was_free: bool,
+        env: &Env<'_>,
+        out: &mut Effects<W>,
+    ) {
+        let Some(waiter) = self.waiters.pop() else {
+            // Looked at before; without anybody the token is given back.
+            return;
+        };
+        let mut fences = last_fence.map_or(0..0, |last| first_fence(last)..last + 1);
+        let lease = Lease::granted(open);
+        let fence = if waiter.demand.fenced { fences.next() } else { None };
+        let token = attempt.token().clone();
+        let hold = Arc::new(Hold::new(waiter.demand, token, fence, open.sent, lease.end));
+        let turn = Turn::begin(env.now, self.waited_for);
+        let mut held = Held::new(attempt, Arc::clone(&hold), lease, turn);
+        (held.fences, held.was_free) = (fences, was_free);
+        held.schedule(env.spread);
+        self.stage = Stage::Held(held);
+        out.later.push(Later::Grant(waiter.handle, hold));
+        self.tell_impatient(env.now, env, out);
+    }
+
+    /// A caller wants something of its hold. Told nothing when the hold is not this one.
+    pub(super) fn want(
+        &mut self,
+        hold: &Arc<Hold>,
+        wants: Wants,
+        confirm: Confirm,
+        env: &Env<'_>,
+        out: &mut Effects<W>,
+    ) {
+        self.notice_loss(env, out);
+        let Stage::Held(held) = &mut self.stage else { return };
+        if !Arc::ptr_eq(&held.hold, hold) {
+            return;
+        }
+        if let Wants::Extend(ttl) = wants {
+            held.lease.ttl = held.lease.ttl.map(|old| old.max(ttl));
+        }
+        let deadline = env.now.after(hold.demand.timeout);
+        held.wanted.askers.push(Asker { confirm, deadline, wants });
+        self.ask_wanted(env, out);
+    }
+
+    /// Asks the server for a lease of at least `ttl` from now on.
+    pub(crate) fn extend(
+        &mut self,
+        hold: &Arc<Hold>,
+        ttl: Duration,
+        confirm: Confirm,
+        env: &Env<'_>,
+        out: &mut Effects<W>,
+    ) {
+        self.want(hold, Wants::Extend(ttl), confirm, env, out);
+    }
+
+    /// Asks the server whether the lock is still ours.
+    pub(crate) fn check(
+        &mut self,
+        hold: &Arc<Hold>,
+        confirm: Confirm,
+        env: &Env<'_>,
+        out: &mut Effects<W>,
+    ) {
+        self.want(hold, Wants::Check, confirm, env, out);
+    }
+
+    /// Asks the server to let a writer go on as a reader.
+    pub(crate) fn downgrade(
+        &mut self,
+        hold: &Arc<Hold>,
+        confirm: Confirm,
+        env: &Env<'_>,
+        out: &mut Effects<W>,
+    ) {
+        self.want(hold, Wants::Downgrade, confirm, env, out);
+    }
+
+    /// A message says that the hold was ended by force. The server will tell whether that is true.
+    pub(crate) fn forced(&mut self, env: &Env<'_>, out: &mut Effects<W>) {
+        if let Stage::Held(held) = &mut self.stage {
+            held.check_at = held.check_at.min(held.throttle.follow_at(env.now));
+            self.tend_hold(env, out);
+        }
+    }
+
+    /// Does what is due for a hold.
+    pub(super) fn tend_hold(&mut self, env: &Env<'_>, out: &mut Effects<W>) {
+        let Stage::Held(held) = &mut self.stage else { return };
+        let asked = self.open.as_mut().map(|open| &mut open.askers);
+        for askers in asked.into_iter().chain([&mut held.wanted.askers]) {
+            for asker in askers.extract_if(.., |asker| asker.deadline <= env.now) {
+                let fault = Fault::new(FaultClass::Late, "the server did not answer in time");
+                let error = LockError::backend(Some(held.hold.demand.key.as_str()), &fault);
+                out.tell(Some(asker.confirm), Err(error));
+            }
+        }
+        if held.check_at <= env.now {
+            held.check_at = Moment::NEVER;
+            held.throttle.followed(env.now);
+            held.wanted.check = true;
+        }
+        self.ask_wanted(env, out);
+    }
+
+    /// Asks what is wanted or due, unless a question is open.
+    fn ask_wanted(&mut self, env: &Env<'_>, out: &mut Effects<W>) {
+        let Stage::Held(held) = &mut self.stage else { return };
+        if self.open.is_some() {
+            return;
+        }
+        let Some((about, verb)) = held.next_question(env.now) else { return };
+        let askers = held.wanted.take(about);
+        match about {
+            About::Renew => held.attempt.asked(held.lease.ttl),
+            About::Cut => held.wanted.cut = false,
+            _ => {}
+        }
+        if matches!(about, About::Renew | About::Check) {
+            held.wanted.check = false;
+        }
+        let demand = Arc::clone(&held.hold.demand);
+        self.send(&demand, about, verb, env, out);
+        if let Some(open) = &mut self.open {
+            open.askers = askers;
+        }
+    }
+
+    /// The outcome of a question about the hold.
+    pub(super) fn held(
+        &mut self,
+        open: Open,
+        outcome: Outcome,
+        env: &Env<'_>,
+        out: &mut Effects<W>,
+    ) {
+        match outcome {
+            Outcome::Answered(Answer::Gone { by, because }) => {
+                let reason = lost_to(by.as_deref(), because.as_deref());
+                self.gone(open, reason, env, out);
+            }
+            Outcome::Answered(answer) => self.confirmed(open, &answer, env, out),
+            Outcome::Refused(fault) => self.missed(open, &fault, false, env, out),
+            Outcome::Unknown(fault) => self.missed(open, &fault, true, env, out),
+        }
+    }
+
+    fn confirmed(&mut self, open: Open, answer: &Answer, env: &Env<'_>, out: &mut Effects<W>) {
+        let Stage::Held(held) = &mut self.stage else { return };
+        match open.about {
+            About::Renew | About::Cut => {
+                if env.listening {
+                    out.later.push(Later::Renewed(Arc::clone(&held.hold)));
+                }
+                let end = held.lease.extend(&open);
+                if held.hold.renewed(env.now, end) {
+                    held.schedule(env.spread);
+                }
+            }
+            About::Downgrade => held.hold.downgraded(),
+            About::Check | About::Take | About::Acquire { .. } => {}
+        }
+        if let Answer::Renewed { longer, waited_for } = answer {
+            let most = held.attempt.longest().saturating_add(SURPLUS);
+            let is_ours_alone = !held.attempt.is_adopted() && held.lease.ttl.is_some();
+            // The server's clock was set back: its lease would outlive us by that much.
+            held.wanted.cut = is_ours_alone && longer.is_some_and(|left| left > most);
+            if *waited_for {
+                self.somebody_waits(env, out);
+            }
+        }
+        for asker in open.askers {
+            out.tell(Some(asker.confirm), Ok(()));
+        }
+        self.notice_loss(env, out);
+        self.ask_wanted(env, out);
+    }
+
+    /// A question about the hold brought no answer. The lease that is known runs on.
+    fn missed(
+        &mut self,
+        open: Open,
+        fault: &Fault,
+        is_unknown: bool,
+        env: &Env<'_>,
+        out: &mut Effects<W>,
+    ) {
+        let Stage::Held(held) = &mut self.stage else { return };
+        let demand = Arc::clone(&held.hold.demand);
+        if let About::Renew | About::Cut = open.about {
+            out.later.push(Later::Missed(Arc::clone(&demand), fault.clone()));
+            held.hold.doubted(env.now);
+            if held.lease.renew_at != Moment::NEVER {
+                // A late renewal can't do harm, since the server only lengthens what is still ours.
+                // So a renewal of unknown outcome is simply asked again.
+                let ttl = held.lease.ttl.unwrap_or(super::pace::UNLEASED);
+                let retry = lease::renewal_retry(env.now, ttl);
+                held.lease.renew_at = if is_unknown { env.now } else { retry };
+            }
+        } else {
+            out.later.push(Later::Fault(Arc::clone(&demand), fault.clone()));
+        }
+        for asker in open.askers {
+            if is_unknown && asker.deadline > env.now {
+                held.wanted.askers.push(asker);
+            } else {
+                let error = LockError::backend(Some(demand.key.as_str()), fault);
+                out.tell(Some(asker.confirm), Err(error));
+            }
+        }
+        self.notice_loss(env, out);
+        self.ask_wanted(env, out);
+    }
+
+    /// The server says that the lock is not ours.
+    fn gone(&mut self, open: Open, reason: LossReason, env: &Env<'_>, out: &mut Effects<W>) {
+        let Stage::Held(held) = &mut self.stage else { return };
+        held.hold.lose(env.now, reason);
+        held.wanted.askers.extend(open.askers);
+        self.lost(true, env, out);
+    }
+
+    /// Turns to the next waiter when the hold has ended without a release.
+    pub(super) fn notice_loss(&mut self, env: &Env<'_>, out: &mut Effects<W>) {
+        if let Stage::Held(held) = &self.stage
+            && held.hold.loss(env.now).is_some()
+        {
+            self.lost(false, env, out);
+        }
+    }
+
+    /// The hold has ended. `is_gone`: the server itself says that it has nothing of the token.
+    fn lost(&mut self, is_gone: bool, env: &Env<'_>, out: &mut Effects<W>) {
+        let Stage::Held(held) = std::mem::replace(&mut self.stage, Stage::Idle) else { return };
+        self.part_with_lost(held, is_gone, env, out);
+        self.start(env, out);
+    }
+
+    fn part_with_lost(
+        &mut self,
+        held: Held,
+        is_gone: bool,
+        env: &Env<'_>,
+        out: &mut Effects<W>,
+    ) {
+        let Held { attempt, hold, wanted, .. } = held;
+        let mut open = self.open.take();
+        let asked = open.as_mut().map(|open| std::mem::take(&mut open.askers)).unwrap_or_default();
+        let reason = hold.loss(env.now).unwrap_or(LossReason::Expired);
+        for asker in wanted.askers.into_iter().chain(asked) {
+            out.tell(Some(asker.confirm), Err(hold.lost_error(reason.clone())));
+        }
+        // Of several keys, those that are not lost are ours still. And the server may count a lease
+        // that was renewed without our learning of it.
+        let is_partly_ours = matches!(hold.demand.kind, Kind::All { .. });
+        if attempt.is_adopted() || is_gone && !is_partly_ours && !attempt.is_in_doubt() {
+            attempt.ends();
+        } else {
+            let reap = Reap::of(attempt, open, &hold.demand);
+            out.part(reap.map(|reap| reap.waited_for(self.waited_for)));
+        }
+        out.later.push(Later::Lost(hold));
+    }
+
+    /// Takes the lock from its guard, for good.
+    pub(super) fn surrender(&mut self, because: &str, env: &Env<'_>, out: &mut Effects<W>) {
+        if !matches!(self.stage, Stage::Held(_)) {
+            return;
+        }
+        let Stage::Held(held) = std::mem::replace(&mut self.stage, Stage::Idle) else { return };
+        let because = Some(because.to_owned());
+        held.hold.lose(env.now, LossReason::Removed { because });
+        self.part_with_lost(held, false, env, out);
+    }
+
+    /// What a demand is told of its own hold in this machine: for tests and for `Demand`'s terms.
+    pub(super) fn same_terms(held: &Held, next: &Demand) -> bool {
+        next.ttl.is_some()
+            && next.ttl == held.lease.ttl
+            && next.renew
+            && held.hold.demand.renew
+            && next.max_hold >= held.hold.demand.max_hold
+            && next.adopts.is_none()
+    }
+}

@@ -1,0 +1,168 @@
+//! A lease that is kept for a while although nobody is inside, so that the next call costs nothing.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::held::{Held, Lease};
+use super::pace::Turn;
+use super::question::{About, Open};
+use super::{Attempt, Effects, Env, Later, Machine, Outcome, Reap, Stage};
+use crate::clock::Moment;
+use crate::demand::{Demand, Kind};
+use crate::hold::Hold;
+use crate::store::{Answer, Verb};
+use crate::{LockState, Token, lease};
+
+/// None of us has the lock, and its lease is ours until we give it back.
+#[derive(Debug)]
+pub(super) struct Kept {
+    attempt: Attempt,
+    lease: Lease,
+    fences: Range<u64>,
+    /// In whose terms it was last held.
+    demand: Arc<Demand>,
+    since: Moment,
+    until: Moment,
+    uses: u32,
+    turns: Token,
+}
+
+impl Kept {
+    pub(super) fn token(&self) -> &Token {
+        self.attempt.token()
+    }
+
+    pub(super) fn since(&self) -> Moment {
+        self.since
+    }
+
+    pub(super) fn due(&self, is_open: bool) -> Moment {
+        let renewal = if is_open { Moment::NEVER } else { self.lease.renew_at };
+        renewal.min(self.until).min(self.lease.end)
+    }
+
+    /// Whether the lease is as the demand would ask for it.
+    fn suits(&self, demand: &Demand, now: Moment) -> bool {
+        demand.ttl.is_some()
+            && demand.ttl == self.lease.ttl
+            && demand.renew
+            && demand.adopts.is_none()
+            && demand.max_hold >= self.demand.max_hold
+            && self.lease.is_fresh(now)
+            && (!demand.fenced || !self.fences.is_empty())
+    }
+}
+
+impl<W> Machine<W> {
+    /// Whether the lease of a hold that is over may stay with this process for a while.
+    pub(super) fn may_linger(&self, env: &Env<'_>) -> bool {
+        let Stage::Held(held) = &self.stage else { return false };
+        let demand = &held.hold.demand;
+        demand.linger.is_some_and(|linger| !linger.is_zero())
+            && demand.kind == Kind::Mutex
+            && demand.ttl.is_some()
+            && demand.ttl == held.lease.ttl
+            && demand.renew
+            && env.hints
+            && held.was_free
+            && !self.waited_for
+            && self.waiters.is_empty()
+            && !held.attempt.is_in_doubt()
+            && !held.attempt.is_adopted()
+            && held.hold.last_state() != LockState::Uncertain
+            && held.lease.is_fresh(env.now)
+    }
+
+    /// Keeps the lease of the hold that is over.
+    pub(super) fn keep(&mut self, env: &Env<'_>) {
+        let Stage::Held(held) = std::mem::replace(&mut self.stage, Stage::Idle) else { return };
+        let Held { attempt, hold, lease, fences, uses, .. } = held;
+        let linger = hold.demand.linger.unwrap_or(Duration::ZERO);
+        let mut kept = Kept {
+            attempt,
+            lease,
+            fences,
+            demand: Arc::clone(&hold.demand),
+            since: env.now,
+            until: env.now.after(linger),
+            uses,
+            turns: hold.token.clone(),
+        };
+        // An unused lease is renewed only as long as it lingers.
+        kept.lease.schedule(true, kept.until, env.spread);
+        self.stage = Stage::Kept(kept);
+    }
+
+    /// Somebody here wants a lease that is kept: it costs no command when the terms are the same.
+    pub(super) fn take_kept(&mut self, env: &Env<'_>, out: &mut Effects<W>) {
+        let (Stage::Kept(kept), Some(first)) = (&self.stage, self.waiters.first()) else { return };
+        if !kept.suits(&first.demand, env.now) {
+            self.give_up_kept(env, out);
+            return self.start(env, out);
+        }
+        let Stage::Kept(kept) = std::mem::replace(&mut self.stage, Stage::Idle) else { return };
+        let Kept { attempt, lease, mut fences, uses, turns, .. } = kept;
+        let Some(waiter) = self.waiters.pop() else { return };
+        let fence = if waiter.demand.fenced { fences.next() } else { None };
+        let token = turns.next_turn();
+        let hold = Arc::new(Hold::new(waiter.demand, token, fence, env.now, lease.end));
+        let mut held = Held::new(attempt, Arc::clone(&hold), lease, Turn::begin(env.now, false));
+        (held.fences, held.was_free, held.uses) = (fences, true, uses.saturating_add(1));
+        held.schedule(env.spread);
+        self.stage = Stage::Held(held);
+        out.later.push(Later::Grant(waiter.handle, hold));
+        self.tend_hold(env, out);
+    }
+
+    /// Does what is due for a lease that is kept.
+    pub(super) fn tend_kept(&mut self, env: &Env<'_>, out: &mut Effects<W>) {
+        let Stage::Kept(kept) = &mut self.stage else { return };
+        if env.now >= kept.until || env.now >= kept.lease.end {
+            return self.give_up_kept(env, out);
+        }
+        if self.open.is_none() && kept.lease.renew_at <= env.now {
+            let token = Arc::clone(kept.attempt.wire());
+            let verb = Verb::Renew { token, ttl: kept.lease.ttl };
+            let demand = Arc::clone(&kept.demand);
+            self.send(&demand, About::Renew, verb, env, out);
+        }
+    }
+
+    /// The outcome of the renewal of a lease that is kept.
+    pub(super) fn kept(
+        &mut self,
+        open: Open,
+        outcome: Outcome,
+        env: &Env<'_>,
+        out: &mut Effects<W>,
+    ) {
+        let Stage::Kept(kept) = &mut self.stage else { return };
+        match outcome {
+            Outcome::Answered(Answer::Done | Answer::Renewed { waited_for: false, .. }) => {
+                let end = lease::deadline(open.sent, open.ttl);
+                kept.lease.sent = open.sent;
+                kept.lease.end = kept.lease.end.max(end);
+                let until = kept.until;
+                kept.lease.schedule(true, until, env.spread);
+            }
+            // Nobody was inside, so nobody has lost anything.
+            Outcome::Answered(Answer::Gone { .. }) => {
+                if let Stage::Kept(kept) = std::mem::replace(&mut self.stage, Stage::Idle) {
+                    kept.attempt.ends();
+                }
+            }
+            _ => self.give_up_kept(env, out),
+        }
+    }
+
+    /// Gives a lease back that nobody here is using.
+    pub(super) fn give_up_kept(&mut self, _: &Env<'_>, out: &mut Effects<W>) {
+        if !matches!(self.stage, Stage::Kept(_)) {
+            return;
+        }
+        let Stage::Kept(kept) = std::mem::replace(&mut self.stage, Stage::Idle) else { return };
+        let reap = Reap::of(kept.attempt, self.open.take(), &kept.demand);
+        out.part(reap.map(|reap| reap.waited_for(self.waited_for)));
+    }
+}

@@ -1,0 +1,354 @@
+//! The life of one lock in this process, without I/O: who waits, who holds, what to ask the server.
+//!
+//! A [`Machine`] is given events with the time they happened at, and says what to do next as
+//! [`Effects`]. It has no clock, no socket and no randomness of its own. All waiters of a process
+//! for one mutex share one machine, so the server sees one contender; a lock that several can hold
+//! at once has a machine for each acquisition.
+//!
+//! ```text
+//!            ask                    answered "held"
+//!   Idle ------------> Contending ------------------> Held --+  renewed; passed on to the next
+//!    ^                  |  ^   |                       | ^---+  waiter while the turn runs
+//!    | nobody waits     |  |   +- busy, refused,       |
+//!    | any more         |  |      unknown: ask again   |
+//!    +------------------+  +---------------------------+  turn over, or lost, and somebody waits
+//!    ^                                                 |
+//!    +-------------------------------------------------+  released or lost, and nobody waits
+//!    ^                                                 |  released, and it may linger
+//!    +---------------------- Kept <--------------------+  (and back to Held when asked again)
+//! ```
+//!
+//! Two rules carry the proof that no two guards are valid at once:
+//!
+//! - A machine has at most one open [`Question`], and takes nothing but its outcome, in that
+//!   question's own terms. Any other outcome is of a question that was dropped, whose token is being
+//!   released.
+//! - An [`Attempt`], which is a token, is moved and never copied. It leaves a machine as a [`Reap`],
+//!   and what follows it on the ordered queue of its place can't overtake it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use crate::clock::Moment;
+use crate::demand::Demand;
+use crate::hold::Hold;
+use crate::store::{Command, Rival, Verb};
+use crate::{LockError, Token, lease};
+use contend::Contending;
+use held::Held;
+use kept::Kept;
+use question::{About, Open};
+
+mod attempt;
+mod contend;
+mod effects;
+mod held;
+mod kept;
+mod local_view;
+mod pace;
+mod question;
+mod reap;
+mod release;
+#[cfg(test)]
+mod tests;
+mod waiters;
+
+pub(crate) use attempt::{Attempt, Trace};
+pub(crate) use effects::{Effects, Later, Outgoing};
+pub(crate) use held::first_fence;
+pub(crate) use local_view::LocalView;
+pub(crate) use question::{Confirm, Outcome, Question};
+pub(crate) use reap::{Next, Reap, Told, lost_to};
+pub(crate) use waiters::{Waiter, Waiters};
+
+/// What a machine is told of the world at the time of an event.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Env<'a> {
+    pub(crate) now: Moment,
+    /// Whether grants are told by message.
+    pub(crate) hints: bool,
+    /// Names this manager in tokens.
+    pub(crate) manager: &'a Arc<str>,
+    /// Random, to spread what would otherwise happen at once.
+    pub(crate) spread: u8,
+    /// Whether a subscriber wants to know what happens.
+    pub(crate) listening: bool,
+    pub(crate) numbers: &'a AtomicU64,
+}
+
+impl Env<'_> {
+    fn number(&self) -> u64 {
+        self.numbers.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// A fresh token in the terms of a demand.
+    fn attempt(&self, demand: &Demand) -> Attempt {
+        let make = if demand.ttl.is_none() { Token::lasting } else { Token::fresh };
+        Attempt::new(make(self.manager, &demand.label), asked_ttl(demand))
+    }
+}
+
+/// One lock in this process.
+#[derive(Debug)]
+pub(crate) struct Machine<W> {
+    waiters: Waiters<W>,
+    stage: Stage,
+    /// The question that has had no outcome. It is about the attempt of the stage.
+    open: Option<Open>,
+    /// Whether somebody else had it lately, so that taking it blindly is a wasted round trip.
+    contended: bool,
+    /// Whether somebody elsewhere waits for what we have or were granted.
+    waited_for: bool,
+    /// How many outcomes came of questions that were dropped.
+    #[cfg(test)]
+    pub(crate) strays: u64,
+}
+
+#[derive(Debug)]
+enum Stage {
+    /// Nobody has it here and nobody wants it.
+    Idle,
+    /// The waiters' token is asked for, or queued on the server.
+    Contending(Contending),
+    /// One of us has it.
+    Held(Held),
+    /// None of us has it, and the lease is ours still.
+    Kept(Kept),
+}
+
+impl<W> Machine<W> {
+    pub(crate) fn new() -> Self {
+        Self {
+            waiters: Waiters::default(),
+            stage: Stage::Idle,
+            open: None,
+            contended: false,
+            waited_for: false,
+            #[cfg(test)]
+            strays: 0,
+        }
+    }
+
+    /// Whether nothing is left to be done, so that the machine can go.
+    pub(crate) fn is_idle(&self) -> bool {
+        matches!(self.stage, Stage::Idle) && self.waiters.is_empty()
+    }
+
+    /// The token that the server may have queued, and may tell us of.
+    pub(crate) fn awaited(&self) -> Option<&Arc<str>> {
+        match &self.stage {
+            Stage::Contending(contending) => Some(contending.attempt.wire()),
+            Stage::Idle | Stage::Held(_) | Stage::Kept(_) => None,
+        }
+    }
+
+    /// Somebody wants the lock.
+    pub(crate) fn ask(&mut self, waiter: Waiter<W>, env: &Env<'_>, out: &mut Effects<W>) {
+        self.notice_loss(env, out);
+        if let (Stage::Held(held), false) = (&self.stage, waiter.is_patient()) {
+            let busy = busy(&waiter, Some(&held.as_rival(env.now)), env.now);
+            return out.fail(waiter.handle, busy);
+        }
+        let patient = waiter.is_patient();
+        self.waiters.join(waiter);
+        match &self.stage {
+            Stage::Idle => self.start(env, out),
+            // What is known may be a second old: one who does not wait is owed a fresh answer.
+            Stage::Contending(_) if !patient && self.open.is_none() => self.ask_again(env, out),
+            Stage::Contending(_) | Stage::Held(_) => {}
+            Stage::Kept(_) => self.take_kept(env, out),
+        }
+    }
+
+    /// A waiter gave up. Returns whether it was still waiting.
+    pub(crate) fn cancel(&mut self, id: u64, env: &Env<'_>, out: &mut Effects<W>) -> bool {
+        let left = self.waiters.leave(id).is_some();
+        self.abandon_if_unwanted(env, out);
+        left
+    }
+
+    /// Time has passed.
+    pub(crate) fn tick(&mut self, env: &Env<'_>, out: &mut Effects<W>) {
+        self.tell_overdue(env, out);
+        self.notice_loss(env, out);
+        match &self.stage {
+            Stage::Contending(contending) => {
+                if self.open.is_none() && contending.look <= env.now {
+                    self.ask_again(env, out);
+                }
+            }
+            Stage::Held(_) => self.tend_hold(env, out),
+            Stage::Kept(_) => self.tend_kept(env, out),
+            Stage::Idle => {}
+        }
+    }
+
+    /// The next time that `tick` has something to do.
+    pub(crate) fn due(&self, now: Moment) -> Moment {
+        let is_open = self.open.is_some();
+        let stage = match &self.stage {
+            Stage::Idle => Moment::NEVER,
+            Stage::Contending(contending) => {
+                let outage = self.waiters.outage_due(contending.useful);
+                if is_open { outage } else { outage.min(contending.look) }
+            }
+            Stage::Held(held) => held.due(self.open.as_ref(), now),
+            Stage::Kept(kept) => kept.due(is_open),
+        };
+        stage.min(self.waiters.due())
+    }
+
+    /// The outcome of a question.
+    pub(crate) fn outcome(
+        &mut self,
+        number: u64,
+        outcome: Outcome,
+        env: &Env<'_>,
+        out: &mut Effects<W>,
+    ) {
+        let Some(open) = self.open.take_if(|open| open.number == number) else {
+            #[cfg(test)]
+            {
+                self.strays += 1;
+            }
+            return;
+        };
+        match &self.stage {
+            Stage::Contending(_) => self.contended(open, outcome, env, out),
+            Stage::Held(_) => self.held(open, outcome, env, out),
+            Stage::Kept(_) => self.kept(open, outcome, env, out),
+            Stage::Idle => {}
+        }
+    }
+
+    /// A (new) connection stands: who waits looks, who holds renews.
+    pub(crate) fn connected(&mut self, env: &Env<'_>, out: &mut Effects<W>) {
+        match &mut self.stage {
+            Stage::Held(held) => {
+                held.renew_soon(env.now);
+                self.tend_hold(env, out);
+            }
+            Stage::Contending(_) => self.look_soon(env, out),
+            Stage::Kept(_) => self.give_up_kept(env, out),
+            Stage::Idle => {}
+        }
+    }
+
+    /// Messages are told from now on, or are not: who waits looks.
+    pub(crate) fn listening(&mut self, env: &Env<'_>, out: &mut Effects<W>) {
+        match self.stage {
+            Stage::Kept(_) if !env.hints => self.give_up_kept(env, out),
+            _ => self.look_soon(env, out),
+        }
+    }
+
+    /// Somebody elsewhere waits, says a message.
+    pub(crate) fn somebody_waits(&mut self, env: &Env<'_>, out: &mut Effects<W>) {
+        self.waited_for = true;
+        match &mut self.stage {
+            Stage::Held(held) => held.turn.shorten(env.now),
+            Stage::Kept(_) => self.give_up_kept(env, out),
+            Stage::Idle | Stage::Contending(_) => {}
+        }
+    }
+
+    /// Ends everything: nobody gets the lock any more, and who has it learns that it is gone.
+    pub(crate) fn close(
+        &mut self,
+        error: &LockError,
+        because: &str,
+        env: &Env<'_>,
+        out: &mut Effects<W>,
+    ) {
+        for waiter in self.waiters.drain() {
+            out.fail(waiter.handle, error.clone());
+        }
+        self.surrender(because, env, out);
+        self.give_up_kept(env, out);
+        self.abandon_if_unwanted(env, out);
+    }
+
+    /// Asks the server something about the attempt of the stage.
+    fn send(&mut self, demand: &Demand, about: About, verb: Verb, env: &Env<'_>, out: &mut Effects<W>) {
+        let ttl = match &verb {
+            Verb::Take { ttl, .. } | Verb::Acquire { ttl, .. } | Verb::Renew { ttl, .. } => *ttl,
+            Verb::Keep { time, .. } => Some(*time),
+            _ => None,
+        };
+        let mut command = command(demand, verb);
+        if let (crate::demand::Kind::All { ordered }, About::Acquire { ordered: keeps, .. }) =
+            (&mut command.kind, about)
+        {
+            *ordered = keeps;
+        }
+        let number = env.number();
+        self.open = Some(Open { number, about, ttl, sent: env.now, askers: Vec::new() });
+        out.out.push(Outgoing::Ask(Question { number, command }));
+    }
+
+    /// Tells those whose patience has ended.
+    fn tell_overdue(&mut self, env: &Env<'_>, out: &mut Effects<W>) {
+        while let Some(waiter) = self.waiters.overdue(env.now) {
+            let (id, asked, answer_by) = (waiter.id, waiter.asked, waiter.answer_by());
+            let known = match &self.stage {
+                Stage::Contending(contending) => contending.answered_at >= asked,
+                _ => true,
+            };
+            if !known && answer_by > env.now {
+                // Busy or broken: the first answer since it came will tell.
+                self.waiters.put_off(id, answer_by);
+                if self.open.is_none() {
+                    self.ask_again(env, out);
+                }
+                continue;
+            }
+            if let Some(waiter) = self.waiters.leave(id) {
+                let error = self.refusal(&waiter, env.now);
+                out.fail(waiter.handle, error);
+            }
+        }
+        if let Stage::Contending(contending) = &self.stage {
+            let ended = self.waiters.out_of_patience(contending.useful, env.now);
+            for waiter in ended {
+                let error = self.outage(&waiter, env.now);
+                out.fail(waiter.handle, error);
+            }
+        }
+        self.abandon_if_unwanted(env, out);
+    }
+
+    /// Tells those who wanted one attempt, and came before `sent`, that this was it.
+    fn tell_impatient(&mut self, sent: Moment, env: &Env<'_>, out: &mut Effects<W>) {
+        while let Some(waiter) = self.waiters.pop_impatient(sent) {
+            let error = self.refusal(&waiter, env.now);
+            out.fail(waiter.handle, error);
+        }
+    }
+
+    /// Why a waiter goes without: what was last seen tells whether somebody has the lock.
+    fn refusal(&self, waiter: &Waiter<W>, now: Moment) -> LockError {
+        match &self.stage {
+            Stage::Contending(contending) => contending.refusal(waiter, now),
+            Stage::Held(held) => busy(waiter, Some(&held.as_rival(now)), now),
+            Stage::Idle | Stage::Kept(_) => busy(waiter, None, now),
+        }
+    }
+}
+
+/// The error of a waiter that somebody else kept waiting.
+fn busy<W>(waiter: &Waiter<W>, rival: Option<&Rival>, now: Moment) -> LockError {
+    let holder = rival.and_then(Rival::holder).map(Box::new);
+    let key = waiter.demand.key.to_string();
+    LockError::Busy { key, waited: now.since(waiter.asked), holder }
+}
+
+/// The lease to ask for: the whole ttl, or less where `max_hold` comes first.
+fn asked_ttl(demand: &Demand) -> Option<Duration> {
+    demand.ttl.map(|ttl| ttl.min(lease::covering(demand.max_hold)))
+}
+
+fn command(demand: &Demand, verb: Verb) -> Command {
+    let names = Arc::clone(&demand.names);
+    Command { names, kind: demand.kind, verb, timeout: demand.timeout }
+}

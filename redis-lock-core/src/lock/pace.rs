@@ -1,0 +1,101 @@
+//! How often and how long: the times that the machine of a lock goes by.
+
+use std::time::Duration;
+
+use super::Env;
+use crate::Token;
+use crate::clock::Moment;
+use crate::store::Rival;
+
+/// How long a place in the server's queue lasts when nobody asks again.
+pub(crate) const PLACE: Duration = Duration::from_secs(5);
+
+/// How long the release of a lock without a lease is tried.
+pub(crate) const UNLEASED: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// The longest time between two looks at a lock that is waited for: what a lost message costs.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// The same where the holder is no client of ours and tells nobody when it releases.
+const LOOK_AT_FOREIGNER: Duration = Duration::from_millis(250);
+
+/// The shortest time between two looks while the same holder keeps renewing.
+const LEAST: Duration = Duration::from_millis(350);
+
+/// The shortest time between two questions that messages cause: whoever may publish may lie.
+const HINTS: Duration = Duration::from_millis(10);
+
+/// How long a process may hand the lock among its own tasks before it asks whether another process
+/// waits. A round trip in this much time is what the question costs.
+const TURN: Duration = Duration::from_millis(10);
+
+/// The same once it is known that one waits.
+pub(super) const SHORT_TURN: Duration = Duration::from_millis(1);
+
+/// How often it may do so in this time: a bound that no clock can lift.
+const PASSES: u32 = 8192;
+
+/// Follows hints, but not every one of a flood.
+#[derive(Debug, Default)]
+pub(super) struct HintThrottle(Option<Moment>);
+
+impl HintThrottle {
+    /// When to follow a hint that comes now: at once, or when the last one is long enough ago.
+    pub(super) fn follow_at(&self, now: Moment) -> Moment {
+        self.0.map_or(now, |last| last.after(HINTS)).max(now)
+    }
+
+    pub(super) fn followed(&mut self, now: Moment) {
+        self.0 = Some(now);
+    }
+}
+
+/// How long one process goes on by itself.
+#[derive(Debug)]
+pub(super) struct Turn {
+    ends: Moment,
+    passes: u32,
+}
+
+impl Turn {
+    pub(super) fn begin(now: Moment, waited_for: bool) -> Self {
+        Self { ends: now.after(if waited_for { SHORT_TURN } else { TURN }), passes: PASSES }
+    }
+
+    pub(super) fn runs(&self, now: Moment) -> bool {
+        now < self.ends && self.passes > 0
+    }
+
+    pub(super) fn pass(&mut self) {
+        self.passes = self.passes.saturating_sub(1);
+    }
+
+    /// Another process waits: it is to be served soon.
+    pub(super) fn shorten(&mut self, now: Moment) {
+        self.ends = self.ends.min(now.after(SHORT_TURN));
+    }
+}
+
+/// When to look again at a lock that `rival` has, after `looks` looks that found the same holder.
+pub(super) fn look_at(rival: &Rival, looks: u32, env: &Env<'_>) -> Moment {
+    let spread = u32::from(env.spread);
+    let jitter = Duration::from_millis(1) + Duration::from_micros(40) * spread;
+    let of_us = |value: &str| Token::from_wire(value).manager().is_some();
+    let ours = rival.value.as_deref().is_none_or(of_us);
+    let most = match (rival.queued && env.hints, ours) {
+        // Nobody will tell: look ever more rarely, from 20 ms to half a second.
+        (false, _) => Duration::from_millis(20) * (1 << looks.min(5)),
+        (true, true) => LOOK,
+        (true, false) => LOOK_AT_FOREIGNER,
+    };
+    let most = most * 3 / 4 + most * spread / 512;
+    let least = if rival.queued && looks > 1 { LEAST } else { Duration::ZERO };
+    let wait = rival.ttl.map_or(most, |ttl| most.min((ttl + jitter).max(least)));
+    env.now.after(wait)
+}
+
+/// When to ask again after so many failures in a row.
+pub(super) fn retry_at(failures: u32, env: &Env<'_>) -> Moment {
+    let pause = Duration::from_millis(25) * (1 << failures.min(5));
+    env.now.after(pause / 2 + pause * u32::from(env.spread) / 512)
+}

@@ -1,0 +1,262 @@
+//! A token on its way out.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::pace::PLACE;
+use super::question::{About, Open};
+use super::{Attempt, Confirm, Outcome, Trace};
+use crate::clock::Moment;
+use crate::demand::{Demand, Kind};
+use crate::error::{Fault, FaultClass};
+use crate::names::Names;
+use crate::store::{Answer, Command, Verb};
+use crate::{LockError, LossReason, Token};
+
+/// How long the first pause between two tries is, and the longest.
+const FIRST_PAUSE: Duration = Duration::from_millis(25);
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+
+/// The release of an attempt, until the server has nothing of its token.
+#[derive(Debug)]
+#[must_use = "a token that is not released stays on the server until its lease ends"]
+pub(crate) struct Reap {
+    attempt: Attempt,
+    names: Arc<Names>,
+    kind: Kind,
+    /// How long one try may take.
+    timeout: Duration,
+    /// Whether somebody is likely to wait for the lock.
+    waited_for: bool,
+    /// Keep the lock until then instead of freeing it.
+    keep_until: Option<Moment>,
+    /// A question about the token that has had no outcome: nobody waits for that any more.
+    drops: Option<u64>,
+    /// When its hold ends by this side's clock. A release that was sent before did it, if the token
+    /// is gone afterwards.
+    held_until: Moment,
+    confirm: Option<Confirm>,
+    /// When the confirming caller is told that no answer came.
+    deadline: Moment,
+    tries: u32,
+    /// A try that could have released it ended in the unknown.
+    may_be_done: bool,
+    /// Whether an acquisition of it had no outcome when it was given up.
+    unanswered: bool,
+    /// When the server has forgotten the token by itself.
+    gone_by: Moment,
+    /// Why the last try failed.
+    fault: Option<Fault>,
+}
+
+/// What to do next about a token.
+#[derive(Debug)]
+pub(crate) enum Next {
+    /// Nothing of it is left.
+    Done,
+    /// Release it again at this time.
+    Again(Moment, Box<Reap>),
+}
+
+/// A caller, and what it is told.
+pub(crate) type Told = (Confirm, Result<(), LockError>);
+
+impl Reap {
+    /// The release of an attempt, and the end of its open question. None where the server has heard
+    /// of nothing.
+    pub(super) fn of(attempt: Attempt, open: Option<Open>, demand: &Demand) -> Option<Self> {
+        if attempt.trace() == Trace::Unheard && open.is_none() {
+            attempt.ends();
+            return None;
+        }
+        let acquires = |open: &Open| matches!(open.about, About::Take | About::Acquire { .. });
+        Some(Self {
+            unanswered: open.as_ref().is_some_and(acquires),
+            attempt,
+            names: Arc::clone(&demand.names),
+            kind: demand.kind,
+            timeout: demand.timeout,
+            waited_for: false,
+            keep_until: None,
+            drops: open.map(|open| open.number),
+            held_until: Moment::START,
+            confirm: None,
+            deadline: Moment::NEVER,
+            tries: 0,
+            may_be_done: false,
+            gone_by: Moment::NEVER,
+            fault: None,
+        })
+    }
+
+    pub(super) fn waited_for(mut self, waited_for: bool) -> Self {
+        self.waited_for = waited_for;
+        self
+    }
+
+    pub(super) fn of_hold(mut self, held_until: Moment) -> Self {
+        self.held_until = held_until;
+        self
+    }
+
+    pub(super) fn keep_until(mut self, end: Moment) -> Self {
+        self.keep_until = Some(end);
+        self
+    }
+
+    pub(super) fn confirm(mut self, confirm: Option<Confirm>, now: Moment) -> Self {
+        self.deadline = now.after(self.timeout);
+        self.confirm = confirm;
+        self
+    }
+
+    /// The question that this release makes void.
+    pub(crate) fn dropped_question(&mut self) -> Option<u64> {
+        self.drops.take()
+    }
+
+    /// Whether somebody waits for the answer.
+    pub(crate) fn is_awaited(&self) -> bool {
+        self.confirm.is_some()
+    }
+
+    pub(crate) fn names(&self) -> &Names {
+        &self.names
+    }
+
+    pub(crate) fn is_first_try(&self) -> bool {
+        self.tries == 0
+    }
+
+    #[cfg(test)]
+    pub(crate) fn attempt(&self) -> &Attempt {
+        &self.attempt
+    }
+
+    /// When whoever waits is told that no answer came.
+    pub(crate) fn deadline(&self) -> Moment {
+        if self.confirm.is_some() { self.deadline } else { Moment::NEVER }
+    }
+
+    /// What to tell at the deadline. The release goes on.
+    pub(crate) fn overdue(&mut self) -> Option<Told> {
+        let late = || Fault::new(FaultClass::Late, "the server did not confirm the release in time");
+        let fault = self.fault.clone().unwrap_or_else(late);
+        self.tell(Err(LockError::backend(Some(self.names.user_key()), &fault)))
+    }
+
+    /// The command of the next try.
+    pub(crate) fn command(&self, now: Moment) -> Command {
+        let bury = self.attempt.is_in_doubt().then(|| self.attempt.longest());
+        // A keep that is over by now is a release.
+        let keep = self.keep_until.map(|end| crate::demand::whole_millis(end.since(now)));
+        let verb = Verb::Release {
+            token: Arc::clone(self.attempt.wire()),
+            waited_for: self.waited_for,
+            keep: keep.filter(|keep| !keep.is_zero()),
+            bury,
+        };
+        Command { names: Arc::clone(&self.names), kind: self.kind, verb, timeout: self.timeout }
+    }
+
+    /// The outcome of a try that was made at `sent`: what to tell, and what to do.
+    pub(crate) fn outcome(
+        mut self: Box<Self>,
+        outcome: Outcome,
+        sent: Moment,
+        now: Moment,
+    ) -> (Option<Told>, Next) {
+        self.tries = self.tries.saturating_add(1);
+        if self.tries == 1 {
+            self.gone_by = sent.after(self.attempt.longest().max(PLACE)).after(LONGEST_PAUSE);
+        }
+        match outcome {
+            Outcome::Answered(answer) => {
+                let verdict = self.verdict(&answer);
+                (self.tell(verdict), self.answered(now))
+            }
+            Outcome::Refused(fault) => {
+                let is_final = matches!(fault.class, FaultClass::Permanent | FaultClass::Misuse);
+                self.fault = Some(fault);
+                // What is certainly not done is tried for as long as the caller waits.
+                let told = if is_final { self.overdue() } else { None };
+                (told, self.again(now))
+            }
+            Outcome::Unknown(fault) => {
+                self.may_be_done |= sent < self.held_until;
+                self.fault = Some(fault);
+                if self.unanswered {
+                    // Its connection broke as well, and what it carried may be executed yet.
+                    let longest = self.attempt.longest();
+                    self.attempt.doubt(sent, Some(longest));
+                }
+                (None, self.again(now))
+            }
+        }
+    }
+
+    /// It was released once. In doubt, an acquisition may arrive yet, and is undone again.
+    fn answered(mut self: Box<Self>, now: Moment) -> Next {
+        self.unanswered = false;
+        match self.attempt.trace() {
+            Trace::InDoubt { until } if now < until => {
+                let at = now.after(self.pause());
+                Next::Again(at, self)
+            }
+            _ => self.done(),
+        }
+    }
+
+    fn again(self: Box<Self>, now: Moment) -> Next {
+        let until = match self.attempt.trace() {
+            Trace::InDoubt { until } => until.max(self.gone_by),
+            Trace::Heard | Trace::Unheard => self.gone_by,
+        };
+        if now >= until && self.confirm.is_none() {
+            return self.done();
+        }
+        // A connection that was cut while idle answers the first try with its end.
+        let at = if self.tries == 1 { now } else { now.after(self.pause()) };
+        Next::Again(at, self)
+    }
+
+    fn done(self: Box<Self>) -> Next {
+        self.attempt.ends();
+        Next::Done
+    }
+
+    fn pause(&self) -> Duration {
+        (FIRST_PAUSE * (1 << self.tries.saturating_sub(1).min(6))).min(LONGEST_PAUSE)
+    }
+
+    fn tell(&mut self, outcome: Result<(), LockError>) -> Option<Told> {
+        Some((self.confirm.take()?, outcome))
+    }
+
+    /// What the answer to a release means for whoever asked for it.
+    fn verdict(&self, answer: &Answer) -> Result<(), LockError> {
+        let Answer::Gone { by, because } = answer else { return Ok(()) };
+        // An earlier try may have released it, and whoever waited has it by now.
+        if self.may_be_done {
+            return Ok(());
+        }
+        Err(LockError::Lost {
+            key: self.names.user_key().to_owned(),
+            reason: lost_to(by.as_deref(), because.as_deref()),
+        })
+    }
+
+    /// Gives the token up without another try: nobody is left who could release it.
+    pub(crate) fn give_up(self) -> Option<Confirm> {
+        self.attempt.ends();
+        self.confirm
+    }
+}
+
+/// Why a lock is lost that the server says is not ours.
+pub(crate) fn lost_to(by: Option<&str>, because: Option<&str>) -> LossReason {
+    match by {
+        Some(by) => LossReason::Overwritten { by: Token::from_wire(by) },
+        None => LossReason::Removed { because: because.map(ToOwned::to_owned) },
+    }
+}

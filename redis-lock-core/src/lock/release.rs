@@ -1,0 +1,126 @@
+//! Giving the lock back, or on.
+
+use std::sync::Arc;
+
+use super::held::Held;
+use super::{Confirm, Effects, Env, Later, Machine, Reap, Stage};
+use crate::clock::Moment;
+use crate::demand::Kind;
+use crate::hold::Hold;
+use crate::{LockError, Token};
+
+impl<W> Machine<W> {
+    /// The guard of `hold` gives it back.
+    pub(crate) fn release(
+        &mut self,
+        hold: &Arc<Hold>,
+        confirm: Option<Confirm>,
+        env: &Env<'_>,
+        out: &mut Effects<W>,
+    ) {
+        self.notice_loss(env, out);
+        let is_it = matches!(&self.stage, Stage::Held(held) if Arc::ptr_eq(&held.hold, hold));
+        if !is_it || !hold.release(env.now) {
+            return out.tell(confirm, ended(hold, env.now));
+        }
+        self.tell_overdue(env, out);
+        let least = hold.demand.min_hold.map(|least| hold.since.after(least));
+        if let Some(end) = least.filter(|end| *end > env.now) {
+            self.contended = true;
+            return self.part_with_hold(Some(end), confirm, env, out);
+        }
+        if self.may_pass_on(env.now) {
+            out.tell(confirm, Ok(()));
+            self.pass_on(env, out);
+        } else if self.may_linger(env) {
+            out.tell(confirm, Ok(()));
+            self.keep(env);
+        } else {
+            self.part_with_hold(None, confirm, env, out);
+        }
+    }
+
+    /// Releases the token, and contends with a fresh one where somebody waits. The two questions
+    /// keep their order, so whoever waits elsewhere is served first.
+    fn part_with_hold(
+        &mut self,
+        keep_until: Option<Moment>,
+        confirm: Option<Confirm>,
+        env: &Env<'_>,
+        out: &mut Effects<W>,
+    ) {
+        let Stage::Held(held) = std::mem::replace(&mut self.stage, Stage::Idle) else { return };
+        let Held { attempt, hold, lease, .. } = held;
+        let reap = Reap::of(attempt, self.open.take(), &hold.demand).map(|reap| {
+            let reap = reap.waited_for(self.waited_for).of_hold(lease.end).confirm(confirm, env.now);
+            match keep_until {
+                Some(end) => reap.keep_until(end),
+                None => reap,
+            }
+        });
+        out.part(reap);
+        out.later.push(Later::Drop(hold));
+        // Our own next token queues behind whoever waits elsewhere: taking it blindly would only
+        // find that out.
+        let waited_for = self.waited_for;
+        if !self.waiters.is_empty() {
+            self.contended |= waited_for;
+        }
+        self.start(env, out);
+    }
+
+    /// Whether the lease can go to the next waiter without a word to the server.
+    fn may_pass_on(&self, now: Moment) -> bool {
+        let (Stage::Held(held), Some(next)) = (&self.stage, self.waiters.first()) else {
+            return false;
+        };
+        held.hold.demand.kind == Kind::Mutex
+            && Self::same_terms(held, &next.demand)
+            && held.turn.runs(now)
+            && held.lease.is_fresh(now)
+            && (!next.demand.fenced || !held.fences.is_empty())
+    }
+
+    fn pass_on(&mut self, env: &Env<'_>, out: &mut Effects<W>) {
+        let Stage::Held(held) = &mut self.stage else { return };
+        let Some(waiter) = self.waiters.pop() else { return };
+        held.turn.pass();
+        held.uses = held.uses.saturating_add(1);
+        let token = held.hold.token.next_turn();
+        let fence = if waiter.demand.fenced { held.fences.next() } else { None };
+        let next = Arc::new(Hold::new(waiter.demand, token, fence, env.now, held.lease.end));
+        let before = std::mem::replace(&mut held.hold, Arc::clone(&next));
+        held.schedule(env.spread);
+        out.later.push(Later::Drop(before));
+        out.later.push(Later::Grant(waiter.handle, next));
+    }
+
+    /// Gives the hold up without releasing it: its token is for whoever adopts it.
+    pub(crate) fn detach(
+        &mut self,
+        hold: &Arc<Hold>,
+        env: &Env<'_>,
+        out: &mut Effects<W>,
+    ) -> Option<Token> {
+        self.notice_loss(env, out);
+        let is_it = matches!(&self.stage, Stage::Held(held) if Arc::ptr_eq(&held.hold, hold));
+        if !is_it || !hold.release(env.now) {
+            return None;
+        }
+        let Stage::Held(held) = std::mem::replace(&mut self.stage, Stage::Idle) else {
+            return None;
+        };
+        // A renewal that is on its way can only lengthen the lease, for whoever has the token.
+        self.open = None;
+        let token = held.attempt.into_token();
+        out.later.push(Later::Drop(held.hold));
+        self.contended = true;
+        self.start(env, out);
+        Some(token)
+    }
+}
+
+/// What a release finds that comes after the end of its hold.
+fn ended(hold: &Hold, now: Moment) -> Result<(), LockError> {
+    hold.loss(now).map_or(Ok(()), |reason| Err(hold.lost_error(reason)))
+}

@@ -1,0 +1,228 @@
+//! Who waits for one lock in this process, in the order of their coming.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::Wait;
+use crate::clock::Moment;
+use crate::demand::Demand;
+
+/// How often it is looked whether somebody has put up with a broken server for long enough.
+const OUTAGE_PACE: Duration = Duration::from_millis(50);
+
+/// One who waits.
+#[derive(Debug)]
+pub(crate) struct Waiter<W> {
+    pub(crate) id: u64,
+    pub(crate) handle: W,
+    pub(crate) demand: Arc<Demand>,
+    pub(crate) asked: Moment,
+}
+
+impl<W> Waiter<W> {
+    pub(crate) fn is_patient(&self) -> bool {
+        self.demand.wait != Wait::None
+    }
+
+    /// When its patience ends; that of one who does not wait, when its answer must be there.
+    pub(super) fn until(&self) -> Moment {
+        match self.demand.wait {
+            Wait::Forever => Moment::NEVER,
+            Wait::For(limit) => self.asked.after(limit),
+            Wait::None => self.answer_by(),
+        }
+    }
+
+    /// When it is told at the latest, whether or not the server has answered.
+    pub(super) fn answer_by(&self) -> Moment {
+        match self.demand.wait {
+            Wait::Forever => Moment::NEVER,
+            Wait::For(limit) => self.asked.after(limit).after(self.demand.timeout),
+            Wait::None => self.asked.after(self.demand.timeout),
+        }
+    }
+
+    /// When it has put up with a server that can't be used for long enough.
+    fn outage_end(&self, useful: Moment) -> Moment {
+        self.asked.max(useful).after(self.demand.outage)
+    }
+}
+
+/// The waiters of one lock. Joining, leaving and the next end cost no more for many than for few.
+#[derive(Debug)]
+pub(crate) struct Waiters<W> {
+    /// In the order of their ids, which is that of their coming. Who has left leaves a gap.
+    queue: VecDeque<(u64, Option<Waiter<W>>)>,
+    count: usize,
+    /// When somebody may have to be told.
+    ends: BTreeSet<(Moment, u64)>,
+    /// Those who don't wait, in the order of their coming. Some may have left.
+    impatient: VecDeque<u64>,
+    impatient_count: usize,
+    /// The shortest outage that anybody puts up with.
+    outage: Duration,
+    /// Nobody's outage ends before this.
+    outage_check: Moment,
+}
+
+impl<W> Default for Waiters<W> {
+    fn default() -> Self {
+        Self {
+            queue: VecDeque::new(),
+            count: 0,
+            ends: BTreeSet::new(),
+            impatient: VecDeque::new(),
+            impatient_count: 0,
+            outage: Duration::MAX,
+            outage_check: Moment::START,
+        }
+    }
+}
+
+impl<W> Waiters<W> {
+    pub(super) fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    pub(super) fn join(&mut self, waiter: Waiter<W>) {
+        let until = waiter.until();
+        if until != Moment::NEVER {
+            self.ends.insert((until, waiter.id));
+        }
+        if !waiter.is_patient() {
+            self.impatient.push_back(waiter.id);
+            self.impatient_count += 1;
+        }
+        self.outage = self.outage.min(waiter.demand.outage);
+        self.count += 1;
+        self.queue.push_back((waiter.id, Some(waiter)));
+    }
+
+    /// Takes out one who does not want to wait any longer.
+    pub(super) fn leave(&mut self, id: u64) -> Option<Waiter<W>> {
+        let index = self.queue.binary_search_by_key(&id, |(id, _)| *id).ok()?;
+        let waiter = self.queue.get_mut(index)?.1.take()?;
+        self.left(&waiter);
+        Some(waiter)
+    }
+
+    pub(super) fn first(&self) -> Option<&Waiter<W>> {
+        self.queue.front()?.1.as_ref()
+    }
+
+    pub(super) fn pop(&mut self) -> Option<Waiter<W>> {
+        let waiter = self.queue.front_mut()?.1.take()?;
+        self.left(&waiter);
+        Some(waiter)
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Waiter<W>> {
+        self.queue.iter().filter_map(|(_, waiter)| waiter.as_ref())
+    }
+
+    pub(super) fn any_patient(&self) -> bool {
+        self.count > self.impatient_count
+    }
+
+    pub(super) fn any_impatient(&self) -> bool {
+        self.impatient_count > 0
+    }
+
+    /// The next of those who don't wait, if it came before `moment`.
+    pub(super) fn pop_impatient(&mut self, moment: Moment) -> Option<Waiter<W>> {
+        while let Some(id) = self.impatient.front().copied() {
+            let Some(waiter) = self.get(id) else {
+                self.impatient.pop_front();
+                continue;
+            };
+            if waiter.asked > moment {
+                return None;
+            }
+            self.impatient.pop_front();
+            return self.leave(id);
+        }
+        None
+    }
+
+    /// The next whose patience has ended at `now`. It is still there; see [`put_off`](Self::put_off)
+    /// and [`leave`](Self::leave).
+    pub(super) fn overdue(&mut self, now: Moment) -> Option<&Waiter<W>> {
+        while let Some((at, id)) = self.ends.first().copied() {
+            if at > now {
+                return None;
+            }
+            if self.get(id).is_some() {
+                return self.get(id);
+            }
+            self.ends.pop_first();
+        }
+        None
+    }
+
+    /// The waiter is not told yet, but at `until`.
+    pub(super) fn put_off(&mut self, id: u64, until: Moment) {
+        self.ends.pop_first();
+        self.ends.insert((until, id));
+    }
+
+    /// Those who have put up with a server that can't be used for long enough. The last useful
+    /// answer came at `useful`.
+    pub(super) fn out_of_patience(&mut self, useful: Moment, now: Moment) -> Vec<Waiter<W>> {
+        if self.outage_due(useful) > now {
+            return Vec::new();
+        }
+        self.outage_check = now.after(OUTAGE_PACE);
+        let ended = |waiter: &&Waiter<W>| waiter.outage_end(useful) <= now;
+        let ids: Vec<_> = self.iter().filter(ended).map(|waiter| waiter.id).collect();
+        let rest = self.iter().filter(|waiter| !ended(waiter));
+        self.outage = rest.map(|waiter| waiter.demand.outage).min().unwrap_or(Duration::MAX);
+        ids.into_iter().filter_map(|id| self.leave(id)).collect()
+    }
+
+    /// When to call [`out_of_patience`](Self::out_of_patience).
+    pub(super) fn outage_due(&self, useful: Moment) -> Moment {
+        if self.outage == Duration::MAX || self.is_empty() {
+            return Moment::NEVER;
+        }
+        let oldest = self.first().map_or(useful, |first| first.asked.max(useful));
+        oldest.after(self.outage).max(self.outage_check)
+    }
+
+    /// When somebody's patience ends.
+    pub(super) fn due(&self) -> Moment {
+        self.ends.first().map_or(Moment::NEVER, |(at, _)| *at)
+    }
+
+    pub(super) fn drain(&mut self) -> Vec<Waiter<W>> {
+        let all = std::mem::take(self);
+        all.queue.into_iter().filter_map(|(_, waiter)| waiter).collect()
+    }
+
+    fn get(&self, id: u64) -> Option<&Waiter<W>> {
+        let index = self.queue.binary_search_by_key(&id, |(id, _)| *id).ok()?;
+        self.queue.get(index)?.1.as_ref()
+    }
+
+    fn left(&mut self, waiter: &Waiter<W>) {
+        self.count -= 1;
+        self.impatient_count -= usize::from(!waiter.is_patient());
+        let until = waiter.until();
+        if until != Moment::NEVER && !self.ends.remove(&(until, waiter.id)) {
+            self.ends.remove(&(waiter.answer_by(), waiter.id));
+        }
+        if self.count == 0 {
+            self.queue.clear();
+            self.impatient.clear();
+            self.outage = Duration::MAX;
+            return;
+        }
+        while matches!(self.queue.front(), Some((_, None))) {
+            self.queue.pop_front();
+        }
+        // Gaps in the middle go when they are most of it.
+        if self.queue.len() > 32 && self.queue.len() > self.count * 2 {
+            self.queue.retain(|(_, waiter)| waiter.is_some());
+        }
+    }
+}
