@@ -88,11 +88,19 @@ impl Server {
                     }
                 }
                 self.leave(token);
-                self.lock = Some((token.to_string(), end(now, *ttl)));
+                let end = end(now, *ttl);
+                let standing = self.lock.take().map_or(end, |(_, standing)| standing);
+                self.lock = Some((token.to_string(), end.max(standing)));
                 Answer::Held { fence: self.number(token, *fences, false, now) }
             }
             Verb::Renew { token, ttl } => self.if_ours(token, |server| {
-                server.lock = Some((token.to_string(), end(now, *ttl)));
+                let end = end(now, *ttl);
+                let end = server.lock.as_ref().map_or(end, |(_, standing)| end.max(*standing));
+                server.lock = Some((token.to_string(), end));
+                Answer::Renewed { longer: None, waited_for: false }
+            }),
+            Verb::Keep { token, time } => self.if_ours(token, |server| {
+                server.lock = Some((token.to_string(), now.after(*time)));
                 Answer::Done
             }),
             Verb::Check { token } | Verb::Downgrade { token } => {
@@ -110,9 +118,11 @@ impl Server {
                 Answer::Held { fence: server.number(token, *fences, true, now) }
             }),
             // Nobody looks on in a simulation.
-            Verb::Look | Verb::Force { .. } | Verb::Scan { .. } | Verb::Raise { .. } => {
-                Answer::Done
-            }
+            Verb::Look
+            | Verb::Force { .. }
+            | Verb::Scan { .. }
+            | Verb::Raise { .. }
+            | Verb::Why { .. } => Answer::Done,
             Verb::Release { token, keep, bury, .. } => {
                 if let Some(bury) = bury {
                     self.tombs.insert(token.to_string(), now.after(*bury));

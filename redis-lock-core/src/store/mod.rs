@@ -127,10 +127,16 @@ pub(crate) enum Verb {
         fences: u32,
         repair_orphan: Option<Duration>,
     },
-    /// Lets the lease run for `ttl` from now.
+    /// Lets the lease run for `ttl` from now, unless it runs longer.
     Renew { token: Arc<str>, ttl: Option<Duration> },
+    /// Lets what the token has end in `time` from now, be that later or earlier. Only for a token
+    /// that nobody believes to have the lock.
+    Keep { token: Arc<str>, time: Duration },
     /// Asks whether the lock is still ours.
     Check { token: Arc<str> },
+    /// Asks why the token does not have the lock any more. Only a store sends it, after an answer
+    /// that says no more than that.
+    Why { token: Arc<str> },
     /// Gives a mutex to the first waiter of another process and queues for it again as `next`;
     /// keeps it with a fresh lease where nobody waits.
     Yield { token: Arc<str>, next: Arc<str>, ttl: Option<Duration>, fences: u32, queue: Duration },
@@ -170,7 +176,9 @@ impl Verb {
             Self::Take { token, .. }
             | Self::Acquire { token, .. }
             | Self::Renew { token, .. }
+            | Self::Keep { token, .. }
             | Self::Check { token }
+            | Self::Why { token }
             | Self::Yield { token, .. }
             | Self::Downgrade { token }
             | Self::Raise { token, .. }
@@ -209,7 +217,14 @@ pub(crate) enum Answer {
     Buried,
     /// It was given away, and `next` is queued.
     HandedOver,
-    /// Renewed, still ours, or released.
+    /// The lease runs at least as long as was asked for.
+    Renewed {
+        /// What is left of it, when that is more than a second longer than was asked for.
+        longer: Option<Duration>,
+        /// Whether somebody waits for the lock.
+        waited_for: bool,
+    },
+    /// Still ours, kept, or released.
     Done,
     /// It is not ours: another value stands there, or none.
     Gone { by: Option<String>, because: Option<String> },

@@ -28,12 +28,31 @@ impl State {
             Verb::Acquire { .. } => self.acquire_all(command, &keys, ordered, manager, now, tell),
             Verb::Renew { token, ttl } => {
                 let answer = self.look_at_all(&keys, token, now);
+                if answer != Answer::Done {
+                    return Ok(answer);
+                }
+                let mut all = (None, false);
+                for key in keys {
+                    let renewed = self.entry(key, now).holder(token).map(|it| it.renew(*ttl, now));
+                    if let Some(Answer::Renewed { longer, waited_for }) = renewed {
+                        all = (all.0.max(longer), all.1 | waited_for);
+                    }
+                }
+                Ok(Answer::Renewed { longer: all.0, waited_for: all.1 })
+            }
+            Verb::Keep { token, time } => {
+                let answer = self.look_at_all(&keys, token, now);
                 if answer == Answer::Done {
                     for key in keys {
-                        self.entry(key, now).put(token, ONE, end(now, *ttl));
+                        self.entry(key, now).set_end(token, now.after(*time));
                     }
                 }
                 Ok(answer)
+            }
+            Verb::Why { token } => {
+                let reasons = keys.iter().filter_map(|key| self.entry(key, now).reason(token));
+                let because = reasons.last();
+                Ok(Answer::Gone { by: None, because })
             }
             Verb::Check { token } => Ok(self.look_at_all(&keys, token, now)),
             Verb::Release { token, keep, bury, .. } => {
@@ -95,6 +114,7 @@ impl State {
                 (Some((busy, _)), Some(place)) if ordered && at < *busy => {
                     entry.leave(token);
                     entry.put(token, ONE, now.after(*place));
+                    entry.set_end(token, now.after(*place));
                 }
                 (Some(_), _) => {
                     entry.leave(token);

@@ -9,7 +9,10 @@ use super::fences::Last;
 use crate::clock::Moment;
 use crate::demand::Kind;
 use crate::error::{Fault, FaultClass};
-use crate::store::{CLAIM, Rival};
+use crate::store::{Answer, CLAIM, Rival};
+
+/// So much longer than asked for a lease may run before a renewal says so.
+const SLACK: Duration = Duration::from_secs(1);
 
 /// How long places in a queue that have ended are remembered.
 const REST: Duration = Duration::from_secs(1);
@@ -36,6 +39,8 @@ pub(crate) struct Holder {
     pub(crate) token: Arc<str>,
     pub(crate) kind: Kind,
     pub(crate) end: Moment,
+    /// Whether somebody has come to wait for a mutex since it was taken.
+    waited_for: bool,
 }
 
 /// Who waits for it.
@@ -107,10 +112,21 @@ impl Entry {
         self.holders.iter().filter_map(|holder| limit_of(holder.kind)).fold(limit, u32::min)
     }
 
+    /// Lets a token have the lock, no shorter than it has it already.
     pub(super) fn put(&mut self, token: &Arc<str>, kind: Kind, end: Moment) {
+        let waited_for = is_mutex(kind) && !self.queue.is_empty();
         match self.holder(token) {
-            Some(holder) => holder.end = end,
-            None => self.holders.push(Holder { token: Arc::clone(token), kind, end }),
+            Some(holder) => holder.end = holder.end.max(end),
+            None => {
+                let token = Arc::clone(token);
+                self.holders.push(Holder { token, kind, end, waited_for });
+            }
+        }
+    }
+
+    pub(super) fn set_end(&mut self, token: &Arc<str>, end: Moment) {
+        if let Some(holder) = self.holder(token) {
+            holder.end = end;
         }
     }
 
@@ -132,6 +148,9 @@ impl Entry {
     ) {
         // Who comes too late, and finds its place still there, may have it.
         self.queue_end = Some(until.after(REST));
+        if is_mutex(kind) {
+            self.holders.iter_mut().for_each(|holder| holder.waited_for = true);
+        }
         let waiter = Waiter { token: Arc::clone(token), kind, until, manager: Arc::clone(manager) };
         match self.queue.iter_mut().find(|waiter| waiter.token == *token) {
             Some(place) => *place = waiter,
@@ -209,6 +228,23 @@ fn limit_of(kind: Kind) -> Option<u32> {
     match kind {
         Kind::Permit { limit } => Some(limit),
         _ => None,
+    }
+}
+
+fn is_mutex(kind: Kind) -> bool {
+    matches!(kind, Kind::Mutex | Kind::All { .. })
+}
+
+impl Holder {
+    /// Lets the lease run for so long from now, unless it runs longer.
+    pub(super) fn renew(&mut self, ttl: Option<Duration>, now: Moment) -> Answer {
+        let Some(ttl) = ttl else {
+            return Answer::Renewed { longer: None, waited_for: self.waited_for };
+        };
+        let left = self.end.since(now);
+        self.end = self.end.max(now.after(ttl));
+        let longer = (left > ttl + SLACK).then_some(left);
+        Answer::Renewed { longer, waited_for: self.waited_for }
     }
 }
 

@@ -30,8 +30,12 @@ impl Entry {
             }
             Verb::Acquire { .. } => return self.acquire(command, manager, now, tell),
             Verb::Renew { token, ttl } => match self.holder(token) {
+                Some(holder) => holder.renew(*ttl, now),
+                None => self.gone(kind, token),
+            },
+            Verb::Keep { token, time } => match self.holder(token) {
                 Some(holder) => {
-                    holder.end = end(now, *ttl);
+                    holder.end = now.after(*time);
                     Answer::Done
                 }
                 None => self.gone(kind, token),
@@ -40,6 +44,7 @@ impl Entry {
                 Some(_) => Answer::Done,
                 None => self.gone(kind, token),
             },
+            Verb::Why { token } => Answer::Gone { by: None, because: self.reason(token) },
             Verb::Downgrade { token } => match self.holder(token) {
                 // It has been let go on as a reader before, and changes nothing for anybody.
                 Some(holder) if holder.kind == Kind::Read => Answer::Done,
@@ -51,9 +56,9 @@ impl Entry {
                 None => self.gone(kind, token),
             },
             Verb::Yield { token, next, ttl, fences, queue } => {
-                if self.holder(token).is_none() {
+                let Some(standing) = self.holder(token).map(|holder| holder.end) else {
                     return Ok(self.gone(kind, token));
-                }
+                };
                 if !self.queue.is_empty() {
                     self.enqueue(next, kind, now.after(*queue), manager);
                     self.drop_holder(token);
@@ -63,7 +68,7 @@ impl Entry {
                     }
                     self.leave(next);
                 }
-                self.put(token, kind, end(now, *ttl));
+                self.put(token, kind, end(now, *ttl).max(standing));
                 let fence = (*fences > 0)
                     .then(|| number(&mut [&mut self.fence], token, *fences, true, now));
                 Answer::Held { fence }
@@ -132,8 +137,8 @@ impl Entry {
                 return Ok(Answer::Busy(self.rival(kind, queue.is_some(), now)));
             }
         }
-        self.put(token, kind, end(now, *ttl));
         self.leave(token);
+        self.put(token, kind, end(now, *ttl));
         if kind != Kind::Mutex {
             // Those behind may fit as well: a run of readers is let in together.
             self.admit(kind, None, now, tell);
@@ -145,13 +150,20 @@ impl Entry {
 
     /// The answer to a token that does not have it.
     pub(super) fn gone(&self, kind: Kind, token: &Arc<str>) -> Answer {
-        if let Some((_, because, _)) = self.forced.iter().find(|(forced, ..)| forced == token) {
-            return Answer::Gone { by: None, because: Some(because.to_string()) };
+        let because = self.reason(token);
+        if because.is_some() {
+            return Answer::Gone { by: None, because };
         }
         let by = match (kind, self.holders.first()) {
             (Kind::Mutex | Kind::All { .. }, Some(holder)) => Some(holder.token.to_string()),
             _ => None,
         };
         Answer::Gone { by, because: None }
+    }
+
+    /// Why the hold of a token was ended by force, if it was.
+    pub(super) fn reason(&self, token: &Arc<str>) -> Option<String> {
+        let (_, because, _) = self.forced.iter().find(|(forced, ..)| forced == token)?;
+        Some(because.to_string())
     }
 }

@@ -57,6 +57,7 @@ enum Step {
     Acquire { who: usize, ttl: u64, patient: bool, fair: bool, fenced: bool, ordered: bool },
     Take { who: usize, ttl: u64 },
     Renew { who: usize, ttl: u64 },
+    Keep { who: usize, time: u64 },
     Check { who: usize },
     Downgrade { who: usize },
     Yield { who: usize, next: usize, ttl: u64 },
@@ -72,6 +73,7 @@ fn step(actors: usize) -> impl Strategy<Value = Step> {
             .prop_map(|(who, ttl, patient, fair, fenced, ordered)| Step::Acquire { who, ttl, patient, fair, fenced, ordered }),
         1 => (who.clone(), ttl()).prop_map(|(who, ttl)| Step::Take { who, ttl }),
         2 => (who.clone(), ttl()).prop_map(|(who, ttl)| Step::Renew { who, ttl }),
+        1 => (who.clone(), ttl()).prop_map(|(who, time)| Step::Keep { who, time }),
         1 => who.clone().prop_map(|who| Step::Check { who }),
         2 => who.clone().prop_map(|who| Step::Downgrade { who }),
         1 => (who.clone(), who.clone(), ttl()).prop_map(|(who, next, ttl)| Step::Yield { who, next, ttl }),
@@ -211,6 +213,7 @@ impl Bench {
             Step::Renew { who, ttl } => {
                 (who, Verb::Renew { token: token(who), ttl: Some(millis(ttl)) })
             }
+            Step::Keep { who, time } => (who, Verb::Keep { token: token(who), time: millis(time) }),
             Step::Check { who } => (who, Verb::Check { token: token(who) }),
             Step::Downgrade { who } if kind(who) == Kind::Write => {
                 (who, Verb::Downgrade { token: token(who) })
@@ -279,6 +282,7 @@ impl Bench {
                 Form::PlainInFull => {
                     Delete::in_full(command.names.main(), command.verb.token().unwrap())
                 }
+                Form::Why(why, _) => encode::plain(why, &context).unwrap(),
                 Form::Plain | Form::Short => unreachable!("these come first only"),
             };
         }
@@ -387,6 +391,17 @@ fn alike(
                 || one.value.as_deref()
                     == other.value.as_deref().map(|value| value.trim_end_matches('+'));
             close && named && one.queued == other.queued
+        }
+        (
+            Ok(Answer::Renewed { longer: one, waited_for }),
+            Ok(Answer::Renewed { longer: other, waited_for: marked }),
+        ) => {
+            let close = match (one, other) {
+                (Some(one), Some(other)) => one.abs_diff(*other) <= window.blur(),
+                (None, None) => true,
+                _ => false,
+            };
+            close && waited_for == marked
         }
         (Ok(Answer::Gone { .. }), Ok(Answer::Gone { .. })) => true,
         (Ok(one), Ok(other)) => one == other,

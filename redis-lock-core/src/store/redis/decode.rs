@@ -6,10 +6,11 @@ use std::time::Duration;
 use redis::{RedisError, ServerError, Value};
 
 use crate::Token;
+use crate::demand::Kind;
 use crate::error::{Fault, FaultClass};
 use crate::names::Names;
 use crate::status::LockKind;
-use crate::store::{Answer, Rival, Sight, Verb};
+use crate::store::{Answer, Command, Rival, Sight, Verb};
 
 /// The answer of a plain command.
 pub(super) enum Plain {
@@ -29,6 +30,9 @@ pub(super) fn plain(verb: &Verb, value: Value) -> Result<Plain, Fault> {
         (Verb::Take { .. }, Value::Nil) => Ok(Plain::Answer(Answer::Busy(Rival::unknown()))),
         (Verb::Release { .. }, Value::Int(1)) => Ok(Plain::Answer(Answer::Done)),
         (Verb::Release { .. }, Value::Int(0)) => Ok(Plain::AskScript),
+        (Verb::Why { .. }, tomb @ (Value::Nil | Value::BulkString(_) | Value::Array(_))) => {
+            Ok(Plain::Answer(why(Answer::Gone { by: None, because: None }, &tomb)))
+        }
         (Verb::Scan { .. }, Value::Array(items)) => {
             page(&items).map(Plain::Answer).ok_or_else(|| nonsense(&Value::Array(items)))
         }
@@ -52,7 +56,7 @@ pub(super) fn script(verb: &Verb, value: Value) -> Option<Result<Answer, Fault>>
         Value::ServerError(error) if error.code() == "NOSCRIPT" => return None,
         Value::ServerError(error) => return Some(Err(refusal(&error))),
         // The usual answer to a release or a renewal, in its shortest form.
-        Value::Int(1) => return Some(Ok(Answer::Done)),
+        Value::Int(1) => return Some(Ok(done(verb, &[]))),
         Value::Array(items) => items,
         other => return Some(Err(nonsense(&other))),
     };
@@ -76,16 +80,59 @@ pub(super) fn script(verb: &Verb, value: Value) -> Option<Result<Answer, Fault>>
         (Verb::Acquire { .. }, Some(-4)) => Err(other_kind(string(items.get(1)).as_deref())),
         (Verb::Acquire { .. }, Some(-3)) => Err(orphan(string(items.get(1)).as_deref())),
         (Verb::Yield { .. }, Some(2)) => Ok(Answer::HandedOver),
-        (_, Some(1)) => Ok(Answer::Done),
+        (_, Some(1)) => Ok(done(verb, &items)),
         (Verb::Force { .. }, Some(0)) => Ok(Answer::Gone { by: None, because: None }),
         (_, Some(0)) => {
-            let because = string(items.get(1)).filter(|reason| !reason.is_empty());
+            let because = items.get(1).and_then(reason);
             Ok(Answer::Gone { by: None, because })
         }
         (_, Some(-1)) => Ok(Answer::Gone { by: string(items.get(1)), because: None }),
         _ => Err(nonsense(&Value::Array(items))),
     };
     Some(answer)
+}
+
+/// The answer to what was done.
+fn done(verb: &Verb, items: &[Value]) -> Answer {
+    if !matches!(verb, Verb::Renew { .. }) {
+        return Answer::Done;
+    }
+    let longer = match integer(items.get(1)) {
+        None | Some(0) => None,
+        Some(left) => Some(u64::try_from(left).map_or(Duration::MAX, Duration::from_millis)),
+    };
+    Answer::Renewed { longer, waited_for: integer(items.get(2)) == Some(1) }
+}
+
+/// What finds out why a lock is gone, where the answer can't tell: the scripts that renew a mutex see
+/// no other key than its own.
+pub(super) fn asks_why(command: &Command, answer: &Answer) -> Option<Command> {
+    let (Verb::Renew { token, .. } | Verb::Keep { token, .. } | Verb::Check { token }) =
+        &command.verb
+    else {
+        return None;
+    };
+    let mutex = matches!(command.kind, Kind::Mutex | Kind::All { .. });
+    let unexplained = matches!(answer, Answer::Gone { because: None, .. });
+    let verb = Verb::Why { token: Arc::clone(token) };
+    (mutex && unexplained).then(|| Command { verb, ..command.clone() })
+}
+
+/// What a tombstone adds to an answer: whoever ended the hold by force may have given the lock to
+/// the next already, so the reason says more than who has it now.
+pub(super) fn why(gone: Answer, value: &Value) -> Answer {
+    let reason = match value {
+        Value::Array(tombs) => tombs.iter().find_map(reason),
+        tomb => reason(tomb),
+    };
+    match reason {
+        Some(because) => Answer::Gone { by: None, because: Some(because) },
+        None => gone,
+    }
+}
+
+fn reason(tomb: &Value) -> Option<String> {
+    string(Some(tomb)).filter(|reason| !reason.is_empty())
 }
 
 /// The keys of one `SCAN`. Those that are no text can't be keys of ours.

@@ -51,6 +51,9 @@ impl Call {
 
 /// The plain command that serves without a script, where there is one.
 pub(super) fn plain(command: &Command, context: &Context) -> Option<Cmd> {
+    if let Verb::Why { token } = &command.verb {
+        return Some(why(command, token));
+    }
     if command.kind != Kind::Mutex {
         return None;
     }
@@ -102,9 +105,11 @@ fn mutex(command: &Command, context: &Context) -> Option<Call> {
     let mark = "1";
     let claim = text(Some(CLAIM));
     let (script, keys, args): (&'static Lua, Vec<String>, Vec<String>) = match &command.verb {
-        Verb::Take { .. } | Verb::Downgrade { .. } | Verb::Raise { .. } | Verb::Scan { .. } => {
-            return None;
-        }
+        Verb::Take { .. }
+        | Verb::Downgrade { .. }
+        | Verb::Raise { .. }
+        | Verb::Why { .. }
+        | Verb::Scan { .. } => return None,
         Verb::Acquire { token, ttl, queue, fair, fences, repair_orphan } => (
             &ACQUIRE,
             vec![
@@ -126,16 +131,10 @@ fn mutex(command: &Command, context: &Context) -> Option<Call> {
                 claim,
             ],
         ),
-        Verb::Renew { token, ttl } => (
-            &RENEW,
-            vec![names.main().into(), names.tomb(token)],
-            vec![token.to_string(), text(*ttl)],
-        ),
-        Verb::Check { token } => (
-            &RENEW,
-            vec![names.main().into(), names.tomb(token)],
-            vec![token.to_string(), text(None)],
-        ),
+        Verb::Renew { token, .. } | Verb::Keep { token, .. } | Verb::Check { token } => {
+            let (ttl, how) = renewal(&command.verb);
+            (&RENEW, vec![names.main().into()], vec![token.to_string(), text(ttl), how.into()])
+        }
         Verb::Yield { token, next, ttl, fences, queue } => (
             &YIELD,
             vec![
@@ -179,6 +178,23 @@ fn mutex(command: &Command, context: &Context) -> Option<Call> {
         }
     };
     Some(Call { script, keys, args })
+}
+
+/// Asks for the reasons that were left where holds of the token were ended by force.
+fn why(command: &Command, token: &str) -> Cmd {
+    let tombs: Vec<_> = command.names.all().map(|names| names.tomb(token)).collect();
+    let mut cmd = redis::cmd(if tombs.len() == 1 { "GET" } else { "MGET" });
+    cmd.arg(tombs);
+    cmd
+}
+
+/// The time that a verb gives a lease, and what the scripts do with it.
+fn renewal(verb: &Verb) -> (Option<Duration>, &'static str) {
+    match verb {
+        Verb::Renew { ttl: Some(ttl), .. } => (Some(*ttl), "lengthen"),
+        Verb::Keep { time, .. } => (Some(*time), "set"),
+        _ => (None, "look"),
+    }
 }
 
 /// Whether a flag is set, as the scripts read it.

@@ -3,8 +3,6 @@
 //! Ten thousand locks are renewed thousands of times a second, so what a renewal allocates counts.
 //! It says the same as the call in `encode`, which serves when the server has forgotten the script.
 
-use std::time::Duration;
-
 use redis::Cmd;
 
 use super::scripts::RENEW;
@@ -13,22 +11,17 @@ use crate::store::{Command, Verb};
 
 /// The call by name, for what has a short way.
 pub(super) fn call(command: &Command) -> Option<Cmd> {
-    let (Kind::Mutex, Verb::Renew { token, ttl }) = (command.kind, &command.verb) else {
+    let (Kind::Mutex, Verb::Renew { token, ttl: Some(ttl) }) = (command.kind, &command.verb) else {
         return None;
     };
     let names = &command.names;
-    let mut cmd = Cmd::with_capacity(7, 64 + 3 * (names.main().len() + 120));
+    let mut cmd = Cmd::with_capacity(7, 80 + 2 * (names.main().len() + 120));
     cmd.arg("EVALSHA")
         .arg(&RENEW.hash)
-        .arg(2)
+        .arg(1)
         .arg(names.main())
-        .arg(names.tomb(token))
         .arg(&**token)
-        .arg(millis(*ttl));
+        .arg(u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX))
+        .arg("lengthen");
     Some(cmd)
-}
-
-fn millis(duration: Option<Duration>) -> u64 {
-    let millis = duration.map_or(0, |duration| duration.as_millis());
-    u64::try_from(millis).unwrap_or(u64::MAX)
 }

@@ -197,9 +197,9 @@ impl Split {
         let release =
             Verb::Release { token: Arc::clone(token), waited_for: false, keep: None, bury: None };
         // What is kept while waiting lasts as long as the place in the queue.
-        let keep = Verb::Renew { token: Arc::clone(token), ttl: queue };
+        let keep = |time| Verb::Keep { token: Arc::clone(token), time };
         let todo = |group| match self.answer(group)? {
-            _ if group < kept => Some((group, keep.clone())),
+            _ if group < kept => queue.map(|time| (group, keep(time))),
             _ if Some(group) == queued => None,
             // Nothing was done there, and a release would be refused as well.
             Err(_) => None,
@@ -251,7 +251,23 @@ impl Split {
             // The loss of one is the loss of all.
             _ => lost.or(fault),
         };
-        worst.cloned().unwrap_or(Ok(Answer::Done))
+        worst.cloned().unwrap_or_else(|| Ok(self.done()))
+    }
+
+    /// The answer when every group did as it was told.
+    fn done(&self) -> Answer {
+        if !matches!(self.command.verb, Verb::Renew { .. }) {
+            return Answer::Done;
+        }
+        let renewals = self.answers.iter().flatten().filter_map(|answer| match answer {
+            Ok(Answer::Renewed { longer, waited_for }) => Some((*longer, *waited_for)),
+            _ => None,
+        });
+        let (longer, waited_for) = renewals
+            .fold((None, false), |(most, waited), (longer, more)| {
+                (most.max(longer), waited | more)
+            });
+        Answer::Renewed { longer, waited_for }
     }
 
     fn ask(&mut self, parts: Vec<(usize, Verb)>) -> Next {
@@ -348,7 +364,7 @@ mod tests {
         let Next::Ask(parts) = next else { return "done".into() };
         let show = |part: &Part| match &part.command.verb {
             Verb::Acquire { .. } => format!("A{}", part.group),
-            Verb::Renew { ttl, .. } if *ttl == Some(PLACE) => format!("K{}", part.group),
+            Verb::Keep { time, .. } if *time == PLACE => format!("K{}", part.group),
             Verb::Release { waited_for: false, keep: None, bury: None, .. } => {
                 format!("R{}", part.group)
             }
@@ -512,8 +528,15 @@ mod tests {
             let answers: Vec<_> = answers.into_iter().enumerate().collect();
             done(tell(&mut split, &answers))
         };
+        let renewed = |longer: Option<u64>, waited_for| Answer::Renewed {
+            longer: longer.map(Duration::from_secs),
+            waited_for,
+        };
+        let several = [renewed(Some(7), false), renewed(None, true), renewed(Some(9), false)];
+        assert_eq!(merged(&renew, several.map(Ok)).unwrap(), renewed(Some(9), true));
         for verb in [&renew, &check, &release] {
-            assert_eq!(merged(verb, [done_(), done_(), done_()]).unwrap(), Answer::Done);
+            let all = merged(verb, [done_(), done_(), done_()]).unwrap();
+            assert!(matches!(all, Answer::Done | Answer::Renewed { longer: None, .. }));
             let lost = merged(verb, [done_(), gone(None), gone(Some("it hangs"))]).unwrap();
             assert_eq!(lost, gone(Some("it hangs")).unwrap(), "the reason is told");
             assert!(merged(verb, [done_(), refused(), done_()]).is_err());

@@ -138,6 +138,8 @@ enum Step {
     Short,
     ByHash(Call),
     InFull(Call),
+    /// By this command, for the reason of this answer.
+    Why(Box<Command>, Answer),
 }
 
 /// What is sent together.
@@ -178,13 +180,18 @@ impl Round {
     }
 
     /// Adds the next step of what was asked before.
-    fn go_on(&mut self, step: &Step, command: &Command) {
+    fn go_on(&mut self, step: &Step, command: &Command, context: &Context) {
         match step {
             Step::ByHash(call) => drop(self.pipeline.add_command(call.by_hash())),
             Step::InFull(call) => drop(self.pipeline.add_command(call.in_full())),
             Step::PlainInFull => {
                 let token = command.verb.token().map_or("", |token| token);
                 self.pipeline.add_command(Delete::in_full(command.names.main(), token));
+            }
+            Step::Why(why, _) => {
+                if let Some(why) = encode::plain(why, context) {
+                    self.pipeline.add_command(why);
+                }
             }
             Step::Plain | Step::Short => {}
         }
@@ -282,7 +289,7 @@ async fn execute(
                     (None, answer) => progress.answer(index, answer),
                 },
                 Err(step) => {
-                    progress.round.go_on(&step, command);
+                    progress.round.go_on(&step, command, context);
                     progress.round.asked.push(Asked { index, part, step });
                 }
             }
@@ -307,6 +314,24 @@ fn read(
     value: Value,
     context: &Context,
 ) -> Result<Result<Answer, Fault>, Step> {
+    if let Step::Why(_, gone) = step {
+        return Ok(Ok(decode::why(gone, &value)));
+    }
+    let answer = told(command, step, value, context)?;
+    match answer.as_ref().ok().and_then(|answer| decode::asks_why(command, answer)) {
+        Some(why) => {
+            answer.map_or_else(|fault| Ok(Err(fault)), |gone| Err(Step::Why(Box::new(why), gone)))
+        }
+        None => Ok(answer),
+    }
+}
+
+fn told(
+    command: &Command,
+    step: Step,
+    value: Value,
+    context: &Context,
+) -> Result<Result<Answer, Fault>, Step> {
     match step {
         Step::Plain if decode::is_forgotten(&value) => Err(Step::PlainInFull),
         Step::Plain | Step::PlainInFull => match decode::plain(&command.verb, value) {
@@ -324,6 +349,7 @@ fn read(
             notice(command, &value);
             decode::script(&command.verb, value).ok_or(Step::InFull(call))
         }
+        Step::Why(_, gone) => Ok(Ok(gone)),
         Step::InFull(_) => {
             notice(command, &value);
             let forgetful = || Fault::new(FaultClass::Refused, "the server knows no scripts");

@@ -1,6 +1,6 @@
 //! Commands for several mutexes that are taken together: `all.lua` and its siblings.
 
-use super::{Call, Context, flag, text};
+use super::{Call, Context, flag, renewal, text};
 use crate::names::Names;
 use crate::store::redis::scripts::{ALL_ACQUIRE, ALL_RAISE, ALL_RELEASE, ALL_RENEW};
 use crate::store::{CLAIM, Command, Verb};
@@ -29,12 +29,10 @@ pub(super) fn call(command: &Command, ordered: bool, context: &Context) -> Optio
             ];
             Call { script: &ALL_ACQUIRE, keys, args }
         }
-        Verb::Renew { token, .. } | Verb::Check { token } => {
-            let ttl = if let Verb::Renew { ttl, .. } = &command.verb { *ttl } else { None };
-            for names in names.all() {
-                keys.extend([names.main().into(), names.tomb(token)]);
-            }
-            Call { script: &ALL_RENEW, keys, args: vec![token.to_string(), text(ttl)] }
+        Verb::Renew { token, .. } | Verb::Keep { token, .. } | Verb::Check { token } => {
+            let (ttl, how) = renewal(&command.verb);
+            keys.extend(names.all().map(|names| names.main().to_owned()));
+            Call { script: &ALL_RENEW, keys, args: vec![token.to_string(), text(ttl), how.into()] }
         }
         Verb::Raise { token, fence } => {
             keys.extend(names.all().map(Names::fence));

@@ -1,6 +1,6 @@
 //! Commands for locks that several can hold at once: `shared.lua` and its siblings.
 
-use super::{Call, Context, flag, text};
+use super::{Call, Context, flag, renewal, text};
 use crate::demand::Kind;
 use crate::store::redis::scripts::{
     SHARED_ACQUIRE, SHARED_DOWNGRADE, SHARED_RELEASE, SHARED_RENEW,
@@ -40,12 +40,12 @@ pub(super) fn call(command: &Command, context: &Context) -> Option<Call> {
                 claim,
             ],
         },
-        Verb::Renew { token, .. } | Verb::Check { token } => {
-            let ttl = if let Verb::Renew { ttl, .. } = &command.verb { *ttl } else { None };
+        Verb::Renew { token, .. } | Verb::Keep { token, .. } | Verb::Check { token } => {
+            let (ttl, how) = renewal(&command.verb);
             Call {
                 script: &SHARED_RENEW,
                 keys: vec![lock, names.limit(), names.tomb(token)],
-                args: vec![mode, token.to_string(), text(ttl)],
+                args: vec![mode, token.to_string(), text(ttl), how.into()],
             }
         }
         Verb::Release { token, keep, bury, .. } => Call {

@@ -27,7 +27,7 @@ if holder and not mine then
   return busy(holder, left, 0)
 end
 if mine then
-  if ttl == '0' then redis.call('PERSIST', lock) else redis.call('PEXPIRE', lock, ttl) end
+  if ttl == '0' then redis.call('PERSIST', lock) else lengthen(lock, tonumber(ttl)) end
   leave(queue, waiters, token)
 else
   if ARGV[5] == '1' then

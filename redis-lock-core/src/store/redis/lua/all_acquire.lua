@@ -32,7 +32,9 @@ end
 for i = 1, count do
   local lock, queue, waiters = key(i)
   if not (rival and rival.at == i and place > 0) then leave(queue, waiters, token) end
-  if not rival then
+  if not rival and mine[i] then
+    lengthen(lock, tonumber(ttl))
+  elseif not rival then
     redis.call('SET', lock, value_of(queue, token, mark), 'PX', ttl)
   elseif ordered and place > 0 and i < rival.at then
     -- What is kept while waiting lasts as long as the place in the queue.

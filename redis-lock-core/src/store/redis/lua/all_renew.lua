@@ -1,17 +1,29 @@
--- KEYS: of each key: lock tomb
--- ARGV: token ttl (0: only look)
--- Answers: as renew.lua; all are renewed, or none
-local token = ARGV[1]
-for i = 1, #KEYS, 2 do
-  local holder = redis.pcall('GET', KEYS[i])
-  if holder ~= token and holder ~= token .. '+' then
-    local reason = redis.call('GET', KEYS[i + 1]) or ''
-    -- Whoever ended the hold by force may have given the key to the next already.
-    if reason ~= '' or not holder then return {0, reason} end
-    return {-1, type(holder) == 'string' and holder or '(a value of another type)'}
+-- KEYS: the lock of each key
+-- ARGV: token ttl how
+-- Answers: as renew.lua; all are renewed, or none; of the times left the longest
+local token, ttl = ARGV[1], tonumber(ARGV[2])
+local marked = 0
+for _, lock in ipairs(KEYS) do
+  local holder = redis.pcall('GET', lock)
+  if holder == token .. '+' then
+    marked = 1
+  elseif holder ~= token then
+    if not holder then return {0} end
+    if type(holder) == 'string' then return {-1, holder} end
+    if not string.find(holder.err, 'WRONGTYPE', 1, true) then return redis.call('GET', lock) end
+    return {-1, '(a value of another type)'}
   end
 end
-if ARGV[2] ~= '0' then
-  for i = 1, #KEYS, 2 do redis.call('PEXPIRE', KEYS[i], ARGV[2]) end
+local longer = 0
+for _, lock in ipairs(KEYS) do
+  local left = ARGV[3] == 'lengthen' and redis.call('PTTL', lock)
+  if ARGV[3] == 'set' or left and left >= 0 and left < ttl then
+    redis.call('PEXPIRE', lock, ttl)
+  elseif left and left < 0 then
+    longer = -1
+  elseif left and left > ttl + 1000 and longer >= 0 then
+    longer = math.max(longer, left)
+  end
 end
-return {1}
+if longer == 0 and marked == 0 then return 1 end
+return {1, longer, marked}

@@ -7,6 +7,12 @@ local function millis()
   return time[1] * 1000 + math.floor(time[2] / 1000)
 end
 
+-- Lets a key last for so long, unless it lasts longer: somebody may believe in that.
+local function lengthen(lock, ttl)
+  local left = redis.call('PTTL', lock)
+  if left >= 0 and left < ttl then redis.call('PEXPIRE', lock, ttl) end
+end
+
 -- Puts a token at the end of the queue, or keeps its place for longer.
 local function enqueue(queue, waiters, token, place, channel, sort)
   if not redis.call('ZSCORE', queue, token) then

@@ -15,7 +15,8 @@ purge(lock, limits, now)
 local held = mode_of(lock, mode, token)
 if held then
   go_on_at_maxmemory(lock)
-  put(lock, limits, held, token, limit, now + ttl)
+  local finish = tonumber(redis.call('ZSCORE', lock, held .. ':' .. token))
+  put(lock, limits, held, token, limit, math.max(finish, now + ttl))
 else
   local first = ARGV[7] == '0' or admit(lock, queue, waiters, limits, mode, now, claim, token)
   if not (first and fits(lock, limits, mode, limit)) then

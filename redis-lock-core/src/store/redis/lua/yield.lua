@@ -12,15 +12,16 @@ if holder ~= token and holder ~= token .. '+' then
   return {0, reason}
 end
 if redis.call('EXISTS', queue) == 1 then
+  local left = redis.call('PTTL', lock)
   enqueue(queue, waiters, next_token, tonumber(ARGV[4]), ARGV[5])
   if grant(lock, queue, waiters, ARGV[8], ARGV[7], next_token) ~= next_token then return {2} end
   -- All who came before are dead.
   leave(queue, waiters, next_token)
   local value = token
   if ARGV[7] == '1' and redis.call('EXISTS', queue) == 1 then value = token .. '+' end
-  redis.call('SET', lock, value, 'PX', ttl)
+  redis.call('SET', lock, value, 'PX', math.max(tonumber(ttl), left))
 else
-  redis.call('PEXPIRE', lock, ttl)
+  lengthen(lock, tonumber(ttl))
 end
 if ARGV[6] == '0' then return {1, ''} end
 return {1, number(KEYS[4], token, tonumber(ARGV[6]), true)}
