@@ -5,7 +5,7 @@ use std::time::Duration;
 /// A point on the suspend-aware monotonic clock, in nanoseconds since an arbitrary start.
 ///
 /// `std::time::Instant` stands still while a Linux host is suspended, so a guard would believe in a
-/// lease that the server has long ended. `CLOCK_BOOTTIME` goes on counting.
+/// lease that the server has long ended. `CLOCK_BOOTTIME`, which `env` reads, goes on counting.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(crate) struct Moment(u64);
 
@@ -16,20 +16,17 @@ impl Moment {
     /// Where the clock counts from.
     pub(crate) const START: Self = Self(0);
 
-    #[cfg(any(target_os = "linux", target_os = "android"))]
     pub(crate) fn now() -> Self {
-        let time = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
-        let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
-        let nanos = u64::try_from(time.tv_nsec).unwrap_or(0);
-        Self(seconds.saturating_mul(1_000_000_000).saturating_add(nanos))
+        Self(crate::env::nanos())
     }
 
-    #[cfg(not(any(target_os = "linux", target_os = "android")))]
-    pub(crate) fn now() -> Self {
-        use std::sync::OnceLock;
-        use std::time::Instant;
-        static START: OnceLock<Instant> = OnceLock::new();
-        Self(nanos(START.get_or_init(Instant::now).elapsed()))
+    /// As a bare number, in the order of moments.
+    pub(crate) const fn as_nanos(self) -> u64 {
+        self.0
+    }
+
+    pub(crate) const fn from_nanos(nanos: u64) -> Self {
+        Self(nanos)
     }
 
     #[cfg(test)]

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::names::Names;
 use crate::together::Keys;
-use crate::{LockError, LockKey, Wait};
+use crate::{LockError, LockKey, Token, Wait};
 
 /// The shortest lease: below it, renewals could not be answered in time on an ordinary network.
 const MIN_TTL: Duration = Duration::from_millis(100);
@@ -51,6 +51,9 @@ pub(crate) struct Options {
     pub(crate) repair_orphan: Option<Duration>,
     /// What the holder calls itself, where it differs from the manager's label.
     pub(crate) label: Option<&'static str>,
+    pub(crate) outage: Duration,
+    pub(crate) linger: Option<Duration>,
+    pub(crate) adopts: Option<Token>,
 }
 
 /// A checked wish for one key: what the engine works with.
@@ -71,6 +74,12 @@ pub(crate) struct Demand {
     pub(crate) label: Arc<str>,
     /// How long one command for this lock may take.
     pub(crate) timeout: Duration,
+    /// How long a server that can't be used is put up with.
+    pub(crate) outage: Duration,
+    /// How long the lease stays with this process after the last release.
+    pub(crate) linger: Option<Duration>,
+    /// The token that another process gave away, and that has the lock.
+    pub(crate) adopts: Option<Token>,
 }
 
 impl Options {
@@ -150,6 +159,9 @@ impl Options {
             repair_orphan: self.repair_orphan.map(whole_millis),
             label,
             timeout: ttl.map_or(command_timeout, |ttl| command_timeout.min(patience(ttl))),
+            outage: self.outage,
+            linger: self.linger,
+            adopts: self.adopts.clone(),
         })
     }
 }
@@ -203,6 +215,9 @@ pub(crate) mod tests {
             reentrant: false,
             repair_orphan: None,
             label: None,
+            outage: Duration::from_secs(10),
+            linger: None,
+            adopts: None,
         }
     }
 

@@ -23,6 +23,8 @@ pub(crate) struct Hold {
     life: Mutex<Life>,
     ended: Notify,
     pub(crate) watch: Watch,
+    /// The process that it belongs to.
+    home: u32,
 }
 
 #[derive(Debug)]
@@ -58,6 +60,7 @@ impl Hold {
             life,
             ended: Notify::new(),
             watch: Watch::default(),
+            home: crate::env::process(),
         };
         let limit = hold.limit();
         let life = hold.life.get_mut().unwrap_or_else(PoisonError::into_inner);
@@ -67,12 +70,12 @@ impl Hold {
 
     /// What it is held as now.
     pub(crate) fn kind(&self) -> Kind {
-        self.life(Moment::now()).kind
+        self.read(Moment::now(), |life| life.kind)
     }
 
     /// A writer goes on as a reader.
     pub(crate) fn downgraded(&self) {
-        self.life(Moment::now()).kind = Kind::Read;
+        self.lock().kind = Kind::Read;
     }
 
     /// The end that `max_hold` sets.
@@ -85,39 +88,51 @@ impl Hold {
     }
 
     pub(crate) fn state(&self, now: Moment) -> LockState {
-        match self.life(now).phase {
-            Phase::Held => LockState::Held,
-            Phase::Uncertain => LockState::Uncertain,
-            Phase::Lost(_) => LockState::Lost,
-            Phase::Released => LockState::Released,
-        }
+        self.read(now, Life::state)
+    }
+
+    /// The state as it was last looked at.
+    pub(crate) fn last_state(&self) -> LockState {
+        self.lock().state()
     }
 
     /// Whether its guard has given it back.
     pub(crate) fn is_released(&self) -> bool {
-        let life = self.life.lock().unwrap_or_else(PoisonError::into_inner);
-        matches!(life.phase, Phase::Released)
+        if self.is_forked() {
+            return true;
+        }
+        matches!(self.lock().phase, Phase::Released)
     }
 
     /// What is left of the lease; nothing once it is lost or released.
     pub(crate) fn remaining(&self, now: Moment) -> Duration {
-        let life = self.life(now);
-        match life.phase {
+        self.read(now, |life| match life.phase {
             Phase::Held | Phase::Uncertain => life.deadline.since(now),
             Phase::Lost(_) | Phase::Released => Duration::ZERO,
-        }
+        })
     }
 
-    pub(crate) fn deadline(&self, now: Moment) -> Moment {
-        self.life(now).deadline
+    /// When the lease ends, as far as this side knows.
+    pub(crate) fn deadline(&self) -> Moment {
+        self.lock().deadline
+    }
+
+    /// Why it was lost, for the machine of its lock, which tells it when its own lock is released.
+    pub(crate) fn quiet_loss(&self, now: Moment) -> Option<LossReason> {
+        let mut life = self.lock();
+        life.latch(now, self.limit());
+        match &life.phase {
+            Phase::Lost(reason) => Some(reason.clone()),
+            _ => None,
+        }
     }
 
     /// Why it was lost, where it was.
     pub(crate) fn loss(&self, now: Moment) -> Option<LossReason> {
-        match &self.life(now).phase {
+        self.read(now, |life| match &life.phase {
             Phase::Lost(reason) => Some(reason.clone()),
             _ => None,
-        }
+        })
     }
 
     /// The error of a hold that was lost.
@@ -128,11 +143,13 @@ impl Hold {
     /// A renewal was confirmed: the lease runs to `deadline`, unless it had ended before.
     /// Returns whether the hold still stands.
     pub(crate) fn renewed(&self, now: Moment, deadline: Moment) -> bool {
-        let mut life = self.life(now);
+        let limit = self.limit();
+        let mut life = self.lock();
+        life.latch(now, limit);
         match life.phase {
             Phase::Held | Phase::Uncertain => {
                 life.phase = Phase::Held;
-                life.deadline = life.deadline.max(deadline).min(self.limit());
+                life.deadline = life.deadline.max(deadline).min(limit);
                 true
             }
             Phase::Lost(_) | Phase::Released => false,
@@ -141,25 +158,33 @@ impl Hold {
 
     /// A renewal was missed.
     pub(crate) fn doubted(&self, now: Moment) {
-        let mut life = self.life(now);
+        let mut life = self.lock();
+        life.latch(now, self.limit());
         if matches!(life.phase, Phase::Held) {
             life.phase = Phase::Uncertain;
         }
     }
 
-    /// The server said that the lock is not ours. A loss that was latched before stays.
+    /// The server said that the lock is not ours. A loss that was latched before stays. Those who
+    /// wait for it are told by [`tell_loss`](Self::tell_loss).
     pub(crate) fn lose(&self, now: Moment, reason: LossReason) {
-        let mut life = self.life(now);
+        let mut life = self.lock();
+        life.latch(now, self.limit());
         if matches!(life.phase, Phase::Held | Phase::Uncertain) {
             life.phase = Phase::Lost(reason);
-            drop(life);
-            self.ended.notify_waiters();
         }
+    }
+
+    /// Wakes those who wait for the loss. Their wakers are the user's code, so this is called
+    /// without any lock of ours.
+    pub(crate) fn tell_loss(&self) {
+        self.ended.notify_waiters();
     }
 
     /// The guard gives the lock back. Returns whether it still had it.
     pub(crate) fn release(&self, now: Moment) -> bool {
-        let mut life = self.life(now);
+        let mut life = self.lock();
+        life.latch(now, self.limit());
         let held = matches!(life.phase, Phase::Held | Phase::Uncertain);
         if held {
             life.phase = Phase::Released;
@@ -178,16 +203,59 @@ impl Hold {
         }
     }
 
-    /// The life as it is at `now`: a lease that has run out is latched as lost first.
-    fn life(&self, now: Moment) -> MutexGuard<'_, Life> {
-        let mut life = self.life.lock().unwrap_or_else(PoisonError::into_inner);
-        if matches!(life.phase, Phase::Held | Phase::Uncertain) && now >= life.deadline {
-            let reason =
-                if now >= self.limit() { LossReason::HoldLimit } else { LossReason::Expired };
-            life.phase = Phase::Lost(reason);
-            self.ended.notify_waiters();
+    /// Looks at the life as it is at `now`: a lease that has run out is latched as lost first, by
+    /// whoever looks, and who waits for that is told afterwards.
+    fn read<R>(&self, now: Moment, look: impl FnOnce(&Life) -> R) -> R {
+        if self.is_forked() {
+            return look(&Life::forked(self.demand.kind));
         }
-        life
+        let limit = self.limit();
+        let mut life = self.lock();
+        let latched = life.latch(now, limit);
+        let seen = look(&life);
+        drop(life);
+        if latched {
+            self.tell_loss();
+        }
+        seen
+    }
+
+    /// Whether this is a copy in a child process: the lock is its parent's.
+    fn is_forked(&self) -> bool {
+        self.home != crate::env::process()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Life> {
+        self.life.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Life {
+    fn state(&self) -> LockState {
+        match self.phase {
+            Phase::Held => LockState::Held,
+            Phase::Uncertain => LockState::Uncertain,
+            Phase::Lost(_) => LockState::Lost,
+            Phase::Released => LockState::Released,
+        }
+    }
+
+    /// Loses what has run out at `now`. Returns whether that is news.
+    fn latch(&mut self, now: Moment, limit: Moment) -> bool {
+        let runs = matches!(self.phase, Phase::Held | Phase::Uncertain);
+        let is_over = runs && now >= self.deadline;
+        if is_over {
+            let reason = if now >= limit { LossReason::HoldLimit } else { LossReason::Expired };
+            self.phase = Phase::Lost(reason);
+        }
+        is_over
+    }
+
+    /// What a child process sees, without touching a lock that may be locked for ever there.
+    fn forked(kind: Kind) -> Self {
+        let because = Some("the guard belongs to the parent of this process".to_owned());
+        let phase = Phase::Lost(LossReason::Removed { because });
+        Self { phase, deadline: Moment::START, kind }
     }
 }
 

@@ -238,6 +238,9 @@ impl Options {
             reentrant: false,
             repair_orphan: None,
             label: None,
+            outage: std::time::Duration::from_secs(10),
+            linger: None,
+            adopts: None,
         }
     }
 }

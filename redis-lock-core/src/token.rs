@@ -4,8 +4,6 @@ use std::fmt::{self, Write as _};
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use uuid::Uuid;
-
 /// What marks a value as written by this library.
 const PREFIX: &str = "rl1.";
 
@@ -51,8 +49,8 @@ impl Token {
 
     fn made(prefix: &str, manager: &str, label: &str) -> Self {
         let since =
-            SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis());
-        let id = Uuid::new_v4();
+            crate::env::wall().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis());
+        let id = crate::env::unique();
         let mut text = String::with_capacity(64 + manager.len() + label.len());
         // Writing to a string can't fail.
         let _ = write!(text, "{prefix}{}.{manager}.{since:x}.{label}", id.simple());

@@ -1,140 +1,55 @@
-//! The thread that talks to the server: one for each `Locks`, whatever runtimes the callers use.
+//! The engine: one for each `Locks`, whatever runtimes the callers use.
 //!
-//! Callers change slots themselves, under short locks, and post what the slots want sent. The
-//! engine sends it in batches, feeds the answers and the passing of time back into the slots, and
-//! makes sure that what nobody wants any more leaves the server.
+//! Callers change machines themselves, under short locks, and put what the machines ask on the
+//! queue of the place that the lock is at. A thread of its own looks after the connection, reads
+//! answers where no runtime does, and lets time pass.
 
-use std::cell::Cell;
-use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::Duration;
 
-use tokio::runtime;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::oneshot;
 
 use crate::clock::Moment;
-use crate::demand::Demand;
 use crate::error::{Fault, FaultClass};
 use crate::hold::Hold;
+use crate::lock::{Confirm, Effects, Env, LocalView, Machine};
 use crate::observe;
-use crate::slot::{Act, Confirm, Insight, Reap, Slot, Waiter, World};
-use crate::store::{Answer, Command, Store};
-use crate::table::{Handle, SlotId, Table, slot_id};
-use crate::{Guard, LockError, Locks, Token};
-use lane::{Errand, Lane};
-use run::Engine;
-use timers::Alarm;
+use crate::store::{Answer, Command, Connector};
+use crate::{LockError, LossReason, Token};
+use core::Core;
+use path::{Path, Results};
 
-mod flight;
-mod lane;
+mod asking;
+pub(crate) mod core;
+mod listen;
+mod notices;
+pub(crate) mod path;
+mod reader;
 mod reaper;
 mod run;
 mod search;
-pub(crate) mod timers;
-
+mod shutdown;
+pub(crate) mod table;
 #[cfg(test)]
 mod tests;
+mod turn;
 
-/// What callers post to the engine.
-#[derive(Debug)]
-pub(crate) enum Message {
-    /// Send this for a slot, and confirm the outcome to whoever waits for it.
-    Send { slot: SlotId, command: Command, confirm: Option<Confirm> },
-    /// Send this for nobody's slot.
-    Query { command: Command, reply: oneshot::Sender<Result<Answer, Fault>> },
-    /// See to it that this token leaves.
-    Reap(Reap),
-    /// The same after a try whose outcome is unknown.
-    ReapAgain(Reap),
-    /// Open a lane on this runtime; it posts here.
-    OpenLane(runtime::Handle, mpsc::UnboundedSender<Self>),
-    /// The lane has been closed.
-    TendLane,
-    /// The hold of this token was ended by force.
-    Forced(String),
-    /// Look at the slot at this time.
-    Wake(SlotId, Moment),
-    /// The slot of this timer is gone.
-    Disarm(Alarm),
-    /// Connect now, and say how it went.
-    Connect(oneshot::Sender<Result<(), Fault>>),
-    /// Take no more work, clean up, and say when it is done.
-    Shutdown(oneshot::Sender<()>),
-    /// Fail as a bug would.
-    #[cfg(test)]
-    Panic,
-}
+pub(crate) use asking::Asking;
+pub(crate) use table::{Handle, LockId};
 
-/// What callers and engine share, apart from the way from one to the other.
-#[derive(Debug)]
-pub(crate) struct Core {
-    pub(crate) table: Table,
-    pub(crate) manager: Arc<str>,
-    /// Whether grants are told by message at present.
-    told: AtomicBool,
-    closed: AtomicBool,
-    numbers: AtomicU64,
-    lane: RwLock<Option<Arc<Lane>>>,
-    /// Slots with nothing due soon, and when to set their timers: most are released before.
-    nursery: Mutex<VecDeque<(Moment, SlotId)>>,
-}
+/// Why a hold ended that a shutdown ended.
+const SHUT_DOWN: &str = "its `Locks` were shut down";
 
-impl Core {
-    fn world(&self) -> World {
-        let now = Moment::now();
-        World {
-            now,
-            told: self.told.load(Ordering::Relaxed),
-            manager: Arc::clone(&self.manager),
-            spread: now.scattered() ^ self.manager.as_bytes().last().copied().unwrap_or(0),
-        }
-    }
+/// Makes what knows the arbiter, once the manager has its name.
+pub(crate) type ConnectorFactory<'a> = &'a dyn Fn(&Arc<str>) -> Arc<dyn Connector>;
 
-    fn lane(&self) -> Option<Arc<Lane>> {
-        self.lane.read().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
-    fn set_lane(&self, lane: Option<Arc<Lane>>) {
-        *self.lane.write().unwrap_or_else(PoisonError::into_inner) = lane;
-    }
-
-    /// Has the timer of a slot set later.
-    fn nurse(&self, now: Moment, id: &SlotId) {
-        self.nursery().push_back((now.after(NURSED), Arc::clone(id)));
-    }
-
-    /// The next slot whose timer is to be set now.
-    fn grown_up(&self, now: Moment) -> Option<SlotId> {
-        let mut nursery = self.nursery();
-        if nursery.front().is_some_and(|(at, _)| *at <= now) {
-            nursery.pop_front().map(|(_, id)| id)
-        } else {
-            None
-        }
-    }
-
-    fn nursery(&self) -> MutexGuard<'_, VecDeque<(Moment, SlotId)>> {
-        self.nursery.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn number(&self) -> u64 {
-        self.numbers.fetch_add(1, Ordering::Relaxed)
-    }
-}
-
-/// Makes the store, on the engine's thread; again after a failure of the engine.
-pub(crate) type StoreFactory = Box<dyn Fn(&Arc<str>) -> Box<dyn Store> + Send + Sync>;
-
-/// A caller's way to the engine. The thread starts with the first message.
+/// A caller's way to the engine. The thread starts when it is first needed.
 pub(crate) struct Link {
-    pub(crate) core: Arc<Core>,
-    mailbox: OnceLock<mpsc::UnboundedSender<Message>>,
-    factory: Arc<StoreFactory>,
-    /// Commands that tasks of a multi-threaded runtime sent while there was no lane.
-    long_way: AtomicU32,
+    core: Arc<Core>,
+    thread: OnceLock<()>,
 }
 
 impl std::fmt::Debug for Link {
@@ -144,317 +59,145 @@ impl std::fmt::Debug for Link {
 }
 
 impl Link {
-    pub(crate) fn new(factory: StoreFactory) -> Self {
-        let manager = uuid::Uuid::new_v4().simple().to_string();
-        let core = Core {
-            table: Table::new(),
-            manager: manager.get(..12).unwrap_or(&manager).into(),
-            told: AtomicBool::new(false),
-            closed: AtomicBool::new(false),
-            numbers: AtomicU64::new(1),
-            lane: RwLock::new(None),
-            nursery: Mutex::default(),
-        };
-        Self {
-            core: Arc::new(core),
-            mailbox: OnceLock::new(),
-            factory: Arc::new(factory),
-            long_way: AtomicU32::new(0),
-        }
+    pub(crate) fn new(patience: Duration, connector: ConnectorFactory<'_>) -> Self {
+        let unique = crate::env::unique();
+        let manager = unique.simple().to_string();
+        let manager: Arc<str> = manager.get(..12).unwrap_or(&manager).into();
+        let spread = unique.as_bytes()[15];
+        let connector = connector(&manager);
+        let core = Core::new(connector, &manager, Path::new(patience, spread));
+        Self { core: Arc::new(core), thread: OnceLock::new() }
+    }
+
+    pub(crate) fn core(&self) -> &Arc<Core> {
+        &self.core
     }
 
     pub(crate) fn is_closed(&self) -> bool {
-        self.core.closed.load(Ordering::Acquire)
+        self.core.is_closed()
+    }
+
+    /// Starts the engine's thread, if it does not run yet.
+    pub(crate) fn start(&self) {
+        self.thread.get_or_init(|| spawn(&self.core));
     }
 
     /// Ends a hold whose guard is gone.
-    pub(crate) fn release(&self, slot: &SlotId, hold: &Arc<Hold>, confirm: Option<Confirm>) {
-        self.change(slot, |slot, world, acts| slot.release(hold, confirm, world, acts));
+    pub(crate) fn release(&self, id: &LockId, hold: &Arc<Hold>, confirm: Option<Confirm>) {
+        if self.core.is_forked() {
+            return tell_forked(hold, confirm);
+        }
+        self.core.act(|work| {
+            self.core.step(id, work, |machine, env, out| machine.release(hold, confirm, env, out));
+        });
         observe::released(hold);
     }
 
-    /// Asks the server for a longer lease, or whether the lock is still ours.
-    pub(crate) fn confirm(
+    /// Has the machine of a hold ask the server something, and tell the caller.
+    pub(crate) fn ask(
         &self,
-        slot: &SlotId,
-        confirm: Confirm,
-        change: impl FnOnce(&mut Slot<Handle>, &mut Vec<Act<Handle>>) -> bool,
+        id: &LockId,
+        change: impl FnOnce(&mut Machine<Handle>, &Env<'_>, &mut Effects<Handle>),
     ) {
-        let mut acts = Vec::new();
-        if let Some(slot) = self.core.table.shard(slot).get_mut(slot) {
-            change(slot, &mut acts);
-        }
-        let mut confirm = Some(confirm);
-        for act in acts {
-            if let Act::Send(command) = act {
-                self.post(Message::Send { slot: slot.clone(), command, confirm: confirm.take() });
-            }
+        if !self.core.is_forked() {
+            self.core.act(|work| self.core.step(id, work, change));
         }
     }
 
-    /// Sends a command that belongs to no slot.
+    /// Gives a hold up without releasing its token.
+    pub(crate) fn detach(&self, id: &LockId, hold: &Arc<Hold>) -> Option<Token> {
+        let mut token = None;
+        self.ask(id, |machine, env, out| token = machine.detach(hold, env, out));
+        observe::released(hold);
+        token
+    }
+
+    /// Sends a command that belongs to no lock.
     pub(crate) async fn query(&self, command: Command) -> Result<Answer, Fault> {
-        let (reply, answer) = oneshot::channel();
-        self.post(Message::Query { command, reply });
-        answer.await.unwrap_or_else(|_| Err(Fault::new(FaultClass::Refused, "the engine stopped")))
+        let answer = self.core.query(command);
+        self.start();
+        answer.await.unwrap_or_else(|_| Err(stopped()))
     }
 
-    /// What this process knows of a lock that the server does not: of its mutex, and where `shared`
-    /// also of what several can hold.
-    pub(crate) fn insights(&self, main: &str, shared: bool) -> Vec<Insight> {
-        let now = Moment::now();
-        let insight = |id: &str| self.core.table.shard(id).get(id).map(|slot| slot.insight(now));
-        let mut insights: Vec<_> = insight(main).into_iter().collect();
-        if shared {
-            let ids = self.core.table.ids().into_iter();
-            let of_it = ids
-                .filter(|id| id.strip_prefix(main).is_some_and(|number| number.starts_with('\0')));
-            insights.extend(of_it.filter_map(|id| insight(&id)));
-        }
-        insights
+    /// What this process knows of a lock that the server does not: of its mutex, and of what
+    /// several can hold.
+    pub(crate) fn views(&self, main: &str) -> Vec<LocalView> {
+        let (now, wall) = (Moment::now(), crate::env::wall());
+        let shard = self.core.table.shard(main);
+        shard.of_key(main).map(|machine| machine.view(now, wall)).collect()
     }
 
     /// The hold of a token was ended by force: who has it here is to look.
     pub(crate) fn forced(&self, token: &Token) {
-        // Without an engine nobody has anything.
-        let _ = self.post(Message::Forced(token.wire().to_string()));
+        let event = crate::store::Event::Forced { token: token.wire().to_string() };
+        self.core.act(|work| self.core.hear(event, work));
     }
 
+    /// Connects now, and says how that went.
     pub(crate) async fn connect(&self) -> Result<(), Fault> {
         let (reply, answer) = oneshot::channel();
-        self.post(Message::Connect(reply));
-        answer.await.unwrap_or_else(|_| Err(Fault::new(FaultClass::Refused, "the engine stopped")))
+        let mut results = Results::default();
+        self.core.path.traffic().when_ready(reply, &mut results);
+        self.core.act(|work| self.core.take_in(&mut results, work));
+        self.core.bell.ring();
+        self.start();
+        answer.await.unwrap_or_else(|_| Err(stopped()))
     }
 
-    pub(crate) async fn shutdown(&self) {
-        let first = !self.core.closed.swap(true, Ordering::AcqRel);
-        if first && self.mailbox.get().is_some() {
-            let (done, finished) = oneshot::channel();
-            self.post(Message::Shutdown(done));
-            // The engine ends by dropping the sender, which is an answer as well.
-            let _ = finished.await;
-        }
-    }
-
+    /// Fails as a bug would.
     #[cfg(test)]
     pub(crate) fn crash(&self) {
-        self.post(Message::Panic);
+        run::PANIC.store(true, Ordering::SeqCst);
+        self.core.bell.ring();
     }
+}
 
-    /// Changes a slot and does what it wants done.
-    fn change(
-        &self,
-        id: &SlotId,
-        with: impl FnOnce(&mut Slot<Handle>, &World, &mut Vec<Act<Handle>>),
-    ) {
-        change(&self.core, &|message| self.post(message), id, with);
+fn stopped() -> Fault {
+    Fault::new(FaultClass::Refused, "the engine stopped")
+}
+
+/// In a child process nothing of the parent's is touched.
+fn tell_forked(hold: &Hold, confirm: Option<Confirm>) {
+    if let Some(confirm) = confirm {
+        let reason = hold.loss(Moment::now()).unwrap_or(LossReason::Expired);
+        // Whoever asked may have left.
+        let _ = confirm.send(Err(hold.lost_error(reason)));
     }
+}
 
-    /// Posts to the engine. After a shutdown nobody reads it: then it returns `false`, and whoever
-    /// waits for an answer in the message is told by the loss of its other end.
-    fn post(&self, message: Message) -> bool {
-        let Some(message) = self.by_lane(message) else { return true };
-        let mailbox = self.mailbox.get_or_init(|| self.spawn());
-        mailbox.send(message).is_ok()
-    }
-
-    /// Gives a message to the lane of the present runtime, where it may go that way.
-    fn by_lane(&self, message: Message) -> Option<Message> {
-        let errand = match Errand::of(message) {
-            Ok(errand) => errand,
-            Err(message) => return Some(message),
-        };
-        // Only a runtime with several threads reaches its own task sooner than the engine's.
-        let here = runtime::Handle::try_current()
-            .ok()
-            .filter(|handle| handle.runtime_flavor() == runtime::RuntimeFlavor::MultiThread);
-        let lane = self.core.lane.read().unwrap_or_else(PoisonError::into_inner);
-        match &*lane {
-            Some(lane) => {
-                let from_here = here.is_some_and(|here| lane.is_of(&here));
-                lane.offer(errand, from_here).map(Errand::into_message)
-            }
-            None => {
-                drop(lane);
-                let Some(here) = here else { return Some(errand.into_message()) };
-                if self.long_way.fetch_add(1, Ordering::Relaxed) % lane::WORTH == lane::WORTH - 1 {
-                    let mailbox = self.mailbox.get_or_init(|| self.spawn());
-                    // Without an engine there is nothing to open a lane to.
-                    let _ = mailbox.send(Message::OpenLane(here, mailbox.clone()));
-                }
-                Some(errand.into_message())
-            }
-        }
-    }
-
-    fn spawn(&self) -> mpsc::UnboundedSender<Message> {
-        let (sender, mut mailbox) = mpsc::unbounded_channel();
-        let (core, factory) = (Arc::clone(&self.core), Arc::clone(&self.factory));
-        let engine = move || {
+fn spawn(core: &Arc<Core>) {
+    let core = Arc::clone(core);
+    let engine = {
+        let core = Arc::clone(&core);
+        move || {
             observe::numbers::describe();
             loop {
-                let run = || Engine::run(&core, &mut mailbox, &factory);
-                match catch_unwind(AssertUnwindSafe(run)) {
+                match catch_unwind(AssertUnwindSafe(|| run::serve(&core))) {
                     Ok(()) => return,
                     // A bug in the engine: what it knew may be wrong, so nobody keeps a lock on
                     // its word, and it starts afresh.
-                    Err(_) => Engine::bury(&core),
+                    Err(_) => core.fail_all(),
                 }
             }
-        };
-        // Without a thread the sender's other end is gone, and every post is answered by that.
-        drop(thread::Builder::new().name("redis-locks".into()).spawn(engine));
-        sender
+        }
+    };
+    if thread::Builder::new().name("redis-locks".into()).spawn(engine).is_err() {
+        // Nobody would work for those who ask.
+        core.closed.store(true, Ordering::Release);
+        core.end_all(&LockError::Shutdown, SHUT_DOWN);
     }
 }
 
 impl Drop for Link {
     fn drop(&mut self) {
-        if let Some(lane) = self.core.lane() {
-            lane.close();
+        if self.core.is_forked() {
+            // What its parts would do when dropped, they would do to the parent's connections.
+            std::mem::forget(Arc::clone(&self.core));
+            return;
+        }
+        self.core.is_abandoned.store(true, Ordering::Release);
+        if self.thread.get().is_some() {
+            self.core.bell.ring();
         }
     }
 }
-
-/// Changes a slot from outside of the engine, and does what it wants done; `post` says whether the
-/// engine still listens.
-fn change(
-    core: &Core,
-    post: &dyn Fn(Message) -> bool,
-    id: &SlotId,
-    with: impl FnOnce(&mut Slot<Handle>, &World, &mut Vec<Act<Handle>>),
-) {
-    // A guard may be dropped while its thread ends, after what the thread kept.
-    let mut acts = SPARE.try_with(Cell::take).unwrap_or_default();
-    let world = core.world();
-    let mut slots = core.table.shard(id);
-    // Looked up by reference first: a slot that exists costs no allocation.
-    let slot = match slots.get_mut(id) {
-        Some(slot) => slot,
-        None => slots.entry(Arc::clone(id)).or_insert_with(Slot::new),
-    };
-    with(slot, &world, &mut acts);
-    let unattended = slot.unattended(world.now);
-    slot.nursed |= unattended.is_some_and(|due| due > world.now.after(SOON));
-    let alarm = if slot.is_idle() { slots.remove(id).and_then(|slot| slot.alarm) } else { None };
-    drop(slots);
-    if let Some(alarm) = alarm {
-        post(Message::Disarm(alarm));
-    }
-    let mut heard = true;
-    match unattended {
-        Some(due) if due > world.now.after(SOON) => core.nurse(world.now, id),
-        Some(due) => heard &= post(Message::Wake(Arc::clone(id), due)),
-        None => {}
-    }
-    for act in acts.drain(..) {
-        match act {
-            Act::Send(command) => {
-                let slot = Arc::clone(id);
-                heard &= post(Message::Send { slot, command, confirm: None });
-            }
-            Act::Grant(handle, hold) => {
-                if let Err(Ok(hold)) = handle.send(Ok(hold)) {
-                    let_go(core, post, id, &hold);
-                }
-            }
-            Act::Fail(handle, error) => drop(handle.send(Err(error))),
-            Act::Reap(reap) => drop(post(Message::Reap(reap))),
-            Act::Wake(at) => heard &= post(Message::Wake(Arc::clone(id), at)),
-            Act::Lost(hold) => observe::lost(&hold),
-            Act::Contended(demand, holder) => observe::contended(&demand, holder.as_deref()),
-        }
-    }
-    let _ = SPARE.try_with(|spare| spare.set(acts));
-    if !heard {
-        close(core, id);
-    }
-}
-
-thread_local! {
-    /// Room for what a slot wants done: each change wants it, and few leave it empty.
-    static SPARE: Cell<Vec<Act<Handle>>> = const { Cell::new(Vec::new()) };
-}
-
-/// Ends a hold that nobody took.
-fn let_go(core: &Core, post: &dyn Fn(Message) -> bool, id: &SlotId, hold: &Arc<Hold>) {
-    change(core, post, id, |slot, world, acts| slot.release(hold, None, world, acts));
-}
-
-/// Tells the waiters of a slot that nobody works for them any more.
-fn close(core: &Core, id: &SlotId) {
-    let Some(mut slot) = core.table.shard(id).remove(id) else { return };
-    let mut acts = Vec::new();
-    slot.close(&LockError::Shutdown, SHUT_DOWN, &core.world(), &mut acts);
-    for act in acts {
-        match act {
-            // A waiter that left needs no answer.
-            Act::Fail(handle, error) => drop(handle.send(Err(error))),
-            Act::Lost(hold) => observe::lost(&hold),
-            _ => {}
-        }
-    }
-}
-
-/// A place among the waiters. Dropping it gives the place up, and the lock as well if it has been
-/// granted meanwhile.
-pub(crate) struct Asking {
-    locks: Option<Locks>,
-    slot: SlotId,
-    number: u64,
-    answer: oneshot::Receiver<Result<Arc<Hold>, LockError>>,
-    /// Who of us had the lock at the time of asking, where somebody wants to know.
-    pub(crate) behind: Option<Arc<Hold>>,
-}
-
-impl Asking {
-    /// Joins the waiters of a lock.
-    pub(crate) fn begin(locks: Locks, demand: Arc<Demand>) -> Self {
-        let link = locks.link();
-        let (handle, answer) = oneshot::channel();
-        let number = link.core.number();
-        let slot = slot_id(&demand, number);
-        let mut behind = None;
-        link.change(&slot, |slot, world, acts| {
-            slot.ask(Waiter { id: number, handle, demand, asked: world.now }, world, acts);
-            behind = slot.had_by().filter(|_| observe::is_listening()).cloned();
-        });
-        Self { locks: Some(locks), slot, number, answer, behind }
-    }
-
-    /// Waits for the lock.
-    pub(crate) async fn granted(mut self) -> Result<Guard, LockError> {
-        let answer = (&mut self.answer).await;
-        // Taken out, so that nothing is left to be given up.
-        let Some(locks) = self.locks.take() else { return Err(LockError::Shutdown) };
-        let hold = answer.unwrap_or(Err(LockError::Shutdown))?;
-        Ok(Guard::new(locks, Arc::clone(&self.slot), hold))
-    }
-}
-
-impl Drop for Asking {
-    fn drop(&mut self) {
-        let Some(locks) = &self.locks else { return };
-        let link = locks.link();
-        self.answer.close();
-        match self.answer.try_recv() {
-            Ok(Ok(hold)) => link.release(&self.slot, &hold, None),
-            Ok(Err(_)) => {}
-            Err(_) => link.change(&self.slot, |slot, world, acts| {
-                slot.cancel(self.number, world, acts);
-            }),
-        }
-    }
-}
-
-/// Why a hold ended that a shutdown ended.
-const SHUT_DOWN: &str = "its `Locks` were shut down";
-
-/// What is due later than this gets its timer later.
-const SOON: Duration = Duration::from_secs(1);
-
-/// When it gets it.
-const NURSED: Duration = Duration::from_millis(500);
-
-/// How long a shutdown waits for its releases to be confirmed.
-const FAREWELL: Duration = Duration::from_secs(3);

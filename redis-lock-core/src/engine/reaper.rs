@@ -1,195 +1,69 @@
-//! Tokens on their way out.
+//! Tokens that wait for the next try to release them.
 
-use std::collections::HashMap;
-use std::time::Duration;
+use std::collections::BTreeMap;
 
-use super::timers::Alarm;
-use crate::LockError;
 use crate::clock::Moment;
-use crate::error::{Fault, FaultClass};
-use crate::slot::Reap;
-use crate::store::{Answer, Command, Verb};
-use crate::{LossReason, Token};
+use crate::lock::{Reap, Told};
 
-/// What to do next about a token.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Next {
-    Done,
-    /// It is being seen to already.
-    Wait,
-    SendNow,
-    SendAt(Moment),
-}
-
-/// Tokens whose release was sent and not confirmed, or must be repeated because an acquisition of
-/// them may still be on its way.
+/// Tokens whose release was refused, has an unknown outcome, or must be repeated because an
+/// acquisition of them may still be on its way. Those that are on the queue of a place are not here.
 #[derive(Debug, Default)]
-pub(super) struct Reaper {
-    open: HashMap<u64, Reaping>,
+pub(crate) struct Reaper {
+    pausing: BTreeMap<(Moment, u64), Box<Reap>>,
     number: u64,
-}
-
-#[derive(Debug)]
-struct Reaping {
-    reap: Reap,
-    /// Until when a release that somebody waits for is repeated before it is told to have failed.
-    patience: Moment,
-    /// How often it was sent.
-    tries: u32,
-    /// Whether a try ended in the unknown: the next may find it done.
-    unsure: bool,
-    /// Whether a try is under way.
-    sending: bool,
-    /// When the next one is due.
-    alarm: Option<Alarm>,
+    /// Nobody has to be told before this that no answer came.
+    deadline_check: Option<Moment>,
 }
 
 impl Reaper {
-    /// `unsure` when it was tried before, with an unknown outcome.
-    pub(super) fn add(&mut self, reap: Reap, unsure: bool, now: Moment) -> u64 {
+    /// Releases a token again at this time.
+    pub(crate) fn add(&mut self, at: Moment, reap: Box<Reap>) {
         self.number = self.number.wrapping_add(1);
-        let patience = now.after(reap.command.timeout);
-        let reaping = Reaping { reap, patience, tries: 1, unsure, sending: true, alarm: None };
-        self.open.insert(self.number, reaping);
-        self.number
+        let deadline = reap.deadline();
+        let check = self.deadline_check.unwrap_or(Moment::NEVER);
+        self.deadline_check = Some(check.min(deadline));
+        self.pausing.insert((at, self.number), reap);
     }
 
-    /// The command to send once more, unless a try is under way, and the timer that is void now.
-    pub(super) fn resume(&mut self, number: u64) -> Option<(Command, Option<Alarm>)> {
-        let reaping = self.open.get_mut(&number).filter(|reaping| !reaping.sending)?;
-        reaping.sending = true;
-        Some((reaping.reap.command.clone(), reaping.alarm.take()))
+    /// A token that is to be released now.
+    pub(crate) fn pop_due(&mut self, now: Moment) -> Option<Box<Reap>> {
+        let first = self.pausing.first_entry()?;
+        (first.key().0 <= now).then(|| first.remove())
     }
 
-    /// Notes when the next try is due.
-    pub(super) fn pause(&mut self, number: u64, alarm: Alarm) {
-        if let Some(reaping) = self.open.get_mut(&number) {
-            reaping.alarm = Some(alarm);
+    /// Those who were promised an answer by now.
+    pub(crate) fn overdue(&mut self, now: Moment) -> Vec<Told> {
+        if self.deadline_check.is_none_or(|check| check > now) {
+            return Vec::new();
         }
+        let overdue = |reap: &mut Box<Reap>| (reap.deadline() <= now).then(|| reap.overdue());
+        let told: Vec<_> = self.pausing.values_mut().filter_map(overdue).flatten().collect();
+        self.deadline_check = self.pausing.values().map(|reap| reap.deadline()).min();
+        told
     }
 
-    pub(super) fn is_empty(&self) -> bool {
-        self.open.is_empty()
+    /// When something is to be done.
+    pub(crate) fn due(&self) -> Moment {
+        let next = self.pausing.first_key_value().map_or(Moment::NEVER, |((at, _), _)| *at);
+        next.min(self.deadline_check.unwrap_or(Moment::NEVER))
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.pausing.is_empty()
     }
 
     /// Whether every release that was asked for has been answered at least once.
-    pub(super) fn is_settled(&self) -> bool {
-        self.open.values().all(|reaping| reaping.reap.doubtful && reaping.tries > 1)
+    pub(crate) fn is_settled(&self) -> bool {
+        self.pausing.values().all(|reap| reap.was_answered())
     }
 
-    /// Those that wait for their next try.
-    pub(super) fn pausing(&self) -> Vec<u64> {
-        let waits = |(number, reaping): (&u64, &Reaping)| (!reaping.sending).then_some(*number);
-        self.open.iter().filter_map(waits).collect()
+    /// Gives all of them up: nobody is left who could release them.
+    pub(crate) fn drain(&mut self) -> Vec<Box<Reap>> {
+        std::mem::take(&mut self.pausing).into_values().collect()
     }
 
-    /// The answer to a release.
-    pub(super) fn answered(
-        &mut self,
-        number: u64,
-        answer: &Result<Answer, Fault>,
-        now: Moment,
-    ) -> Next {
-        let Some(reaping) = self.open.get_mut(&number) else { return Next::Done };
-        reaping.sending = false;
-        if answer.is_err() && reaping.alarm.is_some() {
-            // The answer to an earlier try came late; the next try is set already.
-            return Next::Wait;
-        }
-        let next = reaping.next(answer, now);
-        if next == Next::Done {
-            self.open.remove(&number);
-        } else {
-            reaping.tries += 1;
-        }
-        next
+    #[cfg(test)]
+    pub(crate) fn reaps(&self) -> impl Iterator<Item = &Reap> {
+        self.pausing.values().map(|reap| &**reap)
     }
-}
-
-impl Reaping {
-    fn next(&mut self, answer: &Result<Answer, Fault>, now: Moment) -> Next {
-        match answer {
-            Ok(answer) => {
-                let outcome = outcome(&self.reap, answer, self.unsure);
-                self.reap.tell(outcome);
-                // The acquisition may be overtaken by its release, so look again until its lease
-                // would have ended anyway.
-                if self.reap.doubtful && now < self.reap.until {
-                    return Next::SendAt(now.after(pause(self.tries, Duration::from_secs(1))));
-                }
-                return Next::Done;
-            }
-            Err(fault) if fault.class == FaultClass::Unknown => {
-                self.unsure = true;
-                // A connection that was cut while idle answers the first command with its end.
-                if self.tries == 1 {
-                    return Next::SendNow;
-                }
-                // A new connection may be a moment away, and then the answer is a good one.
-                if now < self.patience {
-                    return Next::SendAt(now.after(Duration::from_millis(20)).min(self.patience));
-                }
-                self.fail(fault);
-            }
-            Err(fault) => {
-                self.unsure |= fault.class.is_unknown();
-                self.fail(fault);
-            }
-        }
-        if now < self.reap.until {
-            Next::SendAt(now.after(pause(self.tries, Duration::from_millis(500))))
-        } else {
-            Next::Done
-        }
-    }
-
-    fn fail(&mut self, fault: &Fault) {
-        let key = self.reap.key();
-        self.reap.tell(Err(LockError::backend(Some(&key), fault)));
-    }
-}
-
-impl Reap {
-    /// The only try that was needed has been answered.
-    pub(super) fn settle(mut self, answer: &Answer) {
-        let outcome = outcome(&self, answer, false);
-        self.tell(outcome);
-    }
-
-    /// The same in the long form, where the short one found that somebody may be waiting.
-    pub(super) fn for_waiters(mut self, waited_for: bool) -> Self {
-        if let Verb::Release { waited_for: known, .. } = &mut self.command.verb {
-            *known |= waited_for;
-        }
-        self
-    }
-
-    fn tell(&mut self, outcome: Result<(), LockError>) {
-        if let Some(confirm) = self.confirm.take() {
-            // Whoever asked may have left.
-            let _ = confirm.send(outcome);
-        }
-    }
-
-    fn key(&self) -> String {
-        self.command.names.user_key().to_owned()
-    }
-}
-
-/// What the answer to a release means for whoever asked for it.
-fn outcome(reap: &Reap, answer: &Answer, unsure: bool) -> Result<(), LockError> {
-    let Answer::Gone { by, because } = answer else { return Ok(()) };
-    // Gone after a try whose answer was lost: that try did it.
-    if unsure && by.is_none() {
-        return Ok(());
-    }
-    let reason = match by {
-        Some(by) => LossReason::Overwritten { by: Token::from_wire(by) },
-        None => LossReason::Removed { because: because.clone() },
-    };
-    Err(LockError::Lost { key: reap.key(), reason })
-}
-
-fn pause(tries: u32, most: Duration) -> Duration {
-    (Duration::from_millis(25) * (1 << tries.min(6))).min(most)
 }

@@ -105,11 +105,11 @@ impl Held {
         &self.hold
     }
 
-    pub(super) fn due(&self, open: Option<&Open>, now: Moment) -> Moment {
+    pub(super) fn due(&self, open: Option<&Open>) -> Moment {
         let renewal = if open.is_some() { Moment::NEVER } else { self.lease.renew_at };
         let asked = open.into_iter().flat_map(|open| &open.askers);
         let answer = asked.map(|asker| asker.deadline).fold(self.wanted.deadline(), Moment::min);
-        renewal.min(self.check_at).min(answer).min(self.hold.deadline(now))
+        renewal.min(self.check_at).min(answer).min(self.hold.deadline())
     }
 
     pub(super) fn as_rival(&self, now: Moment) -> Rival {
@@ -385,7 +385,7 @@ impl<W> Machine<W> {
     /// Turns to the next waiter when the hold has ended without a release.
     pub(super) fn notice_loss(&mut self, env: &Env<'_>, out: &mut Effects<W>) {
         if let Stage::Held(held) = &self.stage
-            && held.hold.loss(env.now).is_some()
+            && held.hold.quiet_loss(env.now).is_some()
         {
             self.lost(false, env, out);
         }
@@ -408,7 +408,7 @@ impl<W> Machine<W> {
         let Held { attempt, hold, wanted, .. } = held;
         let mut open = self.open.take();
         let asked = open.as_mut().map(|open| std::mem::take(&mut open.askers)).unwrap_or_default();
-        let reason = hold.loss(env.now).unwrap_or(LossReason::Expired);
+        let reason = hold.quiet_loss(env.now).unwrap_or(LossReason::Expired);
         for asker in wanted.askers.into_iter().chain(asked) {
             out.tell(Some(asker.confirm), Err(hold.lost_error(reason.clone())));
         }

@@ -185,7 +185,7 @@ impl<W> Machine<W> {
     }
 
     /// The next time that `tick` has something to do.
-    pub(crate) fn due(&self, now: Moment) -> Moment {
+    pub(crate) fn due(&self) -> Moment {
         let is_open = self.open.is_some();
         let stage = match &self.stage {
             Stage::Idle => Moment::NEVER,
@@ -193,7 +193,7 @@ impl<W> Machine<W> {
                 let outage = self.waiters.outage_due(contending.useful);
                 if is_open { outage } else { outage.min(contending.look) }
             }
-            Stage::Held(held) => held.due(self.open.as_ref(), now),
+            Stage::Held(held) => held.due(self.open.as_ref()),
             Stage::Kept(kept) => kept.due(is_open),
         };
         stage.min(self.waiters.due())

@@ -45,6 +45,7 @@ pub(crate) struct Reap {
     unanswered: bool,
     /// When the server has forgotten the token by itself.
     gone_by: Moment,
+    was_answered: bool,
     /// Why the last try failed.
     fault: Option<Fault>,
 }
@@ -85,6 +86,7 @@ impl Reap {
             tries: 0,
             may_be_done: false,
             gone_by: Moment::NEVER,
+            was_answered: false,
             fault: None,
         })
     }
@@ -124,8 +126,17 @@ impl Reap {
         &self.names
     }
 
+    pub(crate) fn timeout(&self) -> Duration {
+        self.timeout
+    }
+
     pub(crate) fn is_first_try(&self) -> bool {
         self.tries == 0
+    }
+
+    /// Whether the server has answered a try.
+    pub(crate) fn was_answered(&self) -> bool {
+        self.was_answered
     }
 
     #[cfg(test)]
@@ -197,7 +208,7 @@ impl Reap {
 
     /// It was released once. In doubt, an acquisition may arrive yet, and is undone again.
     fn answered(mut self: Box<Self>, now: Moment) -> Next {
-        self.unanswered = false;
+        (self.unanswered, self.was_answered) = (false, true);
         match self.attempt.trace() {
             Trace::InDoubt { until } if now < until => {
                 let at = now.after(self.pause());

@@ -1,14 +1,9 @@
 //! The seam between the engine and whoever arbitrates.
 
-use std::fmt;
-use std::future::Future;
-use std::io;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::demand::Kind;
-use crate::error::Fault;
 use crate::names::Names;
 use crate::{Holder, Token};
 
@@ -16,89 +11,15 @@ mod limits;
 pub(crate) mod memory;
 pub(crate) mod redis;
 pub(crate) mod sight;
+mod wire;
 
 pub(crate) use sight::Sight;
+pub(crate) use wire::{
+    BoxFuture, Connected, Connector, Filled, Hints, Pulled, Readiness, Watcher, Wire,
+};
 
 /// How long a granted lock waits for its new owner to take it.
 pub(crate) const CLAIM: Duration = Duration::from_secs(1);
-
-/// An arbiter: a server, several of them, or this process's memory.
-///
-/// The engine drives it from one thread. Commands of one batch are executed in their order, and a
-/// batch after the ones before it for as long as one connection lasts; a new connection is told by
-/// [`Event::Connected`]. Every command is idempotent by its token, so that it may be sent again
-/// whenever its outcome is unknown.
-pub(crate) trait Store: Send {
-    /// Sends a batch; the future brings the answers in the same order. It must be polled at once
-    /// and to its end: the engine bounds the time, and wants answers that come too late as well.
-    fn execute(&mut self, batch: Arc<[Command]>) -> Answers;
-
-    /// Connects now, where it has not; fails when that can't be done now.
-    fn ready(&mut self) -> Pin<Box<dyn Future<Output = Result<(), Fault>> + Send>>;
-
-    /// The next thing that happened without having been asked for.
-    fn event(&mut self) -> Pin<Box<dyn Future<Output = Event> + Send + '_>>;
-
-    /// Answers have stopped coming: the path is dead or the server is stuck. The store decides
-    /// whether to replace its connection.
-    fn unresponsive(&mut self);
-
-    /// Makes a way of its own to the same arbiter; none where that would not be shorter.
-    fn wire(&self) -> Option<WireMaker> {
-        None
-    }
-
-    /// What was found out about the server, for people.
-    fn describe(&self) -> String;
-}
-
-/// A way to the arbiter beside the store's own, for first attempts and plain releases. Nothing that
-/// it does blocks, and any thread may use it. Its first failure is its last.
-pub(crate) trait Wire: Send {
-    /// Adds a command to what is to be sent; `false` when it can't be said this way.
-    fn push(&mut self, command: &Command) -> bool;
-
-    /// Sends what can be sent now.
-    fn flush(&mut self) -> io::Result<()>;
-
-    /// Whether all has been sent.
-    fn is_flushed(&self) -> bool;
-
-    /// Takes in what has arrived; `true` when there may be more.
-    fn fill(&mut self) -> io::Result<bool>;
-
-    /// Whether nothing more should be sent: this is not the arbiter any longer.
-    fn is_spent(&self) -> bool;
-
-    /// What was said to the oldest command that has had no reply, if it is there.
-    fn pull(&mut self, verb: &Verb) -> Option<Result<Reply, Fault>>;
-}
-
-/// What is said to a command on a wire.
-#[derive(Debug)]
-pub(crate) enum Reply {
-    Answer(Answer),
-    /// Only the store's own way can tell. `waited_for`: because somebody may be waiting.
-    Unclear {
-        waited_for: bool,
-    },
-}
-
-/// Tells when a wire has something to do.
-pub(crate) trait Readiness: Send + Sync {
-    /// Ends when something may have arrived; where `sending`, also when more can be sent.
-    fn ready(&self, sending: bool) -> Pin<Box<dyn Future<Output = io::Result<()>> + Send + '_>>;
-}
-
-/// Makes a wire on the runtime that it is polled on; nothing when that fails.
-pub(crate) type WireMaker =
-    Box<dyn FnOnce() -> Pin<Box<dyn Future<Output = Option<NewWire>> + Send>> + Send>;
-
-/// A wire, and what tells when to use it.
-pub(crate) type NewWire = (Box<dyn Wire>, Arc<dyn Readiness>);
-
-/// The answers to a batch, in its order.
-pub(crate) type Answers = Pin<Box<dyn Future<Output = Vec<Result<Answer, Fault>>> + Send>>;
 
 /// One command for one lock.
 #[derive(Clone, Debug)]
@@ -137,9 +58,6 @@ pub(crate) enum Verb {
     /// Asks why the token does not have the lock any more. Only a store sends it, after an answer
     /// that says no more than that.
     Why { token: Arc<str> },
-    /// Gives a mutex to the first waiter of another process and queues for it again as `next`;
-    /// keeps it with a fresh lease where nobody waits.
-    Yield { token: Arc<str>, next: Arc<str>, ttl: Option<Duration>, fences: u32, queue: Duration },
     /// Lets a writer go on as a reader.
     Downgrade { token: Arc<str> },
     /// Raises the fencing counters of the keys to a number that others of the same lock have
@@ -167,6 +85,8 @@ pub(crate) enum Verb {
     },
     /// Names some of the keys that match; the name of the command is the pattern.
     Scan { cursor: u64 },
+    /// Asks whether somebody is there.
+    Ping,
 }
 
 impl Verb {
@@ -179,29 +99,10 @@ impl Verb {
             | Self::Keep { token, .. }
             | Self::Check { token }
             | Self::Why { token }
-            | Self::Yield { token, .. }
             | Self::Downgrade { token }
             | Self::Raise { token, .. }
             | Self::Release { token, .. } => Some(token),
-            Self::Look | Self::Force { .. } | Self::Scan { .. } => None,
-        }
-    }
-
-    /// The token that the server may queue for it.
-    pub(crate) fn queues(&self) -> Option<&Arc<str>> {
-        match self {
-            Self::Acquire { token, queue: Some(_), .. } => Some(token),
-            Self::Yield { next, .. } => Some(next),
-            _ => None,
-        }
-    }
-
-    /// Whether an unknown outcome of it may leave something on the server that nobody knows of.
-    pub(crate) fn asks_for(&self) -> Option<&Arc<str>> {
-        match self {
-            Self::Take { token, .. } | Self::Acquire { token, .. } => Some(token),
-            Self::Yield { next, .. } => Some(next),
-            _ => None,
+            Self::Look | Self::Force { .. } | Self::Scan { .. } | Self::Ping => None,
         }
     }
 }
@@ -215,8 +116,6 @@ pub(crate) enum Answer {
     Busy(Rival),
     /// This token was buried; it can't be used any more.
     Buried,
-    /// It was given away, and `next` is queued.
-    HandedOver,
     /// The lease runs at least as long as was asked for.
     Renewed {
         /// What is left of it, when that is more than a second longer than was asked for.
@@ -272,14 +171,6 @@ pub(crate) enum Event {
     WaitedFor { key: String },
     /// A token's hold was ended by force. A hint as well.
     Forced { token: String },
-    /// A (new) connection stands: whoever waits must look again.
-    Connected,
     /// Grants are told from now on, or are not: whoever waits must look again.
     Listening { told: bool },
-}
-
-impl fmt::Debug for dyn Store {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.describe())
-    }
 }

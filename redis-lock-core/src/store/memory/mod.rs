@@ -2,19 +2,19 @@
 //!
 //! It says in plain code what the scripts do on a server, and the tests hold the scripts to it.
 
-use std::collections::HashMap;
-use std::future::Future;
-use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
-
-use tokio::sync::mpsc;
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use self::entry::Entry;
-use super::{Answer, Answers, Command, Event, Store, Verb};
+use super::{
+    Answer, BoxFuture, Command, Connected, Connector, Event, Filled, Hints, Pulled, Verb, Wire,
+};
 use crate::clock::Moment;
 use crate::demand::Kind;
 use crate::error::Fault;
 use crate::glob;
+use crate::status::{ReleaseBy, ServerInfo};
 
 mod all;
 pub(crate) mod entry;
@@ -46,72 +46,97 @@ pub(crate) struct State {
 }
 
 /// Whom to tell of grants.
-pub(super) type Managers = HashMap<Arc<str>, mpsc::UnboundedSender<Event>>;
+pub(super) type Managers = HashMap<Arc<str>, Hints>;
 
 /// One manager's way to the memory.
 #[derive(Debug)]
-pub(crate) struct MemoryStore {
+pub(crate) struct MemoryConnector {
     memory: Memory,
     manager: Arc<str>,
-    events: mpsc::UnboundedReceiver<Event>,
 }
 
 impl Memory {
-    pub(crate) fn store(&self, manager: &Arc<str>) -> MemoryStore {
-        let (sender, events) = mpsc::unbounded_channel();
-        // Its own other end is there, so it can't fail.
-        let _ = sender.send(Event::Listening { told: true });
-        let mut shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
-        shared.managers.insert(Arc::clone(manager), sender);
-        drop(shared);
-        MemoryStore { memory: self.clone(), manager: Arc::clone(manager), events }
+    pub(crate) fn connector(&self, manager: &Arc<str>) -> MemoryConnector {
+        MemoryConnector { memory: self.clone(), manager: Arc::clone(manager) }
+    }
+
+    fn shared(&self) -> MutexGuard<'_, Shared> {
+        self.shared.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Store for MemoryStore {
-    fn execute(&mut self, batch: Arc<[Command]>) -> Answers {
-        let now = Moment::now();
-        let mut shared = self.memory.shared.lock().unwrap_or_else(PoisonError::into_inner);
-        let Shared { state, managers } = &mut *shared;
-        let mut tell = |manager: &str, token: Option<&str>| {
-            let Some(sender) = managers.get(manager) else { return false };
-            let Some(token) = token else { return !sender.is_closed() };
-            sender.send(Event::Granted { token: token.to_owned(), waited_for: false }).is_ok()
-        };
-        let answer = |command| state.answer(command, &self.manager, now, &mut tell);
-        let answers = batch.iter().map(answer).collect();
-        drop(shared);
-        Box::pin(std::future::ready(answers))
+impl Connector for MemoryConnector {
+    fn connect(&self) -> BoxFuture<'static, Result<Connected, Fault>> {
+        let (memory, manager) = (self.memory.clone(), Arc::clone(&self.manager));
+        let wire = Box::new(MemoryWire { memory, manager, answers: VecDeque::new() });
+        let info = ServerInfo { version: "memory".into(), release: ReleaseBy::Memory };
+        Box::pin(std::future::ready(Ok(Connected { wire, watcher: None, info })))
     }
 
-    fn ready(&mut self) -> Pin<Box<dyn Future<Output = Result<(), Fault>> + Send>> {
-        Box::pin(std::future::ready(Ok(())))
-    }
-
-    fn event(&mut self) -> Pin<Box<dyn Future<Output = Event> + Send + '_>> {
+    fn listen(&self, hints: Hints) -> BoxFuture<'static, Fault> {
+        let listener = Listener { memory: self.memory.clone(), manager: Arc::clone(&self.manager) };
         Box::pin(async move {
-            match self.events.recv().await {
-                Some(event) => event,
-                None => std::future::pending().await,
-            }
+            listener.memory.shared().managers.insert(Arc::clone(&listener.manager), hints.clone());
+            // Without an engine nobody hears it.
+            let _ = hints.send(Event::Listening { told: true });
+            std::future::pending().await
         })
     }
+}
 
-    fn unresponsive(&mut self) {}
+/// A manager that is told of grants until this is dropped.
+struct Listener {
+    memory: Memory,
+    manager: Arc<str>,
+}
 
-    fn describe(&self) -> String {
-        "memory of this process".into()
+impl Drop for Listener {
+    fn drop(&mut self) {
+        self.memory.shared().managers.remove(&self.manager);
     }
 }
 
-impl Drop for MemoryStore {
-    fn drop(&mut self) {
-        self.events.close();
-        let mut shared = self.memory.shared.lock().unwrap_or_else(PoisonError::into_inner);
-        // Another store of the same manager may have taken the place by now.
-        if shared.managers.get(&self.manager).is_some_and(mpsc::UnboundedSender::is_closed) {
-            shared.managers.remove(&self.manager);
-        }
+/// Executes commands as they are pushed.
+struct MemoryWire {
+    memory: Memory,
+    manager: Arc<str>,
+    answers: VecDeque<(u64, Result<Answer, Fault>)>,
+}
+
+impl Wire for MemoryWire {
+    fn push(&mut self, seq: u64, command: Command) {
+        let now = Moment::now();
+        let mut shared = self.memory.shared();
+        let Shared { state, managers } = &mut *shared;
+        // Hints are queued and never applied under this lock.
+        let mut tell = |manager: &str, token: Option<&str>| {
+            let Some(hints) = managers.get(manager) else { return false };
+            let Some(token) = token else { return !hints.is_closed() };
+            hints.send(Event::Granted { token: token.to_owned(), waited_for: false }).is_ok()
+        };
+        let answer = state.answer(&command, &self.manager, now, &mut tell);
+        drop(shared);
+        self.answers.push_back((seq, answer));
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn is_flushed(&self) -> bool {
+        true
+    }
+
+    fn fill(&mut self) -> io::Result<Filled> {
+        Ok(Filled { heard: !self.answers.is_empty(), more: false })
+    }
+
+    fn pull(&mut self, _: &mut dyn FnMut(u64) -> bool) -> Option<Pulled> {
+        self.answers.pop_front().map(|(seq, answer)| Pulled::Done(seq, answer))
+    }
+
+    fn is_instant(&self) -> bool {
+        true
     }
 }
 

@@ -1,0 +1,77 @@
+//! A place among the waiters of a lock.
+
+use std::sync::Arc;
+
+use tokio::sync::oneshot;
+
+use super::table::LockId;
+use crate::demand::Demand;
+use crate::hold::Hold;
+use crate::lock::Waiter;
+use crate::observe;
+use crate::{LockError, Locks};
+
+/// A place among the waiters. Dropping it gives the place up, and the lock as well if it has been
+/// granted meanwhile.
+pub(crate) struct Asking {
+    locks: Option<Locks>,
+    id: LockId,
+    number: u64,
+    answer: oneshot::Receiver<Result<Arc<Hold>, LockError>>,
+    /// Who of us had the lock at the time of asking, where somebody wants to know.
+    pub(crate) behind: Option<Arc<Hold>>,
+}
+
+impl Asking {
+    /// Joins the waiters of a lock.
+    pub(crate) fn begin(locks: Locks, demand: Arc<Demand>) -> Self {
+        let link = locks.link();
+        let core = link.core();
+        let (handle, answer) = oneshot::channel();
+        let id = LockId::of(&demand, core.number());
+        let (mut behind, mut number) = (None, 0);
+        let listening = observe::is_listening();
+        core.act(|work| {
+            core.begin(&id, work, |machine, env, out| {
+                // Given under the lock of the machine, so that it is the order of coming.
+                number = core.number();
+                machine.ask(Waiter { id: number, handle, demand, asked: env.now }, env, out);
+                if core.is_closed() {
+                    machine.close(&LockError::Shutdown, super::SHUT_DOWN, env, out);
+                }
+                behind = machine.hold().filter(|_| listening).cloned();
+            });
+        });
+        link.start();
+        Self { locks: Some(locks), id, number, answer, behind }
+    }
+
+    /// Waits for the lock.
+    pub(crate) async fn granted(mut self) -> Result<(Locks, LockId, Arc<Hold>), LockError> {
+        let answer = (&mut self.answer).await;
+        // Taken out, so that nothing is left to be given up.
+        let Some(locks) = self.locks.take() else { return Err(LockError::Shutdown) };
+        let hold = answer.unwrap_or(Err(LockError::Shutdown))?;
+        Ok((locks, self.id.clone(), hold))
+    }
+}
+
+impl Drop for Asking {
+    fn drop(&mut self) {
+        let Some(locks) = &self.locks else { return };
+        let core = locks.link().core();
+        if core.is_forked() {
+            return;
+        }
+        self.answer.close();
+        match self.answer.try_recv() {
+            Ok(Ok(hold)) => locks.link().release(&self.id, &hold, None),
+            Ok(Err(_)) => {}
+            Err(_) => core.act(|work| {
+                core.step(&self.id, work, |machine, env, out| {
+                    machine.cancel(self.number, env, out);
+                });
+            }),
+        }
+    }
+}

@@ -1,0 +1,410 @@
+//! What callers, the engine's thread and the tasks that read share: the one way into a machine.
+
+use std::cell::Cell;
+use std::collections::{HashMap, VecDeque};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::runtime;
+use tokio::sync::{Notify, oneshot, watch};
+
+use super::notices::{Notice, Notices};
+use super::path::{After, Entry, Origin, Overdue, Path, Results, Settled};
+use super::reaper::Reaper;
+use super::search::Search;
+use super::table::{Handle, LockId, Resident, Table};
+use crate::clock::Moment;
+use crate::error::Fault;
+use crate::lock::{Effects, Env, Machine, Next, Outcome, Outgoing, Reap};
+use crate::observe;
+use crate::store::{Answer, Command, Connector, Event};
+
+/// Wakes the engine's thread.
+#[derive(Debug, Default)]
+pub(crate) struct Bell {
+    is_rung: AtomicBool,
+    notify: Notify,
+    /// Until when the engine sleeps; nothing that is due later need wake it.
+    sleeps_until: AtomicU64,
+}
+
+impl Bell {
+    pub(crate) fn ring(&self) {
+        if !self.is_rung.swap(true, Ordering::AcqRel) {
+            self.notify.notify_one();
+        }
+    }
+
+    /// Wakes the engine if it would sleep beyond `due`.
+    fn wake_by(&self, due: Moment) {
+        if due.as_nanos() < self.sleeps_until.load(Ordering::SeqCst) {
+            self.ring();
+        }
+    }
+
+    pub(super) fn sleep_until(&self, due: Moment) {
+        self.sleeps_until.store(due.as_nanos(), Ordering::SeqCst);
+    }
+
+    pub(super) fn wakes(&self) {
+        self.sleeps_until.store(0, Ordering::SeqCst);
+        self.is_rung.store(false, Ordering::Release);
+    }
+
+    pub(super) async fn rung(&self) {
+        self.notify.notified().await;
+    }
+
+    #[cfg(test)]
+    pub(crate) fn take(&self) -> bool {
+        self.is_rung.swap(false, Ordering::AcqRel)
+    }
+}
+
+/// The life of a `Locks`, beside its machines.
+pub(crate) struct Core {
+    pub(crate) table: Table,
+    pub(crate) manager: Arc<str>,
+    pub(crate) path: Path,
+    pub(crate) connector: Arc<dyn Connector>,
+    pub(crate) bell: Bell,
+    pub(crate) notices: Notices,
+    pub(super) reaper: Mutex<Reaper>,
+    pub(super) search: Mutex<Search>,
+    /// The machines of tokens that the server may have queued, and so may name in a message.
+    index: Mutex<HashMap<Arc<str>, LockId>>,
+    /// Whether grants are told by message at present.
+    hints_enabled: AtomicBool,
+    numbers: AtomicU64,
+    pub(super) closed: AtomicBool,
+    /// When a shutdown ends at the latest.
+    pub(super) closing: Mutex<Option<Moment>>,
+    pub(super) ended: watch::Sender<bool>,
+    /// Nobody is left who could ask for anything.
+    pub(super) is_abandoned: AtomicBool,
+    /// The process that it belongs to.
+    home: u32,
+}
+
+impl std::fmt::Debug for Core {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Core").field("manager", &self.manager).finish_non_exhaustive()
+    }
+}
+
+/// What a caller, a turn or an answer brings about, until all of it is done.
+#[derive(Debug, Default)]
+pub(crate) struct Work {
+    /// Outcomes that their owners have not heard of.
+    pub(super) settled: Vec<Settled>,
+    /// What runs the user's code, to be done last.
+    pub(super) notices: VecDeque<Notice>,
+    effects: Effects<Handle>,
+}
+
+thread_local! {
+    /// Room for what a step brings about: each wants it, and few leave it empty.
+    static SPARE: Cell<Option<Box<Work>>> = const { Cell::new(None) };
+}
+
+impl Core {
+    pub(crate) fn new(connector: Arc<dyn Connector>, manager: &str, path: Path) -> Self {
+        Self {
+            table: Table::new(),
+            manager: manager.into(),
+            path,
+            connector,
+            bell: Bell::default(),
+            notices: Notices::default(),
+            reaper: Mutex::default(),
+            search: Mutex::default(),
+            index: Mutex::default(),
+            hints_enabled: AtomicBool::new(false),
+            numbers: AtomicU64::new(1),
+            closed: AtomicBool::new(false),
+            closing: Mutex::new(None),
+            ended: watch::Sender::new(false),
+            is_abandoned: AtomicBool::new(false),
+            home: crate::env::process(),
+        }
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Acquire) || self.is_forked()
+    }
+
+    /// Whether this is a copy in a child process: its connections and its locks are the parent's,
+    /// and its own locks may be locked for ever.
+    pub(crate) fn is_forked(&self) -> bool {
+        self.home != crate::env::process()
+    }
+
+    pub(crate) fn number(&self) -> u64 {
+        self.numbers.fetch_add(1, Ordering::Relaxed)
+    }
+
+    pub(super) fn reaper(&self) -> MutexGuard<'_, Reaper> {
+        self.reaper.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn search(&self) -> MutexGuard<'_, Search> {
+        self.search.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn index(&self) -> MutexGuard<'_, HashMap<Arc<str>, LockId>> {
+        self.index.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Has a caller do something, and all that follows from it, on its own thread. What runs the
+    /// user's code comes last, when everything has been sent.
+    pub(crate) fn act<R>(&self, act: impl FnOnce(&mut Work) -> R) -> R {
+        // A guard may be dropped while its thread ends, after what the thread kept.
+        let mut work = SPARE.try_with(Cell::take).ok().flatten().unwrap_or_default();
+        let result = act(&mut work);
+        self.finish(&mut work);
+        let _ = SPARE.try_with(|spare| spare.set(Some(work)));
+        result
+    }
+
+    /// Sends what was put on the queue, and does what follows, until nothing is left to do.
+    pub(super) fn finish(&self, work: &mut Work) {
+        loop {
+            self.send(work);
+            let Some(notice) = work.notices.pop_front() else { return };
+            self.carry_out(notice, work);
+        }
+    }
+
+    /// The one way into a machine: for callers, readers, timers, hints and shutdown. Everything
+    /// that is derived from the machine is corrected in the same step, and what it asks is on the
+    /// queue before anybody else can change it.
+    pub(crate) fn step(
+        &self,
+        id: &LockId,
+        work: &mut Work,
+        change: impl FnOnce(&mut Machine<Handle>, &Env<'_>, &mut Effects<Handle>),
+    ) {
+        self.step_in(id, false, work, change);
+    }
+
+    /// The same for a machine that may have to be made first.
+    pub(crate) fn begin(
+        &self,
+        id: &LockId,
+        work: &mut Work,
+        change: impl FnOnce(&mut Machine<Handle>, &Env<'_>, &mut Effects<Handle>),
+    ) {
+        self.step_in(id, true, work, change);
+    }
+
+    fn step_in(
+        &self,
+        id: &LockId,
+        makes: bool,
+        work: &mut Work,
+        change: impl FnOnce(&mut Machine<Handle>, &Env<'_>, &mut Effects<Handle>),
+    ) {
+        // `enabled!` is the user's code, so it is asked before the lock is taken.
+        let listening = observe::is_listening();
+        let Work { settled, notices, effects } = work;
+        let mut shard = self.table.shard(&id.main);
+        // Read under the lock, so that no step has an earlier time than the one before.
+        let now = Moment::now();
+        let resident = if makes { Some(shard.get_or_create(id)) } else { shard.get_mut(id) };
+        let Some(resident) = resident else { return };
+        let env = self.env(now, listening);
+        change(&mut resident.machine, &env, effects);
+        self.correct_index(id, resident);
+        if !effects.out.is_empty() {
+            let mut traffic = self.path.traffic();
+            for outgoing in effects.out.drain(..) {
+                let entry = match outgoing {
+                    Outgoing::Ask(question) => {
+                        Entry::question(id.clone(), question.number, question.command, now)
+                    }
+                    Outgoing::Part(reap) => Entry::reap(reap, now),
+                };
+                traffic.put(entry, settled);
+            }
+        }
+        let due = shard.settle(id, now);
+        drop(shard);
+        if let Some(due) = due {
+            self.bell.wake_by(due);
+        }
+        notices.extend(effects.later.drain(..).map(|later| Notice::of(id, later)));
+    }
+
+    fn env(&self, now: Moment, listening: bool) -> Env<'_> {
+        Env {
+            now,
+            hints: self.hints_enabled.load(Ordering::Relaxed),
+            manager: &self.manager,
+            spread: now.scattered() ^ self.manager.as_bytes().last().copied().unwrap_or(0),
+            listening,
+            numbers: &self.numbers,
+        }
+    }
+
+    /// Keeps the index of tokens that messages may name.
+    fn correct_index(&self, id: &LockId, resident: &mut Resident) {
+        let awaited = resident.machine.awaited();
+        if awaited == resident.indexed.as_ref() {
+            return;
+        }
+        let awaited = awaited.cloned();
+        let mut index = self.index();
+        if let Some(before) = resident.indexed.take() {
+            index.remove(&before);
+        }
+        if let Some(token) = &awaited {
+            index.insert(Arc::clone(token), id.clone());
+        }
+        resident.indexed = awaited;
+    }
+
+    /// Has what was put on the queue go out, and hands outcomes that are there already to their
+    /// owners.
+    pub(super) fn send(&self, work: &mut Work) {
+        loop {
+            let after = self.path.after_put(here(), &mut work.settled);
+            match after {
+                After::Nothing | After::RingTask => {}
+                After::RingEngine => self.bell.ring(),
+                After::Pump => self.path.traffic().pump(Moment::now(), &mut work.settled),
+                After::OpenReader => work.notices.push_back(Notice::OpenReader),
+            }
+            if work.settled.is_empty() {
+                return;
+            }
+            self.settle(work);
+        }
+    }
+
+    /// Hands outcomes to their owners.
+    fn settle(&self, work: &mut Work) {
+        for settled in std::mem::take(&mut work.settled) {
+            let Settled { origin, sent, outcome } = settled;
+            match origin {
+                Origin::Lock(id, number) => {
+                    self.step(&id, work, |machine, env, out| {
+                        machine.outcome(number, outcome, env, out);
+                    });
+                }
+                Origin::Reap(reap) => self.reaped(reap, outcome, sent, work),
+                Origin::Query(reply) => {
+                    work.notices.extend(reply.map(|reply| Notice::Reply(reply, answer(outcome))));
+                }
+                Origin::Ping => {}
+            }
+        }
+    }
+
+    /// A try to release a token has its outcome.
+    fn reaped(&self, reap: Box<Reap>, outcome: Outcome, sent: Moment, work: &mut Work) {
+        if let (Outcome::Refused(fault) | Outcome::Unknown(fault), true) =
+            (&outcome, observe::is_listening())
+        {
+            let key = reap.names().user_key().to_owned();
+            work.notices.push_back(Notice::Failed(key, fault.clone()));
+        }
+        let now = Moment::now();
+        let (told, next) = reap.outcome(outcome, sent, now);
+        work.notices.extend(told.map(|(confirm, outcome)| Notice::Tell(confirm, outcome)));
+        match next {
+            Next::Done => {}
+            Next::Again(at, reap) if at <= now => {
+                self.path.put(Entry::reap(reap, now), &mut work.settled);
+            }
+            Next::Again(at, reap) => {
+                self.reaper().add(at, reap);
+                self.bell.wake_by(at);
+            }
+        }
+    }
+
+    /// Something happened that nobody asked for.
+    pub(crate) fn hear(&self, event: Event, work: &mut Work) {
+        match event {
+            Event::Granted { token, waited_for } => {
+                let Some(id) = self.index().get(token.as_str()).cloned() else { return };
+                self.step(&id, work, |machine, env, out| {
+                    machine.hinted(&token, waited_for, env, out);
+                });
+            }
+            Event::WaitedFor { key } => {
+                let id = LockId::mutex(&key);
+                self.step(&id, work, |machine, env, out| machine.somebody_waits(env, out));
+            }
+            Event::Forced { token } => {
+                self.search().add(token);
+                self.bell.ring();
+            }
+            Event::Listening { told } => {
+                self.hints_enabled.store(told, Ordering::Relaxed);
+                self.step_all(work, |machine, env, out| machine.listening(env, out));
+            }
+        }
+    }
+
+    /// A (new) connection stands.
+    pub(super) fn connected(&self, work: &mut Work) {
+        self.step_all(work, |machine, env, out| machine.connected(env, out));
+    }
+
+    pub(super) fn step_all(
+        &self,
+        work: &mut Work,
+        change: impl Fn(&mut Machine<Handle>, &Env<'_>, &mut Effects<Handle>),
+    ) {
+        for id in self.table.ids() {
+            self.step(&id, work, |machine, env, out| change(machine, env, out));
+        }
+    }
+
+    /// What came of driving the path, but for what its driver does itself.
+    pub(super) fn take_in(&self, results: &mut Results, work: &mut Work) {
+        work.settled.append(&mut results.settled);
+        for overdue in results.overdue.drain(..) {
+            work.notices.push_back(match overdue {
+                Overdue::Query(reply, fault) => Notice::Reply(reply, Err(fault)),
+                Overdue::Release((confirm, outcome)) => Notice::Tell(confirm, outcome),
+            });
+        }
+        for (reply, outcome) in results.ready.drain(..) {
+            work.notices.push_back(Notice::Ready(reply, outcome));
+        }
+    }
+
+    /// Asks something that belongs to no lock.
+    pub(crate) fn query(&self, command: Command) -> oneshot::Receiver<Result<Answer, Fault>> {
+        let (reply, answer) = oneshot::channel();
+        self.act(|work| {
+            self.path.put(Entry::query(command, reply, Moment::now()), &mut work.settled);
+        });
+        answer
+    }
+
+    /// Whether nothing is left in any table, queue or index.
+    #[cfg(test)]
+    pub(crate) fn is_at_rest(&self) -> bool {
+        self.table.is_empty()
+            && self.index().is_empty()
+            && self.reaper().is_empty()
+            && self.path.traffic().is_at_rest()
+    }
+}
+
+fn answer(outcome: Outcome) -> Result<Answer, Fault> {
+    match outcome {
+        Outcome::Answered(answer) => Ok(answer),
+        Outcome::Refused(fault) | Outcome::Unknown(fault) => Err(fault),
+    }
+}
+
+/// The runtime of several threads that this thread belongs to. Only there a task of the runtime
+/// hears sooner of an answer than the engine's thread.
+fn here() -> Option<runtime::Id> {
+    let handle = runtime::Handle::try_current().ok()?;
+    (handle.runtime_flavor() == runtime::RuntimeFlavor::MultiThread).then(|| handle.id())
+}

@@ -1,0 +1,37 @@
+//! Keeping a listener beside a connection.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep};
+
+use crate::store::{Connector, Event, Hints};
+
+const FIRST_PAUSE: Duration = Duration::from_millis(50);
+const LONGEST_PAUSE: Duration = Duration::from_secs(2);
+
+/// A subscription that ends sooner than this counts as one that could not be made.
+const SHORT_LIFE: Duration = Duration::from_secs(2);
+
+/// Listens again whenever listening ends, for as long as the connection beside it lasts.
+pub(super) async fn keep_listening(connector: Arc<dyn Connector>, hints: Hints) {
+    let mut pause = FIRST_PAUSE;
+    let mut warned = false;
+    loop {
+        let since = Instant::now();
+        let why = connector.listen(hints.clone()).await;
+        // Without an engine nobody hears it, and this task ends with the engine.
+        let _ = hints.send(Event::Listening { told: false });
+        if since.elapsed() >= SHORT_LIFE {
+            (pause, warned) = (FIRST_PAUSE, false);
+            continue;
+        }
+        // All who wait look once more after each subscription: not in a tight loop.
+        if !warned {
+            crate::log::deaf(&why.what);
+            warned = true;
+        }
+        sleep(pause).await;
+        pause = (pause * 2).min(LONGEST_PAUSE);
+    }
+}

@@ -1,0 +1,472 @@
+//! The way to one place: a queue of questions, the connection behind it, and its supervision.
+//!
+//! All that is sent for a lock goes through the queue of its place, so what one thread asks and
+//! what another one asks afterwards reach the server in that order, over reconnects too. Decisions
+//! are made here without I/O: whoever drives a path carries out its [`Job`]s and hands it the time.
+//!
+//! ```text
+//!   Unused --first question--> Connecting --connected--> Up --closed--> Connecting
+//!                                  |  ^                                     |
+//!                             failed  | (retry after a pause)               |
+//!                                  v  |                                     |
+//!                                 Down: what is asked is refused at once <--+ (failed)
+//! ```
+//!
+//! An epoch is the life of one connection. It has one end, [`Traffic::close`]: what was written has
+//! an unknown outcome, in order; what was not stays for the next epoch, in order. The socket goes
+//! with the epoch, so no answer of it can come later.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::runtime;
+use tokio::sync::{Notify, oneshot};
+
+use crate::clock::Moment;
+use crate::demand::Kind;
+use crate::error::{Fault, FaultClass};
+use crate::lock::Outcome;
+use crate::names::Names;
+use crate::status::ServerInfo;
+use crate::store::{Answer, Command, Filled, Pulled, Verb, Watcher, Wire};
+use entry::InFlight;
+
+pub(crate) use entry::{Entry, Origin, Overdue, Reply, Settled};
+
+mod entry;
+mod supervise;
+#[cfg(test)]
+mod tests;
+
+/// How many commands a runtime must have sent before its own task reads their answers.
+const WORTH: u32 = 200;
+
+/// How old a question may get before the engine looks whether its answer is there, although
+/// another reads.
+pub(crate) const PICK_UP: Duration = Duration::from_millis(20);
+
+/// So many dropped questions need not be looked through.
+const FEW: usize = 1024;
+
+/// The first pause between two tries to connect.
+const FIRST_PAUSE: Duration = Duration::from_millis(50);
+
+/// Something that a path can't do by itself.
+#[derive(Debug)]
+pub(crate) enum Job {
+    /// Connect, and report the result under this number.
+    Connect(u64),
+}
+
+/// What happened to the connection, for those who drive the path.
+#[derive(Debug)]
+pub(crate) enum News {
+    /// A connection stands.
+    Up,
+    /// The server can't be reached; tried again after the pause.
+    Unreachable(Fault, Duration),
+}
+
+/// What came of driving a path.
+#[derive(Debug, Default)]
+pub(crate) struct Results {
+    pub(crate) settled: Vec<Settled>,
+    pub(crate) overdue: Vec<Overdue>,
+    pub(crate) ready: Vec<(ReadyReply, Result<(), Fault>)>,
+    pub(crate) news: Vec<News>,
+    pub(crate) jobs: Vec<Job>,
+}
+
+/// Tells somebody whether the server can be used.
+pub(crate) type ReadyReply = oneshot::Sender<Result<(), Fault>>;
+
+/// Who reads the answers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Reader {
+    /// The engine's thread.
+    Engine,
+    /// A task of this runtime.
+    Task(runtime::Id),
+}
+
+/// The queue and the connection of one place.
+pub(crate) struct Path {
+    traffic: Mutex<Traffic>,
+    /// Commands that tasks of a multi-threaded runtime sent while the engine read.
+    busy: AtomicU32,
+    /// Wakes the task that reads.
+    pub(crate) task_news: Notify,
+}
+
+impl std::fmt::Debug for Path {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Path").finish_non_exhaustive()
+    }
+}
+
+pub(crate) struct Traffic {
+    link: Link,
+    reader: Reader,
+    /// Whether the task that reads is about to flush by itself.
+    pub(crate) tended: bool,
+    /// What was not written, in order.
+    waiting: VecDeque<Entry>,
+    written: InFlight,
+    /// How many of those have been sent as a whole.
+    sent_whole: usize,
+    /// Questions whose machines have dropped them: no further round of them is sent.
+    dropped: BTreeSet<u64>,
+    /// At how many of them to look for those that are settled.
+    dropped_limit: usize,
+    ready: Vec<ReadyReply>,
+    patience: Duration,
+    /// The connection that is being made: its number, and since when.
+    attempt: Option<(u64, Moment)>,
+    attempts: u64,
+    retry_at: Moment,
+    pause: Duration,
+    /// No second connection is made beside a silent one before this.
+    suspect_at: Moment,
+    /// Nobody has to be told before this that no answer came.
+    deadline_check: Moment,
+    spread: u8,
+    info: Option<ServerInfo>,
+}
+
+enum Link {
+    Unused,
+    /// Being made; nothing is known to be wrong.
+    Connecting,
+    Up(Up),
+    /// Could not be made, and is tried again.
+    Down(Fault),
+}
+
+struct Up {
+    wire: Box<dyn Wire>,
+    watcher: Option<Watcher>,
+    epoch: u64,
+    made: Moment,
+    /// When something was received last.
+    heard: Moment,
+}
+
+/// What a caller has to do after it put something on the queue.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum After {
+    Nothing,
+    /// The engine has something to do.
+    RingEngine,
+    /// The task that reads has something to do.
+    RingTask,
+    /// Answers are there.
+    Pump,
+    /// Answers would come sooner if a task of the present runtime read them.
+    OpenReader,
+}
+
+impl Path {
+    pub(crate) fn new(patience: Duration, spread: u8) -> Self {
+        let traffic = Traffic {
+            link: Link::Unused,
+            reader: Reader::Engine,
+            tended: false,
+            waiting: VecDeque::new(),
+            written: InFlight::default(),
+            sent_whole: 0,
+            dropped: BTreeSet::new(),
+            dropped_limit: FEW,
+            ready: Vec::new(),
+            patience: patience.max(Duration::from_millis(500)),
+            attempt: None,
+            attempts: 0,
+            retry_at: Moment::START,
+            pause: FIRST_PAUSE,
+            suspect_at: Moment::START,
+            deadline_check: Moment::NEVER,
+            spread,
+            info: None,
+        };
+        Self { traffic: Mutex::new(traffic), busy: AtomicU32::new(0), task_news: Notify::new() }
+    }
+
+    pub(crate) fn traffic(&self) -> MutexGuard<'_, Traffic> {
+        self.traffic.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Puts something on the queue. To be called under the lock of the shard that it belongs to, so
+    /// that the order on the queue is that of the steps.
+    pub(crate) fn put(&self, entry: Entry, results: &mut Vec<Settled>) {
+        self.traffic().put(entry, results);
+    }
+
+    /// Sees to it that what was put goes out. To be called without any lock. `here` is the runtime
+    /// of several threads that the caller is on.
+    pub(crate) fn after_put(&self, here: Option<runtime::Id>, results: &mut Vec<Settled>) -> After {
+        let mut traffic = self.traffic();
+        let after = traffic.after_put(here, results);
+        drop(traffic);
+        match (after, here) {
+            (After::RingTask, _) => self.task_news.notify_one(),
+            (After::Nothing | After::RingEngine, Some(_)) => {
+                let busy = self.busy.fetch_add(1, Ordering::Relaxed);
+                if busy % WORTH == WORTH - 1 && self.traffic().can_move_reader() {
+                    return After::OpenReader;
+                }
+            }
+            _ => {}
+        }
+        after
+    }
+}
+
+impl Traffic {
+    pub(crate) fn put(&mut self, mut entry: Entry, results: &mut Vec<Settled>) {
+        if let Origin::Reap(reap) = &mut entry.origin
+            && let Some(number) = reap.dropped_question()
+        {
+            self.dropped.insert(number);
+            if self.dropped.len() > self.dropped_limit {
+                self.forget_dropped();
+                self.dropped_limit = (self.dropped.len() * 2).max(FEW);
+            }
+        }
+        if let Link::Down(fault) = &self.link {
+            let fault = fault.clone();
+            results.push(entry.settle(Outcome::Refused(fault)));
+            return;
+        }
+        self.deadline_check = self.deadline_check.min(entry.deadline);
+        self.waiting.push_back(entry);
+    }
+
+    fn after_put(&mut self, here: Option<runtime::Id>, results: &mut Vec<Settled>) -> After {
+        let Link::Up(_) = &self.link else {
+            return if self.waiting.is_empty() { After::Nothing } else { After::RingEngine };
+        };
+        if self.waiting.is_empty() && self.is_flushed() {
+            return After::Nothing;
+        }
+        let awaited = self.waiting.iter().any(Entry::is_awaited);
+        let was_flushed = self.is_sent();
+        self.write(Moment::now());
+        let Link::Up(up) = &self.link else { return After::RingEngine };
+        if up.wire.is_instant() {
+            return After::Pump;
+        }
+        let idle = awaited && self.sent_whole == 0;
+        match self.reader {
+            // What nobody waits for goes with the next that somebody does; and with others under
+            // way it goes with theirs. The task runs after those who run now.
+            Reader::Task(id) if here == Some(id) => {
+                if idle {
+                    self.flush(results);
+                }
+                let is_told = self.tended || self.is_flushed() || !was_flushed;
+                if is_told { After::Nothing } else { After::RingTask }
+            }
+            Reader::Task(_) => {
+                self.flush(results);
+                if self.is_flushed() { After::Nothing } else { After::RingTask }
+            }
+            Reader::Engine => {
+                if idle {
+                    self.flush(results);
+                }
+                if self.is_flushed() { After::Nothing } else { After::RingEngine }
+            }
+        }
+    }
+
+    /// Encodes what waits.
+    fn write(&mut self, now: Moment) {
+        let Link::Up(up) = &mut self.link else { return };
+        while let Some(mut entry) = self.waiting.pop_front() {
+            if entry.number().is_some_and(|number| self.dropped.remove(&number)) {
+                // Its machine has dropped it, and it was never sent.
+                continue;
+            }
+            let Some(command) = entry.take_command(now) else { continue };
+            if self.written.is_empty() {
+                // Silence is counted from here.
+                up.heard = up.heard.max(now);
+            }
+            entry.written = now;
+            up.wire.push(self.written.next_seq(), command);
+            self.written.push(entry);
+        }
+    }
+
+    /// Sends what can be sent.
+    pub(crate) fn flush(&mut self, results: &mut Vec<Settled>) {
+        let Link::Up(up) = &mut self.link else { return };
+        match up.wire.flush() {
+            Ok(()) if up.wire.is_flushed() => self.sent_whole = self.written.len(),
+            Ok(()) => {}
+            Err(error) => self.close(&broken(&error), results),
+        }
+    }
+
+    /// Writes and sends all there is.
+    pub(crate) fn push_out(&mut self, results: &mut Vec<Settled>) {
+        self.write(Moment::now());
+        self.flush(results);
+    }
+
+    /// Takes in what has arrived, and settles what is done.
+    pub(crate) fn pump(&mut self, now: Moment, results: &mut Vec<Settled>) {
+        loop {
+            let Link::Up(up) = &mut self.link else { return };
+            let filled = up.wire.fill();
+            if let Ok(Filled { heard: true, .. }) = filled {
+                up.heard = now;
+            }
+            // What arrived before the end counts.
+            let lost = self.pull_all(results);
+            match (lost, filled) {
+                (Some(fault), _) => return self.close(&fault, results),
+                (None, Err(error)) => return self.close(&broken(&error), results),
+                (None, Ok(Filled { more: false, .. })) => return,
+                (None, Ok(_)) => {}
+            }
+        }
+    }
+
+    /// Settles what is done with; returns why the connection can't be used any longer, if so.
+    fn pull_all(&mut self, results: &mut Vec<Settled>) -> Option<Fault> {
+        loop {
+            let Link::Up(up) = &mut self.link else { return None };
+            let (written, dropped) = (&self.written, &self.dropped);
+            let mut wants = |seq| {
+                let number = written.get(seq).and_then(Entry::number);
+                !number.is_some_and(|number| dropped.contains(&number))
+            };
+            match up.wire.pull(&mut wants)? {
+                Pulled::Done(seq, answer) => self.done(seq, answer, results),
+                Pulled::Broken(fault) => return Some(fault),
+            }
+        }
+    }
+
+    fn done(&mut self, seq: u64, answer: Result<Answer, Fault>, results: &mut Vec<Settled>) {
+        self.sent_whole = self.sent_whole.saturating_sub(1);
+        let Some(entry) = self.written.take(seq) else { return };
+        let outcome = match answer {
+            Ok(answer) => Outcome::Answered(answer),
+            Err(fault) if fault.class.is_unknown() => Outcome::Unknown(fault),
+            Err(fault) => Outcome::Refused(fault),
+        };
+        self.settle(entry, outcome, results);
+    }
+
+    fn settle(&mut self, entry: Entry, outcome: Outcome, results: &mut Vec<Settled>) {
+        if let Some(number) = entry.number()
+            && self.dropped.remove(&number)
+        {
+            // Its token is being released; nobody wants to know.
+            return;
+        }
+        results.push(entry.settle(outcome));
+    }
+
+    /// Ends the epoch: the one way in which a connection ends.
+    pub(crate) fn close(&mut self, fault: &Fault, results: &mut Vec<Settled>) {
+        let Link::Up(up) = std::mem::replace(&mut self.link, Link::Connecting) else { return };
+        drop(up.wire);
+        self.closed(up.made);
+        let entries: Vec<_> = self.written.drain().collect();
+        for entry in entries {
+            self.settle(entry, Outcome::Unknown(fault.clone()), results);
+        }
+        self.forget_dropped();
+    }
+
+    /// Numbers of questions that are nowhere any more need not be remembered.
+    fn forget_dropped(&mut self) {
+        let known: BTreeSet<_> =
+            self.waiting.iter().chain(self.written.iter()).filter_map(Entry::number).collect();
+        self.dropped.retain(|number| known.contains(number));
+    }
+
+    pub(crate) fn is_flushed(&self) -> bool {
+        match &self.link {
+            Link::Up(up) => up.wire.is_flushed() && self.waiting.is_empty(),
+            _ => self.waiting.is_empty(),
+        }
+    }
+
+    /// Whether all that was written has also been sent.
+    pub(crate) fn is_sent(&self) -> bool {
+        !matches!(&self.link, Link::Up(up) if !up.wire.is_flushed())
+    }
+
+    pub(crate) fn epoch(&self) -> Option<u64> {
+        match &self.link {
+            Link::Up(up) => Some(up.epoch),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn watcher(&self) -> Option<(u64, Watcher)> {
+        match &self.link {
+            Link::Up(up) => up.watcher.clone().map(|watcher| (up.epoch, watcher)),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn reader(&self) -> Reader {
+        self.reader
+    }
+
+    pub(crate) fn set_reader(&mut self, reader: Reader) {
+        self.reader = reader;
+        self.tended = false;
+    }
+
+    fn can_move_reader(&self) -> bool {
+        self.reader == Reader::Engine
+            && matches!(&self.link, Link::Up(up) if up.watcher.is_some() && !up.wire.is_instant())
+    }
+
+    /// How old the oldest question without an outcome is.
+    pub(crate) fn age(&self, now: Moment) -> Duration {
+        self.written.front().map_or(Duration::ZERO, |entry| now.since(entry.written))
+    }
+
+    /// Whether a release is on the queue or on its way that was never answered.
+    pub(crate) fn has_first_releases(&self) -> bool {
+        let first = |entry: &Entry| matches!(&entry.origin, Origin::Reap(reap) if reap.is_first_try());
+        self.waiting.iter().chain(self.written.iter()).any(first)
+    }
+
+    /// Whether nothing is on the queue or on its way.
+    #[cfg(test)]
+    pub(crate) fn is_at_rest(&self) -> bool {
+        self.waiting.is_empty() && self.written.is_empty() && self.dropped.is_empty()
+    }
+
+    #[cfg(test)]
+    pub(crate) fn origins(&self) -> impl Iterator<Item = &Origin> {
+        self.waiting.iter().chain(self.written.iter()).map(|entry| &entry.origin)
+    }
+
+    /// Drops all that is on the queue or on its way, because nobody is left to carry it out.
+    pub(crate) fn drain(&mut self) -> Vec<Origin> {
+        let waiting = std::mem::take(&mut self.waiting);
+        self.link = Link::Unused;
+        self.dropped.clear();
+        let rest: Vec<_> = self.written.drain().collect();
+        rest.into_iter().chain(waiting).map(|entry| entry.origin).collect()
+    }
+}
+
+fn ping(patience: Duration) -> Command {
+    let names = Arc::new(Names::new("", String::new()));
+    Command { names, kind: Kind::Mutex, verb: Verb::Ping, timeout: patience }
+}
+
+fn broken(error: &std::io::Error) -> Fault {
+    Fault::new(FaultClass::Unknown, format!("the connection broke: {error}"))
+}

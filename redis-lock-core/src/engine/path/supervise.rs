@@ -1,0 +1,222 @@
+//! Keeping a connection: when to make one, when one is dead, and whom to tell.
+
+use std::time::Duration;
+
+use super::{Entry, FIRST_PAUSE, Job, Link, News, ReadyReply, Results, Traffic, Up, ping};
+use crate::clock::Moment;
+use crate::error::{Fault, FaultClass};
+use crate::lock::Outcome;
+use crate::status::ServerInfo;
+use crate::store::Connected;
+
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+
+/// How long nothing may come from the server before it is asked whether it is there.
+const SILENCE: Duration = Duration::from_secs(1);
+
+/// A connection that ends sooner than this counts as one that could not be made, for the pause.
+const SHORT_LIFE: Duration = Duration::from_secs(1);
+
+impl Traffic {
+    /// Does what is due, and says when to come again. Whoever calls it has read all there is to
+    /// read before, so that what counts as silence is silence.
+    pub(crate) fn turn(&mut self, now: Moment, results: &mut Results) -> Moment {
+        self.watch_silence(now, results);
+        self.connect_if_due(now, results);
+        self.tell_overdue(now, results);
+        self.push_out(&mut results.settled);
+        self.due()
+    }
+
+    /// When `turn` has something to do.
+    pub(crate) fn due(&self) -> Moment {
+        let link = match (&self.link, self.written.front()) {
+            (Link::Up(up), Some(oldest)) => {
+                let silent = up.heard.max(oldest.written).after(self.patience);
+                let suspect = oldest.written.after(oldest.limit).max(self.suspect_at);
+                let is_silent = up.heard <= oldest.written && self.attempt.is_none();
+                if is_silent { silent.min(suspect) } else { silent }
+            }
+            (Link::Up(up), None) if up.wire.is_instant() => Moment::NEVER,
+            (Link::Up(up), None) => up.heard.after(SILENCE),
+            (Link::Unused, _) => Moment::NEVER,
+            (Link::Connecting | Link::Down(_), _) if self.attempt.is_none() => self.retry_at,
+            _ => Moment::NEVER,
+        };
+        let attempt = self.attempt.map_or(Moment::NEVER, |(_, since)| since.after(self.limit()));
+        link.min(attempt).min(self.deadline_check)
+    }
+
+    /// Says when the server can be used.
+    pub(crate) fn when_ready(&mut self, reply: ReadyReply, results: &mut Results) {
+        match &self.link {
+            Link::Up(_) => results.ready.push((reply, Ok(()))),
+            Link::Down(fault) => results.ready.push((reply, Err(fault.clone()))),
+            Link::Unused | Link::Connecting => self.ready.push(reply),
+        }
+    }
+
+    /// What was found out about the server, if one was reached.
+    pub(crate) fn info(&self) -> Option<&ServerInfo> {
+        self.info.as_ref()
+    }
+
+    /// How long making a connection may take.
+    fn limit(&self) -> Duration {
+        self.patience
+    }
+
+    /// Closes what has been silent for too long, and suspects what is about to be.
+    fn watch_silence(&mut self, now: Moment, results: &mut Results) {
+        let Link::Up(up) = &self.link else { return };
+        let Some(oldest) = self.written.front() else {
+            if now >= up.heard.after(SILENCE) && !up.wire.is_instant() && self.waiting.is_empty() {
+                let entry = Entry::ping(ping(self.patience), now);
+                self.put(entry, &mut results.settled);
+            }
+            return;
+        };
+        let silence = now.since(up.heard.max(oldest.written));
+        if silence >= self.patience {
+            crate::log::silent(silence);
+            let what = format!("nothing came from the server for {silence:.1?}");
+            self.end(&Fault::new(FaultClass::Unknown, what), results);
+            return;
+        }
+        let is_late = now.since(oldest.written) >= oldest.limit;
+        let is_silent = up.heard <= oldest.written;
+        if is_late && is_silent && self.attempt.is_none() && now >= self.suspect_at {
+            // A second connection tells a slow path or a frozen server, which costs nobody the
+            // first one, from a path that is half open, which would cost the patience.
+            self.suspect_at = now.after(self.patience);
+            self.begin_attempt(now, results);
+        }
+    }
+
+    fn connect_if_due(&mut self, now: Moment, results: &mut Results) {
+        if let Some((number, since)) = self.attempt
+            && now >= since.after(self.limit())
+        {
+            let what = format!("the server can't be used: no connection within {:?}", self.limit());
+            self.failed(number, Fault::new(FaultClass::Refused, what), now, results);
+        }
+        let wanted = !self.waiting.is_empty() || !self.ready.is_empty();
+        if wanted && matches!(self.link, Link::Unused) {
+            self.link = Link::Connecting;
+        }
+        let is_up = matches!(self.link, Link::Up(_) | Link::Unused);
+        if !is_up && self.attempt.is_none() && now >= self.retry_at {
+            self.begin_attempt(now, results);
+        }
+    }
+
+    fn begin_attempt(&mut self, now: Moment, results: &mut Results) {
+        self.attempts += 1;
+        self.attempt = Some((self.attempts, now));
+        results.jobs.push(Job::Connect(self.attempts));
+    }
+
+    /// A connection was made. One that comes after its attempt was given up is dropped.
+    pub(crate) fn connected(
+        &mut self,
+        number: u64,
+        made: Connected,
+        now: Moment,
+        results: &mut Results,
+    ) {
+        if self.attempt.is_none_or(|(current, _)| current != number) {
+            return;
+        }
+        self.attempt = None;
+        if let (Link::Up(up), Some(oldest)) = (&self.link, self.written.front())
+            && up.heard > oldest.written
+        {
+            // The first one has spoken meanwhile.
+            return;
+        }
+        if let (Link::Up(_), None) = (&self.link, self.written.front()) {
+            return;
+        }
+        let half_open = "another connection got through where this one was silent";
+        self.end(&Fault::new(FaultClass::Unknown, half_open), results);
+        let Connected { wire, watcher, info } = made;
+        self.info = Some(info);
+        let epoch = number;
+        self.link = Link::Up(Up { wire, watcher, epoch, made: now, heard: now });
+        self.retry_at = now;
+        for reply in self.ready.drain(..) {
+            results.ready.push((reply, Ok(())));
+        }
+        results.news.push(News::Up);
+        self.push_out(&mut results.settled);
+    }
+
+    /// A connection could not be made.
+    pub(crate) fn failed(&mut self, number: u64, fault: Fault, now: Moment, results: &mut Results) {
+        if self.attempt.is_none_or(|(current, _)| current != number) {
+            return;
+        }
+        self.attempt = None;
+        if let Link::Up(_) = self.link {
+            // It was a second one, beside one that may only be slow.
+            return;
+        }
+        let pause = self.jittered_pause();
+        self.pause = (self.pause * 2).min(LONGEST_PAUSE);
+        self.retry_at = now.after(pause);
+        let waiting = std::mem::take(&mut self.waiting);
+        for entry in waiting {
+            self.settle(entry, Outcome::Refused(fault.clone()), &mut results.settled);
+        }
+        for reply in self.ready.drain(..) {
+            results.ready.push((reply, Err(fault.clone())));
+        }
+        self.link = Link::Down(fault.clone());
+        results.news.push(News::Unreachable(fault, pause));
+    }
+
+    /// Ends the epoch, if there is one.
+    fn end(&mut self, fault: &Fault, results: &mut Results) {
+        if let Link::Up(_) = self.link {
+            self.close(fault, &mut results.settled);
+        }
+    }
+
+    /// What an epoch's end means for the next attempt.
+    pub(super) fn closed(&mut self, made: Moment) {
+        let now = Moment::now();
+        self.sent_whole = 0;
+        self.tended = false;
+        self.reader = super::Reader::Engine;
+        if now.since(made) < SHORT_LIFE {
+            let pause = self.jittered_pause();
+            self.pause = (self.pause * 2).min(LONGEST_PAUSE);
+            self.retry_at = now.after(pause);
+        } else {
+            self.pause = FIRST_PAUSE;
+            self.retry_at = now;
+        }
+    }
+
+    /// Tells those who were promised an answer by now.
+    fn tell_overdue(&mut self, now: Moment, results: &mut Results) {
+        if now < self.deadline_check {
+            return;
+        }
+        let mut next = Moment::NEVER;
+        for entry in self.waiting.iter_mut().chain(self.written.iter_mut()) {
+            if entry.deadline <= now {
+                results.overdue.extend(entry.overdue());
+            }
+            next = next.min(entry.deadline);
+        }
+        self.deadline_check = next;
+    }
+
+    /// Between half of the pause and all of it, differently for each manager and try.
+    fn jittered_pause(&self) -> Duration {
+        let seed = self.attempts.wrapping_add(u64::from(self.spread));
+        let mixed = (seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 56) as u8;
+        self.pause / 2 + self.pause * u32::from(mixed) / 512
+    }
+}

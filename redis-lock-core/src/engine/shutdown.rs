@@ -1,0 +1,105 @@
+//! Ending: of a `Locks` that is shut down, of one that nobody refers to, and of an engine that
+//! failed.
+
+use std::sync::PoisonError;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use super::core::{Core, Work};
+use super::path::Origin;
+use super::{Link, SHUT_DOWN};
+use crate::LockError;
+use crate::clock::Moment;
+use crate::error::{Fault, FaultClass};
+
+/// How long a shutdown waits for its releases to be confirmed.
+const PATIENCE: Duration = Duration::from_secs(3);
+
+impl Link {
+    /// Releases everything and refuses new work. Each call returns when that is done.
+    pub(crate) async fn shutdown(&self) {
+        let core = self.core();
+        if core.is_forked() {
+            return;
+        }
+        let mut ended = core.ended.subscribe();
+        let first = !core.closed.swap(true, Ordering::AcqRel);
+        if self.thread.get().is_none() {
+            // Without an engine nobody has anything.
+            return;
+        }
+        if first {
+            *core.closing.lock().unwrap_or_else(PoisonError::into_inner) =
+                Some(Moment::now().after(PATIENCE));
+            core.act(|work| core.close_all(&LockError::Shutdown, SHUT_DOWN, work));
+            core.bell.ring();
+        }
+        // The engine ends by dropping its end, which is an answer as well.
+        let _ = ended.wait_for(|ended| *ended).await;
+    }
+}
+
+impl Core {
+    /// When a shutdown is over at the latest, if one is under way.
+    pub(super) fn closing_ends(&self) -> Option<Moment> {
+        *self.closing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Ends every hold and every wait. Their tokens are on their way out afterwards.
+    pub(crate) fn close_all(&self, error: &LockError, because: &str, work: &mut Work) {
+        self.step_all(work, |machine, env, out| machine.close(error, because, env, out));
+    }
+
+    /// Whether the engine has nothing left to do, and nobody is left who could ask for more.
+    pub(crate) fn is_done(&self, now: Moment) -> bool {
+        let releases_are_answered =
+            || self.reaper().is_settled() && !self.path.traffic().has_first_releases();
+        match self.closing_ends() {
+            Some(end) => now >= end || releases_are_answered(),
+            None => {
+                self.is_abandoned.load(Ordering::Acquire)
+                    && self.reaper().is_empty()
+                    && !self.path.traffic().has_questions()
+            }
+        }
+    }
+
+    /// Ends everything without another word to the server.
+    pub(crate) fn end_all(&self, error: &LockError, because: &str) {
+        self.act(|work| {
+            self.close_all(error, because, work);
+            self.drop_all(error, work);
+        });
+    }
+
+    /// Ends every hold and every wait after the engine failed.
+    pub(super) fn fail_all(&self) {
+        let what = "the lock engine failed and was restarted";
+        let fault = Fault::new(FaultClass::Refused, what);
+        self.end_all(&LockError::backend(None, &fault), what);
+    }
+
+    /// Drops what is on the queue, on its way, or waits for another try.
+    fn drop_all(&self, error: &LockError, work: &mut Work) {
+        work.settled.clear();
+        let mut reaps = self.reaper().drain();
+        for origin in self.path.traffic().drain() {
+            match origin {
+                Origin::Reap(reap) => reaps.push(reap),
+                // Dropping the other end is an answer.
+                Origin::Lock(..) | Origin::Query(_) | Origin::Ping => {}
+            }
+        }
+        for reap in reaps {
+            if let Some(confirm) = reap.give_up() {
+                work.notices.push_back(super::notices::Notice::Tell(confirm, Err(error.clone())));
+            }
+        }
+    }
+
+    /// Says that the end has come.
+    pub(super) fn tell_end(&self) {
+        self.ended.send_replace(true);
+        self.notices.end();
+    }
+}

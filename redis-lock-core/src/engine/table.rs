@@ -1,0 +1,289 @@
+//! All locks that this process has to do with, behind short locks.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+
+use crate::LockError;
+use crate::clock::Moment;
+use crate::demand::Demand;
+use crate::hold::Hold;
+use crate::lock::Machine;
+
+/// How a waiter is told.
+pub(crate) type Handle = oneshot::Sender<Result<Arc<Hold>, LockError>>;
+
+/// Names a machine: the key of a mutex; key and number for locks that several hold at once.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub(crate) struct LockId {
+    pub(crate) main: Arc<str>,
+    /// 0 for the mutex.
+    number: u64,
+}
+
+impl LockId {
+    /// The machine that a demand belongs to. `number` tells apart acquisitions that don't share one.
+    pub(crate) fn of(demand: &Demand, number: u64) -> Self {
+        let number = if demand.kind.is_shared() { number } else { 0 };
+        Self { main: demand.names.main().into(), number }
+    }
+
+    pub(crate) fn mutex(main: &str) -> Self {
+        Self { main: main.into(), number: 0 }
+    }
+}
+
+/// More shards than threads that are likely to meet, fewer than would cost memory.
+const SHARDS: usize = 64;
+
+/// What is due later than this gets its timer later: most locks are released long before anything
+/// is due for them, and a timer for each acquisition cost a tenth of the throughput.
+const SOON: Duration = Duration::from_secs(1);
+
+/// When it gets it.
+const DEFERRED: Duration = Duration::from_millis(500);
+
+/// A machine with what was derived from it.
+#[derive(Debug)]
+pub(crate) struct Resident {
+    pub(crate) machine: Machine<Handle>,
+    timer: Option<Moment>,
+    is_deferred: bool,
+    /// The token under which a message may name it.
+    pub(crate) indexed: Option<Arc<str>>,
+}
+
+impl Resident {
+    fn new() -> Self {
+        Self { machine: Machine::new(), timer: None, is_deferred: false, indexed: None }
+    }
+}
+
+/// The machines of one key.
+#[derive(Debug, Default)]
+struct Entry {
+    mutex: Option<Resident>,
+    shared: BTreeMap<u64, Resident>,
+}
+
+#[cfg(not(test))]
+type Hasher = std::collections::hash_map::RandomState;
+/// The same order in each run of a simulation.
+#[cfg(test)]
+type Hasher = std::hash::BuildHasherDefault<std::collections::hash_map::DefaultHasher>;
+
+/// Some of the machines, and when something is due for them.
+#[derive(Debug, Default)]
+pub(crate) struct Shard {
+    entries: HashMap<Arc<str>, Entry, Hasher>,
+    timers: BTreeSet<(Moment, LockId)>,
+    deferred: VecDeque<(Moment, LockId)>,
+}
+
+impl Shard {
+    pub(crate) fn get(&self, id: &LockId) -> Option<&Resident> {
+        let entry = self.entries.get(&id.main)?;
+        if id.number == 0 { entry.mutex.as_ref() } else { entry.shared.get(&id.number) }
+    }
+
+    pub(crate) fn get_mut(&mut self, id: &LockId) -> Option<&mut Resident> {
+        let entry = self.entries.get_mut(&id.main)?;
+        if id.number == 0 { entry.mutex.as_mut() } else { entry.shared.get_mut(&id.number) }
+    }
+
+    pub(crate) fn get_or_create(&mut self, id: &LockId) -> &mut Resident {
+        // Looked up by reference first: a key that is known costs no count of its name.
+        if !self.entries.contains_key(&id.main) {
+            self.entries.insert(Arc::clone(&id.main), Entry::default());
+        }
+        let entry = self.entries.entry(Arc::clone(&id.main)).or_default();
+        if id.number == 0 {
+            entry.mutex.get_or_insert_with(Resident::new)
+        } else {
+            entry.shared.entry(id.number).or_insert_with(Resident::new)
+        }
+    }
+
+    /// Corrects what is derived from a machine: its timer, and whether it is there at all. Returns
+    /// when something is due for it that nobody would come for otherwise.
+    pub(crate) fn settle(&mut self, id: &LockId, now: Moment) -> Option<Moment> {
+        let resident = self.get_mut(id)?;
+        if resident.machine.is_idle() {
+            let timer = resident.timer;
+            self.remove(id);
+            if let Some(at) = timer {
+                self.timers.remove(&(at, id.clone()));
+            }
+            return None;
+        }
+        let due = resident.machine.due();
+        if due == Moment::NEVER || resident.timer.is_some_and(|timer| timer <= due) {
+            return None;
+        }
+        if resident.timer.is_none() && due > now.after(SOON) {
+            if resident.is_deferred {
+                return None;
+            }
+            resident.is_deferred = true;
+            let at = now.after(DEFERRED);
+            self.deferred.push_back((at, id.clone()));
+            return None;
+        }
+        let before = resident.timer.replace(due);
+        if let Some(at) = before {
+            self.timers.remove(&(at, id.clone()));
+        }
+        self.timers.insert((due, id.clone()));
+        Some(due)
+    }
+
+    /// A machine for which something is due.
+    pub(crate) fn pop_due(&mut self, now: Moment) -> Option<LockId> {
+        self.end_deferral(now);
+        let (at, _) = self.timers.first()?;
+        if *at > now {
+            return None;
+        }
+        let (_, id) = self.timers.pop_first()?;
+        if let Some(resident) = self.get_mut(&id) {
+            resident.timer = None;
+        }
+        Some(id)
+    }
+
+    /// Sets the timers whose setting was put off.
+    fn end_deferral(&mut self, now: Moment) {
+        while self.deferred.front().is_some_and(|(at, _)| *at <= now) {
+            let Some((_, id)) = self.deferred.pop_front() else { return };
+            let Some(resident) = self.get_mut(&id) else { continue };
+            resident.is_deferred = false;
+            let due = resident.machine.due();
+            if resident.timer.is_none() && due != Moment::NEVER {
+                resident.timer = Some(due);
+                self.timers.insert((due, id));
+            }
+        }
+    }
+
+    /// When `pop_due` has something to do.
+    pub(crate) fn due(&self) -> Moment {
+        let timer = self.timers.first().map_or(Moment::NEVER, |(at, _)| *at);
+        self.deferred.front().map_or(timer, |(at, _)| timer.min(*at))
+    }
+
+    /// The machines of a key.
+    pub(crate) fn of_key(&self, main: &str) -> impl Iterator<Item = &Machine<Handle>> {
+        let entry = self.entries.get(main).into_iter();
+        let residents = entry.flat_map(|entry| entry.mutex.iter().chain(entry.shared.values()));
+        residents.map(|resident| &resident.machine)
+    }
+
+    fn remove(&mut self, id: &LockId) {
+        let Some(entry) = self.entries.get_mut(&id.main) else { return };
+        if id.number == 0 {
+            entry.mutex = None;
+        } else {
+            entry.shared.remove(&id.number);
+        }
+        if entry.mutex.is_none() && entry.shared.is_empty() {
+            self.entries.remove(&id.main);
+        }
+    }
+
+    fn ids(&self) -> Vec<LockId> {
+        let mut ids = Vec::with_capacity(self.entries.len());
+        for (main, entry) in &self.entries {
+            let mutex = entry.mutex.iter().map(|_| 0);
+            let numbers = mutex.chain(entry.shared.keys().copied());
+            ids.extend(numbers.map(|number| LockId { main: Arc::clone(main), number }));
+        }
+        ids
+    }
+}
+
+/// The machines, spread over shards so that callers on different keys don't meet.
+#[derive(Debug)]
+pub(crate) struct Table {
+    shards: Box<[(Mutex<Shard>, AtomicU64); SHARDS]>,
+}
+
+impl Table {
+    pub(crate) fn new() -> Self {
+        let shard = |_| (Mutex::default(), AtomicU64::new(u64::MAX));
+        Self { shards: Box::new(std::array::from_fn(shard)) }
+    }
+
+    /// The shard of a key, locked. Nothing slow may be done while it is, and nothing of the user's.
+    pub(crate) fn shard(&self, main: &str) -> Locked<'_> {
+        // Who chooses keys so that they meet here gains nothing but a little waiting, so a hash
+        // without a secret will do.
+        let mixed = main.bytes().fold(0_u32, |mixed, byte| {
+            (mixed ^ u32::from(byte)).wrapping_mul(0x0100_0193).rotate_left(5)
+        });
+        let (shard, earliest) = &self.shards[mixed as usize % SHARDS];
+        Locked { shard: lock(shard), earliest }
+    }
+
+    /// The machines for which something is due.
+    pub(crate) fn due_at(&self, now: Moment) -> Vec<LockId> {
+        let mut due = Vec::new();
+        for (shard, earliest) in &self.shards {
+            if earliest.load(Ordering::Acquire) > now.as_nanos() {
+                continue;
+            }
+            let mut shard = Locked { shard: lock(shard), earliest };
+            due.extend(std::iter::from_fn(|| shard.pop_due(now)));
+        }
+        due
+    }
+
+    /// When the next thing is due.
+    pub(crate) fn next_due(&self) -> Moment {
+        let earliest = self.shards.iter().map(|(_, earliest)| earliest.load(Ordering::Acquire));
+        earliest.min().map_or(Moment::NEVER, Moment::from_nanos)
+    }
+
+    /// The names of all machines.
+    pub(crate) fn ids(&self) -> Vec<LockId> {
+        self.shards.iter().flat_map(|(shard, _)| lock(shard).ids()).collect()
+    }
+
+    #[cfg(test)]
+    pub(crate) fn is_empty(&self) -> bool {
+        let is_empty = |shard: &Shard| shard.entries.is_empty() && shard.timers.is_empty();
+        self.shards.iter().all(|(shard, _)| is_empty(&lock(shard)))
+    }
+}
+
+fn lock(shard: &Mutex<Shard>) -> MutexGuard<'_, Shard> {
+    shard.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A shard that is locked. When it is let go, the time of its next timer is known to all.
+pub(crate) struct Locked<'a> {
+    shard: MutexGuard<'a, Shard>,
+    earliest: &'a AtomicU64,
+}
+
+impl std::ops::Deref for Locked<'_> {
+    type Target = Shard;
+
+    fn deref(&self) -> &Shard {
+        &self.shard
+    }
+}
+
+impl std::ops::DerefMut for Locked<'_> {
+    fn deref_mut(&mut self) -> &mut Shard {
+        &mut self.shard
+    }
+}
+
+impl Drop for Locked<'_> {
+    fn drop(&mut self) {
+        self.earliest.store(self.shard.due().as_nanos(), Ordering::Release);
+    }
+}

@@ -1,0 +1,123 @@
+//! Letting time pass: what the engine does each time it wakes.
+
+use std::sync::Arc;
+
+use super::core::{Core, Work};
+use super::path::{Entry, Job, News, PICK_UP, Reader, Results};
+use super::notices::Notice;
+use crate::clock::Moment;
+use crate::store::Connected;
+use crate::error::Fault;
+
+/// The longest the engine sleeps: after a suspended host wakes up, clocks disagree for this long.
+const LONGEST_SLEEP: std::time::Duration = std::time::Duration::from_secs(1);
+
+/// What came of a turn.
+#[derive(Debug, Default)]
+pub(crate) struct Turn {
+    /// When the next one is due.
+    pub(crate) due: Option<Moment>,
+    pub(crate) jobs: Vec<Job>,
+}
+
+impl Core {
+    /// Reads what is there to be read, does what is due, and sends. What runs the user's code is
+    /// left in `work`.
+    pub(crate) fn turn(&self, work: &mut Work) -> Turn {
+        let now = Moment::now();
+        let mut results = Results::default();
+        {
+            let mut traffic = self.path.traffic();
+            if traffic.reader() == Reader::Engine || traffic.age(now) >= PICK_UP {
+                traffic.pump(now, &mut results.settled);
+            }
+        }
+        self.take_in(&mut results, work);
+        self.send(work);
+        self.path.traffic().turn(now, &mut results);
+        self.take_in(&mut results, work);
+        self.hear_news(&mut results, work);
+        self.tick(now, work);
+        self.send(work);
+        self.path.traffic().push_out(&mut work.settled);
+        self.send(work);
+        Turn { due: Some(self.due(now)), jobs: std::mem::take(&mut results.jobs) }
+    }
+
+    /// A connection was made.
+    pub(crate) fn made(&self, number: u64, made: Connected, work: &mut Work) {
+        let mut results = Results::default();
+        self.path.traffic().connected(number, made, Moment::now(), &mut results);
+        self.take_in(&mut results, work);
+        self.hear_news(&mut results, work);
+        self.send(work);
+    }
+
+    /// A connection could not be made.
+    pub(crate) fn not_made(&self, number: u64, fault: Fault, work: &mut Work) {
+        let mut results = Results::default();
+        self.path.traffic().failed(number, fault, Moment::now(), &mut results);
+        self.take_in(&mut results, work);
+        self.hear_news(&mut results, work);
+        self.send(work);
+    }
+
+    fn hear_news(&self, results: &mut Results, work: &mut Work) {
+        for news in results.news.drain(..) {
+            match news {
+                News::Up => {
+                    self.send(work);
+                    self.connected(work);
+                }
+                News::Unreachable(fault, pause) => {
+                    work.notices.push_back(Notice::Unreachable(fault, pause));
+                }
+            }
+        }
+    }
+
+    /// Does what is due for machines, tokens on their way out, and searches.
+    fn tick(&self, now: Moment, work: &mut Work) {
+        for id in self.table.due_at(now) {
+            self.step(&id, work, |machine, env, out| machine.tick(env, out));
+        }
+        let overdue = self.reaper().overdue(now);
+        work.notices.extend(overdue.into_iter().map(|(confirm, told)| Notice::Tell(confirm, told)));
+        loop {
+            let Some(reap) = self.reaper().pop_due(now) else { break };
+            self.path.put(Entry::reap(reap, now), &mut work.settled);
+        }
+        self.look_for_forced(now, work);
+    }
+
+    /// Has those look who have a token that was ended by force, says a message.
+    fn look_for_forced(&self, now: Moment, work: &mut Work) {
+        let Some(tokens) = self.search().begin(now) else { return };
+        for id in self.table.ids() {
+            let held = {
+                let shard = self.table.shard(&id.main);
+                let hold = shard.get(&id).and_then(|resident| resident.machine.hold());
+                hold.map(|hold| Arc::clone(hold.token.wire()))
+            };
+            if held.is_some_and(|held| tokens.contains(&*held)) {
+                self.step(&id, work, |machine, env, out| machine.forced(env, out));
+            }
+        }
+    }
+
+    /// When the next turn is due.
+    pub(crate) fn due(&self, now: Moment) -> Moment {
+        let (path, other_reads, age) = {
+            let traffic = self.path.traffic();
+            (traffic.due(), traffic.reader() != Reader::Engine, traffic.age(now))
+        };
+        // Somebody else reads: the engine looks whether that works.
+        let pick_up = if other_reads { now.after(PICK_UP.saturating_sub(age)) } else { Moment::NEVER };
+        let pick_up = if other_reads && age.is_zero() { now.after(PICK_UP) } else { pick_up };
+        let closing = self.closing_ends().unwrap_or(Moment::NEVER);
+        [self.table.next_due(), self.reaper().due(), self.search().due(), pick_up, closing]
+            .into_iter()
+            .fold(path, Moment::min)
+            .min(now.after(LONGEST_SLEEP))
+    }
+}

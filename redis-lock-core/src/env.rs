@@ -1,0 +1,126 @@
+//! Time, randomness and identity: all that the runtime takes from the machine it runs on.
+//!
+//! Nothing else reads a clock, draws random bits or asks for the process id. In tests a thread can
+//! have a world of its own, in which all of them are what the simulation says.
+
+use std::time::SystemTime;
+
+use uuid::Uuid;
+
+/// Nanoseconds on the clock that leases are measured with.
+pub(crate) fn nanos() -> u64 {
+    #[cfg(test)]
+    if let Some(now) = world::now() {
+        return now;
+    }
+    clock()
+}
+
+#[cfg(any(target_os = "linux", target_os = "android"))]
+fn clock() -> u64 {
+    // `Instant` stands still while the host is suspended, and a lease does not.
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+    let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
+    let nanos = u64::try_from(time.tv_nsec).unwrap_or(0);
+    seconds.saturating_mul(1_000_000_000).saturating_add(nanos)
+}
+
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
+fn clock() -> u64 {
+    use std::sync::OnceLock;
+    use std::time::Instant;
+    static START: OnceLock<Instant> = OnceLock::new();
+    u64::try_from(START.get_or_init(Instant::now).elapsed().as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// The time of day, for people.
+pub(crate) fn wall() -> SystemTime {
+    #[cfg(test)]
+    if let Some(now) = world::now() {
+        return SystemTime::UNIX_EPOCH + std::time::Duration::from_nanos(now);
+    }
+    SystemTime::now()
+}
+
+/// 128 random bits that nobody drew before.
+pub(crate) fn unique() -> Uuid {
+    #[cfg(test)]
+    if let Some(bits) = world::bits() {
+        return uuid::Builder::from_random_bytes(bits.to_be_bytes()).into_uuid();
+    }
+    Uuid::new_v4()
+}
+
+/// Which process this is. After a `fork` it is another one.
+pub(crate) fn process() -> u32 {
+    #[cfg(test)]
+    if let Some(process) = world::process() {
+        return process;
+    }
+    std::process::id()
+}
+
+#[cfg(test)]
+pub(crate) mod world {
+    //! A world that a test thread has to itself.
+
+    use std::cell::Cell;
+
+    #[derive(Clone, Copy)]
+    pub(crate) struct World {
+        pub(crate) now: u64,
+        pub(crate) process: u32,
+        state: u64,
+    }
+
+    thread_local! {
+        static WORLD: Cell<Option<World>> = const { Cell::new(None) };
+    }
+
+    /// From now on this thread lives in a world that begins at `now`, with this seed.
+    pub(crate) fn begin(now: u64, seed: u64) {
+        WORLD.set(Some(World { now, process: 1, state: seed | 1 }));
+    }
+
+    /// The thread is back in the real world.
+    pub(crate) fn end() {
+        WORLD.set(None);
+    }
+
+    pub(crate) fn set_now(now: u64) {
+        change(|world| world.now = now);
+    }
+
+    pub(crate) fn set_process(process: u32) {
+        change(|world| world.process = process);
+    }
+
+    pub(super) fn now() -> Option<u64> {
+        WORLD.get().map(|world| world.now)
+    }
+
+    pub(super) fn process() -> Option<u32> {
+        WORLD.get().map(|world| world.process)
+    }
+
+    pub(super) fn bits() -> Option<u128> {
+        let mut bits = None;
+        change(|world| bits = Some(u128::from(next(world)) << 64 | u128::from(next(world))));
+        bits
+    }
+
+    fn next(world: &mut World) -> u64 {
+        world.state = world.state.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut mixed = world.state;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        mixed ^ (mixed >> 31)
+    }
+
+    fn change(with: impl FnOnce(&mut World)) {
+        WORLD.set(WORLD.get().map(|mut world| {
+            with(&mut world);
+            world
+        }));
+    }
+}
