@@ -149,9 +149,11 @@ fn page(items: &[Value]) -> Option<Answer> {
 
 /// The answer of `look.lua`.
 fn sight(items: &[Value]) -> Option<Answer> {
-    let [kind, Value::Array(holders), Value::Array(waiters), fence, limit] = items else {
+    let [kind, Value::Array(holders), Value::Array(waiters), fence, limit, more @ ..] = items
+    else {
         return None;
     };
+    let [more_holders, more_waiters, foreign] = more else { return None };
     let fence = string(Some(fence))?;
     let fence = fence.split_once(' ').and_then(|(last, owner)| Some((last.parse().ok()?, owner)));
     let left = |value: &Value| integer(Some(value)).and_then(|left| u64::try_from(left).ok());
@@ -173,6 +175,10 @@ fn sight(items: &[Value]) -> Option<Answer> {
     };
     let token = |value| string(Some(value)).map(|value| Token::from_wire(&value));
     sight.waiters = waiters.iter().filter_map(token).collect();
+    let count = |value| integer(Some(value)).and_then(|count| usize::try_from(count).ok());
+    sight.more_holders = count(more_holders)?;
+    sight.more_waiters = count(more_waiters)?;
+    sight.foreign = reason(foreign).map(Into::into);
     Some(Answer::Seen(Box::new(sight)))
 }
 
