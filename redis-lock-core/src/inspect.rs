@@ -218,7 +218,10 @@ impl Locks {
         cursor: u64,
     ) -> Result<(Vec<String>, Option<u64>), LockError> {
         match self.ask(names, Verb::Scan { cursor }).await? {
-            Answer::Keys { keys, next } => Ok((keys, next)),
+            Answer::Keys { mut keys, next } => {
+                keys.retain(|key| !names.has_side(key));
+                Ok((keys, next))
+            }
             _ => Err(LockError::backend(None, &unforeseen())),
         }
     }
