@@ -228,6 +228,12 @@ fn readable(url: &str) -> Result<String, LockError> {
             )));
         }
     };
+    if scheme == "rediss" && cfg!(not(feature = "rustls")) {
+        return Err(LockError::config(
+            "the URL asks for TLS, which is not built in; switch on the feature `rustls` of \
+             `redis-locks`",
+        ));
+    }
     Ok(format!("{scheme}://{rest}"))
 }
 

@@ -51,7 +51,7 @@ pub enum LockError {
     /// The server could not be reached, did not answer in time, or refused. Nobody else is known to hold the lock.
     #[error(transparent)]
     Backend {
-        /// What happened, with the driver's error below it.
+        /// What happened.
         source: BackendError,
     },
     /// No server was named.
@@ -129,7 +129,8 @@ fn held_by(holder: Option<&Holder>) -> String {
 
 /// A failure of the server or of the way to it.
 ///
-/// [`source`](Error::source) gives the driver's own error.
+/// Its text says what the driver or the server said, so that has no place in a chain of sources as
+/// well; [`get_ref`](Self::get_ref) gives the driver's own error.
 #[derive(Clone, Debug)]
 pub struct BackendError {
     key: Option<Arc<str>>,
@@ -148,6 +149,12 @@ impl BackendError {
     pub fn is_retryable(&self) -> bool {
         !matches!(self.fault.class, FaultClass::Permanent | FaultClass::Misuse)
     }
+
+    /// The driver's own error, where there is one.
+    #[must_use]
+    pub fn get_ref(&self) -> Option<&(dyn Error + Send + Sync + 'static)> {
+        self.fault.source.as_deref()
+    }
 }
 
 impl fmt::Display for BackendError {
@@ -159,11 +166,7 @@ impl fmt::Display for BackendError {
     }
 }
 
-impl Error for BackendError {
-    fn source(&self) -> Option<&(dyn Error + 'static)> {
-        self.fault.source.as_deref().map(|source| source as _)
-    }
-}
+impl Error for BackendError {}
 
 /// What is known of a command that brought no answer of its own.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -11,7 +11,7 @@ use crate::list::{BlockingListing, Listing};
 use crate::names::Names;
 use crate::slot::Insight;
 use crate::status::{LockKind, Status, Waiting};
-use crate::store::{Answer, Command, Sight, Verb};
+use crate::store::{Answer, Command, MOST_FORCED, MOST_SHOWN, Sight, Verb};
 use crate::{LockError, LockKey, Locks};
 
 /// How often something is asked whose answer does not come.
@@ -127,7 +127,7 @@ impl Locks {
     /// [`Backend`](LockError::Backend) when the server can't be asked or data of another program
     /// stand at the key, [`InvalidKey`](LockError::InvalidKey), [`Shutdown`](LockError::Shutdown).
     /// After a retryable error the call can be repeated: it never ends a hold that began later
-    /// than its own look.
+    /// than its own look, of which it takes several where there are hundreds of holders.
     ///
     /// # Cancel safety
     /// The hold may have been ended or not.
@@ -146,15 +146,41 @@ impl Locks {
                 _ => Ok(false),
             };
         }
-        let tokens: Vec<_> = seen.holders.into_iter().map(|holder| holder.token).collect();
-        let foreign = seen.kind == LockKind::Foreign;
-        let ours = if foreign { Vec::new() } else { tokens.clone() };
-        let verb = Verb::Force { tokens: ours, foreign, because: reason_of(reason.as_ref()) };
-        let ended = self.ask(&names, verb).await? == Answer::Done;
+        let because = reason_of(reason.as_ref());
+        let mut ended = self.end_those(&names, &seen, &because).await?;
+        // As many more as there were at first: who comes meanwhile may stay.
+        for _ in 0..seen.more_holders.div_ceil(MOST_SHOWN) {
+            let rest = self.sight(&names).await?;
+            ended |= self.end_those(&names, &rest, &because).await?;
+        }
         if ended {
             crate::observe::forced(key.as_str(), reason.as_ref());
-            // Those of this process need no message to know.
-            tokens.iter().for_each(|token| self.link().forced(token));
+        }
+        Ok(ended)
+    }
+
+    /// Ends the holds that were seen, some at once.
+    async fn end_those(
+        &self,
+        names: &Arc<Names>,
+        seen: &Sight,
+        because: &Arc<str>,
+    ) -> Result<bool, LockError> {
+        let because = || Arc::clone(because);
+        if let Some(value) = &seen.foreign {
+            let foreign = Some(Arc::clone(value));
+            let verb = Verb::Force { tokens: Vec::new(), foreign, because: because() };
+            return Ok(self.ask(names, verb).await? == Answer::Done);
+        }
+        let tokens: Vec<_> = seen.holders.iter().map(|holder| holder.token.clone()).collect();
+        let mut ended = false;
+        for some in tokens.chunks(MOST_FORCED) {
+            let verb = Verb::Force { tokens: some.to_vec(), foreign: None, because: because() };
+            if self.ask(names, verb).await? == Answer::Done {
+                ended = true;
+                // Those of this process need no message to know.
+                some.iter().for_each(|token| self.link().forced(token));
+            }
         }
         Ok(ended)
     }
@@ -192,7 +218,10 @@ impl Locks {
         cursor: u64,
     ) -> Result<(Vec<String>, Option<u64>), LockError> {
         match self.ask(names, Verb::Scan { cursor }).await? {
-            Answer::Keys { keys, next } => Ok((keys, next)),
+            Answer::Keys { mut keys, next } => {
+                keys.retain(|key| !names.has_side(key));
+                Ok((keys, next))
+            }
             _ => Err(LockError::backend(None, &unforeseen())),
         }
     }

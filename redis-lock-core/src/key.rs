@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::fmt;
 
 use crate::LockError;
+use crate::names;
 
 /// The longest key, namespace not counted.
 const MAX_BYTES: usize = 1024;
@@ -39,6 +40,12 @@ impl LockKey {
                 "{} bytes are more than {MAX_BYTES}; lock a shorter name, such as a hash of this one",
                 self.0.len()
             )
+        } else if self.0.contains('\0') {
+            "it contains a NUL, which no name needs; leave it out".into()
+        } else if names::is_reserved(&self.0) {
+            "it is a name that this library gives to what belongs to another lock; choose one that \
+             does not begin with `{` or has no `:~` at its end"
+                .into()
         } else {
             return Ok(());
         };
@@ -99,6 +106,17 @@ mod tests {
             LockKey::from("k".repeat(MAX_BYTES + 1)).check(),
             Err(LockError::InvalidKey { .. })
         ));
+    }
+
+    #[test]
+    fn what_belongs_to_another_lock_is_no_key() {
+        for key in ["{lock:a}:~q", "{b}:lock:a{b}:~w", "{a}:~f", "{a}:~n", "{a}:~x:rl1.1", "a\0b"] {
+            let refused = LockKey::from(key).check();
+            assert!(matches!(refused, Err(LockError::InvalidKey { .. })), "{key}");
+        }
+        for key in ["user:~quentin", "a:~q", "{a}:~quentin", "{a}", "~q", "{a}:b"] {
+            assert!(LockKey::from(key).check().is_ok(), "{key}");
+        }
     }
 
     #[test]

@@ -109,11 +109,10 @@ impl Names {
         [self.main.get(..self.prefix_len).unwrap_or_default(), "~m:", manager].concat()
     }
 
-    /// Whether `key` is a side key of some lock and not a lock itself.
-    pub(crate) fn is_side(key: &str) -> bool {
-        key.split(":~").nth(1).is_some_and(|end| {
-            matches!(end.as_bytes().first(), Some(b'q' | b'w' | b'f' | b'n' | b'x' | b'm'))
-        })
+    /// Whether `key` is a side key of some lock of the same namespace and not a lock itself.
+    pub(crate) fn has_side(&self, key: &str) -> bool {
+        let own = self.main.get(..self.prefix_len).and_then(|prefix| key.strip_prefix(prefix));
+        own.is_some_and(is_reserved)
     }
 
     fn side(&self, what: &str) -> String {
@@ -124,6 +123,13 @@ impl Names {
             Tag::Found(tag) => [prefix, "{", &tag, "}:", &self.main, ":~", what].concat(),
         }
     }
+}
+
+/// Whether a key, without its namespace, has the form of a side key: a tag first, and at its end
+/// what it is of its lock.
+pub(crate) fn is_reserved(key: &str) -> bool {
+    let ends = || [":~q", ":~w", ":~f", ":~n"].iter().any(|end| key.ends_with(end));
+    key.starts_with('{') && key.contains("}:") && (ends() || key.contains(":~x:"))
 }
 
 enum Tag<'a> {
@@ -221,9 +227,11 @@ mod tests {
                 {
                     assert_eq!(slot(&side), slot(&main), "{side} of {main}");
                     assert!(side.starts_with(namespace), "{side}");
-                    assert!(Names::is_side(&side), "{side}");
+                    assert!(names.has_side(&side), "{side}");
+                    let own = &side[names.prefix_len..];
+                    assert!(crate::LockKey::from(own).check().is_err(), "{side} names no lock");
                 }
-                assert!(!Names::is_side(&main));
+                assert!(!names.has_side(&main));
             }
         }
     }

@@ -21,6 +21,12 @@ pub(crate) use wire::{
 /// How long a granted lock waits for its new owner to take it.
 pub(crate) const CLAIM: Duration = Duration::from_secs(1);
 
+/// So many holders and waiters of one lock are shown at once.
+pub(crate) const MOST_SHOWN: usize = 300;
+
+/// So many holds are ended at once.
+pub(crate) const MOST_FORCED: usize = 50;
+
 /// One command for one lock.
 #[derive(Clone, Debug)]
 pub(crate) struct Command {
@@ -75,12 +81,13 @@ pub(crate) enum Verb {
     },
     /// Shows who has the lock and who waits for it; changes nothing.
     Look,
-    /// Ends the hold of whoever has one of these tokens, and leaves word of the reason.
+    /// Ends the hold of whoever has one of these tokens, [`MOST_FORCED`] at once at most, and leaves
+    /// word of the reason.
     Force {
         /// The tokens and the managers that made them.
         tokens: Vec<Token>,
-        /// Whether a value that no client of ours wrote is ended as well.
-        foreign: bool,
+        /// The value that no client of ours wrote, by the name that a look gave it.
+        foreign: Option<Arc<str>>,
         because: Arc<str>,
     },
     /// Names some of the keys that match; the name of the command is the pattern.

@@ -1,5 +1,6 @@
 //! What an arbiter shows of one lock.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::status::{LockKind, ServerInfo};
@@ -12,6 +13,11 @@ pub(crate) struct Sight {
     pub(crate) holders: Vec<Holder>,
     /// The tokens that wait, in the order of their coming.
     pub(crate) waiters: Vec<Token>,
+    /// How many more there are than are shown.
+    pub(crate) more_holders: usize,
+    pub(crate) more_waiters: usize,
+    /// What names the value of another program, so that this one and no other is ended by force.
+    pub(crate) foreign: Option<Arc<str>>,
     /// Filled in by who knows it.
     pub(crate) server: Option<ServerInfo>,
 }
@@ -22,7 +28,7 @@ impl Sight {
         let token = Token::from_wire(value);
         let kind = if token.is_ours() { LockKind::Mutex } else { LockKind::Foreign };
         let holders = vec![holder(token, ttl, fence)];
-        Self { kind, holders, waiters: Vec::new(), server: None }
+        Self { holders, ..Self::of_nobody(kind) }
     }
 
     /// A key at which a set of holders stands, each with its mode before its token.
@@ -46,12 +52,20 @@ impl Sight {
             _ => return Self::of_nobody(LockKind::Foreign),
         };
         let holders = known.unwrap_or_default().into_iter().map(|(_, holder)| holder).collect();
-        Self { kind, holders, waiters: Vec::new(), server: None }
+        Self { holders, ..Self::of_nobody(kind) }
     }
 
     /// A key at which nothing stands, or nothing that can be a lock.
     pub(crate) fn of_nobody(kind: LockKind) -> Self {
-        Self { kind, holders: Vec::new(), waiters: Vec::new(), server: None }
+        Self {
+            kind,
+            holders: Vec::new(),
+            waiters: Vec::new(),
+            more_holders: 0,
+            more_waiters: 0,
+            foreign: None,
+            server: None,
+        }
     }
 }
 

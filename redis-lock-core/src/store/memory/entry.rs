@@ -58,6 +58,7 @@ impl Entry {
         self.holders.retain(|holder| holder.end > now);
         if self.queue_end.is_some_and(|end| end <= now) {
             self.queue.clear();
+            self.queue_end = None;
         }
         self.buried.retain(|(_, until)| *until > now);
         self.forced.retain(|(_, _, until)| *until > now);
@@ -147,7 +148,8 @@ impl Entry {
         manager: &Arc<str>,
     ) {
         // Who comes too late, and finds its place still there, may have it.
-        self.queue_end = Some(until.after(REST));
+        let standing = self.queue_end.filter(|_| !self.queue.is_empty());
+        self.queue_end = standing.max(Some(until.after(REST)));
         if is_mutex(kind) {
             self.holders.iter_mut().for_each(|holder| holder.waited_for = true);
         }

@@ -22,6 +22,12 @@ impl Last {
         (self.number, &self.owner)
     }
 
+    /// Until when it is remembered.
+    #[cfg(test)]
+    pub(crate) fn end(&self) -> Moment {
+        self.until
+    }
+
     pub(super) fn is_forgotten(&self, now: Moment) -> bool {
         self.until <= now
     }
@@ -48,8 +54,12 @@ pub(super) fn number(
     let floor = u64::try_from(now.since(Moment::START).as_micros()).unwrap_or(u64::MAX);
     let first = most.map_or(floor, |most| most.saturating_add(1).max(floor));
     let number = first.saturating_add(u64::from(count.saturating_sub(1)));
+    // A number that is ahead of the clock is kept until the clock is past it, or it would be given
+    // again.
+    let ahead = Duration::from_micros(number.saturating_sub(floor));
+    let until = now.after(ahead).after(IDLE);
     for last in lasts {
-        **last = Some(Last { number, owner: Arc::clone(token), until: now.after(IDLE) });
+        **last = Some(Last { number, owner: Arc::clone(token), until });
     }
     number
 }

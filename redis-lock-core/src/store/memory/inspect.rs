@@ -33,6 +33,9 @@ impl Entry {
             kind,
             holders: holders.collect(),
             waiters: living.map(|waiter| Token::from_wire(&waiter.token)).collect(),
+            more_holders: 0,
+            more_waiters: 0,
+            foreign: None,
             server: Some(ServerInfo { version: "memory".into(), release: ReleaseBy::Memory }),
         }
     }

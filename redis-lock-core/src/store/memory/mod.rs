@@ -2,7 +2,7 @@
 //!
 //! It says in plain code what the scripts do on a server, and the tests hold the scripts to it.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -40,13 +40,13 @@ struct Shared {
 /// All locks by their keys.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct State {
-    pub(crate) entries: HashMap<String, Entry>,
+    pub(crate) entries: BTreeMap<String, Entry>,
     /// At how many entries to look for those that can be forgotten.
     sweep_at: usize,
 }
 
 /// Whom to tell of grants.
-pub(super) type Managers = HashMap<Arc<str>, Hints>;
+pub(super) type Managers = BTreeMap<Arc<str>, Hints>;
 
 /// One manager's way to the memory.
 #[derive(Debug)]

@@ -93,8 +93,10 @@ impl Entry {
                         self.gone(kind, token)
                     }
                 };
-                // Also after a waiter left: it may have stood before others that fit.
-                if answer == Answer::Done || kind != Kind::Mutex && self.mixes(kind).is_ok() {
+                // Also after a waiter left: it may have stood before others that fit. A mutex that is
+                // kept has nothing for anybody.
+                let free = answer == Answer::Done && keep.is_none();
+                if free || kind != Kind::Mutex && self.mixes(kind).is_ok() {
                     self.admit(kind, None, now, tell);
                 }
                 if let Some(bury) = bury {
@@ -131,8 +133,9 @@ impl Entry {
             let held = kind == Kind::Mutex && !self.holders.is_empty();
             let first = !fair || held || self.admit(kind, Some(token), now, tell);
             if !first || !self.fits(kind) {
-                if let Some(place) = queue {
-                    self.enqueue(token, kind, now.after(*place), manager);
+                match queue {
+                    Some(place) => self.enqueue(token, kind, now.after(*place), manager),
+                    None => self.leave(token),
                 }
                 return Ok(Answer::Busy(self.rival(kind, queue.is_some(), now)));
             }

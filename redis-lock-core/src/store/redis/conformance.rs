@@ -196,7 +196,7 @@ impl Bench {
     }
 
     fn command(&self, step: &Step) -> Option<(Command, usize)> {
-        let token = |who: usize| -> Arc<str> { format!("rl1.{who:032}.m.0.").into() };
+        let token = |who: usize| -> Arc<str> { format!("rl1.{who:032}.a.0.").into() };
         let millis = Duration::from_millis;
         let place = millis(5_000);
         let kind = |who: usize| self.actors[who].kind;

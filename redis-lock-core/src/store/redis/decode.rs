@@ -8,7 +8,6 @@ use redis::{RedisError, ServerError, Value};
 use crate::Token;
 use crate::demand::Kind;
 use crate::error::{Fault, FaultClass};
-use crate::names::Names;
 use crate::status::LockKind;
 use crate::store::{Answer, Command, Rival, Sight, Verb};
 
@@ -22,7 +21,7 @@ pub(super) enum Plain {
 pub(super) fn plain(verb: &Verb, value: Value) -> Result<Plain, Fault> {
     match (verb, value) {
         // Something else stands there by now; the script says so without an error.
-        (Verb::Release { .. }, Value::ServerError(error)) if error.code() == "WRONGTYPE" => {
+        (Verb::Release { .. }, Value::ServerError(error)) if code_of(&error) == "WRONGTYPE" => {
             Ok(Plain::AskScript)
         }
         (_, Value::ServerError(error)) => Err(refusal(&error)),
@@ -42,18 +41,23 @@ pub(super) fn plain(verb: &Verb, value: Value) -> Result<Plain, Fault> {
 
 /// Whether the server does not know the script that it was asked to run.
 pub(super) fn is_forgotten(value: &Value) -> bool {
-    matches!(value, Value::ServerError(error) if error.code() == "NOSCRIPT")
+    has_code(value, "NOSCRIPT")
+}
+
+/// Whether the server is not the primary, or not any longer.
+pub(super) fn is_demoted(value: &Value) -> bool {
+    has_code(value, "READONLY")
 }
 
 /// Whether the keys of a command hash to several slots, which a server in cluster mode refuses.
 pub(super) fn crosses_slots(value: &Value) -> bool {
-    matches!(value, Value::ServerError(error) if error.code() == "CROSSSLOT")
+    has_code(value, "CROSSSLOT")
 }
 
 /// The answer of a script; `None` when the server has forgotten it.
 pub(super) fn script(verb: &Verb, value: Value) -> Option<Result<Answer, Fault>> {
     let items = match value {
-        Value::ServerError(error) if error.code() == "NOSCRIPT" => return None,
+        Value::ServerError(error) if code_of(&error) == "NOSCRIPT" => return None,
         Value::ServerError(error) => return Some(Err(refusal(&error))),
         // The usual answer to a release or a renewal, in its shortest form.
         Value::Int(1) => return Some(Ok(done(verb, &[]))),
@@ -143,15 +147,17 @@ fn page(items: &[Value]) -> Option<Answer> {
         Value::BulkString(bytes) => String::from_utf8(bytes.clone()).ok(),
         _ => None,
     };
-    let keys = found.iter().filter_map(text).filter(|key| !Names::is_side(key)).collect();
+    let keys = found.iter().filter_map(text).collect();
     Some(Answer::Keys { keys, next: (next != 0).then_some(next) })
 }
 
 /// The answer of `look.lua`.
 fn sight(items: &[Value]) -> Option<Answer> {
-    let [kind, Value::Array(holders), Value::Array(waiters), fence, limit] = items else {
+    let [kind, Value::Array(holders), Value::Array(waiters), fence, limit, more @ ..] = items
+    else {
         return None;
     };
+    let [more_holders, more_waiters, foreign] = more else { return None };
     let fence = string(Some(fence))?;
     let fence = fence.split_once(' ').and_then(|(last, owner)| Some((last.parse().ok()?, owner)));
     let left = |value: &Value| integer(Some(value)).and_then(|left| u64::try_from(left).ok());
@@ -173,6 +179,10 @@ fn sight(items: &[Value]) -> Option<Answer> {
     };
     let token = |value| string(Some(value)).map(|value| Token::from_wire(&value));
     sight.waiters = waiters.iter().filter_map(token).collect();
+    let count = |value| integer(Some(value)).and_then(|count| usize::try_from(count).ok());
+    sight.more_holders = count(more_holders)?;
+    sight.more_waiters = count(more_waiters)?;
+    sight.foreign = reason(foreign).map(Into::into);
     Some(Answer::Seen(Box::new(sight)))
 }
 
@@ -248,7 +258,7 @@ fn nonsense(value: &Value) -> Fault {
 /// An error that the server gave as its answer: the command was not executed.
 pub(super) fn refusal(error: &ServerError) -> Fault {
     let detail = error.details().unwrap_or_default();
-    let code = inner_code(error.code(), detail);
+    let code = code_of(error);
     let (class, advice) = classify(code, detail);
     Fault {
         class,
@@ -257,18 +267,46 @@ pub(super) fn refusal(error: &ServerError) -> Fault {
     }
 }
 
-/// The code that says what happened: servers before 7 wrap errors of scripts in an `ERR`.
+/// The codes that make a difference.
+const CODES: [&str; 16] = [
+    "WRONGTYPE",
+    "NOSCRIPT",
+    "READONLY",
+    "OOM",
+    "MISCONF",
+    "NOREPLICAS",
+    "LOADING",
+    "MASTERDOWN",
+    "NOPERM",
+    "NOAUTH",
+    "WRONGPASS",
+    "BUSY",
+    "TRYAGAIN",
+    "CROSSSLOT",
+    "CLUSTERDOWN",
+    "UNKILLABLE",
+];
+
+/// The code that says what happened.
+pub(super) fn code_of(error: &ServerError) -> &str {
+    inner_code(error.code(), error.details().unwrap_or_default())
+}
+
+fn has_code(value: &Value, code: &str) -> bool {
+    matches!(value, Value::ServerError(error) if code_of(error) == code)
+}
+
+/// Servers before 7 wrap errors of scripts in an `ERR`, some with a dash before the code.
 fn inner_code<'a>(code: &'a str, detail: &'a str) -> &'a str {
-    if code != "ERR" {
-        return code;
-    }
     let wrapped =
         detail.starts_with("Error running script") || detail.starts_with("Error compiling");
-    let inner = detail.split_whitespace().find_map(|word| {
-        let word = word.strip_prefix('-')?;
-        (word.len() > 1 && word.chars().all(|c| c.is_ascii_uppercase())).then_some(word)
-    });
-    if wrapped { inner.unwrap_or(code) } else { code }
+    if code == "ERR" && wrapped { code_in(detail).unwrap_or(code) } else { code }
+}
+
+/// The first code that a text names.
+fn code_in(text: &str) -> Option<&'static str> {
+    let known = |word: &str| CODES.into_iter().find(|code| *code == word.trim_start_matches('-'));
+    text.split(|c: char| c.is_whitespace() || c == ':' || c == '`').find_map(known)
 }
 
 fn classify(code: &str, detail: &str) -> (FaultClass, &'static str) {
@@ -291,6 +329,12 @@ fn classify(code: &str, detail: &str) -> (FaultClass, &'static str) {
             FaultClass::Permanent,
             "; data of another program stands at this key, use another key or namespace",
         ),
+        "NOAUTH" => (
+            FaultClass::Permanent,
+            "; the server wants a password: it stands in the URL, as in redis://:password@host or \
+             redis://user:password@host",
+        ),
+        "WRONGPASS" => (FaultClass::Permanent, "; the user name or the password is wrong"),
         "NOPERM" => (FaultClass::Permanent, "; docs/PROTOCOL.md lists the rights that are needed"),
         "ERR" if detail.contains("max number of clients") => (FaultClass::Refused, ""),
         _ => (FaultClass::Permanent, ""),
@@ -308,14 +352,17 @@ pub(super) fn broken(error: RedisError) -> Fault {
 
 /// An error of connecting: nothing was sent.
 pub(super) fn unreachable(error: RedisError) -> Fault {
-    let code = error.code().unwrap_or_default();
-    let credentials = matches!(code, "NOAUTH" | "WRONGPASS" | "NOPERM")
-        || error.kind() == redis::ErrorKind::AuthenticationFailed
-            && !error.to_string().contains("LOADING");
-    let class = if credentials { FaultClass::Permanent } else { FaultClass::Refused };
+    let text = error.to_string();
+    let no_such_db = text.contains("DB index") || text.contains("switch database");
+    let (class, advice) = match error.code().or_else(|| code_in(&text)) {
+        _ if no_such_db => (FaultClass::Permanent, "; the URL ends with the number of a database"),
+        Some(code) if CODES.contains(&code) => classify(code, ""),
+        _ if error.kind() == redis::ErrorKind::AuthenticationFailed => (FaultClass::Permanent, ""),
+        _ => (FaultClass::Refused, ""),
+    };
     Fault {
         class,
-        what: format!("the server can't be used: {error}"),
+        what: format!("the server can't be used: {text}{advice}"),
         source: Some(Arc::new(error)),
     }
 }
@@ -330,6 +377,13 @@ mod tests {
         assert_eq!(inner_code("ERR", detail), "OOM");
         let detail = "Error running script (call to f_1): -READONLY You can't write against a read only replica.";
         assert_eq!(inner_code("ERR", detail), "READONLY");
+        let detail =
+            "Error running script (call to f_1): @user_script:7: WRONGTYPE Operation against a key";
+        assert_eq!(inner_code("ERR", detail), "WRONGTYPE");
+        for code in CODES {
+            let detail = format!("Error running script (call to f_1): @user_script:7: -{code} no");
+            assert_eq!(inner_code("ERR", &detail), code);
+        }
         assert_eq!(inner_code("ERR", "unknown command 'X-Y'"), "ERR");
         assert_eq!(inner_code("OOM", ""), "OOM");
     }

@@ -11,7 +11,7 @@ use redis::{Pipeline, Value};
 use tokio::sync::mpsc;
 
 use self::connection::{Connection, State, Up};
-use self::decode::Plain;
+use self::decode::{Plain, is_demoted};
 use self::encode::{Call, Context};
 use self::groups::{Next, Part, Split};
 use self::probe::Delete;
@@ -400,8 +400,4 @@ async fn send(supervisor: &Connection, up: &Up, pipeline: &Pipeline) -> Result<V
             Err(decode::broken(error))
         }
     }
-}
-
-fn is_demoted(value: &Value) -> bool {
-    matches!(value, Value::ServerError(error) if error.code() == "READONLY")
 }

@@ -92,7 +92,7 @@ pub(super) async fn probe(
         _ => String::new(),
     };
     if let Some(Value::ServerError(error)) = answers.first()
-        && matches!(error.code(), "LOADING" | "NOAUTH")
+        && matches!(super::decode::code_of(error), "LOADING" | "NOAUTH" | "MASTERDOWN")
     {
         return Err(RedisError::from(error.clone()));
     }

@@ -1,5 +1,10 @@
 //! The scripts, each a whole of its own on the wire.
+//!
+//! The first lines of a script name its keys and arguments; the names are made variables of here, so
+//! that nobody counts positions. `EACH KEYS` and `EACH ARGV` are repeated for each of several; a
+//! script gets the i-th of them by `each(i)`, keys first, and how many there are as `count`.
 
+use std::fmt::Write as _;
 use std::sync::LazyLock;
 
 use redis::Script;
@@ -8,58 +13,124 @@ use redis::Script;
 pub(super) struct Lua {
     pub(super) code: String,
     pub(super) hash: String,
+    #[cfg(test)]
+    pub(super) head: Head,
 }
 
 impl Lua {
-    fn of(parts: &[&str]) -> Self {
-        let code = parts.concat();
+    fn of(library: &[&str], script: &'static str) -> Self {
+        let head = Head::of(script);
+        let code = [&library.concat(), &head.variables(), script].concat();
         let hash = Script::new(&code).get_hash().to_owned();
-        Self { code, hash }
+        Self {
+            code,
+            hash,
+            #[cfg(test)]
+            head,
+        }
     }
 }
 
+/// The names of what a script is given.
+#[derive(PartialEq, Eq, Debug)]
+pub(super) struct Head {
+    pub(super) keys: Vec<&'static str>,
+    pub(super) each_keys: Vec<&'static str>,
+    pub(super) args: Vec<&'static str>,
+    pub(super) each_args: Vec<&'static str>,
+}
+
+impl Head {
+    fn of(script: &'static str) -> Self {
+        let named = |what: &str| {
+            let line = script.lines().find_map(|line| line.strip_prefix(what));
+            line.unwrap_or_default().split_whitespace().collect()
+        };
+        Self {
+            keys: named("-- KEYS:"),
+            each_keys: named("-- EACH KEYS:"),
+            args: named("-- ARGV:"),
+            each_args: named("-- EACH ARGV:"),
+        }
+    }
+
+    /// The names as variables of the script.
+    fn variables(&self) -> String {
+        let mut code = fixed("KEYS", &self.keys) + &fixed("ARGV", &self.args);
+        if !self.each_keys.is_empty() {
+            let (first, step) = (self.keys.len(), self.each_keys.len());
+            // Writing to a string can't fail.
+            let _ = writeln!(code, "local count = (#KEYS - {first}) / {step}");
+            let keys = each("KEYS", first, step);
+            let args = each("ARGV", self.args.len(), self.each_args.len());
+            let all: Vec<_> = keys.chain(args).collect();
+            let _ = writeln!(code, "local function each(i) return {} end", all.join(", "));
+        }
+        code
+    }
+}
+
+fn fixed(table: &str, names: &[&str]) -> String {
+    if names.is_empty() {
+        return String::new();
+    }
+    let values: Vec<_> = (1..=names.len()).map(|at| format!("{table}[{at}]")).collect();
+    format!("local {} = {}\n", names.join(", "), values.join(", "))
+}
+
+/// The i-th of what is repeated, after `first` others and in steps of `step`.
+fn each(table: &str, first: usize, step: usize) -> impl Iterator<Item = String> {
+    (1..=step).map(move |at| format!("{table}[{first} + {step} * (i - 1) + {at}]"))
+}
+
+macro_rules! script {
+    ($name:ident: $file:literal with $($library:ident),*) => {
+        pub(super) static $name: LazyLock<Lua> =
+            LazyLock::new(|| Lua::of(&[$($library),*], include_str!($file)));
+    };
+}
+
+const COMMON: &str = include_str!("lua/common.lua");
 const QUEUE: &str = include_str!("lua/queue.lua");
 const FENCE: &str = include_str!("lua/fence.lua");
-
-pub(super) static ACQUIRE: LazyLock<Lua> =
-    LazyLock::new(|| Lua::of(&[QUEUE, FENCE, include_str!("lua/acquire.lua")]));
-pub(super) static RELEASE: LazyLock<Lua> =
-    LazyLock::new(|| Lua::of(&[QUEUE, include_str!("lua/release.lua")]));
-pub(super) static RENEW: LazyLock<Lua> =
-    LazyLock::new(|| Lua::of(&[include_str!("lua/renew.lua")]));
-pub(super) static YIELD: LazyLock<Lua> =
-    LazyLock::new(|| Lua::of(&[QUEUE, FENCE, include_str!("lua/yield.lua")]));
-
-pub(super) static LOOK: LazyLock<Lua> =
-    LazyLock::new(|| Lua::of(&[QUEUE, include_str!("lua/look.lua")]));
-pub(super) static FORCE: LazyLock<Lua> =
-    LazyLock::new(|| Lua::of(&[QUEUE, SHARED, include_str!("lua/force.lua")]));
-
 const SHARED: &str = include_str!("lua/shared.lua");
 const ALL: &str = include_str!("lua/all.lua");
+const DIGEST: &str = include_str!("lua/digest.lua");
 
-pub(super) static SHARED_ACQUIRE: LazyLock<Lua> =
-    LazyLock::new(|| Lua::of(&[QUEUE, FENCE, SHARED, include_str!("lua/shared_acquire.lua")]));
-pub(super) static SHARED_RELEASE: LazyLock<Lua> =
-    LazyLock::new(|| Lua::of(&[QUEUE, SHARED, include_str!("lua/shared_release.lua")]));
-pub(super) static SHARED_RENEW: LazyLock<Lua> =
-    LazyLock::new(|| Lua::of(&[QUEUE, SHARED, include_str!("lua/shared_renew.lua")]));
-pub(super) static SHARED_DOWNGRADE: LazyLock<Lua> =
-    LazyLock::new(|| Lua::of(&[QUEUE, SHARED, include_str!("lua/shared_downgrade.lua")]));
-pub(super) static ALL_ACQUIRE: LazyLock<Lua> =
-    LazyLock::new(|| Lua::of(&[QUEUE, ALL, include_str!("lua/all_acquire.lua")]));
-pub(super) static ALL_RELEASE: LazyLock<Lua> =
-    LazyLock::new(|| Lua::of(&[QUEUE, ALL, include_str!("lua/all_release.lua")]));
-pub(super) static ALL_RENEW: LazyLock<Lua> =
-    LazyLock::new(|| Lua::of(&[include_str!("lua/all_renew.lua")]));
+script!(ACQUIRE: "lua/acquire.lua" with COMMON, QUEUE, FENCE);
+script!(RELEASE: "lua/release.lua" with COMMON, QUEUE);
+script!(RENEW: "lua/renew.lua" with COMMON);
+script!(DELETE: "lua/delete.lua" with);
+script!(YIELD: "lua/yield.lua" with COMMON, QUEUE, FENCE);
 
-pub(super) static ALL_RAISE: LazyLock<Lua> =
-    LazyLock::new(|| Lua::of(&[include_str!("lua/all_raise.lua")]));
+script!(SHARED_ACQUIRE: "lua/shared_acquire.lua" with COMMON, QUEUE, FENCE, SHARED);
+script!(SHARED_RELEASE: "lua/shared_release.lua" with COMMON, QUEUE, SHARED);
+script!(SHARED_RENEW: "lua/shared_renew.lua" with COMMON, QUEUE, SHARED);
+script!(SHARED_DOWNGRADE: "lua/shared_downgrade.lua" with COMMON, QUEUE, SHARED);
 
-pub(super) static DELETE: LazyLock<Lua> =
-    LazyLock::new(|| Lua::of(&[include_str!("lua/delete.lua")]));
+script!(ALL_ACQUIRE: "lua/all_acquire.lua" with COMMON, QUEUE, FENCE, ALL);
+script!(ALL_RELEASE: "lua/all_release.lua" with COMMON, QUEUE);
+script!(ALL_RENEW: "lua/all_renew.lua" with COMMON);
+script!(ALL_RAISE: "lua/all_raise.lua" with FENCE);
+
+script!(LOOK: "lua/look.lua" with COMMON, QUEUE, DIGEST);
+script!(FORCE: "lua/force.lua" with COMMON, QUEUE, SHARED, DIGEST);
 
 /// Those of the commonest lock, to be loaded at connect. The others are sent when they are needed.
 pub(super) fn all() -> [&'static Lua; 5] {
     [&ACQUIRE, &DELETE, &RELEASE, &RENEW, &YIELD]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_become_variables() {
+        let script = "-- KEYS: tomb\n-- EACH KEYS: lock queue\n-- ARGV: token\n-- EACH ARGV: who\n";
+        let code = "local tomb = KEYS[1]\nlocal token = ARGV[1]\nlocal count = (#KEYS - 1) / 2\n\
+             local function each(i) return KEYS[1 + 2 * (i - 1) + 1], KEYS[1 + 2 * (i - 1) + 2], \
+             ARGV[1 + 1 * (i - 1) + 1] end\n";
+        assert_eq!(Head::of(script).variables(), code);
+    }
 }

@@ -15,50 +15,55 @@ pub(super) fn call(command: &Command, context: &Context) -> Option<Call> {
         Kind::Permit { limit } => ("p", limit),
         Kind::Mutex | Kind::All { .. } => return None,
     };
-    let (mode, limit, claim) = (mode.to_owned(), limit.to_string(), text(Some(CLAIM)));
-    let lock = names.main().to_owned();
+    let (limit, claim) = (limit.to_string(), text(Some(CLAIM)));
     let call = match &command.verb {
-        Verb::Acquire { token, ttl, queue, fair, fences, .. } => Call {
-            script: &SHARED_ACQUIRE,
-            keys: vec![
-                lock,
-                names.queue(),
-                names.waiters(),
-                names.fence(),
-                names.tomb(token),
-                names.limit(),
-            ],
-            args: vec![
-                mode,
-                limit,
-                token.to_string(),
-                text(*ttl),
-                text(*queue),
-                context.channel.to_string(),
-                flag(*fair),
-                fences.to_string(),
-                claim,
-            ],
-        },
+        Verb::Acquire { token, ttl, queue, fair, fences, .. } => Call::of(&SHARED_ACQUIRE)
+            .key("lock", names.main())
+            .key("queue", names.queue())
+            .key("waiters", names.waiters())
+            .key("fence", names.fence())
+            .key("tomb", names.tomb(token))
+            .key("limits", names.limit())
+            .arg("mode", mode)
+            .arg("limit", limit)
+            .arg("token", &**token)
+            .arg("ttl", text(*ttl))
+            .arg("place", text(*queue))
+            .arg("channel", &*context.channel)
+            .arg("fair", flag(*fair))
+            .arg("fences", fences.to_string())
+            .arg("claim", claim),
         Verb::Renew { token, .. } | Verb::Keep { token, .. } | Verb::Check { token } => {
             let (ttl, how) = renewal(&command.verb);
-            Call {
-                script: &SHARED_RENEW,
-                keys: vec![lock, names.limit(), names.tomb(token)],
-                args: vec![mode, token.to_string(), text(ttl), how.into()],
-            }
+            Call::of(&SHARED_RENEW)
+                .key("lock", names.main())
+                .key("limits", names.limit())
+                .key("tomb", names.tomb(token))
+                .arg("mode", mode)
+                .arg("token", &**token)
+                .arg("ttl", text(ttl))
+                .arg("how", how)
         }
-        Verb::Release { token, keep, bury, .. } => Call {
-            script: &SHARED_RELEASE,
-            keys: vec![lock, names.queue(), names.waiters(), names.limit(), names.tomb(token)],
-            args: vec![mode, limit, token.to_string(), text(*keep), text(*bury), claim],
-        },
-        Verb::Downgrade { token } => Call {
-            script: &SHARED_DOWNGRADE,
-            keys: vec![lock, names.queue(), names.waiters(), names.limit(), names.tomb(token)],
-            args: vec![token.to_string(), claim],
-        },
+        Verb::Release { token, keep, bury, .. } => with_queue(Call::of(&SHARED_RELEASE), command)
+            .key("limits", names.limit())
+            .key("tomb", names.tomb(token))
+            .arg("mode", mode)
+            .arg("limit", limit)
+            .arg("token", &**token)
+            .arg("keep", text(*keep))
+            .arg("bury", text(*bury))
+            .arg("claim", claim),
+        Verb::Downgrade { token } => with_queue(Call::of(&SHARED_DOWNGRADE), command)
+            .key("limits", names.limit())
+            .key("tomb", names.tomb(token))
+            .arg("token", &**token)
+            .arg("claim", claim),
         _ => return None,
     };
     Some(call)
+}
+
+fn with_queue(call: Call, command: &Command) -> Call {
+    let names = &command.names;
+    call.key("lock", names.main()).key("queue", names.queue()).key("waiters", names.waiters())
 }

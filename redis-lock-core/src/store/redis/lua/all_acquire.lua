@@ -1,57 +1,66 @@
--- KEYS: tomb, and of each key in the order of their names: lock queue waiters fence
--- ARGV: token ttl place channel fair fences repair mark claim ordered
+-- KEYS: tomb
+-- EACH KEYS: lock queue waiters fence
+-- ARGV: token ttl place channel fair fences repair claim ordered
 -- Answers: as acquire.lua, about the first key that somebody else has
-local token, ttl, place, channel = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4]
-local mark, claim, ordered = ARGV[8], ARGV[9], ARGV[10] == '1'
-local count = (#KEYS - 1) / 4
-if redis.call('EXISTS', KEYS[1]) == 1 then return {-2} end
-local function key(i) return KEYS[4 * i - 2], KEYS[4 * i - 1], KEYS[4 * i], KEYS[4 * i + 1] end
+-- The keys are in the order of their names.
+place, fences = tonumber(place), tonumber(fences)
+if redis.call('EXISTS', tomb) == 1 then return {-2} end
 
-local mine, rival = {}, nil
+-- All that can be refused is found out before anything is written.
+local holders, lefts, counters, lasts = {}, {}, {}, {}
 for i = 1, count do
-  local lock, queue, waiters = key(i)
-  local holder = redis.pcall('GET', lock)
-  if type(holder) == 'table' then return {-4, kind_at(lock)} end
-  mine[i] = holder == token or holder == token .. '+'
-  if holder and not mine[i] then
-    local left, repaired = redis.call('PTTL', lock), 0
-    if left == -1 and string.sub(holder, 1, 5) ~= 'rl1.n' then
-      if ARGV[7] == '0' then return {-3, holder} end
-      redis.call('PEXPIRE', lock, ARGV[7])
-      left, repaired = tonumber(ARGV[7]), 1
+  local lock, _, _, fence = each(i)
+  local holder = try('GET', lock)
+  if holder == nil then return {-4, kind_at(lock)} end
+  holders[i], counters[i] = holder, fence
+  lefts[i] = holder and redis.call('PTTL', lock)
+  if holder and not has(holder, token) and is_orphan(holder, lefts[i]) and repair == '0' then
+    return {-3, shown(holder)}
+  end
+  if fences > 0 then lasts[i] = redis.call('GET', fence) end
+end
+
+local rival
+for i = 1, count do
+  local lock, queue, waiters = each(i)
+  local holder, left, repaired = holders[i], lefts[i], 0
+  if holder and not has(holder, token) then
+    if is_orphan(holder, left) then
+      redis.call('PEXPIRE', lock, repair)
+      left, repaired = tonumber(repair), 1
     end
     rival = rival or {at = i, holder = holder, left = left, repaired = repaired}
-  elseif not holder and ARGV[5] == '1' then
-    local first = grant(lock, queue, waiters, claim, mark, token)
-    if first and first ~= token then
+  elseif not holder and fair == '1' then
+    local first = grant(lock, queue, waiters, claim, token)
+    if first == nil then
+      rival = rival or {at = i, holder = false, left = 1, repaired = 0}
+    elseif first and first ~= token then
       rival = rival or {at = i, holder = first, left = tonumber(claim), repaired = 0}
     end
   end
 end
 
 for i = 1, count do
-  local lock, queue, waiters = key(i)
-  if not (rival and rival.at == i and place > 0) then leave(queue, waiters, token) end
-  if not rival and mine[i] then
+  local lock, queue, waiters = each(i)
+  local mine = has(holders[i], token)
+  if not (rival and rival.at == i) then leave(queue, waiters, token) end
+  if not rival and mine then
     lengthen(lock, tonumber(ttl))
   elseif not rival then
-    redis.call('SET', lock, value_of(queue, token, mark), 'PX', ttl)
-  elseif ordered and place > 0 and i < rival.at then
+    redis.call('SET', lock, value_of(queue, waiters, token), 'PX', ttl)
+  elseif ordered == '1' and place > 0 and i < rival.at then
     -- What is kept while waiting lasts as long as the place in the queue.
-    redis.call('SET', lock, value_of(queue, token, mark), 'PX', place)
-  elseif mine[i] then
-    give_back(lock, queue, waiters, claim, mark)
+    redis.call('SET', lock, value_of(queue, waiters, token), 'PX', place)
+  elseif mine then
+    give_back(lock, queue, waiters, claim)
   end
 end
 
 if rival then
-  local lock, queue, waiters = key(rival.at)
-  -- A full server refuses to note one more waiter; it will look by itself, and is no less busy.
-  local queued = place > 0 and pcall(enqueue, queue, waiters, token, place, channel)
-  if queued then ask_to_hand_over(lock, mark, channel) end
-  return {0, rival.left, rival.holder, queued and 1 or 0, rival.repaired}
+  local lock, queue, waiters = each(rival.at)
+  local queued = line_up(queue, waiters, token, place, channel)
+  if queued then ask_to_hand_over(lock, channel) end
+  return {0, rival.left, shown(rival.holder), queued and 1 or 0, rival.repaired}
 end
-if ARGV[6] == '0' then return {1, ''} end
-local fences = {}
-for i = 1, count do fences[i] = KEYS[4 * i + 1] end
-return {1, number_of_all(fences, token, tonumber(ARGV[6]))}
+if fences == 0 then return {1, ''} end
+return {1, number_of_all(counters, lasts, token, fences)}

@@ -1,29 +1,40 @@
 -- KEYS: lock queue waiters fence limits
--- Answers: {type, holders, waiters, fence, limit}, where holders is {value, milliseconds left, ...}
---          and the limit the smallest that a holder of a permit allows, or 0
+-- ARGV: most
+-- Answers: {type, holders, waiters, fence, limit, more holders, more waiters, digest}, where holders
+--          is {value, milliseconds left, ...}, of holders and waiters no more than `most` are shown,
+--          the limit is the smallest that a holder of a permit allows, or 0, and the digest names the
+--          value of another program
 -- Writes nothing.
-local lock, queue, waiters = KEYS[1], KEYS[2], KEYS[3]
-local now = millis()
-local kind = redis.call('TYPE', lock).ok
-local holders = {}
+most = tonumber(most)
+local now, kind, name = millis(), kind_at(lock), ''
+local holders, more = {}, 0
 if kind == 'string' then
-  holders = {redis.call('GET', lock), redis.call('PTTL', lock)}
-elseif #kind_at(lock) == 1 then
-  local all = redis.call('ZRANGE', lock, 0, -1, 'WITHSCORES')
+  local value = redis.call('GET', lock)
+  holders = {shown(value), redis.call('PTTL', lock)}
+  if not is_ours(value) then name = digest(value) end
+elseif #kind == 1 then
+  kind = 'zset'
+  local living = '(' .. string.format('%.0f', now)
+  local all = redis.call('ZRANGEBYSCORE', lock, living, '+inf', 'WITHSCORES', 'LIMIT', 0, most)
   for i = 1, #all, 2 do
-    local left = tonumber(all[i + 1]) - now
-    if left > 0 then
-      holders[#holders + 1] = all[i]
-      holders[#holders + 1] = left
-    end
+    holders[#holders + 1] = all[i]
+    holders[#holders + 1] = tonumber(all[i + 1]) - now
   end
+  more = redis.call('ZCOUNT', lock, living, '+inf') - #all / 2
 elseif kind ~= 'none' then
   kind = 'foreign'
 end
-local waiting = {}
-for _, token in ipairs(redis.call('ZRANGE', queue, 0, -1)) do
-  local place = redis.call('HGET', waiters, token)
-  if place and tonumber(string.match(place, '^%d+')) > now then waiting[#waiting + 1] = token end
+local waiters_shown, count = {}, waiting(queue, waiters)
+if count > 0 then
+  for _, token in ipairs(redis.call('ZRANGE', queue, 0, most - 1)) do
+    local place = redis.call('HGET', waiters, token)
+    if place and tonumber(string.match(place, '^%d+') or 0) > now then
+      waiters_shown[#waiters_shown + 1] = token
+    end
+  end
 end
-local limit = redis.call('ZRANGE', KEYS[5], 0, 0, 'WITHSCORES')[2]
-return {kind, holders, waiting, redis.call('GET', KEYS[4]) or '', tonumber(limit or 0)}
+local limit = (try('ZRANGE', limits, 0, 0, 'WITHSCORES') or {})[2]
+return {
+  kind, holders, waiters_shown, try('GET', fence) or '', tonumber(limit or 0),
+  more, math.max(count - most, 0), name,
+}

@@ -1,21 +1,22 @@
 -- The queue of a lock: a sorted set of tokens by ticket, and a hash from token to
 -- "<end of its place in ms> <channel>". A channel of "-" means that its waiter looks by itself.
 -- Waiters for a lock that several can hold say after the end what they want; see shared.lua.
+-- Where values of another program stand at these keys, the lock works as if nobody could queue.
 
-local function millis()
-  local time = redis.call('TIME')
-  return time[1] * 1000 + math.floor(time[2] / 1000)
+-- How many wait, dead ones included.
+local function waiting(queue, waiters)
+  local count = try('ZCARD', queue) or 0
+  if count > 0 and try('HGET', waiters, '') == nil then return 0 end
+  return count
 end
 
--- Lets a key last for so long, unless it lasts longer: somebody may believe in that.
-local function lengthen(lock, ttl)
-  local left = redis.call('PTTL', lock)
-  if left >= 0 and left < ttl then redis.call('PEXPIRE', lock, ttl) end
+-- Lets a side key last for so long at least.
+local function outlast(key, time)
+  if redis.call('PTTL', key) < time then redis.call('PEXPIRE', key, time) end
 end
 
--- Puts a token at the end of the queue, or keeps its place for longer.
-local function enqueue(queue, waiters, token, place, channel, sort)
-  if not redis.call('ZSCORE', queue, token) then
+local function note(queue, waiters, token, known, place, entry)
+  if not known then
     local time = redis.call('TIME')
     local ticket = time[1] * 1000000 + time[2]
     local last = redis.call('ZRANGE', queue, -1, -1, 'WITHSCORES')[2]
@@ -23,60 +24,122 @@ local function enqueue(queue, waiters, token, place, channel, sort)
     if last and tonumber(last) >= ticket then ticket = tonumber(last) + 1 end
     redis.call('ZADD', queue, string.format('%.0f', ticket), token)
   end
-  local finish = string.format('%.0f', millis() + place)
-  redis.call('HSET', waiters, token, finish .. (sort or '') .. ' ' .. channel)
-  redis.call('PEXPIRE', queue, place + 1000)
-  redis.call('PEXPIRE', waiters, place + 1000)
+  redis.call('HSET', waiters, token, string.format('%.0f', millis() + place) .. entry)
+  outlast(queue, place + 1000)
+  outlast(waiters, place + 1000)
+end
+
+-- Puts a token at the end of the queue, or keeps its place for longer. Returns whether it is there:
+-- a full server refuses to note one more waiter, which then looks by itself.
+local function enqueue(queue, waiters, token, place, channel, sort)
+  if try('ZCARD', queue) == nil or try('HGET', waiters, token) == nil then return false end
+  local known = redis.call('ZSCORE', queue, token)
+  local entry = (sort or '') .. ' ' .. channel
+  local done, problem = pcall(note, queue, waiters, token, known, place, entry)
+  if done then return true end
+  if not known then
+    -- No side key may stay without an end, whichever command was refused.
+    redis.pcall('ZREM', queue, token)
+    redis.pcall('HDEL', waiters, token)
+  end
+  if is_oom(type(problem) == 'table' and problem.err or problem) then return known ~= false end
+  error(problem, 0)
 end
 
 local function leave(queue, waiters, token)
-  if redis.call('ZREM', queue, token) == 1 then redis.call('HDEL', waiters, token) end
+  if try('ZSCORE', queue, token) then
+    redis.call('ZREM', queue, token)
+    try('HDEL', waiters, token)
+  end
 end
 
--- Makes the first living waiter the owner and tells it. Returns its token, or false when nobody
--- waits. Stops at `me`, without making it the owner, when `me` comes first.
-local function grant(lock, queue, waiters, claim, mark, me)
-  while true do
-    local head = redis.call('ZRANGE', queue, 0, 0)[1]
-    if not head then return false end
-    if head == me then return me end
-    local place = redis.call('HGET', waiters, head)
-    leave(queue, waiters, head)
-    if place then
-      local gap = string.find(place, ' ', 1, true)
-      local channel = string.sub(place, gap + 1)
-      -- Who waits for another kind of lock finds out by itself that the kinds don't mix.
-      local finish = tonumber(string.sub(place, 1, gap - 1))
-      if finish and finish > millis() then
-        -- Denied publishing must not fail what is done: the waiter will look by itself.
-        local value = head
-        if mark == '1' and redis.call('EXISTS', queue) == 1 then value = head .. '+' end
-        local heard = channel == '-' or redis.pcall('PUBLISH', channel, 'g ' .. value)
-        if type(heard) ~= 'number' or heard > 0 then
-          redis.call('SET', lock, value, 'PX', claim)
-          return head
-        end
+-- Queues a token that can't have the lock now; without a place it is taken out of the queue, by a
+-- command that writes: a server that can't write must say so, and not that the lock is busy.
+local function line_up(queue, waiters, token, place, channel, sort)
+  if place > 0 then return enqueue(queue, waiters, token, place, channel, sort) end
+  if try('ZREM', queue, token) == 1 then try('HDEL', waiters, token) end
+  return false
+end
+
+-- Whether a waiter may be there: one that looks by itself, and one whose channel somebody listens
+-- to. A subscription to a pattern does not count, since anybody may have that.
+local listened = {}
+local function may_live(channel)
+  if channel == '-' then return true end
+  if listened[channel] == nil then
+    local heard = redis.pcall('PUBSUB', 'NUMSUB', channel)
+    listened[channel] = heard.err ~= nil or heard[2] ~= 0
+  end
+  return listened[channel]
+end
+
+-- Tells a waiter; false when it is dead. Denied publishing must not fail what is done: the waiter
+-- will look by itself.
+local function tell(channel, message)
+  if channel == '-' then return true end
+  if not may_live(channel) then return false end
+  local heard = redis.pcall('PUBLISH', channel, message)
+  return type(heard) ~= 'number' or heard > 0
+end
+
+-- Makes the first living waiter the owner and tells it. Returns its token; `me`, without making it
+-- the owner, when that comes first; false when nobody waits; nil when there are more dead waiters
+-- than one call removes.
+local function grant(lock, queue, waiters, claim, me)
+  local count = waiting(queue, waiters)
+  if count == 0 then return false end
+  local now, dead, value = millis(), {}, nil
+  local head
+  for at = 0, math.min(count, MOST) - 1 do
+    head = redis.call('ZRANGE', queue, at, at)[1]
+    if head == me then break end
+    dead[#dead + 1] = head
+    -- Who waits for another kind of lock finds out by itself that the kinds don't mix.
+    local place = redis.call('HGET', waiters, head) or ''
+    local finish, channel = string.match(place, '^(%d+) (.*)$')
+    if finish and tonumber(finish) > now then
+      local marked = count > #dead and head .. '+' or head
+      if tell(channel, 'g ' .. marked) then
+        value = marked
+        break
       end
     end
   end
+  if #dead > 0 then
+    redis.call('ZREM', queue, unpack(dead))
+    redis.call('HDEL', waiters, unpack(dead))
+  end
+  if value then
+    redis.call('SET', lock, value, 'PX', claim)
+    return head
+  end
+  if head == me then return me end
+  if count > #dead then return nil end
+  return false
+end
+
+-- Gives the lock to its first waiter, or frees it.
+local function give_back(lock, queue, waiters, claim)
+  if not grant(lock, queue, waiters, claim) then redis.call('DEL', lock) end
+end
+
+-- The value that stands for a token: it is marked when somebody waits.
+local function value_of(queue, waiters, token)
+  return waiting(queue, waiters) > 0 and token .. '+' or token
 end
 
 -- Marks the holder's value, so that its release finds out that somebody waits, and tells it: then it
 -- need not find out. `channel` is that of whoever waits.
-local function ask_to_hand_over(lock, mark, channel)
-  if mark ~= '1' then return end
+local function ask_to_hand_over(lock, channel)
   local holder = redis.call('GET', lock)
-  if holder and string.sub(holder, 1, 4) == 'rl1.' and string.sub(holder, -1) ~= '+' then
-    redis.pcall('SET', lock, holder .. '+', 'KEEPTTL')
-    local base = string.match(channel, '^(.*~m:)')
-    local manager = string.match(holder, '^rl1%.n?%x+%.(%x+)%.')
-    if base and manager then redis.pcall('PUBLISH', base .. manager, 'w ' .. lock) end
-  end
+  if not holder or not is_ours(holder) or string.sub(holder, -1) == '+' then return end
+  redis.pcall('SET', lock, holder .. '+', 'KEEPTTL')
+  local base = string.match(channel, '^(.*~m:)')
+  local manager = string.match(holder, '^rl1%.n?%x+%.([^.]+)%.')
+  if base and manager then redis.pcall('PUBLISH', base .. manager, 'w ' .. lock) end
 end
 
--- What stands at a key that holds no string: the mode of a lock that several can hold, or a type.
-local function kind_at(lock)
-  local kind = redis.call('TYPE', lock).ok
-  local member = kind == 'zset' and redis.call('ZRANGE', lock, 0, 0)[1] or ''
-  return string.match(member, '^([rwp]):rl1%.') or kind
+-- A value that never goes away by itself, and is not meant to stand so.
+local function is_orphan(holder, left)
+  return left == -1 and not (is_ours(holder) and string.sub(holder, 1, 5) == 'rl1.n')
 end

@@ -1,0 +1,172 @@
+//! One call of a script.
+
+use std::fmt;
+
+use redis::Cmd;
+
+use crate::store::redis::scripts::Lua;
+
+/// A script with what it is given, in the order of its first lines.
+pub(in crate::store::redis) struct Call {
+    script: &'static Lua,
+    keys: Vec<String>,
+    args: Vec<String>,
+    /// What each was meant to be.
+    #[cfg(test)]
+    names: (Vec<&'static str>, Vec<&'static str>),
+}
+
+impl Call {
+    pub(super) fn of(script: &'static Lua) -> Self {
+        Self {
+            script,
+            keys: Vec::with_capacity(6),
+            args: Vec::with_capacity(9),
+            #[cfg(test)]
+            names: (Vec::new(), Vec::new()),
+        }
+    }
+
+    /// Adds a key by the name that the script has for it.
+    pub(super) fn key(mut self, name: &'static str, key: impl Into<String>) -> Self {
+        #[cfg(test)]
+        self.names.0.push(name);
+        let _ = name;
+        self.keys.push(key.into());
+        self
+    }
+
+    /// Adds an argument by the name that the script has for it.
+    pub(super) fn arg(mut self, name: &'static str, arg: impl Into<String>) -> Self {
+        #[cfg(test)]
+        self.names.1.push(name);
+        let _ = name;
+        self.args.push(arg.into());
+        self
+    }
+
+    /// By the script's name, which the server knows after a first use.
+    pub(in crate::store::redis) fn by_hash(&self) -> Cmd {
+        self.form("EVALSHA", &self.script.hash)
+    }
+
+    /// With the script's text, for a server that has forgotten it.
+    pub(in crate::store::redis) fn in_full(&self) -> Cmd {
+        self.form("EVAL", &self.script.code)
+    }
+
+    fn form(&self, name: &str, script: &str) -> Cmd {
+        let mut cmd = redis::cmd(name);
+        cmd.arg(script).arg(self.keys.len()).arg(&self.keys).arg(&self.args);
+        cmd
+    }
+}
+
+impl fmt::Debug for Call {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Call").field("keys", &self.keys).field("args", &self.args).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use crate::Token;
+    use crate::demand::Kind;
+    use crate::names::Names;
+    use crate::store::redis::encode::{self, Context};
+    use crate::store::redis::probe::Delete;
+    use crate::store::{Command, Verb};
+
+    fn verbs() -> Vec<Verb> {
+        let token: Arc<str> = "rl1.t".into();
+        let second = Duration::from_secs(1);
+        let ttl = Some(second);
+        let repair_orphan = None;
+        vec![
+            Verb::Acquire {
+                token: Arc::clone(&token),
+                ttl,
+                queue: ttl,
+                fair: true,
+                fences: 1,
+                repair_orphan,
+            },
+            Verb::Renew { token: Arc::clone(&token), ttl },
+            Verb::Keep { token: Arc::clone(&token), time: second },
+            Verb::Check { token: Arc::clone(&token) },
+            Verb::Yield {
+                token: Arc::clone(&token),
+                next: "rl1.n".into(),
+                ttl,
+                fences: 1,
+                queue: second,
+            },
+            Verb::Downgrade { token: Arc::clone(&token) },
+            Verb::Raise { token: Arc::clone(&token), fence: 7 },
+            Verb::Release { token, waited_for: true, keep: ttl, bury: ttl },
+            Verb::Look,
+            Verb::Force { tokens: Vec::new(), foreign: None, because: "it hangs".into() },
+            Verb::Force {
+                tokens: vec![Token::fresh("a", ""), Token::fresh("b", "")],
+                foreign: None,
+                because: "it hangs".into(),
+            },
+        ]
+    }
+
+    /// The names in the order of a script's head, repeated as often as needed.
+    fn expected(fixed: &[&'static str], each: &[&'static str], count: usize) -> Vec<&'static str> {
+        let repeated = each.iter().copied().cycle().take(count.saturating_sub(fixed.len()));
+        fixed.iter().copied().chain(repeated).collect()
+    }
+
+    #[test]
+    fn every_script_is_given_what_its_head_names() {
+        let names = |key: &str| Names::new("", key.to_owned());
+        let together = Names::together(names("a{t}"), vec![names("b{t}"), names("c{t}")], "abc");
+        let together = Arc::new(together);
+        let kinds = [
+            Kind::Mutex,
+            Kind::Read,
+            Kind::Write,
+            Kind::Permit { limit: 3 },
+            Kind::All { ordered: true },
+        ];
+        let context = Context { delete: Delete::Script, channel: "c".into() };
+        let mut calls = 0;
+        for kind in kinds {
+            for verb in verbs() {
+                let names = Arc::clone(&together);
+                let command = Command { names, kind, verb, timeout: Duration::from_secs(1) };
+                let Some(call) = encode::call(&command, &context) else { continue };
+                let (head, (keys, args)) = (&call.script.head, &call.names);
+                assert_eq!(*keys, expected(&head.keys, &head.each_keys, keys.len()), "{command:?}");
+                assert_eq!(*args, expected(&head.args, &head.each_args, args.len()), "{command:?}");
+                if !head.each_keys.is_empty() {
+                    let repeated = keys.len() - head.keys.len();
+                    assert_eq!(repeated % head.each_keys.len(), 0, "{command:?}");
+                    let count = repeated / head.each_keys.len();
+                    assert_eq!(args.len() - head.args.len(), count * head.each_args.len());
+                }
+                calls += 1;
+            }
+        }
+        assert_eq!(calls, 9 + 6 * 3 + 6, "verbs that have a script, over all kinds");
+    }
+
+    #[test]
+    fn the_short_way_of_a_renewal_says_the_same() {
+        let token = "rl1.t".into();
+        let verb = Verb::Renew { token, ttl: Some(Duration::from_millis(12_345)) };
+        let names = Arc::new(Names::new("lock", "lock:a".into()));
+        let timeout = Duration::from_secs(1);
+        let command = Command { names, kind: Kind::Mutex, verb, timeout };
+        let context = Context { delete: Delete::Script, channel: "c".into() };
+        let call = encode::call(&command, &context).unwrap();
+        let short = crate::store::redis::fast::call(&command).unwrap();
+        assert_eq!(short.get_packed_command(), call.by_hash().get_packed_command());
+    }
+}

@@ -1,0 +1,112 @@
+//! Commands for a mutex, and those that look at any lock or end it by force.
+
+use super::{Call, Context, flag, renewal, text};
+use crate::store::redis::scripts::{ACQUIRE, FORCE, LOOK, RELEASE, RENEW, YIELD};
+use crate::store::{CLAIM, Command, MOST_SHOWN, Verb};
+
+pub(super) fn call(command: &Command, context: &Context) -> Option<Call> {
+    match &command.verb {
+        Verb::Take { .. }
+        | Verb::Downgrade { .. }
+        | Verb::Raise { .. }
+        | Verb::Why { .. }
+        | Verb::Scan { .. } => None,
+        Verb::Acquire { .. } => acquire(command, context),
+        Verb::Renew { token, .. } | Verb::Keep { token, .. } | Verb::Check { token } => {
+            let (ttl, how) = renewal(&command.verb);
+            let call = Call::of(&RENEW).key("lock", command.names.main());
+            Some(call.arg("token", &**token).arg("ttl", text(ttl)).arg("how", how))
+        }
+        Verb::Yield { .. } => end_of_turn(command, context),
+        Verb::Release { .. } => release(command, false),
+        Verb::Look => Some(look(command)),
+        Verb::Force { .. } => force(command),
+    }
+}
+
+fn acquire(command: &Command, context: &Context) -> Option<Call> {
+    let Verb::Acquire { token, ttl, queue, fair, fences, repair_orphan } = &command.verb else {
+        return None;
+    };
+    let names = &command.names;
+    let call = Call::of(&ACQUIRE)
+        .key("lock", names.main())
+        .key("queue", names.queue())
+        .key("waiters", names.waiters())
+        .key("fence", names.fence())
+        .key("tomb", names.tomb(token))
+        .arg("token", &**token)
+        .arg("ttl", text(*ttl))
+        .arg("place", text(*queue))
+        .arg("channel", &*context.channel)
+        .arg("fair", flag(*fair))
+        .arg("fences", fences.to_string())
+        .arg("repair", text(*repair_orphan))
+        .arg("claim", text(Some(CLAIM)));
+    Some(call)
+}
+
+fn end_of_turn(command: &Command, context: &Context) -> Option<Call> {
+    let Verb::Yield { token, next, ttl, fences, queue } = &command.verb else { return None };
+    let names = &command.names;
+    let call = Call::of(&YIELD)
+        .key("lock", names.main())
+        .key("queue", names.queue())
+        .key("waiters", names.waiters())
+        .key("fence", names.fence())
+        .key("tomb", names.tomb(token))
+        .arg("token", &**token)
+        .arg("next_token", &**next)
+        .arg("ttl", text(*ttl))
+        .arg("place", text(Some(*queue)))
+        .arg("channel", &*context.channel)
+        .arg("fences", fences.to_string())
+        .arg("claim", text(Some(CLAIM)));
+    Some(call)
+}
+
+pub(super) fn release(command: &Command, brief: bool) -> Option<Call> {
+    let Verb::Release { token, keep, bury, .. } = &command.verb else { return None };
+    let names = &command.names;
+    let call = Call::of(&RELEASE)
+        .key("lock", names.main())
+        .key("queue", names.queue())
+        .key("waiters", names.waiters())
+        .key("tomb", names.tomb(token))
+        .arg("token", &**token)
+        .arg("keep", text(*keep))
+        .arg("bury", text(*bury))
+        .arg("claim", text(Some(CLAIM)))
+        .arg("brief", flag(brief));
+    Some(call)
+}
+
+fn look(command: &Command) -> Call {
+    let names = &command.names;
+    Call::of(&LOOK)
+        .key("lock", names.main())
+        .key("queue", names.queue())
+        .key("waiters", names.waiters())
+        .key("fence", names.fence())
+        .key("limits", names.limit())
+        .arg("most", MOST_SHOWN.to_string())
+}
+
+fn force(command: &Command) -> Option<Call> {
+    let Verb::Force { tokens, foreign, because } = &command.verb else { return None };
+    let names = &command.names;
+    let call = Call::of(&FORCE)
+        .key("lock", names.main())
+        .key("queue", names.queue())
+        .key("waiters", names.waiters())
+        .key("limits", names.limit())
+        .arg("reason", &**because)
+        .arg("claim", text(Some(CLAIM)))
+        .arg("foreign", foreign.as_deref().unwrap_or_default());
+    let each = |call: Call, token: &crate::Token| {
+        call.key("tomb", names.tomb(token.wire()))
+            .arg("token", &**token.wire())
+            .arg("channel", names.channel(token.manager().unwrap_or_default()))
+    };
+    Some(tokens.iter().fold(call, each))
+}

@@ -1,0 +1,71 @@
+-- What every script with a queue uses. A script has its keys and arguments under the names that its
+-- first lines give them.
+
+-- So many entries of a queue or of a set are looked at in one call; the rest is done by the next ones.
+local MOST = 200
+
+-- The answer of a command; nil where a value of another type stands at its key. Whatever else is
+-- wrong (no right, not the primary, too few replicas) ends the script with the server's own error.
+local function try(...)
+  local answer = redis.pcall(...)
+  if type(answer) ~= 'table' or not answer.err then return answer end
+  if not string.find(answer.err, 'WRONGTYPE', 1, true) then return redis.call(...) end
+  return nil
+end
+
+local function millis()
+  local time = redis.call('TIME')
+  return time[1] * 1000 + math.floor(time[2] / 1000)
+end
+
+-- Whether a value is a token of ours, with or without the mark.
+local function is_ours(value)
+  local digits = string.match(value, '^rl1%.n?(%x+)%.[^.]+%.%x+%.[^+]*%+?$')
+  return digits ~= nil and #digits == 32
+end
+
+local function has(holder, token) return holder == token or holder == token .. '+' end
+
+-- A value as it is shown: what others wrote may be of any size.
+local function shown(value)
+  if value == nil then return '(a value of another type)' end
+  if not value or is_ours(value) then return value end
+  return string.sub(value, 1, 200)
+end
+
+-- Why a token does not have the lock. Whoever ended the hold by force may have given the lock to the
+-- next already, so a reason counts more than what stands there.
+local function gone(holder, tomb)
+  local reason = try('GET', tomb) or ''
+  if reason ~= '' or holder == false then return {0, reason} end
+  return {-1, shown(holder)}
+end
+
+local function is_oom(problem)
+  return string.find(problem, '^%-?OOM ') ~= nil or string.find(problem, ' %-OOM ') ~= nil
+end
+
+-- Refuses an acquisition of a token that arrives later. At maxmemory that may fail: whoever asked
+-- for it releases the token again.
+local function entomb(tomb, time)
+  if time == '0' then return end
+  local done = redis.pcall('SET', tomb, '', 'PX', time)
+  if done.err and not is_oom(done.err) then redis.call('SET', tomb, '', 'PX', time) end
+end
+
+-- Lets a key last for so long, unless it lasts longer: somebody may believe in that.
+local function lengthen(lock, ttl)
+  local left = redis.call('PTTL', lock)
+  if left >= 0 and left < ttl then redis.call('PEXPIRE', lock, ttl) end
+end
+
+-- What stands at a key: the mode of a lock that several can hold, or a type, or "none".
+local function kind_at(lock)
+  local first = try('ZRANGE', lock, 0, 0)
+  if not first then
+    return redis.pcall('TYPE', lock).ok or 'value of another type'
+  end
+  if not first[1] then return 'none' end
+  local mode, token = string.match(first[1], '^([rwp]):(.*)$')
+  return mode and is_ours(token) and mode or 'zset'
+end
