@@ -47,7 +47,8 @@ fn anew(request: Request) -> Result<Begun, LockError> {
 impl Begun {
     /// Waits for the lock.
     pub(crate) async fn granted(self) -> Result<Guard, LockError> {
-        let guard = self.asking.granted().await;
+        let granted = self.asking.granted().await;
+        let guard = granted.map(|(locks, id, hold)| Guard::new(locks, id, hold));
         if let Some(told) = self.told {
             told.ended(guard.as_ref().map(Guard::hold));
         }

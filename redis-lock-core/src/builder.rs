@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::demand::{check_ttl, whole_millis};
-use crate::engine::{Link, StoreFactory};
+use crate::engine::Link;
 use crate::store::memory::Memory;
-use crate::store::redis::RedisStore;
+use crate::store::redis::RedisConnector;
 use crate::{LockError, Locks, Wait};
 
 const DEFAULT_TTL: Duration = Duration::from_secs(30);
@@ -189,8 +189,10 @@ impl Builder {
 
 fn in_memory(settings: Settings) -> Locks {
     let memory = Memory::default();
-    let factory: StoreFactory = Box::new(move |manager| Box::new(memory.store(manager)));
-    Locks::new(Settings { server: "memory of this process".into(), ..settings }, Link::new(factory))
+    let link = Link::new(settings.command_timeout(None), &|manager| {
+        Arc::new(memory.connector(manager))
+    });
+    Locks::new(Settings { server: "memory of this process".into(), ..settings }, link)
 }
 
 fn on_redis(settings: Settings, client: redis::Client) -> Locks {
@@ -199,10 +201,10 @@ fn on_redis(settings: Settings, client: redis::Client) -> Locks {
     let server = describe(&client);
     let namespace = settings.namespace.clone();
     let timeout = settings.command_timeout(None);
-    let factory: StoreFactory = Box::new(move |manager| {
-        Box::new(RedisStore::new(client.clone(), &namespace, manager, timeout))
+    let link = Link::new(timeout, &|manager| {
+        Arc::new(RedisConnector::new(client.clone(), &namespace, manager, timeout))
     });
-    Locks::new(Settings { server, ..settings }, Link::new(factory))
+    Locks::new(Settings { server, ..settings }, link)
 }
 
 /// Address and database, without the credentials.
@@ -238,7 +240,7 @@ fn readable(url: &str) -> Result<String, LockError> {
 }
 
 fn host_and_process() -> String {
-    format!("{}/{}", host(), std::process::id())
+    format!("{}/{}", host(), crate::env::process())
 }
 
 #[cfg(target_os = "linux")]

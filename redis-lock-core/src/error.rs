@@ -199,6 +199,12 @@ impl FaultClass {
 }
 
 impl Fault {
+    /// Connecting failed by a bug, with a message on standard error.
+    pub(crate) fn driver_panicked() -> Self {
+        let what = "the driver failed while connecting; standard error has its message";
+        Self::new(FaultClass::Permanent, what)
+    }
+
     pub(crate) fn new(class: FaultClass, what: impl Into<String>) -> Self {
         Self { class, what: what.into(), source: None }
     }

@@ -11,8 +11,8 @@ use crate::clock::Moment;
 use crate::demand::{Kind, check_ttl};
 use crate::hold::Hold;
 use crate::nesting::Note;
-use crate::slot::{Confirm, Slot};
-use crate::table::SlotId;
+use crate::engine::LockId;
+use crate::lock::Confirm;
 use crate::{LockError, LockState, Locks, LossReason, Token};
 
 /// A lock that is held until the guard is released or dropped.
@@ -38,20 +38,20 @@ use crate::{LockError, LockState, Locks, LossReason, Token};
 #[clippy::has_significant_drop]
 pub struct Guard {
     locks: Locks,
-    slot: SlotId,
+    id: LockId,
     hold: Arc<Hold>,
     /// Of a guard that joined an outer hold: its turn among those who joined the same one.
     turn: Option<Box<Self>>,
 }
 
 impl Guard {
-    pub(crate) fn new(locks: Locks, slot: SlotId, hold: Arc<Hold>) -> Self {
-        Self { locks, slot, hold, turn: None }
+    pub(crate) fn new(locks: Locks, id: LockId, hold: Arc<Hold>) -> Self {
+        Self { locks, id, hold, turn: None }
     }
 
     /// A guard that shares an outer hold and releases only its turn.
-    pub(crate) fn joined(locks: Locks, slot: SlotId, hold: Arc<Hold>, turn: Self) -> Self {
-        Self { locks, slot, hold, turn: Some(Box::new(turn)) }
+    pub(crate) fn joined(locks: Locks, id: LockId, hold: Arc<Hold>, turn: Self) -> Self {
+        Self { locks, id, hold, turn: Some(Box::new(turn)) }
     }
 
     pub(crate) fn hold(&self) -> &Arc<Hold> {
@@ -60,7 +60,7 @@ impl Guard {
 
     /// What nested calls have to know of this hold.
     pub(crate) fn note(&self) -> Note {
-        Note::new(&self.locks, &self.slot, &self.hold, self.turn.as_ref().map(|turn| &turn.hold))
+        Note::new(&self.locks, &self.id, &self.hold, self.turn.as_ref().map(|turn| &turn.hold))
     }
 
     /// The loss, if the lock is lost.
@@ -135,7 +135,10 @@ impl Guard {
     /// Nothing is lost; the lock stays as it is.
     pub async fn verify(&self) -> Result<(), LockError> {
         self.confirmed(|confirm| {
-            self.locks.link().confirm(&self.slot, confirm, |slot, acts| slot.check(acts));
+            let hold = &self.hold;
+            self.locks.link().ask(&self.id, |machine, env, out| {
+                machine.check(hold, confirm, env, out);
+            });
         })
         .await
     }
@@ -154,9 +157,16 @@ impl Guard {
     pub async fn extend(&self, ttl: Duration) -> Result<(), LockError> {
         check_ttl(ttl)?;
         let ttl = crate::demand::whole_millis(ttl);
+        if self.hold.demand.ttl.is_none() {
+            return Err(LockError::config(
+                "a lock that never expires has no lease to extend; acquire it with a ttl",
+            ));
+        }
         self.confirmed(|confirm| {
-            let extend = |slot: &mut Slot<_>, acts: &mut Vec<_>| slot.extend(&self.hold, ttl, acts);
-            self.locks.link().confirm(&self.slot, confirm, extend);
+            let hold = &self.hold;
+            self.locks.link().ask(&self.id, |machine, env, out| {
+                machine.extend(hold, ttl, confirm, env, out);
+            });
         })
         .await
     }
@@ -185,19 +195,13 @@ impl Guard {
         if self.hold.kind() != Kind::Write || self.turn.is_some() {
             return Err(LockError::config("only the hold of a writer can be downgraded"));
         }
-        let ask = || {
-            self.confirmed(|confirm| {
-                let downgrade =
-                    |slot: &mut Slot<_>, acts: &mut Vec<_>| slot.downgrade(&self.hold, acts);
-                self.locks.link().confirm(&self.slot, confirm, downgrade);
-            })
-        };
-        match ask().await {
-            // A connection that was cut while idle answers the first command with its end.
-            Err(LockError::Backend { source }) if source.is_retryable() => ask().await?,
-            outcome => outcome?,
-        }
-        self.hold.downgraded();
+        self.confirmed(|confirm| {
+            let hold = &self.hold;
+            self.locks.link().ask(&self.id, |machine, env, out| {
+                machine.downgrade(hold, confirm, env, out);
+            });
+        })
+        .await?;
         Ok(self)
     }
 
@@ -273,7 +277,7 @@ impl Guard {
     pub(crate) fn give_back(&self, confirm: Option<Confirm>) {
         match &self.turn {
             Some(turn) => turn.give_back(confirm),
-            None => self.locks.link().release(&self.slot, &self.hold, confirm),
+            None => self.locks.link().release(&self.id, &self.hold, confirm),
         }
     }
 

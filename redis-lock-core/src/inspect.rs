@@ -9,7 +9,7 @@ use crate::error::{Fault, FaultClass};
 use crate::glob;
 use crate::list::{BlockingListing, Listing};
 use crate::names::Names;
-use crate::slot::Insight;
+use crate::lock::LocalView;
 use crate::status::{LockKind, Status, Waiting};
 use crate::store::{Answer, Command, MOST_FORCED, MOST_SHOWN, Sight, Verb};
 use crate::{LockError, LockKey, Locks};
@@ -200,8 +200,8 @@ impl Locks {
     /// The status of one lock.
     pub(crate) async fn look(&self, names: Arc<Names>) -> Result<Status, LockError> {
         let sight = self.sight(&names).await?;
-        let insights = self.link().insights(names.main(), sight.kind != LockKind::Mutex);
-        Ok(status(names.user_key(), sight, insights))
+        let views = self.link().views(names.main());
+        Ok(status(names.user_key(), sight, views))
     }
 
     async fn sight(&self, names: &Arc<Names>) -> Result<Sight, LockError> {
@@ -259,17 +259,17 @@ impl Locks {
 }
 
 /// What the server saw and what this process knows, in one.
-fn status(key: &str, sight: Sight, insights: Vec<Insight>) -> Status {
+fn status(key: &str, sight: Sight, views: Vec<LocalView>) -> Status {
     let mut holders = sight.holders;
-    for (token, fence) in insights.iter().filter_map(|insight| insight.held.as_ref()) {
+    for (token, fence) in views.iter().filter_map(|view| view.held.as_ref()) {
         if let Some(holder) = holders.iter_mut().find(|it| it.token.wire() == token.wire()) {
             holder.token = token.clone();
             holder.fence = *fence;
         }
     }
-    let (mut here, mut waiters) = (insights, Vec::new());
+    let (mut here, mut waiters) = (views, Vec::new());
     for token in sight.waiters {
-        let is_it = |insight: &Insight| insight.queued.as_ref() == Some(&token);
+        let is_it = |view: &LocalView| view.queued.as_ref() == Some(&token);
         match here.iter().position(is_it) {
             Some(index) => waiters.append(&mut here.swap_remove(index).waiters),
             None => {
@@ -278,7 +278,7 @@ fn status(key: &str, sight: Sight, insights: Vec<Insight>) -> Status {
         }
     }
     // Those who wait for a hand-over inside this process are in nobody's queue.
-    waiters.extend(here.into_iter().flat_map(|insight| insight.waiters));
+    waiters.extend(here.into_iter().flat_map(|view| view.waiters));
     // Whoever answered a look has said who it is.
     let server = sight.server.unwrap_or_else(crate::status::unknown_server);
     Status { key: key.to_owned(), kind: sight.kind, holders, waiters, server }

@@ -18,11 +18,7 @@ mod names;
 mod nesting;
 mod observe;
 mod scope;
-#[cfg(test)]
-mod simulation;
-mod slot;
 mod store;
-mod table;
 #[cfg(feature = "rustls")]
 mod tls;
 mod together;

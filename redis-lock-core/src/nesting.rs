@@ -10,7 +10,7 @@ use std::sync::{Arc, LazyLock};
 use crate::clock::Moment;
 use crate::demand::Kind;
 use crate::hold::Hold;
-use crate::table::SlotId;
+use crate::engine::LockId;
 use crate::{Guard, LockError, LockKey, Locks, Request};
 
 thread_local! {
@@ -22,7 +22,7 @@ thread_local! {
 pub(crate) struct Note {
     /// Which manager, by the address of its engine.
     manager: usize,
-    slot: SlotId,
+    id: LockId,
     hold: Arc<Hold>,
     /// For a hold that joined an outer one: its turn among its siblings.
     turn: Option<Arc<Hold>>,
@@ -31,13 +31,13 @@ pub(crate) struct Note {
 impl Note {
     pub(crate) fn new(
         locks: &Locks,
-        slot: &SlotId,
+        id: &LockId,
         hold: &Arc<Hold>,
         turn: Option<&Arc<Hold>>,
     ) -> Self {
         Self {
             manager: address(locks),
-            slot: Arc::clone(slot),
+            id: id.clone(),
             hold: Arc::clone(hold),
             turn: turn.map(Arc::clone),
         }
@@ -156,9 +156,9 @@ impl Outer {
     /// # Errors
     /// Those of waiting for the turn, in terms of the hold.
     pub(crate) fn joined(self, turn: Result<Guard, LockError>) -> Result<Guard, LockError> {
-        let Note { slot, hold, .. } = self.note;
+        let Note { id, hold, .. } = self.note;
         match turn {
-            Ok(turn) => Ok(Guard::joined(self.locks, slot, hold, turn)),
+            Ok(turn) => Ok(Guard::joined(self.locks, id, hold, turn)),
             Err(LockError::Busy { waited, holder, .. }) => {
                 Err(LockError::Busy { key: hold.demand.key.to_string(), waited, holder })
             }

@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use tokio::runtime;
 use tokio::sync::{Notify, oneshot, watch};
@@ -84,6 +84,8 @@ pub(crate) struct Core {
     pub(super) is_abandoned: AtomicBool,
     /// The process that it belongs to.
     home: u32,
+    /// For what outlives the call that begins it.
+    me: Weak<Self>,
 }
 
 impl std::fmt::Debug for Core {
@@ -108,8 +110,9 @@ thread_local! {
 }
 
 impl Core {
-    pub(crate) fn new(connector: Arc<dyn Connector>, manager: &str, path: Path) -> Self {
-        Self {
+    pub(crate) fn new(connector: Arc<dyn Connector>, manager: &str, path: Path) -> Arc<Self> {
+        Arc::new_cyclic(|me| Self {
+            me: Weak::clone(me),
             table: Table::new(),
             manager: manager.into(),
             path,
@@ -126,7 +129,11 @@ impl Core {
             ended: watch::Sender::new(false),
             is_abandoned: AtomicBool::new(false),
             home: crate::env::process(),
-        }
+        })
+    }
+
+    pub(super) fn shared(&self) -> Option<Arc<Self>> {
+        self.me.upgrade()
     }
 
     pub(crate) fn is_closed(&self) -> bool {

@@ -66,7 +66,7 @@ impl Link {
         let spread = unique.as_bytes()[15];
         let connector = connector(&manager);
         let core = Core::new(connector, &manager, Path::new(patience, spread));
-        Self { core: Arc::new(core), thread: OnceLock::new() }
+        Self { core, thread: OnceLock::new() }
     }
 
     pub(crate) fn core(&self) -> &Arc<Core> {

@@ -42,6 +42,8 @@ pub(crate) enum Notice {
     Missed(Arc<Demand>, Fault),
     Failed(String, Fault),
     Drop(Arc<Hold>),
+    /// The server can't be reached; it is tried again after the pause.
+    Unreachable(Fault, Duration),
     /// A task of the present runtime is to read from now on.
     OpenReader,
 }
@@ -95,6 +97,7 @@ impl Core {
             }
             Notice::Failed(key, fault) => observe::failed(&key, &fault),
             Notice::Drop(hold) => drop(hold),
+            Notice::Unreachable(fault, pause) => crate::log::unreachable(&fault.what, pause),
             Notice::OpenReader => self.open_reader(),
         }
     }

@@ -58,6 +58,7 @@ pub(super) fn serve(core: &Arc<Core>) {
     // Without a selector there is no I/O, and nobody works for those who ask.
     core.closed.store(true, std::sync::atomic::Ordering::Release);
     core.end_all(&LockError::Shutdown, SHUT_DOWN);
+    core.path.traffic().stop();
     core.tell_end();
 }
 

@@ -230,7 +230,7 @@ impl Table {
     /// The machines for which something is due.
     pub(crate) fn due_at(&self, now: Moment) -> Vec<LockId> {
         let mut due = Vec::new();
-        for (shard, earliest) in &self.shards {
+        for (shard, earliest) in self.shards.iter() {
             if earliest.load(Ordering::Acquire) > now.as_nanos() {
                 continue;
             }

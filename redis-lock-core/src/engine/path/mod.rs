@@ -441,6 +441,12 @@ impl Traffic {
         self.waiting.iter().chain(self.written.iter()).any(first)
     }
 
+    /// Whether something other than our own PING is on the queue or on its way.
+    pub(crate) fn has_questions(&self) -> bool {
+        let asks = |entry: &Entry| !matches!(entry.origin, Origin::Ping);
+        self.waiting.iter().chain(self.written.iter()).any(asks)
+    }
+
     /// Whether nothing is on the queue or on its way.
     #[cfg(test)]
     pub(crate) fn is_at_rest(&self) -> bool {
@@ -456,9 +462,17 @@ impl Traffic {
     pub(crate) fn drain(&mut self) -> Vec<Origin> {
         let waiting = std::mem::take(&mut self.waiting);
         self.link = Link::Unused;
+        (self.attempt, self.ready) = (None, Vec::new());
         self.dropped.clear();
         let rest: Vec<_> = self.written.drain().collect();
         rest.into_iter().chain(waiting).map(|entry| entry.origin).collect()
+    }
+}
+
+impl Traffic {
+    /// Nobody works for this path any more: what is asked is refused at once.
+    pub(crate) fn stop(&mut self) {
+        self.link = Link::Down(Fault::new(FaultClass::Refused, "the engine stopped"));
     }
 }
 

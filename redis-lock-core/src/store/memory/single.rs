@@ -55,26 +55,9 @@ impl Entry {
                 }
                 None => self.gone(kind, token),
             },
-            Verb::Yield { token, next, ttl, fences, queue } => {
-                let Some(standing) = self.holder(token).map(|holder| holder.end) else {
-                    return Ok(self.gone(kind, token));
-                };
-                if !self.queue.is_empty() {
-                    self.enqueue(next, kind, now.after(*queue), manager);
-                    self.drop_holder(token);
-                    self.admit(kind, Some(next), now, tell);
-                    if !self.holders.is_empty() {
-                        return Ok(Answer::HandedOver);
-                    }
-                    self.leave(next);
-                }
-                self.put(token, kind, end(now, *ttl).max(standing));
-                let fence = (*fences > 0)
-                    .then(|| number(&mut [&mut self.fence], token, *fences, true, now));
-                Answer::Held { fence }
-            }
             // Whoever has its keys in one place gives all the same number to begin with.
             Verb::Raise { .. } => Answer::Done,
+            Verb::Ping => Answer::Done,
             Verb::Look => Answer::Seen(Box::new(self.sight(now))),
             Verb::Force { tokens, because, .. } => self.force(tokens, because, now, tell),
             // Answered for all keys at once.

@@ -32,6 +32,7 @@ pub(super) fn plain(verb: &Verb, value: Value) -> Result<Plain, Fault> {
         (Verb::Why { .. }, tomb @ (Value::Nil | Value::BulkString(_) | Value::Array(_))) => {
             Ok(Plain::Answer(why(Answer::Gone { by: None, because: None }, &tomb)))
         }
+        (Verb::Ping, Value::SimpleString(_)) => Ok(Plain::Answer(Answer::Done)),
         (Verb::Scan { .. }, Value::Array(items)) => {
             page(&items).map(Plain::Answer).ok_or_else(|| nonsense(&Value::Array(items)))
         }
@@ -69,7 +70,7 @@ pub(super) fn script(verb: &Verb, value: Value) -> Option<Result<Answer, Fault>>
     }
     let code = integer(items.first());
     let answer = match (verb, code) {
-        (Verb::Acquire { .. } | Verb::Yield { .. }, Some(1)) => {
+        (Verb::Acquire { .. }, Some(1)) => {
             Ok(Answer::Held { fence: string(items.get(1)).and_then(|text| text.parse().ok()) })
         }
         (Verb::Acquire { .. }, Some(0)) => Ok(Answer::Busy(Rival {
@@ -83,7 +84,6 @@ pub(super) fn script(verb: &Verb, value: Value) -> Option<Result<Answer, Fault>>
         (Verb::Acquire { .. }, Some(-2)) => Ok(Answer::Buried),
         (Verb::Acquire { .. }, Some(-4)) => Err(other_kind(string(items.get(1)).as_deref())),
         (Verb::Acquire { .. }, Some(-3)) => Err(orphan(string(items.get(1)).as_deref())),
-        (Verb::Yield { .. }, Some(2)) => Ok(Answer::HandedOver),
         (_, Some(1)) => Ok(done(verb, &items)),
         (Verb::Force { .. }, Some(0)) => Ok(Answer::Gone { by: None, because: None }),
         (_, Some(0)) => {
@@ -250,7 +250,7 @@ fn other_kind(kind: Option<&str>) -> Fault {
 fn nonsense(value: &Value) -> Fault {
     let value: String = format!("{value:?}").chars().take(80).collect();
     Fault::new(
-        FaultClass::Permanent,
+        FaultClass::Unknown,
         format!("the server gave an answer that makes no sense: {value}"),
     )
 }

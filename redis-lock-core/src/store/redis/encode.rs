@@ -48,6 +48,7 @@ pub(super) fn plain(command: &Command, context: &Context) -> Option<Cmd> {
         Verb::Release { token, waited_for: false, keep: None, bury: None } => {
             Some(context.delete.command(command.names.main(), token))
         }
+        Verb::Ping => Some(redis::cmd("PING")),
         Verb::Scan { cursor } => {
             let mut cmd = redis::cmd("SCAN");
             cmd.arg(*cursor).arg("MATCH").arg(command.names.main()).arg("COUNT").arg(PAGE);
@@ -63,16 +64,6 @@ fn why(command: &Command, token: &str) -> Cmd {
     let mut cmd = redis::cmd(if tombs.len() == 1 { "GET" } else { "MGET" });
     cmd.arg(tombs);
     cmd
-}
-
-/// The form of a command whose answer is a single line, where there is one.
-pub(super) fn brief(command: &Command, context: &Context) -> Option<Cmd> {
-    match (command.kind, &command.verb) {
-        (Kind::Mutex, Verb::Release { waited_for: true, keep: None, bury: None, .. }) => {
-            mutex::release(command, true).map(|call| call.by_hash())
-        }
-        _ => plain(command, context),
-    }
 }
 
 /// The script that serves a command; none where there is no such command for this kind of lock.

@@ -1,57 +1,56 @@
 //! The connection that grants are told by.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use futures_util::StreamExt;
 use redis::RedisError;
-use tokio::sync::mpsc;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{sleep, timeout};
 
-use crate::store::Event;
+use super::conversation::Channel;
+use crate::error::{Fault, FaultClass};
+use crate::store::{Event, Hints};
 use crate::token::WAITERS_MARK;
 
 /// How often the other end is asked whether it is there: a half-open path is silent for ever.
 const BEAT: Duration = Duration::from_secs(2);
 
-const FIRST_PAUSE: Duration = Duration::from_millis(50);
-const LONGEST_PAUSE: Duration = Duration::from_secs(2);
-
-/// Subscribes to the manager's channel, for ever, and passes on what is told.
+/// Subscribes to the manager's channel, and passes on what is told until that ends.
 ///
 /// Messages are hints. What is lost with a connection is made up for by the look that every waiter
 /// takes after `Listening`.
 pub(super) async fn listen(
     client: redis::Client,
-    channel: String,
+    channel: Channel,
     patience: Duration,
-    events: mpsc::UnboundedSender<Event>,
-) {
-    let mut pause = FIRST_PAUSE;
-    let mut warned = false;
-    loop {
-        let why = match subscribe(&client, &channel, patience).await {
-            Ok(subscription) => {
-                let since = Instant::now();
-                let _ = events.send(Event::Listening { told: true });
-                relay(subscription, patience, &events).await;
-                // Without an engine nobody reads it, and this task ends with the engine.
-                let _ = events.send(Event::Listening { told: false });
-                if since.elapsed() >= BEAT {
-                    pause = FIRST_PAUSE;
-                    warned = false;
-                    continue;
-                }
-                // All who wait look once more after each subscription: not in a tight loop.
-                "the subscription ended as soon as it stood".into()
-            }
-            Err(why) => why,
-        };
-        if !warned {
-            crate::log::deaf(&why);
-            warned = true;
-        }
-        sleep(pause).await;
-        pause = (pause * 2).min(LONGEST_PAUSE);
+    hints: Hints,
+) -> Fault {
+    let subscription = match subscribe(&client, &channel.name, patience).await {
+        Ok(subscription) => subscription,
+        Err(why) => return Fault::new(FaultClass::Refused, why),
+    };
+    let heard = Heard::begin(channel.is_heard);
+    // Without an engine nobody hears it, and this task ends with the engine.
+    let _ = hints.send(Event::Listening { told: true });
+    relay(subscription, patience, &hints).await;
+    drop(heard);
+    Fault::new(FaultClass::Unknown, "the subscription ended")
+}
+
+/// While it lives, whoever queues says that its manager can be told.
+struct Heard(Arc<AtomicBool>);
+
+impl Heard {
+    fn begin(is_heard: Arc<AtomicBool>) -> Self {
+        is_heard.store(true, Ordering::Relaxed);
+        Self(is_heard)
+    }
+}
+
+impl Drop for Heard {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Relaxed);
     }
 }
 
@@ -77,7 +76,7 @@ async fn subscribe(
 async fn relay(
     subscription: redis::aio::PubSub,
     patience: Duration,
-    events: &mpsc::UnboundedSender<Event>,
+    hints: &Hints,
 ) {
     let (mut sink, mut messages) = subscription.split();
     loop {
@@ -86,7 +85,7 @@ async fn relay(
                 Some(message) => {
                     if let Some(event) = read(&message.get_payload::<String>().unwrap_or_default()) {
                         // As above.
-                        let _ = events.send(event);
+                        let _ = hints.send(event);
                     }
                 }
                 None => return,

@@ -101,7 +101,6 @@ script!(ACQUIRE: "lua/acquire.lua" with COMMON, QUEUE, FENCE);
 script!(RELEASE: "lua/release.lua" with COMMON, QUEUE);
 script!(RENEW: "lua/renew.lua" with COMMON);
 script!(DELETE: "lua/delete.lua" with);
-script!(YIELD: "lua/yield.lua" with COMMON, QUEUE, FENCE);
 
 script!(SHARED_ACQUIRE: "lua/shared_acquire.lua" with COMMON, QUEUE, FENCE, SHARED);
 script!(SHARED_RELEASE: "lua/shared_release.lua" with COMMON, QUEUE, SHARED);
@@ -117,8 +116,8 @@ script!(LOOK: "lua/look.lua" with COMMON, QUEUE, DIGEST);
 script!(FORCE: "lua/force.lua" with COMMON, QUEUE, SHARED, DIGEST);
 
 /// Those of the commonest lock, to be loaded at connect. The others are sent when they are needed.
-pub(super) fn all() -> [&'static Lua; 5] {
-    [&ACQUIRE, &DELETE, &RELEASE, &RENEW, &YIELD]
+pub(super) fn all() -> [&'static Lua; 4] {
+    [&ACQUIRE, &DELETE, &RELEASE, &RENEW]
 }
 
 #[cfg(test)]

@@ -97,13 +97,6 @@ mod tests {
             Verb::Renew { token: Arc::clone(&token), ttl },
             Verb::Keep { token: Arc::clone(&token), time: second },
             Verb::Check { token: Arc::clone(&token) },
-            Verb::Yield {
-                token: Arc::clone(&token),
-                next: "rl1.n".into(),
-                ttl,
-                fences: 1,
-                queue: second,
-            },
             Verb::Downgrade { token: Arc::clone(&token) },
             Verb::Raise { token: Arc::clone(&token), fence: 7 },
             Verb::Release { token, waited_for: true, keep: ttl, bury: ttl },
@@ -154,7 +147,7 @@ mod tests {
                 calls += 1;
             }
         }
-        assert_eq!(calls, 9 + 6 * 3 + 6, "verbs that have a script, over all kinds");
+        assert_eq!(calls, 8 + 6 * 3 + 6, "verbs that have a script, over all kinds");
     }
 
     #[test]

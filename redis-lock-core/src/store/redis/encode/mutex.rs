@@ -1,7 +1,7 @@
 //! Commands for a mutex, and those that look at any lock or end it by force.
 
 use super::{Call, Context, flag, renewal, text};
-use crate::store::redis::scripts::{ACQUIRE, FORCE, LOOK, RELEASE, RENEW, YIELD};
+use crate::store::redis::scripts::{ACQUIRE, FORCE, LOOK, RELEASE, RENEW};
 use crate::store::{CLAIM, Command, MOST_SHOWN, Verb};
 
 pub(super) fn call(command: &Command, context: &Context) -> Option<Call> {
@@ -10,15 +10,15 @@ pub(super) fn call(command: &Command, context: &Context) -> Option<Call> {
         | Verb::Downgrade { .. }
         | Verb::Raise { .. }
         | Verb::Why { .. }
-        | Verb::Scan { .. } => None,
+        | Verb::Scan { .. }
+        | Verb::Ping => None,
         Verb::Acquire { .. } => acquire(command, context),
         Verb::Renew { token, .. } | Verb::Keep { token, .. } | Verb::Check { token } => {
             let (ttl, how) = renewal(&command.verb);
             let call = Call::of(&RENEW).key("lock", command.names.main());
             Some(call.arg("token", &**token).arg("ttl", text(ttl)).arg("how", how))
         }
-        Verb::Yield { .. } => end_of_turn(command, context),
-        Verb::Release { .. } => release(command, false),
+        Verb::Release { .. } => release(command),
         Verb::Look => Some(look(command)),
         Verb::Force { .. } => force(command),
     }
@@ -46,26 +46,7 @@ fn acquire(command: &Command, context: &Context) -> Option<Call> {
     Some(call)
 }
 
-fn end_of_turn(command: &Command, context: &Context) -> Option<Call> {
-    let Verb::Yield { token, next, ttl, fences, queue } = &command.verb else { return None };
-    let names = &command.names;
-    let call = Call::of(&YIELD)
-        .key("lock", names.main())
-        .key("queue", names.queue())
-        .key("waiters", names.waiters())
-        .key("fence", names.fence())
-        .key("tomb", names.tomb(token))
-        .arg("token", &**token)
-        .arg("next_token", &**next)
-        .arg("ttl", text(*ttl))
-        .arg("place", text(Some(*queue)))
-        .arg("channel", &*context.channel)
-        .arg("fences", fences.to_string())
-        .arg("claim", text(Some(CLAIM)));
-    Some(call)
-}
-
-pub(super) fn release(command: &Command, brief: bool) -> Option<Call> {
+fn release(command: &Command) -> Option<Call> {
     let Verb::Release { token, keep, bury, .. } = &command.verb else { return None };
     let names = &command.names;
     let call = Call::of(&RELEASE)
@@ -76,8 +57,7 @@ pub(super) fn release(command: &Command, brief: bool) -> Option<Call> {
         .arg("token", &**token)
         .arg("keep", text(*keep))
         .arg("bury", text(*bury))
-        .arg("claim", text(Some(CLAIM)))
-        .arg("brief", flag(brief));
+        .arg("claim", text(Some(CLAIM)));
     Some(call)
 }
 

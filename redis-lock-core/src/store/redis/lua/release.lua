@@ -1,7 +1,6 @@
 -- KEYS: lock queue waiters tomb
--- ARGV: token keep bury claim brief
--- Answers: 1 released; {0, reason} nothing there; {-1, holder} somebody else has it; 0 for both of
---          these when `brief` is 1
+-- ARGV: token keep bury claim
+-- Answers: 1 released; {0, reason} nothing there; {-1, holder} somebody else has it
 local holder = try('GET', lock)
 local answer = 1
 if not has(holder, token) then
@@ -13,5 +12,4 @@ else
   give_back(lock, queue, waiters, claim)
 end
 entomb(tomb, bury)
-if brief == '1' and answer ~= 1 then return 0 end
 return answer

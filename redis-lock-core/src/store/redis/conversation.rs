@@ -1,0 +1,325 @@
+//! What is asked over one connection, and what its replies mean. No I/O happens here.
+//!
+//! A command may take several rounds: a script that the server has forgotten is sent in full, a
+//! plain delete that finds a mark asks the script, keys of several slots are asked for in parts. The
+//! rounds of one command follow each other; what was asked behind its first round passes the others.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use redis::{Cmd, Value};
+
+use super::cluster::Cluster;
+use super::decode::{self, Plain};
+use super::encode::{self, Call, Context};
+use super::fast;
+use super::groups::{self, Next, Part, Split};
+use super::probe::{Delete, Found};
+use crate::demand::Kind;
+use crate::error::{Fault, FaultClass};
+use crate::store::{Answer, Command, Pulled, Verb, limits};
+
+/// Where a manager is told of grants, if it is.
+#[derive(Clone, Debug)]
+pub(super) struct Channel {
+    pub(super) name: Arc<str>,
+    pub(super) is_heard: Arc<AtomicBool>,
+}
+
+/// How a command was sent.
+#[derive(Debug)]
+enum Step {
+    /// Without one of the scripts that know all.
+    Plain,
+    /// The same for a server that has forgotten how.
+    PlainInFull,
+    /// By the script's name, written without a detour.
+    Fast,
+    ByHash(Call),
+    InFull(Call),
+    /// By this command, for the reason of this answer.
+    Why(Box<Command>, Answer),
+}
+
+/// Something that was sent, and whose reply is to come.
+#[derive(Debug)]
+struct Asked {
+    seq: u64,
+    command: Command,
+    /// The part of the command that it is, where that is asked in parts.
+    group: Option<usize>,
+    step: Step,
+}
+
+/// Everything that is under way on one connection.
+pub(super) struct Conversation {
+    found: Arc<Found>,
+    cluster: Arc<Cluster>,
+    channel: Channel,
+    /// What was sent, in the order of the replies.
+    asked: VecDeque<Asked>,
+    splits: BTreeMap<u64, Split>,
+    done: VecDeque<(u64, Result<Answer, Fault>)>,
+    broken: Option<Fault>,
+}
+
+/// Takes what is to be sent.
+pub(super) type Send<'a> = &'a mut dyn FnMut(Cmd);
+
+impl Conversation {
+    pub(super) fn new(found: Found, cluster: Arc<Cluster>, channel: Channel) -> Self {
+        cluster.found(found.cluster);
+        Self {
+            found: Arc::new(found),
+            cluster,
+            channel,
+            asked: VecDeque::new(),
+            splits: BTreeMap::new(),
+            done: VecDeque::new(),
+            broken: None,
+        }
+    }
+
+    fn context(&self) -> Context {
+        let is_heard = self.channel.is_heard.load(Ordering::Relaxed);
+        let channel = if is_heard { Arc::clone(&self.channel.name) } else { "-".into() };
+        Context { delete: self.found.delete, channel }
+    }
+
+    /// Asks for a command.
+    pub(super) fn ask(&mut self, seq: u64, command: Command, send: Send<'_>) {
+        if self.cluster.is_one() && groups::is_split(&command) {
+            self.split(seq, &command, send);
+        } else {
+            self.ask_part(seq, command, None, send);
+        }
+    }
+
+    fn ask_part(&mut self, seq: u64, command: Command, group: Option<usize>, send: Send<'_>) {
+        let context = self.context();
+        let step = if let Some(cmd) = encode::plain(&command, &context) {
+            send(cmd);
+            Step::Plain
+        } else if let Some(cmd) = fast::call(&command) {
+            send(cmd);
+            Step::Fast
+        } else if let Some(call) = encode::call(&command, &context) {
+            send(call.by_hash());
+            Step::ByHash(call)
+        } else {
+            let fault = Fault::new(FaultClass::Permanent, "the command has no form here");
+            return self.answered(seq, group, Err(fault), true, send);
+        };
+        self.asked.push_back(Asked { seq, command, group, step });
+    }
+
+    fn split(&mut self, seq: u64, command: &Command, send: Send<'_>) {
+        let (split, next) = Split::start(command, &self.cluster);
+        self.splits.insert(seq, split);
+        self.follow(seq, next, send);
+    }
+
+    fn follow(&mut self, seq: u64, next: Next, send: Send<'_>) {
+        match next {
+            Next::Ask(parts) => {
+                for Part { group, command } in parts {
+                    self.ask_part(seq, command, Some(group), send);
+                }
+            }
+            Next::Done(answer) => self.finish(seq, answer),
+        }
+    }
+
+    fn finish(&mut self, seq: u64, answer: Result<Answer, Fault>) {
+        self.splits.remove(&seq);
+        self.done.push_back((seq, answer));
+    }
+
+    /// Takes the next reply. `wants` says whether further rounds of a command are wanted.
+    pub(super) fn hear(&mut self, value: Value, wants: &mut dyn FnMut(u64) -> bool, send: Send<'_>) {
+        let Some(Asked { seq, command, group, step }) = self.asked.pop_front() else {
+            self.lose_place("the server said something that nobody asked");
+            return;
+        };
+        if is_demoted(&value) {
+            // Whoever is the primary now is found by connecting again.
+            let what = "the server has become a replica";
+            self.broken.get_or_insert_with(|| Fault::new(FaultClass::Unknown, what));
+        }
+        if group.is_none() && decode::crosses_slots(&value) && groups::is_split(&command) {
+            // The server runs in cluster mode, and may not tell us so.
+            self.cluster.found(true);
+            return self.split(seq, &command, send);
+        }
+        match read(&command, step, value, &self.context()) {
+            Ok(answer) => {
+                if let Err(fault) = &answer
+                    && fault.class.is_unknown()
+                {
+                    self.lose_place(&fault.what);
+                }
+                let wanted = wants(seq);
+                self.answered(seq, group, answer, wanted, send);
+            }
+            Err(step) if wants(seq) => {
+                send_step(&step, &command, &self.context(), send);
+                self.asked.push_back(Asked { seq, command, group, step });
+            }
+            // Its token is being released; a further round would overtake the release.
+            Err(_) => self.finish(seq, Err(dropped())),
+        }
+    }
+
+    fn answered(
+        &mut self,
+        seq: u64,
+        group: Option<usize>,
+        answer: Result<Answer, Fault>,
+        is_wanted: bool,
+        send: Send<'_>,
+    ) {
+        let Some(group) = group else {
+            let answer = answer.map(|answer| self.introduce(answer));
+            return self.finish(seq, answer);
+        };
+        let Some(split) = self.splits.get_mut(&seq) else { return };
+        split.answered(group, answer);
+        if let Some(next) = split.next() {
+            match next {
+                Next::Ask(_) if !is_wanted => self.finish(seq, Err(dropped())),
+                next => self.follow(seq, next, send),
+            }
+        }
+    }
+
+    /// Who answered, where somebody looks.
+    fn introduce(&self, answer: Answer) -> Answer {
+        match answer {
+            Answer::Seen(mut sight) => {
+                sight.server = Some(self.found.info());
+                Answer::Seen(sight)
+            }
+            answer => answer,
+        }
+    }
+
+    /// The next answer that was read before.
+    pub(super) fn next_answer(&mut self) -> Option<Pulled> {
+        self.done.pop_front().map(|(seq, answer)| Pulled::Done(seq, answer))
+    }
+
+    /// The next that is done with; that the connection can't be used, when all that was said before
+    /// has been told.
+    pub(super) fn next_done(&mut self) -> Option<Pulled> {
+        self.next_answer().or_else(|| self.broken.take().map(Pulled::Broken))
+    }
+
+    /// What was heard can't be an answer to what was asked.
+    pub(super) fn lose_place(&mut self, what: &str) {
+        let what = format!("the place in the stream of replies is lost: {what}");
+        self.broken.get_or_insert_with(|| Fault::new(FaultClass::Unknown, what));
+    }
+
+    /// The connection ended.
+    pub(super) fn end(&mut self, fault: Fault) {
+        self.broken.get_or_insert(fault);
+    }
+}
+
+impl Drop for Conversation {
+    /// Nobody knows what was done of what is asked in parts.
+    fn drop(&mut self) {
+        let fault = Fault::new(FaultClass::Unknown, "the connection ended");
+        for (_, split) in std::mem::take(&mut self.splits) {
+            let _ = split.broken(fault.clone());
+        }
+    }
+}
+
+fn dropped() -> Fault {
+    Fault::new(FaultClass::Refused, "nobody wants the lock any more")
+}
+
+/// Sends the next round of what was asked before.
+fn send_step(step: &Step, command: &Command, context: &Context, send: Send<'_>) {
+    match step {
+        Step::ByHash(call) => send(call.by_hash()),
+        Step::InFull(call) => send(call.in_full()),
+        Step::PlainInFull => {
+            let token = command.verb.token().map_or("", |token| token);
+            send(Delete::in_full(command.names.main(), token));
+        }
+        Step::Why(why, _) => {
+            if let Some(why) = encode::plain(why, context) {
+                send(why);
+            }
+        }
+        Step::Plain | Step::Fast => {}
+    }
+}
+
+/// The answer, or what has to be sent to get it.
+fn read(
+    command: &Command,
+    step: Step,
+    value: Value,
+    context: &Context,
+) -> Result<Result<Answer, Fault>, Step> {
+    if let Step::Why(_, gone) = step {
+        return Ok(Ok(decode::why(gone, &value)));
+    }
+    let answer = told(command, step, value, context)?;
+    match answer.as_ref().ok().and_then(|answer| decode::asks_why(command, answer)) {
+        Some(why) => {
+            answer.map_or_else(|fault| Ok(Err(fault)), |gone| Err(Step::Why(Box::new(why), gone)))
+        }
+        None => Ok(answer),
+    }
+}
+
+fn told(
+    command: &Command,
+    step: Step,
+    value: Value,
+    context: &Context,
+) -> Result<Result<Answer, Fault>, Step> {
+    let script = || encode::call(command, context);
+    match step {
+        Step::Plain if decode::is_forgotten(&value) => Err(Step::PlainInFull),
+        Step::Plain | Step::PlainInFull => match decode::plain(&command.verb, value) {
+            Ok(Plain::Answer(answer)) => Ok(Ok(answer)),
+            Ok(Plain::AskScript) => script().map(Step::ByHash).map_or(Ok(Ok(Answer::Done)), Err),
+            Err(fault) => Ok(Err(fault)),
+        },
+        Step::Fast => decode::script(&command.verb, value)
+            .map_or_else(|| script().map(Step::InFull).map_or(Ok(Ok(Answer::Done)), Err), Ok),
+        Step::ByHash(call) => {
+            notice(command, &value);
+            decode::script(&command.verb, value).ok_or(Step::InFull(call))
+        }
+        Step::Why(_, gone) => Ok(Ok(gone)),
+        Step::InFull(_) => {
+            notice(command, &value);
+            let forgetful = || Fault::new(FaultClass::Refused, "the server knows no scripts");
+            Ok(decode::script(&command.verb, value).unwrap_or_else(|| Err(forgetful())))
+        }
+    }
+}
+
+/// Tells operators what an acquisition found: callers that disagree on a number of permits, or a
+/// value that it gave a ttl.
+fn notice(command: &Command, value: &Value) {
+    let Verb::Acquire { repair_orphan, .. } = &command.verb else { return };
+    let key = command.names.user_key();
+    if let (Kind::Permit { limit }, Some(other)) = (command.kind, decode::other_limit(value)) {
+        limits::differ(key, limit, other);
+    }
+    if let Some(orphan) = decode::repaired(value) {
+        crate::log::repaired(key, &orphan, *repair_orphan);
+    }
+}
+
+fn is_demoted(value: &Value) -> bool {
+    matches!(value, Value::ServerError(error) if decode::code_of(error) == "READONLY")
+}

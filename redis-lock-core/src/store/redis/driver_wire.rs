@@ -1,0 +1,152 @@
+//! A connection that only the driver can use, as over TLS: it is fed one command at a time, in
+//! order, by one task, so that completion is per command.
+
+use std::collections::VecDeque;
+use std::io;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::Poll;
+
+use futures_util::stream::{FuturesOrdered, StreamExt};
+use redis::aio::MultiplexedConnection;
+use redis::{Cmd, Pipeline, RedisError, Value};
+use tokio::sync::{Notify, mpsc};
+
+use super::conversation::Conversation;
+use super::decode;
+use crate::store::{BoxFuture, Command, Filled, Pulled, Readiness, Watcher, Wire};
+
+type Reply = Result<Value, RedisError>;
+
+/// Replies that the task has brought.
+#[derive(Default)]
+struct Inbox {
+    replies: Mutex<VecDeque<Reply>>,
+    news: Notify,
+}
+
+impl Inbox {
+    fn take(&self) -> VecDeque<Reply> {
+        std::mem::take(&mut *self.replies.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn put(&self, reply: Reply) {
+        self.replies.lock().unwrap_or_else(PoisonError::into_inner).push_back(reply);
+        self.news.notify_one();
+    }
+}
+
+pub(super) struct DriverWire {
+    conversation: Conversation,
+    /// What is to be sent.
+    out: Vec<Cmd>,
+    tasks: mpsc::UnboundedSender<Cmd>,
+    inbox: Arc<Inbox>,
+    arrived: VecDeque<Reply>,
+}
+
+/// Makes a wire of a connection of the driver, on the engine's runtime.
+pub(super) fn wire(
+    driver: MultiplexedConnection,
+    conversation: Conversation,
+) -> (DriverWire, Watcher) {
+    let (tasks, commands) = mpsc::unbounded_channel();
+    let inbox = Arc::new(Inbox::default());
+    tokio::spawn(serve(driver, commands, Arc::clone(&inbox)));
+    let told = Arc::clone(&inbox);
+    let watcher: Watcher = Arc::new(move || Ok(Box::new(Watch(Arc::clone(&told))) as _));
+    let arrived = VecDeque::new();
+    (DriverWire { conversation, out: Vec::new(), tasks, inbox, arrived }, watcher)
+}
+
+impl Wire for DriverWire {
+    fn push(&mut self, seq: u64, command: Command) {
+        let out = &mut self.out;
+        self.conversation.ask(seq, command, &mut |cmd| out.push(cmd));
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        for cmd in self.out.drain(..) {
+            self.tasks.send(cmd).map_err(|_| io::ErrorKind::BrokenPipe)?;
+        }
+        Ok(())
+    }
+
+    fn is_flushed(&self) -> bool {
+        self.out.is_empty()
+    }
+
+    fn fill(&mut self) -> io::Result<Filled> {
+        let arrived = self.inbox.take();
+        let heard = arrived.iter().any(Result::is_ok);
+        self.arrived.extend(arrived);
+        Ok(Filled { heard, more: false })
+    }
+
+    fn pull(&mut self, wants: &mut dyn FnMut(u64) -> bool) -> Option<Pulled> {
+        if let Some(done) = self.conversation.next_answer() {
+            return Some(done);
+        }
+        while let Some(reply) = self.arrived.pop_front() {
+            let out = &mut self.out;
+            match reply {
+                Ok(value) => self.conversation.hear(value, wants, &mut |cmd| out.push(cmd)),
+                Err(error) => self.conversation.end(decode::broken(error)),
+            }
+        }
+        self.conversation.next_done()
+    }
+}
+
+struct Watch(Arc<Inbox>);
+
+impl Readiness for Watch {
+    fn ready(&self, sending: bool) -> BoxFuture<'_, io::Result<()>> {
+        Box::pin(async move {
+            // What is to be sent can be sent at once.
+            if !sending {
+                self.0.news.notified().await;
+            }
+            Ok(())
+        })
+    }
+}
+
+/// Feeds the connection in order, and brings its replies in order.
+async fn serve(
+    driver: MultiplexedConnection,
+    mut commands: mpsc::UnboundedReceiver<Cmd>,
+    inbox: Arc<Inbox>,
+) {
+    let mut under_way = FuturesOrdered::<BoxFuture<'_, Reply>>::new();
+    loop {
+        tokio::select! {
+            biased;
+            command = commands.recv() => match command {
+                Some(command) => {
+                    let mut asking: BoxFuture<'_, Reply> = Box::pin(ask(driver.clone(), command));
+                    // The first poll hands it to the driver, so it is made here, in order.
+                    match poll_once(&mut asking).await {
+                        Poll::Ready(reply) if under_way.is_empty() => inbox.put(reply),
+                        Poll::Ready(reply) => {
+                            under_way.push_back(Box::pin(async { reply }));
+                        }
+                        Poll::Pending => under_way.push_back(asking),
+                    }
+                }
+                None => return,
+            },
+            Some(reply) = under_way.next(), if !under_way.is_empty() => inbox.put(reply),
+        }
+    }
+}
+
+async fn poll_once<T>(asking: &mut BoxFuture<'_, T>) -> Poll<T> {
+    std::future::poll_fn(|context| Poll::Ready(asking.as_mut().poll(context))).await
+}
+
+async fn ask(mut driver: MultiplexedConnection, command: Cmd) -> Reply {
+    let mut pipeline = Pipeline::with_capacity(1);
+    pipeline.add_command(command);
+    let mut values = driver.send_packed_commands(&pipeline, 0, 1).await?;
+    values.pop().ok_or_else(|| io::Error::from(io::ErrorKind::InvalidData).into())
+}

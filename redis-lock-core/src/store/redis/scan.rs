@@ -1,0 +1,120 @@
+//! Finding the end of one reply in a stream of bytes, in either version of the protocol.
+
+/// The longest reply: nothing that we ask for comes near it.
+const LONGEST: usize = 64 * 1024 * 1024;
+
+/// The most values that one reply may consist of.
+const MOST_VALUES: usize = 4 * 1024 * 1024;
+
+/// These bytes are no reply, so the place in the stream is lost.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Malformed;
+
+/// What the stream begins with.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Scanned {
+    /// A reply of this many bytes.
+    Reply(usize),
+    /// A message of this many bytes that nobody asked for.
+    Push(usize),
+    /// Not all of it is there.
+    Part,
+}
+
+/// Looks what the stream begins with. Nothing is parsed, and nothing is nested on the stack.
+pub(super) fn scan(bytes: &[u8]) -> Result<Scanned, Malformed> {
+    let is_push = bytes.first() == Some(&b'>');
+    let mut at = 0;
+    // How many values are to come before it is whole.
+    let mut missing = 1_usize;
+    while missing > 0 {
+        let rest = bytes.get(at..).unwrap_or_default();
+        let Some(length) = rest.iter().position(|byte| *byte == b'\n') else {
+            return if bytes.len() > LONGEST { Err(Malformed) } else { Ok(Scanned::Part) };
+        };
+        let line = rest.get(..length).and_then(|line| line.strip_suffix(b"\r")).ok_or(Malformed)?;
+        at += length + 1;
+        missing -= 1;
+        let (kind, text) = line.split_first().ok_or(Malformed)?;
+        match kind {
+            b'+' | b'-' | b':' | b'_' | b'#' | b',' | b'(' => {}
+            b'$' | b'=' | b'!' => {
+                if let Some(length) = number(text)? {
+                    at += length + 2;
+                }
+            }
+            b'*' | b'~' | b'>' => missing += number(text)?.unwrap_or(0),
+            b'%' => missing += number(text)?.unwrap_or(0) * 2,
+            // Attributes stand before the value that they belong to.
+            b'|' => missing += number(text)?.unwrap_or(0) * 2 + 1,
+            _ => return Err(Malformed),
+        }
+        if at > LONGEST || missing > MOST_VALUES {
+            return Err(Malformed);
+        }
+        if at > bytes.len() {
+            return Ok(Scanned::Part);
+        }
+    }
+    Ok(if is_push { Scanned::Push(at) } else { Scanned::Reply(at) })
+}
+
+/// A length; none for the nil of the older protocol.
+fn number(text: &[u8]) -> Result<Option<usize>, Malformed> {
+    if text == b"-1" {
+        return Ok(None);
+    }
+    let text = std::str::from_utf8(text).map_err(|_| Malformed)?;
+    let number: usize = text.parse().map_err(|_| Malformed)?;
+    if number > LONGEST { Err(Malformed) } else { Ok(Some(number)) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn whole(reply: &[u8]) {
+        assert_eq!(scan(reply), Ok(Scanned::Reply(reply.len())), "{:?}", reply.escape_ascii());
+        for end in 0..reply.len() {
+            assert_eq!(scan(&reply[..end]), Ok(Scanned::Part), "{:?}", reply[..end].escape_ascii());
+        }
+        let more = [reply, b"+OK\r\n"].concat();
+        assert_eq!(scan(&more), Ok(Scanned::Reply(reply.len())));
+    }
+
+    #[test]
+    fn the_end_of_a_reply_is_found_wherever_the_stream_is_cut() {
+        for reply in [
+            &b"+OK\r\n"[..],
+            b"-ERR no\r\n",
+            b":17\r\n",
+            b"$-1\r\n",
+            b"*-1\r\n",
+            b"_\r\n",
+            b"$0\r\n\r\n",
+            b"$5\r\nhe\r\nl\r\n",
+            b"*0\r\n",
+            b"*3\r\n:1\r\n$1\r\na\r\n*2\r\n+a\r\n_\r\n",
+            b"%1\r\n+a\r\n*1\r\n:1\r\n",
+            b"|1\r\n+ttl\r\n:1\r\n$1\r\na\r\n",
+            b"=5\r\ntxt:a\r\n",
+            b"#t\r\n",
+            b",1.5\r\n",
+        ] {
+            whole(reply);
+        }
+    }
+
+    #[test]
+    fn a_push_is_told_from_a_reply() {
+        assert_eq!(scan(b">2\r\n+a\r\n+b\r\n:1\r\n"), Ok(Scanned::Push(12)));
+    }
+
+    #[test]
+    fn what_is_no_reply_is_malformed() {
+        for odd in [&b"OK\r\n"[..], b"\r\n", b"+OK\n", b"$x\r\n", b"*-2\r\n", b"$99999999999\r\n"] {
+            assert_eq!(scan(odd), Err(Malformed), "{:?}", odd.escape_ascii());
+        }
+        assert_eq!(scan(b"*9999999\r\n"), Err(Malformed), "more values than any reply has");
+    }
+}
