@@ -15,7 +15,7 @@ use tokio::sync::oneshot;
 use crate::clock::Moment;
 use crate::error::{Fault, FaultClass};
 use crate::hold::Hold;
-use crate::lock::{Confirm, Effects, Env, LocalView, Machine};
+use crate::lock::{self, Confirm, Effects, Env, LocalView, Machine};
 use crate::observe;
 use crate::store::{Answer, Command, Connector};
 use crate::{LockError, LossReason, Token};
@@ -87,9 +87,16 @@ impl Link {
         if self.core.is_forked() {
             return tell_forked(hold, confirm);
         }
+        let mut confirm = confirm;
         self.core.act(|work| {
-            self.core.step(id, work, |machine, env, out| machine.release(hold, confirm, env, out));
+            self.core.step(id, work, |machine, env, out| {
+                machine.release(hold, confirm.take(), env, out);
+            });
         });
+        if let Some(confirm) = confirm {
+            // Its machine is gone since the hold ended; whoever asked may have left.
+            let _ = confirm.send(lock::ended(hold, Moment::now()));
+        }
         observe::released(hold);
     }
 

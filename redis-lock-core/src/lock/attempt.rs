@@ -46,7 +46,9 @@ impl Attempt {
 
     /// A token that another process made and gave away.
     pub(crate) fn adopted(token: Token, ttl: Option<Duration>) -> Self {
-        Self { adopted: true, trace: Trace::Heard, ..Self::new(token, ttl) }
+        let mut attempt = Self::new(token, ttl);
+        (attempt.adopted, attempt.trace) = (true, Trace::Heard);
+        attempt
     }
 
     pub(crate) fn token(&self) -> &Token {

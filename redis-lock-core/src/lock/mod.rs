@@ -60,6 +60,7 @@ pub(crate) use held::first_fence;
 pub(crate) use local_view::LocalView;
 pub(crate) use question::{Confirm, Outcome, Question};
 pub(crate) use reap::{Next, Reap, Told, lost_to};
+pub(crate) use release::ended;
 pub(crate) use waiters::{Waiter, Waiters};
 
 /// What a machine is told of the world at the time of an event.

@@ -121,6 +121,6 @@ impl<W> Machine<W> {
 }
 
 /// What a release finds that comes after the end of its hold.
-fn ended(hold: &Hold, now: Moment) -> Result<(), LockError> {
+pub(crate) fn ended(hold: &Hold, now: Moment) -> Result<(), LockError> {
     hold.quiet_loss(now).map_or(Ok(()), |reason| Err(hold.lost_error(reason)))
 }

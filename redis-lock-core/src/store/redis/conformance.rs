@@ -15,7 +15,7 @@ use testbed::{ClockShim, Server, ServerBinary};
 
 use super::encode::{self, Context};
 use super::probe::Delete;
-use super::{Step as Form, read};
+use super::conversation::{Step as Form, read};
 use crate::clock::Moment;
 use crate::demand::Kind;
 use crate::error::Fault;
@@ -60,7 +60,6 @@ enum Step {
     Keep { who: usize, time: u64 },
     Check { who: usize },
     Downgrade { who: usize },
-    Yield { who: usize, next: usize, ttl: u64 },
     Release { who: usize, keep: Option<u64>, bury: bool },
     Advance { millis: u64 },
 }
@@ -76,7 +75,6 @@ fn step(actors: usize) -> impl Strategy<Value = Step> {
         1 => (who.clone(), ttl()).prop_map(|(who, time)| Step::Keep { who, time }),
         1 => who.clone().prop_map(|who| Step::Check { who }),
         2 => who.clone().prop_map(|who| Step::Downgrade { who }),
-        1 => (who.clone(), who.clone(), ttl()).prop_map(|(who, next, ttl)| Step::Yield { who, next, ttl }),
         6 => (who, prop::option::weighted(0.1, ttl()), prop::bool::weighted(0.05))
             .prop_map(|(who, keep, bury)| Step::Release { who, keep, bury }),
         2 => prop_oneof![Just(277_u64), Just(911), Just(2_633)].prop_map(|millis| Step::Advance { millis }),
@@ -218,15 +216,6 @@ impl Bench {
             Step::Downgrade { who } if kind(who) == Kind::Write => {
                 (who, Verb::Downgrade { token: token(who) })
             }
-            Step::Yield { who, next, ttl }
-                if who != next
-                    && kind(who) == Kind::Mutex
-                    && kind(next) == Kind::Mutex
-                    && self.actors[who].keys == self.actors[next].keys =>
-            {
-                let (token, next) = (token(who), token(next));
-                (who, Verb::Yield { token, next, ttl: Some(millis(ttl)), fences: 0, queue: place })
-            }
             Step::Release { who, keep, bury } => {
                 let bury = bury.then_some(millis(3_300));
                 (
@@ -283,7 +272,7 @@ impl Bench {
                     Delete::in_full(command.names.main(), command.verb.token().unwrap())
                 }
                 Form::Why(why, _) => encode::plain(why, &context).unwrap(),
-                Form::Plain | Form::Short => unreachable!("these come first only"),
+                Form::Plain | Form::Fast => unreachable!("these come first only"),
             };
         }
     }

@@ -29,7 +29,7 @@ pub(super) struct Channel {
 
 /// How a command was sent.
 #[derive(Debug)]
-enum Step {
+pub(super) enum Step {
     /// Without one of the scripts that know all.
     Plain,
     /// The same for a server that has forgotten how.
@@ -260,7 +260,7 @@ fn send_step(step: &Step, command: &Command, context: &Context, send: Send<'_>) 
 }
 
 /// The answer, or what has to be sent to get it.
-fn read(
+pub(super) fn read(
     command: &Command,
     step: Step,
     value: Value,
