@@ -102,6 +102,15 @@ pub(crate) struct Work {
     /// What runs the user's code, to be done last.
     pub(super) notices: VecDeque<Notice>,
     effects: Effects<Handle>,
+    /// Whether the engine itself does it, which need not be woken.
+    is_engines: bool,
+}
+
+impl Work {
+    /// What the engine's thread brings about.
+    pub(crate) fn of_engine() -> Self {
+        Self { is_engines: true, ..Self::default() }
+    }
 }
 
 thread_local! {
@@ -213,7 +222,7 @@ impl Core {
     ) {
         // `enabled!` is the user's code, so it is asked before the lock is taken.
         let listening = observe::is_listening();
-        let Work { settled, notices, effects } = work;
+        let Work { settled, notices, effects, .. } = work;
         let mut shard = self.table.shard(&id.main);
         // Read under the lock, so that no step has an earlier time than the one before.
         let now = Moment::now();
@@ -277,6 +286,7 @@ impl Core {
             let after = self.path.after_put(here(), &mut work.settled);
             match after {
                 After::Nothing | After::RingTask => {}
+                After::RingEngine if work.is_engines => {}
                 After::RingEngine => self.bell.ring(),
                 After::Pump => self.path.traffic().pump(Moment::now(), &mut work.settled),
                 After::OpenReader => work.notices.push_back(Notice::OpenReader),
