@@ -10,12 +10,10 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestCaseError, TestRunner};
-use redis::{Client, Connection, ConnectionLike, Value};
 use testbed::{ClockShim, Server, ServerBinary};
 
-use super::encode::{self, Context};
+use super::direct::Direct;
 use super::probe::Delete;
-use super::{Step as Form, read};
 use crate::clock::Moment;
 use crate::demand::Kind;
 use crate::error::Fault;
@@ -85,21 +83,19 @@ fn step(actors: usize) -> impl Strategy<Value = Step> {
 
 /// A server beside the model.
 struct Bench {
-    server: Server,
+    direct: Direct,
     shim: ClockShim,
-    connection: Connection,
     /// Listens, so that whoever is told there counts as alive.
     _listener: std::thread::JoinHandle<()>,
-    delete: Delete,
     actors: &'static [Actor],
 }
 
 impl Bench {
     fn new(binary: ServerBinary, delete: Delete, actors: &'static [Actor]) -> Option<Self> {
         let shim = ClockShim::new()?;
-        let server = Server::builder().binary(binary).clock(&shim).start();
-        let client: Client = server.client();
-        let mut listening = client.get_connection().unwrap();
+        let mut direct = Direct::start(Server::builder().binary(binary).clock(&shim));
+        direct.delete = delete;
+        let mut listening = direct.server.client().get_connection().unwrap();
         let (told, listens) = std::sync::mpsc::channel();
         let listener = std::thread::spawn(move || {
             let mut subscription = listening.as_pubsub();
@@ -108,8 +104,7 @@ impl Bench {
             while subscription.get_message().is_ok() {}
         });
         listens.recv().unwrap();
-        let connection = client.get_connection().unwrap();
-        Some(Self { server, shim, connection, _listener: listener, delete, actors })
+        Some(Self { direct, shim, _listener: listener, actors })
     }
 
     fn run(&mut self) {
@@ -128,7 +123,7 @@ impl Bench {
     }
 
     fn check(&mut self, steps: &[Step]) -> Result<(), TestCaseError> {
-        self.server.run::<()>("FLUSHALL");
+        self.direct.server.run::<()>("FLUSHALL");
         let mut offset = 0;
         self.set_clock(0);
         let mut worlds = vec![State::default()];
@@ -147,7 +142,8 @@ impl Bench {
                 continue;
             }
             let before = self.now();
-            let answer = self.send(&command, who);
+            let channel = if self.actors[who].heard { "alive" } else { "dead" };
+            let answer = self.direct.send(&command, channel);
             let seen = self.look();
             let window = Window { before, after: seen.at };
             let mut next: Vec<(String, State)> = Vec::new();
@@ -258,45 +254,8 @@ impl Bench {
         Some((Command { names: Arc::new(names), kind, verb, timeout }, who))
     }
 
-    /// Runs a command on the server, as the store would.
-    fn send(&mut self, command: &Command, who: usize) -> Result<Answer, Fault> {
-        let channel = if self.actors[who].heard { "alive" } else { "dead" }.into();
-        let context = Context { delete: self.delete, channel };
-        let (mut form, mut cmd) = match encode::plain(command, &context) {
-            Some(cmd) => (Form::Plain, cmd),
-            None => {
-                let call = encode::call(command, &context).unwrap();
-                let cmd = call.by_hash();
-                (Form::ByHash(call), cmd)
-            }
-        };
-        loop {
-            let value = self.query(&cmd);
-            form = match read(command, form, value, &context) {
-                Ok(answer) => return answer,
-                Err(next) => next,
-            };
-            cmd = match &form {
-                Form::ByHash(call) => call.by_hash(),
-                Form::InFull(call) => call.in_full(),
-                Form::PlainInFull => {
-                    Delete::in_full(command.names.main(), command.verb.token().unwrap())
-                }
-                Form::Why(why, _) => encode::plain(why, &context).unwrap(),
-                Form::Plain | Form::Short => unreachable!("these come first only"),
-            };
-        }
-    }
-
-    fn query(&mut self, cmd: &redis::Cmd) -> Value {
-        // As part of a pipeline, what the server refuses is an answer like others.
-        let mut answers =
-            self.connection.req_packed_commands(&cmd.get_packed_command(), 0, 1).unwrap();
-        answers.remove(0)
-    }
-
     fn now(&mut self) -> Moment {
-        let time: (u64, u64) = redis::cmd("TIME").query(&mut self.connection).unwrap();
+        let time: (u64, u64) = redis::cmd("TIME").query(&mut self.direct.connection).unwrap();
         Moment::START.after(Duration::from_micros(time.0 * 1_000_000 + time.1))
     }
 
@@ -310,7 +269,7 @@ impl Bench {
             let names = Names::new("lock", format!("lock:{key}"));
             eval.arg(names.main()).arg(names.waiters());
         }
-        let (seconds, micros, shown): Answer = eval.query(&mut self.connection).unwrap();
+        let (seconds, micros, shown): Answer = eval.query(&mut self.direct.connection).unwrap();
         let ends = |list: &[String]| {
             let end = |text: &str| {
                 let digits: String = text.chars().take_while(char::is_ascii_digit).collect();

@@ -24,11 +24,15 @@ mod cluster;
 mod conformance;
 mod connection;
 mod decode;
+#[cfg(test)]
+mod direct;
 mod encode;
 mod fast;
 mod groups;
 mod listen;
 mod probe;
+#[cfg(test)]
+mod script_tests;
 mod scripts;
 mod wire;
 
