@@ -18,7 +18,7 @@ use crate::glob;
 
 mod all;
 pub(crate) mod entry;
-mod fences;
+pub(crate) mod fences;
 mod inspect;
 mod single;
 

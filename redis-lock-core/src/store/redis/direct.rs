@@ -88,7 +88,7 @@ impl Direct {
 }
 
 /// Redis 6.2, where somebody named it: it is no longer in the packages of systems.
-fn redis_6() -> Option<ServerBinary> {
+pub(super) fn redis_6() -> Option<ServerBinary> {
     ServerBinary::at(std::env::var_os("REDIS_LOCKS_SERVER_6")?)
 }
 
