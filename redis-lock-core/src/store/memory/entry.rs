@@ -64,8 +64,8 @@ impl Entry {
         self.holders.retain(|holder| holder.end > now);
         if self.queue_end.is_some_and(|end| end <= now) {
             self.queue.clear();
-            self.queue_end = None;
         }
+        self.queue_end.take_if(|_| self.queue.is_empty());
         self.tombs.retain(|_, tomb| tomb.until > now);
         self.fence.take_if(|last| last.is_forgotten(now));
     }
@@ -157,8 +157,7 @@ impl Entry {
         manager: &Arc<str>,
     ) {
         // Who comes too late, and finds its place still there, may have it.
-        let standing = self.queue_end.filter(|_| !self.queue.is_empty());
-        self.queue_end = standing.max(Some(until.after(REST)));
+        self.queue_end = self.queue_end.max(Some(until.after(REST)));
         if is_mutex(kind) {
             self.holders.iter_mut().for_each(|holder| holder.waited_for = true);
         }

@@ -21,6 +21,8 @@ pub(crate) mod entry;
 pub(crate) mod fences;
 mod inspect;
 mod single;
+#[cfg(test)]
+pub(crate) mod trouble;
 
 /// Below so many locks nobody looks for those that can be forgotten.
 const FEW: usize = 1024;

@@ -21,6 +21,7 @@ use crate::error::Fault;
 use crate::names::Names;
 use crate::store::memory::State;
 use crate::store::memory::entry::Entry;
+use crate::store::memory::trouble::Trouble;
 use crate::store::{Answer, Command, Verb};
 
 mod kept;
@@ -28,8 +29,8 @@ mod seen;
 
 use seen::{LOOK, OneKey, Seen, Window};
 
-/// A number that somebody set for this run: another seed than the one that each run has, or more cases.
-/// `cargo xtask conformance` sets both.
+/// A number that somebody set for this run: more cases, or another seed than the one that every run
+/// has, such as `REDIS_LOCKS_CONFORMANCE_SEED=$RANDOM cargo test -p redis-lock-core conformance`.
 fn number(name: &str) -> Option<u32> {
     Some(std::env::var(name).ok()?.parse().expect("a number"))
 }
@@ -60,16 +61,52 @@ const ALL: Kind = Kind::All { ordered: false };
 
 #[derive(Clone, Debug)]
 enum Step {
-    Acquire { who: usize, ttl: u64, patient: bool, fair: bool, fenced: bool, ordered: bool },
-    Take { who: usize, ttl: u64 },
-    Renew { who: usize, ttl: u64 },
-    Keep { who: usize, time: u64 },
-    Check { who: usize },
-    Downgrade { who: usize },
-    Force { who: usize },
-    Yield { who: usize, next: usize, ttl: u64 },
-    Release { who: usize, keep: Option<u64>, bury: bool },
-    Advance { millis: u64 },
+    Acquire {
+        who: usize,
+        ttl: u64,
+        patient: bool,
+        fair: bool,
+        fenced: bool,
+        ordered: bool,
+    },
+    Take {
+        who: usize,
+        ttl: u64,
+    },
+    Renew {
+        who: usize,
+        ttl: u64,
+    },
+    Keep {
+        who: usize,
+        time: u64,
+    },
+    Check {
+        who: usize,
+    },
+    Downgrade {
+        who: usize,
+    },
+    Force {
+        who: usize,
+    },
+    Yield {
+        who: usize,
+        next: usize,
+        ttl: u64,
+    },
+    Release {
+        who: usize,
+        keep: Option<u64>,
+        bury: bool,
+    },
+    Advance {
+        millis: u64,
+    },
+    /// The server refuses to write from now on, for this reason, or does so no longer.
+    Refuse {
+        trouble: Option<Trouble>,
+    },
 }
 
 fn step(actors: usize) -> impl Strategy<Value = Step> {
@@ -87,6 +124,8 @@ fn step(actors: usize) -> impl Strategy<Value = Step> {
         1 => (who.clone(), who.clone(), ttl()).prop_map(|(who, next, ttl)| Step::Yield { who, next, ttl }),
         6 => (who, prop::option::weighted(0.1, ttl()), prop::bool::weighted(0.05))
             .prop_map(|(who, keep, bury)| Step::Release { who, keep, bury }),
+        1 => prop_oneof![2 => Just(None), 1 => Just(Some(Trouble::ReadOnly)), 1 => Just(Some(Trouble::NoReplicas))]
+            .prop_map(|trouble| Step::Refuse { trouble }),
         2 => prop_oneof![Just(277_u64), Just(911), Just(2_633)].prop_map(|millis| Step::Advance { millis }),
     ]
 }
@@ -138,7 +177,9 @@ impl Bench {
     }
 
     fn check(&mut self, steps: &[Step]) -> Result<(), TestCaseError> {
+        self.refuse(None);
         self.direct.server.run::<()>("FLUSHALL");
+        let mut trouble = None;
         let mut offset = 0;
         self.set_clock(0);
         let mut worlds = vec![State::default()];
@@ -146,6 +187,13 @@ impl Bench {
             if let Step::Advance { millis } = step {
                 offset += millis;
                 self.set_clock(offset);
+                continue;
+            }
+            if let Step::Refuse { trouble: next } = step {
+                // Before version 7 a replica's scripts see keys that are over.
+                let old = self.direct.server.binary().version().0 < 7;
+                trouble = next.map(|next| if old { Trouble::NoReplicas } else { next });
+                self.refuse(trouble);
                 continue;
             }
             let Some((command, who)) = self.command(step) else { continue };
@@ -166,12 +214,18 @@ impl Bench {
             for world in &worlds {
                 for now in window.moments(world) {
                     let mut world = world.clone();
-                    let model = self.model(&mut world, &command, who, now);
+                    let model = self.model(&mut world, trouble, &command, who, now);
                     let shape = shape(&world);
                     let mut keys = seen.keys.iter();
                     let difference =
                         keys.find_map(|(key, seen)| seen.difference(&mut world, key, window));
-                    let fits = alike(command.kind, &model, &answer, window) && difference.is_none();
+                    // Whoever has nothing may be told so or refused: some servers refuse to compare and
+                    // delete, and leases that are over are removed first.
+                    let refused = trouble.is_some()
+                        && matches!(command.verb, Verb::Release { .. } | Verb::Downgrade { .. })
+                        && matches!((&model, &answer), (Ok(Answer::Gone { .. }), Err(_)));
+                    let fits = difference.is_none()
+                        && (refused || alike(command.kind, &model, &answer, window));
                     expected.push(format!("{model:?} with {shape}, but for {difference:?}"));
                     if fits && next.iter().all(|(known, _)| *known != shape) {
                         next.push((shape, world));
@@ -190,6 +244,16 @@ impl Bench {
             }
         }
         Ok(())
+    }
+
+    fn refuse(&self, trouble: Option<Trouble>) {
+        let server = &self.direct.server;
+        match trouble {
+            Some(Trouble::ReadOnly) => server.run::<()>("REPLICAOF 127.0.0.1 1"),
+            _ => server.run::<()>("REPLICAOF NO ONE"),
+        }
+        let wanted = u8::from(trouble == Some(Trouble::NoReplicas));
+        server.run::<()>(&format!("CONFIG SET min-replicas-to-write {wanted}"));
     }
 
     /// Moves the server's clock, and waits until the server has seen it.
@@ -326,12 +390,13 @@ impl Bench {
     fn model(
         &self,
         world: &mut State,
+        trouble: Option<Trouble>,
         command: &Command,
         who: usize,
         now: Moment,
     ) -> Result<Answer, Fault> {
         let manager = if self.actors[who].heard { "alive" } else { "dead" }.into();
-        world.answer(command, &manager, now, &mut |manager, _| manager == "alive")
+        world.answer_in(trouble, command, &manager, now, &mut |manager, _| manager == "alive")
     }
 }
 
