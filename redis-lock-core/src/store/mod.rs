@@ -22,10 +22,10 @@ pub(crate) use wire::{
 pub(crate) const CLAIM: Duration = Duration::from_secs(1);
 
 /// So many holders and waiters of one lock are shown at once.
-pub(crate) const MOST_SHOWN: usize = 300;
+pub(crate) const MOST_SHOWN: usize = 200;
 
 /// So many holds are ended at once.
-pub(crate) const MOST_FORCED: usize = 50;
+pub(crate) const MOST_FORCED: usize = 32;
 
 /// One command for one lock.
 #[derive(Clone, Debug)]

@@ -151,6 +151,8 @@ struct Up {
     made: Moment,
     /// When something was received last.
     heard: Moment,
+    /// Whether it has been of use.
+    has_answered: bool,
 }
 
 /// What a caller has to do after it put something on the queue.
@@ -352,6 +354,9 @@ impl Traffic {
 
     fn done(&mut self, seq: u64, answer: Result<Answer, Fault>, results: &mut Vec<Settled>) {
         self.sent_whole = self.sent_whole.saturating_sub(1);
+        if let Link::Up(up) = &mut self.link {
+            up.has_answered = true;
+        }
         let Some(entry) = self.written.take(seq) else { return };
         let outcome = match answer {
             Ok(answer) => Outcome::Answered(answer),
@@ -375,7 +380,7 @@ impl Traffic {
     pub(crate) fn close(&mut self, fault: &Fault, results: &mut Vec<Settled>) {
         let Link::Up(up) = std::mem::replace(&mut self.link, Link::Connecting) else { return };
         drop(up.wire);
-        self.closed(up.made);
+        self.closed(up.has_answered, up.made);
         let entries: Vec<_> = self.written.drain().collect();
         for entry in entries {
             self.settle(entry, Outcome::Unknown(fault.clone()), results);

@@ -14,7 +14,8 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 /// How long nothing may come from the server before it is asked whether it is there.
 const SILENCE: Duration = Duration::from_secs(1);
 
-/// A connection that ends sooner than this counts as one that could not be made, for the pause.
+/// A connection that ends sooner than this, and never answered anything, counts as one that could
+/// not be made.
 const SHORT_LIFE: Duration = Duration::from_secs(1);
 
 impl Traffic {
@@ -142,7 +143,14 @@ impl Traffic {
         let Connected { wire, watcher, info } = made;
         self.info = Some(info);
         let epoch = number;
-        self.link = Link::Up(Up { wire, watcher, epoch, made: now, heard: now });
+        self.link = Link::Up(Up {
+            wire,
+            watcher,
+            epoch,
+            made: now,
+            heard: now,
+            has_answered: false,
+        });
         self.retry_at = now;
         for reply in self.ready.drain(..) {
             results.ready.push((reply, Ok(())));
@@ -183,12 +191,12 @@ impl Traffic {
     }
 
     /// What an epoch's end means for the next attempt.
-    pub(super) fn closed(&mut self, made: Moment) {
+    pub(super) fn closed(&mut self, has_answered: bool, made: Moment) {
         let now = Moment::now();
         self.sent_whole = 0;
         self.tended = false;
         self.reader = super::Reader::Engine;
-        if now.since(made) < SHORT_LIFE {
+        if !has_answered && now.since(made) < SHORT_LIFE {
             let pause = self.jittered_pause();
             self.pause = (self.pause * 2).min(LONGEST_PAUSE);
             self.retry_at = now.after(pause);

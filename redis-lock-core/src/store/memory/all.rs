@@ -66,8 +66,7 @@ impl State {
                     }
                 }
                 if let (Some(bury), Some(first)) = (bury, keys.first()) {
-                    let buried = (Arc::clone(token), now.after(*bury));
-                    self.entry(first, now).buried.push(buried);
+                    self.entry(first, now).bury(token, &"".into(), now.after(*bury));
                 }
                 Ok(answer)
             }

@@ -1,6 +1,6 @@
 //! One lock: who has it, who waits, and who may join whom.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -25,12 +25,18 @@ pub(crate) struct Entry {
     /// In the order of their coming.
     pub(crate) queue: VecDeque<Waiter>,
     /// When the whole queue is forgotten, unless somebody asks again.
-    queue_end: Option<Moment>,
-    pub(super) fence: Option<Last>,
-    /// Tokens that must not be let in any more, and until when.
-    pub(super) buried: Vec<(Arc<str>, Moment)>,
-    /// Whose hold was ended by force, why, and until when that is of interest.
-    pub(super) forced: Vec<(Arc<str>, Arc<str>, Moment)>,
+    pub(crate) queue_end: Option<Moment>,
+    pub(crate) fence: Option<Last>,
+    /// By token: which are not let in any more.
+    pub(crate) tombs: BTreeMap<Arc<str>, Tomb>,
+}
+
+/// Keeps a token out.
+#[derive(Clone, Debug)]
+pub(crate) struct Tomb {
+    /// Why its hold was ended by force; empty where it was not.
+    pub(crate) reason: Arc<str>,
+    pub(crate) until: Moment,
 }
 
 /// Who has the lock, or was granted it and has not claimed it yet.
@@ -58,25 +64,28 @@ impl Entry {
         self.holders.retain(|holder| holder.end > now);
         if self.queue_end.is_some_and(|end| end <= now) {
             self.queue.clear();
-            self.queue_end = None;
         }
-        self.buried.retain(|(_, until)| *until > now);
-        self.forced.retain(|(_, _, until)| *until > now);
+        self.queue_end.take_if(|_| self.queue.is_empty());
+        self.tombs.retain(|_, tomb| tomb.until > now);
+        self.fence.take_if(|last| last.is_forgotten(now));
     }
 
     /// Whether nothing is left to be remembered.
     pub(super) fn is_blank(&mut self, now: Moment) -> bool {
         self.expire(now);
-        self.fence.take_if(|last| last.is_forgotten(now));
         self.holders.is_empty()
             && self.queue.is_empty()
-            && self.buried.is_empty()
-            && self.forced.is_empty()
+            && self.tombs.is_empty()
             && self.fence.is_none()
     }
 
     pub(super) fn is_buried(&self, token: &Arc<str>) -> bool {
-        self.buried.iter().any(|(buried, _)| buried == token)
+        self.tombs.contains_key(token)
+    }
+
+    pub(super) fn bury(&mut self, token: &Arc<str>, reason: &Arc<str>, until: Moment) {
+        let tomb = Tomb { reason: Arc::clone(reason), until };
+        self.tombs.insert(Arc::clone(token), tomb);
     }
 
     pub(super) fn holder(&mut self, token: &Arc<str>) -> Option<&mut Holder> {
@@ -148,8 +157,7 @@ impl Entry {
         manager: &Arc<str>,
     ) {
         // Who comes too late, and finds its place still there, may have it.
-        let standing = self.queue_end.filter(|_| !self.queue.is_empty());
-        self.queue_end = standing.max(Some(until.after(REST)));
+        self.queue_end = self.queue_end.max(Some(until.after(REST)));
         if is_mutex(kind) {
             self.holders.iter_mut().for_each(|holder| holder.waited_for = true);
         }

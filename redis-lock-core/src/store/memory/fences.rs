@@ -10,7 +10,7 @@ const IDLE: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// The last number, and whom it was given to.
 #[derive(Clone, Debug)]
-pub(super) struct Last {
+pub(crate) struct Last {
     number: u64,
     owner: Arc<str>,
     until: Moment,
@@ -22,10 +22,10 @@ impl Last {
         (self.number, &self.owner)
     }
 
-    /// Until when it is remembered.
+    /// What a test compares, and sets to what the server has.
     #[cfg(test)]
-    pub(crate) fn end(&self) -> Moment {
-        self.until
+    pub(crate) fn parts(&mut self) -> (&mut u64, &str, &mut Moment) {
+        (&mut self.number, &self.owner, &mut self.until)
     }
 
     pub(super) fn is_forgotten(&self, now: Moment) -> bool {

@@ -14,6 +14,9 @@ use crate::store::{Answer, Sight, sight};
 /// How long the reason of a forced release waits for a holder without a lease.
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
+/// So much longer than the lease would have lasted the reason is kept.
+const REST: Duration = Duration::from_secs(1);
+
 impl Entry {
     pub(super) fn sight(&self, now: Moment) -> Sight {
         let fence = self.fence.as_ref().map(|last| last.of());
@@ -53,11 +56,18 @@ impl Entry {
             .partition::<Vec<_>, _>(|holder| named(&holder.token));
         self.holders = kept;
         let Some(kind) = ended.first().map(|holder| holder.kind) else {
-            return Answer::Gone { by: None, because: None };
+            let before = |token: &Token| {
+                self.tombs.get(token.wire()).is_some_and(|tomb| tomb.reason == *because)
+            };
+            return match tokens.iter().any(before) {
+                true => Answer::Done,
+                false => Answer::Gone { by: None, because: None },
+            };
         };
         for holder in ended {
-            let until = holder.end.min(now.after(DAY));
-            self.forced.push((holder.token, Arc::clone(because), until));
+            let lasting = holder.end == Moment::NEVER;
+            let until = if lasting { now.after(DAY) } else { holder.end.after(REST) };
+            self.bury(&holder.token, because, until);
         }
         self.admit(kind, None, now, tell);
         Answer::Done

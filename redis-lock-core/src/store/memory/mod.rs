@@ -18,9 +18,11 @@ use crate::status::{ReleaseBy, ServerInfo};
 
 mod all;
 pub(crate) mod entry;
-mod fences;
+pub(crate) mod fences;
 mod inspect;
 mod single;
+#[cfg(test)]
+pub(crate) mod trouble;
 
 /// Below so many locks nobody looks for those that can be forgotten.
 const FEW: usize = 1024;

@@ -83,7 +83,7 @@ impl Entry {
                     self.admit(kind, None, now, tell);
                 }
                 if let Some(bury) = bury {
-                    self.buried.push((Arc::clone(token), now.after(*bury)));
+                    self.bury(token, &"".into(), now.after(*bury));
                 }
                 answer
             }
@@ -149,7 +149,7 @@ impl Entry {
 
     /// Why the hold of a token was ended by force, if it was.
     pub(super) fn reason(&self, token: &Arc<str>) -> Option<String> {
-        let (_, because, _) = self.forced.iter().find(|(forced, ..)| forced == token)?;
-        Some(because.to_string())
+        let tomb = self.tombs.get(token).filter(|tomb| !tomb.reason.is_empty())?;
+        Some(tomb.reason.to_string())
     }
 }

@@ -9,24 +9,31 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use proptest::prelude::*;
-use proptest::test_runner::{Config, TestCaseError, TestRunner};
-use redis::{Client, Connection, ConnectionLike, Value};
+use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestRng, TestRunner};
 use testbed::{ClockShim, Server, ServerBinary};
 
-use super::encode::{self, Context};
+use super::direct::{Direct, redis_6};
 use super::probe::Delete;
-use super::conversation::{Step as Form, read};
+use crate::Token;
 use crate::clock::Moment;
 use crate::demand::Kind;
 use crate::error::Fault;
 use crate::names::Names;
 use crate::store::memory::State;
 use crate::store::memory::entry::Entry;
+use crate::store::memory::trouble::Trouble;
 use crate::store::{Answer, Command, Verb};
 
+mod kept;
 mod seen;
 
 use seen::{LOOK, OneKey, Seen, Window};
+
+/// A number that somebody set for this run: more cases, or another seed than the one that every run
+/// has, such as `REDIS_LOCKS_CONFORMANCE_SEED=$RANDOM cargo test -p redis-lock-core conformance`.
+fn number(name: &str) -> Option<u32> {
+    Some(std::env::var(name).ok()?.parse().expect("a number"))
+}
 
 const STEPS: usize = 60;
 const CASES: u32 = 150;
@@ -54,14 +61,47 @@ const ALL: Kind = Kind::All { ordered: false };
 
 #[derive(Clone, Debug)]
 enum Step {
-    Acquire { who: usize, ttl: u64, patient: bool, fair: bool, fenced: bool, ordered: bool },
-    Take { who: usize, ttl: u64 },
-    Renew { who: usize, ttl: u64 },
-    Keep { who: usize, time: u64 },
-    Check { who: usize },
-    Downgrade { who: usize },
-    Release { who: usize, keep: Option<u64>, bury: bool },
-    Advance { millis: u64 },
+    Acquire {
+        who: usize,
+        ttl: u64,
+        patient: bool,
+        fair: bool,
+        fenced: bool,
+        ordered: bool,
+    },
+    Take {
+        who: usize,
+        ttl: u64,
+    },
+    Renew {
+        who: usize,
+        ttl: u64,
+    },
+    Keep {
+        who: usize,
+        time: u64,
+    },
+    Check {
+        who: usize,
+    },
+    Downgrade {
+        who: usize,
+    },
+    Force {
+        who: usize,
+    },
+    Release {
+        who: usize,
+        keep: Option<u64>,
+        bury: bool,
+    },
+    Advance {
+        millis: u64,
+    },
+    /// The server refuses to write from now on, for this reason, or does so no longer.
+    Refuse {
+        trouble: Option<Trouble>,
+    },
 }
 
 fn step(actors: usize) -> impl Strategy<Value = Step> {
@@ -75,29 +115,30 @@ fn step(actors: usize) -> impl Strategy<Value = Step> {
         1 => (who.clone(), ttl()).prop_map(|(who, time)| Step::Keep { who, time }),
         1 => who.clone().prop_map(|who| Step::Check { who }),
         2 => who.clone().prop_map(|who| Step::Downgrade { who }),
+        1 => who.clone().prop_map(|who| Step::Force { who }),
         6 => (who, prop::option::weighted(0.1, ttl()), prop::bool::weighted(0.05))
             .prop_map(|(who, keep, bury)| Step::Release { who, keep, bury }),
+        1 => prop_oneof![2 => Just(None), 1 => Just(Some(Trouble::ReadOnly)), 1 => Just(Some(Trouble::NoReplicas))]
+            .prop_map(|trouble| Step::Refuse { trouble }),
         2 => prop_oneof![Just(277_u64), Just(911), Just(2_633)].prop_map(|millis| Step::Advance { millis }),
     ]
 }
 
 /// A server beside the model.
 struct Bench {
-    server: Server,
+    direct: Direct,
     shim: ClockShim,
-    connection: Connection,
     /// Listens, so that whoever is told there counts as alive.
     _listener: std::thread::JoinHandle<()>,
-    delete: Delete,
     actors: &'static [Actor],
 }
 
 impl Bench {
     fn new(binary: ServerBinary, delete: Delete, actors: &'static [Actor]) -> Option<Self> {
         let shim = ClockShim::new()?;
-        let server = Server::builder().binary(binary).clock(&shim).start();
-        let client: Client = server.client();
-        let mut listening = client.get_connection().unwrap();
+        let mut direct = Direct::start(Server::builder().binary(binary).clock(&shim));
+        direct.delete = delete;
+        let mut listening = direct.server.client().get_connection().unwrap();
         let (told, listens) = std::sync::mpsc::channel();
         let listener = std::thread::spawn(move || {
             let mut subscription = listening.as_pubsub();
@@ -106,27 +147,33 @@ impl Bench {
             while subscription.get_message().is_ok() {}
         });
         listens.recv().unwrap();
-        let connection = client.get_connection().unwrap();
-        Some(Self { server, shim, connection, _listener: listener, delete, actors })
+        Some(Self { direct, shim, _listener: listener, actors })
     }
 
     fn run(&mut self) {
         let config = Config {
-            cases: CASES,
+            cases: number("REDIS_LOCKS_CONFORMANCE_CASES").unwrap_or(CASES),
             max_shrink_iters: 2_000,
             failure_persistence: None,
             ..Config::default()
         };
+        let seed = number("REDIS_LOCKS_CONFORMANCE_SEED").unwrap_or(0);
+        let mut bytes = [0; 32];
+        bytes[..4].copy_from_slice(&seed.to_le_bytes());
+        let random = TestRng::from_seed(RngAlgorithm::ChaCha, &bytes);
         let steps = prop::collection::vec(step(self.actors.len()), 1..STEPS);
         let bench = std::cell::RefCell::new(self);
-        let outcome = TestRunner::new(config).run(&steps, |steps| bench.borrow_mut().check(&steps));
+        let outcome = TestRunner::new_with_rng(config, random)
+            .run(&steps, |steps| bench.borrow_mut().check(&steps));
         if let Err(failure) = outcome {
-            panic!("{failure}");
+            panic!("seed {seed}; to be kept in conformance/kept.rs: {failure}");
         }
     }
 
     fn check(&mut self, steps: &[Step]) -> Result<(), TestCaseError> {
-        self.server.run::<()>("FLUSHALL");
+        self.refuse(None);
+        self.direct.server.run::<()>("FLUSHALL");
+        let mut trouble = None;
         let mut offset = 0;
         self.set_clock(0);
         let mut worlds = vec![State::default()];
@@ -134,6 +181,13 @@ impl Bench {
             if let Step::Advance { millis } = step {
                 offset += millis;
                 self.set_clock(offset);
+                continue;
+            }
+            if let Step::Refuse { trouble: next } = step {
+                // Before version 7 a replica's scripts see keys that are over.
+                let old = self.direct.server.binary().version().0 < 7;
+                trouble = next.map(|next| if old { Trouble::NoReplicas } else { next });
+                self.refuse(trouble);
                 continue;
             }
             let Some((command, who)) = self.command(step) else { continue };
@@ -145,7 +199,8 @@ impl Bench {
                 continue;
             }
             let before = self.now();
-            let answer = self.send(&command, who);
+            let channel = if self.actors[who].heard { "alive" } else { "dead" };
+            let answer = self.direct.send(&command, channel);
             let seen = self.look();
             let window = Window { before, after: seen.at };
             let mut next: Vec<(String, State)> = Vec::new();
@@ -153,11 +208,19 @@ impl Bench {
             for world in &worlds {
                 for now in window.moments(world) {
                     let mut world = world.clone();
-                    let model = self.model(&mut world, &command, who, now);
+                    let model = self.model(&mut world, trouble, &command, who, now);
                     let shape = shape(&world);
-                    let fits = alike(command.kind, &model, &answer, window)
-                        && seen.keys.iter().all(|(key, seen)| seen.agrees(&mut world, key, window));
-                    expected.push(format!("{model:?} with {shape}"));
+                    let mut keys = seen.keys.iter();
+                    let difference =
+                        keys.find_map(|(key, seen)| seen.difference(&mut world, key, window));
+                    // Whoever has nothing may be told so or refused: some servers refuse to compare and
+                    // delete, and leases that are over are removed first.
+                    let refused = trouble.is_some()
+                        && matches!(command.verb, Verb::Release { .. } | Verb::Downgrade { .. })
+                        && matches!((&model, &answer), (Ok(Answer::Gone { .. }), Err(_)));
+                    let fits = difference.is_none()
+                        && (refused || alike(command.kind, &model, &answer, window));
+                    expected.push(format!("{model:?} with {shape}, but for {difference:?}"));
                     if fits && next.iter().all(|(known, _)| *known != shape) {
                         next.push((shape, world));
                     }
@@ -177,6 +240,16 @@ impl Bench {
         Ok(())
     }
 
+    fn refuse(&self, trouble: Option<Trouble>) {
+        let server = &self.direct.server;
+        match trouble {
+            Some(Trouble::ReadOnly) => server.run::<()>("REPLICAOF 127.0.0.1 1"),
+            _ => server.run::<()>("REPLICAOF NO ONE"),
+        }
+        let wanted = u8::from(trouble == Some(Trouble::NoReplicas));
+        server.run::<()>(&format!("CONFIG SET min-replicas-to-write {wanted}"));
+    }
+
     /// Moves the server's clock, and waits until the server has seen it.
     fn set_clock(&mut self, millis: u64) {
         #[expect(clippy::cast_precision_loss, reason = "it is hours at most")]
@@ -194,7 +267,6 @@ impl Bench {
     }
 
     fn command(&self, step: &Step) -> Option<(Command, usize)> {
-        let token = |who: usize| -> Arc<str> { format!("rl1.{who:032}.a.0.").into() };
         let millis = Duration::from_millis;
         let place = millis(5_000);
         let kind = |who: usize| self.actors[who].kind;
@@ -216,6 +288,10 @@ impl Bench {
             Step::Downgrade { who } if kind(who) == Kind::Write => {
                 (who, Verb::Downgrade { token: token(who) })
             }
+            Step::Force { who } => {
+                let tokens = vec![Token::from_wire(&token(who))];
+                (who, Verb::Force { tokens, foreign: None, because: "it hangs".into() })
+            }
             Step::Release { who, keep, bury } => {
                 let bury = bury.then_some(millis(3_300));
                 (
@@ -234,12 +310,13 @@ impl Bench {
         let names = |key: &&str| Names::new("lock", format!("lock:{key}"));
         let (first, others) = actor.keys.split_first()?;
         let names = match actor.kind {
-            Kind::All { .. } => {
+            Kind::All { .. } if !matches!(verb, Verb::Force { .. }) => {
                 Names::together(names(first), others.iter().map(names).collect(), "")
             }
             _ => names(first),
         };
         let kind = match (actor.kind, step) {
+            (_, Step::Force { .. }) => Kind::Mutex,
             (Kind::All { .. }, Step::Acquire { ordered, .. }) => Kind::All { ordered: *ordered },
             (kind, _) => kind,
         };
@@ -247,59 +324,26 @@ impl Bench {
         Some((Command { names: Arc::new(names), kind, verb, timeout }, who))
     }
 
-    /// Runs a command on the server, as the store would.
-    fn send(&mut self, command: &Command, who: usize) -> Result<Answer, Fault> {
-        let channel = if self.actors[who].heard { "alive" } else { "dead" }.into();
-        let context = Context { delete: self.delete, channel };
-        let (mut form, mut cmd) = match encode::plain(command, &context) {
-            Some(cmd) => (Form::Plain, cmd),
-            None => {
-                let call = encode::call(command, &context).unwrap();
-                let cmd = call.by_hash();
-                (Form::ByHash(call), cmd)
-            }
-        };
-        loop {
-            let value = self.query(&cmd);
-            form = match read(command, form, value, &context) {
-                Ok(answer) => return answer,
-                Err(next) => next,
-            };
-            cmd = match &form {
-                Form::ByHash(call) => call.by_hash(),
-                Form::InFull(call) => call.in_full(),
-                Form::PlainInFull => {
-                    Delete::in_full(command.names.main(), command.verb.token().unwrap())
-                }
-                Form::Why(why, _) => encode::plain(why, &context).unwrap(),
-                Form::Plain | Form::Fast => unreachable!("these come first only"),
-            };
-        }
-    }
-
-    fn query(&mut self, cmd: &redis::Cmd) -> Value {
-        // As part of a pipeline, what the server refuses is an answer like others.
-        let mut answers =
-            self.connection.req_packed_commands(&cmd.get_packed_command(), 0, 1).unwrap();
-        answers.remove(0)
-    }
-
     fn now(&mut self) -> Moment {
-        let time: (u64, u64) = redis::cmd("TIME").query(&mut self.connection).unwrap();
+        let time: (u64, u64) = redis::cmd("TIME").query(&mut self.direct.connection).unwrap();
         Moment::START.after(Duration::from_micros(time.0 * 1_000_000 + time.1))
     }
 
     /// Who has each key on the server, who waits for it, and until when.
     fn look(&mut self) -> Seen {
-        type Answer = (u64, u64, Vec<(Vec<String>, Vec<String>)>);
+        type One = (Vec<String>, Vec<String>, Vec<String>, Vec<String>, Vec<String>);
+        type Answer = (u64, u64, Vec<One>);
         let keys = self.keys();
         let mut eval = redis::cmd("EVAL");
-        eval.arg(LOOK).arg(keys.len() * 2);
+        eval.arg(LOOK).arg(keys.len() * 4);
         for key in &keys {
             let names = Names::new("lock", format!("lock:{key}"));
-            eval.arg(names.main()).arg(names.waiters());
+            eval.arg(names.main()).arg(names.queue()).arg(names.waiters()).arg(names.fence());
         }
-        let (seconds, micros, shown): Answer = eval.query(&mut self.connection).unwrap();
+        for who in 0..self.actors.len() {
+            eval.arg(&*token(who));
+        }
+        let (seconds, micros, shown): Answer = eval.query(&mut self.direct.connection).unwrap();
         let ends = |list: &[String]| {
             let end = |text: &str| {
                 let digits: String = text.chars().take_while(char::is_ascii_digit).collect();
@@ -307,9 +351,23 @@ impl Bench {
             };
             list.chunks(2).map(|pair| (pair[0].clone(), end(&pair[1]))).collect()
         };
-        let shown = shown
-            .iter()
-            .map(|(holders, waiters)| OneKey { holders: ends(holders), waiters: ends(waiters) });
+        let shown = shown.iter().map(|(holders, waiters, sides, fence, tombs)| OneKey {
+            holders: ends(holders),
+            waiters: ends(waiters),
+            queue_ends: ends(sides).into_values().collect(),
+            fence: fence.first().map(|text| {
+                let (number, owner) = text.split_once(' ').unwrap();
+                let end = ends(&["".into(), fence[1].clone()]);
+                (number.parse().unwrap(), owner.to_owned(), end[""])
+            }),
+            tombs: tombs
+                .chunks(3)
+                .map(|tomb| {
+                    let end = ends(&["".into(), tomb[2].clone()]);
+                    (tomb[0].clone(), (tomb[1].clone(), end[""]))
+                })
+                .collect(),
+        });
         let at = Moment::START.after(Duration::from_micros(seconds * 1_000_000 + micros));
         Seen { at, keys: keys.into_iter().zip(shown).collect() }
     }
@@ -317,13 +375,18 @@ impl Bench {
     fn model(
         &self,
         world: &mut State,
+        trouble: Option<Trouble>,
         command: &Command,
         who: usize,
         now: Moment,
     ) -> Result<Answer, Fault> {
         let manager = if self.actors[who].heard { "alive" } else { "dead" }.into();
-        world.answer(command, &manager, now, &mut |manager, _| manager == "alive")
+        world.answer_in(trouble, command, &manager, now, &mut |manager, _| manager == "alive")
     }
+}
+
+fn token(who: usize) -> Arc<str> {
+    format!("rl1.{who:032}.a.0.").into()
 }
 
 /// What distinguishes worlds.
@@ -367,6 +430,7 @@ fn alike(
 ) -> bool {
     match (model, server) {
         (Ok(Answer::Held { fence: one }), Ok(Answer::Held { fence: other })) => {
+            // The numbers themselves are compared with those that the counters show.
             one.is_some() == other.is_some()
         }
         (Ok(Answer::Busy(one)), Ok(Answer::Busy(other))) => {
@@ -399,14 +463,30 @@ fn alike(
     }
 }
 
+fn benches(actors: &'static [Actor]) -> Vec<Bench> {
+    let mut benches = Vec::new();
+    let deletes = [Delete::Script, Delete::DelIfEq, Delete::Script];
+    let servers = [Some(ServerBinary::any()), ServerBinary::valkey(9), redis_6()];
+    for (binary, delete) in servers.into_iter().zip(deletes) {
+        match binary.map(|binary| Bench::new(binary, delete, actors)) {
+            Some(Some(bench)) => benches.push(bench),
+            Some(None) => testbed::report_skipped("needs a C compiler"),
+            None => testbed::report_skipped("needs another server"),
+        }
+    }
+    benches
+}
+
 fn on_every_server(actors: &'static [Actor]) {
-    let Some(mut bench) = Bench::new(ServerBinary::any(), Delete::Script, actors) else {
-        testbed::skip!("needs a C compiler")
-    };
-    bench.run();
-    let Some(valkey) = ServerBinary::valkey(9) else { testbed::skip!("needs Valkey 9") };
-    if let Some(mut bench) = Bench::new(valkey, Delete::DelIfEq, actors) {
-        bench.run();
+    benches(actors).iter_mut().for_each(Bench::run);
+}
+
+/// Runs one sequence of steps.
+fn on_every_server_once(actors: &'static [Actor], steps: &[Step]) {
+    for bench in &mut benches(actors) {
+        if let Err(failure) = bench.check(steps) {
+            panic!("on {}: {failure}", bench.direct.server.binary());
+        }
     }
 }
 

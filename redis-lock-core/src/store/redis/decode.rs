@@ -298,6 +298,9 @@ fn has_code(value: &Value, code: &str) -> bool {
 
 /// Servers before 7 wrap errors of scripts in an `ERR`, some with a dash before the code.
 fn inner_code<'a>(code: &'a str, detail: &'a str) -> &'a str {
+    if detail.contains("The user executing the script can't") || detail.contains("ACL failure") {
+        return "NOPERM";
+    }
     let wrapped =
         detail.starts_with("Error running script") || detail.starts_with("Error compiling");
     if code == "ERR" && wrapped { code_in(detail).unwrap_or(code) } else { code }

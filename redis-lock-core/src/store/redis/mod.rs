@@ -20,6 +20,8 @@ mod cluster;
 mod conformance;
 mod conversation;
 mod decode;
+#[cfg(test)]
+mod direct;
 mod driver_wire;
 mod encode;
 mod fast;
@@ -27,6 +29,8 @@ mod groups;
 mod listen;
 mod probe;
 mod scan;
+#[cfg(test)]
+mod script_tests;
 mod scripts;
 mod socket;
 mod wire;

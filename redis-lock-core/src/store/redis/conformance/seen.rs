@@ -46,35 +46,137 @@ pub(super) struct Seen {
 pub(super) struct OneKey {
     pub(super) holders: BTreeMap<String, Moment>,
     pub(super) waiters: BTreeMap<String, Moment>,
+    /// When each key of the queue ends.
+    pub(super) queue_ends: Vec<Moment>,
+    /// The last fencing number, its owner, and the end of the counter.
+    pub(super) fence: Option<(u64, String, Moment)>,
+    /// By token the reason and the end.
+    pub(super) tombs: BTreeMap<String, (String, Moment)>,
 }
 
 pub(super) const LOOK: &str = "
 local time = redis.call('TIME')
 local answer = {}
-for i = 1, #KEYS, 2 do
+local function ends(key)
+  local finish = redis.pcall('PEXPIRETIME', key)
+  if type(finish) == 'table' then
+    -- Before version 7: as good as the moment between two commands is short.
+    local now, left = redis.call('TIME'), redis.call('PTTL', key)
+    finish = left < 0 and 0 or now[1] * 1000 + math.floor(now[2] / 1000) + left
+  end
+  return string.format('%.0f', math.max(finish, 0))
+end
+for i = 1, #KEYS, 4 do
   local holders, kind = {}, redis.call('TYPE', KEYS[i]).ok
   if kind == 'string' then
     local value = string.gsub(redis.call('GET', KEYS[i]), '+$', '')
-    holders = {value, string.format('%.0f', redis.call('PEXPIRETIME', KEYS[i]))}
+    holders = {value, ends(KEYS[i])}
   elseif kind == 'zset' then
     holders = redis.call('ZRANGE', KEYS[i], 0, -1, 'WITHSCORES')
     -- The key must end with its last holder: a later end would keep other kinds out.
-    if redis.call('PEXPIRETIME', KEYS[i]) ~= tonumber(holders[#holders]) then holders[#holders] = '0' end
+    if math.abs(ends(KEYS[i]) - holders[#holders]) > 1 then holders[#holders] = '0' end
     for j = 1, #holders, 2 do holders[j] = string.sub(holders[j], 3) end
   end
-  answer[#answer + 1] = {holders, redis.call('HGETALL', KEYS[i + 1])}
+  local sides, fence, tombs = {}, {}, {}
+  for at = 1, 2 do
+    if redis.call('EXISTS', KEYS[i + at]) == 1 then
+      sides[#sides + 1] = KEYS[i + at]
+      sides[#sides + 1] = ends(KEYS[i + at])
+    end
+  end
+  if redis.call('EXISTS', KEYS[i + 3]) == 1 then
+    fence = {redis.call('GET', KEYS[i + 3]), ends(KEYS[i + 3])}
+  end
+  for _, token in ipairs(ARGV) do
+    local tomb = string.gsub(KEYS[i + 3], 'f$', 'x:') .. token
+    local reason = redis.call('GET', tomb)
+    if reason then
+      tombs[#tombs + 1] = token
+      tombs[#tombs + 1] = reason
+      tombs[#tombs + 1] = ends(tomb)
+    end
+  end
+  answer[#answer + 1] = {holders, redis.call('HGETALL', KEYS[i + 2]), sides, fence, tombs}
 end
 return {time[1], time[2], answer}";
 
 impl OneKey {
-    /// Whether the model has the same, but for what is about to end; takes over the ends to the
+    /// What the model has differently, but for what is about to end; takes over the ends to the
     /// millisecond, so that the two don't drift apart.
-    pub(super) fn agrees(&self, world: &mut State, key: &str, window: Window) -> bool {
+    pub(super) fn difference(
+        &self,
+        world: &mut State,
+        key: &str,
+        window: Window,
+    ) -> Option<&'static str> {
         let mut none = Entry::default();
         let entry = world.entries.get_mut(&format!("lock:{key}")).unwrap_or(&mut none);
         let holders = entry.holders.iter_mut().map(|holder| (&*holder.token, &mut holder.end));
         let waiters = entry.queue.iter_mut().map(|waiter| (&*waiter.token, &mut waiter.until));
-        same(&self.holders, holders, window) && same(&self.waiters, waiters, window)
+        if !same(&self.holders, holders, window) {
+            Some("holders")
+        } else if !same(&self.waiters, waiters, window) {
+            Some("waiters")
+        } else if !self.has_queue_end(entry, window) {
+            Some("end of the queue")
+        } else if !self.has_fence(entry, window) {
+            Some("fence")
+        } else if !self.has_tombs(entry, window) {
+            Some("tombstones")
+        } else {
+            None
+        }
+    }
+
+    /// Whether both keys of the queue end when the model forgets it.
+    fn has_queue_end(&self, entry: &mut Entry, window: Window) -> bool {
+        let Some(end) = entry.queue_end.filter(|_| !entry.queue.is_empty()) else { return true };
+        let apart = |seen: &Moment| seen.since(end) + end.since(*seen);
+        entry.queue_end = self.queue_ends.first().copied().or(Some(end));
+        self.queue_ends.iter().all(|seen| apart(seen) <= window.blur())
+    }
+
+    /// Whether the counter is the same; takes over the number, which follows the clock.
+    fn has_fence(&self, entry: &mut Entry, window: Window) -> bool {
+        let (seen, end, model) = match (&self.fence, &mut entry.fence) {
+            (None, None) => return true,
+            (Some((seen, owner, end)), Some(last)) => {
+                let model = last.parts();
+                if owner != model.1 {
+                    return false;
+                }
+                (*seen, *end, model)
+            }
+            _ => return false,
+        };
+        let (number, _, until) = model;
+        let apart = Duration::from_micros(number.abs_diff(seen));
+        let close = end.since(*until) + until.since(end) <= window.blur();
+        (*number, *until) = (seen, end);
+        close && apart <= window.blur()
+    }
+
+    /// Whether the same tokens are kept out, for the same reasons and as long.
+    fn has_tombs(&self, entry: &mut Entry, window: Window) -> bool {
+        let mut known = 0;
+        for (token, tomb) in &mut entry.tombs {
+            let lasts = tomb.until > window.after.after(BLUR);
+            match self.tombs.get(&**token) {
+                Some((reason, end)) => {
+                    known += 1;
+                    let apart = end.since(tomb.until) + tomb.until.since(*end);
+                    if *reason != *tomb.reason || apart > window.blur() {
+                        return false;
+                    }
+                    tomb.until = *end;
+                }
+                None if lasts => return false,
+                None => {}
+            }
+        }
+        let ending = |end: Moment| end <= window.after.after(BLUR);
+        let more = self.tombs.iter().filter(|(token, _)| !entry.tombs.contains_key(&***token));
+        known <= self.tombs.len() && more.into_iter().all(|(_, (_, end))| ending(*end))
     }
 }
 

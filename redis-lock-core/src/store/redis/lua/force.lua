@@ -22,7 +22,7 @@ local function take_out(token)
   if #shared ~= 1 then return nil end
   for _, mode in ipairs({'r', 'w', 'p'}) do
     local finish = redis.call('ZSCORE', lock, mode .. ':' .. token)
-    if finish then
+    if finish and tonumber(finish) > now then
       drop(lock, limits, mode, token)
       return mode, tonumber(finish) - now
     end

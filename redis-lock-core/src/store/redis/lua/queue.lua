@@ -10,23 +10,26 @@ local function waiting(queue, waiters)
   return count
 end
 
--- Lets a side key last for so long at least.
-local function outlast(key, time)
-  if redis.call('PTTL', key) < time then redis.call('PEXPIRE', key, time) end
+-- Runs a command that writes for a queue. Where it is refused, the token is taken out again unless it
+-- was there before, since no side key may stay without an end; then the script ends with the server's
+-- error. Returns false when memory is refused.
+local function write(queue, waiters, token, known, ...)
+  local done = redis.pcall(...)
+  if type(done) ~= 'table' or not done.err then return true end
+  if not known then
+    redis.pcall('ZREM', queue, token)
+    redis.pcall('HDEL', waiters, token)
+  end
+  return not is_oom(done.err) and redis.call(...)
 end
 
-local function note(queue, waiters, token, known, place, entry)
-  if not known then
-    local time = redis.call('TIME')
-    local ticket = time[1] * 1000000 + time[2]
-    local last = redis.call('ZRANGE', queue, -1, -1, 'WITHSCORES')[2]
-    -- The server's clock may have been set back; the order must not follow it.
-    if last and tonumber(last) >= ticket then ticket = tonumber(last) + 1 end
-    redis.call('ZADD', queue, string.format('%.0f', ticket), token)
-  end
-  redis.call('HSET', waiters, token, string.format('%.0f', millis() + place) .. entry)
-  outlast(queue, place + 1000)
-  outlast(waiters, place + 1000)
+-- The next ticket. The server's clock may have been set back; the order must not follow it.
+local function ticket(queue)
+  local time = redis.call('TIME')
+  local next_one = time[1] * 1000000 + time[2]
+  local last = redis.call('ZRANGE', queue, -1, -1, 'WITHSCORES')[2]
+  if last and tonumber(last) >= next_one then next_one = tonumber(last) + 1 end
+  return string.format('%.0f', next_one)
 end
 
 -- Puts a token at the end of the queue, or keeps its place for longer. Returns whether it is there:
@@ -34,16 +37,16 @@ end
 local function enqueue(queue, waiters, token, place, channel, sort)
   if try('ZCARD', queue) == nil or try('HGET', waiters, token) == nil then return false end
   local known = redis.call('ZSCORE', queue, token)
-  local entry = (sort or '') .. ' ' .. channel
-  local done, problem = pcall(note, queue, waiters, token, known, place, entry)
-  if done then return true end
-  if not known then
-    -- No side key may stay without an end, whichever command was refused.
-    redis.pcall('ZREM', queue, token)
-    redis.pcall('HDEL', waiters, token)
+  local function put(...) return write(queue, waiters, token, known, ...) end
+  if not known and not put('ZADD', queue, ticket(queue), token) then return false end
+  local finish = string.format('%.0f', millis() + place)
+  if not put('HSET', waiters, token, finish .. (sort or '') .. ' ' .. channel) then
+    return known ~= false
   end
-  if is_oom(type(problem) == 'table' and problem.err or problem) then return known ~= false end
-  error(problem, 0)
+  for _, side in ipairs({queue, waiters}) do
+    if redis.call('PTTL', side) < place + 1000 then put('PEXPIRE', side, place + 1000) end
+  end
+  return true
 end
 
 local function leave(queue, waiters, token)

@@ -24,6 +24,8 @@ local function go_on_at_maxmemory(lock) redis.call('ZREM', lock, '') end
 local function settle(lock, limits)
   local last = redis.call('ZRANGE', lock, -1, -1, 'WITHSCORES')
   if not last[2] then return end
+  -- All are over; there may be so many of them that to free them takes a while.
+  if tonumber(last[2]) <= millis() and redis.pcall('UNLINK', lock) == 1 then return end
   redis.call('PEXPIREAT', lock, last[2])
   if string.sub(last[1], 1, 1) == 'p' and try('ZCARD', limits) then
     redis.call('PEXPIREAT', limits, last[2])

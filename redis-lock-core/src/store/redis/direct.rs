@@ -1,0 +1,122 @@
+//! A real server that commands are sent to without a store, for tests.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use redis::{Connection, ConnectionLike, Value};
+use testbed::{Server, ServerBinary, ServerBuilder};
+
+use super::encode::{self, Context};
+use super::probe::Delete;
+use super::conversation::{Step, read};
+use crate::demand::Kind;
+use crate::error::Fault;
+use crate::names::Names;
+use crate::store::{Answer, Command, Verb};
+
+/// A server, and one connection to it.
+pub(super) struct Direct {
+    pub(super) server: Server,
+    pub(super) connection: Connection,
+    pub(super) delete: Delete,
+}
+
+impl Direct {
+    pub(super) fn start(builder: ServerBuilder) -> Self {
+        let server = builder.start();
+        let connection = server.client().get_connection().unwrap();
+        Self { server, connection, delete: Delete::Script }
+    }
+
+    /// One for each server that there is.
+    pub(super) fn each() -> Vec<Self> {
+        let start = |binary| Self::start(Server::builder().binary(binary));
+        Self::binaries().map(start).collect()
+    }
+
+    pub(super) fn binaries() -> impl Iterator<Item = ServerBinary> {
+        [Some(ServerBinary::any()), ServerBinary::valkey(9), redis_6()].into_iter().flatten()
+    }
+
+    /// Connects as a user with these rights and no others.
+    pub(super) fn become_user(&mut self, rights: &str) {
+        self.server.run::<()>(&format!("ACL SETUSER app reset on >secret {rights}"));
+        let url = format!("redis://app:secret@127.0.0.1:{}", self.server.port());
+        self.connection = redis::Client::open(url).unwrap().get_connection().unwrap();
+    }
+
+    /// Runs a command as the store would; what is queued is told at `channel`.
+    pub(super) fn send(&mut self, command: &Command, channel: &str) -> Result<Answer, Fault> {
+        let context = Context { delete: self.delete, channel: channel.into() };
+        let (mut step, mut cmd) = match encode::plain(command, &context) {
+            Some(cmd) => (Step::Plain, cmd),
+            None => {
+                let call = encode::call(command, &context).unwrap();
+                let cmd = call.by_hash();
+                (Step::ByHash(call), cmd)
+            }
+        };
+        loop {
+            let value = self.query(&cmd);
+            step = match read(command, step, value, &context) {
+                Ok(answer) => return answer,
+                Err(next) => next,
+            };
+            cmd = match &step {
+                Step::ByHash(call) => call.by_hash(),
+                Step::InFull(call) => call.in_full(),
+                Step::PlainInFull => {
+                    Delete::in_full(command.names.main(), command.verb.token().unwrap())
+                }
+                Step::Why(why, _) => encode::plain(why, &context).unwrap(),
+                Step::Plain | Step::Fast => unreachable!("these come first only"),
+            };
+        }
+    }
+
+    /// A verb for one lock of this kind at the key `a`.
+    pub(super) fn ask(&mut self, kind: Kind, verb: Verb) -> Result<Answer, Fault> {
+        self.send(&command(kind, verb), "-")
+    }
+
+    fn query(&mut self, cmd: &redis::Cmd) -> Value {
+        // As part of a pipeline, what the server refuses is an answer like others.
+        let mut answers =
+            self.connection.req_packed_commands(&cmd.get_packed_command(), 0, 1).unwrap();
+        answers.remove(0)
+    }
+}
+
+/// Redis 6.2, where somebody named it: it is no longer in the packages of systems.
+pub(super) fn redis_6() -> Option<ServerBinary> {
+    ServerBinary::at(std::env::var_os("REDIS_LOCKS_SERVER_6")?)
+}
+
+pub(super) fn command(kind: Kind, verb: Verb) -> Command {
+    let names = Arc::new(names());
+    Command { names, kind, verb, timeout: Duration::from_secs(1) }
+}
+
+pub(super) fn names() -> Names {
+    Names::new("lock", "lock:a".into())
+}
+
+/// The token of somebody, in its full shape.
+pub(super) fn token(number: usize) -> Arc<str> {
+    format!("rl1.{number:032x}.a.0.").into()
+}
+
+pub(super) fn acquire(number: usize, queue: bool) -> Verb {
+    Verb::Acquire {
+        token: token(number),
+        ttl: Some(Duration::from_secs(30)),
+        queue: queue.then_some(Duration::from_secs(5)),
+        fair: true,
+        fences: 0,
+        repair_orphan: None,
+    }
+}
+
+pub(super) fn release(number: usize) -> Verb {
+    Verb::Release { token: token(number), waited_for: true, keep: None, bury: None }
+}

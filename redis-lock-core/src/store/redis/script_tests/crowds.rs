@@ -1,0 +1,173 @@
+//! No call of a script blocks a server for long, however many hold or wait.
+
+use std::time::Duration;
+
+use redis::Commands;
+use testbed::Server;
+
+use super::{is_held, seen};
+use crate::demand::Kind;
+use crate::store::redis::direct::{Direct, acquire, names, release, token};
+use crate::store::{Answer, Verb};
+
+/// How long the call of a script took that is in the log, in microseconds.
+fn logged(direct: &Direct) -> u64 {
+    type Entry = (u64, u64, u64, Vec<String>, String, String);
+    let entries: Vec<Entry> = direct.server.run("SLOWLOG GET 100");
+    let scripts = entries.iter().filter(|entry| entry.3[0].starts_with("EVAL"));
+    scripts.map(|entry| entry.2).max().unwrap_or(0)
+}
+
+/// How long the server has computed so far, in microseconds.
+fn computed(direct: &Direct) -> u64 {
+    let info: String = direct.server.run("INFO cpu");
+    let seconds = |name: &str| -> f64 {
+        let line = info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+        line.unwrap().trim().parse().unwrap()
+    };
+    let both = seconds("used_cpu_user_main_thread") + seconds("used_cpu_sys_main_thread");
+    Duration::from_secs_f64(both).as_micros().try_into().unwrap()
+}
+
+/// Calls the same thing until it has had its effect. Returns how long the longest call took. What the
+/// log says is more where other programs want the same processor, and what the server has computed is
+/// more where it did other things besides: the smaller one counts.
+fn until(direct: &mut Direct, what: &str, mut once: impl FnMut(&mut Direct) -> bool) -> u64 {
+    let (mut calls, mut most, mut slowest, mut done) = (0, 0, 0, false);
+    while !done {
+        direct.server.run::<()>("SLOWLOG RESET");
+        let before = computed(direct);
+        done = once(direct);
+        let (computed, logged) = (computed(direct) - before, logged(direct));
+        most = most.max(computed.min(logged));
+        slowest = slowest.max(logged);
+        calls += 1;
+        assert!(calls < 10_000, "{what} comes to no end");
+    }
+    println!("{what}: {calls} calls of at most {most} us; the longest in SLOWLOG {slowest} us");
+    most
+}
+
+/// Some tries, each on a fresh server: one that has freed much a moment ago goes on tidying its memory.
+fn is_quick(what: &str, scene: impl Fn(&mut Direct) -> u64) {
+    for binary in Direct::binaries() {
+        let fresh = || {
+            let mut direct = Direct::start(Server::builder().binary(binary.clone()));
+            direct.server.run::<()>("CONFIG SET slowlog-log-slower-than 0");
+            scene(&mut direct)
+        };
+        println!("{binary}");
+        let within = (0..5).any(|_| fresh() < LIMIT);
+        assert!(within, "{what}: more than {LIMIT} us, five times in a row");
+    }
+}
+
+/// So long may a script block the server, in microseconds.
+const LIMIT: u64 = 2_000;
+
+const CROWD: usize = 10_000;
+
+fn end_of_day(direct: &Direct) -> u64 {
+    let (seconds, _): (u64, u64) = direct.server.run("TIME");
+    (seconds + 3_600) * 1_000
+}
+
+/// Lets many wait at `channel`, all at once.
+fn crowd(direct: &mut Direct, sort: &str, channel: &str) {
+    let end = end_of_day(direct);
+    for some in (10..CROWD + 10).collect::<Vec<_>>().chunks(500) {
+        let mut pipe = redis::pipe();
+        for number in some {
+            let place = format!("{end}{sort} {channel}");
+            pipe.zadd(names().queue(), &*token(*number), *number).ignore();
+            pipe.hset(names().waiters(), &*token(*number), place).ignore();
+        }
+        let () = pipe.query(&mut direct.connection).unwrap();
+    }
+    for side in [names().queue(), names().waiters()] {
+        let () = direct.connection.pexpire(side, 3_600_000).unwrap();
+    }
+}
+
+/// Lets many read, for so many milliseconds from now.
+fn readers(direct: &mut Direct, end: u64) {
+    for some in (10..CROWD + 10).collect::<Vec<_>>().chunks(500) {
+        let mut pipe = redis::pipe();
+        for number in some {
+            pipe.zadd("lock:a", format!("r:{}", token(*number)), end).ignore();
+        }
+        let () = pipe.query(&mut direct.connection).unwrap();
+    }
+}
+
+fn waiting(direct: &mut Direct) -> usize {
+    direct.connection.zcard(names().queue()).unwrap()
+}
+
+#[test]
+fn no_release_and_no_acquisition_blocks_a_server_over_dead_waiters() {
+    let one = Kind::Permit { limit: 1 };
+    for (kind, sort) in [(Kind::Mutex, ""), (Kind::Write, "/w0"), (one, "/p1")] {
+        is_quick("dead waiters", |direct| {
+            assert!(is_held(&direct.ask(kind, acquire(1, false)).unwrap()));
+            crowd(direct, sort, "lock:~m:dead");
+            let release = until(direct, "a release over dead waiters", |direct| {
+                direct.ask(kind, release(1)).unwrap() == Answer::Done
+            });
+            let acquire = until(direct, "an acquisition behind dead waiters", |direct| {
+                is_held(&direct.ask(kind, acquire(2, true)).unwrap())
+            });
+            assert_eq!(waiting(direct), 0);
+            release.max(acquire)
+        });
+    }
+}
+
+#[test]
+fn no_call_blocks_a_server_that_lets_many_readers_in() {
+    is_quick("readers", |direct| {
+        assert!(is_held(&direct.ask(Kind::Write, acquire(1, false)).unwrap()));
+        crowd(direct, "/r0", "-");
+        until(direct, "letting readers in", |direct| {
+            let _ = direct.ask(Kind::Write, release(1)).unwrap();
+            waiting(direct) == 0
+        })
+    });
+}
+
+#[test]
+fn no_look_and_no_force_blocks_a_server_with_many_readers() {
+    is_quick("looking at readers and ending them", |direct| {
+        let end = end_of_day(direct);
+        readers(direct, end);
+        direct.server.run::<()>(&format!("PEXPIREAT lock:a {end}"));
+        let look = until(direct, "a look at readers", |direct| {
+            let seen = seen(direct);
+            seen.holders.len() + seen.more_holders == CROWD
+        });
+        let force = until(direct, "ending readers by force", |direct| {
+            let seen = seen(direct);
+            let tokens: Vec<_> = seen.holders.iter().map(|one| one.token.clone()).collect();
+            let tokens = tokens[..tokens.len().min(crate::store::MOST_FORCED)].to_vec();
+            let rest = seen.holders.len() + seen.more_holders - tokens.len();
+            let force = Verb::Force { tokens, foreign: None, because: "all of them".into() };
+            assert_eq!(direct.ask(Kind::Mutex, force).unwrap(), Answer::Done);
+            rest == 0
+        });
+        assert!(!direct.server.exists("lock:a"));
+        look.max(force)
+    });
+}
+
+#[test]
+fn leases_that_are_over_block_no_server() {
+    is_quick("leases that are over", |direct| {
+        let (seconds, _): (u64, u64) = direct.server.run("TIME");
+        readers(direct, seconds * 1_000 - 1);
+        let end = end_of_day(direct);
+        direct.server.run::<()>(&format!("PEXPIREAT lock:a {end}"));
+        until(direct, "a writer behind leases that are over", |direct| {
+            is_held(&direct.ask(Kind::Write, acquire(3, true)).unwrap())
+        })
+    });
+}
