@@ -8,7 +8,7 @@ use crate::demand::{check_ttl, whole_millis};
 use crate::engine::{Link, StoreFactory};
 use crate::store::memory::Memory;
 use crate::store::redis::RedisStore;
-use crate::{LockError, Locks, Wait};
+use crate::{ConfigError, LockError, Locks, Wait};
 
 const DEFAULT_TTL: Duration = Duration::from_secs(30);
 const DEFAULT_NAMESPACE: &str = "lock";
@@ -19,9 +19,9 @@ const MAX_LABEL: usize = 128;
 /// Sets up [`Locks`]. Made by [`Locks::builder`].
 ///
 /// ```
-/// # fn main() -> Result<(), redis_lock_core::LockError> {
+/// # fn main() -> Result<(), redis_locks::LockError> {
 /// use std::time::Duration;
-/// let locks = redis_lock_core::Locks::builder()
+/// let locks = redis_locks::Locks::builder()
 ///     .url("redis://localhost")
 ///     .namespace("billing")
 ///     .ttl(Duration::from_secs(10))
@@ -130,9 +130,8 @@ impl Builder {
             Server::Unnamed => Err(LockError::NotConfigured),
             Server::Memory => Ok(in_memory(settings)),
             Server::Url(url) => {
-                let client = redis::Client::open(readable(&url)?).map_err(|error| {
-                    LockError::config(format!("the server's URL can't be used: {error}"))
-                })?;
+                let client = redis::Client::open(readable(&url)?)
+                    .map_err(|error| ConfigError::BadUrl { problem: error.to_string() })?;
                 Ok(on_redis(settings, client))
             }
             Server::Client(client) => Ok(on_redis(settings, *client)),
@@ -162,10 +161,10 @@ impl Builder {
         let settings = self.clone().unchecked();
         check_ttl(settings.ttl)?;
         if settings.command_timeout.is_some_and(|timeout| timeout < Duration::from_millis(1)) {
-            return Err(LockError::config("a command_timeout below 1 ms leaves no time to answer"));
+            return Err(ConfigError::CommandTimeoutTooShort.into());
         }
         if settings.namespace.contains(['{', '}', '\0']) {
-            return Err(LockError::config("a namespace can't contain braces or NUL"));
+            return Err(ConfigError::BadNamespace.into());
         }
         Ok(settings)
     }
@@ -214,18 +213,15 @@ fn describe(client: &redis::Client) -> String {
 /// The URL in the schemes that the driver knows.
 fn readable(url: &str) -> Result<String, LockError> {
     let Some((scheme, rest)) = url.split_once("://") else {
-        return Err(LockError::config(
-            "the server's URL has no scheme; write e.g. redis://localhost:6379",
-        ));
+        return Err(ConfigError::NoScheme.into());
     };
     let scheme = match scheme {
         "redis" | "valkey" => "redis",
-        "rediss" | "valkeys" => "rediss",
+        "rediss" | "valkeys" if cfg!(feature = "rustls") => "rediss",
+        "rediss" | "valkeys" => return Err(ConfigError::NoTls.into()),
         "redis+unix" | "valkey+unix" | "unix" => "redis+unix",
         _ => {
-            return Err(LockError::config(format!(
-                "the scheme `{scheme}` is unknown; use redis, rediss, redis+unix, or valkey"
-            )));
+            return Err(ConfigError::UnknownScheme { scheme: scheme.to_owned() }.into());
         }
     };
     Ok(format!("{scheme}://{rest}"))

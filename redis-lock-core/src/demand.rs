@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::names::Names;
 use crate::together::Keys;
-use crate::{LockError, LockKey, Wait};
+use crate::{ConfigError, LockError, LockKey, Wait};
 
 /// The shortest lease: below it, renewals could not be answered in time on an ordinary network.
 const MIN_TTL: Duration = Duration::from_millis(100);
@@ -79,12 +79,10 @@ impl Options {
         if let Some(ttl) = self.ttl {
             check_ttl(ttl)?;
         } else if kind != Kind::Mutex {
-            return Err(LockError::config("only a mutex can be held without a ttl"));
+            return Err(ConfigError::TtlRequired.into());
         }
         if let Kind::Permit { limit: 0 } = kind {
-            return Err(LockError::config(
-                "zero permits could never be acquired; allow at least 1",
-            ));
+            return Err(ConfigError::ZeroPermits.into());
         }
         if let Wait::For(limit) = self.wait {
             check_millis("wait", limit, "use Wait::Forever to wait without a bound")?;
@@ -92,12 +90,10 @@ impl Options {
         if let Some(limit) = self.max_hold {
             check_millis("max_hold", limit, "leave it out for the default of 24 hours")?;
             if limit.is_zero() {
-                return Err(LockError::config("a max_hold of zero would never hold a lock"));
+                return Err(ConfigError::ZeroMaxHold.into());
             }
             if self.ttl.is_none() {
-                return Err(LockError::config(
-                    "max_hold has no meaning for a lock that never expires; give it a ttl",
-                ));
+                return Err(ConfigError::MaxHoldWithoutTtl.into());
             }
         }
         if let Some(grace) = self.repair_orphan {
@@ -108,13 +104,10 @@ impl Options {
             if let (Some(ttl), false) = (self.ttl, self.renew)
                 && least > ttl
             {
-                return Err(LockError::config(format!(
-                    "min_hold ({least:?}) is longer than the ttl ({ttl:?}), which is not renewed; \
-                     raise the ttl or allow renewal"
-                )));
+                return Err(ConfigError::MinHoldBeyondTtl { min_hold: least, ttl }.into());
             }
-            if self.max_hold.is_some_and(|limit| least > limit) {
-                return Err(LockError::config("min_hold is longer than max_hold"));
+            if let Some(max_hold) = self.max_hold.filter(|limit| least > *limit) {
+                return Err(ConfigError::MinHoldBeyondMaxHold { min_hold: least, max_hold }.into());
             }
         }
         Ok(())
@@ -161,18 +154,20 @@ fn patience(ttl: Duration) -> Duration {
 
 pub(crate) fn check_ttl(ttl: Duration) -> Result<(), LockError> {
     if ttl < MIN_TTL {
-        return Err(LockError::config(format!(
-            "a ttl of {ttl:?} is too short to be kept; the least is {MIN_TTL:?}, 30 s is usual"
-        )));
+        return Err(ConfigError::TtlTooShort { ttl, least: MIN_TTL }.into());
     }
     check_millis("ttl", ttl, "use never_expires() for a lock without a lease")
 }
 
-fn check_millis(what: &str, duration: Duration, instead: &str) -> Result<(), LockError> {
+fn check_millis(
+    option: &'static str,
+    given: Duration,
+    advice: &'static str,
+) -> Result<(), LockError> {
     // The server counts milliseconds in 64 signed bits and adds the present time to them.
     const MOST: u128 = (i64::MAX / 4) as u128;
-    if duration.as_millis() > MOST {
-        return Err(LockError::config(format!("{what} of {duration:?} is too long; {instead}")));
+    if given.as_millis() > MOST {
+        return Err(ConfigError::TooLong { option, given, advice }.into());
     }
     Ok(())
 }

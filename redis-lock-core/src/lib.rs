@@ -8,6 +8,7 @@ mod clock;
 mod demand;
 mod engine;
 mod glob;
+mod global;
 mod hold;
 mod inspect;
 mod lease;
@@ -30,6 +31,9 @@ pub use attribute::{Fallible, FromLockError, KeySegment, SegmentWriter};
 
 mod builder;
 pub use builder::Builder;
+
+mod config_error;
+pub use config_error::ConfigError;
 
 mod error;
 pub use error::{BackendError, LockError};

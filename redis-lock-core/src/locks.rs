@@ -3,16 +3,11 @@
 use std::fmt;
 use std::sync::Arc;
 
-use once_cell::sync::OnceCell;
-
 use crate::builder::Settings;
 use crate::demand::{Kind, Options};
 use crate::engine::Link;
 use crate::together::Keys;
 use crate::{Builder, LockError, LockKey, Request};
-
-/// The `Locks` that annotated functions use.
-static GLOBAL: OnceCell<Locks> = OnceCell::new();
 
 /// Makes locks on one server. Cheap to clone; all clones share one engine and its connections.
 ///
@@ -20,8 +15,8 @@ static GLOBAL: OnceCell<Locks> = OnceCell::new();
 /// Several are needed only for several servers or namespaces.
 ///
 /// ```
-/// # fn main() -> Result<(), redis_lock_core::LockError> {
-/// use redis_lock_core::Locks;
+/// # fn main() -> Result<(), redis_locks::LockError> {
+/// use redis_locks::Locks;
 /// let locks = Locks::in_memory();
 /// let sum = locks.mutex("sum").blocking_run(|_guard| 1 + 1)?;
 /// assert_eq!(sum, 2);
@@ -87,31 +82,11 @@ impl Locks {
         Builder::default().in_memory_locks()
     }
 
-    /// Makes this the `Locks` that annotated functions use.
-    ///
-    /// # Errors
-    /// [`InvalidConfig`](LockError::InvalidConfig) when there is one already.
-    pub fn install(&self) -> Result<(), LockError> {
-        GLOBAL.set(self.clone()).map_err(|_| {
-            LockError::config(
-                "a `Locks` is installed or in use already; install before first use, once",
-            )
-        })
-    }
-
-    /// The installed `Locks`, or else the one that the environment describes.
-    ///
-    /// # Errors
-    /// As [`from_env`](Self::from_env) when none is installed.
-    pub fn global() -> Result<&'static Self, LockError> {
-        GLOBAL.get_or_try_init(Self::from_env)
-    }
-
     /// A lock that one at a time can hold.
     ///
     /// ```
-    /// # fn main() -> Result<(), redis_lock_core::LockError> {
-    /// let locks = redis_lock_core::Locks::in_memory();
+    /// # fn main() -> Result<(), redis_locks::LockError> {
+    /// let locks = redis_locks::Locks::in_memory();
     /// let guard = locks.mutex("order:42").blocking_acquire()?;
     /// assert!(locks.mutex("order:42").blocking_try_acquire()?.is_none());
     /// # Ok(()) }
@@ -128,8 +103,8 @@ impl Locks {
     /// mixes them gets [`InvalidConfig`](LockError::InvalidConfig).
     ///
     /// ```
-    /// # fn main() -> Result<(), redis_lock_core::LockError> {
-    /// let locks = redis_lock_core::Locks::in_memory();
+    /// # fn main() -> Result<(), redis_locks::LockError> {
+    /// let locks = redis_locks::Locks::in_memory();
     /// let _one = locks.read("catalog").blocking_acquire()?;
     /// let _other = locks.read("catalog").blocking_acquire()?;
     /// assert!(locks.write("catalog").blocking_try_acquire()?.is_none());
@@ -145,8 +120,8 @@ impl Locks {
     /// other way there is [`Guard::downgrade`](crate::Guard::downgrade).
     ///
     /// ```
-    /// # fn main() -> Result<(), redis_lock_core::LockError> {
-    /// let locks = redis_lock_core::Locks::in_memory();
+    /// # fn main() -> Result<(), redis_locks::LockError> {
+    /// let locks = redis_locks::Locks::in_memory();
     /// let _writer = locks.write("catalog").blocking_acquire()?;
     /// assert!(locks.read("catalog").blocking_try_acquire()?.is_none());
     /// # Ok(()) }
@@ -161,8 +136,8 @@ impl Locks {
     /// anyone who holds a permit, and a warning says so: the smaller counts.
     ///
     /// ```
-    /// # fn main() -> Result<(), redis_lock_core::LockError> {
-    /// let locks = redis_lock_core::Locks::in_memory();
+    /// # fn main() -> Result<(), redis_locks::LockError> {
+    /// let locks = redis_locks::Locks::in_memory();
     /// let _one = locks.permit("gpu", 2).blocking_acquire()?;
     /// let _other = locks.permit("gpu", 2).blocking_acquire()?;
     /// assert!(locks.permit("gpu", 2).blocking_try_acquire()?.is_none());
@@ -188,8 +163,8 @@ impl Locks {
     /// others are released.
     ///
     /// ```
-    /// # fn main() -> Result<(), redis_lock_core::LockError> {
-    /// let locks = redis_lock_core::Locks::in_memory();
+    /// # fn main() -> Result<(), redis_locks::LockError> {
+    /// let locks = redis_locks::Locks::in_memory();
     /// let both = locks.all(["acct:2", "acct:1"]).blocking_acquire()?;
     /// assert!(locks.mutex("acct:1").blocking_try_acquire()?.is_none());
     /// assert_eq!(both.key(), "acct:1, acct:2");

@@ -11,7 +11,7 @@ use crate::clock::Moment;
 use crate::demand::Kind;
 use crate::hold::Hold;
 use crate::table::SlotId;
-use crate::{Guard, LockError, LockKey, Locks, Request};
+use crate::{ConfigError, Guard, LockError, LockKey, Locks, Request};
 
 thread_local! {
     static HELD: RefCell<Vec<Note>> = const { RefCell::new(Vec::new()) };
@@ -105,14 +105,12 @@ pub(crate) fn outer(request: &Request) -> Result<Option<Outer>, LockError> {
     let Ok(Some((key, note))) = found else { return Ok(None) };
     let Request { kind, options, .. } = request;
     if !options.reentrant {
-        return Err(LockError::Reentrant { key: key.to_string() });
+        return Err(LockError::Reentrant { key: key.to_string(), other_task: false });
     }
     let outer = &note.hold;
     if let Some(more) = request.keys.as_slice().iter().find(|key| !holds(&note, key)) {
-        return Err(LockError::config(format!(
-            "`{key}` is held already and `{more}` is not, and a reentrant call can only join a hold \
-             that has all of its keys; lock both in the outer call"
-        )));
+        let (held, missing) = (key.to_string(), more.to_string());
+        return Err(ConfigError::JoinMissesKey { held, missing }.into());
     }
     let fits = match (outer.kind(), *kind) {
         (Kind::Write, Kind::Write | Kind::Read) => true,
@@ -120,16 +118,10 @@ pub(crate) fn outer(request: &Request) -> Result<Option<Outer>, LockError> {
         (outer, inner) => outer == inner,
     };
     if !fits {
-        return Err(LockError::config(format!(
-            "`{key}` is held already as another sort of lock, and a reentrant call can only join the \
-             same sort"
-        )));
+        return Err(ConfigError::JoinOtherKind { key: key.to_string() }.into());
     }
     if options.fenced && outer.fence.is_none() {
-        return Err(LockError::config(format!(
-            "a reentrant call that joins the hold of `{key}` shares its fencing number, and it has \
-             none; ask for one in the outer call"
-        )));
+        return Err(ConfigError::JoinUnfenced { key: key.to_string() }.into());
     }
     Ok(Some(Outer { locks: locks.clone(), note }))
 }

@@ -12,9 +12,9 @@ use crate::{Guard, LockError, Locks, Wait};
 /// called. Invalid values are reported then, before anything is sent.
 ///
 /// ```
-/// # fn main() -> Result<(), redis_lock_core::LockError> {
+/// # fn main() -> Result<(), redis_locks::LockError> {
 /// use std::time::Duration;
-/// let locks = redis_lock_core::Locks::in_memory();
+/// let locks = redis_locks::Locks::in_memory();
 /// let guard = locks
 ///     .mutex("report")
 ///     .ttl(Duration::from_secs(10))
@@ -165,8 +165,8 @@ impl Request {
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), redis_lock_core::LockError> {
-    /// let locks = redis_lock_core::Locks::in_memory();
+    /// # async fn main() -> Result<(), redis_locks::LockError> {
+    /// let locks = redis_locks::Locks::in_memory();
     /// let sum = locks.mutex("sum").run(async |guard| guard.key().len() + 1).await?;
     /// assert_eq!(sum, 4);
     /// # Ok(()) }

@@ -6,7 +6,7 @@ use std::time::Duration;
 ///
 /// ```
 /// use std::time::Duration;
-/// use redis_lock_core::Wait;
+/// use redis_locks::Wait;
 /// assert_eq!(Wait::from(Duration::from_secs(5)), Wait::For(Duration::from_secs(5)));
 /// assert_eq!(Wait::default(), Wait::Forever);
 /// ```

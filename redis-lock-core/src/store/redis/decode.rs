@@ -261,17 +261,38 @@ pub(super) fn broken(error: RedisError) -> Fault {
 
 /// An error of connecting: nothing was sent.
 pub(super) fn unreachable(error: RedisError) -> Fault {
-    let code = error.code().unwrap_or_default();
-    let credentials = matches!(code, "NOAUTH" | "WRONGPASS" | "NOPERM")
-        || error.kind() == redis::ErrorKind::AuthenticationFailed
-            && !error.to_string().contains("LOADING");
-    let class = if credentials { FaultClass::Permanent } else { FaultClass::Refused };
+    let text = error.to_string();
+    let (class, advice) = weigh_connecting(&error, &text);
     Fault {
         class,
-        what: format!("the server can't be used: {error}"),
+        what: format!("the server can't be used: {text}{advice}"),
         source: Some(Arc::new(error)),
     }
 }
+
+/// Whether connecting again can help, and what would.
+fn weigh_connecting(error: &RedisError, text: &str) -> (FaultClass, &'static str) {
+    use redis::ErrorKind::AuthenticationFailed;
+    match error.code().unwrap_or_default() {
+        _ if text.contains("LOADING") => (FaultClass::Refused, ""),
+        "NOAUTH" => (
+            FaultClass::Permanent,
+            "; it wants a password, which stands in the URL: redis://:password@host or \
+             redis://user:password@host",
+        ),
+        "WRONGPASS" => (FaultClass::Permanent, WRONG_PASSWORD),
+        "NOPERM" => (FaultClass::Permanent, ""),
+        _ if error.kind() == AuthenticationFailed => (FaultClass::Permanent, WRONG_PASSWORD),
+        _ if text.contains("DB index") || text.contains("switch database") => (
+            FaultClass::Permanent,
+            "; the number after the last slash of the URL is the database, and this server has none \
+             of that number",
+        ),
+        _ => (FaultClass::Refused, ""),
+    }
+}
+
+const WRONG_PASSWORD: &str = "; user and password stand in the URL: redis://user:password@host";
 
 #[cfg(test)]
 mod tests {
