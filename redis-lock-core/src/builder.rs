@@ -4,13 +4,14 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::demand::{check_ttl, whole_millis};
+use crate::demand::{check_millis, check_ttl, whole_millis};
 use crate::engine::{Link, StoreFactory};
 use crate::store::memory::Memory;
 use crate::store::redis::RedisStore;
 use crate::{ConfigError, LockError, Locks, Wait};
 
 const DEFAULT_TTL: Duration = Duration::from_secs(30);
+const DEFAULT_OUTAGE: Duration = Duration::from_secs(10);
 const DEFAULT_NAMESPACE: &str = "lock";
 
 /// The longest label: it travels with every acquisition.
@@ -36,6 +37,8 @@ pub struct Builder {
     ttl: Option<Duration>,
     wait: Wait,
     command_timeout: Option<Duration>,
+    outage: Option<Duration>,
+    linger: Option<Duration>,
     label: Option<String>,
 }
 
@@ -55,6 +58,8 @@ pub(crate) struct Settings {
     pub(crate) ttl: Duration,
     pub(crate) wait: Wait,
     pub(crate) label: Arc<str>,
+    pub(crate) outage: Duration,
+    pub(crate) linger: Option<Duration>,
     /// Where the locks are, for people; no secrets.
     pub(crate) server: String,
     command_timeout: Option<Duration>,
@@ -113,6 +118,24 @@ impl Builder {
         self
     }
 
+    /// How long an acquisition puts up with a server that can't be used; by default 10 seconds.
+    ///
+    /// [`wait`](Self::wait) is for locks that are busy, and for nothing else: an acquisition that
+    /// got no useful answer for this long fails with [`Backend`](LockError::Backend), however long
+    /// its wait is. What can't get better by waiting (a wrong password, a database that does not
+    /// exist, a missing right) fails at once. `Duration::MAX` waits through every outage.
+    pub fn outage(mut self, limit: Duration) -> Self {
+        self.outage = Some(limit);
+        self
+    }
+
+    /// How long mutexes that don't say keep their lease after a release, while nobody else wants
+    /// it; by default not at all. See [`Request::linger`](crate::Request::linger).
+    pub fn linger(mut self, linger: Duration) -> Self {
+        self.linger = Some(linger);
+        self
+    }
+
     /// What holders call themselves, for people who look; by default host and process.
     pub fn label(mut self, label: impl Into<String>) -> Self {
         self.label = Some(label.into());
@@ -163,6 +186,9 @@ impl Builder {
         if settings.command_timeout.is_some_and(|timeout| timeout < Duration::from_millis(1)) {
             return Err(ConfigError::CommandTimeoutTooShort.into());
         }
+        if let Some(linger) = settings.linger {
+            check_millis("linger", linger, "shorten it")?;
+        }
         if settings.namespace.contains(['{', '}', '\0']) {
             return Err(ConfigError::BadNamespace.into());
         }
@@ -180,6 +206,8 @@ impl Builder {
             ttl: whole_millis(self.ttl.unwrap_or(DEFAULT_TTL)),
             wait: self.wait,
             label: printable(&self.label.unwrap_or_else(host_and_process)).into(),
+            outage: self.outage.unwrap_or(DEFAULT_OUTAGE),
+            linger: self.linger.filter(|linger| !linger.is_zero()),
             server,
             command_timeout: self.command_timeout,
         }
@@ -242,7 +270,7 @@ fn host() -> String {
 }
 
 /// Without what would confuse the value at the key, or a terminal.
-fn printable(label: &str) -> String {
+pub(crate) fn printable(label: &str) -> String {
     let plain = label.chars().map(|c| if c == '+' || c.is_control() { '_' } else { c });
     let mut plain: String = plain.collect();
     while plain.len() > MAX_LABEL {

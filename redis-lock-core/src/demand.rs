@@ -1,5 +1,6 @@
 //! What one acquisition asks for, checked.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -49,8 +50,12 @@ pub(crate) struct Options {
     pub(crate) fair: bool,
     pub(crate) reentrant: bool,
     pub(crate) repair_orphan: Option<Duration>,
-    /// What the holder calls itself, where it differs from the manager's label.
-    pub(crate) label: Option<&'static str>,
+    /// What is added to the manager's label, made harmless already.
+    pub(crate) label: Option<Cow<'static, str>>,
+    /// How long the lease stays after its last release while nobody else wants it.
+    pub(crate) linger: Option<Duration>,
+    /// How long a server that can't be used is put up with.
+    pub(crate) outage: Duration,
 }
 
 /// A checked wish for one key: what the engine works with.
@@ -71,6 +76,12 @@ pub(crate) struct Demand {
     pub(crate) label: Arc<str>,
     /// How long one command for this lock may take.
     pub(crate) timeout: Duration,
+    /// In whole milliseconds; `None` gives the lease back with the last release.
+    #[allow(dead_code, reason = "for the engine")]
+    pub(crate) linger: Option<Duration>,
+    /// How long an acquisition puts up with a server that can't be used, whatever its wait.
+    #[allow(dead_code, reason = "for the engine")]
+    pub(crate) outage: Duration,
 }
 
 impl Options {
@@ -99,6 +110,12 @@ impl Options {
         if let Some(grace) = self.repair_orphan {
             check_ttl(grace)?;
         }
+        if let Some(linger) = self.linger {
+            check_millis("linger", linger, "shorten it")?;
+            if kind != Kind::Mutex {
+                return Err(ConfigError::LingerWithoutMutex.into());
+            }
+        }
         if let Some(least) = self.min_hold {
             check_millis("min_hold", least, "shorten it")?;
             if let (Some(ttl), false) = (self.ttl, self.renew)
@@ -123,8 +140,8 @@ impl Options {
     ) -> Result<Demand, LockError> {
         self.check(kind)?;
         let (key, names) = keys.named(namespace)?;
-        let label = match self.label {
-            Some(own) if label.is_empty() => own.into(),
+        let label = match &self.label {
+            Some(own) if label.is_empty() => own.as_ref().into(),
             Some(own) => [label, " ", own].concat().into(),
             None => Arc::clone(label),
         };
@@ -142,6 +159,8 @@ impl Options {
             fair: self.fair,
             repair_orphan: self.repair_orphan.map(whole_millis),
             label,
+            linger: self.linger.filter(|_| ttl.is_some()).map(whole_millis),
+            outage: self.outage,
             timeout: ttl.map_or(command_timeout, |ttl| command_timeout.min(patience(ttl))),
         })
     }
@@ -159,7 +178,7 @@ pub(crate) fn check_ttl(ttl: Duration) -> Result<(), LockError> {
     check_millis("ttl", ttl, "use never_expires() for a lock without a lease")
 }
 
-fn check_millis(
+pub(crate) fn check_millis(
     option: &'static str,
     given: Duration,
     advice: &'static str,
@@ -198,6 +217,8 @@ pub(crate) mod tests {
             reentrant: false,
             repair_orphan: None,
             label: None,
+            linger: None,
+            outage: Duration::from_secs(10),
         }
     }
 
@@ -246,6 +267,19 @@ pub(crate) mod tests {
         }
         assert!(Options { ttl: None, ..options() }.check(Kind::Read).is_err());
         assert!(options().check(Kind::Permit { limit: 0 }).is_err());
+    }
+
+    #[test]
+    fn only_the_lease_of_a_mutex_lingers() {
+        let lingering = Options { linger: Some(Duration::from_secs(1)), ..options() };
+        assert!(lingering.check(Kind::Mutex).is_ok());
+        assert!(lingering.check(Kind::Read).is_err());
+        let demand = |options: Options| {
+            let keys = Keys::One("k".into());
+            options.demand(keys, Kind::Mutex, "lock", &"".into(), Duration::from_secs(2)).unwrap()
+        };
+        assert_eq!(demand(lingering.clone()).linger, Some(Duration::from_secs(1)));
+        assert_eq!(demand(Options { ttl: None, ..lingering }).linger, None, "it never expires");
     }
 
     #[test]

@@ -22,6 +22,7 @@ mod simulation;
 mod slot;
 mod store;
 mod table;
+mod thread_tasks;
 #[cfg(feature = "rustls")]
 mod tls;
 mod together;

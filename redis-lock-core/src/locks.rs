@@ -213,6 +213,8 @@ impl Options {
             reentrant: false,
             repair_orphan: None,
             label: None,
+            linger: None,
+            outage: settings.outage,
         }
     }
 }

@@ -3,4 +3,7 @@
 #[path = "../arena/mod.rs"]
 mod arena;
 
+mod blocked;
+mod lead;
+mod nested;
 mod scope;
