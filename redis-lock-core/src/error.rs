@@ -23,7 +23,7 @@ use crate::{ConfigError, Holder, LossReason};
 #[non_exhaustive]
 pub enum LockError {
     /// Somebody else held the lock for as long as the caller was willing to wait. Try later, or wait longer.
-    #[error("lock `{key}` is busy: waited {waited:?}{}; try again later or allow a longer wait", held_by(.holder.as_deref()))]
+    #[error("lock `{key}` is busy: waited {}{}; try again later or allow a longer wait", in_words(*.waited), held_by(.holder.as_deref()))]
     #[non_exhaustive]
     Busy {
         /// The key that was asked for.
@@ -133,6 +133,21 @@ const THIS_TASK: &str = "this task; mark the inner use `reentrant` to join the o
 
 const OTHER_TASK: &str = "another task on this thread, which can't go on while this call blocks the \
      thread; use the async form, or call it by `spawn_blocking`";
+
+/// A time as people say it: three digits at most, one unit or two.
+fn in_words(time: Duration) -> String {
+    let (seconds, micros) = (time.as_secs(), time.subsec_micros());
+    match (seconds, micros) {
+        (0, 0) if time.is_zero() => "not at all".into(),
+        (0, 0) => "1 us".into(),
+        (0, 1..1_000) => format!("{micros} us"),
+        (0, 1_000..) => format!("{} ms", micros / 1_000),
+        (1..10, 100_000..) => format!("{seconds}.{} s", micros / 100_000),
+        (0..60, _) => format!("{seconds} s"),
+        (60..3_600, _) => format!("{} min {} s", seconds / 60, seconds % 60),
+        _ => format!("{} h {} min", seconds / 3_600, seconds / 60 % 60),
+    }
+}
 
 fn held_by(holder: Option<&Holder>) -> String {
     match holder {
@@ -270,6 +285,23 @@ mod tests {
         assert_eq!(chain(&error), said);
         let LockError::Backend { source } = &error else { panic!("{error:?}") };
         assert!(source.driver().unwrap().is::<Driver>(), "the driver's error is kept");
+    }
+
+    #[test]
+    fn times_are_rounded_for_people() {
+        for (nanos, said) in [
+            (0, "not at all"),
+            (1, "1 us"),
+            (494_081, "494 us"),
+            (12_345_678, "12 ms"),
+            (1_000_000_000, "1 s"),
+            (2_540_000_000, "2.5 s"),
+            (59_999_000_000, "59 s"),
+            (61_000_000_000, "1 min 1 s"),
+            (7_260_000_000_000, "2 h 1 min"),
+        ] {
+            assert_eq!(in_words(Duration::from_nanos(nanos)), said);
+        }
     }
 
     #[test]
