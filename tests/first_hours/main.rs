@@ -5,5 +5,13 @@ mod arena;
 
 mod blocked;
 mod lead;
+mod messages;
 mod nested;
 mod scope;
+
+use messages::{late, twice, unnamed};
+
+#[test]
+fn child_process() {
+    testbed::dispatch(&[("unnamed", unnamed), ("twice", twice), ("late", late)]);
+}
