@@ -2,6 +2,10 @@
 //!
 //! Depend on `redis-locks`, which re-exports all of this together with the attribute.
 
+// First, so that its page begins with how to get one.
+mod locks;
+pub use locks::Locks;
+
 mod acquire;
 mod blocking;
 mod clock;
@@ -47,9 +51,6 @@ pub use key::LockKey;
 
 mod list;
 pub use list::{BlockingListing, Listing};
-
-mod locks;
-pub use locks::Locks;
 
 mod request;
 pub use request::Request;

@@ -11,8 +11,22 @@ use crate::{Builder, LockError, LockKey, Request};
 
 /// Makes locks on one server. Cheap to clone; all clones share one engine and its connections.
 ///
+/// # How to get one
+///
+/// | You have | Call |
+/// |---|---|
+/// | a server that should answer now, or the program should not start | [`Locks::connect(url).await?`](Self::connect) |
+/// | a server that may come up later | [`Locks::open(url)?`](Self::open) |
+/// | `REDIS_URL` in the environment | [`Locks::from_env()?`](Self::from_env) |
+/// | no server: a test, a program of one process | [`Locks::in_memory()`](Self::in_memory) |
+/// | a namespace, other defaults, a client of your own | [`Locks::builder()`](Self::builder) |
+/// | nothing, somewhere deep in the program | [`Locks::global()?`](Self::global) |
+///
 /// Keep one for the whole program: [`install`](Self::install) it and annotated functions find it.
-/// Several are needed only for several servers or namespaces.
+/// Tests run in a [`scope`](Self::scope) of their own. Several are needed only for several servers
+/// or namespaces.
+///
+/// # How to lock
 ///
 /// ```
 /// # fn main() -> Result<(), redis_locks::LockError> {
@@ -176,7 +190,8 @@ impl Locks {
     }
 
     /// Releases what is held, tells those who wait, and refuses new work. A guard that is still out
-    /// learns that its lock was removed.
+    /// learns that its lock was removed. To be called before the program ends, so that nobody waits
+    /// for leases to run out. A second call returns when the first is done.
     ///
     /// # Cancel safety
     /// The shutdown goes on in the background.
