@@ -87,9 +87,13 @@ pub fn work(locks: &Locks, queue: &mut Queue, worker: &str) -> anyhow::Result<u3
             Ok(true)
         });
         match outcome {
-            Ok(more) if !more? => return Ok(done),
+            Ok(more) => {
+                if !more? {
+                    return Ok(done);
+                }
+            }
             // What was written was in time, or was refused; what is left is found again.
-            Ok(_) | Err(LockError::Lost { .. }) => {}
+            Err(LockError::Lost { .. }) => {}
             Err(error) => return Err(error.into()),
         }
     }
