@@ -22,8 +22,7 @@ async fn charge(locks: &Locks, id: u64) -> StatusCode {
 async fn one_charge_of_an_order_at_a_time() {
     let server = Server::start();
     let [here, there] = [(); 2].map(|()| Locks::open(server.url()).unwrap());
-    let (one, other, second) =
-        tokio::join!(charge(&here, 7), charge(&there, 7), charge(&there, 8));
+    let (one, other, second) = tokio::join!(charge(&here, 7), charge(&there, 7), charge(&there, 8));
     let mut both = [one, other];
     both.sort();
     assert_eq!(both, [StatusCode::OK, StatusCode::CONFLICT]);

@@ -5,6 +5,7 @@
 #[path = "../src/bin/queue.rs"]
 mod queue;
 
+use std::sync::{Arc, Barrier};
 use std::thread;
 
 use queue::{Queue, work};
@@ -18,10 +19,15 @@ fn each_job_is_done_once_whoever_does_it() {
     let server = Server::start();
     let table = server.dir().join("queue.db");
     Queue::open(&table, "mails").unwrap().fill(JOBS).unwrap();
+    let begin = Arc::new(Barrier::new(3));
     let workers = ["ada", "grace", "edsger"].map(|name| {
         let (locks, table) = (Locks::open(server.url()).unwrap(), table.clone());
+        let begin = Arc::clone(&begin);
         thread::spawn(move || {
             let mut queue = Queue::open(&table, "mails").unwrap();
+            // Connects, so that nobody has done it all before the others are there.
+            locks.blocking_status("queue:mails").unwrap();
+            begin.wait();
             let done = work(&locks, &mut queue, name).unwrap();
             locks.blocking_shutdown();
             done
