@@ -75,15 +75,15 @@ async fn a_task_spawned_by_a_test_that_is_locked_waits() -> Result<(), LockError
 #[tokio::test]
 async fn the_spawned_one_gets_it_when_the_body_has_ended() {
     let locks = Locks::in_memory();
-    let spawn = async |_: &redis_locks::Guard| {
-        let locks = locks.clone();
+    let mut waits = None;
+    let body = locks.mutex("outer").run(async |_| {
         let wants = locks.mutex("outer").wait(Duration::from_secs(10));
-        let task = tokio::task::spawn_local(async move { wants.acquire().await.map(drop) });
+        waits = Some(tokio::task::spawn_local(async move { wants.acquire().await.map(drop) }));
         tokio::task::yield_now().await;
-        task
-    };
-    let body = async { locks.mutex("outer").run(spawn).await.unwrap().await.unwrap() };
-    LocalSet::new().run_until(body).await.unwrap();
+    });
+    let tasks = LocalSet::new();
+    tasks.run_until(body).await.unwrap();
+    tasks.run_until(waits.unwrap()).await.unwrap().unwrap();
 }
 
 #[tokio::test]
