@@ -19,10 +19,37 @@
 //! its first statement until after its last one. Otherwise the caller gets a [`LockError`]. The
 //! body never runs without the lock.
 //!
-//! - [`redis_lock`]: the attribute, its options, what it expands to.
-//! - [`Locks`]: the manager; [`Request`] and [`Guard`]: the same locks without the attribute.
-//! - [`LockError`]: what can go wrong, told apart by what the caller does about it.
-//! - [`KeySegment`]: what may stand in a key.
+//! # What is where
+//!
+//! | To | read |
+//! |---|---|
+//! | lock a function | [`redis_lock`]: the attribute, its options, what it expands to |
+//! | lock anything else | [`Locks`]: how to get one; [`Request`], [`Guard`] |
+//! | react to a failure | [`LockError`]: told apart by what the caller does about it |
+//! | put a type of your own into a key | [`KeySegment`] |
+//! | decide on a kind, a ttl, a wait, a fence | [choosing](guide::choosing) |
+//! | call it from sync code on an async runtime | [choosing, on blocking calls](guide::choosing#blocking-calls-on-an-async-runtime) |
+//! | test code that locks | [testing](guide::testing) |
+//! | know what is promised, and what no lock on Redis can promise | [guarantees](guide::guarantees) |
+//! | see what is going on | [observability](guide::observability), [`Locks::status`], [`Locks::list`] |
+//! | speak to the same locks from another language, or grant rights | [protocol](guide::protocol) |
+//! | move from another library | [rslock or redlock](guide::from_rslock), [Redisson](guide::from_redisson), [ShedLock](guide::from_shedlock) |
+//!
+//! # Features
+//!
+//! | Feature | Default | What |
+//! |---|---|---|
+//! | `tracing` | yes | spans and events of the `tracing` crate |
+//! | `metrics` | no | counters, histograms and gauges of the `metrics` crate |
+//! | `rustls` | no | `rediss://` over rustls, with the platform's root certificates |
+//!
+//! # Requirements
+//!
+//! Rust 1.88. A server: Redis 7 or later, or Valkey; or none, with [`Locks::in_memory`]. Any async
+//! runtime, or none: the locks live on a thread of their own.
+
+#[cfg(any(doc, doctest))]
+pub mod guide;
 
 pub use redis_lock_core::*;
 

@@ -304,7 +304,7 @@ mod nesting {
     async fn outer(key: &str) -> R<()> {
         let reentrant = |result: R<u32>| {
             assert!(
-                matches!(&result, Err(LockError::Reentrant { key: k }) if k == &format!("nest:{key}")),
+                matches!(&result, Err(LockError::Reentrant { key: k, .. }) if k == &format!("nest:{key}")),
                 "{result:?}"
             );
         };

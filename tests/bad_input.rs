@@ -5,7 +5,7 @@ use redis_locks::{LockError, Locks};
 #[track_caller]
 fn refused(outcome: Result<Locks, LockError>) -> String {
     match outcome {
-        Err(LockError::InvalidConfig { reason }) => reason,
+        Err(LockError::InvalidConfig { cause, .. }) => cause.to_string(),
         other => panic!("{other:?}"),
     }
 }

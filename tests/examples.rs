@@ -15,6 +15,8 @@ mod acquire_release_pair;
 mod automatic_release;
 #[path = "../examples/fencing.rs"]
 mod fencing;
+#[path = "../examples/leadership.rs"]
+mod leadership;
 #[path = "../examples/owned_mutex.rs"]
 mod owned_mutex;
 #[path = "../examples/plain_lock.rs"]
@@ -110,4 +112,13 @@ fn acquire_and_release_as_free_functions() {
 #[test]
 fn a_stale_writer_is_refused() {
     on_each(|locks| assert_eq!(fencing::demo(locks).unwrap(), (1, 0, 120)));
+}
+
+#[test]
+fn a_leader_that_is_deposed_leads_again_after_the_next() {
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    on_each(|locks| {
+        let led = runtime.block_on(leadership::demo(locks)).unwrap();
+        assert_eq!(led, ["ada", "grace", "ada"]);
+    });
 }

@@ -37,7 +37,7 @@ async fn b2_releasing_after_the_end_says_so() {
     let guard = locks.mutex(KEY).ttl(ms(300)).renew(false).acquire().await.unwrap();
     eventually(PATIENCE, "the key has expired", || !server.exists(WIRE));
     match guard.release().await {
-        Err(LockError::Lost { key, reason: LossReason::Expired }) => assert_eq!(key, KEY),
+        Err(LockError::Lost { key, reason: LossReason::Expired, .. }) => assert_eq!(key, KEY),
         other => panic!("{other:?}"),
     }
     server.assert_clean();

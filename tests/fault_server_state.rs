@@ -65,7 +65,7 @@ async fn refused_then_mended(
     let outcome = job(&locks).wait(ms(300)).acquire().await;
     let took = start.elapsed();
     assert!(took < ms(300) + COMMAND + GRACE, "{took:?}");
-    if let Err(LockError::Backend { source }) = &outcome {
+    if let Err(LockError::Backend { source, .. }) = &outcome {
         assert!(source.is_retryable(), "{source}");
         assert!(took >= ms(200), "it was not retried: {took:?}");
     }
@@ -166,7 +166,7 @@ async fn refused_for_good(locks: &Locks, cause: &str) {
     let start = Instant::now();
     let outcome = job(locks).wait(PATIENCE).acquire().await;
     assert!(start.elapsed() < ms(2000), "{:?}", start.elapsed());
-    if let Err(LockError::Backend { source }) = &outcome {
+    if let Err(LockError::Backend { source, .. }) = &outcome {
         assert!(!source.is_retryable(), "{source}");
     }
     assert_backend(outcome, cause);

@@ -91,7 +91,10 @@ async fn locks_of_other_clients_end_and_data_of_other_programs_stay() {
     assert!(!server.exists("lock:py"));
     server.run::<()>("HSET lock:data field 1");
     let error = locks.force_release("data", "x").await.unwrap_err();
-    assert!(matches!(&error, LockError::Backend { source } if !source.is_retryable()), "{error}");
+    assert!(
+        matches!(&error, LockError::Backend { source, .. } if !source.is_retryable()),
+        "{error}"
+    );
     assert!(server.exists("lock:data"));
 }
 

@@ -131,7 +131,7 @@ fn a_value_without_a_ttl_is_told_and_left_alone() {
         let start = Instant::now();
         let error = refused(request.wait(LONG));
         assert!(start.elapsed() < ms(2_000), "it is not waited for");
-        assert!(matches!(&error, LockError::Backend { source } if !source.is_retryable()));
+        assert!(matches!(&error, LockError::Backend { source, .. } if !source.is_retryable()));
         assert!(error.to_string().contains("left-behind"), "{error}");
     }
     assert_eq!(server.pttl("lock:k"), Some(-1));

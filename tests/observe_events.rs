@@ -9,7 +9,7 @@ use std::fmt::Debug;
 use std::sync::{Mutex, MutexGuard, Once, OnceLock};
 use std::time::Duration;
 
-use redis_locks::{Guard, Locks};
+use redis_locks::{Guard, LockError, Locks, redis_lock};
 use testbed::{Proxy, Server, eventually};
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
@@ -263,4 +263,39 @@ fn missed_renewals_and_failed_commands_are_told() {
     lose(&guard);
     assert!(first("cut", "lost").fields["reason"].contains("lease ended"));
     proxy.pass();
+}
+
+#[redis_lock(key = "stalled", via = locks, wait = "1500ms")]
+fn stalls(locks: &Locks) -> Result<(), LockError> {
+    Ok(())
+}
+
+#[redis_lock(key = "pooled", via = locks, wait = "1500ms")]
+fn does_not_stall(locks: &Locks) -> Result<(), LockError> {
+    Ok(())
+}
+
+#[test]
+fn a_function_that_blocks_its_runtime_s_only_thread_is_named() {
+    listen();
+    let locks = Locks::in_memory();
+    let _held = locks.mutex("stalled").blocking_acquire().unwrap();
+    let _other = locks.mutex("pooled").blocking_acquire().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let pooled = tokio::task::spawn_blocking({
+            let locks = locks.clone();
+            move || does_not_stall(&locks)
+        });
+        assert!(stalls(&locks).unwrap_err().is_busy());
+        assert!(pooled.await.unwrap().unwrap_err().is_busy());
+    });
+    let warnings =
+        |key| of(key).into_iter().filter(|told| told.level == Level::WARN).collect::<Vec<_>>();
+    let [warning] = warnings("stalled").try_into().unwrap();
+    assert!(
+        warning.what.contains("stalls") && warning.what.contains("spawn_blocking"),
+        "{warning:?}"
+    );
+    assert!(warnings("pooled").is_empty(), "a thread for blocking work may block");
 }

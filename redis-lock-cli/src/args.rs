@@ -82,6 +82,8 @@ pub(crate) enum Task {
     Watch(Watch),
     Release(Release),
     Run(Run),
+    Man(Man),
+    Completions(Completions),
 }
 
 const STATUS_FIELDS: &str = "\
@@ -199,6 +201,26 @@ pub(crate) struct Run {
     /// The command and its arguments, after `--`
     #[arg(last = true, required = true, value_name = "COMMAND")]
     pub(crate) command: Vec<String>,
+}
+
+/// Write a manual page
+///
+/// In the format of man(1): `redis-lock man | man -l -`, or into a file that man finds:
+/// `redis-lock man run > ~/.local/share/man/man1/redis-lock-run.1`.
+#[derive(Debug, Args)]
+pub(crate) struct Man {
+    /// The page of this command; that of the program when not given
+    pub(crate) command: Option<String>,
+}
+
+/// Write completions for a shell
+///
+/// bash: `redis-lock completions bash > ~/.local/share/bash-completion/completions/redis-lock`;
+/// zsh: `redis-lock completions zsh > _redis-lock`, in a directory of $fpath;
+/// fish: `redis-lock completions fish > ~/.config/fish/completions/redis-lock.fish`.
+#[derive(Debug, Args)]
+pub(crate) struct Completions {
+    pub(crate) shell: clap_complete::Shell,
 }
 
 impl Common {

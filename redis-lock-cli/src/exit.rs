@@ -48,6 +48,7 @@ impl From<Code> for ExitCode {
 pub(crate) enum Failure {
     Lock(LockError),
     Io(io::Error),
+    Usage(clap::Error),
     Command { name: String, error: io::Error },
 }
 
@@ -65,6 +66,7 @@ impl Failure {
             // Whoever read the output has seen enough.
             Self::Io(error) if error.kind() == io::ErrorKind::BrokenPipe => Code::OK,
             Self::Io(_) => Code::IO,
+            Self::Usage(_) => Code::USAGE,
             Self::Command { error, .. } if error.kind() == io::ErrorKind::NotFound => {
                 Code::NOT_FOUND
             }
@@ -78,6 +80,7 @@ impl Failure {
             Code::BUSY => "busy",
             Code::LOST => "lost",
             Code::CONFIG => "config",
+            Code::USAGE => "usage",
             Code::UNAVAILABLE => "unavailable",
             Code::NOT_FOUND | Code::NOT_EXECUTABLE => "command",
             _ => "io",
@@ -88,11 +91,13 @@ impl Failure {
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Lock(LockError::NotConfigured) => {
-                f.write_str("no server was named: pass --url, or set REDIS_URL")
-            }
+            Self::Lock(LockError::NotConfigured) => f.write_str(
+                "no server was named: set REDIS_URL, as in REDIS_URL=redis://localhost:6379, \
+                 or pass --url",
+            ),
             Self::Lock(error) => error.fmt(f),
             Self::Io(error) => error.fmt(f),
+            Self::Usage(error) => error.fmt(f),
             Self::Command { name, error } => write!(f, "{name}: {error}"),
         }
     }

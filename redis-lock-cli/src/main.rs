@@ -5,6 +5,7 @@ mod duration;
 mod exit;
 mod json;
 mod list;
+mod manual;
 mod release;
 mod run;
 mod show;
@@ -48,6 +49,11 @@ fn main() -> ExitCode {
 
 fn perform(arguments: Arguments) -> Result<Code, Failure> {
     let Arguments { common, task } = arguments;
+    match &task {
+        Task::Man(task) => return manual::man(task),
+        Task::Completions(task) => return manual::completions(task),
+        _ => {}
+    }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let command = match &task {
@@ -61,6 +67,8 @@ fn perform(arguments: Arguments) -> Result<Code, Failure> {
             Task::Watch(task) => watch::watch(&locks, &common, &task).await,
             Task::Release(task) => release::release(&locks, &common, &task).await,
             Task::Run(task) => run::run(&locks, &common, task).await,
+            // They need no server, and are done.
+            Task::Man(_) | Task::Completions(_) => Ok(Code::OK),
         };
         // What was given up on the way is still being released.
         locks.shutdown().await;

@@ -2,10 +2,12 @@
 
 use std::sync::Arc;
 
+use crate::blocking::block_on_or;
 use crate::engine::Asking;
 use crate::nesting::{self, Outer};
 use crate::observe::Acquiring;
-use crate::{Guard, LockError, Request};
+use crate::thread_tasks::{self, Place};
+use crate::{Guard, LockError, LockKey, Request};
 
 /// An acquisition under way: checked, and in the queue. Small, because it lives in every caller's
 /// future; what the request was made of is gone by then.
@@ -14,20 +16,39 @@ pub(crate) struct Begun {
     /// What it joins, when it asks for nothing but its turn there.
     joins: Option<Box<Outer>>,
     told: Option<Box<Acquiring>>,
+    place: Option<Place>,
+}
+
+/// Who waits: a task, which lets others go on meanwhile, or the whole thread.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Caller {
+    Task,
+    Thread,
 }
 
 /// Checks the request and joins the queue.
-pub(crate) fn begin(request: Request) -> Result<Begun, LockError> {
-    match nesting::outer(&request)? {
+pub(crate) fn begin(request: Request, caller: Caller) -> Result<Begun, LockError> {
+    match nesting::outer(&request, caller)? {
         Some(outer) => {
             let turn = outer.turn(&request)?;
-            Ok(Begun { joins: Some(Box::new(outer)), ..anew(turn)? })
+            Ok(Begun { joins: Some(Box::new(outer)), ..anew(turn, caller)? })
         }
-        None => anew(request),
+        None => anew(request, caller),
     }
 }
 
-fn anew(request: Request) -> Result<Begun, LockError> {
+/// Takes the lock and blocks the thread meanwhile.
+pub(crate) fn blocking(request: Request) -> Result<Guard, LockError> {
+    let waits = thread_tasks::current_thread_runtime().map(|_| request.clone());
+    let begun = begin(request, Caller::Thread)?;
+    block_on_or(begun.granted(), || {
+        let Some(Request { keys, options, .. }) = &waits else { return };
+        let keys = keys.as_slice().iter().map(LockKey::as_str).collect::<Vec<_>>();
+        crate::log::stalled(&keys.join(", "), options.label.as_deref());
+    })
+}
+
+fn anew(request: Request, caller: Caller) -> Result<Begun, LockError> {
     let Request { locks, kind, keys, options } = request;
     let settings = locks.settings();
     let timeout = settings.command_timeout(options.ttl);
@@ -36,12 +57,19 @@ fn anew(request: Request) -> Result<Begun, LockError> {
         return Err(LockError::Shutdown);
     }
     let demand = Arc::new(demand);
+    let place = match caller {
+        Caller::Task => Place::note(&locks, &demand),
+        Caller::Thread => match thread_tasks::blocked_for_ever(&locks, &demand) {
+            Some(key) => return Err(LockError::Reentrant { key, other_task: true }),
+            None => None,
+        },
+    };
     let told = Acquiring::begin(&demand);
     let asking = Asking::begin(locks, demand);
     if let (Some(told), Some(holder)) = (&told, &asking.behind) {
         told.contended(holder);
     }
-    Ok(Begun { asking, joins: None, told })
+    Ok(Begun { asking, joins: None, told, place })
 }
 
 impl Begun {
@@ -49,6 +77,9 @@ impl Begun {
     pub(crate) async fn granted(self) -> Result<Guard, LockError> {
         let granted = self.asking.granted().await;
         let guard = granted.map(|(locks, id, hold)| Guard::new(locks, id, hold));
+        if let (Some(place), Ok(guard)) = (self.place, &guard) {
+            place.held(guard.hold());
+        }
         if let Some(told) = self.told {
             told.ended(guard.as_ref().map(Guard::hold));
         }

@@ -1,10 +1,23 @@
 //! Waiting for a future with nothing but the calling thread.
 
 use std::future::Future;
-use std::pin::pin;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake};
 use std::thread::{self, Thread};
+use std::time::{Duration, Instant};
+
+use tokio::runtime::{Handle, RuntimeFlavor};
+
+/// A wait this long is worth handing a worker's other tasks over for.
+const BRIEF: Duration = Duration::from_millis(10);
+
+/// A wait this long on a thread that other tasks need is worth a warning.
+const LONG: Duration = Duration::from_secs(1);
+
+/// What Tokio calls its threads, and those for blocking work, unless it is told otherwise.
+const TOKIO_NAMES: [&str; 2] = ["tokio-rt-worker", "tokio-runtime-worker"];
 
 struct Unpark(Thread);
 
@@ -14,16 +27,82 @@ impl Wake for Unpark {
     }
 }
 
-/// Runs `future` on this thread. Inside a runtime it blocks the worker, as any blocking call does;
-/// the engine lives on its own thread, so there is always somebody to wake this one.
+/// Runs `future` on this thread. The engine lives on its own thread, so there is always somebody to
+/// wake this one. A worker of a multi-threaded runtime hands its other tasks over first.
 pub(crate) fn block_on<F: Future>(future: F) -> F::Output {
+    block_on_or(future, || ())
+}
+
+/// [`block_on`], and `stalled` when the future keeps the thread of a current-thread runtime from
+/// its other tasks for long.
+pub(crate) fn block_on_or<F: Future>(future: F, stalled: impl FnOnce()) -> F::Output {
     let mut future = pin!(future);
+    if let Some(output) = park(future.as_mut(), Some(BRIEF)) {
+        return output;
+    }
+    match Handle::try_current().map(|runtime| runtime.runtime_flavor()) {
+        Ok(RuntimeFlavor::MultiThread) if is_of_tokio() => {
+            in_place(|| park_until_ready(future.as_mut()))
+        }
+        // A thread for blocking work keeps nobody from anything.
+        Ok(RuntimeFlavor::CurrentThread) if !is_of_tokio() => {
+            match park(future.as_mut(), Some(LONG)) {
+                Some(output) => output,
+                None => {
+                    stalled();
+                    park_until_ready(future)
+                }
+            }
+        }
+        _ => park_until_ready(future),
+    }
+}
+
+fn is_of_tokio() -> bool {
+    thread::current().name().is_some_and(|name| TOKIO_NAMES.contains(&name))
+}
+
+/// `block_in_place` where it may be used. Where a `LocalSet` is run on a thread of this name it may
+/// not, and says so by a panic before it begins; nothing else tells.
+fn in_place<R>(mut work: impl FnMut() -> R) -> R {
+    let mut has_begun = false;
+    let mut run = || {
+        has_begun = true;
+        work()
+    };
+    match catch_unwind(AssertUnwindSafe(|| tokio::task::block_in_place(&mut run))) {
+        Ok(value) => value,
+        Err(panic) if has_begun => resume_unwind(panic),
+        Err(_) => work(),
+    }
+}
+
+fn park_until_ready<F: Future>(mut future: Pin<&mut F>) -> F::Output {
+    loop {
+        if let Some(output) = park(future.as_mut(), None) {
+            return output;
+        }
+    }
+}
+
+/// Polls until the future is ready, or `limit` has passed.
+fn park<F: Future>(mut future: Pin<&mut F>, limit: Option<Duration>) -> Option<F::Output> {
     let waker = Arc::new(Unpark(thread::current())).into();
     let mut context = Context::from_waker(&waker);
+    let mut end = None;
     loop {
-        match future.as_mut().poll(&mut context) {
-            Poll::Ready(output) => return output,
-            Poll::Pending => thread::park(),
+        if let Poll::Ready(output) = future.as_mut().poll(&mut context) {
+            return Some(output);
         }
+        let Some(limit) = limit else {
+            thread::park();
+            continue;
+        };
+        let end = *end.get_or_insert_with(|| Instant::now() + limit);
+        let left = end.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return None;
+        }
+        thread::park_timeout(left);
     }
 }

@@ -4,13 +4,14 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::demand::{check_ttl, whole_millis};
+use crate::demand::{check_millis, check_ttl, whole_millis};
 use crate::engine::Link;
 use crate::store::memory::Memory;
 use crate::store::redis::RedisConnector;
-use crate::{LockError, Locks, Wait};
+use crate::{ConfigError, LockError, Locks, Wait};
 
 const DEFAULT_TTL: Duration = Duration::from_secs(30);
+const DEFAULT_OUTAGE: Duration = Duration::from_secs(10);
 const DEFAULT_NAMESPACE: &str = "lock";
 
 /// The longest label: it travels with every acquisition.
@@ -19,9 +20,9 @@ const MAX_LABEL: usize = 128;
 /// Sets up [`Locks`]. Made by [`Locks::builder`].
 ///
 /// ```
-/// # fn main() -> Result<(), redis_lock_core::LockError> {
+/// # fn main() -> Result<(), redis_locks::LockError> {
 /// use std::time::Duration;
-/// let locks = redis_lock_core::Locks::builder()
+/// let locks = redis_locks::Locks::builder()
 ///     .url("redis://localhost")
 ///     .namespace("billing")
 ///     .ttl(Duration::from_secs(10))
@@ -36,6 +37,8 @@ pub struct Builder {
     ttl: Option<Duration>,
     wait: Wait,
     command_timeout: Option<Duration>,
+    outage: Option<Duration>,
+    linger: Option<Duration>,
     label: Option<String>,
 }
 
@@ -55,6 +58,8 @@ pub(crate) struct Settings {
     pub(crate) ttl: Duration,
     pub(crate) wait: Wait,
     pub(crate) label: Arc<str>,
+    pub(crate) outage: Duration,
+    pub(crate) linger: Option<Duration>,
     /// Where the locks are, for people; no secrets.
     pub(crate) server: String,
     command_timeout: Option<Duration>,
@@ -113,6 +118,24 @@ impl Builder {
         self
     }
 
+    /// How long an acquisition puts up with a server that can't be used; by default 10 seconds.
+    ///
+    /// [`wait`](Self::wait) is for locks that are busy, and for nothing else: an acquisition that
+    /// got no useful answer for this long fails with [`Backend`](LockError::Backend), however long
+    /// its wait is. What can't get better by waiting (a wrong password, a database that does not
+    /// exist, a missing right) fails at once. `Duration::MAX` waits through every outage.
+    pub fn outage(mut self, limit: Duration) -> Self {
+        self.outage = Some(limit);
+        self
+    }
+
+    /// How long mutexes that don't say keep their lease after a release, while nobody else wants
+    /// it; by default not at all. See [`Request::linger`](crate::Request::linger).
+    pub fn linger(mut self, linger: Duration) -> Self {
+        self.linger = Some(linger);
+        self
+    }
+
     /// What holders call themselves, for people who look; by default host and process.
     pub fn label(mut self, label: impl Into<String>) -> Self {
         self.label = Some(label.into());
@@ -130,9 +153,8 @@ impl Builder {
             Server::Unnamed => Err(LockError::NotConfigured),
             Server::Memory => Ok(in_memory(settings)),
             Server::Url(url) => {
-                let client = redis::Client::open(readable(&url)?).map_err(|error| {
-                    LockError::config(format!("the server's URL can't be used: {error}"))
-                })?;
+                let client = redis::Client::open(readable(&url)?)
+                    .map_err(|error| ConfigError::BadUrl { problem: error.to_string() })?;
                 Ok(on_redis(settings, client))
             }
             Server::Client(client) => Ok(on_redis(settings, *client)),
@@ -162,10 +184,13 @@ impl Builder {
         let settings = self.clone().unchecked();
         check_ttl(settings.ttl)?;
         if settings.command_timeout.is_some_and(|timeout| timeout < Duration::from_millis(1)) {
-            return Err(LockError::config("a command_timeout below 1 ms leaves no time to answer"));
+            return Err(ConfigError::CommandTimeoutTooShort.into());
+        }
+        if let Some(linger) = settings.linger {
+            check_millis("linger", linger, "shorten it")?;
         }
         if settings.namespace.contains(['{', '}', '\0']) {
-            return Err(LockError::config("a namespace can't contain braces or NUL"));
+            return Err(ConfigError::BadNamespace.into());
         }
         Ok(settings)
     }
@@ -181,6 +206,8 @@ impl Builder {
             ttl: whole_millis(self.ttl.unwrap_or(DEFAULT_TTL)),
             wait: self.wait,
             label: printable(&self.label.unwrap_or_else(host_and_process)).into(),
+            outage: self.outage.unwrap_or(DEFAULT_OUTAGE),
+            linger: self.linger.filter(|linger| !linger.is_zero()),
             server,
             command_timeout: self.command_timeout,
         }
@@ -216,26 +243,17 @@ fn describe(client: &redis::Client) -> String {
 /// The URL in the schemes that the driver knows.
 fn readable(url: &str) -> Result<String, LockError> {
     let Some((scheme, rest)) = url.split_once("://") else {
-        return Err(LockError::config(
-            "the server's URL has no scheme; write e.g. redis://localhost:6379",
-        ));
+        return Err(ConfigError::NoScheme.into());
     };
     let scheme = match scheme {
         "redis" | "valkey" => "redis",
-        "rediss" | "valkeys" => "rediss",
+        "rediss" | "valkeys" if cfg!(feature = "rustls") => "rediss",
+        "rediss" | "valkeys" => return Err(ConfigError::NoTls.into()),
         "redis+unix" | "valkey+unix" | "unix" => "redis+unix",
         _ => {
-            return Err(LockError::config(format!(
-                "the scheme `{scheme}` is unknown; use redis, rediss, redis+unix, or valkey"
-            )));
+            return Err(ConfigError::UnknownScheme { scheme: scheme.to_owned() }.into());
         }
     };
-    if scheme == "rediss" && cfg!(not(feature = "rustls")) {
-        return Err(LockError::config(
-            "the URL asks for TLS, which is not built in; switch on the feature `rustls` of \
-             `redis-locks`",
-        ));
-    }
     Ok(format!("{scheme}://{rest}"))
 }
 
@@ -254,7 +272,7 @@ fn host() -> String {
 }
 
 /// Without what would confuse the value at the key, or a terminal.
-fn printable(label: &str) -> String {
+pub(crate) fn printable(label: &str) -> String {
     let plain = label.chars().map(|c| if c == '+' || c.is_control() { '_' } else { c });
     let mut plain: String = plain.collect();
     while plain.len() > MAX_LABEL {

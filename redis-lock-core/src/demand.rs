@@ -1,11 +1,12 @@
 //! What one acquisition asks for, checked.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::names::Names;
 use crate::together::Keys;
-use crate::{LockError, LockKey, Token, Wait};
+use crate::{ConfigError, LockError, LockKey, Token, Wait};
 
 /// The shortest lease: below it, renewals could not be answered in time on an ordinary network.
 const MIN_TTL: Duration = Duration::from_millis(100);
@@ -49,10 +50,13 @@ pub(crate) struct Options {
     pub(crate) fair: bool,
     pub(crate) reentrant: bool,
     pub(crate) repair_orphan: Option<Duration>,
-    /// What the holder calls itself, where it differs from the manager's label.
-    pub(crate) label: Option<&'static str>,
-    pub(crate) outage: Duration,
+    /// What is added to the manager's label, made harmless already.
+    pub(crate) label: Option<Cow<'static, str>>,
+    /// How long the lease stays after its last release while nobody else wants it.
     pub(crate) linger: Option<Duration>,
+    /// How long a server that can't be used is put up with.
+    pub(crate) outage: Duration,
+    /// The token that another process gave away, and that has the lock.
     pub(crate) adopts: Option<Token>,
 }
 
@@ -74,10 +78,10 @@ pub(crate) struct Demand {
     pub(crate) label: Arc<str>,
     /// How long one command for this lock may take.
     pub(crate) timeout: Duration,
-    /// How long a server that can't be used is put up with.
-    pub(crate) outage: Duration,
-    /// How long the lease stays with this process after the last release.
+    /// In whole milliseconds; `None` gives the lease back with the last release.
     pub(crate) linger: Option<Duration>,
+    /// How long an acquisition puts up with a server that can't be used, whatever its wait.
+    pub(crate) outage: Duration,
     /// The token that another process gave away, and that has the lock.
     pub(crate) adopts: Option<Token>,
 }
@@ -88,12 +92,10 @@ impl Options {
         if let Some(ttl) = self.ttl {
             check_ttl(ttl)?;
         } else if kind != Kind::Mutex {
-            return Err(LockError::config("only a mutex can be held without a ttl"));
+            return Err(ConfigError::TtlRequired.into());
         }
         if let Kind::Permit { limit: 0 } = kind {
-            return Err(LockError::config(
-                "zero permits could never be acquired; allow at least 1",
-            ));
+            return Err(ConfigError::ZeroPermits.into());
         }
         if let Wait::For(limit) = self.wait {
             check_millis("wait", limit, "use Wait::Forever to wait without a bound")?;
@@ -101,29 +103,30 @@ impl Options {
         if let Some(limit) = self.max_hold {
             check_millis("max_hold", limit, "leave it out for the default of 24 hours")?;
             if limit.is_zero() {
-                return Err(LockError::config("a max_hold of zero would never hold a lock"));
+                return Err(ConfigError::ZeroMaxHold.into());
             }
             if self.ttl.is_none() {
-                return Err(LockError::config(
-                    "max_hold has no meaning for a lock that never expires; give it a ttl",
-                ));
+                return Err(ConfigError::MaxHoldWithoutTtl.into());
             }
         }
         if let Some(grace) = self.repair_orphan {
             check_ttl(grace)?;
+        }
+        if let Some(linger) = self.linger {
+            check_millis("linger", linger, "shorten it")?;
+            if kind != Kind::Mutex {
+                return Err(ConfigError::LingerWithoutMutex.into());
+            }
         }
         if let Some(least) = self.min_hold {
             check_millis("min_hold", least, "shorten it")?;
             if let (Some(ttl), false) = (self.ttl, self.renew)
                 && least > ttl
             {
-                return Err(LockError::config(format!(
-                    "min_hold ({least:?}) is longer than the ttl ({ttl:?}), which is not renewed; \
-                     raise the ttl or allow renewal"
-                )));
+                return Err(ConfigError::MinHoldBeyondTtl { min_hold: least, ttl }.into());
             }
-            if self.max_hold.is_some_and(|limit| least > limit) {
-                return Err(LockError::config("min_hold is longer than max_hold"));
+            if let Some(max_hold) = self.max_hold.filter(|limit| least > *limit) {
+                return Err(ConfigError::MinHoldBeyondMaxHold { min_hold: least, max_hold }.into());
             }
         }
         Ok(())
@@ -139,8 +142,8 @@ impl Options {
     ) -> Result<Demand, LockError> {
         self.check(kind)?;
         let (key, names) = keys.named(namespace)?;
-        let label = match self.label {
-            Some(own) if label.is_empty() => own.into(),
+        let label = match &self.label {
+            Some(own) if label.is_empty() => own.as_ref().into(),
             Some(own) => [label, " ", own].concat().into(),
             None => Arc::clone(label),
         };
@@ -158,9 +161,9 @@ impl Options {
             fair: self.fair,
             repair_orphan: self.repair_orphan.map(whole_millis),
             label,
-            timeout: ttl.map_or(command_timeout, |ttl| command_timeout.min(patience(ttl))),
+            linger: self.linger.filter(|_| ttl.is_some()).map(whole_millis),
             outage: self.outage,
-            linger: self.linger,
+            timeout: ttl.map_or(command_timeout, |ttl| command_timeout.min(patience(ttl))),
             adopts: self.adopts.clone(),
         })
     }
@@ -173,18 +176,20 @@ fn patience(ttl: Duration) -> Duration {
 
 pub(crate) fn check_ttl(ttl: Duration) -> Result<(), LockError> {
     if ttl < MIN_TTL {
-        return Err(LockError::config(format!(
-            "a ttl of {ttl:?} is too short to be kept; the least is {MIN_TTL:?}, 30 s is usual"
-        )));
+        return Err(ConfigError::TtlTooShort { ttl, least: MIN_TTL }.into());
     }
     check_millis("ttl", ttl, "use never_expires() for a lock without a lease")
 }
 
-fn check_millis(what: &str, duration: Duration, instead: &str) -> Result<(), LockError> {
+pub(crate) fn check_millis(
+    option: &'static str,
+    given: Duration,
+    advice: &'static str,
+) -> Result<(), LockError> {
     // The server counts milliseconds in 64 signed bits and adds the present time to them.
     const MOST: u128 = (i64::MAX / 4) as u128;
-    if duration.as_millis() > MOST {
-        return Err(LockError::config(format!("{what} of {duration:?} is too long; {instead}")));
+    if given.as_millis() > MOST {
+        return Err(ConfigError::TooLong { option, given, advice }.into());
     }
     Ok(())
 }
@@ -215,8 +220,8 @@ pub(crate) mod tests {
             reentrant: false,
             repair_orphan: None,
             label: None,
-            outage: Duration::from_secs(10),
             linger: None,
+            outage: Duration::from_secs(10),
             adopts: None,
         }
     }
@@ -266,6 +271,19 @@ pub(crate) mod tests {
         }
         assert!(Options { ttl: None, ..options() }.check(Kind::Read).is_err());
         assert!(options().check(Kind::Permit { limit: 0 }).is_err());
+    }
+
+    #[test]
+    fn only_the_lease_of_a_mutex_lingers() {
+        let lingering = Options { linger: Some(Duration::from_secs(1)), ..options() };
+        assert!(lingering.check(Kind::Mutex).is_ok());
+        assert!(lingering.check(Kind::Read).is_err());
+        let demand = |options: Options| {
+            let keys = Keys::One("k".into());
+            options.demand(keys, Kind::Mutex, "lock", &"".into(), Duration::from_secs(2)).unwrap()
+        };
+        assert_eq!(demand(lingering.clone()).linger, Some(Duration::from_secs(1)));
+        assert_eq!(demand(Options { ttl: None, ..lingering }).linger, None, "it never expires");
     }
 
     #[test]

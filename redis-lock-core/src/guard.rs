@@ -13,7 +13,7 @@ use crate::hold::Hold;
 use crate::nesting::Note;
 use crate::engine::LockId;
 use crate::lock::Confirm;
-use crate::{LockError, LockState, Locks, LossReason, Token};
+use crate::{ConfigError, LockError, LockState, Locks, LossReason, Token};
 
 /// A lock that is held until the guard is released or dropped.
 ///
@@ -27,8 +27,8 @@ use crate::{LockError, LockState, Locks, LossReason, Token};
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
-/// # async fn main() -> Result<(), redis_lock_core::LockError> {
-/// let locks = redis_lock_core::Locks::in_memory();
+/// # async fn main() -> Result<(), redis_locks::LockError> {
+/// let locks = redis_locks::Locks::in_memory();
 /// let guard = locks.mutex("order:42").acquire().await?;
 /// assert!(guard.is_held());
 /// guard.release().await?;
@@ -158,9 +158,7 @@ impl Guard {
         check_ttl(ttl)?;
         let ttl = crate::demand::whole_millis(ttl);
         if self.hold.demand.ttl.is_none() {
-            return Err(LockError::config(
-                "a lock that never expires has no lease to extend; acquire it with a ttl",
-            ));
+            return Err(ConfigError::ExtendWithoutTtl.into());
         }
         self.confirmed(|confirm| {
             let hold = &self.hold;
@@ -176,8 +174,8 @@ impl Guard {
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), redis_lock_core::LockError> {
-    /// let locks = redis_lock_core::Locks::in_memory();
+    /// # async fn main() -> Result<(), redis_locks::LockError> {
+    /// let locks = redis_locks::Locks::in_memory();
     /// let writer = locks.write("catalog").acquire().await?;
     /// let reader = writer.downgrade().await?;
     /// let _other = locks.read("catalog").acquire().await?;
@@ -193,7 +191,7 @@ impl Guard {
     /// Dropping the future releases the lock.
     pub async fn downgrade(self) -> Result<Self, LockError> {
         if self.hold.kind() != Kind::Write || self.turn.is_some() {
-            return Err(LockError::config("only the hold of a writer can be downgraded"));
+            return Err(ConfigError::NotAWriter.into());
         }
         self.confirmed(|confirm| {
             let hold = &self.hold;

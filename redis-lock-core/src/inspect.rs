@@ -27,8 +27,8 @@ impl Locks {
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), redis_lock_core::LockError> {
-    /// let locks = redis_lock_core::Locks::in_memory();
+    /// # async fn main() -> Result<(), redis_locks::LockError> {
+    /// let locks = redis_locks::Locks::in_memory();
     /// let guard = locks.mutex("report").acquire().await?;
     /// let status = locks.status("report").await?;
     /// for holder in &status.holders {
@@ -68,8 +68,8 @@ impl Locks {
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), redis_lock_core::LockError> {
-    /// let locks = redis_lock_core::Locks::in_memory();
+    /// # async fn main() -> Result<(), redis_locks::LockError> {
+    /// let locks = redis_locks::Locks::in_memory();
     /// let guard = locks.mutex("order:42").acquire().await?;
     /// let mut listing = locks.list("order:*");
     /// while let Some(status) = listing.next().await {
@@ -88,8 +88,8 @@ impl Locks {
     /// [`list`](Self::list) as an iterator, for code without an async runtime.
     ///
     /// ```
-    /// # fn main() -> Result<(), redis_lock_core::LockError> {
-    /// let locks = redis_lock_core::Locks::in_memory();
+    /// # fn main() -> Result<(), redis_locks::LockError> {
+    /// let locks = redis_locks::Locks::in_memory();
     /// let guard = locks.mutex("order:42").blocking_acquire()?;
     /// let held = locks.blocking_list("*").collect::<Result<Vec<_>, _>>()?;
     /// assert_eq!(held[0].key, "order:42");
@@ -115,8 +115,8 @@ impl Locks {
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), redis_lock_core::LockError> {
-    /// let locks = redis_lock_core::Locks::in_memory();
+    /// # async fn main() -> Result<(), redis_locks::LockError> {
+    /// let locks = redis_locks::Locks::in_memory();
     /// let guard = locks.mutex("report").acquire().await?;
     /// assert!(locks.force_release("report", "hangs since Monday").await?);
     /// println!("{}", guard.lost().await); // … released by force: hangs since Monday

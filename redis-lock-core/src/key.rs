@@ -12,7 +12,7 @@ const MAX_BYTES: usize = 1024;
 /// What is locked, as the caller names it. The namespace is added by the runtime.
 ///
 /// ```
-/// use redis_lock_core::LockKey;
+/// use redis_locks::LockKey;
 /// let key: LockKey = format!("order:{}", 42).into();
 /// assert_eq!(key.as_str(), "order:42");
 /// ```

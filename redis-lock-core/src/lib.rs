@@ -2,6 +2,10 @@
 //!
 //! Depend on `redis-locks`, which re-exports all of this together with the attribute.
 
+// First, so that its page begins with how to get one.
+mod locks;
+pub use locks::Locks;
+
 mod acquire;
 mod blocking;
 mod clock;
@@ -9,6 +13,7 @@ mod demand;
 mod engine;
 mod env;
 mod glob;
+mod global;
 mod hold;
 mod inspect;
 mod lease;
@@ -19,6 +24,7 @@ mod nesting;
 mod observe;
 mod scope;
 mod store;
+mod thread_tasks;
 #[cfg(feature = "rustls")]
 mod tls;
 mod together;
@@ -28,6 +34,9 @@ pub use attribute::{Fallible, FromLockError, KeySegment, SegmentWriter};
 
 mod builder;
 pub use builder::Builder;
+
+mod config_error;
+pub use config_error::ConfigError;
 
 mod error;
 pub use error::{BackendError, LockError};
@@ -40,9 +49,6 @@ pub use key::LockKey;
 
 mod list;
 pub use list::{BlockingListing, Listing};
-
-mod locks;
-pub use locks::Locks;
 
 mod request;
 pub use request::Request;

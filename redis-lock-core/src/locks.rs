@@ -3,25 +3,34 @@
 use std::fmt;
 use std::sync::Arc;
 
-use once_cell::sync::OnceCell;
-
 use crate::builder::Settings;
 use crate::demand::{Kind, Options};
 use crate::engine::Link;
 use crate::together::Keys;
 use crate::{Builder, LockError, LockKey, Request};
 
-/// The `Locks` that annotated functions use.
-static GLOBAL: OnceCell<Locks> = OnceCell::new();
-
 /// Makes locks on one server. Cheap to clone; all clones share one engine and its connections.
 ///
+/// # How to get one
+///
+/// | You have | Call |
+/// |---|---|
+/// | a server that should answer now, or the program should not start | [`Locks::connect(url).await?`](Self::connect) |
+/// | a server that may come up later | [`Locks::open(url)?`](Self::open) |
+/// | `REDIS_URL` in the environment | [`Locks::from_env()?`](Self::from_env) |
+/// | no server: a test, a program of one process | [`Locks::in_memory()`](Self::in_memory) |
+/// | a namespace, other defaults, a client of your own | [`Locks::builder()`](Self::builder) |
+/// | nothing, somewhere deep in the program | [`Locks::global()?`](Self::global) |
+///
 /// Keep one for the whole program: [`install`](Self::install) it and annotated functions find it.
-/// Several are needed only for several servers or namespaces.
+/// Tests run in a [`scope`](Self::scope) of their own. Several are needed only for several servers
+/// or namespaces.
+///
+/// # How to lock
 ///
 /// ```
-/// # fn main() -> Result<(), redis_lock_core::LockError> {
-/// use redis_lock_core::Locks;
+/// # fn main() -> Result<(), redis_locks::LockError> {
+/// use redis_locks::Locks;
 /// let locks = Locks::in_memory();
 /// let sum = locks.mutex("sum").blocking_run(|_guard| 1 + 1)?;
 /// assert_eq!(sum, 2);
@@ -87,31 +96,11 @@ impl Locks {
         Builder::default().in_memory_locks()
     }
 
-    /// Makes this the `Locks` that annotated functions use.
-    ///
-    /// # Errors
-    /// [`InvalidConfig`](LockError::InvalidConfig) when there is one already.
-    pub fn install(&self) -> Result<(), LockError> {
-        GLOBAL.set(self.clone()).map_err(|_| {
-            LockError::config(
-                "a `Locks` is installed or in use already; install before first use, once",
-            )
-        })
-    }
-
-    /// The installed `Locks`, or else the one that the environment describes.
-    ///
-    /// # Errors
-    /// As [`from_env`](Self::from_env) when none is installed.
-    pub fn global() -> Result<&'static Self, LockError> {
-        GLOBAL.get_or_try_init(Self::from_env)
-    }
-
     /// A lock that one at a time can hold.
     ///
     /// ```
-    /// # fn main() -> Result<(), redis_lock_core::LockError> {
-    /// let locks = redis_lock_core::Locks::in_memory();
+    /// # fn main() -> Result<(), redis_locks::LockError> {
+    /// let locks = redis_locks::Locks::in_memory();
     /// let guard = locks.mutex("order:42").blocking_acquire()?;
     /// assert!(locks.mutex("order:42").blocking_try_acquire()?.is_none());
     /// # Ok(()) }
@@ -128,8 +117,8 @@ impl Locks {
     /// mixes them gets [`InvalidConfig`](LockError::InvalidConfig).
     ///
     /// ```
-    /// # fn main() -> Result<(), redis_lock_core::LockError> {
-    /// let locks = redis_lock_core::Locks::in_memory();
+    /// # fn main() -> Result<(), redis_locks::LockError> {
+    /// let locks = redis_locks::Locks::in_memory();
     /// let _one = locks.read("catalog").blocking_acquire()?;
     /// let _other = locks.read("catalog").blocking_acquire()?;
     /// assert!(locks.write("catalog").blocking_try_acquire()?.is_none());
@@ -145,8 +134,8 @@ impl Locks {
     /// other way there is [`Guard::downgrade`](crate::Guard::downgrade).
     ///
     /// ```
-    /// # fn main() -> Result<(), redis_lock_core::LockError> {
-    /// let locks = redis_lock_core::Locks::in_memory();
+    /// # fn main() -> Result<(), redis_locks::LockError> {
+    /// let locks = redis_locks::Locks::in_memory();
     /// let _writer = locks.write("catalog").blocking_acquire()?;
     /// assert!(locks.read("catalog").blocking_try_acquire()?.is_none());
     /// # Ok(()) }
@@ -161,8 +150,8 @@ impl Locks {
     /// anyone who holds a permit, and a warning says so: the smaller counts.
     ///
     /// ```
-    /// # fn main() -> Result<(), redis_lock_core::LockError> {
-    /// let locks = redis_lock_core::Locks::in_memory();
+    /// # fn main() -> Result<(), redis_locks::LockError> {
+    /// let locks = redis_locks::Locks::in_memory();
     /// let _one = locks.permit("gpu", 2).blocking_acquire()?;
     /// let _other = locks.permit("gpu", 2).blocking_acquire()?;
     /// assert!(locks.permit("gpu", 2).blocking_try_acquire()?.is_none());
@@ -188,8 +177,8 @@ impl Locks {
     /// others are released.
     ///
     /// ```
-    /// # fn main() -> Result<(), redis_lock_core::LockError> {
-    /// let locks = redis_lock_core::Locks::in_memory();
+    /// # fn main() -> Result<(), redis_locks::LockError> {
+    /// let locks = redis_locks::Locks::in_memory();
     /// let both = locks.all(["acct:2", "acct:1"]).blocking_acquire()?;
     /// assert!(locks.mutex("acct:1").blocking_try_acquire()?.is_none());
     /// assert_eq!(both.key(), "acct:1, acct:2");
@@ -201,7 +190,8 @@ impl Locks {
     }
 
     /// Releases what is held, tells those who wait, and refuses new work. A guard that is still out
-    /// learns that its lock was removed.
+    /// learns that its lock was removed. To be called before the program ends, so that nobody waits
+    /// for leases to run out. A second call returns when the first is done.
     ///
     /// # Cancel safety
     /// The shutdown goes on in the background.
@@ -238,8 +228,8 @@ impl Options {
             reentrant: false,
             repair_orphan: None,
             label: None,
-            outage: std::time::Duration::from_secs(10),
             linger: None,
+            outage: settings.outage,
             adopts: None,
         }
     }

@@ -54,3 +54,16 @@ pub(crate) fn deaf(why: &str) {
     #[cfg(not(feature = "tracing"))]
     let _ = why;
 }
+
+pub(crate) fn stalled(key: &str, label: Option<&str>) {
+    let who = label.unwrap_or("a blocking acquisition");
+    #[cfg(feature = "tracing")]
+    tracing::warn!(
+        target: "redis_locks",
+        key,
+        "{who} waits for a lock and blocks the only thread of its runtime, so no other task goes \
+         on; make it async, or call it by `spawn_blocking`"
+    );
+    #[cfg(not(feature = "tracing"))]
+    let _ = (key, who);
+}

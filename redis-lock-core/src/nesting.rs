@@ -3,15 +3,23 @@
 //! A body's holds are noted on the thread while it is polled and taken off afterwards, so the record
 //! travels with the future, not with a task: it works in every executor, and two branches of a
 //! `join!` do not see each other's holds. A blocking body is one long poll.
+//!
+//! Inside of a body other tasks may be polled on the same thread: by a runtime that a blocking body
+//! runs, or by a `LocalSet`. They wait for the lock as any other task does; Tokio's task ids tell
+//! them from the body's own code. Tasks of other executors that are run inside of a body can't be
+//! told from it.
 
 use std::cell::RefCell;
 use std::sync::{Arc, LazyLock};
 
+use tokio::task;
+
+use crate::acquire::Caller;
 use crate::clock::Moment;
 use crate::demand::Kind;
 use crate::hold::Hold;
 use crate::engine::LockId;
-use crate::{Guard, LockError, LockKey, Locks, Request};
+use crate::{ConfigError, Guard, LockError, LockKey, Locks, Request, Wait};
 
 thread_local! {
     static HELD: RefCell<Vec<Note>> = const { RefCell::new(Vec::new()) };
@@ -20,6 +28,8 @@ thread_local! {
 /// One hold of a body that is being polled.
 #[derive(Clone, Debug)]
 pub(crate) struct Note {
+    /// The task that polls the body, where a runtime knows.
+    task: Option<task::Id>,
     /// Which manager, by the address of its engine.
     manager: usize,
     id: LockId,
@@ -36,6 +46,7 @@ impl Note {
         turn: Option<&Arc<Hold>>,
     ) -> Self {
         Self {
+            task: task::try_id(),
             manager: address(locks),
             id: id.clone(),
             hold: Arc::clone(hold),
@@ -89,8 +100,9 @@ pub(crate) struct Outer {
 /// # Errors
 /// `Reentrant`, unless the request asks to join; `InvalidConfig` when it asks for more than the
 /// outer hold is.
-pub(crate) fn outer(request: &Request) -> Result<Option<Outer>, LockError> {
-    let locks = &request.locks;
+pub(crate) fn outer(request: &Request, caller: Caller) -> Result<Option<Outer>, LockError> {
+    let (locks, task) = (&request.locks, task::try_id());
+    let waits_on = |note: &Note| note.task == task || would_block_for_ever(request, caller);
     let holds = |note: &Note, key: &LockKey| {
         note.manager == address(locks) && note.hold.demand.names.cover(key.as_str())
     };
@@ -98,21 +110,22 @@ pub(crate) fn outer(request: &Request) -> Result<Option<Outer>, LockError> {
         let held = held.borrow();
         // The innermost hold first: whoever joined is joined in turn.
         request.keys.as_slice().iter().find_map(|key| {
-            let note = held.iter().rev().find(|note| holds(note, key))?;
+            let note = held.iter().rev().find(|note| holds(note, key) && waits_on(note))?;
             Some((key.clone(), note.clone()))
         })
     });
     let Ok(Some((key, note))) = found else { return Ok(None) };
     let Request { kind, options, .. } = request;
+    if note.task != task {
+        return Err(LockError::Reentrant { key: key.to_string(), other_task: true });
+    }
     if !options.reentrant {
-        return Err(LockError::Reentrant { key: key.to_string() });
+        return Err(LockError::Reentrant { key: key.to_string(), other_task: false });
     }
     let outer = &note.hold;
     if let Some(more) = request.keys.as_slice().iter().find(|key| !holds(&note, key)) {
-        return Err(LockError::config(format!(
-            "`{key}` is held already and `{more}` is not, and a reentrant call can only join a hold \
-             that has all of its keys; lock both in the outer call"
-        )));
+        let (held, missing) = (key.to_string(), more.to_string());
+        return Err(ConfigError::JoinMissesKey { held, missing }.into());
     }
     let fits = match (outer.kind(), *kind) {
         (Kind::Write, Kind::Write | Kind::Read) => true,
@@ -120,18 +133,17 @@ pub(crate) fn outer(request: &Request) -> Result<Option<Outer>, LockError> {
         (outer, inner) => outer == inner,
     };
     if !fits {
-        return Err(LockError::config(format!(
-            "`{key}` is held already as another sort of lock, and a reentrant call can only join the \
-             same sort"
-        )));
+        return Err(ConfigError::JoinOtherKind { key: key.to_string() }.into());
     }
     if options.fenced && outer.fence.is_none() {
-        return Err(LockError::config(format!(
-            "a reentrant call that joins the hold of `{key}` shares its fencing number, and it has \
-             none; ask for one in the outer call"
-        )));
+        return Err(ConfigError::JoinUnfenced { key: key.to_string() }.into());
     }
     Ok(Some(Outer { locks: locks.clone(), note }))
+}
+
+/// Whether nothing else goes on, on this thread, before the request has its lock.
+fn would_block_for_ever(request: &Request, caller: Caller) -> bool {
+    caller == Caller::Thread && request.options.wait == Wait::Forever
 }
 
 impl Outer {

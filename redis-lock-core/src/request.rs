@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
+use crate::acquire::{self, Caller};
+use crate::builder::printable;
 use crate::demand::{Kind, Options};
+use crate::scope::Led;
 use crate::together::Keys;
 use crate::{Guard, LockError, Locks, Wait};
 
@@ -12,9 +15,9 @@ use crate::{Guard, LockError, Locks, Wait};
 /// called. Invalid values are reported then, before anything is sent.
 ///
 /// ```
-/// # fn main() -> Result<(), redis_lock_core::LockError> {
+/// # fn main() -> Result<(), redis_locks::LockError> {
 /// use std::time::Duration;
-/// let locks = redis_lock_core::Locks::in_memory();
+/// let locks = redis_locks::Locks::in_memory();
 /// let guard = locks
 ///     .mutex("report")
 ///     .ttl(Duration::from_secs(10))
@@ -34,7 +37,10 @@ pub struct Request {
 
 impl Request {
     pub(crate) fn new(locks: Locks, kind: Kind, keys: Keys) -> Self {
-        let options = Options::of(&locks);
+        let mut options = Options::of(&locks);
+        if kind == Kind::Mutex {
+            options.linger = locks.settings().linger;
+        }
         Self { locks, kind, keys, options }
     }
 
@@ -62,7 +68,7 @@ impl Request {
         self
     }
 
-    /// Waits until the lock is had.
+    /// Waits until the lock is acquired.
     pub fn wait_forever(self) -> Self {
         self.wait(Wait::Forever)
     }
@@ -128,6 +134,32 @@ impl Request {
         self
     }
 
+    /// Keeps the lease for up to this long after the last release in this process, while nobody
+    /// else wants it: the next call here under the same key then costs no round trip. Mutexes only.
+    ///
+    /// Whoever asks elsewhere is handed the lock. A process that dies meanwhile costs others the
+    /// rest of the lease, as if it had died inside.
+    pub fn linger(mut self, linger: Duration) -> Self {
+        self.options.linger = Some(linger).filter(|linger| !linger.is_zero());
+        self
+    }
+
+    /// What this holder calls itself, after the label of its `Locks`: for people who look, by
+    /// [`status`](Locks::status) or the command-line program.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), redis_locks::LockError> {
+    /// # let locks = redis_locks::Locks::in_memory();
+    /// let guard = locks.mutex("report").label("nightly run").blocking_acquire()?;
+    /// let holder = &locks.blocking_status("report")?.holders[0];
+    /// assert!(holder.label.as_deref().is_some_and(|label| label.ends_with(" nightly run")));
+    /// # Ok(()) }
+    /// ```
+    pub fn label(mut self, label: impl AsRef<str>) -> Self {
+        self.options.label = Some(printable(label.as_ref()).into());
+        self
+    }
+
     /// Waits for the lock as configured.
     ///
     /// # Errors
@@ -140,7 +172,7 @@ impl Request {
     /// Dropping the future gives up the place in the queue. A lock that was granted meanwhile is
     /// released in the background; nothing is left behind.
     pub async fn acquire(self) -> Result<Guard, LockError> {
-        crate::acquire::begin(self)?.granted().await
+        acquire::begin(self, Caller::Task)?.granted().await
     }
 
     /// One attempt: `None` when somebody else has the lock.
@@ -165,8 +197,8 @@ impl Request {
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), redis_lock_core::LockError> {
-    /// let locks = redis_lock_core::Locks::in_memory();
+    /// # async fn main() -> Result<(), redis_locks::LockError> {
+    /// let locks = redis_locks::Locks::in_memory();
     /// let sum = locks.mutex("sum").run(async |guard| guard.key().len() + 1).await?;
     /// assert_eq!(sum, 4);
     /// # Ok(()) }
@@ -185,13 +217,67 @@ impl Request {
         crate::scope::run(guard, body).await
     }
 
-    /// [`acquire`](Self::acquire) for code without an async runtime. Also usable inside one, where
-    /// it blocks the thread.
+    /// Leads: runs `body` under the lock for as long as the lock is held, in each process that
+    /// calls this one at a time.
+    ///
+    /// When the lock is lost, the body is dropped at its next await, and the call contends for the
+    /// lock again; `body` is called anew when it is back. The call ends when a body ends by itself.
+    ///
+    /// To spawn it, write `async move`: of a closure that borrows what is around it the compiler
+    /// can't tell yet that its futures are `Send`.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), redis_locks::LockError> {
+    /// # let locks = redis_locks::Locks::in_memory();
+    /// # let mut queue = vec!["a", "b"];
+    /// let done = locks
+    ///     .mutex("dispatcher")
+    ///     .lead(async |guard| {
+    ///         let mut done = 0;
+    ///         while let Some(job) = queue.pop() {
+    ///             println!("{job}, under {}", guard.key());
+    ///             done += 1;
+    ///         }
+    ///         done
+    ///     })
+    ///     .await?;
+    /// assert_eq!(done, 2);
+    /// # Ok(()) }
+    /// ```
     ///
     /// # Errors
-    /// As [`acquire`](Self::acquire).
+    /// As [`acquire`](Self::acquire), also when it contends again: a wait that runs out is
+    /// [`Busy`](LockError::Busy), and an outage that lasts longer than
+    /// [`Builder::outage`](crate::Builder::outage) is [`Backend`](LockError::Backend).
+    /// [`Lost`](LockError::Lost) when a body had ended before the loss was known: it is not run
+    /// again, because nobody knows whether it should be.
+    ///
+    /// # Cancel safety
+    /// As [`run`](Self::run).
+    pub async fn lead<T, F>(self, mut body: F) -> Result<T, LockError>
+    where
+        F: AsyncFnMut(&Guard) -> T,
+    {
+        loop {
+            let guard = self.clone().acquire().await?;
+            // What deposed it has been told by event and number already.
+            if let Led::Ended(outcome) = crate::scope::lead(guard, &mut body).await {
+                return outcome;
+            }
+        }
+    }
+
+    /// [`acquire`](Self::acquire) for code without an async runtime. Also usable inside one, where
+    /// it blocks the thread: with several workers the others take over its tasks; on a
+    /// current-thread runtime nothing else goes on until the lock is acquired.
+    ///
+    /// # Errors
+    /// As [`acquire`](Self::acquire). [`Reentrant`](LockError::Reentrant) also when the lock is held
+    /// by another task of a current-thread runtime on this very thread: that task can't go on while
+    /// this call blocks it, so a wait without a limit would never end.
     pub fn blocking_acquire(self) -> Result<Guard, LockError> {
-        crate::blocking::block_on(self.acquire())
+        acquire::blocking(self)
     }
 
     /// [`try_acquire`](Self::try_acquire) for code without an async runtime.
@@ -199,7 +285,11 @@ impl Request {
     /// # Errors
     /// As [`try_acquire`](Self::try_acquire).
     pub fn blocking_try_acquire(self) -> Result<Option<Guard>, LockError> {
-        crate::blocking::block_on(self.try_acquire())
+        match self.no_wait().blocking_acquire() {
+            Ok(guard) => Ok(Some(guard)),
+            Err(error) if error.is_busy() => Ok(None),
+            Err(error) => Err(error),
+        }
     }
 
     /// [`run`](Self::run) for code without an async runtime. The body runs to its end; when the

@@ -5,7 +5,7 @@ use std::pin::{Pin, pin};
 use std::sync::OnceLock;
 use std::task::{Context, Poll};
 
-use crate::acquire::{Begun, begin};
+use crate::acquire::{self, Begun, Caller, begin};
 use crate::{Guard, LockError, LossReason, Request, nesting};
 
 /// The lock of one body: empty until it is acquired, then held until it is released.
@@ -27,9 +27,12 @@ impl Held {
 
     /// Joins the queue; to be called when it is time to, not when the future is made.
     pub(crate) fn begin(&self, request: Result<Request, LockError>) -> Result<Begun, LockError> {
-        let mut request = request?;
-        request.options.label = self.label;
-        begin(request)
+        begin(self.labelled_request(request?), Caller::Task)
+    }
+
+    fn labelled_request(&self, mut request: Request) -> Request {
+        request.options.label = self.label.map(Into::into).or(request.options.label);
+        request
     }
 
     /// Takes the lock and puts it here. To be called from within the body, so that the rest of it
@@ -39,6 +42,17 @@ impl Held {
         begun: Result<Begun, LockError>,
     ) -> Result<&Guard, LockError> {
         let guard = begun?.granted().await?;
+        let guard = self.guard.get_or_init(|| guard);
+        nesting::note(guard);
+        Ok(guard)
+    }
+
+    /// [`acquire`](Self::acquire) for a body that blocks.
+    pub(crate) fn blocking_acquire(
+        &self,
+        request: Result<Request, LockError>,
+    ) -> Result<&Guard, LockError> {
+        let guard = acquire::blocking(self.labelled_request(request?))?;
         let guard = self.guard.get_or_init(|| guard);
         nesting::note(guard);
         Ok(guard)
@@ -135,12 +149,41 @@ where
     F: AsyncFnOnce(&Guard) -> T,
 {
     let held = Held::default();
-    let guard = held.guard.get_or_init(|| guard);
-    let mut body = pin!(Some(body(guard)));
+    let body = body(held.guard.get_or_init(|| guard));
+    match watched(&held, body).await {
+        Led::Deposed(error) => Err(error),
+        Led::Ended(outcome) => outcome,
+    }
+}
+
+/// Runs a leader's body under `guard` and releases it.
+pub(crate) async fn lead<T, F>(guard: Guard, body: &mut F) -> Led<T>
+where
+    F: AsyncFnMut(&Guard) -> T,
+{
+    let held = Held::default();
+    let body = body(held.guard.get_or_init(|| guard));
+    watched(&held, body).await
+}
+
+/// How the body of a leader ended.
+pub(crate) enum Led<T> {
+    /// It was dropped, because the lock was lost.
+    Deposed(LockError),
+    /// By itself, and then the lock was released.
+    Ended(Result<T, LockError>),
+}
+
+async fn watched<F: Future>(held: &Held, body: F) -> Led<F::Output> {
+    let mut body = pin!(Some(body));
     let ended = held.watch(body.as_mut()).await;
     let lost = held.loss();
     body.set(None);
-    settle(ended, held.released(lost).await)
+    let lost = held.released(lost).await;
+    match ended {
+        Err(error) => Led::Deposed(error),
+        Ok(value) => Led::Ended(lost.map_or(Ok(value), Err)),
+    }
 }
 
 /// Runs a blocking body under `guard` and releases it.
@@ -152,12 +195,5 @@ pub(crate) fn blocking_run<T>(
     let guard = held.guard.get_or_init(|| guard);
     let value = held.within(|| body(guard));
     let lost = held.loss();
-    settle(Ok(value), crate::blocking::block_on(held.released(lost)))
-}
-
-fn settle<T>(ended: Result<T, LockError>, lost: Option<LockError>) -> Result<T, LockError> {
-    match lost {
-        Some(error) => ended.and(Err(error)),
-        None => ended,
-    }
+    crate::blocking::block_on(held.released(lost)).map_or(Ok(value), Err)
 }

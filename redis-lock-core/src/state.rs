@@ -5,8 +5,8 @@ use crate::Token;
 /// What a guard knows of its hold, without asking anybody.
 ///
 /// ```
-/// # fn main() -> Result<(), redis_lock_core::LockError> {
-/// use redis_lock_core::{LockState, Locks};
+/// # fn main() -> Result<(), redis_locks::LockError> {
+/// use redis_locks::{LockState, Locks};
 /// let guard = Locks::in_memory().mutex("a").blocking_acquire()?;
 /// assert_eq!(guard.state(), LockState::Held);
 /// # Ok(()) }

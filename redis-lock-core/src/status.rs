@@ -12,8 +12,8 @@ use crate::Token;
 /// protected resource belongs on it: acquire the lock, or ask [`Guard::verify`](crate::Guard::verify).
 ///
 /// ```
-/// # fn main() -> Result<(), redis_lock_core::LockError> {
-/// use redis_lock_core::{LockKind, Locks};
+/// # fn main() -> Result<(), redis_locks::LockError> {
+/// use redis_locks::{LockKind, Locks};
 /// let locks = Locks::in_memory();
 /// let guard = locks.mutex("order:42").blocking_acquire()?;
 /// let status = locks.blocking_status("order:42")?;

@@ -3,7 +3,7 @@
 use std::slice;
 
 use crate::names::Names;
-use crate::{LockError, LockKey};
+use crate::{ConfigError, LockError, LockKey};
 
 /// The most keys of one lock: its scripts keep the server from everything else while they run.
 const MOST: usize = 128;
@@ -38,13 +38,10 @@ impl Keys {
         keys.sort_unstable_by(|one, other| one.as_str().cmp(other.as_str()));
         keys.dedup();
         if keys.len() > MOST {
-            return Err(LockError::config(format!(
-                "{} keys are more than the {MOST} that one lock can have; lock something above them",
-                keys.len()
-            )));
+            return Err(ConfigError::TooManyKeys { given: keys.len(), most: MOST }.into());
         }
         let Some((first, others)) = keys.split_first() else {
-            return Err(LockError::config("no key to lock was given; name at least one"));
+            return Err(ConfigError::NoKeys.into());
         };
         let joined = keys.iter().map(LockKey::as_str).collect::<Vec<_>>().join(", ");
         let names = Names::together(names(first), others.iter().map(names).collect(), &joined);

@@ -20,8 +20,8 @@ pub(crate) const WAITERS_MARK: char = '+';
 /// the text up to a `#` and differ after it.
 ///
 /// ```
-/// # fn main() -> Result<(), redis_lock_core::LockError> {
-/// let locks = redis_lock_core::Locks::in_memory();
+/// # fn main() -> Result<(), redis_locks::LockError> {
+/// let locks = redis_locks::Locks::in_memory();
 /// let first = locks.mutex("a").blocking_acquire()?;
 /// let second = locks.mutex("b").blocking_acquire()?;
 /// assert_ne!(first.token(), second.token());

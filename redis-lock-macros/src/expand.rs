@@ -282,7 +282,7 @@ impl Expansion<'_> {
             }
             None => quote! {
                 match #krate::Locks::global() {
-                    #ok(#locks) => #with_key,
+                    #ok(ref #locks) => #with_key,
                     #err(#error) => #err(#error),
                 }
             },

@@ -68,7 +68,7 @@ impl<R, C: Fn(LockError) -> R> Scope<R, C> {
         &self,
         request: Result<Request, LockError>,
     ) -> Result<&Guard, LockError> {
-        crate::blocking::block_on(self.acquire(request))
+        self.held.blocking_acquire(request)
     }
 
     /// What the function returns when the lock failed.

@@ -19,7 +19,7 @@ use uuid::Uuid;
 ///
 /// ```
 /// use std::fmt;
-/// use redis_lock_core::{KeySegment, SegmentWriter};
+/// use redis_locks::{KeySegment, SegmentWriter};
 ///
 /// struct OrderId(u64);
 ///

@@ -356,19 +356,38 @@ pub(super) fn broken(error: RedisError) -> Fault {
 /// An error of connecting: nothing was sent.
 pub(super) fn unreachable(error: RedisError) -> Fault {
     let text = error.to_string();
-    let no_such_db = text.contains("DB index") || text.contains("switch database");
-    let (class, advice) = match error.code().or_else(|| code_in(&text)) {
-        _ if no_such_db => (FaultClass::Permanent, "; the URL ends with the number of a database"),
-        Some(code) if CODES.contains(&code) => classify(code, ""),
-        _ if error.kind() == redis::ErrorKind::AuthenticationFailed => (FaultClass::Permanent, ""),
-        _ => (FaultClass::Refused, ""),
-    };
+    let (class, advice) = weigh_connecting(&error, &text);
     Fault {
         class,
         what: format!("the server can't be used: {text}{advice}"),
         source: Some(Arc::new(error)),
     }
 }
+
+/// Whether connecting again can help, and what would.
+fn weigh_connecting(error: &RedisError, text: &str) -> (FaultClass, &'static str) {
+    use redis::ErrorKind::AuthenticationFailed;
+    match error.code().or_else(|| code_in(text)).unwrap_or_default() {
+        _ if text.contains("LOADING") => (FaultClass::Refused, ""),
+        "NOAUTH" => (
+            FaultClass::Permanent,
+            "; it wants a password, which stands in the URL: redis://:password@host or \
+             redis://user:password@host",
+        ),
+        "WRONGPASS" => (FaultClass::Permanent, WRONG_PASSWORD),
+        "NOPERM" => (FaultClass::Permanent, ""),
+        _ if error.kind() == AuthenticationFailed => (FaultClass::Permanent, WRONG_PASSWORD),
+        _ if text.contains("DB index") || text.contains("switch database") => (
+            FaultClass::Permanent,
+            "; the number after the last slash of the URL is the database, and this server has none \
+             of that number",
+        ),
+        code if CODES.contains(&code) => classify(code, ""),
+        _ => (FaultClass::Refused, ""),
+    }
+}
+
+const WRONG_PASSWORD: &str = "; user and password stand in the URL: redis://user:password@host";
 
 #[cfg(test)]
 mod tests {

@@ -1,0 +1,39 @@
+//! `man` and `completions`: both are made from the command line's own definition.
+
+use std::io::{Write, stdout};
+
+use clap::CommandFactory;
+
+use crate::args::{Arguments, Completions, Man};
+use crate::exit::{Code, Failure};
+
+/// The manual page of the program, or of one of its commands.
+pub(crate) fn man(task: &Man) -> Result<Code, Failure> {
+    let mut program = Arguments::command();
+    // Gives the commands their full names, as in `redis-lock run`.
+    program.build();
+    let named = task.command.as_deref().map(|name| program.find_subcommand(name));
+    let page = match named {
+        None => program,
+        Some(Some(command)) => command.clone(),
+        Some(None) => {
+            let error = program.error(
+                clap::error::ErrorKind::InvalidSubcommand,
+                "there is no such command; `redis-lock help` lists them",
+            );
+            return Err(Failure::Usage(error));
+        }
+    };
+    let mut text = Vec::new();
+    clap_mangen::Man::new(page).render(&mut text)?;
+    stdout().write_all(&text)?;
+    Ok(Code::OK)
+}
+
+/// What a shell reads to complete the program's arguments.
+pub(crate) fn completions(task: &Completions) -> Result<Code, Failure> {
+    let mut text = Vec::new();
+    clap_complete::generate(task.shell, &mut Arguments::command(), "redis-lock", &mut text);
+    stdout().write_all(&text)?;
+    Ok(Code::OK)
+}

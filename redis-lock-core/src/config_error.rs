@@ -1,0 +1,177 @@
+//! The ways in which a configuration can be wrong.
+
+use std::time::Duration;
+
+/// What is wrong with an option, or with a combination of options. The text says what would be
+/// right.
+///
+/// ```
+/// use redis_locks::{ConfigError, LockError, Locks};
+///
+/// let error = Locks::open("http://localhost").unwrap_err();
+/// assert!(matches!(
+///     error,
+///     LockError::InvalidConfig { cause: ConfigError::UnknownScheme { .. }, .. }
+/// ));
+/// ```
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ConfigError {
+    /// The server's URL names no scheme.
+    #[error("the server's URL has no scheme; write e.g. redis://localhost:6379")]
+    NoScheme,
+    /// The server's URL is one of another protocol.
+    #[error("the scheme `{scheme}` is unknown; use redis, rediss, redis+unix, or valkey")]
+    #[non_exhaustive]
+    UnknownScheme {
+        /// What stood before `://`.
+        scheme: String,
+    },
+    /// The server's URL can't be read.
+    #[error(
+        "the server's URL can't be used: {problem}; write it as redis://user:password@host:port/db"
+    )]
+    #[non_exhaustive]
+    BadUrl {
+        /// What is wrong with it, without the password.
+        problem: String,
+    },
+    /// The URL asks for TLS, and this program was built without it.
+    #[error(
+        "the server's URL asks for TLS, which is not built in; add the feature: \
+         redis-locks = {{ version = \"…\", features = [\"rustls\"] }}"
+    )]
+    NoTls,
+    /// The namespace can't stand before a key.
+    #[error("a namespace can't contain braces or NUL")]
+    BadNamespace,
+    /// No server answers that fast.
+    #[error("a command_timeout below 1 ms leaves no time to answer")]
+    CommandTimeoutTooShort,
+    /// `install` was called a second time.
+    #[error("a `Locks` is installed already; call `install()` once, at start-up")]
+    AlreadyInstalled,
+    /// `install` was called after the `Locks` of the environment were used.
+    #[error(
+        "the `Locks` that REDIS_URL describes are in use already, so calls before this one were \
+         locked there; call `install()` at start-up, before the first annotated function"
+    )]
+    AlreadyInUse,
+    /// The lease is too short to be kept.
+    #[error("a ttl of {ttl:?} is too short to be kept; the least is {least:?}, 30 s is usual")]
+    #[non_exhaustive]
+    TtlTooShort {
+        /// The ttl that was asked for.
+        ttl: Duration,
+        /// The shortest.
+        least: Duration,
+    },
+    /// A time that the server can't count.
+    #[error("{option} of {given:?} is too long; {advice}")]
+    #[non_exhaustive]
+    TooLong {
+        /// The name of the option.
+        option: &'static str,
+        /// What was asked for.
+        given: Duration,
+        /// What to write instead.
+        advice: &'static str,
+    },
+    /// Something else than a mutex was asked for without a lease.
+    #[error("only a mutex can be held without a ttl; give this lock a ttl")]
+    TtlRequired,
+    /// A limit of zero permits.
+    #[error("zero permits could never be acquired; allow at least 1")]
+    ZeroPermits,
+    /// A `max_hold` of zero.
+    #[error("a max_hold of zero would never hold a lock; leave it out for the default of 24 hours")]
+    ZeroMaxHold,
+    /// `max_hold` caps renewal, and there is none without a ttl.
+    #[error("max_hold has no meaning for a lock that never expires; give it a ttl")]
+    MaxHoldWithoutTtl,
+    /// The lock would end before its `min_hold`.
+    #[error(
+        "min_hold ({min_hold:?}) is longer than the ttl ({ttl:?}), which is not renewed; raise the \
+         ttl or allow renewal"
+    )]
+    #[non_exhaustive]
+    MinHoldBeyondTtl {
+        /// As asked for.
+        min_hold: Duration,
+        /// As asked for.
+        ttl: Duration,
+    },
+    /// The lock would end before its `min_hold`.
+    #[error("min_hold ({min_hold:?}) is longer than max_hold ({max_hold:?}); lower it")]
+    #[non_exhaustive]
+    MinHoldBeyondMaxHold {
+        /// As asked for.
+        min_hold: Duration,
+        /// As asked for.
+        max_hold: Duration,
+    },
+    /// `linger` on something else than a mutex.
+    #[error("only the lease of a mutex can linger; leave `linger` out for this kind of lock")]
+    LingerWithoutMutex,
+    /// `all` of nothing.
+    #[error("no key to lock was given; name at least one")]
+    NoKeys,
+    /// `all` of too many.
+    #[error(
+        "{given} keys are more than the {most} that one lock can have; lock something above them"
+    )]
+    #[non_exhaustive]
+    TooManyKeys {
+        /// How many different keys were given.
+        given: usize,
+        /// How many one lock can have.
+        most: usize,
+    },
+    /// One key is used as several kinds of lock.
+    #[error("{}{detail}", .key.as_deref().map_or_else(String::new, |key| format!("lock `{key}`: ")))]
+    #[non_exhaustive]
+    OtherKind {
+        /// The key.
+        key: Option<String>,
+        /// What the key is used as.
+        detail: String,
+    },
+    /// `extend` on a lock without a lease.
+    #[error("a lock that never expires has no lease to extend; acquire it with a ttl")]
+    ExtendWithoutTtl,
+    /// A downgrade of something else than a writer's hold.
+    #[error("only the hold of a writer can be downgraded; acquire it by `write`")]
+    NotAWriter,
+    /// A reentrant call wants more keys than the outer hold has.
+    #[error(
+        "`{held}` is held already and `{missing}` is not, and a reentrant call can only join a hold \
+         that has all of its keys; lock both in the outer call"
+    )]
+    #[non_exhaustive]
+    JoinMissesKey {
+        /// A key that the outer call holds.
+        held: String,
+        /// A key that it does not.
+        missing: String,
+    },
+    /// A reentrant call wants another kind of lock than the outer hold is.
+    #[error(
+        "`{key}` is held already as another kind of lock, and a reentrant call can only join the \
+         same kind; use the outer call's kind"
+    )]
+    #[non_exhaustive]
+    JoinOtherKind {
+        /// The key that the outer call holds.
+        key: String,
+    },
+    /// A reentrant call wants a fencing number, and the outer hold has none.
+    #[error(
+        "a reentrant call that joins the hold of `{key}` shares its fencing number, and it has \
+         none; ask for one in the outer call"
+    )]
+    #[non_exhaustive]
+    JoinUnfenced {
+        /// The key that the outer call holds.
+        key: String,
+    },
+}

@@ -1,0 +1,239 @@
+//! Calls that block a thread of a runtime.
+
+use std::sync::mpsc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use redis_locks::{LockError, Locks, redis_lock};
+use tokio::runtime;
+use tokio::time::sleep;
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Runs a program that might never end.
+#[track_caller]
+fn ends<T: Send + 'static>(program: impl FnOnce() -> T + Send + 'static) -> T {
+    let (done, outcome) = mpsc::channel();
+    thread::spawn(move || done.send(program()));
+    outcome.recv_timeout(PATIENCE).expect("it never ended")
+}
+
+fn one_thread() -> runtime::Runtime {
+    runtime::Builder::new_current_thread().enable_all().build().unwrap()
+}
+
+#[redis_lock(key = "k", via = locks)]
+async fn holds(locks: Locks, time: Duration) -> Result<(), LockError> {
+    sleep(time).await;
+    Ok(())
+}
+
+#[redis_lock(key = "k", via = locks)]
+fn blocks(locks: &Locks) -> Result<(), LockError> {
+    Ok(())
+}
+
+fn is_refused(outcome: &Result<(), LockError>) -> bool {
+    matches!(outcome, Err(LockError::Reentrant { key, other_task: true, .. }) if key == "k")
+}
+
+/// Has a task hold the key on this thread, and calls `blocked` from another.
+fn beside_a_holder<T>(blocked: impl FnOnce(&Locks) -> T) -> T {
+    let locks = Locks::in_memory();
+    one_thread().block_on(async {
+        let holder = tokio::spawn(holds(locks.clone(), Duration::from_secs(3600)));
+        while !locks.status("k").await.unwrap().is_held() {
+            tokio::task::yield_now().await;
+        }
+        // The first poll after the grant tells the task.
+        sleep(Duration::from_millis(1)).await;
+        let outcome = blocked(&locks);
+        holder.abort();
+        outcome
+    })
+}
+
+#[test]
+fn a_call_that_would_wait_for_its_own_thread_is_refused_at_once() {
+    let (took, outcome) = ends(|| {
+        beside_a_holder(|locks| {
+            let began = Instant::now();
+            let outcome = blocks(locks);
+            (began.elapsed(), outcome)
+        })
+    });
+    assert!(is_refused(&outcome), "{outcome:?}");
+    assert!(took < Duration::from_secs(1), "{took:?}");
+    let text = outcome.unwrap_err().to_string();
+    assert!(text.contains("spawn_blocking"), "{text}");
+}
+
+#[test]
+fn the_same_for_blocking_requests_of_every_kind() {
+    let outcomes = ends(|| {
+        beside_a_holder(|locks| {
+            let both = locks.all(["a", "k"]).blocking_acquire();
+            [
+                locks.mutex("k").blocking_acquire(),
+                locks.mutex("k").reentrant().blocking_acquire(),
+                both,
+            ]
+            .map(|outcome| outcome.map(drop))
+        })
+    });
+    for outcome in &outcomes {
+        assert!(is_refused(outcome), "{outcome:?}");
+    }
+}
+
+#[test]
+fn a_holder_that_had_waited_with_a_limit_is_one_as_well() {
+    let outcome = ends(|| {
+        one_thread().block_on(async {
+            let locks = Locks::in_memory();
+            let _held = locks.mutex("k").wait(Duration::from_secs(1)).acquire().await.unwrap();
+            blocks(&locks)
+        })
+    });
+    assert!(is_refused(&outcome), "{outcome:?}");
+}
+
+#[test]
+fn readers_and_permits_are_refused_where_they_exclude_each_other() {
+    let outcomes = ends(|| {
+        one_thread().block_on(async {
+            let locks = Locks::in_memory();
+            let _reader = locks.read("r").acquire().await.unwrap();
+            let _permit = locks.permit("p", 2).acquire().await.unwrap();
+            let fits =
+                [locks.read("r").blocking_acquire(), locks.permit("p", 2).blocking_acquire()];
+            let fits = fits.map(|outcome| outcome.map(drop));
+            let _other = locks.permit("p", 2).acquire().await.unwrap();
+            let blocked =
+                [locks.write("r").blocking_acquire(), locks.permit("p", 2).blocking_acquire()];
+            (fits, blocked.map(|outcome| outcome.map(drop)))
+        })
+    });
+    let (fits, blocked) = outcomes;
+    assert_eq!(fits, [Ok(()), Ok(())]);
+    for outcome in blocked {
+        assert!(
+            matches!(outcome, Err(LockError::Reentrant { other_task: true, .. })),
+            "{outcome:?}"
+        );
+    }
+}
+
+#[test]
+fn a_wait_with_an_end_is_waited_and_busy() {
+    let outcomes = ends(|| {
+        beside_a_holder(|locks| {
+            let bounded = locks.mutex("k").wait(Duration::from_millis(50)).blocking_acquire();
+            (
+                bounded.map(drop),
+                locks.mutex("k").blocking_try_acquire().map(|guard| guard.is_some()),
+            )
+        })
+    });
+    assert!(outcomes.0.as_ref().is_err_and(LockError::is_busy), "{outcomes:?}");
+    assert_eq!(outcomes.1, Ok(false));
+}
+
+#[test]
+fn a_task_that_came_first_would_hold_it_first() {
+    let outcome = ends(|| {
+        let (locks, elsewhere) = (Locks::in_memory(), mpsc::channel::<()>());
+        let held = locks.mutex("k").blocking_acquire().unwrap();
+        thread::spawn(move || {
+            let _ = elsewhere.1.recv();
+            drop(held);
+        });
+        one_thread().block_on(async {
+            let waiter = tokio::spawn(holds(locks.clone(), Duration::from_secs(3600)));
+            tokio::task::yield_now().await;
+            elsewhere.0.send(()).unwrap();
+            let outcome = blocks(&locks);
+            waiter.abort();
+            outcome
+        })
+    });
+    assert!(is_refused(&outcome), "{outcome:?}");
+}
+
+#[test]
+fn what_ended_or_is_elsewhere_is_no_obstacle() {
+    ends(|| {
+        let locks = Locks::in_memory();
+        one_thread().block_on(async {
+            // Released, given up, of another manager, and of a thread for blocking work.
+            locks.mutex("k").acquire().await.unwrap().release().await.unwrap();
+            let given_up = locks.mutex("k").acquire();
+            drop(given_up);
+            let _other = Locks::in_memory().mutex("k").acquire().await.unwrap();
+            blocks(&locks).unwrap();
+            let held = locks.mutex("k").acquire().await.unwrap();
+            let blocked = tokio::task::spawn_blocking({
+                let locks = locks.clone();
+                move || blocks(&locks)
+            });
+            sleep(Duration::from_millis(50)).await;
+            drop(held);
+            blocked.await.unwrap().unwrap();
+        });
+    });
+}
+
+#[test]
+fn a_spawned_task_that_blocks_inside_a_blocking_body_is_refused() {
+    #[redis_lock(key = "k", via = locks)]
+    fn body(locks: &Locks) -> Result<Result<(), LockError>, LockError> {
+        let task = |locks: Locks| async move { blocks(&locks) };
+        let spawned = one_thread().block_on(async { tokio::spawn(task(locks.clone())).await });
+        Ok(spawned.unwrap())
+    }
+    let outcome = ends(|| body(&Locks::in_memory())).unwrap();
+    assert!(is_refused(&outcome), "{outcome:?}");
+}
+
+#[test]
+fn blocked_workers_hand_their_tasks_over() {
+    ends(|| {
+        let locks = Locks::in_memory();
+        let runtime =
+            runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+        runtime.block_on(async {
+            let holder = tokio::spawn(holds(locks.clone(), Duration::from_millis(300)));
+            while !locks.status("k").await.unwrap().is_held() {
+                tokio::task::yield_now().await;
+            }
+            let blocked: Vec<_> = (0..8)
+                .map(|_| {
+                    let locks = locks.clone();
+                    tokio::spawn(async move { blocks(&locks) })
+                })
+                .collect();
+            holder.await.unwrap().unwrap();
+            for blocked in blocked {
+                blocked.await.unwrap().unwrap();
+            }
+        });
+    });
+}
+
+#[test]
+fn a_local_set_of_a_runtime_with_workers_may_be_blocked() {
+    ends(|| {
+        let locks = Locks::in_memory();
+        let runtime =
+            runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+        let held = locks.mutex("k").blocking_acquire().unwrap();
+        thread::spawn(move || {
+            thread::sleep(Duration::from_millis(100));
+            drop(held);
+        });
+        let local = tokio::task::LocalSet::new();
+        local.block_on(&runtime, async move {
+            tokio::task::spawn_local(async move { blocks(&locks) }).await.unwrap().unwrap();
+        });
+    });
+}

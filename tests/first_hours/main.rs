@@ -1,0 +1,17 @@
+//! What a user meets in the first hours.
+
+#[path = "../arena/mod.rs"]
+mod arena;
+
+mod blocked;
+mod lead;
+mod messages;
+mod nested;
+mod scope;
+
+use messages::{late, twice, unnamed};
+
+#[test]
+fn child_process() {
+    testbed::dispatch(&[("unnamed", unnamed), ("twice", twice), ("late", late)]);
+}
