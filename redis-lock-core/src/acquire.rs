@@ -7,7 +7,7 @@ use crate::engine::Asking;
 use crate::nesting::{self, Outer};
 use crate::observe::Acquiring;
 use crate::thread_tasks::{self, Place};
-use crate::{Guard, LockError, LockKey, Request};
+use crate::{Guard, Holder, LockError, LockKey, Request, Token};
 
 /// An acquisition under way: checked, and in the queue. Small, because it lives in every caller's
 /// future; what the request was made of is gone by then.
@@ -35,6 +35,19 @@ pub(crate) fn begin(request: Request, caller: Caller) -> Result<Begun, LockError
         }
         None => anew(request, caller),
     }
+}
+
+/// Takes over the hold of a token. Whoever adopts waits for nobody, so nothing can be nested in it.
+pub(crate) fn adopt(request: Request) -> Result<Begun, LockError> {
+    anew(request, Caller::Task)
+}
+
+/// The fencing number of the token that is to be adopted, where the server still knows it.
+pub(crate) async fn fence_of(request: &Request, token: &Token) -> Result<Option<u64>, LockError> {
+    let Some(key) = request.keys.as_slice().first() else { return Ok(None) };
+    let status = request.locks.status(key.clone()).await?;
+    let is_it = |holder: &&Holder| holder.token.wire() == token.wire();
+    Ok(status.holders.iter().find(is_it).and_then(|holder| holder.fence))
 }
 
 /// Takes the lock and blocks the thread meanwhile.

@@ -216,9 +216,8 @@ impl Builder {
 
 fn in_memory(settings: Settings) -> Locks {
     let memory = Memory::default();
-    let link = Link::new(settings.command_timeout(None), &|manager| {
-        Arc::new(memory.connector(manager))
-    });
+    let link =
+        Link::new(settings.command_timeout(None), &|manager| Arc::new(memory.connector(manager)));
     Locks::new(Settings { server: "memory of this process".into(), ..settings }, link)
 }
 
@@ -273,7 +272,8 @@ fn host() -> String {
 
 /// Without what would confuse the value at the key, or a terminal.
 pub(crate) fn printable(label: &str) -> String {
-    let plain = label.chars().map(|c| if c == '+' || c.is_control() { '_' } else { c });
+    let is_odd = |c: char| matches!(c, '+' | '#') || c.is_control();
+    let plain = label.chars().map(|c| if is_odd(c) { '_' } else { c });
     let mut plain: String = plain.collect();
     while plain.len() > MAX_LABEL {
         plain.pop();
@@ -320,7 +320,7 @@ mod tests {
 
     #[test]
     fn labels_are_made_harmless() {
-        assert_eq!(printable("a+b\nc"), "a_b_c");
+        assert_eq!(printable("a+b\nc#1"), "a_b_c_1");
         assert!(printable(&"ü".repeat(100)).len() <= MAX_LABEL);
     }
 }

@@ -139,6 +139,16 @@ pub enum ConfigError {
     /// `extend` on a lock without a lease.
     #[error("a lock that never expires has no lease to extend; acquire it with a ttl")]
     ExtendWithoutTtl,
+    /// `adopt` of a lock with a lease by a request that never expires.
+    #[error("this token's lock has a lease, so whoever adopts it must renew it; give it a ttl")]
+    AdoptWithoutTtl,
+    /// A text that is no token.
+    #[error("`{text}` is no token of a guard; pass on what `detach` gave, unchanged")]
+    #[non_exhaustive]
+    BadToken {
+        /// The text, cut when it is long.
+        text: String,
+    },
     /// A downgrade of something else than a writer's hold.
     #[error("only the hold of a writer can be downgraded; acquire it by `write`")]
     NotAWriter,

@@ -38,6 +38,14 @@ impl Kind {
     }
 }
 
+/// A hold that another guard gave away.
+#[derive(Clone, Debug)]
+pub(crate) struct Adopted {
+    pub(crate) token: Token,
+    /// The number that its guard was given, where that is known.
+    pub(crate) fence: Option<u64>,
+}
+
 /// The options of a request, as given.
 #[derive(Clone, Debug)]
 pub(crate) struct Options {
@@ -57,7 +65,7 @@ pub(crate) struct Options {
     /// How long a server that can't be used is put up with.
     pub(crate) outage: Duration,
     /// The token that another process gave away, and that has the lock.
-    pub(crate) adopts: Option<Token>,
+    pub(crate) adopts: Option<Adopted>,
 }
 
 /// A checked wish for one key: what the engine works with.
@@ -83,7 +91,7 @@ pub(crate) struct Demand {
     /// How long an acquisition puts up with a server that can't be used, whatever its wait.
     pub(crate) outage: Duration,
     /// The token that another process gave away, and that has the lock.
-    pub(crate) adopts: Option<Token>,
+    pub(crate) adopts: Option<Adopted>,
 }
 
 impl Options {

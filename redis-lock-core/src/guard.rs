@@ -9,10 +9,10 @@ use tokio::sync::oneshot;
 use crate::blocking::block_on;
 use crate::clock::Moment;
 use crate::demand::{Kind, check_ttl};
-use crate::hold::Hold;
-use crate::nesting::Note;
 use crate::engine::LockId;
+use crate::hold::Hold;
 use crate::lock::Confirm;
+use crate::nesting::Note;
 use crate::{ConfigError, LockError, LockState, Locks, LossReason, Token};
 
 /// A lock that is held until the guard is released or dropped.
@@ -227,6 +227,32 @@ impl Guard {
     /// Gives the lock back without waiting. The same as dropping the guard, said in words.
     pub fn release_in_background(self) {
         drop(self);
+    }
+
+    /// Gives the guard up without releasing the lock: whoever has the token takes the hold over by
+    /// [`adopt`](crate::Request::adopt), in this process or in another one.
+    ///
+    /// Renewal stops and the lease runs on, so the token has to arrive before it ends; a lock that
+    /// [never expires](crate::Request::never_expires) waits for as long as it takes. When nobody
+    /// adopts it, the lock is free when its lease ends. A guard that
+    /// [joined](crate::Request::reentrant) an outer hold gives up only its turn there.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), redis_locks::LockError> {
+    /// let locks = redis_locks::Locks::in_memory();
+    /// let token = locks.mutex("order:42").acquire().await?.detach();
+    /// let text = token.to_string(); // … travels to another process …
+    /// let guard = locks.mutex("order:42").adopt(text.parse()?).await?;
+    /// # guard.release().await }
+    /// ```
+    #[must_use = "without its token the lock stays until its lease ends"]
+    pub fn detach(self) -> Token {
+        let whole = Token::from_wire(self.token().wire());
+        if self.turn.is_none() {
+            self.locks.link().detach(&self.id, &self.hold);
+        }
+        whole
     }
 
     /// [`verify`](Self::verify) for code without an async runtime.

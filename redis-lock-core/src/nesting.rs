@@ -17,8 +17,8 @@ use tokio::task;
 use crate::acquire::Caller;
 use crate::clock::Moment;
 use crate::demand::Kind;
-use crate::hold::Hold;
 use crate::engine::LockId;
+use crate::hold::Hold;
 use crate::{ConfigError, Guard, LockError, LockKey, Locks, Request, Wait};
 
 thread_local! {

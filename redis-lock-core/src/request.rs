@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use crate::acquire::{self, Caller};
 use crate::builder::printable;
-use crate::demand::{Kind, Options};
+use crate::demand::{Adopted, Kind, Options};
 use crate::scope::Led;
 use crate::together::Keys;
-use crate::{Guard, LockError, Locks, Wait};
+use crate::{ConfigError, Guard, LockError, Locks, Token, Wait};
 
 /// A wish for a lock: what, how, and for how long. Made by [`Locks::mutex`] and its siblings.
 ///
@@ -188,6 +188,40 @@ impl Request {
             Err(error) if error.is_busy() => Ok(None),
             Err(error) => Err(error),
         }
+    }
+
+    /// Takes over the hold of a token that another guard gave away by
+    /// [`detach`](crate::Guard::detach), with a fresh lease, and renews it as the request says.
+    ///
+    /// Nothing is waited for: the token has the lock, or it has not. Two who adopt one token share
+    /// one hold, and the first release ends it; the other hears `Lost`. The fencing number is the
+    /// one that the first guard was given, where the server still knows it.
+    ///
+    /// # Errors
+    /// [`Lost`](LockError::Lost) when the token does not have the lock any more, or never had it at
+    /// this key; [`InvalidConfig`](LockError::InvalidConfig) when a lock with a lease is adopted as
+    /// one that never expires; else as [`acquire`](Self::acquire), without `Busy`.
+    ///
+    /// # Cancel safety
+    /// Dropping the future leaves the lock to whoever has the token.
+    pub async fn adopt(mut self, token: Token) -> Result<Guard, LockError> {
+        if token.is_lasting() {
+            self = self.never_expires();
+        } else if self.options.ttl.is_none() {
+            return Err(ConfigError::AdoptWithoutTtl.into());
+        }
+        let fence = acquire::fence_of(&self, &token).await?;
+        self.options.adopts = Some(Adopted { token: Token::from_wire(token.wire()), fence });
+        self.options.fenced = false;
+        acquire::adopt(self)?.granted().await
+    }
+
+    /// [`adopt`](Self::adopt) for code without an async runtime.
+    ///
+    /// # Errors
+    /// As [`adopt`](Self::adopt).
+    pub fn blocking_adopt(self, token: Token) -> Result<Guard, LockError> {
+        crate::blocking::block_on(self.adopt(token))
     }
 
     /// Runs `body` under the lock and releases it.

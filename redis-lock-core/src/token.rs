@@ -1,8 +1,11 @@
 //! The name of one acquisition.
 
 use std::fmt::{self, Write as _};
+use std::str::FromStr;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
+
+use crate::ConfigError;
 
 /// What marks a value as written by this library.
 const PREFIX: &str = "rl1.";
@@ -114,6 +117,24 @@ impl fmt::Display for Token {
     }
 }
 
+impl FromStr for Token {
+    type Err = ConfigError;
+
+    /// Reads what `Display` wrote.
+    fn from_str(text: &str) -> Result<Self, ConfigError> {
+        let (wire, turn) = match text.rsplit_once('#') {
+            Some((wire, turn)) => (wire, turn.parse().ok()),
+            None => (text, Some(0)),
+        };
+        let token = Self { turn: turn.unwrap_or(0), ..Self::from_wire(wire) };
+        if turn.is_none() || token.fields().is_none() || wire.chars().any(char::is_control) {
+            let text = text.chars().take(80).collect();
+            return Err(ConfigError::BadToken { text });
+        }
+        Ok(token)
+    }
+}
+
 impl fmt::Debug for Token {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Token({self})")
@@ -140,6 +161,16 @@ mod tests {
         assert!(!read.is_lasting() && Token::lasting("m1", "x").is_lasting());
         let age = SystemTime::now().duration_since(read.since().unwrap()).unwrap();
         assert!(age.as_secs() < 5);
+    }
+
+    #[test]
+    fn a_token_is_read_from_its_text() {
+        for token in [Token::fresh("m1", "host/17 job"), Token::lasting("m1", "").next_turn()] {
+            assert_eq!(token.to_string().parse(), Ok(token));
+        }
+        for text in ["", "abc", "rl1.a.b", "rl1.a.b.c.d#x", "rl1.a.b.c.d\n"] {
+            assert!(text.parse::<Token>().is_err(), "{text}");
+        }
     }
 
     #[test]

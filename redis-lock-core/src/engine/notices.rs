@@ -77,7 +77,9 @@ impl Core {
             Notice::Grant(id, handle, hold) => {
                 if let Err(Ok(hold)) = handle.send(Ok(hold)) {
                     // Nobody took it.
-                    self.step(&id, work, |machine, env, out| machine.release(&hold, None, env, out));
+                    self.step(&id, work, |machine, env, out| {
+                        machine.release(&hold, None, env, out)
+                    });
                 }
             }
             // Whoever asked may have left; the outcomes stand without them.

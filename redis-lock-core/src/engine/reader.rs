@@ -18,7 +18,9 @@ use crate::store::{Readiness, Watcher};
 impl Core {
     /// Has a task of the present runtime read from now on.
     pub(super) fn open_reader(&self) {
-        let (Some(core), Ok(here)) = (self.shared(), runtime::Handle::try_current()) else { return };
+        let (Some(core), Ok(here)) = (self.shared(), runtime::Handle::try_current()) else {
+            return;
+        };
         let Some((epoch, watcher)) = self.path.traffic().watcher() else { return };
         here.spawn(serve(core, epoch, watcher, here.id()));
     }

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use super::core::{Core, Work};
-use super::path::{Entry, Job, News, PICK_UP, Reader, Results};
 use super::notices::Notice;
+use super::path::{Entry, Job, News, PICK_UP, Reader, Results};
 use crate::clock::Moment;
-use crate::store::Connected;
 use crate::error::Fault;
+use crate::store::Connected;
 
 /// The longest the engine sleeps: after a suspended host wakes up, clocks disagree for this long.
 const LONGEST_SLEEP: std::time::Duration = std::time::Duration::from_secs(1);
@@ -112,7 +112,8 @@ impl Core {
             (traffic.due(), traffic.reader() != Reader::Engine, traffic.age(now))
         };
         // Somebody else reads: the engine looks whether that works.
-        let pick_up = if other_reads { now.after(PICK_UP.saturating_sub(age)) } else { Moment::NEVER };
+        let pick_up =
+            if other_reads { now.after(PICK_UP.saturating_sub(age)) } else { Moment::NEVER };
         let pick_up = if other_reads && age.is_zero() { now.after(PICK_UP) } else { pick_up };
         let closing = self.closing_ends().unwrap_or(Moment::NEVER);
         [self.table.next_due(), self.reaper().due(), self.search().due(), pick_up, closing]

@@ -5,9 +5,7 @@ use std::sync::Arc;
 use super::held::FENCES;
 use super::pace::{HintThrottle, PLACE, look_at, retry_at};
 use super::question::{About, Open};
-use super::{
-    Attempt, Effects, Env, Later, Machine, Outcome, Reap, Stage, Waiter, asked_ttl, busy,
-};
+use super::{Attempt, Effects, Env, Later, Machine, Outcome, Reap, Stage, Waiter, asked_ttl, busy};
 use crate::clock::Moment;
 use crate::demand::{Demand, Kind};
 use crate::error::{Fault, FaultClass};
@@ -105,7 +103,7 @@ impl<W> Machine<W> {
         };
         let demand = Arc::clone(&first.demand);
         let attempt = match &demand.adopts {
-            Some(token) => Attempt::adopted(token.clone(), asked_ttl(&demand)),
+            Some(adopted) => Attempt::adopted(adopted.token.clone(), asked_ttl(&demand)),
             None => env.attempt(&demand),
         };
         self.stage = Stage::Contending(Contending::new(attempt, &demand, env.now));
@@ -124,8 +122,7 @@ impl<W> Machine<W> {
         let demand = Arc::clone(&first.demand);
         let attempt = env.attempt(&demand);
         let fresh = Contending::new(attempt, &demand, env.now);
-        self.stage =
-            Stage::Contending(Contending { refusals, useful, seen, answered_at, ..fresh });
+        self.stage = Stage::Contending(Contending { refusals, useful, seen, answered_at, ..fresh });
         self.ask_again(env, out);
     }
 

@@ -170,7 +170,11 @@ impl<W> Machine<W> {
         };
         let mut fences = last_fence.map_or(0..0, |last| first_fence(last)..last + 1);
         let lease = Lease::granted(open);
-        let fence = if waiter.demand.fenced { fences.next() } else { None };
+        let fence = match &waiter.demand.adopts {
+            Some(adopted) => adopted.fence,
+            None if waiter.demand.fenced => fences.next(),
+            None => None,
+        };
         let token = attempt.token().clone();
         let hold = Arc::new(Hold::new(waiter.demand, token, fence, open.sent, lease.end));
         let turn = Turn::begin(env.now, self.waited_for);
@@ -398,13 +402,7 @@ impl<W> Machine<W> {
         self.start(env, out);
     }
 
-    fn part_with_lost(
-        &mut self,
-        held: Held,
-        is_gone: bool,
-        env: &Env<'_>,
-        out: &mut Effects<W>,
-    ) {
+    fn part_with_lost(&mut self, held: Held, is_gone: bool, env: &Env<'_>, out: &mut Effects<W>) {
         let Held { attempt, hold, wanted, .. } = held;
         let mut open = self.open.take();
         let asked = open.as_mut().map(|open| std::mem::take(&mut open.askers)).unwrap_or_default();

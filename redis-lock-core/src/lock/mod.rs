@@ -271,7 +271,14 @@ impl<W> Machine<W> {
     }
 
     /// Asks the server something about the attempt of the stage.
-    fn send(&mut self, demand: &Demand, about: About, verb: Verb, env: &Env<'_>, out: &mut Effects<W>) {
+    fn send(
+        &mut self,
+        demand: &Demand,
+        about: About,
+        verb: Verb,
+        env: &Env<'_>,
+        out: &mut Effects<W>,
+    ) {
         let ttl = match &verb {
             Verb::Take { ttl, .. } | Verb::Acquire { ttl, .. } | Verb::Renew { ttl, .. } => *ttl,
             Verb::Keep { time, .. } => Some(*time),

@@ -47,7 +47,10 @@ pub(super) struct Open {
 pub(super) enum About {
     Take,
     /// Whether a place in the queue was asked for as well.
-    Acquire { queues: bool, ordered: bool },
+    Acquire {
+        queues: bool,
+        ordered: bool,
+    },
     Renew,
     /// A lease that is longer than anything we asked for is cut to what we did.
     Cut,
@@ -111,4 +114,3 @@ impl Wanted {
         self.askers.iter().any(|asker| asker.wants == wants)
     }
 }
-

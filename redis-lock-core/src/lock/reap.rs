@@ -151,7 +151,8 @@ impl Reap {
 
     /// What to tell at the deadline. The release goes on.
     pub(crate) fn overdue(&mut self) -> Option<Told> {
-        let late = || Fault::new(FaultClass::Late, "the server did not confirm the release in time");
+        let late =
+            || Fault::new(FaultClass::Late, "the server did not confirm the release in time");
         let fault = self.fault.clone().unwrap_or_else(late);
         self.tell(Err(LockError::backend(Some(self.names.user_key()), &fault)))
     }

@@ -52,7 +52,8 @@ impl<W> Machine<W> {
         let Stage::Held(held) = std::mem::replace(&mut self.stage, Stage::Idle) else { return };
         let Held { attempt, hold, lease, .. } = held;
         let reap = Reap::of(attempt, self.open.take(), &hold.demand).map(|reap| {
-            let reap = reap.waited_for(self.waited_for).of_hold(lease.end).confirm(confirm, env.now);
+            let reap =
+                reap.waited_for(self.waited_for).of_hold(lease.end).confirm(confirm, env.now);
             match keep_until {
                 Some(end) => reap.keep_until(end),
                 None => reap,

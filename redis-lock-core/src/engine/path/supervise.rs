@@ -143,14 +143,8 @@ impl Traffic {
         let Connected { wire, watcher, info } = made;
         self.info = Some(info);
         let epoch = number;
-        self.link = Link::Up(Up {
-            wire,
-            watcher,
-            epoch,
-            made: now,
-            heard: now,
-            has_answered: false,
-        });
+        self.link =
+            Link::Up(Up { wire, watcher, epoch, made: now, heard: now, has_answered: false });
         self.retry_at = now;
         for reply in self.ready.drain(..) {
             results.ready.push((reply, Ok(())));

@@ -137,7 +137,12 @@ impl Conversation {
     }
 
     /// Takes the next reply. `wants` says whether further rounds of a command are wanted.
-    pub(super) fn hear(&mut self, value: Value, wants: &mut dyn FnMut(u64) -> bool, send: Send<'_>) {
+    pub(super) fn hear(
+        &mut self,
+        value: Value,
+        wants: &mut dyn FnMut(u64) -> bool,
+        send: Send<'_>,
+    ) {
         let Some(Asked { seq, command, group, step }) = self.asked.pop_front() else {
             self.lose_place("the server said something that nobody asked");
             return;

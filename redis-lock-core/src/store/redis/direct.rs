@@ -6,9 +6,9 @@ use std::time::Duration;
 use redis::{Connection, ConnectionLike, Value};
 use testbed::{Server, ServerBinary, ServerBuilder};
 
+use super::conversation::{Step, read};
 use super::encode::{self, Context};
 use super::probe::Delete;
-use super::conversation::{Step, read};
 use crate::demand::Kind;
 use crate::error::Fault;
 use crate::names::Names;

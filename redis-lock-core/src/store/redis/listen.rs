@@ -73,11 +73,7 @@ async fn subscribe(
 }
 
 /// Passes messages on until the connection ends or falls silent.
-async fn relay(
-    subscription: redis::aio::PubSub,
-    patience: Duration,
-    hints: &Hints,
-) {
+async fn relay(subscription: redis::aio::PubSub, patience: Duration, hints: &Hints) {
     let (mut sink, mut messages) = subscription.split();
     loop {
         tokio::select! {

@@ -39,7 +39,9 @@ impl Introduced {
 
 /// Connects and has the driver authenticate and choose the database. None where a plain socket does
 /// not lead to the server.
-pub(super) async fn connect(info: &redis::ConnectionInfo) -> Result<Option<Introduced>, RedisError> {
+pub(super) async fn connect(
+    info: &redis::ConnectionInfo,
+) -> Result<Option<Introduced>, RedisError> {
     let settings = info.redis_settings();
     match info.addr() {
         ConnectionAddr::Tcp(host, port) => {
