@@ -437,7 +437,7 @@ fn kinds_do_not_mix_and_nothing_is_altered() {
             for (asked, ask) in kinds.iter().filter(|(asked, _)| sort(asked) != sort(held)) {
                 let error = refused(ask(&arena.other).wait(LONG));
                 assert!(
-                    matches!(&error, LockError::InvalidConfig { cause, .. } if cause.to_string().contains("`k`")),
+                    matches!(&error, LockError::InvalidConfig { cause, .. } if cause.to_string().starts_with("lock `")),
                     "{}: {asked} while {held}: {error:?}",
                     arena.name
                 );

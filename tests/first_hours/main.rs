@@ -7,6 +7,7 @@ mod blocked;
 mod lead;
 mod messages;
 mod nested;
+mod outages;
 mod scope;
 
 use messages::{late, twice, unnamed};

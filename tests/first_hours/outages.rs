@@ -1,0 +1,82 @@
+//! Servers that can't be used: told after `outage`, whatever the wait.
+
+use std::time::{Duration, Instant};
+
+use redis_locks::{LockError, Locks, redis_lock};
+use testbed::{Proxy, Server, free_port};
+
+const OUTAGE: Duration = Duration::from_millis(1_500);
+
+/// Waits for ever, as by default.
+#[redis_lock(key = "job", via = locks)]
+async fn job(locks: &Locks) -> Result<(), LockError> {
+    Ok(())
+}
+
+async fn is_told(url: &str, outage: Option<Duration>, says: &str) {
+    let builder = Locks::builder().url(url);
+    let locks = outage.map_or(builder.clone(), |limit| builder.outage(limit)).open().unwrap();
+    let limit = outage.unwrap_or(Duration::from_secs(10)) + Duration::from_secs(1);
+    let start = Instant::now();
+    let outcome = tokio::time::timeout(limit, job(&locks)).await;
+    let error = outcome.expect("it is told in time").unwrap_err();
+    assert!(start.elapsed() + Duration::from_millis(100) >= limit - Duration::from_secs(1));
+    let LockError::Backend { source, .. } = &error else { panic!("{error:?}") };
+    assert!(source.is_retryable(), "{error}");
+    let chain = format!("{:#}", anyhow::Error::from(error));
+    assert_eq!(chain.matches(says).count(), 1, "{chain}");
+}
+
+#[tokio::test]
+async fn a_server_that_is_down() {
+    let url = format!("redis://127.0.0.1:{}", free_port());
+    is_told(&url, Some(OUTAGE), "onnection refused").await;
+}
+
+#[tokio::test]
+async fn a_server_that_is_down_with_the_default_limit() {
+    let url = format!("redis://127.0.0.1:{}", free_port());
+    is_told(&url, None, "onnection refused").await;
+}
+
+#[tokio::test]
+async fn a_host_that_has_no_name() {
+    is_told("redis://nobody.invalid:6379", Some(OUTAGE), "can't be used").await;
+}
+
+#[tokio::test]
+async fn a_server_that_swallows_everything() {
+    let server = Server::start();
+    let proxy = Proxy::to(server.port());
+    proxy.accept_and_ignore();
+    is_told(&proxy.url(), Some(OUTAGE), "no connection within").await;
+}
+
+#[tokio::test]
+async fn a_busy_lock_is_waited_for_longer_than_an_outage() {
+    let server = Server::start();
+    let locks =
+        Locks::builder().url(server.url()).outage(Duration::from_millis(200)).open().unwrap();
+    let held = locks.mutex("job").acquire().await.unwrap();
+    let other = Locks::builder().url(server.url()).outage(Duration::from_millis(200));
+    let other = other.open().unwrap();
+    let waits = tokio::spawn(async move { job(&other).await });
+    tokio::time::sleep(Duration::from_millis(600)).await;
+    assert!(!waits.is_finished(), "busy is no outage");
+    held.release().await.unwrap();
+    waits.await.unwrap().unwrap();
+    server.assert_clean();
+}
+
+#[tokio::test]
+async fn an_outage_without_an_end_is_waited_through() {
+    let server = Server::start();
+    let proxy = Proxy::to(server.port());
+    proxy.refuse();
+    let locks = Locks::builder().url(proxy.url()).outage(Duration::MAX).open().unwrap();
+    let waits = tokio::spawn(async move { job(&locks).await });
+    tokio::time::sleep(OUTAGE).await;
+    proxy.pass();
+    waits.await.unwrap().unwrap();
+    server.assert_clean();
+}
