@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use testbed::{Child, ChildIo, ClockShim, Server, ServerBinary, dispatch, eventually};
+use testbed::{Child, ChildIo, ClockShim, Server, ServerBinary, eventually};
 
 #[test]
 fn answers_and_counts() {
@@ -153,15 +153,10 @@ fn a_valkey_can_be_had() {
 }
 
 /// Spawns a server, and dies without a chance to clean up.
-fn abandon(io: &mut ChildIo) {
+pub(crate) fn abandon(io: &mut ChildIo) {
     let server = Server::start();
     io.say(&format!("server {} {}", server.pid(), server.dir().display()));
     io.hear();
-}
-
-#[test]
-fn child_process() {
-    dispatch(&[("abandon", abandon)]);
 }
 
 #[test]

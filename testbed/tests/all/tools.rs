@@ -8,7 +8,7 @@ use std::{
 };
 
 use testbed::{
-    Child, ChildIo, ClockShim, cancel_at, cancel_in_flight, dispatch, eventually, holds_for,
+    Child, ChildIo, ClockShim, cancel_at, cancel_in_flight, eventually, holds_for, is_stopped,
 };
 
 fn poll_once<F: Future>(future: F) -> Poll<F::Output> {
@@ -44,14 +44,14 @@ fn what_has_to_hold_is_watched() {
     });
 }
 
-fn echo(io: &mut ChildIo) {
+pub(crate) fn echo(io: &mut ChildIo) {
     io.say("ready");
     let heard = io.hear();
     io.say(&format!("echo {heard}"));
 }
 
 /// Tells both its clocks when asked.
-fn clocks(io: &mut ChildIo) {
+pub(crate) fn clocks(io: &mut ChildIo) {
     let start = Instant::now();
     loop {
         io.hear();
@@ -77,16 +77,11 @@ fn a_childs_wall_clock_can_be_moved_and_its_other_clock_cannot() {
     assert!((0..10).contains(&(after.1 - before.1)));
 }
 
-fn endless(io: &mut ChildIo) {
+pub(crate) fn endless(io: &mut ChildIo) {
     loop {
         io.say("tick");
         std::thread::sleep(Duration::from_millis(5));
     }
-}
-
-#[test]
-fn child_process() {
-    dispatch(&[("echo", echo), ("endless", endless), ("clocks", clocks)]);
 }
 
 #[test]
@@ -103,8 +98,10 @@ fn a_child_can_be_frozen_and_killed() {
     let mut child = Child::spawn("endless", &[]);
     child.expect("tick");
     child.freeze();
-    std::thread::sleep(Duration::from_millis(50));
+    assert!(is_stopped(child.pid()));
+    holds_for(Duration::from_millis(50), "it stands still", || is_stopped(child.pid()));
     child.thaw();
+    assert!(!is_stopped(child.pid()));
     child.expect("tick");
     child.terminate();
     assert!(!child.wait().success());
