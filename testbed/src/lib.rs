@@ -14,6 +14,7 @@
 //! | a network that delays, swallows, cuts | [`Proxy`] |
 //! | a server whose clock jumps | [`ClockShim`] |
 //! | another process | [`Child`] |
+//! | any program, ended with all that it started | [`Program`] |
 //! | drop a future at every await | [`cancel_at`] |
 //! | wait for something, not for long | [`eventually`] |
 //! | say that a test could not run here | [`skip!`](crate::skip!) |
@@ -35,6 +36,7 @@ mod install;
 mod monitor;
 mod node;
 mod port;
+mod program;
 mod proxy;
 mod python;
 mod sentinel;
@@ -57,6 +59,7 @@ pub use install::{Permission, find_or_install};
 pub use monitor::Monitor;
 pub use node::Node;
 pub use port::free_port;
+pub use program::Program;
 pub use proxy::{Connection, Proxy, Selection};
 pub use python::python_with_redis;
 pub use sentinel::{Sentinel, SentinelBuilder};

@@ -63,7 +63,7 @@ impl Node {
 
     /// The port that clients are told: the proxy's, where there is one.
     pub fn port(&self) -> u16 {
-        self.proxy.as_ref().map_or(self.server.port(), Proxy::port)
+        self.proxy.as_ref().map_or_else(|| self.server.port(), Proxy::port)
     }
 
     /// `redis://127.0.0.1:{port}`, with the port that clients are told.

@@ -117,13 +117,13 @@ impl SlotMove<'_> {
     /// Leaves the slot where it was. Keys that were moved are moved back.
     #[track_caller]
     pub fn abandon(self) {
+        // The owner takes keys of its slot again; the other hands them out as long as it imports.
         set_slot(self.from, self.slot, "STABLE");
-        set_slot(self.to, self.slot, "STABLE");
-        let back =
-            SlotMove { cluster: self.cluster, slot: self.slot, from: self.to, to: self.from };
+        let back = SlotMove { from: self.to, to: self.from, ..self };
         for key in back.keys_left() {
             back.move_key(&key);
         }
+        set_slot(self.to, self.slot, "STABLE");
     }
 }
 

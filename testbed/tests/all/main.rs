@@ -14,5 +14,6 @@ fn child_process() {
         ("clocks", tools::clocks),
         ("echo", tools::echo),
         ("endless", tools::endless),
+        ("start_program", tools::start_program),
     ]);
 }

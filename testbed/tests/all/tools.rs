@@ -2,13 +2,16 @@
 
 use std::{
     future::{pending, ready},
+    io::{BufRead, BufReader},
     pin::pin,
+    process::{Command, Stdio},
     task::{Context, Poll, Waker},
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
 use testbed::{
-    Child, ChildIo, ClockShim, cancel_at, cancel_in_flight, eventually, holds_for, is_stopped,
+    Child, ChildIo, ClockShim, Program, cancel_at, cancel_in_flight, eventually, holds_for,
+    is_stopped,
 };
 
 fn poll_once<F: Future>(future: F) -> Poll<F::Output> {
@@ -105,4 +108,56 @@ fn a_child_can_be_frozen_and_killed() {
     child.expect("tick");
     child.terminate();
     assert!(!child.wait().success());
+}
+
+/// The process that this program has in a group of its own, and whose parent may be dead.
+fn spawn_with_orphan() -> (Program, u32) {
+    let mut command = Command::new("/bin/sh");
+    // `set -m` gives each background job its own process group.
+    command.args(["-c", "set -m; sh -c 'echo $$; exec sleep 600' & exec sleep 600"]);
+    let mut program = Program::spawn({
+        command.stdout(Stdio::piped());
+        command
+    });
+    let mut line = String::new();
+    BufReader::new(program.stdout().unwrap()).read_line(&mut line).unwrap();
+    (program, line.trim().parse().unwrap())
+}
+
+fn is_running(pid: u32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    // Who has ended stays listed until somebody has asked for its code.
+    stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with('Z'))
+}
+
+#[test]
+fn a_program_is_ended_with_all_that_it_started() {
+    if !cfg!(target_os = "linux") {
+        testbed::skip!("what a program started is found on Linux only");
+    }
+    let (mut program, orphan) = spawn_with_orphan();
+    program.signal(rustix::process::Signal::KILL);
+    program.wait().unwrap();
+    assert!(is_running(orphan));
+    drop(program);
+    eventually(Duration::from_secs(5), "the orphan is gone", || !is_running(orphan));
+}
+
+pub(crate) fn start_program(io: &mut ChildIo) {
+    let (program, orphan) = spawn_with_orphan();
+    io.say(&format!("started {} {orphan}", program.pid()));
+    io.hear();
+}
+
+#[test]
+fn no_program_outlives_its_test_process() {
+    if !cfg!(target_os = "linux") {
+        testbed::skip!("what a program started is found on Linux only");
+    }
+    let mut child = Child::spawn("start_program", &[]);
+    let pids: Vec<u32> =
+        child.expect("started").split(' ').map(|pid| pid.parse().unwrap()).collect();
+    assert!(pids.iter().all(|pid| is_running(*pid)));
+    child.kill9();
+    eventually(Duration::from_secs(5), "all are gone", || !pids.iter().any(|pid| is_running(*pid)));
 }
