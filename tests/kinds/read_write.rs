@@ -1,13 +1,11 @@
 //! Locks for reading and writing.
 
-mod arena;
-
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::Instant;
 
-use arena::{
+use crate::arena::{
     Arena, LONG, Waiting, cancel_everywhere, crash, finish_all, is_free, ms, queued, refused, take,
 };
 use redis_locks::{LockError, LockState, Locks, Request};

@@ -1,9 +1,7 @@
 //! Servers that crash and come back, with and without their data.
 
-mod scenery;
-
+use crate::scenery::*;
 use redis_locks::{LockState, Locks, LossReason};
-use scenery::*;
 use testbed::{Server, holds_for};
 
 /// A crash that loses the lock: the first holder is told, and the next one's fence is larger.

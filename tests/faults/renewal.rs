@@ -1,8 +1,6 @@
 //! Keeping a lock while renewals are late, lost or refused, and losing it in time when they
 //! cannot succeed.
 
-mod scenery;
-
 use std::{
     sync::{
         Arc,
@@ -12,11 +10,9 @@ use std::{
     time::{Duration, Instant},
 };
 
+use crate::scenery::*;
 use redis_locks::{LockError, LockState, Locks, LossReason};
-use scenery::*;
-use testbed::{
-    Child, ChildIo, Proxy, Server, cancel_at, cancel_in_flight, dispatch, eventually, holds_for,
-};
+use testbed::{Child, ChildIo, Proxy, Server, cancel_at, cancel_in_flight, eventually, holds_for};
 use tokio::time::sleep;
 
 /// The engine's own tolerance for telling a loss: issue and docs promise 100 ms after the end.
@@ -364,7 +360,7 @@ async fn c14_a_ttl_too_short_to_be_renewed_is_refused() {
 }
 
 /// Holds the lock and says at each poll of the body that it runs; then what came of it.
-fn run_body(io: &mut ChildIo) {
+pub(crate) fn run_body(io: &mut ChildIo) {
     let locks = open(&std::env::var("REDIS_URL").unwrap());
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let outcome = runtime.block_on(locks.mutex(KEY).ttl(ms(800)).run(async |guard| {
@@ -380,15 +376,10 @@ fn run_body(io: &mut ChildIo) {
 }
 
 #[test]
-fn child_process() {
-    dispatch(&[("run_body", run_body)]);
-}
-
-#[test]
 fn c15_a_process_that_was_frozen_does_not_go_on() {
     let server = Server::start();
     for _ in 0..3 {
-        let mut child = Child::spawn("run_body", &[("REDIS_URL", &server.url())]);
+        let mut child = Child::spawn("renewal_run_body", &[("REDIS_URL", &server.url())]);
         child.expect("holding");
         child.expect("running");
         child.freeze();

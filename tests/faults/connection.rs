@@ -1,8 +1,6 @@
 //! Holding and taking locks over connections that are cut, half open, in pieces, or lead to
 //! something that is no lock server at all.
 
-mod scenery;
-
 use std::{
     io::{Read, Write},
     net::{TcpListener, TcpStream},
@@ -14,8 +12,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+use crate::scenery::*;
 use redis_locks::{Guard, LockError, LockState, Locks};
-use scenery::*;
 use testbed::{Proxy, Server, eventually, free_port, holds_for};
 use tokio::time::sleep;
 

@@ -1,7 +1,5 @@
 //! One at a time: between tasks, threads, managers and processes.
 
-mod scenery;
-
 use std::{
     env,
     path::Path,
@@ -13,16 +11,16 @@ use std::{
     time::Instant,
 };
 
+use crate::scenery::*;
 use redis_locks::Locks;
-use scenery::*;
-use testbed::{Child, ChildIo, Server, ServerBinary, SharedCounter, dispatch};
+use testbed::{Child, ChildIo, Server, ServerBinary, SharedCounter};
 
 const PROCESSES: u64 = 8;
 const TASKS: u64 = 8;
 const ROUNDS: u64 = 200;
 
 /// Adds to the counter in the file, from several tasks, each time under the lock.
-fn count(io: &mut ChildIo) {
+pub(crate) fn count(io: &mut ChildIo) {
     let locks = Locks::open(env::var("REDIS_URL").unwrap()).unwrap();
     let counter = SharedCounter::open(Path::new(&env::var("COUNTER").unwrap()));
     io.say("ready");
@@ -51,18 +49,13 @@ fn count(io: &mut ChildIo) {
     io.hear();
 }
 
-#[test]
-fn child_process() {
-    dispatch(&[("count", count)]);
-}
-
 fn no_update_is_lost(server: &Server) {
     let counter = SharedCounter::create(&server.dir().join("counter")).unwrap();
     let path = counter.path().to_str().unwrap();
     let url = server.url();
     let variables = [("REDIS_URL", url.as_str()), ("COUNTER", path)];
     let mut children: Vec<Child> =
-        (0..PROCESSES).map(|_| Child::spawn("count", &variables)).collect();
+        (0..PROCESSES).map(|_| Child::spawn("exclusion_count", &variables)).collect();
     for child in &mut children {
         child.expect("ready");
     }

@@ -2,28 +2,26 @@
 
 #![allow(dead_code, reason = "each example has a main of its own")]
 
-mod arena;
-
 use std::time::Duration;
 
-use arena::Arena;
+use crate::arena::Arena;
 use redis_locks::{LockState, Locks, LossReason};
 
-#[path = "../examples/acquire_release_pair.rs"]
+#[path = "../../examples/acquire_release_pair.rs"]
 mod acquire_release_pair;
-#[path = "../examples/automatic_release.rs"]
+#[path = "../../examples/automatic_release.rs"]
 mod automatic_release;
-#[path = "../examples/fencing.rs"]
+#[path = "../../examples/fencing.rs"]
 mod fencing;
-#[path = "../examples/owned_mutex.rs"]
+#[path = "../../examples/owned_mutex.rs"]
 mod owned_mutex;
-#[path = "../examples/plain_lock.rs"]
+#[path = "../../examples/plain_lock.rs"]
 mod plain_lock;
-#[path = "../examples/read_write.rs"]
+#[path = "../../examples/read_write.rs"]
 mod read_write;
-#[path = "../examples/scoped_mutex.rs"]
+#[path = "../../examples/scoped_mutex.rs"]
 mod scoped_mutex;
-#[path = "../examples/wait_limit_and_timeout.rs"]
+#[path = "../../examples/wait_limit_and_timeout.rs"]
 mod wait_limit_and_timeout;
 
 /// Runs an example on every arbiter.

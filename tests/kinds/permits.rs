@@ -1,12 +1,12 @@
 //! Permits: at most so many at a time.
 
-mod arena;
-
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Instant;
 
-use arena::{Arena, LONG, Waiting, cancel_everywhere, crash, is_free, ms, queued, refused, take};
+use crate::arena::{
+    Arena, LONG, Waiting, cancel_everywhere, crash, is_free, ms, queued, refused, take,
+};
 use redis_locks::LockError;
 use testbed::eventually;
 

@@ -1,19 +1,15 @@
 //! Giving a lock back when it is not ours any more, when the server will not listen, and from
 //! places where nobody expects a guard to be dropped.
 
-mod scenery;
-
 use std::{
     cell::RefCell,
     panic::{AssertUnwindSafe, catch_unwind},
     time::Instant,
 };
 
+use crate::scenery::*;
 use redis_locks::{Guard, LockError, LossReason};
-use scenery::*;
-use testbed::{
-    Child, ChildIo, Proxy, Server, cancel_at, cancel_in_flight, dispatch, eventually, holds_for,
-};
+use testbed::{Child, ChildIo, Proxy, Server, cancel_at, cancel_in_flight, eventually, holds_for};
 use tokio::time::sleep;
 
 #[tokio::test]
@@ -146,7 +142,7 @@ fn b6_a_guard_can_be_dropped_anywhere() {
 }
 
 /// Takes the lock and ends the process in the way that it is told.
-fn end(io: &mut ChildIo) {
+pub(crate) fn end(io: &mut ChildIo) {
     thread_local! { static KEPT: RefCell<Option<Guard>> = const { RefCell::new(None) }; }
     let locks = open(&std::env::var("REDIS_URL").unwrap());
     let guard = locks.mutex(KEY).ttl(ms(1000)).blocking_acquire().unwrap();
@@ -160,14 +156,9 @@ fn end(io: &mut ChildIo) {
 }
 
 #[test]
-fn child_process() {
-    dispatch(&[("end", end)]);
-}
-
-#[test]
 fn b6_a_guard_in_the_main_threads_locals_does_no_harm_at_exit() {
     let server = Server::start();
-    let mut child = Child::spawn("end", &[("REDIS_URL", &server.url())]);
+    let mut child = Child::spawn("release_end", &[("REDIS_URL", &server.url())]);
     child.expect("holding");
     child.tell("thread-local");
     assert!(child.wait().success());
@@ -178,7 +169,7 @@ fn b6_a_guard_in_the_main_threads_locals_does_no_harm_at_exit() {
 fn b7_a_process_that_ends_leaves_its_lock_for_the_ttl_only() {
     let server = Server::start();
     for how in ["exit", "abort"] {
-        let mut child = Child::spawn("end", &[("REDIS_URL", &server.url())]);
+        let mut child = Child::spawn("release_end", &[("REDIS_URL", &server.url())]);
         child.expect("holding");
         child.tell(how);
         child.wait();

@@ -1,16 +1,14 @@
 //! Taking a lock while calls are dropped, replies get lost and servers freeze: nothing may be
 //! left that nobody holds, and nobody may wait for longer than agreed.
 
-mod scenery;
-
 use std::{
     collections::HashSet,
     sync::{Arc, Mutex},
     time::{Duration, Instant},
 };
 
+use crate::scenery::*;
 use redis_locks::{LockError, Locks};
-use scenery::*;
 use testbed::{Proxy, Server, cancel_at, cancel_in_flight, eventually, holds_for};
 use tokio::time::{sleep, timeout};
 

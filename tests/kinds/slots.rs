@@ -1,16 +1,14 @@
 //! Several keys at once on a server in cluster mode, where no script may touch two slots: the keys
 //! are taken in several steps, and what is promised is the same.
 
-mod arena;
-
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use arena::{Arena, LONG, Waiting, cancel_everywhere, is_free, ms, queued, refused, take};
+use crate::arena::{Arena, LONG, Waiting, cancel_everywhere, is_free, ms, queued, refused, take};
 use redis_locks::{Guard, LockError, LockState, Locks};
-use testbed::{Child, ChildIo, Proxy, Server, dispatch, eventually, holds_for};
+use testbed::{Child, ChildIo, Proxy, Server, eventually, holds_for};
 
 /// What a place in a queue lasts, and so what is kept while waiting.
 const PLACE: Duration = ms(5_000);
@@ -448,7 +446,7 @@ fn a_connection_that_is_cut_anywhere_leaves_nothing() {
 }
 
 /// Takes and releases all keys for as long as it lives.
-fn take_all_the_time(_: &mut ChildIo) {
+pub(crate) fn take_all_the_time(_: &mut ChildIo) {
     let locks = Locks::open(std::env::var("REDIS_URL").unwrap()).unwrap();
     loop {
         let guard = locks.all(KEYS).ttl(ms(700)).blocking_acquire().unwrap();
@@ -457,17 +455,12 @@ fn take_all_the_time(_: &mut ChildIo) {
 }
 
 #[test]
-fn child_process() {
-    dispatch(&[("take_all_the_time", take_all_the_time)]);
-}
-
-#[test]
 fn l4_processes_killed_in_the_midst_of_it_block_nobody_for_longer_than_their_lease() {
     for arena in Arena::clusters() {
         let server = arena.server.as_ref().unwrap();
         for _ in 0..5 {
             let url = server.url();
-            let start = || Child::spawn("take_all_the_time", &[("REDIS_URL", &url)]);
+            let start = || Child::spawn("slots_take_all_the_time", &[("REDIS_URL", &url)]);
             let mut children = [start(), start(), start()];
             server.reset_counts();
             let scripts = || server.command_counts().get("evalsha").copied().unwrap_or(0);

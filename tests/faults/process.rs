@@ -1,20 +1,18 @@
 //! Processes that are killed or told to end, and runtimes that come, go and misbehave.
 
-mod scenery;
-
 use std::{
     sync::OnceLock,
     thread,
     time::{Duration, Instant},
 };
 
+use crate::scenery::*;
 use redis_locks::{LockError, Locks, redis_lock};
-use scenery::*;
-use testbed::{Child, ChildIo, Server, dispatch, eventually, holds_for};
+use testbed::{Child, ChildIo, Server, eventually, holds_for};
 use tokio::{runtime::Runtime, time::sleep};
 
 /// Holds ten locks until it is killed or told to end; then it shuts down in good order.
-fn hold(io: &mut ChildIo) {
+pub(crate) fn hold(io: &mut ChildIo) {
     let locks = open(&std::env::var("REDIS_URL").unwrap());
     Runtime::new().unwrap().block_on(async {
         let mut ended =
@@ -34,16 +32,11 @@ fn hold(io: &mut ChildIo) {
     });
 }
 
-#[test]
-fn child_process() {
-    dispatch(&[("hold", hold)]);
-}
-
 #[tokio::test]
 async fn j1_a_killed_holder_blocks_nobody_for_longer_than_its_ttl() {
     let server = Server::start();
     let locks = connect(&server.url()).await;
-    let mut child = Child::spawn("hold", &[("REDIS_URL", &server.url())]);
+    let mut child = Child::spawn("process_hold", &[("REDIS_URL", &server.url())]);
     child.expect("holding");
     child.kill9();
     let start = Instant::now();
@@ -57,7 +50,7 @@ async fn j1_a_killed_holder_blocks_nobody_for_longer_than_its_ttl() {
 #[test]
 fn j2_a_process_that_is_told_to_end_leaves_nothing() {
     let server = Server::start();
-    let mut child = Child::spawn("hold", &[("REDIS_URL", &server.url())]);
+    let mut child = Child::spawn("process_hold", &[("REDIS_URL", &server.url())]);
     child.expect("holding");
     assert_eq!(server.keys().len(), 10);
     child.terminate();

@@ -1,15 +1,13 @@
 //! Waiting for a lock while messages are lost, holders die, and other waiters give up.
 
-mod scenery;
-
 use std::{
     thread,
     time::{Duration, Instant},
 };
 
+use crate::scenery::*;
 use redis_locks::{Guard, LockError, Locks};
-use scenery::*;
-use testbed::{Child, ChildIo, Proxy, Server, cancel_at, dispatch, eventually};
+use testbed::{Child, ChildIo, Proxy, Server, cancel_at, eventually};
 use tokio::{
     task::JoinHandle,
     time::{sleep, timeout},
@@ -91,17 +89,12 @@ async fn i3_a_half_open_subscription_is_made_up_for() {
 }
 
 /// Holds the lock until it is killed.
-fn hold(io: &mut ChildIo) {
+pub(crate) fn hold(io: &mut ChildIo) {
     let locks = open(&std::env::var("REDIS_URL").unwrap());
     let guard = locks.mutex(KEY).ttl(ms(1500)).blocking_acquire().unwrap();
     io.say("holding");
     io.hear();
     drop(guard);
-}
-
-#[test]
-fn child_process() {
-    dispatch(&[("hold", hold)]);
 }
 
 #[tokio::test]
@@ -110,7 +103,7 @@ async fn i4_the_end_of_a_dead_holders_lease_wakes_the_waiter() {
     let locks = connect(&server.url()).await;
     let mut worst = Duration::ZERO;
     for _ in 0..3 {
-        let mut child = Child::spawn("hold", &[("REDIS_URL", &server.url())]);
+        let mut child = Child::spawn("waiting_hold", &[("REDIS_URL", &server.url())]);
         child.expect("holding");
         let waiting = start_waiting(&locks).await;
         child.kill9();

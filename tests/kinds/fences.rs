@@ -1,14 +1,12 @@
 //! Fencing numbers: strictly rising per key, in the order of holding, whatever happens.
 
-mod arena;
-
 use std::collections::HashMap;
 use std::sync::Mutex;
 use std::thread;
 
-use arena::{Arena, LONG, crash, ms, take};
+use crate::arena::{Arena, LONG, crash, ms, take};
 use redis_locks::{Guard, LockState, Locks, Request};
-use testbed::{Child, ChildIo, ClockShim, Proxy, Server, dispatch, eventually};
+use testbed::{Child, ChildIo, ClockShim, Proxy, Server, eventually};
 
 type Make = fn(&Locks) -> Request;
 
@@ -212,13 +210,8 @@ fn update(client: &redis::Client, fence: u64, value: &str) -> bool {
     redis::Script::new(UPDATE).key("row").arg(fence).arg(value).invoke(&mut connection).unwrap()
 }
 
-#[test]
-fn child_process() {
-    dispatch(&[("writer", writer)]);
-}
-
 /// Takes the lock, and writes when it is told to, whatever has happened meanwhile.
-fn writer(io: &mut ChildIo) {
+pub(crate) fn writer(io: &mut ChildIo) {
     let url = std::env::var("SERVER").unwrap();
     let locks = Locks::open(&url).unwrap();
     let guard = take(locks.mutex("k").fenced().ttl(ms(600)));
@@ -233,7 +226,7 @@ fn writer(io: &mut ChildIo) {
 #[test]
 fn m5_a_frozen_process_that_wakes_up_is_refused() {
     let server = Server::start();
-    let mut child = Child::spawn("writer", &[("SERVER", &server.url())]);
+    let mut child = Child::spawn("fences_writer", &[("SERVER", &server.url())]);
     child.expect("holding");
     child.freeze();
     let locks = Locks::open(server.url()).unwrap();

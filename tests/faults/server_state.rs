@@ -1,8 +1,6 @@
 //! Servers that refuse, for all the reasons they have: what can be retried is retried within the
 //! wait, what cannot is told at once, and each cause is named.
 
-mod scenery;
-
 use std::{
     sync::{
         Arc,
@@ -12,8 +10,8 @@ use std::{
     time::Instant,
 };
 
+use crate::scenery::*;
 use redis_locks::{LockError, LockState, Locks, LossReason};
-use scenery::*;
 use testbed::{Server, eventually, free_port, holds_for};
 use tokio::time::sleep;
 

@@ -1,14 +1,12 @@
 //! Names, values and durations at the edges of what is allowed, and past them.
 
-mod scenery;
-
 use std::{
     collections::HashSet,
     time::{Duration, Instant},
 };
 
+use crate::scenery::*;
 use redis_locks::{LockError, Locks};
-use scenery::*;
 use testbed::{Monitor, Server, holds_for};
 
 fn says_nothing(monitor: &Monitor) {

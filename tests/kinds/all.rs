@@ -1,13 +1,13 @@
 //! Several keys at once, all or none.
 
-mod arena;
-
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::Instant;
 
-use arena::{Arena, LONG, Waiting, cancel_everywhere, crash, is_free, ms, queued, refused, take};
+use crate::arena::{
+    Arena, LONG, Waiting, cancel_everywhere, crash, is_free, ms, queued, refused, take,
+};
 use redis_locks::{LockError, LockState};
 use testbed::eventually;
 

@@ -1,10 +1,10 @@
 //! How long locks are held: at least, at most, for ever; and values that were left without an end.
 
-mod arena;
-
 use std::time::Instant;
 
-use arena::{Arena, LONG, Waiting, crash, finish_all, is_free, log, ms, queued, refused, take};
+use crate::arena::{
+    Arena, LONG, Waiting, crash, finish_all, is_free, log, ms, queued, refused, take,
+};
 use redis_locks::{Guard, LockError, LockState, Locks, LossReason, Request};
 use testbed::eventually;
 

@@ -1,14 +1,12 @@
 //! The same mutex from Python: redis-py's own `Lock` on our key, both ways.
 
-mod scenery;
-
 use std::{
     io::{BufRead, BufReader, Write},
     path::Path,
     process::{Child, ChildStdin, ChildStdout, Command, Stdio},
 };
 
-use scenery::*;
+use crate::scenery::*;
 use testbed::Server;
 
 /// Takes and gives back the lock as it is told, line by line.

@@ -11,6 +11,10 @@ use tokio::runtime::{Builder, Runtime};
 
 const SOON: Duration = Duration::from_secs(10);
 
+/// How long one command may take, and what a busy machine may add.
+const COMMAND: Duration = Duration::from_secs(2);
+const GRACE: Duration = Duration::from_millis(1500);
+
 fn two_workers() -> Runtime {
     Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap()
 }
@@ -306,7 +310,7 @@ fn a_frozen_server_is_told_by_a_lane_within_one_command_timeout() {
     let started = std::time::Instant::now();
     let error = runtime.block_on(async { tokio::spawn(task).await }).unwrap().unwrap_err();
     assert!(matches!(error, redis_locks::LockError::Backend { .. }), "{error}");
-    assert!(started.elapsed() < SOON, "{:?}", started.elapsed());
+    assert!(started.elapsed() < COMMAND + GRACE, "{:?}", started.elapsed());
     server.thaw();
     eventually(SOON, "what was sent leaves nothing", || all_given_back(&server));
     server.assert_clean();

@@ -1,13 +1,11 @@
 //! Clocks that jump: the server's, which ends locks too early or too late, and our own, which
 //! must not matter at all.
 
-mod scenery;
-
 use std::{thread, time::Instant};
 
+use crate::scenery::*;
 use redis_locks::{LockState, LossReason};
-use scenery::*;
-use testbed::{Child, ChildIo, ClockShim, Server, dispatch, eventually, holds_for};
+use testbed::{Child, ChildIo, ClockShim, Server, eventually, holds_for};
 use tokio::time::sleep;
 
 macro_rules! clock {
@@ -86,7 +84,7 @@ async fn h2_a_waiter_does_not_sleep_for_an_hour() {
 }
 
 /// Holds the lock, and says when it is lost.
-fn hold(io: &mut ChildIo) {
+pub(crate) fn hold(io: &mut ChildIo) {
     let locks = open(&std::env::var("REDIS_URL").unwrap());
     let guard = locks.mutex(KEY).ttl(ms(800)).blocking_acquire().unwrap();
     io.say(&format!("holding {}", guard.token()));
@@ -97,16 +95,11 @@ fn hold(io: &mut ChildIo) {
 }
 
 #[test]
-fn child_process() {
-    dispatch(&[("hold", hold)]);
-}
-
-#[test]
 fn h4_our_own_wall_clock_does_not_matter() {
     let clock = clock!();
     let server = Server::start();
     let url = server.url();
-    let mut child = Child::spawn_with("hold", |command| {
+    let mut child = Child::spawn_with("clock_hold", |command| {
         clock.apply(command);
         command.env("REDIS_URL", &url);
     });
