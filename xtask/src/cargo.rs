@@ -19,6 +19,7 @@ pub(crate) fn must_succeed(mut command: Command) -> Result<()> {
     Ok(())
 }
 
-fn root() -> &'static Path {
+/// The root of the workspace.
+pub(crate) fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap_or_else(|| Path::new("."))
 }

@@ -5,6 +5,7 @@ mod build_time;
 mod cargo;
 mod ci;
 mod demo;
+mod floors;
 mod mayhem;
 mod soak;
 mod test;
@@ -22,6 +23,7 @@ cargo xtask <command>
   build-time                   how long a clean build of the attribute takes
   mayhem [--seconds N]         500 waiters in ten processes that are killed at random
   bench [--quick …]            all lock crates side by side; without options into docs/bench
+  floors                       whether modules lie above one another without circles
   ci                           formatting, lints, docs, oldest compiler, then the tests
 ";
 
@@ -49,6 +51,7 @@ fn run(arguments: &[String]) -> Result<()> {
         "build-time" => build_time::run(),
         "mayhem" => mayhem::run(rest),
         "bench" => bench::run(rest),
+        "floors" => floors::run(),
         "ci" => ci::run(),
         "help" | "--help" | "-h" => {
             print!("{USAGE}");
