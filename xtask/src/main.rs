@@ -3,6 +3,7 @@
 mod bench;
 mod build_time;
 mod cargo;
+mod cases;
 mod ci;
 mod demo;
 mod floors;
@@ -24,6 +25,7 @@ cargo xtask <command>
   mayhem [--seconds N]         500 waiters in ten processes that are killed at random
   bench [--quick …]            all lock crates side by side; without options into docs/bench
   floors                       whether modules lie above one another without circles
+  cases [--write]              whether tests/CASES.md fits the tests
   ci                           formatting, lints, docs, oldest compiler, then the tests
 ";
 
@@ -52,6 +54,7 @@ fn run(arguments: &[String]) -> Result<()> {
         "mayhem" => mayhem::run(rest),
         "bench" => bench::run(rest),
         "floors" => floors::run(),
+        "cases" => cases::run(rest),
         "ci" => ci::run(),
         "help" | "--help" | "-h" => {
             print!("{USAGE}");
