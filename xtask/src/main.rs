@@ -26,7 +26,8 @@ cargo xtask <command>
   bench [--quick …]            all lock crates side by side; without options into docs/bench
   floors                       whether modules lie above one another without circles
   cases [--write]              whether tests/CASES.md fits the tests
-  ci                           formatting, lints, docs, oldest compiler, then the tests
+  public-api [--write]         whether tests/public-api fits the libraries
+  ci [step …]                  all that has to pass: checks of every sort, then the tests
 ";
 
 fn main() -> ExitCode {
@@ -55,7 +56,8 @@ fn run(arguments: &[String]) -> Result<()> {
         "bench" => bench::run(rest),
         "floors" => floors::run(),
         "cases" => cases::run(rest),
-        "ci" => ci::run(),
+        "public-api" => ci::public_api(rest),
+        "ci" => ci::run(rest),
         "help" | "--help" | "-h" => {
             print!("{USAGE}");
             Ok(())
