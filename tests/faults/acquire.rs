@@ -12,7 +12,6 @@ use redis_locks::{LockError, Locks};
 use testbed::{Proxy, Server, cancel_at, cancel_in_flight, eventually, holds_for};
 use tokio::time::{sleep, timeout};
 
-#[tokio::test]
 async fn a1_dropped_before_send_leaves_nothing() {
     let server = Server::start();
     let locks = connect(&server.url()).await;
@@ -49,7 +48,6 @@ async fn drop_acquire_everywhere(server: &Server, locks: &Locks) {
     }
 }
 
-#[tokio::test]
 async fn a2_dropped_after_send_leaves_nothing() {
     let server = Server::start();
     let proxy = Proxy::to(server.port());
@@ -66,7 +64,6 @@ async fn a2_dropped_after_send_leaves_nothing() {
     server.assert_clean();
 }
 
-#[tokio::test]
 async fn a2_dropped_while_waiting_leaves_no_waiter() {
     let server = Server::start();
     let proxy = Proxy::to(server.port());
@@ -87,7 +84,6 @@ async fn a2_dropped_while_waiting_leaves_no_waiter() {
 }
 
 /// Both are dropped at once: the holder's guard, and the waiter that is being granted the lock.
-#[tokio::test]
 async fn a2_dropped_while_being_granted_leaves_nothing() {
     let server = Server::start();
     let proxy = Proxy::to(server.port());
@@ -109,7 +105,6 @@ async fn a2_dropped_while_being_granted_leaves_nothing() {
     server.assert_clean();
 }
 
-#[tokio::test]
 async fn a3_reply_lost_is_recognised_as_ours() {
     let server = Server::start();
     let proxy = Proxy::to(server.port());
@@ -125,7 +120,6 @@ async fn a3_reply_lost_is_recognised_as_ours() {
     server.assert_clean();
 }
 
-#[tokio::test]
 async fn a3_reply_lost_does_not_cost_another_fence() {
     let server = Server::start();
     let proxy = Proxy::to(server.port());
@@ -143,7 +137,6 @@ async fn a3_reply_lost_does_not_cost_another_fence() {
     server.assert_clean();
 }
 
-#[tokio::test]
 async fn a5_executed_after_the_timeout_is_undone() {
     for drop_the_manager in [false, true] {
         let server = Server::start();
@@ -162,7 +155,6 @@ async fn a5_executed_after_the_timeout_is_undone() {
     }
 }
 
-#[tokio::test]
 async fn a6_a_release_that_overtakes_the_acquire_still_wins() {
     let server = Server::start();
     let proxy = Proxy::to(server.port());
@@ -209,7 +201,6 @@ async fn late_duplicate(fenced: bool) -> (Server, Proxy) {
     (server, proxy)
 }
 
-#[tokio::test]
 async fn a7_a_late_duplicate_is_refused() {
     let (server, _proxy) = late_duplicate(true).await;
     holds_for(ms(1500), "the tombstone keeps it away", || !server.exists(WIRE));
@@ -218,7 +209,6 @@ async fn a7_a_late_duplicate_is_refused() {
 }
 
 /// A bare `SET NX` heeds no tombstone; the engine goes on looking after its token.
-#[tokio::test]
 async fn a7_a_late_duplicate_that_cannot_be_refused_is_undone() {
     let (server, _proxy) = late_duplicate(false).await;
     eventually(ms(2000), "it is undone", || !server.exists(WIRE));
@@ -227,7 +217,6 @@ async fn a7_a_late_duplicate_that_cannot_be_refused_is_undone() {
     server.assert_clean();
 }
 
-#[tokio::test]
 async fn a8_a_timeout_at_the_moment_of_the_grant_leaves_nothing() {
     let server = Server::start();
     let proxy = Proxy::to(server.port());
@@ -250,7 +239,6 @@ async fn a8_a_timeout_at_the_moment_of_the_grant_leaves_nothing() {
     server.assert_clean();
 }
 
-#[tokio::test]
 async fn a10_the_wait_bound_holds_when_the_server_is_frozen() {
     let server = Server::start();
     let (connected, fresh) = (connect(&server.url()).await, open(&server.url()));
@@ -268,7 +256,6 @@ async fn a10_the_wait_bound_holds_when_the_server_is_frozen() {
     server.assert_clean();
 }
 
-#[tokio::test]
 async fn a11_try_acquire_on_a_dead_server_fails_fast() {
     let server = Server::start();
     let locks = connect(&server.url()).await;
@@ -288,7 +275,6 @@ async fn a11_try_acquire_on_a_dead_server_fails_fast() {
     server.assert_clean();
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a12_every_acquisition_has_a_token_of_its_own() {
     let server = Server::start();
     let locks = connect(&server.url()).await;
@@ -339,3 +325,23 @@ fn a14_the_cleanup_outlives_the_callers_runtime() {
     }
     server.assert_clean();
 }
+
+both_paths!(
+    a1_dropped_before_send_leaves_nothing,
+    a2_dropped_after_send_leaves_nothing,
+    a2_dropped_while_waiting_leaves_no_waiter,
+    a2_dropped_while_being_granted_leaves_nothing,
+    a3_reply_lost_is_recognised_as_ours,
+    a3_reply_lost_does_not_cost_another_fence,
+    a5_executed_after_the_timeout_is_undone,
+    a6_a_release_that_overtakes_the_acquire_still_wins,
+    a7_a_late_duplicate_is_refused,
+    a7_a_late_duplicate_that_cannot_be_refused_is_undone,
+    a8_a_timeout_at_the_moment_of_the_grant_leaves_nothing,
+    a10_the_wait_bound_holds_when_the_server_is_frozen,
+    a11_try_acquire_on_a_dead_server_fails_fast,
+);
+
+both_paths!(on 2 threads:
+    a12_every_acquisition_has_a_token_of_its_own,
+);

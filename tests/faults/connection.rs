@@ -17,7 +17,6 @@ use redis_locks::{Guard, LockError, LockState, Locks};
 use testbed::{Proxy, Server, eventually, free_port, holds_for};
 use tokio::time::sleep;
 
-#[tokio::test]
 async fn d1_a_half_open_connection_is_replaced() {
     let server = Server::start();
     let proxy = Proxy::to(server.port());
@@ -57,17 +56,14 @@ async fn stuck(how: impl FnOnce(&Server), end: impl FnOnce(&Server), stuck: Dura
     server.assert_clean();
 }
 
-#[tokio::test]
 async fn d2_a_server_frozen_for_less_than_the_ttl() {
     stuck(Server::freeze, Server::thaw, ms(900)).await;
 }
 
-#[tokio::test]
 async fn d2_a_server_frozen_for_more_than_the_ttl() {
     stuck(Server::freeze, Server::thaw, ms(2600)).await;
 }
 
-#[tokio::test]
 async fn d2_a_server_that_sleeps() {
     let sleep = |server: &Server| server.run::<()>("DEBUG SLEEP 0.9");
     stuck(sleep, |_| {}, ms(10)).await;
@@ -90,17 +86,14 @@ fn kill_script(server: &Server) {
     server.run::<()>("SCRIPT KILL");
 }
 
-#[tokio::test]
 async fn d2_a_server_busy_with_a_script_for_less_than_the_ttl() {
     stuck(endless_script, kill_script, ms(700)).await;
 }
 
-#[tokio::test]
 async fn d2_a_server_busy_with_a_script_for_more_than_the_ttl() {
     stuck(endless_script, kill_script, ms(2600)).await;
 }
 
-#[tokio::test]
 async fn d3_a_password_that_is_changed_and_changed_back() {
     let server = Server::start();
     let locks = connect(&server.url()).await;
@@ -136,7 +129,6 @@ async fn eventually_acquires(locks: &Locks, limit: Duration) {
     }
 }
 
-#[tokio::test]
 async fn d3_an_address_where_a_web_server_answers_for_a_while() {
     let server = Server::start();
     let proxy = Proxy::to(server.port());
@@ -164,7 +156,6 @@ async fn d3_an_address_where_a_web_server_answers_for_a_while() {
     server.assert_clean();
 }
 
-#[tokio::test]
 async fn d4_an_outage_longer_than_any_budget_of_the_driver() {
     let server = Server::start();
     let proxy = Proxy::to(server.port());
@@ -189,7 +180,6 @@ async fn d4_an_outage_longer_than_any_budget_of_the_driver() {
     server.assert_clean();
 }
 
-#[tokio::test]
 async fn d5_a_server_that_closes_idle_connections() {
     let server = Server::start();
     server.run::<()>("CONFIG SET timeout 1");
@@ -202,7 +192,6 @@ async fn d5_a_server_that_closes_idle_connections() {
     server.assert_clean();
 }
 
-#[tokio::test]
 async fn d6_replies_in_single_bytes() {
     let server = Server::start();
     let proxy = Proxy::to(server.port());
@@ -216,7 +205,6 @@ async fn d6_replies_in_single_bytes() {
     server.assert_clean();
 }
 
-#[tokio::test]
 async fn d6_a_connection_cut_after_any_byte_of_a_reply() {
     let server = Server::start();
     let proxy = Proxy::to(server.port());
@@ -236,7 +224,6 @@ async fn d6_a_connection_cut_after_any_byte_of_a_reply() {
     server.assert_clean();
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn d9_connections_killed_again_and_again() {
     let server = Server::start();
     let holder = connect(&server.url()).await;
@@ -280,7 +267,6 @@ async fn d9_connections_killed_again_and_again() {
     server.assert_clean();
 }
 
-#[tokio::test]
 async fn d10_a_server_that_accepts_and_never_answers() {
     let server = Server::start();
     let proxy = Proxy::to(server.port());
@@ -299,7 +285,6 @@ async fn d10_a_server_that_accepts_and_never_answers() {
     server.assert_clean();
 }
 
-#[tokio::test]
 async fn d11_a_name_that_does_not_resolve() {
     let url = "redis://no-such-host.invalid";
     let start = Instant::now();
@@ -311,7 +296,6 @@ async fn d11_a_name_that_does_not_resolve() {
     assert!(start.elapsed() < PATIENCE, "{:?}", start.elapsed());
 }
 
-#[tokio::test]
 async fn d11_an_address_that_changes_hands() {
     let (first, second) = (Server::start(), Server::start());
     let proxy = Proxy::to(first.port());
@@ -395,7 +379,6 @@ impl Random {
     }
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn d13_replies_that_make_no_sense_are_errors_and_no_panics() {
     let panics = Arc::new(AtomicU64::new(0));
     let counter = Arc::clone(&panics);
@@ -426,3 +409,26 @@ async fn d13_replies_that_make_no_sense_are_errors_and_no_panics() {
     }
     assert_eq!(panics.load(Ordering::SeqCst), 0);
 }
+
+both_paths!(
+    d1_a_half_open_connection_is_replaced,
+    d2_a_server_frozen_for_less_than_the_ttl,
+    d2_a_server_frozen_for_more_than_the_ttl,
+    d2_a_server_that_sleeps,
+    d2_a_server_busy_with_a_script_for_less_than_the_ttl,
+    d2_a_server_busy_with_a_script_for_more_than_the_ttl,
+    d3_a_password_that_is_changed_and_changed_back,
+    d3_an_address_where_a_web_server_answers_for_a_while,
+    d4_an_outage_longer_than_any_budget_of_the_driver,
+    d5_a_server_that_closes_idle_connections,
+    d6_replies_in_single_bytes,
+    d6_a_connection_cut_after_any_byte_of_a_reply,
+    d10_a_server_that_accepts_and_never_answers,
+    d11_a_name_that_does_not_resolve,
+    d11_an_address_that_changes_hands,
+);
+
+both_paths!(on 2 threads:
+    d9_connections_killed_again_and_again,
+    d13_replies_that_make_no_sense_are_errors_and_no_panics,
+);

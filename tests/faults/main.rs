@@ -1,5 +1,6 @@
 //! What must hold when servers, networks, processes and callers fail. `CASES.md` lists the cases.
 
+#[macro_use]
 #[path = "../scenery/mod.rs"]
 mod scenery;
 
@@ -10,6 +11,7 @@ mod clock;
 mod connection;
 mod durability;
 mod names;
+mod paths;
 mod process;
 mod release;
 mod renewal;

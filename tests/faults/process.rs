@@ -32,7 +32,6 @@ pub(crate) fn hold(io: &mut ChildIo) {
     });
 }
 
-#[tokio::test]
 async fn j1_a_killed_holder_blocks_nobody_for_longer_than_its_ttl() {
     let server = Server::start();
     let locks = connect(&server.url()).await;
@@ -61,7 +60,6 @@ fn j2_a_process_that_is_told_to_end_leaves_nothing() {
     server.assert_clean();
 }
 
-#[tokio::test]
 async fn j2_shutting_down_can_be_repeated() {
     let server = Server::start();
     let locks = connect(&server.url()).await;
@@ -187,3 +185,8 @@ fn j6_synchronous_functions_lock_from_anywhere() {
     // The static is never dropped: the server has to be told.
     server.kill9();
 }
+
+both_paths!(
+    j1_a_killed_holder_blocks_nobody_for_longer_than_its_ttl,
+    j2_shutting_down_can_be_repeated,
+);

@@ -12,7 +12,6 @@ use redis_locks::{Guard, LockError, LossReason};
 use testbed::{Child, ChildIo, Proxy, Server, cancel_at, cancel_in_flight, eventually, holds_for};
 use tokio::time::sleep;
 
-#[tokio::test]
 async fn b1_anothers_lock_is_left_alone() {
     let server = Server::start();
     let (locks, other) = (connect(&server.url()).await, connect(&server.url()).await);
@@ -26,7 +25,6 @@ async fn b1_anothers_lock_is_left_alone() {
     server.assert_clean();
 }
 
-#[tokio::test]
 async fn b2_releasing_after_the_end_says_so() {
     let server = Server::start();
     let locks = connect(&server.url()).await;
@@ -39,7 +37,6 @@ async fn b2_releasing_after_the_end_says_so() {
     server.assert_clean();
 }
 
-#[tokio::test]
 async fn b3_a_release_dropped_at_any_await_goes_on() {
     let server = Server::start();
     let proxy = Proxy::to(server.port());
@@ -63,7 +60,6 @@ async fn b3_a_release_dropped_at_any_await_goes_on() {
     server.assert_clean();
 }
 
-#[tokio::test]
 async fn b4_a_lost_reply_is_no_failure() {
     let server = Server::start();
     let proxy = Proxy::to(server.port());
@@ -78,7 +74,6 @@ async fn b4_a_lost_reply_is_no_failure() {
     server.assert_clean();
 }
 
-#[tokio::test]
 async fn b5_a_server_that_is_down_gets_the_release_when_it_is_back() {
     let server = Server::builder().aof().start();
     let locks = connect(&server.url()).await;
@@ -178,7 +173,6 @@ fn b7_a_process_that_ends_leaves_its_lock_for_the_ttl_only() {
     server.assert_clean();
 }
 
-#[tokio::test]
 async fn b7_a_forgotten_guard_is_renewed_for_no_longer_than_max_hold() {
     let server = Server::start();
     let locks = connect(&server.url()).await;
@@ -192,7 +186,6 @@ async fn b7_a_forgotten_guard_is_renewed_for_no_longer_than_max_hold() {
     server.assert_clean();
 }
 
-#[tokio::test]
 async fn b8_a_body_that_panics_releases() {
     let server = Server::start();
     let locks = connect(&server.url()).await;
@@ -213,7 +206,6 @@ async fn b8_a_body_that_panics_releases() {
     server.assert_clean();
 }
 
-#[tokio::test]
 async fn b9_no_right_to_publish_is_no_obstacle() {
     let server = Server::builder().user("app on >secret ~* resetchannels +@all -subscribe").start();
     let url = server.url().replace("redis://", "redis://app:secret@");
@@ -234,7 +226,6 @@ async fn b9_no_right_to_publish_is_no_obstacle() {
 }
 
 /// The waiter could be told, and waits for word; the one who releases cannot tell.
-#[tokio::test]
 async fn b9_a_waiter_who_is_not_told_finds_out_by_itself() {
     let server = Server::builder().user("app on >secret ~* resetchannels +@all").start();
     let url = server.url().replace("redis://", "redis://app:secret@");
@@ -273,7 +264,6 @@ async fn release_refused(
     server.assert_clean();
 }
 
-#[tokio::test]
 async fn b10_a_release_refused_by_a_replica_is_made_up_for() {
     let server = Server::start();
     let nobody = testbed::free_port();
@@ -282,7 +272,6 @@ async fn b10_a_release_refused_by_a_replica_is_made_up_for() {
     release_refused(&server, demote, promote, "READONLY").await;
 }
 
-#[tokio::test]
 async fn b10_a_release_refused_for_want_of_replicas_is_made_up_for() {
     let server = Server::start();
     let want = || server.run::<()>("CONFIG SET min-replicas-to-write 1");
@@ -290,7 +279,6 @@ async fn b10_a_release_refused_for_want_of_replicas_is_made_up_for() {
     release_refused(&server, want, content, "NOREPLICAS").await;
 }
 
-#[tokio::test]
 async fn b10_a_release_refused_for_a_failed_snapshot_is_made_up_for() {
     let server = Server::builder().arguments(["--enable-protected-configs", "yes"]).start();
     let fail_snapshot = || {
@@ -309,7 +297,6 @@ async fn b10_a_release_refused_for_a_failed_snapshot_is_made_up_for() {
     release_refused(&server, fail_snapshot, forgive, "MISCONF").await;
 }
 
-#[tokio::test]
 async fn b10_a_full_server_releases() {
     let server = Server::start();
     let locks = connect(&server.url()).await;
@@ -320,7 +307,6 @@ async fn b10_a_full_server_releases() {
     server.assert_clean();
 }
 
-#[tokio::test]
 async fn b12_a_release_after_the_loss_changes_nothing() {
     let server = Server::start();
     let locks = connect(&server.url()).await;
@@ -342,7 +328,6 @@ async fn b12_a_release_after_the_loss_changes_nothing() {
     server.assert_clean();
 }
 
-#[tokio::test]
 async fn b13_a_failed_release_does_not_replace_what_the_body_returned() {
     let server = Server::builder().aof().start();
     let locks = connect(&server.url()).await;
@@ -358,3 +343,21 @@ async fn b13_a_failed_release_does_not_replace_what_the_body_returned() {
     eventually(PATIENCE, "the release is made up for", || !server.exists(WIRE));
     server.assert_clean();
 }
+
+both_paths!(
+    b1_anothers_lock_is_left_alone,
+    b2_releasing_after_the_end_says_so,
+    b3_a_release_dropped_at_any_await_goes_on,
+    b4_a_lost_reply_is_no_failure,
+    b5_a_server_that_is_down_gets_the_release_when_it_is_back,
+    b7_a_forgotten_guard_is_renewed_for_no_longer_than_max_hold,
+    b8_a_body_that_panics_releases,
+    b9_no_right_to_publish_is_no_obstacle,
+    b9_a_waiter_who_is_not_told_finds_out_by_itself,
+    b10_a_release_refused_by_a_replica_is_made_up_for,
+    b10_a_release_refused_for_want_of_replicas_is_made_up_for,
+    b10_a_release_refused_for_a_failed_snapshot_is_made_up_for,
+    b10_a_full_server_releases,
+    b12_a_release_after_the_loss_changes_nothing,
+    b13_a_failed_release_does_not_replace_what_the_body_returned,
+);

@@ -18,7 +18,6 @@ use tokio::time::sleep;
 /// The engine's own tolerance for telling a loss: issue and docs promise 100 ms after the end.
 const TOLD: Duration = Duration::from_millis(100);
 
-#[tokio::test]
 async fn c1_no_renewal_outlives_the_release() {
     let server = Server::start();
     let proxy = Proxy::to(server.port());
@@ -52,7 +51,6 @@ async fn c1_no_renewal_outlives_the_release() {
     assert!(renewals > 300, "only {renewals} renewals: the test has no teeth");
 }
 
-#[tokio::test]
 async fn c2_an_acquisition_that_was_dropped_is_not_renewed() {
     let server = Server::start();
     let proxy = Proxy::to(server.port());
@@ -69,7 +67,6 @@ async fn c2_an_acquisition_that_was_dropped_is_not_renewed() {
     server.assert_clean();
 }
 
-#[tokio::test]
 async fn c3_a_gap_in_the_network_is_bridged() {
     let server = Server::start();
     let proxy = Proxy::to(server.port());
@@ -89,7 +86,6 @@ async fn c3_a_gap_in_the_network_is_bridged() {
     server.assert_clean();
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn c4_a_lock_that_cannot_be_renewed_is_lost_at_its_own_end() {
     let server = Server::start();
     let proxy = Proxy::to(server.port());
@@ -132,7 +128,6 @@ async fn c4_a_lock_that_cannot_be_renewed_is_lost_at_its_own_end() {
     server.assert_clean();
 }
 
-#[tokio::test]
 async fn c4_a_frozen_server_is_a_loss_at_the_leases_end() {
     let server = Server::start();
     let locks = connect(&server.url()).await;
@@ -153,7 +148,6 @@ async fn c4_a_frozen_server_is_a_loss_at_the_leases_end() {
     server.assert_clean();
 }
 
-#[tokio::test]
 async fn c5_a_renewal_confirmed_after_the_end_changes_nothing() {
     let server = Server::start();
     let proxy = Proxy::to(server.port());
@@ -176,7 +170,6 @@ async fn c5_a_renewal_confirmed_after_the_end_changes_nothing() {
     server.assert_clean();
 }
 
-#[tokio::test]
 async fn c6_a_key_that_is_removed_is_a_loss_at_the_next_renewal() {
     let server = Server::start();
     let locks = connect(&server.url()).await;
@@ -195,7 +188,6 @@ async fn c6_a_key_that_is_removed_is_a_loss_at_the_next_renewal() {
     server.assert_clean();
 }
 
-#[tokio::test]
 async fn c7_anothers_value_is_a_loss_and_is_left_alone() {
     let server = Server::start();
     let locks = connect(&server.url()).await;
@@ -217,7 +209,6 @@ async fn c7_anothers_value_is_a_loss_and_is_left_alone() {
     server.assert_clean();
 }
 
-#[tokio::test]
 async fn c8_the_lease_starts_when_the_request_is_sent() {
     let server = Server::start();
     let proxy = Proxy::to(server.port());
@@ -286,7 +277,6 @@ async fn c9_kept_while_the_only_thread_of_the_runtime_is_blocked() {
     server.assert_clean();
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn c9_kept_while_both_workers_of_the_runtime_are_blocked() {
     let server = Arc::new(Server::start());
     let locks = connect(&server.url()).await;
@@ -303,7 +293,6 @@ async fn c9_kept_while_both_workers_of_the_runtime_are_blocked() {
     server.assert_clean();
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn c10_a_blocking_command_of_the_user_is_not_in_the_way() {
     let server = Arc::new(Server::start());
     let client = server.client();
@@ -326,7 +315,6 @@ async fn c10_a_blocking_command_of_the_user_is_not_in_the_way() {
     server.assert_clean();
 }
 
-#[tokio::test]
 async fn c11_a_body_that_is_stuck_is_renewed_for_no_longer_than_max_hold() {
     let server = Server::start();
     let locks = connect(&server.url()).await;
@@ -346,7 +334,6 @@ async fn c11_a_body_that_is_stuck_is_renewed_for_no_longer_than_max_hold() {
     server.assert_clean();
 }
 
-#[tokio::test]
 async fn c14_a_ttl_too_short_to_be_renewed_is_refused() {
     let server = Server::start();
     let locks = connect(&server.url()).await;
@@ -401,7 +388,6 @@ fn c15_a_process_that_was_frozen_does_not_go_on() {
     }
 }
 
-#[tokio::test]
 async fn c17_a_body_that_never_awaits_can_ask_and_is_told_at_the_end() {
     let server = Server::start();
     let locks = connect(&server.url()).await;
@@ -424,3 +410,23 @@ async fn c17_a_body_that_never_awaits_can_ask_and_is_told_at_the_end() {
     assert!(outcome.as_ref().is_err_and(LockError::is_lost), "{outcome:?}");
     server.assert_clean();
 }
+
+both_paths!(
+    c1_no_renewal_outlives_the_release,
+    c2_an_acquisition_that_was_dropped_is_not_renewed,
+    c3_a_gap_in_the_network_is_bridged,
+    c4_a_frozen_server_is_a_loss_at_the_leases_end,
+    c5_a_renewal_confirmed_after_the_end_changes_nothing,
+    c6_a_key_that_is_removed_is_a_loss_at_the_next_renewal,
+    c7_anothers_value_is_a_loss_and_is_left_alone,
+    c8_the_lease_starts_when_the_request_is_sent,
+    c11_a_body_that_is_stuck_is_renewed_for_no_longer_than_max_hold,
+    c14_a_ttl_too_short_to_be_renewed_is_refused,
+    c17_a_body_that_never_awaits_can_ask_and_is_told_at_the_end,
+);
+
+both_paths!(on 2 threads:
+    c4_a_lock_that_cannot_be_renewed_is_lost_at_its_own_end,
+    c9_kept_while_both_workers_of_the_runtime_are_blocked,
+    c10_a_blocking_command_of_the_user_is_not_in_the_way,
+);

@@ -15,7 +15,6 @@ use redis_locks::{LockError, LockState, Locks, LossReason};
 use testbed::{Server, eventually, free_port, holds_for};
 use tokio::time::sleep;
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn e1_a_script_cache_that_is_flushed_all_the_time_is_invisible() {
     let server = Arc::new(Server::start());
     let managers = [connect(&server.url()).await, connect(&server.url()).await];
@@ -82,7 +81,6 @@ async fn refused_then_mended(
 
 /// The few bytes of a free lock are granted: a full server shall not stop all work. What cannot
 /// be noted is a waiter, who then looks by itself, and is told *busy*, not *broken*.
-#[tokio::test]
 async fn e2_a_full_server_grants_and_refuses_as_ever() {
     let server = Server::start();
     let (locks, other) = (connect(&server.url()).await, connect(&server.url()).await);
@@ -100,7 +98,6 @@ async fn e2_a_full_server_grants_and_refuses_as_ever() {
     server.assert_clean();
 }
 
-#[tokio::test]
 async fn e2_a_lock_is_kept_and_released_on_a_full_server() {
     let server = Server::start();
     let locks = connect(&server.url()).await;
@@ -114,7 +111,6 @@ async fn e2_a_lock_is_kept_and_released_on_a_full_server() {
     server.assert_clean();
 }
 
-#[tokio::test]
 async fn e4_a_master_that_was_demoted() {
     let server = Server::start();
     let nobody = free_port();
@@ -123,7 +119,6 @@ async fn e4_a_master_that_was_demoted() {
     refused_then_mended(&server, demote, promote, "READONLY").await;
 }
 
-#[tokio::test]
 async fn e4_too_few_replicas() {
     let server = Server::start();
     let want = || server.run::<()>("CONFIG SET min-replicas-to-write 1");
@@ -131,7 +126,6 @@ async fn e4_too_few_replicas() {
     refused_then_mended(&server, want, content, "NOREPLICAS").await;
 }
 
-#[tokio::test]
 async fn e5_a_server_that_loads_its_data() {
     let server = Server::builder()
         .aof()
@@ -169,7 +163,6 @@ fn with_user(server: &Server, user: &str) -> String {
     server.url().replace("redis://", &format!("redis://{user}@"))
 }
 
-#[tokio::test]
 async fn e6_no_right_to_the_key() {
     let server = Server::builder().user("app on >secret ~data:* &* +@all").start();
     let locks = open(&with_user(&server, "app:secret"));
@@ -177,7 +170,6 @@ async fn e6_no_right_to_the_key() {
     server.assert_clean();
 }
 
-#[tokio::test]
 async fn e6_no_right_to_the_commands() {
     let server = Server::builder().user("app on >secret ~* &* +@connection +ping +info").start();
     let locks = open(&with_user(&server, "app:secret"));
@@ -185,7 +177,6 @@ async fn e6_no_right_to_the_commands() {
     server.assert_clean();
 }
 
-#[tokio::test]
 async fn e6_a_wrong_password_and_none_at_all() {
     let server = Server::start();
     server.run::<()>("CONFIG SET requirepass secret");
@@ -198,7 +189,6 @@ async fn e6_a_wrong_password_and_none_at_all() {
     server.assert_clean();
 }
 
-#[tokio::test]
 async fn e6_no_channel_rights_at_all() {
     let server = Server::builder().user("app on >secret ~* resetchannels +@all").start();
     let url = with_user(&server, "app:secret");
@@ -213,7 +203,6 @@ async fn e6_no_channel_rights_at_all() {
     server.assert_clean();
 }
 
-#[tokio::test]
 async fn e6_a_right_that_is_taken_while_the_lock_is_held() {
     let server = Server::builder().user("app on >secret ~* &* +@all").start();
     let locks = connect(&with_user(&server, "app:secret")).await;
@@ -231,7 +220,6 @@ async fn e6_a_right_that_is_taken_while_the_lock_is_held() {
     server.assert_clean();
 }
 
-#[tokio::test]
 async fn e7_a_server_busy_with_a_script() {
     let server = Server::start();
     server.run::<()>("CONFIG SET busy-reply-threshold 50");
@@ -248,7 +236,6 @@ async fn e7_a_server_busy_with_a_script() {
     refused_then_mended(&server, endless, || server.run::<()>("SCRIPT KILL"), "BUSY").await;
 }
 
-#[tokio::test]
 async fn e9_no_room_for_another_client() {
     let server = Server::start();
     let locks = open(&server.url());
@@ -262,3 +249,22 @@ async fn e9_no_room_for_another_client() {
     waiting.await.unwrap().unwrap().release().await.unwrap();
     server.assert_clean();
 }
+
+both_paths!(
+    e2_a_full_server_grants_and_refuses_as_ever,
+    e2_a_lock_is_kept_and_released_on_a_full_server,
+    e4_a_master_that_was_demoted,
+    e4_too_few_replicas,
+    e5_a_server_that_loads_its_data,
+    e6_no_right_to_the_key,
+    e6_no_right_to_the_commands,
+    e6_a_wrong_password_and_none_at_all,
+    e6_no_channel_rights_at_all,
+    e6_a_right_that_is_taken_while_the_lock_is_held,
+    e7_a_server_busy_with_a_script,
+    e9_no_room_for_another_client,
+);
+
+both_paths!(on 2 threads:
+    e1_a_script_cache_that_is_flushed_all_the_time_is_invisible,
+);
