@@ -15,8 +15,10 @@ use crate::{
 };
 pub(crate) use public_api::run as public_api;
 
+type Work = fn() -> Result<()>;
+
 /// What has to pass, by name. What is quick and fails often comes first.
-const STEPS: [(&str, fn() -> Result<()>); 12] = [
+const STEPS: [(&str, Work); 12] = [
     ("formatting", || must_succeed(cargo(&["fmt", "--all", "--check"]))),
     ("floors", floors::run),
     ("cases", || cases::run(&[])),

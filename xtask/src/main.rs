@@ -20,7 +20,8 @@ cargo xtask <command>
 
   test [filter …]              find or fetch a server, then run every test
   demo                         processes share a counter, without and with the lock
-  soak --minutes N [--seed S]  random faults on real servers, with a check of the history
+  soak --minutes N [--seed S]  random faults on real servers, with a check of the history;
+                               `--place single` says where, and is the only place so far
   build-time                   how long a clean build of the attribute takes
   mayhem [--seconds N]         500 waiters in ten processes that are killed at random
   bench [--quick …]            all lock crates side by side; without options into docs/bench
