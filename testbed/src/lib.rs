@@ -8,9 +8,13 @@
 //! | want | use |
 //! |---|---|
 //! | a server of one's own | [`Server`] |
+//! | several that share the slots | [`Cluster`] |
+//! | a primary that sentinels replace | [`Sentinel`] |
+//! | certificates for TLS | [`Certificates`] |
 //! | a network that delays, swallows, cuts | [`Proxy`] |
 //! | a server whose clock jumps | [`ClockShim`] |
 //! | another process | [`Child`] |
+//! | any program, ended with all that it started | [`Program`] |
 //! | drop a future at every await | [`cancel_at`] |
 //! | wait for something, not for long | [`eventually`] |
 //! | say that a test could not run here | [`skip!`](crate::skip!) |
@@ -24,32 +28,43 @@
 mod cancel;
 mod child;
 mod clock_shim;
+mod cluster;
 mod counter;
 mod deadline;
 mod find;
 mod install;
 mod monitor;
+mod node;
 mod port;
+mod program;
 mod proxy;
 mod python;
+mod sentinel;
 mod server;
 mod signal;
 mod skip;
 mod target;
+mod tls;
 mod watchdog;
+mod wheel;
 
 pub use cancel::{cancel_at, cancel_in_flight};
 pub use child::{Child, ChildIo, Role, dispatch};
 pub use clock_shim::ClockShim;
+pub use cluster::{Cluster, ClusterBuilder, FailOver, SlotMove};
 pub use counter::SharedCounter;
 pub use deadline::{eventually, holds_for};
 pub use find::{Flavor, ServerBinary};
 pub use install::{Permission, find_or_install};
 pub use monitor::Monitor;
+pub use node::Node;
 pub use port::free_port;
+pub use program::Program;
 pub use proxy::{Connection, Proxy, Selection};
 pub use python::python_with_redis;
+pub use sentinel::{Sentinel, SentinelBuilder};
 pub use server::{Server, ServerBuilder};
-pub use signal::{continue_process, kill_process, signal, stop_process};
+pub use signal::{continue_process, is_stopped, kill_process, signal, stop_process};
 pub use skip::report_skipped;
 pub use target::target_dir;
+pub use tls::Certificates;

@@ -48,6 +48,7 @@ struct Shared {
     /// Told when the mode of the listener changes, or has changed.
     changed: Condvar,
     accepted: AtomicU64,
+    spares_replication: AtomicBool,
     ended: AtomicBool,
 }
 
@@ -80,6 +81,7 @@ impl Proxy {
             }),
             changed: Condvar::new(),
             accepted: AtomicU64::new(0),
+            spares_replication: AtomicBool::new(false),
             ended: AtomicBool::new(false),
         });
         let port = (0..100)
@@ -89,6 +91,12 @@ impl Proxy {
             })
             .expect("a proxy can listen on a free port");
         Self { port, shared }
+    }
+
+    /// From now on faults pass by the connections that replicas have opened: only clients are
+    /// disturbed. Concerns connections to come.
+    pub fn spare_replication(&self) {
+        self.shared.spares_replication.store(true, Ordering::SeqCst);
     }
 
     /// `redis://127.0.0.1:{port}`.
@@ -201,7 +209,7 @@ impl Proxy {
         self.lock().links.iter().map(|link| link.describe()).collect()
     }
 
-    /// Cuts every open connection.
+    /// Cuts every open connection, but those that are spared.
     pub fn kill_all(&self) {
         self.existing().kill();
     }
@@ -242,7 +250,9 @@ impl Shared {
 impl Drop for Proxy {
     fn drop(&mut self) {
         self.shared.ended.store(true, Ordering::SeqCst);
-        self.kill_all();
+        for link in &self.lock().links {
+            link.cut();
+        }
         self.shared.changed.notify_all();
         listener::wake(self.port);
     }
@@ -298,7 +308,7 @@ impl Selection {
 
     /// Cuts them.
     pub fn kill(&self) {
-        for link in &self.links {
+        for link in self.links.iter().filter(|link| !link.is_spared()) {
             link.cut();
         }
     }

@@ -13,11 +13,12 @@ use std::{
 use tempfile::TempDir;
 
 pub use builder::ServerBuilder;
+pub(crate) use inspect::{ADMIN, ADMIN_RIGHTS};
 
 use crate::{
     clock_shim::ClockShim,
     find::ServerBinary,
-    signal::{continue_process, kill_process, stop_process},
+    signal::{continue_process, is_stopped, kill_process, stop_process},
     watchdog::Watchdog,
 };
 
@@ -38,9 +39,24 @@ pub struct Server {
     port: u16,
     arguments: Vec<String>,
     shim: Option<ClockShim>,
-    cluster: bool,
+    tls_port: Option<u16>,
+    mode: Mode,
     running: Mutex<Option<Running>>,
     admin: Mutex<Option<inspect::Admin>>,
+}
+
+/// What the process is.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) enum Mode {
+    /// A server by itself.
+    #[default]
+    Alone,
+    /// A cluster of one node, which takes all slots.
+    OnlyNode,
+    /// One node of several, which are made a cluster by somebody else.
+    Node,
+    /// It keeps watch over servers; its options are in the file `sentinel.conf`.
+    Sentinel,
 }
 
 #[derive(Debug)]
@@ -71,6 +87,12 @@ impl Server {
         format!("redis+unix://{}", self.socket().display())
     }
 
+    /// `rediss://127.0.0.1:{port}`; panics without [`ServerBuilder::tls`].
+    pub fn tls_url(&self) -> String {
+        let port = self.tls_port.expect("the server was started with tls()");
+        format!("rediss://127.0.0.1:{port}")
+    }
+
     /// The TCP port on loopback.
     pub fn port(&self) -> u16 {
         self.port
@@ -99,6 +121,11 @@ impl Server {
     /// The id of the running process; panics when it was killed.
     pub fn pid(&self) -> u32 {
         self.lock_running().as_ref().expect("the server is running").child.id()
+    }
+
+    /// Whether it was started, and neither killed since nor frozen.
+    pub fn is_live(&self) -> bool {
+        self.lock_running().as_ref().is_some_and(|running| !is_stopped(running.child.id()))
     }
 
     /// Freezes it: connections stay open, nothing is answered.
@@ -148,8 +175,11 @@ impl Server {
     }
 
     fn aof_file(&self) -> PathBuf {
-        fs::read_dir(self.dir().join("appendonlydir"))
-            .expect("a server started with aof() has an appendonlydir")
+        let Ok(files) = fs::read_dir(self.dir().join("appendonlydir")) else {
+            // Before 7.0 it is one file.
+            return self.dir().join("appendonly.aof");
+        };
+        files
             .filter_map(|entry| Some(entry.ok()?.path()))
             .find(|path| path.to_string_lossy().ends_with(".incr.aof"))
             .expect("an append-only file is there")
@@ -167,33 +197,48 @@ impl Server {
         self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn command(&self) -> Command {
+        let mut command = Command::new(self.binary.path());
+        command.current_dir(self.dir());
+        if self.mode == Mode::Sentinel {
+            command.args(["sentinel.conf", "--sentinel"]);
+            return command;
+        }
+        command
+            .args(["--port", &self.port.to_string(), "--bind", "127.0.0.1"])
+            .arg("--unixsocket")
+            .arg(self.socket())
+            .args(["--save", "", "--daemonize", "no", "--logfile", "log"])
+            .args(["--repl-diskless-sync-delay", "0", "--user", ADMIN])
+            .args(ADMIN_RIGHTS)
+            .args(&self.arguments);
+        if self.binary.version() >= (7, 0, 0) {
+            command.args(["--enable-debug-command", "yes"]);
+        }
+        command
+    }
+
+    /// What a sentinel starts from; it writes into the file what it learns.
+    fn write_sentinel_file(&self) {
+        let rights = ADMIN_RIGHTS.join(" ");
+        let own = format!(
+            "port {}\nbind 127.0.0.1\nunixsocket {}\nlogfile log\nuser {} {rights}\n",
+            self.port,
+            self.socket().display(),
+            ADMIN
+        );
+        let text = own + &self.arguments.join("\n") + "\n";
+        fs::write(self.dir().join("sentinel.conf"), text).expect("a file can be written");
+    }
+
     /// Starts the process and waits until it answers.
     fn launch(&self) -> Result<(), String> {
         self.launch_until(Self::answers)
     }
 
-    /// Before version 7 `DEBUG` is allowed without being asked for.
-    fn debug_command(&self) -> &'static [&'static str] {
-        let old = self.binary.version().0 < 7;
-        if old { &[] } else { &["--enable-debug-command", "yes"] }
-    }
-
     fn launch_until(&self, ready: fn(&Self) -> bool) -> Result<(), String> {
-        let mut command = Command::new(self.binary.path());
-        command
-            .current_dir(self.dir())
-            .args(["--port", &self.port.to_string(), "--bind", "127.0.0.1"])
-            .arg("--unixsocket")
-            .arg(self.socket())
-            .args(["--save", "", "--daemonize", "no", "--logfile", "log"])
-            .args(["--repl-diskless-sync-delay", "0"])
-            .args(self.debug_command())
-            .args(["--user", inspect::ADMIN])
-            .args(inspect::ADMIN_RIGHTS)
-            .args(&self.arguments)
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null());
+        let mut command = self.command();
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         if let Some(shim) = &self.shim {
             shim.apply(&mut command);
         }
@@ -207,7 +252,7 @@ impl Server {
             {
                 return Err(format!("it ended with {status}"));
             }
-            if ready(self) && (!self.cluster || self.has_all_slots()) {
+            if ready(self) && (self.mode != Mode::OnlyNode || self.has_all_slots()) {
                 return Ok(());
             }
             if Instant::now() > deadline {

@@ -1,4 +1,5 @@
 use std::{
+    os::unix::process::CommandExt,
     path::Path,
     process::{Child, Command, Stdio},
 };
@@ -16,9 +17,26 @@ pub(crate) struct Watchdog {
 impl Watchdog {
     pub(crate) fn over(pid: u32, dir: Option<&Path>) -> Self {
         let script = r#"read _; kill -9 "$1" 2>/dev/null; [ -z "$2" ] || rm -rf -- "$2""#;
-        let shell = Command::new("/bin/sh")
-            .args(["-c", script, "watchdog", &pid.to_string()])
-            .arg(dir.unwrap_or_else(|| Path::new("")))
+        let mut command = Command::new("/bin/sh");
+        command.args(["-c", script, "watchdog", &pid.to_string()]);
+        Self::start(command.arg(dir.unwrap_or_else(|| Path::new(""))))
+    }
+
+    /// The same for every process that has these words in its environment, where the system shows
+    /// that in files.
+    pub(crate) fn over_marked(mark: &str) -> Self {
+        let script = r#"read _
+            for file in $(grep -lsF "$1" /proc/[0-9]*/environ); do
+                pid=${file#/proc/}; pid=${pid%/environ}
+                [ "$pid" = $$ ] || kill -9 "$pid" 2>/dev/null
+            done"#;
+        Self::start(Command::new("/bin/sh").args(["-c", script, "watchdog", mark]))
+    }
+
+    fn start(command: &mut Command) -> Self {
+        let shell = command
+            // Whoever ends the tests by their process group must not end this first.
+            .process_group(0)
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
             .stderr(Stdio::null())

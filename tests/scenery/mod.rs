@@ -2,7 +2,7 @@
 
 #![allow(dead_code, unreachable_pub, reason = "each test file uses some of it")]
 
-use std::time::Duration;
+use std::{future::Future, time::Duration};
 
 use redis_locks::{Guard, LockError, Locks, LossReason, Request};
 use testbed::Server;
@@ -30,9 +30,73 @@ pub const fn ms(millis: u64) -> Duration {
     Duration::from_millis(millis)
 }
 
-/// Locks that are connected.
+/// By which way the commands of a test go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Path {
+    /// Through the thread that every manager has.
+    Usual,
+    /// Through the connection of the caller's own runtime, which a manager gets that is busy there.
+    Short,
+}
+
+/// Commands after which a manager is busy enough for the short path, with some to spare.
+const WARM: usize = 400;
+
+tokio::task_local! {
+    static PATH: Path;
+}
+
+/// Locks that are connected, by the path that the test asks for.
 pub async fn connect(url: &str) -> Locks {
-    Locks::builder().url(url).command_timeout(COMMAND).connect().await.expect("the server is there")
+    let builder = Locks::builder().url(url).command_timeout(COMMAND);
+    let locks = builder.connect().await.expect("the server is there");
+    if PATH.try_with(|path| *path) == Ok(Path::Short) {
+        for _ in 0..WARM {
+            let guard = locks.mutex("warm").acquire().await.expect("the server is well");
+            guard.release().await.expect("the server is well");
+        }
+    }
+    locks
+}
+
+/// Runs a test by a path: the short one is for tasks of runtimes with several threads.
+pub fn by(path: Path, threads: usize, test: impl Future<Output = ()> + Send + 'static) {
+    use tokio::runtime::Builder;
+    let runtime = match (path, threads) {
+        (Path::Usual, 1) => Builder::new_current_thread().enable_all().build(),
+        _ => Builder::new_multi_thread().worker_threads(2).enable_all().build(),
+    };
+    let runtime = runtime.expect("a runtime can be made");
+    let outcome = match path {
+        Path::Usual => return runtime.block_on(test),
+        Path::Short => runtime.block_on(async { tokio::spawn(PATH.scope(path, test)).await }),
+    };
+    if let Err(error) = outcome {
+        std::panic::resume_unwind(error.into_panic());
+    }
+}
+
+/// Makes two tests of each: one by the usual path, one by the short one.
+#[allow(unused_macros, reason = "not every program of tests needs it")]
+macro_rules! both_paths {
+    (on $threads:literal threads: $($case:ident),+ $(,)?) => {$(
+        mod $case {
+            use crate::scenery::{Path, by};
+
+            #[test]
+            fn usual() {
+                by(Path::Usual, $threads, super::$case());
+            }
+
+            #[test]
+            fn short() {
+                by(Path::Short, $threads, super::$case());
+            }
+        }
+    )+};
+    ($($case:ident),+ $(,)?) => {
+        both_paths!(on 1 threads: $($case),+);
+    };
 }
 
 /// Locks that connect when they are first needed.

@@ -32,6 +32,8 @@ const CROWD: usize = 23;
 const SINGLES: usize = 4;
 const KEYS: [&str; 2] = ["a", "b"];
 const TTL: Duration = Duration::from_secs(2);
+/// Those who lock one key ask for different leases, up to `TTL`.
+const SHORT_TTL: Duration = Duration::from_millis(1200);
 
 fn time() -> Duration {
     let seconds = env::var("WAITING_SECONDS").ok().and_then(|text| text.parse().ok());
@@ -40,10 +42,10 @@ fn time() -> Duration {
 
 static OVER: AtomicBool = AtomicBool::new(false);
 
-/// One of the processes.
+/// One of the processes. A runtime with two threads, so that busy managers get their short path.
 pub(crate) fn crowd(io: &mut ChildIo) {
     let history = env::var("HISTORY").unwrap();
-    let runtime = runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
+    let runtime = runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
     let runtime = runtime.unwrap();
     let mut tasks = JoinSet::new();
     for manager in 0..CROWDS + SINGLES {
@@ -71,7 +73,8 @@ async fn lock_on(locks: Locks, kind: &'static str, history: String) {
     let pid = std::process::id();
     while !OVER.load(Ordering::SeqCst) {
         let key = KEYS[usize::try_from(random.below(2)).unwrap()];
-        let mut request = locks.mutex(key).ttl(TTL).wait(PATIENCE);
+        let ttl = if random.below(2) == 0 { TTL } else { SHORT_TTL };
+        let mut request = locks.mutex(key).ttl(ttl).wait(PATIENCE);
         if random.below(4) == 0 {
             request = request.fenced();
         }

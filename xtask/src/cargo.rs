@@ -19,6 +19,12 @@ pub(crate) fn must_succeed(mut command: Command) -> Result<()> {
     Ok(())
 }
 
-fn root() -> &'static Path {
+/// Whether `cargo <name>` is installed.
+pub(crate) fn has_command(name: &str) -> bool {
+    cargo(&[name, "--version"]).output().is_ok_and(|output| output.status.success())
+}
+
+/// The root of the workspace.
+pub(crate) fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap_or_else(|| Path::new("."))
 }

@@ -1,31 +1,64 @@
-use std::{process::Command, time::Instant};
+mod compilers;
+mod deny;
+mod features;
+mod minimal_versions;
+mod packages;
+mod public_api;
 
-use anyhow::Result;
-use testbed::target_dir;
+use std::time::Instant;
+
+use anyhow::{Result, bail};
 
 use crate::{
     cargo::{cargo, must_succeed},
-    test,
+    cases, floors, test,
 };
+pub(crate) use public_api::run as public_api;
 
-/// The oldest compiler that is promised to work: `rust-version` of the workspace.
-const OLDEST: &str = env!("CARGO_PKG_RUST_VERSION");
+type Work = fn() -> Result<()>;
 
-/// Everything that has to pass before a change goes in; stops at the first failure.
-pub(crate) fn run() -> Result<()> {
-    step("formatting", || must_succeed(cargo(&["fmt", "--all", "--check"])))?;
-    step("lints", || {
-        let mut clippy = cargo(&["clippy", "--workspace", "--all-targets", "--all-features"]);
-        clippy.args(["--", "-D", "warnings"]);
-        must_succeed(clippy)
-    })?;
-    step("documentation", || {
-        let mut doc = cargo(&["doc", "--workspace", "--no-deps", "--all-features"]);
-        doc.env("RUSTDOCFLAGS", "-D warnings");
-        must_succeed(doc)
-    })?;
-    step("oldest compiler", oldest_compiler)?;
-    step("tests", || test::run(&[]))
+/// What has to pass, by name. What is quick and fails often comes first.
+const STEPS: [(&str, Work); 12] = [
+    ("formatting", || must_succeed(cargo(&["fmt", "--all", "--check"]))),
+    ("floors", floors::run),
+    ("cases", || cases::run(&[])),
+    ("lints", lints),
+    ("documentation", documentation),
+    ("dependencies", deny::check),
+    ("features", features::check),
+    ("public-api", || public_api(&[])),
+    ("oldest-compiler", compilers::oldest),
+    ("oldest-dependencies", minimal_versions::check),
+    ("packages", packages::check),
+    ("tests", || test::run(&[])),
+];
+
+/// Everything that has to pass before a change goes in, or the steps that are named; stops at the
+/// first failure.
+pub(crate) fn run(wanted: &[String]) -> Result<()> {
+    let known = |name: &String| STEPS.iter().any(|(step, _)| step == name);
+    if let Some(unknown) = wanted.iter().find(|name| !known(name)) {
+        let names = STEPS.map(|(name, _)| name).join(", ");
+        bail!("there is no step `{unknown}`; there are {names}");
+    }
+    for (name, work) in STEPS {
+        if wanted.is_empty() || wanted.iter().any(|wanted| wanted == name) {
+            step(name, work)?;
+        }
+    }
+    Ok(())
+}
+
+fn lints() -> Result<()> {
+    let mut clippy = cargo(&["clippy", "--workspace", "--all-targets", "--all-features"]);
+    clippy.args(["--", "-D", "warnings"]);
+    must_succeed(clippy)
+}
+
+fn documentation() -> Result<()> {
+    let mut doc = cargo(&["doc", "--workspace", "--no-deps", "--all-features"]);
+    doc.env("RUSTDOCFLAGS", "-D warnings");
+    must_succeed(doc)
 }
 
 fn step(name: &str, work: impl FnOnce() -> Result<()>) -> Result<()> {
@@ -35,30 +68,4 @@ fn step(name: &str, work: impl FnOnce() -> Result<()>) -> Result<()> {
     let seconds = start.elapsed().as_secs_f32();
     eprintln!("== {name}: passed in {seconds:.1} s");
     Ok(())
-}
-
-fn oldest_compiler() -> Result<()> {
-    let Some(toolchain) = installed_toolchain(OLDEST) else {
-        eprintln!("not checked: Rust {OLDEST} is not installed (`rustup toolchain add {OLDEST}`)");
-        return Ok(());
-    };
-    // By way of rustup: the cargo that runs us belongs to one toolchain only.
-    let mut check = Command::new("rustup");
-    check
-        .args(["run", &toolchain, "cargo", "check", "--workspace", "--all-targets"])
-        .arg("--all-features")
-        .env_remove("CARGO")
-        .env_remove("RUSTUP_TOOLCHAIN")
-        .env("CARGO_TARGET_DIR", target_dir().join("oldest-compiler"));
-    must_succeed(check)
-}
-
-/// The name under which rustup has this version, such as `1.88.0-x86_64-unknown-linux-gnu`.
-fn installed_toolchain(version: &str) -> Option<String> {
-    let output = Command::new("rustup").args(["toolchain", "list"]).output().ok()?;
-    String::from_utf8(output.stdout).ok()?.lines().find_map(|line| {
-        let name = line.split_whitespace().next()?;
-        let rest = name.strip_prefix(version)?;
-        rest.starts_with(['.', '-']).then(|| name.to_owned())
-    })
 }

@@ -3,8 +3,10 @@
 mod bench;
 mod build_time;
 mod cargo;
+mod cases;
 mod ci;
 mod demo;
+mod floors;
 mod mayhem;
 mod soak;
 mod test;
@@ -18,11 +20,15 @@ cargo xtask <command>
 
   test [filter …]              find or fetch a server, then run every test
   demo                         processes share a counter, without and with the lock
-  soak --minutes N [--seed S]  random faults on real servers, with a check of the history
+  soak --minutes N [--seed S]  random faults on real servers, with a check of the history;
+                               `--place single` says where, and is the only place so far
   build-time                   how long a clean build of the attribute takes
   mayhem [--seconds N]         500 waiters in ten processes that are killed at random
   bench [--quick …]            all lock crates side by side; without options into docs/bench
-  ci                           formatting, lints, docs, oldest compiler, then the tests
+  floors                       whether modules lie above one another without circles
+  cases [--write]              whether tests/CASES.md fits the tests
+  public-api [--write]         whether tests/public-api fits the libraries
+  ci [step …]                  all that has to pass: checks of every sort, then the tests
 ";
 
 fn main() -> ExitCode {
@@ -49,7 +55,10 @@ fn run(arguments: &[String]) -> Result<()> {
         "build-time" => build_time::run(),
         "mayhem" => mayhem::run(rest),
         "bench" => bench::run(rest),
-        "ci" => ci::run(),
+        "floors" => floors::run(),
+        "cases" => cases::run(rest),
+        "public-api" => ci::public_api(rest),
+        "ci" => ci::run(rest),
         "help" | "--help" | "-h" => {
             print!("{USAGE}");
             Ok(())

@@ -1,6 +1,8 @@
+mod belief;
 mod history;
 mod kind;
 mod nemesis;
+mod place;
 mod random;
 mod store;
 mod worker;
@@ -13,11 +15,12 @@ use std::{
 };
 
 use anyhow::{Context, Result, anyhow, bail};
-use testbed::{Permission, Proxy, Server, eventually, find_or_install};
+use testbed::{Permission, Server, eventually, find_or_install};
 
 use history::History;
 use kind::{Kind, is_volatile};
 use nemesis::Nemesis;
+use place::{PlaceKind, Single};
 use random::Random;
 use store::Store;
 pub(crate) use worker::work;
@@ -25,37 +28,28 @@ use workers::Workers;
 
 const WORKERS: usize = 3;
 const TTL: Duration = Duration::from_millis(800);
+/// Those who lock one key ask for different leases, up to this.
+const LONGEST_TTL: Duration = Duration::from_millis(2400);
 const WAIT: Duration = Duration::from_secs(2);
 
 struct Options {
     minutes: f64,
     seed: u64,
+    place: PlaceKind,
 }
 
 /// Breaks servers, network and workers at random for some minutes, while these use each kind of lock,
 /// and checks what happened.
 pub(crate) fn run(arguments: &[String]) -> Result<()> {
-    let Options { minutes, seed } = options(arguments)?;
+    let Options { minutes, seed, place } = options(arguments)?;
     let binary = find_or_install(Permission::System).map_err(|advice| anyhow!(advice))?;
     println!("soak for {minutes} minutes with --seed {seed}, on {binary}");
-    // Written and synced before each answer, so that a crash loses nothing that was granted.
-    let durable = Server::builder()
-        .binary(binary.clone())
-        .arguments(["--appendonly", "yes", "--appendfsync", "always"])
-        .start();
-    let volatile = Server::builder().binary(binary.clone()).start();
+    let PlaceKind::Single = place;
+    let place = Single::start(&binary, WORKERS);
     let store = Server::builder().binary(binary).start();
-    let proxies: Vec<[Proxy; 2]> =
-        (0..WORKERS).map(|_| [Proxy::to(durable.port()), Proxy::to(volatile.port())]).collect();
     let history = Arc::new(Mutex::new(History::default()));
-    let mut workers = Workers::start(&proxies, &store.url(), seed, &history)?;
-    let mut nemesis = Nemesis {
-        durable: &durable,
-        volatile: &volatile,
-        proxies: &proxies,
-        random: Random::new(seed),
-        killed: 0,
-    };
+    let mut workers = Workers::start(&place, &store.url(), seed, &history)?;
+    let mut nemesis = Nemesis { place: &place, random: Random::new(seed), killed: 0 };
 
     let start = Instant::now();
     let end = start + Duration::from_secs_f64(minutes * 60.0);
@@ -89,11 +83,9 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
     }
     workers.end();
     // Killed with their locks: nothing may be left once the leases are over.
-    for server in [&durable, &volatile] {
-        eventually(TTL * 3 + Duration::from_secs(3), "every lease has ended", || {
-            !server.keys().iter().any(|key| !key.contains(":~"))
-        });
-    }
+    eventually(LONGEST_TTL * 2 + Duration::from_secs(3), "every lease has ended", || {
+        place.locks_left().is_empty()
+    });
     println!("\n{faults} faults, {} of them the killing of a server or a worker", nemesis.killed);
     verdict(&lock(&history), &mut Store::connect(&store.url())?, found, seed)
 }
@@ -102,6 +94,10 @@ fn verdict(history: &History, store: &mut Store, mut found: Vec<String>, seed: u
     found.extend(history.violations(|key| !is_volatile(key)));
     for took in &history.late {
         found.push(format!("a call took {took} ms"));
+    }
+    found.extend(history.excesses.iter().cloned());
+    if history.compared == 0 {
+        found.push("no guard was ever compared with the server".into());
     }
     let lost_fenced = store.lost_fenced(&history.fenced)?;
     if lost_fenced > 0 {
@@ -117,6 +113,8 @@ fn verdict(history: &History, store: &mut Store, mut found: Vec<String>, seed: u
         }
     }
     println!("{} calls found the lock busy, {} the server broken", history.busy, history.failed);
+    println!("{} looks at what a guard believes and the server says", history.compared);
+    println!("{} managers were shut down under load", history.shut_down);
     println!("fenced updates: {}, lost: {lost_fenced}", count(&history.fenced));
     println!(
         "plain updates: {}, lost: {} (by paused workers and lost data, as is to be expected)",
@@ -156,14 +154,16 @@ fn lock(history: &Mutex<History>) -> std::sync::MutexGuard<'_, History> {
 
 fn options(arguments: &[String]) -> Result<Options> {
     let clock = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.subsec_nanos());
-    let mut options = Options { minutes: 10.0, seed: u64::from(clock) };
+    let seed = u64::from(clock);
+    let mut options = Options { minutes: 10.0, seed, place: PlaceKind::Single };
     let mut words = arguments.iter();
     while let Some(word) = words.next() {
         let value = words.next().with_context(|| format!("{word} wants a value"))?;
         match word.as_str() {
             "--minutes" => options.minutes = value.parse().context("--minutes wants a number")?,
             "--seed" => options.seed = value.parse().context("--seed wants a whole number")?,
-            other => bail!("unknown option {other}; there are --minutes and --seed"),
+            "--place" => options.place = PlaceKind::parse(value)?,
+            other => bail!("unknown option {other}; there are --minutes, --seed and --place"),
         }
     }
     if !(options.minutes > 0.0 && options.minutes < 100_000.0) {

@@ -2,14 +2,14 @@
 
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
-use std::io::{BufRead, BufReader, Read, Write};
-use std::process::{Child, ChildStdout, Command, Output, Stdio};
+use std::io::{BufRead, BufReader, Read};
+use std::process::{ChildStdout, Command, Output, Stdio};
 use std::time::Duration;
 
 use redis_lock_core::Locks;
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 use serde_json::Value;
-use testbed::Server;
+use testbed::{Program, Server};
 
 pub(crate) const SECOND: Duration = Duration::from_secs(1);
 
@@ -31,7 +31,7 @@ pub(crate) fn locks(server: &Server) -> Locks {
 
 /// Runs it to its end.
 pub(crate) fn run(server: &Server, arguments: &[&str]) -> Output {
-    command(server).args(arguments).output().unwrap()
+    answering(server, arguments, "")
 }
 
 pub(crate) fn code(output: &Output) -> i32 {
@@ -49,15 +49,17 @@ pub(crate) fn objects(output: &[u8]) -> Vec<Value> {
 
 /// It, while it runs.
 pub(crate) struct Running {
-    pub(crate) child: Child,
+    pub(crate) program: Program,
     lines: BufReader<ChildStdout>,
 }
 
 impl Running {
     pub(crate) fn start(server: &Server, arguments: &[&str]) -> Self {
-        let mut child = command(server).args(arguments).spawn().unwrap();
-        let lines = BufReader::new(child.stdout.take().unwrap());
-        Self { child, lines }
+        let mut command = command(server);
+        command.args(arguments);
+        let mut program = Program::spawn(command);
+        let lines = BufReader::new(program.stdout().unwrap());
+        Self { program, lines }
     }
 
     /// The next line of its output.
@@ -68,22 +70,24 @@ impl Running {
     }
 
     pub(crate) fn signal(&self, signal: Signal) {
-        let pid = Pid::from_raw(i32::try_from(self.child.id()).unwrap()).unwrap();
-        kill_process(pid, signal).unwrap();
+        self.program.signal(signal);
     }
 
     /// Its exit code, and all it said on its way.
     pub(crate) fn end(mut self) -> (i32, String, String) {
         let (mut out, mut err) = (String::new(), String::new());
         self.lines.read_to_string(&mut out).unwrap();
-        self.child.stderr.take().unwrap().read_to_string(&mut err).unwrap();
-        (self.child.wait().unwrap().code().unwrap_or(-1), out, err)
+        self.program.stderr().unwrap().read_to_string(&mut err).unwrap();
+        (self.program.wait().unwrap().code().unwrap_or(-1), out, err)
     }
 }
 
 /// Runs it with this on its standard input.
 pub(crate) fn answering(server: &Server, arguments: &[&str], answer: &str) -> Output {
-    let mut child = command(server).args(arguments).stdin(Stdio::piped()).spawn().unwrap();
-    child.stdin.take().unwrap().write_all(answer.as_bytes()).unwrap();
-    child.wait_with_output().unwrap()
+    let mut command = command(server);
+    command.args(arguments);
+    if !answer.is_empty() {
+        command.stdin(Stdio::piped());
+    }
+    Program::spawn(command).output(answer)
 }

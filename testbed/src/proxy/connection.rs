@@ -21,6 +21,8 @@ pub struct Connection {
     pub open: bool,
     /// A `SUBSCRIBE` of any kind went through.
     pub subscriber: bool,
+    /// A replica gets its data this way.
+    pub replication: bool,
     /// Bytes of requests handed on.
     pub bytes_up: u64,
     /// Bytes of replies handed on.
@@ -37,6 +39,9 @@ pub(super) struct Link {
     changed: Condvar,
     closed: AtomicBool,
     subscriber: AtomicBool,
+    replication: AtomicBool,
+    /// Faults don't concern it once it is known as a replica's.
+    spares_replication: bool,
     /// The next reply is not to arrive: the connection is cut instead.
     cut_next_reply: AtomicBool,
     was_cut: AtomicBool,
@@ -56,6 +61,7 @@ impl Link {
         client: TcpStream,
         upstream: SocketAddr,
         faults: Faults,
+        spares_replication: bool,
     ) -> io::Result<Arc<Self>> {
         let server = TcpStream::connect(upstream)?;
         client.set_nodelay(true)?;
@@ -68,6 +74,8 @@ impl Link {
             changed: Condvar::new(),
             closed: AtomicBool::new(false),
             subscriber: AtomicBool::new(false),
+            replication: AtomicBool::new(false),
+            spares_replication,
             cut_next_reply: AtomicBool::new(false),
             was_cut: AtomicBool::new(false),
             bytes_up: AtomicU64::new(0),
@@ -87,6 +95,7 @@ impl Link {
             number: self.number,
             open: self.is_open(),
             subscriber: self.subscriber.load(Ordering::SeqCst),
+            replication: self.replication.load(Ordering::SeqCst),
             bytes_up: self.bytes_up.load(Ordering::SeqCst),
             bytes_down: self.bytes_down.load(Ordering::SeqCst),
         }
@@ -101,8 +110,16 @@ impl Link {
     }
 
     pub(super) fn change(&self, change: impl FnOnce(&mut Faults)) {
+        if self.is_spared() {
+            return;
+        }
         change(&mut self.lock());
         self.changed.notify_all();
+    }
+
+    /// Whether faults pass it by.
+    pub(super) fn is_spared(&self) -> bool {
+        self.spares_replication && self.replication.load(Ordering::SeqCst)
     }
 
     /// Ends the connection on both sides.
@@ -138,7 +155,7 @@ impl Link {
             let (delay, ends_here) = {
                 let mut faults = self.lock();
                 match direction {
-                    Direction::Up => self.watch_request(data, &faults),
+                    Direction::Up => self.watch_request(data, &mut faults),
                     Direction::Down if self.cut_next_reply.swap(false, Ordering::SeqCst) => {
                         self.was_cut.store(true, Ordering::SeqCst);
                         drop(faults);
@@ -182,7 +199,13 @@ impl Link {
         }
     }
 
-    fn watch_request(&self, data: &[u8], faults: &Faults) {
+    fn watch_request(&self, data: &[u8], faults: &mut Faults) {
+        if !self.replication.load(Ordering::Relaxed) && contains(data, b"REPLCONF") {
+            self.replication.store(true, Ordering::SeqCst);
+            if self.spares_replication {
+                *faults = Faults::default();
+            }
+        }
         if !self.subscriber.load(Ordering::Relaxed) && contains(data, b"SUBSCRIBE") {
             self.subscriber.store(true, Ordering::SeqCst);
         }

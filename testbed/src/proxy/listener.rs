@@ -86,7 +86,9 @@ fn run(port: u16, listener: TcpListener, shared: &Arc<Shared>) {
             ignored.push(stream);
             continue;
         }
-        if let Ok(link) = Link::open(number, stream, state.upstream, state.faults.clone()) {
+        let faults = state.faults.clone();
+        let spares = shared.spares_replication.load(Ordering::SeqCst);
+        if let Ok(link) = Link::open(number, stream, state.upstream, faults, spares) {
             state.links.push(link);
         }
     }

@@ -2,8 +2,13 @@ use std::{env, sync::Mutex};
 
 use tempfile::TempDir;
 
-use super::Server;
-use crate::{clock_shim::ClockShim, find::ServerBinary, port::free_port};
+use super::{Mode, Server};
+use crate::{
+    clock_shim::ClockShim,
+    find::ServerBinary,
+    port::{free_port, free_port_for_old_node},
+    tls::Certificates,
+};
 
 /// How to start a [`Server`].
 #[derive(Clone, Debug, Default)]
@@ -12,12 +17,15 @@ pub struct ServerBuilder {
     binary: Option<ServerBinary>,
     arguments: Vec<String>,
     shim: Option<ClockShim>,
-    cluster: bool,
+    mode: Mode,
+    tls: Option<Certificates>,
 }
 
 impl ServerBuilder {
     pub(super) fn new() -> Self {
-        Self { cluster: env::var_os("TESTBED_CLUSTER").is_some(), ..Self::default() }
+        let clustered = env::var_os("TESTBED_CLUSTER").is_some();
+        let mode = if clustered { Mode::OnlyNode } else { Mode::Alone };
+        Self { mode, ..Self::default() }
     }
 
     /// This program, not just any: see [`ServerBinary::valkey`].
@@ -41,14 +49,33 @@ impl ServerBuilder {
     ///
     /// With `TESTBED_CLUSTER` in the environment every server is one. It takes two seconds more to
     /// start.
-    pub fn cluster(mut self) -> Self {
-        self.cluster = true;
+    pub fn cluster(self) -> Self {
+        self.mode(Mode::OnlyNode)
+    }
+
+    pub(crate) fn mode(mut self, mode: Mode) -> Self {
+        self.mode = mode;
         self
     }
 
     /// One more user, in the words of `ACL SETUSER`: `app on >secret ~lock:* &* +@all`.
     pub fn user(self, rights: &str) -> Self {
         self.arguments(["--user"]).arguments(rights.split_whitespace())
+    }
+
+    /// A command under another name, for everybody; with an empty name it is gone.
+    ///
+    /// `INFO`, `PING` and `CLIENT` must stay: the scenery itself uses them.
+    pub fn rename_command(self, command: &str, name: &str) -> Self {
+        self.arguments(["--rename-command", command, name])
+    }
+
+    /// Listens on one more port, which speaks TLS with these certificates.
+    ///
+    /// The program must be one for which [`ServerBinary::speaks_tls`] holds.
+    pub fn tls(mut self, certificates: &Certificates) -> Self {
+        self.tls = Some(certificates.clone());
+        self
     }
 
     /// A server whose wall clock the test moves.
@@ -59,31 +86,51 @@ impl ServerBuilder {
 
     /// Starts it, and returns when it answers. Panics with its log when it does not.
     pub fn start(self) -> Server {
-        let binary = self.binary.unwrap_or_else(ServerBinary::any);
+        let binary = self.binary.clone().unwrap_or_else(ServerBinary::any);
         let mut reason = String::new();
-        // Another process may take the port between our look and the server's bind.
-        for _ in 0..5 {
-            let mut arguments = self.arguments.clone();
-            if self.cluster {
-                let bus = free_port().to_string();
-                arguments
-                    .extend(["--cluster-enabled", "yes", "--cluster-port", &bus].map(Into::into));
-            }
-            let server = Server {
-                binary: binary.clone(),
-                dir: TempDir::with_prefix("testbed-").expect("a temporary directory"),
-                port: free_port(),
-                arguments,
-                cluster: self.cluster,
-                shim: self.shim.clone(),
-                running: Mutex::new(None),
-                admin: Mutex::new(None),
-            };
+        // Another process may take a port between our look and the server's bind.
+        for _ in 0..10 {
+            let server = self.prepare(&binary);
             match server.launch() {
                 Ok(()) => return server,
                 Err(error) => reason = format!("{error}\n{}", server.log()),
             }
         }
         panic!("{binary} does not start: {reason}");
+    }
+
+    /// A server on ports that nobody uses at this moment.
+    fn prepare(&self, binary: &ServerBinary) -> Server {
+        let mut arguments = self.arguments.clone();
+        let mut port = free_port();
+        if matches!(self.mode, Mode::OnlyNode | Mode::Node) {
+            arguments.extend(["--cluster-enabled", "yes"].map(Into::into));
+            if binary.version() >= (7, 0, 0) {
+                arguments.extend(["--cluster-port".into(), free_port().to_string()]);
+            } else {
+                port = free_port_for_old_node();
+            }
+        }
+        let tls_port = self.tls.as_ref().map(|certificates| {
+            let tls_port = free_port();
+            arguments.extend(["--tls-port".into(), tls_port.to_string()]);
+            arguments.extend(certificates.server_arguments());
+            tls_port
+        });
+        let server = Server {
+            binary: binary.clone(),
+            dir: TempDir::with_prefix("testbed-").expect("a temporary directory"),
+            port,
+            arguments,
+            mode: self.mode,
+            shim: self.shim.clone(),
+            tls_port,
+            running: Mutex::new(None),
+            admin: Mutex::new(None),
+        };
+        if self.mode == Mode::Sentinel {
+            server.write_sentinel_file();
+        }
+        server
     }
 }

@@ -4,6 +4,7 @@
 use std::{
     collections::BTreeMap,
     fmt,
+    ops::RangeInclusive,
     sync::PoisonError,
     time::{Duration, Instant},
 };
@@ -14,8 +15,8 @@ use super::Server;
 use crate::monitor::Monitor;
 
 /// The scenery's user, and its password.
-pub(super) const ADMIN: &str = "testbed";
-pub(super) const ADMIN_RIGHTS: [&str; 5] =
+pub(crate) const ADMIN: &str = "testbed";
+pub(crate) const ADMIN_RIGHTS: [&str; 5] =
     ["on", ">testbed", "allkeys", "allchannels", "allcommands"];
 
 const REPLY: Duration = Duration::from_secs(10);
@@ -169,11 +170,27 @@ impl Server {
         let info: RedisResult<String> = self.query(redis::cmd("CLUSTER").arg("INFO"));
         let info = info.unwrap_or_default();
         if info.contains("cluster_slots_assigned:0") {
-            let all = redis::cmd("CLUSTER").arg("ADDSLOTSRANGE").arg(0).arg(16_383).to_owned();
             // If it is refused, the next look says so.
-            let _ = self.query::<Value>(&all);
+            let _ = self.add_slots(0..=16_383);
         }
         info.contains("cluster_state:ok")
+    }
+
+    /// Has a node of a cluster take slots that are nobody's. (`ADDSLOTSRANGE` came with 7.0.)
+    pub(crate) fn add_slots(&self, slots: RangeInclusive<u16>) -> RedisResult<Value> {
+        let mut command = redis::cmd("CLUSTER");
+        command.arg("ADDSLOTS");
+        for slot in slots {
+            command.arg(slot);
+        }
+        self.query(&command)
+    }
+
+    /// One line of `INFO`, such as `role:master`, without its name.
+    pub fn info(&self, section: &str, name: &str) -> Option<String> {
+        let text: String = self.query(redis::cmd("INFO").arg(section)).ok()?;
+        let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
+        Some(line.trim_end().to_owned())
     }
 
     pub(super) fn forget_admin(&self) {

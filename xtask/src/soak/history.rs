@@ -26,6 +26,11 @@ pub(crate) enum Event {
     Lost,
     /// A call took longer than it may, in milliseconds.
     Late { took: u64 },
+    /// What a guard believes was compared with what the server says: it was this much too long, in
+    /// microseconds.
+    Compared { hold: u64, excess: u64 },
+    /// A manager was shut down, and another took its place.
+    ShutDown,
 }
 
 impl fmt::Display for Event {
@@ -42,6 +47,8 @@ impl fmt::Display for Event {
             Self::Failed => f.write_str("x"),
             Self::Lost => f.write_str("l"),
             Self::Late { took } => write!(f, "t {took}"),
+            Self::Compared { hold, excess } => write!(f, "c {hold} {excess}"),
+            Self::ShutDown => f.write_str("s"),
         }
     }
 }
@@ -63,6 +70,8 @@ impl Event {
             "x" => Self::Failed,
             "l" => Self::Lost,
             "t" => Self::Late { took: number()? },
+            "c" => Self::Compared { hold: number()?, excess: number()? },
+            "s" => Self::ShutDown,
             _ => return None,
         })
     }
@@ -90,6 +99,10 @@ pub(crate) struct History {
     pub(crate) failed: u64,
     pub(crate) lost: u64,
     pub(crate) late: Vec<u64>,
+    /// How often a guard and its server were compared, and what was wrong then.
+    pub(crate) compared: u64,
+    pub(crate) excesses: Vec<String>,
+    pub(crate) shut_down: u64,
     pub(crate) fenced: BTreeMap<u64, u64>,
     pub(crate) plain: BTreeMap<u64, u64>,
 }
@@ -153,6 +166,16 @@ impl History {
             Event::Failed => self.failed += 1,
             Event::Lost => self.lost += 1,
             Event::Late { took } => self.late.push(took),
+            Event::Compared { hold, excess } => self.compared(hold, excess),
+            Event::ShutDown => self.shut_down += 1,
+        }
+    }
+
+    fn compared(&mut self, hold: u64, excess: u64) {
+        self.compared += 1;
+        if excess > 0 {
+            let hold = self.holds.get(&hold).map_or_else(|| hold.to_string(), Hold::to_string);
+            self.excesses.push(format!("{hold} believed in {excess} us too many"));
         }
     }
 
@@ -364,6 +387,18 @@ mod tests {
     }
 
     #[test]
+    fn a_belief_beyond_the_servers_word_is_seen() {
+        let mut history = history(&[(1, 10, 20)]);
+        history.add(Event::Compared { hold: 0, excess: 0 });
+        assert_eq!((history.compared, history.excesses.len()), (1, 0));
+        history.add(Event::Compared { hold: 0, excess: 300 });
+        assert_eq!(
+            history.excesses,
+            ["mutex hold 0 of worker 0 with fence 1 believed in 300 us too many"]
+        );
+    }
+
+    #[test]
     fn events_survive_the_pipe() {
         for event in [
             mutex(u64::MAX, 3, 4),
@@ -378,6 +413,8 @@ mod tests {
             Event::Failed,
             Event::Lost,
             Event::Late { took: 9 },
+            Event::Compared { hold: 7, excess: 0 },
+            Event::ShutDown,
         ] {
             assert_eq!(Event::parse(&event.to_string()), Some(event));
         }

@@ -56,6 +56,16 @@ impl Kind {
         }
     }
 
+    /// The name of the lock with this number.
+    pub(crate) fn lock(self, key: u64) -> String {
+        let sort = match self {
+            Self::Mutex | Self::All => "mutex",
+            Self::Read | Self::Write => "catalog",
+            Self::Permit(_) => "pool",
+        };
+        format!("{sort}{key}")
+    }
+
     /// Whether the hold counts as that of a mutex.
     pub(crate) fn is_mutex(self) -> bool {
         matches!(self, Self::Mutex | Self::All)

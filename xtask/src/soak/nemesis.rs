@@ -5,14 +5,11 @@ use std::{
 
 use testbed::{Proxy, Server, continue_process, stop_process};
 
-use super::{TTL, random::Random, workers::Workers};
+use super::{TTL, place::Single, random::Random, workers::Workers};
 
 /// Does everything to servers, network and workers that they must be able to bear.
 pub(crate) struct Nemesis<'a> {
-    pub(crate) durable: &'a Server,
-    pub(crate) volatile: &'a Server,
-    /// For each worker, its way to the durable server and to the volatile one.
-    pub(crate) proxies: &'a [[Proxy; 2]],
+    pub(crate) place: &'a Single,
     pub(crate) random: Random,
     /// How many servers and workers it has killed.
     pub(crate) killed: u64,
@@ -21,10 +18,11 @@ pub(crate) struct Nemesis<'a> {
 impl Nemesis<'_> {
     /// Does one thing, and says what. Whatever it broke works again afterwards.
     pub(crate) fn strike(&mut self, workers: &mut Workers) -> String {
-        let server = if self.random.once_in(2) { self.durable } else { self.volatile };
-        let name = if server.port() == self.durable.port() { "durable" } else { "volatile" };
-        let worker = usize::try_from(self.random.below(self.proxies.len() as u64)).unwrap_or(0);
-        let proxy = &self.proxies[worker][usize::from(name == "volatile")];
+        let volatile = self.random.once_in(2);
+        let (server, name) = self.place.server(volatile);
+        let workers_count = self.place.workers() as u64;
+        let worker = usize::try_from(self.random.below(workers_count)).unwrap_or(0);
+        let proxy = self.place.proxy(worker, volatile);
         // From a blink to longer than a lease.
         let longest = u64::try_from(TTL.as_millis()).unwrap_or(u64::MAX) * 2;
         let duration = if self.random.once_in(2) {
@@ -32,7 +30,7 @@ impl Nemesis<'_> {
         } else {
             self.random.millis(200..longest)
         };
-        match self.random.below(14) {
+        match self.random.below(18) {
             0 => {
                 self.killed += 1;
                 server.kill9();
@@ -102,8 +100,18 @@ impl Nemesis<'_> {
                 server.run::<()>("SCRIPT FLUSH");
                 format!("{name} server cut every {kind} connection and forgot its scripts")
             }
+            13 | 14 => {
+                let refusal = REFUSALS[usize::try_from(self.random.below(3)).unwrap_or(0)];
+                refuse(server, refusal, duration);
+                format!("{name} server refused with {} for {duration:?}", refusal.name)
+            }
+            15 | 16 => {
+                let late = self.random.millis(200..2500);
+                crawl(proxy, late);
+                format!("worker {worker} had {late:?} of latency to {name}")
+            }
             _ => {
-                self.volatile.run::<()>("FLUSHALL");
+                self.place.volatile.run::<()>("FLUSHALL");
                 "volatile server flushed".to_owned()
             }
         }
@@ -122,4 +130,38 @@ impl Nemesis<'_> {
             thread::sleep(self.random.millis(50..700));
         }
     }
+}
+
+/// A state in which a server refuses writes.
+#[derive(Debug, Clone, Copy)]
+struct Refusal {
+    name: &'static str,
+    begin: &'static str,
+    end: &'static str,
+}
+
+const REFUSALS: [Refusal; 3] = [
+    // To a primary that nobody can reach: the data stay.
+    Refusal { name: "READONLY", begin: "REPLICAOF 127.0.0.1 1", end: "REPLICAOF NO ONE" },
+    Refusal { name: "OOM", begin: "CONFIG SET maxmemory 1", end: "CONFIG SET maxmemory 0" },
+    Refusal {
+        name: "NOREPLICAS",
+        begin: "CONFIG SET min-replicas-to-write 1",
+        end: "CONFIG SET min-replicas-to-write 0",
+    },
+];
+
+fn refuse(server: &Server, refusal: Refusal, duration: Duration) {
+    server.run::<()>(refusal.begin);
+    thread::sleep(duration);
+    server.run::<()>(refusal.end);
+}
+
+/// Half of the latency on each way, for longer than it: above the time limit of a command, and now
+/// and then above that of a wait and above a lease.
+fn crawl(proxy: &Proxy, late: Duration) {
+    proxy.delay_up(late / 2);
+    proxy.delay_down(late / 2);
+    thread::sleep(late * 2);
+    proxy.pass();
 }

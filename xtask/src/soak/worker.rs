@@ -1,6 +1,9 @@
 use std::{
     io::Write,
-    sync::atomic::{AtomicU64, Ordering},
+    sync::{
+        Arc, PoisonError, RwLock,
+        atomic::{AtomicU64, Ordering},
+    },
     time::{Duration, Instant},
 };
 
@@ -9,14 +12,16 @@ use redis_locks::{Guard, LockError, Locks, Request};
 use rustix::time::{ClockId, clock_gettime};
 
 use super::{
-    TTL, WAIT,
+    LONGEST_TTL, TTL, WAIT,
+    belief::Auditor,
     history::{Event, WORKER_SHIFT},
     kind::{Kind, is_volatile},
     random::Random,
     store::Store,
 };
 
-const TASKS: u64 = 4;
+/// More than there are keys: in each process, several want the same one at the same time.
+const TASKS: u64 = 16;
 
 /// A hold is looked at this often, to see whether it is valid.
 const LOOK: Duration = Duration::from_millis(5);
@@ -25,16 +30,13 @@ const LOOK: Duration = Duration::from_millis(5);
 /// machine that is busy with all of this.
 const GRACE: Duration = Duration::from_secs(6);
 
-/// One worker process: `soak-worker <durable> <volatile> <store> <seed> <number>`.
+/// One worker process: `soak-worker <durable> <volatile> <durable, directly> <store> <seed> <number>`.
 pub(crate) fn work(arguments: &[String]) -> Result<()> {
-    let [durable, volatile, store, seed, number] = arguments else {
+    let [durable, volatile, direct, store, seed, number] = arguments else {
         bail!("soak-worker is started by the soak");
     };
     let (seed, number): (u64, u64) = (seed.parse()?, number.parse()?);
-    let open = |url: &str| {
-        Locks::builder().url(url).ttl(TTL).command_timeout(Duration::from_millis(200)).open()
-    };
-    let (durable, volatile) = (open(durable)?, open(volatile)?);
+    let managers = Arc::new([Manager::open(durable)?, Manager::open(volatile)?]);
     // Holds are told apart by number, among all workers that ever ran.
     static NEXT: AtomicU64 = AtomicU64::new(0);
     NEXT.store(number << WORKER_SHIFT, Ordering::SeqCst);
@@ -48,8 +50,8 @@ pub(crate) fn work(arguments: &[String]) -> Result<()> {
         let mut tasks = Vec::new();
         for task in 0..TASKS {
             let worker = Task {
-                durable: durable.clone(),
-                volatile: volatile.clone(),
+                managers: Arc::clone(&managers),
+                auditor: Auditor::new(direct),
                 store: Store::connect(store)?,
                 random: Random::new(seed ^ (number << 8) ^ task),
                 next: &NEXT,
@@ -63,9 +65,38 @@ pub(crate) fn work(arguments: &[String]) -> Result<()> {
     })
 }
 
+/// What all tasks of the process share for one server, until one of them shuts it down.
+struct Manager {
+    url: String,
+    locks: RwLock<Locks>,
+}
+
+impl Manager {
+    fn open(url: &str) -> Result<Self> {
+        Ok(Self { url: url.to_owned(), locks: RwLock::new(Self::locks(url)?) })
+    }
+
+    fn locks(url: &str) -> Result<Locks> {
+        let builder = Locks::builder().url(url).ttl(TTL);
+        Ok(builder.command_timeout(Duration::from_millis(200)).open()?)
+    }
+
+    fn current(&self) -> Locks {
+        self.locks.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Has the others work with another one from now on. Returns the former.
+    fn replace(&self) -> Result<Locks> {
+        let new = Self::locks(&self.url)?;
+        let mut locks = self.locks.write().unwrap_or_else(PoisonError::into_inner);
+        Ok(std::mem::replace(&mut locks, new))
+    }
+}
+
 struct Task {
-    durable: Locks,
-    volatile: Locks,
+    /// Of the durable server, and of the volatile one.
+    managers: Arc<[Manager; 2]>,
+    auditor: Auditor,
     store: Store,
     random: Random,
     next: &'static AtomicU64,
@@ -75,6 +106,9 @@ impl Task {
     /// Locks and unlocks until the process is killed.
     async fn run(mut self) -> Result<()> {
         loop {
+            if self.random.once_in(600) {
+                self.shut_down().await?;
+            }
             let (kind, keys) = Kind::pick(|limit| self.random.below(limit));
             let request = self.request(kind, &keys);
             let start = Instant::now();
@@ -86,13 +120,13 @@ impl Task {
             };
             let outcome = tokio::time::timeout(patience, request.acquire()).await;
             let took = start.elapsed();
-            if took > WAIT + GRACE {
-                tell(Event::Late { took: took.as_millis().try_into().unwrap_or(u64::MAX) })?;
-            }
+            late_above(WAIT + GRACE, took)?;
             match outcome {
                 Err(_) => {}
                 Ok(Ok(guard)) => self.hold(kind, keys, guard).await?,
                 Ok(Err(LockError::Busy { .. })) => tell(Event::Busy)?,
+                // Another task has shut the manager down in the meantime.
+                Ok(Err(LockError::Shutdown)) => {}
                 Ok(Err(LockError::Backend { .. })) => {
                     tell(Event::Failed)?;
                     tokio::time::sleep(self.random.millis(1..50)).await;
@@ -102,18 +136,30 @@ impl Task {
         }
     }
 
-    fn request(&self, kind: Kind, keys: &[u64]) -> Request {
-        let locks = if is_volatile(keys[0]) { &self.volatile } else { &self.durable };
+    /// Shuts a manager down while others work with it.
+    async fn shut_down(&mut self) -> Result<()> {
+        let server = usize::from(self.random.once_in(2));
+        let old = self.managers[server].replace()?;
+        let start = Instant::now();
+        old.shutdown().await;
+        tell(Event::ShutDown)?;
+        late_above(GRACE, start.elapsed())
+    }
+
+    fn request(&mut self, kind: Kind, keys: &[u64]) -> Request {
+        let locks = &self.managers[usize::from(is_volatile(keys[0]))].current();
         let key = keys[0];
         let request = match kind {
-            Kind::Mutex => locks.mutex(format!("mutex{key}")),
-            Kind::Read => locks.read(format!("catalog{key}")),
-            Kind::Write => locks.write(format!("catalog{key}")),
-            Kind::Permit(limit) => locks.permit(format!("pool{key}"), limit),
-            Kind::All => locks.all(keys.iter().map(|key| format!("mutex{key}"))),
+            Kind::Mutex => locks.mutex(kind.lock(key)),
+            Kind::Read => locks.read(kind.lock(key)),
+            Kind::Write => locks.write(kind.lock(key)),
+            Kind::Permit(limit) => locks.permit(kind.lock(key), limit),
+            Kind::All => locks.all(keys.iter().map(|key| kind.lock(*key))),
         };
         let request = if kind.is_fenced() { request.fenced() } else { request };
-        request.wait(WAIT)
+        let ttls = [TTL / 2, TTL, LONGEST_TTL];
+        let ttl = ttls[usize::try_from(self.random.below(3)).unwrap_or(0)];
+        request.ttl(ttl).wait(WAIT)
     }
 
     async fn hold(&mut self, kind: Kind, keys: Vec<u64>, guard: Guard) -> Result<()> {
@@ -122,12 +168,13 @@ impl Task {
         if kind.is_fenced() && fence.is_none() {
             bail!("a fenced {} hold has no fence", kind.name());
         }
-        let mut valid = None;
+        let (mut valid, audited) = (None, keys.clone());
         look(&guard, &mut valid);
         if let Some(at) = valid {
             tell(Event::Granted { hold, kind, fence, at, keys: keys.clone() })?;
         }
 
+        self.compare(hold, kind, &keys, &guard)?;
         // What is counted under a mutex, is counted on each key of several.
         let mut counters = Vec::new();
         if let Some(fence) = fence.filter(|_| kind.is_mutex()) {
@@ -147,6 +194,9 @@ impl Task {
         while Instant::now() < until && guard.is_held() {
             tokio::time::sleep(LOOK.min(until - Instant::now())).await;
             look(&guard, &mut valid);
+            if self.random.once_in(8) {
+                self.compare(hold, kind, &audited, &guard)?;
+            }
         }
         for (key, fence, plain, fenced) in counters {
             self.store.write_plain(key, plain + 1)?;
@@ -172,12 +222,27 @@ impl Task {
             Err(LockError::Backend { .. }) => tell(Event::Failed)?,
             Err(other) => return Err(other).context("an error that nothing explains"),
         }
-        let took = start.elapsed();
-        if took > GRACE {
-            tell(Event::Late { took: took.as_millis().try_into().unwrap_or(u64::MAX) })?;
-        }
-        Ok(())
+        late_above(GRACE, start.elapsed())
     }
+
+    /// Compares what the guard believes with what the server says, where nothing is lost on purpose.
+    fn compare(&mut self, hold: u64, kind: Kind, keys: &[u64], guard: &Guard) -> Result<()> {
+        if is_volatile(keys[0]) {
+            return Ok(());
+        }
+        let keys: Vec<String> =
+            keys.iter().map(|key| format!("lock:{}", kind.lock(*key))).collect();
+        let Some(excess) = self.auditor.excess(guard, &keys) else { return Ok(()) };
+        let excess = excess.as_micros().try_into().unwrap_or(u64::MAX);
+        tell(Event::Compared { hold, excess })
+    }
+}
+
+fn late_above(limit: Duration, took: Duration) -> Result<()> {
+    if took <= limit {
+        return Ok(());
+    }
+    tell(Event::Late { took: took.as_millis().try_into().unwrap_or(u64::MAX) })
 }
 
 /// Notes the present time if the guard is valid. The time is read first: a process that is frozen

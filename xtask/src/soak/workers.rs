@@ -7,15 +7,18 @@ use std::{
 };
 
 use anyhow::{Context, Result, bail};
-use testbed::Proxy;
 
-use super::history::{Event, History};
+use super::{
+    history::{Event, History},
+    place::{Addresses, Single},
+};
 
 /// The worker processes. What they tell goes into the history.
 pub(crate) struct Workers {
     /// The processes, with the numbers that they were started with.
     running: Vec<(u64, Child)>,
-    addresses: Vec<[String; 3]>,
+    addresses: Vec<Addresses>,
+    store: String,
     seed: u64,
     started: u64,
     history: Arc<Mutex<History>>,
@@ -24,24 +27,22 @@ pub(crate) struct Workers {
 
 impl Workers {
     pub(crate) fn start(
-        proxies: &[[Proxy; 2]],
+        place: &Single,
         store: &str,
         seed: u64,
         history: &Arc<Mutex<History>>,
     ) -> Result<Self> {
-        let addresses = proxies
-            .iter()
-            .map(|[durable, volatile]| [durable.url(), volatile.url(), store.to_owned()])
-            .collect();
+        let addresses = (0..place.workers()).map(|worker| place.addresses(worker)).collect();
         let mut workers = Self {
             running: Vec::new(),
             addresses,
+            store: store.to_owned(),
             seed,
             started: 0,
             history: Arc::clone(history),
             readers: Vec::new(),
         };
-        for index in 0..proxies.len() {
+        for index in 0..place.workers() {
             let worker = workers.spawn(index)?;
             workers.running.push(worker);
         }
@@ -91,9 +92,10 @@ impl Workers {
 
     fn spawn(&mut self, index: usize) -> Result<(u64, Child)> {
         let mut command = Command::new(env::current_exe().context("the path of this program")?);
+        let Addresses { durable, volatile, durable_direct } = &self.addresses[index];
         command
             .arg("soak-worker")
-            .args(&self.addresses[index])
+            .args([durable, volatile, durable_direct, &self.store])
             .args([self.seed.to_string(), self.started.to_string()])
             .stdin(Stdio::null())
             .stdout(Stdio::piped());

@@ -1,0 +1,138 @@
+use std::time::Duration;
+
+use super::{Cluster, PATIENCE};
+use crate::{
+    find::ServerBinary,
+    node::{Node, NodeSettings, until_well},
+    server::Mode,
+};
+
+const SLOTS: usize = 16_384;
+
+/// How to start a [`Cluster`].
+#[derive(Clone, Debug)]
+#[must_use = "nothing runs before start()"]
+pub struct ClusterBuilder {
+    nodes: NodeSettings,
+    primaries: usize,
+    replicas: usize,
+    node_timeout: Duration,
+}
+
+impl Default for ClusterBuilder {
+    fn default() -> Self {
+        Self {
+            nodes: NodeSettings::default(),
+            primaries: 3,
+            replicas: 1,
+            node_timeout: Duration::from_secs(1),
+        }
+    }
+}
+
+impl ClusterBuilder {
+    /// This program, not just any.
+    pub fn binary(mut self, binary: ServerBinary) -> Self {
+        self.nodes.binary = Some(binary);
+        self
+    }
+
+    /// How many primaries share the slots: 3 at first, and at least 3 where one is to be replaced
+    /// after its death.
+    pub fn primaries(mut self, count: usize) -> Self {
+        assert!(count > 0, "a cluster has a primary");
+        self.primaries = count;
+        self
+    }
+
+    /// How many replicas each primary has: 1 at first.
+    pub fn replicas(mut self, each: usize) -> Self {
+        self.replicas = each;
+        self
+    }
+
+    /// After which silence a node counts as failed: 1 s at first.
+    pub fn node_timeout(mut self, timeout: Duration) -> Self {
+        self.node_timeout = timeout;
+        self
+    }
+
+    /// With a [`Proxy`](crate::Proxy) before each node. The nodes announce its port, so that clients
+    /// come through it; among themselves they talk directly.
+    pub fn proxied(mut self) -> Self {
+        self.nodes.proxied = true;
+        self
+    }
+
+    /// More options for each node.
+    pub fn arguments<S: Into<String>>(mut self, arguments: impl IntoIterator<Item = S>) -> Self {
+        self.nodes.arguments.extend(arguments.into_iter().map(Into::into));
+        self
+    }
+
+    /// Starts all nodes, and returns when they are a cluster. Panics, naming what is wrong, when
+    /// they don't become one.
+    pub fn start(self) -> Cluster {
+        let count = self.primaries * (1 + self.replicas);
+        let cluster = Cluster { nodes: (0..count).map(|_| self.node()).collect() };
+        self.share_slots(&cluster);
+        meet(&cluster);
+        for (number, replica) in cluster.nodes[self.primaries..].iter().enumerate() {
+            let primary = cluster.nodes[number % self.primaries].id();
+            until_well(PATIENCE, || {
+                let done = replica.accepts(&format!("CLUSTER REPLICATE {primary}"));
+                (!done).then(|| format!("no replica of {primary}"))
+            });
+        }
+        cluster.until_ok();
+        cluster
+    }
+
+    fn node(&self) -> Node {
+        let mut settings = self.nodes.clone();
+        let timeout = self.node_timeout.as_millis().to_string();
+        let own = ["--cluster-node-timeout", &timeout, "--cluster-announce-ip", "127.0.0.1"];
+        // Replicas stay with the primary that the test gave them.
+        let more = ["--repl-ping-replica-period", "1", "--cluster-migration-barrier", "100"];
+        settings.arguments.splice(0..0, own.into_iter().chain(more).map(Into::into));
+        settings.start(Mode::Node, |port| vec!["--cluster-announce-port".into(), port.to_string()])
+    }
+
+    /// Each primary gets its part, and an epoch that differs from the others', so that they need not
+    /// sort that out themselves.
+    fn share_slots(&self, cluster: &Cluster) {
+        for (number, node) in cluster.nodes.iter().enumerate() {
+            node.server().run::<()>(&format!("CLUSTER SET-CONFIG-EPOCH {}", number + 1));
+        }
+        let slot = |number| u16::try_from(number).expect("slots are few");
+        for (number, primary) in cluster.nodes[..self.primaries].iter().enumerate() {
+            let first = slot(SLOTS * number / self.primaries);
+            let last = slot(SLOTS * (number + 1) / self.primaries - 1);
+            primary.server().add_slots(first..=last).expect("the slots are nobody's");
+        }
+    }
+}
+
+/// Makes the first node known to all others, and waits until each knows each.
+fn meet(cluster: &Cluster) {
+    let (first, others) = cluster.nodes.split_first().expect("there is a node");
+    for node in others {
+        node.server().run::<()>(&format!("CLUSTER MEET 127.0.0.1 {}", meeting_point(first)));
+    }
+    let count = cluster.nodes.len().to_string();
+    until_well(PATIENCE, || {
+        cluster.nodes.iter().find_map(|node| {
+            let info: String = node.try_run("CLUSTER INFO")?;
+            let line = info.lines().find_map(|line| line.strip_prefix("cluster_known_nodes:"));
+            (line != Some(&count)).then(|| format!("a node knows {line:?} of {count}"))
+        })
+    });
+}
+
+/// Its port, and the one on which it listens for other nodes.
+fn meeting_point(node: &Node) -> String {
+    let port = node.server().port();
+    let bus: Option<(String, u16)> = node.try_run("CONFIG GET cluster-port");
+    let bus = bus.map_or(0, |(_, bus)| bus);
+    format!("{port} {}", if bus == 0 { port + 10_000 } else { bus })
+}

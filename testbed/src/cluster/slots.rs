@@ -1,0 +1,133 @@
+use std::ops::RangeInclusive;
+
+use redis::{RedisResult, Value};
+
+use super::{Cluster, PATIENCE};
+use crate::{
+    node::{Node, until_well},
+    server::ADMIN,
+};
+
+/// A slot on its way from one primary to another, in the classic manner: key by key.
+///
+/// Dropped without [`finish`](Self::finish) or [`abandon`](Self::abandon) it stays half moved, as
+/// after a crash of whoever moved it.
+#[derive(Debug)]
+pub struct SlotMove<'a> {
+    cluster: &'a Cluster,
+    slot: u16,
+    from: &'a Node,
+    to: &'a Node,
+}
+
+impl Cluster {
+    /// Begins to move a slot: the target imports it, its owner sends away those whose keys have gone.
+    #[track_caller]
+    pub fn begin_move<'a>(&'a self, slot: u16, to: &'a Node) -> SlotMove<'a> {
+        let from = self.owner(slot);
+        assert_ne!(from.id(), to.id(), "slot {slot} is there already");
+        set_slot(to, slot, &format!("IMPORTING {}", from.id()));
+        set_slot(from, slot, &format!("MIGRATING {}", to.id()));
+        SlotMove { cluster: self, slot, from, to }
+    }
+
+    /// Moves slots with all their keys in the classic manner, one after the other.
+    #[track_caller]
+    pub fn move_slots(&self, slots: RangeInclusive<u16>, to: &Node) {
+        for slot in slots {
+            self.begin_move(slot, to).finish();
+        }
+    }
+
+    /// Moves slots of one owner in one step, as Valkey 9 can; `false` where the server cannot.
+    #[track_caller]
+    pub fn move_slots_atomically(&self, slots: RangeInclusive<u16>, to: &Node) -> bool {
+        let (first, last) = slots.into_inner();
+        let from = self.owner(first);
+        let mut command = redis::cmd("CLUSTER");
+        command.arg("MIGRATESLOTS").arg("SLOTSRANGE").arg(first).arg(last);
+        command.arg("NODE").arg(to.id());
+        let begun: RedisResult<Value> = from.server().query(&command);
+        match begun {
+            Ok(_) => {}
+            Err(error) if error.to_string().to_lowercase().contains("unknown subcommand") => {
+                return false;
+            }
+            Err(error) => panic!("slots {first} to {last} cannot be moved: {error}"),
+        }
+        until_well(PATIENCE, || {
+            let moved = self.owner(first).id() == to.id() && self.owner(last).id() == to.id();
+            (!moved).then(|| format!("slots {first} to {last} are not at {}", to.id()))
+        });
+        self.until_ok();
+        true
+    }
+}
+
+impl SlotMove<'_> {
+    /// The keys that have not been moved yet, at most 100.
+    pub fn keys_left(&self) -> Vec<String> {
+        self.from.server().run(&format!("CLUSTER GETKEYSINSLOT {} 100", self.slot))
+    }
+
+    /// Moves one key.
+    #[track_caller]
+    pub fn move_key(&self, key: &str) {
+        let port = self.to.server().port();
+        let mut migrate = redis::cmd("MIGRATE");
+        migrate.arg("127.0.0.1").arg(port).arg("").arg(0).arg(5000);
+        migrate.arg("AUTH2").arg(ADMIN).arg(ADMIN).arg("KEYS").arg(key);
+        let moved: RedisResult<Value> = self.from.server().query(&migrate);
+        if let Err(error) = moved {
+            panic!("{key} cannot be moved: {error}");
+        }
+    }
+
+    /// Moves what is left, and has all nodes know the new owner.
+    #[track_caller]
+    pub fn finish(self) {
+        loop {
+            let keys = self.keys_left();
+            for key in &keys {
+                self.move_key(key);
+            }
+            if !keys.is_empty() {
+                continue;
+            }
+            let owner = format!("NODE {}", self.to.id());
+            // The target first: should the source forget the slot first, nobody would have it. The
+            // source refuses while it has keys, which may have come between.
+            set_slot(self.to, self.slot, &owner);
+            if self.from.accepts(&format!("CLUSTER SETSLOT {} {owner}", self.slot)) {
+                break;
+            }
+        }
+        let (cluster, slot) = (self.cluster, self.slot);
+        for primary in cluster.primaries() {
+            set_slot(primary, slot, &format!("NODE {}", self.to.id()));
+        }
+        until_well(PATIENCE, || {
+            let behind = cluster
+                .live()
+                .find(|node| super::Topology::of(node).owner(slot) != Some(self.to.id()));
+            behind.map(|node| format!("{} has not heard of slot {slot}", node.id()))
+        });
+    }
+
+    /// Leaves the slot where it was. Keys that were moved are moved back.
+    #[track_caller]
+    pub fn abandon(self) {
+        // The owner takes keys of its slot again; the other hands them out as long as it imports.
+        set_slot(self.from, self.slot, "STABLE");
+        let back = SlotMove { from: self.to, to: self.from, ..self };
+        for key in back.keys_left() {
+            back.move_key(&key);
+        }
+        set_slot(self.to, self.slot, "STABLE");
+    }
+}
+
+#[track_caller]
+fn set_slot(node: &Node, slot: u16, state: &str) {
+    node.server().run::<()>(&format!("CLUSTER SETSLOT {slot} {state}"));
+}

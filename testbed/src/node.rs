@@ -1,0 +1,124 @@
+use std::{
+    sync::OnceLock,
+    time::{Duration, Instant},
+};
+
+use redis::{FromRedisValue, Value};
+
+use crate::{
+    find::ServerBinary,
+    proxy::Proxy,
+    server::{Mode, Server, ServerBuilder},
+};
+
+/// One server of several, and the proxy before it if there is one.
+#[derive(Debug)]
+pub struct Node {
+    server: Server,
+    proxy: Option<Proxy>,
+    id: OnceLock<String>,
+}
+
+/// What the nodes of a place have in common.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct NodeSettings {
+    pub(crate) binary: Option<ServerBinary>,
+    pub(crate) proxied: bool,
+    pub(crate) arguments: Vec<String>,
+}
+
+impl NodeSettings {
+    /// Starts a node; with a proxy, `announce` says by which options it tells its address.
+    pub(crate) fn start(&self, mode: Mode, announce: impl Fn(u16) -> Vec<String>) -> Node {
+        let mut builder = ServerBuilder::default().mode(mode).arguments(self.arguments.clone());
+        if let Some(binary) = &self.binary {
+            builder = builder.binary(binary.clone());
+        }
+        // The proxy's port must be known to the server before the server's own port is.
+        let proxy = self.proxied.then(|| Proxy::to(0));
+        if let Some(proxy) = &proxy {
+            proxy.spare_replication();
+            builder = builder.arguments(announce(proxy.port()));
+        }
+        let server = builder.start();
+        if let Some(proxy) = &proxy {
+            proxy.redirect(server.port());
+        }
+        Node { server, proxy, id: OnceLock::new() }
+    }
+}
+
+impl Node {
+    /// The process: to be frozen, killed, restarted and asked.
+    pub fn server(&self) -> &Server {
+        &self.server
+    }
+
+    /// What clients go through; panics where the place was started without proxies.
+    ///
+    /// Connections of replicas go through it as well, and are spared by its faults.
+    pub fn proxy(&self) -> &Proxy {
+        self.proxy.as_ref().expect("the place was started with proxied()")
+    }
+
+    /// The port that clients are told: the proxy's, where there is one.
+    pub fn port(&self) -> u16 {
+        self.proxy.as_ref().map_or_else(|| self.server.port(), Proxy::port)
+    }
+
+    /// `redis://127.0.0.1:{port}`, with the port that clients are told.
+    pub fn url(&self) -> String {
+        format!("redis://127.0.0.1:{}", self.port())
+    }
+
+    /// What the cluster calls it.
+    pub fn id(&self) -> &str {
+        self.id.get_or_init(|| self.server.run("CLUSTER MYID"))
+    }
+
+    /// Neither killed nor frozen.
+    pub fn is_live(&self) -> bool {
+        self.server.is_live()
+    }
+
+    /// Whether it takes itself for a primary.
+    pub fn is_primary(&self) -> bool {
+        self.server.info("replication", "role").as_deref() == Some("master")
+    }
+
+    /// Whether it is a replica that receives all that its primary executes.
+    pub(crate) fn is_linked(&self) -> bool {
+        self.server.info("replication", "master_link_status").as_deref() == Some("up")
+    }
+
+    /// How far the data have come that it has sent or received.
+    pub(crate) fn offset(&self) -> Option<u64> {
+        let name = if self.is_primary() { "master_repl_offset" } else { "slave_repl_offset" };
+        self.server.info("replication", name)?.parse().ok()
+    }
+
+    /// Runs a command in words, `None` when the server refuses it.
+    pub(crate) fn try_run<T: FromRedisValue>(&self, words: &str) -> Option<T> {
+        let mut words = words.split_whitespace();
+        let mut command = redis::cmd(words.next()?);
+        for word in words {
+            command.arg(word);
+        }
+        self.server.query(&command).ok()
+    }
+
+    /// Whether this node answers the command without an error.
+    pub(crate) fn accepts(&self, words: &str) -> bool {
+        self.try_run::<Value>(words).is_some()
+    }
+}
+
+/// Polls until nothing is wrong any more; panics with the last thing that was.
+#[track_caller]
+pub(crate) fn until_well(patience: Duration, mut trouble: impl FnMut() -> Option<String>) {
+    let start = Instant::now();
+    while let Some(reason) = trouble() {
+        assert!(start.elapsed() < patience, "after {patience:?}: {reason}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}

@@ -1,0 +1,117 @@
+use std::time::Duration;
+
+use super::Sentinel;
+use crate::{
+    find::ServerBinary,
+    node::{Node, NodeSettings},
+    server::Mode,
+};
+
+/// How to start a [`Sentinel`] group.
+#[derive(Clone, Debug)]
+#[must_use = "nothing runs before start()"]
+pub struct SentinelBuilder {
+    nodes: NodeSettings,
+    name: String,
+    replicas: usize,
+    sentinels: usize,
+    down_after: Duration,
+}
+
+impl Default for SentinelBuilder {
+    fn default() -> Self {
+        Self {
+            nodes: NodeSettings::default(),
+            name: "mymaster".into(),
+            replicas: 1,
+            sentinels: 3,
+            down_after: Duration::from_millis(500),
+        }
+    }
+}
+
+impl SentinelBuilder {
+    /// This program, not just any.
+    pub fn binary(mut self, binary: ServerBinary) -> Self {
+        self.nodes.binary = Some(binary);
+        self
+    }
+
+    /// What the sentinels call the primary: `mymaster` at first.
+    pub fn name(mut self, name: &str) -> Self {
+        name.clone_into(&mut self.name);
+        self
+    }
+
+    /// How many replicas the primary has: 1 at first.
+    pub fn replicas(mut self, count: usize) -> Self {
+        self.replicas = count;
+        self
+    }
+
+    /// How many sentinels there are: 3 at first. More than half of them must agree.
+    pub fn sentinels(mut self, count: usize) -> Self {
+        assert!(count > 0, "somebody must keep watch");
+        self.sentinels = count;
+        self
+    }
+
+    /// After which silence a sentinel takes a server for dead: 500 ms at first.
+    pub fn down_after(mut self, silence: Duration) -> Self {
+        self.down_after = silence;
+        self
+    }
+
+    /// With a [`Proxy`](crate::Proxy) before each server and each sentinel.
+    ///
+    /// The sentinels know the servers by their proxies' addresses, since these are what they tell to
+    /// clients; so a fault of such a proxy cuts off the sentinels as well. Replication is spared.
+    pub fn proxied(mut self) -> Self {
+        self.nodes.proxied = true;
+        self
+    }
+
+    /// More options for each server, not for sentinels.
+    pub fn arguments<S: Into<String>>(mut self, arguments: impl IntoIterator<Item = S>) -> Self {
+        self.nodes.arguments.extend(arguments.into_iter().map(Into::into));
+        self
+    }
+
+    /// Starts all, and returns when the sentinels know of everybody. Panics, naming what is wrong,
+    /// when they don't.
+    pub fn start(self) -> Sentinel {
+        let servers: Vec<Node> = (0..=self.replicas).map(|_| self.server()).collect();
+        let primary = servers[0].port();
+        for replica in &servers[1..] {
+            replica.server().run::<()>(&format!("REPLICAOF 127.0.0.1 {primary}"));
+        }
+        let sentinels = (0..self.sentinels).map(|_| self.sentinel(primary)).collect();
+        let group = Sentinel { name: self.name, servers, sentinels };
+        group.until_ok();
+        group
+    }
+
+    fn server(&self) -> Node {
+        let mut settings = self.nodes.clone();
+        settings.arguments.extend(["--repl-ping-replica-period", "1"].map(Into::into));
+        settings.start(Mode::Alone, |port| {
+            ["--replica-announce-ip", "127.0.0.1", "--replica-announce-port", &port.to_string()]
+                .map(Into::into)
+                .to_vec()
+        })
+    }
+
+    fn sentinel(&self, primary: u16) -> Node {
+        let Self { name, .. } = self;
+        let (quorum, silence) = (self.sentinels / 2 + 1, self.down_after.as_millis());
+        let mut settings = self.nodes.clone();
+        settings.arguments = vec![
+            format!("sentinel monitor {name} 127.0.0.1 {primary} {quorum}"),
+            format!("sentinel down-after-milliseconds {name} {silence}"),
+            format!("sentinel failover-timeout {name} 6000"),
+            format!("sentinel parallel-syncs {name} 1"),
+        ];
+        // Sentinels find each other directly; only clients come through the proxy.
+        settings.start(Mode::Sentinel, |_| Vec::new())
+    }
+}

@@ -1,0 +1,31 @@
+//! Whether the tests go by the path that they say.
+
+use crate::scenery::*;
+use testbed::{Server, eventually};
+
+/// How many connections the manager has, those of the scenery not counted.
+fn connections(server: &Server) -> usize {
+    let list: String = server.run("CLIENT LIST TYPE normal");
+    let pubsub: String = server.run("CLIENT LIST TYPE pubsub");
+    let clients = list.lines().chain(pubsub.lines());
+    clients.filter(|line| !line.contains("user=testbed")).count()
+}
+
+async fn has_connections(count: usize) {
+    let server = Server::start();
+    let locks = connect(&server.url()).await;
+    locks.mutex(KEY).acquire().await.unwrap().release().await.unwrap();
+    eventually(PATIENCE, "its connections stand", || connections(&server) == count);
+    drop(locks);
+    server.assert_clean();
+}
+
+#[test]
+fn the_usual_path_has_one_connection_for_commands_and_one_for_messages() {
+    by(Path::Usual, 1, has_connections(2));
+}
+
+#[test]
+fn the_short_path_has_one_more() {
+    by(Path::Short, 1, has_connections(3));
+}

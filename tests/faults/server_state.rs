@@ -1,0 +1,275 @@
+//! Servers that refuse, for all the reasons they have: what can be retried is retried within the
+//! wait, what cannot is told at once, and each cause is named.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread,
+    time::Instant,
+};
+
+use crate::scenery::*;
+use redis_locks::{LockError, LockState, Locks, LossReason};
+use testbed::{Server, eventually, free_port, holds_for};
+use tokio::time::sleep;
+
+async fn e1_a_script_cache_that_is_flushed_all_the_time_is_invisible() {
+    let server = Arc::new(Server::start());
+    let managers = [connect(&server.url()).await, connect(&server.url()).await];
+    let ended = Arc::new(AtomicBool::new(false));
+    let flusher = thread::spawn({
+        let (server, ended) = (Arc::clone(&server), Arc::clone(&ended));
+        move || {
+            let mut flushed = 0;
+            while !ended.load(Ordering::SeqCst) {
+                server.run::<()>("SCRIPT FLUSH");
+                flushed += 1;
+            }
+            flushed
+        }
+    });
+    let tasks = managers.map(|locks| {
+        tokio::spawn(async move {
+            for _ in 0..100 {
+                let guard = job(&locks).fenced().wait(PATIENCE).acquire().await.unwrap();
+                guard.verify().await.unwrap();
+                guard.extend(LONG).await.unwrap();
+                guard.release().await.unwrap();
+            }
+        })
+    });
+    for task in tasks {
+        task.await.unwrap();
+    }
+    ended.store(true, Ordering::SeqCst);
+    assert!(flusher.join().unwrap() > 200);
+    server.assert_clean();
+}
+
+/// While the server is broken nobody acquires, and the cause is told; those who wait get the
+/// lock once it is mended.
+async fn refused_then_mended(
+    server: &Server,
+    break_it: impl FnOnce(),
+    mend_it: impl FnOnce(),
+    cause: &str,
+) {
+    let locks = connect(&server.url()).await;
+    break_it();
+    let start = Instant::now();
+    let outcome = job(&locks).wait(ms(300)).acquire().await;
+    let took = start.elapsed();
+    assert!(took < ms(300) + COMMAND + GRACE, "{took:?}");
+    if let Err(LockError::Backend { source, .. }) = &outcome {
+        assert!(source.is_retryable(), "{source}");
+        assert!(took >= ms(200), "it was not retried: {took:?}");
+    }
+    assert_backend(outcome, cause);
+    let start = Instant::now();
+    assert_backend(job(&locks).try_acquire().await, cause);
+    assert!(start.elapsed() < COMMAND + GRACE);
+
+    let waiting = tokio::spawn(job(&locks).wait(PATIENCE).acquire());
+    sleep(ms(300)).await;
+    mend_it();
+    let guard = waiting.await.unwrap().unwrap();
+    guard.release().await.unwrap();
+    server.assert_clean();
+}
+
+/// The few bytes of a free lock are granted: a full server shall not stop all work. What cannot
+/// be noted is a waiter, who then looks by itself, and is told *busy*, not *broken*.
+async fn e2_a_full_server_refuses_who_comes_and_gives_up_what_it_has() {
+    let server = Server::start();
+    let (locks, other) = (connect(&server.url()).await, connect(&server.url()).await);
+    let request = |locks: &Locks, fenced| if fenced { job(locks).fenced() } else { job(locks) };
+    for fenced in [false, true] {
+        let guard = request(&locks, fenced).acquire().await.unwrap();
+        server.run::<()>("CONFIG SET maxmemory 1");
+        let outcome = request(&other, fenced).wait(ms(300)).acquire().await;
+        assert!(outcome.as_ref().is_err_and(LockError::is_busy), "{outcome:?}");
+        guard.release().await.unwrap();
+        let refused = request(&other, fenced).wait(ms(300)).acquire().await.unwrap_err();
+        assert!(matches!(refused, LockError::Backend { .. }), "{refused:?}");
+        assert!(full_text(&refused).contains("OOM"), "{refused}");
+        let waiting = tokio::spawn(request(&other, fenced).wait(PATIENCE).acquire());
+        sleep(ms(200)).await;
+        assert!(!server.exists(WIRE), "not a byte more is taken");
+        server.run::<()>("CONFIG SET maxmemory 0");
+        waiting.await.unwrap().unwrap().release().await.unwrap();
+    }
+    server.assert_clean();
+}
+
+async fn e2_a_lock_is_kept_and_released_on_a_full_server() {
+    let server = Server::start();
+    let locks = connect(&server.url()).await;
+    let guard = locks.mutex(KEY).ttl(ms(800)).acquire().await.unwrap();
+    server.run::<()>("CONFIG SET maxmemory 1");
+    holds_for(ms(2500), "it is renewed", || guard.state() == LockState::Held);
+    guard.verify().await.unwrap();
+    guard.extend(ms(3000)).await.unwrap();
+    guard.release().await.unwrap();
+    assert!(!server.exists(WIRE));
+    server.assert_clean();
+}
+
+async fn e4_a_master_that_was_demoted() {
+    let server = Server::start();
+    let nobody = free_port();
+    let demote = || server.run::<()>(&format!("REPLICAOF 127.0.0.1 {nobody}"));
+    let promote = || server.run::<()>("REPLICAOF NO ONE");
+    refused_then_mended(&server, demote, promote, "READONLY").await;
+}
+
+async fn e4_too_few_replicas() {
+    let server = Server::start();
+    let want = || server.run::<()>("CONFIG SET min-replicas-to-write 1");
+    let content = || server.run::<()>("CONFIG SET min-replicas-to-write 0");
+    refused_then_mended(&server, want, content, "NOREPLICAS").await;
+}
+
+async fn e5_a_server_that_loads_its_data() {
+    let server = Server::builder()
+        .aof()
+        .arguments(["--key-load-delay", "300", "--loading-process-events-interval-bytes", "1024"])
+        .start();
+    server.run::<()>("DEBUG POPULATE 10000 filler 10");
+    server.run::<redis::Value>("BGREWRITEAOF");
+    eventually(PATIENCE, "the data are written", || {
+        let info: String = server.run("INFO persistence");
+        info.contains("aof_rewrite_in_progress:0") && info.contains("aof_rewrite_scheduled:0")
+    });
+    let locks = connect(&server.url()).await;
+    server.restart_loading();
+    let start = Instant::now();
+    assert_backend(job(&locks).wait(ms(600)).acquire().await, "LOADING");
+    assert!(start.elapsed() < ms(600) + COMMAND + GRACE, "{:?}", start.elapsed());
+    let guard = job(&locks).wait(ms(30_000)).acquire().await.unwrap();
+    guard.release().await.unwrap();
+    server.run::<()>("FLUSHALL");
+    server.assert_clean();
+}
+
+/// A refusal that no waiting can change is told at once, whatever the wait.
+async fn refused_for_good(locks: &Locks, cause: &str) {
+    let start = Instant::now();
+    let outcome = job(locks).wait(PATIENCE).acquire().await;
+    assert!(start.elapsed() < ms(2000), "{:?}", start.elapsed());
+    if let Err(LockError::Backend { source, .. }) = &outcome {
+        assert!(!source.is_retryable(), "{source}");
+    }
+    assert_backend(outcome, cause);
+}
+
+fn with_user(server: &Server, user: &str) -> String {
+    server.url().replace("redis://", &format!("redis://{user}@"))
+}
+
+async fn e6_no_right_to_the_key() {
+    let server = Server::builder().user("app on >secret ~data:* &* +@all").start();
+    let locks = open(&with_user(&server, "app:secret"));
+    refused_for_good(&locks, "NOPERM").await;
+    server.assert_clean();
+}
+
+async fn e6_no_right_to_the_commands() {
+    let server = Server::builder().user("app on >secret ~* &* +@connection +ping +info").start();
+    let locks = open(&with_user(&server, "app:secret"));
+    refused_for_good(&locks, "NOPERM").await;
+    server.assert_clean();
+}
+
+async fn e6_a_wrong_password_and_none_at_all() {
+    let server = Server::start();
+    server.run::<()>("CONFIG SET requirepass secret");
+    refused_for_good(&open(&with_user(&server, ":wrong")), "authentication failed").await;
+    refused_for_good(&open(&server.url()), "NOAUTH").await;
+    let right = Locks::connect(with_user(&server, ":secret")).await.unwrap();
+    job(&right).acquire().await.unwrap().release().await.unwrap();
+    let mut unset = redis::cmd("CONFIG");
+    server.query::<()>(unset.arg("SET").arg("requirepass").arg("")).unwrap();
+    server.assert_clean();
+}
+
+async fn e6_no_channel_rights_at_all() {
+    let server = Server::builder().user("app on >secret ~* resetchannels +@all").start();
+    let url = with_user(&server, "app:secret");
+    let (locks, other) = (connect(&url).await, connect(&url).await);
+    for _ in 0..3 {
+        let guard = job(&locks).acquire().await.unwrap();
+        let waiting = tokio::spawn(job(&other).wait(PATIENCE).acquire());
+        sleep(ms(200)).await;
+        guard.release().await.unwrap();
+        waiting.await.unwrap().unwrap().release().await.unwrap();
+    }
+    server.assert_clean();
+}
+
+async fn e6_a_right_that_is_taken_while_the_lock_is_held() {
+    let server = Server::builder().user("app on >secret ~* &* +@all").start();
+    let locks = connect(&with_user(&server, "app:secret")).await;
+    // Given back in time, the lock is kept.
+    let guard = locks.mutex(KEY).ttl(ms(2000)).acquire().await.unwrap();
+    server.run::<()>("ACL SETUSER app resetkeys ~data:*");
+    eventually(ms(1800), "a refused renewal is told", || guard.state() == LockState::Uncertain);
+    server.run::<()>("ACL SETUSER app allkeys");
+    eventually(ms(1500), "it is held again", || guard.state() == LockState::Held);
+    // Not given back, it is lost at its end.
+    server.run::<()>("ACL SETUSER app resetkeys ~data:*");
+    assert_eq!(loss(&guard).await, LossReason::Expired);
+    server.run::<()>("ACL SETUSER app allkeys");
+    drop(guard);
+    server.assert_clean();
+}
+
+async fn e7_a_server_busy_with_a_script() {
+    let server = Server::start();
+    server.run::<()>("CONFIG SET busy-reply-threshold 50");
+    let endless = || {
+        let client = server.client();
+        thread::spawn(move || {
+            let mut connection = client.get_connection().expect("the server is there");
+            let _ = redis::cmd("EVAL").arg("while true do end").arg(0).query::<()>(&mut connection);
+        });
+        eventually(PATIENCE, "the server is busy", || {
+            server.query::<()>(&redis::cmd("PING")).is_err_and(|error| error.code() == Some("BUSY"))
+        });
+    };
+    refused_then_mended(&server, endless, || server.run::<()>("SCRIPT KILL"), "BUSY").await;
+}
+
+async fn e9_no_room_for_another_client() {
+    let server = Server::start();
+    let locks = open(&server.url());
+    server.run::<()>("CONFIG SET maxclients 1");
+    // The server says why and hangs up; often our own words have crossed that, and then the
+    // system shows a reset connection and nothing else.
+    assert_backend(job(&locks).wait(ms(300)).acquire().await, "");
+    let waiting = tokio::spawn(job(&locks).wait(PATIENCE).acquire());
+    sleep(ms(300)).await;
+    server.run::<()>("CONFIG SET maxclients 100");
+    waiting.await.unwrap().unwrap().release().await.unwrap();
+    server.assert_clean();
+}
+
+both_paths!(
+    e2_a_full_server_refuses_who_comes_and_gives_up_what_it_has,
+    e2_a_lock_is_kept_and_released_on_a_full_server,
+    e4_a_master_that_was_demoted,
+    e4_too_few_replicas,
+    e5_a_server_that_loads_its_data,
+    e6_no_right_to_the_key,
+    e6_no_right_to_the_commands,
+    e6_a_wrong_password_and_none_at_all,
+    e6_no_channel_rights_at_all,
+    e6_a_right_that_is_taken_while_the_lock_is_held,
+    e7_a_server_busy_with_a_script,
+    e9_no_room_for_another_client,
+);
+
+both_paths!(on 2 threads:
+    e1_a_script_cache_that_is_flushed_all_the_time_is_invisible,
+);

@@ -1,0 +1,236 @@
+//! Waiting for a lock while messages are lost, holders die, and other waiters give up.
+
+use std::{
+    thread,
+    time::{Duration, Instant},
+};
+
+use crate::scenery::*;
+use redis_locks::{Guard, LockError, Locks};
+use testbed::{Child, ChildIo, Proxy, Server, cancel_at, eventually};
+use tokio::{
+    task::JoinHandle,
+    time::{sleep, timeout},
+};
+
+/// By then a waiter has looked for itself, message or not.
+const POLLED: Duration = ms(2500);
+
+type Waiting = JoinHandle<Result<Guard, LockError>>;
+
+async fn start_waiting(locks: &Locks) -> Waiting {
+    let waiting = tokio::spawn(job(locks).wait(PATIENCE).acquire());
+    sleep(ms(300)).await;
+    assert!(!waiting.is_finished(), "there is nothing to wait for");
+    waiting
+}
+
+/// Releases, and says how long it took the waiter to get the lock.
+async fn hand_over(guard: Guard, waiting: Waiting) -> Duration {
+    let start = Instant::now();
+    guard.release().await.unwrap();
+    let next = waiting.await.unwrap().unwrap();
+    let took = start.elapsed();
+    next.release().await.unwrap();
+    took
+}
+
+#[tokio::test]
+async fn i1_a_release_before_the_subscription_stands_is_not_missed() {
+    let server = Server::start();
+    let proxy = Proxy::to(server.port());
+    let holder = connect(&server.url()).await;
+    // All that a new manager says takes 100 ms to arrive, its subscription as well.
+    proxy.delay_up(ms(100));
+    for lead in [0, 50, 90, 110, 150, 210, 250, 310] {
+        let locks = Locks::open(proxy.url()).unwrap();
+        let guard = job(&holder).acquire().await.unwrap();
+        let waiting = tokio::spawn(job(&locks).wait(PATIENCE).acquire());
+        sleep(ms(lead)).await;
+        let took = hand_over(guard, waiting).await;
+        assert!(took < ms(1500), "{took:?} after a lead of {lead} ms");
+    }
+    server.assert_clean();
+}
+
+#[tokio::test]
+async fn i2_a_message_lost_with_the_subscription_is_made_up_for() {
+    let server = Server::start();
+    let (holder, locks) = (connect(&server.url()).await, connect(&server.url()).await);
+    for _ in 0..3 {
+        let guard = job(&holder).acquire().await.unwrap();
+        let waiting = start_waiting(&locks).await;
+        server.run::<u64>("CLIENT KILL TYPE pubsub");
+        let took = hand_over(guard, waiting).await;
+        assert!(took < POLLED, "{took:?}");
+    }
+    server.assert_clean();
+}
+
+#[tokio::test]
+async fn i3_a_half_open_subscription_is_made_up_for() {
+    let server = Server::start();
+    let proxy = Proxy::to(server.port());
+    let (holder, locks) = (connect(&server.url()).await, connect(&proxy.url()).await);
+    let guard = job(&holder).acquire().await.unwrap();
+    let waiting = start_waiting(&locks).await;
+    let deaf = proxy.only(|connection| connection.subscriber);
+    assert!(deaf.count() > 0, "nobody subscribed");
+    deaf.hole();
+    let took = hand_over(guard, waiting).await;
+    assert!(took < POLLED, "{took:?}");
+    // A heartbeat finds out, and the next message arrives again.
+    sleep(ms(4000)).await;
+    let guard = job(&holder).acquire().await.unwrap();
+    let waiting = start_waiting(&locks).await;
+    let took = hand_over(guard, waiting).await;
+    assert!(took < ms(400), "{took:?}: still deaf");
+    server.assert_clean();
+}
+
+/// Holds the lock until it is killed.
+pub(crate) fn hold(io: &mut ChildIo) {
+    let locks = open(&std::env::var("REDIS_URL").unwrap());
+    let guard = locks.mutex(KEY).ttl(ms(1500)).blocking_acquire().unwrap();
+    io.say("holding");
+    io.hear();
+    drop(guard);
+}
+
+#[tokio::test]
+async fn i4_the_end_of_a_dead_holders_lease_wakes_the_waiter() {
+    let server = Server::start();
+    let locks = connect(&server.url()).await;
+    let mut worst = Duration::ZERO;
+    for _ in 0..3 {
+        let mut child = Child::spawn("waiting_hold", &[("REDIS_URL", &server.url())]);
+        child.expect("holding");
+        let waiting = start_waiting(&locks).await;
+        child.kill9();
+        let left = server.pttl(WIRE).expect("the lock outlives its holder");
+        let end = Instant::now() + Duration::from_millis(left.try_into().unwrap());
+        let guard = waiting.await.unwrap().unwrap();
+        worst = worst.max(end.elapsed());
+        guard.release().await.unwrap();
+    }
+    assert!(worst < ms(200), "{worst:?} after the end");
+    server.assert_clean();
+}
+
+#[tokio::test]
+async fn i5_a_waiter_does_not_hurry_while_the_holder_renews() {
+    let server = Server::start();
+    let (holder, locks) = (connect(&server.url()).await, connect(&server.url()).await);
+    // At each end of the lease that the waiter knows of, it has been renewed.
+    let guard = holder.mutex(KEY).ttl(ms(300)).acquire().await.unwrap();
+    let waiting = start_waiting(&locks).await;
+    let token = guard.token().to_string();
+    let monitor = server.monitor();
+    sleep(ms(4000)).await;
+    // Only what clients send, not what scripts do; and not the holder's renewals.
+    let tries = monitor
+        .lines()
+        .iter()
+        .filter(|line| line.contains(WIRE) && !line.contains("[0 lua]") && !line.contains(&token))
+        .count();
+    assert!(tries <= 20, "{tries} tries in 4 s");
+    let took = hand_over(guard, waiting).await;
+    assert!(took < ms(1000), "{took:?}");
+    server.assert_clean();
+}
+
+#[tokio::test]
+async fn i7_a_waiter_that_gives_up_at_the_head_passes_its_turn_on() {
+    let server = Server::start();
+    let (holder, locks) = (connect(&server.url()).await, connect(&server.url()).await);
+    for polls in 0..4 {
+        for pause in [0, 1, 3] {
+            let guard = job(&holder).acquire().await.unwrap();
+            let head = tokio::spawn({
+                let request = job(&locks).wait(PATIENCE);
+                async move { drop(cancel_at(polls, request.acquire()).await) }
+            });
+            sleep(ms(30)).await;
+            let next = tokio::spawn(job(&locks).wait(PATIENCE).acquire());
+            sleep(ms(30)).await;
+            let start = Instant::now();
+            guard.release().await.unwrap();
+            sleep(ms(pause)).await;
+            head.abort();
+            let next = timeout(PATIENCE, next).await.expect("the turn was lost").unwrap().unwrap();
+            let took = start.elapsed();
+            assert!(took < ms(500), "{took:?} with {polls} polls and a pause of {pause} ms");
+            next.release().await.unwrap();
+        }
+    }
+    server.assert_clean();
+}
+
+#[tokio::test]
+async fn i7_the_same_among_tasks_of_one_process() {
+    let server = Server::start();
+    let locks = connect(&server.url()).await;
+    for polls in 0..4 {
+        let guard = job(&locks).acquire().await.unwrap();
+        let head = tokio::spawn({
+            let request = job(&locks).wait(PATIENCE);
+            async move { drop(cancel_at(polls, request.acquire()).await) }
+        });
+        sleep(ms(5)).await;
+        let next = tokio::spawn(job(&locks).wait(PATIENCE).acquire());
+        sleep(ms(5)).await;
+        let start = Instant::now();
+        drop(guard);
+        let next = timeout(PATIENCE, next).await.expect("the turn was lost").unwrap().unwrap();
+        assert!(start.elapsed() < ms(500), "{:?} with {polls} polls", start.elapsed());
+        next.release().await.unwrap();
+        head.await.unwrap();
+    }
+    server.assert_clean();
+}
+
+#[tokio::test]
+async fn i9_a_wait_is_as_long_as_it_was_said_to_be() {
+    let server = Server::start();
+    let (holder, locks) = (connect(&server.url()).await, connect(&server.url()).await);
+    let guard = job(&holder).acquire().await.unwrap();
+    for wait in [1, 10, 50, 120, 333, 1100].map(ms) {
+        let start = Instant::now();
+        let outcome = job(&locks).wait(wait).acquire().await;
+        let took = start.elapsed();
+        match outcome {
+            Err(LockError::Busy { waited, holder: Some(by), .. }) => {
+                assert!(waited >= wait && waited <= took, "{waited:?} of {wait:?}");
+                assert_eq!(&by.token, guard.token());
+            }
+            other => panic!("{other:?}"),
+        }
+        assert!(took >= wait, "{took:?} for a wait of {wait:?}");
+        assert!(took < wait + COMMAND, "{took:?} for a wait of {wait:?}");
+    }
+    let start = Instant::now();
+    assert!(job(&locks).try_acquire().await.unwrap().is_none());
+    assert!(start.elapsed() < COMMAND, "{:?}", start.elapsed());
+    guard.release().await.unwrap();
+    server.assert_clean();
+}
+
+#[test]
+fn i9_the_same_without_a_runtime() {
+    let server = Server::start();
+    let (holder, locks) = (open(&server.url()), open(&server.url()));
+    let guard = job(&holder).blocking_acquire().unwrap();
+    let start = Instant::now();
+    let outcome = job(&locks).wait(ms(300)).blocking_acquire();
+    assert!(outcome.is_err_and(|error| error.is_busy()));
+    assert!(start.elapsed() >= ms(300) && start.elapsed() < ms(300) + COMMAND + GRACE);
+    let waiting = thread::spawn({
+        let request = job(&locks).wait(PATIENCE);
+        move || request.blocking_acquire().unwrap()
+    });
+    thread::sleep(ms(100));
+    guard.blocking_release().unwrap();
+    waiting.join().unwrap().blocking_release().unwrap();
+    eventually(SOON, "nothing is left", || server.keys().is_empty());
+    server.assert_clean();
+}

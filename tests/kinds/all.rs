@@ -1,0 +1,257 @@
+//! Several keys at once, all or none.
+
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread;
+use std::time::Instant;
+
+use crate::arena::{
+    Arena, LONG, Waiting, cancel_everywhere, crash, is_free, ms, queued, refused, take,
+};
+use redis_locks::{LockError, LockState};
+use testbed::eventually;
+
+#[test]
+fn all_keys_are_taken_and_given_back_together() {
+    for arena in Arena::each() {
+        let guard = take(arena.one.all(["c", "a", "b", "a"]));
+        assert_eq!(guard.key(), "a, b, c");
+        for key in ["a", "b", "c"] {
+            assert!(!is_free(arena.other.mutex(key)), "{}: {key}", arena.name);
+        }
+        assert!(!is_free(arena.other.all(["c", "d"])));
+        assert!(is_free(arena.other.mutex("d")), "an attempt in vain leaves nothing");
+        guard.blocking_verify().unwrap();
+        guard.blocking_release().unwrap();
+        assert!(is_free(arena.other.all(["a", "b", "c", "d"])));
+        arena.assert_clean();
+    }
+}
+
+#[test]
+fn none_is_held_while_it_waits_for_another_at_first() {
+    for arena in Arena::each() {
+        let busy = take(arena.one.mutex("b"));
+        let both = Waiting::start(arena.other.all(["a", "b"]));
+        eventually(LONG, "it waits for the busy one", || queued(&arena, "b") == 1);
+        assert!(is_free(arena.one.mutex("a")), "{}", arena.name);
+        busy.blocking_release().unwrap();
+        let released = Instant::now();
+        both.must_have_it();
+        assert!(released.elapsed() < ms(500), "{}: {:?}", arena.name, released.elapsed());
+        both.finish();
+        arena.assert_clean();
+    }
+}
+
+#[test]
+fn l7_many_tasks_with_sets_in_any_order_neither_meet_nor_block_for_ever() {
+    const KEYS: usize = 5;
+    for arena in Arena::each() {
+        let inside: [AtomicUsize; KEYS] = Default::default();
+        let count: [AtomicUsize; KEYS] = Default::default();
+        thread::scope(|scope| {
+            for number in 0..20_usize {
+                let (arena, inside, count) = (&arena, &inside, &count);
+                scope.spawn(move || {
+                    let locks = if number % 2 == 0 { &arena.one } else { &arena.other };
+                    for turn in 0..6_usize {
+                        // One to three keys, from a different one on, in both directions.
+                        let from = number * 7 + turn * 3;
+                        let mut keys: Vec<usize> = (0..=(number + turn) % 3)
+                            .map(|step| (from + step * 2) % KEYS)
+                            .collect();
+                        if number % 3 == 0 {
+                            keys.reverse();
+                        }
+                        let names = keys.iter().map(|key| format!("key:{key}"));
+                        let guard = take(locks.all(names).wait(LONG));
+                        let keys: BTreeSet<usize> = keys.into_iter().collect();
+                        for key in &keys {
+                            assert_eq!(inside[*key].fetch_add(1, Ordering::SeqCst), 0);
+                        }
+                        thread::yield_now();
+                        for key in &keys {
+                            inside[*key].fetch_sub(1, Ordering::SeqCst);
+                            count[*key].fetch_add(1, Ordering::SeqCst);
+                        }
+                        guard.blocking_release().unwrap();
+                    }
+                });
+            }
+        });
+        assert!(count.iter().all(|count| count.load(Ordering::SeqCst) > 0));
+        arena.assert_clean();
+    }
+}
+
+#[test]
+fn l7_who_needs_many_keys_does_not_starve() {
+    for arena in Arena::each() {
+        let stop = AtomicBool::new(false);
+        thread::scope(|scope| {
+            // Each key is busy nearly all the time, and two of them are hardly ever free at once.
+            for key in ["a", "b", "c", "a", "b", "c"] {
+                let (arena, stop) = (&arena, &stop);
+                scope.spawn(move || {
+                    while !stop.load(Ordering::Relaxed) {
+                        let guard = take(arena.one.mutex(key).wait(LONG));
+                        thread::sleep(ms(20));
+                        guard.blocking_release().unwrap();
+                    }
+                });
+            }
+            let done = scope.spawn(|| {
+                let took: Vec<_> = (0..2)
+                    .map(|_| {
+                        let start = Instant::now();
+                        let guard = arena.other.all(["a", "b", "c"]).wait(LONG).blocking_acquire();
+                        guard.map(|guard| (start.elapsed(), guard.blocking_release()))
+                    })
+                    .collect();
+                stop.store(true, Ordering::Relaxed);
+                took
+            });
+            for took in done.join().unwrap() {
+                took.unwrap().1.unwrap();
+            }
+        });
+        arena.assert_clean();
+    }
+}
+
+#[test]
+fn loss_of_one_is_loss_of_all() {
+    let arena = Arena::server();
+    let server = arena.server.as_ref().unwrap();
+    let guard = take(arena.one.all(["a", "b", "c"]).ttl(ms(600)));
+    server.run::<()>("DEL lock:b");
+    eventually(LONG, "the next renewal finds out", || guard.state() == LockState::Lost);
+    eventually(LONG, "the rest is given back", || is_free(arena.other.all(["a", "c"])));
+    assert!(guard.blocking_release().unwrap_err().is_lost());
+
+    let guard = take(arena.one.all(["a", "b"]));
+    server.run::<()>("SET lock:a foreign PX 5000");
+    assert!(guard.blocking_verify().unwrap_err().is_lost());
+    assert_eq!(server.get("lock:a").as_deref(), Some("foreign"), "what is not ours stays");
+    server.run::<()>("DEL lock:a");
+    drop(guard);
+    arena.assert_clean();
+}
+
+#[test]
+fn releasing_by_force_what_is_one_of_several_ends_all() {
+    for arena in Arena::each() {
+        let guard = take(arena.one.all(["a", "b"]));
+        assert!(arena.other.blocking_force_release("b", "it hangs").unwrap());
+        let told = guard.blocking_verify().unwrap_err().to_string();
+        assert!(told.contains("it hangs"), "{}: {told}", arena.name);
+        eventually(LONG, "the holder is told", || guard.state() == LockState::Lost);
+        eventually(LONG, "the other key is free", || is_free(arena.other.mutex("a")));
+        drop(guard);
+        arena.assert_clean();
+    }
+}
+
+#[test]
+fn a_crash_frees_all_by_the_lease() {
+    for arena in Arena::each() {
+        crash(take(arena.one.all(["a", "b"]).ttl(ms(500)).renew(false)));
+        let start = Instant::now();
+        take(arena.other.all(["b", "a"]).wait(LONG)).blocking_release().unwrap();
+        assert!(start.elapsed() > ms(350) && start.elapsed() < ms(2_000), "{:?}", start.elapsed());
+        arena.assert_clean();
+    }
+}
+
+#[test]
+fn release_lets_those_in_who_wait_for_each_key() {
+    for arena in Arena::each() {
+        let both = take(arena.one.all(["a", "b"]));
+        let first = Waiting::start(arena.other.mutex("a"));
+        let second = Waiting::start(arena.other.mutex("b"));
+        for key in ["a", "b"] {
+            eventually(LONG, "one waits for each", || queued(&arena, key) == 1);
+        }
+        let released = Instant::now();
+        both.blocking_release().unwrap();
+        first.must_have_it();
+        second.must_have_it();
+        assert!(released.elapsed() < ms(500), "{}: {:?}", arena.name, released.elapsed());
+        first.finish();
+        second.finish();
+        arena.assert_clean();
+    }
+}
+
+#[test]
+fn a_fence_is_above_those_of_every_key() {
+    for arena in Arena::each() {
+        let mut last = 0;
+        for turn in 0..20 {
+            let request = match turn % 3 {
+                0 => arena.one.mutex("a"),
+                1 => arena.other.mutex("b"),
+                _ => arena.one.all(["b", "a"]),
+            };
+            let guard = take(request.fenced());
+            assert!(guard.fence() > Some(last), "{}: {turn}", arena.name);
+            last = guard.fence().unwrap();
+            guard.blocking_release().unwrap();
+        }
+    }
+}
+
+#[test]
+fn at_maxmemory_it_is_renewed_and_released() {
+    let arena = Arena::server();
+    let server = arena.server.as_ref().unwrap();
+    let guard = take(arena.one.all(["a", "b"]).ttl(ms(400)));
+    let next = Waiting::start(arena.other.all(["b", "c"]));
+    eventually(LONG, "the next waits", || queued(&arena, "b") == 1);
+    server.run::<()>("CONFIG SET maxmemory 1");
+    let start = Instant::now();
+    eventually(LONG, "several leases have passed", || start.elapsed() > ms(1_500));
+    assert_eq!(guard.state(), LockState::Held);
+    guard.blocking_release().unwrap();
+    next.must_have_it();
+    next.finish();
+    server.run::<()>("CONFIG SET maxmemory 0");
+    arena.assert_clean();
+}
+
+#[test]
+fn no_key_at_all_and_too_many_are_refused() {
+    for arena in Arena::each() {
+        let none: [&str; 0] = [];
+        let many: Vec<String> = (0..129).map(|number| number.to_string()).collect();
+        for request in [arena.one.all(none), arena.one.all(many.clone())] {
+            let error = refused(request);
+            assert!(matches!(error, LockError::InvalidConfig { .. }), "{error}");
+        }
+        let guard = take(arena.one.all(&many[1..]));
+        assert!(!is_free(arena.other.mutex("77")));
+        guard.blocking_release().unwrap();
+        let error = refused(arena.one.all(["a", ""]));
+        assert!(matches!(error, LockError::InvalidKey { .. }), "{error}");
+        arena.assert_clean();
+    }
+}
+
+#[tokio::test]
+async fn a_nested_call_for_one_of_several_keys_is_told() {
+    let locks = redis_locks::Locks::in_memory();
+    let inner = locks
+        .all(["a", "b"])
+        .run(async |_| locks.mutex("b").wait(LONG).run(async |_| ()).await)
+        .await
+        .unwrap();
+    assert!(matches!(inner, Err(LockError::Reentrant { .. })), "{inner:?}");
+}
+
+#[tokio::test]
+async fn cancelling_an_acquisition_anywhere_leaves_nothing() {
+    for arena in Arena::each() {
+        cancel_everywhere(&arena, |locks| locks.all(["a", "b"])).await;
+    }
+}

@@ -1,0 +1,240 @@
+//! Fencing numbers: strictly rising per key, in the order of holding, whatever happens.
+
+use std::collections::HashMap;
+use std::sync::Mutex;
+use std::thread;
+
+use crate::arena::{Arena, LONG, crash, ms, take};
+use redis_locks::{Guard, LockState, Locks, Request};
+use testbed::{Child, ChildIo, ClockShim, Proxy, Server, eventually};
+
+type Make = fn(&Locks) -> Request;
+
+const KINDS: [(&str, Make); 5] = [
+    ("mutex", |locks| locks.mutex("k")),
+    ("read", |locks| locks.read("k")),
+    ("write", |locks| locks.write("k")),
+    ("permit", |locks| locks.permit("k", 1)),
+    ("all", |locks| locks.all(["j", "k"])),
+];
+
+#[track_caller]
+fn number(guard: &Guard) -> u64 {
+    guard.fence().expect("it was asked for")
+}
+
+#[test]
+fn m1_numbers_rise_strictly_among_tasks_and_processes() {
+    for arena in Arena::each() {
+        for (kind, make) in KINDS {
+            // What readers are given while they hold it together has no order.
+            let threads = if kind == "read" { 1 } else { 6 };
+            let numbers = Mutex::new(Vec::new());
+            thread::scope(|scope| {
+                for thread in 0..threads {
+                    let (arena, numbers) = (&arena, &numbers);
+                    scope.spawn(move || {
+                        let locks = if thread % 2 == 0 { &arena.one } else { &arena.other };
+                        for _ in 0..60 {
+                            let guard = take(make(locks).fenced().wait(LONG));
+                            numbers.lock().unwrap().push(number(&guard));
+                            guard.blocking_release().unwrap();
+                        }
+                    });
+                }
+            });
+            let numbers = numbers.into_inner().unwrap();
+            assert!(numbers.is_sorted_by(|one, next| one < next), "{}: {kind}", arena.name);
+        }
+        arena.assert_clean();
+    }
+}
+
+#[test]
+fn m1_readers_and_permits_have_a_number_each() {
+    for arena in Arena::each() {
+        let mut numbers: Vec<_> = (0..20)
+            .map(|turn| {
+                let locks = if turn % 2 == 0 { &arena.one } else { &arena.other };
+                take(locks.read("k").fenced())
+            })
+            .map(|guard| number(&guard))
+            .collect();
+        numbers.sort_unstable();
+        numbers.dedup();
+        assert_eq!(numbers.len(), 20);
+        let last = *numbers.last().unwrap();
+        assert!(number(&take(arena.one.write("k").fenced().wait(LONG))) > last);
+    }
+}
+
+#[test]
+fn m1_one_counter_serves_all_kinds_of_a_key() {
+    for arena in Arena::each() {
+        let mut last = 0;
+        for turn in 0..20 {
+            let (kind, make) = KINDS[turn % KINDS.len()];
+            let guard = take(make(&arena.one).fenced().wait(LONG));
+            assert!(number(&guard) > last, "{}: {kind}", arena.name);
+            last = number(&guard);
+            guard.blocking_release().unwrap();
+        }
+    }
+}
+
+#[test]
+fn who_does_not_ask_for_a_number_has_none_and_leaves_no_counter() {
+    let arena = Arena::server();
+    for (kind, make) in KINDS {
+        let guard = take(make(&arena.one));
+        assert_eq!(guard.fence(), None, "{kind}");
+        guard.blocking_release().unwrap();
+    }
+    assert_eq!(arena.server.unwrap().keys(), Vec::<String>::new());
+}
+
+#[test]
+fn m2_a_retry_gets_the_number_of_the_try_whose_answer_was_lost() {
+    let server = Server::start();
+    for (kind, make) in KINDS {
+        let proxy = Proxy::to(server.port());
+        let locks = Locks::open(proxy.url()).unwrap();
+        // Connected, and the scripts known.
+        take(make(&locks).fenced()).blocking_release().unwrap();
+        let counter = || server.get("lock:{lock:k}:~f").unwrap();
+        let before = counter();
+        proxy.hole_down();
+        let acquiring = thread::spawn({
+            let request = make(&locks).fenced().wait(LONG);
+            move || take(request)
+        });
+        eventually(LONG, "it was executed", || counter() != before);
+        let drawn = counter();
+        proxy.pass();
+        proxy.kill_all();
+        let guard = acquiring.join().unwrap();
+        assert_eq!(counter(), drawn, "{kind}: no second number was drawn");
+        let last: u64 = drawn.split(' ').next().unwrap().parse().unwrap();
+        assert!((last - 31..=last).contains(&number(&guard)), "{kind}");
+        guard.blocking_release().unwrap();
+        server.assert_clean();
+    }
+}
+
+#[test]
+fn m3_numbers_rise_after_everything_was_lost() {
+    let server = Server::start();
+    let locks = Locks::open(server.url()).unwrap();
+    let mut last = 0;
+    for round in 0..8 {
+        for (kind, make) in KINDS {
+            let guard = take(make(&locks).fenced().wait(LONG));
+            assert!(number(&guard) > last, "{kind} in round {round}");
+            last = number(&guard);
+            match round % 4 {
+                0 => server.run::<()>("FLUSHALL"),
+                1 => server.run::<()>("SCRIPT FLUSH"),
+                2 => server.restart(),
+                _ => ["k", "j"].iter().for_each(|key| {
+                    server.run::<()>(&format!("DEL lock:{{lock:{key}}}:~f"));
+                }),
+            }
+            drop(guard);
+        }
+    }
+}
+
+#[test]
+fn m4_numbers_fall_only_when_the_counter_is_lost_and_the_clock_set_back() {
+    let Some(shim) = ClockShim::new() else { testbed::skip!("needs a C compiler") };
+    let server = Server::builder().clock(&shim).start();
+    let locks = Locks::open(server.url()).unwrap();
+    let draw = || {
+        let guard = take(locks.mutex("k").fenced().wait(LONG));
+        let number = number(&guard);
+        guard.blocking_release().unwrap();
+        number
+    };
+    let clock = || server.run::<Vec<u64>>("TIME")[0];
+    let first = draw();
+    let now = clock();
+    shim.set(-3_600.0);
+    eventually(LONG, "the clock is set back", || clock() < now - 3_000);
+    let second = draw();
+    assert!(second > first, "the counter remembers");
+    server.run::<()>("DEL lock:{lock:k}:~f");
+    assert!(draw() < second, "the documented exception");
+    shim.set(0.0);
+    eventually(LONG, "the clock is right", || clock() >= now);
+    assert!(draw() > second, "the clock brings it up again");
+}
+
+/// A store that refuses writers whose number is not above the last it has seen.
+#[derive(Default)]
+struct Fenced(HashMap<&'static str, (u64, String)>);
+
+impl Fenced {
+    fn write(&mut self, key: &'static str, fence: u64, value: &str) -> bool {
+        let (last, stored) = self.0.entry(key).or_default();
+        let newer = *last < fence;
+        if newer {
+            (*last, *stored) = (fence, value.to_owned());
+        }
+        newer
+    }
+}
+
+#[test]
+fn m5_a_store_refuses_who_has_lost_the_lock_without_knowing() {
+    for arena in Arena::each() {
+        let mut store = Fenced::default();
+        let stale = take(arena.one.mutex("k").fenced().ttl(ms(300)).renew(false));
+        let stale_number = number(&stale);
+        let fresh = take(arena.other.mutex("k").fenced().wait(LONG));
+        assert!(store.write("row", number(&fresh), "fresh"));
+        assert!(!store.write("row", stale_number, "stale"), "{}", arena.name);
+        assert_eq!(store.0["row"].1, "fresh");
+        crash(stale);
+    }
+}
+
+/// Writes to `row` when its number is above the last, as `UPDATE … WHERE fence < $1` does.
+const UPDATE: &str = "
+local last = tonumber(redis.call('HGET', KEYS[1], 'fence') or 0)
+if last >= tonumber(ARGV[1]) then return 0 end
+redis.call('HSET', KEYS[1], 'fence', ARGV[1], 'value', ARGV[2])
+return 1";
+
+fn update(client: &redis::Client, fence: u64, value: &str) -> bool {
+    let mut connection = client.get_connection().unwrap();
+    redis::Script::new(UPDATE).key("row").arg(fence).arg(value).invoke(&mut connection).unwrap()
+}
+
+/// Takes the lock, and writes when it is told to, whatever has happened meanwhile.
+pub(crate) fn writer(io: &mut ChildIo) {
+    let url = std::env::var("SERVER").unwrap();
+    let locks = Locks::open(&url).unwrap();
+    let guard = take(locks.mutex("k").fenced().ttl(ms(600)));
+    let fence = number(&guard);
+    io.say("holding");
+    io.hear();
+    let wrote = update(&redis::Client::open(url).unwrap(), fence, "stale");
+    eventually(LONG, "it finds out", || guard.state() == LockState::Lost);
+    io.say(if wrote { "done wrote" } else { "done refused" });
+}
+
+#[test]
+fn m5_a_frozen_process_that_wakes_up_is_refused() {
+    let server = Server::start();
+    let mut child = Child::spawn("fences_writer", &[("SERVER", &server.url())]);
+    child.expect("holding");
+    child.freeze();
+    let locks = Locks::open(server.url()).unwrap();
+    let guard = take(locks.mutex("k").fenced().wait(LONG));
+    assert!(update(&server.client(), number(&guard), "fresh"));
+    child.tell("write");
+    child.thaw();
+    assert_eq!(child.expect("done").trim(), "refused");
+    let value: String = server.run("HGET row value");
+    assert_eq!(value, "fresh");
+}

@@ -1,0 +1,19 @@
+//! Each kind of lock, on real servers of both families and in memory.
+
+#[path = "../arena/mod.rs"]
+mod arena;
+
+mod all;
+mod fences;
+mod holding;
+mod permits;
+mod read_write;
+mod slots;
+
+#[test]
+fn child_process() {
+    testbed::dispatch(&[
+        ("fences_writer", fences::writer),
+        ("slots_take_all_the_time", slots::take_all_the_time),
+    ]);
+}

@@ -1,0 +1,122 @@
+//! The examples do what they say, in memory and on a server.
+
+#![allow(dead_code, reason = "each example has a main of its own")]
+
+use std::time::Duration;
+
+use crate::arena::Arena;
+use redis_locks::{LockState, Locks, LossReason};
+
+#[path = "../../examples/acquire_release_pair.rs"]
+mod acquire_release_pair;
+#[path = "../../examples/automatic_release.rs"]
+mod automatic_release;
+#[path = "../../examples/fencing.rs"]
+mod fencing;
+#[path = "../../examples/leadership.rs"]
+mod leadership;
+#[path = "../../examples/owned_mutex.rs"]
+mod owned_mutex;
+#[path = "../../examples/plain_lock.rs"]
+mod plain_lock;
+#[path = "../../examples/read_write.rs"]
+mod read_write;
+#[path = "../../examples/scoped_mutex.rs"]
+mod scoped_mutex;
+#[path = "../../examples/wait_limit_and_timeout.rs"]
+mod wait_limit_and_timeout;
+
+/// Runs an example on every arbiter.
+fn on_each(example: impl Fn(&Locks)) {
+    for arena in Arena::each() {
+        example(&arena.one);
+        arena.one.blocking_shutdown();
+        arena.assert_clean();
+    }
+}
+
+#[test]
+fn a_plain_lock_without_expiry() {
+    on_each(|locks| {
+        let log = plain_lock::demo(locks).unwrap();
+        assert_eq!(log.len(), 4, "{log:?}");
+    });
+}
+
+#[test]
+fn automatic_release_in_seconds_or_milliseconds() {
+    on_each(|locks| {
+        let ended = automatic_release::demo(locks).unwrap();
+        assert_eq!(ended[0].0, Duration::from_secs(1));
+        assert!(ended.iter().all(|(_, state)| *state == LockState::Lost), "{ended:?}");
+    });
+}
+
+#[test]
+fn a_scoped_mutex_waits_and_repairs_a_missing_ttl() {
+    on_each(|locks| assert_eq!(scoped_mutex::demo(locks).unwrap(), 15));
+    let arena = Arena::server();
+    let server = arena.server.as_ref().unwrap();
+    server.run::<()>("SET lock:example:balance orphan");
+    assert_eq!(scoped_mutex::demo(&arena.one).unwrap(), 15);
+    arena.assert_clean();
+}
+
+#[test]
+fn an_owned_mutex_says_whether_it_still_holds() {
+    on_each(|locks| {
+        let log = owned_mutex::demo(locks).unwrap();
+        assert_eq!(
+            log,
+            [
+                "elected: Held, and the server agrees: true",
+                "a second one: no",
+                "after a forced release the server says: false",
+                "the next: Held",
+            ]
+        );
+    });
+}
+
+#[test]
+fn a_longest_reading_time() {
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    on_each(|locks| {
+        let reason = runtime.block_on(read_write::demo(locks)).unwrap();
+        assert_eq!(reason, LossReason::HoldLimit);
+    });
+}
+
+#[test]
+fn a_wait_limit_and_a_lock_timeout() {
+    on_each(|locks| {
+        let log = wait_limit_and_timeout::demo(locks).unwrap();
+        assert_eq!(log[1], "the second waited as long as it was willing to");
+        assert_eq!(log[3], "the first can't release what is not its own");
+        assert_eq!(log.len(), 5, "{log:?}");
+    });
+}
+
+#[test]
+fn acquire_and_release_as_free_functions() {
+    let server = testbed::Server::start();
+    let locks = Locks::open(server.url()).unwrap();
+    locks.install().unwrap();
+    let outcomes = acquire_release_pair::demo().unwrap();
+    assert_eq!(outcomes, [true, false, false, true, false, true, true]);
+    server.assert_clean();
+}
+
+#[test]
+fn a_stale_writer_is_refused() {
+    on_each(|locks| assert_eq!(fencing::demo(locks).unwrap(), (1, 0, 120)));
+}
+
+#[test]
+fn a_leader_that_is_deposed_leads_again_after_the_next() {
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    on_each(|locks| {
+        let led = runtime.block_on(leadership::demo(locks)).unwrap();
+        assert_eq!(led, ["ada", "grace", "ada"]);
+    });
+}

@@ -1,0 +1,19 @@
+//! Mutual exclusion and what users do with locks, from other runtimes, programs and languages too.
+
+#[path = "../arena/mod.rs"]
+mod arena;
+#[path = "../scenery/mod.rs"]
+mod scenery;
+
+mod examples;
+mod exclusion;
+mod executors;
+mod force_release;
+mod interop_redis_py;
+mod lane;
+mod status;
+
+#[test]
+fn child_process() {
+    testbed::dispatch(&[("exclusion_count", exclusion::count)]);
+}

@@ -1,0 +1,42 @@
+use anyhow::Result;
+
+use super::packages::{Package, published};
+use crate::cargo::{cargo, must_succeed};
+
+/// Checks each published package with no feature, with each, and with each two.
+pub(super) fn check() -> Result<()> {
+    for Package { name, features } in published()? {
+        for set in sets(&features) {
+            let set = set.join(",");
+            let mut check = cargo(&["check", "--quiet", "--no-default-features"]);
+            // A warning would be one for users of just these features.
+            check.args(["--package", &name, "--features", &set]).env("RUSTFLAGS", "-D warnings");
+            check.env("CARGO_TARGET_DIR", testbed::target_dir().join("features"));
+            eprintln!("{name} with {}", if set.is_empty() { "no feature" } else { &set });
+            must_succeed(check)?;
+        }
+    }
+    Ok(())
+}
+
+/// All sets of at most two.
+fn sets(features: &[String]) -> Vec<Vec<String>> {
+    let mut sets = vec![Vec::new()];
+    for (index, one) in features.iter().enumerate() {
+        sets.push(vec![one.clone()]);
+        sets.extend(features[..index].iter().map(|other| vec![other.clone(), one.clone()]));
+    }
+    sets
+}
+
+#[cfg(test)]
+mod tests {
+    use super::sets;
+
+    #[test]
+    fn sets_have_at_most_two() {
+        let names = ["a", "b", "c"].map(String::from);
+        let sets: Vec<String> = sets(&names).iter().map(|set| set.join("")).collect();
+        assert_eq!(sets, ["", "a", "b", "ab", "c", "ac", "bc"]);
+    }
+}

@@ -1,0 +1,88 @@
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use anyhow::{Context, Result};
+use testbed::target_dir;
+
+use super::{compilers, packages::published};
+use crate::cargo::{must_succeed, root};
+
+/// Checks the published packages with the lowest versions of their dependencies that their manifests
+/// allow. Needs nightly, whose cargo can choose them.
+pub(super) fn check() -> Result<()> {
+    let Some(nightly) = compilers::installed("nightly") else {
+        eprintln!("not checked: there is no nightly compiler to choose the lowest versions");
+        return Ok(());
+    };
+    let folder = target_dir().join("oldest-dependencies");
+    copy_to(&folder)?;
+    let mut lock = compilers::with_toolchain(&nightly);
+    lock.args(["-Z", "direct-minimal-versions", "generate-lockfile", "--quiet"]);
+    must_succeed({
+        lock.current_dir(&folder);
+        lock
+    })?;
+    let mut check = compilers::with_toolchain(&nightly);
+    check.args(["check", "--quiet", "--workspace", "--all-features"]).current_dir(&folder);
+    check.env("CARGO_TARGET_DIR", folder.join("target"));
+    must_succeed(check)
+}
+
+/// A copy of the workspace that has the published packages alone, without what their tests need: only
+/// what users build is to be old.
+fn copy_to(folder: &Path) -> Result<()> {
+    let output = Command::new("git").args(["ls-files", "-z"]).current_dir(root()).output()?;
+    let names = String::from_utf8(output.stdout).context("file names are text")?;
+    let files = names.split('\0').filter(|name| !name.is_empty());
+    for name in files {
+        let (from, to) = (root().join(name), folder.join(name));
+        // One that was removed and not yet committed.
+        let Ok(mut content) = fs::read(&from) else { continue };
+        if name.ends_with("Cargo.toml") {
+            content = for_users(&String::from_utf8(content)?, &members()?).into_bytes();
+        }
+        fs::create_dir_all(to.parent().unwrap_or(folder))?;
+        fs::write(to, content)?;
+    }
+    Ok(())
+}
+
+/// The folders of the published packages that are members of the workspace.
+fn members() -> Result<Vec<PathBuf>> {
+    let folders = published()?.into_iter().map(|package| PathBuf::from(package.name));
+    Ok(folders.filter(|folder| root().join(folder).is_dir()).collect())
+}
+
+/// A manifest without development dependencies, benches, and other members.
+fn for_users(manifest: &str, members: &[PathBuf]) -> String {
+    let mut keeps = true;
+    let mut lines = Vec::new();
+    for line in manifest.lines() {
+        if line.starts_with('[') {
+            keeps = !line.starts_with("[dev-dependencies") && line != "[[bench]]";
+        }
+        if line.starts_with("members = ") {
+            lines.push(format!("members = {members:?}"));
+        } else if keeps && !line.starts_with("testbed =") {
+            lines.push(line.to_owned());
+        }
+    }
+    lines.join("\n") + "\n"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::for_users;
+
+    #[test]
+    fn what_only_tests_need_goes() {
+        let manifest = "[workspace]\nmembers = [\"a\", \"b\"]\n[dependencies]\nc = \"1\"\n\
+                        [dev-dependencies]\nd = \"1\"\n[[bench]]\nname = \"e\"\n[lints]\nf = true\n";
+        let expected =
+            "[workspace]\nmembers = [\"a\"]\n[dependencies]\nc = \"1\"\n[lints]\nf = true\n";
+        assert_eq!(for_users(manifest, &["a".into()]), expected);
+    }
+}
