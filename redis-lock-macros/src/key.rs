@@ -5,11 +5,11 @@ use quote::{ToTokens, quote, quote_spanned};
 use syn::{Attribute, Expr, Index, LitStr, Path};
 
 use crate::diagnostics::Mistakes;
-use crate::expand::{first_span, located};
 use crate::function::Function;
 use crate::options::{Element, KeySource, TemplateArgument};
 use crate::suggest;
 use crate::template::{Hole, Piece, Spec, Step, Template, Unread, Value, Width};
+use crate::tokens::{first_span, local, located, unraw};
 
 /// The longest key that the runtime takes.
 const MAX_BYTES: usize = 1024;
@@ -30,12 +30,20 @@ pub(crate) enum Key {
 pub(crate) struct Scope<'a> {
     krate: &'a Path,
     names: Vec<(Ident, Vec<Attribute>)>,
+    /// Const generics of the function.
+    constants: Vec<String>,
     has_receiver: bool,
 }
 
 impl<'a> Scope<'a> {
     pub(crate) fn of(function: &Function, krate: &'a Path) -> Self {
-        Self { krate, names: function.names(), has_receiver: function.has_receiver() }
+        let generics = &function.signature.generics;
+        Self {
+            krate,
+            names: function.names(),
+            constants: generics.const_params().map(|param| unraw(&param.ident)).collect(),
+            has_receiver: function.has_receiver(),
+        }
     }
 
     fn is_bound(&self, name: &str) -> bool {
@@ -122,7 +130,7 @@ fn expand_template(
             }));
         }
     };
-    check(&template, literal, arguments, scope, mistakes);
+    check(&template, literal, scope, mistakes);
     if arguments.is_empty()
         && let Some(constant) = constant(&template, literal, mistakes)
     {
@@ -130,7 +138,59 @@ fn expand_template(
     }
     let (text, sugar) = desugar(&template, literal, scope);
     let values = forward(&template, arguments, krate).into_iter().chain(sugar).collect();
-    Rendering::Run(render(&text, values, shadows(&template, arguments, scope), krate))
+    let shadows = shadows(&template, arguments, scope);
+    let unbound = unbound(&template, arguments, scope);
+    let constants = constants(&unbound, literal, scope);
+    Rendering::Run(render(&text, values, shadows, constants, krate))
+}
+
+/// The names in the template that are neither variables nor arguments: constants, if anything.
+fn unbound<'a>(
+    template: &'a Template,
+    arguments: &[TemplateArgument],
+    scope: &Scope<'_>,
+) -> Vec<&'a str> {
+    let mut names = Vec::new();
+    for hole in template.holes() {
+        let Value::Name(name) = &hole.value else { continue };
+        let is_argument =
+            arguments.iter().any(|a| a.name.as_ref().is_some_and(|(given, _)| unraw(given) == *name));
+        if !(name == "self" || is_argument || scope.is_bound(name) || names.contains(&name.as_str())) {
+            names.push(name);
+        }
+    }
+    names
+}
+
+/// What stands for constants: values like any other, so they are wrapped. They cannot be shadowed,
+/// but arguments of their name come first for `format_args!`.
+struct Constants {
+    arguments: Vec<Forwarded>,
+    /// A name in small letters is most likely a slip, which rustc explains at the placeholder. If
+    /// there is a constant of that name after all, these statements refuse it.
+    refusals: Vec<TokenStream>,
+}
+
+fn constants(names: &[&str], literal: &LitStr, scope: &Scope<'_>) -> Constants {
+    let krate = scope.krate;
+    let span = Span::call_site().located_at(literal.span());
+    let mut constants = Constants { arguments: Vec::new(), refusals: Vec::new() };
+    for name in names {
+        let ident = syn::parse_str::<Ident>(name).unwrap_or_else(|_| Ident::new_raw(name, span));
+        let ident = Ident::new(&ident.to_string().replace("r#", ""), span);
+        if scope.constants.iter().any(|constant| constant == name)
+            || name.chars().find(|c| c.is_alphabetic()).is_some_and(char::is_uppercase)
+        {
+            let krate = located(krate.to_token_stream(), span);
+            let value = quote_spanned!(span=> #krate::__private::segment(&#ident));
+            constants.arguments.push(Forwarded { name: Some(quote!(#ident =)), value });
+        } else {
+            constants.refusals.push(quote_spanned! {span=>
+                { let #ident = #krate::__private::ConstantsInKeysAreUpperCase; let _ = &#ident; }
+            });
+        }
+    }
+    constants
 }
 
 /// A value behind the template: `name = value` or `value`.
@@ -188,28 +248,38 @@ fn render(
     text: &LitStr,
     values: Vec<Forwarded>,
     shadows: Vec<TokenStream>,
+    constants: Constants,
     krate: &Path,
 ) -> TokenStream {
-    let (names, values): (Vec<_>, Vec<_>) =
-        values.into_iter().map(|forwarded| (forwarded.name, forwarded.value)).unzip();
-    if shadows.is_empty() || values.is_empty() {
-        let rendered = quote! {
-            #krate::__private::render(::core::format_args!(#text #(, #names #values)*))
-        };
-        return if shadows.is_empty() { rendered } else { quote!({ #(#shadows)* #rendered }) };
-    }
+    let split = |forwarded: Vec<Forwarded>| -> (Vec<_>, Vec<_>) {
+        forwarded.into_iter().map(|forwarded| (forwarded.name, forwarded.value)).unzip()
+    };
+    let (names, mut values) = split(values);
     // The arguments' own expressions mean the function's variables, so they come first.
-    let locals: Vec<Ident> = (0..values.len())
-        .map(|index| Ident::new(&format!("__value{index}"), Span::mixed_site()))
-        .collect();
-    quote! {
-        match (#(#values,)*) {
-            (#(#locals,)*) => {
-                #(#shadows)*
-                #krate::__private::render(::core::format_args!(#text #(, #names #locals)*))
-            }
+    let mut locals = Vec::new();
+    let mut expressions = Vec::new();
+    if !shadows.is_empty() {
+        for value in &mut values {
+            let local = local(&format!("value{}", locals.len()));
+            expressions.push(std::mem::replace(value, local.to_token_stream()));
+            locals.push(local);
         }
     }
+    let (constant_names, constant_values) = split(constants.arguments);
+    let refusals = constants.refusals;
+    let rendered = quote! {
+        #krate::__private::render(::core::format_args!(
+            #text #(, #names #values)* #(, #constant_names #constant_values)*
+        ))
+    };
+    if shadows.is_empty() && refusals.is_empty() {
+        return rendered;
+    }
+    let rendered = quote!({ #(#refusals)* #(#shadows)* #rendered });
+    if locals.is_empty() {
+        return rendered;
+    }
+    quote!(match (#(#expressions,)*) { (#(#locals,)*) => #rendered })
 }
 
 /// The literal for `format_args!`, untouched unless it holds dotted placeholders; those become
@@ -233,7 +303,7 @@ fn desugar(template: &Template, literal: &LitStr, scope: &Scope<'_>) -> (LitStr,
         match piece {
             Piece::Text(literal) => text.push_str(&literal.replace('{', "{{").replace('}', "}}")),
             Piece::Hole(hole) if is_sweet(hole) => {
-                let name = Ident::new(&format!("__key{}", sugar.len()), Span::mixed_site());
+                let name = local(&format!("key{}", sugar.len()));
                 text.push_str(&format!("{{{name}{}}}", hole.spec.source));
                 let path = hole.value.path(span);
                 let value = quote_spanned!(span=> #krate::__private::segment(&(#path)));
@@ -291,7 +361,7 @@ impl Value {
 fn shadow(name: &Ident, cfg: &[Attribute], krate: &Path) -> TokenStream {
     quote! {
         #(#cfg)*
-        #[allow(unused_variables, clippy::shadow_unrelated, clippy::shadow_reuse, clippy::used_underscore_binding)]
+        #[allow(clippy::shadow_unrelated, clippy::shadow_reuse, clippy::used_underscore_binding)]
         let #name = #krate::__private::segment(&#name);
     }
 }
@@ -328,7 +398,6 @@ fn constant(template: &Template, literal: &LitStr, mistakes: &mut Mistakes) -> O
 fn check(
     template: &Template,
     literal: &LitStr,
-    arguments: &[TemplateArgument],
     scope: &Scope<'_>,
     mistakes: &mut Mistakes,
 ) {
@@ -336,22 +405,12 @@ fn check(
         check_spec(hole, literal, scope, mistakes);
         check_base(hole, literal, scope, mistakes);
     }
-    let named = |name: &str| {
-        scope.is_bound(name)
-            || name == "self"
-            || arguments.iter().any(|a| a.name.as_ref().is_some_and(|(n, _)| unraw(n) == name))
-    };
-    // A constant is the same in every call: it neither separates nor needs separation.
-    let varies = |hole: &Hole| match &hole.value {
-        Value::Name(name) => named(name),
-        Value::Path { .. } | Value::Next | Value::Position(_) => true,
-    };
     let mut before: Option<&Hole> = None;
     let mut between = String::new();
     for piece in &template.pieces {
         match piece {
             Piece::Text(text) => between.push_str(text),
-            Piece::Hole(hole) if varies(hole) => {
+            Piece::Hole(hole) => {
                 if let Some(before) = before.filter(|_| !between.chars().any(separates)) {
                     mistakes.at(literal, touching(before, &between, hole));
                     return;
@@ -359,7 +418,6 @@ fn check(
                 before = Some(hole);
                 between.clear();
             }
-            Piece::Hole(_) => {}
         }
     }
 }
@@ -390,7 +448,7 @@ fn touching(before: &Hole, between: &str, after: &Hole) -> String {
 
 fn check_spec(hole: &Hole, literal: &LitStr, scope: &Scope<'_>, mistakes: &mut Mistakes) {
     let Hole { source, spec, value } = hole;
-    let Spec { fill, has_precision, style, width, .. } = spec;
+    let Spec { fill, has_precision, width, .. } = spec;
     if *has_precision {
         let message = format!(
             "`{{{source}}}`: a precision cuts values short, and different values would form the same \
@@ -412,18 +470,6 @@ fn check_spec(hole: &Hole, literal: &LitStr, scope: &Scope<'_>, mistakes: &mut M
         let message = format!(
             "`{{{source}}}`: `{name}` cannot be a value and a width in one key; use \
              `key(\"…{{x:{name}$}}…\", x = {name}, {name} = {name})`"
-        );
-        mistakes.at(literal, message);
-    }
-    // On a wrapped value the runtime's own words stand at the placeholder; a constant is not wrapped.
-    if let Value::Name(name) = value
-        && !style.is_empty()
-        && !scope.is_bound(name)
-        && name.chars().all(|c| !c.is_lowercase())
-    {
-        let message = format!(
-            "`{{{source}}}`: such text may differ between two builds, and then they lock different \
-             keys; write `{{{name}}}`"
         );
         mistakes.at(literal, message);
     }
@@ -451,9 +497,4 @@ fn check_base(hole: &Hole, literal: &LitStr, scope: &Scope<'_>, mistakes: &mut M
         None => format!(" (there are: {})", names.join(", ")),
     };
     mistakes.at(literal, format!("no argument named `{base}` (in `{{{source}}}`){hint}"));
-}
-
-fn unraw(name: &Ident) -> String {
-    let name = name.to_string();
-    name.strip_prefix("r#").unwrap_or(&name).to_owned()
 }

@@ -5,15 +5,19 @@
 //! top of `template`) the key, and `expand` puts them together. `diagnostics` collects what is wrong
 //! on the way; the function is emitted in any case.
 
+mod body;
 mod diagnostics;
 mod duration;
 mod expand;
 mod function;
 mod key;
 mod options;
+mod rebind;
+mod request;
 mod returns;
 mod suggest;
 mod template;
+mod tokens;
 
 /// Serialises a function across a cluster. See `redis_locks::redis_lock`.
 #[proc_macro_attribute]

@@ -1,6 +1,7 @@
 //! The options of the attribute, as the user wrote them.
 
 mod check;
+mod literals;
 mod parse;
 mod value;
 

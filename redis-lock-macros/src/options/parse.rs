@@ -7,11 +7,13 @@ use syn::parse::{ParseStream, Parser};
 use syn::{Error, Expr, ExprLit, Lit, LitStr, Path, Result, Token, parenthesized, token};
 
 use super::value::{
-    Element, KeySource, Kind, Lease, OnLost, Release, TemplateArgument, Time, Waiting,
+    Element, KeySource, Kind, Lease, OnLost, Release, TemplateArgument, Time, Waiting, unwrapped,
 };
 use super::{Options, Setting};
+use super::literals;
 use crate::diagnostics::Mistakes;
 use crate::suggest;
+use crate::template::{Template, Value};
 
 /// Every option, in the order of the documentation.
 const NAMES: [&str; 20] = [
@@ -118,7 +120,7 @@ impl Options {
                 name,
                 input,
                 "on_error = |err| fallback(err)",
-                expression,
+                handler,
             ),
             "on_lost" => assign(&mut self.on_lost, name, input, "on_lost = finish", |input| {
                 choice(input, &[("cancel", OnLost::Cancel), ("finish", OnLost::Finish)])
@@ -143,8 +145,27 @@ impl Options {
                 })
             }
             "crate" => assign(&mut self.krate, name, input, "crate = ::locks", absolute_path),
-            _ => Err(unknown(&name)),
+            _ => Err(self.misplaced(&name).unwrap_or_else(|| unknown(&name))),
         }
+    }
+
+    /// `key = "k:{}", id` and `key = "k:{x}", x = order.id`: arguments of the template, outside of
+    /// the parentheses that they belong in.
+    fn misplaced(&self, name: &Ident) -> Option<Error> {
+        let KeySource::Template(literal, _) = &self.key.as_ref()?.value else { return None };
+        let template = Template::parse(&literal.value()).ok()?;
+        let is_meant = template.holes().any(|hole| match &hole.value {
+            Value::Next | Value::Position(_) => true,
+            Value::Name(wanted) => name == wanted,
+            Value::Path { .. } => false,
+        });
+        let text = literal.to_token_stream();
+        is_meant.then(|| {
+            let message = format!(
+                "arguments of the template stand in parentheses with it; write `key({text}, {name} …)`"
+            );
+            Error::new_spanned(name, message)
+        })
     }
 
     fn set_key(&mut self, name: Ident, value: KeySource) -> Result<()> {
@@ -230,8 +251,46 @@ fn expression(input: ParseStream<'_>) -> Result<Expr> {
     input.parse()
 }
 
+/// What makes a value of an error. Values and futures are what people write instead.
+fn handler(input: ParseStream<'_>) -> Result<Expr> {
+    let value = unwrapped(input.parse()?);
+    let is_value = match &value {
+        Expr::Closure(closure) => {
+            if let Some(asyncness) = &closure.asyncness {
+                let message = "`on_error` cannot wait: it returns what the function returns, and \
+                               an async closure returns a future; leave `async` out";
+                return Err(Error::new_spanned(asyncness, message));
+            }
+            if closure.inputs.len() != 1 {
+                let message = "`on_error` is given the error and nothing else; write `|err| …`";
+                return Err(Error::new_spanned(closure, message));
+            }
+            false
+        }
+        Expr::Async(block) => {
+            let message = "`on_error` cannot wait, and it is given the error; write `|err| value`";
+            return Err(Error::new_spanned(block.async_token, message));
+        }
+        Expr::Path(path) => path.path.is_ident("None"),
+        Expr::Call(call) => {
+            let is_named = |name| matches!(&*call.func, Expr::Path(it) if it.path.is_ident(name));
+            ["Ok", "Err", "Some"].into_iter().any(is_named)
+        }
+        Expr::Lit(_) | Expr::Tuple(_) | Expr::Array(_) => true,
+        _ => false,
+    };
+    if is_value {
+        let written = value.to_token_stream();
+        let message = format!(
+            "`on_error` is given the error and returns the value; write `on_error = |_| {written}`"
+        );
+        return Err(Error::new_spanned(value, message));
+    }
+    Ok(value)
+}
+
 fn yes_or_no(input: ParseStream<'_>) -> Result<Expr> {
-    let value: Expr = input.parse()?;
+    let value = unwrapped(input.parse()?);
     match &value {
         Expr::Lit(ExprLit { lit, .. }) if !matches!(lit, Lit::Bool(_)) => {
             Err(Error::new_spanned(lit, "expected `true` or `false`"))
@@ -241,7 +300,7 @@ fn yes_or_no(input: ParseStream<'_>) -> Result<Expr> {
 }
 
 fn permits(input: ParseStream<'_>) -> Result<Expr> {
-    let value: Expr = input.parse()?;
+    let value = unwrapped(input.parse()?);
     if let Expr::Lit(ExprLit { lit, .. }) = &value {
         match lit {
             Lit::Int(number) if number.base10_parse::<u32>().is_ok_and(|n| n > 0) => {}
@@ -359,21 +418,19 @@ fn token_form(input: ParseStream<'_>) -> Result<KeySource> {
         let named =
             input.peek(Ident::peek_any) && input.peek2(Token![=]) && !input.peek2(Token![==]);
         let name = if named { Some((input.call(Ident::parse_any)?, input.parse()?)) } else { None };
-        arguments.push(TemplateArgument { name, value: input.parse()? });
+        let value: Expr = input.parse()?;
+        literals::check(&value)?;
+        arguments.push(TemplateArgument { name, value });
     }
     Ok(KeySource::Template(template, arguments))
 }
 
 fn template(input: ParseStream<'_>) -> Result<LitStr> {
     // The whole expression is taken, so that `concat!(..)` is underlined as one.
-    match input.parse::<Expr>()? {
+    match unwrapped(input.parse()?) {
         Expr::Lit(ExprLit { lit: Lit::Str(text), attrs }) if attrs.is_empty() => {
             known_template(text)
         }
-        Expr::Group(group) => match *group.expr {
-            Expr::Lit(ExprLit { lit: Lit::Str(text), .. }) => known_template(text),
-            other => Err(Error::new_spanned(other, NOT_A_TEMPLATE)),
-        },
         other => Err(Error::new_spanned(other, NOT_A_TEMPLATE)),
     }
 }
@@ -390,8 +447,11 @@ fn known_template(text: LitStr) -> Result<LitStr> {
 fn keys(input: ParseStream<'_>) -> Result<KeySource> {
     let name = Ident::new("keys", input.span());
     let example = "keys = [\"acct:{from}\", \"acct:{to}\"]";
-    let value = assigned(&name, input, example, expression)?;
+    let value = unwrapped(assigned(&name, input, example, expression)?);
     let Expr::Array(array) = value else {
+        if !matches!(value, Expr::Lit(_)) {
+            literals::check(&value)?;
+        }
         return match value {
             Expr::Lit(one) => Err(Error::new_spanned(
                 one,
@@ -406,7 +466,7 @@ fn keys(input: ParseStream<'_>) -> Result<KeySource> {
     let mut seen: Vec<String> = Vec::new();
     let mut elements = Vec::new();
     for element in array.elems {
-        elements.push(match element {
+        elements.push(match unwrapped(element) {
             Expr::Lit(ExprLit { lit: Lit::Str(text), .. }) => {
                 let text = known_template(text)?;
                 if seen.contains(&text.value()) {
@@ -415,7 +475,10 @@ fn keys(input: ParseStream<'_>) -> Result<KeySource> {
                 seen.push(text.value());
                 Element::Template(text)
             }
-            other => Element::Expr(other),
+            other => {
+                literals::check(&other)?;
+                Element::Expr(other)
+            }
         });
     }
     Ok(KeySource::List(elements))
