@@ -228,19 +228,20 @@ impl Expansion<'_> {
     /// once. By its types, where the syntax does not tell.
     fn placed(&self, content: TokenStream, arguments: &[Argument]) -> TokenStream {
         let krate = &self.krate;
-        let mut unknown = arguments.iter().filter(|argument| !returns::is_small(&argument.ty));
-        let Some(Argument { name, attributes, .. }) = unknown.next() else { return content };
-        if !attributes.is_empty() {
-            // The argument may not be there.
+        let unknown = arguments.iter().filter(|argument| !returns::is_small(&argument.ty));
+        let unknown: Vec<&Argument> = unknown.collect();
+        if unknown.is_empty() {
+            return content;
+        }
+        // A type that has no name, or an argument that may not be there.
+        if unknown.iter().any(|it| !it.attributes.is_empty() || returns::has_impl(&it.ty)) {
             return quote!(#krate::__private::Box::pin(#content));
         }
-        let mut sizes = quote!(#krate::__private::sizes(&#name));
-        for Argument { name, attributes, .. } in unknown {
-            if attributes.is_empty() {
-                sizes.extend(quote!(.and(&#name)));
-            }
-        }
-        quote!(#sizes.place(#content))
+        let types = unknown.iter().rev().fold(quote!(()), |rest, argument| {
+            let ty = &argument.ty;
+            quote!((#ty, #rest))
+        });
+        quote!(#krate::__private::Sizes::<#types>::new().place(#content))
     }
 
     /// Waits for the lock and runs the body, or leaves with the value for a busy lock. When the lock

@@ -26,6 +26,12 @@ pub(crate) fn without_impl(mut ty: Type) -> Type {
     ty
 }
 
+/// Whether there is an `impl Trait` in the type.
+pub(crate) fn has_impl(ty: &Type) -> bool {
+    let written = |ty: &Type| ty.to_token_stream().to_string();
+    written(&without_impl(ty.clone())) != written(ty)
+}
+
 fn erase(ty: &mut Type) {
     match ty {
         Type::ImplTrait(found) => {

@@ -28,16 +28,12 @@ pub struct Sizes<T>(AnySizes<T>);
 #[derive(Debug)]
 pub struct AnySizes<T>(PhantomData<fn() -> T>);
 
-/// The first argument.
-pub fn sizes<T>(_: &T) -> Sizes<T> {
-    Sizes(AnySizes(PhantomData))
-}
-
 impl<T> Sizes<T> {
-    /// One more argument.
+    /// Of arguments of these types.
     #[must_use]
-    pub fn and<U>(self, _: &U) -> Sizes<(T, U)> {
-        Sizes(AnySizes(PhantomData))
+    #[allow(clippy::new_without_default, reason = "only the macro makes one")]
+    pub const fn new() -> Self {
+        Self(AnySizes(PhantomData))
     }
 }
 

@@ -23,6 +23,9 @@ pub struct Scope {
     state: Mutex<State>,
 }
 
+/// The life of a lock, see [`Scope::lead`]. It ends with what the call fails with.
+pub(super) type Life<'a> = Pin<Box<dyn Future<Output = Option<LockError>> + Send + 'a>>;
+
 /// ```text
 /// Starting --the body asks--> Acquiring --granted--> Running --the body ends, or the lock is lost--> Ended
 ///     |                           |--busy, and the body wants to know--> Refused --> Ended
@@ -145,8 +148,13 @@ impl Scope {
     /// The life of the lock: acquires it when the body asks, watches it while the body runs, and
     /// releases it when the body has ended. Returns what the call fails with, if it fails.
     ///
-    /// One state machine for all functions, and its stages share their memory.
-    pub(super) async fn lead(&self) -> Option<LockError> {
+    /// One state machine for all functions. In a box: it is larger than all else that an annotated
+    /// function adds to its future.
+    pub(super) fn lead(&self) -> Life<'_> {
+        Box::pin(self.led())
+    }
+
+    async fn led(&self) -> Option<LockError> {
         let asked = poll_fn(|_| {
             let mut state = self.state();
             match (state.asked.take(), state.stage) {
@@ -211,7 +219,7 @@ impl Scope {
     /// The body is never polled once the lock is lost, and has been dropped when the release begins.
     pub(super) fn step(
         &self,
-        mut life: Pin<&mut dyn Future<Output = Option<LockError>>>,
+        life: &mut Life<'_>,
         body: &mut dyn FnMut(Option<&mut Context<'_>>) -> bool,
         context: &mut Context<'_>,
     ) -> Poll<Option<LockError>> {

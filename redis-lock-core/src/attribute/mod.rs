@@ -2,7 +2,7 @@
 //! scope that a body runs in.
 
 mod arguments;
-pub use arguments::{AnySizes, Kept, Sizes, Small, kept, sizes};
+pub use arguments::{AnySizes, Kept, Sizes, Small, kept};
 
 mod enter;
 pub use enter::{Acquire, AcquireUnlessBusy, Scope, with_permits};

@@ -1,10 +1,10 @@
 //! What an annotated function calls with its body: the part that differs with the body's type.
 
 use std::future::{Future, poll_fn};
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use super::enter::Scope;
+use super::enter::{Life, Scope};
 use super::output::{Fallible, FromLockError};
 use crate::{Guard, LockError};
 
@@ -17,10 +17,10 @@ where
     R: Fallible<Error: FromLockError>,
     F: Future<Output = R>,
 {
-    let mut life = pin!(scope.lead());
+    let mut life = scope.lead();
     let mut value = None;
     let failure =
-        poll_fn(|context| step(scope, life.as_mut(), body.as_mut(), &mut value, context)).await;
+        poll_fn(|context| step(scope, &mut life, body.as_mut(), &mut value, context)).await;
     match settle(value, failure, R::is_error) {
         Ok(value) => value,
         Err(error) => failed(error),
@@ -39,16 +39,16 @@ pub async fn run_or<R, F>(
 where
     F: Future<Output = R>,
 {
-    let mut life = pin!(scope.lead());
+    let mut life = scope.lead();
     let mut value = None;
     let failure =
-        poll_fn(|context| step(scope, life.as_mut(), body.as_mut(), &mut value, context)).await;
+        poll_fn(|context| step(scope, &mut life, body.as_mut(), &mut value, context)).await;
     settle(value, failure, is_own_error)
 }
 
 fn step<F: Future>(
     scope: &Scope,
-    life: Pin<&mut dyn Future<Output = Option<LockError>>>,
+    life: &mut Life<'_>,
     mut body: Pin<&mut Option<F>>,
     value: &mut Option<F::Output>,
     context: &mut Context<'_>,
