@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use proptest::collection::vec;
 use proptest::prelude::*;
-use redis_locks::__private::{render, segment};
+use redis_locks::__private_0_1::{render, segment};
 use redis_locks::LockError;
 
 /// Strings that try to look like the template around them.

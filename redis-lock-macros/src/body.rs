@@ -55,7 +55,7 @@ impl Expansion<'_> {
         let made = returns::returned(&signature.output, &signature.ident);
         let made = returns::without_impl(made);
         let body = block(&self.function.body);
-        let content = quote!(#krate::__private::call::<#made, _>(move || #body).await);
+        let content = quote!(#krate::__private_0_1::call::<#made, _>(move || #body).await);
         let mut group = Group::new(Delimiter::Brace, content);
         group.set_span(self.function.body.span());
         group
@@ -75,7 +75,7 @@ impl Expansion<'_> {
     ///                 _ => { body }
     ///             }
     ///         }));
-    ///         return __private::run::<Result<u64, E>, _>(scope, body).await;
+    ///         return __private::run(scope, ending::<Result<u64, E>>(), body).await;
     ///     }
     /// }
     /// ```
@@ -108,15 +108,15 @@ impl Expansion<'_> {
         let (scope, body, ended) = (local("scope"), local("body"), local("ended"));
         let output = self.output();
         let span = returns::span(&self.returned);
-        let pinned =
-            quote!(let #body = ::core::pin::pin!(::core::option::Option::Some(#content)););
+        let pinned = quote!(let #body = ::core::pin::pin!(::core::option::Option::Some(#content)););
         if self.options.on_error.is_none() {
-            let call = quote_spanned!(span=> #krate::__private::run::<#output, _>(#scope, #body));
-            return quote!(#pinned return #call.await;);
+            let ending = quote_spanned!(span=> #krate::__private_0_1::ending::<#output>());
+            let krate = &self.krate;
+            return quote!(#pinned return #krate::__private_0_1::run(#scope, #ending, #body).await;);
         }
         let own = self.own_error();
         let call =
-            quote_spanned!(span=> #krate::__private::run_or::<#output, _>(#scope, #own, #body));
+            quote_spanned!(span=> #krate::__private_0_1::run_or::<#output, _>(#scope, #own, #body));
         // The body ends here, and with it what it borrowed: `on_error` may use that.
         let ended = quote!({ #pinned let #ended = #call.await; #ended });
         self.handled(&ended, false)
@@ -134,20 +134,30 @@ impl Expansion<'_> {
         let run = if self.options.on_error.is_none() {
             let rebinding = rebind::inside(self.function, arguments, &self.kept());
             let acquired = self.blocking_acquired(&block(&self.function.body).into_token_stream());
-            let call = quote_spanned!(span=> #krate::__private::blocking_run::<#output, _>);
-            quote!(return #call(#scope, #keyword || { #rebinding #request #acquired });)
+            let ending = local("ending");
+            let of_type = quote_spanned!(span=> #krate::__private_0_1::ending::<#output>());
+            let krate = &self.krate;
+            quote! {
+                match &#of_type {
+                    #ending => {
+                        return #krate::__private_0_1::blocking_run(
+                            #scope, #ending, #keyword || { #rebinding #request #acquired },
+                        );
+                    }
+                }
+            }
         } else {
             let outer = rebind::patterns(arguments);
             let inner = rebind::names(self.function, arguments, &self.kept());
             let body = block(&self.function.body);
             let body = quote! {
                 ::core::result::Result::Ok(
-                    #krate::__private::call::<#output, _>(#keyword || { #inner #body })
+                    #krate::__private_0_1::call::<#output, _>(#keyword || { #inner #body })
                 )
             };
             let acquired = self.blocking_acquired(&body);
             let own = self.own_error();
-            let call = quote_spanned!(span=> #krate::__private::blocking_run_or::<#output, _>);
+            let call = quote_spanned!(span=> #krate::__private_0_1::blocking_run_or::<#output, _>);
             let ended = quote!(#call(#scope, #own, #keyword || { #outer #request #acquired }));
             self.handled(&ended, true)
         };
@@ -163,13 +173,13 @@ impl Expansion<'_> {
         // A type that is inferred is only known by the value.
         let seen = (is_blocking && matches!(output, Type::Infer(_))).then(|| {
             let span = returns::span(&self.returned);
-            quote_spanned!(span=> let _ = #krate::__private::output_of(&#value).own_error();)
+            quote_spanned!(span=> let _ = #krate::__private_0_1::output_of(&#value).own_error();)
         });
         quote! {
             match #ended {
                 ::core::result::Result::Ok(#value) => { #seen return #value; }
                 ::core::result::Result::Err(#error) => {
-                    return #krate::__private::handled::<#output, _>(#error, #on_error);
+                    return #krate::__private_0_1::handled::<#output, _>(#error, #on_error);
                 }
             }
         }
@@ -181,13 +191,13 @@ impl Expansion<'_> {
         let span = returns::span(&self.returned);
         match self.output() {
             // A type that is inferred cannot be asked whether it is a `Result`.
-            Type::Infer(_) => quote_spanned!(span=> #krate::__private::never_own_error),
+            Type::Infer(_) => quote_spanned!(span=> #krate::__private_0_1::never_own_error),
             output if self.function.signature.asyncness.is_none() => {
-                quote_spanned!(span=> #krate::__private::Output::<#output>::new().own_error())
+                quote_spanned!(span=> #krate::__private_0_1::Output::<#output>::new().own_error())
             }
             // What an `async fn` yields is a value, whatever it is.
             output => {
-                quote_spanned!(span=> #krate::__private::Output::<#output>::new().own_error_of_value())
+                quote_spanned!(span=> #krate::__private_0_1::Output::<#output>::new().own_error_of_value())
             }
         }
     }
@@ -197,7 +207,7 @@ impl Expansion<'_> {
         let krate = &self.krate;
         let plan = self.plan();
         quote! {
-            match &#krate::__private::Scope::new(const { &#plan }) {
+            match &#krate::__private_0_1::Scope::new(const { &#plan }) {
                 #scope => { #run }
             }
         }
@@ -209,7 +219,7 @@ impl Expansion<'_> {
         let name = crate::tokens::unraw(&self.function.signature.ident);
         let name = format!("::{name}");
         let label = quote!(::core::concat!(::core::module_path!(), #name));
-        let mut plan = quote!(#krate::__private::Plan::new(#label));
+        let mut plan = quote!(#krate::__private_0_1::Plan::new(#label));
         plan.extend(request::known(self.options));
         if self.options.on_lost.as_ref().is_some_and(|it| it.value == OnLost::Finish) {
             plan.extend(quote!(.finish()));
@@ -235,13 +245,13 @@ impl Expansion<'_> {
         }
         // A type that has no name, or an argument that may not be there.
         if unknown.iter().any(|it| !it.attributes.is_empty() || returns::has_impl(&it.ty)) {
-            return quote!(#krate::__private::Box::pin(#content));
+            return quote!(#krate::__private_0_1::Box::pin(#content));
         }
         let types = unknown.iter().rev().fold(quote!(()), |rest, argument| {
             let ty = &argument.ty;
             quote!((#ty, #rest))
         });
-        quote!(#krate::__private::Sizes::<#types>::new().place(#content))
+        quote!(#krate::__private_0_1::Sizes::<#types>::new().place(#content))
     }
 
     /// Waits for the lock and runs the body, or leaves with the value for a busy lock. When the lock
@@ -281,7 +291,7 @@ impl Expansion<'_> {
         let busy = self.options.on_busy.as_ref().map(|busy| {
             let mut value = busy.value.to_token_stream();
             if has_handler {
-                value = quote!(::core::result::Result::Ok(#krate::__private::call::<#output, _>(|| #value)));
+                value = quote!(::core::result::Result::Ok(#krate::__private_0_1::call::<#output, _>(|| #value)));
             }
             quote! {
                 ::core::result::Result::Err(#error) if #krate::LockError::is_busy(&#error) => return #value,
@@ -290,7 +300,8 @@ impl Expansion<'_> {
         let failed = if has_handler {
             quote!(::core::result::Result::Err(#error))
         } else {
-            quote!(#krate::__private::failed(#error))
+            let ending = local("ending");
+            quote!(#ending.failed(#error))
         };
         quote! {
             match #scope.blocking_acquire(#request) {
@@ -315,7 +326,7 @@ impl Expansion<'_> {
         match &self.options.fence {
             Some(fence) => {
                 let number = &fence.value;
-                quote!(match #krate::__private::fence(#guard) { #number => { #body } })
+                quote!(match #krate::__private_0_1::fence(#guard) { #number => { #body } })
             }
             None => body.clone(),
         }

@@ -70,8 +70,7 @@ fn unlocked(
     // What only the attribute uses would be reported as unused.
     let named = words(arguments.clone());
     let used = function.names().into_iter().filter(|(name, _)| named.contains_key(&unraw(name)));
-    let used: Vec<TokenStream> =
-        used.map(|(name, cfg)| quote!(#(#cfg)* let _ = &#name;)).collect();
+    let used: Vec<TokenStream> = used.map(|(name, cfg)| quote!(#(#cfg)* let _ = &#name;)).collect();
     let content = if bound.is_empty() && used.is_empty() {
         function.body.stream()
     } else {

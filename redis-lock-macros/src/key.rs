@@ -73,10 +73,10 @@ pub(crate) fn expand(source: &KeySource, scope: &Scope<'_>, mistakes: &mut Mista
                     }
                 }
                 Element::Expr(expr) => {
-                    quote!(::core::result::Result::Ok(#krate::__private::key(#expr)))
+                    quote!(::core::result::Result::Ok(#krate::__private_0_1::key(#expr)))
                 }
             });
-            Key::Several(quote!(#krate::__private::keys([#(#elements),*])))
+            Key::Several(quote!(#krate::__private_0_1::keys([#(#elements),*])))
         }
         KeySource::Iterator(expr) => Key::Iterator(expr.to_token_stream()),
     }
@@ -95,7 +95,7 @@ enum Rendering {
 /// ```text
 /// {
 ///     let order_id = __private::segment(&order_id);
-///     __private::render(format_args!("order:{order_id}:{__key0}", __key0 = __private::segment(&(user.region))))
+///     __private::render(format_args!("order:{order_id}:{__key0}", __key0 = __private_0_1::segment(&(user.region))))
 /// }
 /// ```
 fn expand_template(
@@ -126,7 +126,7 @@ fn expand_template(
             });
             return Rendering::Run(quote!({
                 #(#shadows)*
-                #krate::__private::render(::core::format_args!(#literal #(#plain)*))
+                #krate::__private_0_1::render(::core::format_args!(#literal #(#plain)*))
             }));
         }
     };
@@ -153,9 +153,14 @@ fn unbound<'a>(
     let mut names = Vec::new();
     for hole in template.holes() {
         let Value::Name(name) = &hole.value else { continue };
-        let is_argument =
-            arguments.iter().any(|a| a.name.as_ref().is_some_and(|(given, _)| unraw(given) == *name));
-        if !(name == "self" || is_argument || scope.is_bound(name) || names.contains(&name.as_str())) {
+        let is_argument = arguments
+            .iter()
+            .any(|a| a.name.as_ref().is_some_and(|(given, _)| unraw(given) == *name));
+        if !(name == "self"
+            || is_argument
+            || scope.is_bound(name)
+            || names.contains(&name.as_str()))
+        {
             names.push(name);
         }
     }
@@ -182,11 +187,15 @@ fn constants(names: &[&str], literal: &LitStr, scope: &Scope<'_>) -> Constants {
             || name.chars().find(|c| c.is_alphabetic()).is_some_and(char::is_uppercase)
         {
             let krate = located(krate.to_token_stream(), span);
-            let value = quote_spanned!(span=> #krate::__private::segment(&#ident));
+            let value = quote_spanned!(span=> #krate::__private_0_1::segment(&#ident));
             constants.arguments.push(Forwarded { name: Some(quote!(#ident =)), value });
         } else {
+            // In a constant, where rustc does not look for what the name may have meant.
             constants.refusals.push(quote_spanned! {span=>
-                { let #ident = #krate::__private::ConstantsInKeysAreUpperCase; let _ = &#ident; }
+                const _: fn() = || {
+                    let #ident = #krate::__private_0_1::ConstantsInKeysAreUpperCase;
+                    let _ = &#ident;
+                };
             });
         }
     }
@@ -268,7 +277,7 @@ fn render(
     let (constant_names, constant_values) = split(constants.arguments);
     let refusals = constants.refusals;
     let rendered = quote! {
-        #krate::__private::render(::core::format_args!(
+        #krate::__private_0_1::render(::core::format_args!(
             #text #(, #names #values)* #(, #constant_names #constant_values)*
         ))
     };
@@ -306,7 +315,7 @@ fn desugar(template: &Template, literal: &LitStr, scope: &Scope<'_>) -> (LitStr,
                 let name = local(&format!("key{}", sugar.len()));
                 text.push_str(&format!("{{{name}{}}}", hole.spec.source));
                 let path = hole.value.path(span);
-                let value = quote_spanned!(span=> #krate::__private::segment(&(#path)));
+                let value = quote_spanned!(span=> #krate::__private_0_1::segment(&(#path)));
                 sugar.push(Forwarded { name: Some(quote!(#name =)), value });
             }
             Piece::Hole(hole) => text.push_str(&format!("{{{}}}", hole.source)),
@@ -362,14 +371,14 @@ fn shadow(name: &Ident, cfg: &[Attribute], krate: &Path) -> TokenStream {
     quote! {
         #(#cfg)*
         #[allow(clippy::shadow_unrelated, clippy::shadow_reuse, clippy::used_underscore_binding)]
-        let #name = #krate::__private::segment(&#name);
+        let #name = #krate::__private_0_1::segment(&#name);
     }
 }
 
 fn segment(value: &Expr, krate: &Path) -> TokenStream {
     let span = first_span(value.to_token_stream());
     let krate = located(krate.to_token_stream(), span);
-    quote_spanned!(span=> #krate::__private::segment(&(#value)))
+    quote_spanned!(span=> #krate::__private_0_1::segment(&(#value)))
 }
 
 fn widths(template: &Template) -> impl Iterator<Item = &Width> {
@@ -395,12 +404,7 @@ fn constant(template: &Template, literal: &LitStr, mistakes: &mut Mistakes) -> O
 }
 
 /// What only the macro can know about a template.
-fn check(
-    template: &Template,
-    literal: &LitStr,
-    scope: &Scope<'_>,
-    mistakes: &mut Mistakes,
-) {
+fn check(template: &Template, literal: &LitStr, scope: &Scope<'_>, mistakes: &mut Mistakes) {
     for hole in template.holes() {
         check_spec(hole, literal, scope, mistakes);
         check_base(hole, literal, scope, mistakes);
@@ -448,7 +452,7 @@ fn touching(before: &Hole, between: &str, after: &Hole) -> String {
 
 fn check_spec(hole: &Hole, literal: &LitStr, scope: &Scope<'_>, mistakes: &mut Mistakes) {
     let Hole { source, spec, value } = hole;
-    let Spec { fill, has_precision, width, .. } = spec;
+    let Spec { fill, has_precision, style, width, .. } = spec;
     if *has_precision {
         let message = format!(
             "`{{{source}}}`: a precision cuts values short, and different values would form the same \
@@ -470,6 +474,18 @@ fn check_spec(hole: &Hole, literal: &LitStr, scope: &Scope<'_>, mistakes: &mut M
         let message = format!(
             "`{{{source}}}`: `{name}` cannot be a value and a width in one key; use \
              `key(\"…{{x:{name}$}}…\", x = {name}, {name} = {name})`"
+        );
+        mistakes.at(literal, message);
+    }
+    // Of a variable, the runtime says so at the placeholder.
+    if let Value::Name(name) = value
+        && !style.is_empty()
+        && !scope.is_bound(name)
+        && name.chars().all(|c| !c.is_lowercase())
+    {
+        let message = format!(
+            "`{{{source}}}`: such text may differ between two builds, and then they lock different \
+             keys; write `{{{name}}}`"
         );
         mistakes.at(literal, message);
     }

@@ -15,6 +15,7 @@ mod options;
 mod rebind;
 mod request;
 mod returns;
+mod segment;
 mod suggest;
 mod template;
 mod tokens;
@@ -26,4 +27,10 @@ pub fn redis_lock(
     item: proc_macro::TokenStream,
 ) -> proc_macro::TokenStream {
     expand::expand(arguments.into(), item.into()).into()
+}
+
+/// Lets values of a type stand in keys. See `redis_locks::KeySegment`.
+#[proc_macro_derive(KeySegment, attributes(key_segment))]
+pub fn key_segment(item: proc_macro::TokenStream) -> proc_macro::TokenStream {
+    segment::expand(item.into()).into()
 }

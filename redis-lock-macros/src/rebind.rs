@@ -51,11 +51,12 @@ pub(crate) fn names(function: &Function, arguments: &[Argument], kept: &Kept) ->
     let arguments = arguments.iter().map(|argument| {
         let Binding::Pattern(pattern) = &argument.binding else { return rebound(argument, kept) };
         let attributes = &argument.attributes;
-        let names = bindings(pattern).into_iter().map(|PatIdent { by_ref, mutability, ident, .. }| {
-            let mutability = mutability.filter(|_| by_ref.is_none());
-            let (quiet, used) = (quiet(), use_of(ident, kept));
-            quote!(#(#attributes)* #quiet let #mutability #ident = #ident; #used)
-        });
+        let names =
+            bindings(pattern).into_iter().map(|PatIdent { by_ref, mutability, ident, .. }| {
+                let mutability = mutability.filter(|_| by_ref.is_none());
+                let (quiet, used) = (quiet(), use_of(ident, kept));
+                quote!(#(#attributes)* #quiet let #mutability #ident = #ident; #used)
+            });
         quote!(#(#names)*)
     });
     quote!(#receiver #(#arguments)*)
@@ -79,7 +80,7 @@ pub(crate) fn copies(arguments: &[Argument], kept: &Kept, krate: &Path) -> Token
                 let span = kept.get(&unraw(&ident)).copied().unwrap_or_else(|| ident.span());
                 let span = Span::call_site().located_at(span);
                 let krate = crate::tokens::located(quote!(#krate), span);
-                let value = quote_spanned!(span=> #krate::__private::kept(#(#stars)* #ident));
+                let value = quote_spanned!(span=> #krate::__private_0_1::kept(#(#stars)* #ident));
                 (ident, value)
             })
             .unzip();
@@ -220,15 +221,15 @@ fn by_reference(pattern: &mut Pat, depth: usize, kept: &Kept, found: &mut Vec<(I
         }
         return;
     }
+    for inner in inner_mut(pattern) {
+        by_reference(inner, depth, kept, found);
+    }
     if let Pat::Struct(fields) = pattern {
         for field in &mut fields.fields {
             // `Ctx { id }` has no place for another pattern: `Ctx { id: _ }` has.
-            if field.colon_token.is_none() {
+            if field.colon_token.is_none() && !matches!(*field.pat, Pat::Ident(_)) {
                 field.colon_token = Some(Token![:](Span::call_site()));
             }
         }
-    }
-    for inner in inner_mut(pattern) {
-        by_reference(inner, depth, kept, found);
     }
 }

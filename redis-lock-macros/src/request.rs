@@ -1,12 +1,12 @@
 //! The request for the lock: what is known at compile time, and what is computed by the call.
 
-use proc_macro2::{Ident, TokenStream};
+use proc_macro2::{Ident, Span, TokenStream};
 use quote::{ToTokens, quote, quote_spanned};
 use syn::{Expr, ExprLit, Lit, Path};
 
 use crate::key::Key;
 use crate::options::{Kind, Lease, Options, Setting, Time, Waiting};
-use crate::tokens::{first_span, local};
+use crate::tokens::{first_span, local, located};
 
 /// `.ttl(..).wait(..)`, on the plan of the function, under the names that the user wrote.
 pub(crate) fn known(options: &Options) -> TokenStream {
@@ -37,14 +37,16 @@ pub(crate) fn made(options: &Options, key: &Key, krate: &Path) -> TokenStream {
         Key::Rendered(key) => quote!(#scope.request(#given, #key)),
         Key::Several(keys) => quote!(#scope.request_all(#given, #keys)),
         Key::Iterator(keys) => {
-            quote!(#scope.request_all(#given, #ok(#krate::__private::collected(#keys))))
+            quote!(#scope.request_all(#given, #ok(#krate::__private_0_1::collected(#keys))))
         }
     };
     if let Some(via) = &options.via {
         let via = via.value.to_token_stream();
         let span = first_span(via.clone());
         let borrowed = quote_spanned!(span=> &(#via));
-        let coerced = quote_spanned!(span=> let #locks: &#krate::Locks = #locks;);
+        let there = Ident::new(&locks.to_string(), Span::mixed_site().located_at(span));
+        let ty = located(quote!(#krate::Locks), span);
+        let coerced = quote_spanned!(span=> let #there: &#ty = #there;);
         tokens = quote!(match #borrowed { #locks => { #coerced #tokens } });
     }
     let made = quote!(let #request = #tokens;);
@@ -55,11 +57,8 @@ pub(crate) fn made(options: &Options, key: &Key, krate: &Path) -> TokenStream {
 /// The options that are expressions, on the request if there is one.
 fn computed(options: &Options, krate: &Path) -> Option<TokenStream> {
     let (request, error) = (local("request"), local("error"));
-    let calls: Vec<TokenStream> = calls(options)
-        .into_iter()
-        .filter(|call| !call.is_known)
-        .map(|call| call.tokens)
-        .collect();
+    let calls: Vec<TokenStream> =
+        calls(options).into_iter().filter(|call| !call.is_known).map(|call| call.tokens).collect();
     let limit = options.kind.as_ref().and_then(|kind| match &kind.value {
         Kind::Permits(limit) if !is_literal(limit) => Some(limit),
         _ => None,
@@ -68,7 +67,7 @@ fn computed(options: &Options, krate: &Path) -> Option<TokenStream> {
         return None;
     }
     let start = match limit {
-        Some(limit) => quote!(#krate::__private::with_permits(#request, #limit)),
+        Some(limit) => quote!(#krate::__private_0_1::with_permits(#request, #limit)),
         None => quote!(#request),
     };
     let (ok, err) = (quote!(::core::result::Result::Ok), quote!(::core::result::Result::Err));
@@ -113,7 +112,13 @@ fn calls(options: &Options) -> Vec<Call> {
     });
     let fenced = options.fence.as_ref().map(|fence| flag("fenced", &fence.name));
     let reentrant = options.reentrant.as_ref().map(|it| flag("reentrant", &it.name));
-    ttl.into_iter().chain(wait).chain(switches).chain(times).chain(fenced).chain(reentrant).collect()
+    ttl.into_iter()
+        .chain(wait)
+        .chain(switches)
+        .chain(times)
+        .chain(fenced)
+        .chain(reentrant)
+        .collect()
 }
 
 fn flag(method: &str, written: &Ident) -> Call {

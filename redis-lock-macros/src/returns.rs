@@ -4,8 +4,8 @@ use proc_macro2::{Ident, Span};
 use quote::ToTokens;
 use syn::punctuated::Punctuated;
 use syn::{
-    AngleBracketedGenericArguments, AssocType, GenericArgument, Path, PathArguments, ReturnType, Type,
-    TypeInfer, TypeParamBound, TypePath, TypeTuple, token,
+    AngleBracketedGenericArguments, AssocType, GenericArgument, Path, PathArguments, ReturnType,
+    Type, TypeInfer, TypeParamBound, TypePath, TypeTuple, token,
 };
 
 /// The type a function returns; `()` at its name when it says nothing.

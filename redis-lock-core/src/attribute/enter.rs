@@ -58,8 +58,7 @@ impl Scope {
         let mut held = Held::default();
         held.finishes = plan.finishes;
         held.in_background = plan.in_background;
-        let state =
-            State { stage: Stage::Starting, asked: None, answers_busy: false, lost: None };
+        let state = State { stage: Stage::Starting, asked: None, answers_busy: false, lost: None };
         Self { plan, held, state: Mutex::new(state) }
     }
 
@@ -105,7 +104,10 @@ impl Scope {
 
     /// [`acquire`](Self::acquire) for a body that has a value of its own for a busy lock: `None`
     /// when it is busy.
-    pub fn acquire_unless_busy(&self, request: Result<Request, LockError>) -> AcquireUnlessBusy<'_> {
+    pub fn acquire_unless_busy(
+        &self,
+        request: Result<Request, LockError>,
+    ) -> AcquireUnlessBusy<'_> {
         self.ask(request, true);
         AcquireUnlessBusy(self)
     }
@@ -204,7 +206,8 @@ impl Scope {
     }
 
     async fn ended(&self) {
-        poll_fn(|_| if self.stage() == Stage::Ended { Poll::Ready(()) } else { Poll::Pending }).await;
+        poll_fn(|_| if self.stage() == Stage::Ended { Poll::Ready(()) } else { Poll::Pending })
+            .await;
     }
 
     fn end(&self, lost: Option<LockError>) {

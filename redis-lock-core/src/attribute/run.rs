@@ -1,5 +1,6 @@
 //! What an annotated function calls with its body: the part that differs with the body's type.
 
+use std::fmt;
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -8,23 +9,45 @@ use super::enter::{Life, Scope};
 use super::output::{Fallible, FromLockError};
 use crate::{Guard, LockError};
 
+/// How a function without `on_error` ends: with its own value, or with the lock's failure. One for
+/// each return type.
+pub struct Ending<R>(fn(Option<R>, Option<LockError>) -> R);
+
+/// The ending of a function that returns this type. The one place that asks something of it.
+#[must_use]
+pub fn ending<R: Fallible<Error: FromLockError>>() -> Ending<R> {
+    Ending(|value, failure| {
+        let failed = |error| R::from_error(FromLockError::from_lock_error(error));
+        settle(value, failure, R::is_error).unwrap_or_else(failed)
+    })
+}
+
+impl<R> Ending<R> {
+    /// What the function returns when the lock failed.
+    pub fn failed(&self, error: LockError) -> R {
+        (self.0)(None, Some(error))
+    }
+}
+
+impl<R> fmt::Debug for Ending<R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Ending").finish_non_exhaustive()
+    }
+}
+
 /// Runs the body that asks for the scope's lock, and releases the lock.
 ///
 /// The body is checked before each poll: once the lock is lost, it is dropped and never polled
 /// again. It has always been dropped when the release begins.
-pub async fn run<R, F>(scope: &Scope, mut body: Pin<&mut Option<F>>) -> R
+pub async fn run<R, F>(scope: &Scope, ending: Ending<R>, mut body: Pin<&mut Option<F>>) -> R
 where
-    R: Fallible<Error: FromLockError>,
     F: Future<Output = R>,
 {
     let mut life = scope.lead();
     let mut value = None;
     let failure =
         poll_fn(|context| step(scope, &mut life, body.as_mut(), &mut value, context)).await;
-    match settle(value, failure, R::is_error) {
-        Ok(value) => value,
-        Err(error) => failed(error),
-    }
+    (ending.0)(value, failure)
 }
 
 /// [`run`] for a function that says itself what it returns when the lock failed.
@@ -86,15 +109,12 @@ fn settle<R>(
 
 /// [`run`] for a body that blocks. It cannot be stopped: when the lock is lost it runs on, and its
 /// success becomes an error.
-pub fn blocking_run<R, F>(scope: &Scope, body: F) -> R
+pub fn blocking_run<R, F>(scope: &Scope, ending: &Ending<R>, body: F) -> R
 where
-    R: Fallible<Error: FromLockError>,
     F: FnOnce() -> R,
 {
-    match scope.within(body) {
-        (value, Some(error)) if !value.is_error() => failed(error),
-        (value, _) => value,
-    }
+    let (value, lost) = scope.within(body);
+    (ending.0)(Some(value), lost)
 }
 
 /// [`blocking_run`] for a function that says itself what it returns when the lock failed.
@@ -111,11 +131,6 @@ where
 {
     let (value, lost) = scope.within(body);
     settle(Some(value?), lost, is_own_error)
-}
-
-/// What a function returns when the lock failed.
-pub fn failed<R: Fallible<Error: FromLockError>>(error: LockError) -> R {
-    R::from_error(FromLockError::from_lock_error(error))
 }
 
 /// What `on_error` makes of a failure.

@@ -99,7 +99,13 @@ pub(crate) fn check(options: &Options, mistakes: &mut Mistakes) {
 }
 
 /// The value of the option that was given later.
-fn later<'a, T>(options: &Options, one: &Ident, other: &Ident, of_one: &'a T, of_other: &'a T) -> &'a T {
+fn later<'a, T>(
+    options: &Options,
+    one: &Ident,
+    other: &Ident,
+    of_one: &'a T,
+    of_other: &'a T,
+) -> &'a T {
     let place = |name: &Ident| options.given.iter().position(|given| given == name);
     if place(one) > place(other) { of_one } else { of_other }
 }

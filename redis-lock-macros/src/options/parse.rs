@@ -6,11 +6,11 @@ use syn::ext::IdentExt;
 use syn::parse::{ParseStream, Parser};
 use syn::{Error, Expr, ExprLit, Lit, LitStr, Path, Result, Token, parenthesized, token};
 
+use super::literals;
 use super::value::{
     Element, KeySource, Kind, Lease, OnLost, Release, TemplateArgument, Time, Waiting, unwrapped,
 };
 use super::{Options, Setting};
-use super::literals;
 use crate::diagnostics::Mistakes;
 use crate::suggest;
 use crate::template::{Template, Value};
@@ -115,13 +115,9 @@ impl Options {
                 Time::parse(input, "a min_hold of zero is the default; leave it out")
             }),
             "on_busy" => assign(&mut self.on_busy, name, input, "on_busy = Ok(None)", expression),
-            "on_error" => assign(
-                &mut self.on_error,
-                name,
-                input,
-                "on_error = |err| fallback(err)",
-                handler,
-            ),
+            "on_error" => {
+                assign(&mut self.on_error, name, input, "on_error = |err| fallback(err)", handler)
+            }
             "on_lost" => assign(&mut self.on_lost, name, input, "on_lost = finish", |input| {
                 choice(input, &[("cancel", OnLost::Cancel), ("finish", OnLost::Finish)])
             }),

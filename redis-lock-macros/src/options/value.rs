@@ -97,7 +97,8 @@ impl Time {
     fn parse_beside(input: ParseStream<'_>, zero: &str, words: &[&str]) -> Result<Self> {
         let value = unwrapped(input.parse()?);
         if let Expr::Path(path) = &value
-            && let Some(word) = path.path.get_ident().filter(|word| words.iter().any(|it| word == it))
+            && let Some(word) =
+                path.path.get_ident().filter(|word| words.iter().any(|it| word == it))
         {
             return Err(Error::new_spanned(word, format!("write `\"{word}\"`, in quotes")));
         }
