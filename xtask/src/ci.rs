@@ -24,6 +24,7 @@ pub(crate) fn run() -> Result<()> {
         doc.env("RUSTDOCFLAGS", "-D warnings");
         must_succeed(doc)
     })?;
+    step("beside frameworks", frameworks)?;
     step("oldest compiler", oldest_compiler)?;
     step("tests", || test::run(&[]))
 }
@@ -34,6 +35,21 @@ fn step(name: &str, work: impl FnOnce() -> Result<()>) -> Result<()> {
     work()?;
     let seconds = start.elapsed().as_secs_f32();
     eprintln!("== {name}: passed in {seconds:.1} s");
+    Ok(())
+}
+
+/// Compiles the attribute beside frameworks, and in a crate that forbids what can be forbidden. These
+/// are packages of their own; nothing there may warn.
+fn frameworks() -> Result<()> {
+    for command in ["check", "clippy"] {
+        let mut compile = cargo(&[command, "--workspace", "--all-targets", "--locked"]);
+        compile.args(["--manifest-path", "tests/frameworks/Cargo.toml"]);
+        compile.env("CARGO_TARGET_DIR", target_dir().join("frameworks"));
+        if command == "clippy" {
+            compile.args(["--", "-D", "warnings"]);
+        }
+        must_succeed(compile)?;
+    }
     Ok(())
 }
 

@@ -19,7 +19,7 @@ cargo xtask <command>
   test [filter …]              find or fetch a server, then run every test
   demo                         processes share a counter, without and with the lock
   soak --minutes N [--seed S]  random faults on real servers, with a check of the history
-  build-time                   how long a clean build of the attribute takes
+  build-time                   what an annotated function costs a build, in time and code
   mayhem [--seconds N]         500 waiters in ten processes that are killed at random
   bench [--quick …]            all lock crates side by side; without options into docs/bench
   ci                           formatting, lints, docs, oldest compiler, then the tests
