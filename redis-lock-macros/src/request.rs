@@ -105,6 +105,7 @@ fn calls(options: &Options) -> Vec<Call> {
         ("max_hold", &options.max_hold),
         ("min_hold", &options.min_hold),
         ("repair_orphan", &options.repair_orphan),
+        ("linger", &options.linger),
     ];
     let times = times.into_iter().filter_map(|(method, setting)| {
         let Setting { name, value } = setting.as_ref()?;

@@ -15,7 +15,7 @@ const MIN_TTL: Duration = Duration::from_millis(100);
 /// Reports what is missing and what contradicts. A contradiction stands at the later option, and
 /// names both.
 pub(crate) fn check(options: &Options, mistakes: &mut Mistakes) {
-    let Options { ttl, wait, renew, max_hold, min_hold, repair_orphan, kind, .. } = options;
+    let Options { ttl, wait, renew, max_hold, min_hold, repair_orphan, linger, kind, .. } = options;
     for (name, time) in [("ttl", ttl_time(ttl)), ("repair_orphan", setting_time(repair_orphan))] {
         if let Some(Time::Known(short, text)) = time
             && *short < MIN_TTL
@@ -52,6 +52,9 @@ pub(crate) fn check(options: &Options, mistakes: &mut Mistakes) {
     clash(never.clone(), on, "a lock that never expires has nothing to renew");
     clash(never.clone(), limit.clone(), "only the release ends a lock that never expires");
     clash(never.clone(), repair, "locks that never expire look like orphans");
+    let linger = linger.as_ref().map(|linger| At::new(linger, "linger", linger.value.written()));
+    clash(never.clone(), linger.clone(), "a lock that never expires is kept until its release");
+    clash(shared.clone(), linger, "only an exclusive lock is kept while nobody wants it");
     clash(never, shared.clone(), "only an exclusive lock can be held without a lease");
     clash(limit, off.clone(), "max_hold limits renewal, and there is none");
 

@@ -7,39 +7,12 @@ use syn::parse::{ParseStream, Parser};
 use syn::{Error, Expr, ExprLit, Lit, LitStr, Path, Result, Token, parenthesized, token};
 
 use super::literals;
-use super::value::{
-    Element, KeySource, Kind, Lease, OnLost, Release, TemplateArgument, Time, Waiting, unwrapped,
-};
+use super::table::{self, OPTIONS};
+use super::value::{Element, KeySource, Kind, TemplateArgument, unwrapped};
 use super::{Options, Setting};
 use crate::diagnostics::Mistakes;
 use crate::suggest;
 use crate::template::{Template, Value};
-
-/// Every option, in the order of the documentation.
-const NAMES: [&str; 20] = [
-    "key",
-    "keys",
-    "read",
-    "write",
-    "permits",
-    "ttl",
-    "wait",
-    "renew",
-    "max_hold",
-    "min_hold",
-    "on_busy",
-    "on_error",
-    "on_lost",
-    "release",
-    "fence",
-    "guard",
-    "via",
-    "reentrant",
-    "fair",
-    "repair_orphan",
-];
-
-const TEMPLATE: &str = "`key = \"order:{order_id}\"`";
 
 /// Reads the attribute's arguments. What cannot be read is reported and skipped, so that the
 /// rest is checked in the same go.
@@ -74,74 +47,17 @@ impl Options {
     fn read_one(&mut self, input: ParseStream<'_>) -> Result<()> {
         if input.peek(Lit) {
             self.given.push(Ident::new("key", input.span()));
-            let message = format!("expected an option; a key template is written {TEMPLATE}");
+            let message =
+                format!("expected an option; a key template is written `{}`", OPTIONS[0].example);
             return Err(input.error(message));
         }
         let name = input.call(Ident::parse_any).map_err(|error| {
-            Error::new(error.span(), format!("expected an option, e.g. {TEMPLATE}"))
+            Error::new(error.span(), format!("expected an option, e.g. `{}`", OPTIONS[0].example))
         })?;
         self.given.push(name.clone());
-        match name.to_string().as_str() {
-            "key" => {
-                let value = key(input)?;
-                self.set_key(name, value)
-            }
-            "keys" => {
-                let value = keys(input)?;
-                self.set_key(name, value)
-            }
-            "read" => {
-                flag(&name, input)?;
-                self.set_kind(name, Kind::Read)
-            }
-            "write" => {
-                flag(&name, input)?;
-                self.set_kind(name, Kind::Write)
-            }
-            "permits" => {
-                let value = assigned(&name, input, "permits = 4", permits)?;
-                self.set_kind(name, Kind::Permits(value))
-            }
-            "ttl" => assign(&mut self.ttl, name, input, "ttl = \"30s\"", Lease::parse),
-            "wait" => assign(&mut self.wait, name, input, "wait = \"5s\"", Waiting::parse),
-            "renew" => assign(&mut self.renew, name, input, "renew = false", yes_or_no),
-            "max_hold" => assign(&mut self.max_hold, name, input, "max_hold = \"10m\"", |input| {
-                Time::parse(
-                    input,
-                    "a max_hold of zero would never hold a lock; leave it out for the default",
-                )
-            }),
-            "min_hold" => assign(&mut self.min_hold, name, input, "min_hold = \"1m\"", |input| {
-                Time::parse(input, "a min_hold of zero is the default; leave it out")
-            }),
-            "on_busy" => assign(&mut self.on_busy, name, input, "on_busy = Ok(None)", expression),
-            "on_error" => {
-                assign(&mut self.on_error, name, input, "on_error = |err| fallback(err)", handler)
-            }
-            "on_lost" => assign(&mut self.on_lost, name, input, "on_lost = finish", |input| {
-                choice(input, &[("cancel", OnLost::Cancel), ("finish", OnLost::Finish)])
-            }),
-            "release" => assign(&mut self.release, name, input, "release = background", |input| {
-                choice(input, &[("wait", Release::Wait), ("background", Release::Background)])
-            }),
-            "fence" => assign(&mut self.fence, name, input, "fence = token", binding),
-            "guard" => assign(&mut self.guard, name, input, "guard = lock", binding),
-            "via" => assign(&mut self.via, name, input, "via = self.locks", expression),
-            "reentrant" => {
-                flag(&name, input)?;
-                set(&mut self.reentrant, name, ())
-            }
-            "fair" => assign(&mut self.fair, name, input, "fair = false", yes_or_no),
-            "repair_orphan" => {
-                assign(&mut self.repair_orphan, name, input, "repair_orphan = \"30s\"", |input| {
-                    Time::parse(
-                        input,
-                        "a repair_orphan of zero would delete what others hold; give them time to finish",
-                    )
-                })
-            }
-            "crate" => assign(&mut self.krate, name, input, "crate = ::locks", absolute_path),
-            _ => Err(self.misplaced(&name).unwrap_or_else(|| unknown(&name))),
+        match table::find(&name) {
+            Some(entry) => (entry.read)(self, name, entry, input),
+            None => Err(self.misplaced(&name).unwrap_or_else(|| unknown(&name))),
         }
     }
 
@@ -164,7 +80,7 @@ impl Options {
         })
     }
 
-    fn set_key(&mut self, name: Ident, value: KeySource) -> Result<()> {
+    pub(super) fn set_key(&mut self, name: Ident, value: KeySource) -> Result<()> {
         match &self.key {
             Some(earlier) if earlier.name != name => Err(Error::new_spanned(
                 &name,
@@ -174,7 +90,7 @@ impl Options {
         }
     }
 
-    fn set_kind(&mut self, name: Ident, value: Kind) -> Result<()> {
+    pub(super) fn set_kind(&mut self, name: Ident, value: Kind) -> Result<()> {
         match &self.kind {
             Some(earlier) if earlier.name != name => {
                 let message = format!(
@@ -188,7 +104,7 @@ impl Options {
     }
 }
 
-fn set<T>(place: &mut Option<Setting<T>>, name: Ident, value: T) -> Result<()> {
+pub(super) fn set<T>(place: &mut Option<Setting<T>>, name: Ident, value: T) -> Result<()> {
     if place.is_some() {
         return Err(Error::new_spanned(&name, format!("`{name}` is set twice; keep one of them")));
     }
@@ -196,7 +112,7 @@ fn set<T>(place: &mut Option<Setting<T>>, name: Ident, value: T) -> Result<()> {
     Ok(())
 }
 
-fn assign<T>(
+pub(super) fn assign<T>(
     place: &mut Option<Setting<T>>,
     name: Ident,
     input: ParseStream<'_>,
@@ -211,7 +127,7 @@ fn assign<T>(
     set(place, name, value?)
 }
 
-fn assigned<T>(
+pub(super) fn assigned<T>(
     name: &Ident,
     input: ParseStream<'_>,
     example: &str,
@@ -236,19 +152,19 @@ fn assigned<T>(
     read(input)
 }
 
-fn flag(name: &Ident, input: ParseStream<'_>) -> Result<()> {
+pub(super) fn flag(name: &Ident, input: ParseStream<'_>) -> Result<()> {
     if input.is_empty() || input.peek(Token![,]) {
         return Ok(());
     }
     Err(input.error(format!("`{name}` takes no value; write just `{name}`, or leave it out")))
 }
 
-fn expression(input: ParseStream<'_>) -> Result<Expr> {
+pub(super) fn expression(input: ParseStream<'_>) -> Result<Expr> {
     input.parse()
 }
 
 /// What makes a value of an error. Values and futures are what people write instead.
-fn handler(input: ParseStream<'_>) -> Result<Expr> {
+pub(super) fn handler(input: ParseStream<'_>) -> Result<Expr> {
     let value = unwrapped(input.parse()?);
     let is_value = match &value {
         Expr::Closure(closure) => {
@@ -285,7 +201,7 @@ fn handler(input: ParseStream<'_>) -> Result<Expr> {
     Ok(value)
 }
 
-fn yes_or_no(input: ParseStream<'_>) -> Result<Expr> {
+pub(super) fn yes_or_no(input: ParseStream<'_>) -> Result<Expr> {
     let value = unwrapped(input.parse()?);
     match &value {
         Expr::Lit(ExprLit { lit, .. }) if !matches!(lit, Lit::Bool(_)) => {
@@ -295,7 +211,7 @@ fn yes_or_no(input: ParseStream<'_>) -> Result<Expr> {
     }
 }
 
-fn permits(input: ParseStream<'_>) -> Result<Expr> {
+pub(super) fn permits(input: ParseStream<'_>) -> Result<Expr> {
     let value = unwrapped(input.parse()?);
     if let Expr::Lit(ExprLit { lit, .. }) = &value {
         match lit {
@@ -313,7 +229,7 @@ fn permits(input: ParseStream<'_>) -> Result<Expr> {
     Ok(value)
 }
 
-fn choice<T: Copy>(input: ParseStream<'_>, choices: &[(&str, T)]) -> Result<T> {
+pub(super) fn choice<T: Copy>(input: ParseStream<'_>, choices: &[(&str, T)]) -> Result<T> {
     let expected = || {
         let names: Vec<String> = choices.iter().map(|(name, _)| format!("`{name}`")).collect();
         format!("expected {}", names.join(" or "))
@@ -330,13 +246,13 @@ fn choice<T: Copy>(input: ParseStream<'_>, choices: &[(&str, T)]) -> Result<T> {
     }
 }
 
-fn binding(input: ParseStream<'_>) -> Result<Ident> {
+pub(super) fn binding(input: ParseStream<'_>) -> Result<Ident> {
     input.parse().map_err(|error: Error| {
         Error::new(error.span(), "expected a name for the variable that the body will see")
     })
 }
 
-fn absolute_path(input: ParseStream<'_>) -> Result<Path> {
+pub(super) fn absolute_path(input: ParseStream<'_>) -> Result<Path> {
     let path = Path::parse_mod_style(input)?;
     let first = path.segments.first().map(|segment| segment.ident.to_string());
     let anchored =
@@ -354,31 +270,13 @@ fn absolute_path(input: ParseStream<'_>) -> Result<Path> {
 
 fn unknown(name: &Ident) -> Error {
     let word = name.to_string();
-    let hint = match word.as_str() {
-        "timeout" | "lock_timeout" => {
-            "; `ttl` is how long the lease outlives a dead holder, `wait` how long a call may wait"
-                .into()
-        }
-        "lease" | "expire" | "expires" | "expiry" | "ex" | "px" | "duration" => {
-            "; the lease is called `ttl`".into()
-        }
-        "blocking" | "nowait" | "no_wait" | "try_lock" | "retry" | "retries"
-        | "blocking_timeout" => {
-            "; how long a call may wait is `wait`: `\"5s\"`, `\"forever\"` or `\"none\"`".into()
-        }
-        "name" | "id" | "resource" => "; what is locked is called `key`".into(),
-        "prefix" | "namespace" => {
-            "; the namespace belongs to the manager: `Locks::builder().namespace(..)`".into()
-        }
-        "client" | "redis" | "pool" | "conn" | "connection" | "locks" | "manager" => {
-            "; which `Locks` to use is `via = expr`".into()
-        }
-        "shared" => "; a lock that readers share is `read`".into(),
-        "exclusive" | "mutex" => "; exclusive is the default, leave it out".into(),
-        "semaphore" | "max" | "limit" => "; how many may hold it at once is `permits = n`".into(),
-        _ => suggest::closest(&word, NAMES.into_iter().chain(["crate"]))
-            .map(|near| format!("; did you mean `{near}`?"))
-            .unwrap_or_else(|| format!(" (options: {}, crate)", NAMES.join(", "))),
+    let meant =
+        OPTIONS.iter().flat_map(|entry| entry.meant_by).find(|(words, _)| words.contains(&&*word));
+    let names = || OPTIONS.iter().map(|entry| entry.name);
+    let hint = match (meant, suggest::closest(&word, names())) {
+        (Some((_, advice)), _) => format!("; {advice}"),
+        (None, Some(near)) => format!("; did you mean `{near}`?"),
+        (None, None) => format!(" (options: {})", names().collect::<Vec<_>>().join(", ")),
     };
     Error::new_spanned(name, format!("unknown option `{word}`{hint}"))
 }
@@ -386,15 +284,13 @@ fn unknown(name: &Ident) -> Error {
 const NOT_A_TEMPLATE: &str =
     "a lock key template must be a string literal; for an expression use `key(\"{}\", expr)`";
 
-fn key(input: ParseStream<'_>) -> Result<KeySource> {
+pub(super) fn key(name: &Ident, example: &str, input: ParseStream<'_>) -> Result<KeySource> {
     if input.peek(token::Paren) {
         let content;
         parenthesized!(content in input);
         return token_form(&content);
     }
-    let example = "key = \"order:{order_id}\"";
-    let name = Ident::new("key", input.span());
-    assigned(&name, input, example, |input| Ok(KeySource::Template(template(input)?, Vec::new())))
+    assigned(name, input, example, |input| Ok(KeySource::Template(template(input)?, Vec::new())))
 }
 
 /// `"svc:{t}:{n}", t = self.tenant, …`
@@ -440,10 +336,8 @@ fn known_template(text: LitStr) -> Result<LitStr> {
     Ok(text)
 }
 
-fn keys(input: ParseStream<'_>) -> Result<KeySource> {
-    let name = Ident::new("keys", input.span());
-    let example = "keys = [\"acct:{from}\", \"acct:{to}\"]";
-    let value = unwrapped(assigned(&name, input, example, expression)?);
+pub(super) fn keys(name: &Ident, example: &str, input: ParseStream<'_>) -> Result<KeySource> {
+    let value = unwrapped(assigned(name, input, example, expression)?);
     let Expr::Array(array) = value else {
         if !matches!(value, Expr::Lit(_)) {
             literals::check(&value)?;

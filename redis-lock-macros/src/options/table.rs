@@ -5,12 +5,12 @@ use proc_macro2::Ident;
 use syn::Result;
 use syn::parse::ParseStream;
 
+use super::Options;
 use super::parse::{
-    absolute_path, assign, assigned, binding, choice, expression, flag, handler, key, keys, permits,
-    set, yes_or_no,
+    absolute_path, assign, assigned, binding, choice, expression, flag, handler, key, keys,
+    permits, set, yes_or_no,
 };
 use super::value::{Kind, Lease, OnLost, Release, Time, Waiting};
-use super::Options;
 
 /// An option.
 pub(super) struct Entry {
