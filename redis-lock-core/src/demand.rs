@@ -49,6 +49,8 @@ pub(crate) struct Options {
     pub(crate) fair: bool,
     pub(crate) reentrant: bool,
     pub(crate) repair_orphan: Option<Duration>,
+    /// How long the lease is kept after the release while nobody else wants it.
+    pub(crate) linger: Option<Duration>,
     /// What the holder calls itself, where it differs from the manager's label.
     pub(crate) label: Option<&'static str>,
 }
@@ -202,6 +204,7 @@ pub(crate) mod tests {
             fair: true,
             reentrant: false,
             repair_orphan: None,
+            linger: None,
             label: None,
         }
     }

@@ -237,6 +237,7 @@ impl Options {
             fair: true,
             reentrant: false,
             repair_orphan: None,
+            linger: None,
             label: None,
         }
     }

@@ -128,6 +128,13 @@ impl Request {
         self
     }
 
+    /// Keeps the lease for up to `idle` after the last local release while nobody else wants it, so
+    /// that the next call under this key asks nobody.
+    pub fn linger(mut self, idle: Duration) -> Self {
+        self.options.linger = Some(idle);
+        self
+    }
+
     /// Waits for the lock as configured.
     ///
     /// # Errors

@@ -136,7 +136,8 @@ fn measure(folder: &Path, style: &Style) -> Result<Cost> {
         build(&program, &target, arguments)?;
         let mut best = Duration::MAX;
         for _ in 0..ROUNDS {
-            fs::File::open(program.join("src/main.rs"))?.set_modified(std::time::SystemTime::now())?;
+            fs::File::open(program.join("src/main.rs"))?
+                .set_modified(std::time::SystemTime::now())?;
             best = build(&program, &target, arguments)?.min(best);
         }
         Ok(best)

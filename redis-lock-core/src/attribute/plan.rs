@@ -20,6 +20,7 @@ pub struct Plan {
     max_hold: Option<Duration>,
     min_hold: Option<Duration>,
     repair_orphan: Option<Duration>,
+    linger: Option<Duration>,
     fenced: bool,
     reentrant: bool,
 }
@@ -55,6 +56,7 @@ impl Plan {
             max_hold: None,
             min_hold: None,
             repair_orphan: None,
+            linger: None,
             fenced: false,
             reentrant: false,
         }
@@ -83,6 +85,9 @@ impl Plan {
         }
         if let Some(grace) = self.repair_orphan {
             request = request.repair_orphan(grace);
+        }
+        if let Some(idle) = self.linger {
+            request = request.linger(idle);
         }
         if self.fenced {
             request = request.fenced();
@@ -135,6 +140,8 @@ setters! {
     min_hold(least: Duration) min_hold = Some(least);
     /// See `Request::repair_orphan`.
     repair_orphan(grace: Duration) repair_orphan = Some(grace);
+    /// See `Request::linger`.
+    linger(idle: Duration) linger = Some(idle);
     /// See `Request::fenced`.
     fenced() fenced = true;
     /// See `Request::reentrant`.
