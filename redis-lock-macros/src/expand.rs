@@ -8,6 +8,7 @@ use crate::body::Expansion;
 use crate::diagnostics::Mistakes;
 use crate::function::Function;
 use crate::key;
+use crate::manifest;
 use crate::options::{self, Options};
 use crate::tokens::{unraw, words};
 
@@ -29,6 +30,13 @@ pub(crate) fn expand(arguments: TokenStream, item: TokenStream) -> TokenStream {
     let (shape, returned) = function.shape(options.on_error.is_some(), &mut mistakes);
     let krate: Path =
         options.krate.as_ref().map_or_else(|| parse_quote!(::redis_locks), |k| k.value.clone());
+    if options.krate.is_none()
+        && let Some(name) = manifest::other_name()
+    {
+        let message =
+            format!("this package calls `redis-locks` `{name}`; write `crate = ::{name}`");
+        mistakes.add(syn::Error::new(Span::call_site(), message));
+    }
     let key = match &options.key {
         Some(key) => {
             let scope = key::Scope::of(&function, &krate);

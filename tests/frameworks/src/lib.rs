@@ -60,7 +60,7 @@ pub mod actix {
     }
 
     #[post("/order/{id}")]
-    #[redis_lock(key = "order:{id}", wait = "2s", on_error = |error| Err(failure(error)))]
+    #[redis_lock(key("order:{id}", id = *id), wait = "2s", on_error = |error| Err(failure(error)))]
     pub async fn charge(id: web::Path<u64>) -> Result<HttpResponse, Error> {
         Ok(HttpResponse::Ok().body(id.to_string()))
     }
@@ -171,7 +171,8 @@ mod tests {
     #[case(1)]
     #[case(2)]
     #[tokio::test]
-    #[redis_lock(key = "case:{id}", via = Locks::in_memory())]
+    // rstest hands the attributes below it to functions without arguments.
+    #[redis_lock(key = "case", via = Locks::in_memory())]
     async fn below(#[case] id: u64) -> Result<(), LockError> {
         assert!(id > 0);
         Ok(())
