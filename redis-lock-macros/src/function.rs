@@ -420,7 +420,9 @@ impl AsyncBlock {
         let mut block = Group::new(Delimiter::Brace, content);
         block.set_span(span);
         match &self.pin {
-            None => quote!(async move #block),
+            None if self.only.is_some() => quote!(async move #block),
+            // There were statements before it: clippy would propose an `async fn` for ours.
+            None => quote!(::core::convert::identity(async move #block)),
             Some(pin) => quote!(#pin(async move #block)),
         }
     }

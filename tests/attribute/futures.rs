@@ -123,3 +123,75 @@ async fn nothing_runs_before_the_first_poll() {
     assert_eq!(future.await, 1);
     until_free("lazy").await;
 }
+
+#[redis_lock(key = "shape:loop:{n}")]
+fn out_of_a_loop(n: u32) -> BoxFuture<'static, R<bool>> {
+    for round in 0.. {
+        if round == n {
+            return Box::pin(async move { Ok(is_locked("shape:loop:2")) });
+        }
+    }
+    Box::pin(async move { Ok(false) })
+}
+
+#[redis_lock(key = "shape:macro")]
+fn block_behind_an_item(n: u32) -> impl Future<Output = R<bool>> {
+    fn key() -> &'static str {
+        "shape:macro"
+    }
+    async move { Ok(n == 1 && is_locked(key())) }
+}
+
+#[redis_lock(key = "shape:return")]
+fn returned_block() -> impl Future<Output = R<bool>> {
+    #[expect(clippy::needless_return, reason = "the shape is the point")]
+    return async move { Ok(is_locked("shape:return")) }
+}
+
+#[redis_lock(key = "shape:nested")]
+fn future_of_a_future() -> BoxFuture<'static, R<BoxFuture<'static, bool>>> {
+    Box::pin(async move {
+        let locked = is_locked("shape:nested");
+        Ok(Box::pin(async move { locked }) as BoxFuture<'static, bool>)
+    })
+}
+
+#[redis_lock(key = "shape:generic:{n}")]
+fn generic<F>(n: u32, work: impl Fn() -> F) -> impl Future<Output = R<bool>>
+where
+    F: Future<Output = bool>,
+{
+    let eager = work();
+    async move { Ok(is_locked("shape:generic:1") && eager.await && n == 1) }
+}
+
+trait Worker: Sync {
+    #[redis_lock(key = "shape:default")]
+    fn work<'a>(&'a self, log: &'a std::sync::Mutex<Vec<bool>>) -> BoxFuture<'a, R<usize>> {
+        log.lock().unwrap().push(is_locked("shape:default"));
+        Box::pin(async move { Ok(log.lock().unwrap().len()) })
+    }
+}
+
+impl Worker for () {}
+
+#[redis_lock(key = "shape:handle")]
+fn result_of_a_handle() -> R<tokio::task::JoinHandle<bool>> {
+    let locked = is_locked("shape:handle");
+    Ok(tokio::spawn(async move { locked }))
+}
+
+#[tokio::test]
+async fn further_shapes_run_under_the_lock() -> R<()> {
+    locks();
+    assert!(out_of_a_loop(2).await?);
+    assert!(block_behind_an_item(1).await?);
+    assert!(returned_block().await?);
+    assert!(future_of_a_future().await?.await);
+    assert!(generic(1, || async { is_locked("shape:generic:1") }).await?);
+    let log = std::sync::Mutex::new(vec![]);
+    assert_eq!(().work(&log).await?, 1);
+    assert_eq!(log.into_inner().unwrap(), [true]);
+    assert!(result_of_a_handle()?.await.unwrap());
+    Ok(())
+}
