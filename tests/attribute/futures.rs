@@ -145,7 +145,7 @@ fn block_behind_an_item(n: u32) -> impl Future<Output = R<bool>> {
 #[redis_lock(key = "shape:return")]
 fn returned_block() -> impl Future<Output = R<bool>> {
     #[expect(clippy::needless_return, reason = "the shape is the point")]
-    return async move { Ok(is_locked("shape:return")) }
+    return async move { Ok(is_locked("shape:return")) };
 }
 
 #[redis_lock(key = "shape:nested")]

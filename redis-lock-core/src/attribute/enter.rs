@@ -322,7 +322,6 @@ impl fmt::Debug for Scope {
 }
 
 /// The request for one of a number of permits that is only known at run time.
-#[must_use]
 pub fn with_permits(mut request: Request, limit: u32) -> Request {
     request.kind = Kind::Permit { limit };
     request

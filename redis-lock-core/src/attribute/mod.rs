@@ -26,4 +26,4 @@ mod segment;
 pub use segment::{KeySegment, SegmentWriter};
 
 mod wrap;
-pub use wrap::{ConstantsInKeysAreUpperCase, PlainStyle, Segment, segment};
+pub use wrap::{ConstantsInKeysAreUpperCase, PlainStyle, Segment, no_constant, segment};

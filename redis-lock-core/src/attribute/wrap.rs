@@ -87,7 +87,13 @@ impl Write for ZeroPadded<'_> {
 
 /// What a name in small letters is tried to be bound to: it fails if there is a constant.
 #[derive(Debug)]
-pub struct ConstantsInKeysAreUpperCase;
+pub struct ConstantsInKeysAreUpperCase(());
+
+/// A value of it.
+#[must_use]
+pub const fn no_constant() -> ConstantsInKeysAreUpperCase {
+    ConstantsInKeysAreUpperCase(())
+}
 
 /// Implemented by nothing: every style but the plain one is refused, in words.
 #[diagnostic::on_unimplemented(

@@ -194,7 +194,7 @@ fn constants(names: &[&str], literal: &LitStr, scope: &Scope<'_>) -> Constants {
             // In a constant, where rustc does not look for what the name may have meant.
             constants.refusals.push(quote_spanned! {span=>
                 const _: fn() = || {
-                    let #ident = #krate::__private_0_1::ConstantsInKeysAreUpperCase;
+                    let #ident = #krate::__private_0_1::no_constant();
                     let _ = &#ident;
                 };
             });

@@ -19,7 +19,7 @@ pub(super) struct Entry {
     pub(super) example: &'static str,
     /// Words that people use for it, and what to tell them.
     pub(super) meant_by: &'static [(&'static [&'static str], &'static str)],
-    pub(super) read: fn(&mut Options, Ident, &Entry, ParseStream<'_>) -> Result<()>,
+    pub(super) read: fn(&mut Options, Ident, &Self, ParseStream<'_>) -> Result<()>,
 }
 
 /// All of them, in the order of the documentation.
