@@ -1,7 +1,7 @@
 //! The annotated function: its signature, read; its body, kept as it came.
 
 use proc_macro2::{Delimiter, Group, Ident, Span, TokenStream, TokenTree};
-use quote::quote;
+use quote::{quote, quote_spanned};
 use syn::ext::IdentExt;
 use syn::parse::{Parse, ParseStream};
 use syn::{
@@ -35,8 +35,10 @@ pub(crate) enum Shape {
 
 /// The async block that a body ends in.
 pub(crate) struct AsyncBlock {
-    /// `Box::pin` with its path, when the block stands in it.
-    pin: Option<TokenStream>,
+    /// Where `async` stands: what takes the place of the block stands there too.
+    keyword: Span,
+    /// `Box::pin` with its path, and its parentheses, when the block stands in it.
+    pin: Option<(TokenStream, Span)>,
     /// What is in the block, when the body is nothing but the block. Otherwise statements come
     /// before it, which must not run without the lock, and one of them may return another future.
     pub(crate) only: Option<Group>,
@@ -388,7 +390,7 @@ impl AsyncBlock {
         if !is_word(before.last(), "async") {
             return None;
         }
-        before.pop();
+        let keyword = before.pop().map_or_else(Span::call_site, |keyword| keyword.span());
         // `async {}` is the value only where an expression may start.
         let starts = match before.last() {
             None | Some(TokenTree::Group(_)) => true,
@@ -396,7 +398,7 @@ impl AsyncBlock {
             Some(TokenTree::Ident(word)) => word == "return",
             Some(TokenTree::Literal(_)) => false,
         };
-        starts.then(|| Self { pin: None, only: before.is_empty().then_some(content) })
+        starts.then(|| Self { keyword, pin: None, only: before.is_empty().then_some(content) })
     }
 
     /// `Box::pin(async move { .. })`, however the path of `Box` is written.
@@ -407,10 +409,12 @@ impl AsyncBlock {
         }
         let Some(TokenTree::Group(content)) = inner.pop() else { return None };
         // Inside the parentheses there is nothing but the block.
-        let content = Self::bare(inner, content)?.only?;
+        let Self { keyword, only, .. } = Self::bare(inner, content)?;
+        let content = only?;
         let path = before.split_off(path_start(&before));
         ends_with_pin(&path).then(|| Self {
-            pin: Some(path.into_iter().collect()),
+            keyword,
+            pin: Some((path.into_iter().collect(), parentheses.span())),
             only: before.is_empty().then_some(content),
         })
     }
@@ -419,11 +423,16 @@ impl AsyncBlock {
     pub(crate) fn replaced(&self, content: TokenStream, span: Span) -> TokenStream {
         let mut block = Group::new(Delimiter::Brace, content);
         block.set_span(span);
+        let future = quote_spanned!(self.keyword=> async move #block);
         match &self.pin {
-            None if self.only.is_some() => quote!(async move #block),
+            None if self.only.is_some() => future,
             // There were statements before it: clippy would propose an `async fn` for ours.
-            None => quote!(::core::convert::identity(async move #block)),
-            Some(pin) => quote!(#pin(async move #block)),
+            None => quote!(::core::convert::identity(#future)),
+            Some((pin, span)) => {
+                let mut pinned = Group::new(Delimiter::Parenthesis, future);
+                pinned.set_span(*span);
+                quote!(#pin #pinned)
+            }
         }
     }
 }
