@@ -54,7 +54,32 @@ pub mod guide;
 pub use redis_lock_core::*;
 
 #[doc(hidden)]
-pub use redis_lock_core::__private;
+pub use redis_lock_core::__private_0_1;
+
+/// Lets values of your own types stand in key templates: newtypes, structs of several parts (joined
+/// by `:`), enums without fields (by the names of their variants).
+///
+/// ```
+/// use redis_locks::{KeySegment, LockError, redis_lock};
+///
+/// #[derive(KeySegment)]
+/// struct OrderId(u64);
+///
+/// #[derive(KeySegment)]
+/// struct Shelf { warehouse: Warehouse, number: u32 }
+///
+/// #[derive(KeySegment)]
+/// enum Warehouse { North, South }
+///
+/// #[redis_lock(key = "pick:{order}:{shelf}")] // `pick:7:North:3`
+/// async fn pick(order: OrderId, shelf: &Shelf) -> Result<(), LockError> {
+///     Ok(())
+/// }
+/// ```
+///
+/// The names of variants are part of the key: rename one, and old and new processes lock different
+/// keys. `#[key_segment(crate = path)]` names this crate where it is re-exported.
+pub use redis_lock_macros::KeySegment;
 
 #[doc = include_str!("attribute.md")]
 pub use redis_lock_macros::redis_lock;

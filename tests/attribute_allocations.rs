@@ -1,7 +1,7 @@
 //! What a key costs: nothing when it is constant, one allocation when it is rendered.
 
 use allocation_counter::measure;
-use redis_locks::__private::{render, segment};
+use redis_locks::__private_0_1::{render, segment};
 use redis_locks::{LockError, LockKey, Locks, redis_lock};
 
 fn allocations(what: impl FnOnce()) -> u64 {

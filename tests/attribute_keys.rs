@@ -4,8 +4,8 @@ use std::collections::HashMap;
 
 use proptest::collection::vec;
 use proptest::prelude::*;
-use redis_locks::__private::{render, segment};
-use redis_locks::LockError;
+use redis_locks::__private_0_1::{render, segment};
+use redis_locks::{LockError, Locks, redis_lock};
 
 /// Strings that try to look like the template around them.
 fn tricky() -> impl Strategy<Value = String> {
@@ -89,4 +89,64 @@ fn unescaped(text: &str) -> String {
     }
     bytes.extend(rest.bytes());
     String::from_utf8(bytes).unwrap()
+}
+
+struct Context {
+    tenant: String,
+}
+
+trait Place {
+    const NAME: &'static str;
+}
+
+struct Here;
+struct There;
+
+impl Place for Here {
+    const NAME: &'static str = "a:";
+}
+
+impl Place for There {
+    const NAME: &'static str = "a";
+}
+
+/// Everything that a key can be made of, in one key.
+#[redis_lock(key("{N}:{ctx.tenant}/{id}:{n:03}|{place}", place = P::NAME), via = locks, guard = lock)]
+fn everything<const N: u8, P: Place>(
+    locks: &Locks,
+    ctx: &Context,
+    id: &str,
+    n: i64,
+) -> Result<String, LockError> {
+    Ok(lock.key().into())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 60, failure_persistence: None, ..Default::default() })]
+
+    #[test]
+    fn all_sources_of_values_together_are_told_apart(
+        calls in vec((0_usize..4, tricky(), tricky(), -1_i64..12), 2..20)
+    ) {
+        let locks = Locks::in_memory();
+        let mut seen = HashMap::new();
+        for call in calls {
+            let (which, tenant, id, n) = call.clone();
+            let ctx = &Context { tenant };
+            let key = match which {
+                0 => everything::<1, Here>(&locks, ctx, &id, n),
+                1 => everything::<1, There>(&locks, ctx, &id, n),
+                2 => everything::<12, Here>(&locks, ctx, &id, n),
+                _ => everything::<12, There>(&locks, ctx, &id, n),
+            };
+            match key {
+                Ok(key) => {
+                    let first = seen.entry(key).or_insert_with(|| call.clone());
+                    prop_assert_eq!(&*first, &call);
+                }
+                Err(LockError::InvalidKey { .. }) => prop_assert!(call.1.is_empty() || call.2.is_empty()),
+                Err(other) => prop_assert!(false, "{other}"),
+            }
+        }
+    }
 }

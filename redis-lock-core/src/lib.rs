@@ -65,9 +65,10 @@ pub use token::Token;
 mod wait;
 pub use wait::Wait;
 
-/// What the expansion of `#[redis_lock]` calls. Not for people: it changes without notice.
+/// What the expansion of `#[redis_lock]` calls. Not for people: it changes without notice,
+/// and its name with it, which also keeps it apart from other crates' modules of this sort.
 #[doc(hidden)]
-pub mod __private {
+pub mod __private_0_1 {
     pub use crate::attribute::*;
     pub use std::boxed::Box;
 }

@@ -5,15 +5,12 @@ use std::pin::{Pin, pin};
 use std::sync::OnceLock;
 use std::task::{Context, Poll};
 
-use crate::acquire::{self, Begun, Caller, begin};
-use crate::{Guard, LockError, LossReason, Request, nesting};
+use crate::{Guard, LockError, LossReason, nesting};
 
 /// The lock of one body: empty until it is acquired, then held until it is released.
 #[derive(Debug, Default)]
 pub(crate) struct Held {
     guard: OnceLock<Guard>,
-    /// What annotated functions call themselves.
-    label: Option<&'static str>,
     /// Whether the body runs to its end although the lock is lost.
     pub(crate) finishes: bool,
     /// Whether the release is not waited for.
@@ -21,41 +18,14 @@ pub(crate) struct Held {
 }
 
 impl Held {
-    pub(crate) fn labelled(label: &'static str) -> Self {
-        Self { label: Some(label), ..Self::default() }
+    /// The guard, once there is one.
+    pub(crate) fn guard(&self) -> Option<&Guard> {
+        self.guard.get()
     }
 
-    /// Joins the queue; to be called when it is time to, not when the future is made.
-    pub(crate) fn begin(&self, request: Result<Request, LockError>) -> Result<Begun, LockError> {
-        begin(self.labelled_request(request?), Caller::Task)
-    }
-
-    fn labelled_request(&self, mut request: Request) -> Request {
-        request.options.label = self.label.map(Into::into).or(request.options.label);
-        request
-    }
-
-    /// Takes the lock and puts it here. To be called from within the body, so that the rest of it
-    /// counts as holding the key, from this very poll on.
-    pub(crate) async fn acquire(
-        &self,
-        begun: Result<Begun, LockError>,
-    ) -> Result<&Guard, LockError> {
-        let guard = begun?.granted().await?;
-        let guard = self.guard.get_or_init(|| guard);
-        nesting::note(guard);
-        Ok(guard)
-    }
-
-    /// [`acquire`](Self::acquire) for a body that blocks.
-    pub(crate) fn blocking_acquire(
-        &self,
-        request: Result<Request, LockError>,
-    ) -> Result<&Guard, LockError> {
-        let guard = acquire::blocking(self.labelled_request(request?))?;
-        let guard = self.guard.get_or_init(|| guard);
-        nesting::note(guard);
-        Ok(guard)
+    /// Keeps the guard until the release.
+    pub(crate) fn put(&self, guard: Guard) -> &Guard {
+        self.guard.get_or_init(|| guard)
     }
 
     /// Why the lock is lost, if it is and the body is not to finish regardless.
@@ -115,7 +85,7 @@ impl Held {
     }
 
     /// Ends when the lock is lost; never when the body is to finish regardless.
-    async fn lost(&self) -> LockError {
+    pub(crate) async fn lost(&self) -> LockError {
         if let Some(guard) = self.guard.get().filter(|_| !self.finishes) {
             let reason = guard.lost().await;
             return LockError::Lost { key: guard.key().into(), reason };

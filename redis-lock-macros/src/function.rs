@@ -1,7 +1,7 @@
 //! The annotated function: its signature, read; its body, kept as it came.
 
 use proc_macro2::{Delimiter, Group, Ident, Span, TokenStream, TokenTree};
-use quote::quote;
+use quote::{quote, quote_spanned};
 use syn::ext::IdentExt;
 use syn::parse::{Parse, ParseStream};
 use syn::{
@@ -11,6 +11,7 @@ use syn::{
 
 use crate::diagnostics::Mistakes;
 use crate::returns::{self, Future};
+use crate::tokens::{local, unraw, words};
 
 /// A function with a body. The body is never parsed: what is half typed stays completable.
 pub(crate) struct Function {
@@ -32,15 +33,24 @@ pub(crate) enum Shape {
     Sync,
 }
 
-/// The async block that a body ends in, and what stands around it.
+/// The async block that a body ends in.
 pub(crate) struct AsyncBlock {
-    before: TokenStream,
-    /// `async` and, where it was written, `move`.
-    pub(crate) keywords: TokenStream,
-    pub(crate) content: Group,
-    /// The parentheses of `Box::pin(..)`, and whether a comma stood in them.
-    pinned: Option<Group>,
+    /// Where `async` stands: what takes the place of the block stands there too.
+    keyword: Span,
+    /// `Box::pin` with its path, and its parentheses, when the block stands in it.
+    pin: Option<(TokenStream, Span)>,
+    /// What is in the block, when the body is nothing but the block. Otherwise statements come
+    /// before it, which must not run without the lock, and one of them may return another future.
+    pub(crate) only: Option<Group>,
 }
+
+const TWICE: &str = "a second `#[redis_lock]`: two locks taken one after the other can deadlock; \
+                     list both keys in one attribute, `keys = [\"a\", \"b\"]`";
+
+const UNSEEN: &str = "`#[redis_lock]` cannot see into this future, and locking its construction \
+                      would release the lock before it runs; write `async fn`, or \
+                      `-> impl Future<Output = …>` or `-> Pin<Box<dyn Future<Output = …>>>` and \
+                      end with `async move { … }` or `Box::pin(async move { … })`";
 
 /// An argument, as the outer signature and the body see it.
 pub(crate) struct Argument {
@@ -153,6 +163,10 @@ impl Function {
                  `Result<Infallible, LockError>`",
             );
         }
+        // Under another name, it is seen by what the outer one has made of the body.
+        if words(self.body.stream()).contains_key(&local("scope").to_string()) {
+            mistakes.at(&signature.ident, TWICE);
+        }
         let mut again = Vec::new();
         self.attributes.retain(|attribute| {
             let ours =
@@ -163,25 +177,33 @@ impl Function {
             !ours
         });
         for attribute in again {
-            mistakes.at(
-                attribute,
-                "a second `#[redis_lock]`: two locks taken one after the other can deadlock; list both \
-                 keys in one attribute, `keys = [\"a\", \"b\"]`",
-            );
+            mistakes.at(attribute, TWICE);
         }
     }
 
     /// Tells how the body runs. A future that cannot be seen into is a mistake: locking its
     /// construction would release the lock before it runs.
-    pub(crate) fn shape(&self, mistakes: &mut Mistakes) -> (Shape, Type) {
+    pub(crate) fn shape(&self, has_handler: bool, mistakes: &mut Mistakes) -> (Shape, Type) {
         let ty = returns::returned(&self.signature.output, &self.signature.ident);
         if self.signature.asyncness.is_some() {
             return (Shape::Async, ty);
         }
         let yielded = returns::future(&ty);
         match (AsyncBlock::at_end_of(&self.body), yielded) {
-            (_, Future::No) => (Shape::Sync, ty),
-            (Some(block), Future::Yields(output)) => (Shape::Future(block), *output),
+            (_, Future::No) => {
+                // With a handler rustc judges by the type; without, any answer is a refusal, and
+                // this one says why.
+                if !has_handler && returns::is_called_future(&ty) {
+                    mistakes.at(&ty, UNSEEN);
+                }
+                (Shape::Sync, ty)
+            }
+            (Some(block), Future::Yields(output)) => {
+                if block.only.is_none() {
+                    self.check_can_be_moved(&ty, mistakes);
+                }
+                (Shape::Future(block), *output)
+            }
             (Some(_), Future::Unseen) => {
                 mistakes.at(
                     &ty,
@@ -191,14 +213,40 @@ impl Function {
                 (Shape::Sync, ty)
             }
             (None, _) => {
-                mistakes.at(
-                    &ty,
-                    "`#[redis_lock]` cannot see into this future, and locking its construction would \
-                     release the lock before it runs; write `async fn`, or end with \
-                     `Box::pin(async move { … })` or `async move { … }`",
-                );
+                mistakes.at(&ty, UNSEEN);
                 (Shape::Sync, ty)
             }
+        }
+    }
+
+    /// Statements before the block run under the lock, and so inside the future. Where that may
+    /// not borrow what they use, rustc would speak of lifetimes that nobody wrote.
+    fn check_can_be_moved(&self, ty: &Type, mistakes: &mut Mistakes) {
+        if !returns::is_static(ty) {
+            return;
+        }
+        let used = words(self.body.stream());
+        let borrowed = self.signature.inputs.iter().find_map(|input| match input {
+            FnArg::Receiver(receiver) => (matches!(receiver.kind, ReceiverKind::Reference(..))
+                && used.contains_key("self"))
+            .then(|| "self".to_owned()),
+            FnArg::Typed(typed) => match (&*typed.pat, &*typed.ty) {
+                (Pat::Ident(name), Type::Reference(it))
+                    if it.lifetime.as_ref().is_none_or(|it| it.ident != "static") =>
+                {
+                    Some(unraw(&name.ident)).filter(|name| used.contains_key(name))
+                }
+                _ => None,
+            },
+        });
+        if let Some(name) = borrowed {
+            let message = format!(
+                "the statements before the `async` block would run without the lock, and they \
+                 cannot be moved under it: this future may not borrow `{name}`; write `async fn`, \
+                 give the future a lifetime, or put the lock on a function that is called in the \
+                 block"
+            );
+            mistakes.at(ty, message);
         }
     }
 
@@ -286,7 +334,7 @@ impl Function {
 
 /// A name that no user can have written.
 fn made_up(index: usize) -> Ident {
-    Ident::new(&format!("__arg{index}"), Span::mixed_site())
+    local(&format!("arg{index}"))
 }
 
 fn holds_for_bindings(attribute: &Attribute) -> bool {
@@ -326,33 +374,23 @@ impl AsyncBlock {
         let TokenTree::Group(last) = trees.pop()? else { return None };
         match last.delimiter() {
             Delimiter::Brace => Self::bare(trees, last),
-            Delimiter::Parenthesis if ends_with_pin(&trees) => {
-                let mut inner: Vec<TokenTree> = last.stream().into_iter().collect();
-                if matches!(inner.last(), Some(TokenTree::Punct(comma)) if comma.as_char() == ',') {
-                    inner.pop();
-                }
-                let Some(TokenTree::Group(content)) = inner.pop() else { return None };
-                let block = Self::bare(inner, content)?;
-                let before = trees.into_iter().collect();
-                // Inside the parentheses there is nothing but the block.
-                block.before.is_empty().then_some(Self { before, pinned: Some(last), ..block })
-            }
+            Delimiter::Parenthesis => Self::pinned(trees, &last),
             _ => None,
         }
     }
 
+    /// `async move { .. }`
     fn bare(mut before: Vec<TokenTree>, content: Group) -> Option<Self> {
         if content.delimiter() != Delimiter::Brace {
             return None;
         }
-        let mut keywords = Vec::new();
         if is_word(before.last(), "move") {
-            keywords.extend(before.pop());
+            before.pop();
         }
         if !is_word(before.last(), "async") {
             return None;
         }
-        keywords.extend(before.pop());
+        let keyword = before.pop().map_or_else(Span::call_site, |keyword| keyword.span());
         // `async {}` is the value only where an expression may start.
         let starts = match before.last() {
             None | Some(TokenTree::Group(_)) => true,
@@ -360,28 +398,58 @@ impl AsyncBlock {
             Some(TokenTree::Ident(word)) => word == "return",
             Some(TokenTree::Literal(_)) => false,
         };
-        starts.then(|| Self {
-            before: before.into_iter().collect(),
-            keywords: keywords.into_iter().rev().collect(),
-            content,
-            pinned: None,
+        starts.then(|| Self { keyword, pin: None, only: before.is_empty().then_some(content) })
+    }
+
+    /// `Box::pin(async move { .. })`, however the path of `Box` is written.
+    fn pinned(mut before: Vec<TokenTree>, parentheses: &Group) -> Option<Self> {
+        let mut inner: Vec<TokenTree> = parentheses.stream().into_iter().collect();
+        if matches!(inner.last(), Some(TokenTree::Punct(comma)) if comma.as_char() == ',') {
+            inner.pop();
+        }
+        let Some(TokenTree::Group(content)) = inner.pop() else { return None };
+        // Inside the parentheses there is nothing but the block.
+        let Self { keyword, only, .. } = Self::bare(inner, content)?;
+        let content = only?;
+        let path = before.split_off(path_start(&before));
+        ends_with_pin(&path).then(|| Self {
+            keyword,
+            pin: Some((path.into_iter().collect(), parentheses.span())),
+            only: before.is_empty().then_some(content),
         })
     }
 
-    /// The body with other content in the async block.
-    pub(crate) fn replaced(&self, content: TokenStream) -> TokenStream {
-        let Self { before, keywords, pinned, .. } = self;
+    /// The future that takes the place of the block.
+    pub(crate) fn replaced(&self, content: TokenStream, span: Span) -> TokenStream {
         let mut block = Group::new(Delimiter::Brace, content);
-        block.set_span(self.content.span());
-        let future = quote!(#keywords #block);
-        match pinned {
-            None => quote!(#before #future),
-            Some(parentheses) => {
+        block.set_span(span);
+        let future = quote_spanned!(self.keyword=> async move #block);
+        match &self.pin {
+            None if self.only.is_some() => future,
+            // There were statements before it: clippy would propose an `async fn` for ours.
+            None => quote!(::core::convert::identity(#future)),
+            Some((pin, span)) => {
                 let mut pinned = Group::new(Delimiter::Parenthesis, future);
-                pinned.set_span(parentheses.span());
-                quote!(#before #pinned)
+                pinned.set_span(*span);
+                quote!(#pin #pinned)
             }
         }
+    }
+}
+
+/// Where the path that the tokens end with begins: `a::b::c` or `::a::b::c`.
+fn path_start(trees: &[TokenTree]) -> usize {
+    let is_colon = |at: usize| matches!(&trees[at], TokenTree::Punct(p) if p.as_char() == ':');
+    let mut start = trees.len();
+    loop {
+        if start == 0 || !matches!(trees[start - 1], TokenTree::Ident(_)) {
+            return start;
+        }
+        start -= 1;
+        if start < 2 || !is_colon(start - 1) || !is_colon(start - 2) {
+            return start;
+        }
+        start -= 2;
     }
 }
 

@@ -5,15 +5,21 @@
 //! top of `template`) the key, and `expand` puts them together. `diagnostics` collects what is wrong
 //! on the way; the function is emitted in any case.
 
+mod body;
 mod diagnostics;
 mod duration;
 mod expand;
 mod function;
 mod key;
+mod manifest;
 mod options;
+mod rebind;
+mod request;
 mod returns;
+mod segment;
 mod suggest;
 mod template;
+mod tokens;
 
 /// Serialises a function across a cluster. See `redis_locks::redis_lock`.
 #[proc_macro_attribute]
@@ -22,4 +28,10 @@ pub fn redis_lock(
     item: proc_macro::TokenStream,
 ) -> proc_macro::TokenStream {
     expand::expand(arguments.into(), item.into()).into()
+}
+
+/// Lets values of a type stand in keys. See `redis_locks::KeySegment`.
+#[proc_macro_derive(KeySegment, attributes(key_segment))]
+pub fn key_segment(item: proc_macro::TokenStream) -> proc_macro::TokenStream {
+    segment::expand(item.into()).into()
 }

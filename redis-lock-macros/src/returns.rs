@@ -4,8 +4,8 @@ use proc_macro2::{Ident, Span};
 use quote::ToTokens;
 use syn::punctuated::Punctuated;
 use syn::{
-    AngleBracketedGenericArguments, AssocType, GenericArgument, PathArguments, ReturnType, Type,
-    TypeInfer, TypeParamBound, TypePath, TypeTuple, token,
+    AngleBracketedGenericArguments, AssocType, GenericArgument, Path, PathArguments, ReturnType,
+    Type, TypeInfer, TypeParamBound, TypePath, TypeTuple, token,
 };
 
 /// The type a function returns; `()` at its name when it says nothing.
@@ -26,23 +26,20 @@ pub(crate) fn without_impl(mut ty: Type) -> Type {
     ty
 }
 
+/// Whether there is an `impl Trait` in the type.
+pub(crate) fn has_impl(ty: &Type) -> bool {
+    let written = |ty: &Type| ty.to_token_stream().to_string();
+    written(&without_impl(ty.clone())) != written(ty)
+}
+
 fn erase(ty: &mut Type) {
     match ty {
         Type::ImplTrait(found) => {
             let underscore_token = token::Underscore(found.impl_token.span);
             *ty = Type::Infer(TypeInfer { attrs: Vec::new(), underscore_token });
         }
-        Type::Path(path) => {
-            for segment in &mut path.path.segments {
-                if let PathArguments::AngleBracketed(arguments) = &mut segment.arguments {
-                    for argument in &mut arguments.args {
-                        if let GenericArgument::Type(ty) = argument {
-                            erase(ty);
-                        }
-                    }
-                }
-            }
-        }
+        Type::Path(path) => erase_in_path(&mut path.path),
+        Type::TraitObject(object) => object.bounds.iter_mut().for_each(erase_in_bound),
         Type::Tuple(tuple) => tuple.elems.iter_mut().for_each(erase),
         Type::Array(array) => erase(&mut array.elem),
         Type::Slice(slice) => erase(&mut slice.elem),
@@ -51,6 +48,25 @@ fn erase(ty: &mut Type) {
         Type::Paren(inner) => erase(&mut inner.elem),
         Type::Group(inner) => erase(&mut inner.elem),
         _ => {}
+    }
+}
+
+fn erase_in_bound(bound: &mut TypeParamBound) {
+    if let TypeParamBound::Trait(bound) = bound {
+        erase_in_path(&mut bound.path);
+    }
+}
+
+fn erase_in_path(path: &mut Path) {
+    for segment in &mut path.segments {
+        let PathArguments::AngleBracketed(arguments) = &mut segment.arguments else { continue };
+        for argument in &mut arguments.args {
+            match argument {
+                GenericArgument::Type(ty) => erase(ty),
+                GenericArgument::AssocType(assoc) => erase(&mut assoc.ty),
+                _ => {}
+            }
+        }
     }
 }
 
@@ -80,7 +96,10 @@ fn in_bounds<P>(bounds: &Punctuated<TypeParamBound, P>) -> Future {
     for bound in bounds {
         let TypeParamBound::Trait(bound) = bound else { continue };
         let Some(last) = bound.path.segments.last() else { continue };
-        if last.ident != "Future" {
+        if last.ident == "Stream" {
+            return Future::Unseen;
+        }
+        if last.ident != "Future" && last.ident != "IntoFuture" {
             continue;
         }
         if let PathArguments::AngleBracketed(arguments) = &last.arguments {
@@ -116,7 +135,7 @@ fn in_path(path: &TypePath) -> Future {
 }
 
 fn is_future_name(name: &Ident) -> bool {
-    name == "BoxFuture" || name == "LocalBoxFuture"
+    ["BoxFuture", "LocalBoxFuture", "BoxStream", "LocalBoxStream"].iter().any(|it| name == it)
 }
 
 fn first_type(arguments: &AngleBracketedGenericArguments) -> Option<&Type> {
@@ -126,20 +145,54 @@ fn first_type(arguments: &AngleBracketedGenericArguments) -> Option<&Type> {
     })
 }
 
-/// Whether a value of this type is as small as a pointer or two, as far as can be seen.
+/// Whether every value of this type is known to be small by its mere syntax.
 pub(crate) fn is_small(ty: &Type) -> bool {
     match ty {
-        Type::Reference(_) | Type::Ptr(_) | Type::FnPtr(_) | Type::Never(_) => true,
+        Type::Reference(_) | Type::Ptr(_) | Type::FnPtr(_) => true,
         Type::Paren(inner) => is_small(&inner.elem),
         Type::Group(inner) => is_small(&inner.elem),
-        Type::Tuple(tuple) => tuple.elems.len() <= 2 && tuple.elems.iter().all(is_small),
-        Type::Path(path) => path.path.segments.last().is_some_and(|last| {
-            const SMALL: [&str; 26] = [
+        Type::Path(path) => path.path.get_ident().is_some_and(|name| {
+            const PRIMITIVES: [&str; 16] = [
                 "u8", "u16", "u32", "u64", "u128", "usize", "i8", "i16", "i32", "i64", "i128",
-                "isize", "bool", "char", "f32", "f64", "String", "Vec", "Box", "Arc", "Rc", "Uuid",
-                "Duration", "Instant", "PathBuf", "Bytes",
+                "isize", "bool", "char", "f32", "f64",
             ];
-            SMALL.iter().any(|small| last.ident == small)
+            PRIMITIVES.iter().any(|primitive| name == primitive)
+        }),
+        _ => false,
+    }
+}
+
+/// Whether the type says by its name that it is a future, where it does not say of what.
+pub(crate) fn is_called_future(ty: &Type) -> bool {
+    match ty {
+        Type::Paren(inner) => is_called_future(&inner.elem),
+        Type::Group(inner) => is_called_future(&inner.elem),
+        Type::Path(path) => path.path.segments.last().is_some_and(|last| {
+            let name = last.ident.to_string();
+            name.ends_with("Future") || name == "JoinHandle"
+        }),
+        _ => false,
+    }
+}
+
+/// Whether a boxed future may borrow nothing: `BoxFuture<'static, T>`, `Pin<Box<dyn Future>>`.
+pub(crate) fn is_static(ty: &Type) -> bool {
+    match ty {
+        Type::Paren(inner) => is_static(&inner.elem),
+        Type::Group(inner) => is_static(&inner.elem),
+        Type::TraitObject(object) => !object
+            .bounds
+            .iter()
+            .any(|bound| matches!(bound, TypeParamBound::Lifetime(it) if it.ident != "static")),
+        Type::Path(path) => path.path.segments.last().is_some_and(|last| {
+            let PathArguments::AngleBracketed(arguments) = &last.arguments else { return false };
+            if last.ident == "Pin" || last.ident == "Box" {
+                return first_type(arguments).is_some_and(is_static);
+            }
+            let is_static = |argument: &GenericArgument| {
+                matches!(argument, GenericArgument::Lifetime(it) if it.ident == "static")
+            };
+            is_future_name(&last.ident) && arguments.args.iter().any(is_static)
         }),
         _ => false,
     }
@@ -147,5 +200,5 @@ pub(crate) fn is_small(ty: &Type) -> bool {
 
 /// A span that stands for the whole type, as far as stable Rust lets one be made.
 pub(crate) fn span(ty: &Type) -> Span {
-    crate::expand::first_span(ty.to_token_stream())
+    crate::tokens::first_span(ty.to_token_stream())
 }

@@ -90,7 +90,7 @@ impl Template {
             } else if c == '}' {
                 return Err(Unread::Malformed);
             } else {
-                let (source, after) = after.split_once('}').ok_or(Unread::Malformed)?;
+                let (source, after) = split_at_end(after).ok_or(Unread::Malformed)?;
                 if !literal.is_empty() {
                     pieces.push(Piece::Text(std::mem::take(&mut literal)));
                 }
@@ -110,6 +110,16 @@ impl Template {
             Piece::Text(_) => None,
         })
     }
+}
+
+/// A placeholder without its braces, and what follows. Its fill may be a brace: `{x:}>5}`.
+fn split_at_end(text: &str) -> Option<(&str, &str)> {
+    let end = text.find('}')?;
+    let is_fill = text[..end].ends_with(':')
+        && !text[..end - 1].contains(':')
+        && text[end + 1..].starts_with(['<', '^', '>']);
+    let end = if is_fill { end + 1 + text[end + 1..].find('}')? } else { end };
+    Some((&text[..end], &text[end + 1..]))
 }
 
 impl Hole {
@@ -264,6 +274,7 @@ mod tests {
         let spec = |text: &str| hole(&format!("x:{text}")).spec;
         assert_eq!(spec(">08").width, Some(Width::Number));
         assert_eq!(spec("0").width, None);
+        assert_eq!(spec("}>5").fill, Some('}'));
         assert_eq!(spec("*^5").fill, Some('*'));
         assert_eq!(spec("width$").width, Some(Width::Name("width".into())));
         assert_eq!(spec("0$").width, Some(Width::Position(0)));

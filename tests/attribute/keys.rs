@@ -56,7 +56,7 @@ async fn e81_escapes() -> R<()> {
 const TENANT: &str = "acme";
 static REGION: &str = "eu";
 
-#[redis_lock(key = "k:{TENANT}{REGION}:{n}", guard = lock)]
+#[redis_lock(key = "k:{TENANT}:{REGION}:{n}", guard = lock)]
 async fn e82(n: u32) -> R<String> {
     Ok(lock.key().into())
 }
@@ -64,7 +64,7 @@ async fn e82(n: u32) -> R<String> {
 #[tokio::test]
 async fn e82_constants_and_statics() -> R<()> {
     locks();
-    assert_eq!(e82(1).await?, "k:acmeeu:1");
+    assert_eq!(e82(1).await?, "k:acme:eu:1");
     Ok(())
 }
 

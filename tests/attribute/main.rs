@@ -12,10 +12,13 @@
 
 mod arguments;
 mod context;
+mod futures;
+mod handlers;
 mod hygiene;
 mod keys;
 mod options;
 mod qualifiers;
 mod returns;
 mod scenery;
+mod segments;
 mod sending;

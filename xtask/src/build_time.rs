@@ -1,43 +1,192 @@
-//! What the attribute costs every clean build, beside the attribute that everybody knows.
+//! What the attribute costs every build, beside the same lock written by hand and beside the
+//! attribute that everybody knows.
 
-use std::env;
-use std::fs;
-use std::path::Path;
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
+use std::{env, fs};
 
 use anyhow::{Context, Result};
+use testbed::target_dir;
 
 use crate::cargo::{cargo, must_succeed};
 
-/// Builds each attribute with its dependencies from nothing, a few times in turn, and prints the
-/// best times: what else the machine does only ever adds.
+/// How many functions a program has.
+const FUNCTIONS: u32 = 500;
+
+/// How often each is built. The best time counts: what else the machine does only ever adds.
+const ROUNDS: u32 = 3;
+
+/// A way to write the functions, as what stands above them and around their bodies.
+struct Style {
+    name: &'static str,
+    attribute: &'static str,
+    body: &'static str,
+}
+
+const STYLES: [Style; 4] = [
+    Style { name: "plain", attribute: "", body: "tick(id).await?; Ok(id + N)" },
+    Style {
+        name: "redis_lock",
+        attribute: "#[redis_locks::redis_lock(key = \"fN:{id}\", ttl = \"30s\")]",
+        body: "tick(id).await?; Ok(id + N)",
+    },
+    Style {
+        name: "by hand",
+        attribute: "",
+        body: "let locks = redis_locks::Locks::global()?;
+               let ttl = std::time::Duration::from_secs(30);
+               let guard = locks.mutex(format!(\"fN:{id}\")).ttl(ttl).acquire().await?;
+               let value = async { tick(id).await?; Ok(id + N) }.await;
+               guard.release().await?;
+               value",
+    },
+    Style {
+        name: "tracing::instrument",
+        attribute: "#[tracing::instrument]",
+        body: "tick(id).await?; Ok(id + N)",
+    },
+];
+
+/// Prints the time and code that a function costs in each style, and the time of a clean build of
+/// the macro crate.
 pub(crate) fn run() -> Result<()> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().context("xtask lies in a folder")?;
+    functions(root)?;
+    from_nothing(root)
+}
+
+fn functions(root: &Path) -> Result<()> {
+    let folder = target_dir().join("build-time");
+    let mut costs = Vec::new();
+    for style in &STYLES {
+        write_program(&folder.join(package(style)), root, style)?;
+        costs.push(measure(&folder, style)?);
+    }
+    let [plain, ..] = costs.as_slice() else { return Ok(()) };
+    println!("{FUNCTIONS} functions, each beside a plain one; best of {ROUNDS}");
+    for (style, cost) in STYLES.iter().zip(&costs) {
+        println!(
+            "{:<20} check {:+6.2} ms  debug {:+6.2} ms  release {:+6.2} ms {:+7.0} bytes",
+            style.name,
+            each(cost.check, plain.check),
+            each(cost.debug, plain.debug),
+            each(cost.release, plain.release),
+            (cost.bytes as f64 - plain.bytes as f64) / f64::from(FUNCTIONS),
+        );
+    }
+    Ok(())
+}
+
+fn each(time: Duration, plain: Duration) -> f64 {
+    (time.as_secs_f64() - plain.as_secs_f64()) * 1000.0 / f64::from(FUNCTIONS)
+}
+
+fn package(style: &Style) -> String {
+    style.name.replace([' ', ':'], "-")
+}
+
+/// A program that calls each function, so that none is left out.
+fn write_program(folder: &Path, root: &Path, style: &Style) -> Result<()> {
+    fs::create_dir_all(folder.join("src"))?;
+    fs::copy(root.join("Cargo.lock"), folder.join("Cargo.lock"))?;
+    let manifest = format!(
+        "[package]\nname = \"{}\"\nedition = \"2024\"\n[workspace]\n[profile.release]\nstrip = true\n\
+         [dependencies]\nredis-locks = {{ path = {root:?} }}\n\
+         tracing = {{ version = \"0.1\", default-features = false, features = [\"attributes\"] }}\n",
+        package(style)
+    );
+    fs::write(folder.join("Cargo.toml"), manifest)?;
+    let mut program = String::from(
+        "use std::future::Future;\nuse std::pin::Pin;\nuse std::task::{Context, Waker};\n\
+         use redis_locks::LockError;\n\
+         async fn tick(id: u64) -> Result<u64, LockError> {\n\
+         std::future::poll_fn(|_| std::task::Poll::Ready(())).await;\nOk(std::hint::black_box(id))\n}\n",
+    );
+    let mut calls = String::new();
+    for number in 0..FUNCTIONS {
+        let text = format!(
+            "{}\nasync fn fN(id: u64) -> Result<u64, LockError> {{ {} }}\n",
+            style.attribute, style.body
+        );
+        program.push_str(&text.replace('N', &number.to_string()));
+        writeln!(calls, "Box::pin(f{number}(1)),")?;
+    }
+    write!(
+        program,
+        "fn main() {{\nlet all: Vec<Pin<Box<dyn Future<Output = Result<u64, LockError>> + Send>>> = \
+         vec![{calls}];\nfor mut call in all {{\n\
+         let _ = call.as_mut().poll(&mut Context::from_waker(Waker::noop()));\n}}\n}}\n"
+    )?;
+    Ok(fs::write(folder.join("src/main.rs"), program)?)
+}
+
+struct Cost {
+    check: Duration,
+    debug: Duration,
+    release: Duration,
+    bytes: u64,
+}
+
+fn measure(folder: &Path, style: &Style) -> Result<Cost> {
+    let target = folder.join("target");
+    let program = folder.join(package(style));
+    let best = |arguments: &[&str]| -> Result<Duration> {
+        // The first time builds what it depends on.
+        build(&program, &target, arguments)?;
+        let mut best = Duration::MAX;
+        for _ in 0..ROUNDS {
+            fs::File::open(program.join("src/main.rs"))?
+                .set_modified(std::time::SystemTime::now())?;
+            best = build(&program, &target, arguments)?.min(best);
+        }
+        Ok(best)
+    };
+    let check = best(&["check"])?;
+    let debug = best(&["build"])?;
+    let release = best(&["build", "--release"])?;
+    let bytes = fs::metadata(target.join("release").join(package(style)))?.len();
+    Ok(Cost { check, debug, release, bytes })
+}
+
+fn build(program: &Path, target: &Path, arguments: &[&str]) -> Result<Duration> {
+    let mut build = cargo(arguments);
+    build.args(["--quiet", "--offline"]);
+    // What was compiled before would hide what a change costs.
+    build.env("CARGO_INCREMENTAL", "0").env("CARGO_TARGET_DIR", target).current_dir(program);
+    let start = Instant::now();
+    must_succeed(build)?;
+    Ok(start.elapsed())
+}
+
+/// Builds each attribute with its dependencies from nothing, a few times in turn.
+fn from_nothing(root: &Path) -> Result<()> {
     let ours = format!("{{ path = {:?} }}", root.join("redis-lock-macros"));
     let packages = [("redis-lock-macros", ours.as_str()), ("tracing-attributes", "\"0.1\"")];
     let folder = env::temp_dir().join(format!("redis-locks-build-time-{}", std::process::id()));
     let mut best = [Duration::MAX; 2];
-    for _ in 0..3 {
+    for _ in 0..ROUNDS {
         for ((package, source), best) in packages.iter().zip(&mut best) {
-            // A package of its own: as part of this workspace it would be built with our features.
-            fs::create_dir_all(folder.join("src"))?;
-            fs::write(folder.join("src/lib.rs"), "")?;
-            fs::copy(root.join("Cargo.lock"), folder.join("Cargo.lock"))?;
-            let manifest = format!(
-                "[package]\nname = \"from-nothing\"\nedition = \"2024\"\n[workspace]\n\
-                 [dependencies]\n{package} = {source}\n"
-            );
-            fs::write(folder.join("Cargo.toml"), manifest)?;
-            let mut build = cargo(&["build", "--quiet", "--offline"]);
-            build.current_dir(&folder).env("CARGO_TARGET_DIR", folder.join("target"));
-            let start = Instant::now();
-            must_succeed(build)?;
-            *best = start.elapsed().min(*best);
-            fs::remove_dir_all(&folder)?;
+            *best = clean_build(root, &folder, package, source)?.min(*best);
         }
     }
     for ((package, _), best) in packages.iter().zip(best) {
-        println!("{package:<20} {:6.2} s from nothing, best of 3", best.as_secs_f64());
+        println!("{package:<20} {:6.2} s from nothing, best of {ROUNDS}", best.as_secs_f64());
     }
     Ok(())
+}
+
+fn clean_build(root: &Path, folder: &PathBuf, package: &str, source: &str) -> Result<Duration> {
+    // A package of its own: as part of this workspace it would be built with our features.
+    fs::create_dir_all(folder.join("src"))?;
+    fs::write(folder.join("src/lib.rs"), "")?;
+    fs::copy(root.join("Cargo.lock"), folder.join("Cargo.lock"))?;
+    let manifest = format!(
+        "[package]\nname = \"from-nothing\"\nedition = \"2024\"\n[workspace]\n\
+         [dependencies]\n{package} = {source}\n"
+    );
+    fs::write(folder.join("Cargo.toml"), manifest)?;
+    let time = build(folder, &folder.join("target"), &["build"])?;
+    fs::remove_dir_all(folder)?;
+    Ok(time)
 }

@@ -18,7 +18,7 @@ pub(crate) use public_api::run as public_api;
 type Work = fn() -> Result<()>;
 
 /// What has to pass, by name. What is quick and fails often comes first.
-const STEPS: [(&str, Work); 12] = [
+const STEPS: [(&str, Work); 14] = [
     ("formatting", || must_succeed(cargo(&["fmt", "--all", "--check"]))),
     ("floors", floors::run),
     ("cases", || cases::run(&[])),
@@ -30,7 +30,9 @@ const STEPS: [(&str, Work); 12] = [
     ("oldest-compiler", compilers::oldest),
     ("oldest-dependencies", minimal_versions::check),
     ("packages", packages::check),
+    ("frameworks", frameworks),
     ("tests", || test::run(&[])),
+    ("apps", apps),
 ];
 
 /// Everything that has to pass before a change goes in, or the steps that are named; stops at the
@@ -68,4 +70,26 @@ fn step(name: &str, work: impl FnOnce() -> Result<()>) -> Result<()> {
     let seconds = start.elapsed().as_secs_f32();
     eprintln!("== {name}: passed in {seconds:.1} s");
     Ok(())
+}
+
+/// Compiles the attribute beside frameworks, and in a crate that forbids what can be forbidden. These
+/// are packages of their own; nothing there may warn.
+fn frameworks() -> Result<()> {
+    for command in ["check", "clippy"] {
+        let mut compile = cargo(&[command, "--workspace", "--all-targets", "--locked"]);
+        compile.args(["--manifest-path", "tests/frameworks/Cargo.toml"]);
+        compile.env("CARGO_TARGET_DIR", testbed::target_dir().join("frameworks"));
+        if command == "clippy" {
+            compile.args(["--", "-D", "warnings"]);
+        }
+        must_succeed(compile)?;
+    }
+    Ok(())
+}
+
+/// The larger examples, each a program with its own dependencies and tests.
+fn apps() -> Result<()> {
+    let mut test = cargo(&["test", "--manifest-path", "examples/apps/Cargo.toml", "--locked"]);
+    test.env("CARGO_TARGET_DIR", testbed::target_dir().join("apps"));
+    must_succeed(test)
 }

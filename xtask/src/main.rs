@@ -22,7 +22,7 @@ cargo xtask <command>
   demo                         processes share a counter, without and with the lock
   soak --minutes N [--seed S]  random faults on real servers, with a check of the history;
                                `--place single` says where, and is the only place so far
-  build-time                   how long a clean build of the attribute takes
+  build-time                   what an annotated function costs a build, in time and code
   mayhem [--seconds N]         500 waiters in ten processes that are killed at random
   bench [--quick …]            all lock crates side by side; without options into docs/bench
   floors                       whether modules lie above one another without circles

@@ -1,17 +1,29 @@
 //! What annotated functions need at run time: keys from values, errors into return types, and the
 //! scope that a body runs in.
 
+mod arguments;
+pub use arguments::{AnySizes, Kept, Sizes, Small, kept};
+
+mod enter;
+pub use enter::{Acquire, AcquireUnlessBusy, Scope, with_permits};
+
 mod output;
-pub use output::{AnyOutput, Fallible, FromLockError, Output, SeenInto, never_own_error};
+pub use output::{
+    AnyOutput, BoxedOutput, Fallible, FromLockError, FutureOutput, Output, SeenInto,
+    never_own_error, output_of,
+};
+
+mod plan;
+pub use plan::Plan;
 
 mod render;
-pub use render::{key, keys, render};
+pub use render::{collected, key, keys, render};
 
 mod run;
-pub use run::{Scope, blocking_run, fence, run, scope, scope_or};
+pub use run::{Ending, blocking_run, blocking_run_or, call, ending, fence, handled, run, run_or};
 
 mod segment;
 pub use segment::{KeySegment, SegmentWriter};
 
 mod wrap;
-pub use wrap::{PlainStyle, Segment, segment};
+pub use wrap::{ConstantsInKeysAreUpperCase, PlainStyle, Segment, no_constant, segment};

@@ -1,7 +1,8 @@
 //! How a lock failure becomes what the annotated function returns.
 
+use std::future::{Future, IntoFuture};
 use std::marker::PhantomData;
-use std::pin::Pin;
+use std::ops::Deref;
 
 use crate::LockError;
 
@@ -40,8 +41,8 @@ impl<T, E> Fallible for Result<T, E> {
 #[diagnostic::on_unimplemented(
     message = "`#[redis_lock]` cannot turn a `LockError` into `{Self}`",
     label = "the error type `{Self}` does not implement `From<LockError>`",
-    note = "with thiserror, add a variant to `{Self}`: `#[error(transparent)] Lock(#[from] LockError)`",
-    note = "or say what to return then: `on_error = |err| …`"
+    note = "say what to return then: `on_error = |err| …`",
+    note = "or, where `{Self}` is a type of yours, implement it; with thiserror, add a variant: `#[error(transparent)] Lock(#[from] LockError)`"
 )]
 pub trait FromLockError {
     /// The error that carries `error`.
@@ -55,25 +56,107 @@ impl<E: From<LockError>> FromLockError for E {
     }
 }
 
-/// Asks a return type whether a value of it is the function's own error. `Result` answers by its
-/// inherent function, everything else by [`AnyOutput`].
+/// Asks a return type what it is. A `Result` answers first, then what can be awaited, then the
+/// rest: each derefs to the next, and rustc takes the first that has the method.
 #[derive(Debug)]
-pub struct Output<R>(PhantomData<R>);
+pub struct Output<R>(FutureOutput<R>);
 
-impl<T, E> Output<Result<T, E>> {
-    /// Whether the function failed by itself.
-    pub fn is_own_error(value: &Result<T, E>) -> bool {
-        value.is_err()
+/// An [`Output`] that is no `Result`.
+#[derive(Debug)]
+pub struct FutureOutput<R>(BoxedOutput<R>);
+
+/// An [`Output`] that cannot be awaited as it is.
+#[derive(Debug)]
+pub struct BoxedOutput<R>(AnyOutput<R>);
+
+/// An [`Output`] that is neither a `Result` nor a future.
+#[derive(Debug)]
+pub struct AnyOutput<R>(PhantomData<fn() -> R>);
+
+impl<R> Output<R> {
+    /// Of the type that is named.
+    #[must_use]
+    #[allow(clippy::new_without_default, reason = "only the macro makes one")]
+    pub const fn new() -> Self {
+        Self(FutureOutput(BoxedOutput(AnyOutput(PhantomData))))
     }
 }
 
-impl<P> Output<Pin<P>> {
-    /// Not asked: a boxed future is refused, also behind an alias.
-    pub fn is_own_error(_: &Pin<P>) -> bool
+impl<T, E> Output<Result<T, E>> {
+    /// Tells whether a value is the function's own error.
+    #[must_use]
+    pub fn own_error(&self) -> fn(&Result<T, E>) -> bool {
+        Result::is_err
+    }
+}
+
+impl<T, E> Output<Result<T, E>> {
+    /// [`own_error`](Self::own_error), of what a future yields.
+    #[must_use]
+    pub fn own_error_of_value(&self) -> fn(&Result<T, E>) -> bool {
+        Result::is_err
+    }
+}
+
+impl<R> AnyOutput<R> {
+    /// There is no error that a value could be; that it may be awaited is its receiver's affair.
+    #[must_use]
+    pub fn own_error_of_value(&self) -> fn(&R) -> bool {
+        |_| false
+    }
+}
+
+impl<F: IntoFuture> FutureOutput<F> {
+    /// Refused: the function would be locked only while it makes the future.
+    #[must_use]
+    pub fn own_error(&self) -> fn(&F) -> bool
     where
-        P: SeenInto,
+        F: SeenInto,
     {
-        false
+        |_| false
+    }
+}
+
+impl<F: Future + ?Sized> BoxedOutput<Box<F>> {
+    /// Refused, as a future that can be awaited.
+    #[must_use]
+    pub fn own_error(&self) -> fn(&Box<F>) -> bool
+    where
+        Box<F>: SeenInto,
+    {
+        |_| false
+    }
+}
+
+impl<R> AnyOutput<R> {
+    /// There is no error that a value could be.
+    #[must_use]
+    pub fn own_error(&self) -> fn(&R) -> bool {
+        |_| false
+    }
+}
+
+impl<R> Deref for Output<R> {
+    type Target = FutureOutput<R>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.0
+    }
+}
+
+impl<R> Deref for FutureOutput<R> {
+    type Target = BoxedOutput<R>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.0
+    }
+}
+
+impl<R> Deref for BoxedOutput<R> {
+    type Target = AnyOutput<R>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.0
     }
 }
 
@@ -85,19 +168,9 @@ impl<P> Output<Pin<P>> {
 )]
 pub trait SeenInto {}
 
-/// The answer of types that cannot carry an error.
-pub trait AnyOutput {
-    /// What is returned.
-    type Value;
-
-    /// Never an error.
-    fn is_own_error(_: &Self::Value) -> bool {
-        false
-    }
-}
-
-impl<R> AnyOutput for Output<R> {
-    type Value = R;
+/// The answer for a return type that is not named: of the value that is about to be returned.
+pub fn output_of<R>(_: &R) -> Output<R> {
+    Output::new()
 }
 
 /// The answer where the type is not named.

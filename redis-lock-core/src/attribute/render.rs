@@ -39,6 +39,11 @@ pub fn key(key: impl Into<LockKey>) -> LockKey {
     key.into()
 }
 
+/// Keys given as one expression.
+pub fn collected<K: Into<LockKey>>(keys: impl IntoIterator<Item = K>) -> Vec<LockKey> {
+    keys.into_iter().map(Into::into).collect()
+}
+
 /// Several keys, or the first error among them.
 ///
 /// # Errors

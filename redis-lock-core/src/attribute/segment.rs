@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::fmt::{self, Write};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 use std::num::NonZero;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -14,8 +15,9 @@ use uuid::Uuid;
 /// or they lock different keys for the same thing. So floats have no `KeySegment`, and neither has
 /// whatever merely implements `Display` or `Debug`.
 ///
-/// Implement it for a type of your own by passing on to what identifies it. What is written is
-/// escaped, so a value cannot imitate the template around it:
+/// For a type of your own, `#[derive(KeySegment)]` (of the crate `redis-locks`) writes it. By hand,
+/// pass on to what identifies the value. What is written is escaped, so a value cannot imitate the
+/// template around it:
 ///
 /// ```
 /// use std::fmt;
@@ -33,12 +35,15 @@ use uuid::Uuid;
     message = "`{Self}` cannot be part of a lock key",
     label = "this value is used in the key",
     note = "a key must be the same text in every process: use an integer, a string, a `bool`, a `char` or a `Uuid`, or implement `KeySegment` for `{Self}`",
+    note = "of a type that dereferences to one of these, name the target: `key(\"…{{x}}…\", x = *x)`",
     note = "floats are left out because equal amounts need not be equal floats; use a whole number of the smallest unit"
 )]
 pub trait KeySegment {
     /// Whether a width pads with zeros where the template says so.
     #[doc(hidden)]
-    const NUMERIC: bool = false;
+    fn is_numeric(&self) -> bool {
+        false
+    }
 
     /// Writes what identifies the value. Writing nothing makes the key invalid.
     ///
@@ -59,6 +64,27 @@ pub struct SegmentWriter<'a> {
 impl<'a> SegmentWriter<'a> {
     pub(super) fn new(out: &'a mut dyn Write) -> Self {
         Self { out, chars: 0 }
+    }
+
+    /// Writes several values as one, joined by `:`, which no value contains unescaped.
+    ///
+    /// Two values are the same text only when all of their parts are, as long as they have the same
+    /// number of parts.
+    ///
+    /// # Errors
+    /// When a part is empty, and those of the writer.
+    pub fn write_parts(&mut self, parts: &[&dyn KeySegment]) -> fmt::Result {
+        for (index, part) in parts.iter().enumerate() {
+            if index > 0 {
+                self.plain(":")?;
+            }
+            let before = self.chars;
+            part.write_segment(self)?;
+            if self.chars == before {
+                return Err(fmt::Error);
+            }
+        }
+        Ok(())
     }
 
     /// How many characters were written so far, escapes counted as they are written.
@@ -110,7 +136,9 @@ fn stands_for_itself(c: char) -> bool {
 macro_rules! by_display {
     ($numeric:literal: $($ty:ty),+) => {$(
         impl KeySegment for $ty {
-            const NUMERIC: bool = $numeric;
+            fn is_numeric(&self) -> bool {
+                $numeric
+            }
 
             fn write_segment(&self, out: &mut SegmentWriter<'_>) -> fmt::Result {
                 write!(out, "{self}")
@@ -122,7 +150,7 @@ macro_rules! by_display {
 by_display!(true: u8, u16, u32, u64, u128, usize, i8, i16, i32, i64, i128, isize);
 by_display!(true: NonZero<u8>, NonZero<u16>, NonZero<u32>, NonZero<u64>, NonZero<u128>, NonZero<usize>);
 by_display!(true: NonZero<i8>, NonZero<i16>, NonZero<i32>, NonZero<i64>, NonZero<i128>, NonZero<isize>);
-by_display!(false: bool, char, Uuid);
+by_display!(false: bool, char, Uuid, IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6);
 
 impl KeySegment for str {
     fn write_segment(&self, out: &mut SegmentWriter<'_>) -> fmt::Result {
@@ -140,7 +168,9 @@ macro_rules! by_target {
     ($($ty:ty),+) => {$(
         #[diagnostic::do_not_recommend]
         impl<T: KeySegment + ?Sized> KeySegment for $ty {
-            const NUMERIC: bool = T::NUMERIC;
+            fn is_numeric(&self) -> bool {
+                T::is_numeric(self)
+            }
 
             fn write_segment(&self, out: &mut SegmentWriter<'_>) -> fmt::Result {
                 T::write_segment(self, out)
@@ -153,7 +183,9 @@ by_target!(&T, &mut T, Box<T>, Rc<T>, Arc<T>);
 
 #[diagnostic::do_not_recommend]
 impl<T: KeySegment + ToOwned + ?Sized> KeySegment for Cow<'_, T> {
-    const NUMERIC: bool = T::NUMERIC;
+    fn is_numeric(&self) -> bool {
+        T::is_numeric(self)
+    }
 
     fn write_segment(&self, out: &mut SegmentWriter<'_>) -> fmt::Result {
         T::write_segment(self, out)

@@ -22,7 +22,7 @@ impl<T: KeySegment + ?Sized> fmt::Display for Segment<'_, T> {
         };
         let chars = self.write(&mut Nowhere)?;
         let missing = width.saturating_sub(chars);
-        if T::NUMERIC && f.sign_aware_zero_pad() {
+        if self.0.is_numeric() && f.sign_aware_zero_pad() {
             return self
                 .write(&mut ZeroPadded { out: f, zeros: missing, started: false })
                 .map(|_| ());
@@ -31,7 +31,7 @@ impl<T: KeySegment + ?Sized> fmt::Display for Segment<'_, T> {
             Some(fmt::Alignment::Left) => 0,
             Some(fmt::Alignment::Center) => missing / 2,
             Some(fmt::Alignment::Right) => missing,
-            None if T::NUMERIC => missing,
+            None if self.0.is_numeric() => missing,
             None => 0,
         };
         let fill = f.fill();
@@ -83,6 +83,16 @@ impl Write for ZeroPadded<'_> {
         }
         self.out.write_str(text)
     }
+}
+
+/// What a name in small letters is tried to be bound to: it fails if there is a constant.
+#[derive(Debug)]
+pub struct ConstantsInKeysAreUpperCase(());
+
+/// A value of it.
+#[must_use]
+pub const fn no_constant() -> ConstantsInKeysAreUpperCase {
+    ConstantsInKeysAreUpperCase(())
 }
 
 /// Implemented by nothing: every style but the plain one is refused, in words.

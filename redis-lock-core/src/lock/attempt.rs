@@ -59,10 +59,6 @@ impl Attempt {
         self.token.wire()
     }
 
-    pub(crate) fn ttl(&self) -> Option<Duration> {
-        self.ttl
-    }
-
     pub(crate) fn longest(&self) -> Duration {
         self.longest
     }

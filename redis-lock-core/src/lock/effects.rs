@@ -66,8 +66,4 @@ impl<W> Effects<W> {
     pub(super) fn part(&mut self, reap: Option<Reap>) {
         self.out.extend(reap.map(|reap| Outgoing::Part(Box::new(reap))));
     }
-
-    pub(crate) fn is_empty(&self) -> bool {
-        self.out.is_empty() && self.later.is_empty()
-    }
 }

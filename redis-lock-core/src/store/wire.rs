@@ -9,7 +9,6 @@ use tokio::sync::mpsc;
 
 use super::{Answer, Command, Event};
 use crate::error::Fault;
-use crate::status::ServerInfo;
 
 pub(crate) type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
@@ -67,12 +66,11 @@ pub(crate) trait Readiness: Send + Sync {
 /// Makes the readiness of a wire on the runtime that it is called on.
 pub(crate) type Watcher = Arc<dyn Fn() -> io::Result<Box<dyn Readiness>> + Send + Sync>;
 
-/// A connection that has introduced itself and knows the server.
+/// A connection that has introduced itself.
 pub(crate) struct Connected {
     pub(crate) wire: Box<dyn Wire>,
     /// None where answers are there at once.
     pub(crate) watcher: Option<Watcher>,
-    pub(crate) info: ServerInfo,
 }
 
 /// Where a place is told what happens without having been asked for.

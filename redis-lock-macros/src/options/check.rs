@@ -6,7 +6,7 @@ use proc_macro2::{Ident, TokenStream};
 use quote::ToTokens;
 use syn::{Error, Expr, ExprLit, Lit};
 
-use super::{KeySource, Kind, Lease, Options, Setting, Time, Waiting};
+use super::{KeySource, Lease, Options, Setting, Time, Waiting};
 use crate::diagnostics::Mistakes;
 
 /// The shortest lease that the runtime keeps.
@@ -15,7 +15,7 @@ const MIN_TTL: Duration = Duration::from_millis(100);
 /// Reports what is missing and what contradicts. A contradiction stands at the later option, and
 /// names both.
 pub(crate) fn check(options: &Options, mistakes: &mut Mistakes) {
-    let Options { ttl, wait, renew, max_hold, min_hold, repair_orphan, kind, .. } = options;
+    let Options { ttl, wait, renew, max_hold, min_hold, repair_orphan, linger, kind, .. } = options;
     for (name, time) in [("ttl", ttl_time(ttl)), ("repair_orphan", setting_time(repair_orphan))] {
         if let Some(Time::Known(short, text)) = time
             && *short < MIN_TTL
@@ -23,6 +23,13 @@ pub(crate) fn check(options: &Options, mistakes: &mut Mistakes) {
             let message = format!("a {name} below 100ms is too short to be kept; \"30s\" is usual");
             mistakes.at(text, message);
         }
+    }
+
+    if let (Some(fence), Some(guard)) = (&options.fence, &options.guard)
+        && fence.value == guard.value
+    {
+        let message = format!("`fence` and `guard` both bind `{}`; the body sees one", fence.value);
+        mistakes.at(later(options, &fence.name, &guard.name, &fence.value, &guard.value), message);
     }
 
     let mut clash = |one: Option<At>, other: Option<At>, why: &str| {
@@ -45,6 +52,9 @@ pub(crate) fn check(options: &Options, mistakes: &mut Mistakes) {
     clash(never.clone(), on, "a lock that never expires has nothing to renew");
     clash(never.clone(), limit.clone(), "only the release ends a lock that never expires");
     clash(never.clone(), repair, "locks that never expire look like orphans");
+    let linger = linger.as_ref().map(|linger| At::new(linger, "linger", linger.value.written()));
+    clash(never.clone(), linger.clone(), "a lock that never expires is kept until its release");
+    clash(shared.clone(), linger, "only an exclusive lock is kept while nobody wants it");
     clash(never, shared.clone(), "only an exclusive lock can be held without a lease");
     clash(limit, off.clone(), "max_hold limits renewal, and there is none");
 
@@ -91,6 +101,18 @@ pub(crate) fn check(options: &Options, mistakes: &mut Mistakes) {
     }
 }
 
+/// The value of the option that was given later.
+fn later<'a, T>(
+    options: &Options,
+    one: &Ident,
+    other: &Ident,
+    of_one: &'a T,
+    of_other: &'a T,
+) -> &'a T {
+    let place = |name: &Ident| options.given.iter().position(|given| given == name);
+    if place(one) > place(other) { of_one } else { of_other }
+}
+
 /// One side of a contradiction, where it was given.
 #[derive(Clone)]
 struct At {
@@ -131,16 +153,5 @@ fn renewal(renew: &Option<Setting<Expr>>, wanted: bool) -> Option<At> {
             Some(At::new(renew, &format!("renew = {wanted}"), given))
         }
         _ => None,
-    }
-}
-
-impl Kind {
-    /// The runtime's method that asks for this sort.
-    pub(crate) fn method(&self) -> &'static str {
-        match self {
-            Self::Read => "read",
-            Self::Write => "write",
-            Self::Permits(_) => "permit",
-        }
     }
 }

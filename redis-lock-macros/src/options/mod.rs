@@ -1,7 +1,9 @@
 //! The options of the attribute, as the user wrote them.
 
 mod check;
+mod literals;
 mod parse;
+mod table;
 mod value;
 
 pub(crate) use check::check;
@@ -41,6 +43,7 @@ pub(crate) struct Options {
     pub(crate) reentrant: Option<Setting<()>>,
     pub(crate) fair: Option<Setting<Expr>>,
     pub(crate) repair_orphan: Option<Setting<Time>>,
+    pub(crate) linger: Option<Setting<Time>>,
     pub(crate) krate: Option<Setting<Path>>,
 }
 
@@ -48,8 +51,11 @@ impl Options {
     /// Whether something was written that was or may have been meant as the key.
     pub(crate) fn tries_a_key(&self) -> bool {
         self.given.iter().map(ToString::to_string).any(|name| {
-            ["key", "keys", "name", "id", "resource"].contains(&name.as_str())
-                || crate::suggest::closest(&name, ["key", "keys"]).is_some()
+            let [key, keys, ..] = &table::OPTIONS;
+            name == key.name
+                || name == keys.name
+                || key.meant_by.iter().any(|(words, _)| words.contains(&&*name))
+                || crate::suggest::closest(&name, [key.name, keys.name]).is_some()
         })
     }
 }

@@ -6,38 +6,13 @@ use syn::ext::IdentExt;
 use syn::parse::{ParseStream, Parser};
 use syn::{Error, Expr, ExprLit, Lit, LitStr, Path, Result, Token, parenthesized, token};
 
-use super::value::{
-    Element, KeySource, Kind, Lease, OnLost, Release, TemplateArgument, Time, Waiting,
-};
+use super::literals;
+use super::table::{self, OPTIONS};
+use super::value::{Element, KeySource, Kind, TemplateArgument, unwrapped};
 use super::{Options, Setting};
 use crate::diagnostics::Mistakes;
 use crate::suggest;
-
-/// Every option, in the order of the documentation.
-const NAMES: [&str; 20] = [
-    "key",
-    "keys",
-    "read",
-    "write",
-    "permits",
-    "ttl",
-    "wait",
-    "renew",
-    "max_hold",
-    "min_hold",
-    "on_busy",
-    "on_error",
-    "on_lost",
-    "release",
-    "fence",
-    "guard",
-    "via",
-    "reentrant",
-    "fair",
-    "repair_orphan",
-];
-
-const TEMPLATE: &str = "`key = \"order:{order_id}\"`";
+use crate::template::{Template, Value};
 
 /// Reads the attribute's arguments. What cannot be read is reported and skipped, so that the
 /// rest is checked in the same go.
@@ -72,82 +47,40 @@ impl Options {
     fn read_one(&mut self, input: ParseStream<'_>) -> Result<()> {
         if input.peek(Lit) {
             self.given.push(Ident::new("key", input.span()));
-            let message = format!("expected an option; a key template is written {TEMPLATE}");
+            let message =
+                format!("expected an option; a key template is written `{}`", OPTIONS[0].example);
             return Err(input.error(message));
         }
         let name = input.call(Ident::parse_any).map_err(|error| {
-            Error::new(error.span(), format!("expected an option, e.g. {TEMPLATE}"))
+            Error::new(error.span(), format!("expected an option, e.g. `{}`", OPTIONS[0].example))
         })?;
         self.given.push(name.clone());
-        match name.to_string().as_str() {
-            "key" => {
-                let value = key(input)?;
-                self.set_key(name, value)
-            }
-            "keys" => {
-                let value = keys(input)?;
-                self.set_key(name, value)
-            }
-            "read" => {
-                flag(&name, input)?;
-                self.set_kind(name, Kind::Read)
-            }
-            "write" => {
-                flag(&name, input)?;
-                self.set_kind(name, Kind::Write)
-            }
-            "permits" => {
-                let value = assigned(&name, input, "permits = 4", permits)?;
-                self.set_kind(name, Kind::Permits(value))
-            }
-            "ttl" => assign(&mut self.ttl, name, input, "ttl = \"30s\"", Lease::parse),
-            "wait" => assign(&mut self.wait, name, input, "wait = \"5s\"", Waiting::parse),
-            "renew" => assign(&mut self.renew, name, input, "renew = false", yes_or_no),
-            "max_hold" => assign(&mut self.max_hold, name, input, "max_hold = \"10m\"", |input| {
-                Time::parse(
-                    input,
-                    "a max_hold of zero would never hold a lock; leave it out for the default",
-                )
-            }),
-            "min_hold" => assign(&mut self.min_hold, name, input, "min_hold = \"1m\"", |input| {
-                Time::parse(input, "a min_hold of zero is the default; leave it out")
-            }),
-            "on_busy" => assign(&mut self.on_busy, name, input, "on_busy = Ok(None)", expression),
-            "on_error" => assign(
-                &mut self.on_error,
-                name,
-                input,
-                "on_error = |err| fallback(err)",
-                expression,
-            ),
-            "on_lost" => assign(&mut self.on_lost, name, input, "on_lost = finish", |input| {
-                choice(input, &[("cancel", OnLost::Cancel), ("finish", OnLost::Finish)])
-            }),
-            "release" => assign(&mut self.release, name, input, "release = background", |input| {
-                choice(input, &[("wait", Release::Wait), ("background", Release::Background)])
-            }),
-            "fence" => assign(&mut self.fence, name, input, "fence = token", binding),
-            "guard" => assign(&mut self.guard, name, input, "guard = lock", binding),
-            "via" => assign(&mut self.via, name, input, "via = self.locks", expression),
-            "reentrant" => {
-                flag(&name, input)?;
-                set(&mut self.reentrant, name, ())
-            }
-            "fair" => assign(&mut self.fair, name, input, "fair = false", yes_or_no),
-            "repair_orphan" => {
-                assign(&mut self.repair_orphan, name, input, "repair_orphan = \"30s\"", |input| {
-                    Time::parse(
-                        input,
-                        "a repair_orphan of zero would delete what others hold; give them time to finish",
-                    )
-                })
-            }
-            "crate" => assign(&mut self.krate, name, input, "crate = ::locks", absolute_path),
-            _ => Err(unknown(&name)),
+        match table::find(&name) {
+            Some(entry) => (entry.read)(self, name, entry, input),
+            None => Err(self.misplaced(&name).unwrap_or_else(|| unknown(&name))),
         }
     }
 
-    fn set_key(&mut self, name: Ident, value: KeySource) -> Result<()> {
+    /// `key = "k:{}", id` and `key = "k:{x}", x = order.id`: arguments of the template, outside of
+    /// the parentheses that they belong in.
+    fn misplaced(&self, name: &Ident) -> Option<Error> {
+        let KeySource::Template(literal, _) = &self.key.as_ref()?.value else { return None };
+        let template = Template::parse(&literal.value()).ok()?;
+        let is_meant = template.holes().any(|hole| match &hole.value {
+            Value::Next | Value::Position(_) => true,
+            Value::Name(wanted) => name == wanted,
+            Value::Path { .. } => false,
+        });
+        let text = literal.to_token_stream();
+        is_meant.then(|| {
+            let message = format!(
+                "arguments of the template stand in parentheses with it; write `key({text}, {name} …)`"
+            );
+            Error::new_spanned(name, message)
+        })
+    }
+
+    pub(super) fn set_key(&mut self, name: Ident, value: KeySource) -> Result<()> {
         match &self.key {
             Some(earlier) if earlier.name != name => Err(Error::new_spanned(
                 &name,
@@ -157,7 +90,7 @@ impl Options {
         }
     }
 
-    fn set_kind(&mut self, name: Ident, value: Kind) -> Result<()> {
+    pub(super) fn set_kind(&mut self, name: Ident, value: Kind) -> Result<()> {
         match &self.kind {
             Some(earlier) if earlier.name != name => {
                 let message = format!(
@@ -171,7 +104,7 @@ impl Options {
     }
 }
 
-fn set<T>(place: &mut Option<Setting<T>>, name: Ident, value: T) -> Result<()> {
+pub(super) fn set<T>(place: &mut Option<Setting<T>>, name: Ident, value: T) -> Result<()> {
     if place.is_some() {
         return Err(Error::new_spanned(&name, format!("`{name}` is set twice; keep one of them")));
     }
@@ -179,7 +112,7 @@ fn set<T>(place: &mut Option<Setting<T>>, name: Ident, value: T) -> Result<()> {
     Ok(())
 }
 
-fn assign<T>(
+pub(super) fn assign<T>(
     place: &mut Option<Setting<T>>,
     name: Ident,
     input: ParseStream<'_>,
@@ -194,7 +127,7 @@ fn assign<T>(
     set(place, name, value?)
 }
 
-fn assigned<T>(
+pub(super) fn assigned<T>(
     name: &Ident,
     input: ParseStream<'_>,
     example: &str,
@@ -219,19 +152,57 @@ fn assigned<T>(
     read(input)
 }
 
-fn flag(name: &Ident, input: ParseStream<'_>) -> Result<()> {
+pub(super) fn flag(name: &Ident, input: ParseStream<'_>) -> Result<()> {
     if input.is_empty() || input.peek(Token![,]) {
         return Ok(());
     }
     Err(input.error(format!("`{name}` takes no value; write just `{name}`, or leave it out")))
 }
 
-fn expression(input: ParseStream<'_>) -> Result<Expr> {
+pub(super) fn expression(input: ParseStream<'_>) -> Result<Expr> {
     input.parse()
 }
 
-fn yes_or_no(input: ParseStream<'_>) -> Result<Expr> {
-    let value: Expr = input.parse()?;
+/// What makes a value of an error. Values and futures are what people write instead.
+pub(super) fn handler(input: ParseStream<'_>) -> Result<Expr> {
+    let value = unwrapped(input.parse()?);
+    let is_value = match &value {
+        Expr::Closure(closure) => {
+            if let Some(asyncness) = &closure.asyncness {
+                let message = "`on_error` cannot wait: it returns what the function returns, and \
+                               an async closure returns a future; leave `async` out";
+                return Err(Error::new_spanned(asyncness, message));
+            }
+            if closure.inputs.len() != 1 {
+                let message = "`on_error` is given the error and nothing else; write `|err| …`";
+                return Err(Error::new_spanned(closure, message));
+            }
+            false
+        }
+        Expr::Async(block) => {
+            let message = "`on_error` cannot wait, and it is given the error; write `|err| value`";
+            return Err(Error::new_spanned(block.async_token, message));
+        }
+        Expr::Path(path) => path.path.is_ident("None"),
+        Expr::Call(call) => {
+            let is_named = |name| matches!(&*call.func, Expr::Path(it) if it.path.is_ident(name));
+            ["Ok", "Err", "Some"].into_iter().any(is_named)
+        }
+        Expr::Lit(_) | Expr::Tuple(_) | Expr::Array(_) => true,
+        _ => false,
+    };
+    if is_value {
+        let written = value.to_token_stream();
+        let message = format!(
+            "`on_error` is given the error and returns the value; write `on_error = |_| {written}`"
+        );
+        return Err(Error::new_spanned(value, message));
+    }
+    Ok(value)
+}
+
+pub(super) fn yes_or_no(input: ParseStream<'_>) -> Result<Expr> {
+    let value = unwrapped(input.parse()?);
     match &value {
         Expr::Lit(ExprLit { lit, .. }) if !matches!(lit, Lit::Bool(_)) => {
             Err(Error::new_spanned(lit, "expected `true` or `false`"))
@@ -240,8 +211,8 @@ fn yes_or_no(input: ParseStream<'_>) -> Result<Expr> {
     }
 }
 
-fn permits(input: ParseStream<'_>) -> Result<Expr> {
-    let value: Expr = input.parse()?;
+pub(super) fn permits(input: ParseStream<'_>) -> Result<Expr> {
+    let value = unwrapped(input.parse()?);
     if let Expr::Lit(ExprLit { lit, .. }) = &value {
         match lit {
             Lit::Int(number) if number.base10_parse::<u32>().is_ok_and(|n| n > 0) => {}
@@ -258,7 +229,7 @@ fn permits(input: ParseStream<'_>) -> Result<Expr> {
     Ok(value)
 }
 
-fn choice<T: Copy>(input: ParseStream<'_>, choices: &[(&str, T)]) -> Result<T> {
+pub(super) fn choice<T: Copy>(input: ParseStream<'_>, choices: &[(&str, T)]) -> Result<T> {
     let expected = || {
         let names: Vec<String> = choices.iter().map(|(name, _)| format!("`{name}`")).collect();
         format!("expected {}", names.join(" or "))
@@ -275,13 +246,13 @@ fn choice<T: Copy>(input: ParseStream<'_>, choices: &[(&str, T)]) -> Result<T> {
     }
 }
 
-fn binding(input: ParseStream<'_>) -> Result<Ident> {
+pub(super) fn binding(input: ParseStream<'_>) -> Result<Ident> {
     input.parse().map_err(|error: Error| {
         Error::new(error.span(), "expected a name for the variable that the body will see")
     })
 }
 
-fn absolute_path(input: ParseStream<'_>) -> Result<Path> {
+pub(super) fn absolute_path(input: ParseStream<'_>) -> Result<Path> {
     let path = Path::parse_mod_style(input)?;
     let first = path.segments.first().map(|segment| segment.ident.to_string());
     let anchored =
@@ -299,31 +270,13 @@ fn absolute_path(input: ParseStream<'_>) -> Result<Path> {
 
 fn unknown(name: &Ident) -> Error {
     let word = name.to_string();
-    let hint = match word.as_str() {
-        "timeout" | "lock_timeout" => {
-            "; `ttl` is how long the lease outlives a dead holder, `wait` how long a call may wait"
-                .into()
-        }
-        "lease" | "expire" | "expires" | "expiry" | "ex" | "px" | "duration" => {
-            "; the lease is called `ttl`".into()
-        }
-        "blocking" | "nowait" | "no_wait" | "try_lock" | "retry" | "retries"
-        | "blocking_timeout" => {
-            "; how long a call may wait is `wait`: `\"5s\"`, `\"forever\"` or `\"none\"`".into()
-        }
-        "name" | "id" | "resource" => "; what is locked is called `key`".into(),
-        "prefix" | "namespace" => {
-            "; the namespace belongs to the manager: `Locks::builder().namespace(..)`".into()
-        }
-        "client" | "redis" | "pool" | "conn" | "connection" | "locks" | "manager" => {
-            "; which `Locks` to use is `via = expr`".into()
-        }
-        "shared" => "; a lock that readers share is `read`".into(),
-        "exclusive" | "mutex" => "; exclusive is the default, leave it out".into(),
-        "semaphore" | "max" | "limit" => "; how many may hold it at once is `permits = n`".into(),
-        _ => suggest::closest(&word, NAMES.into_iter().chain(["crate"]))
-            .map(|near| format!("; did you mean `{near}`?"))
-            .unwrap_or_else(|| format!(" (options: {}, crate)", NAMES.join(", "))),
+    let meant =
+        OPTIONS.iter().flat_map(|entry| entry.meant_by).find(|(words, _)| words.contains(&&*word));
+    let names = || OPTIONS.iter().map(|entry| entry.name);
+    let hint = match (meant, suggest::closest(&word, names())) {
+        (Some((_, advice)), _) => format!("; {advice}"),
+        (None, Some(near)) => format!("; did you mean `{near}`?"),
+        (None, None) => format!(" (options: {})", names().collect::<Vec<_>>().join(", ")),
     };
     Error::new_spanned(name, format!("unknown option `{word}`{hint}"))
 }
@@ -331,15 +284,13 @@ fn unknown(name: &Ident) -> Error {
 const NOT_A_TEMPLATE: &str =
     "a lock key template must be a string literal; for an expression use `key(\"{}\", expr)`";
 
-fn key(input: ParseStream<'_>) -> Result<KeySource> {
+pub(super) fn key(name: &Ident, example: &str, input: ParseStream<'_>) -> Result<KeySource> {
     if input.peek(token::Paren) {
         let content;
         parenthesized!(content in input);
         return token_form(&content);
     }
-    let example = "key = \"order:{order_id}\"";
-    let name = Ident::new("key", input.span());
-    assigned(&name, input, example, |input| Ok(KeySource::Template(template(input)?, Vec::new())))
+    assigned(name, input, example, |input| Ok(KeySource::Template(template(input)?, Vec::new())))
 }
 
 /// `"svc:{t}:{n}", t = self.tenant, …`
@@ -359,21 +310,19 @@ fn token_form(input: ParseStream<'_>) -> Result<KeySource> {
         let named =
             input.peek(Ident::peek_any) && input.peek2(Token![=]) && !input.peek2(Token![==]);
         let name = if named { Some((input.call(Ident::parse_any)?, input.parse()?)) } else { None };
-        arguments.push(TemplateArgument { name, value: input.parse()? });
+        let value: Expr = input.parse()?;
+        literals::check(&value)?;
+        arguments.push(TemplateArgument { name, value });
     }
     Ok(KeySource::Template(template, arguments))
 }
 
 fn template(input: ParseStream<'_>) -> Result<LitStr> {
     // The whole expression is taken, so that `concat!(..)` is underlined as one.
-    match input.parse::<Expr>()? {
+    match unwrapped(input.parse()?) {
         Expr::Lit(ExprLit { lit: Lit::Str(text), attrs }) if attrs.is_empty() => {
             known_template(text)
         }
-        Expr::Group(group) => match *group.expr {
-            Expr::Lit(ExprLit { lit: Lit::Str(text), .. }) => known_template(text),
-            other => Err(Error::new_spanned(other, NOT_A_TEMPLATE)),
-        },
         other => Err(Error::new_spanned(other, NOT_A_TEMPLATE)),
     }
 }
@@ -387,11 +336,12 @@ fn known_template(text: LitStr) -> Result<LitStr> {
     Ok(text)
 }
 
-fn keys(input: ParseStream<'_>) -> Result<KeySource> {
-    let name = Ident::new("keys", input.span());
-    let example = "keys = [\"acct:{from}\", \"acct:{to}\"]";
-    let value = assigned(&name, input, example, expression)?;
+pub(super) fn keys(name: &Ident, example: &str, input: ParseStream<'_>) -> Result<KeySource> {
+    let value = unwrapped(assigned(name, input, example, expression)?);
     let Expr::Array(array) = value else {
+        if !matches!(value, Expr::Lit(_)) {
+            literals::check(&value)?;
+        }
         return match value {
             Expr::Lit(one) => Err(Error::new_spanned(
                 one,
@@ -406,7 +356,7 @@ fn keys(input: ParseStream<'_>) -> Result<KeySource> {
     let mut seen: Vec<String> = Vec::new();
     let mut elements = Vec::new();
     for element in array.elems {
-        elements.push(match element {
+        elements.push(match unwrapped(element) {
             Expr::Lit(ExprLit { lit: Lit::Str(text), .. }) => {
                 let text = known_template(text)?;
                 if seen.contains(&text.value()) {
@@ -415,7 +365,10 @@ fn keys(input: ParseStream<'_>) -> Result<KeySource> {
                 seen.push(text.value());
                 Element::Template(text)
             }
-            other => Element::Expr(other),
+            other => {
+                literals::check(&other)?;
+                Element::Expr(other)
+            }
         });
     }
     Ok(KeySource::List(elements))

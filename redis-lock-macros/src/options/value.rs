@@ -89,7 +89,20 @@ impl Time {
 
     /// Reads `"30s"` or an expression. `zero` says why nothing is too little.
     pub(crate) fn parse(input: ParseStream<'_>, zero: &str) -> Result<Self> {
-        Self::of(input.parse()?, zero)
+        Self::of(unwrapped(input.parse()?), zero)
+    }
+
+    /// As [`parse`](Self::parse); `words` are strings with a meaning of their own, which people
+    /// write without quotes.
+    fn parse_beside(input: ParseStream<'_>, zero: &str, words: &[&str]) -> Result<Self> {
+        let value = unwrapped(input.parse()?);
+        if let Expr::Path(path) = &value
+            && let Some(word) =
+                path.path.get_ident().filter(|word| words.iter().any(|it| word == it))
+        {
+            return Err(Error::new_spanned(word, format!("write `\"{word}\"`, in quotes")));
+        }
+        Self::of(value, zero)
     }
 
     fn of(value: Expr, zero: &str) -> Result<Self> {
@@ -150,7 +163,7 @@ impl Lease {
             None => {
                 let zero = "a ttl of zero would never hold a lock; \"30s\" is usual, \
                             \"none\" never expires";
-                Ok(Self::For(Time::parse(input, zero)?))
+                Ok(Self::For(Time::parse_beside(input, zero, &["none", "never"])?))
             }
         }
     }
@@ -165,7 +178,18 @@ impl Waiting {
             return Ok(Self::None);
         }
         let zero = "to make one attempt and not wait, write `wait = \"none\"`";
-        Ok(Self::For(Time::parse(input, zero)?))
+        Ok(Self::For(Time::parse_beside(input, zero, &["none", "forever"])?))
+    }
+}
+
+/// The expression without the parentheses, also the invisible ones of a `macro_rules!` fragment.
+pub(crate) fn unwrapped(expr: Expr) -> Expr {
+    match expr {
+        Expr::Group(group) if group.attrs.is_empty() => unwrapped(*group.expr),
+        Expr::Paren(inner) if inner.attrs.is_empty() && matches!(*inner.expr, Expr::Lit(_)) => {
+            *inner.expr
+        }
+        other => other,
     }
 }
 

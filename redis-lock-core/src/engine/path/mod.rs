@@ -29,7 +29,6 @@ use crate::demand::Kind;
 use crate::error::{Fault, FaultClass};
 use crate::lock::Outcome;
 use crate::names::Names;
-use crate::status::ServerInfo;
 use crate::store::{Answer, Command, Filled, Pulled, Verb, Watcher, Wire};
 use entry::InFlight;
 
@@ -132,7 +131,6 @@ pub(crate) struct Traffic {
     /// Nobody has to be told before this that no answer came.
     deadline_check: Moment,
     spread: u8,
-    info: Option<ServerInfo>,
 }
 
 enum Link {
@@ -189,7 +187,6 @@ impl Path {
             suspect_at: Moment::START,
             deadline_check: Moment::NEVER,
             spread,
-            info: None,
         };
         Self { traffic: Mutex::new(traffic), busy: AtomicU32::new(0), task_news: Notify::new() }
     }

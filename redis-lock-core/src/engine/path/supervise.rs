@@ -6,7 +6,6 @@ use super::{Entry, FIRST_PAUSE, Job, Link, News, ReadyReply, Results, Traffic, U
 use crate::clock::Moment;
 use crate::error::{Fault, FaultClass};
 use crate::lock::Outcome;
-use crate::status::ServerInfo;
 use crate::store::Connected;
 
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
@@ -55,11 +54,6 @@ impl Traffic {
             Link::Down(fault) => results.ready.push((reply, Err(fault.clone()))),
             Link::Unused | Link::Connecting => self.ready.push(reply),
         }
-    }
-
-    /// What was found out about the server, if one was reached.
-    pub(crate) fn info(&self) -> Option<&ServerInfo> {
-        self.info.as_ref()
     }
 
     /// How long making a connection may take.
@@ -140,8 +134,7 @@ impl Traffic {
         }
         let half_open = "another connection got through where this one was silent";
         self.end(&Fault::new(FaultClass::Unknown, half_open), results);
-        let Connected { wire, watcher, info } = made;
-        self.info = Some(info);
+        let Connected { wire, watcher } = made;
         let epoch = number;
         self.link =
             Link::Up(Up { wire, watcher, epoch, made: now, heard: now, has_answered: false });

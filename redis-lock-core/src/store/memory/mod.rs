@@ -14,7 +14,6 @@ use crate::clock::Moment;
 use crate::demand::Kind;
 use crate::error::Fault;
 use crate::glob;
-use crate::status::{ReleaseBy, ServerInfo};
 
 mod all;
 pub(crate) mod entry;
@@ -71,8 +70,7 @@ impl Connector for MemoryConnector {
     fn connect(&self) -> BoxFuture<'static, Result<Connected, Fault>> {
         let (memory, manager) = (self.memory.clone(), Arc::clone(&self.manager));
         let wire = Box::new(MemoryWire { memory, manager, answers: VecDeque::new() });
-        let info = ServerInfo { version: "memory".into(), release: ReleaseBy::Memory };
-        Box::pin(std::future::ready(Ok(Connected { wire, watcher: None, info })))
+        Box::pin(std::future::ready(Ok(Connected { wire, watcher: None })))
     }
 
     fn listen(&self, hints: Hints) -> BoxFuture<'static, Fault> {

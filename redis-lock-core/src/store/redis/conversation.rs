@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use redis::{Cmd, Value};
 
 use super::cluster::Cluster;
-use super::decode::{self, Plain};
+use super::decode::{self, Plain, is_demoted};
 use super::encode::{self, Call, Context};
 use super::fast;
 use super::groups::{self, Next, Part, Split};
@@ -323,8 +323,4 @@ fn notice(command: &Command, value: &Value) {
     if let Some(orphan) = decode::repaired(value) {
         crate::log::repaired(key, &orphan, *repair_orphan);
     }
-}
-
-fn is_demoted(value: &Value) -> bool {
-    matches!(value, Value::ServerError(error) if decode::code_of(error) == "READONLY")
 }

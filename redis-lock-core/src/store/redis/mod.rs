@@ -70,10 +70,9 @@ impl RedisConnector {
             Some(mut introduced) => {
                 let found = self.probed(&mut introduced.driver).await?;
                 let (socket, watcher) = introduced.into_socket().await;
-                let info = found.info();
                 let conversation = self.conversation(found);
                 let wire = Box::new(RedisWire::new(socket, conversation));
-                Ok(Connected { wire, watcher: Some(watcher), info })
+                Ok(Connected { wire, watcher: Some(watcher) })
             }
             None => self.connected_by_driver().await,
         }
@@ -85,9 +84,8 @@ impl RedisConnector {
         let connecting = self.client.get_multiplexed_async_connection_with_config(&config);
         let mut driver = connecting.await.map_err(decode::unreachable)?;
         let found = self.probed(&mut driver).await?;
-        let info = found.info();
         let (wire, watcher) = driver_wire::wire(driver, self.conversation(found));
-        Ok(Connected { wire: Box::new(wire), watcher: Some(watcher), info })
+        Ok(Connected { wire: Box::new(wire), watcher: Some(watcher) })
     }
 
     async fn probed(&self, driver: &mut MultiplexedConnection) -> Result<Found, Fault> {

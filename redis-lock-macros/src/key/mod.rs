@@ -1,15 +1,16 @@
 //! The key: from a template to the tokens that render it.
 
+mod check;
+
 use proc_macro2::{Ident, Span, TokenStream};
 use quote::{ToTokens, quote, quote_spanned};
 use syn::{Attribute, Expr, Index, LitStr, Path};
 
 use crate::diagnostics::Mistakes;
-use crate::expand::{first_span, located};
 use crate::function::Function;
 use crate::options::{Element, KeySource, TemplateArgument};
-use crate::suggest;
-use crate::template::{Hole, Piece, Spec, Step, Template, Unread, Value, Width};
+use crate::template::{Hole, Piece, Step, Template, Unread, Value, Width};
+use crate::tokens::{first_span, local, located, unraw};
 
 /// The longest key that the runtime takes.
 const MAX_BYTES: usize = 1024;
@@ -30,12 +31,20 @@ pub(crate) enum Key {
 pub(crate) struct Scope<'a> {
     krate: &'a Path,
     names: Vec<(Ident, Vec<Attribute>)>,
+    /// Const generics of the function.
+    constants: Vec<String>,
     has_receiver: bool,
 }
 
 impl<'a> Scope<'a> {
     pub(crate) fn of(function: &Function, krate: &'a Path) -> Self {
-        Self { krate, names: function.names(), has_receiver: function.has_receiver() }
+        let generics = &function.signature.generics;
+        Self {
+            krate,
+            names: function.names(),
+            constants: generics.const_params().map(|param| unraw(&param.ident)).collect(),
+            has_receiver: function.has_receiver(),
+        }
     }
 
     fn is_bound(&self, name: &str) -> bool {
@@ -65,10 +74,10 @@ pub(crate) fn expand(source: &KeySource, scope: &Scope<'_>, mistakes: &mut Mista
                     }
                 }
                 Element::Expr(expr) => {
-                    quote!(::core::result::Result::Ok(#krate::__private::key(#expr)))
+                    quote!(::core::result::Result::Ok(#krate::__private_0_1::key(#expr)))
                 }
             });
-            Key::Several(quote!(#krate::__private::keys([#(#elements),*])))
+            Key::Several(quote!(#krate::__private_0_1::keys([#(#elements),*])))
         }
         KeySource::Iterator(expr) => Key::Iterator(expr.to_token_stream()),
     }
@@ -87,7 +96,7 @@ enum Rendering {
 /// ```text
 /// {
 ///     let order_id = __private::segment(&order_id);
-///     __private::render(format_args!("order:{order_id}:{__key0}", __key0 = __private::segment(&(user.region))))
+///     __private::render(format_args!("order:{order_id}:{__key0}", __key0 = __private_0_1::segment(&(user.region))))
 /// }
 /// ```
 fn expand_template(
@@ -118,11 +127,11 @@ fn expand_template(
             });
             return Rendering::Run(quote!({
                 #(#shadows)*
-                #krate::__private::render(::core::format_args!(#literal #(#plain)*))
+                #krate::__private_0_1::render(::core::format_args!(#literal #(#plain)*))
             }));
         }
     };
-    check(&template, literal, arguments, scope, mistakes);
+    check::check(&template, literal, scope, mistakes);
     if arguments.is_empty()
         && let Some(constant) = constant(&template, literal, mistakes)
     {
@@ -130,7 +139,68 @@ fn expand_template(
     }
     let (text, sugar) = desugar(&template, literal, scope);
     let values = forward(&template, arguments, krate).into_iter().chain(sugar).collect();
-    Rendering::Run(render(&text, values, shadows(&template, arguments, scope), krate))
+    let shadows = shadows(&template, arguments, scope);
+    let unbound = unbound(&template, arguments, scope);
+    let constants = constants(&unbound, literal, scope);
+    Rendering::Run(render(&text, values, shadows, constants, krate))
+}
+
+/// The names in the template that are neither variables nor arguments: constants, if anything.
+fn unbound<'a>(
+    template: &'a Template,
+    arguments: &[TemplateArgument],
+    scope: &Scope<'_>,
+) -> Vec<&'a str> {
+    let mut names = Vec::new();
+    for hole in template.holes() {
+        let Value::Name(name) = &hole.value else { continue };
+        let is_argument = arguments
+            .iter()
+            .any(|a| a.name.as_ref().is_some_and(|(given, _)| unraw(given) == *name));
+        if !(name == "self"
+            || is_argument
+            || scope.is_bound(name)
+            || names.contains(&name.as_str()))
+        {
+            names.push(name);
+        }
+    }
+    names
+}
+
+/// What stands for constants: values like any other, so they are wrapped. They cannot be shadowed,
+/// but arguments of their name come first for `format_args!`.
+struct Constants {
+    arguments: Vec<Forwarded>,
+    /// A name in small letters is most likely a slip, which rustc explains at the placeholder. If
+    /// there is a constant of that name after all, these statements refuse it.
+    refusals: Vec<TokenStream>,
+}
+
+fn constants(names: &[&str], literal: &LitStr, scope: &Scope<'_>) -> Constants {
+    let krate = scope.krate;
+    let span = Span::call_site().located_at(literal.span());
+    let mut constants = Constants { arguments: Vec::new(), refusals: Vec::new() };
+    for name in names {
+        let ident = syn::parse_str::<Ident>(name).unwrap_or_else(|_| Ident::new_raw(name, span));
+        let ident = Ident::new(&ident.to_string().replace("r#", ""), span);
+        if scope.constants.iter().any(|constant| constant == name)
+            || name.chars().find(|c| c.is_alphabetic()).is_some_and(char::is_uppercase)
+        {
+            let krate = located(krate.to_token_stream(), span);
+            let value = quote_spanned!(span=> #krate::__private_0_1::segment(&#ident));
+            constants.arguments.push(Forwarded { name: Some(quote!(#ident =)), value });
+        } else {
+            // In a constant, where rustc does not look for what the name may have meant.
+            constants.refusals.push(quote_spanned! {span=>
+                const _: fn() = || {
+                    let #ident = #krate::__private_0_1::no_constant();
+                    let _ = &#ident;
+                };
+            });
+        }
+    }
+    constants
 }
 
 /// A value behind the template: `name = value` or `value`.
@@ -188,28 +258,38 @@ fn render(
     text: &LitStr,
     values: Vec<Forwarded>,
     shadows: Vec<TokenStream>,
+    constants: Constants,
     krate: &Path,
 ) -> TokenStream {
-    let (names, values): (Vec<_>, Vec<_>) =
-        values.into_iter().map(|forwarded| (forwarded.name, forwarded.value)).unzip();
-    if shadows.is_empty() || values.is_empty() {
-        let rendered = quote! {
-            #krate::__private::render(::core::format_args!(#text #(, #names #values)*))
-        };
-        return if shadows.is_empty() { rendered } else { quote!({ #(#shadows)* #rendered }) };
-    }
+    let split = |forwarded: Vec<Forwarded>| -> (Vec<_>, Vec<_>) {
+        forwarded.into_iter().map(|forwarded| (forwarded.name, forwarded.value)).unzip()
+    };
+    let (names, mut values) = split(values);
     // The arguments' own expressions mean the function's variables, so they come first.
-    let locals: Vec<Ident> = (0..values.len())
-        .map(|index| Ident::new(&format!("__value{index}"), Span::mixed_site()))
-        .collect();
-    quote! {
-        match (#(#values,)*) {
-            (#(#locals,)*) => {
-                #(#shadows)*
-                #krate::__private::render(::core::format_args!(#text #(, #names #locals)*))
-            }
+    let mut locals = Vec::new();
+    let mut expressions = Vec::new();
+    if !shadows.is_empty() {
+        for value in &mut values {
+            let local = local(&format!("value{}", locals.len()));
+            expressions.push(std::mem::replace(value, local.to_token_stream()));
+            locals.push(local);
         }
     }
+    let (constant_names, constant_values) = split(constants.arguments);
+    let refusals = constants.refusals;
+    let rendered = quote! {
+        #krate::__private_0_1::render(::core::format_args!(
+            #text #(, #names #values)* #(, #constant_names #constant_values)*
+        ))
+    };
+    if shadows.is_empty() && refusals.is_empty() {
+        return rendered;
+    }
+    let rendered = quote!({ #(#refusals)* #(#shadows)* #rendered });
+    if locals.is_empty() {
+        return rendered;
+    }
+    quote!(match (#(#expressions,)*) { (#(#locals,)*) => #rendered })
 }
 
 /// The literal for `format_args!`, untouched unless it holds dotted placeholders; those become
@@ -233,10 +313,10 @@ fn desugar(template: &Template, literal: &LitStr, scope: &Scope<'_>) -> (LitStr,
         match piece {
             Piece::Text(literal) => text.push_str(&literal.replace('{', "{{").replace('}', "}}")),
             Piece::Hole(hole) if is_sweet(hole) => {
-                let name = Ident::new(&format!("__key{}", sugar.len()), Span::mixed_site());
+                let name = local(&format!("key{}", sugar.len()));
                 text.push_str(&format!("{{{name}{}}}", hole.spec.source));
                 let path = hole.value.path(span);
-                let value = quote_spanned!(span=> #krate::__private::segment(&(#path)));
+                let value = quote_spanned!(span=> #krate::__private_0_1::segment(&(#path)));
                 sugar.push(Forwarded { name: Some(quote!(#name =)), value });
             }
             Piece::Hole(hole) => text.push_str(&format!("{{{}}}", hole.source)),
@@ -291,15 +371,15 @@ impl Value {
 fn shadow(name: &Ident, cfg: &[Attribute], krate: &Path) -> TokenStream {
     quote! {
         #(#cfg)*
-        #[allow(unused_variables, clippy::shadow_unrelated, clippy::shadow_reuse, clippy::used_underscore_binding)]
-        let #name = #krate::__private::segment(&#name);
+        #[allow(clippy::shadow_unrelated, clippy::shadow_reuse, clippy::used_underscore_binding)]
+        let #name = #krate::__private_0_1::segment(&#name);
     }
 }
 
 fn segment(value: &Expr, krate: &Path) -> TokenStream {
     let span = first_span(value.to_token_stream());
     let krate = located(krate.to_token_stream(), span);
-    quote_spanned!(span=> #krate::__private::segment(&(#value)))
+    quote_spanned!(span=> #krate::__private_0_1::segment(&(#value)))
 }
 
 fn widths(template: &Template) -> impl Iterator<Item = &Width> {
@@ -322,138 +402,4 @@ fn constant(template: &Template, literal: &LitStr, mistakes: &mut Mistakes) -> O
         mistakes.at(literal, message);
     }
     Some(if text == literal.value() { literal.clone() } else { LitStr::new(&text, literal.span()) })
-}
-
-/// What only the macro can know about a template.
-fn check(
-    template: &Template,
-    literal: &LitStr,
-    arguments: &[TemplateArgument],
-    scope: &Scope<'_>,
-    mistakes: &mut Mistakes,
-) {
-    for hole in template.holes() {
-        check_spec(hole, literal, scope, mistakes);
-        check_base(hole, literal, scope, mistakes);
-    }
-    let named = |name: &str| {
-        scope.is_bound(name)
-            || name == "self"
-            || arguments.iter().any(|a| a.name.as_ref().is_some_and(|(n, _)| unraw(n) == name))
-    };
-    // A constant is the same in every call: it neither separates nor needs separation.
-    let varies = |hole: &Hole| match &hole.value {
-        Value::Name(name) => named(name),
-        Value::Path { .. } | Value::Next | Value::Position(_) => true,
-    };
-    let mut before: Option<&Hole> = None;
-    let mut between = String::new();
-    for piece in &template.pieces {
-        match piece {
-            Piece::Text(text) => between.push_str(text),
-            Piece::Hole(hole) if varies(hole) => {
-                if let Some(before) = before.filter(|_| !between.chars().any(separates)) {
-                    mistakes.at(literal, touching(before, &between, hole));
-                    return;
-                }
-                before = Some(hole);
-                between.clear();
-            }
-            Piece::Hole(_) => {}
-        }
-    }
-}
-
-/// Whether no value can contain this character unescaped.
-fn separates(c: char) -> bool {
-    if c.is_ascii() {
-        !(c.is_ascii_alphanumeric() || "-._~@+=%".contains(c))
-    } else {
-        !c.is_alphabetic()
-    }
-}
-
-fn touching(before: &Hole, between: &str, after: &Hole) -> String {
-    let (a, b) = (&before.source, &after.source);
-    let fix = format!("separate them with a character like `:` or `/`, e.g. `{{{a}}}:{{{b}}}`");
-    if between.is_empty() {
-        format!(
-            "`{{{a}}}{{{b}}}`: two values with nothing between them can form the same key; {fix}"
-        )
-    } else {
-        format!(
-            "`{{{a}}}{between}{{{b}}}`: values may contain `{between}` themselves, so that two of them \
-             can form the same key; {fix}"
-        )
-    }
-}
-
-fn check_spec(hole: &Hole, literal: &LitStr, scope: &Scope<'_>, mistakes: &mut Mistakes) {
-    let Hole { source, spec, value } = hole;
-    let Spec { fill, has_precision, style, width, .. } = spec;
-    if *has_precision {
-        let message = format!(
-            "`{{{source}}}`: a precision cuts values short, and different values would form the same \
-             key; leave it out"
-        );
-        mistakes.at(literal, message);
-    }
-    if let Some(fill) = fill.filter(|fill| !separates(*fill)) {
-        let message = format!(
-            "`{{{source}}}`: filled up with `{fill}`, different values can form the same key; for \
-             numbers write `{{x:08}}`, otherwise leave the fill out"
-        );
-        mistakes.at(literal, message);
-    }
-    if let (Some(Width::Name(width)), Value::Name(name)) = (width, value)
-        && width == name
-        && scope.is_bound(name)
-    {
-        let message = format!(
-            "`{{{source}}}`: `{name}` cannot be a value and a width in one key; use \
-             `key(\"…{{x:{name}$}}…\", x = {name}, {name} = {name})`"
-        );
-        mistakes.at(literal, message);
-    }
-    // On a wrapped value the runtime's own words stand at the placeholder; a constant is not wrapped.
-    if let Value::Name(name) = value
-        && !style.is_empty()
-        && !scope.is_bound(name)
-        && name.chars().all(|c| !c.is_lowercase())
-    {
-        let message = format!(
-            "`{{{source}}}`: such text may differ between two builds, and then they lock different \
-             keys; write `{{{name}}}`"
-        );
-        mistakes.at(literal, message);
-    }
-}
-
-/// A dotted name starts at an argument, `self`, or a constant. rustc would say so too, but offer a
-/// wrong fix.
-fn check_base(hole: &Hole, literal: &LitStr, scope: &Scope<'_>, mistakes: &mut Mistakes) {
-    let Value::Path { base, .. } = &hole.value else { return };
-    let source = &hole.source;
-    if base == "self" {
-        if !scope.has_receiver {
-            mistakes.at(literal, format!("`{{{source}}}`: this function has no `self` parameter"));
-        }
-        return;
-    }
-    let is_constant = base.chars().next().is_some_and(char::is_uppercase);
-    if scope.is_bound(base) || is_constant {
-        return;
-    }
-    let names: Vec<String> = scope.names.iter().map(|(name, _)| unraw(name)).collect();
-    let hint = match suggest::closest(base, names.iter().map(String::as_str)) {
-        Some(near) => format!("; did you mean `{near}`?"),
-        None if names.is_empty() => "; the function has none".into(),
-        None => format!(" (there are: {})", names.join(", ")),
-    };
-    mistakes.at(literal, format!("no argument named `{base}` (in `{{{source}}}`){hint}"));
-}
-
-fn unraw(name: &Ident) -> String {
-    let name = name.to_string();
-    name.strip_prefix("r#").unwrap_or(&name).to_owned()
 }

@@ -1,0 +1,365 @@
+//! The body that acquires the lock, runs the user's body, and leaves.
+
+use proc_macro2::{Delimiter, Group, Ident, Span, TokenStream};
+use quote::{ToTokens, quote, quote_spanned};
+use syn::{Path, ReceiverKind, Type};
+
+use crate::function::{Argument, Function, Shape};
+use crate::key::Key;
+use crate::options::{OnLost, Options, Release};
+use crate::rebind::{self, Kept};
+use crate::request;
+use crate::returns;
+use crate::tokens::{block, local, located, words};
+
+/// Everything that is known, with nothing wrong in it.
+pub(crate) struct Expansion<'a> {
+    pub(crate) options: &'a Options,
+    pub(crate) function: &'a Function,
+    pub(crate) key: Key,
+    pub(crate) krate: Path,
+    /// What the function, or its future, yields.
+    pub(crate) returned: Type,
+}
+
+impl Expansion<'_> {
+    pub(crate) fn expand(&self, shape: &Shape) -> TokenStream {
+        match shape {
+            Shape::Async => {
+                let arguments = self.function.arguments();
+                let rebinding = rebind::inside(self.function, &arguments, &self.kept());
+                let content = self.asynchronous(rebinding, &self.function.body, &arguments);
+                let copies = rebind::copies(&arguments, &self.kept(), &self.krate);
+                self.function.with_body(quote!(#copies #content))
+            }
+            Shape::Future(future) => {
+                let content = future.only.clone().unwrap_or_else(|| self.whole_body());
+                let span = content.span();
+                let content = self.asynchronous(TokenStream::new(), &content, &[]);
+                self.function.with_body_only(future.replaced(content, span))
+            }
+            Shape::Sync => {
+                let arguments = self.function.arguments();
+                let content = self.blocking(&arguments);
+                let copies = rebind::copies(&arguments, &self.kept(), &self.krate);
+                self.function.with_body(quote!(#copies #content))
+            }
+        }
+    }
+
+    /// The body of a function that makes its future in more than one statement, to be run under the
+    /// lock: the future that it makes, on whatever way out, is awaited there.
+    fn whole_body(&self) -> Group {
+        let krate = &self.krate;
+        let signature = &self.function.signature;
+        let made = returns::returned(&signature.output, &signature.ident);
+        let made = returns::without_impl(made);
+        let body = block(&self.function.body);
+        let content = quote!(#krate::__private_0_1::call::<#made, _>(move || #body).await);
+        let mut group = Group::new(Delimiter::Brace, content);
+        group.set_span(self.function.body.span());
+        group
+    }
+
+    /// Input: `{ body }` of `async fn charge(order_id: u64) -> Result<u64, E>`
+    ///
+    /// Output:
+    /// ```text
+    /// match &__private::Scope::new(const { &Plan::new("shop::charge").ttl(..) }) {
+    ///     scope => {
+    ///         let body = pin!(Some(async move {
+    ///             if let Some(value) = None::<Result<u64, E>> { return value; } // what it yields
+    ///             let order_id = order_id; // dropped before the release
+    ///             let request = scope.request(None, render(format_args!(..)));
+    ///             match scope.acquire(request).await {
+    ///                 _ => { body }
+    ///             }
+    ///         }));
+    ///         return __private::run(scope, ending::<Result<u64, E>>(), body).await;
+    ///     }
+    /// }
+    /// ```
+    fn asynchronous(
+        &self,
+        rebinding: TokenStream,
+        body: &Group,
+        arguments: &[Argument],
+    ) -> TokenStream {
+        let (scope, value) = (local("scope"), local("value"));
+        let output = self.output();
+        let span = returns::span(&self.returned);
+        let edge = quote_spanned! {span=>
+            if let ::core::option::Option::Some(#value) = ::core::option::Option::None::<#output> {
+                return #value;
+            }
+        };
+        let request = self.request();
+        let acquired = self.acquired(body);
+        let keywords = if self.lends() { quote!(async) } else { quote!(async move) };
+        let content = quote!(#keywords { #edge #rebinding #request #acquired });
+        let content = self.placed(content, arguments);
+        let run = self.run(&content);
+        self.within_scope(&quote!(#scope), run)
+    }
+
+    /// What polls the body, and what is returned when the lock failed.
+    fn run(&self, content: &TokenStream) -> TokenStream {
+        let krate = self.krate_at_return();
+        let (scope, body, ended) = (local("scope"), local("body"), local("ended"));
+        let output = self.output();
+        let span = returns::span(&self.returned);
+        let pinned = quote!(let #body = ::core::pin::pin!(::core::option::Option::Some(#content)););
+        if self.options.on_error.is_none() {
+            let ending = quote_spanned!(span=> #krate::__private_0_1::ending::<#output>());
+            let krate = &self.krate;
+            return quote!(#pinned return #krate::__private_0_1::run(#scope, #ending, #body).await;);
+        }
+        let own = self.own_error();
+        let call =
+            quote_spanned!(span=> #krate::__private_0_1::run_or::<#output, _>(#scope, #own, #body));
+        // The body ends here, and with it what it borrowed: `on_error` may use that.
+        let ended = quote!({ #pinned let #ended = #call.await; #ended });
+        self.handled(&ended, false)
+    }
+
+    /// As [`asynchronous`](Self::asynchronous), with a closure for the block: inference and
+    /// coercions come from the closure's expected type.
+    fn blocking(&self, arguments: &[Argument]) -> TokenStream {
+        let krate = self.krate_at_return();
+        let scope = local("scope");
+        let output = self.output();
+        let span = returns::span(&self.returned);
+        let keyword = (!self.lends()).then(|| quote!(move));
+        let request = self.request();
+        let run = if self.options.on_error.is_none() {
+            let rebinding = rebind::inside(self.function, arguments, &self.kept());
+            let acquired = self.blocking_acquired(&block(&self.function.body).into_token_stream());
+            let ending = local("ending");
+            let of_type = quote_spanned!(span=> #krate::__private_0_1::ending::<#output>());
+            let krate = &self.krate;
+            quote! {
+                match &#of_type {
+                    #ending => {
+                        return #krate::__private_0_1::blocking_run(
+                            #scope, #ending, #keyword || { #rebinding #request #acquired },
+                        );
+                    }
+                }
+            }
+        } else {
+            let outer = rebind::patterns(arguments);
+            let inner = rebind::names(self.function, arguments, &self.kept());
+            let body = block(&self.function.body);
+            let body = quote! {
+                ::core::result::Result::Ok(
+                    #krate::__private_0_1::call::<#output, _>(#keyword || { #inner #body })
+                )
+            };
+            let acquired = self.blocking_acquired(&body);
+            let own = self.own_error();
+            let call = quote_spanned!(span=> #krate::__private_0_1::blocking_run_or::<#output, _>);
+            let ended = quote!(#call(#scope, #own, #keyword || { #outer #request #acquired }));
+            self.handled(&ended, true)
+        };
+        self.within_scope(&quote!(#scope), run)
+    }
+
+    /// `match ended { Ok(value) => return value, Err(error) => return on_error(error) }`
+    fn handled(&self, ended: &TokenStream, is_blocking: bool) -> TokenStream {
+        let krate = self.krate_at_return();
+        let (value, error) = (local("value"), local("error"));
+        let output = self.output();
+        let on_error = self.options.on_error.as_ref().map(|on_error| &on_error.value);
+        // A type that is inferred is only known by the value.
+        let seen = (is_blocking && matches!(output, Type::Infer(_))).then(|| {
+            let span = returns::span(&self.returned);
+            quote_spanned!(span=> let _ = #krate::__private_0_1::output_of(&#value).own_error();)
+        });
+        quote! {
+            match #ended {
+                ::core::result::Result::Ok(#value) => { #seen return #value; }
+                ::core::result::Result::Err(#error) => {
+                    return #krate::__private_0_1::handled::<#output, _>(#error, #on_error);
+                }
+            }
+        }
+    }
+
+    /// The function that tells the body's own errors from its other values.
+    fn own_error(&self) -> TokenStream {
+        let krate = self.krate_at_return();
+        let span = returns::span(&self.returned);
+        match self.output() {
+            // A type that is inferred cannot be asked whether it is a `Result`.
+            Type::Infer(_) => quote_spanned!(span=> #krate::__private_0_1::never_own_error),
+            output if self.function.signature.asyncness.is_none() => {
+                quote_spanned!(span=> #krate::__private_0_1::Output::<#output>::new().own_error())
+            }
+            // What an `async fn` yields is a value, whatever it is.
+            output => {
+                quote_spanned!(span=> #krate::__private_0_1::Output::<#output>::new().own_error_of_value())
+            }
+        }
+    }
+
+    /// A `match`, so that nothing of ours is bound by a `let` of the function.
+    fn within_scope(&self, scope: &TokenStream, run: TokenStream) -> TokenStream {
+        let krate = &self.krate;
+        let plan = self.plan();
+        quote! {
+            match &#krate::__private_0_1::Scope::new(const { &#plan }) {
+                #scope => { #run }
+            }
+        }
+    }
+
+    /// What is known at compile time.
+    fn plan(&self) -> TokenStream {
+        let krate = &self.krate;
+        let name = crate::tokens::unraw(&self.function.signature.ident);
+        let name = format!("::{name}");
+        let label = quote!(::core::concat!(::core::module_path!(), #name));
+        let mut plan = quote!(#krate::__private_0_1::Plan::new(#label));
+        plan.extend(request::known(self.options));
+        if self.options.on_lost.as_ref().is_some_and(|it| it.value == OnLost::Finish) {
+            plan.extend(quote!(.finish()));
+        }
+        if self.options.release.as_ref().is_some_and(|it| it.value == Release::Background) {
+            plan.extend(quote!(.background()));
+        }
+        plan
+    }
+
+    fn request(&self) -> TokenStream {
+        request::made(self.options, &self.key, &self.krate)
+    }
+
+    /// The content in a box, unless all arguments are small: they stand in the future more than
+    /// once. By its types, where the syntax does not tell.
+    fn placed(&self, content: TokenStream, arguments: &[Argument]) -> TokenStream {
+        let krate = &self.krate;
+        let unknown = arguments.iter().filter(|argument| !returns::is_small(&argument.ty));
+        let unknown: Vec<&Argument> = unknown.collect();
+        if unknown.is_empty() {
+            return content;
+        }
+        // A type that has no name, or an argument that may not be there.
+        if unknown.iter().any(|it| !it.attributes.is_empty() || returns::has_impl(&it.ty)) {
+            return quote!(#krate::__private_0_1::Box::pin(#content));
+        }
+        let types = unknown.iter().rev().fold(quote!(()), |rest, argument| {
+            let ty = &argument.ty;
+            quote!((#ty, #rest))
+        });
+        quote!(#krate::__private_0_1::Sizes::<#types>::new().place(#content))
+    }
+
+    /// Waits for the lock and runs the body, or leaves with the value for a busy lock. When the lock
+    /// fails otherwise, the body is dropped while it waits here.
+    ///
+    /// The body is an arm and not what follows, because a `let` of the guard is what
+    /// `clippy::significant_drop_tightening` would speak about.
+    fn acquired(&self, body: &Group) -> TokenStream {
+        let (scope, request) = (local("scope"), local("request"));
+        let guard = self.guard();
+        let body = self.with_fence(&block(body).into_token_stream(), &guard);
+        match &self.options.on_busy {
+            None => quote! {
+                match #scope.acquire(#request).await {
+                    #guard => { #body }
+                }
+            },
+            Some(busy) => {
+                let value = &busy.value;
+                quote! {
+                    match #scope.acquire_unless_busy(#request).await {
+                        ::core::option::Option::None => return #value,
+                        ::core::option::Option::Some(#guard) => { #body }
+                    }
+                }
+            }
+        }
+    }
+
+    fn blocking_acquired(&self, body: &TokenStream) -> TokenStream {
+        let krate = &self.krate;
+        let (scope, request, error) = (local("scope"), local("request"), local("error"));
+        let guard = self.guard();
+        let body = self.with_fence(body, &guard);
+        let has_handler = self.options.on_error.is_some();
+        let output = self.output();
+        let busy = self.options.on_busy.as_ref().map(|busy| {
+            let mut value = busy.value.to_token_stream();
+            if has_handler {
+                value = quote!(::core::result::Result::Ok(#krate::__private_0_1::call::<#output, _>(|| #value)));
+            }
+            quote! {
+                ::core::result::Result::Err(#error) if #krate::LockError::is_busy(&#error) => return #value,
+            }
+        });
+        let failed = if has_handler {
+            quote!(::core::result::Result::Err(#error))
+        } else {
+            let ending = local("ending");
+            quote!(#ending.failed(#error))
+        };
+        quote! {
+            match #scope.blocking_acquire(#request) {
+                #busy
+                ::core::result::Result::Err(#error) => return #failed,
+                ::core::result::Result::Ok(#guard) => { #body }
+            }
+        }
+    }
+
+    /// What the guard is bound to.
+    fn guard(&self) -> Ident {
+        match (&self.options.guard, &self.options.fence) {
+            (Some(guard), _) => guard.value.clone(),
+            (None, Some(_)) => local("guard"),
+            (None, None) => Ident::new("_", Span::call_site()),
+        }
+    }
+
+    fn with_fence(&self, body: &TokenStream, guard: &Ident) -> TokenStream {
+        let krate = &self.krate;
+        match &self.options.fence {
+            Some(fence) => {
+                let number = &fence.value;
+                quote!(match #krate::__private_0_1::fence(#guard) { #number => { #body } })
+            }
+            None => body.clone(),
+        }
+    }
+
+    fn output(&self) -> Type {
+        returns::without_impl(self.returned.clone())
+    }
+
+    /// rustc reports an unfit return type where a call stands, so the call stands there.
+    fn krate_at_return(&self) -> TokenStream {
+        located(self.krate.to_token_stream(), returns::span(&self.returned))
+    }
+
+    /// What `on_error` uses.
+    fn kept(&self) -> Kept {
+        let on_error = self.options.on_error.as_ref();
+        on_error.map(|it| words(it.value.to_token_stream())).unwrap_or_default()
+    }
+
+    /// Whether the body only borrows what `on_error` uses afterwards: something behind a `&mut`. It
+    /// takes the rest by being given it, see `rebind`.
+    fn lends(&self) -> bool {
+        let kept = self.kept();
+        if kept.is_empty() || self.function.owns_receiver() {
+            return false;
+        }
+        let receiver = self.function.signature.receiver();
+        let is_mutable = receiver.is_some_and(|receiver| match &receiver.kind {
+            ReceiverKind::Reference(_, _, mutability) => mutability.is_some(),
+            _ => false,
+        });
+        is_mutable && kept.contains_key("self")
+            || self.function.arguments().iter().any(|argument| rebind::is_lent(argument, &kept))
+    }
+}

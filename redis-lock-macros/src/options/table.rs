@@ -1,0 +1,273 @@
+//! Every option of the attribute, once: its name, how it is written, what it is mistaken for, and
+//! how it is read.
+
+use proc_macro2::Ident;
+use syn::Result;
+use syn::parse::ParseStream;
+
+use super::Options;
+use super::parse::{
+    absolute_path, assign, assigned, binding, choice, expression, flag, handler, key, keys,
+    permits, set, yes_or_no,
+};
+use super::value::{Kind, Lease, OnLost, Release, Time, Waiting};
+
+/// An option.
+pub(super) struct Entry {
+    pub(super) name: &'static str,
+    /// How it is written.
+    pub(super) example: &'static str,
+    /// Words that people use for it, and what to tell them.
+    pub(super) meant_by: &'static [(&'static [&'static str], &'static str)],
+    pub(super) read: fn(&mut Options, Ident, &Self, ParseStream<'_>) -> Result<()>,
+}
+
+/// All of them, in the order of the documentation.
+pub(super) static OPTIONS: [Entry; 22] = [
+    Entry {
+        name: "key",
+        example: "key = \"order:{order_id}\"",
+        meant_by: &[(&["name", "id", "resource"], "what is locked is called `key`")],
+        read: |options, name, entry, input| {
+            let value = key(&name, entry.example, input)?;
+            options.set_key(name, value)
+        },
+    },
+    Entry {
+        name: "keys",
+        example: "keys = [\"acct:{from}\", \"acct:{to}\"]",
+        meant_by: &[],
+        read: |options, name, entry, input| {
+            let value = keys(&name, entry.example, input)?;
+            options.set_key(name, value)
+        },
+    },
+    Entry {
+        name: "read",
+        example: "read",
+        meant_by: &[
+            (&["shared"], "a lock that readers share is `read`"),
+            (&["exclusive", "mutex"], "exclusive is the default, leave it out"),
+        ],
+        read: |options, name, _, input| {
+            flag(&name, input)?;
+            options.set_kind(name, Kind::Read)
+        },
+    },
+    Entry {
+        name: "write",
+        example: "write",
+        meant_by: &[],
+        read: |options, name, _, input| {
+            flag(&name, input)?;
+            options.set_kind(name, Kind::Write)
+        },
+    },
+    Entry {
+        name: "permits",
+        example: "permits = 4",
+        meant_by: &[(
+            &["semaphore", "max", "limit"],
+            "how many may hold it at once is `permits = n`",
+        )],
+        read: |options, name, entry, input| {
+            let value = assigned(&name, input, entry.example, permits)?;
+            options.set_kind(name, Kind::Permits(value))
+        },
+    },
+    Entry {
+        name: "ttl",
+        example: "ttl = \"30s\"",
+        meant_by: &[
+            (
+                &["timeout", "lock_timeout"],
+                "`ttl` is how long the lease outlives a dead holder, `wait` how long a call may wait",
+            ),
+            (
+                &["lease", "expire", "expires", "expiry", "ex", "px", "duration"],
+                "the lease is called `ttl`",
+            ),
+        ],
+        read: |options, name, entry, input| {
+            assign(&mut options.ttl, name, input, entry.example, Lease::parse)
+        },
+    },
+    Entry {
+        name: "wait",
+        example: "wait = \"5s\"",
+        meant_by: &[(
+            &["blocking", "nowait", "no_wait", "try_lock", "retry", "retries", "blocking_timeout"],
+            "how long a call may wait is `wait`: `\"5s\"`, `\"forever\"` or `\"none\"`",
+        )],
+        read: |options, name, entry, input| {
+            assign(&mut options.wait, name, input, entry.example, Waiting::parse)
+        },
+    },
+    Entry {
+        name: "renew",
+        example: "renew = false",
+        meant_by: &[],
+        read: |options, name, entry, input| {
+            assign(&mut options.renew, name, input, entry.example, yes_or_no)
+        },
+    },
+    Entry {
+        name: "max_hold",
+        example: "max_hold = \"10m\"",
+        meant_by: &[],
+        read: |options, name, entry, input| {
+            let zero = "a max_hold of zero would never hold a lock; leave it out for the default";
+            assign(&mut options.max_hold, name, input, entry.example, |it| Time::parse(it, zero))
+        },
+    },
+    Entry {
+        name: "min_hold",
+        example: "min_hold = \"1m\"",
+        meant_by: &[],
+        read: |options, name, entry, input| {
+            let zero = "a min_hold of zero is the default; leave it out";
+            assign(&mut options.min_hold, name, input, entry.example, |it| Time::parse(it, zero))
+        },
+    },
+    Entry {
+        name: "on_busy",
+        example: "on_busy = Ok(None)",
+        meant_by: &[],
+        read: |options, name, entry, input| {
+            assign(&mut options.on_busy, name, input, entry.example, expression)
+        },
+    },
+    Entry {
+        name: "on_error",
+        example: "on_error = |err| fallback(err)",
+        meant_by: &[],
+        read: |options, name, entry, input| {
+            assign(&mut options.on_error, name, input, entry.example, handler)
+        },
+    },
+    Entry {
+        name: "on_lost",
+        example: "on_lost = finish",
+        meant_by: &[],
+        read: |options, name, entry, input| {
+            let choices = [("cancel", OnLost::Cancel), ("finish", OnLost::Finish)];
+            assign(&mut options.on_lost, name, input, entry.example, |it| choice(it, &choices))
+        },
+    },
+    Entry {
+        name: "release",
+        example: "release = background",
+        meant_by: &[],
+        read: |options, name, entry, input| {
+            let choices = [("wait", Release::Wait), ("background", Release::Background)];
+            assign(&mut options.release, name, input, entry.example, |it| choice(it, &choices))
+        },
+    },
+    Entry {
+        name: "fence",
+        example: "fence = token",
+        meant_by: &[],
+        read: |options, name, entry, input| {
+            assign(&mut options.fence, name, input, entry.example, binding)
+        },
+    },
+    Entry {
+        name: "guard",
+        example: "guard = lock",
+        meant_by: &[],
+        read: |options, name, entry, input| {
+            assign(&mut options.guard, name, input, entry.example, binding)
+        },
+    },
+    Entry {
+        name: "via",
+        example: "via = self.locks",
+        meant_by: &[
+            (
+                &["client", "redis", "pool", "conn", "connection", "locks", "manager"],
+                "which `Locks` to use is `via = expr`",
+            ),
+            (
+                &["prefix", "namespace"],
+                "the namespace belongs to the manager: `Locks::builder().namespace(..)`",
+            ),
+        ],
+        read: |options, name, entry, input| {
+            assign(&mut options.via, name, input, entry.example, expression)
+        },
+    },
+    Entry {
+        name: "reentrant",
+        example: "reentrant",
+        meant_by: &[],
+        read: |options, name, _, input| {
+            flag(&name, input)?;
+            set(&mut options.reentrant, name, ())
+        },
+    },
+    Entry {
+        name: "fair",
+        example: "fair = false",
+        meant_by: &[],
+        read: |options, name, entry, input| {
+            assign(&mut options.fair, name, input, entry.example, yes_or_no)
+        },
+    },
+    Entry {
+        name: "repair_orphan",
+        example: "repair_orphan = \"30s\"",
+        meant_by: &[],
+        read: |options, name, entry, input| {
+            let zero = "a repair_orphan of zero would delete what others hold; give them time to \
+                        finish";
+            assign(&mut options.repair_orphan, name, input, entry.example, |it| {
+                Time::parse(it, zero)
+            })
+        },
+    },
+    Entry {
+        name: "linger",
+        example: "linger = \"2s\"",
+        meant_by: &[(&["keep", "idle"], "how long an unused lock is kept is `linger`")],
+        read: |options, name, entry, input| {
+            let zero = "a linger of zero keeps nothing; leave it out";
+            assign(&mut options.linger, name, input, entry.example, |it| Time::parse(it, zero))
+        },
+    },
+    Entry {
+        name: "crate",
+        example: "crate = ::locks",
+        meant_by: &[],
+        read: |options, name, entry, input| {
+            assign(&mut options.krate, name, input, entry.example, absolute_path)
+        },
+    },
+];
+
+/// The option of that name.
+pub(super) fn find(name: &Ident) -> Option<&'static Entry> {
+    OPTIONS.iter().find(|entry| name == entry.name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_option_is_documented() {
+        let page = include_str!("../../../src/attribute.md");
+        for Entry { name, .. } in &OPTIONS {
+            assert!(page.contains(&format!("**`{name}")), "{name} is not in attribute.md");
+        }
+    }
+
+    #[test]
+    fn every_example_is_read_as_its_option() {
+        for Entry { name, example, .. } in &OPTIONS {
+            let mut mistakes = crate::diagnostics::Mistakes::default();
+            let options = crate::options::parse(example.parse().expect(name), &mut mistakes);
+            assert!(mistakes.is_empty(), "{example}");
+            assert_eq!(options.given.first().map(ToString::to_string), Some((*name).to_owned()));
+        }
+    }
+}

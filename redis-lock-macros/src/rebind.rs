@@ -1,0 +1,235 @@
+//! The function's arguments inside its body, where they are dropped before the lock is released.
+
+use std::collections::HashMap;
+
+use proc_macro2::{Ident, Span, TokenStream};
+use quote::{quote, quote_spanned};
+use syn::token::Underscore;
+use syn::{Pat, PatIdent, PatWild, Path, Token, Type};
+
+use crate::function::{Argument, Binding, Function};
+use crate::tokens::unraw;
+
+/// The names that `on_error` uses, and where.
+pub(crate) type Kept = HashMap<String, Span>;
+
+/// Moves every argument into the body, so that they are dropped there in the order of the plain
+/// function.
+pub(crate) fn inside(function: &Function, arguments: &[Argument], kept: &Kept) -> TokenStream {
+    let receiver = receiver(function);
+    let arguments = arguments.iter().map(|argument| {
+        let whole = rebound(argument, kept);
+        let Binding::Pattern(pattern) = &argument.binding else { return whole };
+        let Argument { attributes, name, .. } = argument;
+        let quiet = quiet();
+        let used = bindings(pattern).into_iter().filter_map(|it| use_of(&it.ident, kept));
+        quote!(#whole #(#attributes)* #quiet let #pattern = #name; #(#used)*)
+    });
+    quote!(#receiver #(#arguments)*)
+}
+
+/// Takes the patterns apart, by names that nobody changes yet: for keys.
+pub(crate) fn patterns(arguments: &[Argument]) -> TokenStream {
+    let patterns = arguments.iter().filter_map(|argument| {
+        let Binding::Pattern(pattern) = &argument.binding else { return None };
+        let Argument { attributes, name, .. } = argument;
+        let mut pattern = pattern.clone();
+        each_binding(&mut pattern, &mut |binding| {
+            if binding.by_ref.is_none() {
+                binding.mutability = None;
+            }
+        });
+        let quiet = quiet();
+        Some(quote!(#(#attributes)* #quiet let #name = #name; #(#attributes)* #quiet let #pattern = #name;))
+    });
+    quote!(#(#patterns)*)
+}
+
+/// [`inside`], after [`patterns`] have been taken apart around it.
+pub(crate) fn names(function: &Function, arguments: &[Argument], kept: &Kept) -> TokenStream {
+    let receiver = receiver(function);
+    let arguments = arguments.iter().map(|argument| {
+        let Binding::Pattern(pattern) = &argument.binding else { return rebound(argument, kept) };
+        let attributes = &argument.attributes;
+        let names =
+            bindings(pattern).into_iter().map(|PatIdent { by_ref, mutability, ident, .. }| {
+                let mutability = mutability.filter(|_| by_ref.is_none());
+                let (quiet, used) = (quiet(), use_of(ident, kept));
+                quote!(#(#attributes)* #quiet let #mutability #ident = #ident; #used)
+            });
+        quote!(#(#names)*)
+    });
+    quote!(#receiver #(#arguments)*)
+}
+
+/// Copies of what `on_error` uses of destructured arguments, made before the body takes them.
+pub(crate) fn copies(arguments: &[Argument], kept: &Kept, krate: &Path) -> TokenStream {
+    let copies = arguments.iter().filter_map(|argument| {
+        let Binding::Pattern(pattern) = &argument.binding else { return None };
+        let Argument { attributes, name, .. } = argument;
+        let mut pattern = pattern.clone();
+        let mut found = Vec::new();
+        by_reference(&mut pattern, 0, kept, &mut found);
+        if found.is_empty() {
+            return None;
+        }
+        let (names, values): (Vec<_>, Vec<_>) = found
+            .into_iter()
+            .map(|(ident, depth)| {
+                let stars = std::iter::repeat_n(quote!(*), depth);
+                let span = kept.get(&unraw(&ident)).copied().unwrap_or_else(|| ident.span());
+                let span = Span::call_site().located_at(span);
+                let krate = crate::tokens::located(quote!(#krate), span);
+                let value = quote_spanned!(span=> #krate::__private_0_1::kept(#(#stars)* #ident));
+                (ident, value)
+            })
+            .unzip();
+        Some(quote! {
+            #(#attributes)*
+            let (#(#names,)*) = match &#name { #pattern => (#(#values,)*) };
+        })
+    });
+    quote!(#(#copies)*)
+}
+
+/// Whether the body gives the argument back to `on_error`.
+pub(crate) fn is_lent(argument: &Argument, kept: &Kept) -> bool {
+    let is_mutable = matches!(&argument.ty, Type::Reference(it) if it.mutability.is_some());
+    is_mutable
+        && matches!(argument.binding, Binding::Name(_))
+        && kept.contains_key(&unraw(&argument.name))
+}
+
+fn receiver(function: &Function) -> Option<TokenStream> {
+    let receiver = function.signature.receiver().filter(|_| function.owns_receiver())?;
+    let this = Ident::new("self", receiver.self_token.span);
+    Some(quote!(let _ = &#this;))
+}
+
+fn rebound(argument: &Argument, kept: &Kept) -> TokenStream {
+    let Argument { attributes, name, binding, .. } = argument;
+    let quiet = quiet();
+    match binding {
+        Binding::Name(mutability) => {
+            let used = use_of(name, kept).map(|used| quote!(#(#attributes)* #used));
+            let value = if is_lent(argument, kept) { quote!(&mut *#name) } else { quote!(#name) };
+            quote!(#(#attributes)* #quiet let #mutability #name = #value; #used)
+        }
+        Binding::Nothing | Binding::Pattern(_) => quote!(#(#attributes)* #quiet let #name = #name;),
+    }
+}
+
+/// What only `on_error` uses is used, although that happens outside of the body.
+fn use_of(name: &Ident, kept: &Kept) -> Option<TokenStream> {
+    kept.contains_key(&unraw(name)).then(|| quote!(let _ = &#name;))
+}
+
+/// None of these lints is of a group that is on by default.
+fn quiet() -> TokenStream {
+    quote! {
+        #[allow(clippy::shadow_same, clippy::used_underscore_binding, clippy::no_effect_underscore_binding)]
+    }
+}
+
+/// The names that a pattern binds.
+fn bindings(pattern: &Pat) -> Vec<&PatIdent> {
+    let mut found = Vec::new();
+    collect(pattern, &mut found);
+    found
+}
+
+fn collect<'a>(pattern: &'a Pat, found: &mut Vec<&'a PatIdent>) {
+    match pattern {
+        Pat::Ident(name) => {
+            found.push(name);
+            if let Some((_, inner)) = &name.subpat {
+                collect(inner, found);
+            }
+        }
+        // Alternatives bind the same names.
+        Pat::Or(cases) => cases.cases.iter().take(1).for_each(|case| collect(case, found)),
+        _ => inner(pattern).into_iter().for_each(|inner| collect(inner, found)),
+    }
+}
+
+/// The patterns directly in a pattern, but for names and alternatives.
+fn inner(pattern: &Pat) -> Vec<&Pat> {
+    match pattern {
+        Pat::Tuple(tuple) => tuple.elems.iter().collect(),
+        Pat::TupleStruct(tuple) => tuple.elems.iter().collect(),
+        Pat::Struct(fields) => fields.fields.iter().map(|field| &*field.pat).collect(),
+        Pat::Slice(slice) => slice.elems.iter().collect(),
+        Pat::Reference(reference) => vec![&reference.pat],
+        Pat::Paren(inner) => vec![&inner.pat],
+        Pat::Type(typed) => vec![&typed.pat],
+        _ => Vec::new(),
+    }
+}
+
+fn inner_mut(pattern: &mut Pat) -> Vec<&mut Pat> {
+    match pattern {
+        Pat::Tuple(tuple) => tuple.elems.iter_mut().collect(),
+        Pat::TupleStruct(tuple) => tuple.elems.iter_mut().collect(),
+        Pat::Struct(fields) => fields.fields.iter_mut().map(|field| &mut *field.pat).collect(),
+        Pat::Slice(slice) => slice.elems.iter_mut().collect(),
+        Pat::Or(cases) => cases.cases.iter_mut().collect(),
+        Pat::Reference(reference) => vec![&mut reference.pat],
+        Pat::Paren(inner) => vec![&mut inner.pat],
+        Pat::Type(typed) => vec![&mut typed.pat],
+        _ => Vec::new(),
+    }
+}
+
+fn each_binding(pattern: &mut Pat, change: &mut impl FnMut(&mut PatIdent)) {
+    if let Pat::Ident(name) = pattern {
+        change(name);
+        if let Some((_, inner)) = &mut name.subpat {
+            each_binding(inner, change);
+        }
+        return;
+    }
+    for inner in inner_mut(pattern) {
+        each_binding(inner, change);
+    }
+}
+
+/// The pattern as it matches a reference: its names bind references, `depth` levels deeper where
+/// the pattern looked through one itself. Names that are not kept are left out.
+fn by_reference(pattern: &mut Pat, depth: usize, kept: &Kept, found: &mut Vec<(Ident, usize)>) {
+    if let Pat::Reference(reference) = pattern {
+        *pattern = (*reference.pat).clone();
+        return by_reference(pattern, depth + 1, kept, found);
+    }
+    if let Pat::Ident(name) = pattern {
+        let is_kept = kept.contains_key(&unraw(&name.ident));
+        if is_kept && !found.iter().any(|(ident, _)| *ident == name.ident) {
+            found.push((name.ident.clone(), depth));
+        }
+        name.by_ref = None;
+        name.mutability = None;
+        if let Some((_, inner)) = &mut name.subpat {
+            by_reference(inner, depth, kept, found);
+        }
+        if !is_kept {
+            *pattern = match name.subpat.take() {
+                Some((_, inner)) => *inner,
+                None => Pat::Wild(PatWild {
+                    attrs: Vec::new(),
+                    underscore_token: Underscore(name.ident.span()),
+                }),
+            };
+        }
+        return;
+    }
+    for inner in inner_mut(pattern) {
+        by_reference(inner, depth, kept, found);
+    }
+    if let Pat::Struct(fields) = pattern {
+        for field in &mut fields.fields {
+            // `Ctx { id }` has no place for another pattern: `Ctx { id: _ }` has.
+            if field.colon_token.is_none() && !matches!(*field.pat, Pat::Ident(_)) {
+                field.colon_token = Some(Token![:](Span::call_site()));
+            }
+        }
+    }
+}

@@ -1,0 +1,180 @@
+//! The attribute beside frameworks: that it compiles without a warning is the test.
+#![deny(warnings)]
+
+pub mod rest {
+    use axum::extract::{Path, State};
+    use axum::http::StatusCode;
+    use axum::response::{IntoResponse, Response};
+    use axum::{Json, Router, routing::post};
+    use redis_locks::{LockError, Locks, redis_lock};
+
+    pub struct Failure(LockError);
+
+    impl From<LockError> for Failure {
+        fn from(error: LockError) -> Self {
+            Self(error)
+        }
+    }
+
+    impl IntoResponse for Failure {
+        fn into_response(self) -> Response {
+            let code =
+                if self.0.is_busy() { StatusCode::CONFLICT } else { StatusCode::SERVICE_UNAVAILABLE };
+            (code, self.0.to_string()).into_response()
+        }
+    }
+
+    #[derive(serde::Deserialize)]
+    pub struct Charge {
+        amount: u64,
+    }
+
+    #[redis_lock(key = "order:{id}", wait = "2s", via = locks)]
+    pub async fn charge(
+        State(locks): State<Locks>,
+        Path(id): Path<u64>,
+        Json(charge): Json<Charge>,
+    ) -> Result<Json<u64>, Failure> {
+        Ok(Json(id + charge.amount))
+    }
+
+    #[redis_lock(key = "order:{id}", wait = "none", on_error = |error| (StatusCode::CONFLICT, format!("{id}: {error}")))]
+    pub async fn cancel(Path(id): Path<u64>) -> (StatusCode, String) {
+        (StatusCode::OK, String::new())
+    }
+
+    pub fn routes(locks: Locks) -> Router {
+        Router::new()
+            .route("/charge/{id}", post(charge))
+            .route("/cancel/{id}", post(cancel))
+            .with_state(locks)
+    }
+}
+
+pub mod actix {
+    use actix_web::{Error, HttpResponse, error, post, web};
+    use redis_locks::{LockError, redis_lock};
+
+    fn failure(error: LockError) -> Error {
+        error::ErrorConflict(error.to_string())
+    }
+
+    #[post("/order/{id}")]
+    #[redis_lock(key("order:{id}", id = *id), wait = "2s", on_error = |error| Err(failure(error)))]
+    pub async fn charge(id: web::Path<u64>) -> Result<HttpResponse, Error> {
+        Ok(HttpResponse::Ok().body(id.to_string()))
+    }
+
+    pub fn services(config: &mut web::ServiceConfig) {
+        config.service(charge);
+    }
+}
+
+pub mod poem_handler {
+    use poem::http::StatusCode;
+    use poem::web::Path;
+    use poem::{Error, Result, Route, handler, post};
+    use redis_locks::redis_lock;
+
+    #[handler]
+    #[redis_lock(key = "order:{id}", wait = "2s", on_error = |error| Err(Error::new(error, StatusCode::CONFLICT)))]
+    pub async fn charge(Path(id): Path<u64>) -> Result<String> {
+        Ok(id.to_string())
+    }
+
+    pub fn routes() -> Route {
+        Route::new().at("/order/:id", post(charge))
+    }
+}
+
+pub mod graphql {
+    use async_graphql::{Context, EmptyMutation, EmptySubscription, Object, Result, Schema};
+    use redis_locks::redis_lock;
+
+    pub struct Query;
+
+    #[Object]
+    impl Query {
+        #[redis_lock(key = "report:{id}", wait = "2s")]
+        async fn report(&self, ctx: &Context<'_>, id: u64) -> Result<u64> {
+            Ok(id + ctx.data_opt::<u64>().copied().unwrap_or_default())
+        }
+    }
+
+    pub fn schema() -> Schema<Query, EmptyMutation, EmptySubscription> {
+        Schema::new(Query, EmptyMutation, EmptySubscription)
+    }
+}
+
+pub mod traits {
+    use async_trait::async_trait;
+    use redis_locks::{LockError, redis_lock};
+
+    #[async_trait]
+    pub trait Store {
+        async fn save(&mut self, id: u64) -> Result<u64, LockError>;
+    }
+
+    #[derive(Default)]
+    pub struct Memory {
+        tenant: String,
+        saved: u64,
+    }
+
+    #[async_trait]
+    impl Store for Memory {
+        #[redis_lock(key = "save:{self.tenant}:{id}")]
+        async fn save(&mut self, id: u64) -> Result<u64, LockError> {
+            self.saved += id;
+            Ok(self.saved)
+        }
+    }
+}
+
+pub mod spans {
+    use redis_locks::{LockError, redis_lock};
+
+    #[tracing::instrument(err)]
+    #[redis_lock(key = "span:{id}")]
+    pub async fn outside(id: u64) -> Result<u64, LockError> {
+        Ok(id)
+    }
+
+    #[redis_lock(key = "span:{id}")]
+    #[tracing::instrument(skip_all, fields(id))]
+    pub async fn inside(id: u64) -> Result<u64, LockError> {
+        Ok(id)
+    }
+
+    #[tracing::instrument]
+    #[redis_lock(key = "span:{id}")]
+    pub fn blocking(id: u64) -> Result<u64, LockError> {
+        Ok(id)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use redis_locks::{LockError, Locks, redis_lock};
+    use rstest::rstest;
+
+    #[redis_lock(key = "case:{id}", via = Locks::in_memory())]
+    #[rstest]
+    #[case(1)]
+    #[case(2)]
+    fn above(#[case] id: u64) -> Result<(), LockError> {
+        assert!(id > 0);
+        Ok(())
+    }
+
+    #[rstest]
+    #[case(1)]
+    #[case(2)]
+    #[tokio::test]
+    // rstest hands the attributes below it to functions without arguments.
+    #[redis_lock(key = "case", via = Locks::in_memory())]
+    async fn below(#[case] id: u64) -> Result<(), LockError> {
+        assert!(id > 0);
+        Ok(())
+    }
+}
