@@ -227,7 +227,6 @@ pub(crate) mod tests {
             fair: true,
             reentrant: false,
             repair_orphan: None,
-            linger: None,
             label: None,
             linger: None,
             outage: Duration::from_secs(10),
