@@ -94,6 +94,13 @@ fn unanswered<W>(waiter: &Waiter<W>) -> LockError {
     LockError::backend(Some(waiter.demand.key.as_str()), &fault)
 }
 
+impl Contending {
+    /// Whether the server's last answer was of no use, or is missing.
+    pub(super) fn is_in_trouble(&self, is_open: bool) -> bool {
+        is_open || self.failures > 0
+    }
+}
+
 impl<W> Machine<W> {
     /// Begins to contend for the first waiter, with a fresh token.
     pub(super) fn start(&mut self, env: &Env<'_>, out: &mut Effects<W>) {
@@ -157,6 +164,10 @@ impl<W> Machine<W> {
             let about = About::Acquire { queues: patient, ordered };
             (about, Verb::Acquire { token, ttl, queue, fair, fences, repair_orphan })
         };
+        if contending.failures == 0 {
+            // The server was of use until now; how long it takes counts from here.
+            contending.useful = env.now;
+        }
         contending.attempt.asked(ttl);
         contending.demand = Arc::clone(&demand);
         contending.hinted = false;
@@ -347,11 +358,18 @@ impl<W> Machine<W> {
     /// The error of one who has put up with a server that can't be used for long enough.
     pub(super) fn outage(&self, waiter: &Waiter<W>, now: Moment) -> LockError {
         let waited = now.since(waiter.asked);
-        let mut fault = match &self.stage {
-            Stage::Contending(Contending { seen: Seen::Failed(fault), .. }) => fault.clone(),
-            _ => Fault::new(FaultClass::Late, "the server did not answer"),
+        let fault = match &self.stage {
+            Stage::Contending(Contending { seen: Seen::Failed(fault), .. }) => {
+                let what = format!("{} (tried for {waited:.1?})", fault.what);
+                Fault { what, ..fault.clone() }
+            }
+            _ => {
+                let what = format!(
+                    "the server can't be used: no connection within {waited:.1?} that answers"
+                );
+                Fault::new(FaultClass::Late, what)
+            }
         };
-        fault.what = format!("{} (waited {waited:.1?} for a server that can be used)", fault.what);
         LockError::backend(Some(waiter.demand.key.as_str()), &fault)
     }
 

@@ -191,7 +191,9 @@ impl<W> Machine<W> {
         let stage = match &self.stage {
             Stage::Idle => Moment::NEVER,
             Stage::Contending(contending) => {
-                let outage = self.waiters.outage_due(contending.useful);
+                let is_in_trouble = contending.is_in_trouble(is_open);
+                let outage = || self.waiters.outage_due(contending.useful);
+                let outage = if is_in_trouble { outage() } else { Moment::NEVER };
                 if is_open { outage } else { outage.min(contending.look) }
             }
             Stage::Held(held) => held.due(self.open.as_ref()),
@@ -316,7 +318,9 @@ impl<W> Machine<W> {
                 out.fail(waiter.handle, error);
             }
         }
-        if let Stage::Contending(contending) = &self.stage {
+        if let Stage::Contending(contending) = &self.stage
+            && contending.is_in_trouble(self.open.is_some())
+        {
             let ended = self.waiters.out_of_patience(contending.useful, env.now);
             for waiter in ended {
                 let error = self.outage(&waiter, env.now);
