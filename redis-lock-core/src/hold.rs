@@ -96,6 +96,11 @@ impl Hold {
         self.lock().state()
     }
 
+    #[cfg(test)]
+    pub(crate) fn is_locked(&self) -> bool {
+        self.life.try_lock().is_err()
+    }
+
     /// Whether its guard has given it back.
     pub(crate) fn is_released(&self) -> bool {
         if self.is_forked() {

@@ -258,6 +258,25 @@ impl Table {
     }
 }
 
+#[cfg(test)]
+impl Table {
+    /// The tokens that machines have.
+    pub(crate) fn tokens(&self) -> Vec<Arc<str>> {
+        let mut tokens = Vec::new();
+        for (shard, _) in self.shards.iter() {
+            for entry in lock(shard).entries.values() {
+                let residents = entry.mutex.iter().chain(entry.shared.values());
+                tokens.extend(residents.filter_map(|it| it.machine.token().cloned()));
+            }
+        }
+        tokens
+    }
+
+    pub(crate) fn is_locked(&self) -> bool {
+        self.shards.iter().any(|(shard, _)| shard.try_lock().is_err())
+    }
+}
+
 fn lock(shard: &Mutex<Shard>) -> MutexGuard<'_, Shard> {
     shard.lock().unwrap_or_else(PoisonError::into_inner)
 }

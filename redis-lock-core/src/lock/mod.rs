@@ -144,6 +144,17 @@ impl<W> Machine<W> {
         }
     }
 
+    /// The token that it has, or asks for.
+    #[cfg(test)]
+    pub(crate) fn token(&self) -> Option<&Arc<str>> {
+        match &self.stage {
+            Stage::Idle => None,
+            Stage::Contending(contending) => Some(contending.attempt.wire()),
+            Stage::Held(held) => Some(held.attempt.wire()),
+            Stage::Kept(kept) => Some(kept.token().wire()),
+        }
+    }
+
     /// Somebody wants the lock.
     pub(crate) fn ask(&mut self, waiter: Waiter<W>, env: &Env<'_>, out: &mut Effects<W>) {
         self.notice_loss(env, out);

@@ -196,6 +196,11 @@ impl Path {
         self.traffic.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    #[cfg(test)]
+    pub(crate) fn is_locked(&self) -> bool {
+        self.traffic.try_lock().is_err()
+    }
+
     /// Puts something on the queue. To be called under the lock of the shard that it belongs to, so
     /// that the order on the queue is that of the steps.
     pub(crate) fn put(&self, entry: Entry, results: &mut Vec<Settled>) {

@@ -75,6 +75,16 @@ impl Entry {
             && self.fence.is_none()
     }
 
+    /// Whether at most a fencing number is left.
+    #[cfg(test)]
+    pub(crate) fn is_free_of_locks(&mut self, now: Moment) -> bool {
+        self.expire(now);
+        self.holders.is_empty()
+            && self.queue.is_empty()
+            && self.buried.is_empty()
+            && self.forced.is_empty()
+    }
+
     pub(super) fn is_buried(&self, token: &Arc<str>) -> bool {
         self.buried.iter().any(|(buried, _)| buried == token)
     }
