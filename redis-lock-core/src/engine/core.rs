@@ -261,7 +261,9 @@ impl Core {
         }
         let awaited = awaited.cloned();
         let mut index = self.index();
-        if let Some(before) = resident.indexed.take() {
+        if let Some(before) = resident.indexed.take()
+            && !planted!(E10)
+        {
             index.remove(&before);
         }
         if let Some(token) = &awaited {

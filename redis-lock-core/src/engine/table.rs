@@ -119,6 +119,9 @@ impl Shard {
             }
             return None;
         }
+        if planted!(E8) && resident.machine.awaited().is_some() {
+            return None;
+        }
         let due = resident.machine.due();
         if due == Moment::NEVER || resident.timer.is_some_and(|timer| timer <= due) {
             return None;

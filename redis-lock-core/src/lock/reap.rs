@@ -158,7 +158,8 @@ impl Reap {
 
     /// The command of the next try.
     pub(crate) fn command(&self, now: Moment) -> Command {
-        let bury = self.attempt.is_in_doubt().then(|| self.attempt.longest());
+        let buries = self.attempt.is_in_doubt() && !planted!(T11);
+        let bury = buries.then(|| self.attempt.longest());
         // A keep that is over by now is a release.
         let keep = self.keep_until.map(|end| crate::demand::whole_millis(end.since(now)));
         let verb = Verb::Release {
@@ -194,7 +195,7 @@ impl Reap {
                 (told, self.again(now))
             }
             Outcome::Unknown(fault) => {
-                self.may_be_done |= sent < self.held_until;
+                self.may_be_done |= sent < self.held_until && !planted!(T7);
                 self.fault = Some(fault);
                 if self.unanswered {
                     // Its connection broke as well, and what it carried may be executed yet.
@@ -218,13 +219,16 @@ impl Reap {
         }
     }
 
-    fn again(self: Box<Self>, now: Moment) -> Next {
+    fn again(mut self: Box<Self>, now: Moment) -> Next {
         let until = match self.attempt.trace() {
             Trace::InDoubt { until } => until.max(self.gone_by),
             Trace::Heard | Trace::Unheard => self.gone_by,
         };
         if now >= until && self.confirm.is_none() {
             return self.done();
+        }
+        if planted!(E15) {
+            self.deadline = now.after(self.timeout);
         }
         // A connection that was cut while idle answers the first try with its end.
         let at = if self.tries == 1 { now } else { now.after(self.pause()) };
@@ -248,7 +252,7 @@ impl Reap {
     fn verdict(&self, answer: &Answer) -> Result<(), LockError> {
         let Answer::Gone { by, because } = answer else { return Ok(()) };
         // An earlier try may have released it, and whoever waited has it by now.
-        if self.may_be_done {
+        if self.may_be_done && !(planted!(E12) && by.is_some()) {
             return Ok(());
         }
         Err(LockError::Lost {

@@ -261,6 +261,9 @@ impl World {
     fn check_false_loss(&self, call: &Call) {
         let note = call.token.as_ref().and_then(|token| self.server.tokens.get(token));
         let Some(note) = note else { return };
+        if self.processes[call.process].is_closing {
+            return;
+        }
         if call.was_valid && !note.is_excused && note.left == Some(Left::Released) {
             let what = "was told that its lock was lost, and it was released";
             self.violated(format!("call {} {what}", call.number));

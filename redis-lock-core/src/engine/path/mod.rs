@@ -254,9 +254,21 @@ impl Traffic {
         if self.waiting.is_empty() && self.is_flushed() {
             return After::Nothing;
         }
+        let aside: VecDeque<_> = if planted!(E14) {
+            let (first, rest) =
+                std::mem::take(&mut self.waiting).into_iter().partition(Entry::is_awaited);
+            self.waiting = first;
+            rest
+        } else {
+            VecDeque::new()
+        };
         let awaited = self.waiting.iter().any(Entry::is_awaited);
         let was_flushed = self.is_sent();
         self.write(Moment::now());
+        if !aside.is_empty() {
+            self.waiting.extend(aside);
+            return After::RingEngine;
+        }
         let Link::Up(up) = &self.link else { return After::RingEngine };
         if up.wire.is_instant() {
             return After::Pump;
@@ -369,6 +381,7 @@ impl Traffic {
     fn settle(&mut self, entry: Entry, outcome: Outcome, results: &mut Vec<Settled>) {
         if let Some(number) = entry.number()
             && self.dropped.remove(&number)
+            && !planted!(E1)
         {
             // Its token is being released; nobody wants to know.
             return;

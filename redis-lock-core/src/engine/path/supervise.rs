@@ -77,7 +77,8 @@ impl Traffic {
             return;
         };
         let silence = now.since(up.heard.max(oldest.written));
-        if silence >= self.patience {
+        let is_twice_late = now.since(oldest.written) >= oldest.limit * 2;
+        if silence >= self.patience || planted!(E9) && is_twice_late {
             crate::log::silent(silence);
             let what = format!("nothing came from the server for {silence:.1?}");
             self.end(&Fault::new(FaultClass::Unknown, what), results);
@@ -148,6 +149,9 @@ impl Traffic {
             results.ready.push((reply, Ok(())));
         }
         results.news.push(News::Up);
+        if planted!(E4) {
+            self.waiting.make_contiguous().reverse();
+        }
         self.push_out(&mut results.settled);
     }
 
