@@ -158,8 +158,12 @@ impl Reap {
 
     /// The command of the next try.
     pub(crate) fn command(&self, now: Moment) -> Command {
-        let buries = self.attempt.is_in_doubt() && !planted!(T11);
-        let bury = buries.then(|| self.attempt.longest());
+        // Until the last bytes that may ask for it have come, however rarely it is repeated.
+        let bury = match self.attempt.trace() {
+            Trace::InDoubt { until } if !planted!(T11) => Some(until.since(now)),
+            _ => None,
+        };
+        let bury = bury.map(crate::demand::whole_millis).filter(|rest| !rest.is_zero());
         // A keep that is over by now is a release.
         let keep = self.keep_until.map(|end| crate::demand::whole_millis(end.since(now)));
         let verb = Verb::Release {

@@ -135,6 +135,8 @@ pub(super) struct Link {
     pub(super) spoke: u64,
     /// What becomes of the bytes that the server has not executed when the connection ends.
     pub(super) late_by: Option<u64>,
+    /// The client was told that it is of no use.
+    pub(super) has_bad_news: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

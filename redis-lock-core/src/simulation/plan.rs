@@ -145,7 +145,10 @@ impl Plan {
         };
         let keys = (0..random.between(1, 3)).map(|_| sort(random)).collect::<Vec<_>>();
         let count = random.between(2, 4) as usize;
-        let processes = (0..count).map(|_| process(random)).collect();
+        let processes: Vec<_> = (0..count).map(|_| process(random)).collect();
+        // A path that is slower than the patience with it is of no use to anybody.
+        let least = processes.iter().map(|process| process.command_timeout).min().unwrap_or(0);
+        let path = PathPlan { latency: path.latency.min(least.max(500 * MILLI) / 16), ..path };
         let mut plan = Self {
             seed,
             calm_at,

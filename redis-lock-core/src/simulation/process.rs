@@ -36,7 +36,6 @@ pub(super) struct Process {
     pub(super) epoch: Option<u64>,
     pub(super) is_listening: bool,
     pub(super) deaf_until: u64,
-    pub(super) saw_broken: bool,
     pub(super) inputs: Vec<(u64, Result<Connected, Fault>)>,
     pub(super) hints: Vec<Hint>,
     /// The tasks of a process that was killed: they are never polled, and never dropped before the
@@ -72,7 +71,6 @@ impl Process {
             epoch: None,
             is_listening: false,
             deaf_until: 0,
-            saw_broken: false,
             inputs: Vec::new(),
             hints: Vec::new(),
             corpses: Vec::new(),

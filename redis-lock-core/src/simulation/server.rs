@@ -190,7 +190,7 @@ impl Server {
                 }
             }
             (Verb::Acquire { .. }, Ok(Answer::Held { .. } | Answer::Busy(Rival { queued: true, .. }))) => {
-                let undone = note.undone_at.filter(|at| now < at + note.longest);
+                let undone = note.undone_at.filter(|at| now < at + note.longest + 4 * SECOND);
                 if undone.is_some() {
                     let what = format!("{token} was released in doubt, and was let in again");
                     self.violation.get_or_insert(what);

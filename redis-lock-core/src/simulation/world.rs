@@ -454,6 +454,7 @@ impl World {
         if let Item::Answer(seq, _) = &item {
             link.unanswered.remove(seq);
         }
+        link.has_bad_news |= matches!(item, Item::Broken(_));
         link.spoke = clock::now();
         lock(&link.pipe).arrive(item);
         let process = link.process;
@@ -471,8 +472,7 @@ impl World {
         let oldest = lost.values().map(|(sent, _)| *sent).min();
         let patience = self.plan.processes[process].command_timeout.max(500 * MILLI);
         let spoke = link.spoke;
-        let has_bad_news =
-            lock(&link.pipe).inbox.iter().any(|item| matches!(item, Item::Broken(_)));
+        let has_bad_news = link.has_bad_news;
         let spoke_lately = now < spoke + patience && oldest.is_some_and(|sent| spoke > sent);
         let is_needless = was == State::Open && spoke_lately && !has_bad_news;
         for (_, token) in lost.into_values() {
@@ -482,7 +482,7 @@ impl World {
         }
         self.books.borrow_mut().history.line(|_| format!("p{process} closes connection {index}"));
         let process = &self.processes[process];
-        if is_needless && !process.is_over && process.is_alive && !process.saw_broken {
+        if is_needless && !process.is_over && process.is_alive {
             self.violated("a connection was closed that had spoken within the patience");
         }
     }
@@ -539,6 +539,7 @@ impl World {
             unanswered: std::collections::BTreeMap::new(),
             spoke: now,
             late_by: None,
+            has_bad_news: false,
         });
         let index = self.links.len() - 1;
         self.books
@@ -620,7 +621,6 @@ impl World {
             return;
         }
         process.epoch = epoch;
-        process.saw_broken = false;
         let manager = Arc::clone(&process.core.manager);
         if self.server.subscribers.remove(&manager).is_some() || process.is_listening {
             self.stop_listening(index);
