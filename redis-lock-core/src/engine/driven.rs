@@ -32,6 +32,16 @@ impl Core {
         Driven { due, connects, is_done: self.is_done(Moment::now()) }
     }
 
+    /// Who wants the next turn, and when.
+    pub(crate) fn wanted_by(&self) -> [(&'static str, Moment); 4] {
+        [
+            ("path", self.path.traffic().due()),
+            ("table", self.table.next_due()),
+            ("reaper", self.reaper().due()),
+            ("search", self.search().due()),
+        ]
+    }
+
     /// Has what was brought about outside of a turn told.
     pub(crate) fn collect_notices(&self, work: &mut Work) {
         self.notices.add(&mut work.notices);

@@ -47,7 +47,13 @@ impl Core {
     /// A connection was made.
     pub(crate) fn made(&self, number: u64, made: Connected, work: &mut Work) {
         let mut results = Results::default();
-        self.path.traffic().connected(number, made, Moment::now(), &mut results);
+        {
+            let mut traffic = self.path.traffic();
+            let now = Moment::now();
+            // What the connection before has said meanwhile is an answer, not silence.
+            traffic.pump(now, &mut results.settled);
+            traffic.connected(number, made, now, &mut results);
+        }
         self.take_in(&mut results, work);
         self.hear_news(&mut results, work);
         self.send(work);

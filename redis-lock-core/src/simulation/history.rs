@@ -8,22 +8,24 @@ use super::random;
 use super::clock;
 
 /// All that happened.
-#[derive(Default)]
 pub(super) struct History {
     hash: u64,
     pub(super) steps: u64,
+    pub(super) by_sort: [u64; 64],
     lines: Option<Vec<String>>,
     names: HashMap<Arc<str>, usize>,
 }
 
 impl History {
     pub(super) fn new(keeps_lines: bool) -> Self {
-        Self { lines: keeps_lines.then(Vec::new), ..Self::default() }
+        let lines = keeps_lines.then(Vec::new);
+        Self { hash: 0, steps: 0, by_sort: [0; 64], lines, names: HashMap::new() }
     }
 
     /// Something happened; the number tells it from what else could have.
     pub(super) fn step(&mut self, what: u64, detail: u64) {
         self.steps += 1;
+        self.by_sort[what as usize] += 1;
         self.hash = random::hash([self.hash, clock::now(), what, detail]);
     }
 
@@ -47,6 +49,12 @@ impl History {
 
     pub(super) fn hash(&self) -> u64 {
         self.hash
+    }
+}
+
+impl Default for History {
+    fn default() -> Self {
+        Self::new(false)
     }
 }
 

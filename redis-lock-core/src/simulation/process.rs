@@ -32,6 +32,8 @@ pub(super) struct Process {
     pub(super) stood: Vec<usize>,
     pub(super) drive_at: Option<u64>,
     pub(super) drives: u64,
+    /// Turns in a row that wanted the next one at once.
+    pub(super) spins: u32,
     pub(super) tells_soon: bool,
     pub(super) epoch: Option<u64>,
     pub(super) is_listening: bool,
@@ -67,6 +69,7 @@ impl Process {
             stood: Vec::new(),
             drive_at: None,
             drives: 0,
+            spins: 0,
             tells_soon: false,
             epoch: None,
             is_listening: false,

@@ -40,6 +40,9 @@ fn search(from: u64, most: u64, limit: Duration, fault: Option<Fault>) -> Tally 
                     let ran = run(&Plan::of(seed), false);
                     tally.histories.fetch_add(1, Ordering::Relaxed);
                     tally.steps.fetch_add(ran.steps, Ordering::Relaxed);
+                    if goes_on && ran.steps > 50_000 {
+                        println!("seed {seed}: {} steps {:?}", ran.steps, ran.by_sort);
+                    }
                     if let (Some(what), true) = (&ran.violation, goes_on) {
                         let kind = what.replace(|letter: char| letter.is_ascii_digit(), "");
                         let kind: String = kind.chars().take(90).collect();
@@ -82,6 +85,7 @@ fn histories_of_fixed_seeds_keep_every_promise() {
             panic!("{}\nviolated: {what}", told(seed, fault));
         }
         println!("{}seed {seed}: {} steps, nothing violated", ran.lines, ran.steps);
+        println!("{:?}", ran.by_sort);
         return;
     }
     let from = number("SIMULATE_FROM").unwrap_or(1);

@@ -98,6 +98,7 @@ pub(super) struct Ran {
     pub(super) steps: u64,
     pub(super) hash: u64,
     pub(super) lines: String,
+    pub(super) by_sort: [u64; 64],
 }
 
 impl World {
@@ -588,6 +589,13 @@ impl World {
         let process = &mut self.processes[index];
         let driven = process.turn();
         let (due, connects) = (process.clock.when(driven.due), driven.connects);
+        process.spins = if due < clock::now() + MILLI / 100 { process.spins + 1 } else { 0 };
+        if process.spins > 100 {
+            let (now, wanted) = (crate::clock::Moment::now(), process.core.wanted_by());
+            let soon = now.after(std::time::Duration::from_micros(10));
+            let by: Vec<_> = wanted.iter().filter(|(_, at)| *at <= soon).map(|it| it.0).collect();
+            return self.violated(format!("the engine turns without an end, because of {by:?}"));
+        }
         for number in connects {
             // A connection takes some round trips: it is made, introduces itself and looks around.
             let delay = self.plan.path.latency * 6 + self.chance(60, number, index as u64) % MILLI;
@@ -925,6 +933,7 @@ impl World {
             steps: books.history.steps,
             hash: books.history.hash(),
             lines: books.history.to_string(),
+            by_sort: books.history.by_sort,
         }
     }
 
