@@ -102,6 +102,8 @@ pub(crate) struct Work {
     /// What runs the user's code, to be done last.
     pub(super) notices: VecDeque<Notice>,
     effects: Effects<Handle>,
+    /// The engine's own turn: what it brings about need not wake the engine.
+    pub(super) is_turn: bool,
 }
 
 thread_local! {
@@ -213,7 +215,7 @@ impl Core {
     ) {
         // `enabled!` is the user's code, so it is asked before the lock is taken.
         let listening = observe::is_listening();
-        let Work { settled, notices, effects } = work;
+        let Work { settled, notices, effects, .. } = work;
         let mut shard = self.table.shard(&id.main);
         // Read under the lock, so that no step has an earlier time than the one before.
         let now = Moment::now();
@@ -279,6 +281,8 @@ impl Core {
             let after = self.path.after_put(here(), &mut work.settled);
             match after {
                 After::Nothing | After::RingTask => {}
+                // It sends, or waits for the connection, before it sleeps.
+                After::RingEngine if work.is_turn => {}
                 After::RingEngine => self.bell.ring(),
                 After::Pump => self.path.traffic().pump(Moment::now(), &mut work.settled),
                 After::OpenReader => work.notices.push_back(Notice::OpenReader),

@@ -26,6 +26,7 @@ impl Core {
     pub(crate) fn turn(&self, work: &mut Work) -> Turn {
         let now = Moment::now();
         let mut results = Results::default();
+        work.is_turn = true;
         {
             let mut traffic = self.path.traffic();
             if traffic.reader() == Reader::Engine || traffic.age(now) >= PICK_UP {
@@ -41,6 +42,7 @@ impl Core {
         self.send(work);
         self.path.traffic().push_out(&mut work.settled);
         self.send(work);
+        work.is_turn = false;
         Turn { due: Some(self.due(now)), jobs: std::mem::take(&mut results.jobs) }
     }
 

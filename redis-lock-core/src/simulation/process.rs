@@ -32,8 +32,9 @@ pub(super) struct Process {
     pub(super) stood: Vec<usize>,
     pub(super) drive_at: Option<u64>,
     pub(super) drives: u64,
-    /// Turns in a row that wanted the next one at once.
+    /// Turns in a row that came soon after the one before, and when the last was.
     pub(super) spins: u32,
+    pub(super) driven_at: u64,
     pub(super) tells_soon: bool,
     pub(super) epoch: Option<u64>,
     pub(super) is_listening: bool,
@@ -70,6 +71,7 @@ impl Process {
             drive_at: None,
             drives: 0,
             spins: 0,
+            driven_at: 0,
             tells_soon: false,
             epoch: None,
             is_listening: false,

@@ -589,8 +589,9 @@ impl World {
         let process = &mut self.processes[index];
         let driven = process.turn();
         let (due, connects) = (process.clock.when(driven.due), driven.connects);
-        process.spins = if due < clock::now() + MILLI / 100 { process.spins + 1 } else { 0 };
-        if process.spins > 100 {
+        let since = clock::now() - std::mem::replace(&mut process.driven_at, clock::now());
+        process.spins = if since < MILLI { process.spins + 1 } else { process.spins / 2 };
+        if process.spins > 500 {
             let (now, wanted) = (crate::clock::Moment::now(), process.core.wanted_by());
             let soon = now.after(std::time::Duration::from_micros(10));
             let by: Vec<_> = wanted.iter().filter(|(_, at)| *at <= soon).map(|it| it.0).collect();

@@ -39,7 +39,8 @@ impl Traffic {
             }
             (Link::Up(up), None) if up.wire.is_instant() => Moment::NEVER,
             (Link::Up(up), None) => up.heard.after(SILENCE),
-            (Link::Unused, _) => Moment::NEVER,
+            (Link::Unused, _) if self.waiting.is_empty() => Moment::NEVER,
+            (Link::Unused, _) => Moment::START,
             (Link::Connecting | Link::Down(_), _) if self.attempt.is_none() => self.retry_at,
             _ => Moment::NEVER,
         };
