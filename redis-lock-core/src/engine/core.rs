@@ -278,7 +278,11 @@ impl Core {
     /// owners.
     pub(super) fn send(&self, work: &mut Work) {
         loop {
-            let after = self.path.after_put(here(), &mut work.settled);
+            let (after, due) = self.path.after_put(here(), &mut work.settled);
+            if !work.is_turn {
+                // Somebody may have been promised an answer sooner than the engine would look.
+                self.bell.wake_by(due);
+            }
             match after {
                 After::Nothing | After::RingTask => {}
                 // It sends, or waits for the connection, before it sleeps.

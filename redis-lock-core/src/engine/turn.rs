@@ -38,6 +38,8 @@ impl Core {
         self.path.traffic().turn(now, &mut results);
         self.take_in(&mut results, work);
         self.hear_news(&mut results, work);
+        // Machines hear what became of their questions before they give any of them up.
+        self.send(work);
         self.tick(now, work);
         self.send(work);
         self.path.traffic().push_out(&mut work.settled);

@@ -117,6 +117,14 @@ impl Reap {
         self.drops.take()
     }
 
+    /// The question that this release makes void has an unknown outcome.
+    pub(crate) fn doubt(&mut self, now: Moment) {
+        if self.unanswered {
+            let longest = self.attempt.longest();
+            self.attempt.doubt(now, Some(longest));
+        }
+    }
+
     /// Whether somebody waits for the answer.
     pub(crate) fn is_awaited(&self) -> bool {
         self.confirm.is_some()

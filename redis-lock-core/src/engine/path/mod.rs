@@ -27,7 +27,7 @@ use tokio::sync::{Notify, oneshot};
 use crate::clock::Moment;
 use crate::demand::Kind;
 use crate::error::{Fault, FaultClass};
-use crate::lock::Outcome;
+use crate::lock::{Outcome, Reap};
 use crate::names::Names;
 use crate::status::ServerInfo;
 use crate::store::{Answer, Command, Filled, Pulled, Verb, Watcher, Wire};
@@ -118,6 +118,9 @@ pub(crate) struct Traffic {
     sent_whole: usize,
     /// Questions whose machines have dropped them: no further round of them is sent.
     dropped: BTreeSet<u64>,
+    /// Questions whose outcome became unknown with the last connection: their machines may not have
+    /// heard of it yet.
+    lost: BTreeSet<u64>,
     /// At how many of them to look for those that are settled.
     dropped_limit: usize,
     ready: Vec<ReadyReply>,
@@ -177,6 +180,7 @@ impl Path {
             written: InFlight::default(),
             sent_whole: 0,
             dropped: BTreeSet::new(),
+            lost: BTreeSet::new(),
             dropped_limit: FEW,
             ready: Vec::new(),
             patience: patience.max(Duration::from_millis(500)),
@@ -207,23 +211,29 @@ impl Path {
         self.traffic().put(entry, results);
     }
 
-    /// Sees to it that what was put goes out. To be called without any lock. `here` is the runtime
+    /// Sees to it that what was put goes out, and says when somebody has to look after it at the
+    /// latest. To be called without any lock. `here` is the runtime
     /// of several threads that the caller is on.
-    pub(crate) fn after_put(&self, here: Option<runtime::Id>, results: &mut Vec<Settled>) -> After {
+    pub(crate) fn after_put(
+        &self,
+        here: Option<runtime::Id>,
+        results: &mut Vec<Settled>,
+    ) -> (After, Moment) {
         let mut traffic = self.traffic();
         let after = traffic.after_put(here, results);
+        let due = traffic.due();
         drop(traffic);
         match (after, here) {
             (After::RingTask, _) => self.task_news.notify_one(),
             (After::Nothing | After::RingEngine, Some(_)) => {
                 let busy = self.busy.fetch_add(1, Ordering::Relaxed);
                 if busy % WORTH == WORTH - 1 && self.traffic().can_move_reader() {
-                    return After::OpenReader;
+                    return (After::OpenReader, due);
                 }
             }
             _ => {}
         }
-        after
+        (after, due)
     }
 }
 
@@ -232,11 +242,7 @@ impl Traffic {
         if let Origin::Reap(reap) = &mut entry.origin
             && let Some(number) = reap.dropped_question()
         {
-            self.dropped.insert(number);
-            if self.dropped.len() > self.dropped_limit {
-                self.forget_dropped();
-                self.dropped_limit = (self.dropped.len() * 2).max(FEW);
-            }
+            self.drop_question(number, reap, entry.sent);
         }
         if let Link::Down(fault) = &self.link {
             let fault = fault.clone();
@@ -245,6 +251,19 @@ impl Traffic {
         }
         self.deadline_check = self.deadline_check.min(entry.deadline);
         self.waiting.push_back(entry);
+    }
+
+    /// The machine of a question is not interested in it any more, and releases its token.
+    fn drop_question(&mut self, number: u64, reap: &mut Reap, now: Moment) {
+        if self.lost.remove(&number) {
+            // What became of it was not heard when it was dropped.
+            return reap.doubt(now);
+        }
+        self.dropped.insert(number);
+        if self.dropped.len() > self.dropped_limit {
+            self.forget_dropped();
+            self.dropped_limit = (self.dropped.len() * 2).max(FEW);
+        }
     }
 
     fn after_put(&mut self, here: Option<runtime::Id>, results: &mut Vec<Settled>) -> After {
@@ -376,6 +395,9 @@ impl Traffic {
             Err(fault) => Outcome::Refused(fault),
         };
         self.settle(entry, outcome, results);
+        if self.written.is_empty() && self.waiting.is_empty() {
+            self.dropped.clear();
+        }
     }
 
     fn settle(&mut self, entry: Entry, outcome: Outcome, results: &mut Vec<Settled>) {
@@ -395,6 +417,8 @@ impl Traffic {
         drop(up.wire);
         self.closed(up.made);
         let entries: Vec<_> = self.written.drain().collect();
+        let numbers = entries.iter().filter_map(Entry::number);
+        self.lost = numbers.filter(|number| !self.dropped.contains(number)).collect();
         for entry in entries {
             self.settle(entry, Outcome::Unknown(fault.clone()), results);
         }
