@@ -92,12 +92,22 @@ impl World {
         }
     }
 
+    /// What a hold is; one that is being downgraded is out of the caller's hands.
+    fn kind_of(&self, note: &HoldNote) -> Kind {
+        let token = note.hold.token.wire();
+        let books = self.books.borrow();
+        let is_sinking = books.calls.iter().any(|call| {
+            call.what == What::Downgrade && call.token.as_ref() == Some(token)
+        });
+        if is_sinking { Kind::Read } else { note.hold.last_kind() }
+    }
+
     fn check_exclusion(&self, note: &HoldNote, holds: &[Rc<HoldNote>]) {
         for key in &note.keys {
             let others = holds.iter().filter(|other| {
                 other.keys.contains(key) && self.is_valid(other) && !self.is_excused(other)
             });
-            let kinds: Vec<_> = others.map(|other| other.hold.last_kind()).collect();
+            let kinds: Vec<_> = others.map(|other| self.kind_of(other)).collect();
             let fits = match self.plan.keys[*key] {
                 Sort::Mutex => kinds.len() <= 1,
                 Sort::ReadWrite => kinds.len() <= 1 || !kinds.contains(&Kind::Write),

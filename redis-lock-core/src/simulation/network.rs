@@ -1,6 +1,6 @@
 //! Connections: ordered pipes in both directions, whose other end is the simulation.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -137,6 +137,8 @@ pub(super) struct Link {
     pub(super) late_by: Option<u64>,
     /// The client was told that it is of no use.
     pub(super) has_bad_news: bool,
+    /// Commands that took another round.
+    pub(super) rounds: BTreeSet<u64>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -309,6 +309,9 @@ impl Server {
         if forward {
             self.excuse_all(now);
         }
+        for note in self.tokens.values_mut().filter(|note| !forward && note.kept_until > 0) {
+            note.kept_until += by;
+        }
         let by = i64::try_from(by).unwrap_or(0);
         self.jumped += if forward { by } else { -by };
         let keys: Vec<_> = self.state.entries.keys().cloned().collect();

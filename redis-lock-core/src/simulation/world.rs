@@ -27,12 +27,15 @@ use crate::store::{Command, Connected, Event as Hint};
 /// How long after the end of all troubles everybody must have been served.
 const LONGEST_SERVICE: u64 = 90 * SECOND;
 
+/// How long after their sending bytes can be executed at the latest: as long as a place lasts.
+const LATEST: u64 = 4_900 * MILLI;
+
 /// Something that happens at some time.
 pub(super) enum Event {
     /// A command arrives at the server.
-    Arrive(usize, u64, Box<Command>),
+    Arrive(usize, u64, u64, Box<Command>),
     /// So does one of a connection that is closed.
-    Late(usize, Box<Command>),
+    Late(usize, u64, Box<Command>),
     Answer(usize, Item),
     /// The client learns that its connection has ended.
     End(usize),
@@ -221,8 +224,8 @@ impl World {
 
     fn happen(&mut self, event: Event) {
         match event {
-            Event::Arrive(link, seq, command) => self.arrive(link, seq, command),
-            Event::Late(process, command) => self.execute_late(process, command),
+            Event::Arrive(link, seq, sent, command) => self.arrive(link, seq, sent, command),
+            Event::Late(process, sent, command) => self.execute_late(process, sent, command),
             Event::Answer(link, item) => self.answer(link, item),
             Event::End(link) => self.end_link(link),
             Event::Drive(process, number) => self.drive(process, number),
@@ -338,42 +341,42 @@ impl World {
         link.up = link.up.max(now + latency);
         let (up, state, late) = (link.up, link.state, link.late_by);
         match state {
-            State::Open => self.at(up, Event::Arrive(index, seq, Box::new(command))),
+            State::Open => self.at(up, Event::Arrive(index, seq, now, Box::new(command))),
             // Nothing of it arrives, or only when nobody expects it any more.
             State::HalfOpen | State::Cut | State::Closed => {
                 if let Some(late) = late {
-                    self.send_late(process, up + late, command);
+                    self.send_late(process, up + late, now, command);
                 }
             }
         }
     }
 
-    fn send_late(&mut self, process: usize, at: u64, command: Command) {
+    fn send_late(&mut self, process: usize, at: u64, sent: u64, command: Command) {
+        if at > sent + LATEST {
+            return;
+        }
         self.late_until = self.late_until.max(at);
-        self.at(at, Event::Late(process, Box::new(command)));
+        self.at(at, Event::Late(process, sent, Box::new(command)));
     }
 
-    fn arrive(&mut self, index: usize, seq: u64, command: Box<Command>) {
+    fn arrive(&mut self, index: usize, seq: u64, sent: u64, command: Box<Command>) {
         let now = clock::now();
         if now < self.server.frozen_until {
             let thawed = self.server.frozen_until;
             self.late_until = self.late_until.max(thawed);
-            return self.at(thawed, Event::Arrive(index, seq, command));
+            return self.at(thawed, Event::Arrive(index, seq, sent, command));
         }
         let process = self.links[index].process;
         if self.links[index].state != State::Open {
             if let Some(late) = self.links[index].late_by {
                 // In the order of their arrival, since all are as late.
-                self.send_late(process, now + late, *command);
+                self.send_late(process, now + late, sent, *command);
             }
             return;
         }
         let takes_another = self.chance(90, index as u64, seq) % 100 < self.plan.path.rounds;
-        if takes_another && self.links[index].unanswered.contains_key(&(seq)) {
-            let chance = self.chance(91, index as u64, now);
-            if chance % 2 == 0 {
-                return self.reply(index, Item::Again(seq, *command));
-            }
+        if takes_another && self.links[index].rounds.insert(seq) {
+            return self.reply(index, Item::Again(seq, *command));
         }
         let (answer, is_broken) = self.execute(process, &command);
         {
@@ -391,10 +394,10 @@ impl World {
         }
     }
 
-    fn execute_late(&mut self, process: usize, command: Box<Command>) {
+    fn execute_late(&mut self, process: usize, sent: u64, command: Box<Command>) {
         if clock::now() < self.server.frozen_until {
             let thawed = self.server.frozen_until;
-            return self.send_late(process, thawed, *command);
+            return self.send_late(process, thawed, sent, *command);
         }
         let (answer, _) = self.execute(process, &command);
         let mut books = self.books.borrow_mut();
@@ -452,7 +455,7 @@ impl World {
         if link.state != State::Open {
             return;
         }
-        if let Item::Answer(seq, _) = &item {
+        if let Item::Answer(seq, _) | Item::Again(seq, _) = &item {
             link.unanswered.remove(seq);
         }
         link.has_bad_news |= matches!(item, Item::Broken(_));
@@ -541,6 +544,7 @@ impl World {
             spoke: now,
             late_by: None,
             has_bad_news: false,
+            rounds: std::collections::BTreeSet::new(),
         });
         let index = self.links.len() - 1;
         self.books
@@ -678,7 +682,7 @@ impl World {
     /// Looks whether the engine of a process wants a turn, or has something to tell.
     fn attend(&mut self, index: usize) {
         let process = &mut self.processes[index];
-        if !process.is_alive || process.is_over {
+        if !process.is_alive {
             return;
         }
         if process.core.bell.take() {
