@@ -6,6 +6,7 @@ mod cargo;
 mod ci;
 mod demo;
 mod mayhem;
+mod simulate;
 mod soak;
 mod test;
 
@@ -19,6 +20,8 @@ cargo xtask <command>
   test [filter …]              find or fetch a server, then run every test
   demo                         processes share a counter, without and with the lock
   soak --minutes N [--seed S]  random faults on real servers, with a check of the history
+  simulate --minutes N [--from-seed S], --seed S, --planted
+                               the real engine in a simulated world
   build-time                   how long a clean build of the attribute takes
   mayhem [--seconds N]         500 waiters in ten processes that are killed at random
   bench [--quick …]            all lock crates side by side; without options into docs/bench
@@ -46,6 +49,7 @@ fn run(arguments: &[String]) -> Result<()> {
         "soak" => soak::run(rest),
         // What the soak starts.
         "soak-worker" => soak::work(rest),
+        "simulate" => simulate::run(rest),
         "build-time" => build_time::run(),
         "mayhem" => mayhem::run(rest),
         "bench" => bench::run(rest),

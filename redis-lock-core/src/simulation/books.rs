@@ -37,6 +37,8 @@ pub(super) struct Call {
     pub(super) stalled: u64,
     /// Nobody else of the process wanted the same at any time of the call.
     pub(super) is_alone: bool,
+    /// Somebody of the process had a guard of the same when the call ended.
+    pub(super) met_guard: bool,
     /// The lease ran when the call began.
     pub(super) was_valid: bool,
 }
@@ -105,7 +107,10 @@ impl Books {
 
     pub(super) fn end(&mut self, number: u64, ended: Ended) {
         let Some(index) = self.calls.iter().position(|call| call.number == number) else { return };
-        let call = self.calls.remove(index);
+        let mut call = self.calls.remove(index);
+        call.met_guard = self.holds.iter().any(|note| {
+            note.process == call.process && note.keys.iter().any(|key| call.keys.contains(key))
+        });
         let process = call.process;
         self.history.step(20 + call.what as u64, ended.code());
         self.history.line(|_| format!("p{process} call {number} ended: {}", ended.shown()));
@@ -144,6 +149,7 @@ impl Call {
             bound: None,
             stalled: 0,
             is_alone: true,
+            met_guard: false,
             was_valid: true,
         }
     }

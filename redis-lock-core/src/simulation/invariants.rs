@@ -263,7 +263,7 @@ impl World {
         let is_believed = self.server.tokens.iter().any(|(token, note)| {
             note.is_excused && in_machines.contains(token)
         });
-        if !anybody && !is_believed {
+        if !anybody && !is_believed && !call.met_guard {
             self.violated(format!("call {} was told busy, and nobody had it", call.number));
         } else if anybody && is_quiet && call.is_alone && !somebody {
             let what = "was told busy by a lock that its own process had released before";

@@ -196,7 +196,9 @@ impl Plan {
         };
         let min_hold = some(7, random, &[20, 200, 700]).filter(|least| *least <= ttl);
         let max_hold = some(10, random, &[150, 400, 1_000, 3_000])
-            .filter(|most| min_hold.is_none_or(|least| least <= *most));
+            .filter(|most| min_hold.is_none_or(|least| least <= *most))
+            // A hold that is over before its answer can be there is of no use to anybody.
+            .filter(|most| *most > self.path.latency * 6);
         Wish {
             process,
             task,

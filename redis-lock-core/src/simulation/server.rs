@@ -183,9 +183,11 @@ impl Server {
         let note = self.tokens.entry(Arc::clone(token)).or_default();
         match (&command.verb, answer) {
             (Verb::Release { keep, .. }, Ok(answer)) => {
-                if let (Some(keep), Answer::Done) = (keep, answer) {
+                if let Some(keep) = keep {
+                    // Of several keys, those that were not lost.
                     note.kept_until = now + nanos(*keep);
-                } else if note.is_doubtful {
+                }
+                if note.is_doubtful && !(keep.is_some() && *answer == Answer::Done) {
                     note.undone_at = Some(now);
                 }
             }
@@ -296,6 +298,7 @@ impl Server {
     /// All data are gone.
     pub(super) fn flush(&mut self, now: u64) {
         self.excuse_all(now);
+        self.tokens.values_mut().for_each(|note| note.undone_at = None);
         self.state = State::default();
         for stays in self.stays.values_mut() {
             for stay in stays.iter_mut().filter(|stay| stay.until.is_none()) {
