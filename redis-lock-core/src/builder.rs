@@ -294,6 +294,16 @@ impl fmt::Debug for Builder {
 }
 
 #[cfg(test)]
+impl Builder {
+    /// Locks of an arbiter that the simulation plays.
+    pub(crate) fn simulated(self, connector: crate::engine::ConnectorFactory<'_>) -> Locks {
+        let settings = self.unchecked();
+        let link = Link::new(settings.command_timeout(None), connector);
+        Locks::new(settings, link)
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use super::*;
 

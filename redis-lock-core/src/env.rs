@@ -82,6 +82,11 @@ pub(crate) mod world {
         WORLD.set(Some(World { now, process: 1, state: seed | 1 }));
     }
 
+    /// Whether this thread lives in a world of its own.
+    pub(crate) fn is_active() -> bool {
+        WORLD.get().is_some()
+    }
+
     /// The thread is back in the real world.
     pub(crate) fn end() {
         WORLD.set(None);

@@ -96,6 +96,17 @@ impl Hold {
         self.lock().state()
     }
 
+    /// What it is held as, from whatever process somebody looks.
+    #[cfg(test)]
+    pub(crate) fn last_kind(&self) -> Kind {
+        self.lock().kind
+    }
+
+    #[cfg(test)]
+    pub(crate) fn is_locked(&self) -> bool {
+        self.life.try_lock().is_err()
+    }
+
     /// Whether its guard has given it back.
     pub(crate) fn is_released(&self) -> bool {
         if self.is_forked() {

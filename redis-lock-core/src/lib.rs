@@ -2,6 +2,17 @@
 //!
 //! Depend on `redis-locks`, which re-exports all of this together with the attribute.
 
+/// Whether a fault is planted here for the simulation to find; never so outside of its tests.
+macro_rules! planted {
+    ($fault:ident) => {{
+        #[cfg(test)]
+        let is_planted = crate::simulation::planted::is(crate::simulation::planted::Fault::$fault);
+        #[cfg(not(test))]
+        let is_planted = false;
+        is_planted
+    }};
+}
+
 // First, so that its page begins with how to get one.
 mod locks;
 pub use locks::Locks;
@@ -23,6 +34,8 @@ mod names;
 mod nesting;
 mod observe;
 mod scope;
+#[cfg(test)]
+mod simulation;
 mod store;
 mod thread_tasks;
 #[cfg(feature = "rustls")]

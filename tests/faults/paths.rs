@@ -1,4 +1,5 @@
-//! Whether the tests go by the path that they say.
+//! How many connections the paths have that tests go by. That a task reads on the short one is
+//! shown beside the engine.
 
 use crate::scenery::*;
 use testbed::{Server, eventually};
@@ -26,6 +27,6 @@ fn the_usual_path_has_one_connection_for_commands_and_one_for_messages() {
 }
 
 #[test]
-fn the_short_path_has_one_more() {
-    by(Path::Short, 1, has_connections(3));
+fn the_short_path_needs_no_other() {
+    by(Path::Short, 1, has_connections(2));
 }

@@ -33,9 +33,9 @@ pub const fn ms(millis: u64) -> Duration {
 /// By which way the commands of a test go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Path {
-    /// Through the thread that every manager has.
+    /// The engine's thread reads the answers.
     Usual,
-    /// Through the connection of the caller's own runtime, which a manager gets that is busy there.
+    /// A task of the caller's own runtime reads them, as it does where a manager is busy.
     Short,
 }
 

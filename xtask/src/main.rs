@@ -8,6 +8,7 @@ mod ci;
 mod demo;
 mod floors;
 mod mayhem;
+mod simulate;
 mod soak;
 mod test;
 
@@ -22,6 +23,8 @@ cargo xtask <command>
   demo                         processes share a counter, without and with the lock
   soak --minutes N [--seed S]  random faults on real servers, with a check of the history;
                                `--place single` says where, and is the only place so far
+  simulate --minutes N [--from-seed S], --seed S, --planted
+                               the real engine in a simulated world
   build-time                   what an annotated function costs a build, in time and code
   mayhem [--seconds N]         500 waiters in ten processes that are killed at random
   bench [--quick …]            all lock crates side by side; without options into docs/bench
@@ -52,6 +55,7 @@ fn run(arguments: &[String]) -> Result<()> {
         "soak" => soak::run(rest),
         // What the soak starts.
         "soak-worker" => soak::work(rest),
+        "simulate" => simulate::run(rest),
         "build-time" => build_time::run(),
         "mayhem" => mayhem::run(rest),
         "bench" => bench::run(rest),

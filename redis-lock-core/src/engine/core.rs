@@ -102,15 +102,8 @@ pub(crate) struct Work {
     /// What runs the user's code, to be done last.
     pub(super) notices: VecDeque<Notice>,
     effects: Effects<Handle>,
-    /// Whether the engine itself does it, which need not be woken.
-    is_engines: bool,
-}
-
-impl Work {
-    /// What the engine's thread brings about.
-    pub(crate) fn of_engine() -> Self {
-        Self { is_engines: true, ..Self::default() }
-    }
+    /// The engine's own turn: what it brings about need not wake the engine.
+    pub(super) is_turn: bool,
 }
 
 thread_local! {
@@ -270,7 +263,9 @@ impl Core {
         }
         let awaited = awaited.cloned();
         let mut index = self.index();
-        if let Some(before) = resident.indexed.take() {
+        if let Some(before) = resident.indexed.take()
+            && !planted!(E10)
+        {
             index.remove(&before);
         }
         if let Some(token) = &awaited {
@@ -283,10 +278,15 @@ impl Core {
     /// owners.
     pub(super) fn send(&self, work: &mut Work) {
         loop {
-            let after = self.path.after_put(here(), &mut work.settled);
+            let (after, due) = self.path.after_put(here(), &mut work.settled);
+            if !work.is_turn {
+                // Somebody may have been promised an answer sooner than the engine would look.
+                self.bell.wake_by(due);
+            }
             match after {
                 After::Nothing | After::RingTask => {}
-                After::RingEngine if work.is_engines => {}
+                // It sends, or waits for the connection, before it sleeps.
+                After::RingEngine if work.is_turn => {}
                 After::RingEngine => self.bell.ring(),
                 After::Pump => self.path.traffic().pump(Moment::now(), &mut work.settled),
                 After::OpenReader => work.notices.push_back(Notice::OpenReader),

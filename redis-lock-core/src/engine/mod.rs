@@ -24,6 +24,8 @@ use path::{Path, Results};
 
 mod asking;
 pub(crate) mod core;
+#[cfg(test)]
+pub(crate) mod driven;
 mod listen;
 mod notices;
 pub(crate) mod path;
@@ -173,6 +175,11 @@ fn tell_forked(hold: &Hold, confirm: Option<Confirm>) {
 }
 
 fn spawn(core: &Arc<Core>) {
+    #[cfg(test)]
+    if crate::env::world::is_active() {
+        // The simulation drives the core itself.
+        return;
+    }
     let core = Arc::clone(core);
     let engine = {
         let core = Arc::clone(&core);

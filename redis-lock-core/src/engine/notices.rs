@@ -133,6 +133,11 @@ impl Notices {
         self.list().notices.extend(notices.drain(..).map(|notice| (now, notice)));
     }
 
+    #[cfg(test)]
+    pub(super) fn is_empty(&self) -> bool {
+        self.list().notices.is_empty()
+    }
+
     /// The next to be carried out.
     pub(crate) fn take(&self) -> Option<Notice> {
         self.list().notices.pop_front().map(|(_, notice)| notice)

@@ -6,6 +6,7 @@
 //! engine, which takes it back when the task ends, and looks after answers that nobody has read for
 //! 20 ms, because the runtime's threads are blocked.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use tokio::runtime;
@@ -65,9 +66,21 @@ impl Drop for Role {
     }
 }
 
+/// Watches the socket on this runtime. A runtime that was built without I/O says so by a panic; it
+/// is not asked again.
+fn watched(core: &Core, watcher: &Watcher, here: runtime::Id) -> Option<Box<dyn Readiness>> {
+    match catch_unwind(AssertUnwindSafe(|| watcher())) {
+        Ok(watching) => watching.ok(),
+        Err(_) => {
+            core.path.traffic().never_read_on(here);
+            None
+        }
+    }
+}
+
 /// The task that reads, for as long as its connection lasts.
 async fn serve(core: Arc<Core>, epoch: u64, watcher: Watcher, runtime: runtime::Id) {
-    let Ok(readiness) = watcher() else { return };
+    let Some(readiness) = watched(&core, &watcher, runtime) else { return };
     let Some(role) = Role::take(core, epoch, runtime) else { return };
     let mut work = Box::<Work>::default();
     while role.path().traffic().epoch() == Some(epoch) {

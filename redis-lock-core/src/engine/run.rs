@@ -49,7 +49,7 @@ pub(super) fn serve(core: &Arc<Core>) {
             let (report, inputs) = mpsc::unbounded_channel();
             let (tell, hints) = mpsc::unbounded_channel();
             let (listener, readiness) = (None, None);
-            let work = Box::new(Work::of_engine());
+            let work = Box::default();
             let mut engine =
                 Engine { core, work, inputs, report, hints, tell, listener, readiness };
             engine.run().await;

@@ -121,6 +121,9 @@ impl Shard {
             }
             return None;
         }
+        if planted!(E8) && resident.machine.awaited().is_some() {
+            return None;
+        }
         let due = resident.machine.due();
         if due == Moment::NEVER || resident.timer.is_some_and(|timer| timer <= due) {
             return None;
@@ -257,6 +260,25 @@ impl Table {
     pub(crate) fn is_empty(&self) -> bool {
         let is_empty = |shard: &Shard| shard.entries.is_empty() && shard.timers.is_empty();
         self.shards.iter().all(|(shard, _)| is_empty(&lock(shard)))
+    }
+}
+
+#[cfg(test)]
+impl Table {
+    /// The tokens that machines have.
+    pub(crate) fn tokens(&self) -> Vec<Arc<str>> {
+        let mut tokens = Vec::new();
+        for (shard, _) in self.shards.iter() {
+            for entry in lock(shard).entries.values() {
+                let residents = entry.mutex.iter().chain(entry.shared.values());
+                tokens.extend(residents.filter_map(|it| it.machine.token().cloned()));
+            }
+        }
+        tokens
+    }
+
+    pub(crate) fn is_locked(&self) -> bool {
+        self.shards.iter().any(|(shard, _)| shard.try_lock().is_err())
     }
 }
 

@@ -2,6 +2,7 @@ use std::{thread, time::Duration};
 
 use testbed::{Server, eventually, holds_for};
 
+use super::path::Reader;
 use crate::{LockError, LockState, Locks};
 
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -33,4 +34,36 @@ fn j8_an_engine_that_fails_ends_every_hold_and_starts_again() {
     guard.blocking_verify().unwrap();
     guard.blocking_release().unwrap();
     server.assert_clean();
+}
+
+#[test]
+fn a_task_of_a_busy_runtime_reads_and_the_engine_when_it_has_ended() {
+    let server = Server::start();
+    let locks = Locks::open(server.url()).unwrap();
+    let reader = |locks: &Locks| locks.link().core().path.traffic().reader();
+    let pairs = |count: usize| {
+        let locks = locks.clone();
+        async move {
+            for _ in 0..count {
+                locks.mutex("warm").acquire().await.unwrap().release().await.unwrap();
+            }
+        }
+    };
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).build().unwrap();
+    runtime.block_on(async { tokio::spawn(pairs(20)).await.unwrap() });
+    assert_eq!(reader(&locks), Reader::Engine, "a few commands are not worth it");
+    runtime.block_on(async { tokio::spawn(pairs(400)).await.unwrap() });
+    assert_eq!(reader(&locks), Reader::Engine, "a runtime without I/O can't read");
+    drop(runtime);
+    let runtime = two_workers();
+    runtime.block_on(async { tokio::spawn(pairs(400)).await.unwrap() });
+    assert_eq!(reader(&locks), Reader::Task(runtime.handle().id()));
+    drop(runtime);
+    eventually(PATIENCE, "the engine reads again", || reader(&locks) == Reader::Engine);
+    locks.mutex("after").blocking_acquire().unwrap().blocking_release().unwrap();
+    server.assert_clean();
+}
+
+fn two_workers() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap()
 }

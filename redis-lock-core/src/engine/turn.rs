@@ -26,6 +26,7 @@ impl Core {
     pub(crate) fn turn(&self, work: &mut Work) -> Turn {
         let now = Moment::now();
         let mut results = Results::default();
+        work.is_turn = true;
         {
             let mut traffic = self.path.traffic();
             if traffic.reader() == Reader::Engine || traffic.age(now) >= PICK_UP {
@@ -37,17 +38,26 @@ impl Core {
         self.path.traffic().turn(now, &mut results);
         self.take_in(&mut results, work);
         self.hear_news(&mut results, work);
+        // Machines hear what became of their questions before they give any of them up.
+        self.send(work);
         self.tick(now, work);
         self.send(work);
         self.path.traffic().push_out(&mut work.settled);
         self.send(work);
+        work.is_turn = false;
         Turn { due: Some(self.due(now)), jobs: std::mem::take(&mut results.jobs) }
     }
 
     /// A connection was made.
     pub(crate) fn made(&self, number: u64, made: Connected, work: &mut Work) {
         let mut results = Results::default();
-        self.path.traffic().connected(number, made, Moment::now(), &mut results);
+        {
+            let mut traffic = self.path.traffic();
+            let now = Moment::now();
+            // What the connection before has said meanwhile is an answer, not silence.
+            traffic.pump(now, &mut results.settled);
+            traffic.connected(number, made, now, &mut results);
+        }
         self.take_in(&mut results, work);
         self.hear_news(&mut results, work);
         self.send(work);

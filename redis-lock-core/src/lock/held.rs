@@ -169,7 +169,11 @@ impl<W> Machine<W> {
             return;
         };
         let mut fences = last_fence.map_or(0..0, |last| first_fence(last)..last + 1);
-        let lease = Lease::granted(open);
+        let mut lease = Lease::granted(open);
+        if planted!(E2) {
+            lease.ttl = super::asked_ttl(&waiter.demand);
+            lease.end = lease::deadline(open.sent, lease.ttl);
+        }
         let fence = match &waiter.demand.adopts {
             Some(adopted) => adopted.fence,
             None if waiter.demand.fenced => fences.next(),
@@ -311,12 +315,15 @@ impl<W> Machine<W> {
         }
     }
 
-    fn confirmed(&mut self, open: Open, answer: &Answer, env: &Env<'_>, out: &mut Effects<W>) {
+    fn confirmed(&mut self, mut open: Open, answer: &Answer, env: &Env<'_>, out: &mut Effects<W>) {
         let Stage::Held(held) = &mut self.stage else { return };
         match open.about {
             About::Renew | About::Cut => {
                 if env.listening {
                     out.later.push(Later::Renewed(Arc::clone(&held.hold)));
+                }
+                if planted!(T1) {
+                    open.sent = env.now;
                 }
                 let end = held.lease.extend(&open);
                 if held.hold.renewed(env.now, end) {
@@ -413,7 +420,10 @@ impl<W> Machine<W> {
         // Of several keys, those that are not lost are ours still. And the server may count a lease
         // that was renewed without our learning of it.
         let is_partly_ours = matches!(hold.demand.kind, Kind::All { .. });
-        if attempt.is_adopted() || is_gone && !is_partly_ours && !attempt.is_in_doubt() {
+        if planted!(T12)
+            || attempt.is_adopted()
+            || is_gone && !is_partly_ours && !attempt.is_in_doubt()
+        {
             attempt.ends();
         } else {
             let reap = Reap::of(attempt, open, &hold.demand);

@@ -144,6 +144,17 @@ impl<W> Machine<W> {
         }
     }
 
+    /// The token that it has, or asks for.
+    #[cfg(test)]
+    pub(crate) fn token(&self) -> Option<&Arc<str>> {
+        match &self.stage {
+            Stage::Idle => None,
+            Stage::Contending(contending) => Some(contending.attempt.wire()),
+            Stage::Held(held) => Some(held.attempt.wire()),
+            Stage::Kept(kept) => Some(kept.token().wire()),
+        }
+    }
+
     /// Somebody wants the lock.
     pub(crate) fn ask(&mut self, waiter: Waiter<W>, env: &Env<'_>, out: &mut Effects<W>) {
         self.notice_loss(env, out);
@@ -156,7 +167,9 @@ impl<W> Machine<W> {
         match &self.stage {
             Stage::Idle => self.start(env, out),
             // What is known may be a second old: one who does not wait is owed a fresh answer.
-            Stage::Contending(_) if !patient && self.open.is_none() => self.ask_again(env, out),
+            Stage::Contending(_) if !patient && self.open.is_none() && !planted!(E16) => {
+                self.ask_again(env, out);
+            }
             Stage::Contending(_) | Stage::Held(_) => {}
             Stage::Kept(_) => self.take_kept(env, out),
         }
@@ -210,7 +223,7 @@ impl<W> Machine<W> {
         env: &Env<'_>,
         out: &mut Effects<W>,
     ) {
-        let Some(open) = self.open.take_if(|open| open.number == number) else {
+        let Some(open) = self.open.take_if(|open| open.number == number || planted!(E1)) else {
             #[cfg(test)]
             {
                 self.strays += 1;

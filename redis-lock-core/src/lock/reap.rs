@@ -117,6 +117,14 @@ impl Reap {
         self.drops.take()
     }
 
+    /// The question that this release makes void has an unknown outcome.
+    pub(crate) fn doubt(&mut self, now: Moment) {
+        if self.unanswered {
+            let longest = self.attempt.longest();
+            self.attempt.doubt(now, Some(longest));
+        }
+    }
+
     /// Whether somebody waits for the answer.
     pub(crate) fn is_awaited(&self) -> bool {
         self.confirm.is_some()
@@ -159,7 +167,12 @@ impl Reap {
 
     /// The command of the next try.
     pub(crate) fn command(&self, now: Moment) -> Command {
-        let bury = self.attempt.is_in_doubt().then(|| self.attempt.longest());
+        // Until the last bytes that may ask for it have come, however rarely it is repeated.
+        let bury = match self.attempt.trace() {
+            Trace::InDoubt { until } if !planted!(T11) => Some(until.since(now)),
+            _ => None,
+        };
+        let bury = bury.map(crate::demand::whole_millis).filter(|rest| !rest.is_zero());
         // A keep that is over by now is a release.
         let keep = self.keep_until.map(|end| crate::demand::whole_millis(end.since(now)));
         let verb = Verb::Release {
@@ -195,7 +208,7 @@ impl Reap {
                 (told, self.again(now))
             }
             Outcome::Unknown(fault) => {
-                self.may_be_done |= sent < self.held_until;
+                self.may_be_done |= sent < self.held_until && !planted!(T7);
                 self.fault = Some(fault);
                 if self.unanswered {
                     // Its connection broke as well, and what it carried may be executed yet.
@@ -219,13 +232,16 @@ impl Reap {
         }
     }
 
-    fn again(self: Box<Self>, now: Moment) -> Next {
+    fn again(mut self: Box<Self>, now: Moment) -> Next {
         let until = match self.attempt.trace() {
             Trace::InDoubt { until } => until.max(self.gone_by),
             Trace::Heard | Trace::Unheard => self.gone_by,
         };
         if now >= until && self.confirm.is_none() {
             return self.done();
+        }
+        if planted!(E15) {
+            self.deadline = now.after(self.timeout);
         }
         // A connection that was cut while idle answers the first try with its end.
         let at = if self.tries == 1 { now } else { now.after(self.pause()) };
@@ -249,7 +265,7 @@ impl Reap {
     fn verdict(&self, answer: &Answer) -> Result<(), LockError> {
         let Answer::Gone { by, because } = answer else { return Ok(()) };
         // An earlier try may have released it, and whoever waited has it by now.
-        if self.may_be_done {
+        if self.may_be_done && !(planted!(E12) && by.is_some()) {
             return Ok(());
         }
         Err(LockError::Lost {

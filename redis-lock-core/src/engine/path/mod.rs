@@ -27,7 +27,7 @@ use tokio::sync::{Notify, oneshot};
 use crate::clock::Moment;
 use crate::demand::Kind;
 use crate::error::{Fault, FaultClass};
-use crate::lock::Outcome;
+use crate::lock::{Outcome, Reap};
 use crate::names::Names;
 use crate::store::{Answer, Command, Filled, Pulled, Verb, Watcher, Wire};
 use entry::InFlight;
@@ -108,6 +108,8 @@ impl std::fmt::Debug for Path {
 pub(crate) struct Traffic {
     link: Link,
     reader: Reader,
+    /// A runtime whose tasks can't read.
+    blind: Option<runtime::Id>,
     /// Whether the task that reads is about to flush by itself.
     pub(crate) tended: bool,
     /// What was not written, in order.
@@ -117,6 +119,9 @@ pub(crate) struct Traffic {
     sent_whole: usize,
     /// Questions whose machines have dropped them: no further round of them is sent.
     dropped: BTreeSet<u64>,
+    /// Questions whose outcome became unknown with the last connection: their machines may not have
+    /// heard of it yet.
+    lost: BTreeSet<u64>,
     /// At how many of them to look for those that are settled.
     dropped_limit: usize,
     ready: Vec<ReadyReply>,
@@ -172,11 +177,13 @@ impl Path {
         let traffic = Traffic {
             link: Link::Unused,
             reader: Reader::Engine,
+            blind: None,
             tended: false,
             waiting: VecDeque::new(),
             written: InFlight::default(),
             sent_whole: 0,
             dropped: BTreeSet::new(),
+            lost: BTreeSet::new(),
             dropped_limit: FEW,
             ready: Vec::new(),
             patience: patience.max(Duration::from_millis(500)),
@@ -195,29 +202,40 @@ impl Path {
         self.traffic.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    #[cfg(test)]
+    pub(crate) fn is_locked(&self) -> bool {
+        self.traffic.try_lock().is_err()
+    }
+
     /// Puts something on the queue. To be called under the lock of the shard that it belongs to, so
     /// that the order on the queue is that of the steps.
     pub(crate) fn put(&self, entry: Entry, results: &mut Vec<Settled>) {
         self.traffic().put(entry, results);
     }
 
-    /// Sees to it that what was put goes out. To be called without any lock. `here` is the runtime
+    /// Sees to it that what was put goes out, and says when somebody has to look after it at the
+    /// latest. To be called without any lock. `here` is the runtime
     /// of several threads that the caller is on.
-    pub(crate) fn after_put(&self, here: Option<runtime::Id>, results: &mut Vec<Settled>) -> After {
+    pub(crate) fn after_put(
+        &self,
+        here: Option<runtime::Id>,
+        results: &mut Vec<Settled>,
+    ) -> (After, Moment) {
         let mut traffic = self.traffic();
         let after = traffic.after_put(here, results);
+        let due = traffic.due();
         drop(traffic);
         match (after, here) {
             (After::RingTask, _) => self.task_news.notify_one(),
-            (After::Nothing | After::RingEngine, Some(_)) => {
+            (After::Nothing | After::RingEngine, Some(here)) => {
                 let busy = self.busy.fetch_add(1, Ordering::Relaxed);
-                if busy % WORTH == WORTH - 1 && self.traffic().can_move_reader() {
-                    return After::OpenReader;
+                if busy % WORTH == WORTH - 1 && self.traffic().can_read_on(here) {
+                    return (After::OpenReader, due);
                 }
             }
             _ => {}
         }
-        after
+        (after, due)
     }
 }
 
@@ -226,11 +244,7 @@ impl Traffic {
         if let Origin::Reap(reap) = &mut entry.origin
             && let Some(number) = reap.dropped_question()
         {
-            self.dropped.insert(number);
-            if self.dropped.len() > self.dropped_limit {
-                self.forget_dropped();
-                self.dropped_limit = (self.dropped.len() * 2).max(FEW);
-            }
+            self.drop_question(number, reap, entry.sent);
         }
         if let Link::Down(fault) = &self.link {
             let fault = fault.clone();
@@ -241,6 +255,19 @@ impl Traffic {
         self.waiting.push_back(entry);
     }
 
+    /// The machine of a question is not interested in it any more, and releases its token.
+    fn drop_question(&mut self, number: u64, reap: &mut Reap, now: Moment) {
+        if self.lost.remove(&number) {
+            // What became of it was not heard when it was dropped.
+            return reap.doubt(now);
+        }
+        self.dropped.insert(number);
+        if self.dropped.len() > self.dropped_limit {
+            self.forget_dropped();
+            self.dropped_limit = (self.dropped.len() * 2).max(FEW);
+        }
+    }
+
     fn after_put(&mut self, here: Option<runtime::Id>, results: &mut Vec<Settled>) -> After {
         let Link::Up(_) = &self.link else {
             return if self.waiting.is_empty() { After::Nothing } else { After::RingEngine };
@@ -248,9 +275,21 @@ impl Traffic {
         if self.waiting.is_empty() && self.is_flushed() {
             return After::Nothing;
         }
+        let aside: VecDeque<_> = if planted!(E14) {
+            let (first, rest) =
+                std::mem::take(&mut self.waiting).into_iter().partition(Entry::is_awaited);
+            self.waiting = first;
+            rest
+        } else {
+            VecDeque::new()
+        };
         let awaited = self.waiting.iter().any(Entry::is_awaited);
         let was_flushed = self.is_sent();
         self.write(Moment::now());
+        if !aside.is_empty() {
+            self.waiting.extend(aside);
+            return After::RingEngine;
+        }
         let Link::Up(up) = &self.link else { return After::RingEngine };
         if up.wire.is_instant() {
             return After::Pump;
@@ -361,11 +400,15 @@ impl Traffic {
             Err(fault) => Outcome::Refused(fault),
         };
         self.settle(entry, outcome, results);
+        if self.written.is_empty() && self.waiting.is_empty() {
+            self.dropped.clear();
+        }
     }
 
     fn settle(&mut self, entry: Entry, outcome: Outcome, results: &mut Vec<Settled>) {
         if let Some(number) = entry.number()
             && self.dropped.remove(&number)
+            && !planted!(E1)
         {
             // Its token is being released; nobody wants to know.
             return;
@@ -379,6 +422,8 @@ impl Traffic {
         drop(up.wire);
         self.closed(up.has_answered, up.made);
         let entries: Vec<_> = self.written.drain().collect();
+        let numbers = entries.iter().filter_map(Entry::number);
+        self.lost = numbers.filter(|number| !self.dropped.contains(number)).collect();
         for entry in entries {
             self.settle(entry, Outcome::Unknown(fault.clone()), results);
         }
@@ -427,8 +472,14 @@ impl Traffic {
         self.tended = false;
     }
 
-    fn can_move_reader(&self) -> bool {
+    /// No task of this runtime can read.
+    pub(crate) fn never_read_on(&mut self, runtime: runtime::Id) {
+        self.blind = Some(runtime);
+    }
+
+    fn can_read_on(&self, runtime: runtime::Id) -> bool {
         self.reader == Reader::Engine
+            && self.blind != Some(runtime)
             && matches!(&self.link, Link::Up(up) if up.watcher.is_some() && !up.wire.is_instant())
     }
 

@@ -39,7 +39,8 @@ impl Traffic {
             }
             (Link::Up(up), None) if up.wire.is_instant() => Moment::NEVER,
             (Link::Up(up), None) => up.heard.after(SILENCE),
-            (Link::Unused, _) => Moment::NEVER,
+            (Link::Unused, _) if self.waiting.is_empty() => Moment::NEVER,
+            (Link::Unused, _) => Moment::START,
             (Link::Connecting | Link::Down(_), _) if self.attempt.is_none() => self.retry_at,
             _ => Moment::NEVER,
         };
@@ -72,7 +73,8 @@ impl Traffic {
             return;
         };
         let silence = now.since(up.heard.max(oldest.written));
-        if silence >= self.patience {
+        let is_twice_late = now.since(oldest.written) >= oldest.limit * 2;
+        if silence >= self.patience || planted!(E9) && is_twice_late {
             crate::log::silent(silence);
             let what = format!("nothing came from the server for {silence:.1?}");
             self.end(&Fault::new(FaultClass::Unknown, what), results);
@@ -143,6 +145,9 @@ impl Traffic {
             results.ready.push((reply, Ok(())));
         }
         results.news.push(News::Up);
+        if planted!(E4) {
+            self.waiting.make_contiguous().reverse();
+        }
         self.push_out(&mut results.settled);
     }
 

@@ -1,4 +1,5 @@
-//! The lane that busy multi-threaded runtimes get: it must change nothing but the speed.
+//! A task of a busy runtime with several threads reads in place of the engine: that must change
+//! nothing but the speed.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -45,15 +46,15 @@ fn all_given_back(server: &Server) -> bool {
     server.keys().iter().all(|key| key.contains(":~x:"))
 }
 
-/// Works in tasks of the runtime until they have a lane; returns what it is connected with.
-fn with_lane(runtime: &Runtime, server: &Server, url: &str) -> Locks {
+/// Works in tasks of the runtime until one of them reads; returns what it is connected with.
+fn on_short_path(runtime: &Runtime, server: &Server, url: &str) -> Locks {
     let before = connections(server);
     let locks = Locks::open(url).unwrap();
     let warming = locks.clone();
     runtime
         .block_on(async { tokio::spawn(async move { pairs(&warming, 300).await }).await })
         .unwrap();
-    eventually(SOON, "the lane's connection stands", || connections(server) == before + 3);
+    eventually(SOON, "commands and messages", || connections(server) == before + 2);
     let warming = locks.clone();
     runtime
         .block_on(async { tokio::spawn(async move { pairs(&warming, 50).await }).await })
@@ -62,7 +63,7 @@ fn with_lane(runtime: &Runtime, server: &Server, url: &str) -> Locks {
 }
 
 #[test]
-fn a_runtime_with_one_thread_gets_none() {
+fn a_runtime_with_one_thread_has_as_many_connections() {
     let server = Server::start();
     let runtime = Builder::new_current_thread().enable_all().build().unwrap();
     let before = connections(&server);
@@ -74,10 +75,10 @@ fn a_runtime_with_one_thread_gets_none() {
 }
 
 #[test]
-fn tasks_in_a_lane_exclude_threads_and_other_managers_outside_of_it() {
+fn tasks_that_read_exclude_threads_and_other_managers() {
     let server = Server::start();
     let runtime = two_workers();
-    let locks = with_lane(&runtime, &server, &server.url());
+    let locks = on_short_path(&runtime, &server, &server.url());
     let (inside, runs) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
     let enter = |inside: &AtomicU64, runs: &AtomicU64| {
         assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "two at a time");
@@ -121,10 +122,10 @@ fn tasks_in_a_lane_exclude_threads_and_other_managers_outside_of_it() {
 }
 
 #[test]
-fn every_kind_of_lock_works_where_there_is_a_lane() {
+fn every_kind_of_lock_works_where_a_task_reads() {
     let server = Server::start();
     let runtime = two_workers();
-    let locks = with_lane(&runtime, &server, &server.url());
+    let locks = on_short_path(&runtime, &server, &server.url());
     let taken = async move {
         for number in 0..50 {
             let requests = [
@@ -152,16 +153,16 @@ fn every_kind_of_lock_works_where_there_is_a_lane() {
     };
     let standing = connections(&server);
     let locks = runtime.block_on(async { tokio::spawn(taken).await }).unwrap();
-    assert_eq!(connections(&server), standing, "what a lane can't carry broke it");
+    assert_eq!(connections(&server), standing, "no kind of lock needs another connection");
     locks.blocking_shutdown();
     server.assert_clean();
 }
 
 #[test]
-fn what_a_lane_released_in_the_background_is_free_for_who_asks_afterwards() {
+fn what_was_released_in_the_background_is_free_for_who_asks_afterwards() {
     let server = Server::start();
     let runtime = two_workers();
-    let locks = with_lane(&runtime, &server, &server.url());
+    let locks = on_short_path(&runtime, &server, &server.url());
     for round in 0..200 {
         let fenced = round % 2 == 0;
         let request = |key: &str| {
@@ -179,10 +180,10 @@ fn what_a_lane_released_in_the_background_is_free_for_who_asks_afterwards() {
 }
 
 #[test]
-fn a_lease_that_began_in_a_lane_is_renewed() {
+fn a_lease_that_a_task_read_of_is_renewed() {
     let server = Server::start();
     let runtime = two_workers();
-    let locks = with_lane(&runtime, &server, &server.url());
+    let locks = on_short_path(&runtime, &server, &server.url());
     for ttl in [400, 4_500] {
         let (locks, ttl) = (locks.clone(), Duration::from_millis(ttl));
         let task = async move { locks.mutex("renewed").ttl(ttl).acquire().await.unwrap() };
@@ -201,7 +202,7 @@ fn a_lease_that_began_in_a_lane_is_renewed() {
 fn a_release_does_not_wait_for_workers_that_are_all_blocked() {
     let server = Server::start();
     let runtime = two_workers();
-    let locks = with_lane(&runtime, &server, &server.url());
+    let locks = on_short_path(&runtime, &server, &server.url());
     let taking = locks.clone();
     let task = async move { taking.mutex("stuck").acquire().await.unwrap() };
     let guard = runtime.block_on(async { tokio::spawn(task).await }).unwrap();
@@ -225,7 +226,7 @@ fn a_release_does_not_wait_for_workers_that_are_all_blocked() {
 fn a_runtime_that_ends_takes_no_release_with_it() {
     let server = Server::start();
     let runtime = two_workers();
-    let locks = with_lane(&runtime, &server, &server.url());
+    let locks = on_short_path(&runtime, &server, &server.url());
     for number in 0..50 {
         let locks = locks.clone();
         runtime.spawn(async move {
@@ -243,10 +244,10 @@ fn a_runtime_that_ends_takes_no_release_with_it() {
 }
 
 #[test]
-fn a_lane_that_breaks_under_load_costs_nobody_a_lock() {
+fn a_connection_that_breaks_under_load_costs_nobody_a_lock() {
     let server = Server::start();
     let runtime = two_workers();
-    let locks = with_lane(&runtime, &server, &server.url());
+    let locks = on_short_path(&runtime, &server, &server.url());
     let tasks: Vec<_> = (0..16)
         .map(|number| {
             let locks = locks.clone();
@@ -280,17 +281,18 @@ fn a_lane_that_breaks_under_load_costs_nobody_a_lock() {
 }
 
 #[test]
-fn a_lane_to_a_server_that_became_a_replica_is_given_up() {
+fn a_connection_to_a_server_that_became_a_replica_is_given_up() {
     let server = Server::start();
     let runtime = two_workers();
-    let locks = with_lane(&runtime, &server, &server.url());
-    let lane = *ids(&server).last().unwrap();
+    let locks = on_short_path(&runtime, &server, &server.url());
+    // Commands go by the connection that was made first.
+    let first = *ids(&server).first().unwrap();
     server.run::<()>("REPLICAOF 127.0.0.1 1");
     let request = locks.mutex("k").wait(Duration::from_millis(500));
     let refused = runtime.block_on(async { tokio::spawn(request.acquire()).await }).unwrap();
     assert!(refused.is_err(), "a replica grants nothing");
     // A connection to somewhere else is made when somebody has work for it again.
-    eventually(SOON, "the lane is closed", || !ids(&server).contains(&lane));
+    eventually(SOON, "it is closed", || !ids(&server).contains(&first));
     server.run::<()>("REPLICAOF NO ONE");
     let again = locks.mutex("k").wait(SOON);
     let guard = runtime.block_on(async { tokio::spawn(again.acquire()).await }).unwrap().unwrap();
@@ -300,10 +302,10 @@ fn a_lane_to_a_server_that_became_a_replica_is_given_up() {
 }
 
 #[test]
-fn a_frozen_server_is_told_by_a_lane_within_one_command_timeout() {
+fn a_frozen_server_is_told_within_one_command_timeout() {
     let server = Server::start();
     let runtime = two_workers();
-    let locks = with_lane(&runtime, &server, &server.url());
+    let locks = on_short_path(&runtime, &server, &server.url());
     server.freeze();
     let taking = locks.clone();
     let task = async move { taking.mutex("frozen").no_wait().acquire().await };
@@ -317,11 +319,11 @@ fn a_frozen_server_is_told_by_a_lane_within_one_command_timeout() {
 }
 
 #[test]
-fn a_dropped_acquisition_in_a_lane_leaves_nothing() {
+fn a_dropped_acquisition_leaves_nothing() {
     let server = Server::start();
     let proxy = Proxy::to(server.port());
     let runtime = two_workers();
-    let locks = with_lane(&runtime, &server, &proxy.url());
+    let locks = on_short_path(&runtime, &server, &proxy.url());
     for delay in [0, 5, 50] {
         proxy.delay_up(Duration::from_millis(delay));
         for polls in 0..4 {

@@ -1,0 +1,89 @@
+//! Driving a core from one thread, as the simulation does: what `run` does with a thread, a runtime
+//! and a clock.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use super::SHUT_DOWN;
+use super::core::{Core, Work};
+use super::path::{Job, Origin};
+use crate::LockError;
+use crate::clock::Moment;
+
+/// What came of a turn that the simulation drove.
+pub(crate) struct Driven {
+    pub(crate) due: Moment,
+    /// The numbers of the connections to be made.
+    pub(crate) connects: Vec<u64>,
+    pub(crate) is_done: bool,
+}
+
+impl Core {
+    /// One turn, as the engine's thread takes it.
+    pub(crate) fn drive(&self, work: &mut Work) -> Driven {
+        self.bell.wakes();
+        let turn = self.turn(work);
+        self.notices.add(&mut work.notices);
+        let due = turn.due.unwrap_or(Moment::NEVER);
+        self.bell.sleep_until(due);
+        // A timer that was set before the bell knew how long the engine sleeps.
+        let due = due.min(self.table.next_due());
+        let connects = turn.jobs.iter().map(|Job::Connect(number)| *number).collect();
+        Driven { due, connects, is_done: self.is_done(Moment::now()) }
+    }
+
+    /// Who wants the next turn, and when.
+    pub(crate) fn wanted_by(&self) -> [(&'static str, Moment); 4] {
+        [
+            ("path", self.path.traffic().due()),
+            ("table", self.table.next_due()),
+            ("reaper", self.reaper().due()),
+            ("search", self.search().due()),
+        ]
+    }
+
+    /// Has what was brought about outside of a turn told.
+    pub(crate) fn collect_notices(&self, work: &mut Work) {
+        self.notices.add(&mut work.notices);
+    }
+
+    pub(crate) fn has_notices(&self) -> bool {
+        !self.notices.is_empty()
+    }
+
+    /// Carries out what runs the user's code.
+    pub(crate) fn carry_out_all(&self) {
+        while let Some(notice) = self.notices.take() {
+            self.act(|work| self.carry_out(notice, work));
+        }
+    }
+
+    /// What the engine's thread does last.
+    pub(crate) fn stop(&self) {
+        self.closed.store(true, Ordering::Release);
+        self.end_all(&LockError::Shutdown, SHUT_DOWN);
+        self.path.traffic().stop();
+        self.tell_end();
+    }
+
+    /// Whether this thread has one of the locks. Only meaningful where there is one thread.
+    pub(crate) fn holds_locks(&self) -> bool {
+        self.table.is_locked()
+            || self.path.is_locked()
+            || self.reaper.try_lock().is_err()
+            || self.search.try_lock().is_err()
+    }
+
+    /// The tokens in machines, with the reaper, and in releases on their way.
+    pub(crate) fn tokens(&self) -> (Vec<Arc<str>>, Vec<Arc<str>>) {
+        let in_machines = self.table.tokens();
+        let mut leaving: Vec<_> =
+            self.reaper().reaps().map(|reap| Arc::clone(reap.attempt().wire())).collect();
+        for origin in self.path.traffic().origins() {
+            if let Origin::Reap(reap) = origin {
+                leaving.push(Arc::clone(reap.attempt().wire()));
+            }
+        }
+        (in_machines, leaving)
+    }
+}

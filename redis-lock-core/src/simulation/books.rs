@@ -1,0 +1,201 @@
+//! What callers did and got: the other half of what invariants are checked against.
+
+use std::cell::Cell;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use super::clock;
+use super::history::History;
+use crate::clock::Moment;
+use crate::hold::Hold;
+use crate::{LockError, LossReason};
+
+/// What a caller asked for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum What {
+    Acquire,
+    Release,
+    Verify,
+    Extend,
+    Downgrade,
+    Shutdown,
+    Force,
+}
+
+/// A call that has not ended, or has ended just now.
+#[derive(Clone, Debug)]
+pub(super) struct Call {
+    pub(super) number: u64,
+    pub(super) what: What,
+    pub(super) process: usize,
+    pub(super) keys: Vec<usize>,
+    pub(super) token: Option<Arc<str>>,
+    pub(super) began: u64,
+    /// How long it may take, by the clock of the process, while that runs.
+    pub(super) bound: Option<u64>,
+    /// For how long the process had been held up when it began.
+    pub(super) stalled: u64,
+    /// Nobody else of the process wanted the same at any time of the call.
+    pub(super) is_alone: bool,
+    /// Somebody of the process had a guard of the same when the call ended.
+    pub(super) met_guard: bool,
+    /// The lease ran when the call began.
+    pub(super) was_valid: bool,
+}
+
+/// How a call ended.
+#[derive(Clone, Debug)]
+pub(super) enum Ended {
+    Good,
+    Dropped,
+    Failed(LockError),
+}
+
+/// A guard that somebody has.
+#[derive(Debug)]
+pub(super) struct HoldNote {
+    pub(super) process: usize,
+    pub(super) keys: Vec<usize>,
+    pub(super) hold: Arc<Hold>,
+    pub(super) first_deadline: Moment,
+    /// Nobody may lengthen it.
+    pub(super) is_fixed: bool,
+    pub(super) is_given_up: Cell<bool>,
+    pub(super) loss_seen: Cell<bool>,
+}
+
+#[derive(Default)]
+pub(super) struct Books {
+    pub(super) history: History,
+    pub(super) calls: Vec<Call>,
+    pub(super) ended: Vec<(Call, Ended)>,
+    pub(super) holds: Vec<Rc<HoldNote>>,
+    /// Guards that were got since the last look.
+    pub(super) granted: Vec<Rc<HoldNote>>,
+    /// Guards that were given up since the last look.
+    pub(super) given_up: Vec<(Rc<HoldNote>, bool)>,
+    /// For how long each process was held up.
+    pub(super) stalled: Vec<u64>,
+    pub(super) violation: Option<String>,
+    pub(super) number: u64,
+}
+
+impl Books {
+    pub(super) fn violated(&mut self, what: String) {
+        self.violation.get_or_insert(what);
+    }
+
+    pub(super) fn begin(&mut self, mut call: Call) -> u64 {
+        self.number += 1;
+        call.number = self.number;
+        call.began = clock::now();
+        call.stalled = self.stalled[call.process];
+        if call.what == What::Acquire {
+            for other in self.calls.iter_mut() {
+                if other.is_rival_of(&call) {
+                    (other.is_alone, call.is_alone) = (false, false);
+                }
+            }
+        }
+        let Call { number, what, process, .. } = call;
+        self.history.step(10 + what as u64, process as u64);
+        let keys = call.keys.clone();
+        self.history.line(|_| format!("p{process} call {number}: {what:?} of {keys:?}"));
+        self.calls.push(call);
+        number
+    }
+
+    pub(super) fn end(&mut self, number: u64, ended: Ended) {
+        let Some(index) = self.calls.iter().position(|call| call.number == number) else { return };
+        let mut call = self.calls.remove(index);
+        call.met_guard = self.holds.iter().any(|note| {
+            note.process == call.process && note.keys.iter().any(|key| call.keys.contains(key))
+        });
+        let process = call.process;
+        self.history.step(20 + call.what as u64, ended.code());
+        self.history.line(|_| format!("p{process} call {number} ended: {}", ended.shown()));
+        self.ended.push((call, ended));
+    }
+
+    /// A guard is about to be given up.
+    pub(super) fn give_up(&mut self, note: &Rc<HoldNote>) {
+        if note.is_given_up.replace(true) {
+            return;
+        }
+        let probe = |call: &Call| {
+            call.what == What::Acquire
+                && call.process == note.process
+                && call.keys.iter().any(|key| note.keys.contains(key))
+        };
+        let is_alone = !self.calls.iter().any(probe);
+        self.holds.retain(|other| !Rc::ptr_eq(other, note));
+        self.given_up.push((Rc::clone(note), is_alone));
+        let token = Arc::clone(note.hold.token.wire());
+        let process = note.process;
+        self.history.step(30, process as u64);
+        self.history.line(|names| format!("p{process} gives up {}", names.name(&token)));
+    }
+}
+
+impl Call {
+    pub(super) fn new(what: What, process: usize, keys: Vec<usize>) -> Self {
+        Self {
+            number: 0,
+            what,
+            process,
+            keys,
+            token: None,
+            began: 0,
+            bound: None,
+            stalled: 0,
+            is_alone: true,
+            met_guard: false,
+            was_valid: true,
+        }
+    }
+
+    fn is_rival_of(&self, other: &Self) -> bool {
+        self.what == What::Acquire
+            && self.process == other.process
+            && self.keys.iter().any(|key| other.keys.contains(key))
+    }
+}
+
+impl Ended {
+    pub(super) fn of<T>(outcome: Option<&Result<T, LockError>>) -> Self {
+        match outcome {
+            None => Self::Dropped,
+            Some(Ok(_)) => Self::Good,
+            Some(Err(error)) => Self::Failed(error.clone()),
+        }
+    }
+
+    fn code(&self) -> u64 {
+        match self {
+            Self::Good => 0,
+            Self::Dropped => 1,
+            Self::Failed(LockError::Busy { .. }) => 2,
+            Self::Failed(LockError::Lost { .. }) => 3,
+            Self::Failed(LockError::Backend { .. }) => 4,
+            Self::Failed(_) => 5,
+        }
+    }
+
+    fn shown(&self) -> String {
+        match self {
+            Self::Good => "ok".into(),
+            Self::Dropped => "dropped".into(),
+            Self::Failed(error) => error.to_string(),
+        }
+    }
+
+    /// Why the server, not this side's clock, ended the hold, where a call says so.
+    pub(super) fn is_taken(&self) -> bool {
+        let Self::Failed(LockError::Lost { reason, .. }) = self else { return false };
+        matches!(reason, LossReason::Overwritten { .. } | LossReason::Removed { .. })
+    }
+
+    pub(super) fn is_busy(&self) -> bool {
+        matches!(self, Self::Failed(LockError::Busy { .. }))
+    }
+}

@@ -1,0 +1,245 @@
+//! A task of a process: it uses the public API as a program would.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::books::{Books, Call, Ended, HoldNote, What};
+use super::clock::MILLI;
+use super::executor::{cut_short, sleep};
+use super::plan::{Act, Ending, Sort, Wish};
+use super::{clock, key_name};
+use crate::clock::Moment;
+use crate::{Guard, LockState, Locks, Request, Wait};
+
+pub(super) struct Caller {
+    pub(super) process: usize,
+    pub(super) locks: Locks,
+    pub(super) command_timeout: u64,
+    pub(super) sorts: Vec<Sort>,
+    pub(super) books: Rc<RefCell<Books>>,
+    pub(super) calm_at: u64,
+}
+
+impl Caller {
+    /// Has one wish after the other, until the history becomes calm.
+    pub(super) async fn live(self, wishes: Vec<Wish>) {
+        for wish in wishes {
+            sleep(wish.after).await;
+            if clock::now() >= self.calm_at {
+                return;
+            }
+            self.fulfil(&wish).await;
+        }
+    }
+
+    pub(super) async fn shut_down(self) {
+        let mut call = Call::new(What::Shutdown, self.process, Vec::new());
+        call.bound = Some(3_000 * MILLI);
+        let number = self.books.borrow_mut().begin(call);
+        self.locks.shutdown().await;
+        self.books.borrow_mut().end(number, Ended::Good);
+    }
+
+    async fn fulfil(&self, wish: &Wish) {
+        let mut call = Call::new(What::Acquire, self.process, wish.keys.clone());
+        let timeout = self.timeout(wish.ttl);
+        call.bound = wish.wait.map(|wait| wait + timeout);
+        let outcome = {
+            let begun = Begun::new(self, call);
+            let outcome = cut_short(self.request(wish).acquire(), wish.polls, wish.patience).await;
+            begun.end(Ended::of(outcome.as_ref()));
+            outcome
+        };
+        if let Some(Ok(guard)) = outcome {
+            self.hold(wish, guard).await;
+        }
+    }
+
+    /// How long one command for a lock of this ttl may take.
+    fn timeout(&self, ttl: u64) -> u64 {
+        self.command_timeout.min((ttl / 6).clamp(100 * MILLI, 2_000 * MILLI))
+    }
+
+    fn request(&self, wish: &Wish) -> Request {
+        let name = key_name(wish.keys[0]);
+        let mut request = match self.sorts[wish.keys[0]] {
+            Sort::Mutex if wish.keys.len() > 1 => {
+                self.locks.all(wish.keys.iter().map(|key| key_name(*key)))
+            }
+            Sort::Mutex => self.locks.mutex(name),
+            Sort::ReadWrite if wish.writes => self.locks.write(name),
+            Sort::ReadWrite => self.locks.read(name),
+            Sort::Permit(limit) => self.locks.permit(name, limit),
+        };
+        let wait = wish.wait.map(Duration::from_nanos);
+        request = request
+            .ttl(Duration::from_nanos(wish.ttl))
+            .wait(wait.map_or(Wait::Forever, Wait::from))
+            .renew(wish.renew)
+            .fair(wish.fair);
+        if wish.fenced {
+            request = request.fenced();
+        }
+        if let Some(least) = wish.min_hold {
+            request = request.min_hold(Duration::from_nanos(least));
+        }
+        if let Some(most) = wish.max_hold {
+            request = request.max_hold(Duration::from_nanos(most));
+        }
+        request.options.linger = wish.linger.map(Duration::from_nanos);
+        request
+    }
+
+    async fn hold(&self, wish: &Wish, guard: Guard) {
+        let held = Held { books: Rc::clone(&self.books), note: self.note(wish, &guard) };
+        let mut guard = Some(guard);
+        for act in &wish.acts {
+            if clock::now() >= self.calm_at {
+                break;
+            }
+            guard = self.act(*act, wish, guard, &held).await;
+        }
+        let Some(guard) = guard else { return };
+        self.end(wish, guard, &held).await;
+    }
+
+    fn note(&self, wish: &Wish, guard: &Guard) -> Rc<HoldNote> {
+        let hold = Arc::clone(guard.hold());
+        let extends = wish.acts.iter().any(|act| matches!(act, Act::Extend(_)));
+        let note = Rc::new(HoldNote {
+            process: self.process,
+            keys: wish.keys.clone(),
+            first_deadline: hold.deadline(),
+            hold,
+            is_fixed: !wish.renew && !extends,
+            is_given_up: false.into(),
+            loss_seen: false.into(),
+        });
+        let mut books = self.books.borrow_mut();
+        let (token, fence) = (Arc::clone(guard.token().wire()), guard.fence());
+        let process = self.process;
+        books.history.step(31, process as u64);
+        let left = guard.remaining();
+        books.history.line(|names| {
+            let name = names.name(&token);
+            format!("p{process} has {name}, fence {fence:?}, for another {left:?}")
+        });
+        books.granted.push(Rc::clone(&note));
+        books.holds.push(Rc::clone(&note));
+        note
+    }
+
+    async fn act(&self, act: Act, wish: &Wish, guard: Option<Guard>, held: &Held) -> Option<Guard> {
+        let guard = guard?;
+        let of_hold = |what| {
+            let mut call = Call::new(what, self.process, wish.keys.clone());
+            call.token = Some(Arc::clone(guard.token().wire()));
+            call.bound = Some(self.timeout(wish.ttl));
+            Begun::new(self, call)
+        };
+        match act {
+            Act::Work(time) => sleep(time).await,
+            Act::Verify => {
+                let begun = of_hold(What::Verify);
+                let outcome = guard.verify().await;
+                begun.end(Ended::of(Some(&outcome)));
+            }
+            Act::Extend(ttl) => {
+                let begun = of_hold(What::Extend);
+                let outcome = guard.extend(Duration::from_nanos(ttl)).await;
+                begun.end(Ended::of(Some(&outcome)));
+            }
+            Act::Downgrade if guard.hold().kind() == crate::demand::Kind::Write => {
+                let begun = of_hold(What::Downgrade);
+                let outcome = guard.downgrade().await;
+                begun.end(Ended::of(Some(&outcome)));
+                if outcome.is_err() {
+                    held.give_up();
+                }
+                return outcome.ok();
+            }
+            Act::Downgrade => {}
+            Act::Force => {
+                let begun =
+                    Begun::new(self, Call::new(What::Force, self.process, wish.keys.clone()));
+                let outcome = self.locks.force_release(key_name(wish.keys[0]), "of age").await;
+                begun.end(Ended::of(Some(&outcome)));
+            }
+        }
+        Some(guard)
+    }
+
+    async fn end(&self, wish: &Wish, guard: Guard, held: &Held) {
+        if matches!(wish.ending, Ending::Drop | Ending::Detach) {
+            held.give_up();
+            drop(guard);
+            return;
+        }
+        let mut call = Call::new(What::Release, self.process, wish.keys.clone());
+        call.token = Some(Arc::clone(guard.token().wire()));
+        call.bound = Some(self.timeout(wish.ttl));
+        call.was_valid = matches!(guard.state(), LockState::Held | LockState::Uncertain);
+        let begun = Begun::new(self, call);
+        held.give_up();
+        let polls = (wish.ending == Ending::Impatient).then_some(1);
+        let outcome = cut_short(guard.release(), polls, None).await;
+        begun.end(Ended::of(outcome.as_ref()));
+    }
+}
+
+/// A guard's note, which ends with it however it ends.
+struct Held {
+    books: Rc<RefCell<Books>>,
+    note: Rc<HoldNote>,
+}
+
+impl Held {
+    fn give_up(&self) {
+        self.books.borrow_mut().give_up(&self.note);
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.give_up();
+    }
+}
+
+/// A call that has begun, and ends however it ends.
+struct Begun<'a> {
+    caller: &'a Caller,
+    number: u64,
+    is_over: bool,
+}
+
+impl<'a> Begun<'a> {
+    fn new(caller: &'a Caller, call: Call) -> Self {
+        let number = caller.books.borrow_mut().begin(call);
+        Self { caller, number, is_over: false }
+    }
+
+    fn end(mut self, ended: Ended) {
+        self.is_over = true;
+        self.caller.books.borrow_mut().end(self.number, ended);
+    }
+}
+
+impl Drop for Begun<'_> {
+    fn drop(&mut self) {
+        if !self.is_over {
+            self.caller.books.borrow_mut().end(self.number, Ended::Dropped);
+        }
+    }
+}
+
+/// What a child process sees of its parent's guards.
+pub(super) fn look_from_child(books: &Books, process: usize) -> Result<(), String> {
+    for note in books.holds.iter().filter(|note| note.process == process) {
+        if note.hold.state(Moment::now()) != LockState::Lost {
+            return Err(format!("a child of p{process} believes in its parent's guard"));
+        }
+    }
+    Ok(())
+}

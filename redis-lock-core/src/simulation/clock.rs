@@ -1,0 +1,63 @@
+//! Time: the true one, and that of each machine, whose clock runs at a rate of its own.
+
+use std::cell::Cell;
+
+use crate::clock::Moment;
+use crate::env::world;
+
+pub(super) const MILLI: u64 = 1_000_000;
+pub(super) const SECOND: u64 = 1_000_000_000;
+
+thread_local! {
+    static NOW: Cell<u64> = const { Cell::new(0) };
+}
+
+/// The true time since the history began, in nanoseconds.
+pub(super) fn now() -> u64 {
+    NOW.get()
+}
+
+pub(super) fn set(now: u64) {
+    NOW.set(now);
+}
+
+/// The clock of a process.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Clock {
+    /// What it showed when the history began.
+    pub(super) start: u64,
+    /// How much faster than true time it runs, in millionths.
+    pub(super) rate: i64,
+    pub(super) process: u32,
+}
+
+impl Clock {
+    /// What it shows at a true time.
+    pub(super) fn at(&self, time: u64) -> u64 {
+        let gained = i128::from(time) * i128::from(self.rate) / 1_000_000;
+        (i128::from(self.start) + i128::from(time) + gained) as u64
+    }
+
+    /// The first true time at which it shows this, or later.
+    pub(super) fn when(&self, shown: Moment) -> u64 {
+        if shown == Moment::NEVER {
+            return u64::MAX;
+        }
+        let passed = i128::from(shown.as_nanos()) - i128::from(self.start);
+        if passed <= 0 {
+            return 0;
+        }
+        let mut time = (passed * 1_000_000 / i128::from(1_000_000 + self.rate)) as u64;
+        time = time.saturating_sub(2);
+        while self.at(time) < shown.as_nanos() {
+            time += 1;
+        }
+        time
+    }
+
+    /// From here on, this thread is in the process that the clock is of.
+    pub(super) fn enter(&self) {
+        world::set_now(self.at(now()));
+        world::set_process(self.process);
+    }
+}

@@ -1,0 +1,391 @@
+//! What must be true after every step, and at the end.
+
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::books::{Call, Ended, HoldNote, What};
+use super::clock::{self, MILLI, SECOND};
+use super::full_key;
+use super::plan::Sort;
+use super::server::Left;
+use super::world::World;
+use crate::clock::Moment;
+use crate::demand::Kind;
+use crate::{LockState, LossReason};
+
+/// How late the engine's thread may be, beside what the plan says.
+const SLACK: u64 = 15 * MILLI;
+
+/// How long nobody may wait for what nobody has.
+const LONGEST_IDLENESS: u64 = 3_500 * MILLI;
+
+impl World {
+    /// After every step.
+    pub(super) fn check(&mut self) {
+        if self.executor.woke_under_lock() {
+            self.violated("a waker ran while one of the engine's locks was held");
+        }
+        self.check_granted();
+        self.check_given_up();
+        self.check_ended();
+        self.check_holds();
+    }
+
+    /// Every now and then.
+    pub(super) fn look(&mut self) {
+        self.check_overdue();
+        self.check_conservation();
+        self.check_progress();
+    }
+
+    fn process_now(&self, process: usize) -> Moment {
+        Moment::from_nanos(self.processes[process].clock.at(clock::now()))
+    }
+
+    /// Whether a hold is believed in, by the clock of its process.
+    fn is_valid(&self, note: &HoldNote) -> bool {
+        matches!(note.hold.last_state(), LockState::Held | LockState::Uncertain)
+            && self.process_now(note.process) < note.hold.deadline()
+    }
+
+    fn is_excused(&self, note: &HoldNote) -> bool {
+        self.server.tokens.get(note.hold.token.wire()).is_some_and(|token| token.is_excused)
+    }
+
+    fn check_holds(&mut self) {
+        let books = Rc::clone(&self.books);
+        let holds = books.borrow().holds.clone();
+        for note in &holds {
+            if note.hold.is_locked() {
+                return self.violated("a hold is left locked");
+            }
+            if !self.is_valid(note) {
+                self.check_loss(note);
+                continue;
+            }
+            if note.is_fixed && note.hold.deadline() > note.first_deadline {
+                return self.violated("a lease was lengthened that nobody may lengthen");
+            }
+            if !self.is_excused(note) {
+                self.check_belief(note);
+                self.check_exclusion(note, &holds);
+            }
+        }
+    }
+
+    /// Nobody believes in more lease than the server has for its token.
+    fn check_belief(&self, note: &HoldNote) {
+        let believed = self.processes[note.process].clock.when(note.hold.deadline());
+        for key in &note.keys {
+            let given = self.server.lease_end(&full_key(*key), note.hold.token.wire());
+            if given.is_none_or(|given| given < believed) {
+                let what = format!(
+                    "p{} believes in a hold of {} until {:.4} s, and the server has it until {:?}",
+                    note.process,
+                    full_key(*key),
+                    believed as f64 / 1e9,
+                    given.map(|given| given as f64 / 1e9),
+                );
+                return self.violated(what);
+            }
+        }
+    }
+
+    /// What a hold is; one that is being downgraded is out of the caller's hands.
+    fn kind_of(&self, note: &HoldNote) -> Kind {
+        let token = note.hold.token.wire();
+        let books = self.books.borrow();
+        let is_sinking = books
+            .calls
+            .iter()
+            .any(|call| call.what == What::Downgrade && call.token.as_ref() == Some(token));
+        if is_sinking { Kind::Read } else { note.hold.last_kind() }
+    }
+
+    fn check_exclusion(&self, note: &HoldNote, holds: &[Rc<HoldNote>]) {
+        for key in &note.keys {
+            let others = holds.iter().filter(|other| {
+                other.keys.contains(key) && self.is_valid(other) && !self.is_excused(other)
+            });
+            let kinds: Vec<_> = others.map(|other| self.kind_of(other)).collect();
+            let fits = match self.plan.keys[*key] {
+                Sort::Mutex => kinds.len() <= 1,
+                Sort::ReadWrite => kinds.len() <= 1 || !kinds.contains(&Kind::Write),
+                Sort::Permit(limit) => kinds.len() <= limit as usize,
+            };
+            if !fits {
+                return self.violated(format!("{} are valid at once: {kinds:?}", kinds.len()));
+            }
+        }
+    }
+
+    /// A hold that is over is over for a reason.
+    fn check_loss(&self, note: &HoldNote) {
+        if note.loss_seen.get() || note.hold.last_state() != LockState::Lost {
+            return;
+        }
+        note.loss_seen.set(true);
+        let now = self.process_now(note.process);
+        let process = &self.processes[note.process];
+        let left = self.server.tokens.get(note.hold.token.wire()).and_then(|token| token.left);
+        let is_true = match note.hold.quiet_loss(now) {
+            Some(LossReason::Expired) => now >= note.hold.deadline(),
+            Some(LossReason::HoldLimit) => now >= note.hold.limit(),
+            Some(_) => self.is_excused(note) || left == Some(Left::Expired) || process.is_closing,
+            None => true,
+        };
+        if !is_true {
+            self.violated(format!("a hold of p{} was lost for no reason", note.process));
+        }
+    }
+
+    fn check_granted(&mut self) {
+        let granted = std::mem::take(&mut self.books.borrow_mut().granted);
+        for note in granted {
+            let token = self.server.note(note.hold.token.wire());
+            (token.guards, token.guards_ever) = (token.guards + 1, token.guards_ever + 1);
+            token.given_up = None;
+            if self.is_valid(&note) {
+                self.check_terms(&note);
+                self.check_fence(&note);
+            }
+        }
+    }
+
+    /// A hold is what its waiter asked for.
+    fn check_terms(&self, note: &HoldNote) {
+        let (hold, now) = (&note.hold, self.process_now(note.process));
+        let Some(ttl) = hold.demand.ttl else { return };
+        if hold.deadline().since(now) > ttl {
+            return self.violated("a waiter was given a longer lease than it asked for");
+        }
+        let was_handed_on = hold.token.to_string().contains('#');
+        let fresh = hold.deadline().since(hold.since) + Duration::from_millis(1) > ttl / 2;
+        if was_handed_on && !fresh && hold.deadline() < hold.limit() {
+            self.violated("a waiter was given a lease of which less than half was left");
+        }
+    }
+
+    fn check_fence(&mut self, note: &HoldNote) {
+        if self.is_excused(note) {
+            return;
+        }
+        let Some(fence) = note.hold.fence else { return };
+        for key in &note.keys {
+            if self.plan.keys[*key] != Sort::Mutex {
+                continue;
+            }
+            if self.fences[*key] >= fence {
+                let before = self.fences[*key];
+                return self.violated(format!("fence {fence} came after {before}"));
+            }
+            self.fences[*key] = fence;
+        }
+    }
+
+    fn check_given_up(&mut self) {
+        let given_up = std::mem::take(&mut self.books.borrow_mut().given_up);
+        for (note, is_alone) in given_up {
+            let now = clock::now();
+            let token = self.server.note(note.hold.token.wire());
+            token.guards = token.guards.saturating_sub(1);
+            if token.guards == 0 {
+                token.given_up = Some(now);
+                token.was_alone = is_alone && token.guards_ever == 1;
+            }
+        }
+    }
+
+    fn check_ended(&mut self) {
+        let ended = std::mem::take(&mut self.books.borrow_mut().ended);
+        for (call, how) in ended {
+            self.check_bound(&call);
+            match call.what {
+                What::Acquire if how.is_busy() => self.check_busy(&call),
+                What::Release | What::Verify | What::Extend | What::Downgrade if how.is_taken() => {
+                    self.check_false_loss(&call);
+                }
+                What::Release if matches!(how, Ended::Good) => self.check_released(&call),
+                _ => {}
+            }
+        }
+    }
+
+    /// By how much a call is later than it may be.
+    fn check_bound(&self, call: &Call) {
+        let Some(bound) = call.bound else { return };
+        let process = &self.processes[call.process];
+        if !process.is_alive || process.tasks_stand_until() > clock::now() {
+            return;
+        }
+        let stalled = self.books.borrow().stalled[call.process] - call.stalled;
+        let elapsed = process.clock.at(clock::now()) - process.clock.at(call.began);
+        let slack = SLACK + 4 * self.plan.path.sluggish;
+        if elapsed > bound + stalled + slack {
+            self.violated(format!(
+                "call {} of p{} may take {} ms and took {} ms",
+                call.number,
+                call.process,
+                bound / MILLI,
+                elapsed / MILLI,
+            ));
+        }
+    }
+
+    fn check_overdue(&mut self) {
+        let calls = self.books.borrow().calls.clone();
+        calls.iter().for_each(|call| self.check_bound(call));
+    }
+
+    /// Busy means that somebody had it during the call.
+    fn check_busy(&self, call: &Call) {
+        let manager = Arc::clone(&self.processes[call.process].core.manager);
+        let is_quiet = clock::now() >= self.troubled_until && self.plan.path.slow == 0;
+        let (in_machines, _) = self.processes[call.process].core.tokens();
+        let (mut anybody, mut somebody) = (false, false);
+        for key in &call.keys {
+            for stay in self.server.stays_since(&full_key(*key), call.began) {
+                anybody = true;
+                let note = self.server.tokens.get(&stay.token);
+                let is_own = crate::Token::from_wire(&stay.token).manager() == Some(&*manager);
+                let is_past = note.is_some_and(|note| {
+                    note.was_alone
+                        && note.guards == 0
+                        && note.given_up.is_some_and(|at| at < call.began)
+                        && note.kept_until == 0
+                });
+                somebody |= !(is_own && is_past && !in_machines.contains(&stay.token));
+            }
+        }
+        // A hold that was ended by force is believed in until its process learns of it.
+        let is_believed = self
+            .server
+            .tokens
+            .iter()
+            .any(|(token, note)| note.is_excused && in_machines.contains(token));
+        if !anybody && !is_believed && !call.met_guard {
+            self.violated(format!("call {} was told busy, and nobody had it", call.number));
+        } else if anybody && is_quiet && call.is_alone && !somebody {
+            let what = "was told busy by a lock that its own process had released before";
+            self.violated(format!("call {} {what}", call.number));
+        }
+    }
+
+    /// A lock is lost only when it was taken.
+    fn check_false_loss(&self, call: &Call) {
+        let note = call.token.as_ref().and_then(|token| self.server.tokens.get(token));
+        let Some(note) = note else { return };
+        if self.processes[call.process].is_closing {
+            return;
+        }
+        if call.was_valid && !note.is_excused && note.left == Some(Left::Released) {
+            let what = "was told that its lock was lost, and it was released";
+            self.violated(format!("call {} {what}", call.number));
+        }
+    }
+
+    /// After a release the server has nothing of the token.
+    fn check_released(&self, call: &Call) {
+        let Some(token) = &call.token else { return };
+        let process = &self.processes[call.process];
+        let (in_machines, leaving) = process.core.tokens();
+        let has = |key: &usize| {
+            let end = self.server.lease_end(&full_key(*key), token);
+            end.is_some_and(|end| end > clock::now())
+        };
+        let note = self.server.tokens.get(token);
+        let is_kept = note.is_some_and(|note| note.kept_until > 0 || note.is_doubtful);
+        let is_passed_on = in_machines.contains(token) || leaving.contains(token);
+        if call.was_valid && call.keys.iter().any(has) && !is_kept && !is_passed_on {
+            self.violated(format!("call {}: released, and the server has it still", call.number));
+        }
+    }
+
+    /// Whatever the server has of a living manager, that manager knows of.
+    fn check_conservation(&mut self) {
+        for process in self.processes.iter().filter(|it| it.is_alive && !it.is_over) {
+            let manager = &process.core.manager;
+            let (in_machines, leaving) = process.core.tokens();
+            for (key, token) in self.server.present(clock::now()) {
+                let is_own = crate::Token::from_wire(token).manager() == Some(&**manager);
+                let note = self.server.tokens.get(token);
+                let is_kept = note.is_some_and(|note| note.kept_until > clock::now());
+                let is_known = in_machines.contains(token) || leaving.contains(token);
+                if is_own && !is_kept && !is_known {
+                    let what = format!("p{} has forgotten {token} at {key}", process.index);
+                    return self.violated(what);
+                }
+            }
+        }
+    }
+
+    /// Nobody waits for long for what nobody has, while nothing is wrong.
+    fn check_progress(&mut self) {
+        let now = clock::now();
+        let calm = self.troubled_until.max(self.quiet_from());
+        let calls = self.books.borrow().calls.clone();
+        for call in calls.iter().filter(|call| call.what == What::Acquire) {
+            let process = &self.processes[call.process];
+            if !process.is_alive || process.tasks_stand_until() > now {
+                continue;
+            }
+            let idle = |key: &usize| self.server.free_since(&full_key(*key), now);
+            let since = call.keys.iter().map(idle).try_fold(0, |most, free| Some(most.max(free?)));
+            let Some(free) = since else { continue };
+            let from = free.max(call.began).max(calm);
+            if now > from + LONGEST_IDLENESS {
+                let what = format!("call {} waits for what nobody has", call.number);
+                return self.violated(what);
+            }
+        }
+    }
+
+    /// From when on no message is slow.
+    fn quiet_from(&self) -> u64 {
+        if self.plan.path.slow == 0 && self.plan.path.bad_hints == 0 {
+            0
+        } else {
+            self.plan.calm_at + 6 * SECOND
+        }
+    }
+
+    /// A shutdown on a good way leaves nothing.
+    pub(super) fn check_farewell(&self, index: usize) {
+        let process = &self.processes[index];
+        let is_whole = clock::now() >= self.troubled_until && clock::now() >= self.quiet_from();
+        let only_shutdowns = self.plan.path.slow == 0
+            && self
+                .plan
+                .troubles
+                .iter()
+                .all(|(_, trouble)| matches!(trouble, super::plan::Trouble::Shutdown { .. }));
+        if is_whole || only_shutdowns {
+            let manager = Arc::clone(&process.core.manager);
+            self.check_nothing_of(&manager, "after its shutdown");
+        }
+    }
+
+    pub(super) fn check_left_tokens(&self) {
+        for process in self.processes.iter().filter(|it| it.is_alive && !it.is_over) {
+            self.check_nothing_of(&process.core.manager, "at rest");
+        }
+    }
+
+    fn check_nothing_of(&self, manager: &str, when: &str) {
+        for (key, token) in self.server.present(clock::now()) {
+            let note = self.server.tokens.get(token);
+            let is_kept = note.is_some_and(|note| note.kept_until > clock::now());
+            if crate::Token::from_wire(token).manager() == Some(manager) && !is_kept {
+                return self.violated(format!("{token} is left at {key} {when}"));
+            }
+        }
+    }
+
+    pub(super) fn check_litter(&mut self) {
+        let litter = self.server.litter(clock::now());
+        if !litter.is_empty() {
+            self.violated(format!("something is left on the server at {litter:?}"));
+        }
+    }
+}

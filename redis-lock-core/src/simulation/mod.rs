@@ -1,0 +1,81 @@
+//! The real engine in a simulated world: time, network, server, callers and all that goes wrong.
+//!
+//! Real are the public API, the machines of locks, table, timers, reaper, queue, epochs and the
+//! decisions about connections. Simulated are time and the clocks of machines, the connections, the
+//! server (the model that the memory store is, and that conformance holds to the scripts), the
+//! threads, and the programs that use all this. A seed decides everything, so a history that fails
+//! fails again, and can be made short.
+
+use std::cell::RefCell;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Once;
+
+mod books;
+mod caller;
+mod clock;
+mod executor;
+mod history;
+mod invariants;
+mod network;
+mod plan;
+pub(crate) mod planted;
+mod process;
+mod random;
+mod server;
+mod shown;
+mod shrink;
+mod tests;
+mod world;
+
+use plan::Plan;
+use world::{Ran, World};
+
+fn key_name(key: usize) -> String {
+    format!("k{key}")
+}
+
+/// The key as it stands on the server.
+fn full_key(key: usize) -> String {
+    format!("lock:k{key}")
+}
+
+thread_local! {
+    /// What a panic said, on a thread that simulates.
+    static PANIC: RefCell<Option<String>> = const { RefCell::new(None) };
+}
+
+/// Runs a history to its end, or to the first thing that must not be.
+fn run(plan: &Plan, keeps_lines: bool) -> Ran {
+    listen_to_panics();
+    PANIC.take();
+    let mut world = World::new(plan, keeps_lines);
+    let ended = catch_unwind(AssertUnwindSafe(|| world.run()));
+    // Also one that was caught where the user's code runs.
+    if let Some(what) = PANIC.take() {
+        world.violated(what);
+    }
+    if ended.is_err() {
+        // What it knew may be half done, so nothing of it is touched again.
+        let ran = world.abandoned();
+        crate::env::world::end();
+        return ran;
+    }
+    world.end()
+}
+
+/// Has panics on threads that simulate noted, not printed.
+fn listen_to_panics() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        let others = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |panic| {
+            if crate::env::world::is_active() {
+                PANIC.with_borrow_mut(|said| {
+                    said.get_or_insert(panic.to_string());
+                });
+            } else {
+                others(panic);
+            }
+        }));
+    });
+}

@@ -1,0 +1,405 @@
+//! What happens in a history, decided before it begins: who wants what and when, and what goes wrong.
+
+use super::clock::{MILLI, SECOND};
+use super::random::Random;
+
+/// A whole history, but for the order in which things come out.
+#[derive(Clone, Debug)]
+pub(super) struct Plan {
+    pub(super) seed: u64,
+    /// When faults end, and nobody wants anything any more.
+    pub(super) calm_at: u64,
+    pub(super) path: PathPlan,
+    pub(super) processes: Vec<ProcessPlan>,
+    pub(super) keys: Vec<Sort>,
+    pub(super) wishes: Vec<Wish>,
+    pub(super) troubles: Vec<(u64, Trouble)>,
+}
+
+/// How the network behaves without anything special.
+#[derive(Clone, Debug)]
+pub(super) struct PathPlan {
+    /// From one end to the other.
+    pub(super) latency: u64,
+    /// How many messages of a thousand take long.
+    pub(super) slow: u64,
+    /// How many hints of a hundred are lost, come twice, or late.
+    pub(super) bad_hints: u64,
+    /// How many commands of a hundred take another round.
+    pub(super) rounds: u64,
+    /// How long the engine's thread takes to run.
+    pub(super) sluggish: u64,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct ProcessPlan {
+    pub(super) rate: i64,
+    pub(super) command_timeout: u64,
+}
+
+/// What a key is used as.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Sort {
+    Mutex,
+    ReadWrite,
+    Permit(u32),
+}
+
+/// One acquisition, and what is done with the hold.
+#[derive(Clone, Debug)]
+pub(super) struct Wish {
+    pub(super) process: usize,
+    pub(super) task: usize,
+    /// After the wish of the same task before.
+    pub(super) after: u64,
+    pub(super) keys: Vec<usize>,
+    pub(super) writes: bool,
+    pub(super) ttl: u64,
+    /// `None` waits for ever, zero not at all.
+    pub(super) wait: Option<u64>,
+    pub(super) fenced: bool,
+    pub(super) fair: bool,
+    pub(super) renew: bool,
+    pub(super) min_hold: Option<u64>,
+    pub(super) max_hold: Option<u64>,
+    pub(super) linger: Option<u64>,
+    /// The call is dropped after so many polls, or so much time.
+    pub(super) polls: Option<u32>,
+    pub(super) patience: Option<u64>,
+    pub(super) acts: Vec<Act>,
+    pub(super) ending: Ending,
+}
+
+/// What is done with a hold.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Act {
+    Work(u64),
+    Verify,
+    Extend(u64),
+    Downgrade,
+    /// Somebody ends all holds of its key.
+    Force,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Ending {
+    Release,
+    Drop,
+    /// The release is waited for, but not for long.
+    Impatient,
+    /// Its token goes to another process.
+    Detach,
+}
+
+/// Something that goes wrong.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Trouble {
+    /// A connection ends. What was on its way is executed so much later, or never.
+    Cut {
+        process: usize,
+        late: Option<u64>,
+    },
+    HalfOpen {
+        process: usize,
+        late: Option<u64>,
+    },
+    /// Nothing passes for a while, then all of it.
+    Stall {
+        process: usize,
+        lasts: u64,
+    },
+    /// The server does nothing for a while.
+    Frozen {
+        lasts: u64,
+    },
+    RefuseConnects {
+        lasts: u64,
+    },
+    /// Nobody answers attempts to connect.
+    LoseConnects {
+        lasts: u64,
+    },
+    Refuse {
+        why: Refusal,
+        lasts: u64,
+    },
+    Restart {
+        keeps_data: bool,
+        lasts: u64,
+    },
+    Flush,
+    ServerClock {
+        forward: bool,
+        by: u64,
+    },
+    Pause {
+        process: usize,
+        lasts: u64,
+    },
+    /// The tasks of a process stand still, its engine does not.
+    Block {
+        process: usize,
+        lasts: u64,
+    },
+    Kill {
+        process: usize,
+    },
+    Fork {
+        process: usize,
+    },
+    Shutdown {
+        process: usize,
+    },
+    LoseHints {
+        lasts: u64,
+    },
+    /// The subscription ends, and nothing else.
+    Deafen {
+        process: usize,
+        lasts: u64,
+    },
+    Forge {
+        process: usize,
+    },
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Refusal {
+    ReadOnly,
+    OutOfMemory,
+    NoReplicas,
+    Loading,
+}
+
+/// Times on both sides of every limit that there is.
+const LONG: [u64; 11] = [50, 95, 105, 200, 450, 520, 990, 1_050, 1_900, 2_100, 5_100];
+
+impl Plan {
+    pub(super) fn of(seed: u64) -> Self {
+        let random = &mut Random::new(seed);
+        let calm_at = random.between(3_000, 9_000) * MILLI;
+        let is_calm = random.percent(12);
+        let path = PathPlan {
+            latency: random.pick(&[50, 100, 300, 1_000, 5_000, 40_000, 110_000]) * 1_000,
+            slow: if is_calm { 0 } else { random.pick(&[0, 0, 10, 40]) },
+            bad_hints: if is_calm { 0 } else { random.pick(&[0, 5, 40]) },
+            rounds: random.pick(&[0, 0, 10]),
+            sluggish: random.pick(&[20_000, 100_000, 2_000_000]),
+        };
+        let keys = (0..random.between(1, 3)).map(|_| sort(random)).collect::<Vec<_>>();
+        let count = random.between(2, 4) as usize;
+        let processes: Vec<_> = (0..count).map(|_| process(random)).collect();
+        // A path that is slower than the patience with it is of no use to anybody.
+        let least = processes.iter().map(|process| process.command_timeout).min().unwrap_or(0);
+        let path = PathPlan { latency: path.latency.min(least.max(500 * MILLI) / 16), ..path };
+        let mut plan =
+            Self { seed, calm_at, path, processes, keys, wishes: Vec::new(), troubles: Vec::new() };
+        let ttls = [random.pick(&TTLS), random.pick(&TTLS)];
+        for process in 0..count {
+            for task in 0..random.between(1, 4) as usize {
+                for _ in 0..random.between(1, 6) {
+                    let wish = plan.wish(process, task, &ttls, random);
+                    plan.wishes.push(wish);
+                }
+            }
+        }
+        if !is_calm {
+            plan.make_trouble(random);
+        }
+        plan
+    }
+
+    fn wish(&self, process: usize, task: usize, ttls: &[u64], random: &mut Random) -> Wish {
+        let first = random.below(self.keys.len() as u64) as usize;
+        let mut keys = vec![first];
+        if self.keys[first] == Sort::Mutex && random.percent(15) {
+            keys = (0..self.keys.len()).filter(|key| self.keys[*key] == Sort::Mutex).collect();
+            if keys.len() == 1 && random.percent(70) {
+                keys = vec![first];
+            }
+        }
+        let is_mutex = self.keys[first] == Sort::Mutex;
+        let ttl = if random.percent(70) { random.pick(ttls) } else { random.pick(&TTLS) };
+        let ttl = ttl * MILLI;
+        let renew = random.percent(90);
+        let wait = match random.below(10) {
+            0..3 => Some(0),
+            3..6 => Some(random.pick(&[20, 100, 500, 1_500, 4_000]) * MILLI),
+            _ => None,
+        };
+        let some = |chance, random: &mut Random, of: &[u64]| {
+            random.percent(chance).then(|| random.pick(of) * MILLI)
+        };
+        let min_hold = some(7, random, &[20, 200, 700]).filter(|least| *least <= ttl);
+        let max_hold = some(10, random, &[150, 400, 1_000, 3_000])
+            .filter(|most| min_hold.is_none_or(|least| least <= *most))
+            // A hold that is over before its answer can be there is of no use to anybody.
+            .filter(|most| *most > self.path.latency * 6);
+        Wish {
+            process,
+            task,
+            after: random.pick(&[0, 0, 0, 1, 20, 150, 400, 1_000]) * MILLI,
+            writes: random.percent(40),
+            ttl,
+            wait,
+            fenced: random.percent(30),
+            fair: random.percent(85),
+            renew,
+            min_hold,
+            max_hold,
+            linger: some(12, random, &[50, 300, 1_000]).filter(|_| is_mutex && keys.len() == 1),
+            polls: random.percent(10).then(|| random.between(1, 4) as u32),
+            patience: some(12, random, &[1, 10, 90, 300, 1_000]),
+            acts: (0..random.between(1, 3)).map(|_| act(random)).collect(),
+            ending: match random.below(20) {
+                0..9 => Ending::Release,
+                9..16 => Ending::Drop,
+                16..19 => Ending::Impatient,
+                _ if keys.len() == 1 && is_mutex => Ending::Detach,
+                _ => Ending::Drop,
+            },
+            keys,
+        }
+    }
+
+    fn make_trouble(&mut self, random: &mut Random) {
+        // Each history has some sorts of trouble, and these more than once.
+        let on: Vec<bool> = (0..SORTS).map(|_| random.percent(35)).collect();
+        let sorts: Vec<u64> = (0..SORTS).filter(|sort| on[*sort as usize]).collect();
+        if sorts.is_empty() {
+            return;
+        }
+        for _ in 0..random.between(1, 8) {
+            let at = random.below(self.calm_at);
+            let sort = random.pick(&sorts);
+            let trouble = self.trouble(sort, random);
+            let lasts = trouble.lasts().min(self.calm_at - at);
+            self.troubles.push((at, trouble.lasting(lasts)));
+        }
+        self.troubles.sort_by_key(|(at, _)| *at);
+    }
+
+    fn trouble(&self, sort: u64, random: &mut Random) -> Trouble {
+        let process = random.below(self.processes.len() as u64) as usize;
+        let lasts = random.pick(&LONG) * MILLI;
+        let late = random.percent(60).then(|| random.pick(&[0, 1, 30, 300, 1_500, 4_000]) * MILLI);
+        match sort {
+            0..3 => Trouble::Cut { process, late },
+            3..5 => Trouble::HalfOpen { process, late },
+            5..7 => Trouble::Stall { process, lasts },
+            7 => Trouble::Frozen { lasts },
+            8 => Trouble::RefuseConnects { lasts },
+            9 => Trouble::LoseConnects { lasts },
+            10..13 => {
+                let all = [
+                    Refusal::ReadOnly,
+                    Refusal::OutOfMemory,
+                    Refusal::NoReplicas,
+                    Refusal::Loading,
+                ];
+                Trouble::Refuse { why: random.pick(&all), lasts }
+            }
+            13 => Trouble::Restart { keeps_data: random.percent(60), lasts: lasts.min(SECOND) },
+            14 => Trouble::Flush,
+            15 => Trouble::ServerClock { forward: random.percent(50), by: lasts },
+            16 => Trouble::Pause { process, lasts },
+            17 => Trouble::Block { process, lasts },
+            18 => Trouble::Kill { process },
+            19 => Trouble::Fork { process },
+            20 => Trouble::Shutdown { process },
+            21 => Trouble::LoseHints { lasts },
+            22 => Trouble::Deafen { process, lasts },
+            _ => Trouble::Forge { process },
+        }
+    }
+
+    /// Wishes and troubles in one row, for who wants to do without some.
+    pub(super) fn items(&self) -> usize {
+        self.wishes.len() + self.troubles.len()
+    }
+
+    /// The same plan with only some of its items.
+    pub(super) fn with(&self, keeps: &[bool]) -> Self {
+        let (wishes, troubles) = keeps.split_at(self.wishes.len());
+        let mut plan = self.clone();
+        let mut kept = wishes.iter();
+        plan.wishes.retain(|_| kept.next().copied().unwrap_or(true));
+        let mut kept = troubles.iter();
+        plan.troubles.retain(|_| kept.next().copied().unwrap_or(true));
+        plan
+    }
+
+    /// The longest lease that anybody asks for.
+    pub(super) fn longest(&self) -> u64 {
+        let extended = self.wishes.iter().flat_map(|wish| &wish.acts).map(|act| match act {
+            Act::Extend(ttl) => *ttl,
+            _ => 0,
+        });
+        self.wishes.iter().map(|wish| wish.ttl).chain(extended).max().unwrap_or(0)
+    }
+}
+
+const SORTS: u64 = 24;
+
+const TTLS: [u64; 7] = [300, 400, 600, 1_000, 2_000, 5_000, 30_000];
+
+fn sort(random: &mut Random) -> Sort {
+    match random.below(10) {
+        0..6 => Sort::Mutex,
+        6..8 => Sort::ReadWrite,
+        _ => Sort::Permit(random.between(1, 2) as u32),
+    }
+}
+
+fn process(random: &mut Random) -> ProcessPlan {
+    ProcessPlan {
+        rate: random.pick(&[0, 0, 9_000, -9_000, 4_000, -1_000]),
+        command_timeout: random.pick(&[2_000, 2_000, 500, 100]) * MILLI,
+    }
+}
+
+fn act(random: &mut Random) -> Act {
+    match random.below(20) {
+        0..12 => Act::Work(random.pick(&[0, 1, 5, 30, 100, 400, 1_200, 3_000]) * MILLI),
+        12..14 => Act::Verify,
+        14..17 => Act::Extend(random.pick(&[500, 1_500, 6_000, 30_000]) * MILLI),
+        17..19 => Act::Downgrade,
+        _ => Act::Force,
+    }
+}
+
+impl Trouble {
+    /// How long it lasts by itself.
+    pub(super) fn lasts(&self) -> u64 {
+        match self {
+            Self::Stall { lasts, .. }
+            | Self::Frozen { lasts }
+            | Self::RefuseConnects { lasts }
+            | Self::LoseConnects { lasts }
+            | Self::Refuse { lasts, .. }
+            | Self::Restart { lasts, .. }
+            | Self::Pause { lasts, .. }
+            | Self::Block { lasts, .. }
+            | Self::LoseHints { lasts }
+            | Self::Deafen { lasts, .. } => *lasts,
+            _ => 0,
+        }
+    }
+
+    fn lasting(mut self, time: u64) -> Self {
+        match &mut self {
+            Self::Stall { lasts, .. }
+            | Self::Frozen { lasts }
+            | Self::RefuseConnects { lasts }
+            | Self::LoseConnects { lasts }
+            | Self::Refuse { lasts, .. }
+            | Self::Restart { lasts, .. }
+            | Self::Pause { lasts, .. }
+            | Self::Block { lasts, .. }
+            | Self::LoseHints { lasts }
+            | Self::Deafen { lasts, .. } => *lasts = time,
+            _ => {}
+        }
+        self
+    }
+}

@@ -1,0 +1,113 @@
+//! A process: its locks, its engine, its clock, and what has come in for it.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::clock::{Clock, SECOND};
+use super::plan::Plan;
+use crate::Locks;
+use crate::engine::ConnectorFactory;
+use crate::engine::core::{Core, Work};
+use crate::engine::driven::Driven;
+use crate::error::Fault;
+use crate::store::{Connected, Event as Hint};
+
+pub(super) struct Process {
+    pub(super) index: usize,
+    pub(super) locks: Locks,
+    pub(super) core: Arc<Core>,
+    work: Box<Work>,
+    pub(super) clock: Clock,
+    pub(super) is_alive: bool,
+    pub(super) is_closing: bool,
+    /// Its engine has ended.
+    pub(super) is_over: bool,
+    /// Nothing of it runs before this.
+    pub(super) stands_until: u64,
+    /// Its tasks don't run before this.
+    pub(super) blocks_until: u64,
+    /// Tasks that were woken meanwhile.
+    pub(super) stood: Vec<usize>,
+    pub(super) drive_at: Option<u64>,
+    pub(super) drives: u64,
+    /// Turns in a row that came soon after the one before, and when the last was.
+    pub(super) spins: u32,
+    pub(super) driven_at: u64,
+    pub(super) tells_soon: bool,
+    pub(super) epoch: Option<u64>,
+    pub(super) is_listening: bool,
+    pub(super) deaf_until: u64,
+    pub(super) inputs: Vec<(u64, Result<Connected, Fault>)>,
+    pub(super) hints: Vec<Hint>,
+    /// The tasks of a process that was killed: they are never polled, and never dropped before the
+    /// history is over.
+    pub(super) corpses: Vec<Pin<Box<dyn Future<Output = ()>>>>,
+}
+
+impl Process {
+    pub(super) fn new(index: usize, plan: &Plan, connector: ConnectorFactory<'_>) -> Self {
+        let of_plan = &plan.processes[index];
+        let start = 5_000 * SECOND + index as u64 * 777 * SECOND;
+        let clock = Clock { start, rate: of_plan.rate, process: 10 + index as u32 };
+        clock.enter();
+        let timeout = Duration::from_nanos(of_plan.command_timeout);
+        let builder = Locks::builder().label(format!("p{index}")).command_timeout(timeout);
+        let locks = builder.simulated(connector);
+        let core = Arc::clone(locks.link().core());
+        Self {
+            index,
+            locks,
+            core,
+            work: Box::default(),
+            clock,
+            is_alive: true,
+            is_closing: false,
+            is_over: false,
+            stands_until: 0,
+            blocks_until: 0,
+            stood: Vec::new(),
+            drive_at: None,
+            drives: 0,
+            spins: 0,
+            driven_at: 0,
+            tells_soon: false,
+            epoch: None,
+            is_listening: false,
+            deaf_until: 0,
+            inputs: Vec::new(),
+            hints: Vec::new(),
+            corpses: Vec::new(),
+        }
+    }
+
+    pub(super) fn tasks_stand_until(&self) -> u64 {
+        self.stands_until.max(self.blocks_until)
+    }
+
+    /// One turn of its engine, with all that has come in.
+    pub(super) fn turn(&mut self) -> Driven {
+        for hint in std::mem::take(&mut self.hints) {
+            self.core.hear(hint, &mut self.work);
+        }
+        for (number, made) in std::mem::take(&mut self.inputs) {
+            match made {
+                Ok(made) => self.core.made(number, made, &mut self.work),
+                Err(fault) => self.core.not_made(number, fault, &mut self.work),
+            }
+        }
+        self.core.drive(&mut self.work)
+    }
+
+    /// Whether nothing is left of what it did; one that is dead has nothing to answer for.
+    pub(super) fn is_at_rest(&self) -> bool {
+        !self.is_alive || self.is_over || self.core.is_at_rest()
+    }
+
+    /// Ends it without a word to the server.
+    pub(super) fn bury(&mut self) {
+        self.core.collect_notices(&mut self.work);
+        self.core.end_all(&crate::LockError::Shutdown, "the history is over");
+    }
+}

@@ -1,0 +1,352 @@
+//! The server: the model that the memory store is, with a clock and troubles of its own, and with
+//! notes of all that ever stood at its keys.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::clock::SECOND;
+use super::plan::Refusal;
+use crate::Token;
+use crate::clock::Moment;
+use crate::error::{Fault, FaultClass};
+use crate::store::memory::State;
+use crate::store::{Answer, Command, Event, Rival, Verb};
+
+/// What its clock shows when a history begins.
+const START: u64 = 1_000_000 * SECOND;
+
+#[derive(Default)]
+pub(super) struct Server {
+    state: State,
+    /// How far its clock has been set forward, or back.
+    jumped: i64,
+    pub(super) frozen_until: u64,
+    refusals: Vec<(Refusal, u64)>,
+    /// Until when attempts to connect are refused, and are not answered.
+    pub(super) refuses_until: u64,
+    pub(super) loses_until: u64,
+    /// Which managers are subscribed, and what process that is.
+    pub(super) subscribers: BTreeMap<Arc<str>, usize>,
+    pub(super) tokens: HashMap<Arc<str>, TokenNote>,
+    stays: BTreeMap<String, Vec<Stay>>,
+    /// What somebody else broke, said in words.
+    pub(super) violation: Option<String>,
+}
+
+/// What is known of a token.
+#[derive(Clone, Debug, Default)]
+pub(super) struct TokenNote {
+    /// The run itself took away what the token had.
+    pub(super) is_excused: bool,
+    pub(super) left: Option<Left>,
+    /// The outcome of an acquisition is unknown.
+    pub(super) is_doubtful: bool,
+    /// When it was released although it was in doubt.
+    undone_at: Option<u64>,
+    longest: u64,
+    /// It stays until then although it was released.
+    pub(super) kept_until: u64,
+    /// How many guards have it, how many ever had, and when the last of them was given up.
+    pub(super) guards: u32,
+    pub(super) guards_ever: u32,
+    pub(super) given_up: Option<u64>,
+    pub(super) was_alone: bool,
+}
+
+/// How a token left the server.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Left {
+    Released,
+    Expired,
+    Taken,
+}
+
+/// A token at a key, and until when.
+#[derive(Clone, Debug)]
+pub(super) struct Stay {
+    pub(super) token: Arc<str>,
+    until: Option<u64>,
+    /// When its lease ends, in true time.
+    end: u64,
+}
+
+/// Who is to be told of what.
+pub(super) type Told = Vec<(usize, Event)>;
+
+impl Server {
+    pub(super) fn clock(&self, now: u64) -> Moment {
+        Moment::from_nanos((START + now).saturating_add_signed(self.jumped))
+    }
+
+    fn true_time(&self, shown: Moment) -> u64 {
+        if shown == Moment::NEVER {
+            return u64::MAX;
+        }
+        shown.as_nanos().saturating_add_signed(-self.jumped).saturating_sub(START)
+    }
+
+    pub(super) fn note(&mut self, token: &Arc<str>) -> &mut TokenNote {
+        self.tokens.entry(Arc::clone(token)).or_default()
+    }
+
+    pub(super) fn refuse(&mut self, why: Refusal, until: u64) {
+        self.refusals.push((why, until));
+    }
+
+    /// Executes a command. The second value is whether the connection is of no use afterwards.
+    pub(super) fn execute(
+        &mut self,
+        command: &Command,
+        manager: &Arc<str>,
+        now: u64,
+        told: &mut Told,
+    ) -> (Result<Answer, Fault>, bool) {
+        if let Some(refused) = self.refusal(command, now) {
+            return refused;
+        }
+        if let Some(token) = command.verb.token() {
+            let asked = asked(&command.verb);
+            let note = self.note(token);
+            note.longest = note.longest.max(asked);
+        }
+        for names in command.names.all() {
+            self.look_back(names.main(), now, None);
+        }
+        let subscribers = &self.subscribers;
+        let mut tell = |manager: &str, token: Option<&str>| {
+            let Some(process) = subscribers.get(manager) else { return false };
+            if let Some(token) = token {
+                let event = Event::Granted { token: token.to_owned(), waited_for: now % 3 == 0 };
+                told.push((*process, event));
+            }
+            true
+        };
+        let clock = START.saturating_add(now).saturating_add_signed(self.jumped);
+        let answer = self.state.answer(command, manager, Moment::from_nanos(clock), &mut tell);
+        for names in command.names.all() {
+            self.look_back(names.main(), now, Some(&command.verb));
+        }
+        self.follow(command, &answer, now, told);
+        (answer, false)
+    }
+
+    /// What a server in trouble says.
+    fn refusal(&mut self, command: &Command, now: u64) -> Option<(Result<Answer, Fault>, bool)> {
+        self.refusals.retain(|(_, until)| *until > now);
+        let verb = &command.verb;
+        let acquires = matches!(verb, Verb::Take { .. } | Verb::Acquire { .. });
+        let reads = matches!(
+            verb,
+            Verb::Check { .. } | Verb::Look | Verb::Ping | Verb::Why { .. } | Verb::Scan { .. }
+        );
+        let applies = |why: &Refusal| match why {
+            Refusal::ReadOnly | Refusal::NoReplicas => !reads,
+            Refusal::OutOfMemory => acquires,
+            Refusal::Loading => true,
+        };
+        let (why, _) = self.refusals.iter().find(|(why, _)| applies(why))?;
+        if planted!(P3) && acquires {
+            return Some((Ok(Answer::Busy(Rival::unknown())), false));
+        }
+        let fault = Fault::new(FaultClass::Refused, format!("{why:?}"));
+        Some((Err(fault), *why == Refusal::ReadOnly))
+    }
+
+    /// What follows from what was executed: messages, and what is known of the token.
+    fn follow(
+        &mut self,
+        command: &Command,
+        answer: &Result<Answer, Fault>,
+        now: u64,
+        told: &mut Told,
+    ) {
+        match (&command.verb, answer) {
+            (
+                Verb::Acquire { .. },
+                Ok(Answer::Busy(Rival { value: Some(value), queued: true, .. })),
+            ) => {
+                let owner = Token::from_wire(value);
+                if let Some(process) = owner.manager().and_then(|it| self.subscribers.get(it)) {
+                    let key = command.names.main().to_owned();
+                    told.push((*process, Event::WaitedFor { key }));
+                }
+            }
+            (Verb::Force { tokens, .. }, Ok(Answer::Done)) => {
+                for token in tokens {
+                    if let Some(process) = token.manager().and_then(|it| self.subscribers.get(it)) {
+                        let token = token.wire().to_string();
+                        told.push((*process, Event::Forced { token }));
+                    }
+                }
+            }
+            _ => {}
+        }
+        let Some(token) = command.verb.token() else { return };
+        let note = self.tokens.entry(Arc::clone(token)).or_default();
+        match (&command.verb, answer) {
+            (Verb::Release { keep, .. }, Ok(answer)) => {
+                if let Some(keep) = keep {
+                    // Of several keys, those that were not lost.
+                    note.kept_until = now + nanos(*keep);
+                }
+                if note.is_doubtful && !(keep.is_some() && *answer == Answer::Done) {
+                    note.undone_at = Some(now);
+                }
+            }
+            (
+                Verb::Acquire { .. },
+                Ok(Answer::Held { .. } | Answer::Busy(Rival { queued: true, .. })),
+            ) => {
+                let undone = note.undone_at.filter(|at| now < at + note.longest + 4 * SECOND);
+                if undone.is_some() {
+                    let what = format!("{token} was released in doubt, and was let in again");
+                    self.violation.get_or_insert(what);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Notes who has come and who has gone since the last look at a key.
+    fn look_back(&mut self, key: &str, now: u64, verb: Option<&Verb>) {
+        let clock = self.clock(now);
+        let jumped = self.jumped;
+        let to_true = |shown: Moment| {
+            if shown == Moment::NEVER {
+                return u64::MAX;
+            }
+            shown.as_nanos().saturating_add_signed(-jumped).saturating_sub(START)
+        };
+        let holders = self.state.entries.get(key).map_or(&[][..], |entry| &entry.holders);
+        if !self.stays.contains_key(key) {
+            self.stays.insert(key.to_owned(), Vec::new());
+        }
+        let Some(stays) = self.stays.get_mut(key) else { return };
+        for stay in stays.iter_mut().filter(|stay| stay.until.is_none()) {
+            let holder = holders.iter().find(|it| it.token == stay.token && it.end > clock);
+            if let Some(holder) = holder {
+                stay.end = to_true(holder.end);
+                continue;
+            }
+            stay.until = Some(now.min(stay.end));
+            let note = self.tokens.entry(Arc::clone(&stay.token)).or_default();
+            let left = match verb {
+                _ if stay.end <= now => Left::Expired,
+                Some(Verb::Force { .. }) => Left::Taken,
+                Some(_) => Left::Released,
+                None => Left::Expired,
+            };
+            note.left = Some(left);
+            note.is_excused |= left == Left::Taken;
+        }
+        for holder in holders.iter().filter(|it| it.end > clock) {
+            if !stays.iter().any(|stay| stay.until.is_none() && stay.token == holder.token) {
+                let token = Arc::clone(&holder.token);
+                stays.push(Stay { token, until: None, end: to_true(holder.end) });
+            }
+        }
+        if stays.len() > 48 {
+            let surplus = stays.len() - 32;
+            let mut index = 0;
+            stays.retain(|stay| {
+                index += 1;
+                stay.until.is_none() || index > surplus
+            });
+        }
+    }
+
+    /// When the lease of a token at a key ends, in true time.
+    pub(super) fn lease_end(&self, key: &str, token: &Arc<str>) -> Option<u64> {
+        let holders = &self.state.entries.get(key)?.holders;
+        let holder = holders.iter().find(|holder| holder.token == *token)?;
+        Some(self.true_time(holder.end))
+    }
+
+    /// Who had a key at some time since then.
+    pub(super) fn stays_since(&self, key: &str, since: u64) -> impl Iterator<Item = &Stay> {
+        let stays = self.stays.get(key).into_iter().flatten();
+        stays.filter(move |stay| stay.until.unwrap_or(stay.end) >= since)
+    }
+
+    /// Since when nobody has the key; `None` while somebody does.
+    pub(super) fn free_since(&self, key: &str, now: u64) -> Option<u64> {
+        let clock = self.clock(now);
+        let entry = self.state.entries.get(key);
+        if entry.is_some_and(|entry| entry.holders.iter().any(|holder| holder.end > clock)) {
+            return None;
+        }
+        let stays = self.stays.get(key).into_iter().flatten();
+        Some(stays.map(|stay| stay.until.unwrap_or(stay.end)).max().unwrap_or(0))
+    }
+
+    /// All tokens that hold or wait, with the key.
+    pub(super) fn present(&self, now: u64) -> Vec<(&str, &Arc<str>)> {
+        let clock = self.clock(now);
+        let mut present = Vec::new();
+        for (key, entry) in &self.state.entries {
+            let holders = entry.holders.iter().filter(|it| it.end > clock).map(|it| &it.token);
+            let waiters = entry.queue.iter().filter(|it| it.until > clock).map(|it| &it.token);
+            present.extend(holders.chain(waiters).map(|token| (key.as_str(), token)));
+        }
+        present
+    }
+
+    /// Keys at which more than a fencing number is left.
+    pub(super) fn litter(&mut self, now: u64) -> Vec<String> {
+        let clock = self.clock(now);
+        let littered = |(key, entry): (&String, &mut crate::store::memory::entry::Entry)| {
+            (!entry.is_free_of_locks(clock)).then(|| key.clone())
+        };
+        self.state.entries.iter_mut().filter_map(littered).collect()
+    }
+
+    /// All data are gone.
+    pub(super) fn flush(&mut self, now: u64) {
+        self.excuse_all(now);
+        self.tokens.values_mut().for_each(|note| note.undone_at = None);
+        self.state = State::default();
+        for stays in self.stays.values_mut() {
+            for stay in stays.iter_mut().filter(|stay| stay.until.is_none()) {
+                stay.until = Some(now.min(stay.end));
+            }
+        }
+    }
+
+    /// The clock is set forward or back.
+    pub(super) fn jump(&mut self, forward: bool, by: u64, now: u64) {
+        if forward {
+            self.excuse_all(now);
+        }
+        for note in self.tokens.values_mut().filter(|note| !forward && note.kept_until > 0) {
+            note.kept_until += by;
+        }
+        let by = i64::try_from(by).unwrap_or(0);
+        self.jumped += if forward { by } else { -by };
+        let keys: Vec<_> = self.state.entries.keys().cloned().collect();
+        for key in keys {
+            self.look_back(&key, now, None);
+        }
+    }
+
+    fn excuse_all(&mut self, now: u64) {
+        let present: Vec<_> =
+            self.present(now).into_iter().map(|(_, token)| Arc::clone(token)).collect();
+        for token in present {
+            self.note(&token).is_excused = true;
+        }
+    }
+}
+
+fn asked(verb: &Verb) -> u64 {
+    match verb {
+        Verb::Take { ttl, .. } | Verb::Acquire { ttl, .. } | Verb::Renew { ttl, .. } => {
+            ttl.map_or(0, nanos)
+        }
+        _ => 0,
+    }
+}
+
+fn nanos(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}

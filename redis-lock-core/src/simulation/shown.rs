@@ -1,0 +1,48 @@
+//! Commands and answers, for people.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::history::History;
+use crate::error::Fault;
+use crate::store::{Answer, Command, Verb};
+
+pub(super) fn command(command: &Command, names: &mut History) -> String {
+    let keys: Vec<_> = command.names.all().map(|names| names.main()).collect();
+    let keys = keys.join(" ");
+    let mut of = |token: &Arc<str>| names.name(token);
+    let time = |time: &Option<Duration>| time.map_or("none".into(), |time| format!("{time:?}"));
+    match &command.verb {
+        Verb::Take { token, ttl } => format!("take {keys} {} ttl {}", of(token), time(ttl)),
+        Verb::Acquire { token, ttl, queue, fences, .. } => {
+            let queue = if queue.is_some() { ", queues" } else { "" };
+            format!("acquire {keys} {} ttl {} fences {fences}{queue}", of(token), time(ttl))
+        }
+        Verb::Renew { token, ttl } => format!("renew {keys} {} ttl {}", of(token), time(ttl)),
+        Verb::Keep { token, time } => format!("keep {keys} {} for {time:?}", of(token)),
+        Verb::Release { token, keep, bury, .. } => {
+            let (keep, bury) = (time(keep), time(bury));
+            format!("release {keys} {} keep {keep} bury {bury}", of(token))
+        }
+        Verb::Check { token } => format!("check {keys} {}", of(token)),
+        Verb::Downgrade { token } => format!("downgrade {keys} {}", of(token)),
+        other => format!("{other:?}").chars().take(60).collect(),
+    }
+}
+
+pub(super) fn answer(answer: &Result<Answer, Fault>, names: &mut History) -> String {
+    match answer {
+        Ok(Answer::Busy(rival)) => {
+            let value: Option<Arc<str>> = rival.value.as_deref().map(Into::into);
+            let by = value.map_or_else(|| "somebody".into(), |value| names.name(&value));
+            format!("busy by {by} for {:?}, queued {}", rival.ttl, rival.queued)
+        }
+        Ok(Answer::Gone { by, because }) => {
+            let value: Option<Arc<str>> = by.as_deref().map(Into::into);
+            let by = value.map(|value| names.name(&value));
+            format!("gone, by {by:?}, because {because:?}")
+        }
+        Ok(answer) => format!("{answer:?}").chars().take(80).collect(),
+        Err(fault) => format!("{:?}: {}", fault.class, fault.what),
+    }
+}

@@ -1,0 +1,144 @@
+//! The simulation as a test, and as what `cargo xtask simulate` starts.
+
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use super::plan::Plan;
+use super::planted::{self, Fault};
+use super::{run, shrink};
+
+/// How many threads run histories beside each other.
+const THREADS: usize = 2;
+
+/// What came of many histories.
+#[derive(Default)]
+struct Tally {
+    histories: AtomicU64,
+    steps: AtomicU64,
+    /// The seed of the first history that failed, with what it broke.
+    failed: Mutex<Option<(u64, String)>>,
+    /// With `SIMULATE_ALL`: all that was violated, how often, and by which seed first.
+    kinds: Mutex<BTreeMap<String, (u64, u64)>>,
+}
+
+/// Runs histories from a seed on, until time is over, the seeds are, or one fails.
+fn search(from: u64, most: u64, limit: Duration, fault: Option<Fault>) -> Tally {
+    let (tally, next, is_over) = (Tally::default(), AtomicU64::new(from), AtomicBool::new(false));
+    let goes_on = std::env::var_os("SIMULATE_ALL").is_some();
+    let started = Instant::now();
+    std::thread::scope(|scope| {
+        for _ in 0..THREADS {
+            scope.spawn(|| {
+                planted::plant(fault);
+                while !is_over.load(Ordering::Relaxed) && started.elapsed() < limit {
+                    let seed = next.fetch_add(1, Ordering::Relaxed);
+                    if seed - from >= most {
+                        return;
+                    }
+                    let ran = run(&Plan::of(seed), false);
+                    tally.histories.fetch_add(1, Ordering::Relaxed);
+                    tally.steps.fetch_add(ran.steps, Ordering::Relaxed);
+                    if goes_on && ran.steps > 50_000 {
+                        println!("seed {seed}: {} steps {:?}", ran.steps, ran.by_sort);
+                    }
+                    if let (Some(what), true) = (&ran.violation, goes_on) {
+                        let kind = what.replace(|letter: char| letter.is_ascii_digit(), "");
+                        let kind: String = kind.chars().take(90).collect();
+                        let mut kinds = tally.kinds.lock().unwrap();
+                        let (count, first) = kinds.entry(kind).or_insert((0, seed));
+                        (*count, *first) = (*count + 1, seed.min(*first));
+                    } else if let Some(what) = ran.violation {
+                        is_over.store(true, Ordering::Relaxed);
+                        tally.failed.lock().unwrap().get_or_insert((seed, what));
+                    }
+                }
+            });
+        }
+    });
+    tally
+}
+
+/// The history of a seed that fails, as short as it can be made.
+fn told(seed: u64, fault: Option<Fault>) -> String {
+    planted::plant(fault);
+    let plan = shrink::shrunk(&Plan::of(seed), &|plan| run(plan, false));
+    let ran = run(&plan, true);
+    planted::plant(None);
+    format!("{}\nseed {seed}; its plan, shrunk: {plan:?}", ran.lines)
+}
+
+fn number(name: &str) -> Option<u64> {
+    std::env::var(name).ok()?.parse().ok()
+}
+
+/// With `SIMULATE_SECONDS` it runs for so long, from the seed `SIMULATE_FROM` on; with
+/// `SIMULATE_SEED` it tells the history of that one. `SIMULATE_FAULT` names a fault to be planted.
+#[test]
+fn histories_of_fixed_seeds_keep_every_promise() {
+    let fault = std::env::var("SIMULATE_FAULT").ok().and_then(|name| Fault::named(&name));
+    if let Some(seed) = number("SIMULATE_SEED") {
+        planted::plant(fault);
+        let ran = run(&Plan::of(seed), true);
+        if let Some(what) = ran.violation {
+            panic!("{}\nviolated: {what}", told(seed, fault));
+        }
+        println!("{}seed {seed}: {} steps, nothing violated", ran.lines, ran.steps);
+        println!("{:?}", ran.by_sort);
+        return;
+    }
+    let from = number("SIMULATE_FROM").unwrap_or(1);
+    let (most, limit) = match number("SIMULATE_SECONDS") {
+        Some(seconds) => (u64::MAX, Duration::from_secs(seconds)),
+        None => (FIXED_SEEDS, Duration::from_secs(300)),
+    };
+    let started = Instant::now();
+    let tally = search(from, most, limit, fault);
+    let (histories, steps) = (tally.histories.into_inner(), tally.steps.into_inner());
+    let seconds = started.elapsed().as_secs_f64();
+    println!(
+        "{histories} histories from seed {from}, {steps} steps in {seconds:.1} s, {:.0} a second",
+        steps as f64 / seconds
+    );
+    for (what, (count, seed)) in tally.kinds.into_inner().unwrap() {
+        println!("{count:>6} times, first by seed {seed}: {what}");
+    }
+    if let Some((seed, what)) = tally.failed.into_inner().unwrap() {
+        panic!("seed {seed}: {what}\n{}", told(seed, fault));
+    }
+}
+
+/// How many seeds the ordinary test run tries.
+const FIXED_SEEDS: u64 = 400;
+
+/// Each planted fault is found. `SIMULATE_PLANTED` names how many seconds each may take.
+#[test]
+fn faults_that_are_put_back_are_found() {
+    let seconds = number("SIMULATE_PLANTED").unwrap_or(30);
+    let mut missed = Vec::new();
+    for fault in Fault::ALL {
+        let started = Instant::now();
+        let tally = search(1, u64::MAX, Duration::from_secs(seconds), Some(fault));
+        let (histories, seconds) = (tally.histories.into_inner(), started.elapsed().as_secs_f64());
+        match tally.failed.into_inner().unwrap() {
+            Some((seed, what)) => {
+                println!("{fault:?}: {histories} histories, {seconds:.2} s, seed {seed}: {what}");
+            }
+            None => {
+                println!("{fault:?}: {histories} histories, {seconds:.2} s: not found");
+                missed.push(fault);
+            }
+        }
+    }
+    assert!(missed.is_empty(), "not found: {missed:?}");
+}
+
+#[test]
+fn a_seed_brings_the_same_history_each_time() {
+    for seed in [1, 7, 42, 1_234] {
+        let plan = Plan::of(seed);
+        let (first, second) = (run(&plan, false), run(&plan, true));
+        assert_eq!((first.hash, first.steps), (second.hash, second.steps), "seed {seed}");
+    }
+}

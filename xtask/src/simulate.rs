@@ -1,0 +1,82 @@
+//! Runs the simulation of the engine for as long as one likes.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+
+use crate::cargo::{cargo, must_succeed};
+
+/// How long one batch runs before it says how it went.
+const BATCH: Duration = Duration::from_secs(60);
+
+/// How many seeds lie between the beginnings of two batches: more than a batch can try.
+const STRIDE: u64 = 10_000_000;
+
+/// What was asked for.
+#[derive(Default)]
+struct Wish {
+    minutes: Option<f64>,
+    /// The history of this seed is told.
+    seed: Option<u64>,
+    from_seed: Option<u64>,
+    /// A fault to be planted.
+    fault: Option<String>,
+    /// Whether to look how soon each planted fault is found.
+    planted: bool,
+}
+
+/// `--minutes N [--from-seed S] [--fault F]`, `--seed S [--fault F]`, or `--planted [--minutes N]`.
+pub(crate) fn run(arguments: &[String]) -> Result<()> {
+    let wish = read(arguments)?;
+    if let Some(seed) = wish.seed {
+        return test(&wish, ORDINARY, &[("SIMULATE_SEED", seed)]);
+    }
+    if wish.planted {
+        let seconds = wish.minutes.map_or(60.0, |minutes| minutes * 60.0) as u64;
+        return test(&wish, PLANTED, &[("SIMULATE_PLANTED", seconds)]);
+    }
+    let limit = Duration::from_secs_f64(wish.minutes.unwrap_or(1.0) * 60.0);
+    let (started, mut from) = (Instant::now(), wish.from_seed.unwrap_or(1));
+    while started.elapsed() < limit {
+        let batch = (limit - started.elapsed()).min(BATCH).as_secs().max(1);
+        test(&wish, ORDINARY, &[("SIMULATE_SECONDS", batch), ("SIMULATE_FROM", from)])?;
+        eprintln!("{:.0} s of {:.0} s", started.elapsed().as_secs_f64(), limit.as_secs_f64());
+        from += STRIDE;
+    }
+    Ok(())
+}
+
+const ORDINARY: &str = "simulation::tests::histories_of_fixed_seeds_keep_every_promise";
+const PLANTED: &str = "simulation::tests::faults_that_are_put_back_are_found";
+
+fn test(wish: &Wish, name: &str, settings: &[(&str, u64)]) -> Result<()> {
+    let mut tests = cargo(&["test", "--quiet", "--profile", "simulation"]);
+    tests.args(["--package", "redis-lock-core", "--lib", name, "--", "--exact", "--nocapture"]);
+    for (name, value) in settings {
+        tests.env(name, value.to_string());
+    }
+    if let Some(fault) = &wish.fault {
+        tests.env("SIMULATE_FAULT", fault);
+    }
+    must_succeed(tests)
+}
+
+fn read(arguments: &[String]) -> Result<Wish> {
+    let mut wish = Wish::default();
+    let mut rest = arguments.iter();
+    while let Some(argument) = rest.next() {
+        if argument == "--planted" {
+            wish.planted = true;
+            continue;
+        }
+        let value = rest.next().with_context(|| format!("`{argument}` needs a value"))?;
+        match argument.as_str() {
+            "--minutes" => wish.minutes = Some(value.parse()?),
+            "--seed" => wish.seed = Some(value.parse()?),
+            "--from-seed" => wish.from_seed = Some(value.parse()?),
+            "--fault" => wish.fault = Some(value.clone()),
+            other => bail!("there is no option `{other}`"),
+        }
+    }
+    Ok(wish)
+}
