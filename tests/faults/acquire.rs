@@ -20,7 +20,8 @@ async fn a1_dropped_before_send_leaves_nothing() {
     holds_for(ms(100), "nothing is sent", || monitor.count(WIRE) == 0);
     // Dropped right after the first poll, before the engine's thread has run perhaps.
     for _ in 0..200 {
-        assert!(cancel_in_flight(1, job(&locks).acquire()).await.is_none());
+        // The answer may be there all the same; then it is a guard that is dropped.
+        drop(cancel_in_flight(1, job(&locks).acquire()).await);
     }
     eventually(SOON, "the key is gone", || !server.exists(WIRE));
     assert_free(&server);
