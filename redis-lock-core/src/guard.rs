@@ -292,9 +292,9 @@ impl Guard {
         let (confirm, outcome) = oneshot::channel();
         self.give_back(Some(confirm));
         let outcome = outcome.await.unwrap_or(Err(LockError::Shutdown));
-        match self.loss() {
-            Some(lost) if self.turn.is_some() => Err(lost),
-            _ => outcome,
+        match &self.turn {
+            Some(_) => self.loss().map_or(outcome, Err),
+            None => outcome,
         }
     }
 

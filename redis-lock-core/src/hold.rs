@@ -1,5 +1,6 @@
 //! One hold of one lock: what a guard and the engine both look at.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -25,6 +26,8 @@ pub(crate) struct Hold {
     pub(crate) watch: Watch,
     /// The process that it belongs to.
     home: u32,
+    /// Whether its guard has given it back: for the guard itself, which drops soon after.
+    is_given_back: AtomicBool,
 }
 
 #[derive(Debug)]
@@ -50,6 +53,7 @@ impl Hold {
         fence: Option<u64>,
         since: Moment,
         deadline: Moment,
+        home: u32,
     ) -> Self {
         let life = Mutex::new(Life { phase: Phase::Held, deadline, kind: demand.kind });
         let mut hold = Self {
@@ -60,7 +64,8 @@ impl Hold {
             life,
             ended: Notify::new(),
             watch: Watch::default(),
-            home: crate::env::process(),
+            home,
+            is_given_back: AtomicBool::new(false),
         };
         let limit = hold.limit();
         let life = hold.life.get_mut().unwrap_or_else(PoisonError::into_inner);
@@ -109,10 +114,7 @@ impl Hold {
 
     /// Whether its guard has given it back.
     pub(crate) fn is_released(&self) -> bool {
-        if self.is_forked() {
-            return true;
-        }
-        matches!(self.lock().phase, Phase::Released)
+        self.is_given_back.load(Ordering::Relaxed)
     }
 
     /// What is left of the lease; nothing once it is lost or released.
@@ -199,6 +201,7 @@ impl Hold {
         let held = matches!(life.phase, Phase::Held | Phase::Uncertain);
         if held {
             life.phase = Phase::Released;
+            self.is_given_back.store(true, Ordering::Relaxed);
         }
         held
     }
@@ -278,7 +281,14 @@ mod tests {
     fn hold(max_hold: Duration) -> Hold {
         let demand = Demand { max_hold, ..demand("k") };
         let at = Moment::at_millis;
-        Hold::new(Arc::new(demand), Token::fresh("", ""), None, at(0), at(1_000))
+        Hold::new(
+            Arc::new(demand),
+            Token::fresh("", ""),
+            None,
+            at(0),
+            at(1_000),
+            crate::env::process(),
+        )
     }
 
     const HOUR: Duration = Duration::from_secs(3600);

@@ -36,7 +36,7 @@ impl Asking {
                 // Given under the lock of the machine, so that it is the order of coming.
                 number = core.number();
                 machine.ask(Waiter { id: number, handle, demand, asked: env.now }, env, out);
-                if core.is_closed() {
+                if core.is_shut() {
                     machine.close(&LockError::Shutdown, super::SHUT_DOWN, env, out);
                 }
                 behind = machine.hold().filter(|_| listening).cloned();

@@ -142,6 +142,11 @@ impl Core {
         self.closed.load(Ordering::Acquire) || self.is_forked()
     }
 
+    /// Whether it takes no new work, as far as this process is concerned.
+    pub(super) fn is_shut(&self) -> bool {
+        self.closed.load(Ordering::Acquire)
+    }
+
     /// Whether this is a copy in a child process: its connections and its locks are the parent's,
     /// and its own locks may be locked for ever.
     pub(crate) fn is_forked(&self) -> bool {
@@ -252,6 +257,7 @@ impl Core {
             spread: now.scattered() ^ self.manager.as_bytes().last().copied().unwrap_or(0),
             listening,
             numbers: &self.numbers,
+            home: self.home,
         }
     }
 

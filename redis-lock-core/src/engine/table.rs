@@ -1,8 +1,9 @@
 //! All locks that this process has to do with, behind short locks.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::hash::{BuildHasher, Hasher};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::oneshot;
@@ -71,16 +72,50 @@ struct Entry {
     shared: BTreeMap<u64, Resident>,
 }
 
-#[cfg(not(test))]
-type Hasher = std::collections::hash_map::RandomState;
-/// The same order in each run of a simulation.
-#[cfg(test)]
-type Hasher = std::hash::BuildHasherDefault<std::collections::hash_map::DefaultHasher>;
+/// Hashes a key eight bytes at a time. Keys may come from strangers, so what they hash to depends on
+/// a secret of this process; it is fixed in tests, so that a simulation has one order.
+#[derive(Clone, Debug)]
+struct Hashes(u64);
+
+impl Default for Hashes {
+    fn default() -> Self {
+        static SECRET: LazyLock<u64> =
+            LazyLock::new(|| if cfg!(test) { 1 } else { crate::env::unique().as_u64_pair().0 });
+        Self(*SECRET)
+    }
+}
+
+impl BuildHasher for Hashes {
+    type Hasher = Hash;
+
+    fn build_hasher(&self) -> Hash {
+        Hash(self.0)
+    }
+}
+
+#[derive(Debug)]
+struct Hash(u64);
+
+impl Hasher for Hash {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for chunk in bytes.chunks(8) {
+            let mut word = [0; 8];
+            word.iter_mut().zip(chunk).for_each(|(to, from)| *to = *from);
+            // Both halves of a wide product, so that no bit of a key is lost at either end.
+            let mixed = u128::from(self.0 ^ u64::from_le_bytes(word)) * 0x9E37_79B9_7F4A_7C15;
+            self.0 = (mixed as u64) ^ ((mixed >> 64) as u64);
+        }
+    }
+}
 
 /// Some of the machines, and when something is due for them.
 #[derive(Debug, Default)]
 pub(crate) struct Shard {
-    entries: HashMap<Arc<str>, Entry, Hasher>,
+    entries: HashMap<Arc<str>, Entry, Hashes>,
     timers: BTreeSet<(Moment, LockId)>,
     deferred: VecDeque<(Moment, LockId)>,
 }
@@ -97,10 +132,6 @@ impl Shard {
     }
 
     pub(crate) fn get_or_create(&mut self, id: &LockId) -> &mut Resident {
-        // Looked up by reference first: a key that is known costs no count of its name.
-        if !self.entries.contains_key(&id.main) {
-            self.entries.insert(Arc::clone(&id.main), Entry::default());
-        }
         let entry = self.entries.entry(Arc::clone(&id.main)).or_default();
         if id.number == 0 {
             entry.mutex.get_or_insert_with(Resident::new)

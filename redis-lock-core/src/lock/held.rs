@@ -180,7 +180,7 @@ impl<W> Machine<W> {
             None => None,
         };
         let token = attempt.token().clone();
-        let hold = Arc::new(Hold::new(waiter.demand, token, fence, open.sent, lease.end));
+        let hold = Arc::new(Hold::new(waiter.demand, token, fence, open.sent, lease.end, env.home));
         let turn = Turn::begin(env.now, self.waited_for);
         let mut held = Held::new(attempt, Arc::clone(&hold), lease, turn);
         (held.fences, held.was_free) = (fences, was_free);

@@ -106,7 +106,7 @@ impl<W> Machine<W> {
         let Some(waiter) = self.waiters.pop() else { return };
         let fence = if waiter.demand.fenced { fences.next() } else { None };
         let token = turns.next_turn();
-        let hold = Arc::new(Hold::new(waiter.demand, token, fence, env.now, lease.end));
+        let hold = Arc::new(Hold::new(waiter.demand, token, fence, env.now, lease.end, env.home));
         let mut held = Held::new(attempt, Arc::clone(&hold), lease, Turn::begin(env.now, false));
         (held.fences, held.was_free, held.uses) = (fences, true, uses.saturating_add(1));
         held.schedule(env.spread);

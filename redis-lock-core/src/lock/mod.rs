@@ -76,6 +76,8 @@ pub(crate) struct Env<'a> {
     /// Whether a subscriber wants to know what happens.
     pub(crate) listening: bool,
     pub(crate) numbers: &'a AtomicU64,
+    /// The process that holds belong to.
+    pub(crate) home: u32,
 }
 
 impl Env<'_> {

@@ -89,7 +89,8 @@ impl<W> Machine<W> {
         held.uses = held.uses.saturating_add(1);
         let token = held.hold.token.next_turn();
         let fence = if waiter.demand.fenced { held.fences.next() } else { None };
-        let next = Arc::new(Hold::new(waiter.demand, token, fence, env.now, held.lease.end));
+        let next =
+            Arc::new(Hold::new(waiter.demand, token, fence, env.now, held.lease.end, env.home));
         let before = std::mem::replace(&mut held.hold, Arc::clone(&next));
         held.schedule(env.spread);
         out.later.push(Later::Drop(before));
