@@ -83,7 +83,9 @@ impl Core {
     fn drop_all(&self, error: &LockError, work: &mut Work) {
         work.settled.clear();
         let mut reaps = self.reaper().drain();
-        for origin in self.path.traffic().drain() {
+        // Dropping the other end is an answer.
+        let (origins, _ready) = self.path.traffic().drain();
+        for origin in origins {
             match origin {
                 Origin::Reap(reap) => reaps.push(reap),
                 // Dropping the other end is an answer.

@@ -501,13 +501,16 @@ impl Traffic {
     }
 
     /// Drops all that is on the queue or on its way, because nobody is left to carry it out.
-    pub(crate) fn drain(&mut self) -> Vec<Origin> {
+    /// Whoever waits for any of it is woken when what this returns is dropped, so that is to happen
+    /// without a lock.
+    pub(crate) fn drain(&mut self) -> (Vec<Origin>, Vec<ReadyReply>) {
         let waiting = std::mem::take(&mut self.waiting);
         self.link = Link::Unused;
-        (self.attempt, self.ready) = (None, Vec::new());
+        self.attempt = None;
+        let ready = std::mem::take(&mut self.ready);
         self.dropped.clear();
         let rest: Vec<_> = self.written.drain().collect();
-        rest.into_iter().chain(waiting).map(|entry| entry.origin).collect()
+        (rest.into_iter().chain(waiting).map(|entry| entry.origin).collect(), ready)
     }
 }
 
