@@ -13,6 +13,8 @@ use std::sync::Once;
 mod books;
 mod caller;
 mod clock;
+mod ending;
+mod engines;
 mod executor;
 mod history;
 mod invariants;
@@ -25,6 +27,8 @@ mod server;
 mod shown;
 mod shrink;
 mod tests;
+mod traffic;
+mod troubles;
 mod world;
 
 use plan::Plan;

@@ -45,6 +45,10 @@ pub(super) struct TokenNote {
     /// When it was released although it was in doubt.
     undone_at: Option<u64>,
     longest: u64,
+    /// It was asked for a mutex alone.
+    pub(super) is_of_mutex: bool,
+    /// Its release has been sent.
+    pub(super) is_leaving: bool,
     /// It stays until then although it was released.
     pub(super) kept_until: u64,
     /// How many guards have it, how many ever had, and when the last of them was given up.

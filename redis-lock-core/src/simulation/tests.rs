@@ -45,7 +45,8 @@ fn search(from: u64, most: u64, limit: Duration, fault: Option<Fault>) -> Tally 
                     }
                     if let (Some(what), true) = (&ran.violation, goes_on) {
                         let kind = what.replace(|letter: char| letter.is_ascii_digit(), "");
-                        let kind: String = kind.chars().take(90).collect();
+                        let words = kind.split(' ').filter(|word| !word.starts_with("rl."));
+                        let kind = words.collect::<Vec<_>>().join(" ");
                         let mut kinds = tally.kinds.lock().unwrap();
                         let (count, first) = kinds.entry(kind).or_insert((0, seed));
                         (*count, *first) = (*count + 1, seed.min(*first));
