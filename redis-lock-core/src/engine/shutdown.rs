@@ -55,7 +55,7 @@ impl Core {
         let releases_are_answered =
             || self.reaper().is_settled() && !self.path.traffic().has_first_releases();
         match self.closing_ends() {
-            Some(end) => now >= end || releases_are_answered() || planted!(E11),
+            Some(end) => now >= end || releases_are_answered() || planted!(HastyShutdown),
             None => {
                 self.is_abandoned.load(Ordering::Acquire)
                     && self.reaper().is_empty()

@@ -318,7 +318,7 @@ impl<W> Machine<W> {
     /// Those who came after the question was sent are owed an answer of their own.
     fn ask_for_the_impatient(&mut self, env: &Env<'_>, out: &mut Effects<W>) {
         let contending = matches!(self.stage, Stage::Contending(_));
-        if contending && self.open.is_none() && self.waiters.any_impatient() && !planted!(E16) {
+        if contending && self.open.is_none() && self.waiters.any_impatient() && !planted!(NextLook) {
             self.ask_again(env, out);
         }
     }

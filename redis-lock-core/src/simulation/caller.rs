@@ -131,13 +131,7 @@ impl Caller {
         note
     }
 
-    async fn act(
-        &self,
-        act: Act,
-        wish: &Wish,
-        guard: Option<Guard>,
-        held: &Held,
-    ) -> Option<Guard> {
+    async fn act(&self, act: Act, wish: &Wish, guard: Option<Guard>, held: &Held) -> Option<Guard> {
         let guard = guard?;
         let of_hold = |what| {
             let mut call = Call::new(what, self.process, wish.keys.clone());

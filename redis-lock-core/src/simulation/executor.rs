@@ -63,7 +63,12 @@ impl Executor {
         let mut woken =
             std::mem::take(&mut *self.ready.lock().unwrap_or_else(PoisonError::into_inner));
         let mut seen = Vec::new();
-        woken.retain(|task| !seen.contains(task) && { seen.push(*task); true });
+        woken.retain(|task| {
+            !seen.contains(task) && {
+                seen.push(*task);
+                true
+            }
+        });
         woken
     }
 

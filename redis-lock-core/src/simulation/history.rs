@@ -4,8 +4,8 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 
-use super::random;
 use super::clock;
+use super::random;
 
 /// All that happened.
 pub(super) struct History {

@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use super::books::{Call, Ended, HoldNote, What};
 use super::clock::{self, MILLI, SECOND};
+use super::full_key;
+use super::plan::Sort;
 use super::server::Left;
 use super::world::World;
-use super::plan::Sort;
-use super::full_key;
 use crate::clock::Moment;
-use crate::store::{Command, Verb};
 use crate::demand::Kind;
+use crate::store::{Command, Verb};
 use crate::{LockState, LossReason};
 
 /// How late the engine's thread may be, beside what the plan says.
@@ -97,9 +97,10 @@ impl World {
     fn kind_of(&self, note: &HoldNote) -> Kind {
         let token = note.hold.token.wire();
         let books = self.books.borrow();
-        let is_sinking = books.calls.iter().any(|call| {
-            call.what == What::Downgrade && call.token.as_ref() == Some(token)
-        });
+        let is_sinking = books
+            .calls
+            .iter()
+            .any(|call| call.what == What::Downgrade && call.token.as_ref() == Some(token));
         if is_sinking { Kind::Read } else { note.hold.last_kind() }
     }
 
@@ -132,9 +133,7 @@ impl World {
         let is_true = match note.hold.quiet_loss(now) {
             Some(LossReason::Expired) => now >= note.hold.deadline(),
             Some(LossReason::HoldLimit) => now >= note.hold.limit(),
-            Some(_) => {
-                self.is_excused(note) || left == Some(Left::Expired) || process.is_closing
-            }
+            Some(_) => self.is_excused(note) || left == Some(Left::Expired) || process.is_closing,
             None => true,
         };
         if !is_true {
@@ -243,7 +242,8 @@ impl World {
     /// Busy means that somebody had it during the call.
     fn check_busy(&self, call: &Call) {
         let manager = Arc::clone(&self.processes[call.process].core.manager);
-        let is_quiet = clock::now() >= self.troubled_until && self.plan.path.slow == 0
+        let is_quiet = clock::now() >= self.troubled_until
+            && self.plan.path.slow == 0
             && self.plan.path.rounds == 0;
         let (in_machines, _) = self.processes[call.process].core.tokens();
         let (mut anybody, mut somebody) = (false, false);
@@ -262,9 +262,11 @@ impl World {
             }
         }
         // A hold that was ended by force is believed in until its process learns of it.
-        let is_believed = self.server.tokens.iter().any(|(token, note)| {
-            note.is_excused && in_machines.contains(token)
-        });
+        let is_believed = self
+            .server
+            .tokens
+            .iter()
+            .any(|(token, note)| note.is_excused && in_machines.contains(token));
         if !anybody && !is_believed && !call.met_guard {
             self.violated(format!("call {} was told busy, and nobody had it", call.number));
         } else if anybody && is_quiet && call.is_alone && !somebody {
@@ -290,9 +292,11 @@ impl World {
             let is_own = token.manager() == Some(&**manager);
             let is_same = command.verb.token() == Some(&stay.token);
             let lasts = self.server.lease_end(key, &stay.token).is_some_and(|end| end > now);
-            let is_mutex = self.server.tokens.get(&stay.token).is_some_and(|note| {
-                !note.is_leaving && !note.is_excused && note.is_of_mutex
-            });
+            let is_mutex = self
+                .server
+                .tokens
+                .get(&stay.token)
+                .is_some_and(|note| !note.is_leaving && !note.is_excused && note.is_of_mutex);
             if is_own && !is_same && lasts && is_mutex {
                 let what = format!("p{process} asked for {key} before it released what it had");
                 return self.violated(what);
@@ -386,9 +390,11 @@ impl World {
         let process = &self.processes[index];
         let is_whole = clock::now() >= self.troubled_until && clock::now() >= self.quiet_from();
         let only_shutdowns = self.plan.path.slow == 0
-            && self.plan.troubles.iter().all(|(_, trouble)| {
-                matches!(trouble, super::plan::Trouble::Shutdown { .. })
-            });
+            && self
+                .plan
+                .troubles
+                .iter()
+                .all(|(_, trouble)| matches!(trouble, super::plan::Trouble::Shutdown { .. }));
         if is_whole || only_shutdowns {
             let manager = Arc::clone(&process.core.manager);
             self.check_nothing_of(&manager, "after its shutdown");
@@ -418,4 +424,3 @@ impl World {
         }
     }
 }
-

@@ -5,9 +5,7 @@ use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::error::Fault;
-use crate::store::{
-    Answer, BoxFuture, Command, Connected, Connector, Filled, Hints, Pulled, Wire,
-};
+use crate::store::{Answer, BoxFuture, Command, Connected, Connector, Filled, Hints, Pulled, Wire};
 
 /// What arrives at the client.
 #[derive(Debug)]

@@ -95,29 +95,72 @@ pub(super) enum Ending {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Trouble {
     /// A connection ends. What was on its way is executed so much later, or never.
-    Cut { process: usize, late: Option<u64> },
-    HalfOpen { process: usize, late: Option<u64> },
+    Cut {
+        process: usize,
+        late: Option<u64>,
+    },
+    HalfOpen {
+        process: usize,
+        late: Option<u64>,
+    },
     /// Nothing passes for a while, then all of it.
-    Stall { process: usize, lasts: u64 },
+    Stall {
+        process: usize,
+        lasts: u64,
+    },
     /// The server does nothing for a while.
-    Frozen { lasts: u64 },
-    RefuseConnects { lasts: u64 },
+    Frozen {
+        lasts: u64,
+    },
+    RefuseConnects {
+        lasts: u64,
+    },
     /// Nobody answers attempts to connect.
-    LoseConnects { lasts: u64 },
-    Refuse { why: Refusal, lasts: u64 },
-    Restart { keeps_data: bool, lasts: u64 },
+    LoseConnects {
+        lasts: u64,
+    },
+    Refuse {
+        why: Refusal,
+        lasts: u64,
+    },
+    Restart {
+        keeps_data: bool,
+        lasts: u64,
+    },
     Flush,
-    ServerClock { forward: bool, by: u64 },
-    Pause { process: usize, lasts: u64 },
+    ServerClock {
+        forward: bool,
+        by: u64,
+    },
+    Pause {
+        process: usize,
+        lasts: u64,
+    },
     /// The tasks of a process stand still, its engine does not.
-    Block { process: usize, lasts: u64 },
-    Kill { process: usize },
-    Fork { process: usize },
-    Shutdown { process: usize },
-    LoseHints { lasts: u64 },
+    Block {
+        process: usize,
+        lasts: u64,
+    },
+    Kill {
+        process: usize,
+    },
+    Fork {
+        process: usize,
+    },
+    Shutdown {
+        process: usize,
+    },
+    LoseHints {
+        lasts: u64,
+    },
     /// The subscription ends, and nothing else.
-    Deafen { process: usize, lasts: u64 },
-    Forge { process: usize },
+    Deafen {
+        process: usize,
+        lasts: u64,
+    },
+    Forge {
+        process: usize,
+    },
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -149,15 +192,8 @@ impl Plan {
         // A path that is slower than the patience with it is of no use to anybody.
         let least = processes.iter().map(|process| process.command_timeout).min().unwrap_or(0);
         let path = PathPlan { latency: path.latency.min(least.max(500 * MILLI) / 16), ..path };
-        let mut plan = Self {
-            seed,
-            calm_at,
-            path,
-            processes,
-            keys,
-            wishes: Vec::new(),
-            troubles: Vec::new(),
-        };
+        let mut plan =
+            Self { seed, calm_at, path, processes, keys, wishes: Vec::new(), troubles: Vec::new() };
         let ttls = [random.pick(&TTLS), random.pick(&TTLS)];
         for process in 0..count {
             for task in 0..random.between(1, 4) as usize {
@@ -180,14 +216,18 @@ impl Plan {
 
     /// Many who don't wait, or not for long, beside one who has it for long, on a slow path.
     fn be_in_a_hurry(&mut self, random: &mut Random) {
-        self.path.latency = random.pick(&[5, 20, 31]) * MILLI;
+        let latency = random.pick(&[5, 20, 31]) * MILLI;
+        (self.path.latency, self.path.slow, self.keys[0]) = (latency, 0, Sort::Mutex);
         for wish in &mut self.wishes {
             wish.keys = vec![0];
-            wish.after = random.below(60) * MILLI;
-            match random.below(8) {
-                0 => wish.acts = vec![Act::Work(900 * MILLI)],
-                1..5 => (wish.wait, wish.patience) = (Some(0), None),
-                _ => (wish.wait, wish.patience) = (None, Some(random.between(1, 200) * MILLI)),
+            wish.after = random.below(3 * latency);
+            (wish.polls, wish.min_hold, wish.max_hold) = (None, None, None);
+            if wish.process == 0 {
+                wish.acts = vec![Act::Work(900 * MILLI)];
+            } else if random.percent(50) {
+                (wish.wait, wish.patience) = (Some(0), None);
+            } else {
+                (wish.wait, wish.patience) = (None, Some(random.between(latency, 6 * latency)));
             }
         }
     }

@@ -121,7 +121,7 @@ impl Server {
         let mut tell = |manager: &str, token: Option<&str>| {
             let Some(process) = subscribers.get(manager) else { return false };
             if let Some(token) = token {
-                let event = Event::Granted { token: token.to_owned(), waited_for: now % 3 == 0 };
+                let event = Event::Granted { token: token.to_owned(), waited_for: now.is_multiple_of(3) };
                 told.push((*process, event));
             }
             true
@@ -150,7 +150,7 @@ impl Server {
             Refusal::Loading => true,
         };
         let (why, _) = self.refusals.iter().find(|(why, _)| applies(why))?;
-        if planted!(P3) && acquires {
+        if planted!(BusyForReadOnly) && acquires {
             return Some((Ok(Answer::Busy(Rival::unknown())), false));
         }
         let fault = Fault::new(FaultClass::Refused, format!("{why:?}"));
@@ -166,7 +166,10 @@ impl Server {
         told: &mut Told,
     ) {
         match (&command.verb, answer) {
-            (Verb::Acquire { .. }, Ok(Answer::Busy(Rival { value: Some(value), queued: true, .. }))) => {
+            (
+                Verb::Acquire { .. },
+                Ok(Answer::Busy(Rival { value: Some(value), queued: true, .. })),
+            ) => {
                 let owner = Token::from_wire(value);
                 if let Some(process) = owner.manager().and_then(|it| self.subscribers.get(it)) {
                     let key = command.names.main().to_owned();
@@ -195,7 +198,10 @@ impl Server {
                     note.undone_at = Some(now);
                 }
             }
-            (Verb::Acquire { .. }, Ok(Answer::Held { .. } | Answer::Busy(Rival { queued: true, .. }))) => {
+            (
+                Verb::Acquire { .. },
+                Ok(Answer::Held { .. } | Answer::Busy(Rival { queued: true, .. })),
+            ) => {
                 let undone = note.undone_at.filter(|at| now < at + note.longest + 4 * SECOND);
                 if undone.is_some() {
                     let what = format!("{token} was released in doubt, and was let in again");

@@ -111,12 +111,12 @@ fn histories_of_fixed_seeds_keep_every_promise() {
 }
 
 /// How many seeds the ordinary test run tries.
-const FIXED_SEEDS: u64 = 400;
+const FIXED_SEEDS: u64 = 600;
 
 /// Each planted fault is found. `SIMULATE_PLANTED` names how many seconds each may take.
 #[test]
 fn faults_that_are_put_back_are_found() {
-    let seconds = number("SIMULATE_PLANTED").unwrap_or(30);
+    let seconds = number("SIMULATE_PLANTED").unwrap_or(60);
     let mut missed = Vec::new();
     for fault in Fault::ALL {
         let started = Instant::now();

@@ -58,10 +58,7 @@ impl World {
                 format!("p{process} > server  q{seq} {shown}")
             });
         }
-        let acquires = matches!(
-            command.verb,
-            Verb::Take { .. } | Verb::Acquire { .. }
-        );
+        let acquires = matches!(command.verb, Verb::Take { .. } | Verb::Acquire { .. });
         let token = command.verb.token().filter(|_| acquires).cloned();
         self.check_order(process, &command, acquires);
         self.links[index].unanswered.insert(seq, (now, token));
@@ -208,7 +205,8 @@ impl World {
         let spoke = link.spoke;
         let has_bad_news = link.has_bad_news;
         // By the clock of the process, which may run fast.
-        let spoke_lately = now < spoke + patience * 98 / 100 && oldest.is_some_and(|sent| spoke > sent);
+        let spoke_lately =
+            now < spoke + patience * 98 / 100 && oldest.is_some_and(|sent| spoke > sent);
         let is_needless = was == State::Open && spoke_lately && !has_bad_news;
         for (_, token) in lost.into_values() {
             if let Some(token) = token {
@@ -283,8 +281,7 @@ impl World {
             .history
             .line(|_| format!("p{process} has connection {index} (attempt {number})"));
         let info = ServerInfo { version: "simulated".into(), release: ReleaseBy::Memory };
-        let made =
-            Connected { wire: Box::new(SimulatedWire::new(pipe)), watcher: None, info };
+        let made = Connected { wire: Box::new(SimulatedWire::new(pipe)), watcher: None, info };
         self.processes[process].inputs.push((number, Ok(made)));
         self.drive_soon(process);
     }

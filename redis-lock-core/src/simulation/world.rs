@@ -7,7 +7,6 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::task::Waker;
 
-
 use super::books::Books;
 use super::caller::Caller;
 use super::clock::{self, MILLI, SECOND};
@@ -199,9 +198,7 @@ impl World {
 
     /// Lets everything happen until this time.
     pub(super) fn pass_until(&mut self, end: u64) {
-        while !self.is_violated()
-            && self.queue.peek().is_some_and(|Reverse(next)| next.at <= end)
-        {
+        while !self.is_violated() && self.queue.peek().is_some_and(|Reverse(next)| next.at <= end) {
             self.step();
         }
         clock::set(clock::now().max(end));

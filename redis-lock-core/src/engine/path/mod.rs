@@ -273,7 +273,7 @@ impl Traffic {
         if self.waiting.is_empty() && self.is_flushed() {
             return After::Nothing;
         }
-        let aside: VecDeque<_> = if planted!(E14) {
+        let aside: VecDeque<_> = if planted!(LateReleases) {
             let (first, rest) =
                 std::mem::take(&mut self.waiting).into_iter().partition(Entry::is_awaited);
             self.waiting = first;
@@ -403,7 +403,7 @@ impl Traffic {
     fn settle(&mut self, entry: Entry, outcome: Outcome, results: &mut Vec<Settled>) {
         if let Some(number) = entry.number()
             && self.dropped.remove(&number)
-            && !planted!(E1)
+            && !planted!(AnyAnswer)
         {
             // Its token is being released; nobody wants to know.
             return;

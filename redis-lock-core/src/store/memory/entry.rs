@@ -86,7 +86,7 @@ impl Entry {
     }
 
     pub(super) fn is_buried(&self, token: &Arc<str>) -> bool {
-        self.buried.iter().any(|(buried, _)| buried == token) && !planted!(P8)
+        self.buried.iter().any(|(buried, _)| buried == token) && !planted!(TombIgnored)
     }
 
     pub(super) fn holder(&mut self, token: &Arc<str>) -> Option<&mut Holder> {
@@ -254,7 +254,7 @@ impl Holder {
             return Answer::Renewed { longer: None, waited_for: self.waited_for };
         };
         let left = self.end.since(now);
-        self.end = if planted!(E7) { now.after(ttl) } else { self.end.max(now.after(ttl)) };
+        self.end = if planted!(RenewalSets) { now.after(ttl) } else { self.end.max(now.after(ttl)) };
         let longer = (left > ttl + SLACK).then_some(left);
         Answer::Renewed { longer, waited_for: self.waited_for }
     }
