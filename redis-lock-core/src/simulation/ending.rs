@@ -35,6 +35,11 @@ impl World {
         ran
     }
 
+    pub(super) fn so_far(&self) -> (u64, u64) {
+        let books = self.books.borrow();
+        (books.history.steps, books.history.hash())
+    }
+
     pub(super) fn ran(&self) -> Ran {
         let mut books = self.books.borrow_mut();
         if let Some(what) = books.violation.clone() {
