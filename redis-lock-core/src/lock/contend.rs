@@ -300,7 +300,8 @@ impl<W> Machine<W> {
         let same = matches!(&contending.seen, Seen::Busy(last) if last.value == rival.value);
         contending.looks = if same { contending.looks.saturating_add(1) } else { 0 };
         contending.look = look_at(&rival, contending.looks, env);
-        contending.answered_at = env.now;
+        // An answer tells of the time after its question was sent, not before.
+        contending.answered_at = open.sent;
         let of_ours = |value: &String| Token::from_wire(value).manager() == Some(env.manager);
         let behind_own = rival.value.as_ref().is_some_and(of_ours);
         let again = behind_own && !contending.behind_own && self.waiters.any_impatient();

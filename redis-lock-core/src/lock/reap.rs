@@ -138,10 +138,6 @@ impl Reap {
         self.timeout
     }
 
-    pub(crate) fn is_first_try(&self) -> bool {
-        self.tries == 0
-    }
-
     /// Whether the server has answered a try.
     pub(crate) fn was_answered(&self) -> bool {
         self.was_answered

@@ -479,7 +479,7 @@ impl Traffic {
 
     /// Whether a release is on the queue or on its way that was never answered.
     pub(crate) fn has_first_releases(&self) -> bool {
-        let first = |entry: &Entry| matches!(&entry.origin, Origin::Reap(reap) if reap.is_first_try());
+        let first = |entry: &Entry| matches!(&entry.origin, Origin::Reap(reap) if !reap.was_answered());
         self.waiting.iter().chain(self.written.iter()).any(first)
     }
 
