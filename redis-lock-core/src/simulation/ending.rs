@@ -9,8 +9,14 @@ use super::world::{Ran, World};
 impl World {
     /// Everybody is served and no guard is left.
     pub(super) fn rest(&mut self) {
-        let now = clock::now();
-        self.pass_until(now.max(self.server.frozen_until) + 2 * SECOND);
+        let served = clock::now();
+        loop {
+            let last = served.max(self.late_until).max(self.server.frozen_until);
+            if self.is_violated() || clock::now() >= last + 2 * SECOND {
+                break;
+            }
+            self.pass_until(last + 2 * SECOND);
+        }
         self.check_left_tokens();
         let jumps = self.plan.troubles.iter().map(|(_, trouble)| match trouble {
             Trouble::ServerClock { forward: false, by } => *by,

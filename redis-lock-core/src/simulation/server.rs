@@ -121,7 +121,8 @@ impl Server {
         let mut tell = |manager: &str, token: Option<&str>| {
             let Some(process) = subscribers.get(manager) else { return false };
             if let Some(token) = token {
-                let event = Event::Granted { token: token.to_owned(), waited_for: now.is_multiple_of(3) };
+                let event =
+                    Event::Granted { token: token.to_owned(), waited_for: now.is_multiple_of(3) };
                 told.push((*process, event));
             }
             true

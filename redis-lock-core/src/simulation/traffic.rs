@@ -66,16 +66,10 @@ impl World {
         let latency = self.latency(index, self.links[index].messages);
         let link = &mut self.links[index];
         link.up = link.up.max(now + latency);
-        let (up, state, late) = (link.up, link.state, link.late_by);
-        match state {
-            State::Open => self.at(up, Event::Arrive(index, seq, now, Box::new(command))),
-            // Nothing of it arrives, or only when nobody expects it any more.
-            State::HalfOpen | State::Cut | State::Closed => {
-                if let Some(late) = late {
-                    self.send_late(process, up + late, now, command);
-                }
-            }
-        }
+        // What doesn't get through is found out when it would arrive, so that late bytes keep their
+        // order as well.
+        let up = link.up;
+        self.at(up, Event::Arrive(index, seq, now, Box::new(command)));
     }
 
     pub(super) fn send_late(&mut self, process: usize, at: u64, sent: u64, command: Command) {

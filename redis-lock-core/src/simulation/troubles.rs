@@ -58,11 +58,13 @@ impl World {
             }
             Trouble::Pause { process, lasts } => {
                 self.stand(process, lasts);
-                self.processes[process].stands_until = now + lasts;
+                let until = &mut self.processes[process].stands_until;
+                *until = (*until).max(now + lasts);
             }
             Trouble::Block { process, lasts } => {
                 self.stand(process, lasts);
-                self.processes[process].blocks_until = now + lasts;
+                let until = &mut self.processes[process].blocks_until;
+                *until = (*until).max(now + lasts);
             }
             Trouble::Kill { process } => self.kill(process),
             Trouble::Fork { process } => self.fork(process),
