@@ -41,7 +41,10 @@ impl World {
                 }
             }
             Trouble::Frozen { lasts } => {
-                self.server.frozen_until = self.server.frozen_until.max(now + lasts);
+                // One at a time: what waits for the end of one keeps its order.
+                if now >= self.server.frozen_until {
+                    self.server.frozen_until = now + lasts;
+                }
             }
             Trouble::RefuseConnects { lasts } => {
                 self.server.refuses_until = self.server.refuses_until.max(now + lasts);
