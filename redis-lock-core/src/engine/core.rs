@@ -270,7 +270,7 @@ impl Core {
         let awaited = awaited.cloned();
         let mut index = self.index();
         if let Some(before) = resident.indexed.take()
-            && !planted!(E10)
+            && !planted!(IndexKept)
         {
             index.remove(&before);
         }

@@ -57,7 +57,7 @@ impl Reaper {
         self.pausing.values().all(|reap| reap.was_answered())
     }
 
-    /// Gives all of them up: nobody is left who could release them.
+    /// Takes all of them out, to be released now, or given up.
     pub(crate) fn drain(&mut self) -> Vec<Box<Reap>> {
         std::mem::take(&mut self.pausing).into_values().collect()
     }

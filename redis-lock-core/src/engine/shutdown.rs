@@ -55,7 +55,7 @@ impl Core {
         let releases_are_answered =
             || self.reaper().is_settled() && !self.path.traffic().has_first_releases();
         match self.closing_ends() {
-            Some(end) => now >= end || releases_are_answered() || planted!(E11),
+            Some(end) => now >= end || releases_are_answered() || planted!(HastyShutdown),
             None => {
                 self.is_abandoned.load(Ordering::Acquire)
                     && self.reaper().is_empty()
@@ -83,7 +83,9 @@ impl Core {
     fn drop_all(&self, error: &LockError, work: &mut Work) {
         work.settled.clear();
         let mut reaps = self.reaper().drain();
-        for origin in self.path.traffic().drain() {
+        // Dropping the other end is an answer.
+        let (origins, _ready) = self.path.traffic().drain();
+        for origin in origins {
             match origin {
                 Origin::Reap(reap) => reaps.push(reap),
                 // Dropping the other end is an answer.

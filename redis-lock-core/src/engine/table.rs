@@ -152,7 +152,7 @@ impl Shard {
             }
             return None;
         }
-        if planted!(E8) && resident.machine.awaited().is_some() {
+        if planted!(NoTimer) && resident.machine.awaited().is_some() {
             return None;
         }
         let due = resident.machine.due();

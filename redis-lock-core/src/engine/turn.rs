@@ -76,6 +76,11 @@ impl Core {
         for news in results.news.drain(..) {
             match news {
                 News::Up => {
+                    // Releases that were refused meanwhile go before what is asked next.
+                    let refused = self.reaper().drain();
+                    for reap in refused {
+                        self.path.put(Entry::reap(reap, Moment::now()), &mut work.settled);
+                    }
                     self.send(work);
                     self.connected(work);
                 }

@@ -73,7 +73,7 @@ impl Attempt {
 
     /// Whether it was made in the terms of this demand.
     pub(crate) fn suits(&self, demand: &Demand) -> bool {
-        self.adopted || self.ttl == super::asked_ttl(demand) || planted!(E2)
+        self.adopted || self.ttl == super::asked_ttl(demand) || planted!(WaitersTtl)
     }
 
     /// A question about it is asked, for a lease of `ttl`.

@@ -308,7 +308,8 @@ impl<W> Machine<W> {
         let same = matches!(&contending.seen, Seen::Busy(last) if last.value == rival.value);
         contending.looks = if same { contending.looks.saturating_add(1) } else { 0 };
         contending.look = look_at(&rival, contending.looks, env);
-        contending.answered_at = env.now;
+        // An answer tells of the time after its question was sent, not before.
+        contending.answered_at = open.sent;
         let of_ours = |value: &String| Token::from_wire(value).manager() == Some(env.manager);
         let behind_own = rival.value.as_ref().is_some_and(of_ours);
         let again = behind_own && !contending.behind_own && self.waiters.any_impatient();
@@ -326,7 +327,8 @@ impl<W> Machine<W> {
     /// Those who came after the question was sent are owed an answer of their own.
     fn ask_for_the_impatient(&mut self, env: &Env<'_>, out: &mut Effects<W>) {
         let contending = matches!(self.stage, Stage::Contending(_));
-        if contending && self.open.is_none() && self.waiters.any_impatient() && !planted!(E16) {
+        if contending && self.open.is_none() && self.waiters.any_impatient() && !planted!(NextLook)
+        {
             self.ask_again(env, out);
         }
     }

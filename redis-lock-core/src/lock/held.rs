@@ -170,7 +170,7 @@ impl<W> Machine<W> {
         };
         let mut fences = last_fence.map_or(0..0, |last| first_fence(last)..last + 1);
         let mut lease = Lease::granted(open);
-        if planted!(E2) {
+        if planted!(WaitersTtl) {
             lease.ttl = super::asked_ttl(&waiter.demand);
             lease.end = lease::deadline(open.sent, lease.ttl);
         }
@@ -322,7 +322,7 @@ impl<W> Machine<W> {
                 if env.listening {
                     out.later.push(Later::Renewed(Arc::clone(&held.hold)));
                 }
-                if planted!(T1) {
+                if planted!(RenewedFromAnswer) {
                     open.sent = env.now;
                 }
                 let end = held.lease.extend(&open);
@@ -420,7 +420,7 @@ impl<W> Machine<W> {
         // Of several keys, those that are not lost are ours still. And the server may count a lease
         // that was renewed without our learning of it.
         let is_partly_ours = matches!(hold.demand.kind, Kind::All { .. });
-        if planted!(T12)
+        if planted!(LapsedNotReleased)
             || attempt.is_adopted()
             || is_gone && !is_partly_ours && !attempt.is_in_doubt()
         {

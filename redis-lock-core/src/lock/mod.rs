@@ -169,7 +169,7 @@ impl<W> Machine<W> {
         match &self.stage {
             Stage::Idle => self.start(env, out),
             // What is known may be a second old: one who does not wait is owed a fresh answer.
-            Stage::Contending(_) if !patient && self.open.is_none() && !planted!(E16) => {
+            Stage::Contending(_) if !patient && self.open.is_none() && !planted!(NextLook) => {
                 self.ask_again(env, out);
             }
             Stage::Contending(_) | Stage::Held(_) => {}
@@ -225,7 +225,8 @@ impl<W> Machine<W> {
         env: &Env<'_>,
         out: &mut Effects<W>,
     ) {
-        let Some(open) = self.open.take_if(|open| open.number == number || planted!(E1)) else {
+        let Some(open) = self.open.take_if(|open| open.number == number || planted!(AnyAnswer))
+        else {
             #[cfg(test)]
             {
                 self.strays += 1;

@@ -138,10 +138,6 @@ impl Reap {
         self.timeout
     }
 
-    pub(crate) fn is_first_try(&self) -> bool {
-        self.tries == 0
-    }
-
     /// Whether the server has answered a try.
     pub(crate) fn was_answered(&self) -> bool {
         self.was_answered
@@ -169,7 +165,7 @@ impl Reap {
     pub(crate) fn command(&self, now: Moment) -> Command {
         // Until the last bytes that may ask for it have come, however rarely it is repeated.
         let bury = match self.attempt.trace() {
-            Trace::InDoubt { until } if !planted!(T11) => Some(until.since(now)),
+            Trace::InDoubt { until } if !planted!(NotBuried) => Some(until.since(now)),
             _ => None,
         };
         let bury = bury.map(crate::demand::whole_millis).filter(|rest| !rest.is_zero());
@@ -208,7 +204,7 @@ impl Reap {
                 (told, self.again(now))
             }
             Outcome::Unknown(fault) => {
-                self.may_be_done |= sent < self.held_until && !planted!(T7);
+                self.may_be_done |= sent < self.held_until && !planted!(TryForgotten);
                 self.fault = Some(fault);
                 if self.unanswered {
                     // Its connection broke as well, and what it carried may be executed yet.
@@ -240,7 +236,7 @@ impl Reap {
         if now >= until && self.confirm.is_none() {
             return self.done();
         }
-        if planted!(E15) {
+        if planted!(FreshDeadlines) {
             self.deadline = now.after(self.timeout);
         }
         // A connection that was cut while idle answers the first try with its end.
@@ -265,7 +261,7 @@ impl Reap {
     fn verdict(&self, answer: &Answer) -> Result<(), LockError> {
         let Answer::Gone { by, because } = answer else { return Ok(()) };
         // An earlier try may have released it, and whoever waited has it by now.
-        if self.may_be_done && !(planted!(E12) && by.is_some()) {
+        if self.may_be_done && !(planted!(OthersTokenIsLoss) && by.is_some()) {
             return Ok(());
         }
         Err(LockError::Lost {

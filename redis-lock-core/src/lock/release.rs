@@ -76,9 +76,9 @@ impl<W> Machine<W> {
             return false;
         };
         held.hold.demand.kind == Kind::Mutex
-            && (Self::same_terms(held, &next.demand) || planted!(T13Terms))
+            && (Self::same_terms(held, &next.demand) || planted!(AnyTerms))
             && held.turn.runs(now)
-            && (held.lease.is_fresh(now) || planted!(T13Freshness))
+            && (held.lease.is_fresh(now) || planted!(StaleHandedOn))
             && (!next.demand.fenced || !held.fences.is_empty())
     }
 

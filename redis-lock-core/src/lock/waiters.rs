@@ -39,7 +39,7 @@ impl<W> Waiter<W> {
         match self.demand.wait {
             Wait::Forever => Moment::NEVER,
             Wait::For(limit) => self.asked.after(limit).after(self.demand.timeout),
-            Wait::None if planted!(E16) => self.asked.after(Duration::from_secs(9)),
+            Wait::None if planted!(NextLook) => self.asked.after(Duration::from_secs(9)),
             Wait::None => self.asked.after(self.demand.timeout),
         }
     }

@@ -12,6 +12,7 @@ use super::server::Left;
 use super::world::World;
 use crate::clock::Moment;
 use crate::demand::Kind;
+use crate::store::{Command, Verb};
 use crate::{LockState, LossReason};
 
 /// How late the engine's thread may be, beside what the plan says.
@@ -241,7 +242,9 @@ impl World {
     /// Busy means that somebody had it during the call.
     fn check_busy(&self, call: &Call) {
         let manager = Arc::clone(&self.processes[call.process].core.manager);
-        let is_quiet = clock::now() >= self.troubled_until && self.plan.path.slow == 0;
+        let is_quiet = clock::now() >= self.troubled_until
+            && self.plan.path.slow == 0
+            && self.plan.path.rounds == 0;
         let (in_machines, _) = self.processes[call.process].core.tokens();
         let (mut anybody, mut somebody) = (false, false);
         for key in &call.keys {
@@ -269,6 +272,38 @@ impl World {
         } else if anybody && is_quiet && call.is_alone && !somebody {
             let what = "was told busy by a lock that its own process had released before";
             self.violated(format!("call {} {what}", call.number));
+        }
+    }
+
+    /// What is asked for a mutex is sent in the order in which it was asked: whoever asks anew has
+    /// sent the release of what it had.
+    pub(super) fn check_order(&mut self, process: usize, command: &Command, acquires: bool) {
+        if let Verb::Release { token, .. } = &command.verb {
+            self.server.note(token).is_leaving = true;
+        }
+        if !acquires || command.kind != Kind::Mutex {
+            return;
+        }
+        let manager = &self.processes[process].core.manager;
+        let key = command.names.main();
+        let now = clock::now();
+        for stay in self.server.stays_since(key, now) {
+            let token = crate::Token::from_wire(&stay.token);
+            let is_own = token.manager() == Some(&**manager);
+            let is_same = command.verb.token() == Some(&stay.token);
+            let lasts = self.server.lease_end(key, &stay.token).is_some_and(|end| end > now);
+            let is_mutex = self
+                .server
+                .tokens
+                .get(&stay.token)
+                .is_some_and(|note| !note.is_leaving && !note.is_excused && note.is_of_mutex);
+            if is_own && !is_same && lasts && is_mutex {
+                let what = format!("p{process} asked for {key} before it released what it had");
+                return self.violated(what);
+            }
+        }
+        if let Some(token) = command.verb.token() {
+            self.server.note(token).is_of_mutex = true;
         }
     }
 

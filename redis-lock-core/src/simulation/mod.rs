@@ -13,6 +13,8 @@ use std::sync::Once;
 mod books;
 mod caller;
 mod clock;
+mod ending;
+mod engines;
 mod executor;
 mod history;
 mod invariants;
@@ -25,6 +27,8 @@ mod server;
 mod shown;
 mod shrink;
 mod tests;
+mod traffic;
+mod troubles;
 mod world;
 
 use plan::Plan;
@@ -60,7 +64,13 @@ fn run(plan: &Plan, keeps_lines: bool) -> Ran {
         crate::env::world::end();
         return ran;
     }
-    world.end()
+    let (steps, hash) = world.so_far();
+    let taken_apart = catch_unwind(AssertUnwindSafe(|| world.end()));
+    crate::env::world::end();
+    taken_apart.unwrap_or_else(|_| {
+        let violation = Some(PANIC.take().unwrap_or_else(|| "a panic at the end".into()));
+        Ran { violation, steps, hash, lines: String::new(), by_sort: [0; 64] }
+    })
 }
 
 /// Has panics on threads that simulate noted, not printed.

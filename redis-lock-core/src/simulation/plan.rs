@@ -203,10 +203,82 @@ impl Plan {
                 }
             }
         }
-        if !is_calm {
-            plan.make_trouble(random);
+        match random.below(20) {
+            0 => plan.be_in_a_hurry(random),
+            1 => plan.hand_on(random),
+            2 => plan.extend_over_cuts(random),
+            3 => plan.part(random),
+            _ if is_calm => {}
+            _ => plan.make_trouble(random),
         }
         plan
+    }
+
+    /// Many who don't wait, or not for long, beside one who has it for long, on a slow path.
+    fn be_in_a_hurry(&mut self, random: &mut Random) {
+        let latency = random.pick(&[5, 20, 31]) * MILLI;
+        (self.path.latency, self.path.slow, self.keys[0]) = (latency, 0, Sort::Mutex);
+        for wish in &mut self.wishes {
+            wish.keys = vec![0];
+            wish.after = random.below(3 * latency);
+            (wish.polls, wish.min_hold, wish.max_hold) = (None, None, None);
+            if wish.process == 0 {
+                wish.acts = vec![Act::Work(900 * MILLI)];
+            } else if random.percent(50) {
+                (wish.wait, wish.patience) = (Some(0), None);
+            } else {
+                (wish.wait, wish.patience) = (None, Some(random.between(latency, 6 * latency)));
+            }
+        }
+    }
+
+    /// Leases that are half spent when they come, and many who want them for a moment.
+    fn hand_on(&mut self, random: &mut Random) {
+        self.path.latency = random.between(20, 110) * MILLI;
+        let ttl = random.pick(&[300, 400]) * MILLI;
+        self.processes.iter_mut().for_each(|process| process.command_timeout = 2 * SECOND);
+        for wish in &mut self.wishes {
+            (wish.keys, wish.ttl, wish.wait, wish.renew) = (vec![0], ttl, None, true);
+            (wish.min_hold, wish.max_hold, wish.patience, wish.polls) = (None, None, None, None);
+            wish.after = 0;
+            wish.acts = vec![Act::Work(random.below(4) * MILLI)];
+        }
+    }
+
+    /// Renewals and longer ones, on connections that end with bytes on their way.
+    fn extend_over_cuts(&mut self, random: &mut Random) {
+        self.path.latency = random.pick(&[1, 5, 31]) * MILLI;
+        for wish in &mut self.wishes {
+            wish.acts = (0..6)
+                .map(|turn| match turn % 2 {
+                    0 => Act::Work(random.between(10, 500) * MILLI),
+                    _ => Act::Extend(random.pick(&[1_500, 6_000, 30_000]) * MILLI),
+                })
+                .collect();
+            wish.ttl = random.pick(&[300, 400, 600]) * MILLI;
+            (wish.max_hold, wish.patience, wish.polls) = (None, None, None);
+        }
+        for _ in 0..8 {
+            let process = random.below(self.processes.len() as u64) as usize;
+            let late = Some(random.between(10, 1_500) * MILLI);
+            let trouble = if random.percent(50) {
+                Trouble::Cut { process, late }
+            } else {
+                Trouble::HalfOpen { process, late }
+            };
+            self.troubles.push((random.below(self.calm_at), trouble));
+        }
+        self.troubles.sort_by_key(|(at, _)| *at);
+    }
+
+    /// Everybody shuts down at work, and nothing else is wrong.
+    fn part(&mut self, random: &mut Random) {
+        self.path.slow = 0;
+        for process in 0..self.processes.len() {
+            let at = random.between(1, 1_500) * MILLI;
+            self.troubles.push((at, Trouble::Shutdown { process }));
+        }
+        self.troubles.sort_by_key(|(at, _)| *at);
     }
 
     fn wish(&self, process: usize, task: usize, ttls: &[u64], random: &mut Random) -> Wish {

@@ -2,76 +2,76 @@
 
 use std::cell::Cell;
 
-/// What can be put back. The names are those of `tests/CASES.md`.
+/// What can be put back.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Fault {
     /// Answers are taken for the open question whatever they answer, also those of dropped ones.
-    E1,
+    AnyAnswer,
     /// A lease is counted by what the first waiter wants, not by what was asked for.
-    E2,
+    WaitersTtl,
     /// What waits for a connection goes out in another order.
-    E4,
+    QueueReversed,
     /// A renewal sets the lease, instead of lengthening it.
-    E7,
+    RenewalSets,
     /// No timer is set for a lock that is waited for.
-    E8,
+    NoTimer,
     /// A limit that is passed closes the connection, although it speaks.
-    E9,
+    LimitCloses,
     /// Tokens are not taken out of the index.
-    E10,
+    IndexKept,
     /// A shutdown does not wait for its releases.
-    E11,
+    HastyShutdown,
     /// After a try of unknown outcome, somebody else's token is taken for a loss.
-    E12,
+    OthersTokenIsLoss,
     /// Releases that nobody waits for go out later than what was asked after them.
-    E14,
+    LateReleases,
     /// Each try to release has a time limit of its own.
-    E15,
+    FreshDeadlines,
     /// One who doesn't wait gets what the next look finds.
-    E16,
+    NextLook,
     /// The server says "busy" where it should refuse.
-    P3,
+    BusyForReadOnly,
     /// A buried token is let in.
-    P8,
+    TombIgnored,
     /// A token that asks without a place stays in the queue.
-    P9,
+    PlaceKept,
     /// A renewal is counted from its answer.
-    T1,
+    RenewedFromAnswer,
     /// A release forgets that an earlier try may have done it.
-    T7,
+    TryForgotten,
     /// An abandoned attempt is not buried.
-    T11,
+    NotBuried,
     /// What was lost by time is not released.
-    T12,
+    LapsedNotReleased,
     /// A lease is handed on whatever the next one wants.
-    T13Terms,
+    AnyTerms,
     /// A lease is handed on however little is left of it.
-    T13Freshness,
+    StaleHandedOn,
 }
 
 impl Fault {
     pub(crate) const ALL: [Self; 21] = [
-        Self::E1,
-        Self::E2,
-        Self::E4,
-        Self::E7,
-        Self::E8,
-        Self::E9,
-        Self::E10,
-        Self::E11,
-        Self::E12,
-        Self::E14,
-        Self::E15,
-        Self::E16,
-        Self::P3,
-        Self::P8,
-        Self::P9,
-        Self::T1,
-        Self::T7,
-        Self::T11,
-        Self::T12,
-        Self::T13Terms,
-        Self::T13Freshness,
+        Self::AnyAnswer,
+        Self::WaitersTtl,
+        Self::QueueReversed,
+        Self::RenewalSets,
+        Self::NoTimer,
+        Self::LimitCloses,
+        Self::IndexKept,
+        Self::HastyShutdown,
+        Self::OthersTokenIsLoss,
+        Self::LateReleases,
+        Self::FreshDeadlines,
+        Self::NextLook,
+        Self::BusyForReadOnly,
+        Self::TombIgnored,
+        Self::PlaceKept,
+        Self::RenewedFromAnswer,
+        Self::TryForgotten,
+        Self::NotBuried,
+        Self::LapsedNotReleased,
+        Self::AnyTerms,
+        Self::StaleHandedOn,
     ];
 
     pub(crate) fn named(name: &str) -> Option<Self> {

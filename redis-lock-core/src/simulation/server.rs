@@ -45,6 +45,10 @@ pub(super) struct TokenNote {
     /// When it was released although it was in doubt.
     undone_at: Option<u64>,
     longest: u64,
+    /// It was asked for a mutex alone.
+    pub(super) is_of_mutex: bool,
+    /// Its release has been sent.
+    pub(super) is_leaving: bool,
     /// It stays until then although it was released.
     pub(super) kept_until: u64,
     /// How many guards have it, how many ever had, and when the last of them was given up.
@@ -117,7 +121,8 @@ impl Server {
         let mut tell = |manager: &str, token: Option<&str>| {
             let Some(process) = subscribers.get(manager) else { return false };
             if let Some(token) = token {
-                let event = Event::Granted { token: token.to_owned(), waited_for: now % 3 == 0 };
+                let event =
+                    Event::Granted { token: token.to_owned(), waited_for: now.is_multiple_of(3) };
                 told.push((*process, event));
             }
             true
@@ -146,7 +151,7 @@ impl Server {
             Refusal::Loading => true,
         };
         let (why, _) = self.refusals.iter().find(|(why, _)| applies(why))?;
-        if planted!(P3) && acquires {
+        if planted!(BusyForReadOnly) && acquires {
             return Some((Ok(Answer::Busy(Rival::unknown())), false));
         }
         let fault = Fault::new(FaultClass::Refused, format!("{why:?}"));

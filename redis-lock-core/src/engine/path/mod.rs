@@ -275,7 +275,7 @@ impl Traffic {
         if self.waiting.is_empty() && self.is_flushed() {
             return After::Nothing;
         }
-        let aside: VecDeque<_> = if planted!(E14) {
+        let aside: VecDeque<_> = if planted!(LateReleases) {
             let (first, rest) =
                 std::mem::take(&mut self.waiting).into_iter().partition(Entry::is_awaited);
             self.waiting = first;
@@ -408,7 +408,7 @@ impl Traffic {
     fn settle(&mut self, entry: Entry, outcome: Outcome, results: &mut Vec<Settled>) {
         if let Some(number) = entry.number()
             && self.dropped.remove(&number)
-            && !planted!(E1)
+            && !planted!(AnyAnswer)
         {
             // Its token is being released; nobody wants to know.
             return;
@@ -491,7 +491,7 @@ impl Traffic {
     /// Whether a release is on the queue or on its way that was never answered.
     pub(crate) fn has_first_releases(&self) -> bool {
         let first =
-            |entry: &Entry| matches!(&entry.origin, Origin::Reap(reap) if reap.is_first_try());
+            |entry: &Entry| matches!(&entry.origin, Origin::Reap(reap) if !reap.was_answered());
         self.waiting.iter().chain(self.written.iter()).any(first)
     }
 
@@ -513,13 +513,16 @@ impl Traffic {
     }
 
     /// Drops all that is on the queue or on its way, because nobody is left to carry it out.
-    pub(crate) fn drain(&mut self) -> Vec<Origin> {
+    /// Whoever waits for any of it is woken when what this returns is dropped, so that is to happen
+    /// without a lock.
+    pub(crate) fn drain(&mut self) -> (Vec<Origin>, Vec<ReadyReply>) {
         let waiting = std::mem::take(&mut self.waiting);
         self.link = Link::Unused;
-        (self.attempt, self.ready) = (None, Vec::new());
+        self.attempt = None;
+        let ready = std::mem::take(&mut self.ready);
         self.dropped.clear();
         let rest: Vec<_> = self.written.drain().collect();
-        rest.into_iter().chain(waiting).map(|entry| entry.origin).collect()
+        (rest.into_iter().chain(waiting).map(|entry| entry.origin).collect(), ready)
     }
 }
 

@@ -74,7 +74,7 @@ impl Traffic {
         };
         let silence = now.since(up.heard.max(oldest.written));
         let is_twice_late = now.since(oldest.written) >= oldest.limit * 2;
-        if silence >= self.patience || planted!(E9) && is_twice_late {
+        if silence >= self.patience || planted!(LimitCloses) && is_twice_late {
             crate::log::silent(silence);
             let what = format!("nothing came from the server for {silence:.1?}");
             self.end(&Fault::new(FaultClass::Unknown, what), results);
@@ -145,7 +145,7 @@ impl Traffic {
             results.ready.push((reply, Ok(())));
         }
         results.news.push(News::Up);
-        if planted!(E4) {
+        if planted!(QueueReversed) {
             self.waiting.make_contiguous().reverse();
         }
         self.push_out(&mut results.settled);

@@ -87,7 +87,7 @@ impl Entry {
     }
 
     pub(super) fn is_buried(&self, token: &Arc<str>) -> bool {
-        self.tombs.contains_key(token) && !planted!(P8)
+        self.tombs.contains_key(token) && !planted!(TombIgnored)
     }
 
     pub(super) fn bury(&mut self, token: &Arc<str>, reason: &Arc<str>, until: Moment) {
@@ -259,7 +259,8 @@ impl Holder {
             return Answer::Renewed { longer: None, waited_for: self.waited_for };
         };
         let left = self.end.since(now);
-        self.end = if planted!(E7) { now.after(ttl) } else { self.end.max(now.after(ttl)) };
+        self.end =
+            if planted!(RenewalSets) { now.after(ttl) } else { self.end.max(now.after(ttl)) };
         let longer = (left > ttl + SLACK).then_some(left);
         Answer::Renewed { longer, waited_for: self.waited_for }
     }

@@ -118,7 +118,7 @@ impl Entry {
             if !first || !self.fits(kind) {
                 match queue {
                     Some(place) => self.enqueue(token, kind, now.after(*place), manager),
-                    None if planted!(P9) => {}
+                    None if planted!(PlaceKept) => {}
                     None => self.leave(token),
                 }
                 return Ok(Answer::Busy(self.rival(kind, queue.is_some(), now)));

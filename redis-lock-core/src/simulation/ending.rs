@@ -1,0 +1,76 @@
+//! How a history ends: everybody is served, everything comes to rest, and it is taken apart.
+
+use super::clock::{self, MILLI, SECOND};
+use super::executor;
+use super::plan::Trouble;
+use super::process::Process;
+use super::world::{Ran, World};
+
+impl World {
+    /// Everybody is served and no guard is left.
+    pub(super) fn rest(&mut self) {
+        let served = clock::now();
+        loop {
+            let last = served.max(self.late_until).max(self.server.frozen_until);
+            if self.is_violated() || clock::now() >= last + 2 * SECOND {
+                break;
+            }
+            self.pass_until(last + 2 * SECOND);
+        }
+        self.check_left_tokens();
+        let jumps = self.plan.troubles.iter().map(|(_, trouble)| match trouble {
+            Trouble::ServerClock { forward: false, by } => *by,
+            _ => 0,
+        });
+        let longest = self.plan.longest() + jumps.sum::<u64>() + 9 * SECOND;
+        self.pass_until(clock::now() + longest);
+        self.check_litter();
+        for _ in 0..20 {
+            if self.is_violated() || self.processes.iter().all(Process::is_at_rest) {
+                return;
+            }
+            self.pass_until(clock::now() + 97 * MILLI);
+        }
+        self.violated("something is left in a table, an index or a queue");
+    }
+
+    /// What came of a history that a panic ended. What is left of it is never touched again.
+    pub(super) fn abandoned(self) -> Ran {
+        let ran = self.ran();
+        std::mem::forget(self);
+        ran
+    }
+
+    pub(super) fn so_far(&self) -> (u64, u64) {
+        let books = self.books.borrow();
+        (books.history.steps, books.history.hash())
+    }
+
+    pub(super) fn ran(&self) -> Ran {
+        let mut books = self.books.borrow_mut();
+        if let Some(what) = books.violation.clone() {
+            books.history.line(|_| format!("VIOLATED: {what}"));
+        }
+        Ran {
+            violation: books.violation.clone(),
+            steps: books.history.steps,
+            hash: books.history.hash(),
+            lines: books.history.to_string(),
+            by_sort: books.history.by_sort,
+        }
+    }
+
+    /// Takes everything apart.
+    pub(super) fn end(mut self) -> Ran {
+        let ran = self.ran();
+        for process in &mut self.processes {
+            process.clock.enter();
+            let tasks = self.executor.remove(process.index);
+            drop((tasks, std::mem::take(&mut process.corpses)));
+            process.bury();
+        }
+        drop(executor::sleepers());
+        crate::env::world::end();
+        ran
+    }
+}

@@ -1,0 +1,172 @@
+//! The engines of processes: when they take their turns, and what they hear.
+
+use std::sync::Arc;
+
+use super::clock::{self, MILLI};
+use super::world::{Event, World};
+use crate::store::Event as Hint;
+
+impl World {
+    /// Has the engine of a process take a turn in a moment.
+    pub(super) fn drive_soon(&mut self, process: usize) {
+        let sluggish = self.plan.path.sluggish;
+        let delay = 5_000 + self.chance(70, clock::now(), process as u64) % sluggish;
+        self.drive_at(process, clock::now() + delay);
+    }
+
+    pub(super) fn drive_at(&mut self, index: usize, at: u64) {
+        let process = &mut self.processes[index];
+        if process.is_over || !process.is_alive || process.drive_at.is_some_and(|it| it <= at) {
+            return;
+        }
+        process.drive_at = Some(at);
+        process.drives += 1;
+        let number = process.drives;
+        self.at(at, Event::Drive(index, number));
+    }
+
+    pub(super) fn drive(&mut self, index: usize, number: u64) {
+        let process = &mut self.processes[index];
+        if process.drives != number || process.is_over || !process.is_alive {
+            return;
+        }
+        process.drive_at = None;
+        if process.stands_until > clock::now() {
+            return;
+        }
+        process.clock.enter();
+        self.books.borrow_mut().history.step(44, index as u64);
+        let process = &mut self.processes[index];
+        let driven = process.turn();
+        let (due, connects) = (process.clock.when(driven.due), driven.connects);
+        let since = clock::now() - std::mem::replace(&mut process.driven_at, clock::now());
+        process.spins = if since < MILLI { process.spins + 1 } else { process.spins / 2 };
+        if process.spins > 500 {
+            let (now, wanted) = (crate::clock::Moment::now(), process.core.wanted_by());
+            let soon = now.after(std::time::Duration::from_micros(10));
+            let by: Vec<_> = wanted.iter().filter(|(_, at)| *at <= soon).map(|it| it.0).collect();
+            return self.violated(format!("the engine turns without an end, because of {by:?}"));
+        }
+        for number in connects {
+            // A connection takes some round trips: it is made, introduces itself and looks around.
+            let delay = self.plan.path.latency * 6 + self.chance(60, number, index as u64) % MILLI;
+            self.after(delay, Event::Connect(index, number));
+        }
+        if driven.is_done {
+            return self.finish(index);
+        }
+        self.follow_epoch(index);
+        // A thread never wakes at the very moment.
+        self.drive_at(index, due.saturating_add(1_000));
+    }
+
+    /// The engine of a process has nothing left to do.
+    pub(super) fn finish(&mut self, index: usize) {
+        let process = &mut self.processes[index];
+        process.clock.enter();
+        process.core.stop();
+        process.is_over = true;
+        let manager = Arc::clone(&process.core.manager);
+        self.server.subscribers.remove(&manager);
+        self.books.borrow_mut().history.line(|_| format!("p{index} has ended"));
+        self.check_farewell(index);
+    }
+
+    /// Listens beside the connection that stands now.
+    pub(super) fn follow_epoch(&mut self, index: usize) {
+        let process = &mut self.processes[index];
+        let epoch = process.core.path.traffic().epoch();
+        if epoch == process.epoch {
+            return;
+        }
+        process.epoch = epoch;
+        let manager = Arc::clone(&process.core.manager);
+        if self.server.subscribers.remove(&manager).is_some() || process.is_listening {
+            self.stop_listening(index);
+        }
+        if let Some(epoch) = epoch {
+            let delay = self.plan.path.latency * 4;
+            self.after(delay, Event::Subscribe(index, epoch));
+        }
+    }
+
+    pub(super) fn stop_listening(&mut self, index: usize) {
+        let process = &mut self.processes[index];
+        process.is_listening = false;
+        process.hints.push(Hint::Listening { told: false });
+        self.drive_soon(index);
+    }
+
+    pub(super) fn subscribe(&mut self, index: usize, epoch: u64) {
+        let now = clock::now();
+        let process = &self.processes[index];
+        if process.epoch != Some(epoch) || process.is_over || !process.is_alive {
+            return;
+        }
+        let busy = [self.server.frozen_until, self.server.refuses_until, self.server.loses_until];
+        let until = busy.into_iter().max().unwrap_or(0).max(process.deaf_until);
+        if now < until {
+            return self.at(until + 50 * MILLI, Event::Subscribe(index, epoch));
+        }
+        let manager = Arc::clone(&process.core.manager);
+        self.server.subscribers.insert(manager, index);
+        self.processes[index].is_listening = true;
+        let latency = self.plan.path.latency;
+        self.after(latency, Event::Hint(index, Hint::Listening { told: true }));
+    }
+
+    pub(super) fn hint(&mut self, index: usize, hint: Hint) {
+        let process = &mut self.processes[index];
+        if process.is_over || !process.is_alive || !process.is_listening {
+            return;
+        }
+        process.hints.push(hint);
+        self.books.borrow_mut().history.step(45, index as u64);
+        self.drive_soon(index);
+    }
+
+    /// Looks whether the engine of a process wants a turn, or has something to tell.
+    pub(super) fn attend(&mut self, index: usize) {
+        let process = &mut self.processes[index];
+        if !process.is_alive {
+            return;
+        }
+        if process.core.bell.take() {
+            self.drive_soon(index);
+        }
+        let process = &mut self.processes[index];
+        if !process.tells_soon && process.core.has_notices() {
+            process.tells_soon = true;
+            let delay = self.chance(71, clock::now(), index as u64) % self.plan.path.sluggish;
+            self.after(1_000 + delay, Event::Notices(index));
+        }
+    }
+
+    pub(super) fn carry_out(&mut self, index: usize) {
+        let process = &mut self.processes[index];
+        if !process.is_alive {
+            return;
+        }
+        if process.tasks_stand_until() > clock::now() {
+            let until = process.tasks_stand_until();
+            return self.at(until, Event::Notices(index));
+        }
+        process.tells_soon = false;
+        process.clock.enter();
+        process.core.carry_out_all();
+    }
+
+    pub(super) fn resume(&mut self, index: usize) {
+        let process = &mut self.processes[index];
+        if process.tasks_stand_until() > clock::now() {
+            return;
+        }
+        for task in std::mem::take(&mut process.stood) {
+            self.executor.put_back(task);
+        }
+        if process.stands_until <= clock::now() {
+            process.drive_at = None;
+            self.drive_soon(index);
+        }
+    }
+}

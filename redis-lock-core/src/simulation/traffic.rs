@@ -1,0 +1,280 @@
+//! What passes between processes and the server.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use super::clock::{self, MILLI};
+use super::network::{Item, Link, Pipe, Shared, SimulatedWire, State, lock};
+use super::world::{Event, World};
+use crate::error::{Fault, FaultClass};
+use crate::store::{Answer, Command, Connected, Event as Hint, Verb};
+
+/// How long after their sending bytes can be executed at the latest: as long as a place lasts.
+const LATEST: u64 = 4_900 * MILLI;
+
+impl World {
+    /// From one end of a link to the other, the message with this number.
+    pub(super) fn latency(&self, link: usize, message: u64) -> u64 {
+        let Link { process, ordinal, .. } = &self.links[link];
+        let chance = self.chance(1 + *process as u64, *ordinal, message);
+        let plain = self.plan.path.latency;
+        let jitter = plain / 2 + chance % plain;
+        let is_slow = clock::now() < self.plan.calm_at && chance >> 32 & 1023 < self.plan.path.slow;
+        if is_slow {
+            const SLOW: [u64; 8] = [30, 60, 101, 150, 480, 1_010, 2_050, 5_050];
+            jitter + SLOW[(chance >> 20 & 7) as usize] * MILLI
+        } else {
+            jitter
+        }
+    }
+
+    /// Takes what a client has sent, and notices what it has closed.
+    pub(super) fn transmit(&mut self, index: usize) {
+        if self.links[index].state == State::Closed {
+            return;
+        }
+        let pipe = Arc::clone(&self.links[index].pipe);
+        let (sent, is_dropped) = {
+            let mut pipe = lock(&pipe);
+            (std::mem::take(&mut pipe.sent), pipe.is_dropped)
+        };
+        for (seq, command) in sent {
+            self.send(index, seq, command);
+        }
+        if is_dropped {
+            self.close(index);
+        }
+    }
+
+    pub(super) fn send(&mut self, index: usize, seq: u64, command: Command) {
+        let now = clock::now();
+        let process = self.links[index].process;
+        {
+            let mut books = self.books.borrow_mut();
+            books.history.step(40, seq);
+            books.history.line(|names| {
+                let shown = super::shown::command(&command, names);
+                format!("p{process} > server  q{seq} {shown}")
+            });
+        }
+        let acquires = matches!(command.verb, Verb::Take { .. } | Verb::Acquire { .. });
+        let token = command.verb.token().filter(|_| acquires).cloned();
+        self.check_order(process, &command, acquires);
+        self.links[index].unanswered.insert(seq, (now, token));
+        self.links[index].messages += 1;
+        let latency = self.latency(index, self.links[index].messages);
+        let link = &mut self.links[index];
+        link.up = link.up.max(now + latency);
+        // What doesn't get through is found out when it would arrive, so that late bytes keep their
+        // order as well.
+        let up = link.up;
+        self.at(up, Event::Arrive(index, seq, now, Box::new(command)));
+    }
+
+    pub(super) fn send_late(&mut self, process: usize, at: u64, sent: u64, command: Command) {
+        if at > sent + LATEST {
+            return;
+        }
+        self.late_until = self.late_until.max(at);
+        self.at(at, Event::Late(process, sent, Box::new(command)));
+    }
+
+    pub(super) fn arrive(&mut self, index: usize, seq: u64, sent: u64, command: Box<Command>) {
+        let now = clock::now();
+        if now < self.server.frozen_until {
+            let thawed = self.server.frozen_until;
+            self.late_until = self.late_until.max(thawed);
+            return self.at(thawed, Event::Arrive(index, seq, sent, command));
+        }
+        let process = self.links[index].process;
+        if self.links[index].state != State::Open {
+            if let Some(late) = self.links[index].late_by {
+                // In the order of their arrival, since all are as late.
+                self.send_late(process, now + late, sent, *command);
+            }
+            return;
+        }
+        let takes_another = self.chance(90, index as u64, seq) % 100 < self.plan.path.rounds;
+        if takes_another && self.links[index].rounds.insert(seq) {
+            return self.reply(index, Item::Again(seq, *command));
+        }
+        let (answer, is_broken) = self.execute(process, &command);
+        {
+            let mut books = self.books.borrow_mut();
+            books.history.step(41, seq);
+            books.history.line(|names| {
+                let shown = super::shown::answer(&answer, names);
+                format!("server: q{seq} of p{process}: {shown}")
+            });
+        }
+        self.reply(index, Item::Answer(seq, answer));
+        if is_broken {
+            let fault = Fault::new(FaultClass::Unknown, "the server has become a replica");
+            self.reply(index, Item::Broken(fault));
+        }
+    }
+
+    pub(super) fn execute_late(&mut self, process: usize, sent: u64, command: Box<Command>) {
+        if clock::now() < self.server.frozen_until {
+            let thawed = self.server.frozen_until;
+            return self.send_late(process, thawed, sent, *command);
+        }
+        let (answer, _) = self.execute(process, &command);
+        let mut books = self.books.borrow_mut();
+        books.history.step(42, process as u64);
+        books.history.line(|names| {
+            let (command, answer) =
+                (super::shown::command(&command, names), super::shown::answer(&answer, names));
+            format!("server: late bytes of p{process}: {command}: {answer}")
+        });
+    }
+
+    pub(super) fn execute(
+        &mut self,
+        process: usize,
+        command: &Command,
+    ) -> (Result<Answer, Fault>, bool) {
+        let mut told = Vec::new();
+        let manager = Arc::clone(&self.processes[process].core.manager);
+        let executed = self.server.execute(command, &manager, clock::now(), &mut told);
+        if let Some(what) = self.server.violation.take() {
+            self.violated(what);
+        }
+        for (process, hint) in told {
+            self.publish(process, hint);
+        }
+        executed
+    }
+
+    pub(super) fn publish(&mut self, process: usize, hint: Hint) {
+        let now = clock::now();
+        let chance = self.chance(80, now, self.number);
+        let is_bad = now < self.plan.calm_at && chance % 100 < self.plan.path.bad_hints;
+        let latency = self.plan.path.latency / 2 + (chance >> 40) % self.plan.path.latency;
+        if now < self.hints_lost_until || is_bad && chance >> 16 & 3 == 0 {
+            return;
+        }
+        if is_bad && chance >> 16 & 3 == 1 {
+            self.after(latency * 2, Event::Hint(process, hint.clone()));
+        }
+        let late = if is_bad && chance >> 16 & 3 == 2 { 700 * MILLI } else { 0 };
+        self.after(latency + late, Event::Hint(process, hint));
+    }
+
+    pub(super) fn reply(&mut self, index: usize, item: Item) {
+        self.links[index].messages += 1;
+        let latency = self.latency(index, self.links[index].messages);
+        let link = &mut self.links[index];
+        link.down = link.down.max(clock::now() + latency);
+        let down = link.down;
+        self.at(down, Event::Answer(index, item));
+    }
+
+    pub(super) fn answer(&mut self, index: usize, item: Item) {
+        let link = &mut self.links[index];
+        if link.state != State::Open {
+            return;
+        }
+        if let Item::Answer(seq, _) | Item::Again(seq, _) = &item {
+            link.unanswered.remove(seq);
+        }
+        link.has_bad_news |= matches!(item, Item::Broken(_));
+        link.spoke = clock::now();
+        lock(&link.pipe).arrive(item);
+        let process = link.process;
+        self.books.borrow_mut().history.step(43, index as u64);
+        self.drive_soon(process);
+    }
+
+    /// The client has closed a connection.
+    pub(super) fn close(&mut self, index: usize) {
+        let now = clock::now();
+        let link = &mut self.links[index];
+        let was = std::mem::replace(&mut link.state, State::Closed);
+        let process = link.process;
+        let lost = std::mem::take(&mut link.unanswered);
+        let oldest = lost.values().map(|(sent, _)| *sent).min();
+        let patience = self.plan.processes[process].command_timeout.max(500 * MILLI);
+        let spoke = link.spoke;
+        let has_bad_news = link.has_bad_news;
+        // By the clock of the process, which may run fast.
+        let spoke_lately =
+            now < spoke + patience * 98 / 100 && oldest.is_some_and(|sent| spoke > sent);
+        let is_needless = was == State::Open && spoke_lately && !has_bad_news;
+        for (_, token) in lost.into_values() {
+            if let Some(token) = token {
+                self.server.note(&token).is_doubtful = true;
+            }
+        }
+        self.books.borrow_mut().history.line(|_| format!("p{process} closes connection {index}"));
+        let process = &self.processes[process];
+        if is_needless && !process.is_over && process.is_alive {
+            self.violated("a connection was closed that had spoken within the patience");
+        }
+    }
+
+    /// The network or the server ends a connection; the client learns of it after `notice`.
+    pub(super) fn cut(&mut self, index: usize, late: Option<u64>, notice: u64) {
+        let link = &mut self.links[index];
+        if link.state != State::Open && link.state != State::HalfOpen {
+            return;
+        }
+        (link.state, link.late_by) = (State::Cut, late);
+        self.after(notice, Event::End(index));
+    }
+
+    pub(super) fn end_link(&mut self, index: usize) {
+        let link = &self.links[index];
+        if link.state == State::Closed {
+            return;
+        }
+        lock(&link.pipe).is_ended = true;
+        let process = link.process;
+        self.books.borrow_mut().history.line(|_| format!("p{process} loses connection {index}"));
+        self.drive_soon(process);
+    }
+
+    pub(super) fn connect(&mut self, process: usize, number: u64) {
+        let now = clock::now();
+        if now < self.server.loses_until {
+            // Nobody answers; the engine gives up by itself.
+            return;
+        }
+        let refused = now < self.server.refuses_until;
+        let frozen = now < self.server.frozen_until;
+        if frozen {
+            let thawed = self.server.frozen_until;
+            return self.at(thawed, Event::Connect(process, number));
+        }
+        if refused {
+            let fault = Fault::new(FaultClass::Refused, "connection refused");
+            self.processes[process].inputs.push((number, Err(fault)));
+            return self.drive_soon(process);
+        }
+        let pipe: Shared = Arc::default();
+        *lock(&pipe) = Pipe::default();
+        let ordinal = self.links.iter().filter(|link| link.process == process).count() as u64;
+        self.links.push(Link {
+            process,
+            ordinal,
+            pipe: Arc::clone(&pipe),
+            state: State::Open,
+            up: now,
+            down: now,
+            messages: 0,
+            unanswered: BTreeMap::new(),
+            spoke: now,
+            late_by: None,
+            has_bad_news: false,
+            rounds: BTreeSet::new(),
+        });
+        let index = self.links.len() - 1;
+        self.books
+            .borrow_mut()
+            .history
+            .line(|_| format!("p{process} has connection {index} (attempt {number})"));
+        let made = Connected { wire: Box::new(SimulatedWire::new(pipe)), watcher: None };
+        self.processes[process].inputs.push((number, Ok(made)));
+        self.drive_soon(process);
+    }
+}

@@ -1,0 +1,188 @@
+//! What goes wrong, and how.
+
+use std::sync::Arc;
+
+use futures_util::FutureExt;
+
+use super::clock::{self, MILLI, SECOND};
+use super::network::{Link, State};
+use super::plan::Trouble;
+use super::world::{Event, World};
+use crate::store::Event as Hint;
+
+impl World {
+    pub(super) fn trouble(&mut self, trouble: Trouble) {
+        let now = clock::now();
+        {
+            let mut books = self.books.borrow_mut();
+            books.history.step(50, now);
+            books.history.line(|_| format!("-- {trouble:?}"));
+        }
+        self.troubled_until = self.troubled_until.max(now + trouble.lasts() + 8 * SECOND);
+        match trouble {
+            Trouble::Cut { process, late } => {
+                if let Some(link) = self.link_of(process) {
+                    let notice = self.chance(51, now, 0) % (40 * MILLI);
+                    self.cut(link, late, notice);
+                }
+            }
+            Trouble::HalfOpen { process, late } => {
+                if let Some(link) = self.link_of(process) {
+                    self.links[link].state = State::HalfOpen;
+                    self.links[link].late_by = late;
+                }
+            }
+            Trouble::Stall { process, lasts } => {
+                if let Some(link) = self.link_of(process) {
+                    let link = &mut self.links[link];
+                    link.up = link.up.max(now + lasts);
+                    link.down = link.down.max(now + lasts);
+                    self.late_until = self.late_until.max(now + lasts);
+                }
+            }
+            Trouble::Frozen { lasts } => {
+                // One at a time: what waits for the end of one keeps its order.
+                if now >= self.server.frozen_until {
+                    self.server.frozen_until = now + lasts;
+                }
+            }
+            Trouble::RefuseConnects { lasts } => {
+                self.server.refuses_until = self.server.refuses_until.max(now + lasts);
+            }
+            Trouble::LoseConnects { lasts } => {
+                self.server.loses_until = self.server.loses_until.max(now + lasts);
+            }
+            Trouble::Refuse { why, lasts } => self.server.refuse(why, now + lasts),
+            Trouble::Restart { keeps_data, lasts } => self.restart(keeps_data, lasts),
+            Trouble::Flush => self.flush(),
+            Trouble::ServerClock { forward, by } => {
+                self.server.jump(forward, by, now);
+                self.troubled_until += by;
+            }
+            Trouble::Pause { process, lasts } => {
+                self.stand(process, lasts);
+                let until = &mut self.processes[process].stands_until;
+                *until = (*until).max(now + lasts);
+            }
+            Trouble::Block { process, lasts } => {
+                self.stand(process, lasts);
+                let until = &mut self.processes[process].blocks_until;
+                *until = (*until).max(now + lasts);
+            }
+            Trouble::Kill { process } => self.kill(process),
+            Trouble::Fork { process } => self.fork(process),
+            Trouble::Shutdown { process } => {
+                if self.processes[process].is_alive {
+                    let caller = self.caller(process, &self.processes[process]);
+                    self.processes[process].is_closing = true;
+                    self.executor.spawn(process, caller.shut_down());
+                }
+            }
+            Trouble::LoseHints { lasts } => self.hints_lost_until = now + lasts,
+            Trouble::Deafen { process, lasts } => self.deafen(process, lasts),
+            Trouble::Forge { process } => self.forge(process),
+        }
+    }
+
+    pub(super) fn link_of(&self, process: usize) -> Option<usize> {
+        let open = |link: &Link| link.process == process && link.state == State::Open;
+        self.links.iter().rposition(open)
+    }
+
+    pub(super) fn stand(&mut self, index: usize, lasts: u64) {
+        let now = clock::now();
+        let before = self.processes[index].tasks_stand_until().max(now);
+        let more = (now + lasts).saturating_sub(before);
+        // What a call loses to this counts by the clock of the process, which may run faster.
+        self.books.borrow_mut().stalled[index] += more + more / 50 + 20 * MILLI;
+        self.at(now + lasts, Event::Resume(index));
+    }
+
+    pub(super) fn restart(&mut self, keeps_data: bool, lasts: u64) {
+        for link in 0..self.links.len() {
+            self.cut(link, None, MILLI);
+        }
+        self.server.refuses_until = self.server.refuses_until.max(clock::now() + lasts);
+        self.server.subscribers.clear();
+        for process in 0..self.processes.len() {
+            if self.processes[process].is_listening {
+                self.deafen(process, lasts);
+            }
+        }
+        if !keeps_data {
+            self.flush();
+        }
+    }
+
+    pub(super) fn flush(&mut self) {
+        self.server.flush(clock::now());
+        self.fences.iter_mut().for_each(|fence| *fence = 0);
+    }
+
+    pub(super) fn kill(&mut self, index: usize) {
+        let process = &mut self.processes[index];
+        if !process.is_alive {
+            return;
+        }
+        process.is_alive = false;
+        let manager = Arc::clone(&process.core.manager);
+        for link in 0..self.links.len() {
+            if self.links[link].process == index {
+                self.cut(link, None, MILLI);
+            }
+        }
+        self.server.subscribers.remove(&manager);
+        let mut books = self.books.borrow_mut();
+        books.calls.retain(|call| call.process != index);
+        books.holds.retain(|note| note.process != index);
+        drop(books);
+        let tasks = self.executor.remove(index);
+        self.processes[index].corpses = tasks;
+    }
+
+    pub(super) fn fork(&mut self, index: usize) {
+        let process = &self.processes[index];
+        if !process.is_alive || process.is_over {
+            return;
+        }
+        crate::env::world::set_now(process.clock.at(clock::now()));
+        crate::env::world::set_process(process.clock.process + 1_000);
+        let seen = super::caller::look_from_child(&self.books.borrow(), index);
+        let asked = process.locks.mutex("child").acquire().now_or_never();
+        process.clock.enter();
+        if let Err(what) = seen {
+            self.violated(what);
+        }
+        if !matches!(asked, Some(Err(crate::LockError::Shutdown))) {
+            self.violated("a child used the locks of its parent");
+        }
+    }
+
+    pub(super) fn deafen(&mut self, index: usize, lasts: u64) {
+        let manager = Arc::clone(&self.processes[index].core.manager);
+        self.server.subscribers.remove(&manager);
+        let until = clock::now() + lasts;
+        self.processes[index].deaf_until = until;
+        if let Some(epoch) = self.processes[index].epoch {
+            self.at(until, Event::Subscribe(index, epoch));
+        }
+        if self.processes[index].is_listening {
+            self.stop_listening(index);
+        }
+    }
+
+    /// Somebody publishes what is not true.
+    pub(super) fn forge(&mut self, index: usize) {
+        let now = clock::now();
+        let present = self.server.present(now);
+        let chosen = present.get(self.chance(52, now, 0) as usize % present.len().max(1));
+        let Some((key, token)) = chosen else { return };
+        let (key, token) = ((*key).to_owned(), token.to_string());
+        let hint = match self.chance(53, now, 0) % 3 {
+            0 => Hint::Granted { token, waited_for: true },
+            1 => Hint::WaitedFor { key },
+            _ => Hint::Forced { token },
+        };
+        self.after(MILLI, Event::Hint(index, hint));
+    }
+}
