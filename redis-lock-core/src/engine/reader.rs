@@ -109,7 +109,7 @@ async fn round(role: &Role, readiness: &dyn Readiness, work: &mut Work) -> bool 
             traffic.tended = true;
             traffic.pump(Moment::now(), &mut work.settled);
         }
-        woken = work.settled.len();
+        woken = work.settled.iter().filter(|settled| settled.origin.is_awaited()).count();
         role.core.read(work);
     } else if role.path().traffic().is_flushed() {
         return true;

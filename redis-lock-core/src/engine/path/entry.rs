@@ -27,6 +27,17 @@ pub(crate) enum Origin {
     Ping,
 }
 
+impl Origin {
+    /// Whether somebody waits for the answer.
+    pub(crate) fn is_awaited(&self) -> bool {
+        match self {
+            Self::Lock(..) | Self::Query(_) => true,
+            Self::Reap(reap) => reap.is_awaited(),
+            Self::Ping => false,
+        }
+    }
+}
+
 /// One question in the queue, or on its way.
 #[derive(Debug)]
 pub(crate) struct Entry {
@@ -75,13 +86,8 @@ impl Entry {
         Self { origin, command, sent: now, written: now, limit, deadline }
     }
 
-    /// Whether somebody waits for the answer.
     pub(super) fn is_awaited(&self) -> bool {
-        match &self.origin {
-            Origin::Lock(..) | Origin::Query(_) => true,
-            Origin::Reap(reap) => reap.is_awaited(),
-            Origin::Ping => false,
-        }
+        self.origin.is_awaited()
     }
 
     /// The number of the question, where a machine asked it.
