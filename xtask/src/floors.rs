@@ -24,7 +24,7 @@ struct Checked {
 const CRATES: [Checked; 2] = [
     Checked {
         folder: "redis-lock-core/src",
-        floors: &["domain", "observe", "store", "lock", "engine", "api"],
+        floors: &["domain", "observe", "store", "lock", "engine", "api", "__private_0_1"],
     },
     Checked { folder: "redis-lock-macros/src", floors: &[] },
 ];

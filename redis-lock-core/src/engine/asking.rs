@@ -5,9 +5,9 @@ use std::sync::Arc;
 use tokio::sync::oneshot;
 
 use super::table::LockId;
-use crate::demand::Demand;
-use crate::hold::Hold;
+use crate::domain::demand::Demand;
 use crate::lock::Waiter;
+use crate::lock::hold::Hold;
 use crate::observe;
 use crate::{LockError, Locks};
 

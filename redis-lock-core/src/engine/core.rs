@@ -13,8 +13,8 @@ use super::path::{After, Entry, Origin, Overdue, Path, Results, Settled};
 use super::reaper::Reaper;
 use super::search::Search;
 use super::table::{Handle, LockId, Resident, Table};
-use crate::clock::Moment;
-use crate::error::Fault;
+use crate::domain::clock::Moment;
+use crate::domain::error::Fault;
 use crate::lock::{Effects, Env, Machine, Next, Outcome, Outgoing, Reap};
 use crate::observe;
 use crate::store::{Answer, Command, Connector, Event};
@@ -137,7 +137,7 @@ impl Core {
             closing: Mutex::new(None),
             ended: watch::Sender::new(false),
             is_abandoned: AtomicBool::new(false),
-            home: crate::env::process(),
+            home: crate::domain::env::process(),
         })
     }
 
@@ -152,7 +152,7 @@ impl Core {
     /// Whether this is a copy in a child process: its connections and its locks are the parent's,
     /// and its own locks may be locked for ever.
     pub(crate) fn is_forked(&self) -> bool {
-        self.home != crate::env::process()
+        self.home != crate::domain::env::process()
     }
 
     pub(crate) fn number(&self) -> u64 {

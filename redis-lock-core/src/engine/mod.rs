@@ -12,9 +12,9 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 
-use crate::clock::Moment;
-use crate::error::{Fault, FaultClass};
-use crate::hold::Hold;
+use crate::domain::clock::Moment;
+use crate::domain::error::{Fault, FaultClass};
+use crate::lock::hold::Hold;
 use crate::lock::{self, Confirm, Effects, Env, LocalView, Machine};
 use crate::observe;
 use crate::store::{Answer, Command, Connector};
@@ -60,7 +60,7 @@ impl std::fmt::Debug for Link {
 
 impl Link {
     pub(crate) fn new(patience: Duration, connector: ConnectorFactory<'_>) -> Self {
-        let unique = crate::env::unique();
+        let unique = crate::domain::env::unique();
         let manager = unique.simple().to_string();
         let manager: Arc<str> = manager.get(..12).unwrap_or(&manager).into();
         let spread = unique.as_bytes()[15];
@@ -129,7 +129,7 @@ impl Link {
     /// What this process knows of a lock that the server does not: of its mutex, and of what
     /// several can hold.
     pub(crate) fn views(&self, main: &str) -> Vec<LocalView> {
-        let (now, wall) = (Moment::now(), crate::env::wall());
+        let (now, wall) = (Moment::now(), crate::domain::env::wall());
         let shard = self.core.table.shard(main);
         shard.of_key(main).map(|machine| machine.view(now, wall)).collect()
     }

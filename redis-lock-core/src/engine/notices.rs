@@ -14,10 +14,10 @@ use super::core::{Core, Work};
 use super::path::ReadyReply;
 use super::table::{Handle, LockId};
 use crate::LockError;
-use crate::clock::Moment;
-use crate::demand::Demand;
-use crate::error::Fault;
-use crate::hold::Hold;
+use crate::domain::clock::Moment;
+use crate::domain::demand::Demand;
+use crate::domain::error::Fault;
+use crate::lock::hold::Hold;
 use crate::lock::{Confirm, Later};
 use crate::observe;
 use crate::store::Answer;
@@ -99,7 +99,9 @@ impl Core {
             }
             Notice::Failed(key, fault) => observe::failed(&key, &fault),
             Notice::Drop(hold) => drop(hold),
-            Notice::Unreachable(fault, pause) => crate::log::unreachable(&fault.what, pause),
+            Notice::Unreachable(fault, pause) => {
+                crate::observe::log::unreachable(&fault.what, pause)
+            }
             Notice::OpenReader => self.open_reader(),
         }
     }

@@ -12,7 +12,7 @@ use tokio::runtime;
 
 use super::core::{Core, Work};
 use super::path::{Path, Reader};
-use crate::clock::Moment;
+use crate::domain::clock::Moment;
 use crate::store::{Readiness, Watcher};
 
 impl Core {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::clock::Moment;
+use crate::domain::clock::Moment;
 use crate::lock::{Reap, Told};
 
 /// Tokens whose release was refused, has an unknown outcome, or must be repeated because an

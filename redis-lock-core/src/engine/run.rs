@@ -11,8 +11,8 @@ use super::SHUT_DOWN;
 use super::core::{Core, Work};
 use super::path::{Job, Reader};
 use crate::LockError;
-use crate::clock::Moment;
-use crate::error::Fault;
+use crate::domain::clock::Moment;
+use crate::domain::error::Fault;
 use crate::store::{Connected, Event, Hints, Readiness};
 
 /// The most hints that are dealt with in one turn.

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
-use crate::clock::Moment;
+use crate::domain::clock::Moment;
 
 /// The shortest time between two searches. Whoever may publish may name tokens that nobody has, and
 /// a search looks at every lock of this process.

@@ -9,8 +9,8 @@ use super::core::{Core, Work};
 use super::path::Origin;
 use super::{Link, SHUT_DOWN};
 use crate::LockError;
-use crate::clock::Moment;
-use crate::error::{Fault, FaultClass};
+use crate::domain::clock::Moment;
+use crate::domain::error::{Fault, FaultClass};
 
 /// How long a shutdown waits for its releases to be confirmed.
 const PATIENCE: Duration = Duration::from_secs(3);

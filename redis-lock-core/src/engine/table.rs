@@ -8,10 +8,10 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 
 use crate::LockError;
-use crate::clock::Moment;
-use crate::demand::Demand;
-use crate::hold::Hold;
+use crate::domain::clock::Moment;
+use crate::domain::demand::Demand;
 use crate::lock::Machine;
+use crate::lock::hold::Hold;
 
 /// How a waiter is told.
 pub(crate) type Handle = oneshot::Sender<Result<Arc<Hold>, LockError>>;

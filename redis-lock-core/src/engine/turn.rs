@@ -5,8 +5,8 @@ use std::sync::Arc;
 use super::core::{Core, Work};
 use super::notices::Notice;
 use super::path::{Entry, Job, News, PICK_UP, Reader, Results};
-use crate::clock::Moment;
-use crate::error::Fault;
+use crate::domain::clock::Moment;
+use crate::domain::error::Fault;
 use crate::store::Connected;
 
 /// The longest the engine sleeps: after a suspended host wakes up, clocks disagree for this long.

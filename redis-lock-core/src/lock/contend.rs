@@ -6,11 +6,12 @@ use super::held::FENCES;
 use super::pace::{HintThrottle, PLACE, look_at, retry_at};
 use super::question::{About, Open};
 use super::{Attempt, Effects, Env, Later, Machine, Outcome, Reap, Stage, Waiter, asked_ttl, busy};
-use crate::clock::Moment;
-use crate::demand::{Demand, Kind};
-use crate::error::{Fault, FaultClass};
+use crate::domain::clock::Moment;
+use crate::domain::demand::{Demand, Kind};
+use crate::domain::error::{Fault, FaultClass};
+use crate::domain::lease;
 use crate::store::{Answer, Rival, Verb};
-use crate::{LockError, Token, lease};
+use crate::{LockError, Token};
 
 /// How often several keys are asked for all at once. After so many refusals those that were free
 /// are kept: who needs many keys would else wait for ever where each of them is busy often.

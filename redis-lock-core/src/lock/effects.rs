@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use super::{Confirm, Hold, Question, Reap};
 use crate::LockError;
-use crate::demand::Demand;
-use crate::error::Fault;
+use crate::domain::demand::Demand;
+use crate::domain::error::Fault;
 
 /// What one step of a machine wants done, in order.
 #[derive(Debug)]

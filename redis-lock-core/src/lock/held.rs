@@ -7,12 +7,13 @@ use std::time::Duration;
 use super::pace::{HintThrottle, Turn};
 use super::question::{About, Asker, Open, Wanted, Wants};
 use super::{Attempt, Confirm, Effects, Env, Later, Machine, Outcome, Reap, Stage, lost_to};
-use crate::clock::Moment;
-use crate::demand::{Demand, Kind};
-use crate::error::{Fault, FaultClass};
-use crate::hold::Hold;
+use crate::domain::clock::Moment;
+use crate::domain::demand::{Demand, Kind};
+use crate::domain::error::{Fault, FaultClass};
+use crate::domain::lease;
+use crate::lock::hold::Hold;
 use crate::store::{Answer, Rival, Verb};
-use crate::{LockError, LossReason, lease};
+use crate::{LockError, LossReason};
 
 /// How many fencing numbers a fenced acquisition reserves, so that local hand-overs need no server.
 /// Numbers follow the clock in microseconds; more than one acquisition takes anyway would run ahead.

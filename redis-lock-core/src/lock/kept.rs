@@ -8,11 +8,12 @@ use super::held::{Held, Lease};
 use super::pace::Turn;
 use super::question::{About, Open};
 use super::{Attempt, Effects, Env, Later, Machine, Outcome, Reap, Stage};
-use crate::clock::Moment;
-use crate::demand::{Demand, Kind};
-use crate::hold::Hold;
+use crate::domain::clock::Moment;
+use crate::domain::demand::{Demand, Kind};
+use crate::domain::lease;
+use crate::lock::hold::Hold;
 use crate::store::{Answer, Verb};
-use crate::{LockState, Token, lease};
+use crate::{LockState, Token};
 
 /// None of us has the lock, and its lease is ours until we give it back.
 #[derive(Debug)]

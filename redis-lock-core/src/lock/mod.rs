@@ -30,11 +30,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use crate::clock::Moment;
-use crate::demand::Demand;
-use crate::hold::Hold;
+use crate::domain::clock::Moment;
+use crate::domain::demand::Demand;
+use crate::domain::lease;
+use crate::lock::hold::Hold;
 use crate::store::{Command, Rival, Verb};
-use crate::{LockError, Token, lease};
+use crate::{LockError, Token};
 use contend::Contending;
 use held::Held;
 use kept::Kept;
@@ -44,6 +45,7 @@ mod attempt;
 mod contend;
 mod effects;
 mod held;
+pub(crate) mod hold;
 mod kept;
 mod local_view;
 mod pace;
@@ -285,8 +287,10 @@ impl<W> Machine<W> {
             _ => None,
         };
         let mut command = command(demand, verb);
-        if let (crate::demand::Kind::All { ordered }, About::Acquire { ordered: keeps, .. }) =
-            (&mut command.kind, about)
+        if let (
+            crate::domain::demand::Kind::All { ordered },
+            About::Acquire { ordered: keeps, .. },
+        ) = (&mut command.kind, about)
         {
             *ordered = keeps;
         }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::Env;
 use crate::Token;
-use crate::clock::Moment;
+use crate::domain::clock::Moment;
 use crate::store::Rival;
 
 /// How long a place in the server's queue lasts when nobody asks again.

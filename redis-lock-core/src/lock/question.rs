@@ -5,8 +5,8 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 
 use crate::LockError;
-use crate::clock::Moment;
-use crate::error::Fault;
+use crate::domain::clock::Moment;
+use crate::domain::error::Fault;
 use crate::store::{Answer, Command};
 
 /// Tells a caller the outcome of what it asked for.

@@ -6,10 +6,10 @@ use std::time::Duration;
 use super::pace::PLACE;
 use super::question::{About, Open};
 use super::{Attempt, Confirm, Outcome, Trace};
-use crate::clock::Moment;
-use crate::demand::{Demand, Kind};
-use crate::error::{Fault, FaultClass};
-use crate::names::Names;
+use crate::domain::clock::Moment;
+use crate::domain::demand::{Demand, Kind};
+use crate::domain::error::{Fault, FaultClass};
+use crate::domain::names::Names;
 use crate::store::{Answer, Command, Verb};
 use crate::{LockError, LossReason, Token};
 
@@ -161,7 +161,7 @@ impl Reap {
     pub(crate) fn command(&self, now: Moment) -> Command {
         let bury = self.attempt.is_in_doubt().then(|| self.attempt.longest());
         // A keep that is over by now is a release.
-        let keep = self.keep_until.map(|end| crate::demand::whole_millis(end.since(now)));
+        let keep = self.keep_until.map(|end| crate::domain::demand::whole_millis(end.since(now)));
         let verb = Verb::Release {
             token: Arc::clone(self.attempt.wire()),
             waited_for: self.waited_for,

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use super::held::Held;
 use super::{Confirm, Effects, Env, Later, Machine, Reap, Stage};
-use crate::clock::Moment;
-use crate::demand::Kind;
-use crate::hold::Hold;
+use crate::domain::clock::Moment;
+use crate::domain::demand::Kind;
+use crate::lock::hold::Hold;
 use crate::{LockError, Token};
 
 impl<W> Machine<W> {

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::Wait;
-use crate::clock::Moment;
-use crate::demand::Demand;
+use crate::domain::clock::Moment;
+use crate::domain::demand::Demand;
 
 /// How often it is looked whether somebody has put up with a broken server for long enough.
 const OUTAGE_PACE: Duration = Duration::from_millis(50);

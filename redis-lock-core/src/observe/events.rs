@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use crate::demand::Demand;
-use crate::error::Fault;
-use crate::hold::Hold;
+use crate::domain::demand::Demand;
+use crate::domain::error::Fault;
+use crate::lock::hold::Hold;
 use crate::{LockError, LossReason};
 
 /// Says something if the feature is there; names the values it would say in any case.

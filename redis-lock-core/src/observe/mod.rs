@@ -8,12 +8,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 
 use crate::LockError;
-use crate::clock::Moment;
-use crate::demand::{Demand, Kind};
-use crate::error::Fault;
-use crate::hold::Hold;
+use crate::domain::clock::Moment;
+use crate::domain::demand::{Demand, Kind};
+use crate::domain::error::Fault;
+use crate::lock::hold::Hold;
 
 mod events;
+pub(crate) mod log;
 #[cfg(feature = "metrics")]
 pub(crate) mod numbers;
 #[cfg(not(feature = "metrics"))]

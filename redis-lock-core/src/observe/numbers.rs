@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use metrics::{Key, Label, Level, Metadata, Unit, with_recorder};
 
-use crate::demand::Kind;
-use crate::error::FaultClass;
+use crate::domain::demand::Kind;
+use crate::domain::error::FaultClass;
 use crate::{LockError, LossReason};
 
 const ACQUIRED: &str = "redis_locks_acquired_total";

@@ -19,6 +19,6 @@ pub(super) fn differ(key: &str, limit: u32, other: u32) {
         told.clear();
     }
     if told.insert((key.into(), limit, other)) {
-        crate::log::limits_differ(key, limit, other);
+        crate::observe::log::limits_differ(key, limit, other);
     }
 }

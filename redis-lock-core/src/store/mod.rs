@@ -3,14 +3,16 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::demand::Kind;
-use crate::names::Names;
+use crate::domain::demand::Kind;
+use crate::domain::names::Names;
 use crate::{Holder, Token};
 
 mod limits;
 pub(crate) mod memory;
 pub(crate) mod redis;
 pub(crate) mod sight;
+#[cfg(feature = "rustls")]
+pub(crate) mod tls;
 mod wire;
 
 pub(crate) use sight::Sight;

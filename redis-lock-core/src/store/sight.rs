@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::status::{LockKind, ServerInfo};
+use crate::domain::status::{LockKind, ServerInfo};
 use crate::{Holder, Token};
 
 /// One lock, as the arbiter sees it.

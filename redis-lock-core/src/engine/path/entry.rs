@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 
-use crate::clock::Moment;
+use crate::domain::clock::Moment;
+use crate::domain::error::{Fault, FaultClass};
 use crate::engine::table::LockId;
-use crate::error::{Fault, FaultClass};
 use crate::lock::{Outcome, Reap, Told};
 use crate::store::{Answer, Command};
 

@@ -24,11 +24,11 @@ use std::time::Duration;
 use tokio::runtime;
 use tokio::sync::{Notify, oneshot};
 
-use crate::clock::Moment;
-use crate::demand::Kind;
-use crate::error::{Fault, FaultClass};
+use crate::domain::clock::Moment;
+use crate::domain::demand::Kind;
+use crate::domain::error::{Fault, FaultClass};
+use crate::domain::names::Names;
 use crate::lock::Outcome;
-use crate::names::Names;
 use crate::store::{Answer, Command, Filled, Pulled, Verb, Watcher, Wire};
 use entry::InFlight;
 

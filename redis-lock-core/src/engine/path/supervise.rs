@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use super::{Entry, FIRST_PAUSE, Job, Link, News, ReadyReply, Results, Traffic, Up, ping};
-use crate::clock::Moment;
-use crate::error::{Fault, FaultClass};
+use crate::domain::clock::Moment;
+use crate::domain::error::{Fault, FaultClass};
 use crate::lock::Outcome;
 use crate::store::Connected;
 
@@ -73,7 +73,7 @@ impl Traffic {
         };
         let silence = now.since(up.heard.max(oldest.written));
         if silence >= self.patience {
-            crate::log::silent(silence);
+            crate::observe::log::silent(silence);
             let what = format!("nothing came from the server for {silence:.1?}");
             self.end(&Fault::new(FaultClass::Unknown, what), results);
             return;

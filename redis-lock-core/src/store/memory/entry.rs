@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use super::Tell;
 use super::fences::Last;
-use crate::clock::Moment;
-use crate::demand::Kind;
-use crate::error::{Fault, FaultClass};
+use crate::domain::clock::Moment;
+use crate::domain::demand::Kind;
+use crate::domain::error::{Fault, FaultClass};
 use crate::store::{Answer, CLAIM, Rival};
 
 /// So much longer than asked for a lease may run before a renewal says so.

@@ -6,9 +6,9 @@ use std::time::Duration;
 use super::Tell;
 use super::entry::Entry;
 use crate::Token;
-use crate::clock::Moment;
-use crate::demand::Kind;
-use crate::status::{LockKind, ReleaseBy, ServerInfo};
+use crate::domain::clock::Moment;
+use crate::domain::demand::Kind;
+use crate::domain::status::{LockKind, ReleaseBy, ServerInfo};
 use crate::store::{Answer, Sight, sight};
 
 /// How long the reason of a forced release waits for a holder without a lease.

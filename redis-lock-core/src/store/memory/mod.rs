@@ -10,10 +10,10 @@ use self::entry::Entry;
 use super::{
     Answer, BoxFuture, Command, Connected, Connector, Event, Filled, Hints, Pulled, Verb, Wire,
 };
-use crate::clock::Moment;
-use crate::demand::Kind;
-use crate::error::Fault;
-use crate::glob;
+use crate::domain::clock::Moment;
+use crate::domain::demand::Kind;
+use crate::domain::error::Fault;
+use crate::domain::glob;
 
 mod all;
 pub(crate) mod entry;

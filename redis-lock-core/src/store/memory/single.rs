@@ -5,9 +5,9 @@ use std::sync::Arc;
 use super::Tell;
 use super::entry::{Entry, end};
 use super::fences::number;
-use crate::clock::Moment;
-use crate::demand::Kind;
-use crate::error::{Fault, FaultClass};
+use crate::domain::clock::Moment;
+use crate::domain::demand::Kind;
+use crate::domain::error::{Fault, FaultClass};
 use crate::store::{Answer, Command, Rival, Verb, limits};
 
 impl Entry {

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use super::{State, Tell};
-use crate::clock::Moment;
-use crate::demand::Kind;
-use crate::error::{Fault, FaultClass};
+use crate::domain::clock::Moment;
+use crate::domain::demand::Kind;
+use crate::domain::error::{Fault, FaultClass};
 use crate::store::{Answer, Command, Verb};
 
 /// Why a server refuses.
@@ -99,7 +99,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::names::Names;
+    use crate::domain::names::Names;
 
     fn command(verb: Verb) -> Command {
         let names = Arc::new(Names::new("", "k".into()));

@@ -16,8 +16,8 @@ use super::encode::{self, Call, Context};
 use super::fast;
 use super::groups::{self, Next, Part, Split};
 use super::probe::{Delete, Found};
-use crate::demand::Kind;
-use crate::error::{Fault, FaultClass};
+use crate::domain::demand::Kind;
+use crate::domain::error::{Fault, FaultClass};
 use crate::store::{Answer, Command, Pulled, Verb, limits};
 
 /// Where a manager is told of grants, if it is.
@@ -321,6 +321,6 @@ fn notice(command: &Command, value: &Value) {
         limits::differ(key, limit, other);
     }
     if let Some(orphan) = decode::repaired(value) {
-        crate::log::repaired(key, &orphan, *repair_orphan);
+        crate::observe::log::repaired(key, &orphan, *repair_orphan);
     }
 }

@@ -6,9 +6,9 @@ use std::time::Duration;
 use redis::{RedisError, ServerError, Value};
 
 use crate::Token;
-use crate::demand::Kind;
-use crate::error::{Fault, FaultClass};
-use crate::status::LockKind;
+use crate::domain::demand::Kind;
+use crate::domain::error::{Fault, FaultClass};
+use crate::domain::status::LockKind;
 use crate::store::{Answer, Command, Rival, Sight, Verb};
 
 /// The answer of a plain command.

@@ -9,9 +9,9 @@ use testbed::{Server, ServerBinary, ServerBuilder};
 use super::conversation::{Step, read};
 use super::encode::{self, Context};
 use super::probe::Delete;
-use crate::demand::Kind;
-use crate::error::Fault;
-use crate::names::Names;
+use crate::domain::demand::Kind;
+use crate::domain::error::Fault;
+use crate::domain::names::Names;
 use crate::store::{Answer, Command, Verb};
 
 /// A server, and one connection to it.

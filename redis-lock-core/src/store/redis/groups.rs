@@ -9,8 +9,8 @@
 use std::sync::Arc;
 
 use super::cluster::{Attempt, Cluster, End};
-use crate::demand::Kind;
-use crate::error::{Fault, FaultClass};
+use crate::domain::demand::Kind;
+use crate::domain::error::{Fault, FaultClass};
 use crate::store::{Answer, Command, Verb};
 
 /// One command that is carried out in several parts.
@@ -317,7 +317,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::names::Names;
+    use crate::domain::names::Names;
     use crate::store::Rival;
 
     const PLACE: Duration = Duration::from_secs(5);

@@ -9,9 +9,9 @@ use redis::RedisError;
 use tokio::time::{sleep, timeout};
 
 use super::conversation::Channel;
-use crate::error::{Fault, FaultClass};
+use crate::domain::error::{Fault, FaultClass};
+use crate::domain::token::WAITERS_MARK;
 use crate::store::{Event, Hints};
-use crate::token::WAITERS_MARK;
 
 /// How often the other end is asked whether it is there: a half-open path is silent for ever.
 const BEAT: Duration = Duration::from_secs(2);

@@ -13,7 +13,7 @@ use self::conversation::{Channel, Conversation};
 use self::probe::{Found, probe};
 use self::wire::RedisWire;
 use super::{BoxFuture, Connected, Connector, Hints};
-use crate::error::{Fault, FaultClass};
+use crate::domain::error::{Fault, FaultClass};
 
 mod cluster;
 #[cfg(test)]
@@ -90,7 +90,7 @@ impl RedisConnector {
 
     async fn probed(&self, driver: &mut MultiplexedConnection) -> Result<Found, Fault> {
         let found = probe(driver, &self.namespace).await.map_err(decode::unreachable)?;
-        crate::log::connected(&found.version, &found.warnings);
+        crate::observe::log::connected(&found.version, &found.warnings);
         Ok(found)
     }
 

@@ -74,8 +74,8 @@ mod tests {
     use std::time::Duration;
 
     use crate::Token;
-    use crate::demand::Kind;
-    use crate::names::Names;
+    use crate::domain::demand::Kind;
+    use crate::domain::names::Names;
     use crate::store::redis::encode::{self, Context};
     use crate::store::redis::probe::Delete;
     use crate::store::{Command, Verb};

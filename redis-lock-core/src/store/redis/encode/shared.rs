@@ -1,7 +1,7 @@
 //! Commands for locks that several can hold at once: `shared.lua` and its siblings.
 
 use super::{Call, Context, flag, renewal, text};
-use crate::demand::Kind;
+use crate::domain::demand::Kind;
 use crate::store::redis::scripts::{
     SHARED_ACQUIRE, SHARED_DOWNGRADE, SHARED_RELEASE, SHARED_RENEW,
 };

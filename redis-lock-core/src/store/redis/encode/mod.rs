@@ -6,7 +6,7 @@ use std::time::Duration;
 use redis::Cmd;
 
 use super::probe::Delete;
-use crate::demand::Kind;
+use crate::domain::demand::Kind;
 use crate::store::{Command, Verb};
 
 mod all;

@@ -17,7 +17,7 @@ impl Moment {
     pub(crate) const START: Self = Self(0);
 
     pub(crate) fn now() -> Self {
-        Self(crate::env::nanos())
+        Self(crate::domain::env::nanos())
     }
 
     /// As a bare number, in the order of moments.

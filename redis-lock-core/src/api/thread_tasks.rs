@@ -8,10 +8,10 @@ use std::sync::{Arc, Weak};
 
 use tokio::runtime::{self, Handle, RuntimeFlavor};
 
-use crate::clock::Moment;
-use crate::demand::{Demand, Kind};
-use crate::hold::Hold;
-use crate::names::Names;
+use crate::domain::clock::Moment;
+use crate::domain::demand::{Demand, Kind};
+use crate::domain::names::Names;
+use crate::lock::hold::Hold;
 use crate::{Locks, Wait};
 
 /// Entries that have ended are swept out when there are twice as many as the last sweep left, and

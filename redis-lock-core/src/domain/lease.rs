@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::clock::Moment;
+use crate::domain::clock::Moment;
 
 /// How much earlier than the server this side considers a lease ended: the clocks may run at
 /// slightly different speeds, and the server rounds to milliseconds.
@@ -12,7 +12,7 @@ pub(crate) fn margin(ttl: Duration) -> Duration {
 
 /// The lease whose end, as this side reckons it, is not before `hold` has passed.
 pub(crate) fn covering(hold: Duration) -> Duration {
-    crate::demand::whole_millis(
+    crate::domain::demand::whole_millis(
         hold.saturating_add(hold / 50).saturating_add(Duration::from_millis(5)),
     )
 }

@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 
-use crate::blocking::block_on;
-use crate::clock::Moment;
-use crate::demand::{Kind, check_ttl};
+use crate::api::blocking::block_on;
+use crate::api::nesting::Note;
+use crate::domain::clock::Moment;
+use crate::domain::demand::{Kind, check_ttl};
 use crate::engine::LockId;
-use crate::hold::Hold;
 use crate::lock::Confirm;
-use crate::nesting::Note;
+use crate::lock::hold::Hold;
 use crate::{ConfigError, LockError, LockState, Locks, LossReason, Token};
 
 /// A lock that is held until the guard is released or dropped.
@@ -156,7 +156,7 @@ impl Guard {
     /// The lease may have been extended or not; the lock stays held.
     pub async fn extend(&self, ttl: Duration) -> Result<(), LockError> {
         check_ttl(ttl)?;
-        let ttl = crate::demand::whole_millis(ttl);
+        let ttl = crate::domain::demand::whole_millis(ttl);
         if self.hold.demand.ttl.is_none() {
             return Err(ConfigError::ExtendWithoutTtl.into());
         }

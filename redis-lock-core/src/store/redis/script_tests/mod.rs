@@ -7,8 +7,8 @@ use redis::Commands;
 use super::direct::{Direct, acquire, command, names, release, token};
 use super::encode::{self, Context};
 use super::probe::Delete;
-use crate::demand::Kind;
-use crate::error::FaultClass;
+use crate::domain::demand::Kind;
+use crate::domain::error::FaultClass;
 use crate::store::{Answer, Sight, Verb};
 
 mod crowds;
@@ -330,7 +330,7 @@ fn values_of_others_are_neither_marked_nor_shown_in_full_nor_mistaken_for_each_o
 
 /// All that docs/PROTOCOL.md asks for, taken from there.
 fn documented_rights() -> Vec<String> {
-    let text = include_str!("../../../../docs/PROTOCOL.md");
+    let text = include_str!("../../../../../docs/PROTOCOL.md");
     let (_, rights) = text.split_once("## Rights").unwrap();
     let block = |at: usize| rights.split("```").nth(at).unwrap().replace('\n', " ");
     let (mutexes, others) = (block(1), block(3));

@@ -3,10 +3,10 @@
 use std::fmt;
 use std::sync::Arc;
 
-use crate::builder::Settings;
-use crate::demand::{Kind, Options};
+use crate::api::builder::Settings;
+use crate::domain::demand::{Kind, Options};
+use crate::domain::together::Keys;
 use crate::engine::Link;
-use crate::together::Keys;
 use crate::{Builder, LockError, LockKey, Request};
 
 /// Makes locks on one server. Cheap to clone; all clones share one engine and its connections.
@@ -201,7 +201,7 @@ impl Locks {
 
     /// [`shutdown`](Self::shutdown) for code without an async runtime.
     pub fn blocking_shutdown(&self) {
-        crate::blocking::block_on(self.shutdown());
+        crate::api::blocking::block_on(self.shutdown());
     }
 
     pub(crate) fn link(&self) -> &Arc<Link> {

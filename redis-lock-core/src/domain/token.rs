@@ -51,9 +51,10 @@ impl Token {
     }
 
     fn made(prefix: &str, manager: &str, label: &str) -> Self {
-        let since =
-            crate::env::wall().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis());
-        let id = crate::env::unique();
+        let since = crate::domain::env::wall()
+            .duration_since(UNIX_EPOCH)
+            .map_or(0, |since| since.as_millis());
+        let id = crate::domain::env::unique();
         let mut text = String::with_capacity(64 + manager.len() + label.len());
         // Writing to a string can't fail.
         let _ = write!(text, "{prefix}{}.{manager}.{since:x}.{label}", id.simple());

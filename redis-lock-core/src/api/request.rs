@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use crate::acquire::{self, Caller};
-use crate::builder::printable;
-use crate::demand::{Adopted, Kind, Options};
-use crate::scope::Led;
-use crate::together::Keys;
+use crate::api::acquire::{self, Caller};
+use crate::api::builder::printable;
+use crate::api::scope::Led;
+use crate::domain::demand::{Adopted, Kind, Options};
+use crate::domain::together::Keys;
 use crate::{ConfigError, Guard, LockError, Locks, Token, Wait};
 
 /// A wish for a lock: what, how, and for how long. Made by [`Locks::mutex`] and its siblings.
@@ -221,7 +221,7 @@ impl Request {
     /// # Errors
     /// As [`adopt`](Self::adopt).
     pub fn blocking_adopt(self, token: Token) -> Result<Guard, LockError> {
-        crate::blocking::block_on(self.adopt(token))
+        crate::api::blocking::block_on(self.adopt(token))
     }
 
     /// Runs `body` under the lock and releases it.
@@ -248,7 +248,7 @@ impl Request {
         F: AsyncFnOnce(&Guard) -> T,
     {
         let guard = self.acquire().await?;
-        crate::scope::run(guard, body).await
+        crate::api::scope::run(guard, body).await
     }
 
     /// Leads: runs `body` under the lock for as long as the lock is held, in each process that
@@ -296,7 +296,7 @@ impl Request {
         loop {
             let guard = self.clone().acquire().await?;
             // What deposed it has been told by event and number already.
-            if let Led::Ended(outcome) = crate::scope::lead(guard, &mut body).await {
+            if let Led::Ended(outcome) = crate::api::scope::lead(guard, &mut body).await {
                 return outcome;
             }
         }
@@ -333,6 +333,6 @@ impl Request {
     /// As [`run`](Self::run).
     pub fn blocking_run<T>(self, body: impl FnOnce(&Guard) -> T) -> Result<T, LockError> {
         let guard = self.blocking_acquire()?;
-        crate::scope::blocking_run(guard, body)
+        crate::api::scope::blocking_run(guard, body)
     }
 }

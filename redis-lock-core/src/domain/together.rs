@@ -2,7 +2,7 @@
 
 use std::slice;
 
-use crate::names::Names;
+use crate::domain::names::Names;
 use crate::{ConfigError, LockError, LockKey};
 
 /// The most keys of one lock: its scripts keep the server from everything else while they run.

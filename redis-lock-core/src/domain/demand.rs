@@ -4,8 +4,8 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::names::Names;
-use crate::together::Keys;
+use crate::domain::names::Names;
+use crate::domain::together::Keys;
 use crate::{ConfigError, LockError, LockKey, Token, Wait};
 
 /// The shortest lease: below it, renewals could not be answered in time on an ordinary network.

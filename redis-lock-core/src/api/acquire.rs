@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use crate::blocking::block_on_or;
+use crate::api::blocking::block_on_or;
+use crate::api::nesting::{self, Outer};
+use crate::api::thread_tasks::{self, Place};
 use crate::engine::Asking;
-use crate::nesting::{self, Outer};
 use crate::observe::Acquiring;
-use crate::thread_tasks::{self, Place};
 use crate::{Guard, Holder, LockError, LockKey, Request, Token};
 
 /// An acquisition under way: checked, and in the queue. Small, because it lives in every caller's
@@ -57,7 +57,7 @@ pub(crate) fn blocking(request: Request) -> Result<Guard, LockError> {
     block_on_or(begun.granted(), || {
         let Some(Request { keys, options, .. }) = &waits else { return };
         let keys = keys.as_slice().iter().map(LockKey::as_str).collect::<Vec<_>>();
-        crate::log::stalled(&keys.join(", "), options.label.as_deref());
+        crate::observe::log::stalled(&keys.join(", "), options.label.as_deref());
     })
 }
 

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::fmt;
 
 use crate::LockError;
-use crate::names;
+use crate::domain::names;
 
 /// The longest key, namespace not counted.
 const MAX_BYTES: usize = 1024;

@@ -102,7 +102,7 @@ impl Write for Text {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::attribute::segment;
+    use crate::api::attribute::segment;
 
     fn text(template: fmt::Arguments<'_>) -> String {
         render(template).unwrap().to_string()

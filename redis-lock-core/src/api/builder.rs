@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::demand::{check_millis, check_ttl, whole_millis};
+use crate::domain::demand::{check_millis, check_ttl, whole_millis};
 use crate::engine::Link;
 use crate::store::memory::Memory;
 use crate::store::redis::RedisConnector;
@@ -223,7 +223,7 @@ fn in_memory(settings: Settings) -> Locks {
 
 fn on_redis(settings: Settings, client: redis::Client) -> Locks {
     #[cfg(feature = "rustls")]
-    crate::tls::provide();
+    crate::store::tls::provide();
     let server = describe(&client);
     let namespace = settings.namespace.clone();
     let timeout = settings.command_timeout(None);
@@ -257,7 +257,7 @@ fn readable(url: &str) -> Result<String, LockError> {
 }
 
 fn host_and_process() -> String {
-    format!("{}/{}", host(), crate::env::process())
+    format!("{}/{}", host(), crate::domain::env::process())
 }
 
 #[cfg(target_os = "linux")]

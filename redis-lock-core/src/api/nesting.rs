@@ -14,11 +14,11 @@ use std::sync::{Arc, LazyLock};
 
 use tokio::task;
 
-use crate::acquire::Caller;
-use crate::clock::Moment;
-use crate::demand::Kind;
+use crate::api::acquire::Caller;
+use crate::domain::clock::Moment;
+use crate::domain::demand::Kind;
 use crate::engine::LockId;
-use crate::hold::Hold;
+use crate::lock::hold::Hold;
 use crate::{ConfigError, Guard, LockError, LockKey, Locks, Request, Wait};
 
 thread_local! {

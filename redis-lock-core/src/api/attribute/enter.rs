@@ -8,10 +8,11 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 
 use super::plan::{Plan, PlanKind};
-use crate::acquire::{self, Begun, Caller, begin};
-use crate::demand::Kind;
-use crate::scope::Held;
-use crate::{Guard, LockError, LockKey, Locks, Request, nesting};
+use crate::api::acquire::{self, Begun, Caller, begin};
+use crate::api::nesting;
+use crate::api::scope::Held;
+use crate::domain::demand::Kind;
+use crate::{Guard, LockError, LockKey, Locks, Request};
 
 /// The surroundings of one call: what is known of the function, and the lock once it is acquired.
 ///
@@ -269,7 +270,7 @@ impl Scope {
 
     fn leave(&self) -> Option<LockError> {
         let lost = self.held.loss();
-        crate::blocking::block_on(self.held.released(lost))
+        crate::api::blocking::block_on(self.held.released(lost))
     }
 }
 

@@ -10,9 +10,9 @@ use std::task::{Context, Poll, ready};
 use futures_core::Stream;
 use futures_util::future::join_all;
 
-use crate::blocking::block_on;
-use crate::names::Names;
-use crate::status::{LockKind, Status};
+use crate::api::blocking::block_on;
+use crate::domain::names::Names;
+use crate::domain::status::{LockKind, Status};
 use crate::{LockError, Locks};
 
 /// The locks that match a pattern, made by [`Locks::list`]: a [`Stream`], with a

@@ -5,7 +5,8 @@ use std::pin::{Pin, pin};
 use std::sync::OnceLock;
 use std::task::{Context, Poll};
 
-use crate::{Guard, LockError, LossReason, nesting};
+use crate::api::nesting;
+use crate::{Guard, LockError, LossReason};
 
 /// The lock of one body: empty until it is acquired, then held until it is released.
 #[derive(Debug, Default)]
@@ -165,5 +166,5 @@ pub(crate) fn blocking_run<T>(
     let guard = held.guard.get_or_init(|| guard);
     let value = held.within(|| body(guard));
     let lost = held.loss();
-    crate::blocking::block_on(held.released(lost)).map_or(Ok(value), Err)
+    crate::api::blocking::block_on(held.released(lost)).map_or(Ok(value), Err)
 }

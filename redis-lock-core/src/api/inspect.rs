@@ -2,15 +2,15 @@
 
 use std::sync::Arc;
 
-use crate::blocking::block_on;
-use crate::clock::Moment;
-use crate::demand::Kind;
-use crate::error::{Fault, FaultClass};
-use crate::glob;
-use crate::list::{BlockingListing, Listing};
+use crate::api::blocking::block_on;
+use crate::api::list::{BlockingListing, Listing};
+use crate::domain::clock::Moment;
+use crate::domain::demand::Kind;
+use crate::domain::error::{Fault, FaultClass};
+use crate::domain::glob;
+use crate::domain::names::Names;
+use crate::domain::status::{LockKind, Status, Waiting};
 use crate::lock::LocalView;
-use crate::names::Names;
-use crate::status::{LockKind, Status, Waiting};
 use crate::store::{Answer, Command, MOST_FORCED, MOST_SHOWN, Sight, Verb};
 use crate::{LockError, LockKey, Locks};
 
@@ -280,7 +280,7 @@ fn status(key: &str, sight: Sight, views: Vec<LocalView>) -> Status {
     // Those who wait for a hand-over inside this process are in nobody's queue.
     waiters.extend(here.into_iter().flat_map(|view| view.waiters));
     // Whoever answered a look has said who it is.
-    let server = sight.server.unwrap_or_else(crate::status::unknown_server);
+    let server = sight.server.unwrap_or_else(crate::domain::status::unknown_server);
     Status { key: key.to_owned(), kind: sight.kind, holders, waiters, server }
 }
 

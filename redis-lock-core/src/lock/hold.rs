@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 
-use crate::clock::Moment;
-use crate::demand::{Demand, Kind};
+use crate::domain::clock::Moment;
+use crate::domain::demand::{Demand, Kind};
 use crate::observe::Watch;
 use crate::{LockError, LockState, LossReason, Token};
 
@@ -60,7 +60,7 @@ impl Hold {
             life,
             ended: Notify::new(),
             watch: Watch::default(),
-            home: crate::env::process(),
+            home: crate::domain::env::process(),
         };
         let limit = hold.limit();
         let life = hold.life.get_mut().unwrap_or_else(PoisonError::into_inner);
@@ -222,7 +222,7 @@ impl Hold {
 
     /// Whether this is a copy in a child process: the lock is its parent's.
     fn is_forked(&self) -> bool {
-        self.home != crate::env::process()
+        self.home != crate::domain::env::process()
     }
 
     fn lock(&self) -> MutexGuard<'_, Life> {
@@ -262,7 +262,7 @@ impl Life {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::demand::tests::demand;
+    use crate::domain::demand::tests::demand;
 
     fn hold(max_hold: Duration) -> Hold {
         let demand = Demand { max_hold, ..demand("k") };
