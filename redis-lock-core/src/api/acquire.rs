@@ -3,27 +3,22 @@
 use std::sync::Arc;
 
 use crate::api::blocking::block_on_or;
+use crate::api::caller::Caller;
 use crate::api::nesting::{self, Outer};
 use crate::api::thread_tasks::{self, Place};
 use crate::engine::Asking;
 use crate::observe::Acquiring;
-use crate::{Guard, Holder, LockError, LockKey, Request, Token};
+use crate::{Guard, Holder, LockError, LockKey, Locks, Request, Token};
 
 /// An acquisition under way: checked, and in the queue. Small, because it lives in every caller's
 /// future; what the request was made of is gone by then.
 pub(crate) struct Begun {
+    locks: Locks,
     asking: Asking,
     /// What it joins, when it asks for nothing but its turn there.
     joins: Option<Box<Outer>>,
     told: Option<Box<Acquiring>>,
     place: Option<Place>,
-}
-
-/// Who waits: a task, which lets others go on meanwhile, or the whole thread.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Caller {
-    Task,
-    Thread,
 }
 
 /// Checks the request and joins the queue.
@@ -64,7 +59,7 @@ pub(crate) fn blocking(request: Request) -> Result<Guard, LockError> {
 fn anew(request: Request, caller: Caller) -> Result<Begun, LockError> {
     let Request { locks, kind, keys, options } = request;
     let settings = locks.settings();
-    let timeout = settings.command_timeout(options.ttl);
+    let timeout = settings.command_timeout();
     let demand = options.demand(keys, kind, &settings.namespace, &settings.label, timeout)?;
     if locks.link().is_closed() {
         return Err(LockError::Shutdown);
@@ -78,23 +73,23 @@ fn anew(request: Request, caller: Caller) -> Result<Begun, LockError> {
         },
     };
     let told = Acquiring::begin(&demand);
-    let asking = Asking::begin(locks, demand);
+    let asking = Asking::begin(Arc::clone(locks.link()), demand);
     if let (Some(told), Some(holder)) = (&told, &asking.behind) {
-        told.contended(holder);
+        told.contended(holder.token.label());
     }
-    Ok(Begun { asking, joins: None, told, place })
+    Ok(Begun { locks, asking, joins: None, told, place })
 }
 
 impl Begun {
     /// Waits for the lock.
     pub(crate) async fn granted(self) -> Result<Guard, LockError> {
         let granted = self.asking.granted().await;
-        let guard = granted.map(|(locks, id, hold)| Guard::new(locks, id, hold));
+        let guard = granted.map(|(id, hold)| Guard::new(self.locks, id, hold));
         if let (Some(place), Ok(guard)) = (self.place, &guard) {
             place.held(guard.hold());
         }
         if let Some(told) = self.told {
-            told.ended(guard.as_ref().map(Guard::hold));
+            told.ended(guard.as_ref().map(|guard| guard.hold().described()));
         }
         match self.joins {
             Some(outer) => outer.joined(guard),

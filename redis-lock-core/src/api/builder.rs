@@ -4,7 +4,9 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::api::settings::Settings;
 use crate::domain::demand::{check_millis, check_ttl, whole_millis};
+use crate::domain::label::{host_and_process, printable};
 use crate::engine::Link;
 use crate::store::memory::Memory;
 use crate::store::redis::RedisConnector;
@@ -13,9 +15,6 @@ use crate::{ConfigError, LockError, Locks, Wait};
 const DEFAULT_TTL: Duration = Duration::from_secs(30);
 const DEFAULT_OUTAGE: Duration = Duration::from_secs(10);
 const DEFAULT_NAMESPACE: &str = "lock";
-
-/// The longest label: it travels with every acquisition.
-const MAX_LABEL: usize = 128;
 
 /// Sets up [`Locks`]. Made by [`Locks::builder`].
 ///
@@ -49,27 +48,6 @@ enum Server {
     Url(String),
     Client(Box<redis::Client>),
     Memory,
-}
-
-/// What all requests of a `Locks` start from.
-#[derive(Clone, Debug)]
-pub(crate) struct Settings {
-    pub(crate) namespace: String,
-    pub(crate) ttl: Duration,
-    pub(crate) wait: Wait,
-    pub(crate) label: Arc<str>,
-    pub(crate) outage: Duration,
-    pub(crate) linger: Option<Duration>,
-    /// Where the locks are, for people; no secrets.
-    pub(crate) server: String,
-    command_timeout: Option<Duration>,
-}
-
-impl Settings {
-    /// How long a command may take that serves a lock with this lease.
-    pub(crate) fn command_timeout(&self, _ttl: Option<Duration>) -> Duration {
-        self.command_timeout.unwrap_or(Duration::from_secs(2))
-    }
 }
 
 impl Builder {
@@ -217,7 +195,7 @@ impl Builder {
 fn in_memory(settings: Settings) -> Locks {
     let memory = Memory::default();
     let link =
-        Link::new(settings.command_timeout(None), &|manager| Arc::new(memory.connector(manager)));
+        Link::new(settings.command_timeout(), &|manager| Arc::new(memory.connector(manager)));
     Locks::new(Settings { server: "memory of this process".into(), ..settings }, link)
 }
 
@@ -226,7 +204,7 @@ fn on_redis(settings: Settings, client: redis::Client) -> Locks {
     crate::store::tls::provide();
     let server = describe(&client);
     let namespace = settings.namespace.clone();
-    let timeout = settings.command_timeout(None);
+    let timeout = settings.command_timeout();
     let link = Link::new(timeout, &|manager| {
         Arc::new(RedisConnector::new(client.clone(), &namespace, manager, timeout))
     });
@@ -254,31 +232,6 @@ fn readable(url: &str) -> Result<String, LockError> {
         }
     };
     Ok(format!("{scheme}://{rest}"))
-}
-
-fn host_and_process() -> String {
-    format!("{}/{}", host(), crate::domain::env::process())
-}
-
-#[cfg(target_os = "linux")]
-fn host() -> String {
-    rustix::system::uname().nodename().to_string_lossy().into_owned()
-}
-
-#[cfg(not(target_os = "linux"))]
-fn host() -> String {
-    std::env::var("HOSTNAME").or_else(|_| std::env::var("COMPUTERNAME")).unwrap_or_default()
-}
-
-/// Without what would confuse the value at the key, or a terminal.
-pub(crate) fn printable(label: &str) -> String {
-    let is_odd = |c: char| matches!(c, '+' | '#') || c.is_control();
-    let plain = label.chars().map(|c| if is_odd(c) { '_' } else { c });
-    let mut plain: String = plain.collect();
-    while plain.len() > MAX_LABEL {
-        plain.pop();
-    }
-    plain
 }
 
 impl fmt::Debug for Builder {
@@ -316,11 +269,5 @@ mod tests {
         let shown = format!("{locks:?}");
         assert!(shown.contains("h:1/3") && shown.contains("app"), "{shown}");
         assert!(!shown.contains("secret"), "{shown}");
-    }
-
-    #[test]
-    fn labels_are_made_harmless() {
-        assert_eq!(printable("a+b\nc#1"), "a_b_c_1");
-        assert!(printable(&"ü".repeat(100)).len() <= MAX_LABEL);
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 
 use crate::api::blocking::block_on;
-use crate::api::nesting::Note;
+use crate::api::note::Note;
 use crate::domain::clock::Moment;
 use crate::domain::demand::{Kind, check_ttl};
 use crate::engine::LockId;

@@ -229,7 +229,7 @@ impl Locks {
     /// Asks something that may be asked more than once.
     async fn ask(&self, names: &Arc<Names>, verb: Verb) -> Result<Answer, LockError> {
         let scan = matches!(verb, Verb::Scan { .. });
-        let timeout = self.settings().command_timeout(None);
+        let timeout = self.settings().command_timeout();
         let command = Command { names: Arc::clone(names), kind: Kind::Mutex, verb, timeout };
         let link = self.link();
         if link.is_closed() {

@@ -10,49 +10,18 @@
 //! told from it.
 
 use std::cell::RefCell;
-use std::sync::{Arc, LazyLock};
+use std::sync::LazyLock;
 
 use tokio::task;
 
-use crate::api::acquire::Caller;
+use crate::api::caller::Caller;
+use crate::api::note::{Note, address};
 use crate::domain::clock::Moment;
 use crate::domain::demand::Kind;
-use crate::engine::LockId;
-use crate::lock::hold::Hold;
 use crate::{ConfigError, Guard, LockError, LockKey, Locks, Request, Wait};
 
 thread_local! {
     static HELD: RefCell<Vec<Note>> = const { RefCell::new(Vec::new()) };
-}
-
-/// One hold of a body that is being polled.
-#[derive(Clone, Debug)]
-pub(crate) struct Note {
-    /// The task that polls the body, where a runtime knows.
-    task: Option<task::Id>,
-    /// Which manager, by the address of its engine.
-    manager: usize,
-    id: LockId,
-    hold: Arc<Hold>,
-    /// For a hold that joined an outer one: its turn among its siblings.
-    turn: Option<Arc<Hold>>,
-}
-
-impl Note {
-    pub(crate) fn new(
-        locks: &Locks,
-        id: &LockId,
-        hold: &Arc<Hold>,
-        turn: Option<&Arc<Hold>>,
-    ) -> Self {
-        Self {
-            task: task::try_id(),
-            manager: address(locks),
-            id: id.clone(),
-            hold: Arc::clone(hold),
-            turn: turn.map(Arc::clone),
-        }
-    }
 }
 
 /// What was noted since its making is forgotten when it is dropped, also by a panic.
@@ -177,8 +146,4 @@ impl Outer {
             Err(error) => Err(error),
         }
     }
-}
-
-fn address(locks: &Locks) -> usize {
-    Arc::as_ptr(locks.link()).addr()
 }

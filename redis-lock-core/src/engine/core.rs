@@ -85,7 +85,7 @@ pub(crate) struct Core {
     /// The process that it belongs to.
     home: u32,
     /// For what outlives the call that begins it.
-    me: Weak<Self>,
+    pub(super) me: Weak<Self>,
 }
 
 impl std::fmt::Debug for Core {

@@ -23,6 +23,7 @@ use core::Core;
 use path::{Path, Results};
 
 mod asking;
+mod carry_out;
 pub(crate) mod core;
 mod listen;
 mod notices;
@@ -97,7 +98,7 @@ impl Link {
             // Its machine is gone since the hold ended; whoever asked may have left.
             let _ = confirm.send(lock::ended(hold, Moment::now()));
         }
-        observe::released(hold);
+        hold.report_release();
     }
 
     /// Has the machine of a hold ask the server something, and tell the caller.
@@ -115,7 +116,7 @@ impl Link {
     pub(crate) fn detach(&self, id: &LockId, hold: &Arc<Hold>) -> Option<Token> {
         let mut token = None;
         self.ask(id, |machine, env, out| token = machine.detach(hold, env, out));
-        observe::released(hold);
+        hold.report_release();
         token
     }
 

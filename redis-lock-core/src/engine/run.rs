@@ -91,10 +91,10 @@ impl Engine<'_> {
             self.begin(job);
         }
         self.core.notices.add(&mut self.work.notices);
-        self.core.notices.hand_to_thread(self.core);
+        self.core.notices.hand_to_thread(self.core.notifier());
         self.follow_epoch();
         let now = Moment::now();
-        let watch = self.core.notices.watch(self.core, now);
+        let watch = self.core.notices.watch(now, self.core.notifier());
         turn.due.unwrap_or(now).min(watch)
     }
 

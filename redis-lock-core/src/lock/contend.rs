@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use super::held::FENCES;
 use super::pace::{HintThrottle, PLACE, look_at, retry_at};
 use super::question::{About, Open};
 use super::{Attempt, Effects, Env, Later, Machine, Outcome, Reap, Stage, Waiter, asked_ttl, busy};
 use crate::domain::clock::Moment;
 use crate::domain::demand::{Demand, Kind};
 use crate::domain::error::{Fault, FaultClass};
+use crate::domain::fence::FENCES;
 use crate::domain::lease;
 use crate::store::{Answer, Rival, Verb};
 use crate::{LockError, Token};

@@ -10,23 +10,15 @@ use super::{Attempt, Confirm, Effects, Env, Later, Machine, Outcome, Reap, Stage
 use crate::domain::clock::Moment;
 use crate::domain::demand::{Demand, Kind};
 use crate::domain::error::{Fault, FaultClass};
+use crate::domain::fence::first_fence;
 use crate::domain::lease;
 use crate::lock::hold::Hold;
 use crate::store::{Answer, Rival, Verb};
 use crate::{LockError, LossReason};
 
-/// How many fencing numbers a fenced acquisition reserves, so that local hand-overs need no server.
-/// Numbers follow the clock in microseconds; more than one acquisition takes anyway would run ahead.
-pub(super) const FENCES: u32 = 32;
-
 /// How much longer than anything we asked for the server's lease must be to be cut: less is the
 /// difference between two clocks.
 const SURPLUS: Duration = Duration::from_secs(1);
-
-/// The number that a reservation began with which ended with `last`.
-pub(crate) fn first_fence(last: u64) -> u64 {
-    (last + 1).saturating_sub(FENCES.into())
-}
 
 /// The lease on the server, whoever of us has it.
 #[derive(Debug)]

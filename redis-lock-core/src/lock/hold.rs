@@ -7,7 +7,7 @@ use tokio::sync::Notify;
 
 use crate::domain::clock::Moment;
 use crate::domain::demand::{Demand, Kind};
-use crate::observe::Watch;
+use crate::observe::{self, HoldFacts, Watch};
 use crate::{LockError, LockState, LossReason, Token};
 
 /// One hold, shared by its guard and the engine.
@@ -22,7 +22,7 @@ pub(crate) struct Hold {
     pub(crate) since: Moment,
     life: Mutex<Life>,
     ended: Notify,
-    pub(crate) watch: Watch,
+    watch: Watch,
     /// The process that it belongs to.
     home: u32,
 }
@@ -190,6 +190,28 @@ impl Hold {
             life.phase = Phase::Released;
         }
         held
+    }
+
+    /// What is reported of it.
+    pub(crate) fn described(&self) -> HoldFacts<'_> {
+        let Self { demand, token, fence, watch, .. } = self;
+        HoldFacts { demand, token, fence: *fence, watch }
+    }
+
+    /// Reports that its guard has given it back, where its beginning was reported.
+    #[inline]
+    pub(crate) fn report_release(&self) {
+        if self.watch.has_begun() {
+            self.report_end();
+        }
+    }
+
+    /// Reports its end. A loss is reported even to those who did not hear of its beginning.
+    pub(crate) fn report_end(&self) {
+        observe::ended(self.described(), || {
+            let now = Moment::now();
+            (now.since(self.since), self.loss(now))
+        });
     }
 
     /// Waits for the loss.

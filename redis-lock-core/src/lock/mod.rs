@@ -58,7 +58,6 @@ mod waiters;
 
 pub(crate) use attempt::{Attempt, Trace};
 pub(crate) use effects::{Effects, Later, Outgoing};
-pub(crate) use held::first_fence;
 pub(crate) use local_view::LocalView;
 pub(crate) use question::{Confirm, Outcome, Question};
 pub(crate) use reap::{Next, Reap, Told, lost_to};

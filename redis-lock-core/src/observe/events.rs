@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
+use super::HoldFacts;
 use crate::domain::demand::Demand;
 use crate::domain::error::Fault;
-use crate::lock::hold::Hold;
 use crate::{LockError, LossReason};
 
 /// Says something if the feature is there; names the values it would say in any case.
@@ -68,7 +68,7 @@ pub(super) struct HoldSpan {
 }
 
 impl HoldSpan {
-    pub(super) fn open(&self, hold: &Hold) {
+    pub(super) fn open(&self, hold: &HoldFacts<'_>) {
         #[cfg(feature = "tracing")]
         {
             let span = tracing::debug_span!(
@@ -82,7 +82,7 @@ impl HoldSpan {
             *self.span.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(span);
         }
         #[cfg(not(feature = "tracing"))]
-        let _ = hold;
+        let _ = (hold.token, hold.fence);
     }
 
     /// Says the last word in the span, and ends it.
@@ -110,7 +110,7 @@ pub(super) fn contended(demand: &Demand, holder: Option<&str>, here: bool) {
     );
 }
 
-pub(super) fn acquired(hold: &Hold, waited: Duration) {
+pub(super) fn acquired(hold: &HoldFacts<'_>, waited: Duration) {
     say!(
         debug,
         [hold, waited],
@@ -152,7 +152,7 @@ pub(super) fn abandoned(demand: &Demand, waited: Duration) {
     );
 }
 
-pub(super) fn released(hold: &Hold, held: Duration) {
+pub(super) fn released(hold: &HoldFacts<'_>, held: Duration) {
     say!(
         debug,
         [hold, held],
@@ -164,7 +164,7 @@ pub(super) fn released(hold: &Hold, held: Duration) {
     );
 }
 
-pub(super) fn lost(hold: &Hold, reason: &LossReason, held: Duration) {
+pub(super) fn lost(hold: &HoldFacts<'_>, reason: &LossReason, held: Duration) {
     say!(
         warn,
         [hold, reason, held],

@@ -6,12 +6,12 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
+use std::time::Duration;
 
-use crate::LockError;
 use crate::domain::clock::Moment;
 use crate::domain::demand::{Demand, Kind};
 use crate::domain::error::Fault;
-use crate::lock::hold::Hold;
+use crate::{LockError, LossReason, Token};
 
 mod events;
 pub(crate) mod log;
@@ -53,21 +53,21 @@ impl Acquiring {
     }
 
     /// Another task of this process has it.
-    pub(crate) fn contended(&self, holder: &Hold) {
+    pub(crate) fn contended(&self, holder: Option<&str>) {
         numbers::contended(self.demand.kind);
-        self.span.within(|| events::contended(&self.demand, holder.token.label(), true));
+        self.span.within(|| events::contended(&self.demand, holder, true));
     }
 
     /// It ended with this.
-    pub(crate) fn ended(mut self, outcome: Result<&Arc<Hold>, &LockError>) {
+    pub(crate) fn ended(mut self, outcome: Result<HoldFacts<'_>, &LockError>) {
         self.is_over = true;
         let kind = self.demand.kind;
         let waited = Moment::now().since(self.started);
         match outcome {
             Ok(hold) => {
                 numbers::acquired(kind, waited);
-                self.span.within(|| events::acquired(hold, waited));
-                hold.watch.begin(hold);
+                self.span.within(|| events::acquired(&hold, waited));
+                hold.watch.begin(&hold);
             }
             Err(error) => {
                 numbers::failed(kind, error);
@@ -88,6 +88,15 @@ impl Drop for Acquiring {
     }
 }
 
+/// What is reported of one hold.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct HoldFacts<'a> {
+    pub(crate) demand: &'a Demand,
+    pub(crate) token: &'a Token,
+    pub(crate) fence: Option<u64>,
+    pub(crate) watch: &'a Watch,
+}
+
 /// What is told of one hold, once at its beginning and once at its end.
 #[derive(Debug, Default)]
 pub(crate) struct Watch {
@@ -100,7 +109,7 @@ const BEGUN: u8 = 1;
 const OVER: u8 = 2;
 
 impl Watch {
-    fn begin(&self, hold: &Hold) {
+    fn begin(&self, hold: &HoldFacts<'_>) {
         self.span.open(hold);
         let begun = self.stage.compare_exchange(0, BEGUN, Ordering::AcqRel, Ordering::Relaxed);
         match begun {
@@ -109,44 +118,37 @@ impl Watch {
             Err(_) => self.span.close(|| {}),
         }
     }
-}
 
-/// The guard of a hold has given it back.
-#[inline]
-pub(crate) fn released(hold: &Hold) {
-    if hold.watch.stage.load(Ordering::Acquire) == BEGUN {
-        ended(hold);
+    /// Whether its beginning was told, and not its end.
+    #[inline]
+    pub(crate) fn has_begun(&self) -> bool {
+        self.stage.load(Ordering::Acquire) == BEGUN
     }
 }
 
-/// A hold was lost. Told even to those who did not want to hear of its beginning.
-pub(crate) fn lost(hold: &Hold) {
-    ended(hold);
-}
-
+/// A hold has ended: `end` says after which time, and why when it was lost.
 #[cold]
-fn ended(hold: &Hold) {
+pub(crate) fn ended(hold: HoldFacts<'_>, end: impl FnOnce() -> (Duration, Option<LossReason>)) {
     let stage = hold.watch.stage.swap(OVER, Ordering::AcqRel);
     if stage == OVER {
         return;
     }
-    let now = Moment::now();
-    let (kind, held, loss) = (hold.demand.kind, now.since(hold.since), hold.loss(now));
+    let (kind, (held, loss)) = (hold.demand.kind, end());
     if stage == BEGUN {
         numbers::held(kind, -1.0);
         numbers::ended(kind, held, loss.as_ref());
     }
     hold.watch.span.close(|| match &loss {
-        Some(reason) => events::lost(hold, reason, held),
-        None => events::released(hold, held),
+        Some(reason) => events::lost(&hold, reason, held),
+        None => events::released(&hold, held),
     });
 }
 
 /// Another process has the lock that is asked for.
 pub(crate) fn contended(demand: &Demand, holder: Option<&str>) {
     numbers::contended(demand.kind);
-    let holder = holder.map(crate::Token::from_wire);
-    events::contended(demand, holder.as_ref().and_then(crate::Token::label), false);
+    let holder = holder.map(Token::from_wire);
+    events::contended(demand, holder.as_ref().and_then(Token::label), false);
 }
 
 /// A renewal was answered, or was not.

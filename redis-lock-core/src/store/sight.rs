@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::domain::fence::first_fence;
 use crate::domain::status::{LockKind, ServerInfo};
 use crate::{Holder, Token};
 
@@ -72,6 +73,6 @@ impl Sight {
 /// A holder, with its number where the last numbers given out were given to it.
 pub(crate) fn holder(token: Token, ttl: Option<Duration>, fence: Option<(u64, &str)>) -> Holder {
     let fence = fence.filter(|(_, owner)| *owner == &**token.wire());
-    let fence = fence.map(|(last, _)| crate::lock::first_fence(last));
+    let fence = fence.map(|(last, _)| first_fence(last));
     Holder { fence, ..Holder::of(token, ttl) }
 }

@@ -6,7 +6,7 @@ use syn::Result;
 use syn::parse::ParseStream;
 
 use super::Options;
-use super::parse::{
+use super::readers::{
     absolute_path, assign, assigned, binding, choice, expression, flag, handler, key, keys,
     permits, set, yes_or_no,
 };

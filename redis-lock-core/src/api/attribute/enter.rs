@@ -8,7 +8,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 
 use super::plan::{Plan, PlanKind};
-use crate::api::acquire::{self, Begun, Caller, begin};
+use crate::api::acquire::{self, Begun, begin};
+use crate::api::caller::Caller;
 use crate::api::nesting;
 use crate::api::scope::Held;
 use crate::domain::demand::Kind;
