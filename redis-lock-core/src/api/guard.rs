@@ -9,7 +9,7 @@ use tokio::sync::oneshot;
 use crate::api::blocking::block_on;
 use crate::api::note::Note;
 use crate::domain::clock::Moment;
-use crate::domain::demand::{Kind, check_ttl};
+use crate::domain::demand::check_ttl;
 use crate::engine::LockId;
 use crate::lock::Confirm;
 use crate::lock::hold::Hold;
@@ -190,7 +190,7 @@ impl Guard {
     /// # Cancel safety
     /// Dropping the future releases the lock.
     pub async fn downgrade(self) -> Result<Self, LockError> {
-        if self.hold.kind() != Kind::Write || self.turn.is_some() {
+        if !self.hold.kind().traits().can_downgrade || self.turn.is_some() {
             return Err(ConfigError::NotAWriter.into());
         }
         self.confirmed(|confirm| {

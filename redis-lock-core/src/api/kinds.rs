@@ -1,6 +1,6 @@
 //! The kinds of lock that a manager makes requests for.
 
-use crate::domain::demand::Kind;
+use crate::domain::kind::Kind;
 use crate::domain::together::Keys;
 use crate::{LockKey, Locks, Request};
 

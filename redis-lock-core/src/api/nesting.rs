@@ -17,7 +17,6 @@ use tokio::task;
 use crate::api::caller::Caller;
 use crate::api::note::{Note, address};
 use crate::domain::clock::Moment;
-use crate::domain::demand::Kind;
 use crate::{ConfigError, Guard, LockError, LockKey, Locks, Request, Wait};
 
 thread_local! {
@@ -96,12 +95,7 @@ pub(crate) fn outer(request: &Request, caller: Caller) -> Result<Option<Outer>, 
         let (held, missing) = (key.to_string(), more.to_string());
         return Err(ConfigError::JoinMissesKey { held, missing }.into());
     }
-    let fits = match (outer.kind(), *kind) {
-        (Kind::Write, Kind::Write | Kind::Read) => true,
-        (Kind::Mutex | Kind::All { .. }, Kind::Mutex | Kind::All { .. }) => true,
-        (outer, inner) => outer == inner,
-    };
-    if !fits {
+    if !outer.kind().covers(*kind) {
         return Err(ConfigError::JoinOtherKind { key: key.to_string() }.into());
     }
     if options.fenced && outer.fence.is_none() {

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use crate::domain::demand::{Kind, Options};
+use crate::domain::demand::Options;
+use crate::domain::kind::Kind;
 use crate::domain::label::printable;
 use crate::domain::together::Keys;
 use crate::{Locks, Wait};
@@ -36,7 +37,7 @@ pub struct Request {
 impl Request {
     pub(crate) fn new(locks: Locks, kind: Kind, keys: Keys) -> Self {
         let mut options = Options::of(&locks);
-        if kind == Kind::Mutex {
+        if kind.is_pooled() {
             options.linger = locks.settings().linger;
         }
         Self { locks, kind, keys, options }

@@ -9,7 +9,8 @@ use std::sync::{Arc, Weak};
 use tokio::runtime::{self, Handle, RuntimeFlavor};
 
 use crate::domain::clock::Moment;
-use crate::domain::demand::{Demand, Kind};
+use crate::domain::demand::Demand;
+use crate::domain::kind::Kind;
 use crate::domain::names::Names;
 use crate::lock::hold::Hold;
 use crate::{Locks, Wait};

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::domain::kind::Kind;
 use crate::domain::names::Names;
 use crate::domain::together::Keys;
 use crate::{ConfigError, LockError, LockKey, Token, Wait};
@@ -13,30 +14,6 @@ const MIN_TTL: Duration = Duration::from_millis(100);
 
 /// How long a hold is renewed when nobody said otherwise; ends guards that were leaked.
 const DEFAULT_MAX_HOLD: Duration = Duration::from_secs(24 * 60 * 60);
-
-/// What sort of lock.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub(crate) enum Kind {
-    Mutex,
-    Read,
-    Write,
-    Permit {
-        limit: u32,
-    },
-    /// Several mutexes, all or none.
-    All {
-        /// Whether keys are kept while waiting for the next, after rounds in vain.
-        ordered: bool,
-    },
-}
-
-impl Kind {
-    /// Whether each acquisition must ask the server itself: several can hold it at once, or it is
-    /// more than the one key that others in this process contend for.
-    pub(crate) fn is_shared(self) -> bool {
-        self != Self::Mutex
-    }
-}
 
 /// A hold that another guard gave away.
 #[derive(Clone, Debug)]
@@ -99,10 +76,10 @@ impl Options {
     pub(crate) fn check(&self, kind: Kind) -> Result<(), LockError> {
         if let Some(ttl) = self.ttl {
             check_ttl(ttl)?;
-        } else if kind != Kind::Mutex {
+        } else if !kind.is_pooled() {
             return Err(ConfigError::TtlRequired.into());
         }
-        if let Kind::Permit { limit: 0 } = kind {
+        if kind.limit() == Some(0) {
             return Err(ConfigError::ZeroPermits.into());
         }
         if let Wait::For(limit) = self.wait {
@@ -122,7 +99,7 @@ impl Options {
         }
         if let Some(linger) = self.linger {
             check_millis("linger", linger, "shorten it")?;
-            if kind != Kind::Mutex {
+            if !kind.is_pooled() {
                 return Err(ConfigError::LingerWithoutMutex.into());
             }
         }

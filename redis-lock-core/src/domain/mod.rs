@@ -8,6 +8,7 @@ pub(crate) mod error;
 pub(crate) mod fence;
 pub(crate) mod glob;
 pub(crate) mod key;
+pub(crate) mod kind;
 pub(crate) mod label;
 pub(crate) mod lease;
 pub(crate) mod names;

@@ -28,7 +28,7 @@ impl LockId {
     /// The machine that a demand belongs to. `number` tells apart acquisitions that don't share one.
     pub(crate) fn of(demand: &Demand, number: u64) -> Self {
         // Whoever adopts a hold must not wait behind those who wait for its end.
-        let is_apart = demand.kind.is_shared() || demand.adopts.is_some();
+        let is_apart = !demand.kind.is_pooled() || demand.adopts.is_some();
         let number = if is_apart { number } else { 0 };
         Self { main: demand.names.main().into(), number }
     }

@@ -6,7 +6,7 @@ use super::pace::{HintThrottle, PLACE, look_at, retry_at};
 use super::question::{About, Open};
 use super::{Attempt, Effects, Env, Later, Machine, Outcome, Reap, Stage, Waiter, asked_ttl, busy};
 use crate::domain::clock::Moment;
-use crate::domain::demand::{Demand, Kind};
+use crate::domain::demand::Demand;
 use crate::domain::error::{Fault, FaultClass};
 use crate::domain::fence::FENCES;
 use crate::domain::lease;
@@ -142,7 +142,7 @@ impl<W> Machine<W> {
         let ttl = asked_ttl(&demand);
         let token = Arc::clone(contending.attempt.wire());
         let ordered = contending.refusals >= ROUNDS;
-        let blind = demand.kind == Kind::Mutex
+        let blind = demand.kind.is_pooled()
             && !self.contended
             && contending.attempt.trace() == super::Trace::Unheard
             && !demand.fenced

@@ -6,7 +6,8 @@ use std::time::Duration;
 use tokio::sync::Notify;
 
 use crate::domain::clock::Moment;
-use crate::domain::demand::{Demand, Kind};
+use crate::domain::demand::Demand;
+use crate::domain::kind::Kind;
 use crate::observe::{self, HoldFacts, Watch};
 use crate::{LockError, LockState, LossReason, Token};
 

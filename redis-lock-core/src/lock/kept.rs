@@ -9,7 +9,7 @@ use super::pace::Turn;
 use super::question::{About, Open};
 use super::{Attempt, Effects, Env, Later, Machine, Outcome, Reap, Stage};
 use crate::domain::clock::Moment;
-use crate::domain::demand::{Demand, Kind};
+use crate::domain::demand::Demand;
 use crate::domain::lease;
 use crate::lock::hold::Hold;
 use crate::store::{Answer, Verb};
@@ -61,7 +61,7 @@ impl<W> Machine<W> {
         let Stage::Held(held) = &self.stage else { return false };
         let demand = &held.hold.demand;
         demand.linger.is_some_and(|linger| !linger.is_zero())
-            && demand.kind == Kind::Mutex
+            && demand.kind.is_pooled()
             && demand.ttl.is_some()
             && demand.ttl == held.lease.ttl
             && demand.renew

@@ -286,10 +286,8 @@ impl<W> Machine<W> {
             _ => None,
         };
         let mut command = command(demand, verb);
-        if let (
-            crate::domain::demand::Kind::All { ordered },
-            About::Acquire { ordered: keeps, .. },
-        ) = (&mut command.kind, about)
+        if let (crate::domain::kind::Kind::All { ordered }, About::Acquire { ordered: keeps, .. }) =
+            (&mut command.kind, about)
         {
             *ordered = keeps;
         }

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use super::held::Held;
 use super::{Confirm, Effects, Env, Later, Machine, Reap, Stage};
 use crate::domain::clock::Moment;
-use crate::domain::demand::Kind;
 use crate::lock::hold::Hold;
 use crate::{LockError, Token};
 
@@ -75,7 +74,7 @@ impl<W> Machine<W> {
         let (Stage::Held(held), Some(next)) = (&self.stage, self.waiters.first()) else {
             return false;
         };
-        held.hold.demand.kind == Kind::Mutex
+        held.hold.demand.kind.is_pooled()
             && Self::same_terms(held, &next.demand)
             && held.turn.runs(now)
             && held.lease.is_fresh(now)

@@ -50,7 +50,7 @@ pub(super) fn acquire(demand: &Demand) -> Span {
             target: "redis_locks",
             "acquire",
             key = demand.key.as_str(),
-            kind = super::word(demand.kind),
+            kind = demand.kind.name(),
         ),
     };
     #[cfg(not(feature = "tracing"))]
@@ -75,7 +75,7 @@ impl HoldSpan {
                 target: "redis_locks",
                 "hold",
                 key = hold.demand.key.as_str(),
-                kind = super::word(hold.demand.kind),
+                kind = hold.demand.kind.name(),
                 token = %hold.token,
                 fence = hold.fence,
             );
@@ -103,7 +103,7 @@ pub(super) fn contended(demand: &Demand, holder: Option<&str>, here: bool) {
         debug,
         [demand, holder, here],
         key = demand.key.as_str(),
-        kind = super::word(demand.kind),
+        kind = demand.kind.name(),
         holder,
         here,
         "the lock is busy; waiting where the caller waits"
@@ -115,7 +115,7 @@ pub(super) fn acquired(hold: &HoldFacts<'_>, waited: Duration) {
         debug,
         [hold, waited],
         key = hold.demand.key.as_str(),
-        kind = super::word(hold.demand.kind),
+        kind = hold.demand.kind.name(),
         token = %hold.token,
         fence = hold.fence,
         waited_ms = millis(waited),
@@ -124,7 +124,7 @@ pub(super) fn acquired(hold: &HoldFacts<'_>, waited: Duration) {
 }
 
 pub(super) fn failed(demand: &Demand, error: &LockError, waited: Duration) {
-    let (key, kind, waited) = (demand.key.as_str(), super::word(demand.kind), millis(waited));
+    let (key, kind, waited) = (demand.key.as_str(), demand.kind.name(), millis(waited));
     if let LockError::Busy { holder, .. } = error {
         let holder = holder.as_ref().and_then(|holder| holder.label.as_deref());
         say!(debug, [key, kind, holder, waited], key, kind, holder, waited_ms = waited, "busy");
@@ -146,7 +146,7 @@ pub(super) fn abandoned(demand: &Demand, waited: Duration) {
         debug,
         [demand, waited],
         key = demand.key.as_str(),
-        kind = super::word(demand.kind),
+        kind = demand.kind.name(),
         waited_ms = millis(waited),
         "the caller stopped waiting"
     );
@@ -157,7 +157,7 @@ pub(super) fn released(hold: &HoldFacts<'_>, held: Duration) {
         debug,
         [hold, held],
         key = hold.demand.key.as_str(),
-        kind = super::word(hold.demand.kind),
+        kind = hold.demand.kind.name(),
         token = %hold.token,
         held_ms = millis(held),
         "released"
@@ -169,7 +169,7 @@ pub(super) fn lost(hold: &HoldFacts<'_>, reason: &LossReason, held: Duration) {
         warn,
         [hold, reason, held],
         key = hold.demand.key.as_str(),
-        kind = super::word(hold.demand.kind),
+        kind = hold.demand.kind.name(),
         token = %hold.token,
         %reason,
         held_ms = millis(held),

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 
 use crate::domain::clock::Moment;
-use crate::domain::demand::{Demand, Kind};
+use crate::domain::demand::Demand;
 use crate::domain::error::Fault;
 use crate::{LockError, LossReason, Token};
 
@@ -169,15 +169,4 @@ pub(crate) fn failed(key: &str, fault: &Fault) {
 pub(crate) fn forced(key: &str, reason: &str) {
     numbers::forced();
     events::forced(key, reason);
-}
-
-/// What sort of lock, in a word.
-pub(crate) fn word(kind: Kind) -> &'static str {
-    match kind {
-        Kind::Mutex => "mutex",
-        Kind::Read => "read",
-        Kind::Write => "write",
-        Kind::Permit { .. } => "permit",
-        Kind::All { .. } => "all",
-    }
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::domain::demand::Kind;
+use crate::domain::kind::Kind;
 use crate::domain::names::Names;
 use crate::{Holder, Token};
 

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::domain::fence::first_fence;
+use crate::domain::kind::Kind;
 use crate::domain::status::{LockKind, ServerInfo};
 use crate::{Holder, Token};
 
@@ -47,11 +48,14 @@ impl Sight {
         let kind = match known.as_deref().map(|known| known.first().map(|(mode, _)| mode.as_str()))
         {
             Some(None) => LockKind::Free,
-            Some(Some("r")) => LockKind::Read,
-            Some(Some("w")) => LockKind::Write,
-            Some(Some("p")) => LockKind::Permit { limit },
-            _ => return Self::of_nobody(LockKind::Foreign),
+            Some(Some(mode)) => {
+                Kind::of_mode(mode, limit).map_or(LockKind::Foreign, LockKind::from)
+            }
+            None => LockKind::Foreign,
         };
+        if kind == LockKind::Foreign {
+            return Self::of_nobody(kind);
+        }
         let holders = known.unwrap_or_default().into_iter().map(|(_, holder)| holder).collect();
         Self { holders, ..Self::of_nobody(kind) }
     }

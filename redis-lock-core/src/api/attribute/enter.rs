@@ -7,12 +7,13 @@ use std::pin::{Pin, pin};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 
-use super::plan::{Plan, PlanKind};
+use super::plan::Plan;
 use crate::api::acquire::{self, Begun, begin};
 use crate::api::caller::Caller;
 use crate::api::nesting;
 use crate::api::scope::Held;
-use crate::domain::demand::Kind;
+use crate::domain::kind::Kind;
+use crate::domain::together::Keys;
 use crate::{Guard, LockError, LockKey, Locks, Request};
 
 /// The surroundings of one call: what is known of the function, and the lock once it is acquired.
@@ -76,12 +77,7 @@ impl Scope {
     ) -> Result<Request, LockError> {
         let key = key?;
         let locks = manager(locks)?;
-        let request = match self.plan.kind {
-            PlanKind::Mutex => locks.mutex(key),
-            PlanKind::Read => locks.read(key),
-            PlanKind::Write => locks.write(key),
-            PlanKind::Permits(limit) => locks.permit(key, limit),
-        };
+        let request = Request::new(locks.into_owned(), self.plan.kind, Keys::One(key));
         Ok(self.plan.apply(request))
     }
 

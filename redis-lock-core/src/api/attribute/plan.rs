@@ -2,13 +2,14 @@
 
 use std::time::Duration;
 
+use crate::domain::kind::Kind;
 use crate::{Request, Wait};
 
 /// The options of an annotated function that are known when it is compiled.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
     pub(super) label: &'static str,
-    pub(super) kind: PlanKind,
+    pub(super) kind: Kind,
     /// Whether the body runs to its end although the lock is lost.
     pub(super) finishes: bool,
     /// Whether the release is not waited for.
@@ -25,15 +26,6 @@ pub struct Plan {
     reentrant: bool,
 }
 
-/// What sort of lock.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum PlanKind {
-    Mutex,
-    Read,
-    Write,
-    Permits(u32),
-}
-
 #[derive(Clone, Copy, Debug)]
 enum Lease {
     Never,
@@ -46,7 +38,7 @@ impl Plan {
     pub const fn new(label: &'static str) -> Self {
         Self {
             label,
-            kind: PlanKind::Mutex,
+            kind: Kind::Mutex,
             finishes: false,
             in_background: false,
             ttl: None,
@@ -115,11 +107,11 @@ macro_rules! setters {
 
 setters! {
     /// See `Locks::read`.
-    read() kind = PlanKind::Read;
+    read() kind = Kind::Read;
     /// See `Locks::write`.
-    write() kind = PlanKind::Write;
+    write() kind = Kind::Write;
     /// See `Locks::permit`.
-    permits(limit: u32) kind = PlanKind::Permits(limit);
+    permits(limit: u32) kind = Kind::Permit { limit };
     /// See `Request::ttl`.
     ttl(ttl: Duration) ttl = Some(Lease::For(ttl));
     /// See `Request::never_expires`.

@@ -25,8 +25,8 @@ use tokio::runtime;
 use tokio::sync::{Notify, oneshot};
 
 use crate::domain::clock::Moment;
-use crate::domain::demand::Kind;
 use crate::domain::error::{Fault, FaultClass};
+use crate::domain::kind::Kind;
 use crate::domain::names::Names;
 use crate::lock::Outcome;
 use crate::store::{Answer, Command, Filled, Pulled, Verb, Watcher, Wire};

@@ -6,8 +6,8 @@ use super::entry::{Entry, end};
 use super::fences::number;
 use super::{State, Tell};
 use crate::domain::clock::Moment;
-use crate::domain::demand::Kind;
 use crate::domain::error::{Fault, FaultClass};
+use crate::domain::kind::Kind;
 use crate::store::{Answer, Command, Verb};
 
 /// What one of several mutexes is to everybody else.

@@ -7,7 +7,7 @@ use super::Tell;
 use super::entry::Entry;
 use crate::Token;
 use crate::domain::clock::Moment;
-use crate::domain::demand::Kind;
+use crate::domain::kind::Kind;
 use crate::domain::status::{LockKind, ReleaseBy, ServerInfo};
 use crate::store::{Answer, Sight, sight};
 

@@ -11,9 +11,9 @@ use super::{
     Answer, BoxFuture, Command, Connected, Connector, Event, Filled, Hints, Pulled, Verb, Wire,
 };
 use crate::domain::clock::Moment;
-use crate::domain::demand::Kind;
 use crate::domain::error::Fault;
 use crate::domain::glob;
+use crate::domain::kind::Kind;
 
 mod all;
 pub(crate) mod entry;

@@ -6,8 +6,8 @@ use super::Tell;
 use super::entry::{Entry, end};
 use super::fences::number;
 use crate::domain::clock::Moment;
-use crate::domain::demand::Kind;
 use crate::domain::error::{Fault, FaultClass};
+use crate::domain::kind::Kind;
 use crate::store::{Answer, Command, Rival, Verb, limits};
 
 impl Entry {
@@ -79,7 +79,7 @@ impl Entry {
                 // Also after a waiter left: it may have stood before others that fit. A mutex that is
                 // kept has nothing for anybody.
                 let free = answer == Answer::Done && keep.is_none();
-                if free || kind != Kind::Mutex && self.mixes(kind).is_ok() {
+                if free || !kind.is_value() && self.mixes(kind).is_ok() {
                     self.admit(kind, None, now, tell);
                 }
                 if let Some(bury) = bury {
@@ -106,14 +106,14 @@ impl Entry {
             return Ok(Answer::Buried);
         }
         self.mixes(kind)?;
-        if let Kind::Permit { limit } = kind
+        if let Some(limit) = kind.limit()
             && let Some(other) = self.other_limit(limit)
         {
             limits::differ(command.names.user_key(), limit, other);
         }
         if self.holder(token).is_none() {
             // A mutex that is held needs no look at who else waits.
-            let held = kind == Kind::Mutex && !self.holders.is_empty();
+            let held = kind.is_value() && !self.holders.is_empty();
             let first = !fair || held || self.admit(kind, Some(token), now, tell);
             if !first || !self.fits(kind) {
                 match queue {
@@ -125,7 +125,7 @@ impl Entry {
         }
         self.leave(token);
         self.put(token, kind, end(now, *ttl));
-        if kind != Kind::Mutex {
+        if !kind.is_value() {
             // Those behind may fit as well: a run of readers is let in together.
             self.admit(kind, None, now, tell);
         }
@@ -140,10 +140,8 @@ impl Entry {
         if because.is_some() {
             return Answer::Gone { by: None, because };
         }
-        let by = match (kind, self.holders.first()) {
-            (Kind::Mutex | Kind::All { .. }, Some(holder)) => Some(holder.token.to_string()),
-            _ => None,
-        };
+        let holder = self.holders.first().filter(|_| kind.is_value());
+        let by = holder.map(|holder| holder.token.to_string());
         Answer::Gone { by, because: None }
     }
 

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use super::{State, Tell};
 use crate::domain::clock::Moment;
-use crate::domain::demand::Kind;
 use crate::domain::error::{Fault, FaultClass};
+use crate::domain::kind::Kind;
 use crate::store::{Answer, Command, Verb};
 
 /// Why a server refuses.

@@ -16,7 +16,6 @@ use super::encode::{self, Call, Context};
 use super::fast;
 use super::groups::{self, Next, Part, Split};
 use super::probe::{Delete, Found};
-use crate::domain::demand::Kind;
 use crate::domain::error::{Fault, FaultClass};
 use crate::store::{Answer, Command, Pulled, Verb, limits};
 
@@ -317,7 +316,7 @@ fn told(
 fn notice(command: &Command, value: &Value) {
     let Verb::Acquire { repair_orphan, .. } = &command.verb else { return };
     let key = command.names.user_key();
-    if let (Kind::Permit { limit }, Some(other)) = (command.kind, decode::other_limit(value)) {
+    if let (Some(limit), Some(other)) = (command.kind.limit(), decode::other_limit(value)) {
         limits::differ(key, limit, other);
     }
     if let Some(orphan) = decode::repaired(value) {

@@ -6,8 +6,8 @@ use std::time::Duration;
 use redis::{RedisError, ServerError, Value};
 
 use crate::Token;
-use crate::domain::demand::Kind;
 use crate::domain::error::{Fault, FaultClass};
+use crate::domain::kind::{Family, Kind};
 use crate::domain::status::LockKind;
 use crate::store::{Answer, Command, Rival, Sight, Verb};
 
@@ -116,7 +116,7 @@ pub(super) fn asks_why(command: &Command, answer: &Answer) -> Option<Command> {
     else {
         return None;
     };
-    let mutex = matches!(command.kind, Kind::Mutex | Kind::All { .. });
+    let mutex = command.kind.is_value();
     let unexplained = matches!(answer, Answer::Gone { because: None, .. });
     let verb = Verb::Why { token: Arc::clone(token) };
     (mutex && unexplained).then(|| Command { verb, ..command.clone() })
@@ -232,17 +232,13 @@ fn orphan(value: Option<&str>) -> Fault {
 /// Something else than the lock that was asked for stands at its key.
 fn other_kind(kind: Option<&str>) -> Fault {
     let kind = kind.unwrap_or_default();
-    let lock = match kind {
-        "m" => "a mutex",
-        "r" | "w" => "a lock for reading and writing",
-        "p" => "a lock of several permits",
-        foreign => {
-            let what = format!(
-                "a {foreign} of another program stands at this key; use another key or namespace"
-            );
-            return Fault::new(FaultClass::Permanent, what);
-        }
+    let of_mode = || Kind::of_mode(kind, 0).map(Kind::family);
+    let Some(family) = (kind == "m").then_some(Family::Mutex).or_else(of_mode) else {
+        let what =
+            format!("a {kind} of another program stands at this key; use another key or namespace");
+        return Fault::new(FaultClass::Permanent, what);
     };
+    let lock = family.description();
     let what = format!("the key is in use as {lock}; one key can't be several kinds of lock");
     Fault::new(FaultClass::Misuse, what)
 }

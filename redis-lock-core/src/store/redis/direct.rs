@@ -9,8 +9,8 @@ use testbed::{Server, ServerBinary, ServerBuilder};
 use super::conversation::{Step, read};
 use super::encode::{self, Context};
 use super::probe::Delete;
-use crate::domain::demand::Kind;
 use crate::domain::error::Fault;
+use crate::domain::kind::Kind;
 use crate::domain::names::Names;
 use crate::store::{Answer, Command, Verb};
 

@@ -9,8 +9,8 @@
 use std::sync::Arc;
 
 use super::cluster::{Attempt, Cluster, End};
-use crate::domain::demand::Kind;
 use crate::domain::error::{Fault, FaultClass};
+use crate::domain::kind::Kind;
 use crate::store::{Answer, Command, Verb};
 
 /// One command that is carried out in several parts.

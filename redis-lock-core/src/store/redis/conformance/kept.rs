@@ -1,7 +1,7 @@
 //! Sequences that once showed a difference, and are run each time.
 
 use super::{ALL, Actor, Step, actor, on_every_server_once, permit};
-use crate::domain::demand::Kind;
+use crate::domain::kind::Kind;
 
 #[test]
 fn who_keeps_a_mutex_lets_nobody_in_and_nobody_out_of_the_queue() {

@@ -74,7 +74,7 @@ mod tests {
     use std::time::Duration;
 
     use crate::Token;
-    use crate::domain::demand::Kind;
+    use crate::domain::kind::Kind;
     use crate::domain::names::Names;
     use crate::store::redis::encode::{self, Context};
     use crate::store::redis::probe::Delete;

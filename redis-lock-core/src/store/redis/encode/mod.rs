@@ -6,7 +6,7 @@ use std::time::Duration;
 use redis::Cmd;
 
 use super::probe::Delete;
-use crate::domain::demand::Kind;
+use crate::domain::kind::Kind;
 use crate::store::{Command, Verb};
 
 mod all;
@@ -70,8 +70,8 @@ fn why(command: &Command, token: &str) -> Cmd {
 pub(super) fn call(command: &Command, context: &Context) -> Option<Call> {
     match command.kind {
         Kind::Mutex => mutex::call(command, context),
-        Kind::Read | Kind::Write | Kind::Permit { .. } => shared::call(command, context),
         Kind::All { ordered } => all::call(command, ordered, context),
+        _ => shared::call(command, context),
     }
 }
 

@@ -1,7 +1,6 @@
 //! Commands for locks that several can hold at once: `shared.lua` and its siblings.
 
 use super::{Call, Context, flag, renewal, text};
-use crate::domain::demand::Kind;
 use crate::store::redis::scripts::{
     SHARED_ACQUIRE, SHARED_DOWNGRADE, SHARED_RELEASE, SHARED_RENEW,
 };
@@ -9,12 +8,8 @@ use crate::store::{CLAIM, Command, Verb};
 
 pub(super) fn call(command: &Command, context: &Context) -> Option<Call> {
     let names = &command.names;
-    let (mode, limit) = match command.kind {
-        Kind::Read => ("r", 0),
-        Kind::Write => ("w", 0),
-        Kind::Permit { limit } => ("p", limit),
-        Kind::Mutex | Kind::All { .. } => return None,
-    };
+    let mode = command.kind.traits().mode?;
+    let limit = command.kind.limit().unwrap_or(0);
     let (limit, claim) = (limit.to_string(), text(Some(CLAIM)));
     let call = match &command.verb {
         Verb::Acquire { token, ttl, queue, fair, fences, .. } => Call::of(&SHARED_ACQUIRE)

@@ -7,8 +7,8 @@ use redis::Commands;
 use super::direct::{Direct, acquire, command, names, release, token};
 use super::encode::{self, Context};
 use super::probe::Delete;
-use crate::domain::demand::Kind;
 use crate::domain::error::FaultClass;
+use crate::domain::kind::Kind;
 use crate::store::{Answer, Sight, Verb};
 
 mod crowds;
