@@ -73,7 +73,7 @@ fn whatever_is_busy_the_others_stay_free() {
             eventually(LONG, "it waits for the busy one", || queued(&arena, busy) == 1);
             for key in KEYS.iter().filter(|key| **key != busy) {
                 let free = || is_free(arena.one.mutex(*key));
-                eventually(ms(500), "what is free is had by others", free);
+                eventually(ms(500), "what is free is acquired by others", free);
                 assert_eq!(queued(&arena, key), 0, "it waits in one queue");
             }
             let released = Instant::now();

@@ -17,7 +17,7 @@ pub(crate) struct Begun {
     asking: Asking,
     /// What it joins, when it asks for nothing but its turn there.
     joins: Option<Box<Outer>>,
-    told: Option<Box<Acquiring>>,
+    observed: Option<Box<Acquiring>>,
     place: Option<Place>,
 }
 
@@ -72,12 +72,12 @@ fn anew(request: Request, caller: Caller) -> Result<Begun, LockError> {
             None => None,
         },
     };
-    let told = Acquiring::begin(&demand);
+    let observed = Acquiring::begin(&demand);
     let asking = Asking::begin(Arc::clone(locks.link()), demand);
-    if let (Some(told), Some(holder)) = (&told, &asking.behind) {
-        told.contended(holder.token.label());
+    if let (Some(observed), Some(holder)) = (&observed, &asking.behind) {
+        observed.contended(holder.token.label());
     }
-    Ok(Begun { locks, asking, joins: None, told, place })
+    Ok(Begun { locks, asking, joins: None, observed, place })
 }
 
 impl Begun {
@@ -88,8 +88,8 @@ impl Begun {
         if let (Some(place), Ok(guard)) = (self.place, &guard) {
             place.held(guard.hold());
         }
-        if let Some(told) = self.told {
-            told.ended(guard.as_ref().map(|guard| guard.hold().described()));
+        if let Some(observed) = self.observed {
+            observed.ended(guard.as_ref().map(|guard| guard.hold().described()));
         }
         match self.joins {
             Some(outer) => outer.joined(guard),

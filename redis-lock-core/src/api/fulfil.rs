@@ -142,7 +142,7 @@ impl Request {
     {
         loop {
             let guard = self.clone().acquire().await?;
-            // What deposed it has been told by event and number already.
+            // What deposed it has been reported by event and number already.
             if let Led::Ended(outcome) = scope::lead(guard, &mut body).await {
                 return outcome;
             }

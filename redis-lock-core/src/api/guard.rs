@@ -23,7 +23,7 @@ use crate::{ConfigError, LockError, LockState, Locks, LossReason, Token};
 ///
 /// Dropping the guard releases the lock in the background, from any context: inside or outside a
 /// runtime, while panicking, after the runtime is gone. [`release`](Self::release) waits for the
-/// server's word.
+/// server's confirmation.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -211,7 +211,7 @@ impl Guard {
         self.hold.lost().await
     }
 
-    /// Gives the lock back and waits for the server's word.
+    /// Gives the lock back and waits for the server's confirmation.
     ///
     /// # Errors
     /// [`Lost`](LockError::Lost) when the lock was not ours any more; nothing was released then.

@@ -11,7 +11,7 @@ use crate::domain::kind::Kind;
 use crate::domain::names::Names;
 use crate::domain::status::{LockKind, Status, Waiting};
 use crate::lock::LocalView;
-use crate::store::{Answer, Command, MOST_FORCED, MOST_SHOWN, Sight, Verb};
+use crate::store::{Answer, Command, MOST_FORCED, MOST_SHOWN, ServerView, Verb};
 use crate::{LockError, LockKey, Locks};
 
 /// How often something is asked whose answer does not come.
@@ -102,7 +102,7 @@ impl Locks {
     /// Ends the hold of whoever has the lock now, and gives it to the first who waits. Returns
     /// whether a hold was ended.
     ///
-    /// For people who know that a holder hangs. The holder is told, with the reason: its
+    /// For people who know that a holder hangs. The holder is notified, with the reason: its
     /// [`lost`](crate::Guard::lost) resolves at once where the server's messages reach it, else at
     /// its next renewal; a body under `run` or the attribute is then stopped. A body that cannot
     /// be stopped runs on without the lock. The fencing number goes on rising, so a store that
@@ -139,7 +139,7 @@ impl Locks {
         let key = key.into();
         key.check()?;
         let names = self.names_of(&key);
-        let seen = self.sight(&names).await?;
+        let seen = self.server_view(&names).await?;
         if seen.holders.is_empty() {
             return match seen.kind {
                 LockKind::Foreign => Err(LockError::backend(Some(key.as_str()), &not_a_lock())),
@@ -150,7 +150,7 @@ impl Locks {
         let mut ended = self.end_those(&names, &seen, &because).await?;
         // As many more as there were at first: who comes meanwhile may stay.
         for _ in 0..seen.more_holders.div_ceil(MOST_SHOWN) {
-            let rest = self.sight(&names).await?;
+            let rest = self.server_view(&names).await?;
             ended |= self.end_those(&names, &rest, &because).await?;
         }
         if ended {
@@ -163,7 +163,7 @@ impl Locks {
     async fn end_those(
         &self,
         names: &Arc<Names>,
-        seen: &Sight,
+        seen: &ServerView,
         because: &Arc<str>,
     ) -> Result<bool, LockError> {
         let because = || Arc::clone(because);
@@ -199,14 +199,14 @@ impl Locks {
 
     /// The status of one lock.
     pub(crate) async fn look(&self, names: Arc<Names>) -> Result<Status, LockError> {
-        let sight = self.sight(&names).await?;
+        let server_view = self.server_view(&names).await?;
         let views = self.link().views(names.main());
-        Ok(status(names.user_key(), sight, views))
+        Ok(status(names.user_key(), server_view, views))
     }
 
-    async fn sight(&self, names: &Arc<Names>) -> Result<Sight, LockError> {
+    async fn server_view(&self, names: &Arc<Names>) -> Result<ServerView, LockError> {
         match self.ask(names, Verb::Look).await? {
-            Answer::Seen(sight) => Ok(*sight),
+            Answer::Seen(server_view) => Ok(*server_view),
             _ => Err(LockError::backend(Some(names.user_key()), &unforeseen())),
         }
     }
@@ -259,8 +259,8 @@ impl Locks {
 }
 
 /// What the server saw and what this process knows, in one.
-fn status(key: &str, sight: Sight, views: Vec<LocalView>) -> Status {
-    let mut holders = sight.holders;
+fn status(key: &str, server_view: ServerView, views: Vec<LocalView>) -> Status {
+    let mut holders = server_view.holders;
     for (token, fence) in views.iter().filter_map(|view| view.held.as_ref()) {
         if let Some(holder) = holders.iter_mut().find(|it| it.token.wire() == token.wire()) {
             holder.token = token.clone();
@@ -268,7 +268,7 @@ fn status(key: &str, sight: Sight, views: Vec<LocalView>) -> Status {
         }
     }
     let (mut here, mut waiters) = (views, Vec::new());
-    for token in sight.waiters {
+    for token in server_view.waiters {
         let is_it = |view: &LocalView| view.queued.as_ref() == Some(&token);
         match here.iter().position(is_it) {
             Some(index) => waiters.append(&mut here.swap_remove(index).waiters),
@@ -280,8 +280,8 @@ fn status(key: &str, sight: Sight, views: Vec<LocalView>) -> Status {
     // Those who wait for a hand-over inside this process are in nobody's queue.
     waiters.extend(here.into_iter().flat_map(|view| view.waiters));
     // Whoever answered a look has said who it is.
-    let server = sight.server.unwrap_or_else(crate::domain::status::unknown_server);
-    Status { key: key.to_owned(), kind: sight.kind, holders, waiters, server }
+    let server = server_view.server.unwrap_or_else(crate::domain::status::unknown_server);
+    Status { key: key.to_owned(), kind: server_view.kind, holders, waiters, server }
 }
 
 /// The reason as it is kept for the holder, who takes an empty one for none.

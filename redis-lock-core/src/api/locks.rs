@@ -36,20 +36,20 @@ use crate::engine::Link;
 /// ```
 #[derive(Clone)]
 pub struct Locks {
-    shared: Arc<Shared>,
+    shared: Arc<Manager>,
 }
 
-struct Shared {
+struct Manager {
     settings: Settings,
     link: Arc<Link>,
 }
 
 impl Locks {
     pub(crate) fn new(settings: Settings, link: Link) -> Self {
-        Self { shared: Arc::new(Shared { settings, link: Arc::new(link) }) }
+        Self { shared: Arc::new(Manager { settings, link: Arc::new(link) }) }
     }
 
-    /// Releases what is held, tells those who wait, and refuses new work. A guard that is still out
+    /// Releases what is held, fails those who wait, and refuses new work. A guard that is still out
     /// learns that its lock was removed. To be called before the program ends, so that nobody waits
     /// for leases to run out. A second call returns when the first is done.
     ///

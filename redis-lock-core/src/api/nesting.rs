@@ -110,7 +110,7 @@ fn would_block_for_ever(request: &Request, caller: Caller) -> bool {
 }
 
 impl Outer {
-    /// The wish for a turn: those who join share the lease, and exclude each other.
+    /// The request for a turn: those who join share the lease, and exclude each other.
     ///
     /// # Errors
     /// `Lost` when there is nothing left to join.

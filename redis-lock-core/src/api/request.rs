@@ -1,4 +1,4 @@
-//! A wish for a lock.
+//! A request for a lock.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use crate::domain::label::printable;
 use crate::domain::together::Keys;
 use crate::{Locks, Wait};
 
-/// A wish for a lock: what, how, and for how long. Made by [`Locks::mutex`] and its siblings.
+/// A request for a lock: what, how, and for how long. Made by [`Locks::mutex`] and its siblings.
 ///
 /// Nothing happens until one of `acquire`, `try_acquire` or `run` (or their blocking twins) is
 /// called. Invalid values are reported then, before anything is sent.

@@ -10,7 +10,7 @@ use crate::{Guard, LockError, LossReason};
 
 /// The lock of one body: empty until it is acquired, then held until it is released.
 #[derive(Debug, Default)]
-pub(crate) struct Held {
+pub(crate) struct BodyLock {
     guard: OnceLock<Guard>,
     /// Whether the body runs to its end although the lock is lost.
     pub(crate) finishes: bool,
@@ -18,7 +18,7 @@ pub(crate) struct Held {
     pub(crate) in_background: bool,
 }
 
-impl Held {
+impl BodyLock {
     /// The guard, once there is one.
     pub(crate) fn guard(&self) -> Option<&Guard> {
         self.guard.get()
@@ -119,7 +119,7 @@ pub(crate) async fn run<T, F>(guard: Guard, body: F) -> Result<T, LockError>
 where
     F: AsyncFnOnce(&Guard) -> T,
 {
-    let held = Held::default();
+    let held = BodyLock::default();
     let body = body(held.guard.get_or_init(|| guard));
     match watched(&held, body).await {
         Led::Deposed(error) => Err(error),
@@ -132,7 +132,7 @@ pub(crate) async fn lead<T, F>(guard: Guard, body: &mut F) -> Led<T>
 where
     F: AsyncFnMut(&Guard) -> T,
 {
-    let held = Held::default();
+    let held = BodyLock::default();
     let body = body(held.guard.get_or_init(|| guard));
     watched(&held, body).await
 }
@@ -145,7 +145,7 @@ pub(crate) enum Led<T> {
     Ended(Result<T, LockError>),
 }
 
-async fn watched<F: Future>(held: &Held, body: F) -> Led<F::Output> {
+async fn watched<F: Future>(held: &BodyLock, body: F) -> Led<F::Output> {
     let mut body = pin!(Some(body));
     let ended = held.watch(body.as_mut()).await;
     let lost = held.loss();
@@ -162,7 +162,7 @@ pub(crate) fn blocking_run<T>(
     guard: Guard,
     body: impl FnOnce(&Guard) -> T,
 ) -> Result<T, LockError> {
-    let held = Held::default();
+    let held = BodyLock::default();
     let guard = held.guard.get_or_init(|| guard);
     let value = held.within(|| body(guard));
     let lost = held.loss();

@@ -26,12 +26,12 @@ thread_local! {
 }
 
 struct Entries {
-    all: Vec<Entry>,
+    all: Vec<TaskEntry>,
     /// How many the last sweep left.
     left: usize,
 }
 
-struct Entry {
+struct TaskEntry {
     runtime: runtime::Id,
     /// Which manager, by the address of its engine.
     manager: usize,
@@ -65,8 +65,12 @@ impl Place {
     /// Notes that a task of this thread waits; nothing where no current-thread runtime runs it.
     pub(crate) fn note(locks: &Locks, demand: &Arc<Demand>) -> Option<Self> {
         let runtime = current_thread_runtime()?;
-        let entry =
-            Entry { runtime, manager: address(locks), demand: Arc::downgrade(demand), hold: None };
+        let entry = TaskEntry {
+            runtime,
+            manager: address(locks),
+            demand: Arc::downgrade(demand),
+            hold: None,
+        };
         ENTRIES.try_with(|entries| entries.borrow_mut().push(entry)).ok()?;
         Some(Self { demand: Arc::as_ptr(demand).addr(), is_held: false })
     }
@@ -98,7 +102,7 @@ impl Drop for Place {
 }
 
 impl Entries {
-    fn push(&mut self, entry: Entry) {
+    fn push(&mut self, entry: TaskEntry) {
         if self.all.len() > FEW.max(self.left * 2) {
             let now = Moment::now();
             self.all.retain(|entry| entry.stands(now));
@@ -108,7 +112,7 @@ impl Entries {
     }
 }
 
-impl Entry {
+impl TaskEntry {
     fn is_of(&self, demand: usize) -> bool {
         self.demand.as_ptr().addr() == demand
     }
@@ -135,7 +139,7 @@ pub(crate) fn blocked_for_ever(locks: &Locks, demand: &Demand) -> Option<String>
     let now = Moment::now();
     let found = ENTRIES.try_with(|entries| {
         let entries = entries.borrow();
-        let of_here = |entry: &&Entry| {
+        let of_here = |entry: &&TaskEntry| {
             entry.runtime == runtime && entry.manager == address(locks) && entry.stands(now)
         };
         let others = entries.all.iter().filter(of_here).filter_map(|entry| {

@@ -45,7 +45,7 @@ pub(crate) struct Options {
     pub(crate) adopts: Option<Adopted>,
 }
 
-/// A checked wish for one key: what the engine works with.
+/// A checked request for one key: what the engine works with.
 #[derive(Clone, Debug)]
 pub(crate) struct Demand {
     pub(crate) key: LockKey,

@@ -1,4 +1,4 @@
-//! What can go wrong, told apart by what the caller does about it.
+//! What can go wrong, by what the caller can do about it.
 
 use std::error::Error;
 use std::fmt;

@@ -104,7 +104,7 @@ impl Names {
         [&self.side("x"), ":", token].concat()
     }
 
-    /// Where a manager is told what happens to its tokens.
+    /// The channel on which a manager learns what happens to its tokens.
     pub(crate) fn channel(&self, manager: &str) -> String {
         [self.main.get(..self.prefix_len).unwrap_or_default(), "~m:", manager].concat()
     }

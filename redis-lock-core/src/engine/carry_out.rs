@@ -27,11 +27,11 @@ impl Core {
             }
             // Whoever asked may have left; the outcomes stand without them.
             Notice::Fail(handle, error) => drop(handle.send(Err(error))),
-            Notice::Tell(confirm, outcome) => drop(confirm.send(outcome)),
+            Notice::Confirm(confirm, outcome) => drop(confirm.send(outcome)),
             Notice::Reply(reply, answer) => drop(reply.send(answer)),
             Notice::Ready(reply, outcome) => drop(reply.send(outcome)),
             Notice::Lost(hold) => {
-                hold.tell_loss();
+                hold.notify_loss();
                 hold.report_end();
             }
             Notice::Contended(demand, holder) => observe::contended(&demand, holder.as_deref()),

@@ -9,7 +9,7 @@ use tokio::runtime;
 use tokio::sync::{Notify, oneshot, watch};
 
 use super::notices::{Notice, Notices};
-use super::path::{After, Entry, Origin, Overdue, Path, Results, Settled};
+use super::path::{After, Origin, Overdue, Path, QueueEntry, Results, Settled};
 use super::reaper::Reaper;
 use super::search::Search;
 use super::table::{Handle, LockId, Resident, Table};
@@ -73,7 +73,7 @@ pub(crate) struct Core {
     pub(super) search: Mutex<Search>,
     /// The machines of tokens that the server may have queued, and so may name in a message.
     index: Mutex<HashMap<Arc<str>, LockId>>,
-    /// Whether grants are told by message at present.
+    /// Whether grants are announced by message at present.
     hints_enabled: AtomicBool,
     numbers: AtomicU64,
     pub(super) closed: AtomicBool,
@@ -236,9 +236,9 @@ impl Core {
             for outgoing in effects.out.drain(..) {
                 let entry = match outgoing {
                     Outgoing::Ask(question) => {
-                        Entry::question(id.clone(), question.number, question.command, now)
+                        QueueEntry::question(id.clone(), question.number, question.command, now)
                     }
-                    Outgoing::Part(reap) => Entry::reap(reap, now),
+                    Outgoing::Part(reap) => QueueEntry::reap(reap, now),
                 };
                 traffic.put(entry, settled);
             }
@@ -326,12 +326,13 @@ impl Core {
             work.notices.push_back(Notice::Failed(key, fault.clone()));
         }
         let now = Moment::now();
-        let (told, next) = reap.outcome(outcome, sent, now);
-        work.notices.extend(told.map(|(confirm, outcome)| Notice::Tell(confirm, outcome)));
+        let (confirmation, next) = reap.outcome(outcome, sent, now);
+        work.notices
+            .extend(confirmation.map(|(confirm, outcome)| Notice::Confirm(confirm, outcome)));
         match next {
             Next::Done => {}
             Next::Again(at, reap) if at <= now => {
-                self.path.put(Entry::reap(reap, now), &mut work.settled);
+                self.path.put(QueueEntry::reap(reap, now), &mut work.settled);
             }
             Next::Again(at, reap) => {
                 self.reaper().add(at, reap);
@@ -357,8 +358,8 @@ impl Core {
                 self.search().add(token);
                 self.bell.ring();
             }
-            Event::Listening { told } => {
-                self.hints_enabled.store(told, Ordering::Relaxed);
+            Event::Listening { hints_enabled } => {
+                self.hints_enabled.store(hints_enabled, Ordering::Relaxed);
                 self.step_all(work, |machine, env, out| machine.listening(env, out));
             }
         }
@@ -385,7 +386,7 @@ impl Core {
         for overdue in results.overdue.drain(..) {
             work.notices.push_back(match overdue {
                 Overdue::Query(reply, fault) => Notice::Reply(reply, Err(fault)),
-                Overdue::Release((confirm, outcome)) => Notice::Tell(confirm, outcome),
+                Overdue::Release((confirm, outcome)) => Notice::Confirm(confirm, outcome),
             });
         }
         for (reply, outcome) in results.ready.drain(..) {
@@ -397,7 +398,7 @@ impl Core {
     pub(crate) fn query(&self, command: Command) -> oneshot::Receiver<Result<Answer, Fault>> {
         let (reply, answer) = oneshot::channel();
         self.act(|work| {
-            self.path.put(Entry::query(command, reply, Moment::now()), &mut work.settled);
+            self.path.put(QueueEntry::query(command, reply, Moment::now()), &mut work.settled);
         });
         answer
     }

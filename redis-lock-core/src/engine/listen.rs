@@ -21,7 +21,7 @@ pub(super) async fn keep_listening(connector: Arc<dyn Connector>, hints: Hints) 
         let since = Instant::now();
         let why = connector.listen(hints.clone()).await;
         // Without an engine nobody hears it, and this task ends with the engine.
-        let _ = hints.send(Event::Listening { told: false });
+        let _ = hints.send(Event::Listening { hints_enabled: false });
         if since.elapsed() >= SHORT_LIFE {
             (pause, warned) = (FIRST_PAUSE, false);
             continue;

@@ -86,7 +86,7 @@ impl Link {
     /// Ends a hold whose guard is gone.
     pub(crate) fn release(&self, id: &LockId, hold: &Arc<Hold>, confirm: Option<Confirm>) {
         if self.core.is_forked() {
-            return tell_forked(hold, confirm);
+            return refuse_forked(hold, confirm);
         }
         let mut confirm = confirm;
         self.core.act(|work| {
@@ -101,7 +101,7 @@ impl Link {
         hold.report_release();
     }
 
-    /// Has the machine of a hold ask the server something, and tell the caller.
+    /// Has the machine of a hold ask the server something, and answer the caller.
     pub(crate) fn ask(
         &self,
         id: &LockId,
@@ -165,7 +165,7 @@ fn stopped() -> Fault {
 }
 
 /// In a child process nothing of the parent's is touched.
-fn tell_forked(hold: &Hold, confirm: Option<Confirm>) {
+fn refuse_forked(hold: &Hold, confirm: Option<Confirm>) {
     if let Some(confirm) = confirm {
         let reason = hold.loss(Moment::now()).unwrap_or(LossReason::Expired);
         // Whoever asked may have left.
@@ -182,8 +182,8 @@ fn spawn(core: &Arc<Core>) {
             loop {
                 match catch_unwind(AssertUnwindSafe(|| run::serve(&core))) {
                     Ok(()) => return,
-                    // A bug in the engine: what it knew may be wrong, so nobody keeps a lock on
-                    // its word, and it starts afresh.
+                    // A bug in the engine: what it knew may be wrong, so nobody keeps a lock
+                    // because of it, and it starts afresh.
                     Err(_) => core.fail_all(),
                 }
             }

@@ -30,7 +30,7 @@ const MOST_THREADS: usize = 64;
 pub(crate) enum Notice {
     Grant(LockId, Handle, Arc<Hold>),
     Fail(Handle, LockError),
-    Tell(Confirm, Result<(), LockError>),
+    Confirm(Confirm, Result<(), LockError>),
     Reply(super::path::Reply, Result<Answer, Fault>),
     Ready(ReadyReply, Result<(), Fault>),
     Lost(Arc<Hold>),
@@ -50,7 +50,7 @@ impl Notice {
         match later {
             Later::Grant(handle, hold) => Self::Grant(id.clone(), handle, hold),
             Later::Fail(handle, error) => Self::Fail(handle, error),
-            Later::Tell(confirm, outcome) => Self::Tell(confirm, outcome),
+            Later::Confirm(confirm, outcome) => Self::Confirm(confirm, outcome),
             Later::Lost(hold) => Self::Lost(hold),
             Later::Contended(demand, holder) => Self::Contended(demand, holder),
             Later::Renewed(hold) => Self::Renewed(hold),

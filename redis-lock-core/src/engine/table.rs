@@ -13,7 +13,7 @@ use crate::domain::demand::Demand;
 use crate::lock::Machine;
 use crate::lock::hold::Hold;
 
-/// How a waiter is told.
+/// How a waiter is notified.
 pub(crate) type Handle = oneshot::Sender<Result<Arc<Hold>, LockError>>;
 
 /// Names a machine: the key of a mutex; key and number for locks that several hold at once.
@@ -66,7 +66,7 @@ impl Resident {
 
 /// The machines of one key.
 #[derive(Debug, Default)]
-struct Entry {
+struct KeyEntry {
     mutex: Option<Resident>,
     shared: BTreeMap<u64, Resident>,
 }
@@ -80,7 +80,7 @@ type Hasher = std::hash::BuildHasherDefault<std::collections::hash_map::DefaultH
 /// Some of the machines, and when something is due for them.
 #[derive(Debug, Default)]
 pub(crate) struct Shard {
-    entries: HashMap<Arc<str>, Entry, Hasher>,
+    entries: HashMap<Arc<str>, KeyEntry, Hasher>,
     timers: BTreeSet<(Moment, LockId)>,
     deferred: VecDeque<(Moment, LockId)>,
 }
@@ -99,7 +99,7 @@ impl Shard {
     pub(crate) fn get_or_create(&mut self, id: &LockId) -> &mut Resident {
         // Looked up by reference first: a key that is known costs no count of its name.
         if !self.entries.contains_key(&id.main) {
-            self.entries.insert(Arc::clone(&id.main), Entry::default());
+            self.entries.insert(Arc::clone(&id.main), KeyEntry::default());
         }
         let entry = self.entries.entry(Arc::clone(&id.main)).or_default();
         if id.number == 0 {

@@ -167,7 +167,7 @@ impl Hold {
     }
 
     /// The server said that the lock is not ours. A loss that was latched before stays. Those who
-    /// wait for it are told by [`tell_loss`](Self::tell_loss).
+    /// wait for it are notified by [`notify_loss`](Self::notify_loss).
     pub(crate) fn lose(&self, now: Moment, reason: LossReason) {
         let mut life = self.lock();
         life.latch(now, self.limit());
@@ -178,7 +178,7 @@ impl Hold {
 
     /// Wakes those who wait for the loss. Their wakers are the user's code, so this is called
     /// without any lock of ours.
-    pub(crate) fn tell_loss(&self) {
+    pub(crate) fn notify_loss(&self) {
         self.ended.notify_waiters();
     }
 
@@ -227,7 +227,7 @@ impl Hold {
     }
 
     /// Looks at the life as it is at `now`: a lease that has run out is latched as lost first, by
-    /// whoever looks, and who waits for that is told afterwards.
+    /// whoever looks, and who waits for that is notified afterwards.
     fn read<R>(&self, now: Moment, look: impl FnOnce(&Life) -> R) -> R {
         if self.is_forked() {
             return look(&Life::forked(self.demand.kind));
@@ -238,7 +238,7 @@ impl Hold {
         let seen = look(&life);
         drop(life);
         if latched {
-            self.tell_loss();
+            self.notify_loss();
         }
         seen
     }

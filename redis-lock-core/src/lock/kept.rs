@@ -113,11 +113,11 @@ impl<W> Machine<W> {
         held.schedule(env.spread);
         self.stage = Stage::Held(held);
         out.later.push(Later::Grant(waiter.handle, hold));
-        self.tend_hold(env, out);
+        self.maintain_hold(env, out);
     }
 
     /// Does what is due for a lease that is kept.
-    pub(super) fn tend_kept(&mut self, env: &Env<'_>, out: &mut Effects<W>) {
+    pub(super) fn maintain_kept(&mut self, env: &Env<'_>, out: &mut Effects<W>) {
         let Stage::Kept(kept) = &mut self.stage else { return };
         if env.now >= kept.until || env.now >= kept.lease.end {
             return self.give_up_kept(env, out);

@@ -34,7 +34,7 @@ use crate::domain::clock::Moment;
 use crate::domain::demand::Demand;
 use crate::domain::lease;
 use crate::lock::hold::Hold;
-use crate::store::{Command, Rival, Verb};
+use crate::store::{Blocker, Command, Verb};
 use crate::{LockError, Token};
 use contend::Contending;
 use held::Held;
@@ -60,15 +60,15 @@ pub(crate) use attempt::{Attempt, Trace};
 pub(crate) use effects::{Effects, Later, Outgoing};
 pub(crate) use local_view::LocalView;
 pub(crate) use question::{Confirm, Outcome, Question};
-pub(crate) use reap::{Next, Reap, Told, lost_to};
+pub(crate) use reap::{Confirmation, Next, Reap, lost_to};
 pub(crate) use release::ended;
 pub(crate) use waiters::{Waiter, Waiters};
 
-/// What a machine is told of the world at the time of an event.
+/// What a machine is given of its surroundings at the time of an event.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Env<'a> {
     pub(crate) now: Moment,
-    /// Whether grants are told by message.
+    /// Whether grants are announced by message.
     pub(crate) hints: bool,
     /// Names this manager in tokens.
     pub(crate) manager: &'a Arc<str>,
@@ -137,7 +137,7 @@ impl<W> Machine<W> {
         matches!(self.stage, Stage::Idle) && self.waiters.is_empty()
     }
 
-    /// The token that the server may have queued, and may tell us of.
+    /// The token that the server may have queued, and may name in a message.
     pub(crate) fn awaited(&self) -> Option<&Arc<str>> {
         match &self.stage {
             Stage::Contending(contending) => Some(contending.attempt.wire()),
@@ -149,7 +149,7 @@ impl<W> Machine<W> {
     pub(crate) fn ask(&mut self, waiter: Waiter<W>, env: &Env<'_>, out: &mut Effects<W>) {
         self.notice_loss(env, out);
         if let (Stage::Held(held), false) = (&self.stage, waiter.is_patient()) {
-            let busy = busy(&waiter, Some(&held.as_rival(env.now)), env.now);
+            let busy = busy(&waiter, Some(&held.as_blocker(env.now)), env.now);
             return out.fail(waiter.handle, busy);
         }
         let patient = waiter.is_patient();
@@ -172,7 +172,7 @@ impl<W> Machine<W> {
 
     /// Time has passed.
     pub(crate) fn tick(&mut self, env: &Env<'_>, out: &mut Effects<W>) {
-        self.tell_overdue(env, out);
+        self.refuse_overdue(env, out);
         self.notice_loss(env, out);
         match &self.stage {
             Stage::Contending(contending) => {
@@ -180,8 +180,8 @@ impl<W> Machine<W> {
                     self.ask_again(env, out);
                 }
             }
-            Stage::Held(_) => self.tend_hold(env, out),
-            Stage::Kept(_) => self.tend_kept(env, out),
+            Stage::Held(_) => self.maintain_hold(env, out),
+            Stage::Kept(_) => self.maintain_kept(env, out),
             Stage::Idle => {}
         }
     }
@@ -229,7 +229,7 @@ impl<W> Machine<W> {
         match &mut self.stage {
             Stage::Held(held) => {
                 held.renew_soon(env.now);
-                self.tend_hold(env, out);
+                self.maintain_hold(env, out);
             }
             Stage::Contending(_) => self.look_soon(env, out),
             Stage::Kept(_) => self.give_up_kept(env, out),
@@ -237,7 +237,7 @@ impl<W> Machine<W> {
         }
     }
 
-    /// Messages are told from now on, or are not: who waits looks.
+    /// Messages arrive from now on, or do not: whoever waits looks.
     pub(crate) fn listening(&mut self, env: &Env<'_>, out: &mut Effects<W>) {
         match self.stage {
             Stage::Kept(_) if !env.hints => self.give_up_kept(env, out),
@@ -296,8 +296,8 @@ impl<W> Machine<W> {
         out.out.push(Outgoing::Ask(Question { number, command }));
     }
 
-    /// Tells those whose patience has ended.
-    fn tell_overdue(&mut self, env: &Env<'_>, out: &mut Effects<W>) {
+    /// Refuses those whose time limit has passed.
+    fn refuse_overdue(&mut self, env: &Env<'_>, out: &mut Effects<W>) {
         while let Some(waiter) = self.waiters.overdue(env.now) {
             let (id, asked, answer_by) = (waiter.id, waiter.asked, waiter.answer_by());
             let known = match &self.stage {
@@ -305,7 +305,7 @@ impl<W> Machine<W> {
                 _ => true,
             };
             if !known && answer_by > env.now {
-                // Busy or broken: the first answer since it came will tell.
+                // Busy or broken: the first answer since it came decides.
                 self.waiters.put_off(id, answer_by);
                 if self.open.is_none() {
                     self.ask_again(env, out);
@@ -327,27 +327,27 @@ impl<W> Machine<W> {
         self.abandon_if_unwanted(env, out);
     }
 
-    /// Tells those who wanted one attempt, and came before `sent`, that this was it.
-    fn tell_impatient(&mut self, sent: Moment, env: &Env<'_>, out: &mut Effects<W>) {
+    /// Refuses those who wanted a single attempt, and came before `sent`.
+    fn refuse_impatient(&mut self, sent: Moment, env: &Env<'_>, out: &mut Effects<W>) {
         while let Some(waiter) = self.waiters.pop_impatient(sent) {
             let error = self.refusal(&waiter, env.now);
             out.fail(waiter.handle, error);
         }
     }
 
-    /// Why a waiter goes without: what was last seen tells whether somebody has the lock.
+    /// Why a waiter does not get the lock: what was last seen says whether somebody has it.
     fn refusal(&self, waiter: &Waiter<W>, now: Moment) -> LockError {
         match &self.stage {
             Stage::Contending(contending) => contending.refusal(waiter, now),
-            Stage::Held(held) => busy(waiter, Some(&held.as_rival(now)), now),
+            Stage::Held(held) => busy(waiter, Some(&held.as_blocker(now)), now),
             Stage::Idle | Stage::Kept(_) => busy(waiter, None, now),
         }
     }
 }
 
 /// The error of a waiter that somebody else kept waiting.
-fn busy<W>(waiter: &Waiter<W>, rival: Option<&Rival>, now: Moment) -> LockError {
-    let holder = rival.and_then(Rival::holder).map(Box::new);
+fn busy<W>(waiter: &Waiter<W>, blocker: Option<&Blocker>, now: Moment) -> LockError {
+    let holder = blocker.and_then(Blocker::holder).map(Box::new);
     let key = waiter.demand.key.to_string();
     LockError::Busy { key, waited: now.since(waiter.asked), holder }
 }

@@ -85,7 +85,7 @@ impl HoldSpan {
         let _ = (hold.token, hold.fence);
     }
 
-    /// Says the last word in the span, and ends it.
+    /// Reports the end in the span, and closes it.
     pub(super) fn close(&self, say: impl FnOnce()) {
         #[cfg(feature = "tracing")]
         {

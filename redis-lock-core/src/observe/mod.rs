@@ -1,6 +1,6 @@
-//! What is told of the life of locks: spans and events (feature `tracing`), numbers (`metrics`).
+//! What is reported of the life of locks: spans and events (feature `tracing`), numbers (`metrics`).
 //!
-//! `docs/OBSERVABILITY.md` lists what is told. While nobody listens, each hook is a branch or two:
+//! `docs/OBSERVABILITY.md` lists what is reported. While nobody listens, each hook is a branch or two:
 //! it allocates nothing and reads no clock. No hook is called under a lock of the engine's, because
 //! what it calls is the user's code.
 
@@ -21,7 +21,7 @@ pub(crate) mod numbers;
 #[path = "silence.rs"]
 pub(crate) mod numbers;
 
-/// Whether what happens is told to anybody.
+/// Whether anybody listens to what is reported.
 #[inline]
 pub(crate) fn is_listening() -> bool {
     cfg!(feature = "metrics") || events::is_listening()
@@ -97,7 +97,7 @@ pub(crate) struct HoldFacts<'a> {
     pub(crate) watch: &'a Watch,
 }
 
-/// What is told of one hold, once at its beginning and once at its end.
+/// What is reported of one hold, once at its beginning and once at its end.
 #[derive(Debug, Default)]
 pub(crate) struct Watch {
     /// 0 while it has not begun, or nobody listened when it did.
@@ -114,12 +114,12 @@ impl Watch {
         let begun = self.stage.compare_exchange(0, BEGUN, Ordering::AcqRel, Ordering::Relaxed);
         match begun {
             Ok(_) => numbers::held(hold.demand.kind, 1.0),
-            // It was lost before anybody had it in hand.
+            // It was lost before any caller had its guard.
             Err(_) => self.span.close(|| {}),
         }
     }
 
-    /// Whether its beginning was told, and not its end.
+    /// Whether its beginning was reported, and not its end.
     #[inline]
     pub(crate) fn has_begun(&self) -> bool {
         self.stage.load(Ordering::Acquire) == BEGUN

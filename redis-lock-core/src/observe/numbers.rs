@@ -2,7 +2,7 @@
 //!
 //! Keys are put together from constants, without the macros of `metrics`, which would allocate for
 //! a label that is not a literal. No label has more than a handful of values; which key is
-//! contended is told by events.
+//! contended is reported by events.
 
 use std::sync::LazyLock;
 use std::time::Duration;
@@ -54,10 +54,10 @@ pub(crate) fn describe() {
         for (name, what) in counters {
             recorder.describe_counter(name.into(), Some(Unit::Count), what.into());
         }
-        for (name, what) in [(WAIT, "from the call to the lock"), (HOLD, "how long it was had")] {
+        for (name, what) in [(WAIT, "from the call to the lock"), (HOLD, "how long it was held")] {
             recorder.describe_histogram(name.into(), Some(Unit::Seconds), what.into());
         }
-        for (name, what) in [(WAITING, "who wait now"), (HELD, "locks had now")] {
+        for (name, what) in [(WAITING, "who wait now"), (HELD, "locks held now")] {
             recorder.describe_gauge(name.into(), Some(Unit::Count), what.into());
         }
     });

@@ -10,12 +10,12 @@ use crate::{Holder, Token};
 mod limits;
 pub(crate) mod memory;
 pub(crate) mod redis;
-pub(crate) mod sight;
+pub(crate) mod server_view;
 #[cfg(feature = "rustls")]
 pub(crate) mod tls;
 mod wire;
 
-pub(crate) use sight::Sight;
+pub(crate) use server_view::ServerView;
 pub(crate) use wire::{
     BoxFuture, Connected, Connector, Filled, Hints, Pulled, Readiness, Watcher, Wire,
 };
@@ -84,7 +84,7 @@ pub(crate) enum Verb {
     /// Shows who has the lock and who waits for it; changes nothing.
     Look,
     /// Ends the hold of whoever has one of these tokens, [`MOST_FORCED`] at once at most, and leaves
-    /// word of the reason.
+    /// the reason.
     Force {
         /// The tokens and the managers that made them.
         tokens: Vec<Token>,
@@ -122,7 +122,7 @@ pub(crate) enum Answer {
     /// The lock is ours; the last of the reserved fencing numbers, where some were asked for.
     Held { fence: Option<u64> },
     /// Somebody else has it.
-    Busy(Rival),
+    Busy(Blocker),
     /// This token was buried; it can't be used any more.
     Buried,
     /// The lease runs at least as long as was asked for.
@@ -137,25 +137,25 @@ pub(crate) enum Answer {
     /// It is not ours: another value stands there, or none.
     Gone { by: Option<String>, because: Option<String> },
     /// Who has it and who waits.
-    Seen(Box<Sight>),
+    Seen(Box<ServerView>),
     /// Keys, and where to go on; nowhere when that was the end.
     Keys { keys: Vec<String>, next: Option<u64> },
 }
 
 /// Who has a lock that was asked for.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Rival {
+pub(crate) struct Blocker {
     /// The holder's value, where one holder can be named.
     pub(crate) value: Option<String>,
     /// What is left of its lease; `None` when it has no end.
     pub(crate) ttl: Option<Duration>,
-    /// Whether we are in the queue now and will be told.
+    /// Whether we are in the queue now and will be notified.
     pub(crate) queued: bool,
     /// Whether a value without ttl was given one just now.
     pub(crate) repaired: bool,
 }
 
-impl Rival {
+impl Blocker {
     /// Somebody of whom nothing is known.
     pub(crate) const fn unknown() -> Self {
         Self { value: None, ttl: None, queued: false, repaired: false }
@@ -170,7 +170,7 @@ impl Rival {
 /// Something that happened without having been asked for.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Event {
-    /// A token was granted what it waits for. A hint: the next `Acquire` tells the truth.
+    /// A token was granted what it waits for. A hint: only the next `Acquire` is proof.
     Granted {
         token: String,
         /// Whether others wait behind it.
@@ -180,6 +180,6 @@ pub(crate) enum Event {
     WaitedFor { key: String },
     /// A token's hold was ended by force. A hint as well.
     Forced { token: String },
-    /// Grants are told from now on, or are not: whoever waits must look again.
-    Listening { told: bool },
+    /// Grants are announced from now on, or are not: whoever waits must look again.
+    Listening { hints_enabled: bool },
 }

@@ -11,7 +11,7 @@ use super::plan::Plan;
 use crate::api::acquire::{self, Begun, begin};
 use crate::api::caller::Caller;
 use crate::api::nesting;
-use crate::api::scope::Held;
+use crate::api::scope::BodyLock;
 use crate::domain::kind::Kind;
 use crate::domain::together::Keys;
 use crate::{Guard, LockError, LockKey, Locks, Request};
@@ -23,8 +23,8 @@ use crate::{Guard, LockError, LockKey, Locks, Request};
 /// only leaves its request and is polled again when the lock is there.
 pub struct Scope {
     plan: &'static Plan,
-    held: Held,
-    state: Mutex<State>,
+    held: BodyLock,
+    state: Mutex<CallState>,
 }
 
 /// The life of a lock, see [`Scope::lead`]. It ends with what the call fails with.
@@ -37,7 +37,7 @@ pub(super) type Life<'a> = Pin<Box<dyn Future<Output = Option<LockError>> + Send
 ///     `--the body ends without asking--> Ended
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Stage {
+enum CallStage {
     Starting,
     Acquiring,
     Refused,
@@ -45,8 +45,8 @@ enum Stage {
     Ended,
 }
 
-struct State {
-    stage: Stage,
+struct CallState {
+    stage: CallStage,
     /// What the body asked for, until the acquisition picks it up.
     asked: Option<Result<Begun, Box<LockError>>>,
     /// Whether the body has a value of its own for a busy lock.
@@ -59,10 +59,11 @@ impl Scope {
     /// The scope of a call of the function that `plan` describes.
     #[must_use]
     pub fn new(plan: &'static Plan) -> Self {
-        let mut held = Held::default();
+        let mut held = BodyLock::default();
         held.finishes = plan.finishes;
         held.in_background = plan.in_background;
-        let state = State { stage: Stage::Starting, asked: None, answers_busy: false, lost: None };
+        let state =
+            CallState { stage: CallStage::Starting, asked: None, answers_busy: false, lost: None };
         Self { plan, held, state: Mutex::new(state) }
     }
 
@@ -129,20 +130,20 @@ impl Scope {
         // At once, and not when polled: the request would have to live in the future until then.
         let begun = request.and_then(|request| begin(request, Caller::Task)).map_err(Box::new);
         let mut state = self.state();
-        state.stage = Stage::Acquiring;
+        state.stage = CallStage::Acquiring;
         state.asked = Some(begun);
         state.answers_busy = answers_busy;
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, CallState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn stage(&self) -> Stage {
+    fn stage(&self) -> CallStage {
         self.state().stage
     }
 
-    fn enter(&self, stage: Stage) {
+    fn enter(&self, stage: CallStage) {
         self.state().stage = stage;
     }
 
@@ -160,22 +161,22 @@ impl Scope {
             let mut state = self.state();
             match (state.asked.take(), state.stage) {
                 (Some(asked), _) => Poll::Ready(Some(asked)),
-                (None, Stage::Ended) => Poll::Ready(None),
+                (None, CallStage::Ended) => Poll::Ready(None),
                 _ => Poll::Pending,
             }
         });
         match acquired(asked.await?).await {
             Ok(guard) => {
                 self.held.put(guard);
-                self.enter(Stage::Running);
+                self.enter(CallStage::Running);
             }
             Err(error) if error.is_busy() && self.state().answers_busy => {
-                self.enter(Stage::Refused);
+                self.enter(CallStage::Refused);
                 self.ended().await;
                 return None;
             }
             Err(error) => {
-                self.enter(Stage::Ended);
+                self.enter(CallStage::Ended);
                 return Some(error);
             }
         }
@@ -190,7 +191,7 @@ impl Scope {
         // The body is polled first: most need no more than that.
         let mut is_first = true;
         poll_fn(|context| {
-            if self.stage() == Stage::Ended {
+            if self.stage() == CallStage::Ended {
                 return Poll::Ready(());
             }
             if !std::mem::take(&mut is_first)
@@ -205,13 +206,13 @@ impl Scope {
     }
 
     async fn ended(&self) {
-        poll_fn(|_| if self.stage() == Stage::Ended { Poll::Ready(()) } else { Poll::Pending })
+        poll_fn(|_| if self.stage() == CallStage::Ended { Poll::Ready(()) } else { Poll::Pending })
             .await;
     }
 
     fn end(&self, lost: Option<LockError>) {
         let mut state = self.state();
-        state.stage = Stage::Ended;
+        state.stage = CallStage::Ended;
         state.lost = lost.map(Box::new);
     }
 
@@ -226,11 +227,12 @@ impl Scope {
         context: &mut Context<'_>,
     ) -> Poll<Option<LockError>> {
         loop {
-            if matches!(self.stage(), Stage::Starting | Stage::Refused | Stage::Running) {
+            if matches!(self.stage(), CallStage::Starting | CallStage::Refused | CallStage::Running)
+            {
                 self.poll_body(body, context);
             }
             let stage = self.stage();
-            if stage == Stage::Ended {
+            if stage == CallStage::Ended {
                 body(None);
             }
             let failed = life.as_mut().poll(context);
@@ -307,7 +309,7 @@ impl<'a> Future for AcquireUnlessBusy<'a> {
 
     fn poll(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Self::Output> {
         match self.0.held.guard() {
-            None if self.0.stage() == Stage::Refused => Poll::Ready(None),
+            None if self.0.stage() == CallStage::Refused => Poll::Ready(None),
             None => Poll::Pending,
             guard => Poll::Ready(guard),
         }

@@ -14,7 +14,7 @@ pub struct Plan {
     pub(super) finishes: bool,
     /// Whether the release is not waited for.
     pub(super) in_background: bool,
-    ttl: Option<Lease>,
+    ttl: Option<PlannedTtl>,
     wait: Option<Wait>,
     renew: Option<bool>,
     fair: Option<bool>,
@@ -27,7 +27,7 @@ pub struct Plan {
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Lease {
+enum PlannedTtl {
     Never,
     For(Duration),
 }
@@ -56,8 +56,8 @@ impl Plan {
 
     pub(super) fn apply(&self, mut request: Request) -> Request {
         match self.ttl {
-            Some(Lease::Never) => request = request.never_expires(),
-            Some(Lease::For(ttl)) => request = request.ttl(ttl),
+            Some(PlannedTtl::Never) => request = request.never_expires(),
+            Some(PlannedTtl::For(ttl)) => request = request.ttl(ttl),
             None => {}
         }
         if let Some(wait) = self.wait {
@@ -113,9 +113,9 @@ setters! {
     /// See `Locks::permit`.
     permits(limit: u32) kind = Kind::Permit { limit };
     /// See `Request::ttl`.
-    ttl(ttl: Duration) ttl = Some(Lease::For(ttl));
+    ttl(ttl: Duration) ttl = Some(PlannedTtl::For(ttl));
     /// See `Request::never_expires`.
-    never_expires() ttl = Some(Lease::Never);
+    never_expires() ttl = Some(PlannedTtl::Never);
     /// See `Request::wait`.
     wait(limit: Duration) wait = Some(Wait::For(limit));
     /// See `Request::wait_forever`.

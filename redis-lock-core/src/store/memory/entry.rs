@@ -4,12 +4,12 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::Tell;
+use super::Publish;
 use super::fences::Last;
 use crate::domain::clock::Moment;
 use crate::domain::error::{Fault, FaultClass};
 use crate::domain::kind::Kind;
-use crate::store::{Answer, CLAIM, Rival};
+use crate::store::{Answer, Blocker, CLAIM};
 
 /// So much longer than asked for a lease may run before a renewal says so.
 const SLACK: Duration = Duration::from_secs(1);
@@ -175,7 +175,7 @@ impl Entry {
         kind: Kind,
         me: Option<&Arc<str>>,
         now: Moment,
-        tell: Tell<'_>,
+        publish: Publish<'_>,
     ) -> bool {
         while let Some(head) = self.queue.front() {
             if Some(&head.token) == me {
@@ -184,13 +184,13 @@ impl Entry {
             let mut lives = head.until > now && head.kind.family() == kind.family();
             if lives && !self.fits(head.kind) {
                 // Nobody is let in past the first who waits for a mutex, so it can stay.
-                if kind.is_value() || tell(&head.manager, None) {
+                if kind.is_value() || publish(&head.manager, None) {
                     return false;
                 }
                 lives = false;
             }
             let Some(head) = self.queue.pop_front() else { break };
-            if lives && tell(&head.manager, Some(&head.token)) {
+            if lives && publish(&head.manager, Some(&head.token)) {
                 self.put(&head.token, head.kind, now.after(CLAIM));
                 if kind.is_value() {
                     // Who comes behind is looked at when it is free again.
@@ -202,7 +202,7 @@ impl Entry {
     }
 
     /// Whom one who wants in has to wait for.
-    pub(super) fn rival(&self, kind: Kind, queued: bool, now: Moment) -> Rival {
+    pub(super) fn blocker(&self, kind: Kind, queued: bool, now: Moment) -> Blocker {
         let by_end = |holder: &&Holder| holder.end;
         // A permit is free when the first holder is gone, a lock for reading or writing after the
         // last.
@@ -210,7 +210,7 @@ impl Entry {
             Some(_) => self.holders.iter().min_by_key(by_end),
             None => self.holders.iter().max_by_key(by_end),
         };
-        holder.map_or(Rival { queued, ..Rival::unknown() }, |holder| Rival {
+        holder.map_or(Blocker { queued, ..Blocker::unknown() }, |holder| Blocker {
             value: Some(holder.token.to_string()),
             ttl: (holder.end != Moment::NEVER).then(|| holder.end.since(now)),
             queued,

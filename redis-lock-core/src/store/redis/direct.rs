@@ -45,7 +45,7 @@ impl Direct {
         self.connection = redis::Client::open(url).unwrap().get_connection().unwrap();
     }
 
-    /// Runs a command as the store would; what is queued is told at `channel`.
+    /// Runs a command as the store would; grants are published at `channel`.
     pub(super) fn send(&mut self, command: &Command, channel: &str) -> Result<Answer, Fault> {
         let context = Context { delete: self.delete, channel: channel.into() };
         let (mut step, mut cmd) = match encode::plain(command, &context) {

@@ -18,7 +18,7 @@ use crate::store::{Answer, Command, Verb};
 pub(super) struct Split {
     command: Command,
     cluster: Arc<Cluster>,
-    stage: Stage,
+    stage: SplitStage,
     /// What each group was asked last, where an acquisition needs to know it.
     answers: Vec<Option<Result<Answer, Fault>>>,
     /// How many parts are under way.
@@ -28,19 +28,19 @@ pub(super) struct Split {
 }
 
 #[derive(Debug)]
-enum Stage {
-    /// Every group is told the same: to renew, look or release.
-    Telling,
+enum SplitStage {
+    /// Every group is asked the same: to renew, look or release.
+    Broadcasting,
     Acquiring(Arc<Attempt>),
-    /// All is had, and gets one fencing number.
+    /// Every key is acquired; all get one fencing number.
     Raising(Arc<Attempt>, u64),
-    /// Not all is to be had: so that nothing is kept from others. Then this is the answer.
+    /// Not every key can be acquired, so none is kept from others. Then this is the answer.
     GivingBack(Arc<Attempt>, Result<Answer, Fault>),
 }
 
 /// What a [`Split`] wants.
 #[derive(Debug)]
-pub(super) enum Next {
+pub(super) enum NextPart {
     Ask(Vec<Part>),
     Done(Result<Answer, Fault>),
 }
@@ -58,12 +58,12 @@ pub(super) fn is_split(command: &Command) -> bool {
 }
 
 impl Split {
-    pub(super) fn start(command: &Command, cluster: &Arc<Cluster>) -> (Self, Next) {
+    pub(super) fn start(command: &Command, cluster: &Arc<Cluster>) -> (Self, NextPart) {
         let count = command.names.groups().len();
         let mut split = Self {
             command: command.clone(),
             cluster: Arc::clone(cluster),
-            stage: Stage::Telling,
+            stage: SplitStage::Broadcasting,
             answers: vec![None; count],
             open: 0,
             failure: None,
@@ -71,7 +71,7 @@ impl Split {
         let first = match &command.verb {
             Verb::Acquire { token, .. } => match cluster.begin(token) {
                 Some((attempt, place)) => {
-                    split.stage = Stage::Acquiring(attempt);
+                    split.stage = SplitStage::Acquiring(attempt);
                     // Whoever waits at one group looks there first, at what it keeps as well.
                     match place {
                         Some(at) if split.is_ordered() => 0..at + 1,
@@ -79,7 +79,7 @@ impl Split {
                         None => 0..count,
                     }
                 }
-                None => return (split, Next::Done(Ok(Answer::Buried))),
+                None => return (split, NextPart::Done(Ok(Answer::Buried))),
             },
             Verb::Release { token, .. } => {
                 cluster.forget(token);
@@ -96,12 +96,12 @@ impl Split {
     pub(super) fn answered(&mut self, group: usize, answer: Result<Answer, Fault>) {
         self.open = self.open.saturating_sub(1);
         match self.stage {
-            Stage::Telling | Stage::Acquiring(_) => {
+            SplitStage::Broadcasting | SplitStage::Acquiring(_) => {
                 if let Some(slot) = self.answers.get_mut(group) {
                     *slot = Some(answer);
                 }
             }
-            Stage::Raising(..) | Stage::GivingBack(..) => {
+            SplitStage::Raising(..) | SplitStage::GivingBack(..) => {
                 if let (None, Err(fault)) = (&self.failure, answer) {
                     self.failure = Some(fault);
                 }
@@ -110,18 +110,18 @@ impl Split {
     }
 
     /// What to do now; nothing while answers are missing.
-    pub(super) fn next(&mut self) -> Option<Next> {
+    pub(super) fn next(&mut self) -> Option<NextPart> {
         if self.open > 0 {
             return None;
         }
-        let next = match std::mem::replace(&mut self.stage, Stage::Telling) {
-            Stage::Telling => Next::Done(self.told()),
-            Stage::Acquiring(attempt) => self.acquired(attempt),
-            Stage::Raising(attempt, fence) => match self.failure.take() {
+        let next = match std::mem::replace(&mut self.stage, SplitStage::Broadcasting) {
+            SplitStage::Broadcasting => NextPart::Done(self.combined()),
+            SplitStage::Acquiring(attempt) => self.acquired(attempt),
+            SplitStage::Raising(attempt, fence) => match self.failure.take() {
                 Some(fault) => self.give_back(attempt, Err(fault)),
                 None => self.end(&attempt, Ok(Answer::Held { fence: Some(fence) })),
             },
-            Stage::GivingBack(attempt, verdict) => {
+            SplitStage::GivingBack(attempt, verdict) => {
                 attempt.gave_back();
                 match self.failure.take() {
                     // What is still there goes with the token, which is released as any of which
@@ -140,17 +140,17 @@ impl Split {
 
     /// The connection broke: nobody knows what was done.
     pub(super) fn broken(mut self, fault: Fault) -> Result<Answer, Fault> {
-        match std::mem::replace(&mut self.stage, Stage::Telling) {
-            Stage::Telling => {}
-            Stage::Acquiring(attempt)
-            | Stage::Raising(attempt, _)
-            | Stage::GivingBack(attempt, _) => drop(self.end(&attempt, Err(fault.clone()))),
+        match std::mem::replace(&mut self.stage, SplitStage::Broadcasting) {
+            SplitStage::Broadcasting => {}
+            SplitStage::Acquiring(attempt)
+            | SplitStage::Raising(attempt, _)
+            | SplitStage::GivingBack(attempt, _) => drop(self.end(&attempt, Err(fault.clone()))),
         }
         Err(fault)
     }
 
     /// Every group of an acquisition that was asked has answered.
-    fn acquired(&mut self, attempt: Arc<Attempt>) -> Next {
+    fn acquired(&mut self, attempt: Arc<Attempt>) -> NextPart {
         if attempt.is_superseded() {
             return superseded();
         }
@@ -160,7 +160,7 @@ impl Split {
         let missing = self.groups().filter(|group| self.answer(*group).is_none());
         let missing: Vec<_> = missing.map(|group| (group, self.command.verb.clone())).collect();
         if !missing.is_empty() {
-            self.stage = Stage::Acquiring(attempt);
+            self.stage = SplitStage::Acquiring(attempt);
             return self.ask(missing);
         }
         let highest = self.groups().filter_map(|group| self.number(group)).max();
@@ -173,11 +173,11 @@ impl Split {
         if low.is_empty() {
             return self.end(&attempt, Ok(Answer::Held { fence: Some(fence) }));
         }
-        self.stage = Stage::Raising(attempt, fence);
+        self.stage = SplitStage::Raising(attempt, fence);
         self.ask(low)
     }
 
-    /// Why not all is to be had, if so: what can't be asked for before what is in use, as one script
+    /// Why not every key can be acquired, if so: what can't be asked for before what is in use, as one script
     /// for all keys would have it, and of several in use the first.
     fn obstacle(&self) -> Option<Result<Answer, Fault>> {
         let answers = || self.answers.iter().flatten();
@@ -188,9 +188,9 @@ impl Split {
     }
 
     /// Gives back what an attempt got and may not keep; then `verdict` is the answer.
-    fn give_back(&mut self, attempt: Arc<Attempt>, verdict: Result<Answer, Fault>) -> Next {
+    fn give_back(&mut self, attempt: Arc<Attempt>, verdict: Result<Answer, Fault>) -> NextPart {
         let Verb::Acquire { token, queue, .. } = &self.command.verb else {
-            return Next::Done(verdict);
+            return NextPart::Done(verdict);
         };
         let (queue, queued) = (*queue, self.place(&verdict));
         let kept = queued.filter(|_| self.is_ordered()).unwrap_or(0);
@@ -214,11 +214,11 @@ impl Split {
         if !attempt.gives_back() {
             return superseded();
         }
-        self.stage = Stage::GivingBack(attempt, verdict);
+        self.stage = SplitStage::GivingBack(attempt, verdict);
         self.ask(todo)
     }
 
-    fn end(&self, attempt: &Arc<Attempt>, answer: Result<Answer, Fault>) -> Next {
+    fn end(&self, attempt: &Arc<Attempt>, answer: Result<Answer, Fault>) -> NextPart {
         let end = match (self.place(&answer), &answer) {
             (Some(place), _) => End::Queued(place),
             (None, Err(fault)) if fault.class.is_unknown() => End::Unknown,
@@ -227,18 +227,18 @@ impl Split {
         if let Some(token) = self.token() {
             self.cluster.end(token, attempt, end);
         }
-        Next::Done(answer)
+        NextPart::Done(answer)
     }
 
     /// The group in whose queue an answer leaves the token.
     fn place(&self, answer: &Result<Answer, Fault>) -> Option<usize> {
-        let queued = matches!(answer, Ok(Answer::Busy(rival)) if rival.queued);
+        let queued = matches!(answer, Ok(Answer::Busy(blocker)) if blocker.queued);
         let busy = |answer: &Option<_>| matches!(answer, Some(Ok(Answer::Busy(_))));
         self.answers.iter().position(busy).filter(|_| queued)
     }
 
-    /// The answer of all to what all were told.
-    fn told(&self) -> Result<Answer, Fault> {
+    /// The answer of all to what all were asked.
+    fn combined(&self) -> Result<Answer, Fault> {
         let answers = || self.answers.iter().flatten();
         let fault = answers().find(|answer| answer.is_err());
         let known = |answer: &&_| matches!(answer, Ok(Answer::Gone { because: Some(_), .. }));
@@ -254,7 +254,7 @@ impl Split {
         worst.cloned().unwrap_or_else(|| Ok(self.done()))
     }
 
-    /// The answer when every group did as it was told.
+    /// The answer when every group did as it was asked.
     fn done(&self) -> Answer {
         if !matches!(self.command.verb, Verb::Renew { .. }) {
             return Answer::Done;
@@ -270,7 +270,7 @@ impl Split {
         Answer::Renewed { longer, waited_for }
     }
 
-    fn ask(&mut self, parts: Vec<(usize, Verb)>) -> Next {
+    fn ask(&mut self, parts: Vec<(usize, Verb)>) -> NextPart {
         let groups = self.command.names.groups();
         let part = |(group, verb)| {
             let names = Arc::clone(groups.get(group)?);
@@ -278,7 +278,7 @@ impl Split {
         };
         let parts: Vec<_> = parts.into_iter().filter_map(part).collect();
         self.open = parts.len();
-        Next::Ask(parts)
+        NextPart::Ask(parts)
     }
 
     /// The fencing number that a group gave.
@@ -307,9 +307,9 @@ impl Split {
 }
 
 /// The answer of an attempt after which the token was asked for again: that one knows more.
-fn superseded() -> Next {
+fn superseded() -> NextPart {
     let what = "no answer came in time, and the lock was asked for again";
-    Next::Done(Err(Fault::new(FaultClass::Unknown, what)))
+    NextPart::Done(Err(Fault::new(FaultClass::Unknown, what)))
 }
 
 #[cfg(test)]
@@ -318,7 +318,7 @@ mod tests {
 
     use super::*;
     use crate::domain::names::Names;
-    use crate::store::Rival;
+    use crate::store::Blocker;
 
     const PLACE: Duration = Duration::from_secs(5);
 
@@ -344,7 +344,7 @@ mod tests {
     }
 
     fn busy(queued: bool) -> Result<Answer, Fault> {
-        Ok(Answer::Busy(Rival { queued, ..Rival::unknown() }))
+        Ok(Answer::Busy(Blocker { queued, ..Blocker::unknown() }))
     }
 
     fn held() -> Result<Answer, Fault> {
@@ -360,8 +360,8 @@ mod tests {
     }
 
     /// What is asked, in short: `A0` acquires the first group.
-    fn shown(next: &Next) -> String {
-        let Next::Ask(parts) = next else { return "done".into() };
+    fn shown(next: &NextPart) -> String {
+        let NextPart::Ask(parts) = next else { return "done".into() };
         let show = |part: &Part| match &part.command.verb {
             Verb::Acquire { .. } => format!("A{}", part.group),
             Verb::Keep { time, .. } if *time == PLACE => format!("K{}", part.group),
@@ -374,7 +374,7 @@ mod tests {
         parts.iter().map(show).collect::<Vec<_>>().join(" ")
     }
 
-    fn tell(split: &mut Split, answers: &[(usize, Result<Answer, Fault>)]) -> Next {
+    fn answer_all(split: &mut Split, answers: &[(usize, Result<Answer, Fault>)]) -> NextPart {
         let (last, others) = answers.split_last().unwrap();
         for (group, answer) in others {
             split.answered(*group, answer.clone());
@@ -385,18 +385,18 @@ mod tests {
     }
 
     /// All groups of a first attempt answer so.
-    fn first(command: &Command, answers: [Result<Answer, Fault>; 3]) -> (Split, Next) {
+    fn first(command: &Command, answers: [Result<Answer, Fault>; 3]) -> (Split, NextPart) {
         let (mut split, next) = Split::start(command, &Arc::default());
         assert_eq!(shown(&next), "A0 A1 A2");
         let answers: Vec<_> = answers.into_iter().enumerate().collect();
-        let next = tell(&mut split, &answers);
+        let next = answer_all(&mut split, &answers);
         (split, next)
     }
 
-    fn done(next: Next) -> Result<Answer, Fault> {
+    fn done(next: NextPart) -> Result<Answer, Fault> {
         match next {
-            Next::Done(answer) => answer,
-            Next::Ask(_) => panic!("there is more to do: {}", shown(&next)),
+            NextPart::Done(answer) => answer,
+            NextPart::Ask(_) => panic!("there is more to do: {}", shown(&next)),
         }
     }
 
@@ -412,9 +412,10 @@ mod tests {
             let answers = [held(), busy(patient), busy(patient)];
             let (mut split, next) = first(&acquire(patient, false, 0), answers);
             assert_eq!(shown(&next), given_back);
-            let told: Vec<_> = if patient { vec![0, 2] } else { vec![0] };
-            let told: Vec<_> = told.into_iter().map(|group| (group, Ok(Answer::Done))).collect();
-            assert_eq!(done(tell(&mut split, &told)).unwrap(), busy(patient).unwrap());
+            let answers: Vec<_> = if patient { vec![0, 2] } else { vec![0] };
+            let answers: Vec<_> =
+                answers.into_iter().map(|group| (group, Ok(Answer::Done))).collect();
+            assert_eq!(done(answer_all(&mut split, &answers)).unwrap(), busy(patient).unwrap());
         }
     }
 
@@ -422,7 +423,7 @@ mod tests {
     fn after_rounds_in_vain_what_comes_first_is_kept() {
         let (mut split, next) = first(&acquire(true, true, 0), [held(), busy(true), held()]);
         assert_eq!(shown(&next), "K0 R2");
-        let next = tell(&mut split, &[(0, Ok(Answer::Done)), (2, Ok(Answer::Done))]);
+        let next = answer_all(&mut split, &[(0, Ok(Answer::Done)), (2, Ok(Answer::Done))]);
         assert_eq!(done(next).unwrap(), busy(true).unwrap());
         // But not by whoever does not wait, or could not be queued.
         for (patient, given_back) in [(false, "R0 R2"), (true, "R0 R1 R2")] {
@@ -436,19 +437,22 @@ mod tests {
         for (ordered, again) in [(false, "A1"), (true, "A0 A1")] {
             let command = acquire(true, ordered, 0);
             let (mut split, _) = first(&command, [held(), busy(true), held()]);
-            let next = tell(&mut split, &[(0, Ok(Answer::Done)), (2, Ok(Answer::Done))]);
+            let next = answer_all(&mut split, &[(0, Ok(Answer::Done)), (2, Ok(Answer::Done))]);
             done(next).unwrap();
             let cluster = Arc::clone(&split.cluster);
 
             let (mut split, next) = Split::start(&command, &cluster);
             assert_eq!(shown(&next), again);
             let asked = usize::from(!ordered)..2;
-            let told: Vec<_> = asked.clone().map(|group| (group, held())).collect();
-            let next = tell(&mut split, &told);
+            let answers: Vec<_> = asked.clone().map(|group| (group, held())).collect();
+            let next = answer_all(&mut split, &answers);
             let rest: Vec<_> = (0..3).filter(|group| !asked.contains(group)).collect();
-            let told: Vec<_> = rest.iter().map(|group| (*group, held())).collect();
+            let answers: Vec<_> = rest.iter().map(|group| (*group, held())).collect();
             assert_eq!(shown(&next), if ordered { "A2" } else { "A0 A2" });
-            assert_eq!(done(tell(&mut split, &told)).unwrap(), Answer::Held { fence: None });
+            assert_eq!(
+                done(answer_all(&mut split, &answers)).unwrap(),
+                Answer::Held { fence: None }
+            );
         }
     }
 
@@ -458,8 +462,8 @@ mod tests {
             let answers = [held(), busy(true), fault(class)];
             let (mut split, next) = first(&acquire(true, true, 0), answers);
             assert_eq!(shown(&next), "R0 R1");
-            let told = [0, 1].map(|group| (group, gone(None)));
-            assert_eq!(done(tell(&mut split, &told)).unwrap_err().class, class);
+            let answers = [0, 1].map(|group| (group, gone(None)));
+            assert_eq!(done(answer_all(&mut split, &answers)).unwrap_err().class, class);
         }
         let (_, next) = first(&acquire(true, false, 0), [held(), Ok(Answer::Buried), held()]);
         assert_eq!(shown(&next), "R0 R1 R2");
@@ -468,8 +472,8 @@ mod tests {
     #[test]
     fn what_could_not_be_given_back_is_in_doubt() {
         let (mut split, _) = first(&acquire(true, false, 0), [held(), busy(true), held()]);
-        let told = [(0, fault(FaultClass::Refused)), (2, Ok(Answer::Done))];
-        assert!(done(tell(&mut split, &told)).unwrap_err().class.is_unknown());
+        let answers = [(0, fault(FaultClass::Refused)), (2, Ok(Answer::Done))];
+        assert!(done(answer_all(&mut split, &answers)).unwrap_err().class.is_unknown());
     }
 
     #[test]
@@ -495,7 +499,7 @@ mod tests {
         let cluster = Arc::clone(&old.cluster);
         let (_new, next) = Split::start(&command, &cluster);
         assert_eq!(shown(&next), "A0 A1 A2");
-        let next = tell(&mut old, &[(0, held()), (1, busy(true)), (2, held())]);
+        let next = answer_all(&mut old, &[(0, held()), (1, busy(true)), (2, held())]);
         assert!(done(next).unwrap_err().class.is_unknown());
     }
 
@@ -504,11 +508,11 @@ mod tests {
         let number = |fence| Ok(Answer::Held { fence: Some(fence) });
         let (mut split, next) = first(&acquire(true, false, 32), [number(7), number(9), number(8)]);
         assert_eq!(shown(&next), "F0=9 F2=9");
-        let next = tell(&mut split, &[(0, Ok(Answer::Done)), (2, Ok(Answer::Done))]);
+        let next = answer_all(&mut split, &[(0, Ok(Answer::Done)), (2, Ok(Answer::Done))]);
         assert_eq!(done(next).unwrap(), Answer::Held { fence: Some(9) });
 
         let (mut split, _) = first(&acquire(true, false, 32), [number(7), number(9), number(9)]);
-        let next = tell(&mut split, &[(0, fault(FaultClass::Refused))]);
+        let next = answer_all(&mut split, &[(0, fault(FaultClass::Refused))]);
         assert_eq!(shown(&next), "R0 R1 R2", "without its number it is of no use");
         let (_, next) = first(&acquire(true, false, 32), [number(9), number(9), number(9)]);
         assert_eq!(done(next).unwrap(), Answer::Held { fence: Some(9) });
@@ -526,7 +530,7 @@ mod tests {
         let merged = |verb: &Verb, answers: [Result<Answer, Fault>; 3]| {
             let (mut split, _) = Split::start(&command(verb.clone(), false), &Arc::default());
             let answers: Vec<_> = answers.into_iter().enumerate().collect();
-            done(tell(&mut split, &answers))
+            done(answer_all(&mut split, &answers))
         };
         let renewed = |longer: Option<u64>, waited_for| Answer::Renewed {
             longer: longer.map(Duration::from_secs),
@@ -538,7 +542,7 @@ mod tests {
             let all = merged(verb, [done_(), done_(), done_()]).unwrap();
             assert!(matches!(all, Answer::Done | Answer::Renewed { longer: None, .. }));
             let lost = merged(verb, [done_(), gone(None), gone(Some("it hangs"))]).unwrap();
-            assert_eq!(lost, gone(Some("it hangs")).unwrap(), "the reason is told");
+            assert_eq!(lost, gone(Some("it hangs")).unwrap(), "the reason is reported");
             assert!(merged(verb, [done_(), refused(), done_()]).is_err());
         }
         for verb in [&renew, &check] {

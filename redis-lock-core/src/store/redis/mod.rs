@@ -35,7 +35,7 @@ mod scripts;
 mod socket;
 mod wire;
 
-/// Knows one server: its address, its credentials, and where it tells this manager of grants.
+/// Knows one server: its address, its credentials, and where it publishes this manager's grants.
 #[derive(Clone)]
 pub(crate) struct RedisConnector {
     client: redis::Client,

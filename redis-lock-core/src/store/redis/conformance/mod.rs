@@ -45,7 +45,7 @@ const BLUR: Duration = Duration::from_millis(5);
 struct Actor {
     kind: Kind,
     keys: &'static [&'static str],
-    /// Whether anybody listens where it would be told.
+    /// Whether anybody listens where it would be is_ready.
     heard: bool,
 }
 
@@ -60,7 +60,7 @@ const fn permit(limit: u32, heard: bool) -> Actor {
 const ALL: Kind = Kind::All { ordered: false };
 
 #[derive(Clone, Debug)]
-enum Step {
+enum ModelStep {
     Acquire {
         who: usize,
         ttl: u64,
@@ -104,23 +104,23 @@ enum Step {
     },
 }
 
-fn step(actors: usize) -> impl Strategy<Value = Step> {
+fn step(actors: usize) -> impl Strategy<Value = ModelStep> {
     let who = 0..actors;
     let ttl = || prop_oneof![Just(430_u64), Just(1_970), Just(7_330)];
     prop_oneof![
         8 => (who.clone(), ttl(), prop::bool::weighted(0.8), prop::bool::weighted(0.8), any::<bool>(), any::<bool>())
-            .prop_map(|(who, ttl, patient, fair, fenced, ordered)| Step::Acquire { who, ttl, patient, fair, fenced, ordered }),
-        1 => (who.clone(), ttl()).prop_map(|(who, ttl)| Step::Take { who, ttl }),
-        2 => (who.clone(), ttl()).prop_map(|(who, ttl)| Step::Renew { who, ttl }),
-        1 => (who.clone(), ttl()).prop_map(|(who, time)| Step::Keep { who, time }),
-        1 => who.clone().prop_map(|who| Step::Check { who }),
-        2 => who.clone().prop_map(|who| Step::Downgrade { who }),
-        1 => who.clone().prop_map(|who| Step::Force { who }),
+            .prop_map(|(who, ttl, patient, fair, fenced, ordered)| ModelStep::Acquire { who, ttl, patient, fair, fenced, ordered }),
+        1 => (who.clone(), ttl()).prop_map(|(who, ttl)| ModelStep::Take { who, ttl }),
+        2 => (who.clone(), ttl()).prop_map(|(who, ttl)| ModelStep::Renew { who, ttl }),
+        1 => (who.clone(), ttl()).prop_map(|(who, time)| ModelStep::Keep { who, time }),
+        1 => who.clone().prop_map(|who| ModelStep::Check { who }),
+        2 => who.clone().prop_map(|who| ModelStep::Downgrade { who }),
+        1 => who.clone().prop_map(|who| ModelStep::Force { who }),
         6 => (who, prop::option::weighted(0.1, ttl()), prop::bool::weighted(0.05))
-            .prop_map(|(who, keep, bury)| Step::Release { who, keep, bury }),
+            .prop_map(|(who, keep, bury)| ModelStep::Release { who, keep, bury }),
         1 => prop_oneof![2 => Just(None), 1 => Just(Some(Trouble::ReadOnly)), 1 => Just(Some(Trouble::NoReplicas))]
-            .prop_map(|trouble| Step::Refuse { trouble }),
-        2 => prop_oneof![Just(277_u64), Just(911), Just(2_633)].prop_map(|millis| Step::Advance { millis }),
+            .prop_map(|trouble| ModelStep::Refuse { trouble }),
+        2 => prop_oneof![Just(277_u64), Just(911), Just(2_633)].prop_map(|millis| ModelStep::Advance { millis }),
     ]
 }
 
@@ -128,7 +128,7 @@ fn step(actors: usize) -> impl Strategy<Value = Step> {
 struct Bench {
     direct: Direct,
     shim: ClockShim,
-    /// Listens, so that whoever is told there counts as alive.
+    /// Listens, so that whoever is is_ready there counts as alive.
     _listener: std::thread::JoinHandle<()>,
     actors: &'static [Actor],
 }
@@ -139,11 +139,11 @@ impl Bench {
         let mut direct = Direct::start(Server::builder().binary(binary).clock(&shim));
         direct.delete = delete;
         let mut listening = direct.server.client().get_connection().unwrap();
-        let (told, listens) = std::sync::mpsc::channel();
+        let (is_ready, listens) = std::sync::mpsc::channel();
         let listener = std::thread::spawn(move || {
             let mut subscription = listening.as_pubsub();
             subscription.subscribe("alive").unwrap();
-            told.send(()).unwrap();
+            is_ready.send(()).unwrap();
             while subscription.get_message().is_ok() {}
         });
         listens.recv().unwrap();
@@ -170,7 +170,7 @@ impl Bench {
         }
     }
 
-    fn check(&mut self, steps: &[Step]) -> Result<(), TestCaseError> {
+    fn check(&mut self, steps: &[ModelStep]) -> Result<(), TestCaseError> {
         self.refuse(None);
         self.direct.server.run::<()>("FLUSHALL");
         let mut trouble = None;
@@ -178,12 +178,12 @@ impl Bench {
         self.set_clock(0);
         let mut worlds = vec![State::default()];
         for (number, step) in steps.iter().enumerate() {
-            if let Step::Advance { millis } = step {
+            if let ModelStep::Advance { millis } = step {
                 offset += millis;
                 self.set_clock(offset);
                 continue;
             }
-            if let Step::Refuse { trouble: next } = step {
+            if let ModelStep::Refuse { trouble: next } = step {
                 // Before version 7 a replica's scripts see keys that are over.
                 let old = self.direct.server.binary().version().0 < 7;
                 trouble = next.map(|next| if old { Trouble::NoReplicas } else { next });
@@ -213,7 +213,7 @@ impl Bench {
                     let mut keys = seen.keys.iter();
                     let difference =
                         keys.find_map(|(key, seen)| seen.difference(&mut world, key, window));
-                    // Whoever has nothing may be told so or refused: some servers refuse to compare and
+                    // Whoever has nothing may be is_ready so or refused: some servers refuse to compare and
                     // delete, and leases that are over are removed first.
                     let refused = trouble.is_some()
                         && matches!(command.verb, Verb::Release { .. } | Verb::Downgrade { .. })
@@ -266,33 +266,35 @@ impl Bench {
         self.actors.iter().flat_map(|actor| actor.keys.iter().copied()).collect()
     }
 
-    fn command(&self, step: &Step) -> Option<(Command, usize)> {
+    fn command(&self, step: &ModelStep) -> Option<(Command, usize)> {
         let millis = Duration::from_millis;
         let place = millis(5_000);
         let kind = |who: usize| self.actors[who].kind;
         let (who, verb) = match *step {
-            Step::Acquire { who, ttl, patient, fair, fenced, .. } => {
+            ModelStep::Acquire { who, ttl, patient, fair, fenced, .. } => {
                 let queue = patient.then_some(place);
                 let fences = if fenced { 32 } else { 0 };
                 let (token, ttl) = (token(who), Some(millis(ttl)));
                 (who, Verb::Acquire { token, ttl, queue, fair, fences, repair_orphan: None })
             }
-            Step::Take { who, ttl } if kind(who) == Kind::Mutex => {
+            ModelStep::Take { who, ttl } if kind(who) == Kind::Mutex => {
                 (who, Verb::Take { token: token(who), ttl: Some(millis(ttl)) })
             }
-            Step::Renew { who, ttl } => {
+            ModelStep::Renew { who, ttl } => {
                 (who, Verb::Renew { token: token(who), ttl: Some(millis(ttl)) })
             }
-            Step::Keep { who, time } => (who, Verb::Keep { token: token(who), time: millis(time) }),
-            Step::Check { who } => (who, Verb::Check { token: token(who) }),
-            Step::Downgrade { who } if kind(who) == Kind::Write => {
+            ModelStep::Keep { who, time } => {
+                (who, Verb::Keep { token: token(who), time: millis(time) })
+            }
+            ModelStep::Check { who } => (who, Verb::Check { token: token(who) }),
+            ModelStep::Downgrade { who } if kind(who) == Kind::Write => {
                 (who, Verb::Downgrade { token: token(who) })
             }
-            Step::Force { who } => {
+            ModelStep::Force { who } => {
                 let tokens = vec![Token::from_wire(&token(who))];
                 (who, Verb::Force { tokens, foreign: None, because: "it hangs".into() })
             }
-            Step::Release { who, keep, bury } => {
+            ModelStep::Release { who, keep, bury } => {
                 let bury = bury.then_some(millis(3_300));
                 (
                     who,
@@ -316,8 +318,10 @@ impl Bench {
             _ => names(first),
         };
         let kind = match (actor.kind, step) {
-            (_, Step::Force { .. }) => Kind::Mutex,
-            (Kind::All { .. }, Step::Acquire { ordered, .. }) => Kind::All { ordered: *ordered },
+            (_, ModelStep::Force { .. }) => Kind::Mutex,
+            (Kind::All { .. }, ModelStep::Acquire { ordered, .. }) => {
+                Kind::All { ordered: *ordered }
+            }
             (kind, _) => kind,
         };
         let timeout = Duration::from_secs(1);
@@ -482,7 +486,7 @@ fn on_every_server(actors: &'static [Actor]) {
 }
 
 /// Runs one sequence of steps.
-fn on_every_server_once(actors: &'static [Actor], steps: &[Step]) {
+fn on_every_server_once(actors: &'static [Actor], steps: &[ModelStep]) {
     for bench in &mut benches(actors) {
         if let Err(failure) = bench.check(steps) {
             panic!("on {}: {failure}", bench.direct.server.binary());

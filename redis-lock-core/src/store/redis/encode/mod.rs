@@ -23,7 +23,7 @@ const PAGE: usize = 500;
 #[derive(Clone, Debug)]
 pub(super) struct Context {
     pub(super) delete: Delete,
-    /// Where this manager is told of grants; `-` when it is not.
+    /// Where grants for this manager are published; `-` when they are not.
     pub(super) channel: Arc<str>,
 }
 

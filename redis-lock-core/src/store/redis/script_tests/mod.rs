@@ -9,7 +9,7 @@ use super::encode::{self, Context};
 use super::probe::Delete;
 use crate::domain::error::FaultClass;
 use crate::domain::kind::Kind;
-use crate::store::{Answer, Sight, Verb};
+use crate::store::{Answer, ServerView, Verb};
 
 mod crowds;
 
@@ -28,7 +28,7 @@ fn is_held(answer: &Answer) -> bool {
     matches!(answer, Answer::Held { .. })
 }
 
-fn seen(direct: &mut Direct) -> Sight {
+fn seen(direct: &mut Direct) -> ServerView {
     match direct.ask(Kind::Mutex, Verb::Look).unwrap() {
         Answer::Seen(seen) => *seen,
         other => panic!("{other:?} is nothing to be seen"),
@@ -36,7 +36,7 @@ fn seen(direct: &mut Direct) -> Sight {
 }
 
 fn is_queued(answer: &Answer) -> bool {
-    matches!(answer, Answer::Busy(rival) if rival.queued)
+    matches!(answer, Answer::Busy(blocker) if blocker.queued)
 }
 
 #[test]
@@ -188,7 +188,7 @@ fn a_full_server_takes_no_lock_more_but_keeps_and_gives_up_those_it_has() {
             assert!(is_held(&direct.ask(kind, acquire(1, false)).unwrap()));
             direct.server.run::<()>("CONFIG SET maxmemory 1");
             let busy = direct.ask(other, acquire(2, true)).unwrap();
-            assert!(matches!(&busy, Answer::Busy(rival) if !rival.queued), "{busy:?}");
+            assert!(matches!(&busy, Answer::Busy(blocker) if !blocker.queued), "{busy:?}");
             let ttl = Some(Duration::from_secs(60));
             assert!(direct.ask(kind, Verb::Renew { token: token(1), ttl }).is_ok());
             assert_eq!(direct.ask(kind, release(1)).unwrap(), Answer::Done);
@@ -259,7 +259,7 @@ fn values_of_others_at_side_keys_are_met_before_anything_is_written() {
                 let exclusive = matches!(kind, Kind::Mutex | Kind::Write | Kind::All { .. });
                 if exclusive && *side != names().limit() {
                     let busy = direct.ask(kind, acquire(2, true)).unwrap();
-                    assert!(matches!(&busy, Answer::Busy(rival) if !rival.queued), "{busy:?}");
+                    assert!(matches!(&busy, Answer::Busy(blocker) if !blocker.queued), "{busy:?}");
                 }
                 assert!(matches!(direct.ask(Kind::Mutex, Verb::Look).unwrap(), Answer::Seen(_)));
                 let ttl = Some(Duration::from_secs(60));
@@ -309,10 +309,10 @@ fn values_of_others_are_neither_marked_nor_shown_in_full_nor_mistaken_for_each_o
     for mut direct in Direct::each() {
         for foreign in ["rl1.deadbeef".to_owned(), "x".repeat(100_000)] {
             let () = direct.connection.pset_ex("lock:a", &foreign, 60_000).unwrap();
-            let Answer::Busy(rival) = direct.ask(Kind::Mutex, acquire(1, true)).unwrap() else {
+            let Answer::Busy(blocker) = direct.ask(Kind::Mutex, acquire(1, true)).unwrap() else {
                 panic!("somebody else has it")
             };
-            assert!(rival.queued && rival.value.unwrap().len() <= 200);
+            assert!(blocker.queued && blocker.value.unwrap().len() <= 200);
             assert_eq!(direct.server.get("lock:a").unwrap(), foreign, "no mark");
         }
         direct.server.run::<()>("FLUSHALL");

@@ -10,7 +10,7 @@ use crate::{Holder, Token};
 
 /// One lock, as the arbiter sees it.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Sight {
+pub(crate) struct ServerView {
     pub(crate) kind: LockKind,
     pub(crate) holders: Vec<Holder>,
     /// The tokens that wait, in the order of their coming.
@@ -24,7 +24,7 @@ pub(crate) struct Sight {
     pub(crate) server: Option<ServerInfo>,
 }
 
-impl Sight {
+impl ServerView {
     /// A key at which a string stands.
     pub(crate) fn of_value(value: &str, ttl: Option<Duration>, fence: Option<(u64, &str)>) -> Self {
         let token = Token::from_wire(value);
