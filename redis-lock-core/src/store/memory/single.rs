@@ -1,6 +1,7 @@
 //! Commands for a lock on one key.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::Publish;
 use super::entry::{Entry, end};
@@ -63,32 +64,44 @@ impl Entry {
             // Answered for all keys at once.
             Verb::Scan { .. } => Answer::Keys { keys: Vec::new(), next: None },
             Verb::Release { token, keep, bury, .. } => {
-                let answer = match self.holder(token) {
-                    Some(holder) => {
-                        match keep {
-                            Some(keep) => holder.end = now.after(*keep),
-                            None => self.drop_holder(token),
-                        }
-                        Answer::Done
-                    }
-                    None => {
-                        self.leave(token);
-                        self.gone(kind, token)
-                    }
-                };
-                // Also after a waiter left: it may have stood before others that fit. A mutex that is
-                // kept has nothing for anybody.
-                let free = answer == Answer::Done && keep.is_none();
-                if free || !kind.is_value() && self.mixes(kind).is_ok() {
-                    self.admit(kind, None, now, publish);
-                }
-                if let Some(bury) = bury {
-                    self.bury(token, &"".into(), now.after(*bury));
-                }
-                answer
+                self.release(kind, token, *keep, *bury, now, publish)
             }
         };
         Ok(answer)
+    }
+
+    fn release(
+        &mut self,
+        kind: Kind,
+        token: &Arc<str>,
+        keep: Option<Duration>,
+        bury: Option<Duration>,
+        now: Moment,
+        publish: Publish<'_>,
+    ) -> Answer {
+        let answer = match self.holder(token) {
+            Some(holder) => {
+                match keep {
+                    Some(keep) => holder.end = now.after(keep),
+                    None => self.drop_holder(token),
+                }
+                Answer::Done
+            }
+            None => {
+                self.leave(token);
+                self.gone(kind, token)
+            }
+        };
+        // Also after a waiter left: it may have stood before others that fit. A mutex that is
+        // kept has nothing for anybody.
+        let free = answer == Answer::Done && keep.is_none();
+        if free || !kind.is_value() && self.mixes(kind).is_ok() {
+            self.admit(kind, None, now, publish);
+        }
+        if let Some(bury) = bury {
+            self.bury(token, &"".into(), now.after(bury));
+        }
+        answer
     }
 
     fn acquire(

@@ -5,7 +5,6 @@
 //! that explain the answers so far are followed.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use proptest::prelude::*;
@@ -14,20 +13,22 @@ use testbed::{ClockShim, Server, ServerBinary};
 
 use super::direct::{Direct, redis_6};
 use super::probe::Delete;
-use crate::Token;
 use crate::domain::clock::Moment;
 use crate::domain::error::Fault;
 use crate::domain::kind::Kind;
 use crate::domain::names::Names;
 use crate::store::memory::State;
-use crate::store::memory::entry::Entry;
 use crate::store::memory::trouble::Trouble;
 use crate::store::{Answer, Command, Verb};
 
+mod compare;
 mod kept;
 mod seen;
+mod steps;
 
+use compare::{alike, exclusive, shape};
 use seen::{LOOK, OneKey, Seen, Window};
+use steps::{ALL, Actor, ModelStep, actor, permit, step, token};
 
 /// A number that somebody set for this run: more cases, or another seed than the one that every run
 /// has, such as `REDIS_LOCKS_CONFORMANCE_SEED=$RANDOM cargo test -p redis-lock-core conformance`.
@@ -41,94 +42,11 @@ const CASES: u32 = 150;
 /// How far the two clocks may be apart when something ends.
 const BLUR: Duration = Duration::from_millis(5);
 
-/// Who takes part: each has a token, a kind of lock and keys of its own.
-struct Actor {
-    kind: Kind,
-    keys: &'static [&'static str],
-    /// Whether anybody listens where it would be is_ready.
-    heard: bool,
-}
-
-const fn actor(kind: Kind, keys: &'static [&'static str], heard: bool) -> Actor {
-    Actor { kind, keys, heard }
-}
-
-const fn permit(limit: u32, heard: bool) -> Actor {
-    actor(Kind::Permit { limit }, &["k"], heard)
-}
-
-const ALL: Kind = Kind::All { ordered: false };
-
-#[derive(Clone, Debug)]
-enum ModelStep {
-    Acquire {
-        who: usize,
-        ttl: u64,
-        patient: bool,
-        fair: bool,
-        fenced: bool,
-        ordered: bool,
-    },
-    Take {
-        who: usize,
-        ttl: u64,
-    },
-    Renew {
-        who: usize,
-        ttl: u64,
-    },
-    Keep {
-        who: usize,
-        time: u64,
-    },
-    Check {
-        who: usize,
-    },
-    Downgrade {
-        who: usize,
-    },
-    Force {
-        who: usize,
-    },
-    Release {
-        who: usize,
-        keep: Option<u64>,
-        bury: bool,
-    },
-    Advance {
-        millis: u64,
-    },
-    /// The server refuses to write from now on, for this reason, or does so no longer.
-    Refuse {
-        trouble: Option<Trouble>,
-    },
-}
-
-fn step(actors: usize) -> impl Strategy<Value = ModelStep> {
-    let who = 0..actors;
-    let ttl = || prop_oneof![Just(430_u64), Just(1_970), Just(7_330)];
-    prop_oneof![
-        8 => (who.clone(), ttl(), prop::bool::weighted(0.8), prop::bool::weighted(0.8), any::<bool>(), any::<bool>())
-            .prop_map(|(who, ttl, patient, fair, fenced, ordered)| ModelStep::Acquire { who, ttl, patient, fair, fenced, ordered }),
-        1 => (who.clone(), ttl()).prop_map(|(who, ttl)| ModelStep::Take { who, ttl }),
-        2 => (who.clone(), ttl()).prop_map(|(who, ttl)| ModelStep::Renew { who, ttl }),
-        1 => (who.clone(), ttl()).prop_map(|(who, time)| ModelStep::Keep { who, time }),
-        1 => who.clone().prop_map(|who| ModelStep::Check { who }),
-        2 => who.clone().prop_map(|who| ModelStep::Downgrade { who }),
-        1 => who.clone().prop_map(|who| ModelStep::Force { who }),
-        6 => (who, prop::option::weighted(0.1, ttl()), prop::bool::weighted(0.05))
-            .prop_map(|(who, keep, bury)| ModelStep::Release { who, keep, bury }),
-        1 => prop_oneof![2 => Just(None), 1 => Just(Some(Trouble::ReadOnly)), 1 => Just(Some(Trouble::NoReplicas))]
-            .prop_map(|trouble| ModelStep::Refuse { trouble }),
-        2 => prop_oneof![Just(277_u64), Just(911), Just(2_633)].prop_map(|millis| ModelStep::Advance { millis }),
-    ]
-}
-
 /// A server beside the model.
 struct Bench {
     direct: Direct,
     shim: ClockShim,
-    /// Listens, so that whoever is is_ready there counts as alive.
+    /// Listens, so that whoever is notified there counts as alive.
     _listener: std::thread::JoinHandle<()>,
     actors: &'static [Actor],
 }
@@ -190,54 +108,65 @@ impl Bench {
                 self.refuse(trouble);
                 continue;
             }
-            let Some((command, who)) = self.command(step) else { continue };
-            // Taken blindly, a lock does not know of those who wait until the next of them looks.
-            let waits = |world: &State| {
-                world.entries.get(command.names.main()).is_some_and(|entry| !entry.queue.is_empty())
-            };
-            if matches!(command.verb, Verb::Take { .. }) && worlds.iter().any(waits) {
-                continue;
-            }
-            let before = self.now();
-            let channel = if self.actors[who].heard { "alive" } else { "dead" };
-            let answer = self.direct.send(&command, channel);
-            let seen = self.look();
-            let window = Window { before, after: seen.at };
-            let mut next: Vec<(String, State)> = Vec::new();
-            let mut expected = Vec::new();
-            for world in &worlds {
-                for now in window.moments(world) {
-                    let mut world = world.clone();
-                    let model = self.model(&mut world, trouble, &command, who, now);
-                    let shape = shape(&world);
-                    let mut keys = seen.keys.iter();
-                    let difference =
-                        keys.find_map(|(key, seen)| seen.difference(&mut world, key, window));
-                    // Whoever has nothing may be is_ready so or refused: some servers refuse to compare and
-                    // delete, and leases that are over are removed first.
-                    let refused = trouble.is_some()
-                        && matches!(command.verb, Verb::Release { .. } | Verb::Downgrade { .. })
-                        && matches!((&model, &answer), (Ok(Answer::Gone { .. }), Err(_)));
-                    let fits = difference.is_none()
-                        && (refused || alike(command.kind, &model, &answer, window));
-                    expected.push(format!("{model:?} with {shape}, but for {difference:?}"));
-                    if fits && next.iter().all(|(known, _)| *known != shape) {
-                        next.push((shape, world));
-                    }
-                }
-            }
-            if next.is_empty() {
-                let what = format!(
-                    "step {number}, {step:?} by {who}: the server said {answer:?} and shows {seen:?}, the model {expected:#?}"
-                );
-                return Err(TestCaseError::fail(what));
-            }
-            worlds = next.into_iter().take(16).map(|(_, world)| world).collect();
+            worlds = self.step(&worlds, step, trouble).map_err(|difference| {
+                TestCaseError::fail(format!("step {number}, {step:?}: {difference}"))
+            })?;
             for world in &worlds {
                 exclusive(world).map_err(TestCaseError::fail)?;
             }
         }
         Ok(())
+    }
+
+    /// Takes a step on the server. Returns the worlds after it that explain the answer.
+    fn step(
+        &mut self,
+        worlds: &[State],
+        step: &ModelStep,
+        trouble: Option<Trouble>,
+    ) -> Result<Vec<State>, String> {
+        let Some((command, who)) = step.command(self.actors) else { return Ok(worlds.to_vec()) };
+        // Taken blindly, a lock does not know of those who wait until the next of them looks.
+        let waits = |world: &State| {
+            world.entries.get(command.names.main()).is_some_and(|entry| !entry.queue.is_empty())
+        };
+        if matches!(command.verb, Verb::Take { .. }) && worlds.iter().any(waits) {
+            return Ok(worlds.to_vec());
+        }
+        let before = self.now();
+        let channel = if self.actors[who].heard { "alive" } else { "dead" };
+        let answer = self.direct.send(&command, channel);
+        let seen = self.look();
+        let window = Window { before, after: seen.at };
+        let mut next: Vec<(String, State)> = Vec::new();
+        let mut expected = Vec::new();
+        for world in worlds {
+            for now in window.moments(world) {
+                let mut world = world.clone();
+                let model = self.model(&mut world, trouble, &command, who, now);
+                let shape = shape(&world);
+                let mut keys = seen.keys.iter();
+                let difference =
+                    keys.find_map(|(key, seen)| seen.difference(&mut world, key, window));
+                // Whoever has nothing may be answered so or refused: some servers refuse to compare
+                // and delete, and leases that are over are removed first.
+                let refused = trouble.is_some()
+                    && matches!(command.verb, Verb::Release { .. } | Verb::Downgrade { .. })
+                    && matches!((&model, &answer), (Ok(Answer::Gone { .. }), Err(_)));
+                let fits = difference.is_none()
+                    && (refused || alike(command.kind, &model, &answer, window));
+                expected.push(format!("{model:?} with {shape}, but for {difference:?}"));
+                if fits && next.iter().all(|(known, _)| *known != shape) {
+                    next.push((shape, world));
+                }
+            }
+        }
+        if next.is_empty() {
+            return Err(format!(
+                "by {who}: the server said {answer:?} and shows {seen:?}, the model {expected:#?}"
+            ));
+        }
+        Ok(next.into_iter().take(16).map(|(_, world)| world).collect())
     }
 
     fn refuse(&self, trouble: Option<Trouble>) {
@@ -264,68 +193,6 @@ impl Bench {
 
     fn keys(&self) -> BTreeSet<&'static str> {
         self.actors.iter().flat_map(|actor| actor.keys.iter().copied()).collect()
-    }
-
-    fn command(&self, step: &ModelStep) -> Option<(Command, usize)> {
-        let millis = Duration::from_millis;
-        let place = millis(5_000);
-        let kind = |who: usize| self.actors[who].kind;
-        let (who, verb) = match *step {
-            ModelStep::Acquire { who, ttl, patient, fair, fenced, .. } => {
-                let queue = patient.then_some(place);
-                let fences = if fenced { 32 } else { 0 };
-                let (token, ttl) = (token(who), Some(millis(ttl)));
-                (who, Verb::Acquire { token, ttl, queue, fair, fences, repair_orphan: None })
-            }
-            ModelStep::Take { who, ttl } if kind(who) == Kind::Mutex => {
-                (who, Verb::Take { token: token(who), ttl: Some(millis(ttl)) })
-            }
-            ModelStep::Renew { who, ttl } => {
-                (who, Verb::Renew { token: token(who), ttl: Some(millis(ttl)) })
-            }
-            ModelStep::Keep { who, time } => {
-                (who, Verb::Keep { token: token(who), time: millis(time) })
-            }
-            ModelStep::Check { who } => (who, Verb::Check { token: token(who) }),
-            ModelStep::Downgrade { who } if kind(who) == Kind::Write => {
-                (who, Verb::Downgrade { token: token(who) })
-            }
-            ModelStep::Force { who } => {
-                let tokens = vec![Token::from_wire(&token(who))];
-                (who, Verb::Force { tokens, foreign: None, because: "it hangs".into() })
-            }
-            ModelStep::Release { who, keep, bury } => {
-                let bury = bury.then_some(millis(3_300));
-                (
-                    who,
-                    Verb::Release {
-                        token: token(who),
-                        waited_for: false,
-                        keep: keep.map(millis),
-                        bury,
-                    },
-                )
-            }
-            _ => return None,
-        };
-        let actor = &self.actors[who];
-        let names = |key: &&str| Names::new("lock", format!("lock:{key}"));
-        let (first, others) = actor.keys.split_first()?;
-        let names = match actor.kind {
-            Kind::All { .. } if !matches!(verb, Verb::Force { .. }) => {
-                Names::together(names(first), others.iter().map(names).collect(), "")
-            }
-            _ => names(first),
-        };
-        let kind = match (actor.kind, step) {
-            (_, ModelStep::Force { .. }) => Kind::Mutex,
-            (Kind::All { .. }, ModelStep::Acquire { ordered, .. }) => {
-                Kind::All { ordered: *ordered }
-            }
-            (kind, _) => kind,
-        };
-        let timeout = Duration::from_secs(1);
-        Some((Command { names: Arc::new(names), kind, verb, timeout }, who))
     }
 
     fn now(&mut self) -> Moment {
@@ -386,84 +253,6 @@ impl Bench {
     ) -> Result<Answer, Fault> {
         let manager = if self.actors[who].heard { "alive" } else { "dead" }.into();
         world.answer_in(trouble, command, &manager, now, &mut |manager, _| manager == "alive")
-    }
-}
-
-fn token(who: usize) -> Arc<str> {
-    format!("rl1.{who:032}.a.0.").into()
-}
-
-/// What distinguishes worlds.
-fn shape(world: &State) -> String {
-    let mut keys: Vec<_> = world.entries.iter().collect();
-    keys.sort_by_key(|(key, _)| *key);
-    let show = |(key, entry): &(&String, &Entry)| {
-        let holders: BTreeSet<_> = entry
-            .holders
-            .iter()
-            .map(|holder| (&holder.token[30..36], format!("{:?}", holder.kind)))
-            .collect();
-        let queue: Vec<_> = entry.queue.iter().map(|waiter| &waiter.token[30..36]).collect();
-        format!("{key}: {holders:?} then {queue:?}")
-    };
-    keys.iter().map(show).collect::<Vec<_>>().join("; ")
-}
-
-/// Whether those who hold a lock together may.
-fn exclusive(world: &State) -> Result<(), String> {
-    for (key, entry) in &world.entries {
-        let kinds: Vec<Kind> = entry.holders.iter().map(|holder| holder.kind).collect();
-        let count = kinds.len();
-        let fits = kinds.iter().all(|kind| match kind {
-            Kind::Mutex | Kind::Write | Kind::All { .. } => count == 1,
-            Kind::Read => kinds.iter().all(|kind| *kind == Kind::Read),
-            Kind::Permit { limit } => count <= *limit as usize,
-        });
-        if !fits {
-            return Err(format!("{key} is held by {kinds:?}"));
-        }
-    }
-    Ok(())
-}
-
-fn alike(
-    kind: Kind,
-    model: &Result<Answer, Fault>,
-    server: &Result<Answer, Fault>,
-    window: Window,
-) -> bool {
-    match (model, server) {
-        (Ok(Answer::Held { fence: one }), Ok(Answer::Held { fence: other })) => {
-            // The numbers themselves are compared with those that the counters show.
-            one.is_some() == other.is_some()
-        }
-        (Ok(Answer::Busy(one)), Ok(Answer::Busy(other))) => {
-            let close = match (one.ttl, other.ttl) {
-                (Some(one), Some(other)) => one.abs_diff(other) <= window.blur(),
-                (None, None) => true,
-                _ => false,
-            };
-            // Of several that end at about the same time, either may be named.
-            let named = matches!(kind, Kind::Read | Kind::Permit { .. } | Kind::Write)
-                || one.value.as_deref()
-                    == other.value.as_deref().map(|value| value.trim_end_matches('+'));
-            close && named && one.queued == other.queued
-        }
-        (
-            Ok(Answer::Renewed { longer: one, waited_for }),
-            Ok(Answer::Renewed { longer: other, waited_for: marked }),
-        ) => {
-            let close = match (one, other) {
-                (Some(one), Some(other)) => one.abs_diff(*other) <= window.blur(),
-                (None, None) => true,
-                _ => false,
-            };
-            close && waited_for == marked
-        }
-        (Ok(Answer::Gone { .. }), Ok(Answer::Gone { .. })) => true,
-        (Ok(one), Ok(other)) => one == other,
-        (Err(one), Err(other)) => one.class == other.class,
-        _ => false,
     }
 }
 
