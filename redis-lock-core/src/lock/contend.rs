@@ -10,7 +10,7 @@ use crate::domain::demand::Demand;
 use crate::domain::error::{Fault, FaultClass};
 use crate::domain::fence::FENCES;
 use crate::domain::lease;
-use crate::store::{Answer, Blocker, Verb};
+use crate::store::{Acquire, Answer, Blocker, Verb};
 use crate::{LockError, Token};
 
 /// How often several keys are asked for all at once. After so many refusals those that were free
@@ -156,7 +156,7 @@ impl<W> Machine<W> {
             let fences = if demand.fenced { FENCES } else { 0 };
             let (fair, repair_orphan) = (demand.fair, demand.repair_orphan);
             let about = About::Acquire { queues: patient, ordered };
-            (about, Verb::Acquire { token, ttl, queue, fair, fences, repair_orphan })
+            (about, Verb::Acquire(Acquire { token, ttl, queue, fair, fences, repair_orphan }))
         };
         contending.attempt.asked(ttl);
         contending.demand = Arc::clone(&demand);

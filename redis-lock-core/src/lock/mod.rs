@@ -34,7 +34,7 @@ use crate::domain::clock::Moment;
 use crate::domain::demand::Demand;
 use crate::domain::lease;
 use crate::lock::hold::Hold;
-use crate::store::{Blocker, Command, Verb};
+use crate::store::{Acquire, Blocker, Command, Verb};
 use crate::{LockError, Token};
 use contend::Contending;
 use held::Held;
@@ -281,7 +281,9 @@ impl<W> Machine<W> {
         out: &mut Effects<W>,
     ) {
         let ttl = match &verb {
-            Verb::Take { ttl, .. } | Verb::Acquire { ttl, .. } | Verb::Renew { ttl, .. } => *ttl,
+            Verb::Take { ttl, .. }
+            | Verb::Acquire(Acquire { ttl, .. })
+            | Verb::Renew { ttl, .. } => *ttl,
             Verb::Keep { time, .. } => Some(*time),
             _ => None,
         };

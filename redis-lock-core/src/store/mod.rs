@@ -46,16 +46,7 @@ pub(crate) enum Verb {
     /// outcome is resolved by `Acquire` with the same token.
     Take { token: Arc<str>, ttl: Option<Duration> },
     /// Takes the lock, recognises it as taken, or queues for it.
-    Acquire {
-        token: Arc<str>,
-        ttl: Option<Duration>,
-        /// Queue when it is busy, and stay there for this long without asking again.
-        queue: Option<Duration>,
-        fair: bool,
-        /// How many fencing numbers to reserve.
-        fences: u32,
-        repair_orphan: Option<Duration>,
-    },
+    Acquire(Acquire),
     /// Lets the lease run for `ttl` from now, unless it runs longer.
     Renew { token: Arc<str>, ttl: Option<Duration> },
     /// Lets what the token has end in `time` from now, be that later or earlier. Only for a token
@@ -98,12 +89,33 @@ pub(crate) enum Verb {
     Ping,
 }
 
+/// What an acquisition asks for.
+#[derive(Clone, Debug)]
+pub(crate) struct Acquire {
+    pub(crate) token: Arc<str>,
+    pub(crate) ttl: Option<Duration>,
+    /// Queue when it is busy, and stay there for this long without asking again.
+    pub(crate) queue: Option<Duration>,
+    pub(crate) fair: bool,
+    /// How many fencing numbers to reserve.
+    pub(crate) fences: u32,
+    pub(crate) repair_orphan: Option<Duration>,
+}
+
+impl Acquire {
+    /// What is asked for when nothing else is said.
+    #[cfg(test)]
+    pub(crate) fn of(token: Arc<str>, ttl: Option<Duration>) -> Self {
+        Self { token, ttl, queue: None, fair: true, fences: 0, repair_orphan: None }
+    }
+}
+
 impl Verb {
     /// The token it is about.
     pub(crate) fn token(&self) -> Option<&Arc<str>> {
         match self {
             Self::Take { token, .. }
-            | Self::Acquire { token, .. }
+            | Self::Acquire(Acquire { token, .. })
             | Self::Renew { token, .. }
             | Self::Keep { token, .. }
             | Self::Check { token }

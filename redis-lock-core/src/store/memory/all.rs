@@ -8,7 +8,7 @@ use super::{Publish, State};
 use crate::domain::clock::Moment;
 use crate::domain::error::{Fault, FaultClass};
 use crate::domain::kind::Kind;
-use crate::store::{Answer, Command, Verb};
+use crate::store::{Acquire, Answer, Command, Verb};
 
 /// What one of several mutexes is to everybody else.
 const ONE: Kind = Kind::Mutex;
@@ -25,9 +25,7 @@ impl State {
     ) -> Result<Answer, Fault> {
         let keys: Vec<&str> = command.names.all().map(|names| names.main()).collect();
         match &command.verb {
-            Verb::Acquire { .. } => {
-                self.acquire_all(command, &keys, ordered, manager, now, publish)
-            }
+            Verb::Acquire(terms) => self.acquire_all(terms, &keys, ordered, manager, now, publish),
             Verb::Renew { token, ttl } => {
                 let answer = self.look_at_all(&keys, token, now);
                 if answer != Answer::Done {
@@ -78,16 +76,14 @@ impl State {
 
     fn acquire_all(
         &mut self,
-        command: &Command,
+        terms: &Acquire,
         keys: &[&str],
         ordered: bool,
         manager: &Arc<str>,
         now: Moment,
         publish: Publish<'_>,
     ) -> Result<Answer, Fault> {
-        let Verb::Acquire { token, ttl, queue, fair, fences, .. } = &command.verb else {
-            return Err(Fault::new(FaultClass::Permanent, "only an acquisition acquires"));
-        };
+        let Acquire { token, ttl, queue, fair, fences, .. } = terms;
         if keys.first().is_some_and(|first| self.entry(first, now).is_buried(token)) {
             return Ok(Answer::Buried);
         }

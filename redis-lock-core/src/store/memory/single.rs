@@ -7,9 +7,9 @@ use super::Publish;
 use super::entry::{Entry, end};
 use super::fences::number;
 use crate::domain::clock::Moment;
-use crate::domain::error::{Fault, FaultClass};
+use crate::domain::error::Fault;
 use crate::domain::kind::Kind;
-use crate::store::{Answer, Blocker, Command, Verb, limits};
+use crate::store::{Acquire, Answer, Blocker, Command, Verb, limits};
 
 impl Entry {
     /// Executes a command of `manager`.
@@ -29,7 +29,7 @@ impl Entry {
                 self.put(token, kind, end(now, *ttl));
                 Answer::Held { fence: None }
             }
-            Verb::Acquire { .. } => return self.acquire(command, manager, now, publish),
+            Verb::Acquire(terms) => return self.acquire(terms, command, manager, now, publish),
             Verb::Renew { token, ttl } => match self.holder(token) {
                 Some(holder) => holder.renew(*ttl, now),
                 None => self.gone(kind, token),
@@ -106,14 +106,13 @@ impl Entry {
 
     fn acquire(
         &mut self,
+        terms: &Acquire,
         command: &Command,
         manager: &Arc<str>,
         now: Moment,
         publish: Publish<'_>,
     ) -> Result<Answer, Fault> {
-        let Verb::Acquire { token, ttl, queue, fair, fences, .. } = &command.verb else {
-            return Err(Fault::new(FaultClass::Permanent, "only an acquisition acquires"));
-        };
+        let Acquire { token, ttl, queue, fair, fences, .. } = terms;
         let kind = command.kind;
         if self.is_buried(token) {
             return Ok(Answer::Buried);

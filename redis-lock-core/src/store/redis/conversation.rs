@@ -17,7 +17,7 @@ use super::fast;
 use super::groups::{self, NextPart, Part, Split};
 use super::probe::{Delete, Found};
 use crate::domain::error::{Fault, FaultClass};
-use crate::store::{Answer, Command, Pulled, Verb, limits};
+use crate::store::{Acquire, Answer, Command, Pulled, Verb, limits};
 
 /// Where a manager hears of grants, if it is.
 #[derive(Clone, Debug)]
@@ -314,7 +314,7 @@ fn interpret(
 /// Tells operators what an acquisition found: callers that disagree on a number of permits, or a
 /// value that it gave a ttl.
 fn notice(command: &Command, value: &Value) {
-    let Verb::Acquire { repair_orphan, .. } = &command.verb else { return };
+    let Verb::Acquire(Acquire { repair_orphan, .. }) = &command.verb else { return };
     let key = command.names.user_key();
     if let (Some(limit), Some(other)) = (command.kind.limit(), decode::other_limit(value)) {
         limits::differ(key, limit, other);

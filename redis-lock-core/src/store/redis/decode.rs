@@ -70,10 +70,10 @@ pub(super) fn script(verb: &Verb, value: Value) -> Option<Result<Answer, Fault>>
     }
     let code = integer(items.first());
     let answer = match (verb, code) {
-        (Verb::Acquire { .. }, Some(1)) => {
+        (Verb::Acquire(_), Some(1)) => {
             Ok(Answer::Held { fence: string(items.get(1)).and_then(|text| text.parse().ok()) })
         }
-        (Verb::Acquire { .. }, Some(0)) => Ok(Answer::Busy(Blocker {
+        (Verb::Acquire(_), Some(0)) => Ok(Answer::Busy(Blocker {
             ttl: integer(items.get(1))
                 .and_then(|millis| u64::try_from(millis).ok())
                 .map(Duration::from_millis),
@@ -81,9 +81,9 @@ pub(super) fn script(verb: &Verb, value: Value) -> Option<Result<Answer, Fault>>
             queued: integer(items.get(3)) == Some(1),
             repaired: integer(items.get(4)) == Some(1),
         })),
-        (Verb::Acquire { .. }, Some(-2)) => Ok(Answer::Buried),
-        (Verb::Acquire { .. }, Some(-4)) => Err(other_kind(string(items.get(1)).as_deref())),
-        (Verb::Acquire { .. }, Some(-3)) => Err(orphan(string(items.get(1)).as_deref())),
+        (Verb::Acquire(_), Some(-2)) => Ok(Answer::Buried),
+        (Verb::Acquire(_), Some(-4)) => Err(other_kind(string(items.get(1)).as_deref())),
+        (Verb::Acquire(_), Some(-3)) => Err(orphan(string(items.get(1)).as_deref())),
         (_, Some(1)) => Ok(done(verb, &items)),
         (Verb::Force { .. }, Some(0)) => Ok(Answer::Gone { by: None, because: None }),
         (_, Some(0)) => {
@@ -419,14 +419,7 @@ mod tests {
 
     #[test]
     fn d13_no_value_of_any_shape_causes_a_panic() {
-        let verb = Verb::Acquire {
-            token: "t".into(),
-            ttl: None,
-            queue: None,
-            fair: true,
-            fences: 0,
-            repair_orphan: None,
-        };
+        let verb = Verb::Acquire(crate::store::Acquire::of("t".into(), None));
         let values = [
             Value::Nil,
             Value::Okay,

@@ -12,7 +12,7 @@ use super::probe::Delete;
 use crate::domain::error::Fault;
 use crate::domain::kind::Kind;
 use crate::domain::names::Names;
-use crate::store::{Answer, Command, Verb};
+use crate::store::{Acquire, Answer, Command, Verb};
 
 /// A server, and one connection to it.
 pub(super) struct Direct {
@@ -107,14 +107,8 @@ pub(super) fn token(number: usize) -> Arc<str> {
 }
 
 pub(super) fn acquire(number: usize, queue: bool) -> Verb {
-    Verb::Acquire {
-        token: token(number),
-        ttl: Some(Duration::from_secs(30)),
-        queue: queue.then_some(Duration::from_secs(5)),
-        fair: true,
-        fences: 0,
-        repair_orphan: None,
-    }
+    let queue = queue.then_some(Duration::from_secs(5));
+    Verb::Acquire(Acquire { queue, ..Acquire::of(token(number), Some(Duration::from_secs(30))) })
 }
 
 pub(super) fn release(number: usize) -> Verb {

@@ -9,7 +9,7 @@ use crate::Token;
 use crate::domain::kind::Kind;
 use crate::domain::names::Names;
 use crate::store::memory::trouble::Trouble;
-use crate::store::{Command, Verb};
+use crate::store::{Acquire, Command, Verb};
 
 /// Who takes part: each has a token, a kind of lock and keys of its own.
 pub(super) struct Actor {
@@ -105,7 +105,7 @@ impl ModelStep {
                 let queue = patient.then_some(place);
                 let fences = if fenced { 32 } else { 0 };
                 let (token, ttl) = (token(who), Some(millis(ttl)));
-                (who, Verb::Acquire { token, ttl, queue, fair, fences, repair_orphan: None })
+                (who, Verb::Acquire(Acquire { queue, fair, fences, ..Acquire::of(token, ttl) }))
             }
             Self::Take { who, ttl } if kind(who) == Kind::Mutex => {
                 (who, Verb::Take { token: token(who), ttl: Some(millis(ttl)) })

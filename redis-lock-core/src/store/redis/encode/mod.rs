@@ -7,7 +7,7 @@ use redis::Cmd;
 
 use super::probe::Delete;
 use crate::domain::kind::Kind;
-use crate::store::{Command, Verb};
+use crate::store::{Acquire, Command, Verb};
 
 mod all;
 mod call;
@@ -73,6 +73,16 @@ pub(super) fn call(command: &Command, context: &Context) -> Option<Call> {
         Kind::All { ordered } => all::call(command, ordered, context),
         _ => shared::call(command, context),
     }
+}
+
+/// Adds what every acquisition asks for, in the order of the scripts.
+fn asked(call: Call, terms: &Acquire, context: &Context) -> Call {
+    call.arg("token", &*terms.token)
+        .arg("ttl", text(terms.ttl))
+        .arg("place", text(terms.queue))
+        .arg("channel", &*context.channel)
+        .arg("fair", flag(terms.fair))
+        .arg("fences", terms.fences.to_string())
 }
 
 /// The time that a verb gives a lease, and what the scripts do with it.

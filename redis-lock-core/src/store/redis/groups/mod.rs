@@ -11,7 +11,7 @@ use std::sync::Arc;
 use super::cluster::{Attempt, Cluster, End};
 use crate::domain::error::{Fault, FaultClass};
 use crate::domain::kind::Kind;
-use crate::store::{Answer, Command, Verb};
+use crate::store::{Acquire, Answer, Command, Verb};
 
 /// One command that is carried out in several parts.
 #[derive(Debug)]
@@ -69,7 +69,7 @@ impl Split {
             failure: None,
         };
         let first = match &command.verb {
-            Verb::Acquire { token, .. } => match cluster.begin(token) {
+            Verb::Acquire(Acquire { token, .. }) => match cluster.begin(token) {
                 Some((attempt, place)) => {
                     split.stage = SplitStage::Acquiring(attempt);
                     // Whoever waits at one group looks there first, at what it keeps as well.
@@ -189,7 +189,7 @@ impl Split {
 
     /// Gives back what an attempt got and may not keep; then `verdict` is the answer.
     fn give_back(&mut self, attempt: Arc<Attempt>, verdict: Result<Answer, Fault>) -> NextPart {
-        let Verb::Acquire { token, queue, .. } = &self.command.verb else {
+        let Verb::Acquire(Acquire { token, queue, .. }) = &self.command.verb else {
             return NextPart::Done(verdict);
         };
         let (queue, queued) = (*queue, self.place(&verdict));

@@ -18,14 +18,11 @@ fn command(verb: Verb, ordered: bool) -> Command {
 }
 
 fn acquire(patient: bool, ordered: bool, fences: u32) -> Command {
-    let verb = Verb::Acquire {
-        token: "t".into(),
-        ttl: Some(Duration::from_secs(30)),
+    let verb = Verb::Acquire(Acquire {
         queue: patient.then_some(PLACE),
-        fair: true,
         fences,
-        repair_orphan: None,
-    };
+        ..Acquire::of("t".into(), Some(Duration::from_secs(30)))
+    });
     command(verb, ordered)
 }
 
@@ -49,7 +46,7 @@ fn fault(class: FaultClass) -> Result<Answer, Fault> {
 fn shown(next: &NextPart) -> String {
     let NextPart::Ask(parts) = next else { return "done".into() };
     let show = |part: &Part| match &part.command.verb {
-        Verb::Acquire { .. } => format!("A{}", part.group),
+        Verb::Acquire(_) => format!("A{}", part.group),
         Verb::Keep { time, .. } if *time == PLACE => format!("K{}", part.group),
         Verb::Release { waited_for: false, keep: None, bury: None, .. } => {
             format!("R{}", part.group)

@@ -9,7 +9,7 @@ use super::encode::{self, Context};
 use super::probe::Delete;
 use crate::domain::error::FaultClass;
 use crate::domain::kind::Kind;
-use crate::store::{Answer, ServerView, Verb};
+use crate::store::{Acquire, Answer, ServerView, Verb};
 
 mod crowds;
 
@@ -17,11 +17,8 @@ const ALL: Kind = Kind::All { ordered: false };
 const KINDS: [Kind; 5] = [Kind::Mutex, Kind::Read, Kind::Write, Kind::Permit { limit: 2 }, ALL];
 
 fn fenced(number: usize) -> Verb {
-    let Verb::Acquire { token, ttl, queue, fair, repair_orphan, .. } = acquire(number, false)
-    else {
-        unreachable!()
-    };
-    Verb::Acquire { token, ttl, queue, fair, fences: 8, repair_orphan }
+    let ttl = Some(Duration::from_secs(30));
+    Verb::Acquire(Acquire { fences: 8, ..Acquire::of(token(number), ttl) })
 }
 
 fn is_held(answer: &Answer) -> bool {
