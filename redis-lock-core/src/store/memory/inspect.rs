@@ -7,7 +7,6 @@ use super::Publish;
 use super::entry::Entry;
 use crate::Token;
 use crate::domain::clock::Moment;
-use crate::domain::kind::Kind;
 use crate::domain::status::{LockKind, ReleaseBy, ServerInfo};
 use crate::store::{Answer, ServerView, server_view};
 
@@ -24,13 +23,11 @@ impl Entry {
             let left = (holder.end != Moment::NEVER).then(|| holder.end.since(now));
             server_view::holder(Token::from_wire(&holder.token), left, fence)
         });
-        let kind = match self.holders.first().map(|holder| holder.kind) {
-            None => LockKind::Free,
-            Some(Kind::Mutex | Kind::All { .. }) => LockKind::Mutex,
-            Some(Kind::Read) => LockKind::Read,
-            Some(Kind::Write) => LockKind::Write,
-            Some(Kind::Permit { limit }) => LockKind::Permit { limit: self.least(limit) },
-        };
+        let kind =
+            self.holders.first().map_or(LockKind::Free, |holder| match holder.kind.limit() {
+                Some(limit) => LockKind::Permit { limit: self.least(limit) },
+                None => holder.kind.into(),
+            });
         let living = self.queue.iter().filter(|waiter| waiter.until > now);
         ServerView {
             kind,
