@@ -4,7 +4,6 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::api::settings::Settings;
-use crate::domain::demand::Options;
 use crate::engine::Link;
 
 /// Makes locks on one server. Cheap to clone; all clones share one engine and its connections.
@@ -70,28 +69,6 @@ impl Locks {
 
     pub(crate) fn settings(&self) -> &Settings {
         &self.shared.settings
-    }
-}
-
-impl Options {
-    /// The options of a request that sets none.
-    pub(crate) fn of(locks: &Locks) -> Self {
-        let settings = locks.settings();
-        Self {
-            ttl: Some(settings.ttl),
-            wait: settings.wait,
-            renew: true,
-            max_hold: None,
-            min_hold: None,
-            fenced: false,
-            fair: true,
-            reentrant: false,
-            repair_orphan: None,
-            label: None,
-            linger: None,
-            outage: settings.outage,
-            adopts: None,
-        }
     }
 }
 

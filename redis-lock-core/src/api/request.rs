@@ -36,9 +36,10 @@ pub struct Request {
 
 impl Request {
     pub(crate) fn new(locks: Locks, kind: Kind, keys: Keys) -> Self {
-        let mut options = Options::of(&locks);
+        let settings = locks.settings();
+        let mut options = Options::unset(settings.ttl, settings.wait, settings.outage);
         if kind.is_pooled() {
-            options.linger = locks.settings().linger;
+            options.linger = settings.linger;
         }
         Self { locks, kind, keys, options }
     }

@@ -72,6 +72,25 @@ pub(crate) struct Demand {
 }
 
 impl Options {
+    /// The options of a request that sets none.
+    pub(crate) fn unset(ttl: Duration, wait: Wait, outage: Duration) -> Self {
+        Self {
+            ttl: Some(ttl),
+            wait,
+            renew: true,
+            max_hold: None,
+            min_hold: None,
+            fenced: false,
+            fair: true,
+            reentrant: false,
+            repair_orphan: None,
+            label: None,
+            linger: None,
+            outage,
+            adopts: None,
+        }
+    }
+
     /// Checks the combination and the values, and rounds them to what the server counts in.
     pub(crate) fn check(&self, kind: Kind) -> Result<(), LockError> {
         if let Some(ttl) = self.ttl {
@@ -194,21 +213,7 @@ pub(crate) mod tests {
     use super::*;
 
     fn options() -> Options {
-        Options {
-            ttl: Some(Duration::from_secs(30)),
-            wait: Wait::Forever,
-            renew: true,
-            max_hold: None,
-            min_hold: None,
-            fenced: false,
-            fair: true,
-            reentrant: false,
-            repair_orphan: None,
-            label: None,
-            linger: None,
-            outage: Duration::from_secs(10),
-            adopts: None,
-        }
+        Options::unset(Duration::from_secs(30), Wait::Forever, Duration::from_secs(10))
     }
 
     /// A mutex with a lease of 30 seconds, as the state machine's tests want it.

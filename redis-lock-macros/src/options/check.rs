@@ -16,22 +16,8 @@ const MIN_TTL: Duration = Duration::from_millis(100);
 /// names both.
 pub(crate) fn check(options: &Options, mistakes: &mut Mistakes) {
     let Options { ttl, wait, renew, max_hold, min_hold, repair_orphan, linger, kind, .. } = options;
-    for (name, time) in [("ttl", ttl_time(ttl)), ("repair_orphan", setting_time(repair_orphan))] {
-        if let Some(Time::Known(short, text)) = time
-            && *short < MIN_TTL
-        {
-            let message = format!("a {name} below 100ms is too short to be kept; \"30s\" is usual");
-            mistakes.at(text, message);
-        }
-    }
-
-    if let (Some(fence), Some(guard)) = (&options.fence, &options.guard)
-        && fence.value == guard.value
-    {
-        let message = format!("`fence` and `guard` both bind `{}`; the body sees one", fence.value);
-        mistakes.at(later(options, &fence.name, &guard.name, &fence.value, &guard.value), message);
-    }
-
+    check_short(options, mistakes);
+    check_bindings(options, mistakes);
     let mut clash = |one: Option<At>, other: Option<At>, why: &str| {
         if let (Some(one), Some(other)) = (one, other) {
             mistakes.add(contradiction(options, &one, &other, why));
@@ -98,6 +84,28 @@ pub(crate) fn check(options: &Options, mistakes: &mut Mistakes) {
             shared,
             "several keys are locked exclusively, all or nothing; other sorts take a single `key`",
         );
+    }
+}
+
+fn check_short(options: &Options, mistakes: &mut Mistakes) {
+    for (name, time) in
+        [("ttl", ttl_time(&options.ttl)), ("repair_orphan", setting_time(&options.repair_orphan))]
+    {
+        if let Some(Time::Known(short, text)) = time
+            && *short < MIN_TTL
+        {
+            let message = format!("a {name} below 100ms is too short to be kept; \"30s\" is usual");
+            mistakes.at(text, message);
+        }
+    }
+}
+
+fn check_bindings(options: &Options, mistakes: &mut Mistakes) {
+    if let (Some(fence), Some(guard)) = (&options.fence, &options.guard)
+        && fence.value == guard.value
+    {
+        let message = format!("`fence` and `guard` both bind `{}`; the body sees one", fence.value);
+        mistakes.at(later(options, &fence.name, &guard.name, &fence.value, &guard.value), message);
     }
 }
 
