@@ -58,8 +58,8 @@ impl Reaper {
     }
 
     /// Gives all of them up: nobody is left who could release them.
-    pub(crate) fn drain(&mut self) -> Vec<Box<Reap>> {
-        std::mem::take(&mut self.pausing).into_values().collect()
+    pub(crate) fn drain(&mut self) -> impl Iterator<Item = Box<Reap>> + use<> {
+        std::mem::take(&mut self.pausing).into_values()
     }
 
     #[cfg(test)]
