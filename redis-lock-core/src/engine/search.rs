@@ -1,4 +1,4 @@
-//! Looking for the holds of tokens among all slots: seldom, whatever messages say.
+//! Looking for the holds of tokens among all machines: seldom, whatever messages say.
 
 use std::collections::HashSet;
 use std::time::Duration;
