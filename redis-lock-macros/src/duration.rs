@@ -9,7 +9,7 @@ pub(crate) const FORMS: &str = "write e.g. `\"500ms\"`, `\"30s\"` or `\"1m30s\"`
 const UNITS: [(&str, u64); 5] =
     [("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000), ("ms", 1)];
 
-/// Above this a duration is more likely a slip than a wish.
+/// Above this a duration is more likely a slip than intended.
 const MOST_MILLIS: u64 = 365 * 86_400_000;
 
 /// Reads `1m30s`, `500ms`, `2h`: whole numbers, each with its unit, the longest unit first.

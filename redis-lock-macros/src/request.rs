@@ -5,18 +5,14 @@ use quote::{ToTokens, quote, quote_spanned};
 use syn::{Expr, ExprLit, Lit, Path};
 
 use crate::key::Key;
-use crate::options::{Kind, Lease, Options, Setting, Time, Waiting};
+use crate::options::{Lease, Options, Setting, Time, Waiting};
 use crate::tokens::{first_span, local, located};
 
 /// `.ttl(..).wait(..)`, on the plan of the function, under the names that the user wrote.
 pub(crate) fn known(options: &Options) -> TokenStream {
-    let kind = options.kind.as_ref().and_then(|kind| match &kind.value {
-        Kind::Read => Some(option("read", &kind.name, TokenStream::new())),
-        Kind::Write => Some(option("write", &kind.name, TokenStream::new())),
-        Kind::Permits(limit) if is_literal(limit) => {
-            Some(option("permits", &kind.name, quote!(#limit)))
-        }
-        Kind::Permits(_) => None,
+    let kind = options.kind.as_ref().and_then(|Setting { name, value }| match &value.argument {
+        Some(argument) if !is_literal(argument) => None,
+        argument => Some(option(value.call, name, quote!(#argument))),
     });
     let calls = calls(options).into_iter().filter(|call| call.is_known).map(|call| call.tokens);
     quote!(#kind #(#calls)*)
@@ -59,10 +55,8 @@ fn computed(options: &Options, krate: &Path) -> Option<TokenStream> {
     let (request, error) = (local("request"), local("error"));
     let calls: Vec<TokenStream> =
         calls(options).into_iter().filter(|call| !call.is_known).map(|call| call.tokens).collect();
-    let limit = options.kind.as_ref().and_then(|kind| match &kind.value {
-        Kind::Permits(limit) if !is_literal(limit) => Some(limit),
-        _ => None,
-    });
+    let argument = options.kind.as_ref().and_then(|kind| kind.value.argument.as_ref());
+    let limit = argument.filter(|limit| !is_literal(limit));
     if calls.is_empty() && limit.is_none() {
         return None;
     }

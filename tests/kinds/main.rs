@@ -6,9 +6,11 @@ mod arena;
 mod all;
 mod fences;
 mod holding;
+mod other_node;
 mod permits;
 mod read_write;
 mod slots;
+mod status;
 
 #[test]
 fn child_process() {

@@ -4,17 +4,18 @@ use std::sync::Arc;
 
 use tokio::sync::oneshot;
 
+use super::Link;
 use super::table::LockId;
-use crate::demand::Demand;
-use crate::hold::Hold;
+use crate::LockError;
+use crate::domain::demand::Demand;
 use crate::lock::Waiter;
+use crate::lock::hold::Hold;
 use crate::observe;
-use crate::{LockError, Locks};
 
 /// A place among the waiters. Dropping it gives the place up, and the lock as well if it has been
 /// granted meanwhile.
 pub(crate) struct Asking {
-    locks: Option<Locks>,
+    link: Option<Arc<Link>>,
     id: LockId,
     number: u64,
     answer: oneshot::Receiver<Result<Arc<Hold>, LockError>>,
@@ -24,8 +25,7 @@ pub(crate) struct Asking {
 
 impl Asking {
     /// Joins the waiters of a lock.
-    pub(crate) fn begin(locks: Locks, demand: Arc<Demand>) -> Self {
-        let link = locks.link();
+    pub(crate) fn begin(link: Arc<Link>, demand: Arc<Demand>) -> Self {
         let core = link.core();
         let (handle, answer) = oneshot::channel();
         let id = LockId::of(&demand, core.number());
@@ -43,29 +43,29 @@ impl Asking {
             });
         });
         link.start();
-        Self { locks: Some(locks), id, number, answer, behind }
+        Self { link: Some(link), id, number, answer, behind }
     }
 
     /// Waits for the lock.
-    pub(crate) async fn granted(mut self) -> Result<(Locks, LockId, Arc<Hold>), LockError> {
+    pub(crate) async fn granted(mut self) -> Result<(LockId, Arc<Hold>), LockError> {
         let answer = (&mut self.answer).await;
         // Taken out, so that nothing is left to be given up.
-        let Some(locks) = self.locks.take() else { return Err(LockError::Shutdown) };
+        self.link = None;
         let hold = answer.unwrap_or(Err(LockError::Shutdown))?;
-        Ok((locks, self.id.clone(), hold))
+        Ok((self.id.clone(), hold))
     }
 }
 
 impl Drop for Asking {
     fn drop(&mut self) {
-        let Some(locks) = &self.locks else { return };
-        let core = locks.link().core();
+        let Some(link) = &self.link else { return };
+        let core = link.core();
         if core.is_forked() {
             return;
         }
         self.answer.close();
         match self.answer.try_recv() {
-            Ok(Ok(hold)) => locks.link().release(&self.id, &hold, None),
+            Ok(Ok(hold)) => link.release(&self.id, &hold, None),
             Ok(Err(_)) => {}
             Err(_) => core.act(|work| {
                 core.step(&self.id, work, |machine, env, out| {

@@ -9,12 +9,12 @@ use tokio::runtime;
 use tokio::sync::{Notify, oneshot, watch};
 
 use super::notices::{Notice, Notices};
-use super::path::{After, Entry, Origin, Overdue, Path, Results, Settled};
+use super::path::{After, Origin, Overdue, Path, QueueEntry, Results, Settled};
 use super::reaper::Reaper;
 use super::search::Search;
 use super::table::{Handle, LockId, Resident, Table};
-use crate::clock::Moment;
-use crate::error::Fault;
+use crate::domain::clock::Moment;
+use crate::domain::error::Fault;
 use crate::lock::{Effects, Env, Machine, Next, Outcome, Outgoing, Reap};
 use crate::observe;
 use crate::store::{Answer, Command, Connector, Event};
@@ -73,7 +73,7 @@ pub(crate) struct Core {
     pub(super) search: Mutex<Search>,
     /// The machines of tokens that the server may have queued, and so may name in a message.
     index: Mutex<HashMap<Arc<str>, LockId>>,
-    /// Whether grants are told by message at present.
+    /// Whether grants are announced by message at present.
     hints_enabled: AtomicBool,
     numbers: AtomicU64,
     pub(super) closed: AtomicBool,
@@ -85,7 +85,7 @@ pub(crate) struct Core {
     /// The process that it belongs to.
     home: u32,
     /// For what outlives the call that begins it.
-    me: Weak<Self>,
+    pub(super) me: Weak<Self>,
 }
 
 impl std::fmt::Debug for Core {
@@ -130,7 +130,7 @@ impl Core {
             closing: Mutex::new(None),
             ended: watch::Sender::new(false),
             is_abandoned: AtomicBool::new(false),
-            home: crate::env::process(),
+            home: crate::domain::env::process(),
         })
     }
 
@@ -150,7 +150,7 @@ impl Core {
     /// Whether this is a copy in a child process: its connections and its locks are the parent's,
     /// and its own locks may be locked for ever.
     pub(crate) fn is_forked(&self) -> bool {
-        self.home != crate::env::process()
+        self.home != crate::domain::env::process()
     }
 
     pub(crate) fn number(&self) -> u64 {
@@ -234,9 +234,9 @@ impl Core {
             for outgoing in effects.out.drain(..) {
                 let entry = match outgoing {
                     Outgoing::Ask(question) => {
-                        Entry::question(id.clone(), question.number, question.command, now)
+                        QueueEntry::question(id.clone(), question.number, question.command, now)
                     }
-                    Outgoing::Part(reap) => Entry::reap(reap, now),
+                    Outgoing::Part(reap) => QueueEntry::reap(reap, now),
                 };
                 traffic.put(entry, settled);
             }
@@ -332,12 +332,13 @@ impl Core {
             work.notices.push_back(Notice::Failed(key, fault.clone()));
         }
         let now = Moment::now();
-        let (told, next) = reap.outcome(outcome, sent, now);
-        work.notices.extend(told.map(|(confirm, outcome)| Notice::Tell(confirm, outcome)));
+        let (confirmation, next) = reap.outcome(outcome, sent, now);
+        work.notices
+            .extend(confirmation.map(|(confirm, outcome)| Notice::Confirm(confirm, outcome)));
         match next {
             Next::Done => {}
             Next::Again(at, reap) if at <= now => {
-                self.path.put(Entry::reap(reap, now), &mut work.settled);
+                self.path.put(QueueEntry::reap(reap, now), &mut work.settled);
             }
             Next::Again(at, reap) => {
                 self.reaper().add(at, reap);
@@ -363,8 +364,8 @@ impl Core {
                 self.search().add(token);
                 self.bell.ring();
             }
-            Event::Listening { told } => {
-                self.hints_enabled.store(told, Ordering::Relaxed);
+            Event::Listening { hints_enabled } => {
+                self.hints_enabled.store(hints_enabled, Ordering::Relaxed);
                 self.step_all(work, |machine, env, out| machine.listening(env, out));
             }
         }
@@ -391,7 +392,7 @@ impl Core {
         for overdue in results.overdue.drain(..) {
             work.notices.push_back(match overdue {
                 Overdue::Query(reply, fault) => Notice::Reply(reply, Err(fault)),
-                Overdue::Release((confirm, outcome)) => Notice::Tell(confirm, outcome),
+                Overdue::Release((confirm, outcome)) => Notice::Confirm(confirm, outcome),
             });
         }
         for (reply, outcome) in results.ready.drain(..) {
@@ -403,7 +404,7 @@ impl Core {
     pub(crate) fn query(&self, command: Command) -> oneshot::Receiver<Result<Answer, Fault>> {
         let (reply, answer) = oneshot::channel();
         self.act(|work| {
-            self.path.put(Entry::query(command, reply, Moment::now()), &mut work.settled);
+            self.path.put(QueueEntry::query(command, reply, Moment::now()), &mut work.settled);
         });
         answer
     }

@@ -8,7 +8,7 @@ use super::SHUT_DOWN;
 use super::core::{Core, Work};
 use super::path::{Job, Origin};
 use crate::LockError;
-use crate::clock::Moment;
+use crate::domain::clock::Moment;
 
 /// What came of a turn that the simulation drove.
 pub(crate) struct Driven {
@@ -63,7 +63,7 @@ impl Core {
         self.closed.store(true, Ordering::Release);
         self.end_all(&LockError::Shutdown, SHUT_DOWN);
         self.path.traffic().stop();
-        self.tell_end();
+        self.notify_end();
     }
 
     /// Whether this thread has one of the locks. Only meaningful where there is one thread.

@@ -21,14 +21,14 @@ pub(super) async fn keep_listening(connector: Arc<dyn Connector>, hints: Hints) 
         let since = Instant::now();
         let why = connector.listen(hints.clone()).await;
         // Without an engine nobody hears it, and this task ends with the engine.
-        let _ = hints.send(Event::Listening { told: false });
+        let _ = hints.send(Event::Listening { hints_enabled: false });
         if since.elapsed() >= SHORT_LIFE {
             (pause, warned) = (FIRST_PAUSE, false);
             continue;
         }
         // All who wait look once more after each subscription: not in a tight loop.
         if !warned {
-            crate::log::deaf(&why.what);
+            crate::observe::log::deaf(&why.what);
             warned = true;
         }
         sleep(pause).await;

@@ -12,9 +12,9 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 
-use crate::clock::Moment;
-use crate::error::{Fault, FaultClass};
-use crate::hold::Hold;
+use crate::domain::clock::Moment;
+use crate::domain::error::{Fault, FaultClass};
+use crate::lock::hold::Hold;
 use crate::lock::{self, Confirm, Effects, Env, LocalView, Machine};
 use crate::observe;
 use crate::store::{Answer, Command, Connector};
@@ -23,6 +23,7 @@ use core::Core;
 use path::{Path, Results};
 
 mod asking;
+mod carry_out;
 pub(crate) mod core;
 #[cfg(test)]
 pub(crate) mod driven;
@@ -62,7 +63,7 @@ impl std::fmt::Debug for Link {
 
 impl Link {
     pub(crate) fn new(patience: Duration, connector: ConnectorFactory<'_>) -> Self {
-        let unique = crate::env::unique();
+        let unique = crate::domain::env::unique();
         let manager = unique.simple().to_string();
         let manager: Arc<str> = manager.get(..12).unwrap_or(&manager).into();
         let spread = unique.as_bytes()[15];
@@ -87,7 +88,7 @@ impl Link {
     /// Ends a hold whose guard is gone.
     pub(crate) fn release(&self, id: &LockId, hold: &Arc<Hold>, confirm: Option<Confirm>) {
         if self.core.is_forked() {
-            return tell_forked(hold, confirm);
+            return refuse_forked(hold, confirm);
         }
         let mut confirm = confirm;
         self.core.act(|work| {
@@ -99,10 +100,10 @@ impl Link {
             // Its machine is gone since the hold ended; whoever asked may have left.
             let _ = confirm.send(lock::ended(hold, Moment::now()));
         }
-        observe::released(hold);
+        hold.report_release();
     }
 
-    /// Has the machine of a hold ask the server something, and tell the caller.
+    /// Has the machine of a hold ask the server something, and answer the caller.
     pub(crate) fn ask(
         &self,
         id: &LockId,
@@ -117,7 +118,7 @@ impl Link {
     pub(crate) fn detach(&self, id: &LockId, hold: &Arc<Hold>) -> Option<Token> {
         let mut token = None;
         self.ask(id, |machine, env, out| token = machine.detach(hold, env, out));
-        observe::released(hold);
+        hold.report_release();
         token
     }
 
@@ -131,7 +132,7 @@ impl Link {
     /// What this process knows of a lock that the server does not: of its mutex, and of what
     /// several can hold.
     pub(crate) fn views(&self, main: &str) -> Vec<LocalView> {
-        let (now, wall) = (Moment::now(), crate::env::wall());
+        let (now, wall) = (Moment::now(), crate::domain::env::wall());
         let shard = self.core.table.shard(main);
         shard.of_key(main).map(|machine| machine.view(now, wall)).collect()
     }
@@ -166,7 +167,7 @@ fn stopped() -> Fault {
 }
 
 /// In a child process nothing of the parent's is touched.
-fn tell_forked(hold: &Hold, confirm: Option<Confirm>) {
+fn refuse_forked(hold: &Hold, confirm: Option<Confirm>) {
     if let Some(confirm) = confirm {
         let reason = hold.loss(Moment::now()).unwrap_or(LossReason::Expired);
         // Whoever asked may have left.
@@ -176,7 +177,7 @@ fn tell_forked(hold: &Hold, confirm: Option<Confirm>) {
 
 fn spawn(core: &Arc<Core>) {
     #[cfg(test)]
-    if crate::env::world::is_active() {
+    if crate::domain::env::world::is_active() {
         // The simulation drives the core itself.
         return;
     }
@@ -188,8 +189,8 @@ fn spawn(core: &Arc<Core>) {
             loop {
                 match catch_unwind(AssertUnwindSafe(|| run::serve(&core))) {
                     Ok(()) => return,
-                    // A bug in the engine: what it knew may be wrong, so nobody keeps a lock on
-                    // its word, and it starts afresh.
+                    // A bug in the engine: what it knew may be wrong, so nobody keeps a lock
+                    // because of it, and it starts afresh.
                     Err(_) => core.fail_all(),
                 }
             }

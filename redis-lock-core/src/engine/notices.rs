@@ -5,21 +5,18 @@
 //! answer: another thread takes the rest.
 
 use std::collections::VecDeque;
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use super::core::{Core, Work};
 use super::path::ReadyReply;
 use super::table::{Handle, LockId};
 use crate::LockError;
-use crate::clock::Moment;
-use crate::demand::Demand;
-use crate::error::Fault;
-use crate::hold::Hold;
+use crate::domain::clock::Moment;
+use crate::domain::demand::Demand;
+use crate::domain::error::Fault;
+use crate::lock::hold::Hold;
 use crate::lock::{Confirm, Later};
-use crate::observe;
 use crate::store::Answer;
 
 /// How long a notice may lie there before another thread is started for it.
@@ -33,7 +30,7 @@ const MOST_THREADS: usize = 64;
 pub(crate) enum Notice {
     Grant(LockId, Handle, Arc<Hold>),
     Fail(Handle, LockError),
-    Tell(Confirm, Result<(), LockError>),
+    Confirm(Confirm, Result<(), LockError>),
     Reply(super::path::Reply, Result<Answer, Fault>),
     Ready(ReadyReply, Result<(), Fault>),
     Lost(Arc<Hold>),
@@ -53,54 +50,13 @@ impl Notice {
         match later {
             Later::Grant(handle, hold) => Self::Grant(id.clone(), handle, hold),
             Later::Fail(handle, error) => Self::Fail(handle, error),
-            Later::Tell(confirm, outcome) => Self::Tell(confirm, outcome),
+            Later::Confirm(confirm, outcome) => Self::Confirm(confirm, outcome),
             Later::Lost(hold) => Self::Lost(hold),
             Later::Contended(demand, holder) => Self::Contended(demand, holder),
             Later::Renewed(hold) => Self::Renewed(hold),
             Later::Missed(demand, fault) => Self::Missed(demand, fault),
             Later::Fault(demand, fault) => Self::Failed(demand.key.to_string(), fault),
             Later::Drop(hold) => Self::Drop(hold),
-        }
-    }
-}
-
-impl Core {
-    /// Runs the user's code. A panic of it ends here.
-    pub(super) fn carry_out(&self, notice: Notice, work: &mut Work) {
-        let run = AssertUnwindSafe(|| self.run(notice, work));
-        // What it was about is done: the value is in its channel before its waker runs.
-        let _ = catch_unwind(run);
-    }
-
-    fn run(&self, notice: Notice, work: &mut Work) {
-        match notice {
-            Notice::Grant(id, handle, hold) => {
-                if let Err(Ok(hold)) = handle.send(Ok(hold)) {
-                    // Nobody took it.
-                    self.step(&id, work, |machine, env, out| {
-                        machine.release(&hold, None, env, out)
-                    });
-                }
-            }
-            // Whoever asked may have left; the outcomes stand without them.
-            Notice::Fail(handle, error) => drop(handle.send(Err(error))),
-            Notice::Tell(confirm, outcome) => drop(confirm.send(outcome)),
-            Notice::Reply(reply, answer) => drop(reply.send(answer)),
-            Notice::Ready(reply, outcome) => drop(reply.send(outcome)),
-            Notice::Lost(hold) => {
-                hold.tell_loss();
-                observe::lost(&hold);
-            }
-            Notice::Contended(demand, holder) => observe::contended(&demand, holder.as_deref()),
-            Notice::Renewed(hold) => observe::renewed(hold.demand.key.as_str(), Ok(())),
-            Notice::Missed(demand, fault) => {
-                observe::failed(demand.key.as_str(), &fault);
-                observe::renewed(demand.key.as_str(), Err(&fault));
-            }
-            Notice::Failed(key, fault) => observe::failed(&key, &fault),
-            Notice::Drop(hold) => drop(hold),
-            Notice::Unreachable(fault, pause) => crate::log::unreachable(&fault.what, pause),
-            Notice::OpenReader => self.open_reader(),
         }
     }
 }
@@ -143,8 +99,8 @@ impl Notices {
         self.list().notices.pop_front().map(|(_, notice)| notice)
     }
 
-    /// Has a thread of ours carry out what is there.
-    pub(super) fn hand_to_thread(&self, core: &Arc<Core>) {
+    /// Has a thread of ours carry out what is there; a fresh one runs `serve`.
+    pub(super) fn hand_to_thread(&self, serve: impl FnOnce() + Send + 'static) {
         let mut list = self.list();
         if list.notices.is_empty() {
             return;
@@ -153,13 +109,13 @@ impl Notices {
             drop(list);
             self.news.notify_one();
         } else if list.threads == 0 {
-            Self::start_thread(&mut list, core);
+            Self::start_thread(&mut list, serve);
         }
     }
 
     /// Looks whether notices lie there because who carries them out is held up. Returns when to
     /// look again.
-    pub(super) fn watch(&self, core: &Arc<Core>, now: Moment) -> Moment {
+    pub(super) fn watch(&self, now: Moment, serve: impl FnOnce() + Send + 'static) -> Moment {
         let mut list = self.list();
         let Some((oldest, _)) = list.notices.front() else { return Moment::NEVER };
         let stuck = oldest.after(STUCK);
@@ -169,16 +125,15 @@ impl Notices {
         if list.idle > 0 {
             self.news.notify_one();
         } else if list.threads < MOST_THREADS {
-            Self::start_thread(&mut list, core);
+            Self::start_thread(&mut list, serve);
         }
         now.after(STUCK)
     }
 
-    fn start_thread(list: &mut List, core: &Arc<Core>) {
-        let weak = Arc::downgrade(core);
+    fn start_thread(list: &mut List, serve: impl FnOnce() + Send + 'static) {
         let builder = thread::Builder::new().name("redis-locks-tell".into());
         // Without a thread the next watch tries again.
-        if builder.spawn(move || serve(&weak)).is_ok() {
+        if builder.spawn(serve).is_ok() {
             list.threads += 1;
         }
     }
@@ -190,7 +145,7 @@ impl Notices {
     }
 
     /// Waits for a notice; none when the thread is to end.
-    fn next(&self) -> Option<Notice> {
+    pub(super) fn next(&self) -> Option<Notice> {
         let mut list = self.list();
         loop {
             if let Some((_, notice)) = list.notices.pop_front() {
@@ -205,13 +160,5 @@ impl Notices {
             list = self.news.wait(list).unwrap_or_else(PoisonError::into_inner);
             list.idle -= 1;
         }
-    }
-}
-
-/// Carries out notices until there are enough threads, or the engine has ended.
-fn serve(core: &Weak<Core>) {
-    let Some(core) = core.upgrade() else { return };
-    while let Some(notice) = core.notices.next() {
-        core.act(|work| core.carry_out(notice, work));
     }
 }

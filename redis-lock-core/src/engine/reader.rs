@@ -13,7 +13,7 @@ use tokio::runtime;
 
 use super::core::{Core, Work};
 use super::path::{Path, Reader};
-use crate::clock::Moment;
+use crate::domain::clock::Moment;
 use crate::store::{Readiness, Watcher};
 
 impl Core {
@@ -106,7 +106,7 @@ async fn round(role: &Role, readiness: &dyn Readiness, work: &mut Work) -> bool 
     if arrived {
         {
             let mut traffic = role.path().traffic();
-            traffic.tended = true;
+            traffic.task_flushes = true;
             traffic.pump(Moment::now(), &mut work.settled);
         }
         woken = work.settled.iter().filter(|settled| settled.origin.is_awaited()).count();
@@ -114,14 +114,14 @@ async fn round(role: &Role, readiness: &dyn Readiness, work: &mut Work) -> bool 
     } else if role.path().traffic().is_flushed() {
         return true;
     }
-    // Those who were told, or who come along with whoever told us, have something to send as well:
+    // Those who were notified, or who come along with whoever notified us, have something to send:
     // they run first, and one batch takes it all.
     if woken > 1 || !arrived {
         tokio::task::yield_now().await;
     }
     {
         let mut traffic = role.path().traffic();
-        traffic.tended = false;
+        traffic.task_flushes = false;
         traffic.push_out(&mut work.settled);
     }
     role.core.read(work);
@@ -129,7 +129,7 @@ async fn round(role: &Role, readiness: &dyn Readiness, work: &mut Work) -> bool 
 }
 
 impl Core {
-    /// Hands over all outcomes that were read, and then tells people, one at a time.
+    /// Hands over all outcomes that were read, and then notifies callers, one at a time.
     fn read(&self, work: &mut Work) {
         if work.settled.is_empty() && work.notices.is_empty() {
             return;

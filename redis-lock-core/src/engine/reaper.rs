@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use crate::clock::Moment;
-use crate::lock::{Reap, Told};
+use crate::domain::clock::Moment;
+use crate::lock::{Confirmation, Reap};
 
 /// Tokens whose release was refused, has an unknown outcome, or must be repeated because an
 /// acquisition of them may still be on its way. Those that are on the queue of a place are not here.
@@ -11,7 +11,7 @@ use crate::lock::{Reap, Told};
 pub(crate) struct Reaper {
     pausing: BTreeMap<(Moment, u64), Box<Reap>>,
     number: u64,
-    /// Nobody has to be told before this that no answer came.
+    /// Nobody has to hear before this that no answer came.
     deadline_check: Option<Moment>,
 }
 
@@ -32,14 +32,14 @@ impl Reaper {
     }
 
     /// Those who were promised an answer by now.
-    pub(crate) fn overdue(&mut self, now: Moment) -> Vec<Told> {
+    pub(crate) fn overdue(&mut self, now: Moment) -> Vec<Confirmation> {
         if self.deadline_check.is_none_or(|check| check > now) {
             return Vec::new();
         }
         let overdue = |reap: &mut Box<Reap>| (reap.deadline() <= now).then(|| reap.overdue());
-        let told: Vec<_> = self.pausing.values_mut().filter_map(overdue).flatten().collect();
+        let overdue: Vec<_> = self.pausing.values_mut().filter_map(overdue).flatten().collect();
         self.deadline_check = self.pausing.values().map(|reap| reap.deadline()).min();
-        told
+        overdue
     }
 
     /// When something is to be done.

@@ -11,8 +11,8 @@ use super::SHUT_DOWN;
 use super::core::{Core, Work};
 use super::path::{Job, Reader};
 use crate::LockError;
-use crate::clock::Moment;
-use crate::error::Fault;
+use crate::domain::clock::Moment;
+use crate::domain::error::Fault;
 use crate::store::{Connected, Event, Hints, Readiness};
 
 /// The most hints that are dealt with in one turn.
@@ -34,7 +34,7 @@ struct Engine<'a> {
     inputs: mpsc::UnboundedReceiver<Input>,
     report: mpsc::UnboundedSender<Input>,
     hints: mpsc::UnboundedReceiver<Event>,
-    tell: Hints,
+    hint_sender: Hints,
     /// What listens for hints, beside the connection of this epoch.
     listener: Option<(u64, JoinHandle<()>)>,
     /// Tells when the connection of this epoch has something to read.
@@ -47,11 +47,11 @@ pub(super) fn serve(core: &Arc<Core>) {
     if let Ok(runtime) = built {
         runtime.block_on(async {
             let (report, inputs) = mpsc::unbounded_channel();
-            let (tell, hints) = mpsc::unbounded_channel();
+            let (hint_sender, hints) = mpsc::unbounded_channel();
             let (listener, readiness) = (None, None);
             let work = Box::default();
             let mut engine =
-                Engine { core, work, inputs, report, hints, tell, listener, readiness };
+                Engine { core, work, inputs, report, hints, hint_sender, listener, readiness };
             engine.run().await;
         });
     }
@@ -59,7 +59,7 @@ pub(super) fn serve(core: &Arc<Core>) {
     core.closed.store(true, std::sync::atomic::Ordering::Release);
     core.end_all(&LockError::Shutdown, SHUT_DOWN);
     core.path.traffic().stop();
-    core.tell_end();
+    core.notify_end();
 }
 
 impl Engine<'_> {
@@ -91,10 +91,10 @@ impl Engine<'_> {
             self.begin(job);
         }
         self.core.notices.add(&mut self.work.notices);
-        self.core.notices.hand_to_thread(self.core);
+        self.core.notices.hand_to_thread(self.core.notifier());
         self.follow_epoch();
         let now = Moment::now();
-        let watch = self.core.notices.watch(self.core, now);
+        let watch = self.core.notices.watch(now, self.core.notifier());
         turn.due.unwrap_or(now).min(watch)
     }
 
@@ -125,7 +125,7 @@ impl Engine<'_> {
             self.end_listening();
             if let Some(epoch) = epoch {
                 let connector = Arc::clone(&self.core.connector);
-                let listening = super::listen::keep_listening(connector, self.tell.clone());
+                let listening = super::listen::keep_listening(connector, self.hint_sender.clone());
                 self.listener = Some((epoch, tokio::spawn(listening)));
             }
         }
@@ -143,7 +143,7 @@ impl Engine<'_> {
         if let Some((_, listener)) = self.listener.take() {
             listener.abort();
             // A hint that is on its way is as good as any.
-            self.core.hear(Event::Listening { told: false }, &mut self.work);
+            self.core.hear(Event::Listening { hints_enabled: false }, &mut self.work);
         }
     }
 

@@ -1,9 +1,9 @@
-//! Looking for the holds of tokens among all slots: seldom, whatever messages say.
+//! Looking for the holds of tokens among all machines: seldom, whatever messages say.
 
 use std::collections::HashSet;
 use std::time::Duration;
 
-use crate::clock::Moment;
+use crate::domain::clock::Moment;
 
 /// The shortest time between two searches. Whoever may publish may name tokens that nobody has, and
 /// a search looks at every lock of this process.

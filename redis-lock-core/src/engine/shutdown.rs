@@ -9,8 +9,8 @@ use super::core::{Core, Work};
 use super::path::Origin;
 use super::{Link, SHUT_DOWN};
 use crate::LockError;
-use crate::clock::Moment;
-use crate::error::{Fault, FaultClass};
+use crate::domain::clock::Moment;
+use crate::domain::error::{Fault, FaultClass};
 
 /// How long a shutdown waits for its releases to be confirmed.
 const PATIENCE: Duration = Duration::from_secs(3);
@@ -64,7 +64,7 @@ impl Core {
         }
     }
 
-    /// Ends everything without another word to the server.
+    /// Ends everything without asking the server again.
     pub(crate) fn end_all(&self, error: &LockError, because: &str) {
         self.act(|work| {
             self.close_all(error, because, work);
@@ -94,13 +94,14 @@ impl Core {
         }
         for reap in reaps {
             if let Some(confirm) = reap.give_up() {
-                work.notices.push_back(super::notices::Notice::Tell(confirm, Err(error.clone())));
+                work.notices
+                    .push_back(super::notices::Notice::Confirm(confirm, Err(error.clone())));
             }
         }
     }
 
     /// Says that the end has come.
-    pub(super) fn tell_end(&self) {
+    pub(super) fn notify_end(&self) {
         self.ended.send_replace(true);
         self.notices.end();
     }

@@ -9,12 +9,12 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 
 use crate::LockError;
-use crate::clock::Moment;
-use crate::demand::Demand;
-use crate::hold::Hold;
+use crate::domain::clock::Moment;
+use crate::domain::demand::Demand;
 use crate::lock::Machine;
+use crate::lock::hold::Hold;
 
-/// How a waiter is told.
+/// How a waiter is notified.
 pub(crate) type Handle = oneshot::Sender<Result<Arc<Hold>, LockError>>;
 
 /// Names a machine: the key of a mutex; key and number for locks that several hold at once.
@@ -29,7 +29,7 @@ impl LockId {
     /// The machine that a demand belongs to. `number` tells apart acquisitions that don't share one.
     pub(crate) fn of(demand: &Demand, number: u64) -> Self {
         // Whoever adopts a hold must not wait behind those who wait for its end.
-        let is_apart = demand.kind.is_shared() || demand.adopts.is_some();
+        let is_apart = !demand.kind.is_pooled() || demand.adopts.is_some();
         let number = if is_apart { number } else { 0 };
         Self { main: demand.names.main().into(), number }
     }
@@ -67,7 +67,7 @@ impl Resident {
 
 /// The machines of one key.
 #[derive(Debug, Default)]
-struct Entry {
+struct KeyEntry {
     mutex: Option<Resident>,
     shared: BTreeMap<u64, Resident>,
 }
@@ -79,8 +79,9 @@ struct Hashes(u64);
 
 impl Default for Hashes {
     fn default() -> Self {
-        static SECRET: LazyLock<u64> =
-            LazyLock::new(|| if cfg!(test) { 1 } else { crate::env::unique().as_u64_pair().0 });
+        static SECRET: LazyLock<u64> = LazyLock::new(|| {
+            if cfg!(test) { 1 } else { crate::domain::env::unique().as_u64_pair().0 }
+        });
         Self(*SECRET)
     }
 }
@@ -115,7 +116,7 @@ impl Hasher for Hash {
 /// Some of the machines, and when something is due for them.
 #[derive(Debug, Default)]
 pub(crate) struct Shard {
-    entries: HashMap<Arc<str>, Entry, Hashes>,
+    entries: HashMap<Arc<str>, KeyEntry, Hashes>,
     timers: BTreeSet<(Moment, LockId)>,
     deferred: VecDeque<(Moment, LockId)>,
 }

@@ -4,17 +4,17 @@ use std::sync::Arc;
 
 use super::core::{Core, Work};
 use super::notices::Notice;
-use super::path::{Entry, Job, News, PICK_UP, Reader, Results};
-use crate::clock::Moment;
-use crate::error::Fault;
+use super::path::{Job, News, PICK_UP, QueueEntry, Reader, Results};
+use crate::domain::clock::Moment;
+use crate::domain::error::Fault;
 use crate::store::Connected;
 
 /// The longest the engine sleeps: after a suspended host wakes up, clocks disagree for this long.
 const LONGEST_SLEEP: std::time::Duration = std::time::Duration::from_secs(1);
 
-/// What came of a turn.
+/// What came of one pass of the loop.
 #[derive(Debug, Default)]
-pub(crate) struct Turn {
+pub(crate) struct Pass {
     /// When the next one is due.
     pub(crate) due: Option<Moment>,
     pub(crate) jobs: Vec<Job>,
@@ -23,7 +23,7 @@ pub(crate) struct Turn {
 impl Core {
     /// Reads what is there to be read, does what is due, and sends. What runs the user's code is
     /// left in `work`.
-    pub(crate) fn turn(&self, work: &mut Work) -> Turn {
+    pub(crate) fn turn(&self, work: &mut Work) -> Pass {
         let now = Moment::now();
         let mut results = Results::default();
         work.is_turn = true;
@@ -45,7 +45,7 @@ impl Core {
         self.path.traffic().push_out(&mut work.settled);
         self.send(work);
         work.is_turn = false;
-        Turn { due: Some(self.due(now)), jobs: std::mem::take(&mut results.jobs) }
+        Pass { due: Some(self.due(now)), jobs: std::mem::take(&mut results.jobs) }
     }
 
     /// A connection was made.
@@ -79,7 +79,7 @@ impl Core {
                     // Releases that were refused meanwhile go before what is asked next.
                     let refused = self.reaper().drain();
                     for reap in refused {
-                        self.path.put(Entry::reap(reap, Moment::now()), &mut work.settled);
+                        self.path.put(QueueEntry::reap(reap, Moment::now()), &mut work.settled);
                     }
                     self.send(work);
                     self.connected(work);
@@ -97,10 +97,12 @@ impl Core {
             self.step(&id, work, |machine, env, out| machine.tick(env, out));
         }
         let overdue = self.reaper().overdue(now);
-        work.notices.extend(overdue.into_iter().map(|(confirm, told)| Notice::Tell(confirm, told)));
+        work.notices.extend(
+            overdue.into_iter().map(|(confirm, outcome)| Notice::Confirm(confirm, outcome)),
+        );
         loop {
             let Some(reap) = self.reaper().pop_due(now) else { break };
-            self.path.put(Entry::reap(reap, now), &mut work.settled);
+            self.path.put(QueueEntry::reap(reap, now), &mut work.settled);
         }
         self.look_for_forced(now, work);
     }

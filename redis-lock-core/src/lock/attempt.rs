@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use super::pace::{PLACE, UNLEASED};
 use crate::Token;
-use crate::clock::Moment;
-use crate::demand::Demand;
+use crate::domain::clock::Moment;
+use crate::domain::demand::Demand;
 
 /// One try to get a lock, by one token.
 ///

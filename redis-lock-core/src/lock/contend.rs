@@ -2,15 +2,16 @@
 
 use std::sync::Arc;
 
-use super::held::FENCES;
 use super::pace::{HintThrottle, PLACE, look_at, retry_at};
 use super::question::{About, Open};
 use super::{Attempt, Effects, Env, Later, Machine, Outcome, Reap, Stage, Waiter, asked_ttl, busy};
-use crate::clock::Moment;
-use crate::demand::{Demand, Kind};
-use crate::error::{Fault, FaultClass};
-use crate::store::{Answer, Rival, Verb};
-use crate::{LockError, Token, lease};
+use crate::domain::clock::Moment;
+use crate::domain::demand::Demand;
+use crate::domain::error::{Fault, FaultClass};
+use crate::domain::fence::FENCES;
+use crate::domain::lease;
+use crate::store::{Acquire, Answer, Blocker, Verb};
+use crate::{LockError, Token};
 
 /// How often several keys are asked for all at once. After so many refusals those that were free
 /// are kept: who needs many keys would else wait for ever where each of them is busy often.
@@ -46,7 +47,7 @@ pub(super) struct Contending {
 #[derive(Debug)]
 enum Seen {
     Nothing,
-    Busy(Rival),
+    Busy(Blocker),
     Failed(Fault),
 }
 
@@ -83,7 +84,7 @@ impl Contending {
         match &self.seen {
             _ if self.answered_at < waiter.asked => unanswered(waiter),
             Seen::Nothing => unanswered(waiter),
-            Seen::Busy(rival) => busy(waiter, Some(rival), now),
+            Seen::Busy(blocker) => busy(waiter, Some(blocker), now),
             Seen::Failed(fault) => LockError::backend(Some(waiter.demand.key.as_str()), fault),
         }
     }
@@ -148,7 +149,7 @@ impl<W> Machine<W> {
         let ttl = asked_ttl(&demand);
         let token = Arc::clone(contending.attempt.wire());
         let ordered = contending.refusals >= ROUNDS;
-        let blind = demand.kind == Kind::Mutex
+        let blind = demand.kind.is_pooled()
             && !self.contended
             && contending.attempt.trace() == super::Trace::Unheard
             && !demand.fenced
@@ -162,7 +163,7 @@ impl<W> Machine<W> {
             let fences = if demand.fenced { FENCES } else { 0 };
             let (fair, repair_orphan) = (demand.fair, demand.repair_orphan);
             let about = About::Acquire { queues: patient, ordered };
-            (about, Verb::Acquire { token, ttl, queue, fair, fences, repair_orphan })
+            (about, Verb::Acquire(Acquire { token, ttl, queue, fair, fences, repair_orphan }))
         };
         if contending.failures == 0 {
             // The server was of use until now; how long it takes counts from here.
@@ -184,7 +185,7 @@ impl<W> Machine<W> {
     ) {
         match outcome {
             Outcome::Answered(Answer::Held { fence }) => self.got_it(&open, fence, env, out),
-            Outcome::Answered(Answer::Busy(rival)) => self.refused(&open, rival, env, out),
+            Outcome::Answered(Answer::Busy(blocker)) => self.refused(&open, blocker, env, out),
             Outcome::Answered(Answer::Done | Answer::Renewed { .. }) => {
                 self.got_it(&open, None, env, out);
             }
@@ -214,7 +215,7 @@ impl<W> Machine<W> {
         }
     }
 
-    /// A message says that the lock waits for this token. The server will tell whether that is true.
+    /// A message says that the lock waits for this token. Only the server knows whether that is true.
     pub(crate) fn hinted(
         &mut self,
         token: &str,
@@ -244,7 +245,7 @@ impl<W> Machine<W> {
             contending.useful = env.now;
         }
         // Who waits for the very first answer gets what it brings, even a little late.
-        self.tell_overdue_after_busy(env, out);
+        self.refuse_overdue_after_busy(env, out);
         let (Stage::Contending(contending), Some(first)) = (&mut self.stage, self.waiters.first())
         else {
             return;
@@ -269,14 +270,14 @@ impl<W> Machine<W> {
         self.hand_out(contending.attempt, open, fence, was_free, env, out);
     }
 
-    /// Tells those whose patience has ended, unless they have had no answer at all yet.
-    fn tell_overdue_after_busy(&mut self, env: &Env<'_>, out: &mut Effects<W>) {
+    /// Refuses those whose time limit has passed, unless they have not had any answer yet.
+    fn refuse_overdue_after_busy(&mut self, env: &Env<'_>, out: &mut Effects<W>) {
         let Stage::Contending(contending) = &self.stage else { return };
         let answered_at = contending.answered_at;
         while let Some(waiter) = self.waiters.overdue(env.now) {
             if answered_at < waiter.asked {
                 // The ends are in order of time, so somebody behind may be overdue as well; the
-                // next tick tells them.
+                // next tick refuses them.
                 return;
             }
             let id = waiter.id;
@@ -288,7 +289,7 @@ impl<W> Machine<W> {
         self.abandon_if_unwanted(env, out);
     }
 
-    fn refused(&mut self, open: &Open, rival: Rival, env: &Env<'_>, out: &mut Effects<W>) {
+    fn refused(&mut self, open: &Open, blocker: Blocker, env: &Env<'_>, out: &mut Effects<W>) {
         self.contended = true;
         let Stage::Contending(contending) = &mut self.stage else { return };
         contending.failures = 0;
@@ -303,23 +304,23 @@ impl<W> Machine<W> {
         let first = contending.looks == 0 && !matches!(contending.seen, Seen::Busy(_));
         if first && env.listening {
             let demand = Arc::clone(&contending.demand);
-            out.later.push(Later::Contended(demand, rival.value.clone()));
+            out.later.push(Later::Contended(demand, blocker.value.clone()));
         }
-        let same = matches!(&contending.seen, Seen::Busy(last) if last.value == rival.value);
+        let same = matches!(&contending.seen, Seen::Busy(last) if last.value == blocker.value);
         contending.looks = if same { contending.looks.saturating_add(1) } else { 0 };
-        contending.look = look_at(&rival, contending.looks, env);
+        contending.look = look_at(&blocker, contending.looks, env);
         // An answer tells of the time after its question was sent, not before.
         contending.answered_at = open.sent;
         let of_ours = |value: &String| Token::from_wire(value).manager() == Some(env.manager);
-        let behind_own = rival.value.as_ref().is_some_and(of_ours);
+        let behind_own = blocker.value.as_ref().is_some_and(of_ours);
         let again = behind_own && !contending.behind_own && self.waiters.any_impatient();
         contending.behind_own = behind_own;
-        contending.seen = Seen::Busy(rival);
+        contending.seen = Seen::Busy(blocker);
         if again || contending.hinted && contending.follows_hint(env.now) {
             // A hint, or a release of our own that is on its way.
             return self.ask_again(env, out);
         }
-        self.tell_impatient(open.sent, env, out);
+        self.refuse_impatient(open.sent, env, out);
         self.abandon_if_unwanted(env, out);
         self.ask_for_the_impatient(env, out);
     }
@@ -344,7 +345,7 @@ impl<W> Machine<W> {
             FaultClass::Unknown | FaultClass::Late if failures == 1 => self.ask_again(env, out),
             FaultClass::Unknown | FaultClass::Late | FaultClass::Refused => {
                 contending.look = retry_at(failures, env);
-                self.tell_impatient(open.sent, env, out);
+                self.refuse_impatient(open.sent, env, out);
                 self.abandon_if_unwanted(env, out);
             }
             FaultClass::Permanent | FaultClass::Misuse => {

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use super::{Confirm, Hold, Question, Reap};
 use crate::LockError;
-use crate::demand::Demand;
-use crate::error::Fault;
+use crate::domain::demand::Demand;
+use crate::domain::error::Fault;
 
 /// What one step of a machine wants done, in order.
 #[derive(Debug)]
@@ -28,11 +28,11 @@ pub(crate) enum Outgoing {
 pub(crate) enum Later<W> {
     /// Hand this hold to the waiter. When nobody takes it, release it.
     Grant(W, Arc<Hold>),
-    /// Tell the waiter that it gets no lock.
+    /// The waiter gets no lock.
     Fail(W, LockError),
-    /// Tell a caller the outcome of what it asked for.
-    Tell(Confirm, Result<(), LockError>),
-    /// This hold was lost: wake those who wait for that, and tell subscribers.
+    /// Report to a caller the outcome of what it asked for.
+    Confirm(Confirm, Result<(), LockError>),
+    /// This hold was lost: wake those who wait for that, and notify subscribers.
     Lost(Arc<Hold>),
     /// Another process has the lock, with the value that stands there.
     Contended(Arc<Demand>, Option<String>),
@@ -57,9 +57,9 @@ impl<W> Effects<W> {
         self.later.push(Later::Fail(waiter, error));
     }
 
-    pub(super) fn tell(&mut self, confirm: Option<Confirm>, outcome: Result<(), LockError>) {
+    pub(super) fn confirm(&mut self, confirm: Option<Confirm>, outcome: Result<(), LockError>) {
         if let Some(confirm) = confirm {
-            self.later.push(Later::Tell(confirm, outcome));
+            self.later.push(Later::Confirm(confirm, outcome));
         }
     }
 

@@ -7,25 +7,19 @@ use std::time::Duration;
 use super::pace::{HintThrottle, Turn};
 use super::question::{About, Asker, Open, Wanted, Wants};
 use super::{Attempt, Confirm, Effects, Env, Later, Machine, Outcome, Reap, Stage, lost_to};
-use crate::clock::Moment;
-use crate::demand::{Demand, Kind};
-use crate::error::{Fault, FaultClass};
-use crate::hold::Hold;
-use crate::store::{Answer, Rival, Verb};
-use crate::{LockError, LossReason, lease};
-
-/// How many fencing numbers a fenced acquisition reserves, so that local hand-overs need no server.
-/// Numbers follow the clock in microseconds; more than one acquisition takes anyway would run ahead.
-pub(super) const FENCES: u32 = 32;
+use crate::domain::clock::Moment;
+use crate::domain::demand::Demand;
+use crate::domain::error::{Fault, FaultClass};
+use crate::domain::fence::first_fence;
+use crate::domain::kind::Kind;
+use crate::domain::lease;
+use crate::lock::hold::Hold;
+use crate::store::{Answer, Blocker, Verb};
+use crate::{LockError, LossReason};
 
 /// How much longer than anything we asked for the server's lease must be to be cut: less is the
 /// difference between two clocks.
 const SURPLUS: Duration = Duration::from_secs(1);
-
-/// The number that a reservation began with which ended with `last`.
-pub(crate) fn first_fence(last: u64) -> u64 {
-    (last + 1).saturating_sub(FENCES.into())
-}
 
 /// The lease on the server, whoever of us has it.
 #[derive(Debug)]
@@ -81,7 +75,7 @@ pub(super) struct Held {
     pub(super) uses: u32,
     wanted: Wanted,
     throttle: HintThrottle,
-    /// When to follow word of a release by force.
+    /// When to check a report of a release by force.
     check_at: Moment,
 }
 
@@ -112,8 +106,8 @@ impl Held {
         renewal.min(self.check_at).min(answer).min(self.hold.deadline())
     }
 
-    pub(super) fn as_rival(&self, now: Moment) -> Rival {
-        Rival {
+    pub(super) fn as_blocker(&self, now: Moment) -> Blocker {
+        Blocker {
             value: Some(self.hold.token.wire().to_string()),
             ttl: self.lease.ttl.map(|_| self.lease.end.since(now)),
             queued: false,
@@ -187,10 +181,10 @@ impl<W> Machine<W> {
         held.schedule(env.spread);
         self.stage = Stage::Held(held);
         out.later.push(Later::Grant(waiter.handle, hold));
-        self.tell_impatient(env.now, env, out);
+        self.refuse_impatient(env.now, env, out);
     }
 
-    /// A caller wants something of its hold. Told nothing when the hold is not this one.
+    /// A caller wants something of its hold. Confirmation nothing when the hold is not this one.
     pub(super) fn want(
         &mut self,
         hold: &Arc<Hold>,
@@ -246,23 +240,23 @@ impl<W> Machine<W> {
         self.want(hold, Wants::Downgrade, confirm, env, out);
     }
 
-    /// A message says that the hold was ended by force. The server will tell whether that is true.
+    /// A message says that the hold was ended by force. Only the server knows whether that is true.
     pub(crate) fn forced(&mut self, env: &Env<'_>, out: &mut Effects<W>) {
         if let Stage::Held(held) = &mut self.stage {
             held.check_at = held.check_at.min(held.throttle.follow_at(env.now));
-            self.tend_hold(env, out);
+            self.maintain_hold(env, out);
         }
     }
 
     /// Does what is due for a hold.
-    pub(super) fn tend_hold(&mut self, env: &Env<'_>, out: &mut Effects<W>) {
+    pub(super) fn maintain_hold(&mut self, env: &Env<'_>, out: &mut Effects<W>) {
         let Stage::Held(held) = &mut self.stage else { return };
         let asked = self.open.as_mut().map(|open| &mut open.askers);
         for askers in asked.into_iter().chain([&mut held.wanted.askers]) {
             for asker in askers.extract_if(.., |asker| asker.deadline <= env.now) {
                 let fault = Fault::new(FaultClass::Late, "the server did not answer in time");
                 let error = LockError::backend(Some(held.hold.demand.key.as_str()), &fault);
-                out.tell(Some(asker.confirm), Err(error));
+                out.confirm(Some(asker.confirm), Err(error));
             }
         }
         if held.check_at <= env.now {
@@ -343,7 +337,7 @@ impl<W> Machine<W> {
             }
         }
         for asker in open.askers {
-            out.tell(Some(asker.confirm), Ok(()));
+            out.confirm(Some(asker.confirm), Ok(()));
         }
         self.notice_loss(env, out);
         self.ask_wanted(env, out);
@@ -378,7 +372,7 @@ impl<W> Machine<W> {
                 held.wanted.askers.push(asker);
             } else {
                 let error = LockError::backend(Some(demand.key.as_str()), fault);
-                out.tell(Some(asker.confirm), Err(error));
+                out.confirm(Some(asker.confirm), Err(error));
             }
         }
         self.notice_loss(env, out);
@@ -415,7 +409,7 @@ impl<W> Machine<W> {
         let asked = open.as_mut().map(|open| std::mem::take(&mut open.askers)).unwrap_or_default();
         let reason = hold.quiet_loss(env.now).unwrap_or(LossReason::Expired);
         for asker in wanted.askers.into_iter().chain(asked) {
-            out.tell(Some(asker.confirm), Err(hold.lost_error(reason.clone())));
+            out.confirm(Some(asker.confirm), Err(hold.lost_error(reason.clone())));
         }
         // Of several keys, those that are not lost are ours still. And the server may count a lease
         // that was renewed without our learning of it.
@@ -443,7 +437,7 @@ impl<W> Machine<W> {
         self.part_with_lost(held, false, env, out);
     }
 
-    /// What a demand is told of its own hold in this machine: for tests and for `Demand`'s terms.
+    /// What a demand may know of its own hold in this machine: for tests and for `Demand`'s terms.
     pub(super) fn same_terms(held: &Held, next: &Demand) -> bool {
         next.ttl.is_some()
             && next.ttl == held.lease.ttl

@@ -8,11 +8,12 @@ use super::held::{Held, Lease};
 use super::pace::Turn;
 use super::question::{About, Open};
 use super::{Attempt, Effects, Env, Later, Machine, Outcome, Reap, Stage};
-use crate::clock::Moment;
-use crate::demand::{Demand, Kind};
-use crate::hold::Hold;
+use crate::domain::clock::Moment;
+use crate::domain::demand::Demand;
+use crate::domain::lease;
+use crate::lock::hold::Hold;
 use crate::store::{Answer, Verb};
-use crate::{LockState, Token, lease};
+use crate::{LockState, Token};
 
 /// None of us has the lock, and its lease is ours until we give it back.
 #[derive(Debug)]
@@ -60,7 +61,7 @@ impl<W> Machine<W> {
         let Stage::Held(held) = &self.stage else { return false };
         let demand = &held.hold.demand;
         demand.linger.is_some_and(|linger| !linger.is_zero())
-            && demand.kind == Kind::Mutex
+            && demand.kind.is_pooled()
             && demand.ttl.is_some()
             && demand.ttl == held.lease.ttl
             && demand.renew
@@ -112,11 +113,11 @@ impl<W> Machine<W> {
         held.schedule(env.spread);
         self.stage = Stage::Held(held);
         out.later.push(Later::Grant(waiter.handle, hold));
-        self.tend_hold(env, out);
+        self.maintain_hold(env, out);
     }
 
     /// Does what is due for a lease that is kept.
-    pub(super) fn tend_kept(&mut self, env: &Env<'_>, out: &mut Effects<W>) {
+    pub(super) fn maintain_kept(&mut self, env: &Env<'_>, out: &mut Effects<W>) {
         let Stage::Kept(kept) = &mut self.stage else { return };
         if env.now >= kept.until || env.now >= kept.lease.end {
             return self.give_up_kept(env, out);

@@ -5,9 +5,9 @@ use std::time::SystemTime;
 
 use super::{Machine, Stage};
 use crate::Token;
-use crate::clock::Moment;
-use crate::hold::Hold;
-use crate::status::Waiting;
+use crate::domain::clock::Moment;
+use crate::domain::status::Waiting;
+use crate::lock::hold::Hold;
 
 /// What one machine adds to what the server says.
 #[derive(Debug)]

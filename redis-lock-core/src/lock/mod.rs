@@ -30,11 +30,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use crate::clock::Moment;
-use crate::demand::Demand;
-use crate::hold::Hold;
-use crate::store::{Command, Rival, Verb};
-use crate::{LockError, Token, lease};
+use crate::domain::clock::Moment;
+use crate::domain::demand::Demand;
+use crate::domain::lease;
+use crate::lock::hold::Hold;
+use crate::store::{Acquire, Blocker, Command, Verb};
+use crate::{LockError, Token};
 use contend::Contending;
 use held::Held;
 use kept::Kept;
@@ -44,6 +45,7 @@ mod attempt;
 mod contend;
 mod effects;
 mod held;
+pub(crate) mod hold;
 mod kept;
 mod local_view;
 mod pace;
@@ -56,18 +58,17 @@ mod waiters;
 
 pub(crate) use attempt::{Attempt, Trace};
 pub(crate) use effects::{Effects, Later, Outgoing};
-pub(crate) use held::first_fence;
 pub(crate) use local_view::LocalView;
 pub(crate) use question::{Confirm, Outcome, Question};
-pub(crate) use reap::{Next, Reap, Told, lost_to};
+pub(crate) use reap::{Confirmation, Next, Reap, lost_to};
 pub(crate) use release::ended;
 pub(crate) use waiters::{Waiter, Waiters};
 
-/// What a machine is told of the world at the time of an event.
+/// What a machine is given of its surroundings at the time of an event.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Env<'a> {
     pub(crate) now: Moment,
-    /// Whether grants are told by message.
+    /// Whether grants are announced by message.
     pub(crate) hints: bool,
     /// Names this manager in tokens.
     pub(crate) manager: &'a Arc<str>,
@@ -138,7 +139,7 @@ impl<W> Machine<W> {
         matches!(self.stage, Stage::Idle) && self.waiters.is_empty()
     }
 
-    /// The token that the server may have queued, and may tell us of.
+    /// The token that the server may have queued, and may name in a message.
     pub(crate) fn awaited(&self) -> Option<&Arc<str>> {
         match &self.stage {
             Stage::Contending(contending) => Some(contending.attempt.wire()),
@@ -161,7 +162,7 @@ impl<W> Machine<W> {
     pub(crate) fn ask(&mut self, waiter: Waiter<W>, env: &Env<'_>, out: &mut Effects<W>) {
         self.notice_loss(env, out);
         if let (Stage::Held(held), false) = (&self.stage, waiter.is_patient()) {
-            let busy = busy(&waiter, Some(&held.as_rival(env.now)), env.now);
+            let busy = busy(&waiter, Some(&held.as_blocker(env.now)), env.now);
             return out.fail(waiter.handle, busy);
         }
         let patient = waiter.is_patient();
@@ -186,7 +187,7 @@ impl<W> Machine<W> {
 
     /// Time has passed.
     pub(crate) fn tick(&mut self, env: &Env<'_>, out: &mut Effects<W>) {
-        self.tell_overdue(env, out);
+        self.refuse_overdue(env, out);
         self.notice_loss(env, out);
         match &self.stage {
             Stage::Contending(contending) => {
@@ -194,8 +195,8 @@ impl<W> Machine<W> {
                     self.ask_again(env, out);
                 }
             }
-            Stage::Held(_) => self.tend_hold(env, out),
-            Stage::Kept(_) => self.tend_kept(env, out),
+            Stage::Held(_) => self.maintain_hold(env, out),
+            Stage::Kept(_) => self.maintain_kept(env, out),
             Stage::Idle => {}
         }
     }
@@ -246,7 +247,7 @@ impl<W> Machine<W> {
         match &mut self.stage {
             Stage::Held(held) => {
                 held.renew_soon(env.now);
-                self.tend_hold(env, out);
+                self.maintain_hold(env, out);
             }
             Stage::Contending(_) => self.look_soon(env, out),
             Stage::Kept(_) => self.give_up_kept(env, out),
@@ -254,7 +255,7 @@ impl<W> Machine<W> {
         }
     }
 
-    /// Messages are told from now on, or are not: who waits looks.
+    /// Messages arrive from now on, or do not: whoever waits looks.
     pub(crate) fn listening(&mut self, env: &Env<'_>, out: &mut Effects<W>) {
         match self.stage {
             Stage::Kept(_) if !env.hints => self.give_up_kept(env, out),
@@ -298,12 +299,14 @@ impl<W> Machine<W> {
         out: &mut Effects<W>,
     ) {
         let ttl = match &verb {
-            Verb::Take { ttl, .. } | Verb::Acquire { ttl, .. } | Verb::Renew { ttl, .. } => *ttl,
+            Verb::Take { ttl, .. }
+            | Verb::Acquire(Acquire { ttl, .. })
+            | Verb::Renew { ttl, .. } => *ttl,
             Verb::Keep { time, .. } => Some(*time),
             _ => None,
         };
         let mut command = command(demand, verb);
-        if let (crate::demand::Kind::All { ordered }, About::Acquire { ordered: keeps, .. }) =
+        if let (crate::domain::kind::Kind::All { ordered }, About::Acquire { ordered: keeps, .. }) =
             (&mut command.kind, about)
         {
             *ordered = keeps;
@@ -313,8 +316,8 @@ impl<W> Machine<W> {
         out.out.push(Outgoing::Ask(Question { number, command }));
     }
 
-    /// Tells those whose patience has ended.
-    fn tell_overdue(&mut self, env: &Env<'_>, out: &mut Effects<W>) {
+    /// Refuses those whose time limit has passed.
+    fn refuse_overdue(&mut self, env: &Env<'_>, out: &mut Effects<W>) {
         while let Some(waiter) = self.waiters.overdue(env.now) {
             let (id, asked, answer_by) = (waiter.id, waiter.asked, waiter.answer_by());
             let known = match &self.stage {
@@ -322,7 +325,7 @@ impl<W> Machine<W> {
                 _ => true,
             };
             if !known && answer_by > env.now {
-                // Busy or broken: the first answer since it came will tell.
+                // Busy or broken: the first answer since it came decides.
                 self.waiters.put_off(id, answer_by);
                 if self.open.is_none() {
                     self.ask_again(env, out);
@@ -346,27 +349,27 @@ impl<W> Machine<W> {
         self.abandon_if_unwanted(env, out);
     }
 
-    /// Tells those who wanted one attempt, and came before `sent`, that this was it.
-    fn tell_impatient(&mut self, sent: Moment, env: &Env<'_>, out: &mut Effects<W>) {
+    /// Refuses those who wanted a single attempt, and came before `sent`.
+    fn refuse_impatient(&mut self, sent: Moment, env: &Env<'_>, out: &mut Effects<W>) {
         while let Some(waiter) = self.waiters.pop_impatient(sent) {
             let error = self.refusal(&waiter, env.now);
             out.fail(waiter.handle, error);
         }
     }
 
-    /// Why a waiter goes without: what was last seen tells whether somebody has the lock.
+    /// Why a waiter does not get the lock: what was last seen says whether somebody has it.
     fn refusal(&self, waiter: &Waiter<W>, now: Moment) -> LockError {
         match &self.stage {
             Stage::Contending(contending) => contending.refusal(waiter, now),
-            Stage::Held(held) => busy(waiter, Some(&held.as_rival(now)), now),
+            Stage::Held(held) => busy(waiter, Some(&held.as_blocker(now)), now),
             Stage::Idle | Stage::Kept(_) => busy(waiter, None, now),
         }
     }
 }
 
 /// The error of a waiter that somebody else kept waiting.
-fn busy<W>(waiter: &Waiter<W>, rival: Option<&Rival>, now: Moment) -> LockError {
-    let holder = rival.and_then(Rival::holder).map(Box::new);
+fn busy<W>(waiter: &Waiter<W>, blocker: Option<&Blocker>, now: Moment) -> LockError {
+    let holder = blocker.and_then(Blocker::holder).map(Box::new);
     let key = waiter.demand.key.to_string();
     LockError::Busy { key, waited: now.since(waiter.asked), holder }
 }

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use super::Env;
 use crate::Token;
-use crate::clock::Moment;
-use crate::store::Rival;
+use crate::domain::clock::Moment;
+use crate::store::Blocker;
 
 /// How long a place in the server's queue lasts when nobody asks again.
 pub(crate) const PLACE: Duration = Duration::from_secs(5);
@@ -16,7 +16,7 @@ pub(crate) const UNLEASED: Duration = Duration::from_secs(24 * 60 * 60);
 /// The longest time between two looks at a lock that is waited for: what a lost message costs.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// The same where the holder is no client of ours and tells nobody when it releases.
+/// The same where the holder is no client of ours and notifies nobody when it releases.
 const LOOK_AT_FOREIGNER: Duration = Duration::from_millis(250);
 
 /// The shortest time between two looks while the same holder keeps renewing.
@@ -76,21 +76,21 @@ impl Turn {
     }
 }
 
-/// When to look again at a lock that `rival` has, after `looks` looks that found the same holder.
-pub(super) fn look_at(rival: &Rival, looks: u32, env: &Env<'_>) -> Moment {
+/// When to look again at a lock that `blocker` has, after `looks` looks that found the same holder.
+pub(super) fn look_at(blocker: &Blocker, looks: u32, env: &Env<'_>) -> Moment {
     let spread = u32::from(env.spread);
     let jitter = Duration::from_millis(1) + Duration::from_micros(40) * spread;
     let of_us = |value: &str| Token::from_wire(value).manager().is_some();
-    let ours = rival.value.as_deref().is_none_or(of_us);
-    let most = match (rival.queued && env.hints, ours) {
-        // Nobody will tell: look ever more rarely, from 20 ms to half a second.
+    let ours = blocker.value.as_deref().is_none_or(of_us);
+    let most = match (blocker.queued && env.hints, ours) {
+        // Nobody will notify us: look ever more rarely, from 20 ms to half a second.
         (false, _) => Duration::from_millis(20) * (1 << looks.min(5)),
         (true, true) => LOOK,
         (true, false) => LOOK_AT_FOREIGNER,
     };
     let most = most * 3 / 4 + most * spread / 512;
-    let least = if rival.queued && looks > 1 { LEAST } else { Duration::ZERO };
-    let wait = rival.ttl.map_or(most, |ttl| most.min((ttl + jitter).max(least)));
+    let least = if blocker.queued && looks > 1 { LEAST } else { Duration::ZERO };
+    let wait = blocker.ttl.map_or(most, |ttl| most.min((ttl + jitter).max(least)));
     env.now.after(wait)
 }
 

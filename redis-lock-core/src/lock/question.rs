@@ -5,11 +5,11 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 
 use crate::LockError;
-use crate::clock::Moment;
-use crate::error::Fault;
+use crate::domain::clock::Moment;
+use crate::domain::error::Fault;
 use crate::store::{Answer, Command};
 
-/// Tells a caller the outcome of what it asked for.
+/// Reports to a caller the outcome of what it asked for.
 pub(crate) type Confirm = oneshot::Sender<Result<(), LockError>>;
 
 /// A question on its way to the server.
@@ -62,7 +62,7 @@ pub(super) enum About {
 #[derive(Debug)]
 pub(super) struct Asker {
     pub(super) confirm: Confirm,
-    /// When it is told that no answer came.
+    /// When it learns that no answer came.
     pub(super) deadline: Moment,
     pub(super) wants: Wants,
 }
@@ -85,7 +85,7 @@ pub(super) struct Wanted {
 }
 
 impl Wanted {
-    /// When the first of them is told that no answer came.
+    /// When the first of them learns that no answer came.
     pub(super) fn deadline(&self) -> Moment {
         self.askers.iter().map(|asker| asker.deadline).fold(Moment::NEVER, Moment::min)
     }

@@ -6,10 +6,11 @@ use std::time::Duration;
 use super::pace::PLACE;
 use super::question::{About, Open};
 use super::{Attempt, Confirm, Outcome, Trace};
-use crate::clock::Moment;
-use crate::demand::{Demand, Kind};
-use crate::error::{Fault, FaultClass};
-use crate::names::Names;
+use crate::domain::clock::Moment;
+use crate::domain::demand::Demand;
+use crate::domain::error::{Fault, FaultClass};
+use crate::domain::kind::Kind;
+use crate::domain::names::Names;
 use crate::store::{Answer, Command, Verb};
 use crate::{LockError, LossReason, Token};
 
@@ -36,7 +37,7 @@ pub(crate) struct Reap {
     /// is gone afterwards.
     held_until: Moment,
     confirm: Option<Confirm>,
-    /// When the confirming caller is told that no answer came.
+    /// When the confirming caller learns that no answer came.
     deadline: Moment,
     tries: u32,
     /// A try that could have released it ended in the unknown.
@@ -59,8 +60,8 @@ pub(crate) enum Next {
     Again(Moment, Box<Reap>),
 }
 
-/// A caller, and what it is told.
-pub(crate) type Told = (Confirm, Result<(), LockError>);
+/// A caller, and what it is to learn.
+pub(crate) type Confirmation = (Confirm, Result<(), LockError>);
 
 impl Reap {
     /// The release of an attempt, and the end of its open question. None where the server has heard
@@ -148,17 +149,17 @@ impl Reap {
         &self.attempt
     }
 
-    /// When whoever waits is told that no answer came.
+    /// When whoever waits learns that no answer came.
     pub(crate) fn deadline(&self) -> Moment {
         if self.confirm.is_some() { self.deadline } else { Moment::NEVER }
     }
 
-    /// What to tell at the deadline. The release goes on.
-    pub(crate) fn overdue(&mut self) -> Option<Told> {
+    /// What the caller learns at the deadline. The release goes on.
+    pub(crate) fn overdue(&mut self) -> Option<Confirmation> {
         let late =
             || Fault::new(FaultClass::Late, "the server did not confirm the release in time");
         let fault = self.fault.clone().unwrap_or_else(late);
-        self.tell(Err(LockError::backend(Some(self.names.user_key()), &fault)))
+        self.confirmation(Err(LockError::backend(Some(self.names.user_key()), &fault)))
     }
 
     /// The command of the next try.
@@ -168,9 +169,9 @@ impl Reap {
             Trace::InDoubt { until } if !planted!(NotBuried) => Some(until.since(now)),
             _ => None,
         };
-        let bury = bury.map(crate::demand::whole_millis).filter(|rest| !rest.is_zero());
+        let bury = bury.map(crate::domain::demand::whole_millis).filter(|rest| !rest.is_zero());
         // A keep that is over by now is a release.
-        let keep = self.keep_until.map(|end| crate::demand::whole_millis(end.since(now)));
+        let keep = self.keep_until.map(|end| crate::domain::demand::whole_millis(end.since(now)));
         let verb = Verb::Release {
             token: Arc::clone(self.attempt.wire()),
             waited_for: self.waited_for,
@@ -180,13 +181,13 @@ impl Reap {
         Command { names: Arc::clone(&self.names), kind: self.kind, verb, timeout: self.timeout }
     }
 
-    /// The outcome of a try that was made at `sent`: what to tell, and what to do.
+    /// The outcome of a try that was made at `sent`: what the caller learns, and what to do next.
     pub(crate) fn outcome(
         mut self: Box<Self>,
         outcome: Outcome,
         sent: Moment,
         now: Moment,
-    ) -> (Option<Told>, Next) {
+    ) -> (Option<Confirmation>, Next) {
         self.tries = self.tries.saturating_add(1);
         if self.tries == 1 {
             self.gone_by = sent.after(self.attempt.longest().max(PLACE)).after(LONGEST_PAUSE);
@@ -194,14 +195,14 @@ impl Reap {
         match outcome {
             Outcome::Answered(answer) => {
                 let verdict = self.verdict(&answer);
-                (self.tell(verdict), self.answered(now))
+                (self.confirmation(verdict), self.answered(now))
             }
             Outcome::Refused(fault) => {
                 let is_final = matches!(fault.class, FaultClass::Permanent | FaultClass::Misuse);
                 self.fault = Some(fault);
                 // What is certainly not done is tried for as long as the caller waits.
-                let told = if is_final { self.overdue() } else { None };
-                (told, self.again(now))
+                let confirmation = if is_final { self.overdue() } else { None };
+                (confirmation, self.again(now))
             }
             Outcome::Unknown(fault) => {
                 self.may_be_done |= sent < self.held_until && !planted!(TryForgotten);
@@ -253,7 +254,7 @@ impl Reap {
         (FIRST_PAUSE * (1 << self.tries.saturating_sub(1).min(6))).min(LONGEST_PAUSE)
     }
 
-    fn tell(&mut self, outcome: Result<(), LockError>) -> Option<Told> {
+    fn confirmation(&mut self, outcome: Result<(), LockError>) -> Option<Confirmation> {
         Some((self.confirm.take()?, outcome))
     }
 

@@ -4,9 +4,8 @@ use std::sync::Arc;
 
 use super::held::Held;
 use super::{Confirm, Effects, Env, Later, Machine, Reap, Stage};
-use crate::clock::Moment;
-use crate::demand::Kind;
-use crate::hold::Hold;
+use crate::domain::clock::Moment;
+use crate::lock::hold::Hold;
 use crate::{LockError, Token};
 
 impl<W> Machine<W> {
@@ -21,19 +20,19 @@ impl<W> Machine<W> {
         self.notice_loss(env, out);
         let is_it = matches!(&self.stage, Stage::Held(held) if Arc::ptr_eq(&held.hold, hold));
         if !is_it || !hold.release(env.now) {
-            return out.tell(confirm, ended(hold, env.now));
+            return out.confirm(confirm, ended(hold, env.now));
         }
-        self.tell_overdue(env, out);
+        self.refuse_overdue(env, out);
         let least = hold.demand.min_hold.map(|least| hold.since.after(least));
         if let Some(end) = least.filter(|end| *end > env.now) {
             self.contended = true;
             return self.part_with_hold(Some(end), confirm, env, out);
         }
         if self.may_pass_on(env.now) {
-            out.tell(confirm, Ok(()));
+            out.confirm(confirm, Ok(()));
             self.pass_on(env, out);
         } else if self.may_linger(env) {
-            out.tell(confirm, Ok(()));
+            out.confirm(confirm, Ok(()));
             self.keep(env);
         } else {
             self.part_with_hold(None, confirm, env, out);
@@ -70,12 +69,12 @@ impl<W> Machine<W> {
         self.start(env, out);
     }
 
-    /// Whether the lease can go to the next waiter without a word to the server.
+    /// Whether the lease can go to the next waiter without asking the server.
     fn may_pass_on(&self, now: Moment) -> bool {
         let (Stage::Held(held), Some(next)) = (&self.stage, self.waiters.first()) else {
             return false;
         };
-        held.hold.demand.kind == Kind::Mutex
+        held.hold.demand.kind.is_pooled()
             && (Self::same_terms(held, &next.demand) || planted!(AnyTerms))
             && held.turn.runs(now)
             && (held.lease.is_fresh(now) || planted!(StaleHandedOn))

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::Wait;
-use crate::clock::Moment;
-use crate::demand::Demand;
+use crate::domain::clock::Moment;
+use crate::domain::demand::Demand;
 
 /// How often it is looked whether somebody has put up with a broken server for long enough.
 const OUTAGE_PACE: Duration = Duration::from_millis(50);
@@ -34,7 +34,7 @@ impl<W> Waiter<W> {
         }
     }
 
-    /// When it is told at the latest, whether or not the server has answered.
+    /// When it gets an answer at the latest, whether or not the server has answered.
     pub(super) fn answer_by(&self) -> Moment {
         match self.demand.wait {
             Wait::Forever => Moment::NEVER,
@@ -56,7 +56,7 @@ pub(crate) struct Waiters<W> {
     /// In the order of their ids, which is that of their coming. Who has left leaves a gap.
     queue: VecDeque<(u64, Option<Waiter<W>>)>,
     count: usize,
-    /// When somebody may have to be told.
+    /// When somebody may have to get an answer.
     ends: BTreeSet<(Moment, u64)>,
     /// Those who don't wait, in the order of their coming. Some may have left.
     impatient: VecDeque<u64>,
@@ -161,7 +161,7 @@ impl<W> Waiters<W> {
         None
     }
 
-    /// The waiter is not told yet, but at `until`.
+    /// The waiter is not refused yet, but at `until`.
     pub(super) fn put_off(&mut self, id: u64, until: Moment) {
         self.ends.pop_first();
         self.ends.insert((until, id));

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use crate::demand::Demand;
-use crate::error::Fault;
-use crate::hold::Hold;
+use super::HoldFacts;
+use crate::domain::demand::Demand;
+use crate::domain::error::Fault;
 use crate::{LockError, LossReason};
 
 /// Says something if the feature is there; names the values it would say in any case.
@@ -50,7 +50,7 @@ pub(super) fn acquire(demand: &Demand) -> Span {
             target: "redis_locks",
             "acquire",
             key = demand.key.as_str(),
-            kind = super::word(demand.kind),
+            kind = demand.kind.name(),
         ),
     };
     #[cfg(not(feature = "tracing"))]
@@ -68,24 +68,24 @@ pub(super) struct HoldSpan {
 }
 
 impl HoldSpan {
-    pub(super) fn open(&self, hold: &Hold) {
+    pub(super) fn open(&self, hold: &HoldFacts<'_>) {
         #[cfg(feature = "tracing")]
         {
             let span = tracing::debug_span!(
                 target: "redis_locks",
                 "hold",
                 key = hold.demand.key.as_str(),
-                kind = super::word(hold.demand.kind),
+                kind = hold.demand.kind.name(),
                 token = %hold.token,
                 fence = hold.fence,
             );
             *self.span.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(span);
         }
         #[cfg(not(feature = "tracing"))]
-        let _ = hold;
+        let _ = (hold.token, hold.fence);
     }
 
-    /// Says the last word in the span, and ends it.
+    /// Reports the end in the span, and closes it.
     pub(super) fn close(&self, say: impl FnOnce()) {
         #[cfg(feature = "tracing")]
         {
@@ -103,19 +103,19 @@ pub(super) fn contended(demand: &Demand, holder: Option<&str>, here: bool) {
         debug,
         [demand, holder, here],
         key = demand.key.as_str(),
-        kind = super::word(demand.kind),
+        kind = demand.kind.name(),
         holder,
         here,
         "the lock is busy; waiting where the caller waits"
     );
 }
 
-pub(super) fn acquired(hold: &Hold, waited: Duration) {
+pub(super) fn acquired(hold: &HoldFacts<'_>, waited: Duration) {
     say!(
         debug,
         [hold, waited],
         key = hold.demand.key.as_str(),
-        kind = super::word(hold.demand.kind),
+        kind = hold.demand.kind.name(),
         token = %hold.token,
         fence = hold.fence,
         waited_ms = millis(waited),
@@ -124,7 +124,7 @@ pub(super) fn acquired(hold: &Hold, waited: Duration) {
 }
 
 pub(super) fn failed(demand: &Demand, error: &LockError, waited: Duration) {
-    let (key, kind, waited) = (demand.key.as_str(), super::word(demand.kind), millis(waited));
+    let (key, kind, waited) = (demand.key.as_str(), demand.kind.name(), millis(waited));
     if let LockError::Busy { holder, .. } = error {
         let holder = holder.as_ref().and_then(|holder| holder.label.as_deref());
         say!(debug, [key, kind, holder, waited], key, kind, holder, waited_ms = waited, "busy");
@@ -146,30 +146,30 @@ pub(super) fn abandoned(demand: &Demand, waited: Duration) {
         debug,
         [demand, waited],
         key = demand.key.as_str(),
-        kind = super::word(demand.kind),
+        kind = demand.kind.name(),
         waited_ms = millis(waited),
         "the caller stopped waiting"
     );
 }
 
-pub(super) fn released(hold: &Hold, held: Duration) {
+pub(super) fn released(hold: &HoldFacts<'_>, held: Duration) {
     say!(
         debug,
         [hold, held],
         key = hold.demand.key.as_str(),
-        kind = super::word(hold.demand.kind),
+        kind = hold.demand.kind.name(),
         token = %hold.token,
         held_ms = millis(held),
         "released"
     );
 }
 
-pub(super) fn lost(hold: &Hold, reason: &LossReason, held: Duration) {
+pub(super) fn lost(hold: &HoldFacts<'_>, reason: &LossReason, held: Duration) {
     say!(
         warn,
         [hold, reason, held],
         key = hold.demand.key.as_str(),
-        kind = super::word(hold.demand.kind),
+        kind = hold.demand.kind.name(),
         token = %hold.token,
         %reason,
         held_ms = millis(held),

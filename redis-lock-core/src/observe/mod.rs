@@ -1,26 +1,27 @@
-//! What is told of the life of locks: spans and events (feature `tracing`), numbers (`metrics`).
+//! What is reported of the life of locks: spans and events (feature `tracing`), numbers (`metrics`).
 //!
-//! `docs/OBSERVABILITY.md` lists what is told. While nobody listens, each hook is a branch or two:
+//! `docs/OBSERVABILITY.md` lists what is reported. While nobody listens, each hook is a branch or two:
 //! it allocates nothing and reads no clock. No hook is called under a lock of the engine's, because
 //! what it calls is the user's code.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
+use std::time::Duration;
 
-use crate::LockError;
-use crate::clock::Moment;
-use crate::demand::{Demand, Kind};
-use crate::error::Fault;
-use crate::hold::Hold;
+use crate::domain::clock::Moment;
+use crate::domain::demand::Demand;
+use crate::domain::error::Fault;
+use crate::{LockError, LossReason, Token};
 
 mod events;
+pub(crate) mod log;
 #[cfg(feature = "metrics")]
 pub(crate) mod numbers;
 #[cfg(not(feature = "metrics"))]
 #[path = "silence.rs"]
 pub(crate) mod numbers;
 
-/// Whether what happens is told to anybody.
+/// Whether anybody listens to what is reported.
 #[inline]
 pub(crate) fn is_listening() -> bool {
     cfg!(feature = "metrics") || events::is_listening()
@@ -52,21 +53,21 @@ impl Acquiring {
     }
 
     /// Another task of this process has it.
-    pub(crate) fn contended(&self, holder: &Hold) {
+    pub(crate) fn contended(&self, holder: Option<&str>) {
         numbers::contended(self.demand.kind);
-        self.span.within(|| events::contended(&self.demand, holder.token.label(), true));
+        self.span.within(|| events::contended(&self.demand, holder, true));
     }
 
     /// It ended with this.
-    pub(crate) fn ended(mut self, outcome: Result<&Arc<Hold>, &LockError>) {
+    pub(crate) fn ended(mut self, outcome: Result<HoldFacts<'_>, &LockError>) {
         self.is_over = true;
         let kind = self.demand.kind;
         let waited = Moment::now().since(self.started);
         match outcome {
             Ok(hold) => {
                 numbers::acquired(kind, waited);
-                self.span.within(|| events::acquired(hold, waited));
-                hold.watch.begin(hold);
+                self.span.within(|| events::acquired(&hold, waited));
+                hold.watch.begin(&hold);
             }
             Err(error) => {
                 numbers::failed(kind, error);
@@ -87,7 +88,16 @@ impl Drop for Acquiring {
     }
 }
 
-/// What is told of one hold, once at its beginning and once at its end.
+/// What is reported of one hold.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct HoldFacts<'a> {
+    pub(crate) demand: &'a Demand,
+    pub(crate) token: &'a Token,
+    pub(crate) fence: Option<u64>,
+    pub(crate) watch: &'a Watch,
+}
+
+/// What is reported of one hold, once at its beginning and once at its end.
 #[derive(Debug, Default)]
 pub(crate) struct Watch {
     /// 0 while it has not begun, or nobody listened when it did.
@@ -99,53 +109,46 @@ const BEGUN: u8 = 1;
 const OVER: u8 = 2;
 
 impl Watch {
-    fn begin(&self, hold: &Hold) {
+    fn begin(&self, hold: &HoldFacts<'_>) {
         self.span.open(hold);
         let begun = self.stage.compare_exchange(0, BEGUN, Ordering::AcqRel, Ordering::Relaxed);
         match begun {
             Ok(_) => numbers::held(hold.demand.kind, 1.0),
-            // It was lost before anybody had it in hand.
+            // It was lost before any caller had its guard.
             Err(_) => self.span.close(|| {}),
         }
     }
-}
 
-/// The guard of a hold has given it back.
-#[inline]
-pub(crate) fn released(hold: &Hold) {
-    if hold.watch.stage.load(Ordering::Acquire) == BEGUN {
-        ended(hold);
+    /// Whether its beginning was reported, and not its end.
+    #[inline]
+    pub(crate) fn has_begun(&self) -> bool {
+        self.stage.load(Ordering::Acquire) == BEGUN
     }
 }
 
-/// A hold was lost. Told even to those who did not want to hear of its beginning.
-pub(crate) fn lost(hold: &Hold) {
-    ended(hold);
-}
-
+/// A hold has ended: `end` says after which time, and why when it was lost.
 #[cold]
-fn ended(hold: &Hold) {
+pub(crate) fn ended(hold: HoldFacts<'_>, end: impl FnOnce() -> (Duration, Option<LossReason>)) {
     let stage = hold.watch.stage.swap(OVER, Ordering::AcqRel);
     if stage == OVER {
         return;
     }
-    let now = Moment::now();
-    let (kind, held, loss) = (hold.demand.kind, now.since(hold.since), hold.loss(now));
+    let (kind, (held, loss)) = (hold.demand.kind, end());
     if stage == BEGUN {
         numbers::held(kind, -1.0);
         numbers::ended(kind, held, loss.as_ref());
     }
     hold.watch.span.close(|| match &loss {
-        Some(reason) => events::lost(hold, reason, held),
-        None => events::released(hold, held),
+        Some(reason) => events::lost(&hold, reason, held),
+        None => events::released(&hold, held),
     });
 }
 
 /// Another process has the lock that is asked for.
 pub(crate) fn contended(demand: &Demand, holder: Option<&str>) {
     numbers::contended(demand.kind);
-    let holder = holder.map(crate::Token::from_wire);
-    events::contended(demand, holder.as_ref().and_then(crate::Token::label), false);
+    let holder = holder.map(Token::from_wire);
+    events::contended(demand, holder.as_ref().and_then(Token::label), false);
 }
 
 /// A renewal was answered, or was not.
@@ -166,15 +169,4 @@ pub(crate) fn failed(key: &str, fault: &Fault) {
 pub(crate) fn forced(key: &str, reason: &str) {
     numbers::forced();
     events::forced(key, reason);
-}
-
-/// What sort of lock, in a word.
-pub(crate) fn word(kind: Kind) -> &'static str {
-    match kind {
-        Kind::Mutex => "mutex",
-        Kind::Read => "read",
-        Kind::Write => "write",
-        Kind::Permit { .. } => "permit",
-        Kind::All { .. } => "all",
-    }
 }

@@ -2,14 +2,15 @@
 //!
 //! Keys are put together from constants, without the macros of `metrics`, which would allocate for
 //! a label that is not a literal. No label has more than a handful of values; which key is
-//! contended is told by events.
+//! contended is reported by events.
 
+use std::sync::LazyLock;
 use std::time::Duration;
 
 use metrics::{Key, Label, Level, Metadata, Unit, with_recorder};
 
-use crate::demand::Kind;
-use crate::error::FaultClass;
+use crate::domain::error::FaultClass;
+use crate::domain::kind::Kind;
 use crate::{LockError, LossReason};
 
 const ACQUIRED: &str = "redis_locks_acquired_total";
@@ -53,10 +54,10 @@ pub(crate) fn describe() {
         for (name, what) in counters {
             recorder.describe_counter(name.into(), Some(Unit::Count), what.into());
         }
-        for (name, what) in [(WAIT, "from the call to the lock"), (HOLD, "how long it was had")] {
+        for (name, what) in [(WAIT, "from the call to the lock"), (HOLD, "how long it was held")] {
             recorder.describe_histogram(name.into(), Some(Unit::Seconds), what.into());
         }
-        for (name, what) in [(WAITING, "who wait now"), (HELD, "locks had now")] {
+        for (name, what) in [(WAITING, "who wait now"), (HELD, "locks held now")] {
             recorder.describe_gauge(name.into(), Some(Unit::Count), what.into());
         }
     });
@@ -123,14 +124,14 @@ pub(super) fn forced() {
     count(FORCED, &[]);
 }
 
+/// The label of each kind, made once.
+static KINDS: LazyLock<Vec<[Label; 1]>> = LazyLock::new(|| {
+    Kind::EACH.iter().map(|kind| [Label::from_static_parts("kind", kind.name())]).collect()
+});
+
 fn labels(kind: Kind) -> Labels {
-    match kind {
-        Kind::Mutex => label!("kind", "mutex"),
-        Kind::Read => label!("kind", "read"),
-        Kind::Write => label!("kind", "write"),
-        Kind::Permit { .. } => label!("kind", "permit"),
-        Kind::All { .. } => label!("kind", "all"),
-    }
+    let label = KINDS.iter().find(|[label]| label.value() == kind.name());
+    label.map_or(&[], |label| label)
 }
 
 fn count(name: &'static str, labels: Labels) {

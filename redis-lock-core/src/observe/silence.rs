@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use crate::demand::Kind;
-use crate::error::FaultClass;
+use crate::domain::error::FaultClass;
+use crate::domain::kind::Kind;
 use crate::{LockError, LossReason};
 
 pub(crate) fn describe() {}

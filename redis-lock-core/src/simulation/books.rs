@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use super::clock;
 use super::history::History;
-use crate::clock::Moment;
-use crate::hold::Hold;
+use crate::domain::clock::Moment;
+use crate::lock::hold::Hold;
 use crate::{LockError, LossReason};
 
 /// What a caller asked for.

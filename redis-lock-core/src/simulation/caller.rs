@@ -10,7 +10,7 @@ use super::clock::MILLI;
 use super::executor::{cut_short, sleep};
 use super::plan::{Act, Ending, Sort, Wish};
 use super::{clock, key_name};
-use crate::clock::Moment;
+use crate::domain::clock::Moment;
 use crate::{Guard, LockState, Locks, Request, Wait};
 
 pub(super) struct Caller {
@@ -151,7 +151,7 @@ impl Caller {
                 let outcome = guard.extend(Duration::from_nanos(ttl)).await;
                 begun.end(Ended::of(Some(&outcome)));
             }
-            Act::Downgrade if guard.hold().kind() == crate::demand::Kind::Write => {
+            Act::Downgrade if guard.hold().kind() == crate::domain::kind::Kind::Write => {
                 let begun = of_hold(What::Downgrade);
                 let outcome = guard.downgrade().await;
                 begun.end(Ended::of(Some(&outcome)));

@@ -2,8 +2,8 @@
 
 use std::cell::Cell;
 
-use crate::clock::Moment;
-use crate::env::world;
+use crate::domain::clock::Moment;
+use crate::domain::env::world;
 
 pub(super) const MILLI: u64 = 1_000_000;
 pub(super) const SECOND: u64 = 1_000_000_000;

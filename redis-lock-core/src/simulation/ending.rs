@@ -70,7 +70,7 @@ impl World {
             process.bury();
         }
         drop(executor::sleepers());
-        crate::env::world::end();
+        crate::domain::env::world::end();
         ran
     }
 }

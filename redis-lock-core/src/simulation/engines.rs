@@ -42,7 +42,7 @@ impl World {
         let since = clock::now() - std::mem::replace(&mut process.driven_at, clock::now());
         process.spins = if since < MILLI { process.spins + 1 } else { process.spins / 2 };
         if process.spins > 500 {
-            let (now, wanted) = (crate::clock::Moment::now(), process.core.wanted_by());
+            let (now, wanted) = (crate::domain::clock::Moment::now(), process.core.wanted_by());
             let soon = now.after(std::time::Duration::from_micros(10));
             let by: Vec<_> = wanted.iter().filter(|(_, at)| *at <= soon).map(|it| it.0).collect();
             return self.violated(format!("the engine turns without an end, because of {by:?}"));
@@ -93,7 +93,7 @@ impl World {
     pub(super) fn stop_listening(&mut self, index: usize) {
         let process = &mut self.processes[index];
         process.is_listening = false;
-        process.hints.push(Hint::Listening { told: false });
+        process.hints.push(Hint::Listening { hints_enabled: false });
         self.drive_soon(index);
     }
 
@@ -112,7 +112,7 @@ impl World {
         self.server.subscribers.insert(manager, index);
         self.processes[index].is_listening = true;
         let latency = self.plan.path.latency;
-        self.after(latency, Event::Hint(index, Hint::Listening { told: true }));
+        self.after(latency, Event::Hint(index, Hint::Listening { hints_enabled: true }));
     }
 
     pub(super) fn hint(&mut self, index: usize, hint: Hint) {

@@ -10,8 +10,8 @@ use super::full_key;
 use super::plan::Sort;
 use super::server::Left;
 use super::world::World;
-use crate::clock::Moment;
-use crate::demand::Kind;
+use crate::domain::clock::Moment;
+use crate::domain::kind::Kind;
 use crate::store::{Command, Verb};
 use crate::{LockState, LossReason};
 

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::error::Fault;
+use crate::domain::error::Fault;
 use crate::store::{Answer, BoxFuture, Command, Connected, Connector, Filled, Hints, Pulled, Wire};
 
 /// What arrives at the client.
@@ -89,7 +89,7 @@ impl Wire for SimulatedWire {
                 Item::Again(seq, command) if wants(seq) => pipe.pushed.push_back((seq, command)),
                 Item::Again(seq, _) => {
                     let what = "nobody wants its next round";
-                    let fault = Fault::new(crate::error::FaultClass::Refused, what);
+                    let fault = Fault::new(crate::domain::error::FaultClass::Refused, what);
                     return Some(Pulled::Done(seq, Err(fault)));
                 }
             }

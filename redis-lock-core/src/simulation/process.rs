@@ -8,10 +8,10 @@ use std::time::Duration;
 use super::clock::{Clock, SECOND};
 use super::plan::Plan;
 use crate::Locks;
+use crate::domain::error::Fault;
 use crate::engine::ConnectorFactory;
 use crate::engine::core::{Core, Work};
 use crate::engine::driven::Driven;
-use crate::error::Fault;
 use crate::store::{Connected, Event as Hint};
 
 pub(super) struct Process {

@@ -8,10 +8,10 @@ use std::time::Duration;
 use super::clock::SECOND;
 use super::plan::Refusal;
 use crate::Token;
-use crate::clock::Moment;
-use crate::error::{Fault, FaultClass};
+use crate::domain::clock::Moment;
+use crate::domain::error::{Fault, FaultClass};
 use crate::store::memory::State;
-use crate::store::{Answer, Command, Event, Rival, Verb};
+use crate::store::{Answer, Blocker, Command, Event, Verb};
 
 /// What its clock shows when a history begins.
 const START: u64 = 1_000_000 * SECOND;
@@ -152,7 +152,7 @@ impl Server {
         };
         let (why, _) = self.refusals.iter().find(|(why, _)| applies(why))?;
         if planted!(BusyForReadOnly) && acquires {
-            return Some((Ok(Answer::Busy(Rival::unknown())), false));
+            return Some((Ok(Answer::Busy(Blocker::unknown())), false));
         }
         let fault = Fault::new(FaultClass::Refused, format!("{why:?}"));
         Some((Err(fault), *why == Refusal::ReadOnly))
@@ -169,7 +169,7 @@ impl Server {
         match (&command.verb, answer) {
             (
                 Verb::Acquire { .. },
-                Ok(Answer::Busy(Rival { value: Some(value), queued: true, .. })),
+                Ok(Answer::Busy(Blocker { value: Some(value), queued: true, .. })),
             ) => {
                 let owner = Token::from_wire(value);
                 if let Some(process) = owner.manager().and_then(|it| self.subscribers.get(it)) {
@@ -201,7 +201,7 @@ impl Server {
             }
             (
                 Verb::Acquire { .. },
-                Ok(Answer::Held { .. } | Answer::Busy(Rival { queued: true, .. })),
+                Ok(Answer::Held { .. } | Answer::Busy(Blocker { queued: true, .. })),
             ) => {
                 let undone = note.undone_at.filter(|at| now < at + note.longest + 4 * SECOND);
                 if undone.is_some() {
@@ -345,9 +345,8 @@ impl Server {
 
 fn asked(verb: &Verb) -> u64 {
     match verb {
-        Verb::Take { ttl, .. } | Verb::Acquire { ttl, .. } | Verb::Renew { ttl, .. } => {
-            ttl.map_or(0, nanos)
-        }
+        Verb::Take { ttl, .. } | Verb::Renew { ttl, .. } => ttl.map_or(0, nanos),
+        Verb::Acquire(acquire) => acquire.ttl.map_or(0, nanos),
         _ => 0,
     }
 }

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::history::History;
-use crate::error::Fault;
-use crate::store::{Answer, Command, Verb};
+use crate::domain::error::Fault;
+use crate::store::{Acquire, Answer, Command, Verb};
 
 pub(super) fn command(command: &Command, names: &mut History) -> String {
     let keys: Vec<_> = command.names.all().map(|names| names.main()).collect();
@@ -14,7 +14,7 @@ pub(super) fn command(command: &Command, names: &mut History) -> String {
     let time = |time: &Option<Duration>| time.map_or("none".into(), |time| format!("{time:?}"));
     match &command.verb {
         Verb::Take { token, ttl } => format!("take {keys} {} ttl {}", of(token), time(ttl)),
-        Verb::Acquire { token, ttl, queue, fences, .. } => {
+        Verb::Acquire(Acquire { token, ttl, queue, fences, .. }) => {
             let queue = if queue.is_some() { ", queues" } else { "" };
             format!("acquire {keys} {} ttl {} fences {fences}{queue}", of(token), time(ttl))
         }

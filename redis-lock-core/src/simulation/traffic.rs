@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::clock::{self, MILLI};
 use super::network::{Item, Link, Pipe, Shared, SimulatedWire, State, lock};
 use super::world::{Event, World};
-use crate::error::{Fault, FaultClass};
+use crate::domain::error::{Fault, FaultClass};
 use crate::store::{Answer, Command, Connected, Event as Hint, Verb};
 
 /// How long after their sending bytes can be executed at the latest: as long as a place lasts.

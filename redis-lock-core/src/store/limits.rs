@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::sync::{Mutex, PoisonError};
 
-/// So many keys are remembered as told about.
+/// So many keys are remembered as reported about.
 const MOST: usize = 1000;
 
 /// A key, and the two limits that were met there.
@@ -12,13 +12,13 @@ type Met = (Box<str>, u32, u32);
 /// Says, once for each key and pair of limits, that somebody who holds a permit asked for another
 /// number of them.
 pub(super) fn differ(key: &str, limit: u32, other: u32) {
-    static TOLD: Mutex<Option<HashSet<Met>>> = Mutex::new(None);
-    let mut told = TOLD.lock().unwrap_or_else(PoisonError::into_inner);
-    let told = told.get_or_insert_default();
-    if told.len() >= MOST {
-        told.clear();
+    static REPORTED: Mutex<Option<HashSet<Met>>> = Mutex::new(None);
+    let mut reported = REPORTED.lock().unwrap_or_else(PoisonError::into_inner);
+    let reported = reported.get_or_insert_default();
+    if reported.len() >= MOST {
+        reported.clear();
     }
-    if told.insert((key.into(), limit, other)) {
-        crate::log::limits_differ(key, limit, other);
+    if reported.insert((key.into(), limit, other)) {
+        crate::observe::log::limits_differ(key, limit, other);
     }
 }

@@ -3,17 +3,19 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::demand::Kind;
-use crate::names::Names;
+use crate::domain::kind::Kind;
+use crate::domain::names::Names;
 use crate::{Holder, Token};
 
 mod limits;
 pub(crate) mod memory;
 pub(crate) mod redis;
-pub(crate) mod sight;
+pub(crate) mod server_view;
+#[cfg(feature = "rustls")]
+pub(crate) mod tls;
 mod wire;
 
-pub(crate) use sight::Sight;
+pub(crate) use server_view::ServerView;
 pub(crate) use wire::{
     BoxFuture, Connected, Connector, Filled, Hints, Pulled, Readiness, Watcher, Wire,
 };
@@ -44,16 +46,7 @@ pub(crate) enum Verb {
     /// outcome is resolved by `Acquire` with the same token.
     Take { token: Arc<str>, ttl: Option<Duration> },
     /// Takes the lock, recognises it as taken, or queues for it.
-    Acquire {
-        token: Arc<str>,
-        ttl: Option<Duration>,
-        /// Queue when it is busy, and stay there for this long without asking again.
-        queue: Option<Duration>,
-        fair: bool,
-        /// How many fencing numbers to reserve.
-        fences: u32,
-        repair_orphan: Option<Duration>,
-    },
+    Acquire(Acquire),
     /// Lets the lease run for `ttl` from now, unless it runs longer.
     Renew { token: Arc<str>, ttl: Option<Duration> },
     /// Lets what the token has end in `time` from now, be that later or earlier. Only for a token
@@ -82,7 +75,7 @@ pub(crate) enum Verb {
     /// Shows who has the lock and who waits for it; changes nothing.
     Look,
     /// Ends the hold of whoever has one of these tokens, [`MOST_FORCED`] at once at most, and leaves
-    /// word of the reason.
+    /// the reason.
     Force {
         /// The tokens and the managers that made them.
         tokens: Vec<Token>,
@@ -96,12 +89,33 @@ pub(crate) enum Verb {
     Ping,
 }
 
+/// What an acquisition asks for.
+#[derive(Clone, Debug)]
+pub(crate) struct Acquire {
+    pub(crate) token: Arc<str>,
+    pub(crate) ttl: Option<Duration>,
+    /// Queue when it is busy, and stay there for this long without asking again.
+    pub(crate) queue: Option<Duration>,
+    pub(crate) fair: bool,
+    /// How many fencing numbers to reserve.
+    pub(crate) fences: u32,
+    pub(crate) repair_orphan: Option<Duration>,
+}
+
+impl Acquire {
+    /// What is asked for when nothing else is said.
+    #[cfg(test)]
+    pub(crate) fn of(token: Arc<str>, ttl: Option<Duration>) -> Self {
+        Self { token, ttl, queue: None, fair: true, fences: 0, repair_orphan: None }
+    }
+}
+
 impl Verb {
     /// The token it is about.
     pub(crate) fn token(&self) -> Option<&Arc<str>> {
         match self {
             Self::Take { token, .. }
-            | Self::Acquire { token, .. }
+            | Self::Acquire(Acquire { token, .. })
             | Self::Renew { token, .. }
             | Self::Keep { token, .. }
             | Self::Check { token }
@@ -120,7 +134,7 @@ pub(crate) enum Answer {
     /// The lock is ours; the last of the reserved fencing numbers, where some were asked for.
     Held { fence: Option<u64> },
     /// Somebody else has it.
-    Busy(Rival),
+    Busy(Blocker),
     /// This token was buried; it can't be used any more.
     Buried,
     /// The lease runs at least as long as was asked for.
@@ -135,25 +149,25 @@ pub(crate) enum Answer {
     /// It is not ours: another value stands there, or none.
     Gone { by: Option<String>, because: Option<String> },
     /// Who has it and who waits.
-    Seen(Box<Sight>),
+    Seen(Box<ServerView>),
     /// Keys, and where to go on; nowhere when that was the end.
     Keys { keys: Vec<String>, next: Option<u64> },
 }
 
 /// Who has a lock that was asked for.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Rival {
+pub(crate) struct Blocker {
     /// The holder's value, where one holder can be named.
     pub(crate) value: Option<String>,
     /// What is left of its lease; `None` when it has no end.
     pub(crate) ttl: Option<Duration>,
-    /// Whether we are in the queue now and will be told.
+    /// Whether we are in the queue now and will be notified.
     pub(crate) queued: bool,
     /// Whether a value without ttl was given one just now.
     pub(crate) repaired: bool,
 }
 
-impl Rival {
+impl Blocker {
     /// Somebody of whom nothing is known.
     pub(crate) const fn unknown() -> Self {
         Self { value: None, ttl: None, queued: false, repaired: false }
@@ -168,7 +182,7 @@ impl Rival {
 /// Something that happened without having been asked for.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Event {
-    /// A token was granted what it waits for. A hint: the next `Acquire` tells the truth.
+    /// A token was granted what it waits for. A hint: only the next `Acquire` is proof.
     Granted {
         token: String,
         /// Whether others wait behind it.
@@ -178,6 +192,6 @@ pub(crate) enum Event {
     WaitedFor { key: String },
     /// A token's hold was ended by force. A hint as well.
     Forced { token: String },
-    /// Grants are told from now on, or are not: whoever waits must look again.
-    Listening { told: bool },
+    /// Grants are announced from now on, or are not: whoever waits must look again.
+    Listening { hints_enabled: bool },
 }

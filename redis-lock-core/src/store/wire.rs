@@ -8,7 +8,7 @@ use std::sync::Arc;
 use tokio::sync::mpsc;
 
 use super::{Answer, Command, Event};
-use crate::error::Fault;
+use crate::domain::error::Fault;
 
 pub(crate) type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
@@ -46,7 +46,7 @@ pub(crate) struct Filled {
     pub(crate) more: bool,
 }
 
-/// What a wire has to tell.
+/// What a wire has to report.
 #[derive(Debug)]
 pub(crate) enum Pulled {
     /// A command is done with. A fault that is not of an unknown outcome means that it was
@@ -73,7 +73,7 @@ pub(crate) struct Connected {
     pub(crate) watcher: Option<Watcher>,
 }
 
-/// Where a place is told what happens without having been asked for.
+/// Where a place learns what happens without having asked.
 pub(crate) type Hints = mpsc::UnboundedSender<Event>;
 
 /// Knows the address and the credentials of one arbiter, and makes connections to it.
@@ -82,6 +82,6 @@ pub(crate) trait Connector: Send + Sync {
     /// runtime; whoever polls bounds the time.
     fn connect(&self) -> BoxFuture<'static, Result<Connected, Fault>>;
 
-    /// Listens for hints until that ends, and says why. It tells when it has begun.
+    /// Listens for hints until that ends, and says why. It reports when it has begun.
     fn listen(&self, hints: Hints) -> BoxFuture<'static, Fault>;
 }

@@ -15,28 +15,17 @@ const MIN_TTL: Duration = Duration::from_millis(100);
 /// Reports what is missing and what contradicts. A contradiction stands at the later option, and
 /// names both.
 pub(crate) fn check(options: &Options, mistakes: &mut Mistakes) {
-    let Options { ttl, wait, renew, max_hold, min_hold, repair_orphan, linger, kind, .. } = options;
-    for (name, time) in [("ttl", ttl_time(ttl)), ("repair_orphan", setting_time(repair_orphan))] {
-        if let Some(Time::Known(short, text)) = time
-            && *short < MIN_TTL
-        {
-            let message = format!("a {name} below 100ms is too short to be kept; \"30s\" is usual");
-            mistakes.at(text, message);
-        }
-    }
+    check_short(options, mistakes);
+    check_bindings(options, mistakes);
+    check_lease(options, mistakes);
+    check_times(options, mistakes);
+    check_calls(options, mistakes);
+}
 
-    if let (Some(fence), Some(guard)) = (&options.fence, &options.guard)
-        && fence.value == guard.value
-    {
-        let message = format!("`fence` and `guard` both bind `{}`; the body sees one", fence.value);
-        mistakes.at(later(options, &fence.name, &guard.name, &fence.value, &guard.value), message);
-    }
-
-    let mut clash = |one: Option<At>, other: Option<At>, why: &str| {
-        if let (Some(one), Some(other)) = (one, other) {
-            mistakes.add(contradiction(options, &one, &other, why));
-        }
-    };
+/// What a lock without a lease, of some kind or without renewal can't have.
+fn check_lease(options: &Options, mistakes: &mut Mistakes) {
+    let Options { ttl, renew, max_hold, repair_orphan, linger, kind, .. } = options;
+    let mut clash = |one, other, why| clash(options, mistakes, one, other, why);
     let never = ttl.as_ref().and_then(|ttl| match &ttl.value {
         Lease::Never(text) => Some(At::new(ttl, "ttl = \"none\"", text)),
         Lease::For(_) => None,
@@ -55,9 +44,15 @@ pub(crate) fn check(options: &Options, mistakes: &mut Mistakes) {
     let linger = linger.as_ref().map(|linger| At::new(linger, "linger", linger.value.written()));
     clash(never.clone(), linger.clone(), "a lock that never expires is kept until its release");
     clash(shared.clone(), linger, "only an exclusive lock is kept while nobody wants it");
-    clash(never, shared.clone(), "only an exclusive lock can be held without a lease");
-    clash(limit, off.clone(), "max_hold limits renewal, and there is none");
+    clash(never, shared, "only an exclusive lock can be held without a lease");
+    clash(limit, off, "max_hold limits renewal, and there is none");
+}
 
+/// Times that don't fit each other.
+fn check_times(options: &Options, mistakes: &mut Mistakes) {
+    let Options { ttl, renew, max_hold, min_hold, .. } = options;
+    let mut clash = |one, other, why| clash(options, mistakes, one, other, why);
+    let off = renewal(renew, false);
     let least = setting_time(min_hold).and_then(Time::known);
     let lease = ttl_time(ttl).and_then(Time::known);
     let most = setting_time(max_hold).and_then(Time::known);
@@ -76,8 +71,15 @@ pub(crate) fn check(options: &Options, mistakes: &mut Mistakes) {
         let most_at = max_hold.as_ref().map(|most| At::new(most, "max_hold", most.value.written()));
         clash(least_at, most_at, "the least is more than the most");
     }
+}
+
+/// Options that no call of the function could ever make use of together.
+fn check_calls(options: &Options, mistakes: &mut Mistakes) {
+    let mut clash = |one, other, why| clash(options, mistakes, one, other, why);
+    let kind = &options.kind;
+    let shared = kind.as_ref().map(|kind| At::new(kind, &kind.name.to_string(), &kind.name));
     if let (Some(busy), Some(Setting { name, value: Waiting::Forever(text) })) =
-        (&options.on_busy, wait)
+        (&options.on_busy, &options.wait)
     {
         let wait = At {
             name: name.clone(),
@@ -98,6 +100,40 @@ pub(crate) fn check(options: &Options, mistakes: &mut Mistakes) {
             shared,
             "several keys are locked exclusively, all or nothing; other sorts take a single `key`",
         );
+    }
+}
+
+fn clash(
+    options: &Options,
+    mistakes: &mut Mistakes,
+    one: Option<At>,
+    other: Option<At>,
+    why: &str,
+) {
+    if let (Some(one), Some(other)) = (one, other) {
+        mistakes.add(contradiction(options, &one, &other, why));
+    }
+}
+
+fn check_short(options: &Options, mistakes: &mut Mistakes) {
+    for (name, time) in
+        [("ttl", ttl_time(&options.ttl)), ("repair_orphan", setting_time(&options.repair_orphan))]
+    {
+        if let Some(Time::Known(short, text)) = time
+            && *short < MIN_TTL
+        {
+            let message = format!("a {name} below 100ms is too short to be kept; \"30s\" is usual");
+            mistakes.at(text, message);
+        }
+    }
+}
+
+fn check_bindings(options: &Options, mistakes: &mut Mistakes) {
+    if let (Some(fence), Some(guard)) = (&options.fence, &options.guard)
+        && fence.value == guard.value
+    {
+        let message = format!("`fence` and `guard` both bind `{}`; the body sees one", fence.value);
+        mistakes.at(later(options, &fence.name, &guard.name, &fence.value, &guard.value), message);
     }
 }
 

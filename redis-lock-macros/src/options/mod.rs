@@ -3,6 +3,7 @@
 mod check;
 mod literals;
 mod parse;
+mod readers;
 mod table;
 mod value;
 

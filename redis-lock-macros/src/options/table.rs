@@ -6,7 +6,7 @@ use syn::Result;
 use syn::parse::ParseStream;
 
 use super::Options;
-use super::parse::{
+use super::readers::{
     absolute_path, assign, assigned, binding, choice, expression, flag, handler, key, keys,
     permits, set, yes_or_no,
 };
@@ -51,7 +51,7 @@ pub(super) static OPTIONS: [Entry; 22] = [
         ],
         read: |options, name, _, input| {
             flag(&name, input)?;
-            options.set_kind(name, Kind::Read)
+            options.set_kind(name, Kind { call: "read", argument: None })
         },
     },
     Entry {
@@ -60,7 +60,7 @@ pub(super) static OPTIONS: [Entry; 22] = [
         meant_by: &[],
         read: |options, name, _, input| {
             flag(&name, input)?;
-            options.set_kind(name, Kind::Write)
+            options.set_kind(name, Kind { call: "write", argument: None })
         },
     },
     Entry {
@@ -72,7 +72,7 @@ pub(super) static OPTIONS: [Entry; 22] = [
         )],
         read: |options, name, entry, input| {
             let value = assigned(&name, input, entry.example, permits)?;
-            options.set_kind(name, Kind::Permits(value))
+            options.set_kind(name, Kind { call: "permits", argument: Some(value) })
         },
     },
     Entry {

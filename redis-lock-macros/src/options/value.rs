@@ -31,11 +31,10 @@ pub(crate) enum Element {
     Expr(Expr),
 }
 
-/// What sort of lock; exclusive unless said otherwise.
-pub(crate) enum Kind {
-    Read,
-    Write,
-    Permits(Expr),
+/// What sort of lock, where it is no mutex: the call on the plan that says so, and its argument.
+pub(crate) struct Kind {
+    pub(crate) call: &'static str,
+    pub(crate) argument: Option<Expr>,
 }
 
 /// `ttl`

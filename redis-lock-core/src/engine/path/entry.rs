@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 
-use crate::clock::Moment;
+use crate::domain::clock::Moment;
+use crate::domain::error::{Fault, FaultClass};
 use crate::engine::table::LockId;
-use crate::error::{Fault, FaultClass};
-use crate::lock::{Outcome, Reap, Told};
+use crate::lock::{Confirmation, Outcome, Reap};
 use crate::store::{Answer, Command};
 
 /// Answers somebody who asked something that belongs to no lock.
@@ -21,7 +21,7 @@ pub(crate) enum Origin {
     Lock(LockId, u64),
     /// A token on its way out.
     Reap(Box<Reap>),
-    /// Somebody who looks at locks. Gone when they were told that no answer came in time.
+    /// Somebody who looks at locks. Gone once they learned that no answer came in time.
     Query(Option<Reply>),
     /// The path itself, to hear whether somebody is there.
     Ping,
@@ -40,7 +40,7 @@ impl Origin {
 
 /// One question in the queue, or on its way.
 #[derive(Debug)]
-pub(crate) struct Entry {
+pub(crate) struct QueueEntry {
     pub(crate) origin: Origin,
     /// What to send. A release is made when it is written, because what it asks for depends on the
     /// time.
@@ -51,11 +51,11 @@ pub(crate) struct Entry {
     pub(super) written: Moment,
     /// How long an answer may take before somebody doubts the connection.
     pub(super) limit: Duration,
-    /// When whoever asked is told that no answer came.
+    /// When whoever asked learns that no answer came.
     pub(super) deadline: Moment,
 }
 
-impl Entry {
+impl QueueEntry {
     pub(crate) fn question(id: LockId, number: u64, command: Command, now: Moment) -> Self {
         let limit = command.timeout;
         Self::new(Origin::Lock(id, number), Some(command), limit, Moment::NEVER, now)
@@ -106,7 +106,7 @@ impl Entry {
         }
     }
 
-    /// Tells whoever waits that no answer came in time. The question goes on.
+    /// Lets whoever waits learn that no answer came in time. The question goes on.
     pub(super) fn overdue(&mut self) -> Option<Overdue> {
         self.deadline = Moment::NEVER;
         match &mut self.origin {
@@ -128,7 +128,7 @@ impl Entry {
 #[derive(Debug)]
 pub(crate) enum Overdue {
     Query(Reply, Fault),
-    Release(Told),
+    Release(Confirmation),
 }
 
 /// A question and its one outcome.
@@ -142,7 +142,7 @@ pub(crate) struct Settled {
 /// What was written and has had no outcome, in the order of the wire.
 #[derive(Debug, Default)]
 pub(super) struct InFlight {
-    entries: VecDeque<(u64, Option<Entry>)>,
+    entries: VecDeque<(u64, Option<QueueEntry>)>,
     count: usize,
     seq: u64,
 }
@@ -153,18 +153,18 @@ impl InFlight {
         self.seq
     }
 
-    pub(super) fn push(&mut self, entry: Entry) {
+    pub(super) fn push(&mut self, entry: QueueEntry) {
         self.entries.push_back((self.seq, Some(entry)));
         self.seq = self.seq.wrapping_add(1);
         self.count += 1;
     }
 
-    pub(super) fn get(&self, seq: u64) -> Option<&Entry> {
+    pub(super) fn get(&self, seq: u64) -> Option<&QueueEntry> {
         let index = self.entries.binary_search_by_key(&seq, |(seq, _)| *seq).ok()?;
         self.entries.get(index)?.1.as_ref()
     }
 
-    pub(super) fn take(&mut self, seq: u64) -> Option<Entry> {
+    pub(super) fn take(&mut self, seq: u64) -> Option<QueueEntry> {
         let index = self.entries.binary_search_by_key(&seq, |(seq, _)| *seq).ok()?;
         let entry = self.entries.get_mut(index)?.1.take()?;
         self.count -= 1;
@@ -175,7 +175,7 @@ impl InFlight {
     }
 
     /// The oldest that has had no outcome.
-    pub(super) fn front(&self) -> Option<&Entry> {
+    pub(super) fn front(&self) -> Option<&QueueEntry> {
         self.entries.front()?.1.as_ref()
     }
 
@@ -187,15 +187,15 @@ impl InFlight {
         self.count == 0
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = &Entry> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = &QueueEntry> {
         self.entries.iter().filter_map(|(_, entry)| entry.as_ref())
     }
 
-    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Entry> {
+    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut QueueEntry> {
         self.entries.iter_mut().filter_map(|(_, entry)| entry.as_mut())
     }
 
-    pub(super) fn drain(&mut self) -> impl Iterator<Item = Entry> {
+    pub(super) fn drain(&mut self) -> impl Iterator<Item = QueueEntry> {
         self.count = 0;
         std::mem::take(&mut self.entries).into_iter().filter_map(|(_, entry)| entry)
     }

@@ -24,15 +24,15 @@ use std::time::Duration;
 use tokio::runtime;
 use tokio::sync::{Notify, oneshot};
 
-use crate::clock::Moment;
-use crate::demand::Kind;
-use crate::error::{Fault, FaultClass};
+use crate::domain::clock::Moment;
+use crate::domain::error::{Fault, FaultClass};
+use crate::domain::kind::Kind;
+use crate::domain::names::Names;
 use crate::lock::{Outcome, Reap};
-use crate::names::Names;
 use crate::store::{Answer, Command, Filled, Pulled, Verb, Watcher, Wire};
 use entry::InFlight;
 
-pub(crate) use entry::{Entry, Origin, Overdue, Reply, Settled};
+pub(crate) use entry::{Origin, Overdue, QueueEntry, Reply, Settled};
 
 mod entry;
 mod supervise;
@@ -78,7 +78,7 @@ pub(crate) struct Results {
     pub(crate) jobs: Vec<Job>,
 }
 
-/// Tells somebody whether the server can be used.
+/// Answers somebody whether the server can be used.
 pub(crate) type ReadyReply = oneshot::Sender<Result<(), Fault>>;
 
 /// Who reads the answers.
@@ -106,14 +106,14 @@ impl std::fmt::Debug for Path {
 }
 
 pub(crate) struct Traffic {
-    link: Link,
+    connection: ConnectionState,
     reader: Reader,
     /// A runtime whose tasks can't read.
     blind: Option<runtime::Id>,
     /// Whether the task that reads is about to flush by itself.
-    pub(crate) tended: bool,
+    pub(crate) task_flushes: bool,
     /// What was not written, in order.
-    waiting: VecDeque<Entry>,
+    waiting: VecDeque<QueueEntry>,
     written: InFlight,
     /// How many of those have been sent as a whole.
     sent_whole: usize,
@@ -133,12 +133,12 @@ pub(crate) struct Traffic {
     pause: Duration,
     /// No second connection is made beside a silent one before this.
     suspect_at: Moment,
-    /// Nobody has to be told before this that no answer came.
+    /// Nobody has to learn before this that no answer came.
     deadline_check: Moment,
     spread: u8,
 }
 
-enum Link {
+enum ConnectionState {
     Unused,
     /// Being made; nothing is known to be wrong.
     Connecting,
@@ -175,10 +175,10 @@ pub(crate) enum After {
 impl Path {
     pub(crate) fn new(patience: Duration, spread: u8) -> Self {
         let traffic = Traffic {
-            link: Link::Unused,
+            connection: ConnectionState::Unused,
             reader: Reader::Engine,
             blind: None,
-            tended: false,
+            task_flushes: false,
             waiting: VecDeque::new(),
             written: InFlight::default(),
             sent_whole: 0,
@@ -209,7 +209,7 @@ impl Path {
 
     /// Puts something on the queue. To be called under the lock of the shard that it belongs to, so
     /// that the order on the queue is that of the steps.
-    pub(crate) fn put(&self, entry: Entry, results: &mut Vec<Settled>) {
+    pub(crate) fn put(&self, entry: QueueEntry, results: &mut Vec<Settled>) {
         self.traffic().put(entry, results);
     }
 
@@ -240,13 +240,13 @@ impl Path {
 }
 
 impl Traffic {
-    pub(crate) fn put(&mut self, mut entry: Entry, results: &mut Vec<Settled>) {
+    pub(crate) fn put(&mut self, mut entry: QueueEntry, results: &mut Vec<Settled>) {
         if let Origin::Reap(reap) = &mut entry.origin
             && let Some(number) = reap.dropped_question()
         {
             self.drop_question(number, reap, entry.sent);
         }
-        if let Link::Down(fault) = &self.link {
+        if let ConnectionState::Down(fault) = &self.connection {
             let fault = fault.clone();
             results.push(entry.settle(Outcome::Refused(fault)));
             return;
@@ -269,7 +269,7 @@ impl Traffic {
     }
 
     fn after_put(&mut self, here: Option<runtime::Id>, results: &mut Vec<Settled>) -> After {
-        let Link::Up(_) = &self.link else {
+        let ConnectionState::Up(_) = &self.connection else {
             return if self.waiting.is_empty() { After::Nothing } else { After::RingEngine };
         };
         if self.waiting.is_empty() && self.is_flushed() {
@@ -277,20 +277,20 @@ impl Traffic {
         }
         let aside: VecDeque<_> = if planted!(LateReleases) {
             let (first, rest) =
-                std::mem::take(&mut self.waiting).into_iter().partition(Entry::is_awaited);
+                std::mem::take(&mut self.waiting).into_iter().partition(QueueEntry::is_awaited);
             self.waiting = first;
             rest
         } else {
             VecDeque::new()
         };
-        let awaited = self.waiting.iter().any(Entry::is_awaited);
+        let awaited = self.waiting.iter().any(QueueEntry::is_awaited);
         let was_flushed = self.is_sent();
         self.write(Moment::now());
         if !aside.is_empty() {
             self.waiting.extend(aside);
             return After::RingEngine;
         }
-        let Link::Up(up) = &self.link else { return After::RingEngine };
+        let ConnectionState::Up(up) = &self.connection else { return After::RingEngine };
         if up.wire.is_instant() {
             return After::Pump;
         }
@@ -302,8 +302,8 @@ impl Traffic {
                 if idle {
                     self.flush(results);
                 }
-                let is_told = self.tended || self.is_flushed() || !was_flushed;
-                if is_told { After::Nothing } else { After::RingTask }
+                let is_woken = self.task_flushes || self.is_flushed() || !was_flushed;
+                if is_woken { After::Nothing } else { After::RingTask }
             }
             Reader::Task(_) => {
                 self.flush(results);
@@ -320,7 +320,7 @@ impl Traffic {
 
     /// Encodes what waits.
     fn write(&mut self, now: Moment) {
-        let Link::Up(up) = &mut self.link else { return };
+        let ConnectionState::Up(up) = &mut self.connection else { return };
         while let Some(mut entry) = self.waiting.pop_front() {
             if entry.number().is_some_and(|number| self.dropped.remove(&number)) {
                 // Its machine has dropped it, and it was never sent.
@@ -339,7 +339,7 @@ impl Traffic {
 
     /// Sends what can be sent.
     pub(crate) fn flush(&mut self, results: &mut Vec<Settled>) {
-        let Link::Up(up) = &mut self.link else { return };
+        let ConnectionState::Up(up) = &mut self.connection else { return };
         match up.wire.flush() {
             Ok(()) if up.wire.is_flushed() => self.sent_whole = self.written.len(),
             Ok(()) => {}
@@ -356,7 +356,7 @@ impl Traffic {
     /// Takes in what has arrived, and settles what is done.
     pub(crate) fn pump(&mut self, now: Moment, results: &mut Vec<Settled>) {
         loop {
-            let Link::Up(up) = &mut self.link else { return };
+            let ConnectionState::Up(up) = &mut self.connection else { return };
             let filled = up.wire.fill();
             if let Ok(Filled { heard: true, .. }) = filled {
                 up.heard = now;
@@ -375,10 +375,10 @@ impl Traffic {
     /// Settles what is done with; returns why the connection can't be used any longer, if so.
     fn pull_all(&mut self, results: &mut Vec<Settled>) -> Option<Fault> {
         loop {
-            let Link::Up(up) = &mut self.link else { return None };
+            let ConnectionState::Up(up) = &mut self.connection else { return None };
             let (written, dropped) = (&self.written, &self.dropped);
             let mut wants = |seq| {
-                let number = written.get(seq).and_then(Entry::number);
+                let number = written.get(seq).and_then(QueueEntry::number);
                 !number.is_some_and(|number| dropped.contains(&number))
             };
             match up.wire.pull(&mut wants)? {
@@ -390,7 +390,7 @@ impl Traffic {
 
     fn done(&mut self, seq: u64, answer: Result<Answer, Fault>, results: &mut Vec<Settled>) {
         self.sent_whole = self.sent_whole.saturating_sub(1);
-        if let Link::Up(up) = &mut self.link {
+        if let ConnectionState::Up(up) = &mut self.connection {
             up.has_answered = true;
         }
         let Some(entry) = self.written.take(seq) else { return };
@@ -405,7 +405,7 @@ impl Traffic {
         }
     }
 
-    fn settle(&mut self, entry: Entry, outcome: Outcome, results: &mut Vec<Settled>) {
+    fn settle(&mut self, entry: QueueEntry, outcome: Outcome, results: &mut Vec<Settled>) {
         if let Some(number) = entry.number()
             && self.dropped.remove(&number)
             && !planted!(AnyAnswer)
@@ -418,11 +418,15 @@ impl Traffic {
 
     /// Ends the epoch: the one way in which a connection ends.
     pub(crate) fn close(&mut self, fault: &Fault, results: &mut Vec<Settled>) {
-        let Link::Up(up) = std::mem::replace(&mut self.link, Link::Connecting) else { return };
+        let ConnectionState::Up(up) =
+            std::mem::replace(&mut self.connection, ConnectionState::Connecting)
+        else {
+            return;
+        };
         drop(up.wire);
         self.closed(up.has_answered, up.made);
         let entries: Vec<_> = self.written.drain().collect();
-        let numbers = entries.iter().filter_map(Entry::number);
+        let numbers = entries.iter().filter_map(QueueEntry::number);
         self.lost = numbers.filter(|number| !self.dropped.contains(number)).collect();
         for entry in entries {
             self.settle(entry, Outcome::Unknown(fault.clone()), results);
@@ -433,32 +437,32 @@ impl Traffic {
     /// Numbers of questions that are nowhere any more need not be remembered.
     fn forget_dropped(&mut self) {
         let known: BTreeSet<_> =
-            self.waiting.iter().chain(self.written.iter()).filter_map(Entry::number).collect();
+            self.waiting.iter().chain(self.written.iter()).filter_map(QueueEntry::number).collect();
         self.dropped.retain(|number| known.contains(number));
     }
 
     pub(crate) fn is_flushed(&self) -> bool {
-        match &self.link {
-            Link::Up(up) => up.wire.is_flushed() && self.waiting.is_empty(),
+        match &self.connection {
+            ConnectionState::Up(up) => up.wire.is_flushed() && self.waiting.is_empty(),
             _ => self.waiting.is_empty(),
         }
     }
 
     /// Whether all that was written has also been sent.
     pub(crate) fn is_sent(&self) -> bool {
-        !matches!(&self.link, Link::Up(up) if !up.wire.is_flushed())
+        !matches!(&self.connection, ConnectionState::Up(up) if !up.wire.is_flushed())
     }
 
     pub(crate) fn epoch(&self) -> Option<u64> {
-        match &self.link {
-            Link::Up(up) => Some(up.epoch),
+        match &self.connection {
+            ConnectionState::Up(up) => Some(up.epoch),
             _ => None,
         }
     }
 
     pub(crate) fn watcher(&self) -> Option<(u64, Watcher)> {
-        match &self.link {
-            Link::Up(up) => up.watcher.clone().map(|watcher| (up.epoch, watcher)),
+        match &self.connection {
+            ConnectionState::Up(up) => up.watcher.clone().map(|watcher| (up.epoch, watcher)),
             _ => None,
         }
     }
@@ -469,7 +473,7 @@ impl Traffic {
 
     pub(crate) fn set_reader(&mut self, reader: Reader) {
         self.reader = reader;
-        self.tended = false;
+        self.task_flushes = false;
     }
 
     /// No task of this runtime can read.
@@ -480,7 +484,7 @@ impl Traffic {
     fn can_read_on(&self, runtime: runtime::Id) -> bool {
         self.reader == Reader::Engine
             && self.blind != Some(runtime)
-            && matches!(&self.link, Link::Up(up) if up.watcher.is_some() && !up.wire.is_instant())
+            && matches!(&self.connection, ConnectionState::Up(up) if up.watcher.is_some() && !up.wire.is_instant())
     }
 
     /// How old the oldest question without an outcome is.
@@ -490,14 +494,13 @@ impl Traffic {
 
     /// Whether a release is on the queue or on its way that was never answered.
     pub(crate) fn has_first_releases(&self) -> bool {
-        let first =
-            |entry: &Entry| matches!(&entry.origin, Origin::Reap(reap) if !reap.was_answered());
+        let first = |entry: &QueueEntry| matches!(&entry.origin, Origin::Reap(reap) if !reap.was_answered());
         self.waiting.iter().chain(self.written.iter()).any(first)
     }
 
     /// Whether something other than our own PING is on the queue or on its way.
     pub(crate) fn has_questions(&self) -> bool {
-        let asks = |entry: &Entry| !matches!(entry.origin, Origin::Ping);
+        let asks = |entry: &QueueEntry| !matches!(entry.origin, Origin::Ping);
         self.waiting.iter().chain(self.written.iter()).any(asks)
     }
 
@@ -517,7 +520,7 @@ impl Traffic {
     /// without a lock.
     pub(crate) fn drain(&mut self) -> (Vec<Origin>, Vec<ReadyReply>) {
         let waiting = std::mem::take(&mut self.waiting);
-        self.link = Link::Unused;
+        self.connection = ConnectionState::Unused;
         self.attempt = None;
         let ready = std::mem::take(&mut self.ready);
         self.dropped.clear();
@@ -529,7 +532,8 @@ impl Traffic {
 impl Traffic {
     /// Nobody works for this path any more: what is asked is refused at once.
     pub(crate) fn stop(&mut self) {
-        self.link = Link::Down(Fault::new(FaultClass::Refused, "the engine stopped"));
+        self.connection =
+            ConnectionState::Down(Fault::new(FaultClass::Refused, "the engine stopped"));
     }
 }
 

@@ -1,10 +1,12 @@
-//! Keeping a connection: when to make one, when one is dead, and whom to tell.
+//! Keeping a connection: when to make one, when one is dead, and whom to notify.
 
 use std::time::Duration;
 
-use super::{Entry, FIRST_PAUSE, Job, Link, News, ReadyReply, Results, Traffic, Up, ping};
-use crate::clock::Moment;
-use crate::error::{Fault, FaultClass};
+use super::{
+    ConnectionState, FIRST_PAUSE, Job, News, QueueEntry, ReadyReply, Results, Traffic, Up, ping,
+};
+use crate::domain::clock::Moment;
+use crate::domain::error::{Fault, FaultClass};
 use crate::lock::Outcome;
 use crate::store::Connected;
 
@@ -23,25 +25,29 @@ impl Traffic {
     pub(crate) fn turn(&mut self, now: Moment, results: &mut Results) -> Moment {
         self.watch_silence(now, results);
         self.connect_if_due(now, results);
-        self.tell_overdue(now, results);
+        self.refuse_overdue(now, results);
         self.push_out(&mut results.settled);
         self.due()
     }
 
     /// When `turn` has something to do.
     pub(crate) fn due(&self) -> Moment {
-        let link = match (&self.link, self.written.front()) {
-            (Link::Up(up), Some(oldest)) => {
+        let link = match (&self.connection, self.written.front()) {
+            (ConnectionState::Up(up), Some(oldest)) => {
                 let silent = up.heard.max(oldest.written).after(self.patience);
                 let suspect = oldest.written.after(oldest.limit).max(self.suspect_at);
                 let is_silent = up.heard <= oldest.written && self.attempt.is_none();
                 if is_silent { silent.min(suspect) } else { silent }
             }
-            (Link::Up(up), None) if up.wire.is_instant() => Moment::NEVER,
-            (Link::Up(up), None) => up.heard.after(SILENCE),
-            (Link::Unused, _) if self.waiting.is_empty() => Moment::NEVER,
-            (Link::Unused, _) => Moment::START,
-            (Link::Connecting | Link::Down(_), _) if self.attempt.is_none() => self.retry_at,
+            (ConnectionState::Up(up), None) if up.wire.is_instant() => Moment::NEVER,
+            (ConnectionState::Up(up), None) => up.heard.after(SILENCE),
+            (ConnectionState::Unused, _) if self.waiting.is_empty() => Moment::NEVER,
+            (ConnectionState::Unused, _) => Moment::START,
+            (ConnectionState::Connecting | ConnectionState::Down(_), _)
+                if self.attempt.is_none() =>
+            {
+                self.retry_at
+            }
             _ => Moment::NEVER,
         };
         let attempt = self.attempt.map_or(Moment::NEVER, |(_, since)| since.after(self.limit()));
@@ -50,10 +56,10 @@ impl Traffic {
 
     /// Says when the server can be used.
     pub(crate) fn when_ready(&mut self, reply: ReadyReply, results: &mut Results) {
-        match &self.link {
-            Link::Up(_) => results.ready.push((reply, Ok(()))),
-            Link::Down(fault) => results.ready.push((reply, Err(fault.clone()))),
-            Link::Unused | Link::Connecting => self.ready.push(reply),
+        match &self.connection {
+            ConnectionState::Up(_) => results.ready.push((reply, Ok(()))),
+            ConnectionState::Down(fault) => results.ready.push((reply, Err(fault.clone()))),
+            ConnectionState::Unused | ConnectionState::Connecting => self.ready.push(reply),
         }
     }
 
@@ -64,10 +70,10 @@ impl Traffic {
 
     /// Closes what has been silent for too long, and suspects what is about to be.
     fn watch_silence(&mut self, now: Moment, results: &mut Results) {
-        let Link::Up(up) = &self.link else { return };
+        let ConnectionState::Up(up) = &self.connection else { return };
         let Some(oldest) = self.written.front() else {
             if now >= up.heard.after(SILENCE) && !up.wire.is_instant() && self.waiting.is_empty() {
-                let entry = Entry::ping(ping(self.patience), now);
+                let entry = QueueEntry::ping(ping(self.patience), now);
                 self.put(entry, &mut results.settled);
             }
             return;
@@ -75,7 +81,7 @@ impl Traffic {
         let silence = now.since(up.heard.max(oldest.written));
         let is_twice_late = now.since(oldest.written) >= oldest.limit * 2;
         if silence >= self.patience || planted!(LimitCloses) && is_twice_late {
-            crate::log::silent(silence);
+            crate::observe::log::silent(silence);
             let what = format!("nothing came from the server for {silence:.1?}");
             self.end(&Fault::new(FaultClass::Unknown, what), results);
             return;
@@ -98,10 +104,10 @@ impl Traffic {
             self.failed(number, Fault::new(FaultClass::Refused, what), now, results);
         }
         let wanted = !self.waiting.is_empty() || !self.ready.is_empty();
-        if wanted && matches!(self.link, Link::Unused) {
-            self.link = Link::Connecting;
+        if wanted && matches!(self.connection, ConnectionState::Unused) {
+            self.connection = ConnectionState::Connecting;
         }
-        let is_up = matches!(self.link, Link::Up(_) | Link::Unused);
+        let is_up = matches!(self.connection, ConnectionState::Up(_) | ConnectionState::Unused);
         if !is_up && self.attempt.is_none() && now >= self.retry_at {
             self.begin_attempt(now, results);
         }
@@ -125,21 +131,27 @@ impl Traffic {
             return;
         }
         self.attempt = None;
-        if let (Link::Up(up), Some(oldest)) = (&self.link, self.written.front())
+        if let (ConnectionState::Up(up), Some(oldest)) = (&self.connection, self.written.front())
             && up.heard > oldest.written
         {
             // The first one has spoken meanwhile.
             return;
         }
-        if let (Link::Up(_), None) = (&self.link, self.written.front()) {
+        if let (ConnectionState::Up(_), None) = (&self.connection, self.written.front()) {
             return;
         }
         let half_open = "another connection got through where this one was silent";
         self.end(&Fault::new(FaultClass::Unknown, half_open), results);
         let Connected { wire, watcher } = made;
         let epoch = number;
-        self.link =
-            Link::Up(Up { wire, watcher, epoch, made: now, heard: now, has_answered: false });
+        self.connection = ConnectionState::Up(Up {
+            wire,
+            watcher,
+            epoch,
+            made: now,
+            heard: now,
+            has_answered: false,
+        });
         self.retry_at = now;
         for reply in self.ready.drain(..) {
             results.ready.push((reply, Ok(())));
@@ -157,7 +169,7 @@ impl Traffic {
             return;
         }
         self.attempt = None;
-        if let Link::Up(_) = self.link {
+        if let ConnectionState::Up(_) = self.connection {
             // It was a second one, beside one that may only be slow.
             return;
         }
@@ -171,13 +183,13 @@ impl Traffic {
         for reply in self.ready.drain(..) {
             results.ready.push((reply, Err(fault.clone())));
         }
-        self.link = Link::Down(fault.clone());
+        self.connection = ConnectionState::Down(fault.clone());
         results.news.push(News::Unreachable(fault, pause));
     }
 
     /// Ends the epoch, if there is one.
     fn end(&mut self, fault: &Fault, results: &mut Results) {
-        if let Link::Up(_) = self.link {
+        if let ConnectionState::Up(_) = self.connection {
             self.close(fault, &mut results.settled);
         }
     }
@@ -186,7 +198,7 @@ impl Traffic {
     pub(super) fn closed(&mut self, has_answered: bool, made: Moment) {
         let now = Moment::now();
         self.sent_whole = 0;
-        self.tended = false;
+        self.task_flushes = false;
         self.reader = super::Reader::Engine;
         if !has_answered && now.since(made) < SHORT_LIFE {
             let pause = self.jittered_pause();
@@ -198,8 +210,8 @@ impl Traffic {
         }
     }
 
-    /// Tells those who were promised an answer by now.
-    fn tell_overdue(&mut self, now: Moment, results: &mut Results) {
+    /// Answers those who are owed an answer by now.
+    fn refuse_overdue(&mut self, now: Moment, results: &mut Results) {
         if now < self.deadline_check {
             return;
         }

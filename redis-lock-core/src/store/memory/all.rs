@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use super::entry::{Entry, end};
 use super::fences::number;
-use super::{State, Tell};
-use crate::clock::Moment;
-use crate::demand::Kind;
-use crate::error::{Fault, FaultClass};
-use crate::store::{Answer, Command, Verb};
+use super::{Publish, State};
+use crate::domain::clock::Moment;
+use crate::domain::error::{Fault, FaultClass};
+use crate::domain::kind::Kind;
+use crate::store::{Acquire, Answer, Command, Verb};
 
 /// What one of several mutexes is to everybody else.
 const ONE: Kind = Kind::Mutex;
@@ -21,11 +21,11 @@ impl State {
         ordered: bool,
         manager: &Arc<str>,
         now: Moment,
-        tell: Tell<'_>,
+        publish: Publish<'_>,
     ) -> Result<Answer, Fault> {
         let keys: Vec<&str> = command.names.all().map(|names| names.main()).collect();
         match &command.verb {
-            Verb::Acquire { .. } => self.acquire_all(command, &keys, ordered, manager, now, tell),
+            Verb::Acquire(terms) => self.acquire_all(terms, &keys, ordered, manager, now, publish),
             Verb::Renew { token, ttl } => {
                 let answer = self.look_at_all(&keys, token, now);
                 if answer != Answer::Done {
@@ -61,7 +61,7 @@ impl State {
                     let entry = self.entry(key, now);
                     match (entry.holder(token), keep) {
                         (Some(holder), Some(keep)) => holder.end = now.after(*keep),
-                        (Some(_), None) => entry.give_back(token, now, tell),
+                        (Some(_), None) => entry.give_back(token, now, publish),
                         (None, _) => entry.leave(token),
                     }
                 }
@@ -76,33 +76,31 @@ impl State {
 
     fn acquire_all(
         &mut self,
-        command: &Command,
+        terms: &Acquire,
         keys: &[&str],
         ordered: bool,
         manager: &Arc<str>,
         now: Moment,
-        tell: Tell<'_>,
+        publish: Publish<'_>,
     ) -> Result<Answer, Fault> {
-        let Verb::Acquire { token, ttl, queue, fair, fences, .. } = &command.verb else {
-            return Err(Fault::new(FaultClass::Permanent, "only an acquisition acquires"));
-        };
+        let Acquire { token, ttl, queue, fair, fences, .. } = terms;
         if keys.first().is_some_and(|first| self.entry(first, now).is_buried(token)) {
             return Ok(Answer::Buried);
         }
-        let mut rival = None;
+        let mut blocker = None;
         for (at, key) in keys.iter().enumerate() {
             let entry = self.entry(key, now);
             entry.mixes(ONE)?;
             if entry.holders.is_empty() && *fair {
-                entry.admit(ONE, Some(token), now, tell);
+                entry.admit(ONE, Some(token), now, publish);
             }
-            if entry.holder(token).is_none() && !entry.holders.is_empty() && rival.is_none() {
-                rival = Some((at, entry.rival(ONE, queue.is_some(), now)));
+            if entry.holder(token).is_none() && !entry.holders.is_empty() && blocker.is_none() {
+                blocker = Some((at, entry.blocker(ONE, queue.is_some(), now)));
             }
         }
         for (at, key) in keys.iter().enumerate() {
             let entry = self.entry(key, now);
-            match (&rival, queue) {
+            match (&blocker, queue) {
                 (None, _) => {
                     entry.leave(token);
                     entry.put(token, ONE, end(now, *ttl));
@@ -117,12 +115,12 @@ impl State {
                 }
                 (Some(_), _) => {
                     entry.leave(token);
-                    entry.give_back(token, now, tell);
+                    entry.give_back(token, now, publish);
                 }
             }
         }
-        if let Some((_, rival)) = rival {
-            return Ok(Answer::Busy(rival));
+        if let Some((_, blocker)) = blocker {
+            return Ok(Answer::Busy(blocker));
         }
         let fence = (*fences > 0).then(|| self.number_of_all(keys, token, *fences, now));
         Ok(Answer::Held { fence })
@@ -151,10 +149,10 @@ impl State {
 
 impl Entry {
     /// Ends a hold, if the token has one here, and lets the next in.
-    fn give_back(&mut self, token: &Arc<str>, now: Moment, tell: Tell<'_>) {
+    fn give_back(&mut self, token: &Arc<str>, now: Moment, publish: Publish<'_>) {
         if self.holder(token).is_some() {
             self.drop_holder(token);
-            self.admit(ONE, None, now, tell);
+            self.admit(ONE, None, now, publish);
         }
     }
 }

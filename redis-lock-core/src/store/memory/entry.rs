@@ -4,12 +4,12 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::Tell;
+use super::Publish;
 use super::fences::Last;
-use crate::clock::Moment;
-use crate::demand::Kind;
-use crate::error::{Fault, FaultClass};
-use crate::store::{Answer, CLAIM, Rival};
+use crate::domain::clock::Moment;
+use crate::domain::error::{Fault, FaultClass};
+use crate::domain::kind::Kind;
+use crate::store::{Answer, Blocker, CLAIM};
 
 /// So much longer than asked for a lease may run before a renewal says so.
 const SLACK: Duration = Duration::from_secs(1);
@@ -102,10 +102,10 @@ impl Entry {
     /// Fails when the lock is held as another kind.
     pub(super) fn mixes(&self, kind: Kind) -> Result<(), Fault> {
         match self.holders.first() {
-            Some(holder) if sort(holder.kind) != sort(kind) => {
+            Some(holder) if holder.kind.family() != kind.family() => {
                 let what = format!(
                     "the key is in use as {}; one key can't be several kinds of lock",
-                    sort(holder.kind)
+                    holder.kind.family().description()
                 );
                 Err(Fault::new(FaultClass::Misuse, what))
             }
@@ -115,23 +115,23 @@ impl Entry {
 
     /// Whether one more fits beside those who hold now.
     pub(super) fn fits(&self, kind: Kind) -> bool {
-        match kind {
-            Kind::Mutex | Kind::Write | Kind::All { .. } => self.holders.is_empty(),
-            Kind::Read => self.holders.iter().all(|holder| holder.kind == Kind::Read),
-            Kind::Permit { limit } => {
+        match kind.limit() {
+            _ if kind.traits().is_exclusive => self.holders.is_empty(),
+            Some(limit) => {
                 self.holders.len() < usize::try_from(self.least(limit)).unwrap_or(usize::MAX)
             }
+            None => self.holders.iter().all(|holder| holder.kind == kind),
         }
     }
 
     /// The smallest number of permits that anybody here allows.
     pub(super) fn least(&self, limit: u32) -> u32 {
-        self.holders.iter().filter_map(|holder| limit_of(holder.kind)).fold(limit, u32::min)
+        self.holders.iter().filter_map(|holder| holder.kind.limit()).fold(limit, u32::min)
     }
 
     /// Lets a token have the lock, no shorter than it has it already.
     pub(super) fn put(&mut self, token: &Arc<str>, kind: Kind, end: Moment) {
-        let waited_for = is_mutex(kind) && !self.queue.is_empty();
+        let waited_for = kind.is_value() && !self.queue.is_empty();
         match self.holder(token) {
             Some(holder) => holder.end = holder.end.max(end),
             None => {
@@ -165,7 +165,7 @@ impl Entry {
     ) {
         // Who comes too late, and finds its place still there, may have it.
         self.queue_end = self.queue_end.max(Some(until.after(REST)));
-        if is_mutex(kind) {
+        if kind.is_value() {
             self.holders.iter_mut().for_each(|holder| holder.waited_for = true);
         }
         let waiter = Waiter { token: Arc::clone(token), kind, until, manager: Arc::clone(manager) };
@@ -182,24 +182,24 @@ impl Entry {
         kind: Kind,
         me: Option<&Arc<str>>,
         now: Moment,
-        tell: Tell<'_>,
+        publish: Publish<'_>,
     ) -> bool {
         while let Some(head) = self.queue.front() {
             if Some(&head.token) == me {
                 return true;
             }
-            let mut lives = head.until > now && sort(head.kind) == sort(kind);
+            let mut lives = head.until > now && head.kind.family() == kind.family();
             if lives && !self.fits(head.kind) {
                 // Nobody is let in past the first who waits for a mutex, so it can stay.
-                if matches!(kind, Kind::Mutex | Kind::All { .. }) || tell(&head.manager, None) {
+                if kind.is_value() || publish(&head.manager, None) {
                     return false;
                 }
                 lives = false;
             }
             let Some(head) = self.queue.pop_front() else { break };
-            if lives && tell(&head.manager, Some(&head.token)) {
+            if lives && publish(&head.manager, Some(&head.token)) {
                 self.put(&head.token, head.kind, now.after(CLAIM));
-                if matches!(kind, Kind::Mutex | Kind::All { .. }) {
+                if kind.is_value() {
                     // Who comes behind is looked at when it is free again.
                     return false;
                 }
@@ -209,15 +209,15 @@ impl Entry {
     }
 
     /// Whom one who wants in has to wait for.
-    pub(super) fn rival(&self, kind: Kind, queued: bool, now: Moment) -> Rival {
+    pub(super) fn blocker(&self, kind: Kind, queued: bool, now: Moment) -> Blocker {
         let by_end = |holder: &&Holder| holder.end;
         // A permit is free when the first holder is gone, a lock for reading or writing after the
         // last.
-        let holder = match kind {
-            Kind::Permit { .. } => self.holders.iter().min_by_key(by_end),
-            _ => self.holders.iter().max_by_key(by_end),
+        let holder = match kind.limit() {
+            Some(_) => self.holders.iter().min_by_key(by_end),
+            None => self.holders.iter().max_by_key(by_end),
         };
-        holder.map_or(Rival { queued, ..Rival::unknown() }, |holder| Rival {
+        holder.map_or(Blocker { queued, ..Blocker::unknown() }, |holder| Blocker {
             value: Some(holder.token.to_string()),
             ttl: (holder.end != Moment::NEVER).then(|| holder.end.since(now)),
             queued,
@@ -227,29 +227,9 @@ impl Entry {
 
     /// Another limit than ours that a holder of a permit asked for.
     pub(super) fn other_limit(&self, ours: u32) -> Option<u32> {
-        let mut limits = self.holders.iter().filter_map(|holder| limit_of(holder.kind));
+        let mut limits = self.holders.iter().filter_map(|holder| holder.kind.limit());
         limits.find(|limit| *limit != ours)
     }
-}
-
-/// Kinds of one sort share a key.
-pub(super) fn sort(kind: Kind) -> &'static str {
-    match kind {
-        Kind::Mutex | Kind::All { .. } => "a mutex",
-        Kind::Read | Kind::Write => "a lock for reading and writing",
-        Kind::Permit { .. } => "a lock of several permits",
-    }
-}
-
-fn limit_of(kind: Kind) -> Option<u32> {
-    match kind {
-        Kind::Permit { limit } => Some(limit),
-        _ => None,
-    }
-}
-
-fn is_mutex(kind: Kind) -> bool {
-    matches!(kind, Kind::Mutex | Kind::All { .. })
 }
 
 impl Holder {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::clock::Moment;
+use crate::domain::clock::Moment;
 
 /// How long a number is remembered that nobody asks for.
 const IDLE: Duration = Duration::from_secs(24 * 60 * 60);

@@ -3,13 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::Tell;
+use super::Publish;
 use super::entry::Entry;
 use crate::Token;
-use crate::clock::Moment;
-use crate::demand::Kind;
-use crate::status::{LockKind, ReleaseBy, ServerInfo};
-use crate::store::{Answer, Sight, sight};
+use crate::domain::clock::Moment;
+use crate::domain::status::{LockKind, ReleaseBy, ServerInfo};
+use crate::store::{Answer, ServerView, server_view};
 
 /// How long the reason of a forced release waits for a holder without a lease.
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
@@ -18,21 +17,19 @@ const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 const REST: Duration = Duration::from_secs(1);
 
 impl Entry {
-    pub(super) fn sight(&self, now: Moment) -> Sight {
+    pub(super) fn server_view(&self, now: Moment) -> ServerView {
         let fence = self.fence.as_ref().map(|last| last.of());
         let holders = self.holders.iter().map(|holder| {
             let left = (holder.end != Moment::NEVER).then(|| holder.end.since(now));
-            sight::holder(Token::from_wire(&holder.token), left, fence)
+            server_view::holder(Token::from_wire(&holder.token), left, fence)
         });
-        let kind = match self.holders.first().map(|holder| holder.kind) {
-            None => LockKind::Free,
-            Some(Kind::Mutex | Kind::All { .. }) => LockKind::Mutex,
-            Some(Kind::Read) => LockKind::Read,
-            Some(Kind::Write) => LockKind::Write,
-            Some(Kind::Permit { limit }) => LockKind::Permit { limit: self.least(limit) },
-        };
+        let kind =
+            self.holders.first().map_or(LockKind::Free, |holder| match holder.kind.limit() {
+                Some(limit) => LockKind::Permit { limit: self.least(limit) },
+                None => holder.kind.into(),
+            });
         let living = self.queue.iter().filter(|waiter| waiter.until > now);
-        Sight {
+        ServerView {
             kind,
             holders: holders.collect(),
             waiters: living.map(|waiter| Token::from_wire(&waiter.token)).collect(),
@@ -48,7 +45,7 @@ impl Entry {
         tokens: &[Token],
         because: &Arc<str>,
         now: Moment,
-        tell: Tell<'_>,
+        publish: Publish<'_>,
     ) -> Answer {
         let named = |token: &Arc<str>| tokens.iter().any(|named| named.wire() == token);
         let (ended, kept) = std::mem::take(&mut self.holders)
@@ -69,7 +66,7 @@ impl Entry {
             let until = if lasting { now.after(DAY) } else { holder.end.after(REST) };
             self.bury(&holder.token, because, until);
         }
-        self.admit(kind, None, now, tell);
+        self.admit(kind, None, now, publish);
         Answer::Done
     }
 }

@@ -10,10 +10,10 @@ use self::entry::Entry;
 use super::{
     Answer, BoxFuture, Command, Connected, Connector, Event, Filled, Hints, Pulled, Verb, Wire,
 };
-use crate::clock::Moment;
-use crate::demand::Kind;
-use crate::error::Fault;
-use crate::glob;
+use crate::domain::clock::Moment;
+use crate::domain::error::Fault;
+use crate::domain::glob;
+use crate::domain::kind::Kind;
 
 mod all;
 pub(crate) mod entry;
@@ -46,7 +46,7 @@ pub(crate) struct State {
     sweep_at: usize,
 }
 
-/// Whom to tell of grants.
+/// Who receives messages about grants.
 pub(super) type Managers = BTreeMap<Arc<str>, Hints>;
 
 /// One manager's way to the memory.
@@ -78,13 +78,13 @@ impl Connector for MemoryConnector {
         Box::pin(async move {
             listener.memory.shared().managers.insert(Arc::clone(&listener.manager), hints.clone());
             // Without an engine nobody hears it.
-            let _ = hints.send(Event::Listening { told: true });
+            let _ = hints.send(Event::Listening { hints_enabled: true });
             std::future::pending().await
         })
     }
 }
 
-/// A manager that is told of grants until this is dropped.
+/// A manager that receives grants until this is dropped.
 struct Listener {
     memory: Memory,
     manager: Arc<str>,
@@ -109,12 +109,12 @@ impl Wire for MemoryWire {
         let mut shared = self.memory.shared();
         let Shared { state, managers } = &mut *shared;
         // Hints are queued and never applied under this lock.
-        let mut tell = |manager: &str, token: Option<&str>| {
+        let mut publish = |manager: &str, token: Option<&str>| {
             let Some(hints) = managers.get(manager) else { return false };
             let Some(token) = token else { return !hints.is_closed() };
             hints.send(Event::Granted { token: token.to_owned(), waited_for: false }).is_ok()
         };
-        let answer = state.answer(&command, &self.manager, now, &mut tell);
+        let answer = state.answer(&command, &self.manager, now, &mut publish);
         drop(shared);
         self.answers.push_back((seq, answer));
     }
@@ -140,9 +140,9 @@ impl Wire for MemoryWire {
     }
 }
 
-/// Tells a manager that a token of it was granted; `false` when nobody is there to hear it. Without a
+/// Notifies a manager that a token of it was granted; `false` when nobody is there to hear it. Without a
 /// token it only finds out whether somebody is.
-pub(crate) type Tell<'a> = &'a mut dyn FnMut(&str, Option<&str>) -> bool;
+pub(crate) type Publish<'a> = &'a mut dyn FnMut(&str, Option<&str>) -> bool;
 
 impl State {
     /// Executes a command of `manager`.
@@ -151,7 +151,7 @@ impl State {
         command: &Command,
         manager: &Arc<str>,
         now: Moment,
-        tell: Tell<'_>,
+        publish: Publish<'_>,
     ) -> Result<Answer, Fault> {
         if let Verb::Scan { .. } = command.verb {
             let matching = |key: &&String| glob::matches(command.names.main(), key);
@@ -159,9 +159,9 @@ impl State {
             return Ok(Answer::Keys { keys, next: None });
         }
         let answer = if let Kind::All { ordered } = command.kind {
-            self.answer_all(command, ordered, manager, now, tell)
+            self.answer_all(command, ordered, manager, now, publish)
         } else {
-            self.entry(command.names.main(), now).answer(command, manager, now, tell)
+            self.entry(command.names.main(), now).answer(command, manager, now, publish)
         };
         for names in command.names.all() {
             if self.entries.get_mut(names.main()).is_some_and(|entry| entry.is_blank(now)) {

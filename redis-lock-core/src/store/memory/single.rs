@@ -1,14 +1,15 @@
 //! Commands for a lock on one key.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use super::Tell;
+use super::Publish;
 use super::entry::{Entry, end};
 use super::fences::number;
-use crate::clock::Moment;
-use crate::demand::Kind;
-use crate::error::{Fault, FaultClass};
-use crate::store::{Answer, Command, Rival, Verb, limits};
+use crate::domain::clock::Moment;
+use crate::domain::error::Fault;
+use crate::domain::kind::Kind;
+use crate::store::{Acquire, Answer, Blocker, Command, Verb, limits};
 
 impl Entry {
     /// Executes a command of `manager`.
@@ -17,18 +18,18 @@ impl Entry {
         command: &Command,
         manager: &Arc<str>,
         now: Moment,
-        tell: Tell<'_>,
+        publish: Publish<'_>,
     ) -> Result<Answer, Fault> {
         let kind = command.kind;
         let answer = match &command.verb {
             Verb::Take { token, ttl } => {
                 if !self.holders.is_empty() {
-                    return Ok(Answer::Busy(Rival::unknown()));
+                    return Ok(Answer::Busy(Blocker::unknown()));
                 }
                 self.put(token, kind, end(now, *ttl));
                 Answer::Held { fence: None }
             }
-            Verb::Acquire { .. } => return self.acquire(command, manager, now, tell),
+            Verb::Acquire(terms) => return self.acquire(terms, command, manager, now, publish),
             Verb::Renew { token, ttl } => match self.holder(token) {
                 Some(holder) => holder.renew(*ttl, now),
                 None => self.gone(kind, token),
@@ -50,7 +51,7 @@ impl Entry {
                 Some(holder) if holder.kind == Kind::Read => Answer::Done,
                 Some(holder) => {
                     holder.kind = Kind::Read;
-                    self.admit(kind, None, now, tell);
+                    self.admit(kind, None, now, publish);
                     Answer::Done
                 }
                 None => self.gone(kind, token),
@@ -58,77 +59,88 @@ impl Entry {
             // Whoever has its keys in one place gives all the same number to begin with.
             Verb::Raise { .. } => Answer::Done,
             Verb::Ping => Answer::Done,
-            Verb::Look => Answer::Seen(Box::new(self.sight(now))),
-            Verb::Force { tokens, because, .. } => self.force(tokens, because, now, tell),
+            Verb::Look => Answer::Seen(Box::new(self.server_view(now))),
+            Verb::Force { tokens, because, .. } => self.force(tokens, because, now, publish),
             // Answered for all keys at once.
             Verb::Scan { .. } => Answer::Keys { keys: Vec::new(), next: None },
             Verb::Release { token, keep, bury, .. } => {
-                let answer = match self.holder(token) {
-                    Some(holder) => {
-                        match keep {
-                            Some(keep) => holder.end = now.after(*keep),
-                            None => self.drop_holder(token),
-                        }
-                        Answer::Done
-                    }
-                    None => {
-                        self.leave(token);
-                        self.gone(kind, token)
-                    }
-                };
-                // Also after a waiter left: it may have stood before others that fit. A mutex that is
-                // kept has nothing for anybody.
-                let free = answer == Answer::Done && keep.is_none();
-                if free || kind != Kind::Mutex && self.mixes(kind).is_ok() {
-                    self.admit(kind, None, now, tell);
-                }
-                if let Some(bury) = bury {
-                    self.bury(token, &"".into(), now.after(*bury));
-                }
-                answer
+                self.release(kind, token, *keep, *bury, now, publish)
             }
         };
         Ok(answer)
     }
 
+    fn release(
+        &mut self,
+        kind: Kind,
+        token: &Arc<str>,
+        keep: Option<Duration>,
+        bury: Option<Duration>,
+        now: Moment,
+        publish: Publish<'_>,
+    ) -> Answer {
+        let answer = match self.holder(token) {
+            Some(holder) => {
+                match keep {
+                    Some(keep) => holder.end = now.after(keep),
+                    None => self.drop_holder(token),
+                }
+                Answer::Done
+            }
+            None => {
+                self.leave(token);
+                self.gone(kind, token)
+            }
+        };
+        // Also after a waiter left: it may have stood before others that fit. A mutex that is
+        // kept has nothing for anybody.
+        let free = answer == Answer::Done && keep.is_none();
+        if free || !kind.is_value() && self.mixes(kind).is_ok() {
+            self.admit(kind, None, now, publish);
+        }
+        if let Some(bury) = bury {
+            self.bury(token, &"".into(), now.after(bury));
+        }
+        answer
+    }
+
     fn acquire(
         &mut self,
+        terms: &Acquire,
         command: &Command,
         manager: &Arc<str>,
         now: Moment,
-        tell: Tell<'_>,
+        publish: Publish<'_>,
     ) -> Result<Answer, Fault> {
-        let Verb::Acquire { token, ttl, queue, fair, fences, .. } = &command.verb else {
-            return Err(Fault::new(FaultClass::Permanent, "only an acquisition acquires"));
-        };
+        let Acquire { token, ttl, queue, fair, fences, .. } = terms;
         let kind = command.kind;
         if self.is_buried(token) {
             return Ok(Answer::Buried);
         }
         self.mixes(kind)?;
-        if let Kind::Permit { limit } = kind
+        if let Some(limit) = kind.limit()
             && let Some(other) = self.other_limit(limit)
         {
             limits::differ(command.names.user_key(), limit, other);
         }
         if self.holder(token).is_none() {
             // A mutex that is held needs no look at who else waits.
-            let held = kind == Kind::Mutex && !self.holders.is_empty();
-            let first = !fair || held || self.admit(kind, Some(token), now, tell);
+            let held = kind.is_value() && !self.holders.is_empty();
+            let first = !fair || held || self.admit(kind, Some(token), now, publish);
             if !first || !self.fits(kind) {
                 match queue {
                     Some(place) => self.enqueue(token, kind, now.after(*place), manager),
                     None if planted!(PlaceKept) => {}
                     None => self.leave(token),
                 }
-                return Ok(Answer::Busy(self.rival(kind, queue.is_some(), now)));
+                return Ok(Answer::Busy(self.blocker(kind, queue.is_some(), now)));
             }
         }
         self.leave(token);
         self.put(token, kind, end(now, *ttl));
-        if kind != Kind::Mutex {
+        if !kind.is_value() {
             // Those behind may fit as well: a run of readers is let in together.
-            self.admit(kind, None, now, tell);
+            self.admit(kind, None, now, publish);
         }
         let fence =
             (*fences > 0).then(|| number(&mut [&mut self.fence], token, *fences, false, now));
@@ -141,10 +153,8 @@ impl Entry {
         if because.is_some() {
             return Answer::Gone { by: None, because };
         }
-        let by = match (kind, self.holders.first()) {
-            (Kind::Mutex | Kind::All { .. }, Some(holder)) => Some(holder.token.to_string()),
-            _ => None,
-        };
+        let holder = self.holders.first().filter(|_| kind.is_value());
+        let by = holder.map(|holder| holder.token.to_string());
         Answer::Gone { by, because: None }
     }
 

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use super::{State, Tell};
-use crate::clock::Moment;
-use crate::demand::Kind;
-use crate::error::{Fault, FaultClass};
+use super::{Publish, State};
+use crate::domain::clock::Moment;
+use crate::domain::error::{Fault, FaultClass};
+use crate::domain::kind::Kind;
 use crate::store::{Answer, Command, Verb};
 
 /// Why a server refuses.
@@ -29,12 +29,12 @@ impl State {
         command: &Command,
         manager: &Arc<str>,
         now: Moment,
-        tell: Tell<'_>,
+        publish: Publish<'_>,
     ) -> Result<Answer, Fault> {
-        let Some(trouble) = trouble else { return self.answer(command, manager, now, tell) };
-        // Nobody is told of what may yet be refused.
+        let Some(trouble) = trouble else { return self.answer(command, manager, now, publish) };
+        // Nothing is published of what may yet be refused.
         let mut world = self.clone();
-        let answer = world.answer(command, manager, now, &mut |manager, _| tell(manager, None));
+        let answer = world.answer(command, manager, now, &mut |manager, _| publish(manager, None));
         if self.refuses(trouble, command, &answer, &world, now) {
             let code = match trouble {
                 Trouble::ReadOnly => "READONLY",
@@ -44,7 +44,7 @@ impl State {
             };
             return Err(Fault::new(FaultClass::Refused, format!("the server refused: {code}")));
         }
-        self.answer(command, manager, now, tell)
+        self.answer(command, manager, now, publish)
     }
 
     /// Forgets everything, as a server does that starts again without its data. With its data it has
@@ -64,7 +64,7 @@ impl State {
         let take = matches!(command.verb, Verb::Take { .. });
         match trouble {
             Trouble::Loading => true,
-            // Whoever is told "busy" is told by a command that writes, and whoever has a lock that
+            // Whoever is answered "busy" is answered by a command that writes, and whoever has a lock that
             // several can hold.
             Trouble::ReadOnly | Trouble::NoReplicas => {
                 let busy = matches!(answer, Ok(Answer::Busy(_)));
@@ -99,7 +99,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::names::Names;
+    use crate::domain::names::Names;
 
     fn command(verb: Verb) -> Command {
         let names = Arc::new(Names::new("", "k".into()));

@@ -39,10 +39,10 @@ pub(super) enum End {
 
 /// One try to get several groups of keys.
 #[derive(Debug, Default)]
-pub(super) struct Attempt(Mutex<Stage>);
+pub(super) struct Attempt(Mutex<AttemptStage>);
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-enum Stage {
+enum AttemptStage {
     #[default]
     Running,
     Ended,
@@ -117,45 +117,45 @@ impl Cluster {
 impl Attempt {
     /// Whether the token was asked for again since.
     pub(super) fn is_superseded(&self) -> bool {
-        *self.stage() == Stage::Superseded
+        *self.stage() == AttemptStage::Superseded
     }
 
     /// Keys are to be given back; `false` when that must not be done any more.
     pub(super) fn gives_back(&self) -> bool {
         let mut stage = self.stage();
-        if *stage == Stage::Running {
-            *stage = Stage::GivingBack;
+        if *stage == AttemptStage::Running {
+            *stage = AttemptStage::GivingBack;
         }
-        *stage == Stage::GivingBack
+        *stage == AttemptStage::GivingBack
     }
 
     /// They were given back.
     pub(super) fn gave_back(&self) {
-        *self.stage() = Stage::Running;
+        *self.stage() = AttemptStage::Running;
     }
 
     /// Another attempt with the same token begins.
     fn supersede(&self) -> Superseding {
         let mut stage = self.stage();
         let how = match *stage {
-            Stage::GivingBack => return Superseding::Refused,
-            Stage::Ended => Superseding::Ended,
-            Stage::Running | Stage::Superseded => Superseding::Running,
+            AttemptStage::GivingBack => return Superseding::Refused,
+            AttemptStage::Ended => Superseding::Ended,
+            AttemptStage::Running | AttemptStage::Superseded => Superseding::Running,
         };
-        *stage = Stage::Superseded;
+        *stage = AttemptStage::Superseded;
         how
     }
 
     /// `false` when it ends without knowing what became of what it gave back.
     fn end(&self) -> bool {
         let mut stage = self.stage();
-        if *stage == Stage::Running {
-            *stage = Stage::Ended;
+        if *stage == AttemptStage::Running {
+            *stage = AttemptStage::Ended;
         }
-        *stage == Stage::Ended
+        *stage == AttemptStage::Ended
     }
 
-    fn stage(&self) -> MutexGuard<'_, Stage> {
+    fn stage(&self) -> MutexGuard<'_, AttemptStage> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -14,13 +14,12 @@ use super::cluster::Cluster;
 use super::decode::{self, Plain, is_demoted};
 use super::encode::{self, Call, Context};
 use super::fast;
-use super::groups::{self, Next, Part, Split};
+use super::groups::{self, NextPart, Part, Split};
 use super::probe::{Delete, Found};
-use crate::demand::Kind;
-use crate::error::{Fault, FaultClass};
-use crate::store::{Answer, Command, Pulled, Verb, limits};
+use crate::domain::error::{Fault, FaultClass};
+use crate::store::{Acquire, Answer, Command, Pulled, Verb, limits};
 
-/// Where a manager is told of grants, if it is.
+/// Where a manager hears of grants, if it is.
 #[derive(Clone, Debug)]
 pub(super) struct Channel {
     pub(super) name: Arc<str>,
@@ -120,14 +119,14 @@ impl Conversation {
         self.follow(seq, next, send);
     }
 
-    fn follow(&mut self, seq: u64, next: Next, send: Send<'_>) {
+    fn follow(&mut self, seq: u64, next: NextPart, send: Send<'_>) {
         match next {
-            Next::Ask(parts) => {
+            NextPart::Ask(parts) => {
                 for Part { group, command } in parts {
                     self.ask_part(seq, command, Some(group), send);
                 }
             }
-            Next::Done(answer) => self.finish(seq, answer),
+            NextPart::Done(answer) => self.finish(seq, answer),
         }
     }
 
@@ -192,7 +191,7 @@ impl Conversation {
         split.answered(group, answer);
         if let Some(next) = split.next() {
             match next {
-                Next::Ask(_) if !is_wanted => self.finish(seq, Err(dropped())),
+                NextPart::Ask(_) if !is_wanted => self.finish(seq, Err(dropped())),
                 next => self.follow(seq, next, send),
             }
         }
@@ -201,9 +200,9 @@ impl Conversation {
     /// Who answered, where somebody looks.
     fn introduce(&self, answer: Answer) -> Answer {
         match answer {
-            Answer::Seen(mut sight) => {
-                sight.server = Some(self.found.info());
-                Answer::Seen(sight)
+            Answer::Seen(mut server_view) => {
+                server_view.server = Some(self.found.info());
+                Answer::Seen(server_view)
             }
             answer => answer,
         }
@@ -215,7 +214,7 @@ impl Conversation {
     }
 
     /// The next that is done with; that the connection can't be used, when all that was said before
-    /// has been told.
+    /// has been notified.
     pub(super) fn next_done(&mut self) -> Option<Pulled> {
         self.next_answer().or_else(|| self.broken.take().map(Pulled::Broken))
     }
@@ -274,7 +273,7 @@ pub(super) fn read(
     if let Step::Why(_, gone) = step {
         return Ok(Ok(decode::why(gone, &value)));
     }
-    let answer = told(command, step, value, context)?;
+    let answer = interpret(command, step, value, context)?;
     match answer.as_ref().ok().and_then(|answer| decode::asks_why(command, answer)) {
         Some(why) => {
             answer.map_or_else(|fault| Ok(Err(fault)), |gone| Err(Step::Why(Box::new(why), gone)))
@@ -283,7 +282,7 @@ pub(super) fn read(
     }
 }
 
-fn told(
+fn interpret(
     command: &Command,
     step: Step,
     value: Value,
@@ -315,12 +314,12 @@ fn told(
 /// Tells operators what an acquisition found: callers that disagree on a number of permits, or a
 /// value that it gave a ttl.
 fn notice(command: &Command, value: &Value) {
-    let Verb::Acquire { repair_orphan, .. } = &command.verb else { return };
+    let Verb::Acquire(Acquire { repair_orphan, .. }) = &command.verb else { return };
     let key = command.names.user_key();
-    if let (Kind::Permit { limit }, Some(other)) = (command.kind, decode::other_limit(value)) {
+    if let (Some(limit), Some(other)) = (command.kind.limit(), decode::other_limit(value)) {
         limits::differ(key, limit, other);
     }
     if let Some(orphan) = decode::repaired(value) {
-        crate::log::repaired(key, &orphan, *repair_orphan);
+        crate::observe::log::repaired(key, &orphan, *repair_orphan);
     }
 }

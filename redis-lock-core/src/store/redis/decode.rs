@@ -6,10 +6,10 @@ use std::time::Duration;
 use redis::{RedisError, ServerError, Value};
 
 use crate::Token;
-use crate::demand::Kind;
-use crate::error::{Fault, FaultClass};
-use crate::status::LockKind;
-use crate::store::{Answer, Command, Rival, Sight, Verb};
+use crate::domain::error::{Fault, FaultClass};
+use crate::domain::kind::{Family, Kind};
+use crate::domain::status::LockKind;
+use crate::store::{Answer, Blocker, Command, ServerView, Verb};
 
 /// The answer of a plain command.
 pub(super) enum Plain {
@@ -26,7 +26,7 @@ pub(super) fn plain(verb: &Verb, value: Value) -> Result<Plain, Fault> {
         }
         (_, Value::ServerError(error)) => Err(refusal(&error)),
         (Verb::Take { .. }, Value::Okay) => Ok(Plain::Answer(Answer::Held { fence: None })),
-        (Verb::Take { .. }, Value::Nil) => Ok(Plain::Answer(Answer::Busy(Rival::unknown()))),
+        (Verb::Take { .. }, Value::Nil) => Ok(Plain::Answer(Answer::Busy(Blocker::unknown()))),
         (Verb::Release { .. }, Value::Int(1)) => Ok(Plain::Answer(Answer::Done)),
         (Verb::Release { .. }, Value::Int(0)) => Ok(Plain::AskScript),
         (Verb::Why { .. }, tomb @ (Value::Nil | Value::BulkString(_) | Value::Array(_))) => {
@@ -66,14 +66,14 @@ pub(super) fn script(verb: &Verb, value: Value) -> Option<Result<Answer, Fault>>
         other => return Some(Err(nonsense(&other))),
     };
     if let Verb::Look = verb {
-        return Some(sight(&items).ok_or_else(|| nonsense(&Value::Array(items))));
+        return Some(server_view(&items).ok_or_else(|| nonsense(&Value::Array(items))));
     }
     let code = integer(items.first());
     let answer = match (verb, code) {
-        (Verb::Acquire { .. }, Some(1)) => {
+        (Verb::Acquire(_), Some(1)) => {
             Ok(Answer::Held { fence: string(items.get(1)).and_then(|text| text.parse().ok()) })
         }
-        (Verb::Acquire { .. }, Some(0)) => Ok(Answer::Busy(Rival {
+        (Verb::Acquire(_), Some(0)) => Ok(Answer::Busy(Blocker {
             ttl: integer(items.get(1))
                 .and_then(|millis| u64::try_from(millis).ok())
                 .map(Duration::from_millis),
@@ -81,9 +81,9 @@ pub(super) fn script(verb: &Verb, value: Value) -> Option<Result<Answer, Fault>>
             queued: integer(items.get(3)) == Some(1),
             repaired: integer(items.get(4)) == Some(1),
         })),
-        (Verb::Acquire { .. }, Some(-2)) => Ok(Answer::Buried),
-        (Verb::Acquire { .. }, Some(-4)) => Err(other_kind(string(items.get(1)).as_deref())),
-        (Verb::Acquire { .. }, Some(-3)) => Err(orphan(string(items.get(1)).as_deref())),
+        (Verb::Acquire(_), Some(-2)) => Ok(Answer::Buried),
+        (Verb::Acquire(_), Some(-4)) => Err(other_kind(string(items.get(1)).as_deref())),
+        (Verb::Acquire(_), Some(-3)) => Err(orphan(string(items.get(1)).as_deref())),
         (_, Some(1)) => Ok(done(verb, &items)),
         (Verb::Force { .. }, Some(0)) => Ok(Answer::Gone { by: None, because: None }),
         (_, Some(0)) => {
@@ -116,7 +116,7 @@ pub(super) fn asks_why(command: &Command, answer: &Answer) -> Option<Command> {
     else {
         return None;
     };
-    let mutex = matches!(command.kind, Kind::Mutex | Kind::All { .. });
+    let mutex = command.kind.is_value();
     let unexplained = matches!(answer, Answer::Gone { because: None, .. });
     let verb = Verb::Why { token: Arc::clone(token) };
     (mutex && unexplained).then(|| Command { verb, ..command.clone() })
@@ -152,7 +152,7 @@ fn page(items: &[Value]) -> Option<Answer> {
 }
 
 /// The answer of `look.lua`.
-fn sight(items: &[Value]) -> Option<Answer> {
+fn server_view(items: &[Value]) -> Option<Answer> {
     let [kind, Value::Array(holders), Value::Array(waiters), fence, limit, more @ ..] = items
     else {
         return None;
@@ -161,10 +161,10 @@ fn sight(items: &[Value]) -> Option<Answer> {
     let fence = string(Some(fence))?;
     let fence = fence.split_once(' ').and_then(|(last, owner)| Some((last.parse().ok()?, owner)));
     let left = |value: &Value| integer(Some(value)).and_then(|left| u64::try_from(left).ok());
-    let mut sight = match (string(Some(kind))?.as_str(), holders.as_slice()) {
-        ("none", _) => Sight::of_nobody(LockKind::Free),
+    let mut server_view = match (string(Some(kind))?.as_str(), holders.as_slice()) {
+        ("none", _) => ServerView::of_nobody(LockKind::Free),
         ("string", [value, ttl]) => {
-            Sight::of_value(&string(Some(value))?, left(ttl).map(Duration::from_millis), fence)
+            ServerView::of_value(&string(Some(value))?, left(ttl).map(Duration::from_millis), fence)
         }
         ("zset", members) => {
             let member = |pair: &[Value]| {
@@ -173,17 +173,17 @@ fn sight(items: &[Value]) -> Option<Answer> {
             };
             let members: Vec<_> = members.chunks(2).filter_map(member).collect();
             let limit = integer(Some(limit)).and_then(|limit| u32::try_from(limit).ok());
-            Sight::of_members(&members, limit.unwrap_or(0), fence)
+            ServerView::of_members(&members, limit.unwrap_or(0), fence)
         }
-        _ => Sight::of_nobody(LockKind::Foreign),
+        _ => ServerView::of_nobody(LockKind::Foreign),
     };
     let token = |value| string(Some(value)).map(|value| Token::from_wire(&value));
-    sight.waiters = waiters.iter().filter_map(token).collect();
+    server_view.waiters = waiters.iter().filter_map(token).collect();
     let count = |value| integer(Some(value)).and_then(|count| usize::try_from(count).ok());
-    sight.more_holders = count(more_holders)?;
-    sight.more_waiters = count(more_waiters)?;
-    sight.foreign = reason(foreign).map(Into::into);
-    Some(Answer::Seen(Box::new(sight)))
+    server_view.more_holders = count(more_holders)?;
+    server_view.more_waiters = count(more_waiters)?;
+    server_view.foreign = reason(foreign).map(Into::into);
+    Some(Answer::Seen(Box::new(server_view)))
 }
 
 /// The value that an acquisition found without a ttl and gave one.
@@ -232,17 +232,13 @@ fn orphan(value: Option<&str>) -> Fault {
 /// Something else than the lock that was asked for stands at its key.
 fn other_kind(kind: Option<&str>) -> Fault {
     let kind = kind.unwrap_or_default();
-    let lock = match kind {
-        "m" => "a mutex",
-        "r" | "w" => "a lock for reading and writing",
-        "p" => "a lock of several permits",
-        foreign => {
-            let what = format!(
-                "a {foreign} of another program stands at this key; use another key or namespace"
-            );
-            return Fault::new(FaultClass::Permanent, what);
-        }
+    let of_mode = || Kind::of_mode(kind, 0).map(Kind::family);
+    let Some(family) = (kind == "m").then_some(Family::Mutex).or_else(of_mode) else {
+        let what =
+            format!("a {kind} of another program stands at this key; use another key or namespace");
+        return Fault::new(FaultClass::Permanent, what);
     };
+    let lock = family.description();
     let what = format!("the key is in use as {lock}; one key can't be several kinds of lock");
     Fault::new(FaultClass::Misuse, what)
 }
@@ -423,14 +419,7 @@ mod tests {
 
     #[test]
     fn d13_no_value_of_any_shape_causes_a_panic() {
-        let verb = Verb::Acquire {
-            token: "t".into(),
-            ttl: None,
-            queue: None,
-            fair: true,
-            fences: 0,
-            repair_orphan: None,
-        };
+        let verb = Verb::Acquire(crate::store::Acquire::of("t".into(), None));
         let values = [
             Value::Nil,
             Value::Okay,

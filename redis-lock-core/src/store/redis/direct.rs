@@ -9,10 +9,10 @@ use testbed::{Server, ServerBinary, ServerBuilder};
 use super::conversation::{Step, read};
 use super::encode::{self, Context};
 use super::probe::Delete;
-use crate::demand::Kind;
-use crate::error::Fault;
-use crate::names::Names;
-use crate::store::{Answer, Command, Verb};
+use crate::domain::error::Fault;
+use crate::domain::kind::Kind;
+use crate::domain::names::Names;
+use crate::store::{Acquire, Answer, Command, Verb};
 
 /// A server, and one connection to it.
 pub(super) struct Direct {
@@ -45,7 +45,7 @@ impl Direct {
         self.connection = redis::Client::open(url).unwrap().get_connection().unwrap();
     }
 
-    /// Runs a command as the store would; what is queued is told at `channel`.
+    /// Runs a command as the store would; grants are published at `channel`.
     pub(super) fn send(&mut self, command: &Command, channel: &str) -> Result<Answer, Fault> {
         let context = Context { delete: self.delete, channel: channel.into() };
         let (mut step, mut cmd) = match encode::plain(command, &context) {
@@ -107,14 +107,8 @@ pub(super) fn token(number: usize) -> Arc<str> {
 }
 
 pub(super) fn acquire(number: usize, queue: bool) -> Verb {
-    Verb::Acquire {
-        token: token(number),
-        ttl: Some(Duration::from_secs(30)),
-        queue: queue.then_some(Duration::from_secs(5)),
-        fair: true,
-        fences: 0,
-        repair_orphan: None,
-    }
+    let queue = queue.then_some(Duration::from_secs(5));
+    Verb::Acquire(Acquire { queue, ..Acquire::of(token(number), Some(Duration::from_secs(30))) })
 }
 
 pub(super) fn release(number: usize) -> Verb {

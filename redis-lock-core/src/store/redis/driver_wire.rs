@@ -52,8 +52,8 @@ pub(super) fn wire(
     let (tasks, commands) = mpsc::unbounded_channel();
     let inbox = Arc::new(Inbox::default());
     tokio::spawn(serve(driver, commands, Arc::clone(&inbox)));
-    let told = Arc::clone(&inbox);
-    let watcher: Watcher = Arc::new(move || Ok(Box::new(Watch(Arc::clone(&told))) as _));
+    let watched = Arc::clone(&inbox);
+    let watcher: Watcher = Arc::new(move || Ok(Box::new(Watch(Arc::clone(&watched))) as _));
     let arrived = VecDeque::new();
     (DriverWire { conversation, out: Vec::new(), tasks, inbox, arrived }, watcher)
 }

@@ -6,7 +6,7 @@
 use redis::Cmd;
 
 use super::scripts::RENEW;
-use crate::demand::Kind;
+use crate::domain::kind::Kind;
 use crate::store::{Command, Verb};
 
 /// The call by name, for what has a short way.

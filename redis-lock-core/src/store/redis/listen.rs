@@ -1,4 +1,4 @@
-//! The connection that grants are told by.
+//! The connection that grants arrive on.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,14 +9,14 @@ use redis::RedisError;
 use tokio::time::{sleep, timeout};
 
 use super::conversation::Channel;
-use crate::error::{Fault, FaultClass};
+use crate::domain::error::{Fault, FaultClass};
+use crate::domain::token::WAITERS_MARK;
 use crate::store::{Event, Hints};
-use crate::token::WAITERS_MARK;
 
 /// How often the other end is asked whether it is there: a half-open path is silent for ever.
 const BEAT: Duration = Duration::from_secs(2);
 
-/// Subscribes to the manager's channel, and passes on what is told until that ends.
+/// Subscribes to the manager's channel, and passes on what arrives until that ends.
 ///
 /// Messages are hints. What is lost with a connection is made up for by the look that every waiter
 /// takes after `Listening`.
@@ -32,13 +32,13 @@ pub(super) async fn listen(
     };
     let heard = Heard::begin(channel.is_heard);
     // Without an engine nobody hears it, and this task ends with the engine.
-    let _ = hints.send(Event::Listening { told: true });
+    let _ = hints.send(Event::Listening { hints_enabled: true });
     relay(subscription, patience, &hints).await;
     drop(heard);
     Fault::new(FaultClass::Unknown, "the subscription ended")
 }
 
-/// While it lives, whoever queues says that its manager can be told.
+/// While it lives, whoever queues says that its manager can be notified.
 struct Heard(Arc<AtomicBool>);
 
 impl Heard {

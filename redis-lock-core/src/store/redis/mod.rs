@@ -13,7 +13,7 @@ use self::conversation::{Channel, Conversation};
 use self::probe::{Found, probe};
 use self::wire::RedisWire;
 use super::{BoxFuture, Connected, Connector, Hints};
-use crate::error::{Fault, FaultClass};
+use crate::domain::error::{Fault, FaultClass};
 
 mod cluster;
 #[cfg(test)]
@@ -35,7 +35,7 @@ mod scripts;
 mod socket;
 mod wire;
 
-/// Knows one server: its address, its credentials, and where it tells this manager of grants.
+/// Knows one server: its address, its credentials, and where it publishes this manager's grants.
 #[derive(Clone)]
 pub(crate) struct RedisConnector {
     client: redis::Client,
@@ -90,7 +90,7 @@ impl RedisConnector {
 
     async fn probed(&self, driver: &mut MultiplexedConnection) -> Result<Found, Fault> {
         let found = probe(driver, &self.namespace).await.map_err(decode::unreachable)?;
-        crate::log::connected(&found.version, &found.warnings);
+        crate::observe::log::connected(&found.version, &found.warnings);
         Ok(found)
     }
 

@@ -4,7 +4,7 @@ use redis::aio::MultiplexedConnection;
 use redis::{Cmd, RedisError, Value};
 
 use super::scripts;
-use crate::status::{ReleaseBy, ServerInfo};
+use crate::domain::status::{ReleaseBy, ServerInfo};
 
 /// How a key is deleted when it has a certain value.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

@@ -120,25 +120,25 @@ enum Watch {
 impl Watch {
     async fn ready(&self, interest: Interest) -> io::Result<()> {
         // Whoever reads or writes does so until nothing is left. So the readiness counts as used
-        // up before; what happens meanwhile is told again.
+        // up before; what happens meanwhile is reported again.
         let used = || Err::<(), _>(io::ErrorKind::WouldBlock.into());
         match self {
             Self::Tcp(stream) => {
                 let ready = stream.ready(interest).await?;
-                let _ = stream.try_io(told(ready), used);
+                let _ = stream.try_io(interest_of(ready), used);
             }
             #[cfg(unix)]
             Self::Unix(stream) => {
                 let ready = stream.ready(interest).await?;
-                let _ = stream.try_io(told(ready), used);
+                let _ = stream.try_io(interest_of(ready), used);
             }
         }
         Ok(())
     }
 }
 
-/// What a readiness was told of.
-fn told(ready: tokio::io::Ready) -> Interest {
+/// What a readiness is about.
+fn interest_of(ready: tokio::io::Ready) -> Interest {
     if ready.is_writable() && ready.is_readable() {
         Interest::READABLE | Interest::WRITABLE
     } else if ready.is_writable() {

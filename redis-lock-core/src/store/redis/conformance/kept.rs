@@ -1,7 +1,7 @@
 //! Sequences that once showed a difference, and are run each time.
 
-use super::{ALL, Actor, Step, actor, on_every_server_once, permit};
-use crate::demand::Kind;
+use super::{ALL, Actor, ModelStep, actor, on_every_server_once, permit};
+use crate::domain::kind::Kind;
 
 #[test]
 fn who_keeps_a_mutex_lets_nobody_in_and_nobody_out_of_the_queue() {
@@ -13,7 +13,7 @@ fn who_keeps_a_mutex_lets_nobody_in_and_nobody_out_of_the_queue() {
         permit(2, true),
         actor(ALL, &["j", "k"], true),
     ];
-    let acquire = |who, ttl, patient, fair| Step::Acquire {
+    let acquire = |who, ttl, patient, fair| ModelStep::Acquire {
         who,
         ttl,
         patient,
@@ -26,10 +26,10 @@ fn who_keeps_a_mutex_lets_nobody_in_and_nobody_out_of_the_queue() {
         &[
             acquire(3, 430, false, false),
             acquire(2, 430, true, false),
-            Step::Advance { millis: 911 },
+            ModelStep::Advance { millis: 911 },
             acquire(0, 1_970, false, false),
-            Step::Release { who: 0, keep: Some(430), bury: false },
-            Step::Check { who: 2 },
+            ModelStep::Release { who: 0, keep: Some(430), bury: false },
+            ModelStep::Check { who: 2 },
         ],
     );
 }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::BLUR;
-use crate::clock::Moment;
+use crate::domain::clock::Moment;
 use crate::store::memory::State;
 use crate::store::memory::entry::Entry;
 

@@ -1,13 +1,13 @@
 //! Commands for several mutexes that are taken together: `all.lua` and its siblings.
 
-use super::{Call, Context, flag, renewal, text};
+use super::{Call, Context, asked, flag, renewal, text};
 use crate::store::redis::scripts::{ALL_ACQUIRE, ALL_RAISE, ALL_RELEASE, ALL_RENEW};
 use crate::store::{CLAIM, Command, Verb};
 
 pub(super) fn call(command: &Command, ordered: bool, context: &Context) -> Option<Call> {
     let names = &command.names;
     match &command.verb {
-        Verb::Acquire { .. } => acquire(command, ordered, context),
+        Verb::Acquire(_) => acquire(command, ordered, context),
         Verb::Renew { token, .. } | Verb::Keep { token, .. } | Verb::Check { token } => {
             let (ttl, how) = renewal(&command.verb);
             let call = Call::of(&ALL_RENEW);
@@ -34,25 +34,14 @@ pub(super) fn call(command: &Command, ordered: bool, context: &Context) -> Optio
 }
 
 fn acquire(command: &Command, ordered: bool, context: &Context) -> Option<Call> {
-    let Verb::Acquire { token, ttl, queue, fair, fences, repair_orphan } = &command.verb else {
-        return None;
-    };
-    let call = Call::of(&ALL_ACQUIRE).key("tomb", command.names.tomb(token));
+    let Verb::Acquire(terms) = &command.verb else { return None };
+    let call = Call::of(&ALL_ACQUIRE).key("tomb", command.names.tomb(&terms.token));
     let call = command.names.all().fold(call, |call, names| {
         call.key("lock", names.main())
             .key("queue", names.queue())
             .key("waiters", names.waiters())
             .key("fence", names.fence())
     });
-    let call = call
-        .arg("token", &**token)
-        .arg("ttl", text(*ttl))
-        .arg("place", text(*queue))
-        .arg("channel", &*context.channel)
-        .arg("fair", flag(*fair))
-        .arg("fences", fences.to_string())
-        .arg("repair", text(*repair_orphan))
-        .arg("claim", text(Some(CLAIM)))
-        .arg("ordered", flag(ordered));
-    Some(call)
+    let call = asked(call, terms, context).arg("repair", text(terms.repair_orphan));
+    Some(call.arg("claim", text(Some(CLAIM))).arg("ordered", flag(ordered)))
 }

@@ -74,26 +74,18 @@ mod tests {
     use std::time::Duration;
 
     use crate::Token;
-    use crate::demand::Kind;
-    use crate::names::Names;
+    use crate::domain::kind::Kind;
+    use crate::domain::names::Names;
     use crate::store::redis::encode::{self, Context};
     use crate::store::redis::probe::Delete;
-    use crate::store::{Command, Verb};
+    use crate::store::{Acquire, Command, Verb};
 
     fn verbs() -> Vec<Verb> {
         let token: Arc<str> = "rl1.t".into();
         let second = Duration::from_secs(1);
         let ttl = Some(second);
-        let repair_orphan = None;
         vec![
-            Verb::Acquire {
-                token: Arc::clone(&token),
-                ttl,
-                queue: ttl,
-                fair: true,
-                fences: 1,
-                repair_orphan,
-            },
+            Verb::Acquire(Acquire { queue: ttl, ..Acquire::of(Arc::clone(&token), ttl) }),
             Verb::Renew { token: Arc::clone(&token), ttl },
             Verb::Keep { token: Arc::clone(&token), time: second },
             Verb::Check { token: Arc::clone(&token) },

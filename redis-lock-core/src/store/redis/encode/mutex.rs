@@ -1,6 +1,6 @@
 //! Commands for a mutex, and those that look at any lock or end it by force.
 
-use super::{Call, Context, flag, renewal, text};
+use super::{Call, Context, asked, renewal, text};
 use crate::store::redis::scripts::{ACQUIRE, FORCE, LOOK, RELEASE, RENEW};
 use crate::store::{CLAIM, Command, MOST_SHOWN, Verb};
 
@@ -12,7 +12,7 @@ pub(super) fn call(command: &Command, context: &Context) -> Option<Call> {
         | Verb::Why { .. }
         | Verb::Scan { .. }
         | Verb::Ping => None,
-        Verb::Acquire { .. } => acquire(command, context),
+        Verb::Acquire(_) => acquire(command, context),
         Verb::Renew { token, .. } | Verb::Keep { token, .. } | Verb::Check { token } => {
             let (ttl, how) = renewal(&command.verb);
             let call = Call::of(&RENEW).key("lock", command.names.main());
@@ -25,25 +25,16 @@ pub(super) fn call(command: &Command, context: &Context) -> Option<Call> {
 }
 
 fn acquire(command: &Command, context: &Context) -> Option<Call> {
-    let Verb::Acquire { token, ttl, queue, fair, fences, repair_orphan } = &command.verb else {
-        return None;
-    };
+    let Verb::Acquire(terms) = &command.verb else { return None };
     let names = &command.names;
     let call = Call::of(&ACQUIRE)
         .key("lock", names.main())
         .key("queue", names.queue())
         .key("waiters", names.waiters())
         .key("fence", names.fence())
-        .key("tomb", names.tomb(token))
-        .arg("token", &**token)
-        .arg("ttl", text(*ttl))
-        .arg("place", text(*queue))
-        .arg("channel", &*context.channel)
-        .arg("fair", flag(*fair))
-        .arg("fences", fences.to_string())
-        .arg("repair", text(*repair_orphan))
-        .arg("claim", text(Some(CLAIM)));
-    Some(call)
+        .key("tomb", names.tomb(&terms.token));
+    let call = asked(call, terms, context).arg("repair", text(terms.repair_orphan));
+    Some(call.arg("claim", text(Some(CLAIM))))
 }
 
 fn release(command: &Command) -> Option<Call> {

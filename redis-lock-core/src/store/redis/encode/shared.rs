@@ -1,7 +1,6 @@
 //! Commands for locks that several can hold at once: `shared.lua` and its siblings.
 
-use super::{Call, Context, flag, renewal, text};
-use crate::demand::Kind;
+use super::{Call, Context, asked, renewal, text};
 use crate::store::redis::scripts::{
     SHARED_ACQUIRE, SHARED_DOWNGRADE, SHARED_RELEASE, SHARED_RENEW,
 };
@@ -9,30 +8,22 @@ use crate::store::{CLAIM, Command, Verb};
 
 pub(super) fn call(command: &Command, context: &Context) -> Option<Call> {
     let names = &command.names;
-    let (mode, limit) = match command.kind {
-        Kind::Read => ("r", 0),
-        Kind::Write => ("w", 0),
-        Kind::Permit { limit } => ("p", limit),
-        Kind::Mutex | Kind::All { .. } => return None,
-    };
+    let mode = command.kind.traits().mode?;
+    let limit = command.kind.limit().unwrap_or(0);
     let (limit, claim) = (limit.to_string(), text(Some(CLAIM)));
     let call = match &command.verb {
-        Verb::Acquire { token, ttl, queue, fair, fences, .. } => Call::of(&SHARED_ACQUIRE)
-            .key("lock", names.main())
-            .key("queue", names.queue())
-            .key("waiters", names.waiters())
-            .key("fence", names.fence())
-            .key("tomb", names.tomb(token))
-            .key("limits", names.limit())
-            .arg("mode", mode)
-            .arg("limit", limit)
-            .arg("token", &**token)
-            .arg("ttl", text(*ttl))
-            .arg("place", text(*queue))
-            .arg("channel", &*context.channel)
-            .arg("fair", flag(*fair))
-            .arg("fences", fences.to_string())
-            .arg("claim", claim),
+        Verb::Acquire(terms) => {
+            let call = Call::of(&SHARED_ACQUIRE)
+                .key("lock", names.main())
+                .key("queue", names.queue())
+                .key("waiters", names.waiters())
+                .key("fence", names.fence())
+                .key("tomb", names.tomb(&terms.token))
+                .key("limits", names.limit())
+                .arg("mode", mode)
+                .arg("limit", limit);
+            asked(call, terms, context).arg("claim", claim)
+        }
         Verb::Renew { token, .. } | Verb::Keep { token, .. } | Verb::Check { token } => {
             let (ttl, how) = renewal(&command.verb);
             Call::of(&SHARED_RENEW)

@@ -6,7 +6,7 @@ use redis::Commands;
 use testbed::Server;
 
 use super::{is_held, seen};
-use crate::demand::Kind;
+use crate::domain::kind::Kind;
 use crate::store::redis::direct::{Direct, acquire, names, release, token};
 use crate::store::{Answer, Verb};
 

@@ -1,0 +1,99 @@
+//! From a request to a guard.
+
+use std::sync::Arc;
+
+use crate::api::blocking::block_on_or;
+use crate::api::caller::Caller;
+use crate::api::nesting::{self, Outer};
+use crate::api::thread_tasks::{self, Place};
+use crate::engine::Asking;
+use crate::observe::Acquiring;
+use crate::{Guard, Holder, LockError, LockKey, Locks, Request, Token};
+
+/// An acquisition under way: checked, and in the queue. Small, because it lives in every caller's
+/// future; what the request was made of is gone by then.
+pub(crate) struct Begun {
+    locks: Locks,
+    asking: Asking,
+    /// What it joins, when it asks for nothing but its turn there.
+    joins: Option<Box<Outer>>,
+    observed: Option<Box<Acquiring>>,
+    place: Option<Place>,
+}
+
+/// Checks the request and joins the queue.
+pub(crate) fn begin(request: Request, caller: Caller) -> Result<Begun, LockError> {
+    match nesting::outer(&request, caller)? {
+        Some(outer) => {
+            let turn = outer.turn(&request)?;
+            Ok(Begun { joins: Some(Box::new(outer)), ..anew(turn, caller)? })
+        }
+        None => anew(request, caller),
+    }
+}
+
+/// Takes over the hold of a token. Whoever adopts waits for nobody, so nothing can be nested in it.
+pub(crate) fn adopt(request: Request) -> Result<Begun, LockError> {
+    anew(request, Caller::Task)
+}
+
+/// The fencing number of the token that is to be adopted, where the server still knows it.
+pub(crate) async fn fence_of(request: &Request, token: &Token) -> Result<Option<u64>, LockError> {
+    let Some(key) = request.keys.as_slice().first() else { return Ok(None) };
+    let status = request.locks.status(key.clone()).await?;
+    let is_it = |holder: &&Holder| holder.token.wire() == token.wire();
+    Ok(status.holders.iter().find(is_it).and_then(|holder| holder.fence))
+}
+
+/// Takes the lock and blocks the thread meanwhile.
+pub(crate) fn blocking(request: Request) -> Result<Guard, LockError> {
+    let waits = thread_tasks::current_thread_runtime().map(|_| request.clone());
+    let begun = begin(request, Caller::Thread)?;
+    block_on_or(begun.granted(), || {
+        let Some(Request { keys, options, .. }) = &waits else { return };
+        let keys = keys.as_slice().iter().map(LockKey::as_str).collect::<Vec<_>>();
+        crate::observe::log::stalled(&keys.join(", "), options.label.as_deref());
+    })
+}
+
+fn anew(request: Request, caller: Caller) -> Result<Begun, LockError> {
+    let Request { locks, kind, keys, options } = request;
+    let settings = locks.settings();
+    let timeout = settings.command_timeout();
+    let demand = options.demand(keys, kind, &settings.namespace, &settings.label, timeout)?;
+    if locks.link().is_closed() {
+        return Err(LockError::Shutdown);
+    }
+    let demand = Arc::new(demand);
+    let place = match caller {
+        Caller::Task => Place::note(&locks, &demand),
+        Caller::Thread => match thread_tasks::blocked_for_ever(&locks, &demand) {
+            Some(key) => return Err(LockError::Reentrant { key, other_task: true }),
+            None => None,
+        },
+    };
+    let observed = Acquiring::begin(&demand);
+    let asking = Asking::begin(Arc::clone(locks.link()), demand);
+    if let (Some(observed), Some(holder)) = (&observed, &asking.behind) {
+        observed.contended(holder.token.label());
+    }
+    Ok(Begun { locks, asking, joins: None, observed, place })
+}
+
+impl Begun {
+    /// Waits for the lock.
+    pub(crate) async fn granted(self) -> Result<Guard, LockError> {
+        let granted = self.asking.granted().await;
+        let guard = granted.map(|(id, hold)| Guard::new(self.locks, id, hold));
+        if let (Some(place), Ok(guard)) = (self.place, &guard) {
+            place.held(guard.hold());
+        }
+        if let Some(observed) = self.observed {
+            observed.ended(guard.as_ref().map(|guard| guard.hold().described()));
+        }
+        match self.joins {
+            Some(outer) => outer.joined(guard),
+            None => guard,
+        }
+    }
+}

@@ -1,0 +1,146 @@
+//! From a template and its values to a key.
+
+use std::fmt::{self, Write};
+
+use crate::{LockError, LockKey};
+
+/// The longest key, as `LockKey` checks it.
+const MAX_BYTES: usize = 1024;
+
+/// Keys up to this length are put together on the stack and allocated once, at their size.
+const SHORT: usize = 128;
+
+/// Renders a key.
+///
+/// # Errors
+/// [`InvalidKey`](LockError::InvalidKey) when a value is empty or the key too long.
+pub fn render(template: fmt::Arguments<'_>) -> Result<LockKey, LockError> {
+    let mut text = Text { short: [0; SHORT], len: 0, long: String::new(), too_long: false };
+    let written = text.write_fmt(template);
+    match (written, text.too_long) {
+        (Ok(()), _) => Ok(text.into_key()),
+        (Err(_), true) => Err(LockError::InvalidKey {
+            key: text.into_key().as_str().chars().take(80).collect(),
+            reason: format!(
+                "it is longer than {MAX_BYTES} bytes; lock a shorter name, such as a hash of this one"
+            ),
+        }),
+        (Err(_), false) => Err(LockError::InvalidKey {
+            key: text.into_key().as_str().into(),
+            reason:
+                "the value that follows here is empty; a key without it would name something else"
+                    .into(),
+        }),
+    }
+}
+
+/// A key given as an expression.
+pub fn key(key: impl Into<LockKey>) -> LockKey {
+    key.into()
+}
+
+/// Keys given as one expression.
+pub fn collected<K: Into<LockKey>>(keys: impl IntoIterator<Item = K>) -> Vec<LockKey> {
+    keys.into_iter().map(Into::into).collect()
+}
+
+/// Several keys, or the first error among them.
+///
+/// # Errors
+/// That of the first key that could not be rendered.
+pub fn keys<const N: usize>(
+    keys: [Result<LockKey, LockError>; N],
+) -> Result<Vec<LockKey>, LockError> {
+    keys.into_iter().collect()
+}
+
+/// Text that allocates once: never while it is short, and then all at once.
+struct Text {
+    short: [u8; SHORT],
+    len: usize,
+    long: String,
+    too_long: bool,
+}
+
+impl Text {
+    fn so_far(&self) -> &str {
+        if self.long.is_empty() {
+            // Only whole strings were copied in, so this is never the default.
+            std::str::from_utf8(&self.short[..self.len]).unwrap_or_default()
+        } else {
+            &self.long
+        }
+    }
+
+    fn into_key(self) -> LockKey {
+        if self.long.is_empty() { self.so_far().into() } else { self.long.into() }
+    }
+}
+
+impl Write for Text {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        if self.long.is_empty() {
+            let end = self.len + text.len();
+            if let Some(space) = self.short.get_mut(self.len..end) {
+                space.copy_from_slice(text.as_bytes());
+                self.len = end;
+                return Ok(());
+            }
+            let mut long = String::with_capacity(MAX_BYTES);
+            long.push_str(self.so_far());
+            self.long = long;
+        }
+        if self.long.len() + text.len() > MAX_BYTES {
+            self.too_long = true;
+            return Err(fmt::Error);
+        }
+        self.long.push_str(text);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::attribute::segment;
+
+    fn text(template: fmt::Arguments<'_>) -> String {
+        render(template).unwrap().to_string()
+    }
+
+    #[test]
+    fn values_cannot_imitate_the_template() {
+        let (a, b) = ("7", "a:b/%");
+        let key = text(format_args!("order:{}:{}", segment(a), segment(b)));
+        assert_eq!(key, "order:7:a%3Ab%2F%25");
+        assert_eq!(text(format_args!("{}", segment("größe ñ-._~@+="))), "größe%20ñ-._~@+=");
+        assert_eq!(text(format_args!("{}", segment("\u{1F600}"))), "%F0%9F%98%80");
+    }
+
+    #[test]
+    fn widths_pad_without_making_values_equal() {
+        assert_eq!(text(format_args!("{:08}|{:05}", segment(&42), segment(&-7))), "00000042|-0007");
+        assert_eq!(
+            text(format_args!("{:5}|{:<5}|{:^5}", segment(&4), segment(&4), segment(&4))),
+            "    4|4    |  4  "
+        );
+        assert_eq!(text(format_args!("{:05}|{:>5}", segment("42"), segment("a:"))), "42   | a%3A");
+    }
+
+    #[test]
+    fn empty_values_and_long_keys_are_invalid() {
+        let empty = render(format_args!("order:{}:x", segment(""))).unwrap_err();
+        assert!(
+            matches!(&empty, LockError::InvalidKey { key, reason } if key == "order:" && reason.contains("empty"))
+        );
+        let long = "k".repeat(MAX_BYTES);
+        assert_eq!(text(format_args!("{}", segment(&long))).len(), MAX_BYTES);
+        let longer = render(format_args!("{}:", segment(&long))).unwrap_err();
+        assert!(
+            matches!(&longer, LockError::InvalidKey { reason, .. } if reason.contains("longer")),
+            "{longer}"
+        );
+        let at_the_edge = "é".repeat(SHORT / 2);
+        assert_eq!(text(format_args!("a{}b", segment(&at_the_edge))), format!("a{at_the_edge}b"));
+    }
+}

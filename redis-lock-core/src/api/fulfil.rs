@@ -1,0 +1,185 @@
+//! The ways to fulfil a request: acquire, adopt, run, lead, and their blocking twins.
+
+use crate::api::acquire;
+use crate::api::caller::Caller;
+use crate::api::scope::{self, Led};
+use crate::domain::demand::Adopted;
+use crate::{ConfigError, Guard, LockError, Request, Token};
+
+impl Request {
+    /// Waits for the lock as configured.
+    ///
+    /// # Errors
+    /// [`Busy`](LockError::Busy) when the wait ran out, [`Backend`](LockError::Backend) when the
+    /// server failed, [`Reentrant`](LockError::Reentrant) when this task holds the key already;
+    /// [`InvalidKey`](LockError::InvalidKey) and [`InvalidConfig`](LockError::InvalidConfig) before
+    /// anything is sent; [`Shutdown`](LockError::Shutdown).
+    ///
+    /// # Cancel safety
+    /// Dropping the future gives up the place in the queue. A lock that was granted meanwhile is
+    /// released in the background; nothing is left behind.
+    pub async fn acquire(self) -> Result<Guard, LockError> {
+        acquire::begin(self, Caller::Task)?.granted().await
+    }
+
+    /// One attempt: `None` when somebody else has the lock.
+    ///
+    /// # Errors
+    /// As [`acquire`](Self::acquire), without `Busy`.
+    ///
+    /// # Cancel safety
+    /// As [`acquire`](Self::acquire).
+    pub async fn try_acquire(self) -> Result<Option<Guard>, LockError> {
+        match self.no_wait().acquire().await {
+            Ok(guard) => Ok(Some(guard)),
+            Err(error) if error.is_busy() => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Takes over the hold of a token that another guard gave away by
+    /// [`detach`](crate::Guard::detach), with a fresh lease, and renews it as the request says.
+    ///
+    /// Nothing is waited for: the token has the lock, or it has not. Two who adopt one token share
+    /// one hold, and the first release ends it; the other hears `Lost`. The fencing number is the
+    /// one that the first guard was given, where the server still knows it.
+    ///
+    /// # Errors
+    /// [`Lost`](LockError::Lost) when the token does not have the lock any more, or never had it at
+    /// this key; [`InvalidConfig`](LockError::InvalidConfig) when a lock with a lease is adopted as
+    /// one that never expires; else as [`acquire`](Self::acquire), without `Busy`.
+    ///
+    /// # Cancel safety
+    /// Dropping the future leaves the lock to whoever has the token.
+    pub async fn adopt(mut self, token: Token) -> Result<Guard, LockError> {
+        if token.is_lasting() {
+            self = self.never_expires();
+        } else if self.options.ttl.is_none() {
+            return Err(ConfigError::AdoptWithoutTtl.into());
+        }
+        let fence = acquire::fence_of(&self, &token).await?;
+        self.options.adopts = Some(Adopted { token: Token::from_wire(token.wire()), fence });
+        self.options.fenced = false;
+        acquire::adopt(self)?.granted().await
+    }
+
+    /// [`adopt`](Self::adopt) for code without an async runtime.
+    ///
+    /// # Errors
+    /// As [`adopt`](Self::adopt).
+    pub fn blocking_adopt(self, token: Token) -> Result<Guard, LockError> {
+        crate::api::blocking::block_on(self.adopt(token))
+    }
+
+    /// Runs `body` under the lock and releases it.
+    ///
+    /// When the lock is lost, the body is dropped at its next await and not polled again. A value
+    /// that comes back was computed while the lock was held.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), redis_locks::LockError> {
+    /// let locks = redis_locks::Locks::in_memory();
+    /// let sum = locks.mutex("sum").run(async |guard| guard.key().len() + 1).await?;
+    /// assert_eq!(sum, 4);
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`acquire`](Self::acquire), and [`Lost`](LockError::Lost).
+    ///
+    /// # Cancel safety
+    /// Dropping the future drops the body, then releases the lock in the background.
+    pub async fn run<T, F>(self, body: F) -> Result<T, LockError>
+    where
+        F: AsyncFnOnce(&Guard) -> T,
+    {
+        let guard = self.acquire().await?;
+        scope::run(guard, body).await
+    }
+
+    /// Leads: runs `body` under the lock for as long as the lock is held, in each process that
+    /// calls this one at a time.
+    ///
+    /// When the lock is lost, the body is dropped at its next await, and the call contends for the
+    /// lock again; `body` is called anew when it is back. The call ends when a body ends by itself.
+    ///
+    /// To spawn it, write `async move`: of a closure that borrows what is around it the compiler
+    /// can't tell yet that its futures are `Send`.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), redis_locks::LockError> {
+    /// # let locks = redis_locks::Locks::in_memory();
+    /// # let mut queue = vec!["a", "b"];
+    /// let done = locks
+    ///     .mutex("dispatcher")
+    ///     .lead(async |guard| {
+    ///         let mut done = 0;
+    ///         while let Some(job) = queue.pop() {
+    ///             println!("{job}, under {}", guard.key());
+    ///             done += 1;
+    ///         }
+    ///         done
+    ///     })
+    ///     .await?;
+    /// assert_eq!(done, 2);
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`acquire`](Self::acquire), also when it contends again: a wait that runs out is
+    /// [`Busy`](LockError::Busy), and an outage that lasts longer than
+    /// [`Builder::outage`](crate::Builder::outage) is [`Backend`](LockError::Backend).
+    /// [`Lost`](LockError::Lost) when a body had ended before the loss was known: it is not run
+    /// again, because nobody knows whether it should be.
+    ///
+    /// # Cancel safety
+    /// As [`run`](Self::run).
+    pub async fn lead<T, F>(self, mut body: F) -> Result<T, LockError>
+    where
+        F: AsyncFnMut(&Guard) -> T,
+    {
+        loop {
+            let guard = self.clone().acquire().await?;
+            // What deposed it has been reported by event and number already.
+            if let Led::Ended(outcome) = scope::lead(guard, &mut body).await {
+                return outcome;
+            }
+        }
+    }
+
+    /// [`acquire`](Self::acquire) for code without an async runtime. Also usable inside one, where
+    /// it blocks the thread: with several workers the others take over its tasks; on a
+    /// current-thread runtime nothing else goes on until the lock is acquired.
+    ///
+    /// # Errors
+    /// As [`acquire`](Self::acquire). [`Reentrant`](LockError::Reentrant) also when the lock is held
+    /// by another task of a current-thread runtime on this very thread: that task can't go on while
+    /// this call blocks it, so a wait without a limit would never end.
+    pub fn blocking_acquire(self) -> Result<Guard, LockError> {
+        acquire::blocking(self)
+    }
+
+    /// [`try_acquire`](Self::try_acquire) for code without an async runtime.
+    ///
+    /// # Errors
+    /// As [`try_acquire`](Self::try_acquire).
+    pub fn blocking_try_acquire(self) -> Result<Option<Guard>, LockError> {
+        match self.no_wait().blocking_acquire() {
+            Ok(guard) => Ok(Some(guard)),
+            Err(error) if error.is_busy() => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// [`run`](Self::run) for code without an async runtime. The body runs to its end; when the
+    /// lock was lost meanwhile, its value is replaced by [`Lost`](LockError::Lost).
+    ///
+    /// # Errors
+    /// As [`run`](Self::run).
+    pub fn blocking_run<T>(self, body: impl FnOnce(&Guard) -> T) -> Result<T, LockError> {
+        let guard = self.blocking_acquire()?;
+        scope::blocking_run(guard, body)
+    }
+}

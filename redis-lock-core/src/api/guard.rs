@@ -1,0 +1,339 @@
+//! The proof that a lock is held, and the way to give it back.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+
+use crate::api::blocking::block_on;
+use crate::api::note::Note;
+use crate::domain::clock::Moment;
+use crate::domain::demand::check_ttl;
+use crate::engine::LockId;
+use crate::lock::Confirm;
+use crate::lock::hold::Hold;
+use crate::{ConfigError, LockError, LockState, Locks, LossReason, Token};
+
+/// A lock that is held until the guard is released or dropped.
+///
+/// The engine renews the lease in the background, whatever the caller's runtime is doing. What the
+/// guard says about itself is known locally and costs no round trip; it errs on the safe side: when
+/// the lease could not be renewed in time, the lock counts as lost before the server lets it go.
+///
+/// Dropping the guard releases the lock in the background, from any context: inside or outside a
+/// runtime, while panicking, after the runtime is gone. [`release`](Self::release) waits for the
+/// server's confirmation.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), redis_locks::LockError> {
+/// let locks = redis_locks::Locks::in_memory();
+/// let guard = locks.mutex("order:42").acquire().await?;
+/// assert!(guard.is_held());
+/// guard.release().await?;
+/// # Ok(()) }
+/// ```
+#[must_use = "if unused the lock is released at once"]
+#[clippy::has_significant_drop]
+pub struct Guard {
+    locks: Locks,
+    id: LockId,
+    hold: Arc<Hold>,
+    /// Of a guard that joined an outer hold: its turn among those who joined the same one.
+    turn: Option<Box<Self>>,
+}
+
+impl Guard {
+    pub(crate) fn new(locks: Locks, id: LockId, hold: Arc<Hold>) -> Self {
+        Self { locks, id, hold, turn: None }
+    }
+
+    /// A guard that shares an outer hold and releases only its turn.
+    pub(crate) fn joined(locks: Locks, id: LockId, hold: Arc<Hold>, turn: Self) -> Self {
+        Self { locks, id, hold, turn: Some(Box::new(turn)) }
+    }
+
+    pub(crate) fn hold(&self) -> &Arc<Hold> {
+        &self.hold
+    }
+
+    /// What nested calls have to know of this hold.
+    pub(crate) fn note(&self) -> Note {
+        Note::new(&self.locks, &self.id, &self.hold, self.turn.as_ref().map(|turn| &turn.hold))
+    }
+
+    /// The loss, if the lock is lost.
+    pub(crate) fn loss(&self) -> Option<LockError> {
+        let reason = self.hold.loss(Moment::now())?;
+        Some(self.hold.lost_error(reason))
+    }
+
+    /// What is locked.
+    #[must_use]
+    pub fn key(&self) -> &str {
+        self.hold.demand.key.as_str()
+    }
+
+    /// What names this acquisition.
+    #[must_use]
+    pub fn token(&self) -> &Token {
+        &self.hold.token
+    }
+
+    /// The fencing number; `Some` when the request was [`fenced`](crate::Request::fenced).
+    #[must_use]
+    pub fn fence(&self) -> Option<u64> {
+        self.hold.fence
+    }
+
+    /// What is known of the hold, without asking the server.
+    #[must_use]
+    pub fn state(&self) -> LockState {
+        match &self.turn {
+            Some(turn) if turn.state() == LockState::Released => LockState::Released,
+            _ => self.hold.state(Moment::now()),
+        }
+    }
+
+    /// Whether the lease still runs, without asking the server.
+    #[must_use]
+    pub fn is_held(&self) -> bool {
+        matches!(self.state(), LockState::Held | LockState::Uncertain)
+    }
+
+    /// How long the lease runs from now on, without another renewal. Zero once it is lost.
+    #[must_use]
+    pub fn remaining(&self) -> Duration {
+        self.hold.remaining(Moment::now())
+    }
+
+    /// Makes sure that at least `need` of the lease is left; to be called before an effect that
+    /// takes about that long and can't be undone.
+    ///
+    /// # Errors
+    /// [`Lost`](LockError::Lost) when the lock is lost, or when less than `need` is left.
+    pub fn ensure(&self, need: Duration) -> Result<(), LockError> {
+        let now = Moment::now();
+        if let Some(reason) = self.hold.loss(now) {
+            return Err(self.hold.lost_error(reason));
+        }
+        let left = self.hold.remaining(now);
+        if left.is_zero() || left < need {
+            return Err(self.hold.lost_error(LossReason::Expired));
+        }
+        Ok(())
+    }
+
+    /// Asks the server whether the lock is still ours.
+    ///
+    /// # Errors
+    /// [`Lost`](LockError::Lost) when it is not, [`Backend`](LockError::Backend) when the server
+    /// could not be asked; the guard's state is still good in that case.
+    ///
+    /// # Cancel safety
+    /// Nothing is lost; the lock stays as it is.
+    pub async fn verify(&self) -> Result<(), LockError> {
+        self.confirmed(|confirm| {
+            let hold = &self.hold;
+            self.locks.link().ask(&self.id, |machine, env, out| {
+                machine.check(hold, confirm, env, out);
+            });
+        })
+        .await
+    }
+
+    /// Asks for a lease of at least `ttl` from now on, and keeps renewing for that long.
+    ///
+    /// It never shortens the lease.
+    ///
+    /// # Errors
+    /// [`Lost`](LockError::Lost) when the lock is not ours any more;
+    /// [`Backend`](LockError::Backend) when the server could not be asked, with the old lease still
+    /// running; [`InvalidConfig`](LockError::InvalidConfig) for a ttl below 100 ms or absurdly long.
+    ///
+    /// # Cancel safety
+    /// The lease may have been extended or not; the lock stays held.
+    pub async fn extend(&self, ttl: Duration) -> Result<(), LockError> {
+        check_ttl(ttl)?;
+        let ttl = crate::domain::demand::whole_millis(ttl);
+        if self.hold.demand.ttl.is_none() {
+            return Err(ConfigError::ExtendWithoutTtl.into());
+        }
+        self.confirmed(|confirm| {
+            let hold = &self.hold;
+            self.locks.link().ask(&self.id, |machine, env, out| {
+                machine.extend(hold, ttl, confirm, env, out);
+            });
+        })
+        .await
+    }
+
+    /// Turns the hold of a writer into that of a reader: no writer comes in between, and readers
+    /// that wait are let in. The token, the fencing number and the lease stay as they are.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), redis_locks::LockError> {
+    /// let locks = redis_locks::Locks::in_memory();
+    /// let writer = locks.write("catalog").acquire().await?;
+    /// let reader = writer.downgrade().await?;
+    /// let _other = locks.read("catalog").acquire().await?;
+    /// # reader.release().await }
+    /// ```
+    ///
+    /// # Errors
+    /// [`InvalidConfig`](LockError::InvalidConfig) when this is no hold of a writer;
+    /// [`Lost`](LockError::Lost) when it is not ours any more; [`Backend`](LockError::Backend) when
+    /// the server could not be asked. In each case the lock is released.
+    ///
+    /// # Cancel safety
+    /// Dropping the future releases the lock.
+    pub async fn downgrade(self) -> Result<Self, LockError> {
+        if !self.hold.kind().traits().can_downgrade || self.turn.is_some() {
+            return Err(ConfigError::NotAWriter.into());
+        }
+        self.confirmed(|confirm| {
+            let hold = &self.hold;
+            self.locks.link().ask(&self.id, |machine, env, out| {
+                machine.downgrade(hold, confirm, env, out);
+            });
+        })
+        .await?;
+        Ok(self)
+    }
+
+    /// Waits until the lock is lost, and tells why. Never ends for a guard that keeps its lock.
+    ///
+    /// # Cancel safety
+    /// Nothing is lost.
+    pub async fn lost(&self) -> LossReason {
+        self.hold.lost().await
+    }
+
+    /// Gives the lock back and waits for the server's confirmation.
+    ///
+    /// # Errors
+    /// [`Lost`](LockError::Lost) when the lock was not ours any more; nothing was released then.
+    /// [`Backend`](LockError::Backend) when the server did not confirm it within the command
+    /// timeout; the engine goes on trying until the lease has ended anyway.
+    ///
+    /// # Cancel safety
+    /// The release goes on in the background.
+    pub async fn release(self) -> Result<(), LockError> {
+        self.released().await
+    }
+
+    /// Gives the lock back without waiting. The same as dropping the guard, said in words.
+    pub fn release_in_background(self) {
+        drop(self);
+    }
+
+    /// Gives the guard up without releasing the lock: whoever has the token takes the hold over by
+    /// [`adopt`](crate::Request::adopt), in this process or in another one.
+    ///
+    /// Renewal stops and the lease runs on, so the token has to arrive before it ends; a lock that
+    /// [never expires](crate::Request::never_expires) waits for as long as it takes. When nobody
+    /// adopts it, the lock is free when its lease ends. A guard that
+    /// [joined](crate::Request::reentrant) an outer hold gives up only its turn there.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), redis_locks::LockError> {
+    /// let locks = redis_locks::Locks::in_memory();
+    /// let token = locks.mutex("order:42").acquire().await?.detach();
+    /// let text = token.to_string(); // … travels to another process …
+    /// let guard = locks.mutex("order:42").adopt(text.parse()?).await?;
+    /// # guard.release().await }
+    /// ```
+    #[must_use = "without its token the lock stays until its lease ends"]
+    pub fn detach(self) -> Token {
+        let whole = Token::from_wire(self.token().wire());
+        if self.turn.is_none() {
+            self.locks.link().detach(&self.id, &self.hold);
+        }
+        whole
+    }
+
+    /// [`verify`](Self::verify) for code without an async runtime.
+    ///
+    /// # Errors
+    /// As [`verify`](Self::verify).
+    pub fn blocking_verify(&self) -> Result<(), LockError> {
+        block_on(self.verify())
+    }
+
+    /// [`extend`](Self::extend) for code without an async runtime.
+    ///
+    /// # Errors
+    /// As [`extend`](Self::extend).
+    pub fn blocking_extend(&self, ttl: Duration) -> Result<(), LockError> {
+        block_on(self.extend(ttl))
+    }
+
+    /// [`downgrade`](Self::downgrade) for code without an async runtime.
+    ///
+    /// # Errors
+    /// As [`downgrade`](Self::downgrade).
+    pub fn blocking_downgrade(self) -> Result<Self, LockError> {
+        block_on(self.downgrade())
+    }
+
+    /// [`release`](Self::release) for code without an async runtime.
+    ///
+    /// # Errors
+    /// As [`release`](Self::release).
+    pub fn blocking_release(self) -> Result<(), LockError> {
+        block_on(self.release())
+    }
+
+    /// [`release`](Self::release) where others still refer to the guard.
+    pub(crate) async fn released(&self) -> Result<(), LockError> {
+        let (confirm, outcome) = oneshot::channel();
+        self.give_back(Some(confirm));
+        let outcome = outcome.await.unwrap_or(Err(LockError::Shutdown));
+        match &self.turn {
+            Some(_) => self.loss().map_or(outcome, Err),
+            None => outcome,
+        }
+    }
+
+    pub(crate) fn give_back(&self, confirm: Option<Confirm>) {
+        match &self.turn {
+            Some(turn) => turn.give_back(confirm),
+            None => self.locks.link().release(&self.id, &self.hold, confirm),
+        }
+    }
+
+    /// Sends a question about this hold and waits for its answer.
+    async fn confirmed(&self, ask: impl FnOnce(Confirm)) -> Result<(), LockError> {
+        let (confirm, outcome) = oneshot::channel();
+        ask(confirm);
+        match outcome.await {
+            Ok(outcome) => outcome,
+            // Nobody was asked: the hold has ended, or the engine has.
+            Err(_) => Err(match self.hold.loss(Moment::now()) {
+                Some(reason) => self.hold.lost_error(reason),
+                None => LockError::Shutdown,
+            }),
+        }
+    }
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        if self.turn.is_some() || !self.hold.is_released() {
+            self.give_back(None);
+        }
+    }
+}
+
+impl fmt::Debug for Guard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Guard")
+            .field("key", &self.key())
+            .field("token", self.token())
+            .field("state", &self.state())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,318 @@
+//! Looking at locks from outside, and ending holds by force.
+
+use std::sync::Arc;
+
+use crate::api::blocking::block_on;
+use crate::api::list::{BlockingListing, Listing};
+use crate::domain::clock::Moment;
+use crate::domain::error::{Fault, FaultClass};
+use crate::domain::glob;
+use crate::domain::kind::Kind;
+use crate::domain::names::Names;
+use crate::domain::status::{LockKind, Status, Waiting};
+use crate::lock::LocalView;
+use crate::store::{Answer, Command, MOST_FORCED, MOST_SHOWN, ServerView, Verb};
+use crate::{LockError, LockKey, Locks};
+
+/// How often something is asked whose answer does not come.
+const TRIES: usize = 3;
+
+/// The longest reason: it stands on the server until the holder has read it.
+const MAX_REASON: usize = 1024;
+
+impl Locks {
+    /// Who has a lock and who waits for it. One read-only script on the server.
+    ///
+    /// For people and dashboards: the answer is out of date when it arrives.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), redis_locks::LockError> {
+    /// let locks = redis_locks::Locks::in_memory();
+    /// let guard = locks.mutex("report").acquire().await?;
+    /// let status = locks.status("report").await?;
+    /// for holder in &status.holders {
+    ///     println!("{} has it for another {:?}", holder.token, holder.ttl);
+    /// }
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// [`Backend`](LockError::Backend) when the server can't be asked,
+    /// [`InvalidKey`](LockError::InvalidKey), [`Shutdown`](LockError::Shutdown).
+    ///
+    /// # Cancel safety
+    /// Nothing is lost and nothing is changed.
+    pub async fn status(&self, key: impl Into<LockKey>) -> Result<Status, LockError> {
+        let key = key.into();
+        key.check()?;
+        self.look(self.names_of(&key)).await
+    }
+
+    /// [`status`](Self::status) for code without an async runtime.
+    ///
+    /// # Errors
+    /// As [`status`](Self::status).
+    pub fn blocking_status(&self, key: impl Into<LockKey>) -> Result<Status, LockError> {
+        block_on(self.status(key))
+    }
+
+    /// The locks of this namespace whose keys match `pattern`, page by page as they are asked for.
+    ///
+    /// The pattern is the server's: `*` is any text, `?` one byte, `[a-z]` one of these, and `\`
+    /// takes the next byte as it is. It is compared with keys as callers name them, without the
+    /// namespace. `SCAN` is used, never `KEYS`: no single command keeps the server busy, and a
+    /// lock that is held all the while comes at least once. One that comes or goes meanwhile may
+    /// be missing, and one may come twice. In an empty namespace all keys of the database are
+    /// looked at, and those that match are listed whoever wrote them.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), redis_locks::LockError> {
+    /// let locks = redis_locks::Locks::in_memory();
+    /// let guard = locks.mutex("order:42").acquire().await?;
+    /// let mut listing = locks.list("order:*");
+    /// while let Some(status) = listing.next().await {
+    ///     let status = status?;
+    ///     println!("{}: {}, {} wait", status.key, status.kind, status.waiters.len());
+    /// }
+    /// # Ok(()) }
+    /// ```
+    pub fn list(&self, pattern: impl AsRef<str>) -> Listing {
+        let namespace = &self.settings().namespace;
+        let pattern = pattern.as_ref();
+        let whole = LockKey::from(pattern).in_namespace(&glob::escape(namespace));
+        Listing::new(self.clone(), Arc::new(Names::new(namespace, whole)))
+    }
+
+    /// [`list`](Self::list) as an iterator, for code without an async runtime.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), redis_locks::LockError> {
+    /// let locks = redis_locks::Locks::in_memory();
+    /// let guard = locks.mutex("order:42").blocking_acquire()?;
+    /// let held = locks.blocking_list("*").collect::<Result<Vec<_>, _>>()?;
+    /// assert_eq!(held[0].key, "order:42");
+    /// # Ok(()) }
+    /// ```
+    pub fn blocking_list(&self, pattern: impl AsRef<str>) -> BlockingListing {
+        BlockingListing::new(self.list(pattern))
+    }
+
+    /// Ends the hold of whoever has the lock now, and gives it to the first who waits. Returns
+    /// whether a hold was ended.
+    ///
+    /// For people who know that a holder hangs. The holder is notified, with the reason: its
+    /// [`lost`](crate::Guard::lost) resolves at once where the server's messages reach it, else at
+    /// its next renewal; a body under `run` or the attribute is then stopped. A body that cannot
+    /// be stopped runs on without the lock. The fencing number goes on rising, so a store that
+    /// compares numbers refuses what such a body still writes.
+    ///
+    /// Everybody who holds it when the call looks is ended: a mutex, a writer, all readers, all
+    /// permits, a hold that never expires, and a lock of another client in another language, whose
+    /// key is deleted. Who acquires it after that look keeps it. Data of other types are never
+    /// touched.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), redis_locks::LockError> {
+    /// let locks = redis_locks::Locks::in_memory();
+    /// let guard = locks.mutex("report").acquire().await?;
+    /// assert!(locks.force_release("report", "hangs since Monday").await?);
+    /// println!("{}", guard.lost().await); // … released by force: hangs since Monday
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// [`Backend`](LockError::Backend) when the server can't be asked or data of another program
+    /// stand at the key, [`InvalidKey`](LockError::InvalidKey), [`Shutdown`](LockError::Shutdown).
+    /// After a retryable error the call can be repeated: it never ends a hold that began later
+    /// than its own look, of which it takes several where there are hundreds of holders.
+    ///
+    /// # Cancel safety
+    /// The hold may have been ended or not.
+    pub async fn force_release(
+        &self,
+        key: impl Into<LockKey>,
+        reason: impl AsRef<str>,
+    ) -> Result<bool, LockError> {
+        let key = key.into();
+        key.check()?;
+        let names = self.names_of(&key);
+        let seen = self.server_view(&names).await?;
+        if seen.holders.is_empty() {
+            return match seen.kind {
+                LockKind::Foreign => Err(LockError::backend(Some(key.as_str()), &not_a_lock())),
+                _ => Ok(false),
+            };
+        }
+        let because = reason_of(reason.as_ref());
+        let mut ended = self.end_those(&names, &seen, &because).await?;
+        // As many more as there were at first: who comes meanwhile may stay.
+        for _ in 0..seen.more_holders.div_ceil(MOST_SHOWN) {
+            let rest = self.server_view(&names).await?;
+            ended |= self.end_those(&names, &rest, &because).await?;
+        }
+        if ended {
+            crate::observe::forced(key.as_str(), reason.as_ref());
+        }
+        Ok(ended)
+    }
+
+    /// Ends the holds that were seen, some at once.
+    async fn end_those(
+        &self,
+        names: &Arc<Names>,
+        seen: &ServerView,
+        because: &Arc<str>,
+    ) -> Result<bool, LockError> {
+        let because = || Arc::clone(because);
+        if let Some(value) = &seen.foreign {
+            let foreign = Some(Arc::clone(value));
+            let verb = Verb::Force { tokens: Vec::new(), foreign, because: because() };
+            return Ok(self.ask(names, verb).await? == Answer::Done);
+        }
+        let tokens: Vec<_> = seen.holders.iter().map(|holder| holder.token.clone()).collect();
+        let mut ended = false;
+        for some in tokens.chunks(MOST_FORCED) {
+            let verb = Verb::Force { tokens: some.to_vec(), foreign: None, because: because() };
+            if self.ask(names, verb).await? == Answer::Done {
+                ended = true;
+                // Those of this process need no message to know.
+                some.iter().for_each(|token| self.link().forced(token));
+            }
+        }
+        Ok(ended)
+    }
+
+    /// [`force_release`](Self::force_release) for code without an async runtime.
+    ///
+    /// # Errors
+    /// As [`force_release`](Self::force_release).
+    pub fn blocking_force_release(
+        &self,
+        key: impl Into<LockKey>,
+        reason: impl AsRef<str>,
+    ) -> Result<bool, LockError> {
+        block_on(self.force_release(key, reason))
+    }
+
+    /// The status of one lock.
+    pub(crate) async fn look(&self, names: Arc<Names>) -> Result<Status, LockError> {
+        let server_view = self.server_view(&names).await?;
+        let views = self.link().views(names.main());
+        Ok(status(names.user_key(), server_view, views))
+    }
+
+    async fn server_view(&self, names: &Arc<Names>) -> Result<ServerView, LockError> {
+        match self.ask(names, Verb::Look).await? {
+            Answer::Seen(server_view) => Ok(*server_view),
+            _ => Err(LockError::backend(Some(names.user_key()), &unforeseen())),
+        }
+    }
+
+    /// Some keys that match the pattern which `names` stands for.
+    pub(crate) async fn scan(
+        &self,
+        names: &Arc<Names>,
+        cursor: u64,
+    ) -> Result<(Vec<String>, Option<u64>), LockError> {
+        match self.ask(names, Verb::Scan { cursor }).await? {
+            Answer::Keys { mut keys, next } => {
+                keys.retain(|key| !names.has_side(key));
+                Ok((keys, next))
+            }
+            _ => Err(LockError::backend(None, &unforeseen())),
+        }
+    }
+
+    /// Asks something that may be asked more than once.
+    async fn ask(&self, names: &Arc<Names>, verb: Verb) -> Result<Answer, LockError> {
+        let scan = matches!(verb, Verb::Scan { .. });
+        let timeout = self.settings().command_timeout();
+        let command = Command { names: Arc::clone(names), kind: Kind::Mutex, verb, timeout };
+        let link = self.link();
+        if link.is_closed() {
+            return Err(LockError::Shutdown);
+        }
+        let asked = Moment::now();
+        let mut answer = link.query(command.clone()).await;
+        // A connection that was cut while idle answers with its end, until that has been noticed.
+        for _ in 1..TRIES {
+            let unknown = answer.as_ref().is_err_and(|fault| fault.class == FaultClass::Unknown);
+            if !unknown || Moment::now().since(asked) >= timeout {
+                break;
+            }
+            answer = link.query(command.clone()).await;
+        }
+        let key = (!scan).then(|| names.user_key());
+        answer.map_err(|fault| {
+            if link.is_closed() { LockError::Shutdown } else { LockError::backend(key, &fault) }
+        })
+    }
+
+    /// The names of the lock at a key.
+    fn names_of(&self, key: &LockKey) -> Arc<Names> {
+        let namespace = &self.settings().namespace;
+        Arc::new(Names::new(namespace, key.in_namespace(namespace)))
+    }
+}
+
+/// What the server saw and what this process knows, in one.
+fn status(key: &str, server_view: ServerView, views: Vec<LocalView>) -> Status {
+    let mut holders = server_view.holders;
+    for (token, fence) in views.iter().filter_map(|view| view.held.as_ref()) {
+        if let Some(holder) = holders.iter_mut().find(|it| it.token.wire() == token.wire()) {
+            holder.token = token.clone();
+            holder.fence = *fence;
+        }
+    }
+    let (mut here, mut waiters) = (views, Vec::new());
+    for token in server_view.waiters {
+        let is_it = |view: &LocalView| view.queued.as_ref() == Some(&token);
+        match here.iter().position(is_it) {
+            Some(index) => waiters.append(&mut here.swap_remove(index).waiters),
+            None => {
+                waiters.push(Waiting { label: token.label().map(Into::into), since: token.since() })
+            }
+        }
+    }
+    // Those who wait for a hand-over inside this process are in nobody's queue.
+    waiters.extend(here.into_iter().flat_map(|view| view.waiters));
+    // Whoever answered a look has said who it is.
+    let server = server_view.server.unwrap_or_else(crate::domain::status::unknown_server);
+    Status { key: key.to_owned(), kind: server_view.kind, holders, waiters, server }
+}
+
+/// The reason as it is kept for the holder, who takes an empty one for none.
+fn reason_of(reason: &str) -> Arc<str> {
+    let mut end = reason.len().min(MAX_REASON);
+    while !reason.is_char_boundary(end) {
+        end -= 1;
+    }
+    match reason.get(..end).unwrap_or_default().trim() {
+        "" => "no reason was given".into(),
+        reason => reason.into(),
+    }
+}
+
+fn not_a_lock() -> Fault {
+    let what = "data of another program stand at this key; they are not a lock and were left alone";
+    Fault::new(FaultClass::Permanent, what)
+}
+
+fn unforeseen() -> Fault {
+    Fault::new(FaultClass::Permanent, "the answer was that of another question")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reason_is_never_empty_and_never_long() {
+        assert_eq!(&*reason_of(" \n"), "no reason was given");
+        assert_eq!(&*reason_of(" it hangs "), "it hangs");
+        assert!(reason_of(&"ü".repeat(MAX_REASON)).len() <= MAX_REASON);
+    }
+}

@@ -1,0 +1,137 @@
+//! Locks one after the other.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use futures_core::Stream;
+use futures_util::future::join_all;
+
+use crate::api::blocking::block_on;
+use crate::domain::names::Names;
+use crate::domain::status::{LockKind, Status};
+use crate::{LockError, Locks};
+
+/// The locks that match a pattern, made by [`Locks::list`]: a [`Stream`], with a
+/// [`next`](Self::next) of its own for code that wants no stream library.
+///
+/// A page is asked for when the one before has been taken, so a listing that is put aside costs the
+/// server nothing. It ends after an error.
+#[must_use = "a listing asks for nothing until it is polled"]
+pub struct Listing {
+    locks: Locks,
+    pattern: Arc<Names>,
+    found: VecDeque<Status>,
+    page: Option<PageFuture>,
+    /// Where the next page begins; nowhere after the last.
+    next: Option<u64>,
+}
+
+type PageFuture = Pin<Box<dyn Future<Output = Result<Page, LockError>> + Send>>;
+
+struct Page {
+    found: Vec<Status>,
+    next: Option<u64>,
+}
+
+impl Listing {
+    pub(crate) fn new(locks: Locks, pattern: Arc<Names>) -> Self {
+        Self { locks, pattern, found: VecDeque::new(), page: None, next: Some(0) }
+    }
+
+    /// The next lock; `None` after the last one.
+    ///
+    /// # Errors
+    /// As [`Locks::status`]. The listing ends with it.
+    ///
+    /// # Cancel safety
+    /// Nothing is skipped: a page that was asked for is still awaited by the next call.
+    pub async fn next(&mut self) -> Option<Result<Status, LockError>> {
+        poll_fn(|context| self.poll(context)).await
+    }
+
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Status, LockError>>> {
+        loop {
+            if let Some(status) = self.found.pop_front() {
+                return Poll::Ready(Some(Ok(status)));
+            }
+            let page = match (&mut self.page, self.next) {
+                (Some(page), _) => page,
+                (None, Some(cursor)) => {
+                    let page = fetch(self.locks.clone(), Arc::clone(&self.pattern), cursor);
+                    self.page.insert(Box::pin(page))
+                }
+                (None, None) => return Poll::Ready(None),
+            };
+            let page = ready!(page.as_mut().poll(context));
+            self.page = None;
+            match page {
+                Ok(page) => {
+                    self.found.extend(page.found);
+                    self.next = page.next;
+                }
+                Err(error) => {
+                    self.next = None;
+                    return Poll::Ready(Some(Err(error)));
+                }
+            }
+        }
+    }
+}
+
+impl Stream for Listing {
+    type Item = Result<Status, LockError>;
+
+    fn poll_next(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Status, LockError>>> {
+        self.poll(context)
+    }
+}
+
+/// The keys from one place on, each looked at; the looks travel together.
+async fn fetch(locks: Locks, pattern: Arc<Names>, cursor: u64) -> Result<Page, LockError> {
+    let (keys, next) = locks.scan(&pattern, cursor).await?;
+    let namespace = &locks.settings().namespace;
+    let looks = keys.into_iter().map(|key| locks.look(Arc::new(Names::new(namespace, key))));
+    let mut found = Vec::new();
+    for status in join_all(looks).await {
+        let status = status?;
+        // What has gone since then is no lock any more.
+        if status.kind != LockKind::Free {
+            found.push(status);
+        }
+    }
+    Ok(Page { found, next })
+}
+
+impl fmt::Debug for Listing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Listing").field("pattern", &self.pattern.main()).finish_non_exhaustive()
+    }
+}
+
+/// [`Listing`] as an iterator that blocks; made by [`Locks::blocking_list`].
+#[derive(Debug)]
+#[must_use = "iterators do nothing until they are asked"]
+pub struct BlockingListing {
+    listing: Listing,
+}
+
+impl BlockingListing {
+    pub(crate) fn new(listing: Listing) -> Self {
+        Self { listing }
+    }
+}
+
+impl Iterator for BlockingListing {
+    type Item = Result<Status, LockError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        block_on(self.listing.next())
+    }
+}

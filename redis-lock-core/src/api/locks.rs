@@ -1,0 +1,85 @@
+//! The manager of locks.
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::api::settings::Settings;
+use crate::engine::Link;
+
+/// Makes locks on one server. Cheap to clone; all clones share one engine and its connections.
+///
+/// # How to get one
+///
+/// | You have | Call |
+/// |---|---|
+/// | a server that should answer now, or the program should not start | [`Locks::connect(url).await?`](Self::connect) |
+/// | a server that may come up later | [`Locks::open(url)?`](Self::open) |
+/// | `REDIS_URL` in the environment | [`Locks::from_env()?`](Self::from_env) |
+/// | no server: a test, a program of one process | [`Locks::in_memory()`](Self::in_memory) |
+/// | a namespace, other defaults, a client of your own | [`Locks::builder()`](Self::builder) |
+/// | nothing, somewhere deep in the program | [`Locks::global()?`](Self::global) |
+///
+/// Keep one for the whole program: [`install`](Self::install) it and annotated functions find it.
+/// Tests run in a [`scope`](Self::scope) of their own. Several are needed only for several servers
+/// or namespaces.
+///
+/// # How to lock
+///
+/// ```
+/// # fn main() -> Result<(), redis_locks::LockError> {
+/// use redis_locks::Locks;
+/// let locks = Locks::in_memory();
+/// let sum = locks.mutex("sum").blocking_run(|_guard| 1 + 1)?;
+/// assert_eq!(sum, 2);
+/// # Ok(()) }
+/// ```
+#[derive(Clone)]
+pub struct Locks {
+    shared: Arc<Manager>,
+}
+
+struct Manager {
+    settings: Settings,
+    link: Arc<Link>,
+}
+
+impl Locks {
+    pub(crate) fn new(settings: Settings, link: Link) -> Self {
+        Self { shared: Arc::new(Manager { settings, link: Arc::new(link) }) }
+    }
+
+    /// Releases what is held, fails those who wait, and refuses new work. A guard that is still out
+    /// learns that its lock was removed. To be called before the program ends, so that nobody waits
+    /// for leases to run out. A second call returns when the first is done.
+    ///
+    /// # Cancel safety
+    /// The shutdown goes on in the background.
+    pub async fn shutdown(&self) {
+        self.shared.link.shutdown().await;
+    }
+
+    /// [`shutdown`](Self::shutdown) for code without an async runtime.
+    pub fn blocking_shutdown(&self) {
+        crate::api::blocking::block_on(self.shutdown());
+    }
+
+    pub(crate) fn link(&self) -> &Arc<Link> {
+        &self.shared.link
+    }
+
+    pub(crate) fn settings(&self) -> &Settings {
+        &self.shared.settings
+    }
+}
+
+impl fmt::Debug for Locks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let settings = self.settings();
+        f.debug_struct("Locks")
+            .field("server", &settings.server)
+            .field("namespace", &settings.namespace)
+            .field("ttl", &settings.ttl)
+            .field("label", &settings.label)
+            .finish_non_exhaustive()
+    }
+}

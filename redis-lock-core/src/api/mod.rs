@@ -1,0 +1,24 @@
+//! What users touch: locks, requests, guards, and what the attribute calls.
+
+// First, so that the page of `Locks` begins with how to get one.
+mod open;
+
+mod kinds;
+pub(crate) mod locks;
+
+pub(crate) mod acquire;
+pub(crate) mod attribute;
+pub(crate) mod blocking;
+pub(crate) mod builder;
+pub(crate) mod caller;
+mod fulfil;
+pub(crate) mod global;
+pub(crate) mod guard;
+pub(crate) mod inspect;
+pub(crate) mod list;
+pub(crate) mod nesting;
+pub(crate) mod note;
+pub(crate) mod request;
+pub(crate) mod scope;
+pub(crate) mod settings;
+pub(crate) mod thread_tasks;

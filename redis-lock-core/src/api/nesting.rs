@@ -1,0 +1,143 @@
+//! Which keys the code that runs now holds already.
+//!
+//! A body's holds are noted on the thread while it is polled and taken off afterwards, so the record
+//! travels with the future, not with a task: it works in every executor, and two branches of a
+//! `join!` do not see each other's holds. A blocking body is one long poll.
+//!
+//! Inside of a body other tasks may be polled on the same thread: by a runtime that a blocking body
+//! runs, or by a `LocalSet`. They wait for the lock as any other task does; Tokio's task ids tell
+//! them from the body's own code. Tasks of other executors that are run inside of a body can't be
+//! told from it.
+
+use std::cell::RefCell;
+use std::sync::LazyLock;
+
+use tokio::task;
+
+use crate::api::caller::Caller;
+use crate::api::note::{Note, address};
+use crate::domain::clock::Moment;
+use crate::{ConfigError, Guard, LockError, LockKey, Locks, Request, Wait};
+
+thread_local! {
+    static HELD: RefCell<Vec<Note>> = const { RefCell::new(Vec::new()) };
+}
+
+/// What was noted since its making is forgotten when it is dropped, also by a panic.
+#[must_use]
+pub(crate) struct Frame {
+    height: usize,
+}
+
+/// Begins a poll of a body; `guard` is what it holds already.
+pub(crate) fn enter(guard: Option<&Guard>) -> Frame {
+    let height = HELD.try_with(|held| held.borrow().len()).unwrap_or(0);
+    if let Some(guard) = guard {
+        note(guard);
+    }
+    Frame { height }
+}
+
+/// The body that is being polled holds `guard` from now on.
+pub(crate) fn note(guard: &Guard) {
+    // While the thread's storage is torn down nothing nests any more.
+    let _ = HELD.try_with(|held| held.borrow_mut().push(guard.note()));
+}
+
+impl Drop for Frame {
+    fn drop(&mut self) {
+        // One by one, outside the borrow: the last reference to a hold may run other code.
+        while let Ok(Some(note)) = HELD.try_with(|held| {
+            let mut held = held.borrow_mut();
+            if held.len() > self.height { held.pop() } else { None }
+        }) {
+            drop(note);
+        }
+    }
+}
+
+/// A hold that an inner call joins.
+#[derive(Debug)]
+pub(crate) struct Outer {
+    locks: Locks,
+    note: Note,
+}
+
+/// The hold that `request` would wait for itself on; `None` when this code holds none of its keys.
+///
+/// # Errors
+/// `Reentrant`, unless the request asks to join; `InvalidConfig` when it asks for more than the
+/// outer hold is.
+pub(crate) fn outer(request: &Request, caller: Caller) -> Result<Option<Outer>, LockError> {
+    let (locks, task) = (&request.locks, task::try_id());
+    let waits_on = |note: &Note| note.task == task || would_block_for_ever(request, caller);
+    let holds = |note: &Note, key: &LockKey| {
+        note.manager == address(locks) && note.hold.demand.names.cover(key.as_str())
+    };
+    let found = HELD.try_with(|held| {
+        let held = held.borrow();
+        // The innermost hold first: whoever joined is joined in turn.
+        request.keys.as_slice().iter().find_map(|key| {
+            let note = held.iter().rev().find(|note| holds(note, key) && waits_on(note))?;
+            Some((key.clone(), note.clone()))
+        })
+    });
+    let Ok(Some((key, note))) = found else { return Ok(None) };
+    let Request { kind, options, .. } = request;
+    if note.task != task {
+        return Err(LockError::Reentrant { key: key.to_string(), other_task: true });
+    }
+    if !options.reentrant {
+        return Err(LockError::Reentrant { key: key.to_string(), other_task: false });
+    }
+    let outer = &note.hold;
+    if let Some(more) = request.keys.as_slice().iter().find(|key| !holds(&note, key)) {
+        let (held, missing) = (key.to_string(), more.to_string());
+        return Err(ConfigError::JoinMissesKey { held, missing }.into());
+    }
+    if !outer.kind().covers(*kind) {
+        return Err(ConfigError::JoinOtherKind { key: key.to_string() }.into());
+    }
+    if options.fenced && outer.fence.is_none() {
+        return Err(ConfigError::JoinUnfenced { key: key.to_string() }.into());
+    }
+    Ok(Some(Outer { locks: locks.clone(), note }))
+}
+
+/// Whether nothing else goes on, on this thread, before the request has its lock.
+fn would_block_for_ever(request: &Request, caller: Caller) -> bool {
+    caller == Caller::Thread && request.options.wait == Wait::Forever
+}
+
+impl Outer {
+    /// The request for a turn: those who join share the lease, and exclude each other.
+    ///
+    /// # Errors
+    /// `Lost` when there is nothing left to join.
+    pub(crate) fn turn(&self, request: &Request) -> Result<Request, LockError> {
+        /// Turns are locks of this process, whatever server the hold is on.
+        static TURNS: LazyLock<Locks> = LazyLock::new(Locks::in_memory);
+        let Note { hold, turn, .. } = &self.note;
+        if let Some(reason) = hold.loss(Moment::now()) {
+            return Err(hold.lost_error(reason));
+        }
+        // Siblings meet at the hold that they joined: the outermost one, or another one's turn.
+        let meeting = turn.as_ref().unwrap_or(hold).token.to_string();
+        Ok(TURNS.mutex(meeting).never_expires().wait(request.options.wait))
+    }
+
+    /// The guard of one whose turn has come.
+    ///
+    /// # Errors
+    /// Those of waiting for the turn, in terms of the hold.
+    pub(crate) fn joined(self, turn: Result<Guard, LockError>) -> Result<Guard, LockError> {
+        let Note { id, hold, .. } = self.note;
+        match turn {
+            Ok(turn) => Ok(Guard::joined(self.locks, id, hold, turn)),
+            Err(LockError::Busy { waited, holder, .. }) => {
+                Err(LockError::Busy { key: hold.demand.key.to_string(), waited, holder })
+            }
+            Err(error) => Err(error),
+        }
+    }
+}

@@ -1,0 +1,162 @@
+//! A request for a lock.
+
+use std::time::Duration;
+
+use crate::domain::demand::Options;
+use crate::domain::kind::Kind;
+use crate::domain::label::printable;
+use crate::domain::together::Keys;
+use crate::{Locks, Wait};
+
+/// A request for a lock: what, how, and for how long. Made by [`Locks::mutex`] and its siblings.
+///
+/// Nothing happens until one of `acquire`, `try_acquire` or `run` (or their blocking twins) is
+/// called. Invalid values are reported then, before anything is sent.
+///
+/// ```
+/// # fn main() -> Result<(), redis_locks::LockError> {
+/// use std::time::Duration;
+/// let locks = redis_locks::Locks::in_memory();
+/// let guard = locks
+///     .mutex("report")
+///     .ttl(Duration::from_secs(10))
+///     .wait(Duration::from_secs(2))
+///     .blocking_acquire()?;
+/// assert_eq!(guard.key(), "report");
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Debug)]
+#[must_use = "a request takes no lock until it is acquired or run"]
+pub struct Request {
+    pub(crate) locks: Locks,
+    pub(crate) kind: Kind,
+    pub(crate) keys: Keys,
+    pub(crate) options: Options,
+}
+
+impl Request {
+    pub(crate) fn new(locks: Locks, kind: Kind, keys: Keys) -> Self {
+        let settings = locks.settings();
+        let mut options = Options::unset(settings.ttl, settings.wait, settings.outage);
+        if kind.is_pooled() {
+            options.linger = settings.linger;
+        }
+        Self { locks, kind, keys, options }
+    }
+
+    /// How long the lock outlives a holder that died. While the guard lives, the engine renews it.
+    ///
+    /// From 100 ms upwards; a fraction of a millisecond counts as a whole one.
+    pub fn ttl(mut self, ttl: Duration) -> Self {
+        self.options.ttl = Some(ttl);
+        self
+    }
+
+    /// No lease: only the owner, or force, ends the hold. A mutex only; it is not renewed.
+    ///
+    /// A holder that dies leaves it locked, so this is for what must not run again before a person
+    /// has looked.
+    pub fn never_expires(mut self) -> Self {
+        self.options.ttl = None;
+        self.options.renew = false;
+        self
+    }
+
+    /// How long to wait while somebody else has the lock.
+    pub fn wait(mut self, wait: impl Into<Wait>) -> Self {
+        self.options.wait = wait.into();
+        self
+    }
+
+    /// Waits until the lock is acquired.
+    pub fn wait_forever(self) -> Self {
+        self.wait(Wait::Forever)
+    }
+
+    /// One attempt; [`LockError::Busy`] when somebody else has the lock.
+    pub fn no_wait(self) -> Self {
+        self.wait(Wait::None)
+    }
+
+    /// Whether the engine renews the lease while the guard lives. It does by default.
+    ///
+    /// Without, the lock is lost when its ttl has passed.
+    pub fn renew(mut self, renew: bool) -> Self {
+        self.options.renew = renew;
+        self
+    }
+
+    /// Ends the hold this long after it began, even when the guard still lives.
+    ///
+    /// For bodies that may hang: without it they are renewed for up to 24 hours.
+    pub fn max_hold(mut self, limit: Duration) -> Self {
+        self.options.max_hold = Some(limit);
+        self
+    }
+
+    /// Keeps the lock at least this long after acquiring it, even when it is released earlier.
+    ///
+    /// For jobs that several machines start at about the same time: the first one runs, the others
+    /// find the lock busy although the job was quick.
+    pub fn min_hold(mut self, least: Duration) -> Self {
+        self.options.min_hold = Some(least);
+        self
+    }
+
+    /// Asks for a fencing number: strictly rising per key, in the order of holding.
+    ///
+    /// Give it to the store that the lock protects and let the store refuse smaller ones.
+    pub fn fenced(mut self) -> Self {
+        self.options.fenced = true;
+        self
+    }
+
+    /// Whether to queue behind those who came first. `true` by default.
+    ///
+    /// `false` takes a lock that happens to be free ahead of the queue.
+    pub fn fair(mut self, fair: bool) -> Self {
+        self.options.fair = fair;
+        self
+    }
+
+    /// Joins the hold that this task or thread has on the same key already, instead of failing
+    /// with [`LockError::Reentrant`].
+    pub fn reentrant(mut self) -> Self {
+        self.options.reentrant = true;
+        self
+    }
+
+    /// Gives a value that blocks the key without a ttl one of this length, once.
+    ///
+    /// For keys that an old client left behind. A warning names the value.
+    pub fn repair_orphan(mut self, grace: Duration) -> Self {
+        self.options.repair_orphan = Some(grace);
+        self
+    }
+
+    /// Keeps the lease for up to this long after the last release in this process, while nobody
+    /// else wants it: the next call here under the same key then costs no round trip. Mutexes only.
+    ///
+    /// Whoever asks elsewhere is handed the lock. A process that dies meanwhile costs others the
+    /// rest of the lease, as if it had died inside.
+    pub fn linger(mut self, linger: Duration) -> Self {
+        self.options.linger = Some(linger).filter(|linger| !linger.is_zero());
+        self
+    }
+
+    /// What this holder calls itself, after the label of its `Locks`: for people who look, by
+    /// [`status`](Locks::status) or the command-line program.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), redis_locks::LockError> {
+    /// # let locks = redis_locks::Locks::in_memory();
+    /// let guard = locks.mutex("report").label("nightly run").blocking_acquire()?;
+    /// let holder = &locks.blocking_status("report")?.holders[0];
+    /// assert!(holder.label.as_deref().is_some_and(|label| label.ends_with(" nightly run")));
+    /// # Ok(()) }
+    /// ```
+    pub fn label(mut self, label: impl AsRef<str>) -> Self {
+        self.options.label = Some(printable(label.as_ref()).into());
+        self
+    }
+}

@@ -1,0 +1,170 @@
+//! Running a body under a guard: nothing of it is polled once the lock is lost.
+
+use std::future::{Future, poll_fn};
+use std::pin::{Pin, pin};
+use std::sync::OnceLock;
+use std::task::{Context, Poll};
+
+use crate::api::nesting;
+use crate::{Guard, LockError, LossReason};
+
+/// The lock of one body: empty until it is acquired, then held until it is released.
+#[derive(Debug, Default)]
+pub(crate) struct BodyLock {
+    guard: OnceLock<Guard>,
+    /// Whether the body runs to its end although the lock is lost.
+    pub(crate) finishes: bool,
+    /// Whether the release is not waited for.
+    pub(crate) in_background: bool,
+}
+
+impl BodyLock {
+    /// The guard, once there is one.
+    pub(crate) fn guard(&self) -> Option<&Guard> {
+        self.guard.get()
+    }
+
+    /// Keeps the guard until the release.
+    pub(crate) fn put(&self, guard: Guard) -> &Guard {
+        self.guard.get_or_init(|| guard)
+    }
+
+    /// Why the lock is lost, if it is and the body is not to finish regardless.
+    pub(crate) fn loss(&self) -> Option<LockError> {
+        self.guard.get().filter(|_| !self.finishes)?.loss()
+    }
+
+    /// Runs a body that blocks.
+    pub(crate) fn within<R>(&self, body: impl FnOnce() -> R) -> R {
+        let _frame = nesting::enter(self.guard.get());
+        body()
+    }
+
+    /// Polls the body until it ends or the lock is lost.
+    ///
+    /// Generic over the body in nothing but the calls of its `poll`.
+    pub(crate) async fn watch<F: Future>(
+        &self,
+        mut body: Pin<&mut Option<F>>,
+    ) -> Result<F::Output, LockError> {
+        // Until the body has taken the lock there is nothing to watch but itself.
+        let early = poll_fn(|context| match self.poll(body.as_mut(), context) {
+            Poll::Ready(value) => Poll::Ready(Some(value)),
+            Poll::Pending if self.guard.get().is_some() => Poll::Ready(None),
+            Poll::Pending => Poll::Pending,
+        });
+        if let Some(value) = early.await {
+            return Ok(value);
+        }
+        let mut lost = pin!(self.lost());
+        // That poll has registered the waker; only the loss still has to.
+        let mut is_polled = true;
+        poll_fn(|context| {
+            if !std::mem::take(&mut is_polled) {
+                if let Some(error) = self.loss() {
+                    return Poll::Ready(Err(error));
+                }
+                if let Poll::Ready(value) = self.poll(body.as_mut(), context) {
+                    return Poll::Ready(Ok(value));
+                }
+            }
+            lost.as_mut().poll(context).map(Err)
+        })
+        .await
+    }
+
+    fn poll<F: Future>(
+        &self,
+        body: Pin<&mut Option<F>>,
+        context: &mut Context<'_>,
+    ) -> Poll<F::Output> {
+        let _frame = nesting::enter(self.guard.get());
+        match body.as_pin_mut() {
+            Some(body) => body.poll(context),
+            None => Poll::Pending,
+        }
+    }
+
+    /// Ends when the lock is lost; never when the body is to finish regardless.
+    pub(crate) async fn lost(&self) -> LockError {
+        if let Some(guard) = self.guard.get().filter(|_| !self.finishes) {
+            let reason = guard.lost().await;
+            return LockError::Lost { key: guard.key().into(), reason };
+        }
+        std::future::pending().await
+    }
+
+    /// Releases the lock. `lost` is what was known when the body ended; the answer adds what the
+    /// server knew.
+    pub(crate) async fn released(&self, lost: Option<LockError>) -> Option<LockError> {
+        let guard = self.guard.get()?;
+        if self.in_background {
+            guard.give_back(None);
+            return lost;
+        }
+        match guard.released().await {
+            // A lease that ran out only now was good until the body's end. A key that is gone or
+            // taken was so before.
+            Err(LockError::Lost {
+                reason: LossReason::Expired | LossReason::HoldLimit, ..
+            }) => lost,
+            Err(error @ LockError::Lost { .. }) if !self.finishes => lost.or(Some(error)),
+            _ => lost,
+        }
+    }
+}
+
+/// Runs an async body under `guard` and releases it.
+pub(crate) async fn run<T, F>(guard: Guard, body: F) -> Result<T, LockError>
+where
+    F: AsyncFnOnce(&Guard) -> T,
+{
+    let held = BodyLock::default();
+    let body = body(held.guard.get_or_init(|| guard));
+    match watched(&held, body).await {
+        Led::Deposed(error) => Err(error),
+        Led::Ended(outcome) => outcome,
+    }
+}
+
+/// Runs a leader's body under `guard` and releases it.
+pub(crate) async fn lead<T, F>(guard: Guard, body: &mut F) -> Led<T>
+where
+    F: AsyncFnMut(&Guard) -> T,
+{
+    let held = BodyLock::default();
+    let body = body(held.guard.get_or_init(|| guard));
+    watched(&held, body).await
+}
+
+/// How the body of a leader ended.
+pub(crate) enum Led<T> {
+    /// It was dropped, because the lock was lost.
+    Deposed(LockError),
+    /// By itself, and then the lock was released.
+    Ended(Result<T, LockError>),
+}
+
+async fn watched<F: Future>(held: &BodyLock, body: F) -> Led<F::Output> {
+    let mut body = pin!(Some(body));
+    let ended = held.watch(body.as_mut()).await;
+    let lost = held.loss();
+    body.set(None);
+    let lost = held.released(lost).await;
+    match ended {
+        Err(error) => Led::Deposed(error),
+        Ok(value) => Led::Ended(lost.map_or(Ok(value), Err)),
+    }
+}
+
+/// Runs a blocking body under `guard` and releases it.
+pub(crate) fn blocking_run<T>(
+    guard: Guard,
+    body: impl FnOnce(&Guard) -> T,
+) -> Result<T, LockError> {
+    let held = BodyLock::default();
+    let guard = held.guard.get_or_init(|| guard);
+    let value = held.within(|| body(guard));
+    let lost = held.loss();
+    crate::api::blocking::block_on(held.released(lost)).map_or(Ok(value), Err)
+}

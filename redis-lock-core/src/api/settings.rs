@@ -1,0 +1,27 @@
+//! What all requests of a manager start from.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::Wait;
+
+/// What all requests of a `Locks` start from.
+#[derive(Clone, Debug)]
+pub(crate) struct Settings {
+    pub(crate) namespace: String,
+    pub(crate) ttl: Duration,
+    pub(crate) wait: Wait,
+    pub(crate) label: Arc<str>,
+    pub(crate) outage: Duration,
+    pub(crate) linger: Option<Duration>,
+    /// Where the locks are, for people; no secrets.
+    pub(crate) server: String,
+    pub(crate) command_timeout: Option<Duration>,
+}
+
+impl Settings {
+    /// How long a command may take.
+    pub(crate) fn command_timeout(&self) -> Duration {
+        self.command_timeout.unwrap_or(Duration::from_secs(2))
+    }
+}

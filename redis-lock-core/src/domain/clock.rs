@@ -1,0 +1,75 @@
+//! The clock that leases are measured with: monotonic, and running while the machine is suspended.
+
+use std::time::Duration;
+
+/// A point on the suspend-aware monotonic clock, in nanoseconds since an arbitrary start.
+///
+/// `std::time::Instant` stands still while a Linux host is suspended, so a guard would believe in a
+/// lease that the server has long ended. `CLOCK_BOOTTIME`, which `env` reads, goes on counting.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub(crate) struct Moment(u64);
+
+impl Moment {
+    /// Later than every moment that is ever reached: the end of a lease that never expires.
+    pub(crate) const NEVER: Self = Self(u64::MAX);
+
+    /// Where the clock counts from.
+    pub(crate) const START: Self = Self(0);
+
+    pub(crate) fn now() -> Self {
+        Self(crate::domain::env::nanos())
+    }
+
+    /// As a bare number, in the order of moments.
+    pub(crate) const fn as_nanos(self) -> u64 {
+        self.0
+    }
+
+    pub(crate) const fn from_nanos(nanos: u64) -> Self {
+        Self(nanos)
+    }
+
+    #[cfg(test)]
+    pub(crate) const fn at_millis(millis: u64) -> Self {
+        Self(millis * 1_000_000)
+    }
+
+    pub(crate) fn after(self, wait: Duration) -> Self {
+        Self(self.0.saturating_add(nanos(wait)))
+    }
+
+    /// Bits of it that look random from one call to the next.
+    pub(crate) fn scattered(self) -> u8 {
+        // Fibonacci hashing: neighbours end up far apart.
+        (self.0.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 56) as u8
+    }
+
+    /// The time from `earlier` to this moment; zero when `earlier` is later.
+    pub(crate) fn since(self, earlier: Self) -> Duration {
+        if self == Self::NEVER {
+            return Duration::MAX;
+        }
+        Duration::from_nanos(self.0.saturating_sub(earlier.0))
+    }
+}
+
+fn nanos(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn never_is_never_reached() {
+        assert!(Moment::now() < Moment::NEVER);
+        assert_eq!(Moment::NEVER.since(Moment::now()), Duration::MAX);
+        assert_eq!(Moment::at_millis(5).after(Duration::MAX), Moment::NEVER);
+    }
+
+    #[test]
+    fn time_before_the_start_counts_as_none() {
+        assert_eq!(Moment::at_millis(5).since(Moment::at_millis(7)), Duration::ZERO);
+    }
+}

@@ -1,0 +1,285 @@
+//! What one acquisition asks for, checked.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::domain::kind::Kind;
+use crate::domain::names::Names;
+use crate::domain::together::Keys;
+use crate::{ConfigError, LockError, LockKey, Token, Wait};
+
+/// The shortest lease: below it, renewals could not be answered in time on an ordinary network.
+const MIN_TTL: Duration = Duration::from_millis(100);
+
+/// How long a hold is renewed when nobody said otherwise; ends guards that were leaked.
+const DEFAULT_MAX_HOLD: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// A hold that another guard gave away.
+#[derive(Clone, Debug)]
+pub(crate) struct Adopted {
+    pub(crate) token: Token,
+    /// The number that its guard was given, where that is known.
+    pub(crate) fence: Option<u64>,
+}
+
+/// The options of a request, as given.
+#[derive(Clone, Debug)]
+pub(crate) struct Options {
+    pub(crate) ttl: Option<Duration>,
+    pub(crate) wait: Wait,
+    pub(crate) renew: bool,
+    pub(crate) max_hold: Option<Duration>,
+    pub(crate) min_hold: Option<Duration>,
+    pub(crate) fenced: bool,
+    pub(crate) fair: bool,
+    pub(crate) reentrant: bool,
+    pub(crate) repair_orphan: Option<Duration>,
+    /// What is added to the manager's label, made harmless already.
+    pub(crate) label: Option<Cow<'static, str>>,
+    /// How long the lease stays after its last release while nobody else wants it.
+    pub(crate) linger: Option<Duration>,
+    /// How long a server that can't be used is put up with.
+    pub(crate) outage: Duration,
+    /// The token that another process gave away, and that has the lock.
+    pub(crate) adopts: Option<Adopted>,
+}
+
+/// A checked request for one key: what the engine works with.
+#[derive(Clone, Debug)]
+pub(crate) struct Demand {
+    pub(crate) key: LockKey,
+    pub(crate) names: Arc<Names>,
+    pub(crate) kind: Kind,
+    /// In whole milliseconds; `None` never expires.
+    pub(crate) ttl: Option<Duration>,
+    pub(crate) wait: Wait,
+    pub(crate) renew: bool,
+    pub(crate) max_hold: Duration,
+    pub(crate) min_hold: Option<Duration>,
+    pub(crate) fenced: bool,
+    pub(crate) fair: bool,
+    pub(crate) repair_orphan: Option<Duration>,
+    pub(crate) label: Arc<str>,
+    /// How long one command for this lock may take.
+    pub(crate) timeout: Duration,
+    /// In whole milliseconds; `None` gives the lease back with the last release.
+    pub(crate) linger: Option<Duration>,
+    /// How long an acquisition puts up with a server that can't be used, whatever its wait.
+    pub(crate) outage: Duration,
+    /// The token that another process gave away, and that has the lock.
+    pub(crate) adopts: Option<Adopted>,
+}
+
+impl Options {
+    /// The options of a request that sets none.
+    pub(crate) fn unset(ttl: Duration, wait: Wait, outage: Duration) -> Self {
+        Self {
+            ttl: Some(ttl),
+            wait,
+            renew: true,
+            max_hold: None,
+            min_hold: None,
+            fenced: false,
+            fair: true,
+            reentrant: false,
+            repair_orphan: None,
+            label: None,
+            linger: None,
+            outage,
+            adopts: None,
+        }
+    }
+
+    /// Checks the combination and the values, and rounds them to what the server counts in.
+    pub(crate) fn check(&self, kind: Kind) -> Result<(), LockError> {
+        if let Some(ttl) = self.ttl {
+            check_ttl(ttl)?;
+        } else if !kind.is_pooled() {
+            return Err(ConfigError::TtlRequired.into());
+        }
+        if kind.limit() == Some(0) {
+            return Err(ConfigError::ZeroPermits.into());
+        }
+        if let Wait::For(limit) = self.wait {
+            check_millis("wait", limit, "use Wait::Forever to wait without a bound")?;
+        }
+        if let Some(limit) = self.max_hold {
+            check_millis("max_hold", limit, "leave it out for the default of 24 hours")?;
+            if limit.is_zero() {
+                return Err(ConfigError::ZeroMaxHold.into());
+            }
+            if self.ttl.is_none() {
+                return Err(ConfigError::MaxHoldWithoutTtl.into());
+            }
+        }
+        if let Some(grace) = self.repair_orphan {
+            check_ttl(grace)?;
+        }
+        if let Some(linger) = self.linger {
+            check_millis("linger", linger, "shorten it")?;
+            if !kind.is_pooled() {
+                return Err(ConfigError::LingerWithoutMutex.into());
+            }
+        }
+        if let Some(least) = self.min_hold {
+            check_millis("min_hold", least, "shorten it")?;
+            if let (Some(ttl), false) = (self.ttl, self.renew)
+                && least > ttl
+            {
+                return Err(ConfigError::MinHoldBeyondTtl { min_hold: least, ttl }.into());
+            }
+            if let Some(max_hold) = self.max_hold.filter(|limit| least > *limit) {
+                return Err(ConfigError::MinHoldBeyondMaxHold { min_hold: least, max_hold }.into());
+            }
+        }
+        Ok(())
+    }
+
+    pub(crate) fn demand(
+        &self,
+        keys: Keys,
+        kind: Kind,
+        namespace: &str,
+        label: &Arc<str>,
+        command_timeout: Duration,
+    ) -> Result<Demand, LockError> {
+        self.check(kind)?;
+        let (key, names) = keys.named(namespace)?;
+        let label = match &self.label {
+            Some(own) if label.is_empty() => own.as_ref().into(),
+            Some(own) => [label, " ", own].concat().into(),
+            None => Arc::clone(label),
+        };
+        let ttl = self.ttl.map(whole_millis);
+        Ok(Demand {
+            names: Arc::new(names),
+            key,
+            kind,
+            ttl,
+            wait: self.wait,
+            renew: self.renew && ttl.is_some(),
+            max_hold: self.max_hold.unwrap_or(DEFAULT_MAX_HOLD),
+            min_hold: self.min_hold,
+            fenced: self.fenced,
+            fair: self.fair,
+            repair_orphan: self.repair_orphan.map(whole_millis),
+            label,
+            linger: self.linger.filter(|_| ttl.is_some()).map(whole_millis),
+            outage: self.outage,
+            timeout: ttl.map_or(command_timeout, |ttl| command_timeout.min(patience(ttl))),
+            adopts: self.adopts.clone(),
+        })
+    }
+}
+
+/// How long one command may take when a lease of this length depends on it.
+fn patience(ttl: Duration) -> Duration {
+    (ttl / 6).clamp(Duration::from_millis(100), Duration::from_secs(2))
+}
+
+pub(crate) fn check_ttl(ttl: Duration) -> Result<(), LockError> {
+    if ttl < MIN_TTL {
+        return Err(ConfigError::TtlTooShort { ttl, least: MIN_TTL }.into());
+    }
+    check_millis("ttl", ttl, "use never_expires() for a lock without a lease")
+}
+
+pub(crate) fn check_millis(
+    option: &'static str,
+    given: Duration,
+    advice: &'static str,
+) -> Result<(), LockError> {
+    // The server counts milliseconds in 64 signed bits and adds the present time to them.
+    const MOST: u128 = (i64::MAX / 4) as u128;
+    if given.as_millis() > MOST {
+        return Err(ConfigError::TooLong { option, given, advice }.into());
+    }
+    Ok(())
+}
+
+/// Rounds up: a lease must never be shorter than was asked for.
+pub(crate) fn whole_millis(duration: Duration) -> Duration {
+    let rest = duration.subsec_nanos() % 1_000_000;
+    if rest == 0 {
+        return duration;
+    }
+    // What overflows here is refused by `check_millis`.
+    duration.saturating_add(Duration::from_nanos(u64::from(1_000_000 - rest)))
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    fn options() -> Options {
+        Options::unset(Duration::from_secs(30), Wait::Forever, Duration::from_secs(10))
+    }
+
+    /// A mutex with a lease of 30 seconds, as the state machine's tests want it.
+    pub(crate) fn demand(key: &str) -> Demand {
+        let label = "".into();
+        options()
+            .demand(Keys::One(key.into()), Kind::Mutex, "lock", &label, Duration::from_secs(2))
+            .unwrap()
+    }
+
+    #[test]
+    fn k1_leases_are_checked_and_rounded_up() {
+        for bad in
+            [Duration::ZERO, Duration::from_nanos(1), Duration::from_millis(99), Duration::MAX]
+        {
+            let wrong = Options { ttl: Some(bad), ..options() };
+            assert!(
+                matches!(wrong.check(Kind::Mutex), Err(LockError::InvalidConfig { .. })),
+                "{bad:?}"
+            );
+        }
+        assert_eq!(whole_millis(Duration::from_nanos(100_000_001)), Duration::from_millis(101));
+        assert_eq!(whole_millis(Duration::from_millis(100)), Duration::from_millis(100));
+    }
+
+    #[test]
+    fn waits_without_an_end_are_said_otherwise() {
+        let wrong = Options { wait: Wait::For(Duration::from_millis(u64::MAX)), ..options() };
+        assert!(wrong.check(Kind::Mutex).is_err());
+        let wrong = Options { wait: Wait::For(Duration::from_secs(u64::MAX)), ..options() };
+        assert!(wrong.check(Kind::Mutex).is_err());
+    }
+
+    #[test]
+    fn contradictions_are_refused() {
+        let second = Duration::from_secs(1);
+        for wrong in [
+            Options { max_hold: Some(Duration::ZERO), ..options() },
+            Options { ttl: None, max_hold: Some(second), ..options() },
+            Options { min_hold: Some(second * 40), renew: false, ..options() },
+            Options { min_hold: Some(second * 4), max_hold: Some(second), ..options() },
+            Options { repair_orphan: Some(Duration::ZERO), ..options() },
+        ] {
+            assert!(wrong.check(Kind::Mutex).is_err(), "{wrong:?}");
+        }
+        assert!(Options { ttl: None, ..options() }.check(Kind::Read).is_err());
+        assert!(options().check(Kind::Permit { limit: 0 }).is_err());
+    }
+
+    #[test]
+    fn only_the_lease_of_a_mutex_lingers() {
+        let lingering = Options { linger: Some(Duration::from_secs(1)), ..options() };
+        assert!(lingering.check(Kind::Mutex).is_ok());
+        assert!(lingering.check(Kind::Read).is_err());
+        let demand = |options: Options| {
+            let keys = Keys::One("k".into());
+            options.demand(keys, Kind::Mutex, "lock", &"".into(), Duration::from_secs(2)).unwrap()
+        };
+        assert_eq!(demand(lingering.clone()).linger, Some(Duration::from_secs(1)));
+        assert_eq!(demand(Options { ttl: None, ..lingering }).linger, None, "it never expires");
+    }
+
+    #[test]
+    fn c14_a_short_lease_gets_a_short_patience() {
+        assert_eq!(patience(Duration::from_millis(400)), Duration::from_millis(100));
+        assert_eq!(patience(Duration::from_secs(6)), Duration::from_secs(1));
+        assert_eq!(patience(Duration::from_secs(60)), Duration::from_secs(2));
+    }
+}

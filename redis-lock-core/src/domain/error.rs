@@ -1,0 +1,320 @@
+//! What can go wrong, by what the caller can do about it.
+
+use std::error::Error;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::{ConfigError, Holder, LossReason};
+
+/// Why a lock was not acquired, or not kept.
+///
+/// ```
+/// use redis_locks::{LockError, Locks};
+/// # fn main() -> Result<(), LockError> {
+/// let locks = Locks::in_memory();
+/// let _held = locks.mutex("report").blocking_acquire()?;
+/// let error = locks.mutex("report").no_wait().blocking_acquire().unwrap_err();
+/// assert!(error.is_busy());
+/// assert_eq!(error.key(), Some("report"));
+/// # Ok(()) }
+/// ```
+#[derive(Clone, PartialEq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum LockError {
+    /// Somebody else held the lock for as long as the caller was willing to wait. Try later, or wait longer.
+    #[error("lock `{key}` is busy: waited {}{}; try again later or allow a longer wait", in_words(*.waited), held_by(.holder.as_deref()))]
+    #[non_exhaustive]
+    Busy {
+        /// The key that was asked for.
+        key: String,
+        /// How long the call waited.
+        waited: Duration,
+        /// Who held it when last seen.
+        holder: Option<Box<Holder>>,
+    },
+    /// The lock was held and is not any more. What the body did after that was not protected.
+    #[error("lock `{key}` was lost: {reason}; check what was done under it before doing it again")]
+    #[non_exhaustive]
+    Lost {
+        /// The key that was held.
+        key: String,
+        /// What ended the hold.
+        reason: LossReason,
+    },
+    /// This task or thread holds the key already; waiting for itself would never end.
+    #[error("lock `{key}` is already held by {}", if *.other_task { OTHER_TASK } else { THIS_TASK })]
+    #[non_exhaustive]
+    Reentrant {
+        /// The key that is held.
+        key: String,
+        /// Whether another task has it, which this call keeps from going on by blocking the thread
+        /// that it runs on. `reentrant` does not help then.
+        other_task: bool,
+    },
+    /// The server could not be reached, did not answer in time, or refused. Nobody else is known to hold the lock.
+    #[error(transparent)]
+    #[non_exhaustive]
+    Backend {
+        /// What happened.
+        source: BackendError,
+    },
+    /// No server was named.
+    #[error(
+        "no lock server is configured: set REDIS_URL, or build a `Locks` and call `install()` on it at start-up"
+    )]
+    NotConfigured,
+    /// An option, or a combination of options, has no meaning.
+    #[error("invalid lock configuration: {cause}")]
+    #[non_exhaustive]
+    InvalidConfig {
+        /// What is wrong and what would be right.
+        cause: ConfigError,
+    },
+    /// The key cannot name a lock.
+    #[error("invalid lock key {key:?}: {reason}")]
+    #[non_exhaustive]
+    InvalidKey {
+        /// The key as it was given, cut when it is long.
+        key: String,
+        /// What is wrong and what would be right.
+        reason: String,
+    },
+    /// `shutdown` was called on this `Locks`.
+    #[error("these locks are shut down; acquire through a `Locks` that is still in use")]
+    Shutdown,
+}
+
+impl LockError {
+    /// Whether somebody else had the lock.
+    #[must_use]
+    pub fn is_busy(&self) -> bool {
+        matches!(self, Self::Busy { .. })
+    }
+
+    /// Whether a lock that was held is not held any more.
+    #[must_use]
+    pub fn is_lost(&self) -> bool {
+        matches!(self, Self::Lost { .. })
+    }
+
+    /// The key it happened to, where there is one.
+    #[must_use]
+    pub fn key(&self) -> Option<&str> {
+        match self {
+            Self::Busy { key, .. }
+            | Self::Lost { key, .. }
+            | Self::Reentrant { key, .. }
+            | Self::InvalidKey { key, .. } => Some(key),
+            Self::Backend { source } => source.key(),
+            Self::NotConfigured | Self::InvalidConfig { .. } | Self::Shutdown => None,
+        }
+    }
+
+    pub(crate) fn backend(key: Option<&str>, fault: &Fault) -> Self {
+        let source = BackendError { key: key.map(Into::into), fault: fault.clone() };
+        match fault.class {
+            FaultClass::Misuse => {
+                ConfigError::OtherKind { key: key.map(Into::into), detail: source.fault.what }
+                    .into()
+            }
+            _ => Self::Backend { source },
+        }
+    }
+}
+
+impl From<ConfigError> for LockError {
+    fn from(cause: ConfigError) -> Self {
+        Self::InvalidConfig { cause }
+    }
+}
+
+const THIS_TASK: &str = "this task; mark the inner use `reentrant` to join the outer hold";
+
+const OTHER_TASK: &str = "another task on this thread, which can't go on while this call blocks the \
+     thread; use the async form, or call it by `spawn_blocking`";
+
+/// A time as people say it: three digits at most, one unit or two.
+fn in_words(time: Duration) -> String {
+    let (seconds, micros) = (time.as_secs(), time.subsec_micros());
+    match (seconds, micros) {
+        (0, 0) if time.is_zero() => "not at all".into(),
+        (0, 0) => "1 us".into(),
+        (0, 1..1_000) => format!("{micros} us"),
+        (0, 1_000..) => format!("{} ms", micros / 1_000),
+        (1..10, 100_000..) => format!("{seconds}.{} s", micros / 100_000),
+        (0..60, _) => format!("{seconds} s"),
+        (60..3_600, _) => format!("{} min {} s", seconds / 60, seconds % 60),
+        _ => format!("{} h {} min", seconds / 3_600, seconds / 60 % 60),
+    }
+}
+
+fn held_by(holder: Option<&Holder>) -> String {
+    match holder {
+        Some(holder) => format!(
+            ", held by {}",
+            holder.label.as_deref().map_or_else(|| holder.token.to_string(), Into::into)
+        ),
+        None => String::new(),
+    }
+}
+
+/// A failure of the server or of the way to it.
+///
+/// Its text is complete: [`source`](Error::source) gives only what the text does not say, so that a
+/// chain of errors tells nothing twice. The driver's error is at [`driver`](Self::driver).
+#[derive(Clone, PartialEq, Debug)]
+pub struct BackendError {
+    key: Option<Arc<str>>,
+    fault: Fault,
+}
+
+impl BackendError {
+    /// The lock it happened to, where it happened to one.
+    #[must_use]
+    pub fn key(&self) -> Option<&str> {
+        self.key.as_deref()
+    }
+
+    /// Whether trying again can help: `false` for missing rights, wrong passwords and foreign values.
+    #[must_use]
+    pub fn is_retryable(&self) -> bool {
+        !matches!(self.fault.class, FaultClass::Permanent | FaultClass::Misuse)
+    }
+
+    /// The error of the `redis` crate, where it had one; `downcast_ref` gives it by its own type.
+    #[must_use]
+    pub fn driver(&self) -> Option<&(dyn Error + Send + Sync + 'static)> {
+        self.fault.source.as_deref()
+    }
+}
+
+impl fmt::Display for BackendError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.key {
+            Some(key) => write!(f, "lock `{key}`: {}", self.fault.what),
+            None => f.write_str(&self.fault.what),
+        }
+    }
+}
+
+impl Error for BackendError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        let mut source: &(dyn Error + 'static) = self.fault.source.as_deref()?;
+        while self.fault.what.contains(&source.to_string()) {
+            source = source.source()?;
+        }
+        Some(source)
+    }
+}
+
+/// What is known of a command that brought no answer of its own.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum FaultClass {
+    /// It was not executed, and may be later.
+    Refused,
+    /// It was not executed, and will not be before somebody changes something.
+    Permanent,
+    /// It was not executed, because the caller asks for what can't be.
+    Misuse,
+    /// It may have been executed: the way to the server broke.
+    Unknown,
+    /// It may have been executed, or still be: no answer came in time.
+    Late,
+}
+
+/// A command's failure, as the engine weighs it.
+#[derive(Clone, Debug)]
+pub(crate) struct Fault {
+    pub(crate) class: FaultClass,
+    pub(crate) what: String,
+    pub(crate) source: Option<Arc<dyn Error + Send + Sync>>,
+}
+
+impl FaultClass {
+    /// Whether the command may have been executed, or may be yet.
+    pub(crate) fn is_unknown(self) -> bool {
+        matches!(self, Self::Unknown | Self::Late)
+    }
+}
+
+/// Equal when they say the same; the driver's errors can't be compared.
+impl PartialEq for Fault {
+    fn eq(&self, other: &Self) -> bool {
+        self.class == other.class && self.what == other.what
+    }
+}
+
+impl Fault {
+    /// Connecting failed by a bug, with a message on standard error.
+    pub(crate) fn driver_panicked() -> Self {
+        let what = "the driver failed while connecting; standard error has its message";
+        Self::new(FaultClass::Permanent, what)
+    }
+
+    pub(crate) fn new(class: FaultClass, what: impl Into<String>) -> Self {
+        Self { class, what: what.into(), source: None }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug, thiserror::Error)]
+    #[error("connection refused")]
+    struct Driver(#[source] std::io::Error);
+
+    fn refused(what: &str, io: &'static str) -> LockError {
+        let source = Driver(std::io::Error::other(io));
+        let fault =
+            Fault { class: FaultClass::Refused, what: what.into(), source: Some(Arc::new(source)) };
+        LockError::backend(Some("k"), &fault)
+    }
+
+    fn chain(error: &dyn Error) -> Vec<String> {
+        let mut chain = vec![error.to_string()];
+        let mut source = error.source();
+        while let Some(error) = source {
+            chain.push(error.to_string());
+            source = error.source();
+        }
+        chain
+    }
+
+    #[test]
+    fn a_chain_of_errors_says_each_thing_once() {
+        let error = refused("the server can't be used: connection refused", "refused");
+        assert_eq!(chain(&error), ["lock `k`: the server can't be used: connection refused"]);
+        let error = refused("the server can't be used: connection refused", "os error 111");
+        let said = ["lock `k`: the server can't be used: connection refused", "os error 111"];
+        assert_eq!(chain(&error), said);
+        let LockError::Backend { source } = &error else { panic!("{error:?}") };
+        assert!(source.driver().unwrap().is::<Driver>(), "the driver's error is kept");
+    }
+
+    #[test]
+    fn times_are_rounded_for_people() {
+        for (nanos, said) in [
+            (0, "not at all"),
+            (1, "1 us"),
+            (494_081, "494 us"),
+            (12_345_678, "12 ms"),
+            (1_000_000_000, "1 s"),
+            (2_540_000_000, "2.5 s"),
+            (59_999_000_000, "59 s"),
+            (61_000_000_000, "1 min 1 s"),
+            (7_260_000_000_000, "2 h 1 min"),
+        ] {
+            assert_eq!(in_words(Duration::from_nanos(nanos)), said);
+        }
+    }
+
+    #[test]
+    fn errors_are_compared_by_what_they_say() {
+        assert_eq!(refused("a", "one"), refused("a", "other"));
+        assert_ne!(refused("a", "one"), refused("b", "one"));
+        assert_ne!(refused("a", "one"), LockError::Shutdown);
+        assert_eq!(LockError::from(ConfigError::NoKeys), ConfigError::NoKeys.into());
+    }
+}

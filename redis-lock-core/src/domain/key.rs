@@ -1,0 +1,127 @@
+//! The name of what is locked.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use crate::LockError;
+use crate::domain::names;
+
+/// The longest key, namespace not counted.
+const MAX_BYTES: usize = 1024;
+
+/// What is locked, as the caller names it. The namespace is added by the runtime.
+///
+/// ```
+/// use redis_locks::LockKey;
+/// let key: LockKey = format!("order:{}", 42).into();
+/// assert_eq!(key.as_str(), "order:42");
+/// ```
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub struct LockKey(Cow<'static, str>);
+
+impl LockKey {
+    /// A key known at compile time; allocates nothing.
+    #[must_use]
+    pub const fn from_static(key: &'static str) -> Self {
+        Self(Cow::Borrowed(key))
+    }
+
+    /// The text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    pub(crate) fn check(&self) -> Result<(), LockError> {
+        let reason = if self.0.is_empty() {
+            "an empty key would lock everything against everything; name what is locked".into()
+        } else if self.0.len() > MAX_BYTES {
+            format!(
+                "{} bytes are more than {MAX_BYTES}; lock a shorter name, such as a hash of this one",
+                self.0.len()
+            )
+        } else if self.0.contains('\0') {
+            "it contains a NUL, which no name needs; leave it out".into()
+        } else if names::is_reserved(&self.0) {
+            "it is a name that this library gives to what belongs to another lock; choose one that \
+             does not begin with `{` or has no `:~` at its end"
+                .into()
+        } else {
+            return Ok(());
+        };
+        Err(LockError::InvalidKey { key: self.0.chars().take(80).collect(), reason })
+    }
+
+    /// The key on the server.
+    pub(crate) fn in_namespace(&self, namespace: &str) -> String {
+        if namespace.is_empty() { self.0.to_string() } else { [namespace, ":", &self.0].concat() }
+    }
+}
+
+impl fmt::Debug for LockKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.0, f)
+    }
+}
+
+impl fmt::Display for LockKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl From<&str> for LockKey {
+    fn from(key: &str) -> Self {
+        Self(Cow::Owned(key.to_owned()))
+    }
+}
+
+impl From<String> for LockKey {
+    fn from(key: String) -> Self {
+        Self(Cow::Owned(key))
+    }
+}
+
+impl From<&String> for LockKey {
+    fn from(key: &String) -> Self {
+        Self::from(key.as_str())
+    }
+}
+
+impl From<&Self> for LockKey {
+    fn from(key: &Self) -> Self {
+        key.clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_are_checked() {
+        assert!(matches!(LockKey::from("").check(), Err(LockError::InvalidKey { .. })));
+        assert!(LockKey::from("k".repeat(MAX_BYTES)).check().is_ok());
+        assert!(matches!(
+            LockKey::from("k".repeat(MAX_BYTES + 1)).check(),
+            Err(LockError::InvalidKey { .. })
+        ));
+    }
+
+    #[test]
+    fn what_belongs_to_another_lock_is_no_key() {
+        for key in ["{lock:a}:~q", "{b}:lock:a{b}:~w", "{a}:~f", "{a}:~n", "{a}:~x:rl1.1", "a\0b"] {
+            let refused = LockKey::from(key).check();
+            assert!(matches!(refused, Err(LockError::InvalidKey { .. })), "{key}");
+        }
+        for key in ["user:~quentin", "a:~q", "{a}:~quentin", "{a}", "~q", "{a}:b"] {
+            assert!(LockKey::from(key).check().is_ok(), "{key}");
+        }
+    }
+
+    #[test]
+    fn the_namespace_is_put_in_front() {
+        assert_eq!(LockKey::from("a").in_namespace("lock"), "lock:a");
+        assert_eq!(LockKey::from("a").in_namespace(""), "a");
+    }
+}

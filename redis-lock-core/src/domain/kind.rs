@@ -1,0 +1,192 @@
+//! The kinds of lock, and everything that distinguishes them.
+
+use crate::LockKind;
+
+/// What sort of lock.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(crate) enum Kind {
+    Mutex,
+    Read,
+    Write,
+    Permit {
+        limit: u32,
+    },
+    /// Several mutexes, all or none.
+    All {
+        /// Whether keys are kept while waiting for the next, after rounds in vain.
+        ordered: bool,
+    },
+}
+
+/// Kinds of one family share a key; kinds of two are refused there.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Family {
+    /// A value stands at the key.
+    Mutex,
+    /// A set of holders stands at the key, each with its mode before its token.
+    ReadWrite,
+    /// The same, of at most a number that the holders agree on.
+    Permits,
+}
+
+impl Family {
+    /// For messages.
+    pub(crate) const fn description(self) -> &'static str {
+        match self {
+            Self::Mutex => "a mutex",
+            Self::ReadWrite => "a lock for reading and writing",
+            Self::Permits => "a lock of several permits",
+        }
+    }
+}
+
+/// What is true of a kind, whatever its limit.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Traits {
+    /// In events and metrics.
+    pub(crate) name: &'static str,
+    pub(crate) family: Family,
+    /// The letter before a holder's token, where holders stand in a set.
+    pub(crate) mode: Option<&'static str>,
+    /// Whether a holder shuts out all others.
+    pub(crate) is_exclusive: bool,
+    /// Whether the tasks of a process contend as one: they share a machine, and its lease passes from
+    /// one to the next without the server. Such a lock can also be taken by a bare `SET NX`, linger,
+    /// and be held without a lease.
+    pub(crate) is_pooled: bool,
+    /// Whether a holder can go on as a reader.
+    pub(crate) can_downgrade: bool,
+}
+
+impl Kind {
+    /// The one table of kinds: all else is derived from it.
+    pub(crate) const fn traits(self) -> Traits {
+        let exclusive = Traits {
+            name: "mutex",
+            family: Family::Mutex,
+            mode: None,
+            is_exclusive: true,
+            is_pooled: false,
+            can_downgrade: false,
+        };
+        match self {
+            Self::Mutex => Traits { is_pooled: true, ..exclusive },
+            Self::All { .. } => Traits { name: "all", ..exclusive },
+            Self::Write => Traits {
+                name: "write",
+                family: Family::ReadWrite,
+                mode: Some("w"),
+                can_downgrade: true,
+                ..exclusive
+            },
+            Self::Read => Traits {
+                name: "read",
+                family: Family::ReadWrite,
+                mode: Some("r"),
+                is_exclusive: false,
+                ..exclusive
+            },
+            Self::Permit { .. } => Traits {
+                name: "permit",
+                family: Family::Permits,
+                mode: Some("p"),
+                is_exclusive: false,
+                ..exclusive
+            },
+        }
+    }
+
+    /// One of each, for what is made once for every kind.
+    pub(crate) const EACH: [Self; 5] = [
+        Self::Mutex,
+        Self::Read,
+        Self::Write,
+        Self::Permit { limit: 1 },
+        Self::All { ordered: false },
+    ];
+
+    pub(crate) const fn name(self) -> &'static str {
+        self.traits().name
+    }
+
+    pub(crate) const fn family(self) -> Family {
+        self.traits().family
+    }
+
+    /// Whether values stand at its keys, rather than sets of holders.
+    pub(crate) const fn is_value(self) -> bool {
+        matches!(self.family(), Family::Mutex)
+    }
+
+    /// Whether the tasks of a process contend for it as one; see [`Traits::is_pooled`].
+    pub(crate) const fn is_pooled(self) -> bool {
+        self.traits().is_pooled
+    }
+
+    /// How many can hold it at once, where that is limited.
+    pub(crate) const fn limit(self) -> Option<u32> {
+        match self {
+            Self::Permit { limit } => Some(limit),
+            _ => None,
+        }
+    }
+
+    /// The kind whose holders are marked with this letter.
+    pub(crate) fn of_mode(mode: &str, limit: u32) -> Option<Self> {
+        let kind = Self::EACH.into_iter().find(|kind| kind.traits().mode == Some(mode))?;
+        Some(if kind.limit().is_some() { Self::Permit { limit } } else { kind })
+    }
+
+    /// Whether who holds this has all that `inner` asks for.
+    pub(crate) fn covers(self, inner: Self) -> bool {
+        match (self, inner) {
+            (Self::Write, Self::Read) => true,
+            _ if self.is_value() => inner.is_value(),
+            _ => self == inner,
+        }
+    }
+}
+
+impl From<Kind> for LockKind {
+    fn from(kind: Kind) -> Self {
+        match kind {
+            Kind::Mutex | Kind::All { .. } => Self::Mutex,
+            Kind::Read => Self::Read,
+            Kind::Write => Self::Write,
+            Kind::Permit { limit } => Self::Permit { limit },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_and_modes_tell_kinds_apart() {
+        for kind in Kind::EACH {
+            for other in Kind::EACH.into_iter().filter(|other| *other != kind) {
+                assert_ne!(kind.name(), other.name());
+                let (mode, others) = (kind.traits().mode, other.traits().mode);
+                assert!(mode.is_none() || mode != others, "{kind:?} and {other:?}");
+            }
+            assert_eq!(kind.traits().mode.is_none(), kind.is_value());
+        }
+    }
+
+    #[test]
+    fn a_mode_names_its_kind() {
+        assert_eq!(Kind::of_mode("r", 3), Some(Kind::Read));
+        assert_eq!(Kind::of_mode("p", 3), Some(Kind::Permit { limit: 3 }));
+        assert_eq!(Kind::of_mode("x", 3), None);
+    }
+
+    #[test]
+    fn a_writer_covers_readers_and_a_reader_no_writer() {
+        assert!(Kind::Write.covers(Kind::Read));
+        assert!(!Kind::Read.covers(Kind::Write));
+        assert!(Kind::Mutex.covers(Kind::All { ordered: true }));
+        assert!(!Kind::Mutex.covers(Kind::Write));
+        assert!(!Kind::Permit { limit: 1 }.covers(Kind::Permit { limit: 2 }));
+    }
+}

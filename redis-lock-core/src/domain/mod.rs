@@ -1,0 +1,19 @@
+//! What all parts speak of. It depends on none of them.
+
+pub(crate) mod clock;
+pub(crate) mod config_error;
+pub(crate) mod demand;
+pub(crate) mod env;
+pub(crate) mod error;
+pub(crate) mod fence;
+pub(crate) mod glob;
+pub(crate) mod key;
+pub(crate) mod kind;
+pub(crate) mod label;
+pub(crate) mod lease;
+pub(crate) mod names;
+pub(crate) mod state;
+pub(crate) mod status;
+pub(crate) mod together;
+pub(crate) mod token;
+pub(crate) mod wait;

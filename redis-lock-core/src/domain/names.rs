@@ -1,0 +1,238 @@
+//! The keys and channels of one lock on the server.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, OnceLock};
+
+/// Names everything that belongs to one lock. All of it hashes to the slot of the main key.
+///
+/// `docs/PROTOCOL.md` shows each name; a change here is a change of the protocol.
+#[derive(Debug)]
+pub(crate) struct Names {
+    main: Box<str>,
+    /// The namespace with its colon, or nothing.
+    prefix_len: usize,
+    /// The other locks, where several are taken together.
+    others: Box<[Self]>,
+    /// What people are shown then.
+    joined: Option<Box<str>>,
+    /// The locks by slot, once somebody has asked.
+    groups: OnceLock<Box<[Arc<Self>]>>,
+}
+
+impl Names {
+    pub(crate) fn new(namespace: &str, main: String) -> Self {
+        let prefix_len = if namespace.is_empty() { 0 } else { namespace.len() + 1 };
+        let (others, groups) = (Box::default(), OnceLock::new());
+        Self { main: main.into(), prefix_len, others, joined: None, groups }
+    }
+
+    /// The names of several locks that are taken together, `joined` for people.
+    pub(crate) fn together(first: Self, others: Vec<Self>, joined: &str) -> Self {
+        Self { others: others.into(), joined: Some(joined.into()), ..first }
+    }
+
+    /// The names of each of the locks.
+    pub(crate) fn all(&self) -> impl Iterator<Item = &Self> {
+        std::iter::once(self).chain(&self.others)
+    }
+
+    /// The locks in groups that hash to one slot each, in the order of their slots: what a server in
+    /// cluster mode can do in one step. The order is the same in every process.
+    pub(crate) fn groups(&self) -> &[Arc<Self>] {
+        self.groups.get_or_init(|| {
+            let mut slots: BTreeMap<u16, Vec<Self>> = BTreeMap::new();
+            for names in self.all() {
+                let one = Self {
+                    main: names.main.clone(),
+                    prefix_len: names.prefix_len,
+                    others: Box::default(),
+                    joined: None,
+                    groups: OnceLock::new(),
+                };
+                slots.entry(slot(&names.main)).or_default().push(one);
+            }
+            let group = |mut locks: Vec<Self>| {
+                let others = locks.split_off(1).into();
+                let joined = Some(self.user_key().into());
+                locks.pop().map(|first| Arc::new(Self { others, joined, ..first }))
+            };
+            slots.into_values().filter_map(group).collect()
+        })
+    }
+
+    /// Whether one of the locks is this one.
+    pub(crate) fn cover(&self, user_key: &str) -> bool {
+        self.all().any(|names| names.own_key() == user_key)
+    }
+
+    /// The key that the lock itself stands at, the one that other clients know.
+    pub(crate) fn main(&self) -> &str {
+        &self.main
+    }
+
+    /// The key as the user named it; of several, all of them.
+    pub(crate) fn user_key(&self) -> &str {
+        self.joined.as_deref().unwrap_or_else(|| self.own_key())
+    }
+
+    fn own_key(&self) -> &str {
+        self.main.get(self.prefix_len..).unwrap_or_default()
+    }
+
+    /// The waiters in the order of their coming: a sorted set of tokens.
+    pub(crate) fn queue(&self) -> String {
+        self.side("q")
+    }
+
+    /// What is known of each waiter: a hash from token to lease and channel.
+    pub(crate) fn waiters(&self) -> String {
+        self.side("w")
+    }
+
+    /// The last fencing number.
+    pub(crate) fn fence(&self) -> String {
+        self.side("f")
+    }
+
+    /// The limit that the holders of permits agreed on.
+    pub(crate) fn limit(&self) -> String {
+        self.side("n")
+    }
+
+    /// The tombstone of a token whose acquisition may still be on its way.
+    pub(crate) fn tomb(&self, token: &str) -> String {
+        [&self.side("x"), ":", token].concat()
+    }
+
+    /// The channel on which a manager learns what happens to its tokens.
+    pub(crate) fn channel(&self, manager: &str) -> String {
+        [self.main.get(..self.prefix_len).unwrap_or_default(), "~m:", manager].concat()
+    }
+
+    /// Whether `key` is a side key of some lock of the same namespace and not a lock itself.
+    pub(crate) fn has_side(&self, key: &str) -> bool {
+        let own = self.main.get(..self.prefix_len).and_then(|prefix| key.strip_prefix(prefix));
+        own.is_some_and(is_reserved)
+    }
+
+    fn side(&self, what: &str) -> String {
+        let prefix = self.main.get(..self.prefix_len).unwrap_or_default();
+        match slot_tag(&self.main) {
+            Tag::Whole => [prefix, "{", &self.main, "}:~", what].concat(),
+            Tag::Given(tag) => [prefix, "{", tag, "}:", &self.main, ":~", what].concat(),
+            Tag::Found(tag) => [prefix, "{", &tag, "}:", &self.main, ":~", what].concat(),
+        }
+    }
+}
+
+/// Whether a key, without its namespace, has the form of a side key: a tag first, and at its end
+/// what it is of its lock.
+pub(crate) fn is_reserved(key: &str) -> bool {
+    let ends = || [":~q", ":~w", ":~f", ":~n"].iter().any(|end| key.ends_with(end));
+    key.starts_with('{') && key.contains("}:") && (ends() || key.contains(":~x:"))
+}
+
+enum Tag<'a> {
+    /// The key has no braces: as a tag it hashes like itself.
+    Whole,
+    /// The key carries a valid tag of its own.
+    Given(&'a str),
+    /// The key has braces that are no tag; this number hashes to its slot.
+    Found(String),
+}
+
+fn slot_tag(key: &str) -> Tag<'_> {
+    if let Some(tag) = given_tag(key) {
+        return Tag::Given(tag);
+    }
+    if !key.contains('}') {
+        return Tag::Whole;
+    }
+    let slot = crc16(key.as_bytes()) % SLOTS;
+    let mut number = 0_u32;
+    loop {
+        let tag = number.to_string();
+        if crc16(tag.as_bytes()) % SLOTS == slot {
+            return Tag::Found(tag);
+        }
+        number = number.wrapping_add(1);
+    }
+}
+
+/// The part of the key that the server hashes: between the first `{` and the next `}`, when not empty.
+fn given_tag(key: &str) -> Option<&str> {
+    let (_, rest) = key.split_once('{')?;
+    let (tag, _) = rest.split_once('}')?;
+    (!tag.is_empty()).then_some(tag)
+}
+
+/// How many slots a cluster has.
+const SLOTS: u16 = 16_384;
+
+/// The slot of a key.
+fn slot(key: &str) -> u16 {
+    crc16(given_tag(key).unwrap_or(key).as_bytes()) % SLOTS
+}
+
+/// CRC-16/XMODEM, which Redis Cluster assigns slots by.
+fn crc16(bytes: &[u8]) -> u16 {
+    bytes.iter().fold(0, |crc, byte| {
+        (0..8).fold(crc ^ (u16::from(*byte) << 8), |crc, _| {
+            if crc & 0x8000 == 0 { crc << 1 } else { (crc << 1) ^ 0x1021 }
+        })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn crc_is_the_one_of_the_cluster_specification() {
+        assert_eq!(crc16(b"123456789"), 0x31C3);
+    }
+
+    #[test]
+    fn l7_keys_are_grouped_by_slot_in_one_order() {
+        let of = |keys: &[&str]| {
+            let mut each = keys.iter().map(|key| Names::new("", (*key).to_owned()));
+            let first = each.next().unwrap();
+            Names::together(first, each.collect(), "all of them")
+        };
+        let shown = |names: &Names| -> Vec<Vec<String>> {
+            let keys = |group: &Arc<Names>| group.all().map(|names| names.main().into()).collect();
+            names.groups().iter().map(keys).collect()
+        };
+        // Of the cluster specification: foo is in slot 12182, bar in 5061.
+        assert_eq!((slot("foo"), slot("bar")), (12182, 5061));
+        let names = of(&["foo", "x{bar}", "bar", "y{foo}"]);
+        assert_eq!(shown(&names), [vec!["x{bar}", "bar"], vec!["foo", "y{foo}"]]);
+        let reversed = of(&["y{foo}", "bar", "foo", "x{bar}"]);
+        assert_eq!(shown(&reversed)[0][0], "bar", "the order within a group is that of the keys");
+        assert_eq!(names.groups()[1].user_key(), "all of them");
+        assert_eq!(names.groups()[0].tomb("t"), "{bar}:x{bar}:~x:t");
+        assert_eq!(of(&["a{t}", "b{t}"]).groups().len(), 1);
+    }
+
+    #[test]
+    fn side_keys_share_the_slot_of_the_lock() {
+        for key in
+            ["a", "order:42", "a{b}c", "{b}", "{}", "}{", "{{a}}", "a}b", "x{}y{z}", "ü{", "{"]
+        {
+            for namespace in ["lock", ""] {
+                let main = crate::LockKey::from(key).in_namespace(namespace);
+                let names = Names::new(namespace, main.clone());
+                for side in
+                    [names.queue(), names.waiters(), names.fence(), names.limit(), names.tomb("t")]
+                {
+                    assert_eq!(slot(&side), slot(&main), "{side} of {main}");
+                    assert!(side.starts_with(namespace), "{side}");
+                    assert!(names.has_side(&side), "{side}");
+                    let own = &side[names.prefix_len..];
+                    assert!(crate::LockKey::from(own).check().is_err(), "{side} names no lock");
+                }
+                assert!(!names.has_side(&main));
+            }
+        }
+    }
+}

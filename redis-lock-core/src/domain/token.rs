@@ -1,0 +1,193 @@
+//! The name of one acquisition.
+
+use std::fmt::{self, Write as _};
+use std::str::FromStr;
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use crate::ConfigError;
+
+/// What marks a value as written by this library.
+const PREFIX: &str = "rl1.";
+
+/// The same for a value that stands without a ttl on purpose, so that nobody repairs it.
+const LASTING_PREFIX: &str = "rl1.n";
+
+/// The appended mark that tells a holder that somebody waits (see `docs/PROTOCOL.md`).
+pub(crate) const WAITERS_MARK: char = '+';
+
+/// Names one acquisition: 128 random bits, when it was made, and the label of its holder.
+///
+/// A fresh token is made for every acquisition and never used again after its release. Its text is
+/// the value that stands at the lock's key. Guards that were handed a lease inside one process share
+/// the text up to a `#` and differ after it.
+///
+/// ```
+/// # fn main() -> Result<(), redis_locks::LockError> {
+/// let locks = redis_locks::Locks::in_memory();
+/// let first = locks.mutex("a").blocking_acquire()?;
+/// let second = locks.mutex("b").blocking_acquire()?;
+/// assert_ne!(first.token(), second.token());
+/// # Ok(()) }
+/// ```
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub struct Token {
+    text: Arc<str>,
+    turn: u32,
+}
+
+impl Token {
+    /// A token nobody had before. `label` says who asks, for people who look at the server.
+    ///
+    /// `manager` is where a message to the holder is published; `label` says who asks, for people
+    /// who look at the server.
+    pub(crate) fn fresh(manager: &str, label: &str) -> Self {
+        Self::made(PREFIX, manager, label)
+    }
+
+    /// A fresh token whose value is meant to stand without a ttl.
+    pub(crate) fn lasting(manager: &str, label: &str) -> Self {
+        Self::made(LASTING_PREFIX, manager, label)
+    }
+
+    fn made(prefix: &str, manager: &str, label: &str) -> Self {
+        let since = crate::domain::env::wall()
+            .duration_since(UNIX_EPOCH)
+            .map_or(0, |since| since.as_millis());
+        let id = crate::domain::env::unique();
+        let mut text = String::with_capacity(64 + manager.len() + label.len());
+        // Writing to a string can't fail.
+        let _ = write!(text, "{prefix}{}.{manager}.{since:x}.{label}", id.simple());
+        Self { text: text.into(), turn: 0 }
+    }
+
+    /// The token of a value read from the server, whoever wrote it.
+    pub(crate) fn from_wire(value: &str) -> Self {
+        let ours = value.starts_with(PREFIX);
+        let text = if ours { value.strip_suffix(WAITERS_MARK).unwrap_or(value) } else { value };
+        Self { text: text.into(), turn: 0 }
+    }
+
+    /// The token of the next guard that is handed the same lease in this process.
+    pub(crate) fn next_turn(&self) -> Self {
+        Self { text: Arc::clone(&self.text), turn: self.turn.wrapping_add(1) }
+    }
+
+    /// The text that stands at the lock's key.
+    pub(crate) fn wire(&self) -> &Arc<str> {
+        &self.text
+    }
+
+    /// Who made it, where this library made it.
+    pub(crate) fn label(&self) -> Option<&str> {
+        let label = self.fields()?.3;
+        (!label.is_empty()).then_some(label)
+    }
+
+    /// When it was made, by the clock of the machine that made it.
+    pub(crate) fn since(&self) -> Option<SystemTime> {
+        let millis = u64::from_str_radix(self.fields()?.2, 16).ok()?;
+        UNIX_EPOCH.checked_add(std::time::Duration::from_millis(millis))
+    }
+
+    /// Whether this library made it.
+    pub(crate) fn is_ours(&self) -> bool {
+        self.text.starts_with(PREFIX)
+    }
+
+    /// Whether its value is meant to stand without a ttl.
+    pub(crate) fn is_lasting(&self) -> bool {
+        self.text.starts_with(LASTING_PREFIX)
+    }
+
+    /// The manager that made it.
+    pub(crate) fn manager(&self) -> Option<&str> {
+        Some(self.fields()?.1)
+    }
+
+    fn fields(&self) -> Option<(&str, &str, &str, &str)> {
+        let mut parts = self.text.strip_prefix(PREFIX)?.splitn(4, '.');
+        Some((parts.next()?, parts.next()?, parts.next()?, parts.next()?))
+    }
+}
+
+impl fmt::Display for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)?;
+        if self.turn > 0 { write!(f, "#{}", self.turn) } else { Ok(()) }
+    }
+}
+
+impl FromStr for Token {
+    type Err = ConfigError;
+
+    /// Reads what `Display` wrote.
+    fn from_str(text: &str) -> Result<Self, ConfigError> {
+        let (wire, turn) = match text.rsplit_once('#') {
+            Some((wire, turn)) => (wire, turn.parse().ok()),
+            None => (text, Some(0)),
+        };
+        let token = Self { turn: turn.unwrap_or(0), ..Self::from_wire(wire) };
+        if turn.is_none() || token.fields().is_none() || wire.chars().any(char::is_control) {
+            let text = text.chars().take(80).collect();
+            return Err(ConfigError::BadToken { text });
+        }
+        Ok(token)
+    }
+}
+
+impl fmt::Debug for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Token({self})")
+    }
+}
+
+impl PartialEq<&Self> for Token {
+    fn eq(&self, other: &&Self) -> bool {
+        self == *other
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_carries_label_and_time_through_the_wire() {
+        let token = Token::fresh("m1", "host/17 job.v2");
+        let read = Token::from_wire(&format!("{}{WAITERS_MARK}", token.wire()));
+        assert_eq!(read, token);
+        assert_eq!(read.label(), Some("host/17 job.v2"));
+        assert_eq!(read.manager(), Some("m1"));
+        assert!(!read.is_lasting() && Token::lasting("m1", "x").is_lasting());
+        let age = SystemTime::now().duration_since(read.since().unwrap()).unwrap();
+        assert!(age.as_secs() < 5);
+    }
+
+    #[test]
+    fn a_token_is_read_from_its_text() {
+        for token in [Token::fresh("m1", "host/17 job"), Token::lasting("m1", "").next_turn()] {
+            assert_eq!(token.to_string().parse(), Ok(token));
+        }
+        for text in ["", "abc", "rl1.a.b", "rl1.a.b.c.d#x", "rl1.a.b.c.d\n"] {
+            assert!(text.parse::<Token>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_foreign_value_is_kept_as_it_is() {
+        let token = Token::from_wire("abc+");
+        assert_eq!(token.to_string(), "abc+");
+        assert_eq!((token.label(), token.since()), (None, None));
+    }
+
+    #[test]
+    fn turns_differ_and_share_the_wire_text() {
+        let first = Token::fresh("m1", "");
+        let second = first.next_turn();
+        assert_ne!(first, second);
+        assert_eq!(first.wire(), second.wire());
+        assert_eq!(second.to_string(), format!("{first}#1"));
+        assert_eq!(first.label(), None);
+    }
+}

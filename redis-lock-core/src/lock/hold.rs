@@ -1,0 +1,356 @@
+//! One hold of one lock: what a guard and the engine both look at.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+
+use crate::domain::clock::Moment;
+use crate::domain::demand::Demand;
+use crate::domain::kind::Kind;
+use crate::observe::{self, HoldFacts, Watch};
+use crate::{LockError, LockState, LossReason, Token};
+
+/// One hold, shared by its guard and the engine.
+///
+/// Whoever looks first after the lease's end latches the loss; nothing that arrives later undoes it.
+#[derive(Debug)]
+pub(crate) struct Hold {
+    pub(crate) demand: Arc<Demand>,
+    pub(crate) token: Token,
+    pub(crate) fence: Option<u64>,
+    /// When the server counted the lock as ours at the earliest.
+    pub(crate) since: Moment,
+    life: Mutex<Life>,
+    ended: Notify,
+    watch: Watch,
+    /// The process that it belongs to.
+    home: u32,
+    /// Whether its guard has given it back: for the guard itself, which drops soon after.
+    is_given_back: AtomicBool,
+}
+
+#[derive(Debug)]
+struct Life {
+    phase: Phase,
+    deadline: Moment,
+    /// What it was taken as, or a reader that was a writer.
+    kind: Kind,
+}
+
+#[derive(Debug)]
+enum Phase {
+    Held,
+    Uncertain,
+    Lost(LossReason),
+    Released,
+}
+
+impl Hold {
+    pub(crate) fn new(
+        demand: Arc<Demand>,
+        token: Token,
+        fence: Option<u64>,
+        since: Moment,
+        deadline: Moment,
+        home: u32,
+    ) -> Self {
+        let life = Mutex::new(Life { phase: Phase::Held, deadline, kind: demand.kind });
+        let mut hold = Self {
+            demand,
+            token,
+            fence,
+            since,
+            life,
+            ended: Notify::new(),
+            watch: Watch::default(),
+            home,
+            is_given_back: AtomicBool::new(false),
+        };
+        let limit = hold.limit();
+        let life = hold.life.get_mut().unwrap_or_else(PoisonError::into_inner);
+        life.deadline = life.deadline.min(limit);
+        hold
+    }
+
+    /// What it is held as now.
+    pub(crate) fn kind(&self) -> Kind {
+        self.read(Moment::now(), |life| life.kind)
+    }
+
+    /// A writer goes on as a reader.
+    pub(crate) fn downgraded(&self) {
+        self.lock().kind = Kind::Read;
+    }
+
+    /// The end that `max_hold` sets.
+    pub(crate) fn limit(&self) -> Moment {
+        if self.demand.ttl.is_none() {
+            Moment::NEVER
+        } else {
+            self.since.after(self.demand.max_hold)
+        }
+    }
+
+    pub(crate) fn state(&self, now: Moment) -> LockState {
+        self.read(now, Life::state)
+    }
+
+    /// The state as it was last looked at.
+    pub(crate) fn last_state(&self) -> LockState {
+        self.lock().state()
+    }
+
+    /// What it is held as, from whatever process somebody looks.
+    #[cfg(test)]
+    pub(crate) fn last_kind(&self) -> Kind {
+        self.lock().kind
+    }
+
+    #[cfg(test)]
+    pub(crate) fn is_locked(&self) -> bool {
+        self.life.try_lock().is_err()
+    }
+
+    /// Whether its guard has given it back.
+    pub(crate) fn is_released(&self) -> bool {
+        self.is_given_back.load(Ordering::Relaxed)
+    }
+
+    /// What is left of the lease; nothing once it is lost or released.
+    pub(crate) fn remaining(&self, now: Moment) -> Duration {
+        self.read(now, |life| match life.phase {
+            Phase::Held | Phase::Uncertain => life.deadline.since(now),
+            Phase::Lost(_) | Phase::Released => Duration::ZERO,
+        })
+    }
+
+    /// When the lease ends, as far as this side knows.
+    pub(crate) fn deadline(&self) -> Moment {
+        self.lock().deadline
+    }
+
+    /// Why it was lost, for the machine of its lock, which tells it when its own lock is released.
+    pub(crate) fn quiet_loss(&self, now: Moment) -> Option<LossReason> {
+        let mut life = self.lock();
+        life.latch(now, self.limit());
+        match &life.phase {
+            Phase::Lost(reason) => Some(reason.clone()),
+            _ => None,
+        }
+    }
+
+    /// Why it was lost, where it was.
+    pub(crate) fn loss(&self, now: Moment) -> Option<LossReason> {
+        self.read(now, |life| match &life.phase {
+            Phase::Lost(reason) => Some(reason.clone()),
+            _ => None,
+        })
+    }
+
+    /// The error of a hold that was lost.
+    pub(crate) fn lost_error(&self, reason: LossReason) -> LockError {
+        LockError::Lost { key: self.demand.key.to_string(), reason }
+    }
+
+    /// A renewal was confirmed: the lease runs to `deadline`, unless it had ended before.
+    /// Returns whether the hold still stands.
+    pub(crate) fn renewed(&self, now: Moment, deadline: Moment) -> bool {
+        let limit = self.limit();
+        let mut life = self.lock();
+        life.latch(now, limit);
+        match life.phase {
+            Phase::Held | Phase::Uncertain => {
+                life.phase = Phase::Held;
+                life.deadline = life.deadline.max(deadline).min(limit);
+                true
+            }
+            Phase::Lost(_) | Phase::Released => false,
+        }
+    }
+
+    /// A renewal was missed.
+    pub(crate) fn doubted(&self, now: Moment) {
+        let mut life = self.lock();
+        life.latch(now, self.limit());
+        if matches!(life.phase, Phase::Held) {
+            life.phase = Phase::Uncertain;
+        }
+    }
+
+    /// The server said that the lock is not ours. A loss that was latched before stays. Those who
+    /// wait for it are notified by [`notify_loss`](Self::notify_loss).
+    pub(crate) fn lose(&self, now: Moment, reason: LossReason) {
+        let mut life = self.lock();
+        life.latch(now, self.limit());
+        if matches!(life.phase, Phase::Held | Phase::Uncertain) {
+            life.phase = Phase::Lost(reason);
+        }
+    }
+
+    /// Wakes those who wait for the loss. Their wakers are the user's code, so this is called
+    /// without any lock of ours.
+    pub(crate) fn notify_loss(&self) {
+        self.ended.notify_waiters();
+    }
+
+    /// The guard gives the lock back. Returns whether it still had it.
+    pub(crate) fn release(&self, now: Moment) -> bool {
+        let mut life = self.lock();
+        life.latch(now, self.limit());
+        let held = matches!(life.phase, Phase::Held | Phase::Uncertain);
+        if held {
+            life.phase = Phase::Released;
+            self.is_given_back.store(true, Ordering::Relaxed);
+        }
+        held
+    }
+
+    /// What is reported of it.
+    pub(crate) fn described(&self) -> HoldFacts<'_> {
+        let Self { demand, token, fence, watch, .. } = self;
+        HoldFacts { demand, token, fence: *fence, watch }
+    }
+
+    /// Reports that its guard has given it back, where its beginning was reported.
+    #[inline]
+    pub(crate) fn report_release(&self) {
+        if self.watch.has_begun() {
+            self.report_end();
+        }
+    }
+
+    /// Reports its end. A loss is reported even to those who did not hear of its beginning.
+    pub(crate) fn report_end(&self) {
+        observe::ended(self.described(), || {
+            let now = Moment::now();
+            (now.since(self.since), self.loss(now))
+        });
+    }
+
+    /// Waits for the loss.
+    pub(crate) async fn lost(&self) -> LossReason {
+        loop {
+            let ended = self.ended.notified();
+            if let Some(reason) = self.loss(Moment::now()) {
+                return reason;
+            }
+            ended.await;
+        }
+    }
+
+    /// Looks at the life as it is at `now`: a lease that has run out is latched as lost first, by
+    /// whoever looks, and who waits for that is notified afterwards.
+    fn read<R>(&self, now: Moment, look: impl FnOnce(&Life) -> R) -> R {
+        if self.is_forked() {
+            return look(&Life::forked(self.demand.kind));
+        }
+        let limit = self.limit();
+        let mut life = self.lock();
+        let latched = life.latch(now, limit);
+        let seen = look(&life);
+        drop(life);
+        if latched {
+            self.notify_loss();
+        }
+        seen
+    }
+
+    /// Whether this is a copy in a child process: the lock is its parent's.
+    fn is_forked(&self) -> bool {
+        self.home != crate::domain::env::process()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Life> {
+        self.life.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Life {
+    fn state(&self) -> LockState {
+        match self.phase {
+            Phase::Held => LockState::Held,
+            Phase::Uncertain => LockState::Uncertain,
+            Phase::Lost(_) => LockState::Lost,
+            Phase::Released => LockState::Released,
+        }
+    }
+
+    /// Loses what has run out at `now`. Returns whether that is news.
+    fn latch(&mut self, now: Moment, limit: Moment) -> bool {
+        let runs = matches!(self.phase, Phase::Held | Phase::Uncertain);
+        let is_over = runs && now >= self.deadline;
+        if is_over {
+            let reason = if now >= limit { LossReason::HoldLimit } else { LossReason::Expired };
+            self.phase = Phase::Lost(reason);
+        }
+        is_over
+    }
+
+    /// What a child process sees, without touching a lock that may be locked for ever there.
+    fn forked(kind: Kind) -> Self {
+        let because = Some("the guard belongs to the parent of this process".to_owned());
+        let phase = Phase::Lost(LossReason::Removed { because });
+        Self { phase, deadline: Moment::START, kind }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::domain::demand::tests::demand;
+
+    fn hold(max_hold: Duration) -> Hold {
+        let demand = Demand { max_hold, ..demand("k") };
+        let at = Moment::at_millis;
+        Hold::new(
+            Arc::new(demand),
+            Token::fresh("", ""),
+            None,
+            at(0),
+            at(1_000),
+            crate::domain::env::process(),
+        )
+    }
+
+    const HOUR: Duration = Duration::from_secs(3600);
+
+    #[test]
+    fn c5_a_renewal_that_arrives_after_the_end_changes_nothing() {
+        let hold = hold(HOUR);
+        assert!(!hold.renewed(Moment::at_millis(1_000), Moment::at_millis(5_000)));
+        assert_eq!(hold.state(Moment::at_millis(999)), LockState::Lost, "the loss is latched");
+        assert_eq!(hold.loss(Moment::at_millis(0)), Some(LossReason::Expired));
+    }
+
+    #[test]
+    fn c3_a_missed_renewal_makes_it_uncertain_and_the_next_one_held_again() {
+        let hold = hold(HOUR);
+        hold.doubted(Moment::at_millis(500));
+        assert_eq!(hold.state(Moment::at_millis(500)), LockState::Uncertain);
+        assert!(hold.renewed(Moment::at_millis(600), Moment::at_millis(1_600)));
+        assert_eq!(hold.state(Moment::at_millis(1_500)), LockState::Held);
+        assert_eq!(hold.remaining(Moment::at_millis(1_500)), Duration::from_millis(100));
+    }
+
+    #[test]
+    fn c11_no_renewal_reaches_beyond_max_hold() {
+        let hold = hold(Duration::from_millis(1_200));
+        assert!(hold.renewed(Moment::at_millis(900), Moment::at_millis(1_900)));
+        assert_eq!(hold.loss(Moment::at_millis(1_199)), None);
+        assert_eq!(hold.loss(Moment::at_millis(1_200)), Some(LossReason::HoldLimit));
+    }
+
+    #[test]
+    fn b12_a_second_release_and_one_after_the_loss_do_nothing() {
+        let released = hold(HOUR);
+        assert!(released.release(Moment::at_millis(1)));
+        assert!(!released.release(Moment::at_millis(2)));
+        assert_eq!(released.state(Moment::at_millis(2_000)), LockState::Released);
+        let lost = hold(HOUR);
+        lost.lose(Moment::at_millis(1), LossReason::Removed { because: None });
+        assert!(!lost.release(Moment::at_millis(2)));
+        assert_eq!(lost.state(Moment::at_millis(2)), LockState::Lost);
+    }
+}

@@ -1,0 +1,340 @@
+//! The real scripts on a real server, step by step beside the plain model that serves in memory.
+//!
+//! The server's clock is moved by the test, so that leases and places in the queue end in the midst
+//! of a run. What happens within a few milliseconds of such an end may go either way, so all worlds
+//! that explain the answers so far are followed.
+
+use std::collections::BTreeSet;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use proptest::prelude::*;
+use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestRng, TestRunner};
+use testbed::{ClockShim, Server, ServerBinary};
+
+use super::direct::{Direct, redis_6};
+use super::probe::Delete;
+use crate::domain::clock::Moment;
+use crate::domain::error::Fault;
+use crate::domain::kind::Kind;
+use crate::domain::names::Names;
+use crate::store::memory::State;
+use crate::store::memory::trouble::Trouble;
+use crate::store::{Answer, Command, Verb};
+
+mod compare;
+mod kept;
+mod seen;
+mod steps;
+
+use compare::{alike, exclusive, shape};
+use seen::{LOOK, OneKey, Seen, Window};
+use steps::{ALL, Actor, ModelStep, actor, permit, step, token};
+
+/// A number that somebody set for this run: more cases, or another seed than the one that every run
+/// has, such as `REDIS_LOCKS_CONFORMANCE_SEED=$RANDOM cargo test -p redis-lock-core conformance`.
+fn number(name: &str) -> Option<u32> {
+    Some(std::env::var(name).ok()?.parse().expect("a number"))
+}
+
+const STEPS: usize = 60;
+const CASES: u32 = 150;
+
+/// How far the two clocks may be apart when something ends.
+const BLUR: Duration = Duration::from_millis(5);
+
+/// A server beside the model.
+struct Bench {
+    direct: Direct,
+    shim: ClockShim,
+    /// Listens, so that whoever is notified there counts as alive.
+    _listener: std::thread::JoinHandle<()>,
+    actors: &'static [Actor],
+}
+
+impl Bench {
+    fn new(binary: ServerBinary, delete: Delete, actors: &'static [Actor]) -> Option<Self> {
+        let shim = ClockShim::new()?;
+        let mut direct = Direct::start(Server::builder().binary(binary).clock(&shim));
+        direct.delete = delete;
+        let mut listening = direct.server.client().get_connection().unwrap();
+        let (is_ready, listens) = std::sync::mpsc::channel();
+        let listener = std::thread::spawn(move || {
+            let mut subscription = listening.as_pubsub();
+            subscription.subscribe("alive").unwrap();
+            is_ready.send(()).unwrap();
+            while subscription.get_message().is_ok() {}
+        });
+        listens.recv().unwrap();
+        Some(Self { direct, shim, _listener: listener, actors })
+    }
+
+    fn run(&mut self) {
+        let config = Config {
+            cases: number("REDIS_LOCKS_CONFORMANCE_CASES").unwrap_or(CASES),
+            max_shrink_iters: 2_000,
+            failure_persistence: None,
+            ..Config::default()
+        };
+        let seed = number("REDIS_LOCKS_CONFORMANCE_SEED").unwrap_or(0);
+        let mut bytes = [0; 32];
+        bytes[..4].copy_from_slice(&seed.to_le_bytes());
+        let random = TestRng::from_seed(RngAlgorithm::ChaCha, &bytes);
+        let steps = prop::collection::vec(step(self.actors.len()), 1..STEPS);
+        let bench = std::cell::RefCell::new(self);
+        let outcome = TestRunner::new_with_rng(config, random)
+            .run(&steps, |steps| bench.borrow_mut().check(&steps));
+        if let Err(failure) = outcome {
+            panic!("seed {seed}; to be kept in conformance/kept.rs: {failure}");
+        }
+    }
+
+    fn check(&mut self, steps: &[ModelStep]) -> Result<(), TestCaseError> {
+        self.refuse(None);
+        self.direct.server.run::<()>("FLUSHALL");
+        let mut trouble = None;
+        let mut offset = 0;
+        self.set_clock(0);
+        let mut worlds = vec![State::default()];
+        for (number, step) in steps.iter().enumerate() {
+            if let ModelStep::Advance { millis } = step {
+                offset += millis;
+                self.set_clock(offset);
+                continue;
+            }
+            if let ModelStep::Refuse { trouble: next } = step {
+                // Before version 7 a replica's scripts see keys that are over.
+                let old = self.direct.server.binary().version().0 < 7;
+                trouble = next.map(|next| if old { Trouble::NoReplicas } else { next });
+                self.refuse(trouble);
+                continue;
+            }
+            worlds = self.step(&worlds, step, trouble).map_err(|difference| {
+                TestCaseError::fail(format!("step {number}, {step:?}: {difference}"))
+            })?;
+            for world in &worlds {
+                exclusive(world).map_err(TestCaseError::fail)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes a step on the server. Returns the worlds after it that explain the answer.
+    fn step(
+        &mut self,
+        worlds: &[State],
+        step: &ModelStep,
+        trouble: Option<Trouble>,
+    ) -> Result<Vec<State>, String> {
+        let Some((command, who)) = step.command(self.actors) else { return Ok(worlds.to_vec()) };
+        // Taken blindly, a lock does not know of those who wait until the next of them looks.
+        let waits = |world: &State| {
+            world.entries.get(command.names.main()).is_some_and(|entry| !entry.queue.is_empty())
+        };
+        if matches!(command.verb, Verb::Take { .. }) && worlds.iter().any(waits) {
+            return Ok(worlds.to_vec());
+        }
+        let before = self.now();
+        let channel = if self.actors[who].heard { "alive" } else { "dead" };
+        let answer = self.direct.send(&command, channel);
+        let seen = self.look();
+        let window = Window { before, after: seen.at };
+        let mut next: Vec<(String, State)> = Vec::new();
+        let mut expected = Vec::new();
+        for world in worlds {
+            for now in window.moments(world) {
+                let mut world = world.clone();
+                let model = self.model(&mut world, trouble, &command, who, now);
+                let shape = shape(&world);
+                let mut keys = seen.keys.iter();
+                let difference =
+                    keys.find_map(|(key, seen)| seen.difference(&mut world, key, window));
+                // Whoever has nothing may be answered so or refused: some servers refuse to compare
+                // and delete, and leases that are over are removed first.
+                let refused = trouble.is_some()
+                    && matches!(command.verb, Verb::Release { .. } | Verb::Downgrade { .. })
+                    && matches!((&model, &answer), (Ok(Answer::Gone { .. }), Err(_)));
+                let fits = difference.is_none()
+                    && (refused || alike(command.kind, &model, &answer, window));
+                expected.push(format!("{model:?} with {shape}, but for {difference:?}"));
+                if fits && next.iter().all(|(known, _)| *known != shape) {
+                    next.push((shape, world));
+                }
+            }
+        }
+        if next.is_empty() {
+            return Err(format!(
+                "by {who}: the server said {answer:?} and shows {seen:?}, the model {expected:#?}"
+            ));
+        }
+        Ok(next.into_iter().take(16).map(|(_, world)| world).collect())
+    }
+
+    fn refuse(&self, trouble: Option<Trouble>) {
+        let server = &self.direct.server;
+        match trouble {
+            Some(Trouble::ReadOnly) => server.run::<()>("REPLICAOF 127.0.0.1 1"),
+            _ => server.run::<()>("REPLICAOF NO ONE"),
+        }
+        let wanted = u8::from(trouble == Some(Trouble::NoReplicas));
+        server.run::<()>(&format!("CONFIG SET min-replicas-to-write {wanted}"));
+    }
+
+    /// Moves the server's clock, and waits until the server has seen it.
+    fn set_clock(&mut self, millis: u64) {
+        #[expect(clippy::cast_precision_loss, reason = "it is hours at most")]
+        self.shim.set(millis as f64 / 1000.0);
+        let moved = || {
+            SystemTime::now().duration_since(UNIX_EPOCH).unwrap() + Duration::from_millis(millis)
+        };
+        testbed::eventually(Duration::from_secs(5), "the server's clock has moved", || {
+            self.now().since(Moment::START).abs_diff(moved()) < Duration::from_millis(100)
+        });
+    }
+
+    fn keys(&self) -> BTreeSet<&'static str> {
+        self.actors.iter().flat_map(|actor| actor.keys.iter().copied()).collect()
+    }
+
+    fn now(&mut self) -> Moment {
+        let time: (u64, u64) = redis::cmd("TIME").query(&mut self.direct.connection).unwrap();
+        Moment::START.after(Duration::from_micros(time.0 * 1_000_000 + time.1))
+    }
+
+    /// Who has each key on the server, who waits for it, and until when.
+    fn look(&mut self) -> Seen {
+        type One = (Vec<String>, Vec<String>, Vec<String>, Vec<String>, Vec<String>);
+        type Answer = (u64, u64, Vec<One>);
+        let keys = self.keys();
+        let mut eval = redis::cmd("EVAL");
+        eval.arg(LOOK).arg(keys.len() * 4);
+        for key in &keys {
+            let names = Names::new("lock", format!("lock:{key}"));
+            eval.arg(names.main()).arg(names.queue()).arg(names.waiters()).arg(names.fence());
+        }
+        for who in 0..self.actors.len() {
+            eval.arg(&*token(who));
+        }
+        let (seconds, micros, shown): Answer = eval.query(&mut self.direct.connection).unwrap();
+        let ends = |list: &[String]| {
+            let end = |text: &str| {
+                let digits: String = text.chars().take_while(char::is_ascii_digit).collect();
+                Moment::START.after(Duration::from_millis(digits.parse().unwrap()))
+            };
+            list.chunks(2).map(|pair| (pair[0].clone(), end(&pair[1]))).collect()
+        };
+        let shown = shown.iter().map(|(holders, waiters, sides, fence, tombs)| OneKey {
+            holders: ends(holders),
+            waiters: ends(waiters),
+            queue_ends: ends(sides).into_values().collect(),
+            fence: fence.first().map(|text| {
+                let (number, owner) = text.split_once(' ').unwrap();
+                let end = ends(&["".into(), fence[1].clone()]);
+                (number.parse().unwrap(), owner.to_owned(), end[""])
+            }),
+            tombs: tombs
+                .chunks(3)
+                .map(|tomb| {
+                    let end = ends(&["".into(), tomb[2].clone()]);
+                    (tomb[0].clone(), (tomb[1].clone(), end[""]))
+                })
+                .collect(),
+        });
+        let at = Moment::START.after(Duration::from_micros(seconds * 1_000_000 + micros));
+        Seen { at, keys: keys.into_iter().zip(shown).collect() }
+    }
+
+    fn model(
+        &self,
+        world: &mut State,
+        trouble: Option<Trouble>,
+        command: &Command,
+        who: usize,
+        now: Moment,
+    ) -> Result<Answer, Fault> {
+        let manager = if self.actors[who].heard { "alive" } else { "dead" }.into();
+        world.answer_in(trouble, command, &manager, now, &mut |manager, _| manager == "alive")
+    }
+}
+
+fn benches(actors: &'static [Actor]) -> Vec<Bench> {
+    let mut benches = Vec::new();
+    let deletes = [Delete::Script, Delete::DelIfEq, Delete::Script];
+    let servers = [Some(ServerBinary::any()), ServerBinary::valkey(9), redis_6()];
+    for (binary, delete) in servers.into_iter().zip(deletes) {
+        match binary.map(|binary| Bench::new(binary, delete, actors)) {
+            Some(Some(bench)) => benches.push(bench),
+            Some(None) => testbed::report_skipped("needs a C compiler"),
+            None => testbed::report_skipped("needs another server"),
+        }
+    }
+    benches
+}
+
+fn on_every_server(actors: &'static [Actor]) {
+    benches(actors).iter_mut().for_each(Bench::run);
+}
+
+/// Runs one sequence of steps.
+fn on_every_server_once(actors: &'static [Actor], steps: &[ModelStep]) {
+    for bench in &mut benches(actors) {
+        if let Err(failure) = bench.check(steps) {
+            panic!("on {}: {failure}", bench.direct.server.binary());
+        }
+    }
+}
+
+#[test]
+fn l2_readers_and_writers_do_as_the_model_does() {
+    static ACTORS: &[Actor] = &[
+        actor(Kind::Read, &["k"], true),
+        actor(Kind::Write, &["k"], true),
+        actor(Kind::Read, &["k"], true),
+        actor(Kind::Write, &["k"], true),
+        actor(Kind::Read, &["k"], false),
+        actor(Kind::Write, &["k"], false),
+        actor(Kind::Read, &["k"], true),
+    ];
+    on_every_server(ACTORS);
+}
+
+#[test]
+fn l6_permits_do_as_the_model_does() {
+    static ACTORS: &[Actor] = &[
+        permit(3, true),
+        permit(3, true),
+        permit(3, true),
+        permit(2, true),
+        permit(3, false),
+        permit(5, true),
+        permit(1, true),
+    ];
+    on_every_server(ACTORS);
+}
+
+#[test]
+fn l7_mutexes_and_several_at_once_do_as_the_model_does() {
+    static ACTORS: &[Actor] = &[
+        actor(Kind::Mutex, &["a"], true),
+        actor(Kind::Mutex, &["a"], true),
+        actor(Kind::Mutex, &["b"], true),
+        actor(Kind::Mutex, &["b"], false),
+        actor(ALL, &["a", "b"], true),
+        actor(ALL, &["b", "c"], true),
+        actor(ALL, &["a", "b", "c"], true),
+        actor(ALL, &["a", "c"], false),
+    ];
+    on_every_server(ACTORS);
+}
+
+#[test]
+fn kinds_that_do_not_mix_do_as_the_model_does() {
+    static ACTORS: &[Actor] = &[
+        actor(Kind::Mutex, &["k"], true),
+        actor(Kind::Mutex, &["k"], true),
+        actor(Kind::Read, &["k"], true),
+        actor(Kind::Write, &["k"], true),
+        permit(2, true),
+        actor(ALL, &["j", "k"], true),
+    ];
+    on_every_server(ACTORS);
+}

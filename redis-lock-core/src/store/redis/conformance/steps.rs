@@ -1,0 +1,166 @@
+//! Who takes part, and what they do at random.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use proptest::prelude::*;
+
+use crate::Token;
+use crate::domain::kind::Kind;
+use crate::domain::names::Names;
+use crate::store::memory::trouble::Trouble;
+use crate::store::{Acquire, Command, Verb};
+
+/// Who takes part: each has a token, a kind of lock and keys of its own.
+pub(super) struct Actor {
+    pub(super) kind: Kind,
+    pub(super) keys: &'static [&'static str],
+    /// Whether anybody listens where it would be notified.
+    pub(super) heard: bool,
+}
+
+pub(super) const fn actor(kind: Kind, keys: &'static [&'static str], heard: bool) -> Actor {
+    Actor { kind, keys, heard }
+}
+
+pub(super) const fn permit(limit: u32, heard: bool) -> Actor {
+    actor(Kind::Permit { limit }, &["k"], heard)
+}
+
+pub(super) const ALL: Kind = Kind::All { ordered: false };
+
+#[derive(Clone, Debug)]
+pub(super) enum ModelStep {
+    Acquire {
+        who: usize,
+        ttl: u64,
+        patient: bool,
+        fair: bool,
+        fenced: bool,
+        ordered: bool,
+    },
+    Take {
+        who: usize,
+        ttl: u64,
+    },
+    Renew {
+        who: usize,
+        ttl: u64,
+    },
+    Keep {
+        who: usize,
+        time: u64,
+    },
+    Check {
+        who: usize,
+    },
+    Downgrade {
+        who: usize,
+    },
+    Force {
+        who: usize,
+    },
+    Release {
+        who: usize,
+        keep: Option<u64>,
+        bury: bool,
+    },
+    Advance {
+        millis: u64,
+    },
+    /// The server refuses to write from now on, for this reason, or does so no longer.
+    Refuse {
+        trouble: Option<Trouble>,
+    },
+}
+
+pub(super) fn step(actors: usize) -> impl Strategy<Value = ModelStep> {
+    let who = 0..actors;
+    let ttl = || prop_oneof![Just(430_u64), Just(1_970), Just(7_330)];
+    prop_oneof![
+        8 => (who.clone(), ttl(), prop::bool::weighted(0.8), prop::bool::weighted(0.8), any::<bool>(), any::<bool>())
+            .prop_map(|(who, ttl, patient, fair, fenced, ordered)| ModelStep::Acquire { who, ttl, patient, fair, fenced, ordered }),
+        1 => (who.clone(), ttl()).prop_map(|(who, ttl)| ModelStep::Take { who, ttl }),
+        2 => (who.clone(), ttl()).prop_map(|(who, ttl)| ModelStep::Renew { who, ttl }),
+        1 => (who.clone(), ttl()).prop_map(|(who, time)| ModelStep::Keep { who, time }),
+        1 => who.clone().prop_map(|who| ModelStep::Check { who }),
+        2 => who.clone().prop_map(|who| ModelStep::Downgrade { who }),
+        1 => who.clone().prop_map(|who| ModelStep::Force { who }),
+        6 => (who, prop::option::weighted(0.1, ttl()), prop::bool::weighted(0.05))
+            .prop_map(|(who, keep, bury)| ModelStep::Release { who, keep, bury }),
+        1 => prop_oneof![2 => Just(None), 1 => Just(Some(Trouble::ReadOnly)), 1 => Just(Some(Trouble::NoReplicas))]
+            .prop_map(|trouble| ModelStep::Refuse { trouble }),
+        2 => prop_oneof![Just(277_u64), Just(911), Just(2_633)].prop_map(|millis| ModelStep::Advance { millis }),
+    ]
+}
+
+impl ModelStep {
+    /// Who does it, and by which verb; none when its kind of lock has no such verb.
+    fn verb(&self, actors: &[Actor]) -> Option<(usize, Verb)> {
+        let millis = Duration::from_millis;
+        let place = millis(5_000);
+        let kind = |who: usize| actors[who].kind;
+        let asked = match *self {
+            Self::Acquire { who, ttl, patient, fair, fenced, .. } => {
+                let queue = patient.then_some(place);
+                let fences = if fenced { 32 } else { 0 };
+                let (token, ttl) = (token(who), Some(millis(ttl)));
+                (who, Verb::Acquire(Acquire { queue, fair, fences, ..Acquire::of(token, ttl) }))
+            }
+            Self::Take { who, ttl } if kind(who) == Kind::Mutex => {
+                (who, Verb::Take { token: token(who), ttl: Some(millis(ttl)) })
+            }
+            Self::Renew { who, ttl } => {
+                (who, Verb::Renew { token: token(who), ttl: Some(millis(ttl)) })
+            }
+            Self::Keep { who, time } => (who, Verb::Keep { token: token(who), time: millis(time) }),
+            Self::Check { who } => (who, Verb::Check { token: token(who) }),
+            Self::Downgrade { who } if kind(who) == Kind::Write => {
+                (who, Verb::Downgrade { token: token(who) })
+            }
+            Self::Force { who } => {
+                let tokens = vec![Token::from_wire(&token(who))];
+                (who, Verb::Force { tokens, foreign: None, because: "it hangs".into() })
+            }
+            Self::Release { who, keep, bury } => {
+                let bury = bury.then_some(millis(3_300));
+                (
+                    who,
+                    Verb::Release {
+                        token: token(who),
+                        waited_for: false,
+                        keep: keep.map(millis),
+                        bury,
+                    },
+                )
+            }
+            _ => return None,
+        };
+        Some(asked)
+    }
+
+    /// The command, and who sends it.
+    pub(super) fn command(&self, actors: &[Actor]) -> Option<(Command, usize)> {
+        let (who, verb) = self.verb(actors)?;
+        let actor = &actors[who];
+        let names = |key: &&str| Names::new("lock", format!("lock:{key}"));
+        let (first, others) = actor.keys.split_first()?;
+        let names = match actor.kind {
+            Kind::All { .. } if !matches!(verb, Verb::Force { .. }) => {
+                Names::together(names(first), others.iter().map(names).collect(), "")
+            }
+            _ => names(first),
+        };
+        let kind = match (actor.kind, self) {
+            (_, Self::Force { .. }) => Kind::Mutex,
+            (Kind::All { .. }, Self::Acquire { ordered, .. }) => Kind::All { ordered: *ordered },
+            (kind, _) => kind,
+        };
+        let timeout = Duration::from_secs(1);
+        Some((Command { names: Arc::new(names), kind, verb, timeout }, who))
+    }
+}
+
+pub(super) fn token(who: usize) -> Arc<str> {
+    format!("rl1.{who:032}.a.0.").into()
+}

@@ -1,0 +1,105 @@
+//! Commands as the server wants them.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use redis::Cmd;
+
+use super::probe::Delete;
+use crate::domain::kind::Kind;
+use crate::store::{Acquire, Command, Verb};
+
+mod all;
+mod call;
+mod mutex;
+mod shared;
+
+pub(super) use call::Call;
+
+/// How many keys the server looks at for one answer: some tenths of a millisecond of its time.
+const PAGE: usize = 500;
+
+/// What a command's form depends on besides the command.
+#[derive(Clone, Debug)]
+pub(super) struct Context {
+    pub(super) delete: Delete,
+    /// Where grants for this manager are published; `-` when they are not.
+    pub(super) channel: Arc<str>,
+}
+
+/// The plain command that serves without a script, where there is one.
+pub(super) fn plain(command: &Command, context: &Context) -> Option<Cmd> {
+    if let Verb::Why { token } = &command.verb {
+        return Some(why(command, token));
+    }
+    if command.kind != Kind::Mutex {
+        return None;
+    }
+    match &command.verb {
+        Verb::Take { token, ttl } => {
+            let mut cmd = Cmd::with_capacity(6, 64 + command.names.main().len() + token.len());
+            cmd.arg("SET");
+            cmd.arg(command.names.main()).arg(&**token).arg("NX");
+            if let Some(ttl) = ttl {
+                cmd.arg("PX").arg(text(Some(*ttl)));
+            }
+            Some(cmd)
+        }
+        Verb::Release { token, waited_for: false, keep: None, bury: None } => {
+            Some(context.delete.command(command.names.main(), token))
+        }
+        Verb::Ping => Some(redis::cmd("PING")),
+        Verb::Scan { cursor } => {
+            let mut cmd = redis::cmd("SCAN");
+            cmd.arg(*cursor).arg("MATCH").arg(command.names.main()).arg("COUNT").arg(PAGE);
+            Some(cmd)
+        }
+        _ => None,
+    }
+}
+
+/// Asks for the reasons that were left where holds of the token were ended by force.
+fn why(command: &Command, token: &str) -> Cmd {
+    let tombs: Vec<_> = command.names.all().map(|names| names.tomb(token)).collect();
+    let mut cmd = redis::cmd(if tombs.len() == 1 { "GET" } else { "MGET" });
+    cmd.arg(tombs);
+    cmd
+}
+
+/// The script that serves a command; none where there is no such command for this kind of lock.
+pub(super) fn call(command: &Command, context: &Context) -> Option<Call> {
+    match command.kind {
+        Kind::Mutex => mutex::call(command, context),
+        Kind::All { ordered } => all::call(command, ordered, context),
+        _ => shared::call(command, context),
+    }
+}
+
+/// Adds what every acquisition asks for, in the order of the scripts.
+fn asked(call: Call, terms: &Acquire, context: &Context) -> Call {
+    call.arg("token", &*terms.token)
+        .arg("ttl", text(terms.ttl))
+        .arg("place", text(terms.queue))
+        .arg("channel", &*context.channel)
+        .arg("fair", flag(terms.fair))
+        .arg("fences", terms.fences.to_string())
+}
+
+/// The time that a verb gives a lease, and what the scripts do with it.
+fn renewal(verb: &Verb) -> (Option<Duration>, &'static str) {
+    match verb {
+        Verb::Renew { ttl: Some(ttl), .. } => (Some(*ttl), "lengthen"),
+        Verb::Keep { time, .. } => (Some(*time), "set"),
+        _ => (None, "look"),
+    }
+}
+
+/// Whether a flag is set, as the scripts read it.
+fn flag(set: bool) -> &'static str {
+    if set { "1" } else { "0" }
+}
+
+/// Milliseconds as the scripts read them; none is `0`.
+fn text(duration: Option<Duration>) -> String {
+    duration.map_or(0, |duration| duration.as_millis()).to_string()
+}

@@ -1,0 +1,316 @@
+//! A lock of several keys on a server in cluster mode, where a script sees the keys of one slot.
+//!
+//! The keys are taken in groups of one slot each, a group in one step. All groups are asked for at
+//! once; when one is busy, those behind it are given back, and those before it too, unless the
+//! acquisition has come to keep what comes first (`ordered`). All processes have the same order of
+//! groups, so that those who keep some while they wait for the next never wait in a circle. No I/O
+//! happens here: a [`Split`] says what to ask, and makes one answer of many.
+
+use std::sync::Arc;
+
+use super::cluster::{Attempt, Cluster, End};
+use crate::domain::error::{Fault, FaultClass};
+use crate::domain::kind::Kind;
+use crate::store::{Acquire, Answer, Command, Verb};
+
+/// One command that is carried out in several parts.
+#[derive(Debug)]
+pub(super) struct Split {
+    command: Command,
+    cluster: Arc<Cluster>,
+    stage: SplitStage,
+    /// What each group was asked last, where an acquisition needs to know it.
+    answers: Vec<Option<Result<Answer, Fault>>>,
+    /// How many parts are under way.
+    open: usize,
+    /// The first failure since the stage began.
+    failure: Option<Fault>,
+}
+
+#[derive(Debug)]
+enum SplitStage {
+    /// Every group is asked the same: to renew, look or release.
+    Broadcasting,
+    Acquiring(Arc<Attempt>),
+    /// Every key is acquired; all get one fencing number.
+    Raising(Arc<Attempt>, u64),
+    /// Not every key can be acquired, so none is kept from others. Then this is the answer.
+    GivingBack(Arc<Attempt>, Result<Answer, Fault>),
+}
+
+/// What a [`Split`] wants.
+#[derive(Debug)]
+pub(super) enum NextPart {
+    Ask(Vec<Part>),
+    Done(Result<Answer, Fault>),
+}
+
+/// A command for one group.
+#[derive(Debug)]
+pub(super) struct Part {
+    pub(super) group: usize,
+    pub(super) command: Command,
+}
+
+/// Whether a command is for keys of several slots.
+pub(super) fn is_split(command: &Command) -> bool {
+    matches!(command.kind, Kind::All { .. }) && command.names.groups().len() > 1
+}
+
+impl Split {
+    pub(super) fn start(command: &Command, cluster: &Arc<Cluster>) -> (Self, NextPart) {
+        let count = command.names.groups().len();
+        let mut split = Self {
+            command: command.clone(),
+            cluster: Arc::clone(cluster),
+            stage: SplitStage::Broadcasting,
+            answers: vec![None; count],
+            open: 0,
+            failure: None,
+        };
+        let first = match &command.verb {
+            Verb::Acquire(Acquire { token, .. }) => match cluster.begin(token) {
+                Some((attempt, place)) => {
+                    split.stage = SplitStage::Acquiring(attempt);
+                    // Whoever waits at one group looks there first, at what it keeps as well.
+                    match place {
+                        Some(at) if split.is_ordered() => 0..at + 1,
+                        Some(at) => at..at + 1,
+                        None => 0..count,
+                    }
+                }
+                None => return (split, NextPart::Done(Ok(Answer::Buried))),
+            },
+            Verb::Release { token, .. } => {
+                cluster.forget(token);
+                0..count
+            }
+            _ => 0..count,
+        };
+        let verb = &command.verb;
+        let next = split.ask(first.map(|group| (group, verb.clone())).collect());
+        (split, next)
+    }
+
+    /// The answer of one group.
+    pub(super) fn answered(&mut self, group: usize, answer: Result<Answer, Fault>) {
+        self.open = self.open.saturating_sub(1);
+        match self.stage {
+            SplitStage::Broadcasting | SplitStage::Acquiring(_) => {
+                if let Some(slot) = self.answers.get_mut(group) {
+                    *slot = Some(answer);
+                }
+            }
+            SplitStage::Raising(..) | SplitStage::GivingBack(..) => {
+                if let (None, Err(fault)) = (&self.failure, answer) {
+                    self.failure = Some(fault);
+                }
+            }
+        }
+    }
+
+    /// What to do now; nothing while answers are missing.
+    pub(super) fn next(&mut self) -> Option<NextPart> {
+        if self.open > 0 {
+            return None;
+        }
+        let next = match std::mem::replace(&mut self.stage, SplitStage::Broadcasting) {
+            SplitStage::Broadcasting => NextPart::Done(self.combined()),
+            SplitStage::Acquiring(attempt) => self.acquired(attempt),
+            SplitStage::Raising(attempt, fence) => match self.failure.take() {
+                Some(fault) => self.give_back(attempt, Err(fault)),
+                None => self.end(&attempt, Ok(Answer::Held { fence: Some(fence) })),
+            },
+            SplitStage::GivingBack(attempt, verdict) => {
+                attempt.gave_back();
+                match self.failure.take() {
+                    // What is still there goes with the token, which is released as any of which
+                    // it is not known what it has.
+                    Some(fault) => {
+                        let what = format!("keys could not be given back: {}", fault.what);
+                        let class = FaultClass::Unknown;
+                        self.end(&attempt, Err(Fault { class, what, ..fault }))
+                    }
+                    None => self.end(&attempt, verdict),
+                }
+            }
+        };
+        Some(next)
+    }
+
+    /// The connection broke: nobody knows what was done.
+    pub(super) fn broken(mut self, fault: Fault) -> Result<Answer, Fault> {
+        match std::mem::replace(&mut self.stage, SplitStage::Broadcasting) {
+            SplitStage::Broadcasting => {}
+            SplitStage::Acquiring(attempt)
+            | SplitStage::Raising(attempt, _)
+            | SplitStage::GivingBack(attempt, _) => drop(self.end(&attempt, Err(fault.clone()))),
+        }
+        Err(fault)
+    }
+
+    /// Every group of an acquisition that was asked has answered.
+    fn acquired(&mut self, attempt: Arc<Attempt>) -> NextPart {
+        if attempt.is_superseded() {
+            return superseded();
+        }
+        if let Some(obstacle) = self.obstacle() {
+            return self.give_back(attempt, obstacle);
+        }
+        let missing = self.groups().filter(|group| self.answer(*group).is_none());
+        let missing: Vec<_> = missing.map(|group| (group, self.command.verb.clone())).collect();
+        if !missing.is_empty() {
+            self.stage = SplitStage::Acquiring(attempt);
+            return self.ask(missing);
+        }
+        let highest = self.groups().filter_map(|group| self.number(group)).max();
+        let Some((token, fence)) = self.token().zip(highest) else {
+            return self.end(&attempt, Ok(Answer::Held { fence: None }));
+        };
+        let low = self.groups().filter(|group| self.number(*group) < highest);
+        let raise = |group| (group, Verb::Raise { token: Arc::clone(token), fence });
+        let low: Vec<_> = low.map(raise).collect();
+        if low.is_empty() {
+            return self.end(&attempt, Ok(Answer::Held { fence: Some(fence) }));
+        }
+        self.stage = SplitStage::Raising(attempt, fence);
+        self.ask(low)
+    }
+
+    /// Why not every key can be acquired, if so: what can't be asked for before what is in use, as one script
+    /// for all keys would have it, and of several in use the first.
+    fn obstacle(&self) -> Option<Result<Answer, Fault>> {
+        let answers = || self.answers.iter().flatten();
+        let fault = answers().find(|answer| answer.is_err());
+        let buried = || answers().find(|answer| matches!(answer, Ok(Answer::Buried)));
+        let busy = || answers().find(|answer| matches!(answer, Ok(Answer::Busy(_))));
+        fault.or_else(buried).or_else(busy).cloned()
+    }
+
+    /// Gives back what an attempt got and may not keep; then `verdict` is the answer.
+    fn give_back(&mut self, attempt: Arc<Attempt>, verdict: Result<Answer, Fault>) -> NextPart {
+        let Verb::Acquire(Acquire { token, queue, .. }) = &self.command.verb else {
+            return NextPart::Done(verdict);
+        };
+        let (queue, queued) = (*queue, self.place(&verdict));
+        let kept = queued.filter(|_| self.is_ordered()).unwrap_or(0);
+        let release =
+            Verb::Release { token: Arc::clone(token), waited_for: false, keep: None, bury: None };
+        // What is kept while waiting lasts as long as the place in the queue.
+        let keep = |time| Verb::Keep { token: Arc::clone(token), time };
+        let todo = |group| match self.answer(group)? {
+            _ if group < kept => queue.map(|time| (group, keep(time))),
+            _ if Some(group) == queued => None,
+            // Nothing was done there, and a release would be refused as well.
+            Err(_) => None,
+            // Who does not queue leaves nothing where it is busy.
+            Ok(Answer::Busy(_)) if queue.is_none() => None,
+            _ => Some((group, release.clone())),
+        };
+        let todo: Vec<_> = self.groups().filter_map(todo).collect();
+        if todo.is_empty() {
+            return self.end(&attempt, verdict);
+        }
+        if !attempt.gives_back() {
+            return superseded();
+        }
+        self.stage = SplitStage::GivingBack(attempt, verdict);
+        self.ask(todo)
+    }
+
+    fn end(&self, attempt: &Arc<Attempt>, answer: Result<Answer, Fault>) -> NextPart {
+        let end = match (self.place(&answer), &answer) {
+            (Some(place), _) => End::Queued(place),
+            (None, Err(fault)) if fault.class.is_unknown() => End::Unknown,
+            (None, _) => End::Clear,
+        };
+        if let Some(token) = self.token() {
+            self.cluster.end(token, attempt, end);
+        }
+        NextPart::Done(answer)
+    }
+
+    /// The group in whose queue an answer leaves the token.
+    fn place(&self, answer: &Result<Answer, Fault>) -> Option<usize> {
+        let queued = matches!(answer, Ok(Answer::Busy(blocker)) if blocker.queued);
+        let busy = |answer: &Option<_>| matches!(answer, Some(Ok(Answer::Busy(_))));
+        self.answers.iter().position(busy).filter(|_| queued)
+    }
+
+    /// The answer of all to what all were asked.
+    fn combined(&self) -> Result<Answer, Fault> {
+        let answers = || self.answers.iter().flatten();
+        let fault = answers().find(|answer| answer.is_err());
+        let known = |answer: &&_| matches!(answer, Ok(Answer::Gone { because: Some(_), .. }));
+        let reason = answers().find(known);
+        let gone = || answers().find(|answer| matches!(answer, Ok(Answer::Gone { .. })));
+        let lost = reason.or_else(gone);
+        let worst = match self.command.verb {
+            // What was not released has to be released again.
+            Verb::Release { .. } => fault.or(lost),
+            // The loss of one is the loss of all.
+            _ => lost.or(fault),
+        };
+        worst.cloned().unwrap_or_else(|| Ok(self.done()))
+    }
+
+    /// The answer when every group did as it was asked.
+    fn done(&self) -> Answer {
+        if !matches!(self.command.verb, Verb::Renew { .. }) {
+            return Answer::Done;
+        }
+        let renewals = self.answers.iter().flatten().filter_map(|answer| match answer {
+            Ok(Answer::Renewed { longer, waited_for }) => Some((*longer, *waited_for)),
+            _ => None,
+        });
+        let (longer, waited_for) = renewals
+            .fold((None, false), |(most, waited), (longer, more)| {
+                (most.max(longer), waited | more)
+            });
+        Answer::Renewed { longer, waited_for }
+    }
+
+    fn ask(&mut self, parts: Vec<(usize, Verb)>) -> NextPart {
+        let groups = self.command.names.groups();
+        let part = |(group, verb)| {
+            let names = Arc::clone(groups.get(group)?);
+            Some(Part { group, command: Command { names, verb, ..self.command.clone() } })
+        };
+        let parts: Vec<_> = parts.into_iter().filter_map(part).collect();
+        self.open = parts.len();
+        NextPart::Ask(parts)
+    }
+
+    /// The fencing number that a group gave.
+    fn number(&self, group: usize) -> Option<u64> {
+        match self.answer(group)? {
+            Ok(Answer::Held { fence }) => *fence,
+            _ => None,
+        }
+    }
+
+    fn groups(&self) -> std::ops::Range<usize> {
+        0..self.answers.len()
+    }
+
+    fn answer(&self, group: usize) -> Option<&Result<Answer, Fault>> {
+        self.answers.get(group)?.as_ref()
+    }
+
+    fn token(&self) -> Option<&Arc<str>> {
+        self.command.verb.token()
+    }
+
+    fn is_ordered(&self) -> bool {
+        self.command.kind == Kind::All { ordered: true }
+    }
+}
+
+/// The answer of an attempt after which the token was asked for again: that one knows more.
+fn superseded() -> NextPart {
+    let what = "no answer came in time, and the lock was asked for again";
+    NextPart::Done(Err(Fault::new(FaultClass::Unknown, what)))
+}
+
+#[cfg(test)]
+mod tests;

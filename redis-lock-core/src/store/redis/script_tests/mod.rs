@@ -1,0 +1,396 @@
+//! What the scripts do on servers that are full, demoted, spoilt or crowded, and with few rights.
+
+use std::time::Duration;
+
+use redis::Commands;
+
+use super::direct::{Direct, acquire, command, names, release, token};
+use super::encode::{self, Context};
+use super::probe::Delete;
+use crate::domain::error::FaultClass;
+use crate::domain::kind::Kind;
+use crate::store::{Acquire, Answer, ServerView, Verb};
+
+mod crowds;
+
+const ALL: Kind = Kind::All { ordered: false };
+const KINDS: [Kind; 5] = [Kind::Mutex, Kind::Read, Kind::Write, Kind::Permit { limit: 2 }, ALL];
+
+fn fenced(number: usize) -> Verb {
+    let ttl = Some(Duration::from_secs(30));
+    Verb::Acquire(Acquire { fences: 8, ..Acquire::of(token(number), ttl) })
+}
+
+fn is_held(answer: &Answer) -> bool {
+    matches!(answer, Answer::Held { .. })
+}
+
+fn seen(direct: &mut Direct) -> ServerView {
+    match direct.ask(Kind::Mutex, Verb::Look).unwrap() {
+        Answer::Seen(seen) => *seen,
+        other => panic!("{other:?} is nothing to be seen"),
+    }
+}
+
+fn is_queued(answer: &Answer) -> bool {
+    matches!(answer, Answer::Busy(blocker) if blocker.queued)
+}
+
+#[test]
+fn a_mutex_is_renewed_checked_kept_and_plainly_released_by_its_own_key_alone() {
+    let token = token(1);
+    let verbs = [
+        Verb::Renew { token: token.clone(), ttl: Some(Duration::from_secs(1)) },
+        Verb::Check { token: token.clone() },
+        Verb::Keep { token: token.clone(), time: Duration::from_secs(1) },
+        Verb::Why { token: token.clone() },
+        Verb::Release { token, waited_for: false, keep: None, bury: None },
+    ];
+    let context = Context { delete: Delete::Script, channel: "-".into() };
+    for verb in verbs {
+        let command = command(Kind::Mutex, verb);
+        let cmd = encode::plain(&command, &context)
+            .unwrap_or_else(|| encode::call(&command, &context).unwrap().by_hash());
+        let words: Vec<_> = cmd.args_iter().map(|arg| format!("{arg:?}")).collect();
+        let text = String::from_utf8(cmd.get_packed_command()).unwrap();
+        let keys = text.matches("lock:a").count();
+        assert_eq!(keys, 1, "{words:?}");
+        assert!(text.contains("EVALSHA") == text.contains("\r\n$1\r\n1\r\n"), "{words:?}");
+    }
+}
+
+#[test]
+fn a_renewal_lengthens_only_and_a_keep_cuts() {
+    for mut direct in Direct::each() {
+        for kind in KINDS {
+            direct.server.run::<()>("FLUSHALL");
+            assert!(is_held(&direct.ask(kind, acquire(1, false)).unwrap()));
+            let renew =
+                |seconds| Verb::Renew { token: token(1), ttl: Some(Duration::from_secs(seconds)) };
+            let left = |direct: &Direct| direct.server.pttl("lock:a").unwrap();
+            let Answer::Renewed { longer: Some(longer), waited_for: false } =
+                direct.ask(kind, renew(10)).unwrap()
+            else {
+                panic!("30 s are longer than 10")
+            };
+            assert!(longer > Duration::from_secs(25) && left(&direct) > 25_000, "{kind:?}");
+            let renewed = direct.ask(kind, renew(50)).unwrap();
+            assert_eq!(renewed, Answer::Renewed { longer: None, waited_for: false });
+            assert!(left(&direct) > 45_000);
+            let again = direct.ask(kind, acquire(1, false)).unwrap();
+            assert!(is_held(&again) && left(&direct) > 45_000, "recognised, and not cut");
+            let time = Duration::from_secs(5);
+            let kept = direct.ask(kind, Verb::Keep { token: token(1), time }).unwrap();
+            assert_eq!(kept, Answer::Done);
+            assert!(left(&direct) <= 5_000);
+            assert!(matches!(direct.ask(kind, release(1)).unwrap(), Answer::Done));
+            let gone = direct.ask(kind, renew(10)).unwrap();
+            assert_eq!(gone, Answer::Gone { by: None, because: None });
+        }
+    }
+}
+
+#[test]
+fn a_lock_that_never_expires_is_given_no_end_by_a_renewal() {
+    for mut direct in Direct::each() {
+        direct.server.run::<()>(&format!("SET lock:a {}", token(1)));
+        let ttl = Some(Duration::from_secs(1));
+        let renewed = direct.ask(Kind::Mutex, Verb::Renew { token: token(1), ttl }).unwrap();
+        assert_eq!(renewed, Answer::Renewed { longer: Some(Duration::MAX), waited_for: false });
+        assert_eq!(direct.server.run::<i64>("PTTL lock:a"), -1);
+    }
+}
+
+#[test]
+fn a_renewal_says_that_somebody_waits_and_why_a_hold_was_ended() {
+    for mut direct in Direct::each() {
+        for kind in [Kind::Mutex, ALL] {
+            direct.server.run::<()>("FLUSHALL");
+            assert!(is_held(&direct.ask(kind, acquire(1, false)).unwrap()));
+            assert!(is_queued(&direct.ask(kind, acquire(2, true)).unwrap()));
+            let renew = || Verb::Renew { token: token(1), ttl: Some(Duration::from_secs(40)) };
+            let renewed = direct.ask(kind, renew()).unwrap();
+            assert_eq!(renewed, Answer::Renewed { longer: None, waited_for: true });
+            let tokens = vec![crate::Token::from_wire(&token(1))];
+            let force = Verb::Force { tokens, foreign: None, because: "it hangs".into() };
+            assert_eq!(direct.ask(Kind::Mutex, force).unwrap(), Answer::Done);
+            let because = Some("it hangs".to_owned());
+            let gone = Answer::Gone { by: None, because };
+            assert_eq!(direct.ask(kind, renew()).unwrap(), gone, "although the next has it");
+            assert_eq!(direct.ask(kind, Verb::Check { token: token(1) }).unwrap(), gone);
+            assert!(is_held(&direct.ask(kind, acquire(2, false)).unwrap()));
+        }
+    }
+}
+
+#[test]
+fn a_fence_ahead_of_the_clock_is_kept_until_the_clock_has_passed_it() {
+    let day = 86_400_000_i64;
+    for mut direct in Direct::each() {
+        for kind in [Kind::Mutex, Kind::Write, ALL] {
+            direct.server.run::<()>("FLUSHALL");
+            let (seconds, _): (u64, u64) = direct.server.run("TIME");
+            let ahead = (seconds + 2 * 86_400) * 1_000_000;
+            let fence = names().fence();
+            let () = direct.connection.set(&fence, format!("{ahead} x")).unwrap();
+            let held = direct.ask(kind, fenced(1)).unwrap();
+            assert_eq!(held, Answer::Held { fence: Some(ahead + 8) });
+            let left = direct.server.pttl(&fence).unwrap();
+            assert!((3 * day - 60_000..=3 * day + 1_000).contains(&left), "{kind:?}: {left}");
+        }
+    }
+}
+
+#[test]
+fn a_server_that_may_not_write_says_so_and_not_that_a_lock_is_busy() {
+    let ways = [
+        ("REPLICAOF 127.0.0.1 1", "REPLICAOF NO ONE", "READONLY"),
+        ("CONFIG SET min-replicas-to-write 1", "CONFIG SET min-replicas-to-write 0", "NOREPLICAS"),
+    ];
+    for mut direct in Direct::each() {
+        for kind in KINDS {
+            direct.server.run::<()>("FLUSHALL");
+            let limit =
+                if matches!(kind, Kind::Permit { .. }) { Kind::Permit { limit: 1 } } else { kind };
+            let other = if kind == Kind::Read { Kind::Write } else { limit };
+            assert!(is_held(&direct.ask(limit, acquire(1, false)).unwrap()));
+            for (break_it, mend_it, code) in ways {
+                direct.server.run::<()>(break_it);
+                for patient in [true, false] {
+                    let fault = direct.ask(other, acquire(2, patient)).unwrap_err();
+                    assert_eq!(fault.class, FaultClass::Refused, "{kind:?} {}", fault.what);
+                    assert!(fault.what.contains(code), "{}", fault.what);
+                }
+                let bury = Some(Duration::from_secs(9));
+                let abandon = Verb::Release { token: token(2), waited_for: true, keep: None, bury };
+                let fault = direct.ask(other, abandon).unwrap_err();
+                assert!(fault.what.contains(code), "{}", fault.what);
+                direct.server.run::<()>(mend_it);
+            }
+            assert!(is_queued(&direct.ask(other, acquire(2, true)).unwrap()));
+            assert!(direct.server.keys().iter().all(|key| direct.server.pttl(key).is_some()));
+        }
+    }
+}
+
+#[test]
+fn a_full_server_takes_no_lock_more_but_keeps_and_gives_up_those_it_has() {
+    for mut direct in Direct::each() {
+        for kind in KINDS {
+            direct.server.run::<()>("FLUSHALL");
+            direct.server.run::<()>("CONFIG SET maxmemory 0");
+            let kind =
+                if let Kind::Permit { .. } = kind { Kind::Permit { limit: 1 } } else { kind };
+            let other = if kind == Kind::Read { Kind::Write } else { kind };
+            assert!(is_held(&direct.ask(kind, acquire(1, false)).unwrap()));
+            direct.server.run::<()>("CONFIG SET maxmemory 1");
+            let busy = direct.ask(other, acquire(2, true)).unwrap();
+            assert!(matches!(&busy, Answer::Busy(blocker) if !blocker.queued), "{busy:?}");
+            let ttl = Some(Duration::from_secs(60));
+            assert!(direct.ask(kind, Verb::Renew { token: token(1), ttl }).is_ok());
+            assert_eq!(direct.ask(kind, release(1)).unwrap(), Answer::Done);
+            for _ in 0..1_000 {
+                let fault = direct.ask(other, fenced(2)).unwrap_err();
+                assert!(fault.what.contains("OOM"), "{}", fault.what);
+            }
+            assert!(direct.server.keys().is_empty(), "{:?}", direct.server.keys());
+        }
+    }
+}
+
+#[test]
+fn who_asks_without_a_place_leaves_the_queue() {
+    for mut direct in Direct::each() {
+        for kind in [Kind::Mutex, Kind::Write, Kind::Permit { limit: 1 }, ALL] {
+            direct.server.run::<()>("FLUSHALL");
+            assert!(is_held(&direct.ask(kind, acquire(1, false)).unwrap()));
+            assert!(is_queued(&direct.ask(kind, acquire(2, true)).unwrap()));
+            assert!(!is_queued(&direct.ask(kind, acquire(2, false)).unwrap()));
+            assert!(!direct.server.exists(&names().queue()), "{kind:?}");
+            assert!(!direct.server.exists(&names().waiters()), "{kind:?}");
+        }
+    }
+}
+
+#[test]
+fn dead_waiters_are_passed_over_whoever_subscribes_to_patterns() {
+    for mut direct in Direct::each() {
+        let mut everything = direct.server.client().get_connection().unwrap();
+        let mut everything = everything.as_pubsub();
+        everything.psubscribe("*").unwrap();
+        for kind in [Kind::Mutex, Kind::Write, Kind::Permit { limit: 1 }] {
+            direct.server.run::<()>("FLUSHALL");
+            assert!(is_held(&direct.ask(kind, acquire(1, false)).unwrap()));
+            for dead in 2..5 {
+                let queued = direct.send(&command(kind, acquire(dead, true)), "lock:~m:dead");
+                assert!(is_queued(&queued.unwrap()));
+            }
+            assert!(is_queued(&direct.ask(kind, acquire(5, true)).unwrap()));
+            assert_eq!(direct.ask(kind, release(1)).unwrap(), Answer::Done);
+            let check = direct.ask(kind, Verb::Check { token: token(5) }).unwrap();
+            assert_eq!(check, Answer::Done, "{kind:?}: the one that lives has it");
+        }
+    }
+}
+
+#[test]
+fn values_of_others_at_side_keys_are_met_before_anything_is_written() {
+    let sides = [names().queue(), names().waiters(), names().limit(), names().tomb(&token(1))];
+    for mut direct in Direct::each() {
+        for kind in KINDS {
+            for side in sides.iter().chain([&names().fence()]) {
+                direct.server.run::<()>("FLUSHALL");
+                let () = direct.connection.lpush(side, "theirs").unwrap();
+                if *side == names().tomb(&token(1)) {
+                    assert_eq!(direct.ask(kind, acquire(1, false)).unwrap(), Answer::Buried);
+                    continue;
+                }
+                let held = direct.ask(kind, fenced(1));
+                if *side == names().fence() {
+                    let fault = held.unwrap_err();
+                    assert_eq!(fault.class, FaultClass::Permanent, "{}", fault.what);
+                    assert_eq!(direct.server.keys().len(), 1, "no lock stands");
+                    continue;
+                }
+                assert!(is_held(&held.unwrap()), "{kind:?} {side}");
+                let exclusive = matches!(kind, Kind::Mutex | Kind::Write | Kind::All { .. });
+                if exclusive && *side != names().limit() {
+                    let busy = direct.ask(kind, acquire(2, true)).unwrap();
+                    assert!(matches!(&busy, Answer::Busy(blocker) if !blocker.queued), "{busy:?}");
+                }
+                assert!(matches!(direct.ask(Kind::Mutex, Verb::Look).unwrap(), Answer::Seen(_)));
+                let ttl = Some(Duration::from_secs(60));
+                assert!(direct.ask(kind, Verb::Renew { token: token(1), ttl }).is_ok());
+                assert_eq!(direct.ask(kind, release(1)).unwrap(), Answer::Done);
+                assert!(!direct.server.exists("lock:a"), "{kind:?} {side}");
+                assert_eq!(direct.server.pttl(side), Some(-1), "what is not ours is left alone");
+            }
+        }
+    }
+}
+
+#[test]
+fn no_side_key_stays_without_an_end_when_a_right_is_missing() {
+    for mut direct in Direct::each() {
+        for denied in ["hset", "pexpire"] {
+            direct.server.run::<()>("FLUSHALL");
+            assert!(is_held(&direct.ask(Kind::Mutex, acquire(1, false)).unwrap()));
+            let standing = std::mem::replace(
+                &mut direct.connection,
+                direct.server.client().get_connection().unwrap(),
+            );
+            direct.become_user(&format!("~* &* +@all -{denied}"));
+            let fault = direct.ask(Kind::Mutex, acquire(2, true)).unwrap_err();
+            assert_eq!(fault.class, FaultClass::Permanent, "{}", fault.what);
+            assert!(fault.what.contains("NOPERM"), "{}", fault.what);
+            assert_eq!(direct.server.keys(), ["lock:a"], "without {denied}");
+            direct.connection = standing;
+        }
+    }
+}
+
+#[test]
+fn limits_that_nobody_has_any_more_cap_nobody() {
+    for mut direct in Direct::each() {
+        let permit = |limit| Kind::Permit { limit };
+        assert!(is_held(&direct.ask(permit(1), acquire(1, false)).unwrap()));
+        direct.server.run::<()>("DEL lock:a");
+        for number in 2..5 {
+            assert!(is_held(&direct.ask(permit(3), acquire(number, false)).unwrap()), "{number}");
+        }
+    }
+}
+
+#[test]
+fn values_of_others_are_neither_marked_nor_shown_in_full_nor_mistaken_for_each_other() {
+    for mut direct in Direct::each() {
+        for foreign in ["rl1.deadbeef".to_owned(), "x".repeat(100_000)] {
+            let () = direct.connection.pset_ex("lock:a", &foreign, 60_000).unwrap();
+            let Answer::Busy(blocker) = direct.ask(Kind::Mutex, acquire(1, true)).unwrap() else {
+                panic!("somebody else has it")
+            };
+            assert!(blocker.queued && blocker.value.unwrap().len() <= 200);
+            assert_eq!(direct.server.get("lock:a").unwrap(), foreign, "no mark");
+        }
+        direct.server.run::<()>("FLUSHALL");
+        direct.server.run::<()>("SET lock:a theirs PX 60000");
+        let shown = seen(&mut direct);
+        direct.server.run::<()>("SET lock:a another PX 60000");
+        let force = |foreign| Verb::Force { tokens: Vec::new(), foreign, because: "stale".into() };
+        let missed = direct.ask(Kind::Mutex, force(shown.foreign)).unwrap();
+        assert!(matches!(missed, Answer::Gone { .. }) && direct.server.exists("lock:a"));
+        let shown = seen(&mut direct);
+        assert_eq!(direct.ask(Kind::Mutex, force(shown.foreign)).unwrap(), Answer::Done);
+        assert!(!direct.server.exists("lock:a"));
+    }
+}
+
+/// All that docs/PROTOCOL.md asks for, taken from there.
+fn documented_rights() -> Vec<String> {
+    let text = include_str!("../../../../../docs/PROTOCOL.md");
+    let (_, rights) = text.split_once("## Rights").unwrap();
+    let block = |at: usize| rights.split("```").nth(at).unwrap().replace('\n', " ");
+    let (mutexes, others) = (block(1), block(3));
+    let mutexes = mutexes.split_once(">secret").unwrap().1.to_owned();
+    vec![mutexes.clone(), mutexes + &others]
+}
+
+#[test]
+fn the_documented_rights_are_all_that_is_needed_and_each_of_them_is() {
+    for mut direct in Direct::each() {
+        let [few, all] = &documented_rights()[..] else { panic!() };
+        for (rights, kinds) in [(few, &KINDS[..1]), (all, &KINDS[..])] {
+            direct.server.run::<()>("FLUSHALL");
+            direct.become_user(rights);
+            for kind in kinds {
+                assert!(is_held(&direct.ask(*kind, fenced(1)).unwrap()), "{kind:?}");
+                let other = if *kind == Kind::Read { Kind::Write } else { *kind };
+                let other =
+                    if let Kind::Permit { .. } = kind { Kind::Permit { limit: 1 } } else { other };
+                let busy = direct.ask(other, acquire(2, true)).unwrap();
+                assert!(is_queued(&busy), "{kind:?}");
+                assert!(!is_queued(&direct.ask(other, acquire(3, false)).unwrap()));
+                for verb in [
+                    Verb::Renew { token: token(1), ttl: Some(Duration::from_secs(60)) },
+                    Verb::Check { token: token(1) },
+                    Verb::Keep { token: token(1), time: Duration::from_secs(60) },
+                ] {
+                    let answer = direct.ask(*kind, verb).unwrap();
+                    assert!(matches!(answer, Answer::Done | Answer::Renewed { .. }), "{answer:?}");
+                }
+                if *kind == Kind::Write {
+                    assert_eq!(
+                        direct.ask(*kind, Verb::Downgrade { token: token(1) }).unwrap(),
+                        Answer::Done
+                    );
+                }
+                assert_eq!(direct.ask(*kind, release(1)).unwrap(), Answer::Done);
+                assert!(is_held(&direct.ask(other, acquire(2, false)).unwrap()));
+                let gone = direct.ask(*kind, Verb::Check { token: token(1) }).unwrap();
+                assert!(matches!(gone, Answer::Gone { .. }));
+                let bury = Some(Duration::from_secs(2));
+                let abandon = Verb::Release { token: token(2), waited_for: true, keep: None, bury };
+                assert_eq!(direct.ask(other, abandon).unwrap(), Answer::Done);
+                assert_eq!(direct.ask(other, acquire(2, false)).unwrap(), Answer::Buried);
+                direct.server.run::<()>("FLUSHALL");
+            }
+            direct.server.run::<()>("LPUSH lock:a x");
+            let fault = direct.ask(Kind::Mutex, acquire(1, false)).unwrap_err();
+            assert!(
+                !fault.what.contains("NOPERM"),
+                "a foreign type is told as such: {}",
+                fault.what
+            );
+            if rights == all {
+                direct.server.run::<()>("FLUSHALL");
+                assert!(is_held(&direct.ask(Kind::Mutex, acquire(1, false)).unwrap()));
+                assert!(matches!(direct.ask(Kind::Mutex, Verb::Look).unwrap(), Answer::Seen(_)));
+                let tokens = vec![crate::Token::from_wire(&token(1))];
+                let force = Verb::Force { tokens, foreign: None, because: "x".into() };
+                assert_eq!(direct.ask(Kind::Mutex, force).unwrap(), Answer::Done);
+                let scan = direct.ask(Kind::Mutex, Verb::Scan { cursor: 0 });
+                assert!(matches!(scan.unwrap(), Answer::Keys { .. }));
+            }
+        }
+    }
+}

@@ -1,0 +1,269 @@
+//! How the values of options are read.
+
+use proc_macro2::Ident;
+use quote::ToTokens;
+use syn::ext::IdentExt;
+use syn::parse::ParseStream;
+use syn::{Error, Expr, ExprLit, Lit, LitStr, Path, Result, Token, parenthesized, token};
+
+use super::Setting;
+use super::literals;
+use super::value::{Element, KeySource, TemplateArgument, unwrapped};
+use crate::suggest;
+
+pub(super) fn set<T>(place: &mut Option<Setting<T>>, name: Ident, value: T) -> Result<()> {
+    if place.is_some() {
+        return Err(Error::new_spanned(&name, format!("`{name}` is set twice; keep one of them")));
+    }
+    *place = Some(Setting { name, value });
+    Ok(())
+}
+
+pub(super) fn assign<T>(
+    place: &mut Option<Setting<T>>,
+    name: Ident,
+    input: ParseStream<'_>,
+    example: &str,
+    read: impl FnOnce(ParseStream<'_>) -> Result<T>,
+) -> Result<()> {
+    let value = assigned(&name, input, example, read);
+    // Set twice and wrong as well: the first is what the user has to decide.
+    if place.is_some() {
+        return Err(Error::new_spanned(&name, format!("`{name}` is set twice; keep one of them")));
+    }
+    set(place, name, value?)
+}
+
+pub(super) fn assigned<T>(
+    name: &Ident,
+    input: ParseStream<'_>,
+    example: &str,
+    read: impl FnOnce(ParseStream<'_>) -> Result<T>,
+) -> Result<T> {
+    if input.is_empty() || input.peek(Token![,]) {
+        return Err(Error::new_spanned(
+            name,
+            format!("`{name}` needs a value; write e.g. `{example}`"),
+        ));
+    }
+    if !input.peek(Token![=]) {
+        return Err(input.error(format!("expected `=`; write e.g. `{example}`")));
+    }
+    let equals: Token![=] = input.parse()?;
+    if input.is_empty() || input.peek(Token![,]) {
+        return Err(Error::new_spanned(
+            equals,
+            format!("a value is missing; write e.g. `{example}`"),
+        ));
+    }
+    read(input)
+}
+
+pub(super) fn flag(name: &Ident, input: ParseStream<'_>) -> Result<()> {
+    if input.is_empty() || input.peek(Token![,]) {
+        return Ok(());
+    }
+    Err(input.error(format!("`{name}` takes no value; write just `{name}`, or leave it out")))
+}
+
+pub(super) fn expression(input: ParseStream<'_>) -> Result<Expr> {
+    input.parse()
+}
+
+/// What makes a value of an error. Values and futures are what people write instead.
+pub(super) fn handler(input: ParseStream<'_>) -> Result<Expr> {
+    let value = unwrapped(input.parse()?);
+    let is_value = match &value {
+        Expr::Closure(closure) => {
+            if let Some(asyncness) = &closure.asyncness {
+                let message = "`on_error` cannot wait: it returns what the function returns, and \
+                               an async closure returns a future; leave `async` out";
+                return Err(Error::new_spanned(asyncness, message));
+            }
+            if closure.inputs.len() != 1 {
+                let message = "`on_error` is given the error and nothing else; write `|err| …`";
+                return Err(Error::new_spanned(closure, message));
+            }
+            false
+        }
+        Expr::Async(block) => {
+            let message = "`on_error` cannot wait, and it is given the error; write `|err| value`";
+            return Err(Error::new_spanned(block.async_token, message));
+        }
+        Expr::Path(path) => path.path.is_ident("None"),
+        Expr::Call(call) => {
+            let is_named = |name| matches!(&*call.func, Expr::Path(it) if it.path.is_ident(name));
+            ["Ok", "Err", "Some"].into_iter().any(is_named)
+        }
+        Expr::Lit(_) | Expr::Tuple(_) | Expr::Array(_) => true,
+        _ => false,
+    };
+    if is_value {
+        let written = value.to_token_stream();
+        let message = format!(
+            "`on_error` is given the error and returns the value; write `on_error = |_| {written}`"
+        );
+        return Err(Error::new_spanned(value, message));
+    }
+    Ok(value)
+}
+
+pub(super) fn yes_or_no(input: ParseStream<'_>) -> Result<Expr> {
+    let value = unwrapped(input.parse()?);
+    match &value {
+        Expr::Lit(ExprLit { lit, .. }) if !matches!(lit, Lit::Bool(_)) => {
+            Err(Error::new_spanned(lit, "expected `true` or `false`"))
+        }
+        _ => Ok(value),
+    }
+}
+
+pub(super) fn permits(input: ParseStream<'_>) -> Result<Expr> {
+    let value = unwrapped(input.parse()?);
+    if let Expr::Lit(ExprLit { lit, .. }) = &value {
+        match lit {
+            Lit::Int(number) if number.base10_parse::<u32>().is_ok_and(|n| n > 0) => {}
+            Lit::Int(number) if number.base10_digits() == "0" => {
+                let message = "zero permits could never be acquired; allow at least 1";
+                return Err(Error::new_spanned(number, message));
+            }
+            _ => {
+                let message = "expected how many may hold it at once, e.g. `permits = 4`";
+                return Err(Error::new_spanned(lit, message));
+            }
+        }
+    }
+    Ok(value)
+}
+
+pub(super) fn choice<T: Copy>(input: ParseStream<'_>, choices: &[(&str, T)]) -> Result<T> {
+    let expected = || {
+        let names: Vec<String> = choices.iter().map(|(name, _)| format!("`{name}`")).collect();
+        format!("expected {}", names.join(" or "))
+    };
+    let word: Ident =
+        input.call(Ident::parse_any).map_err(|error| Error::new(error.span(), expected()))?;
+    match choices.iter().find(|(name, _)| word == name) {
+        Some((_, value)) => Ok(*value),
+        None => {
+            let near = suggest::closest(&word.to_string(), choices.iter().map(|(name, _)| *name));
+            let hint = near.map(|near| format!("; did you mean `{near}`?")).unwrap_or_default();
+            Err(Error::new_spanned(word, format!("{}{hint}", expected())))
+        }
+    }
+}
+
+pub(super) fn binding(input: ParseStream<'_>) -> Result<Ident> {
+    input.parse().map_err(|error: Error| {
+        Error::new(error.span(), "expected a name for the variable that the body will see")
+    })
+}
+
+pub(super) fn absolute_path(input: ParseStream<'_>) -> Result<Path> {
+    let path = Path::parse_mod_style(input)?;
+    let first = path.segments.first().map(|segment| segment.ident.to_string());
+    let anchored =
+        path.leading_colon.is_some() || matches!(first.as_deref(), Some("crate" | "$crate"));
+    if anchored {
+        return Ok(path);
+    }
+    let written = path.to_token_stream().to_string().replace(' ', "");
+    let message = format!(
+        "the path must be absolute, it is used from any module; write `crate = ::{written}` for a \
+         dependency or `crate = crate::{written}` for a re-export"
+    );
+    Err(Error::new_spanned(path, message))
+}
+
+const NOT_A_TEMPLATE: &str =
+    "a lock key template must be a string literal; for an expression use `key(\"{}\", expr)`";
+
+pub(super) fn key(name: &Ident, example: &str, input: ParseStream<'_>) -> Result<KeySource> {
+    if input.peek(token::Paren) {
+        let content;
+        parenthesized!(content in input);
+        return token_form(&content);
+    }
+    assigned(name, input, example, |input| Ok(KeySource::Template(template(input)?, Vec::new())))
+}
+
+/// `"svc:{t}:{n}", t = self.tenant, …`
+fn token_form(input: ParseStream<'_>) -> Result<KeySource> {
+    if input.is_empty() {
+        return Err(
+            input.error("a template is missing; write e.g. `key(\"order:{id}\", id = order.id)`")
+        );
+    }
+    let template = template(input)?;
+    let mut arguments = Vec::new();
+    while !input.is_empty() {
+        let _: Token![,] = input.parse()?;
+        if input.is_empty() {
+            break;
+        }
+        let named =
+            input.peek(Ident::peek_any) && input.peek2(Token![=]) && !input.peek2(Token![==]);
+        let name = if named { Some((input.call(Ident::parse_any)?, input.parse()?)) } else { None };
+        let value: Expr = input.parse()?;
+        literals::check(&value)?;
+        arguments.push(TemplateArgument { name, value });
+    }
+    Ok(KeySource::Template(template, arguments))
+}
+
+fn template(input: ParseStream<'_>) -> Result<LitStr> {
+    // The whole expression is taken, so that `concat!(..)` is underlined as one.
+    match unwrapped(input.parse()?) {
+        Expr::Lit(ExprLit { lit: Lit::Str(text), attrs }) if attrs.is_empty() => {
+            known_template(text)
+        }
+        other => Err(Error::new_spanned(other, NOT_A_TEMPLATE)),
+    }
+}
+
+fn known_template(text: LitStr) -> Result<LitStr> {
+    if text.value().is_empty() {
+        let message = "an empty key would lock everything against everything; name what is locked, \
+                       e.g. \"order:{order_id}\"";
+        return Err(Error::new_spanned(text, message));
+    }
+    Ok(text)
+}
+
+pub(super) fn keys(name: &Ident, example: &str, input: ParseStream<'_>) -> Result<KeySource> {
+    let value = unwrapped(assigned(name, input, example, expression)?);
+    let Expr::Array(array) = value else {
+        if !matches!(value, Expr::Lit(_)) {
+            literals::check(&value)?;
+        }
+        return match value {
+            Expr::Lit(one) => Err(Error::new_spanned(
+                one,
+                "`keys` takes several: `keys = [\"a:{x}\", \"b:{y}\"]`; for a single one write `key = ..`",
+            )),
+            other => Ok(KeySource::Iterator(other)),
+        };
+    };
+    if array.elems.is_empty() {
+        return Err(Error::new_spanned(array, "no keys would lock nothing; name what is locked"));
+    }
+    let mut seen: Vec<String> = Vec::new();
+    let mut elements = Vec::new();
+    for element in array.elems {
+        elements.push(match unwrapped(element) {
+            Expr::Lit(ExprLit { lit: Lit::Str(text), .. }) => {
+                let text = known_template(text)?;
+                if seen.contains(&text.value()) {
+                    return Err(Error::new_spanned(text, "this key is listed twice"));
+                }
+                seen.push(text.value());
+                Element::Template(text)
+            }
+            other => {
+                literals::check(&other)?;
+                Element::Expr(other)
+            }
+        });
+    }
+    Ok(KeySource::List(elements))
+}
