@@ -1,8 +1,7 @@
 //! How it ends: exit codes of `sysexits.h`, and what is said on the way out.
 
-use std::fmt;
-use std::io;
 use std::process::ExitCode;
+use std::{fmt, io};
 
 use redis_lock_core::LockError;
 

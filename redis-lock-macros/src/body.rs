@@ -8,9 +8,8 @@ use crate::function::{Argument, Function, Shape};
 use crate::key::Key;
 use crate::options::{OnLost, Options, Release};
 use crate::rebind::{self, Kept};
-use crate::request;
-use crate::returns;
 use crate::tokens::{block, local, located, words};
+use crate::{request, returns};
 
 /// Everything that is known, with nothing wrong in it.
 pub(crate) struct Expansion<'a> {

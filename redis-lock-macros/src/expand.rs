@@ -7,10 +7,9 @@ use syn::{Path, Type, parse_quote};
 use crate::body::Expansion;
 use crate::diagnostics::Mistakes;
 use crate::function::Function;
-use crate::key;
-use crate::manifest;
 use crate::options::{self, Options};
 use crate::tokens::{unraw, words};
+use crate::{key, manifest};
 
 /// Expands the attribute. When anything is wrong, the errors come with the function as it was, so
 /// that nothing else breaks for want of it.

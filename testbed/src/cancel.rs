@@ -1,8 +1,6 @@
-use std::{
-    future::{Future, poll_fn},
-    pin::Pin,
-    task::Poll,
-};
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use std::task::Poll;
 
 /// Polls `future` at most `polls` times; at the wake-up after that it is dropped unpolled.
 /// `Some` if it finished before.

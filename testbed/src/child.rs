@@ -1,17 +1,12 @@
-use std::{
-    collections::VecDeque,
-    env,
-    io::{BufRead, BufReader, Write, stdin, stdout},
-    process::{ChildStdin, Command, ExitStatus, Stdio},
-    sync::mpsc::{Receiver, RecvTimeoutError, channel},
-    thread,
-    time::{Duration, Instant},
-};
+use std::collections::VecDeque;
+use std::io::{BufRead, BufReader, Write, stdin, stdout};
+use std::process::{ChildStdin, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::time::{Duration, Instant};
+use std::{env, thread};
 
-use crate::{
-    signal::{continue_process, kill_process, signal, stop_process},
-    watchdog::Watchdog,
-};
+use crate::signal::{continue_process, kill_process, signal, stop_process};
+use crate::watchdog::Watchdog;
 
 /// Names the role of a re-executed test binary.
 const ROLE: &str = "TESTBED_CHILD";

@@ -1,11 +1,9 @@
-use std::{
-    fs::{self, File},
-    io::Write,
-    os::unix::fs::FileExt,
-    path::{Path, PathBuf},
-    process::{Command, Stdio},
-    sync::Arc,
-};
+use std::fs::{self, File};
+use std::io::Write;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::Arc;
 
 use tempfile::NamedTempFile;
 

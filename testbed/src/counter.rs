@@ -1,9 +1,7 @@
-use std::{
-    fs::{self, OpenOptions},
-    io,
-    os::unix::fs::FileExt,
-    path::{Path, PathBuf},
-};
+use std::fs::{self, OpenOptions};
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
 
 /// A number in a file, read and written in two steps: what a lock is there to protect. Without
 /// one, two processes read the same number, and an update is lost.

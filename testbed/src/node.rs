@@ -1,15 +1,11 @@
-use std::{
-    sync::OnceLock,
-    time::{Duration, Instant},
-};
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
 
 use redis::{FromRedisValue, Value};
 
-use crate::{
-    find::ServerBinary,
-    proxy::Proxy,
-    server::{Mode, Server, ServerBuilder},
-};
+use crate::find::ServerBinary;
+use crate::proxy::Proxy;
+use crate::server::{Mode, Server, ServerBuilder};
 
 /// One server of several, and the proxy before it if there is one.
 #[derive(Debug)]

@@ -1,8 +1,6 @@
-use std::{
-    collections::hash_map::RandomState,
-    hash::{BuildHasher, Hasher},
-    net::TcpListener,
-};
+use std::collections::hash_map::RandomState;
+use std::hash::{BuildHasher, Hasher};
+use std::net::TcpListener;
 
 /// Systems hand out client ports from 32768 (Linux) or 49152 up. A server that is down must not
 /// have its port taken by a client meanwhile, least of all by one that is trying to connect to

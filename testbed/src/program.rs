@@ -1,15 +1,11 @@
-use std::{
-    fs,
-    io::{self, Write},
-    process::{Child, ChildStderr, ChildStdin, ChildStdout, Command, ExitStatus, Output},
-    sync::atomic::{AtomicU64, Ordering},
-    time::Duration,
-};
+use std::fs;
+use std::io::{self, Write};
+use std::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command, ExitStatus, Output};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
-use crate::{
-    signal::{kill_process, signal},
-    watchdog::Watchdog,
-};
+use crate::signal::{kill_process, signal};
+use crate::watchdog::Watchdog;
 
 /// Tells the processes of one program apart from all others: children inherit it.
 const MARK: &str = "TESTBED_PROGRAM";

@@ -1,13 +1,9 @@
-use std::{
-    path::{Path, PathBuf},
-    process::{Command, Stdio},
-};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 
-use crate::{
-    find::on_path,
-    install::say,
-    target::{exclusively, target_dir},
-};
+use crate::find::on_path;
+use crate::install::say;
+use crate::target::{exclusively, target_dir};
 
 /// A Python that can `import redis`: the system's, else a virtual environment below `target/`
 /// into which redis-py is installed now. `None` where there is neither, and the test should say

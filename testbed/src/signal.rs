@@ -1,4 +1,6 @@
-use std::{fs, process::Command, thread, time::Duration};
+use std::process::Command;
+use std::time::Duration;
+use std::{fs, thread};
 
 use rustix::process::{Pid, Signal, kill_process as send};
 

@@ -1,8 +1,6 @@
-use std::{
-    fs::OpenOptions,
-    io::{Write, stderr},
-    thread,
-};
+use std::fs::OpenOptions;
+use std::io::{Write, stderr};
+use std::thread;
 
 /// Says, visibly, that the current test cannot run on this machine, and returns from it.
 ///

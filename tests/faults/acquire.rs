@@ -1,11 +1,9 @@
 //! Taking a lock while calls are dropped, replies get lost and servers freeze: nothing may be
 //! left that nobody holds, and nobody may wait for longer than agreed.
 
-use std::{
-    collections::HashSet,
-    sync::{Arc, Mutex},
-    time::{Duration, Instant},
-};
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 use crate::scenery::*;
 use redis_locks::{LockError, Locks};

@@ -1,7 +1,8 @@
 //! Clocks that jump: the server's, which ends locks too early or too late, and our own, which
 //! must not matter at all.
 
-use std::{thread, time::Instant};
+use std::thread;
+use std::time::Instant;
 
 use crate::scenery::*;
 use redis_locks::{LockState, LossReason};

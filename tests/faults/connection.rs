@@ -1,16 +1,12 @@
 //! Holding and taking locks over connections that are cut, half open, in pieces, or lead to
 //! something that is no lock server at all.
 
-use std::{
-    io::{Read, Write},
-    net::{TcpListener, TcpStream},
-    sync::{
-        Arc,
-        atomic::{AtomicBool, AtomicU64, Ordering},
-    },
-    thread,
-    time::{Duration, Instant},
-};
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use crate::scenery::*;
 use redis_locks::{Guard, LockError, LockState, Locks};

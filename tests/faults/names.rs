@@ -1,9 +1,7 @@
 //! Names, values and durations at the edges of what is allowed, and past them.
 
-use std::{
-    collections::HashSet,
-    time::{Duration, Instant},
-};
+use std::collections::HashSet;
+use std::time::{Duration, Instant};
 
 use crate::scenery::*;
 use redis_locks::{LockError, Locks};

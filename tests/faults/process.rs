@@ -1,15 +1,14 @@
 //! Processes that are killed or told to end, and runtimes that come, go and misbehave.
 
-use std::{
-    sync::OnceLock,
-    thread,
-    time::{Duration, Instant},
-};
+use std::sync::OnceLock;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use crate::scenery::*;
 use redis_locks::{LockError, Locks, redis_lock};
 use testbed::{Child, ChildIo, Server, eventually, holds_for};
-use tokio::{runtime::Runtime, time::sleep};
+use tokio::runtime::Runtime;
+use tokio::time::sleep;
 
 /// Holds ten locks until it is killed or told to end; then it shuts down in good order.
 pub(crate) fn hold(io: &mut ChildIo) {

@@ -1,11 +1,9 @@
 //! Giving a lock back when it is not ours any more, when the server will not listen, and from
 //! places where nobody expects a guard to be dropped.
 
-use std::{
-    cell::RefCell,
-    panic::{AssertUnwindSafe, catch_unwind},
-    time::Instant,
-};
+use std::cell::RefCell;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Instant;
 
 use crate::scenery::*;
 use redis_locks::{Guard, LockError, LossReason};

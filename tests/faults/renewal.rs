@@ -1,14 +1,10 @@
 //! Keeping a lock while renewals are late, lost or refused, and losing it in time when they
 //! cannot succeed.
 
-use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicBool, AtomicU64, Ordering},
-    },
-    thread,
-    time::{Duration, Instant},
-};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use crate::scenery::*;
 use redis_locks::{LockError, LockState, Locks, LossReason};

@@ -1,14 +1,10 @@
 //! Servers that refuse, for all the reasons they have: what can be retried is retried within the
 //! wait, what cannot is told at once, and each cause is named.
 
-use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
-    thread,
-    time::Instant,
-};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Instant;
 
 use crate::scenery::*;
 use redis_locks::{LockError, LockState, Locks, LossReason};

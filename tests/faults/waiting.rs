@@ -1,17 +1,13 @@
 //! Waiting for a lock while messages are lost, holders die, and other waiters give up.
 
-use std::{
-    thread,
-    time::{Duration, Instant},
-};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use crate::scenery::*;
 use redis_locks::{Guard, LockError, Locks};
 use testbed::{Child, ChildIo, Proxy, Server, cancel_at, eventually};
-use tokio::{
-    task::JoinHandle,
-    time::{sleep, timeout},
-};
+use tokio::task::JoinHandle;
+use tokio::time::{sleep, timeout};
 
 /// By then a waiter has looked for itself, message or not.
 const POLLED: Duration = ms(2500);

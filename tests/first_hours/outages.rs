@@ -15,7 +15,10 @@ async fn job(locks: &Locks) -> Result<(), LockError> {
 
 async fn is_told(url: &str, outage: Option<Duration>, says: &str) {
     let builder = Locks::builder().url(url);
-    let locks = outage.map_or(builder.clone(), |limit| builder.outage(limit)).open().unwrap();
+    let locks = outage
+        .map_or_else(|| builder.clone(), |limit| builder.clone().outage(limit))
+        .open()
+        .unwrap();
     let limit = outage.unwrap_or(Duration::from_secs(10)) + Duration::from_secs(1);
     let start = Instant::now();
     let outcome = tokio::time::timeout(limit, job(&locks)).await;

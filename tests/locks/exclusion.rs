@@ -1,15 +1,10 @@
 //! One at a time: between tasks, threads, managers and processes.
 
-use std::{
-    env,
-    path::Path,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
-    thread,
-    time::Instant,
-};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+use std::{env, thread};
 
 use crate::scenery::*;
 use redis_locks::Locks;

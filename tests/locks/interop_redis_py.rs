@@ -1,10 +1,8 @@
 //! The same mutex from Python: redis-py's own `Lock` on our key, both ways.
 
-use std::{
-    io::{BufRead, BufReader, Write},
-    path::Path,
-    process::{Child, ChildStdin, ChildStdout, Command, Stdio},
-};
+use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use crate::scenery::*;
 use testbed::Server;

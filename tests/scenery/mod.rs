@@ -2,7 +2,8 @@
 
 #![allow(dead_code, unreachable_pub, reason = "each test file uses some of it")]
 
-use std::{future::Future, time::Duration};
+use std::future::Future;
+use std::time::Duration;
 
 use redis_locks::{Guard, LockError, Locks, LossReason, Request};
 use testbed::Server;

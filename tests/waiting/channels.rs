@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use redis_locks::Locks;
 use testbed::{Server, ServerBuilder, eventually};
-use tokio::{task::JoinSet, time::timeout};
+use tokio::task::JoinSet;
+use tokio::time::timeout;
 
 use crate::scenery::*;
 

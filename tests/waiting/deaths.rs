@@ -1,10 +1,8 @@
 //! Processes that are killed while they have a lock that is no mutex, or wait for one: whoever lives
 //! gets in when the lease or the place of the dead has ended, and nobody else notices.
 
-use std::{
-    env,
-    time::{Duration, Instant},
-};
+use std::env;
+use std::time::{Duration, Instant};
 
 use redis_locks::{Guard, Locks, Request};
 use testbed::{Child, ChildIo, ClockShim, Server, ServerBuilder, eventually};

@@ -1,11 +1,9 @@
 //! Without the right to publish and to subscribe, waiters look at intervals: slower, and no less
 //! correct.
 
-use std::{
-    env,
-    sync::atomic::{AtomicUsize, Ordering},
-    time::Instant,
-};
+use std::env;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Instant;
 
 use redis_locks::Locks;
 use testbed::{Child, ChildIo, Server, ServerBuilder, eventually};

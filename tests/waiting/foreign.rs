@@ -1,10 +1,8 @@
 //! Clients of another make on the same key: they set a value when there is none, and compare it
 //! before they delete it. They exclude us and are excluded, and nobody's value is touched.
 
-use std::{
-    thread,
-    time::{Duration, Instant},
-};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use redis::{Connection, Script};
 use testbed::{Server, ServerBuilder, holds_for};

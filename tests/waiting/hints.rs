@@ -1,9 +1,7 @@
 //! Messages are hints: waiters get along without them, and are not led astray by false ones.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, Ordering},
-};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use redis_locks::{Guard, LockError, Locks};
 use testbed::{Server, ServerBuilder, eventually, holds_for};

@@ -1,6 +1,7 @@
 //! What several processes wrote down about their holds, and whether it can have been so.
 
-use std::{collections::HashMap, time::Duration};
+use std::collections::HashMap;
+use std::time::Duration;
 
 /// Microseconds since 1970: a clock that all processes of a machine share.
 pub(crate) fn micros() -> u64 {

@@ -1,10 +1,8 @@
 //! A release that nobody waits for compares and deletes, and does not look into the queue: the mark
 //! on the value must not let anybody be forgotten.
 
-use std::{
-    thread,
-    time::{Duration, Instant},
-};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use redis_locks::Locks;
 use testbed::{Server, ServerBuilder, eventually};

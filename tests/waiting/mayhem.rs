@@ -2,27 +2,21 @@
 //!
 //! It lasts 20 seconds, or `WAITING_SECONDS`: `cargo xtask mayhem` takes two minutes.
 
-use std::{
-    env,
-    fs::OpenOptions,
-    io::Write,
-    path::Path,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, AtomicU64, Ordering},
-    },
-    thread,
-    time::{Duration, Instant},
-};
+use std::fs::OpenOptions;
+use std::io::Write;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+use std::{env, thread};
 
 use redis_locks::{LockError, Locks};
 use testbed::{Child, ChildIo, Server, ServerBuilder};
-use tokio::{runtime, task::JoinSet};
+use tokio::runtime;
+use tokio::task::JoinSet;
 
-use crate::{
-    history::{Death, History, micros},
-    scenery::*,
-};
+use crate::history::{Death, History, micros};
+use crate::scenery::*;
 
 const PROCESSES: usize = 10;
 /// In each process: managers whose tasks hand the lock on among themselves, …

@@ -1,9 +1,7 @@
 //! First come, first served between processes, whoever dies meanwhile.
 
-use std::{
-    env,
-    time::{Duration, Instant},
-};
+use std::env;
+use std::time::{Duration, Instant};
 
 use redis_locks::{Guard, Locks};
 use testbed::{Child, ChildIo, Server, ServerBuilder, eventually};

@@ -1,13 +1,9 @@
 //! What the cases share.
 
-use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
-    thread,
-    time::{Duration, Instant},
-};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use redis_locks::{Locks, Request};
 use testbed::{Server, ServerBinary, ServerBuilder, eventually, report_skipped};

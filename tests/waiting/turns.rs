@@ -1,13 +1,12 @@
 //! One hot key, several processes with several tasks each: everyone gets turns.
 
-use std::{
-    env,
-    time::{Duration, Instant},
-};
+use std::env;
+use std::time::{Duration, Instant};
 
 use redis_locks::Locks;
 use testbed::{Child, ChildIo, ServerBuilder};
-use tokio::{runtime, task::JoinSet};
+use tokio::runtime;
+use tokio::task::JoinSet;
 
 use crate::scenery::*;
 

@@ -1,4 +1,6 @@
-use std::{env, path::Path, process::Command};
+use std::env;
+use std::path::Path;
+use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 

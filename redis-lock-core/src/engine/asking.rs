@@ -6,11 +6,10 @@ use tokio::sync::oneshot;
 
 use super::Link;
 use super::table::LockId;
-use crate::LockError;
 use crate::domain::demand::Demand;
 use crate::lock::Waiter;
 use crate::lock::hold::Hold;
-use crate::observe;
+use crate::{LockError, observe};
 
 /// A place among the waiters. Dropping it gives the place up, and the lock as well if it has been
 /// granted meanwhile.

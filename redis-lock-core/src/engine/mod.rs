@@ -16,9 +16,8 @@ use crate::domain::clock::Moment;
 use crate::domain::error::{Fault, FaultClass};
 use crate::lock::hold::Hold;
 use crate::lock::{self, Confirm, Effects, Env, LocalView, Machine};
-use crate::observe;
 use crate::store::{Answer, Command, Connector};
-use crate::{LockError, LossReason, Token};
+use crate::{LockError, LossReason, Token, observe};
 use core::Core;
 use path::{Path, Results};
 

@@ -1,4 +1,5 @@
-use std::{thread, time::Duration};
+use std::thread;
+use std::time::Duration;
 
 use testbed::{Server, eventually, holds_for};
 

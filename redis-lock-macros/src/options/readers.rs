@@ -6,9 +6,8 @@ use syn::ext::IdentExt;
 use syn::parse::ParseStream;
 use syn::{Error, Expr, ExprLit, Lit, LitStr, Path, Result, Token, parenthesized, token};
 
-use super::Setting;
-use super::literals;
 use super::value::{Element, KeySource, TemplateArgument, unwrapped};
+use super::{Setting, literals};
 use crate::suggest;
 
 pub(super) fn set<T>(place: &mut Option<Setting<T>>, name: Ident, value: T) -> Result<()> {

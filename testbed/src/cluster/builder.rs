@@ -1,11 +1,9 @@
 use std::time::Duration;
 
 use super::{Cluster, PATIENCE};
-use crate::{
-    find::ServerBinary,
-    node::{Node, NodeSettings, until_well},
-    server::Mode,
-};
+use crate::find::ServerBinary;
+use crate::node::{Node, NodeSettings, until_well};
+use crate::server::Mode;
 
 const SLOTS: usize = 16_384;
 

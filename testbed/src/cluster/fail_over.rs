@@ -1,6 +1,7 @@
 use std::time::{Duration, Instant};
 
-use super::{Cluster, PATIENCE, topology::Topology};
+use super::topology::Topology;
+use super::{Cluster, PATIENCE};
 use crate::node::{Node, until_well};
 
 /// How a replica is made a primary.

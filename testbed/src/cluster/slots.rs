@@ -3,10 +3,8 @@ use std::ops::RangeInclusive;
 use redis::{RedisResult, Value};
 
 use super::{Cluster, PATIENCE};
-use crate::{
-    node::{Node, until_well},
-    server::ADMIN,
-};
+use crate::node::{Node, until_well};
+use crate::server::ADMIN;
 
 /// A slot on its way from one primary to another, in the classic manner: key by key.
 ///

@@ -1,12 +1,11 @@
-use std::{
-    io,
-    net::{Ipv4Addr, TcpListener, TcpStream},
-    sync::{Arc, PoisonError, atomic::Ordering},
-    thread,
-    time::Duration,
-};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
+use std::time::Duration;
+use std::{io, thread};
 
-use super::{Shared, connection::Link};
+use super::Shared;
+use super::connection::Link;
 
 /// What happens to those who connect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

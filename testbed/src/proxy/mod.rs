@@ -2,14 +2,10 @@ mod connection;
 mod faults;
 mod listener;
 
-use std::{
-    net::{Ipv4Addr, SocketAddr},
-    sync::{
-        Arc, Condvar, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, AtomicU64, Ordering},
-    },
-    time::Duration,
-};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 pub use connection::Connection;
 use connection::Link;

@@ -1,11 +1,9 @@
 use std::time::Duration;
 
 use super::Sentinel;
-use crate::{
-    find::ServerBinary,
-    node::{Node, NodeSettings},
-    server::Mode,
-};
+use crate::find::ServerBinary;
+use crate::node::{Node, NodeSettings};
+use crate::server::Mode;
 
 /// How to start a [`Sentinel`] group.
 #[derive(Clone, Debug)]

@@ -1,14 +1,13 @@
-use std::{env, sync::Mutex};
+use std::env;
+use std::sync::Mutex;
 
 use tempfile::TempDir;
 
 use super::{Mode, Server};
-use crate::{
-    clock_shim::ClockShim,
-    find::ServerBinary,
-    port::{free_port, free_port_for_old_node},
-    tls::Certificates,
-};
+use crate::clock_shim::ClockShim;
+use crate::find::ServerBinary;
+use crate::port::{free_port, free_port_for_old_node};
+use crate::tls::Certificates;
 
 /// How to start a [`Server`].
 #[derive(Clone, Debug, Default)]

@@ -1,13 +1,11 @@
 //! What a test asks a server, past the locks under test: over the unix socket and as a user of
 //! its own, so that proxies, passwords and killed connections don't stand in the way.
 
-use std::{
-    collections::BTreeMap,
-    fmt,
-    ops::RangeInclusive,
-    sync::PoisonError,
-    time::{Duration, Instant},
-};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::ops::RangeInclusive;
+use std::sync::PoisonError;
+use std::time::{Duration, Instant};
 
 use redis::{Cmd, ConnectionLike, FromRedisValue, RedisResult, Value};
 

@@ -1,26 +1,22 @@
 mod builder;
 mod inspect;
 
-use std::{
-    fs::{self, OpenOptions},
-    path::{Path, PathBuf},
-    process::{Child, Command, Stdio},
-    sync::{Mutex, MutexGuard, PoisonError},
-    thread,
-    time::{Duration, Instant},
-};
+use std::fs::{self, OpenOptions};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
 pub use builder::ServerBuilder;
 pub(crate) use inspect::{ADMIN, ADMIN_RIGHTS};
 
-use crate::{
-    clock_shim::ClockShim,
-    find::ServerBinary,
-    signal::{continue_process, is_stopped, kill_process, stop_process},
-    watchdog::Watchdog,
-};
+use crate::clock_shim::ClockShim;
+use crate::find::ServerBinary;
+use crate::signal::{continue_process, is_stopped, kill_process, stop_process};
+use crate::watchdog::Watchdog;
 
 const READY: Duration = Duration::from_secs(30);
 

@@ -1,10 +1,8 @@
 //! Each fault of the proxy is what it says.
 
-use std::{
-    io::{Read, Write},
-    net::TcpStream,
-    time::{Duration, Instant},
-};
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
 
 use testbed::{Proxy, Server, eventually};
 

@@ -1,13 +1,11 @@
 //! The small tools do what they say.
 
-use std::{
-    future::{pending, ready},
-    io::{BufRead, BufReader},
-    pin::pin,
-    process::{Command, Stdio},
-    task::{Context, Poll, Waker},
-    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
-};
+use std::future::{pending, ready};
+use std::io::{BufRead, BufReader};
+use std::pin::pin;
+use std::process::{Command, Stdio};
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use testbed::{
     Child, ChildIo, ClockShim, Program, cancel_at, cancel_in_flight, eventually, holds_for,

@@ -3,10 +3,8 @@
 mod list;
 mod names;
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    fs,
-};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
 
 use anyhow::{Context, Result, bail};
 

@@ -1,13 +1,12 @@
-use std::{
-    fs,
-    path::{Path, PathBuf},
-    process::Command,
-};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use anyhow::{Context, Result};
 use testbed::target_dir;
 
-use super::{compilers, packages::published};
+use super::compilers;
+use super::packages::published;
 use crate::cargo::{must_succeed, root};
 
 /// Checks the published packages with the lowest versions of their dependencies that their manifests

@@ -9,10 +9,8 @@ use std::time::Instant;
 
 use anyhow::{Result, bail};
 
-use crate::{
-    cargo::{cargo, must_succeed},
-    cases, floors, test,
-};
+use crate::cargo::{cargo, must_succeed};
+use crate::{cases, floors, test};
 pub(crate) use public_api::run as public_api;
 
 type Work = fn() -> Result<()>;

@@ -2,10 +2,8 @@ use std::fs;
 
 use anyhow::{Context, Result, bail};
 
-use super::{
-    compilers,
-    packages::{Package, published},
-};
+use super::compilers;
+use super::packages::{Package, published};
 use crate::cargo::{has_command, root};
 
 /// Where the public API is written down, one file for each package.

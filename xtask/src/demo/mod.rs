@@ -1,14 +1,11 @@
 mod progress;
 mod worker;
 
-use std::{
-    env,
-    io::{BufRead, BufReader},
-    process::{Command, Stdio},
-    sync::mpsc,
-    thread,
-    time::{Duration, Instant},
-};
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+use std::{env, thread};
 
 use anyhow::{Context, Result, anyhow, bail};
 use testbed::{Permission, Server, SharedCounter, find_or_install};

@@ -1,7 +1,5 @@
-use std::{
-    io::{IsTerminal, Write, stdout},
-    time::{Duration, Instant},
-};
+use std::io::{IsTerminal, Write, stdout};
+use std::time::{Duration, Instant};
 
 /// A bar that fills up in place on a terminal, and a line now and then in a log.
 pub(crate) struct Progress<'a> {

@@ -1,4 +1,7 @@
-use std::{io::Write, path::Path, thread, time::Duration};
+use std::io::Write;
+use std::path::Path;
+use std::thread;
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use redis_locks::redis_lock;

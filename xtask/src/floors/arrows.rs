@@ -1,4 +1,5 @@
-use super::{paths::paths, tree::Tree};
+use super::paths::paths;
+use super::tree::Tree;
 
 /// One module uses something of another.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,6 +1,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use super::{arrows::Arrow, tree::Tree};
+use super::arrows::Arrow;
+use super::tree::Tree;
 
 /// One sentence for each set of modules with the same parent that reach each other.
 pub(super) fn circles(tree: &Tree, arrows: &[Arrow]) -> Vec<String> {

@@ -1,5 +1,6 @@
 use proc_macro2::{TokenStream, TokenTree};
-use syn::{Attribute, Field, ImplItem, Item, Macro, Path, Stmt, Variant, visit::Visit};
+use syn::visit::Visit;
+use syn::{Attribute, Field, ImplItem, Item, Macro, Path, Stmt, Variant};
 
 use super::tree::{is_for_tests, uses_of};
 

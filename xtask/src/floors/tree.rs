@@ -1,11 +1,10 @@
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    fs,
-    path::{Path, PathBuf},
-};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
-use syn::{Attribute, Item, Meta, UseTree, punctuated::Punctuated};
+use syn::punctuated::Punctuated;
+use syn::{Attribute, Item, Meta, UseTree};
 
 /// The modules of a crate, without those that only tests have.
 #[derive(Debug, Default)]

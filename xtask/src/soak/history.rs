@@ -1,7 +1,5 @@
-use std::{
-    collections::{BTreeMap, HashMap},
-    fmt,
-};
+use std::collections::{BTreeMap, HashMap};
+use std::fmt;
 
 use super::kind::Kind;
 

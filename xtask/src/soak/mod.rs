@@ -8,11 +8,9 @@ mod store;
 mod worker;
 mod workers;
 
-use std::{
-    sync::{Arc, Mutex, PoisonError},
-    thread,
-    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
-};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, anyhow, bail};
 use testbed::{Permission, Server, eventually, find_or_install};

@@ -1,11 +1,12 @@
-use std::{
-    thread,
-    time::{Duration, Instant},
-};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use testbed::{Proxy, Server, continue_process, stop_process};
 
-use super::{TTL, place::Single, random::Random, workers::Workers};
+use super::TTL;
+use super::place::Single;
+use super::random::Random;
+use super::workers::Workers;
 
 /// Does everything to servers, network and workers that they must be able to bear.
 pub(crate) struct Nemesis<'a> {

@@ -1,4 +1,5 @@
-use std::{ops::Range, time::Duration};
+use std::ops::Range;
+use std::time::Duration;
 
 /// A generator that repeats itself for the same seed (splitmix64).
 #[derive(Debug, Clone)]

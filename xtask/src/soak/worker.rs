@@ -1,24 +1,18 @@
-use std::{
-    io::Write,
-    sync::{
-        Arc, PoisonError, RwLock,
-        atomic::{AtomicU64, Ordering},
-    },
-    time::{Duration, Instant},
-};
+use std::io::Write;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use redis_locks::{Guard, LockError, Locks, Request};
 use rustix::time::{ClockId, clock_gettime};
 
-use super::{
-    LONGEST_TTL, TTL, WAIT,
-    belief::Auditor,
-    history::{Event, WORKER_SHIFT},
-    kind::{Kind, is_volatile},
-    random::Random,
-    store::Store,
-};
+use super::belief::Auditor;
+use super::history::{Event, WORKER_SHIFT};
+use super::kind::{Kind, is_volatile};
+use super::random::Random;
+use super::store::Store;
+use super::{LONGEST_TTL, TTL, WAIT};
 
 /// More than there are keys: in each process, several want the same one at the same time.
 const TASKS: u64 = 16;

@@ -1,17 +1,12 @@
-use std::{
-    env,
-    io::{BufRead, BufReader},
-    process::{Child, Command, Stdio},
-    sync::{Arc, Mutex, PoisonError},
-    thread,
-};
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::{env, thread};
 
 use anyhow::{Context, Result, bail};
 
-use super::{
-    history::{Event, History},
-    place::{Addresses, Single},
-};
+use super::history::{Event, History};
+use super::place::{Addresses, Single};
 
 /// The worker processes. What they tell goes into the history.
 pub(crate) struct Workers {
