@@ -58,8 +58,8 @@ impl Reaper {
     }
 
     /// Takes all of them out, to be released now, or given up.
-    pub(crate) fn drain(&mut self) -> Vec<Box<Reap>> {
-        std::mem::take(&mut self.pausing).into_values().collect()
+    pub(crate) fn drain(&mut self) -> impl Iterator<Item = Box<Reap>> + use<> {
+        std::mem::take(&mut self.pausing).into_values()
     }
 
     #[cfg(test)]

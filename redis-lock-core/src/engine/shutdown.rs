@@ -82,17 +82,14 @@ impl Core {
     /// Drops what is on the queue, on its way, or waits for another try.
     fn drop_all(&self, error: &LockError, work: &mut Work) {
         work.settled.clear();
-        let mut reaps = self.reaper().drain();
+        let paused = self.reaper().drain();
         // Dropping the other end is an answer.
         let (origins, _ready) = self.path.traffic().drain();
-        for origin in origins {
-            match origin {
-                Origin::Reap(reap) => reaps.push(reap),
-                // Dropping the other end is an answer.
-                Origin::Lock(..) | Origin::Query(_) | Origin::Ping => {}
-            }
-        }
-        for reap in reaps {
+        let queued = origins.into_iter().filter_map(|origin| match origin {
+            Origin::Reap(reap) => Some(reap),
+            Origin::Lock(..) | Origin::Query(_) | Origin::Ping => None,
+        });
+        for reap in paused.chain(queued) {
             if let Some(confirm) = reap.give_up() {
                 work.notices
                     .push_back(super::notices::Notice::Confirm(confirm, Err(error.clone())));
