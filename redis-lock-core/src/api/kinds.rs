@@ -23,7 +23,7 @@ impl Locks {
     ///
     /// Every reader has a lease of its own: one that dies keeps a writer waiting no longer than its
     /// own ttl. A key that is locked for reading or writing can't be a mutex at the same time; who
-    /// mixes them gets [`InvalidConfig`](LockError::InvalidConfig).
+    /// mixes them gets [`InvalidConfig`](crate::LockError::InvalidConfig).
     ///
     /// ```
     /// # fn main() -> Result<(), redis_locks::LockError> {
@@ -82,7 +82,7 @@ impl Locks {
     /// `{acct}:1` and `{acct}:2` do. Others are taken slot by slot, and what was got goes back when
     /// the rest is busy.
     ///
-    /// Losing one of the keys is losing all: the guard reports [`Lost`](LockError::Lost) and the
+    /// Losing one of the keys is losing all: the guard reports [`Lost`](crate::LockError::Lost) and the
     /// others are released.
     ///
     /// ```

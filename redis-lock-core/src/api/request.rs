@@ -73,7 +73,7 @@ impl Request {
         self.wait(Wait::Forever)
     }
 
-    /// One attempt; [`LockError::Busy`] when somebody else has the lock.
+    /// One attempt; [`LockError::Busy`](crate::LockError::Busy) when somebody else has the lock.
     pub fn no_wait(self) -> Self {
         self.wait(Wait::None)
     }
@@ -120,7 +120,7 @@ impl Request {
     }
 
     /// Joins the hold that this task or thread has on the same key already, instead of failing
-    /// with [`LockError::Reentrant`].
+    /// with [`LockError::Reentrant`](crate::LockError::Reentrant).
     pub fn reentrant(mut self) -> Self {
         self.options.reentrant = true;
         self
