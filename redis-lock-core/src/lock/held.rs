@@ -103,6 +103,7 @@ impl Held {
         let renewal = if open.is_some() { Moment::NEVER } else { self.lease.renew_at };
         let asked = open.into_iter().flat_map(|open| &open.askers);
         let answer = asked.map(|asker| asker.deadline).fold(self.wanted.deadline(), Moment::min);
+        let answer = open.map_or(answer, |open| answer.min(open.late_at));
         renewal.min(self.check_at).min(answer).min(self.hold.deadline())
     }
 
@@ -259,6 +260,12 @@ impl<W> Machine<W> {
                 out.confirm(Some(asker.confirm), Err(error));
             }
         }
+        if let Some(open) = self.open.as_mut().filter(|open| open.late_at <= env.now) {
+            open.late_at = Moment::NEVER;
+            let fault = Fault::new(FaultClass::Late, "the server did not answer in time");
+            held.hold.doubted(env.now);
+            out.later.push(Later::Missed(Arc::clone(&held.hold.demand), fault));
+        }
         if held.check_at <= env.now {
             held.check_at = Moment::NEVER;
             held.throttle.followed(env.now);
@@ -355,7 +362,9 @@ impl<W> Machine<W> {
         let Stage::Held(held) = &mut self.stage else { return };
         let demand = Arc::clone(&held.hold.demand);
         if let About::Renew | About::Cut = open.about {
-            out.later.push(Later::Missed(Arc::clone(&demand), fault.clone()));
+            if open.late_at != Moment::NEVER {
+                out.later.push(Later::Missed(Arc::clone(&demand), fault.clone()));
+            }
             held.hold.doubted(env.now);
             if held.lease.renew_at != Moment::NEVER {
                 // A late renewal can't do harm, since the server only lengthens what is still ours.

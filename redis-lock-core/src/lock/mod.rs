@@ -312,7 +312,12 @@ impl<W> Machine<W> {
             *ordered = keeps;
         }
         let number = env.number();
-        self.open = Some(Open { number, about, ttl, sent: env.now, askers: Vec::new() });
+        let late_at = match about {
+            About::Renew | About::Cut => env.now.after(demand.timeout),
+            _ => Moment::NEVER,
+        };
+        let askers = Vec::new();
+        self.open = Some(Open { number, about, ttl, sent: env.now, late_at, askers });
         out.out.push(Outgoing::Ask(Question { number, command }));
     }
 

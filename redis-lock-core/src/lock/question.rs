@@ -39,6 +39,9 @@ pub(super) struct Open {
     pub(super) ttl: Option<Duration>,
     /// When it was made, which is before any of its bytes were sent. Leases are counted from here.
     pub(super) sent: Moment,
+    /// When an answer that has not come counts as missed: the question goes on, and its answer still
+    /// counts, but whoever relies on the lease is to know.
+    pub(super) late_at: Moment,
     /// Who wants to know.
     pub(super) askers: Vec<Asker>,
 }
