@@ -31,7 +31,8 @@ cargo xtask <command>
   floors                       whether modules lie above one another without circles
   cases [--write]              whether tests/CASES.md fits the tests
   public-api [--write]         whether tests/public-api fits the libraries
-  ci [step …]                  all that has to pass: checks of every sort, then the tests
+  ci [step …]                  all that has to pass: checks of every sort, then the tests;
+                               `long` for what builds other packages from nothing
 ";
 
 fn main() -> ExitCode {

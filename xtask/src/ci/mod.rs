@@ -16,33 +16,45 @@ pub(crate) use public_api::run as public_api;
 type Work = fn() -> Result<()>;
 
 /// What has to pass, by name. What is quick and fails often comes first.
-const STEPS: [(&str, Work); 14] = [
+const STEPS: [(&str, Work); 9] = [
     ("formatting", || must_succeed(cargo(&["fmt", "--all", "--check"]))),
     ("floors", floors::run),
     ("cases", || cases::run(&[])),
     ("lints", lints),
     ("documentation", documentation),
     ("dependencies", deny::check),
-    ("features", features::check),
-    ("public-api", || public_api(&[])),
     ("oldest-compiler", compilers::oldest),
+    ("features", features::check),
+    ("tests", || test::run(&[])),
+];
+
+/// What builds other packages from nothing, which is more than a change can wait for: by name, or
+/// all of it as `long`.
+const LONG_STEPS: [(&str, Work); 5] = [
+    ("frameworks", frameworks),
+    ("public-api", || public_api(&[])),
     ("oldest-dependencies", minimal_versions::check),
     ("packages", packages::check),
-    ("frameworks", frameworks),
-    ("tests", || test::run(&[])),
     ("apps", apps),
 ];
 
 /// Everything that has to pass before a change goes in, or the steps that are named; stops at the
 /// first failure.
 pub(crate) fn run(wanted: &[String]) -> Result<()> {
-    let known = |name: &String| STEPS.iter().any(|(step, _)| step == name);
+    let is_wanted = |wished: &str| wanted.iter().any(|wanted| wanted == wished);
+    let all = STEPS.iter().chain(&LONG_STEPS);
+    let known = |name: &String| name == "long" || all.clone().any(|(step, _)| step == name);
     if let Some(unknown) = wanted.iter().find(|name| !known(name)) {
-        let names = STEPS.map(|(name, _)| name).join(", ");
-        bail!("there is no step `{unknown}`; there are {names}");
+        let names: Vec<_> = all.map(|(name, _)| *name).collect();
+        bail!("there is no step `{unknown}`; there are {} and long", names.join(", "));
     }
     for (name, work) in STEPS {
-        if wanted.is_empty() || wanted.iter().any(|wanted| wanted == name) {
+        if wanted.is_empty() || is_wanted(name) {
+            step(name, work)?;
+        }
+    }
+    for (name, work) in LONG_STEPS {
+        if is_wanted("long") || is_wanted(name) {
             step(name, work)?;
         }
     }
