@@ -73,7 +73,11 @@ impl Contending {
     fn follows_hint(&mut self, now: Moment) -> bool {
         let at = self.throttle.follow_at(now);
         if at > now {
-            self.look = self.look.min(at);
+            if at < self.look {
+                // That look follows all hints until then, so it counts as one that was followed.
+                self.look = at;
+                self.throttle.followed(at);
+            }
             return false;
         }
         self.throttle.followed(now);

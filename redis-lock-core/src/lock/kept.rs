@@ -8,12 +8,12 @@ use super::held::{Held, Lease};
 use super::pace::Turn;
 use super::question::{About, Open};
 use super::{Attempt, Effects, Env, Later, Machine, Outcome, Reap, Stage};
+use crate::Token;
 use crate::domain::clock::Moment;
 use crate::domain::demand::Demand;
 use crate::domain::lease;
 use crate::lock::hold::Hold;
 use crate::store::{Answer, Verb};
-use crate::{LockState, Token};
 
 /// None of us has the lock, and its lease is ours until we give it back.
 #[derive(Debug)]
@@ -71,7 +71,6 @@ impl<W> Machine<W> {
             && self.waiters.is_empty()
             && !held.attempt.is_in_doubt()
             && !held.attempt.is_adopted()
-            && held.hold.last_state() != LockState::Uncertain
             && held.lease.is_fresh(env.now)
     }
 

@@ -53,7 +53,7 @@ mod question;
 mod reap;
 mod release;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 mod waiters;
 
 pub(crate) use attempt::{Attempt, Trace};

@@ -6,7 +6,7 @@ use super::held::Held;
 use super::{Confirm, Effects, Env, Later, Machine, Reap, Stage};
 use crate::domain::clock::Moment;
 use crate::lock::hold::Hold;
-use crate::{LockError, Token};
+use crate::{LockError, LockState, Token};
 
 impl<W> Machine<W> {
     /// The guard of `hold` gives it back.
@@ -19,6 +19,7 @@ impl<W> Machine<W> {
     ) {
         self.notice_loss(env, out);
         let is_it = matches!(&self.stage, Stage::Held(held) if Arc::ptr_eq(&held.hold, hold));
+        let is_certain = hold.last_state() == LockState::Held;
         if !is_it || !hold.release(env.now) {
             return out.confirm(confirm, ended(hold, env.now));
         }
@@ -31,7 +32,7 @@ impl<W> Machine<W> {
         if self.may_pass_on(env.now) {
             out.confirm(confirm, Ok(()));
             self.pass_on(env, out);
-        } else if self.may_linger(env) {
+        } else if is_certain && self.may_linger(env) {
             out.confirm(confirm, Ok(()));
             self.keep(env);
         } else {

@@ -1,0 +1,196 @@
+//! What the end of a connection means for what was asked, and what is not asked any more.
+
+use super::*;
+
+#[test]
+fn what_was_written_is_unknown_and_what_was_not_stays_in_order() {
+    let mut bench = Bench::new();
+    let written = [bench.put_question(), bench.put_question(), bench.put_question()];
+    bench.connect();
+    assert_eq!(bench.pushed(), [0, 1, 2]);
+    bench.pass(2_000);
+    let waits = [bench.put_question(), bench.put_question()];
+    bench.break_off();
+    assert!(bench.server().is_closed, "no answer of it can come later");
+    assert_eq!(bench.numbers(is_unknown), written);
+    let later = bench.put_question();
+    bench.connect();
+    assert_eq!(bench.pushed(), [3, 4, 5]);
+    for seq in [3, 4, 5] {
+        bench.answer(seq);
+    }
+    assert_eq!(bench.numbers(is_answered), [waits[0], waits[1], later]);
+    assert!(bench.path.traffic().is_at_rest());
+}
+
+#[test]
+fn what_arrived_before_the_end_counts() {
+    let mut bench = Bench::new();
+    let [first, second] = [bench.put_question(), bench.put_question()];
+    bench.connect();
+    bench.server().answers.push_back(0);
+    bench.break_off();
+    let settled = bench.settled();
+    let [one, two] = settled.as_slice() else { panic!("{settled:?}") };
+    assert!(matches!(one.origin, Origin::Lock(_, it) if it == first) && is_answered(&one.outcome));
+    assert!(matches!(two.origin, Origin::Lock(_, it) if it == second) && is_unknown(&two.outcome));
+}
+
+#[test]
+fn while_it_is_down_all_is_refused_at_once() {
+    let mut bench = Bench::new();
+    let waits = bench.put_question();
+    bench.turn(0);
+    let attempt = bench.attempt();
+    assert!(bench.settled().is_empty());
+    bench.failed(attempt);
+    assert_eq!(bench.numbers(is_refused), [waits]);
+    let late = bench.put_question();
+    assert_eq!(bench.numbers(is_refused), [late]);
+    bench.turn(0);
+    assert!(bench.attempts().is_empty(), "it pauses");
+    bench.turn(50);
+    let attempt = bench.attempt();
+    let meanwhile = bench.put_question();
+    assert_eq!(bench.numbers(is_refused), [meanwhile]);
+    bench.connected(attempt);
+    bench.put_question();
+    bench.turn(0);
+    assert!(bench.settled().is_empty());
+    assert_eq!(bench.pushed(), [0]);
+}
+
+#[test]
+fn an_attempt_that_takes_longer_than_the_patience_has_failed() {
+    let mut bench = Bench::new();
+    let waits = bench.put_question();
+    bench.turn(0);
+    let attempt = bench.attempt();
+    bench.turn(PATIENCE - 1);
+    assert!(bench.settled().is_empty());
+    bench.turn(1);
+    assert_eq!(bench.numbers(is_refused), [waits]);
+    bench.connected(attempt);
+    assert!(bench.path.traffic().epoch().is_none(), "it came too late");
+    let refused = bench.put_question();
+    assert_eq!(bench.numbers(is_refused), [refused]);
+}
+
+#[test]
+fn a_connection_that_never_answered_pauses_before_the_next_attempt() {
+    let mut bench = Bench::new();
+    bench.put_question();
+    bench.connect();
+    bench.break_off();
+    let mut pauses = Vec::new();
+    for _ in 0..4 {
+        bench.put_question();
+        let begun = bench.now;
+        bench.turn(0);
+        while bench.results.jobs.is_empty() {
+            bench.turn(1);
+        }
+        pauses.push(bench.now - begun);
+        let attempt = bench.attempt();
+        bench.connected(attempt);
+        bench.break_off();
+    }
+    assert!(pauses[0] >= 25 && pauses.is_sorted() && pauses[3] >= 200, "{pauses:?}");
+}
+
+#[test]
+fn a_connection_that_was_of_use_is_made_again_at_once() {
+    let mut bench = Bench::up();
+    bench.break_off();
+    bench.turn(0);
+    bench.attempt();
+
+    let mut bench = Bench::new();
+    bench.put_question();
+    bench.connect();
+    bench.pass(1_000);
+    bench.break_off();
+    bench.turn(0);
+    bench.attempt(); // It lived for a second.
+}
+
+#[test]
+fn a_question_that_was_dropped_gets_no_further_round_and_its_outcome_is_not_told() {
+    let mut bench = Bench::new();
+    let (question, reap) = abandoned();
+    bench.put_command(question);
+    let wanted = bench.put_question();
+    bench.connect();
+    bench.put_release(reap);
+    bench.turn(0);
+    assert_eq!(bench.pushed(), [0, 1, 2]);
+    bench.server().rounds.extend([0, 1]);
+    bench.turn(0);
+    assert_eq!(bench.server().further, [1]);
+    assert!(bench.settled().is_empty());
+    bench.answer(1);
+    assert_eq!(bench.numbers(is_answered), [wanted]);
+    bench.answer(2);
+    let settled = bench.settled();
+    assert!(matches!(settled[..], [Settled { origin: Origin::Reap(_), .. }]), "{settled:?}");
+    end(settled);
+    assert!(bench.path.traffic().is_at_rest());
+}
+
+#[test]
+fn a_dropped_question_that_was_answered_already_is_not_told_either() {
+    let mut bench = Bench::new();
+    let (question, reap) = abandoned();
+    bench.put_command(question);
+    bench.connect();
+    bench.put_release(reap);
+    bench.answer(0);
+    assert!(bench.settled().is_empty());
+}
+
+#[test]
+fn a_question_that_was_dropped_before_it_was_written_is_not_sent() {
+    let mut bench = Bench::new();
+    let (question, reap) = abandoned();
+    let token = question.command.verb.token().cloned();
+    bench.put_command(question);
+    bench.put_release(reap);
+    bench.connect();
+    let pushed = bench.server().pushed.clone();
+    assert_eq!(pushed.len(), 1, "{pushed:?}");
+    assert!(matches!(pushed[0].1, Verb::Release { .. }), "{pushed:?}");
+    assert_eq!(pushed[0].1.token(), token.as_ref());
+}
+
+#[test]
+fn the_release_of_a_question_that_went_down_with_its_connection_buries_the_token() {
+    for is_lost in [false, true] {
+        let mut bench = Bench::new();
+        let (question, reap) = abandoned();
+        bench.put_command(question);
+        bench.connect();
+        if is_lost {
+            bench.break_off();
+        } else {
+            bench.answer(0);
+        }
+        bench.settled();
+        bench.put_release(reap);
+        bench.turn(100);
+        for attempt in bench.attempts() {
+            bench.connected(attempt);
+        }
+        let pushed = bench.server().pushed.clone();
+        let Some((_, Verb::Release { bury, .. })) = pushed.last() else { panic!("{pushed:?}") };
+        assert_eq!(bury.is_some(), is_lost);
+    }
+}
+
+/// Gives up the releases among these.
+fn end(settled: Vec<Settled>) {
+    for settled in settled {
+        if let Origin::Reap(reap) = settled.origin {
+            reap.give_up();
+        }
+    }
+}

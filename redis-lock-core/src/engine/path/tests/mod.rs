@@ -1,0 +1,278 @@
+//! The queue of a place and its supervision, with a connection that does what the test says.
+
+use std::io;
+
+use super::*;
+use crate::domain::demand::Demand;
+use crate::domain::demand::tests::demand;
+use crate::domain::env::world;
+use crate::engine::table::LockId;
+use crate::lock::Question;
+use crate::lock::tests::Bench as Locks;
+use crate::store::Connected;
+
+mod epochs;
+mod silence;
+
+const LIMIT: u64 = 2_000;
+const PATIENCE: u64 = 5_000;
+
+/// What the other end of a connection has seen, and what it says next.
+#[derive(Debug, Default)]
+struct Server {
+    /// What arrived, by what names it on the wire.
+    pushed: Vec<(u64, Verb)>,
+    is_flushed: bool,
+    /// Whether bytes come that complete no answer.
+    murmurs: bool,
+    answers: VecDeque<u64>,
+    /// Commands that take another round, and those of which it was sent.
+    rounds: VecDeque<u64>,
+    further: Vec<u64>,
+    is_broken: bool,
+    is_closed: bool,
+}
+
+/// This side of a connection.
+struct FakeWire(Arc<Mutex<Server>>);
+
+impl FakeWire {
+    fn server(&self) -> MutexGuard<'_, Server> {
+        self.0.lock().unwrap()
+    }
+}
+
+impl Wire for FakeWire {
+    fn push(&mut self, seq: u64, command: Command) {
+        let mut server = self.server();
+        server.pushed.push((seq, command.verb));
+        server.is_flushed = false;
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.server().is_flushed = true;
+        Ok(())
+    }
+
+    fn is_flushed(&self) -> bool {
+        self.server().is_flushed
+    }
+
+    fn fill(&mut self) -> io::Result<Filled> {
+        let mut server = self.server();
+        let heard = std::mem::take(&mut server.murmurs)
+            || !server.answers.is_empty()
+            || !server.rounds.is_empty();
+        if server.is_broken {
+            return Err(io::ErrorKind::ConnectionReset.into());
+        }
+        Ok(Filled { heard, more: false })
+    }
+
+    fn pull(&mut self, wants: &mut dyn FnMut(u64) -> bool) -> Option<Pulled> {
+        let mut server = self.server();
+        while let Some(seq) = server.rounds.pop_front() {
+            if !wants(seq) {
+                let nobody = Fault::new(FaultClass::Refused, "nobody wants it");
+                return Some(Pulled::Done(seq, Err(nobody)));
+            }
+            server.further.push(seq);
+        }
+        server.answers.pop_front().map(|seq| Pulled::Done(seq, Ok(Answer::Done)))
+    }
+}
+
+impl Drop for FakeWire {
+    fn drop(&mut self) {
+        self.server().is_closed = true;
+    }
+}
+
+/// A path in a world of its own, and what came out of it.
+struct Bench {
+    path: Path,
+    now: u64,
+    results: Results,
+    server: Arc<Mutex<Server>>,
+    questions: u64,
+}
+
+impl Drop for Bench {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            let (origins, _) = self.path.traffic().drain();
+            let settled = self.results.settled.drain(..).map(|settled| settled.origin);
+            for origin in origins.into_iter().chain(settled) {
+                if let Origin::Reap(reap) = origin {
+                    reap.give_up();
+                }
+            }
+        }
+        world::end();
+    }
+}
+
+impl Bench {
+    fn new() -> Self {
+        let now = 1_000;
+        world::begin(Moment::at_millis(now).as_nanos(), 1);
+        let path = Path::new(Duration::from_millis(PATIENCE), 0);
+        let server = Arc::default();
+        Self { path, now, results: Results::default(), server, questions: 100 }
+    }
+
+    /// A path whose first connection stands.
+    fn up() -> Self {
+        let mut bench = Self::new();
+        bench.put_query();
+        bench.connect();
+        bench.answer(0);
+        bench.settled();
+        bench.server().pushed.clear();
+        bench
+    }
+
+    fn server(&self) -> MutexGuard<'_, Server> {
+        self.server.lock().unwrap()
+    }
+
+    fn moment(&self) -> Moment {
+        Moment::at_millis(self.now)
+    }
+
+    fn pass(&mut self, millis: u64) {
+        self.now += millis;
+        world::set_now(self.moment().as_nanos());
+    }
+
+    /// Time passes, what has arrived is read, and what is due is done.
+    fn turn(&mut self, later: u64) {
+        self.pass(later);
+        let now = self.moment();
+        let mut traffic = self.path.traffic();
+        traffic.pump(now, &mut self.results.settled);
+        traffic.turn(now, &mut self.results);
+    }
+
+    fn put(&mut self, entry: QueueEntry) {
+        self.path.put(entry, &mut self.results.settled);
+    }
+
+    /// Puts a question of a machine on the queue and returns its number.
+    fn put_question(&mut self) -> u64 {
+        self.questions += 1;
+        let number = self.questions;
+        let command = Command { timeout: Duration::from_millis(LIMIT), ..ping(Duration::ZERO) };
+        self.put(QueueEntry::question(id(), number, command, self.moment()));
+        number
+    }
+
+    fn put_query(&mut self) -> oneshot::Receiver<Result<Answer, Fault>> {
+        let (reply, told) = oneshot::channel();
+        let command = Command { timeout: Duration::from_millis(LIMIT), ..ping(Duration::ZERO) };
+        self.put(QueueEntry::query(command, reply, self.moment()));
+        told
+    }
+
+    fn put_command(&mut self, question: Question) {
+        let Question { number, command } = question;
+        self.put(QueueEntry::question(id(), number, command, self.moment()));
+    }
+
+    fn put_release(&mut self, reap: Box<Reap>) {
+        self.put(QueueEntry::reap(reap, self.moment()));
+    }
+
+    /// The attempts to connect that were begun since the last look.
+    fn attempts(&mut self) -> Vec<u64> {
+        self.results.jobs.drain(..).map(|Job::Connect(number)| number).collect()
+    }
+
+    /// The only attempt since the last look.
+    fn attempt(&mut self) -> u64 {
+        let attempts = self.attempts();
+        assert_eq!(attempts.len(), 1, "{attempts:?}");
+        attempts[0]
+    }
+
+    /// The attempt succeeds. Returns the server of the connection before.
+    fn connected(&mut self, attempt: u64) -> Arc<Mutex<Server>> {
+        let made = Arc::<Mutex<Server>>::default();
+        let wire = Box::new(FakeWire(Arc::clone(&made)));
+        let made_up = Connected { wire, watcher: None };
+        let now = self.moment();
+        self.path.traffic().connected(attempt, made_up, now, &mut self.results);
+        std::mem::replace(&mut self.server, made)
+    }
+
+    fn failed(&mut self, attempt: u64) {
+        let fault = Fault::new(FaultClass::Refused, "nobody there");
+        let now = self.moment();
+        self.path.traffic().failed(attempt, fault, now, &mut self.results);
+    }
+
+    /// Connects for what is on the queue.
+    fn connect(&mut self) {
+        self.turn(0);
+        let attempt = self.attempt();
+        self.connected(attempt);
+    }
+
+    /// The command with this name on the wire is answered.
+    fn answer(&mut self, seq: u64) {
+        self.server().answers.push_back(seq);
+        self.turn(0);
+    }
+
+    /// The connection breaks.
+    fn break_off(&mut self) {
+        self.server().is_broken = true;
+        let now = self.moment();
+        self.path.traffic().pump(now, &mut self.results.settled);
+    }
+
+    fn settled(&mut self) -> Vec<Settled> {
+        self.results.settled.drain(..).collect()
+    }
+
+    /// The numbers of the questions that were settled since the last look.
+    fn numbers(&mut self, is_it: impl Fn(&Outcome) -> bool) -> Vec<u64> {
+        let settled = self.settled();
+        assert!(settled.iter().all(|settled| is_it(&settled.outcome)), "{settled:?}");
+        let number = |settled: &Settled| match settled.origin {
+            Origin::Lock(_, number) => number,
+            ref other => panic!("{other:?}"),
+        };
+        settled.iter().map(number).collect()
+    }
+
+    /// What names the commands that the present connection has carried.
+    fn pushed(&self) -> Vec<u64> {
+        self.server().pushed.iter().map(|(seq, _)| *seq).collect()
+    }
+}
+
+fn id() -> LockId {
+    LockId::of(&demand("k"), 0)
+}
+
+/// A question and the release that makes it void.
+fn abandoned() -> (Question, Box<Reap>) {
+    let mut locks = Locks::new();
+    locks.ask(1, demand("k"));
+    let question = locks.asked();
+    locks.cancel(1);
+    (question, locks.released().take())
+}
+
+fn is_unknown(outcome: &Outcome) -> bool {
+    matches!(outcome, Outcome::Unknown(_))
+}
+
+fn is_refused(outcome: &Outcome) -> bool {
+    matches!(outcome, Outcome::Refused(_))
+}
+
+fn is_answered(outcome: &Outcome) -> bool {
+    matches!(outcome, Outcome::Answered(_))
+}

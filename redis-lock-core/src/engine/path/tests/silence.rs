@@ -1,0 +1,164 @@
+//! A server that says nothing: who is told when, and when the connection is given up.
+
+use super::*;
+
+#[test]
+fn a_second_connection_is_made_after_the_limit_of_the_oldest_question_in_silence() {
+    let mut bench = Bench::up();
+    bench.pass(100);
+    let oldest = bench.put_question();
+    bench.turn(0);
+    bench.turn(1_000);
+    bench.put_question();
+    bench.turn(LIMIT - 1_001);
+    assert!(bench.attempts().is_empty(), "the oldest has a millisecond left");
+    assert_eq!(bench.path.traffic().due(), bench.moment().after(Duration::from_millis(1)));
+    bench.turn(1);
+    let attempt = bench.attempt();
+    bench.turn(100);
+    assert!(bench.attempts().is_empty(), "one is enough");
+    assert!(bench.settled().is_empty(), "the first may only be slow");
+    let first = bench.connected(attempt);
+    assert!(first.lock().unwrap().is_closed);
+    assert_eq!(bench.numbers(is_unknown), [oldest, oldest + 1]);
+    assert_eq!(bench.path.traffic().epoch(), Some(attempt));
+}
+
+#[test]
+fn nothing_is_suspected_where_something_was_heard() {
+    let mut bench = Bench::up();
+    bench.pass(100);
+    bench.put_question();
+    bench.turn(0);
+    bench.turn(500);
+    bench.server().murmurs = true;
+    bench.turn(500);
+    bench.turn(LIMIT - 1_000);
+    bench.turn(LIMIT);
+    assert!(bench.attempts().is_empty(), "a server that speaks is only slow");
+    assert!(bench.settled().is_empty());
+}
+
+#[test]
+fn a_second_connection_is_dropped_where_the_first_has_spoken_meanwhile() {
+    let mut bench = Bench::up();
+    let epoch = bench.path.traffic().epoch();
+    bench.pass(100);
+    let question = bench.put_question();
+    bench.turn(0);
+    bench.turn(LIMIT);
+    let attempt = bench.attempt();
+    bench.server().murmurs = true;
+    bench.turn(10);
+    let first = bench.connected(attempt);
+    assert!(bench.server().is_closed && !first.lock().unwrap().is_closed);
+    bench.server = first;
+    assert_eq!(bench.path.traffic().epoch(), epoch);
+    bench.answer(1);
+    assert_eq!(bench.numbers(is_answered), [question]);
+}
+
+#[test]
+fn a_second_connection_that_fails_costs_the_first_nothing() {
+    let mut bench = Bench::up();
+    bench.pass(100);
+    let question = bench.put_question();
+    bench.turn(0);
+    bench.turn(LIMIT);
+    let attempt = bench.attempt();
+    bench.failed(attempt);
+    bench.turn(100);
+    assert!(bench.settled().is_empty());
+    assert!(bench.attempts().is_empty(), "it is not tried again before the patience is over");
+    bench.answer(1);
+    assert_eq!(bench.numbers(is_answered), [question]);
+}
+
+#[test]
+fn silence_for_the_patience_ends_the_connection() {
+    let mut bench = Bench::up();
+    bench.pass(100);
+    let question = bench.put_question();
+    bench.turn(0);
+    bench.turn(1_000);
+    bench.server().murmurs = true;
+    bench.turn(0);
+    bench.turn(PATIENCE - 1);
+    assert!(bench.settled().is_empty(), "it was heard a second later than the question");
+    bench.turn(1);
+    assert!(bench.server().is_closed);
+    assert_eq!(bench.numbers(is_unknown), [question]);
+    bench.attempt();
+}
+
+#[test]
+fn a_rest_before_the_question_is_no_silence() {
+    let mut bench = Bench::up();
+    bench.pass(PATIENCE * 3);
+    bench.put_question();
+    bench.path.traffic().push_out(&mut bench.results.settled);
+    bench.turn(LIMIT - 1);
+    assert!(bench.settled().is_empty() && bench.attempts().is_empty());
+}
+
+#[test]
+fn a_connection_at_rest_is_asked_whether_somebody_is_there() {
+    let mut bench = Bench::up();
+    bench.turn(999);
+    assert!(bench.pushed().is_empty());
+    bench.turn(1);
+    assert!(matches!(bench.server().pushed[..], [(1, Verb::Ping)]));
+    bench.turn(PATIENCE);
+    assert!(bench.server().is_closed);
+}
+
+#[test]
+fn whoever_looks_is_told_at_its_deadline_and_the_question_goes_on() {
+    let mut bench = Bench::up();
+    bench.pass(100);
+    let _told = bench.put_query();
+    bench.turn(0);
+    bench.turn(LIMIT - 1);
+    assert!(bench.results.overdue.is_empty());
+    bench.turn(1);
+    let overdue: Vec<_> = bench.results.overdue.drain(..).collect();
+    let [Overdue::Query(_, fault)] = overdue.as_slice() else { panic!("{overdue:?}") };
+    assert_eq!(fault.class, FaultClass::Late);
+    bench.turn(500);
+    assert!(bench.results.overdue.is_empty(), "once");
+    bench.answer(1);
+    let settled = bench.settled();
+    assert!(matches!(settled[..], [Settled { origin: Origin::Query(None), .. }]), "{settled:?}");
+}
+
+#[test]
+fn whoever_looks_is_told_at_its_deadline_though_nothing_could_be_sent() {
+    let mut bench = Bench::new();
+    let _told = bench.put_query();
+    bench.turn(0);
+    bench.attempt();
+    bench.turn(LIMIT);
+    assert!(matches!(bench.results.overdue[..], [Overdue::Query(..)]));
+}
+
+#[test]
+fn whoever_releases_is_told_at_its_deadline_and_the_release_goes_on() {
+    let mut bench = Bench::up();
+    let mut locks = Locks::new();
+    let hold = locks.hold(1, Demand { timeout: Duration::from_millis(LIMIT), ..demand("k") });
+    let _told = locks.release(&hold);
+    let reap = locks.released().take();
+    let deadline = reap.deadline();
+    bench.put_release(reap);
+    bench.turn(0);
+    let rest = u64::try_from(deadline.since(bench.moment()).as_millis()).unwrap();
+    assert!(rest > 0 && rest <= LIMIT + 100, "{rest}");
+    bench.turn(rest - 1);
+    assert!(bench.results.overdue.is_empty());
+    bench.turn(1);
+    let overdue: Vec<_> = bench.results.overdue.drain(..).collect();
+    let [Overdue::Release((_, outcome))] = overdue.as_slice() else { panic!("{overdue:?}") };
+    assert!(matches!(outcome, Err(crate::LockError::Backend { .. })), "{outcome:?}");
+    bench.answer(1);
+    assert!(matches!(bench.results.settled[..], [Settled { origin: Origin::Reap(_), .. }]));
+}

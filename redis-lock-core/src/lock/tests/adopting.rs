@@ -1,0 +1,73 @@
+//! A hold that goes from one process to another.
+
+use super::*;
+use crate::domain::demand::Adopted;
+
+fn adopting(token: &Token) -> Demand {
+    Demand { adopts: Some(Adopted { token: token.clone(), fence: Some(7) }), ..demand("k") }
+}
+
+#[test]
+fn an_adopted_token_is_renewed_and_has_the_fence_that_it_came_with() {
+    let token = Token::fresh("other", "");
+    let mut bench = Bench::new();
+    bench.ask(1, adopting(&token));
+    let question = bench.asked();
+    assert!(matches!(question.command.verb, Verb::Renew { .. }), "{question:?}");
+    assert_eq!(question.command.verb.token(), Some(token.wire()));
+    bench.answer(&question, done());
+    let (_, hold) = bench.granted();
+    assert_eq!((hold.token.wire(), hold.fence), (token.wire(), Some(7)));
+    bench.release(&hold);
+    let released = bench.released();
+    assert_eq!(released.verb(bench.moment()).token(), Some(token.wire()));
+}
+
+#[test]
+fn an_adoption_that_is_abandoned_releases_nothing() {
+    let mut bench = Bench::new();
+    bench.ask(1, adopting(&Token::fresh("other", "")));
+    let question = bench.asked();
+    bench.cancel(1);
+    assert!(bench.parted().is_empty(), "whoever gave it away may take it again");
+    assert!(bench.machine.is_idle());
+    bench.answer(&question, done());
+    assert!(bench.is_silent());
+}
+
+#[test]
+fn a_token_that_has_nothing_any_more_cannot_be_adopted() {
+    let mut bench = Bench::new();
+    bench.ask(1, adopting(&Token::fresh("other", "")));
+    let question = bench.asked();
+    bench.answer(&question, gone());
+    assert!(bench.failed().remove(0).1.is_lost());
+    assert!(bench.parted().is_empty() && bench.machine.is_idle());
+}
+
+#[test]
+fn detaching_gives_the_token_and_releases_nothing() {
+    let mut bench = Bench::new();
+    let hold = bench.hold(1, demand("k"));
+    bench.tick(10_001);
+    let renew = bench.asked();
+    let token = bench.step(|machine, env, out| machine.detach(&hold, env, out));
+    assert_eq!(token.as_ref().map(Token::wire), Some(hold.token.wire()));
+    assert!(bench.parted().is_empty() && bench.machine.is_idle());
+    bench.answer(&renew, done());
+    assert!(bench.is_silent());
+    assert_eq!(hold.last_state(), crate::LockState::Released);
+    let again = bench.step(|machine, env, out| machine.detach(&hold, env, out));
+    assert!(again.is_none(), "it is given away once");
+}
+
+#[test]
+fn who_waits_for_a_hold_that_is_detached_asks_with_a_token_of_its_own() {
+    let mut bench = Bench::new();
+    let hold = bench.hold(1, demand("k"));
+    bench.ask(2, demand("k"));
+    bench.step(|machine, env, out| machine.detach(&hold, env, out));
+    let question = bench.asked();
+    assert!(matches!(question.command.verb, Verb::Acquire(_)), "it is not free: {question:?}");
+    assert_ne!(question.command.verb.token(), Some(hold.token.wire()));
+}

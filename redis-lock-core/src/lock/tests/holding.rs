@@ -1,0 +1,232 @@
+//! Renewing a hold, asking about it, losing it.
+
+use super::*;
+use crate::{LockState, LossReason};
+
+/// A hold whose first renewal is open.
+fn renewing() -> (Bench, Arc<Hold>, Question) {
+    let mut bench = Bench::new();
+    let hold = bench.hold(1, demand("k"));
+    bench.tick(10_001);
+    let renew = bench.asked();
+    assert!(matches!(renew.command.verb, Verb::Renew { .. }), "{renew:?}");
+    (bench, hold, renew)
+}
+
+#[test]
+fn c3_c4_a_missed_renewal_is_tried_again_until_the_lease_ends() {
+    let (mut bench, hold, renew) = renewing();
+    bench.answer(&renew, unknown());
+    assert_eq!(hold.state(bench.moment()), LockState::Uncertain);
+    let renew = bench.asked();
+    bench.answer(&renew, refused());
+    assert!(bench.questions().is_empty(), "what was refused is asked again after a pause");
+    bench.tick(300);
+    let sent = bench.moment();
+    let renew = bench.asked();
+    bench.answer(&renew, done());
+    assert_eq!(hold.state(bench.moment()), LockState::Held);
+    assert_eq!(hold.deadline(), lease::deadline(sent, Some(secs(30))));
+    bench.tick(10_001);
+    let mut tries = 0;
+    while bench.moment() < hold.deadline() {
+        for renew in bench.questions() {
+            tries += 1;
+            bench.settle(&renew, refused());
+        }
+        bench.tick(10);
+    }
+    assert!(tries > 50, "{tries}");
+    assert_eq!(hold.loss(bench.moment()), Some(LossReason::Expired));
+    assert_eq!(bench.parted().len(), 1, "the server may count a longer lease");
+    assert!(bench.machine.is_idle());
+}
+
+#[test]
+fn c1_nothing_is_renewed_after_the_release() {
+    let (mut bench, hold, renew) = renewing();
+    bench.release(&hold);
+    assert_eq!(bench.released().dropped_question(), Some(renew.number));
+    bench.answer(&renew, done());
+    bench.tick(60_000);
+    assert!(bench.is_silent() && bench.machine.is_idle());
+}
+
+#[test]
+fn c6_c7_a_lock_that_is_somebody_elses_or_nobodys_is_lost() {
+    let other = Token::fresh("m", "");
+    for (by, reason) in [
+        (Some(other.wire().to_string()), LossReason::Overwritten { by: other.clone() }),
+        (None, LossReason::Removed { because: None }),
+    ] {
+        let (mut bench, hold, renew) = renewing();
+        bench.answer(&renew, Outcome::Answered(Answer::Gone { by, because: None }));
+        assert_eq!(hold.loss(bench.moment()), Some(reason));
+        assert!(bench.parted().is_empty(), "what is not ours is left alone");
+        assert!(bench.machine.is_idle());
+    }
+}
+
+#[test]
+fn a_lock_that_is_gone_is_released_if_a_question_for_it_may_still_arrive() {
+    let mut bench = Bench::new();
+    bench.ask(1, demand("k"));
+    let take = bench.asked();
+    bench.answer(&take, unknown());
+    let again = bench.asked();
+    bench.answer(&again, got());
+    let (_, hold) = bench.granted();
+    bench.tick(10_001);
+    let renew = bench.asked();
+    bench.answer(&renew, gone());
+    assert!(hold.loss(bench.moment()).is_some());
+    assert!(bench.released().buries(bench.moment()).is_some());
+}
+
+#[test]
+fn a_loss_lets_the_next_waiter_ask_with_a_fresh_token() {
+    let (mut bench, hold, renew) = renewing();
+    bench.ask(2, demand("k"));
+    bench.answer(&renew, gone());
+    let next = bench.asked();
+    assert_ne!(next.command.verb.token(), Some(hold.token.wire()));
+    bench.answer(&next, got());
+    assert_eq!(bench.granted().0, 2);
+}
+
+#[test]
+fn a_renewal_counts_from_its_own_sending_and_for_its_own_ttl() {
+    let (mut bench, hold, renew) = renewing();
+    let sent = bench.moment();
+    let mut told = bench.extend(&hold, secs(60));
+    bench.now += 1_000;
+    bench.answer(&renew, done());
+    assert_eq!(hold.deadline(), lease::deadline(sent, Some(secs(30))), "it asked for 30 seconds");
+    assert!(heard(&mut told).is_none(), "its own question is still to come");
+    let sent = bench.moment();
+    let longer = bench.asked();
+    let Verb::Renew { ttl, .. } = longer.command.verb else { panic!("{longer:?}") };
+    assert_eq!(ttl, Some(secs(60)));
+    bench.answer(&longer, done());
+    assert!(matches!(heard(&mut told), Some(Ok(()))));
+    assert_eq!(hold.deadline(), lease::deadline(sent, Some(secs(60))));
+}
+
+#[test]
+fn the_outcome_of_a_renewal_is_nothing_to_the_next_hold() {
+    let (mut bench, hold, renew) = renewing();
+    bench.release(&hold);
+    bench.released();
+    let next = bench.hold(2, demand("k"));
+    let deadline = next.deadline();
+    bench.answer(&renew, gone());
+    assert_eq!(next.state(bench.moment()), LockState::Held);
+    bench.answer(&renew, done());
+    assert_eq!(next.deadline(), deadline);
+    assert_eq!(bench.machine.strays, 2);
+}
+
+#[test]
+fn no_second_question_is_asked_about_a_hold_while_one_is_open() {
+    let (mut bench, hold, renew) = renewing();
+    let _check = bench.check(&hold);
+    let _extension = bench.extend(&hold, secs(60));
+    let _downgrade = bench.downgrade(&hold);
+    bench.step(Machine::connected);
+    bench.step(Machine::listening);
+    bench.step(Machine::forced);
+    bench.somebody_waits();
+    bench.ask(2, demand("k"));
+    bench.ask(3, impatient());
+    bench.cancel(2);
+    bench.tick(1_000);
+    assert!(bench.effects.out.is_empty(), "{:?}", bench.effects.out);
+    bench.answer(&renew, done());
+    bench.asked();
+}
+
+#[test]
+fn what_is_wanted_during_a_renewal_is_asked_after_it() {
+    let (mut bench, hold, renew) = renewing();
+    let mut checked = bench.check(&hold);
+    let mut extended = bench.extend(&hold, secs(40));
+    let mut downgraded = bench.downgrade(&hold);
+    bench.answer(&renew, done());
+    for told in [&mut checked, &mut extended, &mut downgraded] {
+        assert!(heard(told).is_none(), "the renewal was asked for before");
+    }
+    let longer = bench.asked();
+    assert!(matches!(longer.command.verb, Verb::Renew { .. }), "{longer:?}");
+    bench.answer(&longer, done());
+    assert!(matches!(heard(&mut checked), Some(Ok(()))), "a renewal tells as much as a check");
+    assert!(matches!(heard(&mut extended), Some(Ok(()))));
+    assert!(heard(&mut downgraded).is_none());
+    let downgrade = bench.asked();
+    assert!(matches!(downgrade.command.verb, Verb::Downgrade { .. }), "{downgrade:?}");
+    bench.answer(&downgrade, done());
+    assert!(matches!(heard(&mut downgraded), Some(Ok(()))));
+    assert_eq!(hold.last_kind(), crate::domain::kind::Kind::Read);
+}
+
+#[test]
+fn whoever_wants_something_during_a_renewal_is_told_at_its_own_deadline() {
+    let (mut bench, hold, _renew) = renewing();
+    assert_eq!(hold.demand.timeout, secs(2));
+    let mut told = vec![bench.check(&hold)];
+    bench.tick(100);
+    told.push(bench.extend(&hold, secs(40)));
+    bench.tick(100);
+    told.push(bench.downgrade(&hold));
+    bench.tick(1_799);
+    for mut told in told {
+        assert!(heard(&mut told).is_none());
+        assert_eq!(bench.machine.due(), bench.moment().after(millis(1)));
+        bench.tick(1);
+        assert!(matches!(heard(&mut told), Some(Err(LockError::Backend { .. }))));
+        bench.tick(99);
+    }
+    assert_eq!(hold.state(bench.moment()), LockState::Held, "the lease runs on");
+}
+
+#[test]
+fn a_check_of_unknown_outcome_is_asked_again_and_a_refused_one_is_not() {
+    let mut bench = Bench::new();
+    let hold = bench.hold(1, demand("k"));
+    let mut told = bench.check(&hold);
+    let check = bench.asked();
+    bench.answer(&check, unknown());
+    assert!(heard(&mut told).is_none());
+    let check = bench.asked();
+    bench.answer(&check, refused());
+    assert!(matches!(heard(&mut told), Some(Err(LockError::Backend { .. }))));
+    assert!(bench.is_silent());
+}
+
+#[test]
+fn a_loss_is_told_to_whoever_asks() {
+    let (mut bench, hold, renew) = renewing();
+    let mut told = bench.check(&hold);
+    bench.answer(&renew, gone());
+    assert!(heard(&mut told).is_some_and(|told| told.is_err_and(|error| error.is_lost())));
+    assert!(bench.questions().is_empty());
+}
+
+#[test]
+fn a_new_connection_renews_at_once() {
+    let mut bench = Bench::new();
+    let _hold = bench.hold(1, demand("k"));
+    bench.tick(1_000);
+    assert!(bench.is_silent());
+    bench.step(Machine::connected);
+    assert!(matches!(bench.asked().command.verb, Verb::Renew { .. }));
+}
+
+#[test]
+fn a_lease_that_a_clock_made_longer_is_cut_to_what_was_asked_for() {
+    let (mut bench, _hold, renew) = renewing();
+    let longer = Answer::Renewed { longer: Some(secs(3_600)), waited_for: false };
+    bench.answer(&renew, Outcome::Answered(longer));
+    let cut = bench.asked();
+    let Verb::Keep { time, .. } = cut.command.verb else { panic!("{cut:?}") };
+    assert_eq!(time, secs(30));
+}

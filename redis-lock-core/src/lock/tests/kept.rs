@@ -1,0 +1,152 @@
+//! A lease that stays here for a while although nobody is inside.
+
+use super::*;
+
+fn lingering() -> Demand {
+    Demand { linger: Some(secs(5)), ..demand("k") }
+}
+
+/// A lease that is kept after its release.
+fn kept() -> (Bench, Arc<Hold>) {
+    let mut bench = Bench::new();
+    let hold = bench.hold(1, lingering());
+    let mut told = bench.release(&hold);
+    assert!(matches!(heard(&mut told), Some(Ok(()))), "it costs no command");
+    assert!(bench.is_silent(), "{:?}", bench.effects);
+    assert!(!bench.machine.is_idle() && bench.machine.hold().is_none());
+    (bench, hold)
+}
+
+/// Whether the lease of a hold stays when it is released.
+fn lingers(demand: Demand, before_release: impl FnOnce(&mut Bench, &Arc<Hold>)) -> bool {
+    let mut bench = Bench::new();
+    let hold = bench.hold(1, demand);
+    before_release(&mut bench, &hold);
+    bench.release(&hold);
+    let parted = bench.parted();
+    assert!(parted.len() <= 1);
+    parted.is_empty()
+}
+
+#[test]
+fn a_kept_lease_is_taken_again_without_a_question() {
+    let (mut bench, first) = kept();
+    bench.tick(3_000);
+    bench.ask(2, lingering());
+    let (id, second) = bench.granted();
+    assert_eq!((id, second.token.wire()), (2, first.token.wire()));
+    assert_ne!(second.token, first.token, "each hold has a name of its own");
+    assert!(bench.effects.out.is_empty());
+    bench.release(&second);
+    assert!(bench.is_silent());
+    bench.tick(4_999);
+    assert!(bench.is_silent(), "it is kept since its last release");
+    bench.tick(1);
+    bench.released();
+    assert!(bench.machine.is_idle());
+}
+
+#[test]
+fn a_lease_is_kept_only_where_nobody_can_want_it() {
+    let nothing = |_: &mut Bench, _: &Arc<Hold>| {};
+    assert!(lingers(lingering(), nothing));
+    assert!(!lingers(demand("k"), nothing));
+    assert!(!lingers(Demand { linger: Some(Duration::ZERO), ..demand("k") }, nothing));
+    assert!(!lingers(Demand { renew: false, ..lingering() }, nothing));
+    assert!(!lingers(lingering(), |bench, _| bench.somebody_waits()));
+    assert!(!lingers(lingering(), |bench, _| bench.hints = false), "nobody could ask for it");
+    assert!(!lingers(lingering(), |bench, hold| {
+        let _told = bench.extend(hold, secs(60));
+        let longer = bench.asked();
+        bench.answer(&longer, done());
+    }));
+    assert!(!lingers(lingering(), |bench, _| {
+        bench.tick(10_001);
+        let renew = bench.asked();
+        bench.answer(&renew, refused());
+    }));
+}
+
+#[test]
+fn a_lease_that_somebody_else_had_before_is_not_kept() {
+    let mut bench = Bench::new();
+    bench.contend(1, lingering(), busy_with(Some(millis(100))));
+    bench.tick(150);
+    let again = bench.asked();
+    bench.answer(&again, got());
+    let (_, hold) = bench.granted();
+    bench.release(&hold);
+    bench.released();
+}
+
+#[test]
+fn a_kept_lease_is_given_up_when_somebody_waits_elsewhere() {
+    let (mut bench, hold) = kept();
+    bench.somebody_waits();
+    let reap = bench.released();
+    assert!(reap.says_waited_for());
+    assert_eq!(reap.verb(bench.moment()).token(), Some(hold.token.wire()));
+    assert!(bench.machine.is_idle());
+}
+
+#[test]
+fn a_kept_lease_is_given_up_without_messages_and_on_a_new_connection() {
+    let (mut bench, _) = kept();
+    bench.step(Machine::listening);
+    assert!(bench.is_silent(), "messages arrive");
+    bench.hints = false;
+    bench.step(Machine::listening);
+    bench.released();
+    let (mut bench, _) = kept();
+    bench.step(Machine::connected);
+    bench.released();
+}
+
+#[test]
+fn a_kept_lease_in_other_terms_is_given_back_before_the_lock_is_asked_for() {
+    for other in [
+        Demand { ttl: Some(secs(20)), ..lingering() },
+        Demand { renew: false, ..lingering() },
+        Demand { max_hold: secs(60), ..lingering() },
+        Demand { fenced: true, ..lingering() },
+    ] {
+        let (mut bench, first) = kept();
+        bench.ask(2, other);
+        assert!(bench.grants().is_empty());
+        let [Outgoing::Part(_), Outgoing::Ask(question)] = bench.effects.out.as_slice() else {
+            panic!("{:?}", bench.effects.out);
+        };
+        assert_ne!(question.command.verb.token(), Some(first.token.wire()));
+    }
+}
+
+#[test]
+fn a_kept_lease_is_renewed_once_a_third_and_lost_without_anybodys_notice() {
+    let mut bench = Bench::new();
+    let hold = bench.hold(1, Demand { linger: Some(secs(60)), ..demand("k") });
+    bench.release(&hold);
+    bench.tick(10_001);
+    let renew = bench.asked();
+    assert!(matches!(renew.command.verb, Verb::Renew { .. }), "{renew:?}");
+    bench.tick(1_000);
+    assert!(bench.is_silent(), "one question at a time");
+    bench.answer(&renew, done());
+    bench.tick(10_001);
+    let renew = bench.asked();
+    bench.answer(&renew, gone());
+    assert!(bench.is_silent() && bench.machine.is_idle());
+}
+
+#[test]
+fn a_kept_lease_is_given_up_when_its_renewal_fails() {
+    for outcome in [refused(), unknown()] {
+        let mut bench = Bench::new();
+        let hold = bench.hold(1, Demand { linger: Some(secs(60)), ..demand("k") });
+        bench.release(&hold);
+        bench.tick(10_001);
+        let renew = bench.asked();
+        bench.answer(&renew, outcome);
+        bench.released();
+        assert!(bench.machine.is_idle());
+    }
+}

@@ -1,0 +1,349 @@
+//! The machine by itself: no server, no clock of its own, one event after the other.
+
+use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+
+use super::*;
+use crate::Wait;
+use crate::domain::demand::tests::demand;
+use crate::domain::error::{Fault, FaultClass};
+use crate::store::Answer;
+
+mod acquiring;
+mod adopting;
+mod holding;
+mod kept;
+mod releasing;
+mod waiting;
+
+/// How long an answer takes.
+const RTT: u64 = 10;
+
+/// A machine with a clock that the test moves, and what came out of it.
+pub(crate) struct Bench {
+    machine: Machine<u64>,
+    now: u64,
+    effects: Effects<u64>,
+    manager: Arc<str>,
+    numbers: AtomicU64,
+    hints: bool,
+}
+
+/// Gives up all that is left, so that only what the machine itself forgets is a failure.
+impl Drop for Bench {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            self.step(|machine, env, out| machine.close(&LockError::Shutdown, "", env, out));
+            self.parted();
+            assert!(self.machine.is_idle(), "{:?}", self.machine);
+        }
+    }
+}
+
+impl Bench {
+    pub(crate) fn new() -> Self {
+        Self {
+            machine: Machine::new(),
+            now: 1_000,
+            effects: Effects::default(),
+            manager: "m".into(),
+            numbers: AtomicU64::new(1),
+            hints: true,
+        }
+    }
+
+    fn moment(&self) -> Moment {
+        Moment::at_millis(self.now)
+    }
+
+    /// One event, at the present time.
+    fn step<R>(
+        &mut self,
+        event: impl FnOnce(&mut Machine<u64>, &Env<'_>, &mut Effects<u64>) -> R,
+    ) -> R {
+        let env = Env {
+            now: Moment::at_millis(self.now),
+            hints: self.hints,
+            manager: &self.manager,
+            spread: 0,
+            listening: false,
+            numbers: &self.numbers,
+            home: crate::domain::env::process(),
+        };
+        let done = event(&mut self.machine, &env, &mut self.effects);
+        self.confirm();
+        done
+    }
+
+    /// Tells the callers what is reported to them.
+    fn confirm(&mut self) {
+        let is_confirmation = |later: &mut Later<u64>| matches!(later, Later::Confirm(..));
+        for later in self.effects.later.extract_if(.., is_confirmation) {
+            if let Later::Confirm(confirm, outcome) = later {
+                let _ = confirm.send(outcome);
+            }
+        }
+    }
+
+    pub(crate) fn ask(&mut self, id: u64, demand: Demand) {
+        let demand = Arc::new(demand);
+        let waiter = Waiter { id, handle: id, demand, asked: self.moment() };
+        self.step(|machine, env, out| machine.ask(waiter, env, out));
+    }
+
+    pub(crate) fn cancel(&mut self, id: u64) -> bool {
+        self.step(|machine, env, out| machine.cancel(id, env, out))
+    }
+
+    fn tick(&mut self, later: u64) {
+        self.now += later;
+        self.step(Machine::tick);
+    }
+
+    pub(crate) fn release(&mut self, hold: &Arc<Hold>) -> Told {
+        let (confirm, told) = told();
+        self.step(|machine, env, out| machine.release(hold, Some(confirm), env, out));
+        told
+    }
+
+    fn somebody_waits(&mut self) {
+        self.step(Machine::somebody_waits);
+    }
+
+    fn hinted(&mut self, token: &str) {
+        self.step(|machine, env, out| machine.hinted(token, false, env, out));
+    }
+
+    fn check(&mut self, hold: &Arc<Hold>) -> Told {
+        let (confirm, told) = told();
+        self.step(|machine, env, out| machine.check(hold, confirm, env, out));
+        told
+    }
+
+    fn extend(&mut self, hold: &Arc<Hold>, ttl: Duration) -> Told {
+        let (confirm, told) = told();
+        self.step(|machine, env, out| machine.extend(hold, ttl, confirm, env, out));
+        told
+    }
+
+    fn downgrade(&mut self, hold: &Arc<Hold>) -> Told {
+        let (confirm, told) = told();
+        self.step(|machine, env, out| machine.downgrade(hold, confirm, env, out));
+        told
+    }
+
+    /// Answers the question after a round trip.
+    pub(crate) fn answer(&mut self, question: &Question, outcome: Outcome) {
+        self.now += RTT;
+        self.settle(question, outcome);
+    }
+
+    /// Answers the question now.
+    fn settle(&mut self, question: &Question, outcome: Outcome) {
+        self.step(|machine, env, out| machine.outcome(question.number, outcome, env, out));
+    }
+
+    /// Acquires for `id` and returns the hold.
+    pub(crate) fn hold(&mut self, id: u64, demand: Demand) -> Arc<Hold> {
+        self.ask(id, demand);
+        let question = self.asked();
+        self.answer(&question, got());
+        self.granted().1
+    }
+
+    /// Somebody else has the lock, as `answer` says; the first waiter has asked for a place.
+    fn contend(&mut self, id: u64, demand: Demand, answer: Outcome) {
+        self.ask(id, demand);
+        let take = self.asked();
+        self.answer(&take, busy_unknown());
+        let acquire = self.asked();
+        self.answer(&acquire, answer);
+    }
+
+    /// All questions since the last look.
+    fn questions(&mut self) -> Vec<Question> {
+        let is_question = |out: &mut Outgoing| matches!(out, Outgoing::Ask(_));
+        let asked = self.effects.out.extract_if(.., is_question);
+        asked.filter_map(|out| if let Outgoing::Ask(it) = out { Some(it) } else { None }).collect()
+    }
+
+    /// The only question since the last look.
+    pub(crate) fn asked(&mut self) -> Question {
+        let mut asked = self.questions();
+        assert_eq!(asked.len(), 1, "{asked:?}");
+        asked.remove(0)
+    }
+
+    /// The releases since the last look.
+    pub(crate) fn parted(&mut self) -> Vec<Parted> {
+        let is_release = |out: &mut Outgoing| matches!(out, Outgoing::Part(_));
+        let parted = self.effects.out.extract_if(.., is_release);
+        parted
+            .filter_map(
+                |out| if let Outgoing::Part(it) = out { Some(Parted(Some(it))) } else { None },
+            )
+            .collect()
+    }
+
+    /// The only release since the last look.
+    pub(crate) fn released(&mut self) -> Parted {
+        let mut parted = self.parted();
+        assert_eq!(parted.len(), 1, "{:?}", self.effects);
+        parted.remove(0)
+    }
+
+    fn grants(&mut self) -> Vec<(u64, Arc<Hold>)> {
+        let is_grant = |later: &mut Later<u64>| matches!(later, Later::Grant(..));
+        let granted = self.effects.later.extract_if(.., is_grant);
+        granted
+            .filter_map(
+                |later| if let Later::Grant(id, it) = later { Some((id, it)) } else { None },
+            )
+            .collect()
+    }
+
+    /// The only grant since the last look.
+    fn granted(&mut self) -> (u64, Arc<Hold>) {
+        let mut granted = self.grants();
+        assert_eq!(granted.len(), 1, "{granted:?}");
+        granted.remove(0)
+    }
+
+    fn failed(&mut self) -> Vec<(u64, LockError)> {
+        let is_failure = |later: &mut Later<u64>| matches!(later, Later::Fail(..));
+        let failed = self.effects.later.extract_if(.., is_failure);
+        failed
+            .filter_map(|later| if let Later::Fail(id, it) = later { Some((id, it)) } else { None })
+            .collect()
+    }
+
+    /// Whether nothing is to be sent, granted or refused.
+    fn is_silent(&self) -> bool {
+        let tells = |later: &Later<u64>| matches!(later, Later::Grant(..) | Later::Fail(..));
+        self.effects.out.is_empty() && !self.effects.later.iter().any(tells)
+    }
+}
+
+/// A release, given up at the end of the test.
+pub(crate) struct Parted(Option<Box<Reap>>);
+
+impl Parted {
+    pub(crate) fn take(mut self) -> Box<Reap> {
+        self.0.take().expect("it was not taken before")
+    }
+
+    fn verb(&self, now: Moment) -> Verb {
+        self.command(now).verb
+    }
+
+    /// Whether the server is told that somebody is likely to wait.
+    fn says_waited_for(&self) -> bool {
+        matches!(self.verb(Moment::START), Verb::Release { waited_for: true, .. })
+    }
+
+    /// For how long acquisitions of the token that come later are refused.
+    pub(crate) fn buries(&self, now: Moment) -> Option<Duration> {
+        match self.verb(now) {
+            Verb::Release { bury, .. } => bury,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// The outcome of a try, and what its caller learns from it.
+    fn outcome(&mut self, outcome: Outcome, sent: Moment, now: Moment) -> Option<Confirmation> {
+        let reap = self.0.take().expect("it is not done");
+        let (confirmation, next) = reap.outcome(outcome, sent, now);
+        if let Next::Again(_, reap) = next {
+            self.0 = Some(reap);
+        }
+        confirmation
+    }
+
+    fn is_done(&self) -> bool {
+        self.0.is_none()
+    }
+}
+
+impl Deref for Parted {
+    type Target = Reap;
+
+    fn deref(&self) -> &Reap {
+        self.0.as_ref().expect("it is not done")
+    }
+}
+
+impl DerefMut for Parted {
+    fn deref_mut(&mut self) -> &mut Reap {
+        self.0.as_mut().expect("it is not done")
+    }
+}
+
+impl Drop for Parted {
+    fn drop(&mut self) {
+        if let Some(reap) = self.0.take() {
+            reap.give_up();
+        }
+    }
+}
+
+/// What a caller is told.
+pub(crate) type Told = oneshot::Receiver<Result<(), LockError>>;
+
+fn told() -> (Confirm, Told) {
+    oneshot::channel()
+}
+
+/// What the caller was told, if anything.
+fn heard(told: &mut Told) -> Option<Result<(), LockError>> {
+    told.try_recv().ok()
+}
+
+pub(crate) fn got() -> Outcome {
+    Outcome::Answered(Answer::Held { fence: None })
+}
+
+fn done() -> Outcome {
+    Outcome::Answered(Answer::Done)
+}
+
+fn gone() -> Outcome {
+    Outcome::Answered(Answer::Gone { by: None, because: None })
+}
+
+fn busy_unknown() -> Outcome {
+    Outcome::Answered(Answer::Busy(Blocker::unknown()))
+}
+
+/// Somebody else has it, and we have a place in the queue.
+fn busy_with(ttl: Option<Duration>) -> Outcome {
+    let value = Some(Token::fresh("other", "them").wire().to_string());
+    Outcome::Answered(Answer::Busy(Blocker { value, ttl, queued: true, repaired: false }))
+}
+
+fn unknown() -> Outcome {
+    Outcome::Unknown(Fault::new(FaultClass::Unknown, "planted"))
+}
+
+fn refused() -> Outcome {
+    Outcome::Refused(Fault::new(FaultClass::Refused, "planted"))
+}
+
+fn impatient() -> Demand {
+    Demand { wait: Wait::None, ..demand("k") }
+}
+
+fn patient(limit: u64) -> Demand {
+    Demand { wait: Wait::For(Duration::from_millis(limit)), ..demand("k") }
+}
+
+const fn secs(seconds: u64) -> Duration {
+    Duration::from_secs(seconds)
+}
+
+const fn millis(millis: u64) -> Duration {
+    Duration::from_millis(millis)
+}

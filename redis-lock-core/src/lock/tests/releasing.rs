@@ -1,0 +1,247 @@
+//! Giving the lock back, or on to the next waiter.
+
+use super::*;
+
+/// Whether a hold in the terms of `held` goes to a waiter with those of `next` without a question.
+fn passes(held: Demand, next: Demand) -> bool {
+    let mut bench = Bench::new();
+    let hold = bench.hold(1, held);
+    bench.ask(2, next);
+    bench.release(&hold);
+    is_passed(&mut bench)
+}
+
+fn is_passed(bench: &mut Bench) -> bool {
+    match bench.grants().as_slice() {
+        [] => {
+            assert_eq!(bench.parted().len(), 1, "{:?}", bench.effects);
+            bench.asked();
+            false
+        }
+        [(2, _)] => {
+            assert!(bench.effects.out.is_empty(), "{:?}", bench.effects);
+            true
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+fn fenced() -> Demand {
+    Demand { fenced: true, ..demand("k") }
+}
+
+#[test]
+fn a_lock_is_passed_on_in_the_same_terms_only() {
+    assert!(passes(demand("k"), demand("k")));
+    assert!(!passes(demand("k"), Demand { ttl: Some(secs(20)), ..demand("k") }));
+    assert!(!passes(demand("k"), Demand { ttl: Some(secs(40)), ..demand("k") }));
+    let lasting = || Demand { ttl: None, renew: false, ..demand("k") };
+    assert!(!passes(lasting(), lasting()));
+    let unrenewed = || Demand { renew: false, ..demand("k") };
+    assert!(!passes(demand("k"), unrenewed()));
+    assert!(!passes(unrenewed(), demand("k")));
+    let limited = |hours: u64| Demand { max_hold: secs(hours * 3_600), ..demand("k") };
+    assert!(passes(limited(2), limited(2)));
+    assert!(passes(limited(1), limited(2)));
+    assert!(!passes(limited(2), limited(1)));
+    assert!(!passes(demand("k"), fenced()), "no numbers are reserved");
+}
+
+#[test]
+fn an_extended_lease_is_passed_on_to_nobody_who_asked_for_a_shorter_one() {
+    let mut bench = Bench::new();
+    let hold = bench.hold(1, demand("k"));
+    let _told = bench.extend(&hold, secs(60));
+    let longer = bench.asked();
+    bench.settle(&longer, done());
+    bench.ask(2, demand("k"));
+    bench.release(&hold);
+    assert!(!is_passed(&mut bench));
+}
+
+#[test]
+fn a_lease_that_is_half_over_is_not_passed_on() {
+    for (late, passed) in [(14_000, true), (15_000, false)] {
+        let mut bench = Bench::new();
+        bench.ask(1, demand("k"));
+        let take = bench.asked();
+        bench.now += late;
+        bench.answer(&take, got());
+        let (_, hold) = bench.granted();
+        bench.questions(); // A renewal, where it is due.
+        bench.ask(2, demand("k"));
+        bench.release(&hold);
+        assert_eq!(is_passed(&mut bench), passed, "after {late} ms");
+    }
+}
+
+#[test]
+fn whoever_left_is_passed_over() {
+    let mut bench = Bench::new();
+    let hold = bench.hold(1, demand("k"));
+    bench.ask(2, demand("k"));
+    bench.cancel(2);
+    bench.release(&hold);
+    assert!(bench.grants().is_empty());
+    bench.released();
+}
+
+#[test]
+fn the_turn_of_a_process_ends_with_a_release_and_then_a_question() {
+    let mut bench = Bench::new();
+    let first = bench.hold(1, demand("k"));
+    bench.ask(2, demand("k"));
+    bench.ask(3, demand("k"));
+    let mut told = bench.release(&first);
+    let (id, second) = bench.granted();
+    assert_eq!(id, 2, "within the turn the lock is handed on at once");
+    assert!(matches!(heard(&mut told), Some(Ok(()))));
+    bench.now += 20;
+    let mut told = bench.release(&second);
+    assert!(heard(&mut told).is_none(), "the server is to confirm it");
+    let [Outgoing::Part(reap), Outgoing::Ask(question)] = bench.effects.out.as_slice() else {
+        panic!("{:?}", bench.effects.out);
+    };
+    let fresh = question.command.verb.token();
+    assert_eq!(reap.command(bench.moment()).verb.token(), Some(first.token.wire()));
+    assert!(fresh.is_some() && fresh != Some(first.token.wire()));
+    let question = bench.asked();
+    bench.answer(&question, got());
+    assert_eq!(bench.granted().0, 3);
+}
+
+#[test]
+fn a_turn_is_bounded_in_count_where_the_clock_stands_still() {
+    let mut bench = Bench::new();
+    let mut hold = bench.hold(0, demand("k"));
+    let mut passes = 0;
+    loop {
+        passes += 1;
+        bench.ask(passes, demand("k"));
+        bench.release(&hold);
+        let Some((id, next)) = bench.grants().pop() else { break };
+        assert_eq!(id, passes);
+        hold = next;
+        assert!(passes < 10_000);
+    }
+    assert!((1_000..10_000).contains(&passes), "{passes}");
+    bench.asked();
+}
+
+#[test]
+fn a_holder_that_knows_who_waits_elsewhere_ends_its_turn_and_gives_the_lock_away_at_once() {
+    let mut bench = Bench::new();
+    let first = bench.hold(1, demand("k"));
+    bench.somebody_waits();
+    bench.ask(2, demand("k"));
+    bench.now += 2;
+    bench.release(&first);
+    assert!(bench.released().says_waited_for(), "two of 10 ms have passed");
+    let question = bench.asked();
+    assert!(matches!(question.command.verb, Verb::Acquire(_)), "behind who waits: {question:?}");
+    bench.answer(&question, got());
+    let second = bench.granted().1;
+    bench.release(&second);
+    assert!(!bench.released().says_waited_for(), "it came here, so nobody waited");
+    let third = bench.hold(3, demand("k"));
+    bench.somebody_waits();
+    bench.release(&third);
+    assert!(bench.released().says_waited_for());
+}
+
+#[test]
+fn local_hand_overs_of_a_fenced_lock_use_up_their_numbers_and_then_ask() {
+    let mut bench = Bench::new();
+    bench.ask(0, fenced());
+    let acquire = bench.asked();
+    bench.answer(&acquire, Outcome::Answered(Answer::Held { fence: Some(1_031) }));
+    let (_, mut hold) = bench.granted();
+    let mut last = hold.fence.unwrap();
+    assert_eq!(last, 1_000);
+    for id in 1..u64::from(crate::domain::fence::FENCES) {
+        bench.ask(id, fenced());
+        bench.release(&hold);
+        hold = bench.granted().1;
+        assert_eq!(hold.fence, Some(last + 1));
+        last += 1;
+    }
+    bench.ask(99, fenced());
+    bench.release(&hold);
+    assert!(bench.grants().is_empty(), "no number is left");
+    bench.released();
+    bench.asked();
+}
+
+#[test]
+fn a_hold_that_must_last_is_kept_on_the_server_until_then() {
+    let mut bench = Bench::new();
+    let hold = bench.hold(1, Demand { min_hold: Some(secs(2)), ..demand("k") });
+    bench.ask(2, demand("k"));
+    bench.release(&hold);
+    assert!(bench.grants().is_empty(), "nobody gets it before");
+    let reap = bench.released();
+    let keep = |now| match reap.verb(now) {
+        Verb::Release { keep, .. } => keep,
+        other => panic!("{other:?}"),
+    };
+    let end = hold.since.after(secs(2));
+    assert_eq!(keep(bench.moment()), Some(end.since(bench.moment())));
+    assert_eq!(keep(end), None, "a keep that is over is a release");
+}
+
+#[test]
+fn b12_a_release_of_a_hold_that_ended_changes_nothing() {
+    let mut bench = Bench::new();
+    let hold = bench.hold(1, demand("k"));
+    let _told = bench.release(&hold);
+    bench.released();
+    let next = bench.hold(2, demand("k"));
+    assert!(matches!(heard(&mut bench.release(&hold)), Some(Ok(()))));
+    assert!(bench.is_silent() && !next.is_released());
+    bench.tick(40_000);
+    bench.parted();
+    bench.questions();
+    let told = heard(&mut bench.release(&next));
+    assert!(told.is_some_and(|told| told.is_err_and(|error| error.is_lost())));
+}
+
+/// A release that is confirmed, on its way.
+fn on_its_way() -> (Bench, Parted, Told) {
+    let mut bench = Bench::new();
+    let hold = bench.hold(1, demand("k"));
+    let told = bench.release(&hold);
+    let reap = bench.released();
+    (bench, reap, told)
+}
+
+#[test]
+fn a_lock_that_is_gone_at_the_first_try_was_lost() {
+    let (bench, mut reap, _told) = on_its_way();
+    let (_, verdict) = reap.outcome(gone(), bench.moment(), bench.moment()).unwrap();
+    assert!(verdict.is_err_and(|error| error.is_lost()));
+    assert!(reap.is_done());
+}
+
+#[test]
+fn a_lock_that_is_gone_after_an_unknown_try_was_released_by_that_try() {
+    let (bench, mut reap, _told) = on_its_way();
+    assert!(reap.outcome(unknown(), bench.moment(), bench.moment()).is_none());
+    assert!(!reap.is_done(), "it is tried again");
+    let (_, verdict) = reap.outcome(gone(), bench.moment(), bench.moment()).unwrap();
+    assert!(verdict.is_ok(), "{verdict:?}");
+    assert!(reap.is_done());
+}
+
+#[test]
+fn a_try_that_was_refused_or_came_after_the_lease_released_nothing() {
+    let (bench, mut reap, _told) = on_its_way();
+    assert!(reap.outcome(refused(), bench.moment(), bench.moment()).is_none());
+    let (_, verdict) = reap.outcome(gone(), bench.moment(), bench.moment()).unwrap();
+    assert!(verdict.is_err_and(|error| error.is_lost()));
+
+    let (bench, mut reap, _told) = on_its_way();
+    let late = bench.moment().after(secs(40));
+    assert!(reap.outcome(unknown(), late, late).is_none());
+    let (_, verdict) = reap.outcome(gone(), late, late).unwrap();
+    assert!(verdict.is_err_and(|error| error.is_lost()));
+}

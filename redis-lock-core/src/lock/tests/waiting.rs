@@ -1,0 +1,214 @@
+//! Waiting for somebody else, and for a server that can't be used.
+
+use super::*;
+
+#[test]
+fn busy_and_backend_failures_are_told_apart() {
+    let mut bench = Bench::new();
+    bench.contend(1, impatient(), busy_with(Some(secs(3))));
+    let (_, error) = bench.failed().remove(0);
+    match error {
+        LockError::Busy { holder: Some(holder), .. } => {
+            assert_eq!(holder.label.as_deref(), Some("them"));
+        }
+        other => panic!("{other:?}"),
+    }
+    assert!(bench.machine.is_idle());
+    assert!(bench.parted().is_empty(), "one who does not wait leaves nothing behind");
+
+    bench.ask(2, impatient());
+    let acquire = bench.asked();
+    bench.answer(&acquire, refused());
+    assert!(matches!(bench.failed().remove(0).1, LockError::Backend { .. }));
+    assert!(bench.machine.is_idle());
+}
+
+#[test]
+fn i9_the_wait_ends_at_its_bound() {
+    let mut bench = Bench::new();
+    bench.contend(1, patient(500), busy_with(None));
+    bench.tick(499 - 2 * RTT);
+    assert!(bench.failed().is_empty());
+    bench.tick(1);
+    assert!(bench.failed().remove(0).1.is_busy());
+    bench.released(); // The place in the queue.
+    assert!(bench.machine.is_idle());
+}
+
+#[test]
+fn i9_a_wait_that_nobody_answers_ends_with_the_timeout_of_the_question() {
+    let mut bench = Bench::new();
+    bench.ask(1, patient(500));
+    bench.asked();
+    bench.tick(500);
+    assert!(bench.failed().is_empty(), "busy or broken: the first answer decides");
+    let timeout = u64::try_from(patient(500).timeout.as_millis()).unwrap();
+    bench.tick(timeout - 1);
+    assert!(bench.failed().is_empty());
+    bench.tick(1);
+    assert!(matches!(bench.failed().remove(0).1, LockError::Backend { .. }));
+    assert!(bench.released().dropped_question().is_some());
+}
+
+#[test]
+fn i4_a_waiter_looks_when_the_holders_lease_ends() {
+    let mut bench = Bench::new();
+    bench.contend(1, demand("k"), busy_with(Some(millis(200))));
+    let due = bench.machine.due().since(bench.moment());
+    assert!((200..=220).contains(&due.as_millis()), "{due:?}");
+    bench.tick(199);
+    assert!(bench.is_silent());
+    bench.tick(21);
+    bench.asked();
+}
+
+#[test]
+fn i5_a_holder_that_renews_is_not_looked_at_all_the_time() {
+    let mut bench = Bench::new();
+    bench.ask(1, demand("k"));
+    let take = bench.asked();
+    bench.answer(&take, busy_unknown());
+    let answer = busy_with(Some(millis(50)));
+    let begun = bench.now;
+    for _ in 0..12 {
+        let question = bench.asked();
+        bench.answer(&question, answer.clone());
+        let due = bench.machine.due().since(bench.moment());
+        bench.tick(u64::try_from(due.as_millis()).unwrap() + 1);
+    }
+    let seconds = (bench.now - begun) as f64 / 1_000.0;
+    assert!(12.0 / seconds <= 4.0, "{} looks a second", 12.0 / seconds);
+}
+
+#[test]
+fn i7_a_waiter_that_leaves_does_not_take_the_lock_with_it() {
+    let mut bench = Bench::new();
+    let first = bench.hold(1, demand("k"));
+    bench.ask(2, demand("k"));
+    bench.ask(3, demand("k"));
+    assert!(bench.cancel(2));
+    assert!(!bench.cancel(2), "it has left");
+    bench.release(&first);
+    assert_eq!(bench.granted().0, 3);
+}
+
+#[test]
+fn one_who_does_not_wait_is_refused_by_a_hold_of_its_own_process() {
+    let mut bench = Bench::new();
+    let hold = bench.hold(1, demand("k"));
+    bench.ask(2, impatient());
+    let (id, error) = bench.failed().remove(0);
+    assert!(id == 2 && error.is_busy(), "{error:?}");
+    assert!(bench.is_silent() && !hold.is_released());
+}
+
+#[test]
+fn a_hint_that_overtakes_the_answer_is_not_lost() {
+    let mut bench = Bench::new();
+    bench.ask(1, demand("k"));
+    let take = bench.asked();
+    bench.answer(&take, busy_unknown());
+    let acquire = bench.asked();
+    bench.hinted(&Token::fresh("m", "").wire().clone());
+    bench.answer(&acquire, busy_with(None));
+    assert!(bench.is_silent(), "that was for somebody else");
+    bench.tick(1_000);
+    let acquire = bench.asked();
+    bench.hinted(acquire.command.verb.token().unwrap());
+    bench.answer(&acquire, busy_with(None));
+    assert!(matches!(bench.asked().command.verb, Verb::Acquire(_)));
+}
+
+#[test]
+fn i12_a_flood_of_false_hints_is_followed_at_a_bounded_pace() {
+    let mut bench = Bench::new();
+    bench.ask(1, demand("k"));
+    let take = bench.asked();
+    bench.answer(&take, busy_unknown());
+    let token = Arc::clone(take.command.verb.token().unwrap());
+    let mut questions = 0;
+    for _ in 0..1_000 {
+        for question in bench.questions() {
+            questions += 1;
+            bench.settle(&question, busy_with(Some(secs(3))));
+        }
+        bench.tick(1);
+        bench.hinted(&token);
+    }
+    assert!((20..=102).contains(&questions), "{questions} questions in a second");
+    // Word of a release by force may be a lie just the same.
+    let mut bench = Bench::new();
+    let _hold = bench.hold(1, demand("k"));
+    let mut checks = 0;
+    for _ in 0..1_000 {
+        bench.tick(1);
+        bench.step(Machine::forced);
+        for question in bench.questions() {
+            assert!(matches!(question.command.verb, Verb::Check { .. }), "{question:?}");
+            checks += 1;
+            bench.settle(&question, done());
+        }
+    }
+    assert!((20..=101).contains(&checks), "{checks} checks in a second");
+}
+
+#[test]
+fn an_outage_ends_even_an_endless_wait() {
+    let mut bench = Bench::new();
+    bench.ask(1, Demand { outage: secs(3), ..demand("k") });
+    bench.asked();
+    bench.tick(2_999);
+    assert!(bench.failed().is_empty());
+    bench.tick(1);
+    assert!(matches!(bench.failed().remove(0).1, LockError::Backend { .. }));
+    bench.released();
+    assert!(bench.machine.is_idle());
+}
+
+#[test]
+fn failures_in_a_row_are_one_outage() {
+    let mut bench = Bench::new();
+    bench.ask(1, Demand { outage: secs(3), ..demand("k") });
+    let begun = bench.now;
+    let mut failed = Vec::new();
+    while failed.is_empty() {
+        assert!(bench.now < begun + 4_000, "it puts up with three seconds");
+        for question in bench.questions() {
+            bench.settle(&question, refused());
+        }
+        bench.tick(10);
+        failed = bench.failed();
+    }
+    let error = failed.remove(0).1;
+    assert!(error.to_string().contains("planted"), "it says what is wrong: {error}");
+    assert!(bench.now >= begun + 3_000, "after {}", bench.now - begun);
+}
+
+#[test]
+fn no_outage_ends_a_wait_for_somebody_who_has_the_lock() {
+    let mut bench = Bench::new();
+    bench.ask(1, Demand { outage: secs(3), ..demand("k") });
+    let mut looks = 0;
+    for _ in 0..600 {
+        for question in bench.questions() {
+            looks += 1;
+            bench.answer(&question, busy_with(Some(secs(20))));
+        }
+        bench.tick(100);
+    }
+    assert!(bench.failed().is_empty(), "the server was of use all the time");
+    assert!(looks > 30, "{looks}");
+}
+
+#[test]
+fn a_shutdown_ends_holds_and_waits() {
+    let mut bench = Bench::new();
+    let hold = bench.hold(1, demand("k"));
+    bench.ask(2, demand("k"));
+    bench.step(|machine, env, out| machine.close(&LockError::Shutdown, "test", env, out));
+    assert!(matches!(bench.failed().remove(0), (2, LockError::Shutdown)));
+    bench.released();
+    let because = Some("test".to_owned());
+    assert_eq!(hold.loss(bench.moment()), Some(crate::LossReason::Removed { because }));
+    assert!(bench.machine.is_idle());
+}
