@@ -47,11 +47,16 @@ tokio::task_local! {
     static PATH: Path;
 }
 
+/// Whether the test asks for the short path.
+pub fn is_short() -> bool {
+    PATH.try_with(|path| *path) == Ok(Path::Short)
+}
+
 /// Locks that are connected, by the path that the test asks for.
 pub async fn connect(url: &str) -> Locks {
     let builder = Locks::builder().url(url).command_timeout(COMMAND);
     let locks = builder.connect().await.expect("the server is there");
-    if PATH.try_with(|path| *path) == Ok(Path::Short) {
+    if is_short() {
         for _ in 0..WARM {
             let guard = locks.mutex("warm").acquire().await.expect("the server is well");
             guard.release().await.expect("the server is well");
@@ -75,6 +80,11 @@ pub fn by(path: Path, threads: usize, test: impl Future<Output = ()> + Send + 's
     if let Err(error) = outcome {
         std::panic::resume_unwind(error.into_panic());
     }
+}
+
+/// Runs a part of a test by a path, in a task that the test has started itself.
+pub fn scoped<F: Future>(path: Path, part: F) -> impl Future<Output = F::Output> {
+    PATH.scope(path, part)
 }
 
 /// Makes two tests of each: one by the usual path, one by the short one.
@@ -140,6 +150,15 @@ pub fn full_text(error: &dyn std::error::Error) -> String {
         source = error.source();
     }
     text
+}
+
+/// Waits for something without blocking the thread, which other tasks of the test may need.
+pub async fn until(what: &str, mut condition: impl FnMut() -> bool) {
+    let start = std::time::Instant::now();
+    while !condition() {
+        assert!(start.elapsed() < PATIENCE, "after {PATIENCE:?} still not so: {what}");
+        tokio::time::sleep(ms(2)).await;
+    }
 }
 
 /// Waits for the loss, but not for ever.

@@ -8,6 +8,7 @@ mod ci;
 mod demo;
 mod floors;
 mod mayhem;
+mod mutants;
 mod simulate;
 mod soak;
 mod test;
@@ -27,6 +28,8 @@ cargo xtask <command>
                                the real engine in a simulated world
   build-time                   what an annotated function costs a build, in time and code
   mayhem [--seconds N]         500 waiters in ten processes that are killed at random
+  mutants [file …]             which small changes of the parts without I/O no test sees, by
+                               cargo-mutants; takes hours without a file
   bench [--quick …]            all lock crates side by side; without options into docs/bench
   floors                       whether modules lie above one another without circles
   cases [--write]              whether tests/CASES.md fits the tests
@@ -59,6 +62,7 @@ fn run(arguments: &[String]) -> Result<()> {
         "simulate" => simulate::run(rest),
         "build-time" => build_time::run(),
         "mayhem" => mayhem::run(rest),
+        "mutants" => mutants::run(rest),
         "bench" => bench::run(rest),
         "floors" => floors::run(),
         "cases" => cases::run(rest),

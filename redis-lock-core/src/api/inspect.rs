@@ -1,5 +1,6 @@
 //! Looking at locks from outside, and ending holds by force.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use crate::api::blocking::block_on;
@@ -12,7 +13,7 @@ use crate::domain::names::Names;
 use crate::domain::status::{LockKind, Status, Waiting};
 use crate::lock::LocalView;
 use crate::store::{Answer, Command, MOST_FORCED, MOST_SHOWN, ServerView, Verb};
-use crate::{LockError, LockKey, Locks};
+use crate::{LockError, LockKey, Locks, Token};
 
 /// How often something is asked whose answer does not come.
 const TRIES: usize = 3;
@@ -261,24 +262,30 @@ impl Locks {
 /// What the server saw and what this process knows, in one.
 fn status(key: &str, server_view: ServerView, views: Vec<LocalView>) -> Status {
     let mut holders = server_view.holders;
-    for (token, fence) in views.iter().filter_map(|view| view.held.as_ref()) {
-        if let Some(holder) = holders.iter_mut().find(|it| it.token.wire() == token.wire()) {
-            holder.token = token.clone();
-            holder.fence = *fence;
+    let held = views.iter().filter_map(|view| view.held.as_ref());
+    // By name: there may be thousands of either.
+    let held: HashMap<_, _> = held.map(|(token, fence)| (token.wire(), (token, fence))).collect();
+    for holder in &mut holders {
+        if let Some((token, fence)) = held.get(holder.token.wire()) {
+            (holder.token, holder.fence) = (Token::clone(token), **fence);
         }
     }
-    let (mut here, mut waiters) = (views, Vec::new());
+    let (queued, here): (Vec<_>, Vec<_>) =
+        views.into_iter().partition(|view| view.queued.is_some());
+    let named = |view: LocalView| Some((Arc::clone(view.queued.as_ref()?.wire()), view.waiters));
+    let mut queued: HashMap<_, _> = queued.into_iter().filter_map(named).collect();
+    let mut waiters = Vec::new();
     for token in server_view.waiters {
-        let is_it = |view: &LocalView| view.queued.as_ref() == Some(&token);
-        match here.iter().position(is_it) {
-            Some(index) => waiters.append(&mut here.swap_remove(index).waiters),
+        match queued.remove(token.wire()) {
+            Some(mut ours) => waiters.append(&mut ours),
             None => {
                 waiters.push(Waiting { label: token.label().map(Into::into), since: token.since() })
             }
         }
     }
     // Those who wait for a hand-over inside this process are in nobody's queue.
-    waiters.extend(here.into_iter().flat_map(|view| view.waiters));
+    let elsewhere = here.into_iter().map(|view| view.waiters).chain(queued.into_values());
+    waiters.extend(elsewhere.flatten());
     // Whoever answered a look has said who it is.
     let server = server_view.server.unwrap_or_else(crate::domain::status::unknown_server);
     Status { key: key.to_owned(), kind: server_view.kind, holders, waiters, server }

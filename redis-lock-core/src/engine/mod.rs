@@ -31,6 +31,8 @@ mod notices;
 pub(crate) mod path;
 mod reader;
 mod reaper;
+#[cfg(test)]
+mod rest_tests;
 mod run;
 mod search;
 mod shutdown;

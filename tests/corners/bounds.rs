@@ -1,0 +1,86 @@
+//! Each call ends when it promised to, whatever the server does.
+
+use std::time::{Duration, Instant};
+
+use redis_locks::LockError;
+use testbed::{Proxy, Server, eventually};
+
+use crate::scenery::*;
+
+/// What a busy machine may add to a bound.
+const BUSY: Duration = ms(400);
+
+async fn a_release_on_a_frozen_server_is_told_in_time() {
+    let server = Server::start();
+    let locks = connect(&server.url()).await;
+    let guard = job(&locks).acquire().await.unwrap();
+    let others: Vec<_> = {
+        let mut others = Vec::new();
+        for number in 0..3 {
+            others.push(locks.mutex(format!("other{number}")).ttl(LONG).acquire().await.unwrap());
+        }
+        others
+    };
+    server.freeze();
+    let start = Instant::now();
+    let outcome = guard.release().await;
+    let took = start.elapsed();
+    assert!(matches!(outcome, Err(LockError::Backend { .. })), "{outcome:?}");
+    assert!(took <= COMMAND + BUSY, "{took:?}");
+    // Those that come later have a bound of their own, though others are in the way.
+    for guard in others {
+        let start = Instant::now();
+        let outcome = guard.release().await;
+        let took = start.elapsed();
+        assert!(matches!(outcome, Err(LockError::Backend { .. })), "{outcome:?}");
+        assert!(took <= COMMAND + BUSY, "{took:?}");
+    }
+    server.thaw();
+    let is_lock = |key: &String| !key.contains(":~x:");
+    eventually(PATIENCE, "all is given back", || !server.keys().iter().any(is_lock));
+    server.assert_clean();
+}
+
+async fn a_try_on_a_slow_path_is_told_in_time() {
+    const SLOW: Duration = ms(1800);
+    const TIMEOUT: Duration = ms(2000);
+    let server = Server::start();
+    let proxy = Proxy::to(server.port());
+    let locks = redis_locks::Locks::builder().url(proxy.url()).command_timeout(TIMEOUT);
+    let locks = locks.connect().await.unwrap();
+    if is_short() {
+        for _ in 0..400 {
+            locks.mutex("warm").acquire().await.unwrap().release().await.unwrap();
+        }
+    }
+    // Somebody else has it, so that the first answer alone says nothing.
+    let others = connect(&server.url()).await;
+    let theirs = job(&others).acquire().await.unwrap();
+    proxy.delay_up(SLOW / 2);
+    proxy.delay_down(SLOW / 2);
+    for _ in 0..2 {
+        let start = Instant::now();
+        let outcome = locks.mutex(KEY).ttl(LONG).try_acquire().await;
+        let took = start.elapsed();
+        assert!(took <= TIMEOUT + BUSY, "{took:?}: {outcome:?}");
+        assert!(matches!(outcome, Ok(None) | Err(LockError::Backend { .. })), "{outcome:?}");
+    }
+    theirs.release().await.unwrap();
+    let start = Instant::now();
+    let outcome = locks.mutex("free").ttl(LONG).try_acquire().await;
+    let took = start.elapsed();
+    assert!(took <= TIMEOUT + BUSY, "{took:?}: {outcome:?}");
+    assert!(matches!(outcome, Ok(Some(_))), "an answer after 1.8 s is in time: {outcome:?}");
+    proxy.pass();
+    drop(outcome);
+    locks.shutdown().await;
+    let is_lock = |key: &String| !key.contains(":~x:");
+    eventually(PATIENCE, "all is given back", || !server.keys().iter().any(is_lock));
+    server.assert_clean();
+}
+
+both_paths!(
+    on 2 threads:
+    a_release_on_a_frozen_server_is_told_in_time,
+    a_try_on_a_slow_path_is_told_in_time,
+);

@@ -1,0 +1,210 @@
+//! A process that forks: the copy has the parent's sockets and believes to have its locks.
+
+use std::{
+    future::Future,
+    pin::Pin,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    task::{Context, Waker},
+    thread,
+    time::Instant,
+};
+
+use redis_locks::{Guard, LockError, Locks};
+use testbed::{Child, ChildIo, Server, eventually, holds_for, kill_process};
+use tokio::runtime::Runtime;
+
+use crate::scenery::*;
+
+const TTL: std::time::Duration = ms(1200);
+
+/// How often the process is copied while its other threads work: some copies find a lock of ours
+/// locked by a thread that they do not have.
+const COPIES: usize = 25;
+
+/// Nothing that a copy calls has anything to wait for.
+const AT_ONCE: std::time::Duration = ms(500);
+
+pub(crate) fn by_engine(io: &mut ChildIo) {
+    play(io, &open(&std::env::var("REDIS_URL").unwrap()));
+}
+
+pub(crate) fn by_task(io: &mut ChildIo) {
+    let url = std::env::var("REDIS_URL").unwrap();
+    let runtime = Runtime::new().unwrap();
+    let warm = Path::Short;
+    let locks = runtime
+        .block_on(async { tokio::spawn(scoped(warm, async move { connect(&url).await })).await })
+        .unwrap();
+    play(io, &locks);
+}
+
+/// Holds locks, works on others in threads, and copies itself.
+fn play(io: &mut ChildIo, locks: &Locks) {
+    let ended = Arc::new(AtomicBool::new(false));
+    let workers: Vec<_> = (0..2).map(|number| work(locks, number, &ended)).collect();
+    let mut pid = None;
+    for _ in 0..COPIES {
+        let guards = Held::take(locks);
+        pid = testbed_fork::forked();
+        let Some(copy) = pid else {
+            in_copy(io, guards, locks.clone());
+            // Not by way of the test harness, whose threads are the parent's.
+            std::process::exit(0);
+        };
+        let answer = io.hear();
+        if answer != "go on" {
+            kill_process(copy);
+            return;
+        }
+        guards.check(io);
+    }
+    assert!(pid.is_some());
+    ended.store(true, Ordering::SeqCst);
+    for worker in workers {
+        worker.join().unwrap();
+    }
+    locks.blocking_shutdown();
+    io.say("parent is done");
+}
+
+fn work(locks: &Locks, number: usize, ended: &Arc<AtomicBool>) -> thread::JoinHandle<()> {
+    let (locks, ended) = (locks.clone(), Arc::clone(ended));
+    thread::spawn(move || {
+        while !ended.load(Ordering::SeqCst) {
+            let guard = locks.mutex(format!("work{number}")).blocking_acquire().unwrap();
+            guard.blocking_release().unwrap();
+        }
+    })
+}
+
+/// What the process has when it is copied: guards to be used, dropped and released, and a waiter.
+struct Held {
+    kept: Guard,
+    dropped: Guard,
+    released: Guard,
+    writer: Guard,
+    waiting: Pin<Box<dyn Future<Output = Result<Guard, LockError>> + Send>>,
+}
+
+impl Held {
+    fn take(locks: &Locks) -> Self {
+        let take = |key: &str| locks.mutex(key).ttl(TTL).blocking_acquire().unwrap();
+        let (kept, dropped, released) = (take("kept"), take("dropped"), take("released"));
+        let writer = locks.write("writer").ttl(TTL).blocking_acquire().unwrap();
+        let mut waiting = Box::pin(locks.mutex("kept").ttl(TTL).wait_forever().acquire());
+        let polled = waiting.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+        assert!(polled.is_pending());
+        Self { kept, dropped, released, writer, waiting }
+    }
+
+    /// In the parent: everything is as it was before the copy did what it did.
+    fn check(self, io: &mut ChildIo) {
+        for guard in [&self.kept, &self.dropped, &self.released, &self.writer] {
+            assert!(guard.is_held(), "{guard:?}");
+            guard.blocking_verify().unwrap();
+        }
+        io.say("still held");
+        for guard in [self.kept, self.dropped, self.released, self.writer] {
+            guard.blocking_release().unwrap();
+        }
+        pollster::block_on(self.waiting).unwrap().blocking_release().unwrap();
+    }
+}
+
+/// In the copy: says what goes wrong, and that it came to its end.
+fn in_copy(io: &mut ChildIo, held: Held, locks: Locks) {
+    let mut check = |what: &str, is_right: &dyn Fn() -> bool| {
+        let start = Instant::now();
+        if !is_right() || start.elapsed() > AT_ONCE {
+            io.say(&format!("wrong {what} after {:?}", start.elapsed()));
+        }
+    };
+    let Held { kept, dropped, released, writer, waiting } = held;
+    check("state", &|| kept.state() == redis_locks::LockState::Lost && !kept.is_held());
+    check("remaining", &|| kept.remaining().is_zero());
+    check("ensure", &|| kept.ensure(ms(0)).is_err_and(|error| error.is_lost()));
+    check("lost", &|| {
+        matches!(pollster::block_on(kept.lost()), redis_locks::LossReason::Removed { .. })
+    });
+    check("verify", &|| kept.blocking_verify().is_err_and(|error| error.is_lost()));
+    check("extend", &|| kept.blocking_extend(LONG).is_err_and(|error| error.is_lost()));
+    let once = |guard: Guard| std::cell::Cell::new(Some(guard));
+    let writer = once(writer);
+    check("downgrade", &|| {
+        writer.take().unwrap().blocking_downgrade().is_err_and(|error| error.is_lost())
+    });
+    let released = once(released);
+    check("release", &|| {
+        released.take().unwrap().blocking_release().is_err_and(|error| error.is_lost())
+    });
+    let dropped = once(dropped);
+    check("drop", &|| {
+        drop(dropped.take());
+        true
+    });
+    let waiting = std::cell::Cell::new(Some(waiting));
+    check("drop of a waiter", &|| {
+        drop(waiting.take());
+        true
+    });
+    let ended =
+        |outcome: Result<Option<Guard>, LockError>| matches!(outcome, Err(LockError::Shutdown));
+    check("try", &|| ended(locks.mutex("free").blocking_try_acquire()));
+    check("acquire", &|| ended(locks.mutex("free").wait(ms(100)).blocking_acquire().map(Some)));
+    check("status", &|| matches!(locks.blocking_status("kept"), Err(LockError::Shutdown)));
+    check("list", &|| {
+        locks.blocking_list("*").next().is_some_and(|item| matches!(item, Err(LockError::Shutdown)))
+    });
+    check("force", &|| {
+        matches!(locks.blocking_force_release("kept", "a copy"), Err(LockError::Shutdown))
+    });
+    check("shutdown", &|| {
+        locks.blocking_shutdown();
+        true
+    });
+    drop((kept, locks));
+    // A manager of its own works as everywhere.
+    let own = open(&std::env::var("REDIS_URL").unwrap());
+    match own.mutex("own").no_wait().blocking_acquire() {
+        Ok(guard) if guard.is_held() => guard.blocking_release().unwrap(),
+        other => io.say(&format!("wrong lock of its own {other:?}")),
+    }
+    own.blocking_shutdown();
+    io.say("copy is done");
+}
+
+fn forks_and_looks(role: &str) {
+    let server = Server::start();
+    let mut child = Child::spawn(role, &[("REDIS_URL", &server.url())]);
+    for copy in 0..COPIES {
+        child.expect_within(PATIENCE, "copy is done");
+        let wrong: Vec<_> = child.heard().iter().filter(|line| line.starts_with("wrong")).collect();
+        assert!(wrong.is_empty(), "copy {copy}: {wrong:?}");
+        let held = ["kept", "dropped", "released"].map(|key| format!("lock:{key}"));
+        if copy == 0 {
+            // Longer than their leases: the parent renews them.
+            holds_for(TTL * 2, "the parent's locks stay", || {
+                held.iter().all(|key| server.exists(key))
+            });
+        }
+        child.tell("go on");
+        child.expect("still held");
+    }
+    child.expect("parent is done");
+    assert!(child.wait().success());
+    eventually(PATIENCE, "nothing is left", || server.keys().is_empty());
+    server.assert_clean();
+}
+
+#[test]
+fn a_copy_of_the_process_has_lost_all_and_touches_nothing() {
+    forks_and_looks("forked_by_engine");
+}
+
+#[test]
+fn the_same_where_a_task_reads() {
+    forks_and_looks("forked_by_task");
+}

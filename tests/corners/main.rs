@@ -1,0 +1,23 @@
+//! Corners where several troubles meet: a copy of the process, wakers of the user that block, calls
+//! that are promised an end, crowds, and the messages that only make things faster.
+
+#[macro_use]
+#[path = "../scenery/mod.rs"]
+mod scenery;
+
+mod attribute;
+mod bounds;
+mod crowds;
+mod forked;
+mod promptness;
+mod refused;
+mod releases;
+mod wakers;
+
+#[test]
+fn child_process() {
+    testbed::dispatch(&[
+        ("forked_by_engine", forked::by_engine),
+        ("forked_by_task", forked::by_task),
+    ]);
+}

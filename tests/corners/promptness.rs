@@ -1,0 +1,99 @@
+//! What would also work without, but later: the look when messages begin to be told, the renewal
+//! when a connection stands again, the question to a silent connection, the look of an impatient
+//! caller beside a patient one.
+
+use std::time::Instant;
+
+use testbed::{Proxy, Server, eventually};
+
+use crate::scenery::*;
+
+/// Its waiters look by themselves once a second at the most.
+const EARLY: std::time::Duration = ms(500);
+
+#[tokio::test]
+async fn a_release_while_nobody_listens_is_seen_when_somebody_does() {
+    let server = Server::start();
+    let proxy = Proxy::to(server.port());
+    let (holder, locks) = (connect(&server.url()).await, connect(&proxy.url()).await);
+    let mut best = PATIENCE;
+    for _ in 0..5 {
+        let guard = job(&holder).acquire().await.unwrap();
+        let waiting = tokio::spawn(job(&locks).wait(PATIENCE).acquire());
+        until("it is queued", || server.exists("lock:{lock:job}:~q")).await;
+        // Its looks have become rare.
+        tokio::time::sleep(ms(1500)).await;
+        server.run::<u64>("CLIENT KILL TYPE pubsub");
+        guard.release().await.unwrap();
+        let start = Instant::now();
+        waiting.await.unwrap().unwrap().release().await.unwrap();
+        best = best.min(start.elapsed());
+        if best < EARLY / 2 {
+            break;
+        }
+    }
+    assert!(best < EARLY / 2, "{best:?}");
+    server.assert_clean();
+}
+
+#[tokio::test]
+async fn a_lock_is_renewed_as_soon_as_a_connection_stands_again() {
+    let server = Server::start();
+    let proxy = Proxy::to(server.port());
+    let locks = connect(&proxy.url()).await;
+    let guard = job(&locks).acquire().await.unwrap();
+    // The next renewal by itself is 10 s away.
+    proxy.kill_all();
+    let renewed = || server.pttl(WIRE).is_some_and(|left| left > 29_000);
+    server.run::<u64>("PEXPIRE lock:job 15000");
+    let took = eventually(PATIENCE, "it is renewed", renewed);
+    assert!(took < ms(3000), "{took:?}");
+    guard.release().await.unwrap();
+    server.assert_clean();
+}
+
+#[tokio::test]
+async fn a_half_open_connection_is_replaced_before_somebody_asks() {
+    let server = Server::start();
+    let proxy = Proxy::to(server.port());
+    let locks = connect(&proxy.url()).await;
+    job(&locks).acquire().await.unwrap().release().await.unwrap();
+    until("it listens", || proxy.only(|connection| connection.subscriber).count() == 1).await;
+    let before = proxy.count();
+    let commands = proxy.only(|connection| !connection.subscriber);
+    assert_eq!(commands.count(), 1);
+    commands.hole();
+    eventually(PATIENCE, "it is replaced", || proxy.count() > before);
+    // What was half open is given up, and the new one is used.
+    let start = Instant::now();
+    job(&locks).wait(PATIENCE).acquire().await.unwrap().release().await.unwrap();
+    assert!(start.elapsed() < COMMAND / 2, "{:?}", start.elapsed());
+    server.assert_clean();
+}
+
+#[tokio::test]
+async fn who_does_not_wait_is_told_what_is_so_now_beside_one_who_does() {
+    let server = Server::start();
+    let (holder, locks) = (connect(&server.url()).await, connect(&server.url()).await);
+    let guard = job(&holder).acquire().await.unwrap();
+    let waiting = tokio::spawn(job(&locks).wait_forever().acquire());
+    until("it is queued", || server.exists("lock:{lock:job}:~q")).await;
+    tokio::time::sleep(ms(1500)).await;
+    for _ in 0..5 {
+        let start = Instant::now();
+        assert!(job(&locks).try_acquire().await.unwrap().is_none());
+        assert!(start.elapsed() < EARLY / 2, "{:?}", start.elapsed());
+    }
+    // The lock is gone without a word, and its waiters look only in a while.
+    server.run::<u64>("DEL lock:job");
+    let start = Instant::now();
+    let tried = tokio::spawn(job(&locks).try_acquire());
+    let theirs = waiting.await.unwrap().unwrap();
+    assert!(start.elapsed() < EARLY, "the look was for both: {:?}", start.elapsed());
+    assert!(tried.await.unwrap().unwrap().is_none(), "who came first has it");
+    theirs.release().await.unwrap();
+    drop(guard);
+    locks.shutdown().await;
+    holder.shutdown().await;
+    server.assert_clean();
+}

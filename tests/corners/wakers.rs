@@ -1,0 +1,449 @@
+//! Wakers and subscribers are the user's code: one that blocks, panics or asks back costs nobody
+//! else an answer.
+
+use std::{
+    future::Future,
+    panic::{AssertUnwindSafe, catch_unwind},
+    pin::Pin,
+    sync::{
+        Arc, Condvar, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+        mpsc,
+    },
+    task::{Context, Poll, Wake, Waker},
+    thread,
+    time::Duration,
+};
+
+use redis_locks::{Guard, LockError, LockState, Locks};
+use testbed::{Server, eventually, holds_for};
+use tokio::runtime::Runtime;
+
+use crate::scenery::*;
+
+const TTL: Duration = ms(900);
+
+/// Closed until the end of the test.
+#[derive(Default)]
+struct Gate {
+    is_open: Mutex<bool>,
+    news: Condvar,
+}
+
+impl Gate {
+    fn pass(&self) {
+        let mut is_open = self.is_open.lock().unwrap_or_else(PoisonError::into_inner);
+        while !*is_open {
+            is_open = self.news.wait(is_open).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    fn open(&self) {
+        *self.is_open.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        self.news.notify_all();
+    }
+}
+
+/// What a waker does.
+#[derive(Clone)]
+enum Trouble {
+    Blocks(Arc<Gate>),
+    Panics,
+    Asks(Arc<Guard>),
+}
+
+struct Troubled {
+    trouble: Trouble,
+    called: AtomicBool,
+    returned: AtomicBool,
+}
+
+impl Troubled {
+    fn new(trouble: Trouble) -> Arc<Self> {
+        Arc::new(Self { trouble, called: AtomicBool::new(false), returned: AtomicBool::new(false) })
+    }
+}
+
+impl Wake for Troubled {
+    fn wake(self: Arc<Self>) {
+        self.called.store(true, Ordering::SeqCst);
+        match &self.trouble {
+            Trouble::Blocks(gate) => gate.pass(),
+            Trouble::Panics => panic!("a waker panics, as planned"),
+            Trouble::Asks(guard) => {
+                let _ = (guard.state(), guard.remaining(), guard.is_held());
+            }
+        }
+        self.returned.store(true, Ordering::SeqCst);
+    }
+}
+
+/// A future that somebody has polled once, with a waker of their own.
+struct Polled<T> {
+    future: Pin<Box<dyn Future<Output = T> + Send>>,
+    waker: Arc<Troubled>,
+}
+
+impl<T> Polled<T> {
+    fn once(future: impl Future<Output = T> + Send + 'static, trouble: Trouble) -> Self {
+        let mut future: Pin<Box<dyn Future<Output = T> + Send>> = Box::pin(future);
+        let waker = Troubled::new(trouble);
+        let polled =
+            future.as_mut().poll(&mut Context::from_waker(&Waker::from(Arc::clone(&waker))));
+        assert!(polled.is_pending());
+        Self { future, waker }
+    }
+
+    fn until_called(&self) {
+        eventually(PATIENCE, "the waker is called", || self.waker.called.load(Ordering::SeqCst));
+    }
+
+    fn until_returned(&self) {
+        eventually(PATIENCE, "the waker returns", || self.waker.returned.load(Ordering::SeqCst));
+    }
+
+    /// What it ends with, which is there when the waker is called.
+    fn outcome(mut self) -> T {
+        self.until_called();
+        match self.future.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(outcome) => outcome,
+            Poll::Pending => panic!("it was woken for nothing"),
+        }
+    }
+}
+
+fn waiter(locks: &Locks, key: &str, trouble: Trouble) -> Polled<Result<Guard, LockError>> {
+    Polled::once(locks.mutex(key).ttl(TTL).wait_forever().acquire(), trouble)
+}
+
+/// Runs `part` in a thread of its own, so that it can be told from one that hangs.
+#[track_caller]
+fn within<T: Send + 'static>(what: &str, part: impl FnOnce() -> T + Send + 'static) -> T {
+    let (tell, hear) = mpsc::channel();
+    thread::spawn(move || {
+        let _ = tell.send(part());
+    });
+    hear.recv_timeout(PATIENCE).unwrap_or_else(|_| panic!("{what} hangs"))
+}
+
+/// Locks whose answers are read by the engine, or by a task of a runtime.
+struct Scene {
+    gate: OpensAtEnd,
+    server: Server,
+    locks: Locks,
+    others: Locks,
+    runtime: Option<Runtime>,
+}
+
+impl Scene {
+    fn by(path: Path) -> Self {
+        let server = Server::start();
+        let others = open(&server.url());
+        let (runtime, locks) = match path {
+            Path::Usual => (None, open(&server.url())),
+            Path::Short => {
+                let runtime = tokio::runtime::Builder::new_multi_thread()
+                    .worker_threads(2)
+                    .enable_all()
+                    .build()
+                    .unwrap();
+                let url = server.url();
+                let connecting = scoped(path, async move { connect(&url).await });
+                let locks = runtime.block_on(async { tokio::spawn(connecting).await }).unwrap();
+                (Some(runtime), locks)
+            }
+        };
+        Self { gate: OpensAtEnd(Arc::default()), server, locks, others, runtime }
+    }
+
+    fn blocks(&self) -> Trouble {
+        Trouble::Blocks(Arc::clone(&self.gate.0))
+    }
+
+    /// Somebody else has these, and gives them back later.
+    fn taken(&self, keys: &[&str]) -> Vec<Guard> {
+        let take = |key: &&str| self.others.mutex(*key).ttl(LONG).blocking_acquire().unwrap();
+        keys.iter().map(take).collect()
+    }
+
+    /// The other locks of the same manager are granted, renewed, handed over and released.
+    fn assert_others_go_on(&self) {
+        let locks = self.locks.clone();
+        let kept = within("an acquisition", move || {
+            locks.mutex("kept").ttl(TTL).blocking_acquire().unwrap()
+        });
+        for round in 0..20 {
+            let locks = self.locks.clone();
+            within("a pair", move || {
+                let guard = locks.mutex(format!("other{round}")).blocking_acquire().unwrap();
+                guard.blocking_verify().unwrap();
+                guard.blocking_release().unwrap();
+            });
+        }
+        let theirs = self.others.mutex("waited").ttl(LONG).blocking_acquire().unwrap();
+        let locks = self.locks.clone();
+        let waiting =
+            thread::spawn(move || locks.mutex("waited").wait(PATIENCE).blocking_acquire());
+        eventually(PATIENCE, "it is queued", || self.server.exists("lock:{lock:waited}:~q"));
+        theirs.blocking_release().unwrap();
+        within("a hand-over", move || waiting.join().unwrap().unwrap().blocking_release().unwrap());
+        holds_for(TTL * 2, "the other lock is kept", || kept.state() == LockState::Held);
+        within("a release", move || kept.blocking_release().unwrap());
+    }
+
+    fn end(self) {
+        self.gate.0.open();
+        self.locks.blocking_shutdown();
+        self.others.blocking_shutdown();
+        if let Some(runtime) = self.runtime {
+            runtime.shutdown_timeout(PATIENCE);
+        }
+        self.server.assert_clean();
+    }
+}
+
+/// Ends the test's own threads also when it fails.
+struct OpensAtEnd(Arc<Gate>);
+
+impl Drop for OpensAtEnd {
+    fn drop(&mut self) {
+        self.0.open();
+    }
+}
+
+fn wakers_that_block(path: Path) {
+    let scene = Scene::by(path);
+    let keys = ["a", "b", "c"];
+    let theirs = scene.taken(&keys);
+    let waiting = keys.map(|key| waiter(&scene.locks, key, scene.blocks()));
+    let names = keys.map(|key| format!("lock:{{lock:{key}}}:~q"));
+    eventually(PATIENCE, "all are queued", || names.iter().all(|name| scene.server.exists(name)));
+    for guard in theirs {
+        guard.blocking_release().unwrap();
+    }
+    waiting.iter().for_each(Polled::until_called);
+    scene.assert_others_go_on();
+    for waiting in waiting {
+        assert!(!waiting.waker.returned.load(Ordering::SeqCst), "it blocks all the time");
+        let guard = waiting.outcome().unwrap();
+        within("a release", move || guard.blocking_release().unwrap());
+    }
+    scene.end();
+}
+
+fn wakers_that_panic(path: Path) {
+    let scene = Scene::by(path);
+    // More than there may be threads to tell people.
+    let keys: Vec<_> = (0..80).map(|number| format!("key{number}")).collect();
+    let theirs = scene.taken(&keys.iter().map(String::as_str).collect::<Vec<_>>());
+    let wait = |key: &String| waiter(&scene.locks, key, Trouble::Panics);
+    let waiting: Vec<_> = keys.iter().map(wait).collect();
+    let names: Vec<_> = keys.iter().map(|key| format!("lock:{{lock:{key}}}:~q")).collect();
+    eventually(PATIENCE, "all are queued", || names.iter().all(|name| scene.server.exists(name)));
+    for guard in theirs {
+        guard.blocking_release().unwrap();
+    }
+    waiting.iter().for_each(Polled::until_called);
+    scene.assert_others_go_on();
+    for waiting in waiting {
+        waiting.outcome().unwrap().blocking_release().unwrap();
+    }
+    scene.end();
+}
+
+fn wakers_that_ask_a_guard(path: Path) {
+    let scene = Scene::by(path);
+    let guard = scene.locks.mutex("asked").ttl(TTL).blocking_acquire().unwrap();
+    let guard = Arc::new(guard);
+    let theirs = scene.taken(&["a"]);
+    let waiting = waiter(&scene.locks, "a", Trouble::Asks(Arc::clone(&guard)));
+    let lost = Polled::once(
+        {
+            let guard = Arc::clone(&guard);
+            async move { guard.lost().await }
+        },
+        Trouble::Asks(Arc::clone(&guard)),
+    );
+    eventually(PATIENCE, "it is queued", || scene.server.exists("lock:{lock:a}:~q"));
+    theirs.into_iter().for_each(|guard| guard.blocking_release().unwrap());
+    waiting.until_returned();
+    assert!(scene.others.blocking_force_release("asked", "for the test").unwrap());
+    lost.until_returned();
+    assert_eq!(guard.state(), LockState::Lost);
+    scene.assert_others_go_on();
+    waiting.outcome().unwrap().blocking_release().unwrap();
+    drop((lost, guard));
+    scene.end();
+}
+
+fn wakers_that_block_at_a_loss(path: Path) {
+    let scene = Scene::by(path);
+    let lost = ["a", "b"].map(|key| {
+        let guard = scene.locks.mutex(key).ttl(TTL).blocking_acquire().unwrap();
+        Polled::once(async move { guard.lost().await }, scene.blocks())
+    });
+    for key in ["a", "b"] {
+        assert!(scene.others.blocking_force_release(key, "for the test").unwrap());
+    }
+    lost.iter().for_each(Polled::until_called);
+    scene.assert_others_go_on();
+    for lost in lost {
+        drop(lost.outcome());
+    }
+    scene.end();
+}
+
+/// The next waiter of one's own process is woken by whoever releases.
+fn wakers_that_block_a_release_of_our_own(path: Path) {
+    let scene = Scene::by(path);
+    let writer = scene.locks.write("a").ttl(TTL).blocking_acquire().unwrap();
+    let first =
+        Polled::once(scene.locks.read("a").ttl(TTL).wait_forever().acquire(), scene.blocks());
+    let locks = scene.locks.clone();
+    let second = thread::spawn(move || locks.read("a").ttl(TTL).wait(PATIENCE).blocking_acquire());
+    let mutex = scene.locks.mutex("b").ttl(TTL).blocking_acquire().unwrap();
+    let next = waiter(&scene.locks, "b", scene.blocks());
+    let releasing = thread::spawn(move || {
+        mutex.blocking_release().unwrap();
+    });
+    next.until_called();
+    thread::spawn(move || writer.blocking_release().unwrap()).join().unwrap();
+    first.until_called();
+    within("the second reader", move || {
+        second.join().unwrap().unwrap().blocking_release().unwrap()
+    });
+    scene.assert_others_go_on();
+    scene.gate.0.open();
+    within("the release", move || releasing.join().unwrap());
+    for waiting in [first, next] {
+        waiting.outcome().unwrap().blocking_release().unwrap();
+    }
+    scene.end();
+}
+
+/// What blocks or panics in an event, when it is armed: there is one for the whole process.
+#[cfg(feature = "tracing")]
+mod subscriber {
+    use std::fmt::Debug;
+    use std::sync::{Arc, Mutex, Once};
+
+    use tracing::field::{Field, Visit};
+    use tracing::span::{Attributes, Id, Record};
+    use tracing::{Event, Metadata, Subscriber};
+
+    use super::{Gate, PoisonError};
+
+    type Armed = Vec<(String, Option<Arc<Gate>>)>;
+
+    static ARMED: Mutex<Armed> = Mutex::new(Vec::new());
+
+    /// From now on, what is told of `key` on a thread of ours meets trouble: a gate, or a panic.
+    pub(super) fn arm(key: &str, gate: Option<Arc<Gate>>) {
+        static ONCE: Once = Once::new();
+        ONCE.call_once(|| tracing::subscriber::set_global_default(Nasty).unwrap());
+        ARMED.lock().unwrap_or_else(PoisonError::into_inner).push((key.to_owned(), gate));
+    }
+
+    struct Nasty;
+
+    #[derive(Default)]
+    struct Key(String);
+
+    impl Visit for Key {
+        fn record_str(&mut self, field: &Field, value: &str) {
+            if field.name() == "key" {
+                value.clone_into(&mut self.0);
+            }
+        }
+
+        fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
+            self.record_str(field, &format!("{value:?}"));
+        }
+    }
+
+    impl Subscriber for Nasty {
+        fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+            metadata.target() == "redis_locks"
+        }
+
+        fn new_span(&self, _: &Attributes<'_>) -> Id {
+            Id::from_u64(1)
+        }
+
+        fn record(&self, _: &Id, _: &Record<'_>) {}
+
+        fn record_follows_from(&self, _: &Id, _: &Id) {}
+
+        fn event(&self, event: &Event<'_>) {
+            let mut key = Key::default();
+            event.record(&mut key);
+            let armed = {
+                let armed = ARMED.lock().unwrap_or_else(PoisonError::into_inner);
+                armed.iter().find(|(armed, _)| *armed == key.0).map(|(_, gate)| gate.clone())
+            };
+            match armed {
+                Some(Some(gate)) => gate.pass(),
+                Some(None) => panic!("a subscriber panics, as planned"),
+                None => {}
+            }
+        }
+
+        fn enter(&self, _: &Id) {}
+
+        fn exit(&self, _: &Id) {}
+    }
+}
+
+#[cfg(feature = "tracing")]
+fn subscribers_that_block_and_panic(path: Path) {
+    let scene = Scene::by(path);
+    let names = ["blocks", "panics"].map(|what| format!("{what} {path:?}"));
+    let mut guards = Vec::new();
+    for key in &names {
+        guards.push(scene.locks.mutex(key.as_str()).ttl(TTL).blocking_acquire().unwrap());
+    }
+    subscriber::arm(&names[0], Some(Arc::clone(&scene.gate.0)));
+    subscriber::arm(&names[1], None);
+    for key in &names {
+        scene.server.query::<()>(redis::cmd("DEL").arg(format!("lock:{key}"))).unwrap();
+    }
+    for guard in &guards {
+        eventually(PATIENCE, "the loss is noticed", || guard.state() == LockState::Lost);
+    }
+    scene.assert_others_go_on();
+    scene.gate.0.open();
+    for guard in guards {
+        // What a subscriber does on the caller's own thread is the caller's.
+        let _ = catch_unwind(AssertUnwindSafe(move || drop(guard)));
+    }
+    scene.end();
+}
+
+macro_rules! by_engine_and_task {
+    ($($(#[$attribute:meta])* $case:ident),+ $(,)?) => {$(
+        $(#[$attribute])*
+        mod $case {
+            use crate::scenery::Path;
+
+            #[test]
+            fn engine_reads() {
+                super::$case(Path::Usual);
+            }
+
+            #[test]
+            fn task_reads() {
+                super::$case(Path::Short);
+            }
+        }
+    )+};
+}
+
+by_engine_and_task!(
+    wakers_that_block,
+    wakers_that_panic,
+    wakers_that_ask_a_guard,
+    wakers_that_block_at_a_loss,
+    wakers_that_block_a_release_of_our_own,
+    #[cfg(feature = "tracing")]
+    subscribers_that_block_and_panic,
+);
