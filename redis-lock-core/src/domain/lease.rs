@@ -48,6 +48,15 @@ mod tests {
     }
 
     #[test]
+    fn a_lease_that_covers_a_hold_ends_after_it_and_not_much_later() {
+        for hold in [1, 999, 30_000, 86_400_000].map(Duration::from_millis) {
+            let lease = covering(hold);
+            assert!(deadline(SENT, Some(lease)) >= SENT.after(hold), "{hold:?}");
+            assert!(lease <= hold + hold / 40 + Duration::from_millis(10), "{hold:?}: {lease:?}");
+        }
+    }
+
+    #[test]
     fn renewals_are_spread_around_a_third() {
         let ttl = Duration::from_secs(30);
         assert_eq!(renewal(SENT, ttl, 0), Moment::at_millis(10_000));
