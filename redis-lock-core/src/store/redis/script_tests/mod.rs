@@ -329,7 +329,10 @@ fn values_of_others_are_neither_marked_nor_shown_in_full_nor_mistaken_for_each_o
 fn documented_rights() -> Vec<String> {
     let text = include_str!("../../../../../docs/PROTOCOL.md");
     let (_, rights) = text.split_once("## Rights").unwrap();
-    let block = |at: usize| rights.split("```").nth(at).unwrap().replace('\n', " ");
+    let block = |at: usize| {
+        let (_language, listing) = rights.split("```").nth(at).unwrap().split_once('\n').unwrap();
+        listing.replace('\n', " ")
+    };
     let (mutexes, others) = (block(1), block(3));
     let mutexes = mutexes.split_once(">secret").unwrap().1.to_owned();
     vec![mutexes.clone(), mutexes + &others]
