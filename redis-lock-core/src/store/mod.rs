@@ -7,6 +7,7 @@ use crate::domain::kind::Kind;
 use crate::domain::names::Names;
 use crate::{Holder, Token};
 
+pub(crate) mod directory;
 mod limits;
 pub(crate) mod memory;
 pub(crate) mod redis;

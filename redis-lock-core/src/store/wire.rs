@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use tokio::sync::mpsc;
 
+use super::directory::Redirect;
 use super::{Answer, Command, Event};
 use crate::domain::error::Fault;
 
@@ -17,6 +18,11 @@ pub(crate) type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 pub(crate) trait Wire: Send {
     /// Adds a command to what is to be sent. `seq` names it from here on.
     fn push(&mut self, seq: u64, command: Command);
+
+    /// The same for a key that is on its way to the node that this leads to.
+    fn push_asking(&mut self, seq: u64, command: Command) {
+        self.push(seq, command);
+    }
 
     /// Sends what can be sent now.
     fn flush(&mut self) -> io::Result<()>;
@@ -52,6 +58,8 @@ pub(crate) enum Pulled {
     /// A command is done with. A fault that is not of an unknown outcome means that it was
     /// certainly not executed.
     Done(u64, Result<Answer, Fault>),
+    /// A command was certainly not executed, because another node has its key.
+    Redirected(u64, Command, Redirect),
     /// The connection can't be used any longer: its place in the stream of answers is lost, or it
     /// leads to somebody who must not be asked.
     Broken(Fault),

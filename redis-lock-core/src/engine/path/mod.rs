@@ -383,6 +383,10 @@ impl Traffic {
             };
             match up.wire.pull(&mut wants)? {
                 Pulled::Done(seq, answer) => self.done(seq, answer, results),
+                Pulled::Redirected(seq, _, _) => {
+                    let what = "another node has the key";
+                    self.done(seq, Err(Fault::new(FaultClass::Refused, what)), results);
+                }
                 Pulled::Broken(fault) => return Some(fault),
             }
         }
