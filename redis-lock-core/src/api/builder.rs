@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::api::settings::Settings;
 use crate::domain::demand::{check_millis, check_ttl, whole_millis};
 use crate::domain::label::{host_and_process, printable};
-use crate::engine::Link;
+use crate::engine::{Arbiter, Link};
 use crate::store::memory::Memory;
 use crate::store::redis::RedisConnector;
 use crate::{ConfigError, LockError, Locks, Wait};
@@ -194,8 +194,8 @@ impl Builder {
 
 fn in_memory(settings: Settings) -> Locks {
     let memory = Memory::default();
-    let link =
-        Link::new(settings.command_timeout(), &|manager| Arc::new(memory.connector(manager)));
+    let arbiter = |manager: &_| Arbiter::One(Arc::new(memory.connector(manager)));
+    let link = Link::new(settings.command_timeout(), &arbiter);
     Locks::new(Settings { server: "memory of this process".into(), ..settings }, link)
 }
 
@@ -206,7 +206,8 @@ fn on_redis(settings: Settings, client: redis::Client) -> Locks {
     let namespace = settings.namespace.clone();
     let timeout = settings.command_timeout();
     let link = Link::new(timeout, &|manager| {
-        Arc::new(RedisConnector::new(client.clone(), &namespace, manager, timeout))
+        let connector = RedisConnector::new(client.clone(), &namespace, manager, timeout);
+        Arbiter::One(Arc::new(connector))
     });
     Locks::new(Settings { server, ..settings }, link)
 }
@@ -249,9 +250,9 @@ impl fmt::Debug for Builder {
 #[cfg(test)]
 impl Builder {
     /// Locks of an arbiter that the simulation plays.
-    pub(crate) fn simulated(self, connector: crate::engine::ConnectorFactory<'_>) -> Locks {
+    pub(crate) fn simulated(self, arbiter: crate::engine::ArbiterFactory<'_>) -> Locks {
         let settings = self.unchecked();
-        let link = Link::new(settings.command_timeout(), connector);
+        let link = Link::new(settings.command_timeout(), arbiter);
         Locks::new(settings, link)
     }
 }

@@ -10,25 +10,29 @@ use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::Duration;
 
-use tokio::sync::oneshot;
-
 use crate::domain::clock::Moment;
 use crate::domain::error::{Fault, FaultClass};
 use crate::lock::hold::Hold;
 use crate::lock::{self, Confirm, Effects, Env, LocalView, Machine};
-use crate::store::{Answer, Command, Connector};
+use crate::store::Connector;
+use crate::store::directory::Directory;
 use crate::{LockError, LossReason, Token, observe};
 use core::Core;
-use path::{Path, Results};
+use places::Places;
 
 mod asking;
 mod carry_out;
 pub(crate) mod core;
 #[cfg(test)]
 pub(crate) mod driven;
+mod elsewhere;
+mod gather;
 mod listen;
+mod mapping;
 mod notices;
 pub(crate) mod path;
+pub(crate) mod places;
+mod query;
 mod reader;
 mod reaper;
 #[cfg(test)]
@@ -47,8 +51,15 @@ pub(crate) use table::{Handle, LockId};
 /// Why a hold ended that a shutdown ended.
 const SHUT_DOWN: &str = "its `Locks` were shut down";
 
+/// Who arbitrates.
+pub(crate) enum Arbiter {
+    One(Arc<dyn Connector>),
+    /// Several nodes, or one that may be replaced by another.
+    Several(Arc<dyn Directory>),
+}
+
 /// Makes what knows the arbiter, once the manager has its name.
-pub(crate) type ConnectorFactory<'a> = &'a dyn Fn(&Arc<str>) -> Arc<dyn Connector>;
+pub(crate) type ArbiterFactory<'a> = &'a dyn Fn(&Arc<str>) -> Arbiter;
 
 /// A caller's way to the engine. The thread starts when it is first needed.
 pub(crate) struct Link {
@@ -63,13 +74,16 @@ impl std::fmt::Debug for Link {
 }
 
 impl Link {
-    pub(crate) fn new(patience: Duration, connector: ConnectorFactory<'_>) -> Self {
+    pub(crate) fn new(patience: Duration, arbiter: ArbiterFactory<'_>) -> Self {
         let unique = crate::domain::env::unique();
         let manager = unique.simple().to_string();
         let manager: Arc<str> = manager.get(..12).unwrap_or(&manager).into();
         let spread = unique.as_bytes()[15];
-        let connector = connector(&manager);
-        let core = Core::new(connector, &manager, Path::new(patience, spread));
+        let places = match arbiter(&manager) {
+            Arbiter::One(connector) => Places::one(connector, patience, spread),
+            Arbiter::Several(directory) => Places::several(directory, patience, spread),
+        };
+        let core = Core::new(places, &manager);
         Self { core, thread: OnceLock::new() }
     }
 
@@ -123,13 +137,6 @@ impl Link {
         token
     }
 
-    /// Sends a command that belongs to no lock.
-    pub(crate) async fn query(&self, command: Command) -> Result<Answer, Fault> {
-        let answer = self.core.query(command);
-        self.start();
-        answer.await.unwrap_or_else(|_| Err(stopped()))
-    }
-
     /// What this process knows of a lock that the server does not: of its mutex, and of what
     /// several can hold.
     pub(crate) fn views(&self, main: &str) -> Vec<LocalView> {
@@ -141,18 +148,7 @@ impl Link {
     /// The hold of a token was ended by force: who has it here is to look.
     pub(crate) fn forced(&self, token: &Token) {
         let event = crate::store::Event::Forced { token: token.wire().to_string() };
-        self.core.act(|work| self.core.hear(event, work));
-    }
-
-    /// Connects now, and says how that went.
-    pub(crate) async fn connect(&self) -> Result<(), Fault> {
-        let (reply, answer) = oneshot::channel();
-        let mut results = Results::default();
-        self.core.path.traffic().when_ready(reply, &mut results);
-        self.core.act(|work| self.core.take_in(&mut results, work));
-        self.core.bell.ring();
-        self.start();
-        answer.await.unwrap_or_else(|_| Err(stopped()))
+        self.core.act(|work| self.core.hear(places::FIRST, event, work));
     }
 
     /// Fails as a bug would.

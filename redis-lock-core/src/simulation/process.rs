@@ -9,9 +9,10 @@ use super::clock::{Clock, SECOND};
 use super::plan::Plan;
 use crate::Locks;
 use crate::domain::error::Fault;
-use crate::engine::ConnectorFactory;
+use crate::engine::ArbiterFactory;
 use crate::engine::core::{Core, Work};
 use crate::engine::driven::Driven;
+use crate::engine::places::FIRST;
 use crate::store::{Connected, Event as Hint};
 
 pub(super) struct Process {
@@ -47,14 +48,14 @@ pub(super) struct Process {
 }
 
 impl Process {
-    pub(super) fn new(index: usize, plan: &Plan, connector: ConnectorFactory<'_>) -> Self {
+    pub(super) fn new(index: usize, plan: &Plan, arbiter: ArbiterFactory<'_>) -> Self {
         let of_plan = &plan.processes[index];
         let start = 5_000 * SECOND + index as u64 * 777 * SECOND;
         let clock = Clock { start, rate: of_plan.rate, process: 10 + index as u32 };
         clock.enter();
         let timeout = Duration::from_nanos(of_plan.command_timeout);
         let builder = Locks::builder().label(format!("p{index}")).command_timeout(timeout);
-        let locks = builder.simulated(connector);
+        let locks = builder.simulated(arbiter);
         let core = Arc::clone(locks.link().core());
         Self {
             index,
@@ -89,12 +90,12 @@ impl Process {
     /// One turn of its engine, with all that has come in.
     pub(super) fn turn(&mut self) -> Driven {
         for hint in std::mem::take(&mut self.hints) {
-            self.core.hear(hint, &mut self.work);
+            self.core.hear(FIRST, hint, &mut self.work);
         }
         for (number, made) in std::mem::take(&mut self.inputs) {
             match made {
-                Ok(made) => self.core.made(number, made, &mut self.work),
-                Err(fault) => self.core.not_made(number, fault, &mut self.work),
+                Ok(made) => self.core.made(FIRST, number, made, &mut self.work),
+                Err(fault) => self.core.not_made(FIRST, number, fault, &mut self.work),
             }
         }
         self.core.drive(&mut self.work)

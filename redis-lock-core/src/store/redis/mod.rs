@@ -8,8 +8,9 @@ use redis::AsyncConnectionConfig;
 use redis::aio::MultiplexedConnection;
 use tokio::time::timeout;
 
-use self::cluster::Cluster;
+pub(crate) use self::cluster::Cluster;
 use self::conversation::{Channel, Conversation};
+pub(crate) use self::groups::{NextPart, Part, Split, is_split};
 use self::probe::{Found, probe};
 use self::wire::RedisWire;
 use super::{BoxFuture, Connected, Connector, Hints};
