@@ -9,7 +9,7 @@ use crate::domain::demand::{check_millis, check_ttl, whole_millis};
 use crate::domain::label::{host_and_process, printable};
 use crate::engine::Link;
 use crate::store::memory::Memory;
-use crate::store::redis::RedisConnector;
+use crate::store::redis::{RedisConnector, Terms};
 use crate::{ConfigError, LockError, Locks, Wait};
 
 const DEFAULT_TTL: Duration = Duration::from_secs(30);
@@ -206,7 +206,7 @@ fn on_redis(settings: Settings, client: redis::Client) -> Locks {
     let namespace = settings.namespace.clone();
     let timeout = settings.command_timeout();
     let link = Link::new(timeout, &|manager| {
-        Arc::new(RedisConnector::new(client.clone(), &namespace, manager, timeout))
+        Arc::new(RedisConnector::new(client.clone(), &Terms::new(&namespace, manager, timeout)))
     });
     Locks::new(Settings { server, ..settings }, link)
 }

@@ -167,10 +167,10 @@ fn given_tag(key: &str) -> Option<&str> {
 }
 
 /// How many slots a cluster has.
-const SLOTS: u16 = 16_384;
+pub(crate) const SLOTS: u16 = 16_384;
 
 /// The slot of a key.
-fn slot(key: &str) -> u16 {
+pub(crate) fn slot(key: &str) -> u16 {
     crc16(given_tag(key).unwrap_or(key).as_bytes()) % SLOTS
 }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::{BoxFuture, Connector};
 use crate::domain::error::Fault;
 
-/// A node's name: where it is reached, as `host:port`.
+/// A node's name: the address that it announces, as `host:port`.
 pub(crate) type NodeName = Arc<str>;
 
 /// Which primary has which slots, as of some moment.

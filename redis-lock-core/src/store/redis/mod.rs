@@ -8,13 +8,16 @@ use redis::AsyncConnectionConfig;
 use redis::aio::MultiplexedConnection;
 use tokio::time::timeout;
 
+use self::address::Address;
 use self::cluster::Cluster;
 use self::conversation::{Channel, Conversation};
+use self::nodes::Site;
 use self::probe::{Found, probe};
 use self::wire::RedisWire;
 use super::{BoxFuture, Connected, Connector, Hints};
 use crate::domain::error::{Fault, FaultClass};
 
+mod address;
 mod cluster;
 #[cfg(test)]
 mod conformance;
@@ -27,7 +30,10 @@ mod encode;
 mod fast;
 mod groups;
 mod listen;
+mod nodes;
 mod probe;
+#[cfg(test)]
+mod redirect_tests;
 mod scan;
 #[cfg(test)]
 mod script_tests;
@@ -35,37 +41,102 @@ mod scripts;
 mod socket;
 mod wire;
 
-/// Knows one server: its address, its credentials, and where it publishes this manager's grants.
-#[derive(Clone)]
-pub(crate) struct RedisConnector {
-    client: redis::Client,
+pub(crate) use address::AddressMap;
+pub(crate) use nodes::{ClusterDirectory, Dial, SentinelDirectory};
+
+/// What all connections of one manager have in common.
+#[derive(Clone, Debug)]
+pub(crate) struct Terms {
     namespace: Arc<str>,
-    channel: Channel,
+    manager: Arc<str>,
     /// How long connecting may take.
     patience: Duration,
-    cluster: Arc<Cluster>,
+    /// Differs between managers, so that they don't do the same at the same time.
+    spread: u8,
 }
 
-impl RedisConnector {
-    pub(crate) fn new(
-        client: redis::Client,
-        namespace: &str,
-        manager: &str,
-        patience: Duration,
-    ) -> Self {
-        let prefix = if namespace.is_empty() { String::new() } else { format!("{namespace}:") };
-        let name = format!("{prefix}~m:{manager}").into();
+impl Terms {
+    pub(crate) fn new(namespace: &str, manager: &str, patience: Duration) -> Self {
         Self {
-            client: with_nodelay(client),
             namespace: namespace.into(),
-            channel: Channel { name, is_heard: Arc::new(AtomicBool::new(false)) },
+            manager: manager.into(),
             patience: patience.max(Duration::from_millis(500)),
-            cluster: Arc::default(),
+            spread: crate::domain::env::unique().as_bytes()[15],
         }
     }
 
+    /// A tenth more or less, differently for each manager.
+    fn jittered(&self, pace: Duration) -> Duration {
+        pace * 9 / 10 + pace * u32::from(self.spread) / (5 * 255)
+    }
+
+    /// Where this manager learns of grants, behind a tag that chooses a slot.
+    fn channel(&self, tag: &str) -> Arc<str> {
+        let Self { namespace, manager, .. } = self;
+        let colon = if namespace.is_empty() { "" } else { ":" };
+        format!("{tag}{namespace}{colon}~m:{manager}").into()
+    }
+}
+
+/// Knows one server: its address, its credentials, and where it publishes this manager's grants.
+#[derive(Clone)]
+pub(crate) struct RedisConnector {
+    way: Way,
+    terms: Terms,
+    channel: Channel,
+    cluster: Arc<Cluster>,
+}
+
+/// How a server is reached.
+#[derive(Clone)]
+enum Way {
+    Alone(Box<redis::Client>),
+    /// One of several nodes.
+    Node(Box<Dial>, Site),
+}
+
+impl Way {
+    fn client(&self) -> Result<redis::Client, Fault> {
+        match self {
+            Self::Alone(client) => Ok(with_nodelay((**client).clone())),
+            Self::Node(dial, site) => {
+                let address = Address::parse(&site.name).ok_or_else(|| no_address(&site.name))?;
+                dial.client(&address).map(with_nodelay).map_err(decode::unreachable)
+            }
+        }
+    }
+
+    fn site(&self) -> Option<&Site> {
+        match self {
+            Self::Alone(_) => None,
+            Self::Node(_, site) => Some(site),
+        }
+    }
+}
+
+fn no_address(name: &str) -> Fault {
+    Fault::new(FaultClass::Refused, format!("a node announced `{name}`, which is no address"))
+}
+
+impl RedisConnector {
+    pub(crate) fn new(client: redis::Client, terms: &Terms) -> Self {
+        Self::by(Way::Alone(Box::new(client)), terms)
+    }
+
+    /// To one node of several.
+    fn of_node(dial: Dial, site: Site, terms: &Terms) -> Self {
+        Self::by(Way::Node(Box::new(dial), site), terms)
+    }
+
+    fn by(way: Way, terms: &Terms) -> Self {
+        let name = terms.channel("");
+        let channel = Channel { name, is_heard: Arc::new(AtomicBool::new(false)) };
+        Self { way, terms: terms.clone(), channel, cluster: Arc::default() }
+    }
+
     async fn connected(self) -> Result<Connected, Fault> {
-        let info = self.client.get_connection_info();
+        let client = self.way.client()?;
+        let info = client.get_connection_info();
         match socket::connect(info).await.map_err(decode::unreachable)? {
             Some(mut introduced) => {
                 let found = self.probed(&mut introduced.driver).await?;
@@ -74,14 +145,14 @@ impl RedisConnector {
                 let wire = Box::new(RedisWire::new(socket, conversation));
                 Ok(Connected { wire, watcher: Some(watcher) })
             }
-            None => self.connected_by_driver().await,
+            None => self.connected_by_driver(&client).await,
         }
     }
 
-    async fn connected_by_driver(self) -> Result<Connected, Fault> {
+    async fn connected_by_driver(&self, client: &redis::Client) -> Result<Connected, Fault> {
         let config =
             AsyncConnectionConfig::new().set_response_timeout(None).set_connection_timeout(None);
-        let connecting = self.client.get_multiplexed_async_connection_with_config(&config);
+        let connecting = client.get_multiplexed_async_connection_with_config(&config);
         let mut driver = connecting.await.map_err(decode::unreachable)?;
         let found = self.probed(&mut driver).await?;
         let (wire, watcher) = driver_wire::wire(driver, self.conversation(found));
@@ -89,19 +160,26 @@ impl RedisConnector {
     }
 
     async fn probed(&self, driver: &mut MultiplexedConnection) -> Result<Found, Fault> {
-        let found = probe(driver, &self.namespace).await.map_err(decode::unreachable)?;
+        if let Some(site) = self.way.site() {
+            site.check(driver).await?;
+        }
+        let found = probe(driver, &self.terms.namespace).await.map_err(decode::unreachable)?;
+        if let Some(site) = self.way.site() {
+            site.is_version(&found.version);
+        }
         crate::observe::log::connected(&found.version, &found.warnings);
         Ok(found)
     }
 
     fn conversation(&self, found: Found) -> Conversation {
-        Conversation::new(found, Arc::clone(&self.cluster), self.channel.clone())
+        let (cluster, channel) = (Arc::clone(&self.cluster), self.channel.clone());
+        Conversation::new(found, cluster, channel, self.way.site().cloned())
     }
 }
 
 impl Connector for RedisConnector {
     fn connect(&self) -> BoxFuture<'static, Result<Connected, Fault>> {
-        let (connector, patience) = (self.clone(), self.patience);
+        let (connector, patience) = (self.clone(), self.terms.patience);
         Box::pin(async move {
             let late = || {
                 let what = format!("the server can't be used: no connection within {patience:?}");
@@ -112,8 +190,15 @@ impl Connector for RedisConnector {
     }
 
     fn listen(&self, hints: Hints) -> BoxFuture<'static, Fault> {
-        let (client, channel) = (self.client.clone(), self.channel.clone());
-        Box::pin(listen::listen(client, channel, self.patience, hints))
+        let connector = self.clone();
+        Box::pin(async move {
+            match connector.way.client() {
+                Ok(client) => {
+                    listen::listen(client, connector.channel, connector.terms.patience, hints).await
+                }
+                Err(fault) => fault,
+            }
+        })
     }
 }
 

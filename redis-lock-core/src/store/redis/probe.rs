@@ -58,7 +58,7 @@ impl Found {
             Delete::DelIfEq | Delete::DelEx => ReleaseBy::CompareAndDelete,
             Delete::Script => ReleaseBy::Script,
         };
-        ServerInfo { version: self.version.clone(), release }
+        ServerInfo::alone(self.version.clone(), release)
     }
 }
 
@@ -80,7 +80,7 @@ pub(super) async fn probe(
     }
     let wanted = 3 + scripts::all().len();
     let answers = connection.send_packed_commands(&pipeline, 0, wanted).await?;
-    let has = |index: usize| matches!(answers.get(index), Some(Value::Int(_)));
+    let has = |index: usize| answers.get(index).is_some_and(is_known);
     let delete = match (has(1), has(2)) {
         (true, _) => Delete::DelIfEq,
         (false, true) => Delete::DelEx,
@@ -100,7 +100,18 @@ pub(super) async fn probe(
     Ok(Found { delete, version: version(&info), cluster, warnings: warnings(&info) })
 }
 
-fn field<'a>(info: &'a str, name: &str) -> Option<&'a str> {
+/// Whether the server knows the command that it answered so: of an unknown one it would say that,
+/// whichever node of a cluster has the key.
+fn is_known(answer: &Value) -> bool {
+    let elsewhere = |code| matches!(code, "MOVED" | "ASK" | "CLUSTERDOWN");
+    match answer {
+        Value::Int(_) => true,
+        Value::ServerError(error) => elsewhere(error.code()),
+        _ => false,
+    }
+}
+
+pub(super) fn field<'a>(info: &'a str, name: &str) -> Option<&'a str> {
     info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).map(str::trim)
 }
 
