@@ -16,7 +16,8 @@ use crate::domain::clock::Moment;
 use crate::domain::error::{Fault, FaultClass};
 use crate::lock::hold::Hold;
 use crate::lock::{self, Confirm, Effects, Env, LocalView, Machine};
-use crate::store::{Answer, Command, Connector};
+use crate::store::directory::Directory;
+use crate::store::{Answer, BoxFuture, Command, Connected, Connector, Hints};
 use crate::{LockError, LossReason, Token, observe};
 use core::Core;
 use path::{Path, Results};
@@ -47,8 +48,15 @@ pub(crate) use table::{Handle, LockId};
 /// Why a hold ended that a shutdown ended.
 const SHUT_DOWN: &str = "its `Locks` were shut down";
 
+/// Who arbitrates.
+pub(crate) enum Arbiter {
+    One(Arc<dyn Connector>),
+    /// Several nodes, or one that may be replaced by another.
+    Several(Arc<dyn Directory>),
+}
+
 /// Makes what knows the arbiter, once the manager has its name.
-pub(crate) type ConnectorFactory<'a> = &'a dyn Fn(&Arc<str>) -> Arc<dyn Connector>;
+pub(crate) type ArbiterFactory<'a> = &'a dyn Fn(&Arc<str>) -> Arbiter;
 
 /// A caller's way to the engine. The thread starts when it is first needed.
 pub(crate) struct Link {
@@ -63,12 +71,15 @@ impl std::fmt::Debug for Link {
 }
 
 impl Link {
-    pub(crate) fn new(patience: Duration, connector: ConnectorFactory<'_>) -> Self {
+    pub(crate) fn new(patience: Duration, arbiter: ArbiterFactory<'_>) -> Self {
         let unique = crate::domain::env::unique();
         let manager = unique.simple().to_string();
         let manager: Arc<str> = manager.get(..12).unwrap_or(&manager).into();
         let spread = unique.as_bytes()[15];
-        let connector = connector(&manager);
+        let connector = match arbiter(&manager) {
+            Arbiter::One(connector) => connector,
+            Arbiter::Several(directory) => Arc::new(OnlyPrimary(directory)),
+        };
         let core = Core::new(connector, &manager, Path::new(patience, spread));
         Self { core, thread: OnceLock::new() }
     }
@@ -160,6 +171,35 @@ impl Link {
     pub(crate) fn crash(&self) {
         run::PANIC.store(true, Ordering::SeqCst);
         self.core.bell.ring();
+    }
+}
+
+/// The primary of several nodes, where there is only one.
+struct OnlyPrimary(Arc<dyn Directory>);
+
+impl OnlyPrimary {
+    async fn find(directory: Arc<dyn Directory>) -> Result<Arc<dyn Connector>, Fault> {
+        match directory.look(Vec::new()).await?.primaries.as_slice() {
+            [one] => Ok(directory.connector(&one.name)),
+            _ => Err(Fault::new(FaultClass::Permanent, "several primaries can't be used yet")),
+        }
+    }
+}
+
+impl Connector for OnlyPrimary {
+    fn connect(&self) -> BoxFuture<'static, Result<Connected, Fault>> {
+        let directory = Arc::clone(&self.0);
+        Box::pin(async move { Self::find(directory).await?.connect().await })
+    }
+
+    fn listen(&self, hints: Hints) -> BoxFuture<'static, Fault> {
+        let directory = Arc::clone(&self.0);
+        Box::pin(async move {
+            match Self::find(directory).await {
+                Ok(connector) => connector.listen(hints).await,
+                Err(fault) => fault,
+            }
+        })
     }
 }
 

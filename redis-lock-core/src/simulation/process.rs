@@ -9,7 +9,7 @@ use super::clock::{Clock, SECOND};
 use super::plan::Plan;
 use crate::Locks;
 use crate::domain::error::Fault;
-use crate::engine::ConnectorFactory;
+use crate::engine::ArbiterFactory;
 use crate::engine::core::{Core, Work};
 use crate::engine::driven::Driven;
 use crate::store::{Connected, Event as Hint};
@@ -47,14 +47,14 @@ pub(super) struct Process {
 }
 
 impl Process {
-    pub(super) fn new(index: usize, plan: &Plan, connector: ConnectorFactory<'_>) -> Self {
+    pub(super) fn new(index: usize, plan: &Plan, arbiter: ArbiterFactory<'_>) -> Self {
         let of_plan = &plan.processes[index];
         let start = 5_000 * SECOND + index as u64 * 777 * SECOND;
         let clock = Clock { start, rate: of_plan.rate, process: 10 + index as u32 };
         clock.enter();
         let timeout = Duration::from_nanos(of_plan.command_timeout);
         let builder = Locks::builder().label(format!("p{index}")).command_timeout(timeout);
-        let locks = builder.simulated(connector);
+        let locks = builder.simulated(arbiter);
         let core = Arc::clone(locks.link().core());
         Self {
             index,

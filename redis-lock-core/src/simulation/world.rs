@@ -17,6 +17,7 @@ use super::plan::Plan;
 use super::process::Process;
 use super::random;
 use super::server::Server;
+use crate::engine::Arbiter;
 use crate::store::{Command, Event as Hint};
 
 /// How long after the end of all troubles everybody must have been served.
@@ -127,7 +128,7 @@ impl World {
     }
 
     fn add_process(&mut self, index: usize) {
-        let process = Process::new(index, &self.plan, &|_| Arc::new(Unasked));
+        let process = Process::new(index, &self.plan, &|_| Arbiter::One(Arc::new(Unasked)));
         self.executor.watch(&process.core);
         let tasks = self.plan.wishes.iter().filter(|wish| wish.process == index);
         let most = tasks.map(|wish| wish.task + 1).max().unwrap_or(0);

@@ -13,6 +13,7 @@ use self::cluster::Cluster;
 use self::conversation::{Channel, Conversation};
 use self::nodes::Site;
 use self::probe::{Found, probe};
+use self::wait_link::WaitLink;
 use self::wire::RedisWire;
 use super::{BoxFuture, Connected, Connector, Hints};
 use crate::domain::error::{Fault, FaultClass};
@@ -34,11 +35,13 @@ mod nodes;
 mod probe;
 #[cfg(test)]
 mod redirect_tests;
+mod replicated;
 mod scan;
 #[cfg(test)]
 mod script_tests;
 mod scripts;
 mod socket;
+mod wait_link;
 mod wire;
 
 pub(crate) use address::AddressMap;
@@ -53,6 +56,8 @@ pub(crate) struct Terms {
     patience: Duration,
     /// Differs between managers, so that they don't do the same at the same time.
     spread: u8,
+    /// How many replicas must have what counts.
+    replicas: u32,
 }
 
 impl Terms {
@@ -62,7 +67,13 @@ impl Terms {
             manager: manager.into(),
             patience: patience.max(Duration::from_millis(500)),
             spread: crate::domain::env::unique().as_bytes()[15],
+            replicas: 0,
         }
+    }
+
+    /// Has acquisitions and renewals count only when so many replicas have them.
+    pub(crate) fn with_replicas(self, replicas: u32) -> Self {
+        Self { replicas, ..self }
     }
 
     /// A tenth more or less, differently for each manager.
@@ -70,11 +81,16 @@ impl Terms {
         pace * 9 / 10 + pace * u32::from(self.spread) / (5 * 255)
     }
 
-    /// Where this manager learns of grants, behind a tag that chooses a slot.
+    /// Where this manager learns of grants; the tag chooses a slot.
     fn channel(&self, tag: &str) -> Arc<str> {
+        self.side(tag, "m").into()
+    }
+
+    /// What belongs to this manager and to no lock.
+    fn side(&self, tag: &str, what: &str) -> String {
         let Self { namespace, manager, .. } = self;
         let colon = if namespace.is_empty() { "" } else { ":" };
-        format!("{tag}{namespace}{colon}~m:{manager}").into()
+        format!("{namespace}{colon}{tag}~{what}:{manager}")
     }
 }
 
@@ -140,10 +156,11 @@ impl RedisConnector {
         match socket::connect(info).await.map_err(decode::unreachable)? {
             Some(mut introduced) => {
                 let found = self.probed(&mut introduced.driver).await?;
+                let run = found.run.clone();
                 let (socket, watcher) = introduced.into_socket().await;
                 let conversation = self.conversation(found);
                 let wire = Box::new(RedisWire::new(socket, conversation));
-                Ok(Connected { wire, watcher: Some(watcher) })
+                Ok(self.replicated(Connected { wire, watcher: Some(watcher) }, run))
             }
             None => self.connected_by_driver(&client).await,
         }
@@ -155,8 +172,21 @@ impl RedisConnector {
         let connecting = client.get_multiplexed_async_connection_with_config(&config);
         let mut driver = connecting.await.map_err(decode::unreachable)?;
         let found = self.probed(&mut driver).await?;
+        let run = found.run.clone();
         let (wire, watcher) = driver_wire::wire(driver, self.conversation(found));
-        Ok(Connected { wire: Box::new(wire), watcher: Some(watcher) })
+        let connected = Connected { wire: Box::new(wire), watcher: Some(watcher) };
+        Ok(self.replicated(connected, run))
+    }
+
+    /// Waits for replicas before anything counts, where that is asked for.
+    fn replicated(&self, connected: Connected, run: Option<String>) -> Connected {
+        match self.terms.replicas {
+            0 => connected,
+            wanted => {
+                let link = WaitLink::new(self.way.clone(), self.terms.clone(), wanted, run);
+                replicated::wrap(connected, link)
+            }
+        }
     }
 
     async fn probed(&self, driver: &mut MultiplexedConnection) -> Result<Found, Fault> {

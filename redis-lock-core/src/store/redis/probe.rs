@@ -47,6 +47,8 @@ pub(super) struct Found {
     pub(super) version: String,
     /// Whether it runs in cluster mode, and executes scripts over keys of one slot only.
     pub(super) cluster: bool,
+    /// What names this run of the server, until it is started again.
+    pub(super) run: Option<String>,
     /// What an operator should know.
     pub(super) warnings: Vec<String>,
 }
@@ -97,7 +99,8 @@ pub(super) async fn probe(
         return Err(RedisError::from(error.clone()));
     }
     let cluster = field(&info, "cluster_enabled") == Some("1");
-    Ok(Found { delete, version: version(&info), cluster, warnings: warnings(&info) })
+    let run = field(&info, "run_id").map(Into::into);
+    Ok(Found { delete, version: version(&info), cluster, run, warnings: warnings(&info) })
 }
 
 /// Whether the server knows the command that it answered so: of an unknown one it would say that,

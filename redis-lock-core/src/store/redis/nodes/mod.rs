@@ -15,3 +15,4 @@ pub(crate) use cluster::ClusterDirectory;
 pub(crate) use dial::Dial;
 pub(super) use roster::Site;
 pub(crate) use sentinel::SentinelDirectory;
+pub(super) use slots::text;

@@ -125,6 +125,22 @@ impl Site {
         self.roster.find(&self.name, lowest)
     }
 
+    /// Some of its slots, far from each other; none where there are none to tell apart.
+    pub(in crate::store::redis) fn some_slots(&self) -> Vec<u16> {
+        if !self.has_neighbours() {
+            return Vec::new();
+        }
+        let ends = |node: &Listed| {
+            let mut ends: Vec<u16> =
+                node.slots.iter().flat_map(|range| [*range.start(), *range.end()]).collect();
+            ends.sort_unstable();
+            let (first, last) = (*ends.first()?, *ends.last()?);
+            let middle = *ends.get(ends.len() / 2)?;
+            Some(vec![first, last, middle])
+        };
+        self.roster.find(&self.name, ends).unwrap_or_default()
+    }
+
     /// Ends when its first slot is another one.
     pub(in crate::store::redis) async fn lowest_slot_moved(&self) {
         let mut changes = self.roster.changes();

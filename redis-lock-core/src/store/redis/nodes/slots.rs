@@ -108,7 +108,7 @@ fn number(value: &Value) -> Option<u16> {
 }
 
 /// A text in whatever form a version of the protocol has it.
-pub(super) fn text(value: &Value) -> Option<String> {
+pub(in crate::store::redis) fn text(value: &Value) -> Option<String> {
     match value {
         Value::BulkString(bytes) => Some(String::from_utf8_lossy(bytes).into_owned()),
         Value::SimpleString(text) | Value::VerbatimString { text, .. } => Some(text.clone()),
