@@ -9,7 +9,6 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use redis::{Cmd, Value};
 
@@ -19,17 +18,11 @@ use super::decode::{self, Plain, is_demoted};
 use super::encode::{self, Call, Context};
 use super::fast;
 use super::groups::{self, NextPart, Part, Split};
+use super::listen::Channel;
 use super::nodes::Site;
 use super::probe::{Delete, Found};
 use crate::domain::error::{Fault, FaultClass};
 use crate::store::{Acquire, Answer, Command, Pulled, Verb, limits};
-
-/// Where a manager hears of grants, if it is.
-#[derive(Clone, Debug)]
-pub(super) struct Channel {
-    pub(super) name: Arc<str>,
-    pub(super) is_heard: Arc<AtomicBool>,
-}
 
 /// How a command was sent.
 #[derive(Debug)]
@@ -104,9 +97,7 @@ impl Conversation {
     }
 
     fn context(&self) -> Context {
-        let is_heard = self.channel.is_heard.load(Ordering::Relaxed);
-        let channel = if is_heard { Arc::clone(&self.channel.name) } else { "-".into() };
-        Context { delete: self.found.delete, channel }
+        Context { delete: self.found.delete, channel: self.channel.name() }
     }
 
     /// Asks for a command.

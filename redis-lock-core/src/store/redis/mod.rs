@@ -1,7 +1,6 @@
 //! The arbiter on one Redis or Valkey server.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use redis::AsyncConnectionConfig;
@@ -10,7 +9,8 @@ use tokio::time::timeout;
 
 use self::address::Address;
 use self::cluster::Cluster;
-use self::conversation::{Channel, Conversation};
+use self::conversation::Conversation;
+use self::listen::Channel;
 use self::nodes::Site;
 use self::probe::{Found, probe};
 use self::wait_link::WaitLink;
@@ -40,6 +40,7 @@ mod scan;
 #[cfg(test)]
 mod script_tests;
 mod scripts;
+mod sharded;
 mod socket;
 mod wait_link;
 mod wire;
@@ -145,9 +146,7 @@ impl RedisConnector {
     }
 
     fn by(way: Way, terms: &Terms) -> Self {
-        let name = terms.channel("");
-        let channel = Channel { name, is_heard: Arc::new(AtomicBool::new(false)) };
-        Self { way, terms: terms.clone(), channel, cluster: Arc::default() }
+        Self { way, terms: terms.clone(), channel: Channel::default(), cluster: Arc::default() }
     }
 
     async fn connected(self) -> Result<Connected, Fault> {
@@ -222,10 +221,9 @@ impl Connector for RedisConnector {
     fn listen(&self, hints: Hints) -> BoxFuture<'static, Fault> {
         let connector = self.clone();
         Box::pin(async move {
-            match connector.way.client() {
-                Ok(client) => {
-                    listen::listen(client, connector.channel, connector.terms.patience, hints).await
-                }
+            let Self { way, terms, channel, .. } = connector;
+            match way.client() {
+                Ok(client) => listen::listen(client, way.site(), &terms, channel, hints).await,
                 Err(fault) => fault,
             }
         })

@@ -1,12 +1,12 @@
 //! What a conversation does when another node has the key.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 
 use redis::{Cmd, Value};
 
-use super::conversation::{Channel, Conversation};
+use super::conversation::Conversation;
 use super::direct::{acquire, command, release, token};
+use super::listen::Channel;
 use super::nodes::Site;
 use super::probe::Found;
 use crate::domain::error::FaultClass;
@@ -24,9 +24,8 @@ struct Played {
 
 impl Played {
     fn with(site: Option<Site>, is_cluster: bool) -> Self {
-        let channel = Channel { name: "c".into(), is_heard: Arc::new(AtomicBool::new(false)) };
         let found = Found { cluster: is_cluster, ..Found::default() };
-        let conversation = Conversation::new(found, Arc::default(), channel, site);
+        let conversation = Conversation::new(found, Arc::default(), Channel::default(), site);
         Self { conversation, sent: Vec::new() }
     }
 
