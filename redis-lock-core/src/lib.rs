@@ -23,10 +23,12 @@ pub use api::request::Request;
 
 mod domain;
 pub use domain::config_error::ConfigError;
-pub use domain::error::{BackendError, LockError};
+pub use domain::error::{BackendError, LockError, NotReplicated};
 pub use domain::key::LockKey;
 pub use domain::state::{LockState, LossReason};
-pub use domain::status::{Holder, LockKind, ReleaseBy, ServerInfo, Status, Waiting};
+pub use domain::status::{
+    Holder, LockKind, NodeInfo, NodeRole, ReleaseBy, ServerInfo, Status, Topology, Waiting,
+};
 pub use domain::token::Token;
 pub use domain::wait::Wait;
 

@@ -25,7 +25,7 @@ fn slots_that_another_node_has_are_reported() {
         let error = refused(request.wait(ms(200)));
         assert!(matches!(error, LockError::Backend { .. }), "{error}");
         let message = error.to_string();
-        assert!(message.contains("MOVED") && message.contains("several nodes"), "{message}");
+        assert!(message.contains("MOVED") && message.contains("builder().cluster"), "{message}");
     }
     assert_eq!(server.keys(), Vec::<String>::new(), "nothing is kept of what can't be had");
     take(locks.mutex("b")).blocking_release().unwrap();

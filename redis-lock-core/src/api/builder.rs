@@ -4,12 +4,13 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::api::server::{NodeOptions, Server, Servers};
 use crate::api::settings::Settings;
 use crate::domain::demand::{check_millis, check_ttl, whole_millis};
 use crate::domain::label::{host_and_process, printable};
-use crate::engine::{Arbiter, Link};
+use crate::engine::Link;
 use crate::store::memory::Memory;
-use crate::store::redis::RedisConnector;
+use crate::store::redis::Terms;
 use crate::{ConfigError, LockError, Locks, Wait};
 
 const DEFAULT_TTL: Duration = Duration::from_secs(30);
@@ -32,6 +33,8 @@ const DEFAULT_NAMESPACE: &str = "lock";
 #[must_use = "a builder does nothing until `open` or `connect`"]
 pub struct Builder {
     server: Server,
+    nodes: NodeOptions,
+    replicas: u32,
     namespace: Option<String>,
     ttl: Option<Duration>,
     wait: Wait,
@@ -41,18 +44,12 @@ pub struct Builder {
     label: Option<String>,
 }
 
-#[derive(Clone, Default)]
-enum Server {
-    #[default]
-    Unnamed,
-    Url(String),
-    Client(Box<redis::Client>),
-    Memory,
-}
-
 impl Builder {
     /// The server: `redis://[user:password@]host[:port][/db]`, `rediss://` for TLS,
-    /// `redis+unix:///path?db=0`, and the same with `valkey`.
+    /// `redis+unix:///path?db=0`, and the same with `valkey`. Several nodes fit into one as well:
+    /// `redis-cluster://a:7000,b:7000` for [`cluster`](Self::cluster) and
+    /// `redis-sentinel://s1:26379,s2:26379/mymaster` for [`sentinel`](Self::sentinel), or
+    /// `rediss-cluster`, `rediss-sentinel` for TLS.
     pub fn url(mut self, url: impl AsRef<str>) -> Self {
         self.server = Server::Url(url.as_ref().to_owned());
         self
@@ -62,6 +59,68 @@ impl Builder {
     /// makes its own connections with it and never uses the caller's.
     pub fn client(mut self, client: redis::Client) -> Self {
         self.server = Server::Client(Box::new(client));
+        self
+    }
+
+    /// A cluster, of which these are some nodes; the others are learned from them. Credentials and
+    /// TLS of these URLs serve for all nodes.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), redis_locks::LockError> {
+    /// let locks = redis_locks::Locks::builder().cluster(["redis://a:7000", "redis://b:7000"]).open()?;
+    /// # Ok(()) }
+    /// ```
+    pub fn cluster<S: AsRef<str>>(mut self, seeds: impl IntoIterator<Item = S>) -> Self {
+        self.server =
+            Server::Cluster(seeds.into_iter().map(|url| url.as_ref().to_owned()).collect());
+        self
+    }
+
+    /// The server that the sentinels at these URLs call `name`, whichever that is at the time. The
+    /// other sentinels are learned from these. Credentials and database of the URLs are those of the
+    /// server; see [`sentinel_auth`](Self::sentinel_auth) for those of the sentinels. TLS serves for
+    /// both.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), redis_locks::LockError> {
+    /// let locks = redis_locks::Locks::builder()
+    ///     .sentinel(["redis://s1:26379", "redis://s2:26379"], "mymaster")
+    ///     .open()?;
+    /// # Ok(()) }
+    /// ```
+    pub fn sentinel<S: AsRef<str>>(
+        mut self,
+        urls: impl IntoIterator<Item = S>,
+        name: impl Into<String>,
+    ) -> Self {
+        let urls = urls.into_iter().map(|url| url.as_ref().to_owned()).collect();
+        self.server = Server::Sentinel(urls, name.into());
+        self
+    }
+
+    /// User and password of the sentinels, where they ask for them. An empty user is the default one.
+    pub fn sentinel_auth(mut self, user: impl Into<String>, password: impl Into<String>) -> Self {
+        self.nodes.sentinel_auth = Some((user.into(), password.into()));
+        self
+    }
+
+    /// Where nodes are reached that announce addresses which can't be reached from here, as behind a
+    /// translation of addresses, in containers or through tunnels: called with the host and the port
+    /// that a node announces, gives those to connect to. Not called for the URLs that you named.
+    pub fn address_map(
+        mut self,
+        map: impl Fn(&str, u16) -> (String, u16) + Send + Sync + 'static,
+    ) -> Self {
+        self.nodes.address_map = Some(Arc::new(map));
+        self
+    }
+
+    /// Has an acquisition or a renewal count only when so many replicas of its server have it, so that
+    /// a fail-over to one of them does not lose it; by default none. Each then takes a round trip to
+    /// the replicas longer, and without enough of them no lock is acquired or kept: that is
+    /// [`NotReplicated`](crate::NotReplicated).
+    pub fn replicas(mut self, count: u32) -> Self {
+        self.replicas = count;
         self
     }
 
@@ -127,16 +186,11 @@ impl Builder {
     /// when no server was named.
     pub fn open(self) -> Result<Locks, LockError> {
         let settings = self.settings()?;
-        match self.server {
-            Server::Unnamed => Err(LockError::NotConfigured),
-            Server::Memory => Ok(in_memory(settings)),
-            Server::Url(url) => {
-                let client = redis::Client::open(readable(&url)?)
-                    .map_err(|error| ConfigError::BadUrl { problem: error.to_string() })?;
-                Ok(on_redis(settings, client))
-            }
-            Server::Client(client) => Ok(on_redis(settings, *client)),
+        let servers = Servers::of(self.server, &self.nodes)?;
+        if self.replicas > 0 && matches!(servers, Servers::Memory(_)) {
+            return Err(ConfigError::MemoryHasNoReplicas.into());
         }
+        Ok(locks(settings, &servers, self.replicas))
     }
 
     /// Checks everything and connects now.
@@ -155,7 +209,7 @@ impl Builder {
 
     /// The default settings without a server: nothing in them can be wrong.
     pub(crate) fn in_memory_locks(self) -> Locks {
-        in_memory(self.unchecked())
+        locks(self.unchecked(), &Servers::Memory(Memory::default()), 0)
     }
 
     fn settings(&self) -> Result<Settings, LockError> {
@@ -174,11 +228,6 @@ impl Builder {
     }
 
     fn unchecked(self) -> Settings {
-        let server = match &self.server {
-            Server::Unnamed | Server::Url(_) => String::new(),
-            Server::Client(client) => describe(client),
-            Server::Memory => "memory of this process".into(),
-        };
         Settings {
             namespace: self.namespace.unwrap_or_else(|| DEFAULT_NAMESPACE.into()),
             ttl: whole_millis(self.ttl.unwrap_or(DEFAULT_TTL)),
@@ -186,53 +235,18 @@ impl Builder {
             label: printable(&self.label.unwrap_or_else(host_and_process)).into(),
             outage: self.outage.unwrap_or(DEFAULT_OUTAGE),
             linger: self.linger.filter(|linger| !linger.is_zero()),
-            server,
+            server: String::new(),
             command_timeout: self.command_timeout,
         }
     }
 }
 
-fn in_memory(settings: Settings) -> Locks {
-    let memory = Memory::default();
-    let arbiter = |manager: &_| Arbiter::One(Arc::new(memory.connector(manager)));
-    let link = Link::new(settings.command_timeout(), &arbiter);
-    Locks::new(Settings { server: "memory of this process".into(), ..settings }, link)
-}
-
-fn on_redis(settings: Settings, client: redis::Client) -> Locks {
-    #[cfg(feature = "rustls")]
-    crate::store::tls::provide();
-    let server = describe(&client);
-    let namespace = settings.namespace.clone();
+fn locks(settings: Settings, servers: &Servers, replicas: u32) -> Locks {
     let timeout = settings.command_timeout();
-    let link = Link::new(timeout, &|manager| {
-        let connector = RedisConnector::new(client.clone(), &namespace, manager, timeout);
-        Arbiter::One(Arc::new(connector))
-    });
-    Locks::new(Settings { server, ..settings }, link)
-}
-
-/// Address and database, without the credentials.
-fn describe(client: &redis::Client) -> String {
-    let info = client.get_connection_info();
-    format!("{}/{}", info.addr(), info.redis_settings().db())
-}
-
-/// The URL in the schemes that the driver knows.
-fn readable(url: &str) -> Result<String, LockError> {
-    let Some((scheme, rest)) = url.split_once("://") else {
-        return Err(ConfigError::NoScheme.into());
-    };
-    let scheme = match scheme {
-        "redis" | "valkey" => "redis",
-        "rediss" | "valkeys" if cfg!(feature = "rustls") => "rediss",
-        "rediss" | "valkeys" => return Err(ConfigError::NoTls.into()),
-        "redis+unix" | "valkey+unix" | "unix" => "redis+unix",
-        _ => {
-            return Err(ConfigError::UnknownScheme { scheme: scheme.to_owned() }.into());
-        }
-    };
-    Ok(format!("{scheme}://{rest}"))
+    let terms =
+        |manager: &str| Terms::new(&settings.namespace, manager, timeout).with_replicas(replicas);
+    let link = Link::new(timeout, &|manager| servers.arbiter(manager, &terms));
+    Locks::new(Settings { server: servers.describe(), ..settings }, link)
 }
 
 impl fmt::Debug for Builder {

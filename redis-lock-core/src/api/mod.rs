@@ -20,5 +20,7 @@ pub(crate) mod nesting;
 pub(crate) mod note;
 pub(crate) mod request;
 pub(crate) mod scope;
+mod server;
+mod server_url;
 pub(crate) mod settings;
 pub(crate) mod thread_tasks;

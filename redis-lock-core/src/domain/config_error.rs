@@ -21,7 +21,10 @@ pub enum ConfigError {
     #[error("the server's URL has no scheme; write e.g. redis://localhost:6379")]
     NoScheme,
     /// The server's URL is one of another protocol.
-    #[error("the scheme `{scheme}` is unknown; use redis, rediss, redis+unix, or valkey")]
+    #[error(
+        "the scheme `{scheme}` is unknown; use redis, rediss, redis+unix, redis-cluster, \
+         redis-sentinel, or valkey"
+    )]
     #[non_exhaustive]
     UnknownScheme {
         /// What stood before `://`.
@@ -36,6 +39,39 @@ pub enum ConfigError {
         /// What is wrong with it, without the password.
         problem: String,
     },
+    /// Several nodes were announced, and none named.
+    #[error("no node was named; name at least one, better several, as redis://host:port")]
+    NoSeeds,
+    /// Nodes that are reached in different ways.
+    #[error(
+        "the URLs of the nodes differ in more than the address; all nodes are reached with the same \
+         scheme, user, password and database"
+    )]
+    SeedsDiffer,
+    /// Another database than the one that a cluster has.
+    #[error("a cluster has database 0 only, and the URL names {db}; leave the number out")]
+    #[non_exhaustive]
+    ClusterDatabase {
+        /// The database that was asked for.
+        db: i64,
+    },
+    /// Sentinels, without what they call the primary.
+    #[error(
+        "the primary's name is missing; write it as redis-sentinel://host:26379/mymaster, or as the \
+         second argument of `sentinel`"
+    )]
+    NoPrimaryName,
+    /// `sentinel_auth` without sentinels.
+    #[error(
+        "sentinel_auth has no meaning without sentinels; credentials of a server stand in its URL"
+    )]
+    SentinelAuthAlone,
+    /// `address_map` for a server that is reached by its own URL.
+    #[error("address_map has no meaning for one server; name the address where it is reached")]
+    AddressMapAlone,
+    /// Replicas of what no server has.
+    #[error("locks in memory have no replicas; leave `replicas` out, or name a server")]
+    MemoryHasNoReplicas,
     /// The URL asks for TLS, and this program was built without it.
     #[error(
         "the server's URL asks for TLS, which is not built in; add the feature: \

@@ -182,10 +182,17 @@ impl BackendError {
         !matches!(self.fault.class, FaultClass::Permanent | FaultClass::Misuse)
     }
 
+    /// How many replicas had it, where that were fewer than
+    /// [`Builder::replicas`](crate::Builder::replicas) asked for.
+    #[must_use]
+    pub fn not_replicated(&self) -> Option<NotReplicated> {
+        self.fault.source.as_deref()?.downcast_ref().copied()
+    }
+
     /// The error of the `redis` crate, where it had one; `downcast_ref` gives it by its own type.
     #[must_use]
     pub fn driver(&self) -> Option<&(dyn Error + Send + Sync + 'static)> {
-        self.fault.source.as_deref()
+        self.fault.source.as_deref().filter(|source| !source.is::<NotReplicated>())
     }
 }
 
@@ -206,6 +213,21 @@ impl Error for BackendError {
         }
         Some(source)
     }
+}
+
+/// An acquisition or a renewal that fewer replicas had in time than were asked for. It does not count;
+/// what was acquired is released again.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error(
+    "only {got} of the {wanted} replicas that must have it had it in time; look after the replicas, \
+     or ask for fewer by `replicas`"
+)]
+#[non_exhaustive]
+pub struct NotReplicated {
+    /// How many had it.
+    pub got: u32,
+    /// How many were asked for.
+    pub wanted: u32,
 }
 
 /// What is known of a command that brought no answer of its own.

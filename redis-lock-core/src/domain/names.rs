@@ -148,12 +148,16 @@ fn slot_tag(key: &str) -> Tag<'_> {
     if !key.contains('}') {
         return Tag::Whole;
     }
-    let slot = crc16(key.as_bytes()) % SLOTS;
+    Tag::Found(tag_of(crc16(key.as_bytes()) % SLOTS))
+}
+
+/// The smallest number that hashes to a slot.
+pub(crate) fn tag_of(slot: u16) -> String {
     let mut number = 0_u32;
     loop {
         let tag = number.to_string();
-        if crc16(tag.as_bytes()) % SLOTS == slot {
-            return Tag::Found(tag);
+        if crc16(tag.as_bytes()) % SLOTS == slot % SLOTS {
+            return tag;
         }
         number = number.wrapping_add(1);
     }

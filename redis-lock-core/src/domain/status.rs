@@ -116,7 +116,7 @@ pub struct Waiting {
     pub since: Option<SystemTime>,
 }
 
-/// The server that answered.
+/// The server that answered, and those beside it.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 #[non_exhaustive]
 pub struct ServerInfo {
@@ -124,11 +124,83 @@ pub struct ServerInfo {
     pub version: String,
     /// How a lock that nobody waits for is released there.
     pub release: ReleaseBy,
+    /// How many servers there are, and what they are to each other.
+    pub topology: Topology,
+    /// How often the nodes have agreed anew on who has what, as far as was heard; `None` where
+    /// there is one server.
+    pub epoch: Option<u64>,
+    /// The nodes that are known; none where there is one server.
+    pub nodes: Vec<NodeInfo>,
+}
+
+impl ServerInfo {
+    /// One server, or one of which no others are known.
+    pub(crate) fn alone(version: String, release: ReleaseBy) -> Self {
+        let topology =
+            if release == ReleaseBy::Memory { Topology::Memory } else { Topology::Single };
+        Self { version, release, topology, epoch: None, nodes: Vec::new() }
+    }
+}
+
+/// How many servers there are, and what they are to each other.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[non_exhaustive]
+pub enum Topology {
+    /// None: memory of this process.
+    Memory,
+    /// One.
+    Single,
+    /// One at a time, which sentinels replace when it is gone.
+    Sentinel,
+    /// Several, each with a part of the keys.
+    Cluster,
+}
+
+impl fmt::Display for Topology {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Memory => "memory",
+            Self::Single => "single",
+            Self::Sentinel => "sentinel",
+            Self::Cluster => "cluster",
+        })
+    }
+}
+
+/// One node of several.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+#[non_exhaustive]
+pub struct NodeInfo {
+    /// Where it is, as it announces itself.
+    pub address: String,
+    /// What it does.
+    pub role: NodeRole,
+    /// Name and version, once it was connected to.
+    pub version: Option<String>,
+}
+
+/// What a node does.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[non_exhaustive]
+pub enum NodeRole {
+    /// It has keys, and changes them.
+    Primary,
+    /// It has a copy of what a primary has.
+    Replica,
+}
+
+impl fmt::Display for NodeRole {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Primary => "primary",
+            Self::Replica => "replica",
+        })
+    }
 }
 
 /// Stands in for a server that did not say who it is.
 pub(crate) fn unknown_server() -> ServerInfo {
-    ServerInfo { version: "unknown version".into(), release: ReleaseBy::Script }
+    ServerInfo::alone("unknown version".into(), ReleaseBy::Script)
 }
 
 /// The ways to release a lock, from the cheapest to the one that works everywhere. Which one is

@@ -21,6 +21,15 @@ pub(crate) fn unreachable(why: &str, pause: Duration) {
     let _ = (why, pause);
 }
 
+/// All nodes that were known are gone, and others are at their addresses.
+pub(crate) fn another_cluster() {
+    #[cfg(feature = "tracing")]
+    tracing::warn!(
+        target: "redis_locks",
+        "the nodes at the known addresses are another cluster by now; locks of the former are lost"
+    );
+}
+
 pub(crate) fn silent(waited: Duration) {
     #[cfg(feature = "tracing")]
     tracing::warn!(target: "redis_locks", ?waited, "the lock server fell silent; connecting again");

@@ -3,28 +3,26 @@
 //! A command may take several rounds: a script that the server has forgotten is sent in full, a
 //! plain delete that finds a mark asks the script, keys of several slots are asked for in parts. The
 //! rounds of one command follow each other; what was asked behind its first round passes the others.
+//!
+//! A node of a cluster may say that another one has the key. Then nothing was done, in whatever round
+//! that was said, and the whole command is handed back.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use redis::{Cmd, Value};
 
+use super::address;
 use super::cluster::Cluster;
 use super::decode::{self, Plain, is_demoted};
 use super::encode::{self, Call, Context};
 use super::fast;
 use super::groups::{self, NextPart, Part, Split};
+use super::listen::Channel;
+use super::nodes::Site;
 use super::probe::{Delete, Found};
 use crate::domain::error::{Fault, FaultClass};
 use crate::store::{Acquire, Answer, Command, Pulled, Verb, limits};
-
-/// Where a manager hears of grants, if it is.
-#[derive(Clone, Debug)]
-pub(super) struct Channel {
-    pub(super) name: Arc<str>,
-    pub(super) is_heard: Arc<AtomicBool>,
-}
 
 /// How a command was sent.
 #[derive(Debug)]
@@ -49,6 +47,16 @@ struct Asked {
     /// The part of the command that it is, where that is asked in parts.
     group: Option<usize>,
     step: Step,
+    /// Whether each round needs an `ASKING` before it.
+    asking: bool,
+}
+
+/// A reply that is to come.
+#[derive(Debug)]
+enum Awaited {
+    /// To an `ASKING`, which says nothing: what follows it has an answer of its own.
+    Asking,
+    Reply(Asked),
 }
 
 /// Everything that is under way on one connection.
@@ -56,10 +64,12 @@ pub(super) struct Conversation {
     found: Arc<Found>,
     cluster: Arc<Cluster>,
     channel: Channel,
+    /// The node that this leads to, where there are others.
+    site: Option<Site>,
     /// What was sent, in the order of the replies.
-    asked: VecDeque<Asked>,
+    awaited: VecDeque<Awaited>,
     splits: BTreeMap<u64, Split>,
-    done: VecDeque<(u64, Result<Answer, Fault>)>,
+    done: VecDeque<Pulled>,
     broken: Option<Fault>,
 }
 
@@ -67,13 +77,19 @@ pub(super) struct Conversation {
 pub(super) type Send<'a> = &'a mut dyn FnMut(Cmd);
 
 impl Conversation {
-    pub(super) fn new(found: Found, cluster: Arc<Cluster>, channel: Channel) -> Self {
+    pub(super) fn new(
+        found: Found,
+        cluster: Arc<Cluster>,
+        channel: Channel,
+        site: Option<Site>,
+    ) -> Self {
         cluster.found(found.cluster);
         Self {
             found: Arc::new(found),
             cluster,
             channel,
-            asked: VecDeque::new(),
+            site,
+            awaited: VecDeque::new(),
             splits: BTreeMap::new(),
             done: VecDeque::new(),
             broken: None,
@@ -81,9 +97,7 @@ impl Conversation {
     }
 
     fn context(&self) -> Context {
-        let is_heard = self.channel.is_heard.load(Ordering::Relaxed);
-        let channel = if is_heard { Arc::clone(&self.channel.name) } else { "-".into() };
-        Context { delete: self.found.delete, channel }
+        Context { delete: self.found.delete, channel: self.channel.name() }
     }
 
     /// Asks for a command.
@@ -91,26 +105,46 @@ impl Conversation {
         if self.cluster.is_one() && groups::is_split(command.kind, &command.names) {
             self.split(seq, &command, send);
         } else {
-            self.ask_part(seq, command, None, send);
+            self.ask_part(seq, command, None, false, send);
         }
     }
 
-    fn ask_part(&mut self, seq: u64, command: Command, group: Option<usize>, send: Send<'_>) {
+    /// Asks for a command whose key is on its way here.
+    pub(super) fn ask_asking(&mut self, seq: u64, command: Command, send: Send<'_>) {
+        self.ask_part(seq, command, None, true, send);
+    }
+
+    fn ask_part(
+        &mut self,
+        seq: u64,
+        command: Command,
+        group: Option<usize>,
+        asking: bool,
+        send: Send<'_>,
+    ) {
         let context = self.context();
-        let step = if let Some(cmd) = encode::plain(&command, &context) {
-            send(cmd);
-            Step::Plain
+        let (step, cmd) = if let Some(cmd) = encode::plain(&command, &context) {
+            (Step::Plain, cmd)
         } else if let Some(cmd) = fast::call(&command) {
-            send(cmd);
-            Step::Fast
+            (Step::Fast, cmd)
         } else if let Some(call) = encode::call(&command, &context) {
-            send(call.by_hash());
-            Step::ByHash(call)
+            let cmd = call.by_hash();
+            (Step::ByHash(call), cmd)
         } else {
             let fault = Fault::new(FaultClass::Permanent, "the command has no form here");
             return self.answered(seq, group, Err(fault), true, send);
         };
-        self.asked.push_back(Asked { seq, command, group, step });
+        self.announce(asking, send);
+        send(cmd);
+        self.awaited.push_back(Awaited::Reply(Asked { seq, command, group, step, asking }));
+    }
+
+    /// Says that what follows is for a key that is on its way to this node.
+    fn announce(&mut self, asking: bool, send: Send<'_>) {
+        if asking {
+            send(redis::cmd("ASKING"));
+            self.awaited.push_back(Awaited::Asking);
+        }
     }
 
     fn split(&mut self, seq: u64, command: &Command, send: Send<'_>) {
@@ -123,7 +157,7 @@ impl Conversation {
         match next {
             NextPart::Ask(parts) => {
                 for Part { group, command } in parts {
-                    self.ask_part(seq, command, Some(group), send);
+                    self.ask_part(seq, command, Some(group), false, send);
                 }
             }
             NextPart::Done(answer) => self.finish(seq, answer),
@@ -132,7 +166,7 @@ impl Conversation {
 
     fn finish(&mut self, seq: u64, answer: Result<Answer, Fault>) {
         self.splits.remove(&seq);
-        self.done.push_back((seq, answer));
+        self.done.push_back(Pulled::Done(seq, answer));
     }
 
     /// Takes the next reply. `wants` says whether further rounds of a command are wanted.
@@ -142,10 +176,17 @@ impl Conversation {
         wants: &mut dyn FnMut(u64) -> bool,
         send: Send<'_>,
     ) {
-        let Some(Asked { seq, command, group, step }) = self.asked.pop_front() else {
-            self.lose_place("the server said something that nobody asked");
-            return;
+        let Asked { seq, command, group, step, asking } = match self.awaited.pop_front() {
+            Some(Awaited::Reply(asked)) => asked,
+            Some(Awaited::Asking) => return,
+            None => return self.lose_place("the server said something that nobody asked"),
         };
+        if let (Some(site), None) = (&self.site, group)
+            && site.has_neighbours()
+            && let Some(redirect) = address::redirect(&value, &site.name)
+        {
+            return self.done.push_back(Pulled::Redirected(seq, command, redirect));
+        }
         if is_demoted(&value) {
             // Whoever is the primary now is found by connecting again.
             let what = "the server has become a replica";
@@ -170,8 +211,9 @@ impl Conversation {
                 self.answered(seq, group, answer, wanted, send);
             }
             Err(step) if wants(seq) => {
+                self.announce(asking, send);
                 send_step(&step, &command, &self.context(), send);
-                self.asked.push_back(Asked { seq, command, group, step });
+                self.awaited.push_back(Awaited::Reply(Asked { seq, command, group, step, asking }));
             }
             // Its token is being released; a further round would overtake the release.
             Err(_) => self.finish(seq, Err(dropped())),
@@ -204,7 +246,11 @@ impl Conversation {
     fn introduce(&self, answer: Answer) -> Answer {
         match answer {
             Answer::Seen(mut server_view) => {
-                server_view.server = Some(self.found.info());
+                let mut info = self.found.info();
+                if let Some(site) = &self.site {
+                    site.describe(&mut info);
+                }
+                server_view.server = Some(info);
                 Answer::Seen(server_view)
             }
             answer => answer,
@@ -213,7 +259,7 @@ impl Conversation {
 
     /// The next answer that was read before.
     pub(super) fn next_answer(&mut self) -> Option<Pulled> {
-        self.done.pop_front().map(|(seq, answer)| Pulled::Done(seq, answer))
+        self.done.pop_front()
     }
 
     /// The next that is done with; that the connection can't be used, when all that was said before

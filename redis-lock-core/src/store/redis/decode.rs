@@ -310,14 +310,18 @@ fn code_in(text: &str) -> Option<&'static str> {
 
 fn classify(code: &str, detail: &str) -> (FaultClass, &'static str) {
     match code {
-        "OOM" | "MISCONF" | "NOREPLICAS" | "LOADING" | "MASTERDOWN" | "TRYAGAIN" | "BUSY" => {
-            (FaultClass::Refused, "")
-        }
+        "OOM" | "MISCONF" | "NOREPLICAS" | "BUSY" => (FaultClass::Refused, ""),
+        "LOADING" => (FaultClass::Refused, "; the server has just started, and reads its data"),
+        "MASTERDOWN" => (FaultClass::Refused, "; this server is a replica that lost its primary"),
         // Slots come back, from a migration or a repair, so it is tried again.
+        "TRYAGAIN" => (
+            FaultClass::Refused,
+            "; the slot of this key is being moved to another node, and its keys are in two places",
+        ),
         "MOVED" | "ASK" => (
             FaultClass::Refused,
-            "; another node of a cluster has the slot of this key, and clusters of several nodes \
-             are not supported: name a server that has all slots",
+            "; another node of a cluster has the slot of this key: connect to several nodes by \
+             `Locks::builder().cluster(…)` or a URL like redis-cluster://host:port,host:port",
         ),
         "CLUSTERDOWN" => (
             FaultClass::Refused,

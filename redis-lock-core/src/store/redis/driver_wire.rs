@@ -64,6 +64,11 @@ impl Wire for DriverWire {
         self.conversation.ask(seq, command, &mut |cmd| out.push(cmd));
     }
 
+    fn push_asking(&mut self, seq: u64, command: Command) {
+        let out = &mut self.out;
+        self.conversation.ask_asking(seq, command, &mut |cmd| out.push(cmd));
+    }
+
     fn flush(&mut self) -> io::Result<()> {
         for cmd in self.out.drain(..) {
             self.tasks.send(cmd).map_err(|_| io::ErrorKind::BrokenPipe)?;

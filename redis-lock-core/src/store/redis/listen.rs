@@ -1,20 +1,50 @@
 //! The connection that grants arrive on.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures_util::StreamExt;
 use redis::RedisError;
 use tokio::time::{sleep, timeout};
 
-use super::conversation::Channel;
+use super::nodes::Site;
+use super::{Terms, sharded};
 use crate::domain::error::{Fault, FaultClass};
+use crate::domain::names::tag_of;
 use crate::domain::token::WAITERS_MARK;
 use crate::store::{Event, Hints};
 
 /// How often the other end is asked whether it is there: a half-open path is silent for ever.
-const BEAT: Duration = Duration::from_secs(2);
+pub(super) const BEAT: Duration = Duration::from_secs(2);
+
+/// Where a manager hears of grants at one server, as long as it does.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Channel(Arc<Mutex<Option<Arc<str>>>>);
+
+impl Channel {
+    /// Its name for those who queue; `-` when nobody listens.
+    pub(super) fn name(&self) -> Arc<str> {
+        self.heard().clone().unwrap_or_else(|| "-".into())
+    }
+
+    /// While what this returns lives, whoever queues says that its manager can be notified.
+    fn begin(&self, name: Arc<str>) -> Heard {
+        *self.heard() = Some(name);
+        Heard(self.clone())
+    }
+
+    fn heard(&self) -> MutexGuard<'_, Option<Arc<str>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+struct Heard(Channel);
+
+impl Drop for Heard {
+    fn drop(&mut self) {
+        *self.0.heard() = None;
+    }
+}
 
 /// Subscribes to the manager's channel, and passes on what arrives until that ends.
 ///
@@ -22,36 +52,36 @@ const BEAT: Duration = Duration::from_secs(2);
 /// takes after `Listening`.
 pub(super) async fn listen(
     client: redis::Client,
+    site: Option<&Site>,
+    terms: &Terms,
     channel: Channel,
-    patience: Duration,
     hints: Hints,
 ) -> Fault {
-    let subscription = match subscribe(&client, &channel.name, patience).await {
+    let patience = terms.patience;
+    if let Some((site, slot)) = site.and_then(|site| site.lowest_slot().map(|slot| (site, slot)))
+        && site.has_neighbours()
+    {
+        let name = terms.channel(&format!("{{{}}}", tag_of(slot)));
+        if let Some(subscription) = sharded::subscribe(&client, &name, patience).await {
+            let heard = channel.begin(name);
+            // As below.
+            let _ = hints.send(Event::Listening { hints_enabled: true });
+            sharded::relay(subscription, site, patience, &hints).await;
+            drop(heard);
+            return Fault::new(FaultClass::Unknown, "the subscription ended");
+        }
+    }
+    let name = terms.channel("");
+    let subscription = match subscribe(&client, &name, patience).await {
         Ok(subscription) => subscription,
         Err(why) => return Fault::new(FaultClass::Refused, why),
     };
-    let heard = Heard::begin(channel.is_heard);
+    let heard = channel.begin(name);
     // Without an engine nobody hears it, and this task ends with the engine.
     let _ = hints.send(Event::Listening { hints_enabled: true });
     relay(subscription, patience, &hints).await;
     drop(heard);
     Fault::new(FaultClass::Unknown, "the subscription ended")
-}
-
-/// While it lives, whoever queues says that its manager can be notified.
-struct Heard(Arc<AtomicBool>);
-
-impl Heard {
-    fn begin(is_heard: Arc<AtomicBool>) -> Self {
-        is_heard.store(true, Ordering::Relaxed);
-        Self(is_heard)
-    }
-}
-
-impl Drop for Heard {
-    fn drop(&mut self) {
-        self.0.store(false, Ordering::Relaxed);
-    }
 }
 
 async fn subscribe(
@@ -96,7 +126,7 @@ async fn relay(subscription: redis::aio::PubSub, patience: Duration, hints: &Hin
 }
 
 /// What a message says; nothing for what nobody of us wrote.
-fn read(payload: &str) -> Option<Event> {
+pub(super) fn read(payload: &str) -> Option<Event> {
     let (what, whom) = payload.split_once(' ')?;
     match what {
         "g" => {

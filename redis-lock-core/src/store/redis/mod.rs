@@ -1,21 +1,25 @@
 //! The arbiter on one Redis or Valkey server.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use redis::AsyncConnectionConfig;
 use redis::aio::MultiplexedConnection;
 use tokio::time::timeout;
 
+use self::address::Address;
 pub(crate) use self::cluster::Cluster;
-use self::conversation::{Channel, Conversation};
+use self::conversation::Conversation;
 pub(crate) use self::groups::{NextPart, Part, Split, is_split};
+use self::listen::Channel;
+use self::nodes::Site;
 use self::probe::{Found, probe};
+use self::wait_link::WaitLink;
 use self::wire::RedisWire;
 use super::{BoxFuture, Connected, Connector, Hints};
 use crate::domain::error::{Fault, FaultClass};
 
+mod address;
 mod cluster;
 #[cfg(test)]
 mod conformance;
@@ -28,81 +32,184 @@ mod encode;
 mod fast;
 mod groups;
 mod listen;
+mod nodes;
 mod probe;
+#[cfg(test)]
+mod redirect_tests;
+mod replicated;
 mod scan;
 #[cfg(test)]
 mod script_tests;
 mod scripts;
+mod sharded;
 mod socket;
+mod wait_link;
 mod wire;
+
+pub(crate) use address::AddressMap;
+pub(crate) use nodes::{ClusterDirectory, Dial, SentinelDirectory};
+
+/// What all connections of one manager have in common.
+#[derive(Clone, Debug)]
+pub(crate) struct Terms {
+    namespace: Arc<str>,
+    manager: Arc<str>,
+    /// How long connecting may take.
+    patience: Duration,
+    /// Differs between managers, so that they don't do the same at the same time.
+    spread: u8,
+    /// How many replicas must have what counts.
+    replicas: u32,
+}
+
+impl Terms {
+    pub(crate) fn new(namespace: &str, manager: &str, patience: Duration) -> Self {
+        Self {
+            namespace: namespace.into(),
+            manager: manager.into(),
+            patience: patience.max(Duration::from_millis(500)),
+            spread: crate::domain::env::unique().as_bytes()[15],
+            replicas: 0,
+        }
+    }
+
+    /// Has acquisitions and renewals count only when so many replicas have them.
+    pub(crate) fn with_replicas(self, replicas: u32) -> Self {
+        Self { replicas, ..self }
+    }
+
+    /// A tenth more or less, differently for each manager.
+    fn jittered(&self, pace: Duration) -> Duration {
+        pace * 9 / 10 + pace * u32::from(self.spread) / (5 * 255)
+    }
+
+    /// Where this manager learns of grants; the tag chooses a slot.
+    fn channel(&self, tag: &str) -> Arc<str> {
+        self.side(tag, "m").into()
+    }
+
+    /// What belongs to this manager and to no lock.
+    fn side(&self, tag: &str, what: &str) -> String {
+        let Self { namespace, manager, .. } = self;
+        let colon = if namespace.is_empty() { "" } else { ":" };
+        format!("{namespace}{colon}{tag}~{what}:{manager}")
+    }
+}
 
 /// Knows one server: its address, its credentials, and where it publishes this manager's grants.
 #[derive(Clone)]
 pub(crate) struct RedisConnector {
-    client: redis::Client,
-    namespace: Arc<str>,
+    way: Way,
+    terms: Terms,
     channel: Channel,
-    /// How long connecting may take.
-    patience: Duration,
     cluster: Arc<Cluster>,
 }
 
-impl RedisConnector {
-    pub(crate) fn new(
-        client: redis::Client,
-        namespace: &str,
-        manager: &str,
-        patience: Duration,
-    ) -> Self {
-        let prefix = if namespace.is_empty() { String::new() } else { format!("{namespace}:") };
-        let name = format!("{prefix}~m:{manager}").into();
-        Self {
-            client: with_nodelay(client),
-            namespace: namespace.into(),
-            channel: Channel { name, is_heard: Arc::new(AtomicBool::new(false)) },
-            patience: patience.max(Duration::from_millis(500)),
-            cluster: Arc::default(),
+/// How a server is reached.
+#[derive(Clone)]
+enum Way {
+    Alone(Box<redis::Client>),
+    /// One of several nodes.
+    Node(Box<Dial>, Site),
+}
+
+impl Way {
+    fn client(&self) -> Result<redis::Client, Fault> {
+        match self {
+            Self::Alone(client) => Ok(with_nodelay((**client).clone())),
+            Self::Node(dial, site) => {
+                let address = Address::parse(&site.name).ok_or_else(|| no_address(&site.name))?;
+                dial.client(&address).map(with_nodelay).map_err(decode::unreachable)
+            }
         }
+    }
+
+    fn site(&self) -> Option<&Site> {
+        match self {
+            Self::Alone(_) => None,
+            Self::Node(_, site) => Some(site),
+        }
+    }
+}
+
+fn no_address(name: &str) -> Fault {
+    Fault::new(FaultClass::Refused, format!("a node announced `{name}`, which is no address"))
+}
+
+impl RedisConnector {
+    pub(crate) fn new(client: redis::Client, terms: &Terms) -> Self {
+        Self::by(Way::Alone(Box::new(client)), terms)
+    }
+
+    /// To one node of several.
+    fn of_node(dial: Dial, site: Site, terms: &Terms) -> Self {
+        Self::by(Way::Node(Box::new(dial), site), terms)
+    }
+
+    fn by(way: Way, terms: &Terms) -> Self {
+        Self { way, terms: terms.clone(), channel: Channel::default(), cluster: Arc::default() }
     }
 
     async fn connected(self) -> Result<Connected, Fault> {
-        let info = self.client.get_connection_info();
+        let client = self.way.client()?;
+        let info = client.get_connection_info();
         match socket::connect(info).await.map_err(decode::unreachable)? {
             Some(mut introduced) => {
                 let found = self.probed(&mut introduced.driver).await?;
+                let run = found.run.clone();
                 let (socket, watcher) = introduced.into_socket().await;
                 let conversation = self.conversation(found);
                 let wire = Box::new(RedisWire::new(socket, conversation));
-                Ok(Connected { wire, watcher: Some(watcher) })
+                Ok(self.replicated(Connected { wire, watcher: Some(watcher) }, run))
             }
-            None => self.connected_by_driver().await,
+            None => self.connected_by_driver(&client).await,
         }
     }
 
-    async fn connected_by_driver(self) -> Result<Connected, Fault> {
+    async fn connected_by_driver(&self, client: &redis::Client) -> Result<Connected, Fault> {
         let config =
             AsyncConnectionConfig::new().set_response_timeout(None).set_connection_timeout(None);
-        let connecting = self.client.get_multiplexed_async_connection_with_config(&config);
+        let connecting = client.get_multiplexed_async_connection_with_config(&config);
         let mut driver = connecting.await.map_err(decode::unreachable)?;
         let found = self.probed(&mut driver).await?;
+        let run = found.run.clone();
         let (wire, watcher) = driver_wire::wire(driver, self.conversation(found));
-        Ok(Connected { wire: Box::new(wire), watcher: Some(watcher) })
+        let connected = Connected { wire: Box::new(wire), watcher: Some(watcher) };
+        Ok(self.replicated(connected, run))
+    }
+
+    /// Waits for replicas before anything counts, where that is asked for.
+    fn replicated(&self, connected: Connected, run: Option<String>) -> Connected {
+        match self.terms.replicas {
+            0 => connected,
+            wanted => {
+                let link = WaitLink::new(self.way.clone(), self.terms.clone(), wanted, run);
+                replicated::wrap(connected, link)
+            }
+        }
     }
 
     async fn probed(&self, driver: &mut MultiplexedConnection) -> Result<Found, Fault> {
-        let found = probe(driver, &self.namespace).await.map_err(decode::unreachable)?;
+        if let Some(site) = self.way.site() {
+            site.check(driver).await?;
+        }
+        let found = probe(driver, &self.terms.namespace).await.map_err(decode::unreachable)?;
+        if let Some(site) = self.way.site() {
+            site.is_version(&found.version);
+        }
         crate::observe::log::connected(&found.version, &found.warnings);
         Ok(found)
     }
 
     fn conversation(&self, found: Found) -> Conversation {
-        Conversation::new(found, Arc::clone(&self.cluster), self.channel.clone())
+        let (cluster, channel) = (Arc::clone(&self.cluster), self.channel.clone());
+        Conversation::new(found, cluster, channel, self.way.site().cloned())
     }
 }
 
 impl Connector for RedisConnector {
     fn connect(&self) -> BoxFuture<'static, Result<Connected, Fault>> {
-        let (connector, patience) = (self.clone(), self.patience);
+        let (connector, patience) = (self.clone(), self.terms.patience);
         Box::pin(async move {
             let late = || {
                 let what = format!("the server can't be used: no connection within {patience:?}");
@@ -113,8 +220,14 @@ impl Connector for RedisConnector {
     }
 
     fn listen(&self, hints: Hints) -> BoxFuture<'static, Fault> {
-        let (client, channel) = (self.client.clone(), self.channel.clone());
-        Box::pin(listen::listen(client, channel, self.patience, hints))
+        let connector = self.clone();
+        Box::pin(async move {
+            let Self { way, terms, channel, .. } = connector;
+            match way.client() {
+                Ok(client) => listen::listen(client, way.site(), &terms, channel, hints).await,
+                Err(fault) => fault,
+            }
+        })
     }
 }
 

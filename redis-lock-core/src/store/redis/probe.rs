@@ -47,6 +47,8 @@ pub(super) struct Found {
     pub(super) version: String,
     /// Whether it runs in cluster mode, and executes scripts over keys of one slot only.
     pub(super) cluster: bool,
+    /// What names this run of the server, until it is started again.
+    pub(super) run: Option<String>,
     /// What an operator should know.
     pub(super) warnings: Vec<String>,
 }
@@ -58,7 +60,7 @@ impl Found {
             Delete::DelIfEq | Delete::DelEx => ReleaseBy::CompareAndDelete,
             Delete::Script => ReleaseBy::Script,
         };
-        ServerInfo { version: self.version.clone(), release }
+        ServerInfo::alone(self.version.clone(), release)
     }
 }
 
@@ -80,7 +82,7 @@ pub(super) async fn probe(
     }
     let wanted = 3 + scripts::all().len();
     let answers = connection.send_packed_commands(&pipeline, 0, wanted).await?;
-    let has = |index: usize| matches!(answers.get(index), Some(Value::Int(_)));
+    let has = |index: usize| answers.get(index).is_some_and(is_known);
     let delete = match (has(1), has(2)) {
         (true, _) => Delete::DelIfEq,
         (false, true) => Delete::DelEx,
@@ -97,10 +99,22 @@ pub(super) async fn probe(
         return Err(RedisError::from(error.clone()));
     }
     let cluster = field(&info, "cluster_enabled") == Some("1");
-    Ok(Found { delete, version: version(&info), cluster, warnings: warnings(&info) })
+    let run = field(&info, "run_id").map(Into::into);
+    Ok(Found { delete, version: version(&info), cluster, run, warnings: warnings(&info) })
 }
 
-fn field<'a>(info: &'a str, name: &str) -> Option<&'a str> {
+/// Whether the server knows the command that it answered so: of an unknown one it would say that,
+/// whichever node of a cluster has the key.
+fn is_known(answer: &Value) -> bool {
+    let elsewhere = |code| matches!(code, "MOVED" | "ASK" | "CLUSTERDOWN");
+    match answer {
+        Value::Int(_) => true,
+        Value::ServerError(error) => elsewhere(error.code()),
+        _ => false,
+    }
+}
+
+pub(super) fn field<'a>(info: &'a str, name: &str) -> Option<&'a str> {
     info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).map(str::trim)
 }
 

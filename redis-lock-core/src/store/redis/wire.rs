@@ -65,6 +65,11 @@ impl Wire for RedisWire {
         self.conversation.ask(seq, command, &mut |cmd| cmd.write_packed_command(out));
     }
 
+    fn push_asking(&mut self, seq: u64, command: Command) {
+        let out = &mut self.out;
+        self.conversation.ask_asking(seq, command, &mut |cmd| cmd.write_packed_command(out));
+    }
+
     fn flush(&mut self) -> io::Result<()> {
         while let Some(rest) = self.out.get(self.sent..).filter(|rest| !rest.is_empty()) {
             match self.socket.write(rest) {

@@ -7,6 +7,7 @@ use redis::Cmd;
 
 use super::probe::Delete;
 use crate::domain::kind::Kind;
+use crate::domain::names::Names;
 use crate::store::{Acquire, Command, Verb};
 
 mod all;
@@ -25,6 +26,16 @@ pub(super) struct Context {
     pub(super) delete: Delete,
     /// Where grants for this manager are published; `-` when they are not.
     pub(super) channel: Arc<str>,
+}
+
+impl Context {
+    /// Where another manager hears of what happens to its tokens: as this one does, if it does.
+    fn channel_of(&self, names: &Names, manager: &str) -> String {
+        match self.channel.rsplit_once("~m:") {
+            Some((base, _)) => [base, "~m:", manager].concat(),
+            None => names.channel(manager),
+        }
+    }
 }
 
 /// The plain command that serves without a script, where there is one.

@@ -20,7 +20,7 @@ pub(super) fn call(command: &Command, context: &Context) -> Option<Call> {
         }
         Verb::Release { .. } => release(command),
         Verb::Look => Some(look(command)),
-        Verb::Force { .. } => force(command),
+        Verb::Force { .. } => force(command, context),
     }
 }
 
@@ -63,7 +63,7 @@ fn look(command: &Command) -> Call {
         .arg("most", MOST_SHOWN.to_string())
 }
 
-fn force(command: &Command) -> Option<Call> {
+fn force(command: &Command, context: &Context) -> Option<Call> {
     let Verb::Force { tokens, foreign, because } = &command.verb else { return None };
     let names = &command.names;
     let call = Call::of(&FORCE)
@@ -77,7 +77,7 @@ fn force(command: &Command) -> Option<Call> {
     let each = |call: Call, token: &crate::Token| {
         call.key("tomb", names.tomb(token.wire()))
             .arg("token", &**token.wire())
-            .arg("channel", names.channel(token.manager().unwrap_or_default()))
+            .arg("channel", context.channel_of(names, token.manager().unwrap_or_default()))
     };
     Some(tokens.iter().fold(call, each))
 }

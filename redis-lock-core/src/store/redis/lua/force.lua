@@ -37,7 +37,7 @@ for i = 1, count do
     -- At maxmemory only a script that has deleted something may write.
     redis.call('DEL', lock)
     redis.call('SET', tomb, reason, 'PX', left > 0 and left + 1000 or 86400000)
-    redis.pcall('PUBLISH', channel, 'r ' .. token)
+    publish(channel, 'r ' .. token)
     grant(lock, queue, waiters, claim)
     ended, holder = 1, false
   else
@@ -45,7 +45,7 @@ for i = 1, count do
     held, left = take_out(token)
     if held then
       redis.call('SET', tomb, reason, 'PX', math.max(left, 0) + 1000)
-      redis.pcall('PUBLISH', channel, 'r ' .. token)
+      publish(channel, 'r ' .. token)
       ended, mode = 1, held
     elseif try('GET', tomb) == reason then
       -- An earlier try did it, whose answer was lost.

@@ -64,15 +64,28 @@ local function line_up(queue, waiters, token, place, channel, sort)
   return false
 end
 
+-- A channel with a tag in it is one of a single node, for messages that others need not carry.
+local function is_sharded(channel) return string.find(channel, '}~m:', 1, true) ~= nil end
+
+local function publish(channel, message)
+  return redis.pcall(is_sharded(channel) and 'SPUBLISH' or 'PUBLISH', channel, message)
+end
+
+-- Whether somebody listens. A sharded channel whose slot has gone to another node has no listener
+-- here, and can't be published to; then nothing is known of it.
+local function is_heard(channel)
+  local sharded = is_sharded(channel)
+  local heard = redis.pcall('PUBSUB', sharded and 'SHARDNUMSUB' or 'NUMSUB', channel)
+  if heard.err ~= nil or heard[2] ~= 0 then return true end
+  return sharded and type(publish(channel, '')) ~= 'number'
+end
+
 -- Whether a waiter may be there: one that looks by itself, and one whose channel somebody listens
 -- to. A subscription to a pattern does not count, since anybody may have that.
 local listened = {}
 local function may_live(channel)
   if channel == '-' then return true end
-  if listened[channel] == nil then
-    local heard = redis.pcall('PUBSUB', 'NUMSUB', channel)
-    listened[channel] = heard.err ~= nil or heard[2] ~= 0
-  end
+  if listened[channel] == nil then listened[channel] = is_heard(channel) end
   return listened[channel]
 end
 
@@ -81,7 +94,7 @@ end
 local function tell(channel, message)
   if channel == '-' then return true end
   if not may_live(channel) then return false end
-  local heard = redis.pcall('PUBLISH', channel, message)
+  local heard = publish(channel, message)
   return type(heard) ~= 'number' or heard > 0
 end
 
@@ -139,7 +152,7 @@ local function ask_to_hand_over(lock, channel)
   redis.pcall('SET', lock, holder .. '+', 'KEEPTTL')
   local base = string.match(channel, '^(.*~m:)')
   local manager = string.match(holder, '^rl1%.n?%x+%.([^.]+)%.')
-  if base and manager then redis.pcall('PUBLISH', base .. manager, 'w ' .. lock) end
+  if base and manager then publish(base .. manager, 'w ' .. lock) end
 end
 
 -- A value that never goes away by itself, and is not meant to stand so.

@@ -1,0 +1,162 @@
+//! Which server or servers a builder was told of.
+
+use std::sync::Arc;
+
+use super::server_url::{self, Named, database};
+use crate::ConfigError;
+use crate::LockError;
+use crate::engine::Arbiter;
+use crate::store::memory::Memory;
+use crate::store::redis::{
+    AddressMap, ClusterDirectory, Dial, RedisConnector, SentinelDirectory, Terms,
+};
+
+/// As the builder was told.
+#[derive(Clone, Default)]
+pub(crate) enum Server {
+    #[default]
+    Unnamed,
+    Url(String),
+    Client(Box<redis::Client>),
+    Cluster(Vec<String>),
+    Sentinel(Vec<String>, String),
+    Memory,
+}
+
+/// What is said about several nodes, beside who they are.
+#[derive(Clone, Default)]
+pub(crate) struct NodeOptions {
+    pub(crate) sentinel_auth: Option<(String, String)>,
+    pub(crate) address_map: Option<AddressMap>,
+}
+
+/// Servers that can be connected to, as far as that can be known without asking them.
+pub(crate) enum Servers {
+    Memory(Memory),
+    One(Box<redis::Client>),
+    Cluster { seeds: Vec<redis::Client>, dial: Box<Dial> },
+    Sentinel { name: String, seeds: Vec<redis::Client>, sentinels: Box<Dial>, servers: Box<Dial> },
+}
+
+impl Servers {
+    /// Checks what the builder was told.
+    pub(crate) fn of(server: Server, options: &NodeOptions) -> Result<Self, LockError> {
+        let named = match server {
+            Server::Unnamed => return Err(LockError::NotConfigured),
+            Server::Memory => None,
+            Server::Url(url) => Some(server_url::read(&url)?),
+            Server::Client(client) => Some(Named::One(*client)),
+            Server::Cluster(urls) => Some(Named::Cluster(server_url::read_cluster(&urls)?)),
+            Server::Sentinel(urls, name) => {
+                Some(Named::Sentinel(server_url::read_sentinels(&urls)?, name))
+            }
+        };
+        options.check(named.as_ref())?;
+        #[cfg(feature = "rustls")]
+        if named.is_some() {
+            crate::store::tls::provide();
+        }
+        match named {
+            None => Ok(Self::Memory(Memory::default())),
+            Some(Named::One(client)) => Ok(Self::One(Box::new(client))),
+            Some(Named::Cluster(seeds)) => {
+                if let Some(db) = seeds.iter().map(database).find(|db| *db != 0) {
+                    return Err(ConfigError::ClusterDatabase { db }.into());
+                }
+                let first = seeds.first().ok_or(ConfigError::NoSeeds)?;
+                let dial = Box::new(Dial::like(first, options.address_map.clone()));
+                Ok(Self::Cluster { seeds, dial })
+            }
+            Some(Named::Sentinel(seeds, name)) => Self::sentinel(&seeds, name, options),
+        }
+    }
+
+    /// The credentials and the database of the URLs are those of the servers; the sentinels have
+    /// their own, or none.
+    fn sentinel(
+        seeds: &[redis::Client],
+        name: String,
+        options: &NodeOptions,
+    ) -> Result<Self, LockError> {
+        if name.is_empty() {
+            return Err(ConfigError::NoPrimaryName.into());
+        }
+        let first = seeds.first().ok_or(ConfigError::NoSeeds)?;
+        let servers = Box::new(Dial::like(first, options.address_map.clone()));
+        let own: Result<Vec<_>, _> = seeds.iter().map(|seed| options.as_sentinel(seed)).collect();
+        let seeds = own.map_err(|error| ConfigError::BadUrl { problem: error.to_string() })?;
+        let first = seeds.first().ok_or(ConfigError::NoSeeds)?;
+        let sentinels = Box::new(Dial::like(first, options.address_map.clone()));
+        Ok(Self::Sentinel { name, seeds, sentinels, servers })
+    }
+
+    /// Where they are, without the credentials.
+    pub(crate) fn describe(&self) -> String {
+        let addresses = |clients: &[redis::Client]| {
+            let each = clients.iter().map(|client| client.get_connection_info().addr().to_string());
+            each.collect::<Vec<_>>().join(",")
+        };
+        match self {
+            Self::Memory(_) => "memory of this process".into(),
+            Self::One(client) => {
+                format!("{}/{}", client.get_connection_info().addr(), database(client))
+            }
+            Self::Cluster { seeds, .. } => format!("cluster of {}", addresses(seeds)),
+            Self::Sentinel { name, seeds, .. } => {
+                format!("{name}, as named by the sentinels {}", addresses(seeds))
+            }
+        }
+    }
+
+    /// What knows them, for one manager.
+    pub(crate) fn arbiter(&self, manager: &Arc<str>, terms: &dyn Fn(&str) -> Terms) -> Arbiter {
+        match self {
+            Self::Memory(memory) => Arbiter::One(Arc::new(memory.connector(manager))),
+            Self::One(client) => {
+                Arbiter::One(Arc::new(RedisConnector::new((**client).clone(), &terms(manager))))
+            }
+            Self::Cluster { seeds, dial } => {
+                let directory =
+                    ClusterDirectory::new(seeds.clone(), (**dial).clone(), terms(manager));
+                Arbiter::Several(Arc::new(directory))
+            }
+            Self::Sentinel { name, seeds, sentinels, servers } => {
+                let (sentinels, servers) = ((**sentinels).clone(), (**servers).clone());
+                let terms = terms(manager);
+                let seeds = seeds.clone();
+                let directory =
+                    SentinelDirectory::new(name.clone(), seeds, sentinels, servers, terms);
+                Arbiter::Several(Arc::new(directory))
+            }
+        }
+    }
+}
+
+impl NodeOptions {
+    /// What is said about several nodes means nothing for one.
+    fn check(&self, named: Option<&Named>) -> Result<(), ConfigError> {
+        let is_sentinel = matches!(named, Some(Named::Sentinel(..)));
+        let is_one = matches!(named, None | Some(Named::One(_)));
+        if self.sentinel_auth.is_some() && !is_sentinel {
+            return Err(ConfigError::SentinelAuthAlone);
+        }
+        if self.address_map.is_some() && is_one {
+            return Err(ConfigError::AddressMapAlone);
+        }
+        Ok(())
+    }
+
+    /// The client of a sentinel that is named by the URL of this one.
+    fn as_sentinel(&self, seed: &redis::Client) -> redis::RedisResult<redis::Client> {
+        let info = seed.get_connection_info();
+        let mut settings =
+            redis::RedisConnectionInfo::default().set_protocol(info.redis_settings().protocol());
+        if let Some((user, password)) = &self.sentinel_auth {
+            if !user.is_empty() {
+                settings = settings.set_username(user);
+            }
+            settings = settings.set_password(password);
+        }
+        redis::Client::open(info.clone().set_redis_settings(settings))
+    }
+}

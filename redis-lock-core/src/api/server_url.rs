@@ -1,0 +1,209 @@
+//! The URLs of servers.
+
+use redis::{ConnectionAddr, IntoConnectionInfo};
+
+use crate::ConfigError;
+
+/// The port of sentinels, where an address names none.
+const SENTINEL_PORT: u16 = 26379;
+
+/// Who is at the other end of a URL.
+#[derive(Debug)]
+pub(crate) enum Named {
+    One(redis::Client),
+    /// The nodes of a cluster.
+    Cluster(Vec<redis::Client>),
+    /// Sentinels, and what they call the primary.
+    Sentinel(Vec<redis::Client>, String),
+}
+
+/// Reads a URL: of one server, or of several, as in `redis-cluster://a:7000,b:7000` and
+/// `redis-sentinel://s1:26379,s2/mymaster`.
+pub(crate) fn read(url: &str) -> Result<Named, ConfigError> {
+    let parts = Parts::of(url)?;
+    if let Some(scheme) = parts.scheme.strip_suffix("-cluster") {
+        return Ok(Named::Cluster(each(scheme, &parts, parts.path, None)?));
+    }
+    let Some(scheme) = parts.scheme.strip_suffix("-sentinel") else {
+        return client(&format!("{}://{}", simple(parts.scheme)?, parts.rest)).map(Named::One);
+    };
+    let (name, db) = parts.path.split_once('/').unwrap_or((parts.path, ""));
+    if name.is_empty() {
+        return Err(ConfigError::NoPrimaryName);
+    }
+    let sentinels = each(scheme, &parts, db, Some(SENTINEL_PORT))?;
+    Ok(Named::Sentinel(sentinels, name.into()))
+}
+
+/// Reads the URLs of several nodes of a cluster.
+pub(crate) fn read_cluster(urls: &[String]) -> Result<Vec<redis::Client>, ConfigError> {
+    let mut nodes = Vec::new();
+    for url in urls {
+        match read(url)? {
+            Named::One(client) => nodes.push(client),
+            Named::Cluster(clients) => nodes.extend(clients),
+            Named::Sentinel(..) => return Err(no_seed(url)),
+        }
+    }
+    check_seeds(&nodes)?;
+    if let Some(db) = nodes.iter().map(database).find(|db| *db != 0) {
+        return Err(ConfigError::ClusterDatabase { db });
+    }
+    Ok(nodes)
+}
+
+/// Reads the URLs of several sentinels.
+pub(crate) fn read_sentinels(urls: &[String]) -> Result<Vec<redis::Client>, ConfigError> {
+    let mut sentinels = Vec::new();
+    for url in urls {
+        let parts = Parts::of(url)?;
+        let scheme = parts.scheme;
+        if scheme.contains('-') {
+            return Err(no_seed(url));
+        }
+        sentinels.extend(each(scheme, &parts, parts.path, Some(SENTINEL_PORT))?);
+    }
+    check_seeds(&sentinels)?;
+    Ok(sentinels)
+}
+
+/// What a URL consists of.
+struct Parts<'a> {
+    scheme: &'a str,
+    rest: &'a str,
+    credentials: &'a str,
+    hosts: &'a str,
+    path: &'a str,
+    query: &'a str,
+}
+
+impl<'a> Parts<'a> {
+    fn of(url: &'a str) -> Result<Self, ConfigError> {
+        let (scheme, rest) = url.split_once("://").ok_or(ConfigError::NoScheme)?;
+        let (place, query) = rest.split_once('?').unwrap_or((rest, ""));
+        let (authority, path) = place.split_once('/').unwrap_or((place, ""));
+        let (credentials, hosts) = authority.rsplit_once('@').unwrap_or(("", authority));
+        Ok(Self { scheme, rest, credentials, hosts, path, query })
+    }
+}
+
+/// A client for each of the hosts, which have all else in common.
+fn each(
+    scheme: &str,
+    parts: &Parts<'_>,
+    db: &str,
+    port: Option<u16>,
+) -> Result<Vec<redis::Client>, ConfigError> {
+    let scheme = simple(scheme)?;
+    let credentials = match parts.credentials {
+        "" => String::new(),
+        credentials => format!("{credentials}@"),
+    };
+    let query = match parts.query {
+        "" => String::new(),
+        query => format!("?{query}"),
+    };
+    let one = |host: &str| {
+        let port =
+            port.filter(|_| !has_port(host)).map_or_else(String::new, |port| format!(":{port}"));
+        client(&format!("{scheme}://{credentials}{host}{port}/{db}{query}"))
+    };
+    parts.hosts.split(',').map(one).collect()
+}
+
+fn has_port(host: &str) -> bool {
+    host.rsplit(']').next().is_some_and(|rest| rest.contains(':'))
+}
+
+/// The scheme as the driver knows it.
+fn simple(scheme: &str) -> Result<&'static str, ConfigError> {
+    match scheme {
+        "redis" | "valkey" => Ok("redis"),
+        "rediss" | "valkeys" if cfg!(feature = "rustls") => Ok("rediss"),
+        "rediss" | "valkeys" => Err(ConfigError::NoTls),
+        "redis+unix" | "valkey+unix" | "unix" => Ok("redis+unix"),
+        _ => Err(ConfigError::UnknownScheme { scheme: scheme.to_owned() }),
+    }
+}
+
+fn client(url: &str) -> Result<redis::Client, ConfigError> {
+    let opened = url.into_connection_info().and_then(redis::Client::open);
+    opened.map_err(|error| ConfigError::BadUrl { problem: error.to_string() })
+}
+
+fn no_seed(url: &str) -> ConfigError {
+    let scheme = url.split("://").next().unwrap_or_default();
+    let problem = format!("`{scheme}` names several servers where one of several is expected");
+    ConfigError::BadUrl { problem }
+}
+
+/// All nodes are reached in the same way, as far as the seeds tell it.
+fn check_seeds(seeds: &[redis::Client]) -> Result<(), ConfigError> {
+    let Some(first) = seeds.first() else { return Err(ConfigError::NoSeeds) };
+    let way = |client: &redis::Client| {
+        let info = client.get_connection_info();
+        let settings = info.redis_settings();
+        let is_tls = matches!(info.addr(), ConnectionAddr::TcpTls { .. });
+        let user = settings.username().map(ToOwned::to_owned);
+        (is_tls, user, settings.password().map(ToOwned::to_owned), settings.db())
+    };
+    if seeds.iter().any(|seed| matches!(seed.get_connection_info().addr(), ConnectionAddr::Unix(_)))
+    {
+        let problem = "a unix socket leads to one server alone".into();
+        return Err(ConfigError::BadUrl { problem });
+    }
+    match seeds.iter().all(|seed| way(seed) == way(first)) {
+        true => Ok(()),
+        false => Err(ConfigError::SeedsDiffer),
+    }
+}
+
+pub(crate) fn database(client: &redis::Client) -> i64 {
+    client.get_connection_info().redis_settings().db()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shown(clients: &[redis::Client]) -> Vec<String> {
+        let show = |client: &redis::Client| {
+            let info = client.get_connection_info();
+            let settings = info.redis_settings();
+            let user = settings.username().unwrap_or_default();
+            format!("{user}@{}/{}", info.addr(), settings.db())
+        };
+        clients.iter().map(show).collect()
+    }
+
+    #[test]
+    fn several_nodes_fit_into_one_url() {
+        let Named::Cluster(nodes) = read("redis-cluster://u:p@a:7000,[::1]:7001,c").unwrap() else {
+            panic!("no cluster")
+        };
+        assert_eq!(shown(&nodes), ["u@a:7000/0", "u@::1:7001/0", "u@c:6379/0"]);
+        let url = "valkey-sentinel://u:p@s1:1,s2,[::1]/mymaster/2";
+        let Named::Sentinel(sentinels, name) = read(url).unwrap() else { panic!("no sentinels") };
+        assert_eq!(name, "mymaster");
+        assert_eq!(shown(&sentinels), ["u@s1:1/2", "u@s2:26379/2", "u@::1:26379/2"]);
+    }
+
+    #[test]
+    fn what_cannot_be_several_nodes_is_refused() {
+        let cluster = |urls: &[&str]| {
+            let urls: Vec<_> = urls.iter().map(|url| (*url).to_owned()).collect();
+            read_cluster(&urls).unwrap_err()
+        };
+        assert_eq!(cluster(&[]), ConfigError::NoSeeds);
+        assert_eq!(cluster(&["redis://a/3"]), ConfigError::ClusterDatabase { db: 3 });
+        assert_eq!(cluster(&["redis://a", "redis://u:p@b"]), ConfigError::SeedsDiffer);
+        for urls in
+            [&["redis+unix:///tmp/s"] as &[&str], &["redis-sentinel://a/m"], &["redis-cluster://"]]
+        {
+            assert!(matches!(cluster(urls), ConfigError::BadUrl { .. }), "{urls:?}");
+        }
+        assert_eq!(read("redis-sentinel://a:1").unwrap_err(), ConfigError::NoPrimaryName);
+        let unknown = read("http-cluster://a:1").unwrap_err();
+        assert!(matches!(unknown, ConfigError::UnknownScheme { .. }), "{unknown}");
+    }
+}

@@ -1,0 +1,123 @@
+//! Asking nodes who they are and whom they know, over connections that are kept for that.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use redis::aio::MultiplexedConnection;
+use redis::{AsyncConnectionConfig, Pipeline, RedisError, Value};
+use tokio::time::timeout;
+
+use super::dial::{Dial, address_of};
+use crate::domain::error::{Fault, FaultClass};
+use crate::store::redis::address::Address;
+use crate::store::redis::decode;
+
+/// Somebody who can be asked.
+#[derive(Clone)]
+pub(super) enum Target {
+    /// Named by the user, and reached as that says.
+    Seed(redis::Client),
+    /// Announced by another.
+    Node(Address),
+}
+
+impl Target {
+    pub(super) fn address(&self) -> Option<Address> {
+        match self {
+            Self::Seed(client) => address_of(client),
+            Self::Node(address) => Some(address.clone()),
+        }
+    }
+
+    pub(super) fn client(&self, dial: &Dial) -> Result<redis::Client, RedisError> {
+        match self {
+            Self::Seed(client) => Ok(client.clone()),
+            Self::Node(address) => dial.client(address),
+        }
+    }
+}
+
+/// Connections to those who were asked before.
+pub(super) struct Asker {
+    dial: Dial,
+    connections: Mutex<BTreeMap<Address, MultiplexedConnection>>,
+}
+
+impl Asker {
+    pub(super) fn new(dial: Dial) -> Self {
+        Self { dial, connections: Mutex::default() }
+    }
+
+    /// The answers of one node to several commands; errors that it answers are among them.
+    pub(super) async fn ask(
+        &self,
+        target: &Target,
+        commands: &Pipeline,
+        limit: Duration,
+    ) -> Result<Vec<Value>, Fault> {
+        let asking = timeout(limit, self.ask_without_limit(target, commands));
+        let answers = asking.await.unwrap_or_else(|_| Err(silent(limit)));
+        if let (Err(_), Some(address)) = (&answers, target.address()) {
+            self.connections().remove(&address);
+        }
+        answers.map_err(|fault| match target.address() {
+            Some(address) => Fault { what: format!("{address}: {}", fault.what), ..fault },
+            None => fault,
+        })
+    }
+
+    async fn ask_without_limit(
+        &self,
+        target: &Target,
+        commands: &Pipeline,
+    ) -> Result<Vec<Value>, Fault> {
+        let address = target.address();
+        let count = commands.cmd_iter().count();
+        let kept = address.as_ref().and_then(|address| self.connections().get(address).cloned());
+        if let Some(mut kept) = kept
+            && let Ok(answers) = kept.send_packed_commands(commands, 0, count).await
+        {
+            return Ok(answers);
+        }
+        let config =
+            AsyncConnectionConfig::new().set_response_timeout(None).set_connection_timeout(None);
+        let client = target.client(&self.dial).map_err(decode::unreachable)?;
+        let connecting = client.get_multiplexed_async_connection_with_config(&config);
+        let mut made = connecting.await.map_err(decode::unreachable)?;
+        let answers = made.send_packed_commands(commands, 0, count).await;
+        let answers = answers.map_err(decode::unreachable)?;
+        if let Some(address) = address {
+            self.connections().insert(address, made);
+        }
+        Ok(answers)
+    }
+
+    /// Closes the connections to all others.
+    pub(super) fn keep(&self, wanted: impl Fn(&Address) -> bool) {
+        self.connections().retain(|address, _| wanted(address));
+    }
+
+    fn connections(&self) -> MutexGuard<'_, BTreeMap<Address, MultiplexedConnection>> {
+        self.connections.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn silent(limit: Duration) -> Fault {
+    Fault::new(FaultClass::Refused, format!("no answer within {limit:?}"))
+}
+
+/// Of several failures the one that says most: that the password is wrong says more than that
+/// somebody was not there. Permanent only when all are.
+pub(super) fn worst(mut faults: Vec<Fault>, nobody: &str) -> Fault {
+    let all = faults.iter().all(|fault| fault.class == FaultClass::Permanent);
+    let first = faults.iter().position(|fault| fault.class == FaultClass::Permanent);
+    match faults.is_empty() {
+        true => Fault::new(FaultClass::Refused, nobody),
+        false => {
+            let fault = faults.swap_remove(first.unwrap_or(0));
+            let class = if all { FaultClass::Permanent } else { FaultClass::Refused };
+            Fault { class, ..fault }
+        }
+    }
+}

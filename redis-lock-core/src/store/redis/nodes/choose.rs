@@ -1,0 +1,101 @@
+//! Which of several opinions about a cluster counts.
+
+use std::collections::BTreeSet;
+
+use super::slots::ClusterView;
+
+/// The view to go by. `known` are the names of the nodes that the last one had.
+///
+/// An address may belong to a node of another cluster by now. So views that have no node in common are
+/// of different clusters: the one that is known counts, and when nobody tells of that one any more,
+/// the one that most tell of. Of one cluster the highest epoch is the latest, and of one epoch the
+/// view that covers most.
+pub(super) fn choose(views: Vec<ClusterView>, known: &BTreeSet<String>) -> Option<ClusterView> {
+    let clusters = clusters(&views);
+    let rank = |view: &ClusterView| {
+        let is_known = known.is_empty() || touches(view, known);
+        let votes = clusters.iter().find(|cluster| touches(view, &cluster.ids));
+        (
+            is_known,
+            votes.map_or(0, |cluster| cluster.votes),
+            view.epoch,
+            view.is_well,
+            view.covered(),
+        )
+    };
+    // The first of those that are equally good.
+    views.iter().rev().max_by_key(|view| rank(view)).cloned()
+}
+
+/// Whether a view tells of one of these nodes. Of one that names nobody it can't be told.
+pub(super) fn touches(view: &ClusterView, ids: &BTreeSet<String>) -> bool {
+    let mut named = view.ids().peekable();
+    named.peek().is_none() || named.any(|id| ids.contains(id))
+}
+
+struct Cluster {
+    ids: BTreeSet<String>,
+    votes: usize,
+}
+
+fn clusters(views: &[ClusterView]) -> Vec<Cluster> {
+    let mut clusters: Vec<Cluster> = Vec::new();
+    for view in views {
+        let ids = view.ids().map(Into::into);
+        match clusters.iter_mut().find(|cluster| touches(view, &cluster.ids)) {
+            Some(cluster) => {
+                cluster.ids.extend(ids);
+                cluster.votes += 1;
+            }
+            None => clusters.push(Cluster { ids: ids.collect(), votes: 1 }),
+        }
+    }
+    clusters
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::slots::{Member, Shard};
+    use super::*;
+    use crate::store::redis::address::Address;
+
+    fn view(epoch: u64, ids: &[&str]) -> ClusterView {
+        let shard = |id: &&str| {
+            let address = Address::new(*id, 1);
+            let nodes = vec![Member { address, id: Some((*id).into()) }];
+            Shard { slots: vec![0..=1], nodes }
+        };
+        ClusterView { epoch, is_well: true, shards: ids.iter().map(shard).collect() }
+    }
+
+    fn known(ids: &[&str]) -> BTreeSet<String> {
+        ids.iter().map(|id| (*id).to_owned()).collect()
+    }
+
+    #[test]
+    fn the_highest_epoch_of_one_cluster_counts() {
+        let views = vec![view(3, &["a", "b"]), view(5, &["a", "c"]), view(4, &["a", "b"])];
+        assert_eq!(choose(views, &known(&["a"])), Some(view(5, &["a", "c"])));
+        assert_eq!(choose(vec![], &known(&["a"])), None);
+    }
+
+    #[test]
+    fn g17_an_address_of_another_cluster_does_not_count_however_late_its_epoch() {
+        let views = vec![view(900, &["x", "y"]), view(900, &["x", "y"]), view(3, &["a", "b"])];
+        assert_eq!(choose(views, &known(&["a"])), Some(view(3, &["a", "b"])));
+    }
+
+    #[test]
+    fn g17_when_nobody_tells_of_the_known_cluster_the_one_that_most_tell_of_counts() {
+        let views = vec![view(900, &["x"]), view(3, &["a", "b"]), view(4, &["b", "c"])];
+        assert_eq!(choose(views.clone(), &known(&["gone"])), Some(view(4, &["b", "c"])));
+        assert_eq!(choose(views, &known(&[])), Some(view(4, &["b", "c"])));
+    }
+
+    #[test]
+    fn of_one_epoch_who_is_well_and_who_covers_most_counts() {
+        let ill = ClusterView { is_well: false, ..view(3, &["a", "b", "c"]) };
+        let views = vec![ill, view(3, &["a"]), view(3, &["a", "b"])];
+        assert_eq!(choose(views, &known(&[])), Some(view(3, &["a", "b"])));
+    }
+}

@@ -1,0 +1,161 @@
+//! Redis Cluster: its nodes tell who has which slots.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use futures_util::stream::{FuturesUnordered, StreamExt};
+use tokio::time::{Instant, timeout_at};
+
+use super::asker::{Asker, Target, worst};
+use super::choose::{choose, touches};
+use super::dial::Dial;
+use super::roster::{Listed, Roster, Site};
+use super::slots::{self, ClusterView};
+use crate::domain::error::{Fault, FaultClass};
+use crate::domain::status::{NodeRole, Topology};
+use crate::store::directory::{Directory, Map, Primary};
+use crate::store::redirect::NodeName;
+use crate::store::redis::address::Address;
+use crate::store::redis::{RedisConnector, Terms};
+use crate::store::{BoxFuture, Connector};
+
+/// So many nodes are asked at once.
+const ASKED: usize = 6;
+
+/// How long the others are waited for when one has answered.
+const GRACE: Duration = Duration::from_millis(100);
+
+/// How long a map holds without a cause to look again, give or take a tenth.
+const PACE: Duration = Duration::from_secs(30);
+
+/// Asks the nodes of one cluster.
+pub(crate) struct ClusterDirectory {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    seeds: Vec<redis::Client>,
+    dial: Dial,
+    terms: Terms,
+    asker: Asker,
+    roster: Arc<Roster>,
+    /// How often was asked, so that it is not always the same nodes.
+    looks: AtomicUsize,
+}
+
+impl ClusterDirectory {
+    pub(crate) fn new(seeds: Vec<redis::Client>, dial: Dial, terms: Terms) -> Self {
+        let roster = Arc::new(Roster::new(Topology::Cluster));
+        let asker = Asker::new(dial.clone());
+        let looks = AtomicUsize::new(0);
+        Self { shared: Arc::new(Shared { seeds, dial, terms, asker, roster, looks }) }
+    }
+}
+
+impl Directory for ClusterDirectory {
+    fn look(&self, known: Vec<NodeName>) -> BoxFuture<'static, Result<Map, Fault>> {
+        let shared = Arc::clone(&self.shared);
+        Box::pin(async move { shared.look(known).await })
+    }
+
+    fn pace(&self) -> Duration {
+        self.shared.terms.jittered(PACE)
+    }
+
+    fn connector(&self, node: &NodeName) -> Arc<dyn Connector> {
+        let Shared { dial, terms, roster, .. } = &*self.shared;
+        let site = Site::new(Arc::clone(node), Arc::clone(roster));
+        Arc::new(RedisConnector::of_node(dial.clone(), site, terms))
+    }
+}
+
+impl Shared {
+    async fn look(&self, known: Vec<NodeName>) -> Result<Map, Fault> {
+        let mut faults = Vec::new();
+        for targets in self.targets(known).chunks(ASKED) {
+            let mut views = self.ask_all(targets, &mut faults).await;
+            // A node that was removed knows nobody any more.
+            views.retain(|view| !view.shards.is_empty());
+            if let Some(view) = choose(views, &self.roster.ids()) {
+                return Ok(self.accept(view));
+            }
+        }
+        Err(worst(faults, "no node of the cluster knows who has which slots"))
+    }
+
+    /// Everybody who can be asked: first those of the last map, from another one each time, and last
+    /// the seeds.
+    fn targets(&self, known: Vec<NodeName>) -> Vec<Target> {
+        let mut names = self.roster.names();
+        if !names.is_empty() {
+            let first = self.looks.fetch_add(1, Ordering::Relaxed) % names.len();
+            names.rotate_left(first);
+        }
+        let nodes = names.iter().chain(&known).filter_map(|name| Address::parse(name));
+        let seeds = self.seeds.iter().cloned().map(Target::Seed);
+        let all = nodes.map(Target::Node).chain(seeds);
+        let mut seen = BTreeSet::new();
+        all.filter(|target| target.address().is_none_or(|address| seen.insert(address))).collect()
+    }
+
+    async fn ask_all(&self, targets: &[Target], faults: &mut Vec<Fault>) -> Vec<ClusterView> {
+        let mut asking: FuturesUnordered<_> =
+            targets.iter().map(|target| self.ask(target)).collect();
+        let mut views = Vec::new();
+        let mut end = Instant::now() + self.terms.patience;
+        while let Ok(Some(answer)) = timeout_at(end, asking.next()).await {
+            match answer {
+                Ok(view) => {
+                    views.push(view);
+                    end = end.min(Instant::now() + GRACE);
+                }
+                Err(fault) => faults.push(fault),
+            }
+        }
+        views
+    }
+
+    async fn ask(&self, target: &Target) -> Result<ClusterView, Fault> {
+        // Half of the time that a connection may take, so that those behind have a turn.
+        let limit = self.terms.patience / 2;
+        let answers = self.asker.ask(target, &slots::question(), limit).await?;
+        let asked = target.address().map(|address| address.host).unwrap_or_default();
+        slots::view(&answers, &asked).map_err(is_no_cluster)
+    }
+
+    fn accept(&self, view: ClusterView) -> Map {
+        let known = self.roster.ids();
+        if !known.is_empty() && !touches(&view, &known) {
+            crate::observe::log::another_cluster();
+            self.roster.begin_anew();
+        }
+        let mut listed = Vec::new();
+        let mut primaries = Vec::new();
+        for shard in view.shards {
+            for (number, node) in shard.nodes.into_iter().enumerate() {
+                let (name, id) = (node.address.name(), node.id);
+                let is_primary = number == 0;
+                let slots = if is_primary { shard.slots.clone() } else { Vec::new() };
+                if is_primary {
+                    primaries.push(Primary { name: Arc::clone(&name), slots: slots.clone() });
+                }
+                let role = if is_primary { NodeRole::Primary } else { NodeRole::Replica };
+                listed.push(Listed { name, id, role, slots });
+            }
+        }
+        let names: BTreeSet<_> = listed.iter().map(|node| Arc::clone(&node.name)).collect();
+        self.asker.keep(|address| names.contains(&address.name()));
+        Map { epoch: self.roster.set(view.epoch, listed), primaries }
+    }
+}
+
+/// What a server says that is no node of a cluster, in words.
+fn is_no_cluster(fault: Fault) -> Fault {
+    if !fault.what.contains("cluster support disabled") {
+        return fault;
+    }
+    let what = "this server is no node of a cluster; name it alone, by `url` and redis://host:port";
+    Fault { class: FaultClass::Permanent, what: what.into(), ..fault }
+}

@@ -1,0 +1,273 @@
+//! Sentinels: they say which server is the primary, and replace it when it is gone.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use futures_util::stream::{FuturesUnordered, StreamExt};
+use redis::{Pipeline, Value};
+use tokio::sync::Notify;
+use tokio::time::{Instant, timeout_at};
+
+use super::asker::{Asker, Target, worst};
+use super::dial::Dial;
+use super::roster::{Listed, Roster, Site, role};
+use super::slots::text;
+use super::switch;
+use crate::domain::error::{Fault, FaultClass};
+use crate::domain::status::{NodeRole, Topology};
+use crate::store::directory::{Directory, Map, Primary};
+use crate::store::redirect::NodeName;
+use crate::store::redis::address::Address;
+use crate::store::redis::{RedisConnector, Terms, decode};
+use crate::store::{BoxFuture, Connector};
+
+/// How long a sentinel may take to answer. One that is gone must not keep the others' answers.
+const LIMIT: Duration = Duration::from_millis(500);
+
+/// How long the others are waited for when more than half have answered.
+const GRACE: Duration = Duration::from_millis(100);
+
+/// How often the sentinels are asked: an event may be missed.
+const PACE: Duration = Duration::from_millis(500);
+
+/// The slots of a server that has all of them.
+const ALL: std::ops::RangeInclusive<u16> = 0..=crate::domain::names::SLOTS - 1;
+
+/// Asks the sentinels of one primary.
+pub(crate) struct SentinelDirectory {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    /// What the sentinels call the primary.
+    name: String,
+    seeds: Vec<redis::Client>,
+    /// Sentinels that others told of.
+    learned: Mutex<BTreeSet<Address>>,
+    learned_more: Notify,
+    /// How sentinels are reached, and how servers.
+    sentinels: Dial,
+    servers: Dial,
+    terms: Terms,
+    asker: Asker,
+    server_asker: Asker,
+    roster: Arc<Roster>,
+}
+
+/// What one sentinel says.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Told {
+    pub(super) epoch: u64,
+    pub(super) primary: Address,
+    pub(super) others: Vec<Address>,
+}
+
+impl SentinelDirectory {
+    /// `seeds` are sentinels, whose way of connecting `sentinels` is a model of; `servers` is that of
+    /// the primary.
+    pub(crate) fn new(
+        name: String,
+        seeds: Vec<redis::Client>,
+        sentinels: Dial,
+        servers: Dial,
+        terms: Terms,
+    ) -> Self {
+        let shared = Shared {
+            name,
+            seeds,
+            learned: Mutex::default(),
+            learned_more: Notify::new(),
+            asker: Asker::new(sentinels.clone()),
+            server_asker: Asker::new(servers.clone()),
+            sentinels,
+            servers,
+            terms,
+            roster: Arc::new(Roster::new(Topology::Sentinel)),
+        };
+        Self { shared: Arc::new(shared) }
+    }
+}
+
+impl Directory for SentinelDirectory {
+    fn look(&self, _: Vec<NodeName>) -> BoxFuture<'static, Result<Map, Fault>> {
+        let shared = Arc::clone(&self.shared);
+        Box::pin(async move { shared.look().await })
+    }
+
+    fn changed(&self) -> BoxFuture<'static, ()> {
+        let shared = Arc::clone(&self.shared);
+        Box::pin(async move { shared.switched().await })
+    }
+
+    fn pace(&self) -> Duration {
+        self.shared.terms.jittered(PACE)
+    }
+
+    fn connector(&self, node: &NodeName) -> Arc<dyn Connector> {
+        let Shared { servers, terms, roster, .. } = &*self.shared;
+        let site = Site::new(Arc::clone(node), Arc::clone(roster));
+        Arc::new(RedisConnector::of_node(servers.clone(), site, terms))
+    }
+}
+
+impl Shared {
+    async fn look(&self) -> Result<Map, Fault> {
+        let told = self.ask_all().await?;
+        self.learn(&told);
+        let most = told.len() * 2 > self.targets().len();
+        let Some(latest) = latest(told) else {
+            return Err(Fault::new(FaultClass::Refused, "no sentinel answered"));
+        };
+        let is_older = latest.epoch < self.roster.epoch();
+        if is_older && !most {
+            let what = "only sentinels answer that missed the last fail-over";
+            return Err(Fault::new(FaultClass::Refused, what));
+        }
+        self.check_role(&latest.primary).await?;
+        if is_older {
+            // Most of them were set up anew, and count from the beginning.
+            self.roster.begin_anew();
+        }
+        let name = latest.primary.name();
+        let slots = vec![ALL];
+        let role = NodeRole::Primary;
+        let listed = Listed { name: Arc::clone(&name), id: None, role, slots: slots.clone() };
+        let epoch = self.roster.set(latest.epoch, vec![listed]);
+        Ok(Map { epoch, primaries: vec![Primary { name, slots }] })
+    }
+
+    async fn ask_all(&self) -> Result<Vec<Told>, Fault> {
+        let targets = self.targets();
+        let mut asking: FuturesUnordered<_> =
+            targets.iter().map(|target| self.ask(target)).collect();
+        let (mut told, mut faults) = (Vec::new(), Vec::new());
+        let mut end = Instant::now() + self.terms.patience;
+        while let Ok(Some(answer)) = timeout_at(end, asking.next()).await {
+            match answer {
+                Ok(answer) => told.push(answer),
+                Err(fault) => faults.push(fault),
+            }
+            if told.len() * 2 > targets.len() {
+                end = end.min(Instant::now() + GRACE);
+            }
+        }
+        if told.is_empty() { Err(worst(faults, "no sentinel answered")) } else { Ok(told) }
+    }
+
+    async fn ask(&self, target: &Target) -> Result<Told, Fault> {
+        let answers = self.asker.ask(target, &question(&self.name), LIMIT).await?;
+        let asked = target.address().map(|address| address.host).unwrap_or_default();
+        told(&answers, &asked, &self.name)
+    }
+
+    fn targets(&self) -> Vec<Target> {
+        let seeds = self.seeds.iter().cloned().map(Target::Seed);
+        let learned: Vec<_> = self.learned().iter().cloned().map(Target::Node).collect();
+        let mut seen = BTreeSet::new();
+        let all = seeds.chain(learned);
+        all.filter(|target| target.address().is_none_or(|address| seen.insert(address))).collect()
+    }
+
+    fn learn(&self, told: &[Told]) {
+        let mut learned = self.learned();
+        let before = learned.len();
+        learned.extend(told.iter().flat_map(|told| told.others.iter().cloned()));
+        if learned.len() > before {
+            self.learned_more.notify_one();
+        }
+    }
+
+    /// Sentinels name a new primary before it knows, and an old one until they know.
+    async fn check_role(&self, primary: &Address) -> Result<(), Fault> {
+        let target = Target::Node(primary.clone());
+        let mut question = redis::pipe();
+        question.cmd("ROLE");
+        let answers = self.server_asker.ask(&target, &question, LIMIT).await?;
+        self.server_asker.keep(|address| address == primary);
+        match answers.first().and_then(role) {
+            Some(role) if role != "master" => {
+                let what = format!("the sentinels name {primary}, which says that it is a {role}");
+                Err(Fault::new(FaultClass::Refused, what))
+            }
+            // Whoever may not ask for its role finds out by what it refuses.
+            _ => Ok(()),
+        }
+    }
+
+    /// Ends when a sentinel tells of another primary.
+    async fn switched(&self) {
+        loop {
+            let mut listening: FuturesUnordered<_> = self
+                .targets()
+                .into_iter()
+                .map(|target| switch::heard(target, &self.sentinels, &self.name, LIMIT))
+                .collect();
+            tokio::select! {
+                Some(()) = listening.next() => return,
+                () = self.learned_more.notified() => {}
+            }
+        }
+    }
+
+    fn learned(&self) -> MutexGuard<'_, BTreeSet<Address>> {
+        self.learned.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What a sentinel is asked.
+fn question(name: &str) -> Pipeline {
+    let mut pipeline = redis::pipe();
+    pipeline.cmd("SENTINEL").arg("GET-MASTER-ADDR-BY-NAME").arg(name);
+    pipeline.cmd("SENTINEL").arg("MASTER").arg(name);
+    pipeline.cmd("SENTINEL").arg("SENTINELS").arg(name);
+    pipeline
+}
+
+/// What a sentinel answered that was reached at the host `asked`.
+pub(super) fn told(answers: &[Value], asked: &str, name: &str) -> Result<Told, Fault> {
+    let primary = match answers.first() {
+        Some(Value::Array(items)) => items.first().zip(items.get(1)),
+        Some(Value::ServerError(error)) => return Err(decode::refusal(error)),
+        _ => None,
+    };
+    let primary = primary.and_then(|(host, port)| {
+        let (host, port) = (text(host)?, text(port)?.parse().ok()?);
+        Some(Address::new(host, port).seen_from(asked))
+    });
+    let Some(primary) = primary else {
+        let what = format!("this sentinel watches no primary that is called `{name}`");
+        return Err(Fault::new(FaultClass::Permanent, what));
+    };
+    let epoch = answers.get(1).and_then(|fields| field(fields, "config-epoch"));
+    let others = match answers.get(2) {
+        Some(Value::Array(others)) => others.iter().filter_map(address).collect(),
+        _ => Vec::new(),
+    };
+    let epoch = epoch.and_then(|epoch| epoch.parse().ok()).unwrap_or(0);
+    Ok(Told { epoch, primary, others })
+}
+
+fn address(fields: &Value) -> Option<Address> {
+    Some(Address::new(field(fields, "ip")?, field(fields, "port")?.parse().ok()?))
+}
+
+/// A field of what is a list or a map, as the version of the protocol has it.
+fn field(fields: &Value, name: &str) -> Option<String> {
+    let is_name = |key: &Value| text(key).as_deref() == Some(name);
+    match fields {
+        Value::Array(items) => items
+            .chunks(2)
+            .find_map(|pair| pair.first().zip(pair.get(1)).filter(|(key, _)| is_name(key)))
+            .and_then(|(_, value)| text(value)),
+        Value::Map(pairs) => pairs.iter().find(|(key, _)| is_name(key)).and_then(|(_, v)| text(v)),
+        _ => None,
+    }
+}
+
+/// The latest of several opinions: that of the highest epoch, and of one epoch what most say.
+pub(super) fn latest(told: Vec<Told>) -> Option<Told> {
+    let votes = |one: &Told| told.iter().filter(|other| other.primary == one.primary).count();
+    let rank = |one: &&Told| (one.epoch, votes(one));
+    told.iter().max_by_key(rank).cloned()
+}

@@ -1,0 +1,117 @@
+//! What a node of a cluster tells about all of them.
+
+use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
+
+use redis::{Pipeline, Value};
+
+use crate::domain::error::Fault;
+use crate::store::redis::address::Address;
+use crate::store::redis::decode;
+use crate::store::redis::probe::field as field_of;
+
+/// One primary with its replicas, as somebody tells it.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(super) struct Shard {
+    pub(super) slots: Vec<RangeInclusive<u16>>,
+    /// The primary first.
+    pub(super) nodes: Vec<Member>,
+}
+
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) struct Member {
+    pub(super) address: Address,
+    /// What the cluster calls it; servers before version 4 don't tell.
+    pub(super) id: Option<String>,
+}
+
+/// The cluster as one node sees it.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(super) struct ClusterView {
+    /// How many changes of ownership this node has heard of.
+    pub(super) epoch: u64,
+    /// Whether it takes the cluster for being well.
+    pub(super) is_well: bool,
+    pub(super) shards: Vec<Shard>,
+}
+
+impl ClusterView {
+    /// What all nodes are called.
+    pub(super) fn ids(&self) -> impl Iterator<Item = &str> {
+        self.members().filter_map(|member| member.id.as_deref())
+    }
+
+    pub(super) fn members(&self) -> impl Iterator<Item = &Member> {
+        self.shards.iter().flat_map(|shard| &shard.nodes)
+    }
+
+    pub(super) fn covered(&self) -> usize {
+        let ranges = self.shards.iter().flat_map(|shard| &shard.slots);
+        ranges.map(|range| usize::from(range.end().saturating_sub(*range.start())) + 1).sum()
+    }
+}
+
+/// What a node is asked.
+pub(super) fn question() -> Pipeline {
+    let mut pipeline = redis::pipe();
+    pipeline.cmd("CLUSTER").arg("SLOTS");
+    pipeline.cmd("CLUSTER").arg("INFO");
+    pipeline
+}
+
+/// What a node answered that was reached at the host `asked`.
+pub(super) fn view(answers: &[Value], asked: &str) -> Result<ClusterView, Fault> {
+    let ranges = match answers.first() {
+        Some(Value::Array(ranges)) => ranges.as_slice(),
+        Some(Value::ServerError(error)) => return Err(decode::refusal(error)),
+        _ => &[],
+    };
+    let mut shards: BTreeMap<Member, Shard> = BTreeMap::new();
+    for range in ranges.iter().filter_map(|range| read_range(range, asked)) {
+        let (slots, nodes) = range;
+        let Some(primary) = nodes.first().cloned() else { continue };
+        let shard = shards.entry(primary).or_default();
+        shard.slots.push(slots);
+        shard.nodes = nodes;
+    }
+    // Denied, it leaves an epoch of 0, and then the last answer counts.
+    let info = answers.get(1).and_then(text).unwrap_or_default();
+    let field = |name| field_of(&info, name);
+    let epoch = field("cluster_current_epoch").and_then(|epoch| epoch.parse().ok()).unwrap_or(0);
+    let is_well = field("cluster_state").is_none_or(|state| state == "ok");
+    Ok(ClusterView { epoch, is_well, shards: shards.into_values().collect() })
+}
+
+/// `[first, last, primary, replica, …]`, each node as `[host, port, id, …]`.
+fn read_range(range: &Value, asked: &str) -> Option<(RangeInclusive<u16>, Vec<Member>)> {
+    let Value::Array(items) = range else { return None };
+    let [first, last, nodes @ ..] = items.as_slice() else { return None };
+    let member = |node: &Value| {
+        let Value::Array(items) = node else { return None };
+        let host = items.first().and_then(text).unwrap_or_default();
+        let port = items.get(1).and_then(number)?;
+        let id = items.get(2).and_then(text).filter(|id| !id.is_empty());
+        Some(Member { address: Address::new(host, port).seen_from(asked), id })
+    };
+    // Without its primary a range is nobody's.
+    let primary = nodes.first().and_then(member)?;
+    let replicas = nodes.iter().skip(1).filter_map(member);
+    let nodes = std::iter::once(primary).chain(replicas).collect();
+    Some((number(first)?..=number(last)?, nodes))
+}
+
+fn number(value: &Value) -> Option<u16> {
+    match value {
+        Value::Int(number) => u16::try_from(*number).ok(),
+        _ => text(value)?.parse().ok(),
+    }
+}
+
+/// A text in whatever form a version of the protocol has it.
+pub(in crate::store::redis) fn text(value: &Value) -> Option<String> {
+    match value {
+        Value::BulkString(bytes) => Some(String::from_utf8_lossy(bytes).into_owned()),
+        Value::SimpleString(text) | Value::VerbatimString { text, .. } => Some(text.clone()),
+        _ => None,
+    }
+}

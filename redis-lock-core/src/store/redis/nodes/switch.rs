@@ -1,0 +1,52 @@
+//! What sentinels tell without having been asked.
+
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use tokio::time::{sleep, timeout};
+
+use super::asker::Target;
+use super::dial::Dial;
+
+const CHANNEL: &str = "+switch-master";
+
+/// The pause before a sentinel that can't be listened to is tried again.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// How often the other end is asked whether it is there: a half-open path is silent for ever.
+const BEAT: Duration = Duration::from_secs(5);
+
+/// Ends when this sentinel says that another server is the primary of this name.
+pub(super) async fn heard(target: Target, dial: &Dial, name: &str, limit: Duration) {
+    loop {
+        if let Some(()) = listen(&target, dial, name, limit).await {
+            return;
+        }
+        sleep(PAUSE).await;
+    }
+}
+
+/// Waits for that; nothing when the connection ends before.
+async fn listen(target: &Target, dial: &Dial, name: &str, limit: Duration) -> Option<()> {
+    let client = target.client(dial).ok()?;
+    let subscribing = async {
+        let mut subscription = client.get_async_pubsub().await?;
+        subscription.subscribe(CHANNEL).await?;
+        Ok::<_, redis::RedisError>(subscription)
+    };
+    let subscription = timeout(limit, subscribing).await.ok()?.ok()?;
+    let (mut sink, mut messages) = subscription.split();
+    loop {
+        tokio::select! {
+            message = messages.next() => {
+                let payload = message?.get_payload::<String>().unwrap_or_default();
+                if payload.split(' ').next() == Some(name) {
+                    return Some(());
+                }
+            }
+            () = sleep(BEAT) => {
+                timeout(limit, sink.ping::<redis::Value>()).await.ok()?.ok()?;
+            }
+        }
+    }
+}

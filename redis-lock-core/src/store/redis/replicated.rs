@@ -1,0 +1,158 @@
+//! Acquisitions and renewals that count when replicas have them.
+//!
+//! `WAIT` tells how many replicas have what its own connection wrote before. So there is a connection
+//! for that beside the one that the locks are asked over: it writes something of its own, which comes
+//! behind all that was answered so far, and waits for that. One `WAIT` serves for all answers that
+//! came until it was sent, and a replica that is frozen delays nothing but such answers.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::io;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::{Notify, mpsc};
+
+use super::wait_link::{Awaited, WaitLink};
+use crate::domain::error::Fault;
+use crate::store::{
+    Answer, BoxFuture, Command, Connected, Filled, Pulled, Readiness, Verb, Watcher, Wire,
+};
+
+/// What became of those that were waited for.
+#[derive(Default)]
+pub(super) struct Inbox {
+    verdicts: Mutex<VecDeque<(u64, Result<(), Fault>)>>,
+    news: Notify,
+}
+
+impl Inbox {
+    pub(super) fn put(&self, verdicts: impl IntoIterator<Item = (u64, Result<(), Fault>)>) {
+        self.verdicts.lock().unwrap_or_else(PoisonError::into_inner).extend(verdicts);
+        self.news.notify_one();
+    }
+
+    fn is_empty(&self) -> bool {
+        self.verdicts.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
+    }
+
+    fn take(&self) -> Option<(u64, Result<(), Fault>)> {
+        self.verdicts.lock().unwrap_or_else(PoisonError::into_inner).pop_front()
+    }
+}
+
+/// A wire that keeps answers back until replicas have what they say.
+struct ReplicatedWire {
+    inner: Box<dyn Wire>,
+    /// Questions whose answers are kept back, and how long each may take.
+    counted: BTreeMap<u64, Duration>,
+    /// Answers that are kept back.
+    kept: BTreeMap<u64, Answer>,
+    asked: mpsc::UnboundedSender<Awaited>,
+    inbox: Arc<Inbox>,
+}
+
+/// Keeps back what this connection answers. To be called on the engine's runtime.
+pub(super) fn wrap(connected: Connected, link: WaitLink) -> Connected {
+    let Connected { wire: inner, watcher } = connected;
+    let (asked, awaited) = mpsc::unbounded_channel();
+    let inbox = Arc::new(Inbox::default());
+    tokio::spawn(link.serve(awaited, Arc::clone(&inbox)));
+    let watched = Arc::clone(&inbox);
+    let watcher = watcher.map(|watcher| -> Watcher {
+        Arc::new(move || {
+            let (inner, inbox) = (watcher()?, Arc::clone(&watched));
+            Ok(Box::new(Watch { inner, inbox }) as _)
+        })
+    });
+    let (counted, kept) = (BTreeMap::new(), BTreeMap::new());
+    let wire = Box::new(ReplicatedWire { inner, counted, kept, asked, inbox });
+    Connected { wire, watcher }
+}
+
+impl ReplicatedWire {
+    fn count(&mut self, seq: u64, command: &Command) {
+        if let Verb::Take { .. } | Verb::Acquire(_) | Verb::Renew { .. } = command.verb {
+            self.counted.insert(seq, command.timeout);
+        }
+    }
+
+    /// Passes on what need not be kept back.
+    fn sift(&mut self, pulled: Pulled) -> Option<Pulled> {
+        let (Pulled::Done(seq, _) | Pulled::Redirected(seq, _, _)) = pulled else {
+            return Some(pulled);
+        };
+        let counted = self.counted.remove(&seq);
+        match (counted, pulled) {
+            (
+                Some(timeout),
+                Pulled::Done(seq, Ok(answer @ (Answer::Held { .. } | Answer::Renewed { .. }))),
+            ) => {
+                self.kept.insert(seq, answer);
+                // Should the other end be gone, nobody is ever told, and the connection with it.
+                let _ = self.asked.send(Awaited { seq, timeout });
+                None
+            }
+            (_, pulled) => Some(pulled),
+        }
+    }
+
+    fn decided(&mut self) -> Option<Pulled> {
+        let (seq, verdict) = self.inbox.take()?;
+        let answer = self.kept.remove(&seq)?;
+        Some(Pulled::Done(seq, verdict.map(|()| answer)))
+    }
+}
+
+impl Wire for ReplicatedWire {
+    fn push(&mut self, seq: u64, command: Command) {
+        self.count(seq, &command);
+        self.inner.push(seq, command);
+    }
+
+    fn push_asking(&mut self, seq: u64, command: Command) {
+        self.count(seq, &command);
+        self.inner.push_asking(seq, command);
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.inner.flush()
+    }
+
+    fn is_flushed(&self) -> bool {
+        self.inner.is_flushed()
+    }
+
+    fn fill(&mut self) -> io::Result<Filled> {
+        let filled = self.inner.fill()?;
+        Ok(Filled { heard: filled.heard || !self.inbox.is_empty(), ..filled })
+    }
+
+    fn pull(&mut self, wants: &mut dyn FnMut(u64) -> bool) -> Option<Pulled> {
+        if let Some(decided) = self.decided() {
+            return Some(decided);
+        }
+        while let Some(pulled) = self.inner.pull(wants) {
+            if let Some(pulled) = self.sift(pulled) {
+                return Some(pulled);
+            }
+        }
+        None
+    }
+}
+
+/// Ends when either has something.
+struct Watch {
+    inner: Box<dyn Readiness>,
+    inbox: Arc<Inbox>,
+}
+
+impl Readiness for Watch {
+    fn ready(&self, sending: bool) -> BoxFuture<'_, io::Result<()>> {
+        Box::pin(async move {
+            tokio::select! {
+                ready = self.inner.ready(sending) => ready,
+                () = self.inbox.news.notified() => Ok(()),
+            }
+        })
+    }
+}

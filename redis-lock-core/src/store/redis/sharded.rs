@@ -1,0 +1,85 @@
+//! Listening at one node of a cluster, by a channel that only this node has.
+//!
+//! A message on a plain channel goes to all nodes; one on a sharded channel to those who listen at
+//! the node that has the channel's slot. So there is a channel for each node, in the first slot that
+//! it has.
+
+use std::time::Duration;
+
+use redis::aio::MultiplexedConnection;
+use redis::{AsyncConnectionConfig, ProtocolVersion, PushInfo, PushKind, Value};
+use tokio::sync::mpsc;
+use tokio::time::{sleep, timeout};
+
+use super::listen::{BEAT, read};
+use super::nodes::{Site, text};
+use crate::store::Hints;
+
+/// A subscription to one sharded channel.
+pub(super) struct Subscription {
+    connection: MultiplexedConnection,
+    pushes: mpsc::UnboundedReceiver<PushInfo>,
+}
+
+/// Subscribes; nothing where the server or the rights don't allow it.
+pub(super) async fn subscribe(
+    client: &redis::Client,
+    channel: &str,
+    patience: Duration,
+) -> Option<Subscription> {
+    let info = client.get_connection_info().clone();
+    let settings = info.redis_settings().clone().set_protocol(ProtocolVersion::RESP3);
+    let client = redis::Client::open(info.set_redis_settings(settings)).ok()?;
+    let (sender, pushes) = mpsc::unbounded_channel();
+    let config = AsyncConnectionConfig::new()
+        .set_response_timeout(None)
+        .set_connection_timeout(None)
+        .set_push_sender(sender);
+    let subscribing = async {
+        let mut connection = client.get_multiplexed_async_connection_with_config(&config).await?;
+        let mut command = redis::cmd("SSUBSCRIBE");
+        connection.send_packed_command(command.arg(channel)).await?.extract_error()?;
+        Ok::<_, redis::RedisError>(connection)
+    };
+    let connection = timeout(patience, subscribing).await.ok()?.ok()?;
+    Some(Subscription { connection, pushes })
+}
+
+/// Passes messages on until the connection ends or falls silent, or the channel is not this node's
+/// any more.
+pub(super) async fn relay(
+    subscription: Subscription,
+    site: &Site,
+    patience: Duration,
+    hints: &Hints,
+) {
+    let Subscription { mut connection, mut pushes } = subscription;
+    let moved = site.lowest_slot_moved();
+    tokio::pin!(moved);
+    loop {
+        tokio::select! {
+            push = pushes.recv() => match push {
+                Some(PushInfo { kind: PushKind::SMessage, data }) => {
+                    let payload = data.get(1).and_then(text).unwrap_or_default();
+                    if let Some(event) = read(&payload) {
+                        // Without an engine nobody hears it, and this task ends with the engine.
+                        let _ = hints.send(event);
+                    }
+                }
+                // The slot has gone to another node.
+                Some(PushInfo { kind: PushKind::SUnsubscribe | PushKind::Disconnection, .. }) | None => {
+                    return;
+                }
+                Some(_) => {}
+            },
+            () = &mut moved => return,
+            () = sleep(BEAT) => {
+                let ping = redis::cmd("PING");
+                let answer = timeout(patience, connection.send_packed_command(&ping)).await;
+                if !matches!(answer, Ok(Ok(Value::SimpleString(_)))) {
+                    return;
+                }
+            }
+        }
+    }
+}

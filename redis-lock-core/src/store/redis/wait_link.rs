@@ -1,0 +1,160 @@
+//! The connection over which replicas are waited for.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use redis::aio::MultiplexedConnection;
+use redis::{AsyncConnectionConfig, Value};
+use tokio::sync::mpsc;
+use tokio::time::timeout;
+
+use super::nodes::Site;
+use super::probe::field;
+use super::replicated::Inbox;
+use super::{Terms, Way, decode};
+use crate::domain::error::{Fault, FaultClass, NotReplicated};
+use crate::domain::names::tag_of;
+
+/// The longest time that replicas are waited for: an answer that is older starts no lease where
+/// another node may have taken the place of this one.
+const LONGEST: Duration = Duration::from_millis(400);
+
+const SHORTEST: Duration = Duration::from_millis(20);
+
+/// Writes something that replicas receive, and leaves nothing.
+const WRITE: &str = "redis.call('SET', KEYS[1], 1, 'PX', 1000) return redis.call('DEL', KEYS[1])";
+
+/// An answer that counts when replicas have it.
+#[derive(Debug)]
+pub(super) struct Awaited {
+    pub(super) seq: u64,
+    /// How long its question may take.
+    pub(super) timeout: Duration,
+}
+
+pub(super) struct WaitLink {
+    way: Way,
+    terms: Terms,
+    wanted: u32,
+    /// The run of the server that the answers come from.
+    run: Option<String>,
+    connection: Option<MultiplexedConnection>,
+}
+
+impl WaitLink {
+    pub(super) fn new(way: Way, terms: Terms, wanted: u32, run: Option<String>) -> Self {
+        Self { way, terms, wanted, run, connection: None }
+    }
+
+    /// Waits for one batch after the other, until nobody asks any more.
+    pub(super) async fn serve(
+        mut self,
+        mut awaited: mpsc::UnboundedReceiver<Awaited>,
+        inbox: Arc<Inbox>,
+    ) {
+        while let Some(first) = awaited.recv().await {
+            let mut batch = vec![first];
+            while let Ok(next) = awaited.try_recv() {
+                batch.push(next);
+            }
+            let shortest = batch.iter().map(|one| one.timeout).min().unwrap_or(LONGEST);
+            let verdict = self.wait((shortest / 2).clamp(SHORTEST, LONGEST)).await;
+            if verdict.is_err() {
+                // What it still has to say would be taken for the answer to something else.
+                self.connection = None;
+            }
+            inbox.put(batch.into_iter().map(|one| (one.seq, verdict.clone())));
+        }
+    }
+
+    /// Whether enough replicas have all that was answered so far.
+    async fn wait(&mut self, time: Duration) -> Result<(), Fault> {
+        let connecting = self.connected();
+        let Ok(connected) = timeout(LONGEST, connecting).await else {
+            return Err(unknown("no second connection to the server in time"));
+        };
+        connected?;
+        let mut refused = None;
+        for key in self.keys() {
+            match timeout(time * 2, self.write_and_wait(&key, time)).await {
+                Ok(Ok(Ok(got))) if got >= self.wanted => return Ok(()),
+                Ok(Ok(Ok(got))) => return Err(not_replicated(got, self.wanted)),
+                // This slot is on its way to another node.
+                Ok(Ok(Err(fault))) => refused = Some(fault),
+                Ok(Err(fault)) => return Err(fault),
+                Err(_) => return Err(not_replicated(0, self.wanted)),
+            }
+        }
+        Err(refused.unwrap_or_else(|| unknown("no key could be written")))
+    }
+
+    /// How many replicas have it; inside, why the write was refused.
+    async fn write_and_wait(
+        &mut self,
+        key: &str,
+        time: Duration,
+    ) -> Result<Result<u32, Fault>, Fault> {
+        let Some(connection) = &mut self.connection else { return Err(unknown("no connection")) };
+        let mut pipeline = redis::pipe();
+        pipeline.cmd("EVAL").arg(WRITE).arg(1).arg(key);
+        pipeline.cmd("WAIT").arg(self.wanted).arg(time.as_millis().to_string());
+        let answers = connection.send_packed_commands(&pipeline, 0, 2).await;
+        let answers = answers.map_err(|error| unknown(&error.to_string()))?;
+        Ok(match (answers.first(), answers.get(1)) {
+            (Some(Value::ServerError(error)), _) => {
+                Err(Fault { class: FaultClass::Unknown, ..decode::refusal(error) })
+            }
+            (_, Some(Value::Int(got))) => Ok(u32::try_from(*got).unwrap_or(0)),
+            // Of a primary that was deposed meanwhile.
+            _ => Ok(0),
+        })
+    }
+
+    async fn connected(&mut self) -> Result<(), Fault> {
+        if self.connection.is_some() {
+            return Ok(());
+        }
+        let config =
+            AsyncConnectionConfig::new().set_response_timeout(None).set_connection_timeout(None);
+        let client = self.way.client()?;
+        let connecting = client.get_multiplexed_async_connection_with_config(&config);
+        let mut made = connecting.await.map_err(|error| unknown(&error.to_string()))?;
+        let mut question = redis::pipe();
+        question.cmd("INFO").arg("server");
+        let answers = made.send_packed_commands(&question, 0, 1).await;
+        let answers = answers.map_err(|error| unknown(&error.to_string()))?;
+        let info = answers.first().and_then(super::nodes::text).unwrap_or_default();
+        let run = field(&info, "run_id");
+        if let (Some(own), Some(run)) = (&self.run, run)
+            && own != run
+        {
+            // It has not what the other one was asked for, whatever its replicas have.
+            return Err(unknown("another server is at this address by now"));
+        }
+        self.connection = Some(made);
+        Ok(())
+    }
+
+    /// Keys of which at least one is in a slot that stays where it is, if there are such.
+    fn keys(&self) -> Vec<String> {
+        let slots = self.way.site().map(Site::some_slots).unwrap_or_default();
+        if slots.is_empty() {
+            return vec![self.terms.side("", "r")];
+        }
+        slots
+            .into_iter()
+            .map(|slot| self.terms.side(&format!("{{{}}}", tag_of(slot)), "r"))
+            .collect()
+    }
+}
+
+fn not_replicated(got: u32, wanted: u32) -> Fault {
+    let shortfall = NotReplicated { got, wanted };
+    let what = shortfall.to_string();
+    Fault { class: FaultClass::Unknown, what, source: Some(Arc::new(shortfall)) }
+}
+
+fn unknown(why: &str) -> Fault {
+    let what = format!("nobody knows whether replicas have it: {why}");
+    Fault::new(FaultClass::Unknown, what)
+}
