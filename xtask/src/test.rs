@@ -1,4 +1,5 @@
 use std::fs;
+use std::num::NonZero;
 
 use anyhow::{Result, anyhow};
 use testbed::{Permission, ServerBinary, find_or_install, target_dir};
@@ -18,7 +19,10 @@ pub(crate) fn run(filters: &[String]) -> Result<()> {
     let _ = fs::remove_file(&skipped);
     let nextest = cargo(&["nextest", "--version"]).output().is_ok_and(|it| it.status.success());
     let mut tests = if nextest {
-        cargo(&["nextest", "run", "--workspace", "--all-features", "--no-tests=pass"])
+        let mut run =
+            cargo(&["nextest", "run", "--workspace", "--all-features", "--no-tests=pass"]);
+        run.args(["--test-threads", &at_once().to_string()]);
+        run
     } else {
         cargo(&["test", "--workspace", "--all-features", "--all-targets"])
     };
@@ -31,4 +35,10 @@ pub(crate) fn run(filters: &[String]) -> Result<()> {
     let mut documentation = cargo(&["test", "--workspace", "--all-features", "--doc"]);
     documentation.env("REDIS_LOCKS_SERVER", server.path()).args(filters);
     must_succeed(documentation)
+}
+
+/// How many tests run at once. Most wait for a server, a lease or a time limit, so that a core has
+/// room for several; what computes says so in `.config/nextest.toml`.
+fn at_once() -> usize {
+    3 * std::thread::available_parallelism().map_or(1, NonZero::get)
 }

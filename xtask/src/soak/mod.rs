@@ -5,6 +5,7 @@ mod nemesis;
 mod place;
 mod random;
 mod store;
+mod target;
 mod worker;
 mod workers;
 

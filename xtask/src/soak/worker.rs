@@ -96,6 +96,14 @@ struct Task {
     next: &'static AtomicU64,
 }
 
+/// A key's counters as they were read: the one that trusts the lock, and the one that checks fences.
+struct Counter {
+    key: u64,
+    fence: u64,
+    plain: u64,
+    fenced: Option<u64>,
+}
+
 impl Task {
     /// Locks and unlocks until the process is killed.
     async fn run(mut self) -> Result<()> {
@@ -162,45 +170,16 @@ impl Task {
         if kind.is_fenced() && fence.is_none() {
             bail!("a fenced {} hold has no fence", kind.name());
         }
-        let (mut valid, audited) = (None, keys.clone());
+        let mut valid = None;
         look(&guard, &mut valid);
         if let Some(at) = valid {
             tell(Event::Granted { hold, kind, fence, at, keys: keys.clone() })?;
         }
 
         self.compare(hold, kind, &keys, &guard)?;
-        // What is counted under a mutex, is counted on each key of several.
-        let mut counters = Vec::new();
-        if let Some(fence) = fence.filter(|_| kind.is_mutex()) {
-            for key in keys {
-                let plain = self.store.read_plain(key)?;
-                let fenced = self.store.read_fenced(key, fence)?;
-                counters.push((key, fence, plain, fenced));
-            }
-        }
-        // Mostly short; now and then long enough for several renewals.
-        let work = if self.random.once_in(100) {
-            self.random.millis(0..3000)
-        } else {
-            self.random.millis(0..8)
-        };
-        let until = Instant::now() + work;
-        while Instant::now() < until && guard.is_held() {
-            tokio::time::sleep(LOOK.min(until - Instant::now())).await;
-            look(&guard, &mut valid);
-            if self.random.once_in(8) {
-                self.compare(hold, kind, &audited, &guard)?;
-            }
-        }
-        for (key, fence, plain, fenced) in counters {
-            self.store.write_plain(key, plain + 1)?;
-            tell(Event::Plain { key })?;
-            if let Some(fenced) = fenced
-                && self.store.write_fenced(key, fence, fenced + 1)?
-            {
-                tell(Event::Fenced { key })?;
-            }
-        }
+        let counters = self.read(kind, &keys, fence)?;
+        self.work(hold, kind, &keys, &guard, &mut valid).await?;
+        self.write(&counters)?;
         look(&guard, &mut valid);
         if let Some(at) = valid {
             tell(Event::Ended { hold, at })?;
@@ -209,14 +188,58 @@ impl Task {
             drop(guard);
             return Ok(());
         }
-        let start = Instant::now();
-        match guard.release().await {
-            Ok(()) => {}
-            Err(LockError::Lost { .. }) => tell(Event::Lost)?,
-            Err(LockError::Backend { .. }) => tell(Event::Failed)?,
-            Err(other) => return Err(other).context("an error that nothing explains"),
+        release(guard).await
+    }
+
+    /// The counters under these keys: what is counted under a mutex, is counted on each key of
+    /// several.
+    fn read(&mut self, kind: Kind, keys: &[u64], fence: Option<u64>) -> Result<Vec<Counter>> {
+        let Some(fence) = fence.filter(|_| kind.is_mutex()) else { return Ok(Vec::new()) };
+        let read = |key: &u64| {
+            let (plain, fenced) =
+                (self.store.read_plain(*key)?, self.store.read_fenced(*key, fence)?);
+            Ok(Counter { key: *key, fence, plain, fenced })
+        };
+        keys.iter().map(read).collect()
+    }
+
+    /// Adds one to each counter, as it was read.
+    fn write(&mut self, counters: &[Counter]) -> Result<()> {
+        for Counter { key, fence, plain, fenced } in counters {
+            self.store.write_plain(*key, plain + 1)?;
+            tell(Event::Plain { key: *key })?;
+            if let Some(fenced) = fenced
+                && self.store.write_fenced(*key, *fence, fenced + 1)?
+            {
+                tell(Event::Fenced { key: *key })?;
+            }
         }
-        late_above(GRACE, start.elapsed())
+        Ok(())
+    }
+
+    /// Mostly short; now and then long enough for several renewals.
+    async fn work(
+        &mut self,
+        hold: u64,
+        kind: Kind,
+        keys: &[u64],
+        guard: &Guard,
+        valid: &mut Option<u64>,
+    ) -> Result<()> {
+        let work = if self.random.once_in(100) {
+            self.random.millis(0..3000)
+        } else {
+            self.random.millis(0..8)
+        };
+        let until = Instant::now() + work;
+        while Instant::now() < until && guard.is_held() {
+            tokio::time::sleep(LOOK.min(until.saturating_duration_since(Instant::now()))).await;
+            look(guard, valid);
+            if self.random.once_in(8) {
+                self.compare(hold, kind, keys, guard)?;
+            }
+        }
+        Ok(())
     }
 
     /// Compares what the guard believes with what the server says, where nothing is lost on purpose.
@@ -230,6 +253,17 @@ impl Task {
         let excess = excess.as_micros().try_into().unwrap_or(u64::MAX);
         tell(Event::Compared { hold, excess })
     }
+}
+
+async fn release(guard: Guard) -> Result<()> {
+    let start = Instant::now();
+    match guard.release().await {
+        Ok(()) => {}
+        Err(LockError::Lost { .. }) => tell(Event::Lost)?,
+        Err(LockError::Backend { .. }) => tell(Event::Failed)?,
+        Err(other) => return Err(other).context("an error that nothing explains"),
+    }
+    late_above(GRACE, start.elapsed())
 }
 
 fn late_above(limit: Duration, took: Duration) -> Result<()> {

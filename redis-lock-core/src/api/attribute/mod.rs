@@ -20,7 +20,9 @@ mod render;
 pub use render::{collected, key, keys, render};
 
 mod run;
-pub use run::{Ending, blocking_run, blocking_run_or, call, ending, fence, handled, run, run_or};
+pub use run::{
+    Ending, Run, RunOr, blocking_run, blocking_run_or, call, ending, fence, handled, run, run_or,
+};
 
 mod segment;
 pub use segment::{KeySegment, SegmentWriter};

@@ -1,4 +1,4 @@
-//! What the attribute says about mistakes: `tests/ui`, one file for each case of the catalogue.
+//! What the attribute says about mistakes, one file for each case of the catalogue.
 //!
 //! The text of a compiler error belongs to one compiler. On the pinned one it is compared; on any
 //! other the same files only have to fail. `TRYBUILD=overwrite` writes the text anew.
@@ -18,7 +18,7 @@ fn every_mistake_is_told() {
     if let Ok(folder) = std::env::var(ELSEWHERE) {
         trybuild::TestCases::new().compile_fail(format!("{folder}/*.rs"));
     } else if is_pinned() {
-        trybuild::TestCases::new().compile_fail("tests/ui/*.rs");
+        trybuild::TestCases::new().compile_fail("*.rs");
     } else {
         only_fails();
     }
@@ -34,7 +34,7 @@ fn is_pinned() -> bool {
 fn only_fails() {
     let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("ui");
     fs::create_dir_all(&folder).unwrap();
-    for case in fs::read_dir("tests/ui").unwrap().map(|entry| entry.unwrap().path()) {
+    for case in fs::read_dir(".").unwrap().map(|entry| entry.unwrap().path()) {
         if case.extension().is_some_and(|extension| extension == "rs") {
             fs::copy(&case, folder.join(case.file_name().unwrap())).unwrap();
         }
