@@ -102,6 +102,8 @@ pub(crate) struct Work {
     /// What runs the user's code, to be done last.
     pub(super) notices: VecDeque<Notice>,
     effects: Effects<Handle>,
+    /// Something was put on the queue, and nobody has seen to it that it goes out.
+    is_put: bool,
     /// The engine's own turn: what it brings about need not wake the engine.
     pub(super) is_turn: bool,
 }
@@ -220,7 +222,7 @@ impl Core {
     ) {
         // `enabled!` is the user's code, so it is asked before the lock is taken.
         let listening = observe::is_listening();
-        let Work { settled, notices, effects, .. } = work;
+        let Work { settled, notices, effects, is_put, .. } = work;
         let mut shard = self.table.shard(&id.main);
         // Read under the lock, so that no step has an earlier time than the one before.
         let now = Moment::now();
@@ -230,6 +232,7 @@ impl Core {
         change(&mut resident.machine, &env, effects);
         self.correct_index(id, resident);
         if !effects.out.is_empty() {
+            *is_put = true;
             let mut traffic = self.path.traffic();
             for outgoing in effects.out.drain(..) {
                 let entry = match outgoing {
@@ -284,23 +287,35 @@ impl Core {
     /// owners.
     pub(super) fn send(&self, work: &mut Work) {
         loop {
-            let (after, due) = self.path.after_put(here(), &mut work.settled);
-            if !work.is_turn {
-                // Somebody may have been promised an answer sooner than the engine would look.
-                self.bell.wake_by(due);
-            }
-            match after {
-                After::Nothing | After::RingTask => {}
-                // It sends, or waits for the connection, before it sleeps.
-                After::RingEngine if work.is_turn => {}
-                After::RingEngine => self.bell.ring(),
-                After::Pump => self.path.traffic().pump(Moment::now(), &mut work.settled),
-                After::OpenReader => work.notices.push_back(Notice::OpenReader),
+            if std::mem::take(&mut work.is_put) {
+                self.send_put(work);
             }
             if work.settled.is_empty() {
                 return;
             }
             self.settle(work);
+        }
+    }
+
+    /// Puts something on the queue, to be sent by [`send`](Self::send).
+    pub(super) fn put(&self, entry: QueueEntry, work: &mut Work) {
+        work.is_put = true;
+        self.path.put(entry, &mut work.settled);
+    }
+
+    fn send_put(&self, work: &mut Work) {
+        let (after, due) = self.path.after_put(here(), &mut work.settled);
+        if !work.is_turn {
+            // Somebody may have been promised an answer sooner than the engine would look.
+            self.bell.wake_by(due);
+        }
+        match after {
+            After::Nothing | After::RingTask => {}
+            // It sends, or waits for the connection, before it sleeps.
+            After::RingEngine if work.is_turn => {}
+            After::RingEngine => self.bell.ring(),
+            After::Pump => self.path.traffic().pump(Moment::now(), &mut work.settled),
+            After::OpenReader => work.notices.push_back(Notice::OpenReader),
         }
     }
 
@@ -338,7 +353,7 @@ impl Core {
         match next {
             Next::Done => {}
             Next::Again(at, reap) if at <= now => {
-                self.path.put(QueueEntry::reap(reap, now), &mut work.settled);
+                self.put(QueueEntry::reap(reap, now), work);
             }
             Next::Again(at, reap) => {
                 self.reaper().add(at, reap);
@@ -403,9 +418,7 @@ impl Core {
     /// Asks something that belongs to no lock.
     pub(crate) fn query(&self, command: Command) -> oneshot::Receiver<Result<Answer, Fault>> {
         let (reply, answer) = oneshot::channel();
-        self.act(|work| {
-            self.path.put(QueueEntry::query(command, reply, Moment::now()), &mut work.settled);
-        });
+        self.act(|work| self.put(QueueEntry::query(command, reply, Moment::now()), work));
         answer
     }
 

@@ -1,5 +1,6 @@
 //! The engine's thread: it waits for something to happen, and has the core deal with it.
 
+use std::future::poll_fn;
 use std::sync::Arc;
 
 use futures_util::FutureExt;
@@ -157,7 +158,9 @@ impl Engine<'_> {
         let is_watched = readiness.is_some();
         let ready = async {
             match readiness {
-                Some(readiness) => readiness.ready(sending).await.is_ok(),
+                Some(readiness) => {
+                    poll_fn(|context| readiness.poll_ready(context, sending)).await.is_ok()
+                }
                 None => std::future::pending().await,
             }
         };

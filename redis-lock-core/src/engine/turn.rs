@@ -79,7 +79,7 @@ impl Core {
                     // Releases that were refused meanwhile go before what is asked next.
                     let refused = self.reaper().drain();
                     for reap in refused {
-                        self.path.put(QueueEntry::reap(reap, Moment::now()), &mut work.settled);
+                        self.put(QueueEntry::reap(reap, Moment::now()), work);
                     }
                     self.send(work);
                     self.connected(work);
@@ -102,7 +102,7 @@ impl Core {
         );
         loop {
             let Some(reap) = self.reaper().pop_due(now) else { break };
-            self.path.put(QueueEntry::reap(reap, now), &mut work.settled);
+            self.put(QueueEntry::reap(reap, now), work);
         }
         self.look_for_forced(now, work);
     }

@@ -22,14 +22,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::runtime;
-use tokio::sync::{Notify, oneshot};
+use tokio::sync::oneshot;
 
 use crate::domain::clock::Moment;
 use crate::domain::error::{Fault, FaultClass};
 use crate::domain::kind::Kind;
 use crate::domain::names::Names;
 use crate::lock::{Outcome, Reap};
-use crate::store::{Answer, Command, Filled, Pulled, Verb, Watcher, Wire};
+use crate::store::{Answer, Command, Filled, Pulled, TaskBell, Verb, Watcher, Wire};
 use entry::InFlight;
 
 pub(crate) use entry::{Origin, Overdue, QueueEntry, Reply, Settled};
@@ -96,7 +96,7 @@ pub(crate) struct Path {
     /// Commands that tasks of a multi-threaded runtime sent while the engine read.
     busy: AtomicU32,
     /// Wakes the task that reads.
-    pub(crate) task_news: Notify,
+    pub(crate) task_news: TaskBell,
 }
 
 impl std::fmt::Debug for Path {
@@ -195,7 +195,11 @@ impl Path {
             deadline_check: Moment::NEVER,
             spread,
         };
-        Self { traffic: Mutex::new(traffic), busy: AtomicU32::new(0), task_news: Notify::new() }
+        Self {
+            traffic: Mutex::new(traffic),
+            busy: AtomicU32::new(0),
+            task_news: TaskBell::default(),
+        }
     }
 
     pub(crate) fn traffic(&self) -> MutexGuard<'_, Traffic> {
@@ -226,7 +230,7 @@ impl Path {
         let due = traffic.due();
         drop(traffic);
         match (after, here) {
-            (After::RingTask, _) => self.task_news.notify_one(),
+            (After::RingTask, _) => self.task_news.ring(),
             (After::Nothing | After::RingEngine, Some(here)) => {
                 let busy = self.busy.fetch_add(1, Ordering::Relaxed);
                 if busy % WORTH == WORTH - 1 && self.traffic().can_read_on(here) {
@@ -285,7 +289,9 @@ impl Traffic {
         };
         let awaited = self.waiting.iter().any(QueueEntry::is_awaited);
         let was_flushed = self.is_sent();
-        self.write(Moment::now());
+        // When the last of them was made, which was just now: it saves looking at the clock again.
+        let now = self.waiting.back().map_or_else(Moment::now, |last| last.sent);
+        self.write(now);
         if !aside.is_empty() {
             self.waiting.extend(aside);
             return After::RingEngine;
@@ -349,7 +355,9 @@ impl Traffic {
 
     /// Writes and sends all there is.
     pub(crate) fn push_out(&mut self, results: &mut Vec<Settled>) {
-        self.write(Moment::now());
+        if !self.waiting.is_empty() {
+            self.write(Moment::now());
+        }
         self.flush(results);
     }
 

@@ -32,6 +32,7 @@ mod scan;
 #[cfg(test)]
 mod script_tests;
 mod scripts;
+mod short;
 mod socket;
 mod wire;
 
