@@ -100,6 +100,8 @@ pub(crate) struct Work {
     /// What runs the user's code, to be done last.
     pub(super) notices: VecDeque<Notice>,
     effects: Effects<Handle>,
+    /// Something was put on the queue of the only place, and nobody has seen to it that it goes out.
+    is_put: bool,
     /// Where something was put on the queue, if there are several places.
     touched: Vec<Arc<Place>>,
     /// The engine's own turn: what it brings about need not wake the engine.
@@ -219,7 +221,7 @@ impl Core {
         // `enabled!` is the user's code, so it is asked before the lock is taken.
         let listening = observe::is_listening();
         let place = self.places.of(&id.main);
-        let Work { settled, notices, effects, touched, .. } = work;
+        let Work { settled, notices, effects, touched, is_put, .. } = work;
         let mut shard = self.table.shard(&id.main);
         // Read under the lock, so that no step has an earlier time than the one before.
         let now = Moment::now();
@@ -230,6 +232,7 @@ impl Core {
         self.correct_index(id, resident);
         if !effects.out.is_empty() {
             if self.places.only().is_some() {
+                *is_put = true;
                 let mut traffic = place.path.traffic();
                 for outgoing in effects.out.drain(..) {
                     traffic.put(entry_of(id, outgoing, now), settled);
@@ -282,7 +285,7 @@ impl Core {
     /// owners.
     pub(super) fn send(&self, work: &mut Work) {
         loop {
-            if let Some(place) = self.places.only() {
+            if let (Some(place), true) = (self.places.only(), std::mem::take(&mut work.is_put)) {
                 self.send_at(place, work);
             }
             while let Some(place) = work.touched.pop() {
@@ -311,11 +314,15 @@ impl Core {
         }
     }
 
-    /// Puts something on the queue of the place that has its key. Not for what a machine asks:
-    /// that is put there under the lock of its shard.
+    /// Puts something on the queue of the place that has its key, to be sent by
+    /// [`send`](Self::send). Not for what a machine asks: that is put there under the lock of its
+    /// shard.
     pub(super) fn put(&self, entry: QueueEntry, work: &mut Work) {
         match (self.places.only(), entry.main()) {
-            (Some(place), _) => place.path.put(entry, &mut work.settled),
+            (Some(place), _) => {
+                work.is_put = true;
+                place.path.put(entry, &mut work.settled);
+            }
             (None, Some(main)) => self.put_split(&main, entry, work),
             (None, None) => {}
         }

@@ -6,8 +6,10 @@
 //! engine, which takes it back when the task ends, and looks after answers that nobody has read for
 //! 20 ms, because the runtime's threads are blocked.
 
+use std::future::poll_fn;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::task::Poll;
 
 use tokio::runtime;
 
@@ -92,63 +94,97 @@ async fn serve(
     let Some(readiness) = watched(&place, &watcher, runtime) else { return };
     let Some(role) = Role::take(core, place, epoch, runtime) else { return };
     let mut work = Box::<Work>::default();
-    while role.path().traffic().epoch() == Some(epoch) {
-        if !round(&role, &*readiness, &mut work).await {
-            return;
+    while let Some(sending) = role.is_sending() {
+        match role.woken(&*readiness, sending).await {
+            Woken::Arrived => role.hear(&mut work).await,
+            Woken::Asked => role.flush_others(&mut work).await,
+            Woken::Blind => return,
         }
     }
 }
 
-/// Waits until there is something to read or to send, and does it. Ends with `false` when the
-/// runtime can't tell any more.
-async fn round(role: &Role, readiness: &dyn Readiness, work: &mut Work) -> bool {
-    let sending = !role.path().traffic().is_sent();
-    let arrived = tokio::select! {
-        biased;
-        ready = readiness.ready(sending) => match ready {
-            Ok(()) => true,
-            Err(_) => return false,
-        },
-        () = role.path().task_news.notified() => false,
-    };
-    let mut woken = 0;
-    if arrived {
+/// Why the task runs.
+enum Woken {
+    /// Something may have arrived, or more can be sent.
+    Arrived,
+    /// Somebody else has something to send.
+    Asked,
+    /// The runtime can't tell any more.
+    Blind,
+}
+
+impl Role {
+    /// Whether there is more to be sent; none when the connection is not the one it watches.
+    fn is_sending(&self) -> Option<bool> {
+        let traffic = self.path().traffic();
+        (traffic.epoch() == Some(self.epoch)).then(|| !traffic.is_sent())
+    }
+
+    async fn woken(&self, readiness: &dyn Readiness, sending: bool) -> Woken {
+        poll_fn(|context| match readiness.poll_ready(context, sending) {
+            Poll::Ready(Ok(())) => Poll::Ready(Woken::Arrived),
+            Poll::Ready(Err(_)) => Poll::Ready(Woken::Blind),
+            Poll::Pending => self.path().task_news.poll_rung(context).map(|()| Woken::Asked),
+        })
+        .await
+    }
+
+    /// Reads what has arrived, and sends what comes of it.
+    async fn hear(&self, work: &mut Work) {
         {
-            let mut traffic = role.path().traffic();
+            let mut traffic = self.path().traffic();
             traffic.task_flushes = true;
             traffic.pump(Moment::now(), &mut work.settled);
         }
-        woken = work.settled.iter().filter(|settled| settled.is_awaited()).count();
-        role.core.read(work);
-    } else if role.path().traffic().is_flushed() {
-        return true;
+        let woken = work.settled.iter().filter(|settled| settled.is_awaited()).count();
+        self.core.read(work);
+        if woken > 1 {
+            self.let_others_run().await;
+        }
+        self.flush(work);
     }
-    // Those who were notified, or who come along with whoever notified us, have something to send:
-    // they run first, and one batch takes it all.
-    if woken > 1 || !arrived {
+
+    async fn flush_others(&self, work: &mut Work) {
+        if !self.path().traffic().is_flushed() {
+            self.let_others_run().await;
+            self.flush(work);
+        }
+    }
+
+    /// Those who were notified, or who come along with whoever notified us, have something to send:
+    /// they run first, and one batch takes it all.
+    async fn let_others_run(&self) {
         tokio::task::yield_now().await;
     }
-    {
-        let mut traffic = role.path().traffic();
-        traffic.task_flushes = false;
-        traffic.push_out(&mut work.settled);
+
+    fn flush(&self, work: &mut Work) {
+        {
+            let mut traffic = self.path().traffic();
+            traffic.task_flushes = false;
+            traffic.push_out(&mut work.settled);
+        }
+        self.core.read(work);
     }
-    role.core.read(work);
-    true
 }
 
 impl Core {
     /// Hands over all outcomes that were read, and then notifies callers, one at a time.
     fn read(&self, work: &mut Work) {
-        if work.settled.is_empty() && work.notices.is_empty() {
-            return;
-        }
-        self.send(work);
-        self.notices.add(&mut work.notices);
-        while let Some(notice) = self.notices.take() {
-            self.carry_out(notice, work);
+        let mut are_listed = false;
+        loop {
             self.send(work);
-            self.notices.add(&mut work.notices);
+            let notice = match work.notices.len() {
+                0 if !are_listed => return,
+                // Nobody else's answer can be held up by it.
+                1 if !are_listed => work.notices.pop_front(),
+                _ => {
+                    are_listed = true;
+                    self.notices.add(&mut work.notices);
+                    self.notices.take()
+                }
+            };
+            let Some(notice) = notice else { return };
+            self.carry_out(notice, work);
         }
     }
 }

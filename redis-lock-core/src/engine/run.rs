@@ -1,10 +1,11 @@
 //! The engine's thread: it waits for something to happen, and has the core deal with it.
 
 use std::collections::HashMap;
+use std::future::poll_fn;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 
 use futures_util::FutureExt;
-use futures_util::future::select_all;
 use tokio::runtime;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
@@ -171,15 +172,9 @@ impl Engine<'_> {
         let now = Moment::now();
         // A timer that was set before the bell knew how long the engine sleeps.
         let due = due.min(self.core.table.next_due());
-        let (watched, waits) = readiness(self.core, &self.attendances);
-        let is_watched = !waits.is_empty();
-        let ready = async {
-            if waits.is_empty() {
-                return std::future::pending().await;
-            }
-            let (fine, index, _) = select_all(waits).await;
-            fine.err().and_then(|_| watched.get(index).copied())
-        };
+        let watched = watched(self.core, &self.attendances);
+        let is_watched = !watched.is_empty();
+        let ready = poll_fn(|context| poll_any(&watched, context));
         let mut blind = None;
         tokio::select! {
             biased;
@@ -213,17 +208,29 @@ impl Engine<'_> {
     }
 }
 
-/// The places whose sockets are watched here, and what ends when one has something to do.
-fn readiness<'a>(
-    core: &Core,
-    attendances: &'a HashMap<PlaceId, Attendance>,
-) -> (Vec<PlaceId>, Vec<BoxFuture<'a, std::io::Result<()>>>) {
-    let ready = |place: &Arc<Place>| {
+/// A place whose socket is watched here, and whether something is to be sent there.
+type Watched<'a> = (PlaceId, &'a dyn Readiness, bool);
+
+fn watched<'a>(core: &Core, attendances: &'a HashMap<PlaceId, Attendance>) -> Vec<Watched<'a>> {
+    let watched = |place: &Arc<Place>| {
         let (_, readiness) = attendances.get(&place.id)?.readiness.as_ref()?;
-        let sending = !place.path.traffic().is_sent();
-        Some((place.id, readiness.ready(sending)))
+        Some((place.id, &**readiness, !place.path.traffic().is_sent()))
     };
-    core.places.all().iter().filter_map(ready).unzip()
+    core.places.all().iter().filter_map(watched).collect()
+}
+
+/// Ends when one of them has something to do, with the place that can't be watched any more, if
+/// there is one.
+fn poll_any(watched: &[Watched<'_>], context: &mut Context<'_>) -> Poll<Option<PlaceId>> {
+    let mut is_ready = false;
+    for (place, readiness, sending) in watched {
+        match readiness.poll_ready(context, *sending) {
+            Poll::Ready(Ok(())) => is_ready = true,
+            Poll::Ready(Err(_)) => return Poll::Ready(Some(*place)),
+            Poll::Pending => {}
+        }
+    }
+    if is_ready { Poll::Ready(None) } else { Poll::Pending }
 }
 
 impl Drop for Engine<'_> {

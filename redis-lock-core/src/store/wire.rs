@@ -4,6 +4,7 @@ use std::future::Future;
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 
 use tokio::sync::mpsc;
 
@@ -67,8 +68,9 @@ pub(crate) enum Pulled {
 
 /// Tells when a wire has something to do.
 pub(crate) trait Readiness: Send + Sync {
-    /// Ends when something may have arrived; where `sending`, also when more can be sent.
-    fn ready(&self, sending: bool) -> BoxFuture<'_, io::Result<()>>;
+    /// Ready when something may have arrived; where `sending`, also when more can be sent. Only the
+    /// task that polled last is woken.
+    fn poll_ready(&self, context: &mut Context<'_>, sending: bool) -> Poll<io::Result<()>>;
 }
 
 /// Makes the readiness of a wire on the runtime that it is called on.

@@ -22,7 +22,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::runtime;
-use tokio::sync::{Notify, oneshot};
+use tokio::sync::oneshot;
 
 use crate::domain::clock::Moment;
 use crate::domain::error::{Fault, FaultClass};
@@ -30,7 +30,7 @@ use crate::domain::kind::Kind;
 use crate::domain::names::Names;
 use crate::lock::{Outcome, Reap};
 use crate::store::redirect::Redirect;
-use crate::store::{Answer, Command, Filled, Pulled, Verb, Watcher, Wire};
+use crate::store::{Answer, Command, Filled, Pulled, TaskBell, Verb, Watcher, Wire};
 use entry::InFlight;
 
 pub(crate) use entry::{QueueEntry, Settled};
@@ -104,7 +104,7 @@ pub(crate) struct Path {
     /// Commands that tasks of a multi-threaded runtime sent while the engine read.
     busy: AtomicU32,
     /// Wakes the task that reads.
-    pub(crate) task_news: Notify,
+    pub(crate) task_news: TaskBell,
 }
 
 impl std::fmt::Debug for Path {
@@ -208,7 +208,11 @@ impl Path {
             spread,
             distrust_after: None,
         };
-        Self { traffic: Mutex::new(traffic), busy: AtomicU32::new(0), task_news: Notify::new() }
+        Self {
+            traffic: Mutex::new(traffic),
+            busy: AtomicU32::new(0),
+            task_news: TaskBell::default(),
+        }
     }
 
     pub(crate) fn traffic(&self) -> MutexGuard<'_, Traffic> {
@@ -239,7 +243,7 @@ impl Path {
         let due = traffic.due();
         drop(traffic);
         match (after, here) {
-            (After::RingTask, _) => self.task_news.notify_one(),
+            (After::RingTask, _) => self.task_news.ring(),
             (After::Nothing | After::RingEngine, Some(here)) => {
                 let busy = self.busy.fetch_add(1, Ordering::Relaxed);
                 if busy % WORTH == WORTH - 1 && self.traffic().can_read_on(here) {
@@ -303,7 +307,9 @@ impl Traffic {
         };
         let awaited = self.waiting.iter().any(QueueEntry::is_awaited);
         let was_flushed = self.is_sent();
-        self.write(Moment::now());
+        // When the last of them was made, which was just now: it saves looking at the clock again.
+        let now = self.waiting.back().map_or_else(Moment::now, |last| last.sent);
+        self.write(now);
         if !aside.is_empty() {
             self.waiting.extend(aside);
             return After::RingEngine;
@@ -372,7 +378,9 @@ impl Traffic {
 
     /// Writes and sends all there is.
     pub(crate) fn push_out(&mut self, results: &mut Vec<Settled>) {
-        self.write(Moment::now());
+        if !self.waiting.is_empty() {
+            self.write(Moment::now());
+        }
         self.flush(results);
     }
 

@@ -3,17 +3,17 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::sync::{Arc, Mutex, PoisonError};
-use std::task::Poll;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::task::{Context, Poll};
 
 use futures_util::stream::{FuturesOrdered, StreamExt};
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, Pipeline, RedisError, Value};
-use tokio::sync::{Notify, mpsc};
+use tokio::sync::mpsc;
 
 use super::conversation::Conversation;
 use super::decode;
-use crate::store::{BoxFuture, Command, Filled, Pulled, Readiness, Watcher, Wire};
+use crate::store::{BoxFuture, Command, Filled, Pulled, Readiness, TaskBell, Watcher, Wire};
 
 type Reply = Result<Value, RedisError>;
 
@@ -21,7 +21,8 @@ type Reply = Result<Value, RedisError>;
 #[derive(Default)]
 struct Inbox {
     replies: Mutex<VecDeque<Reply>>,
-    news: Notify,
+    /// Those who want to know of them. The role of the reader changes hands, so there may be two.
+    watches: Mutex<Vec<Weak<TaskBell>>>,
 }
 
 impl Inbox {
@@ -31,7 +32,18 @@ impl Inbox {
 
     fn put(&self, reply: Reply) {
         self.replies.lock().unwrap_or_else(PoisonError::into_inner).push_back(reply);
-        self.news.notify_one();
+        let watches = self.watches.lock().unwrap_or_else(PoisonError::into_inner);
+        watches.iter().filter_map(Weak::upgrade).for_each(|bell| bell.ring());
+    }
+
+    fn watch(&self) -> Watch {
+        let bell = Arc::new(TaskBell::default());
+        // Of what is there already nobody told it.
+        bell.ring();
+        let mut watches = self.watches.lock().unwrap_or_else(PoisonError::into_inner);
+        watches.retain(|watch| watch.strong_count() > 0);
+        watches.push(Arc::downgrade(&bell));
+        Watch(bell)
     }
 }
 
@@ -53,7 +65,7 @@ pub(super) fn wire(
     let inbox = Arc::new(Inbox::default());
     tokio::spawn(serve(driver, commands, Arc::clone(&inbox)));
     let watched = Arc::clone(&inbox);
-    let watcher: Watcher = Arc::new(move || Ok(Box::new(Watch(Arc::clone(&watched))) as _));
+    let watcher: Watcher = Arc::new(move || Ok(Box::new(watched.watch()) as _));
     let arrived = VecDeque::new();
     (DriverWire { conversation, out: Vec::new(), tasks, inbox, arrived }, watcher)
 }
@@ -102,17 +114,12 @@ impl Wire for DriverWire {
     }
 }
 
-struct Watch(Arc<Inbox>);
+struct Watch(Arc<TaskBell>);
 
 impl Readiness for Watch {
-    fn ready(&self, sending: bool) -> BoxFuture<'_, io::Result<()>> {
-        Box::pin(async move {
-            // What is to be sent can be sent at once.
-            if !sending {
-                self.0.news.notified().await;
-            }
-            Ok(())
-        })
+    fn poll_ready(&self, context: &mut Context<'_>, sending: bool) -> Poll<io::Result<()>> {
+        // What is to be sent can be sent at once.
+        if sending { Poll::Ready(Ok(())) } else { self.0.poll_rung(context).map(Ok) }
     }
 }
 

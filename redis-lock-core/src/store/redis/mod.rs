@@ -42,6 +42,7 @@ mod scan;
 mod script_tests;
 mod scripts;
 mod sharded;
+mod short;
 mod socket;
 mod wait_link;
 mod wire;

@@ -8,27 +8,28 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
-use tokio::sync::{Notify, mpsc};
+use tokio::sync::mpsc;
 
 use super::wait_link::{Awaited, WaitLink};
 use crate::domain::error::Fault;
 use crate::store::{
-    Answer, BoxFuture, Command, Connected, Filled, Pulled, Readiness, Verb, Watcher, Wire,
+    Answer, Command, Connected, Filled, Pulled, Readiness, TaskBell, Verb, Watcher, Wire,
 };
 
 /// What became of those that were waited for.
 #[derive(Default)]
 pub(super) struct Inbox {
     verdicts: Mutex<VecDeque<(u64, Result<(), Fault>)>>,
-    news: Notify,
+    news: TaskBell,
 }
 
 impl Inbox {
     pub(super) fn put(&self, verdicts: impl IntoIterator<Item = (u64, Result<(), Fault>)>) {
         self.verdicts.lock().unwrap_or_else(PoisonError::into_inner).extend(verdicts);
-        self.news.notify_one();
+        self.news.ring();
     }
 
     fn is_empty(&self) -> bool {
@@ -147,12 +148,10 @@ struct Watch {
 }
 
 impl Readiness for Watch {
-    fn ready(&self, sending: bool) -> BoxFuture<'_, io::Result<()>> {
-        Box::pin(async move {
-            tokio::select! {
-                ready = self.inner.ready(sending) => ready,
-                () = self.inbox.news.notified() => Ok(()),
-            }
-        })
+    fn poll_ready(&self, context: &mut Context<'_>, sending: bool) -> Poll<io::Result<()>> {
+        match self.inner.poll_ready(context, sending) {
+            Poll::Pending => self.inbox.news.poll_rung(context).map(Ok),
+            ready => ready,
+        }
     }
 }

@@ -3,6 +3,7 @@
 use std::io::{self, Read, Write};
 use std::net;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 
 #[cfg(unix)]
 use std::os::unix::net as unix;
@@ -15,7 +16,7 @@ use tokio::net::TcpStream;
 use tokio::net::UnixStream;
 use tokio::task::JoinHandle;
 
-use crate::store::{BoxFuture, Readiness, Watcher};
+use crate::store::{Readiness, Watcher};
 
 /// A socket to the server, and the driver's connection over the same, which has introduced itself.
 pub(super) struct Introduced {
@@ -118,39 +119,40 @@ enum Watch {
 }
 
 impl Watch {
-    async fn ready(&self, interest: Interest) -> io::Result<()> {
-        // Whoever reads or writes does so until nothing is left. So the readiness counts as used
-        // up before; what happens meanwhile is reported again.
-        let used = || Err::<(), _>(io::ErrorKind::WouldBlock.into());
-        match self {
-            Self::Tcp(stream) => {
-                let ready = stream.ready(interest).await?;
-                let _ = stream.try_io(interest_of(ready), used);
-            }
+    fn poll(&self, context: &mut Context<'_>, interest: Interest) -> Poll<io::Result<()>> {
+        match (self, interest) {
+            (Self::Tcp(stream), Interest::WRITABLE) => stream.poll_write_ready(context),
+            (Self::Tcp(stream), _) => stream.poll_read_ready(context),
             #[cfg(unix)]
-            Self::Unix(stream) => {
-                let ready = stream.ready(interest).await?;
-                let _ = stream.try_io(interest_of(ready), used);
-            }
+            (Self::Unix(stream), Interest::WRITABLE) => stream.poll_write_ready(context),
+            #[cfg(unix)]
+            (Self::Unix(stream), _) => stream.poll_read_ready(context),
         }
-        Ok(())
     }
-}
 
-/// What a readiness is about.
-fn interest_of(ready: tokio::io::Ready) -> Interest {
-    if ready.is_writable() && ready.is_readable() {
-        Interest::READABLE | Interest::WRITABLE
-    } else if ready.is_writable() {
-        Interest::WRITABLE
-    } else {
-        Interest::READABLE
+    /// Whoever reads or writes does so until nothing is left. So the readiness counts as used up
+    /// before; what happens meanwhile is reported again.
+    fn use_up(&self, interest: Interest) {
+        let used = || Err::<(), _>(io::ErrorKind::WouldBlock.into());
+        let _ = match self {
+            Self::Tcp(stream) => stream.try_io(interest, used),
+            #[cfg(unix)]
+            Self::Unix(stream) => stream.try_io(interest, used),
+        };
     }
 }
 
 impl Readiness for Watch {
-    fn ready(&self, sending: bool) -> BoxFuture<'_, io::Result<()>> {
-        let readable = Interest::READABLE;
-        Box::pin(self.ready(if sending { readable | Interest::WRITABLE } else { readable }))
+    fn poll_ready(&self, context: &mut Context<'_>, sending: bool) -> Poll<io::Result<()>> {
+        let interests = [Some(Interest::READABLE), sending.then_some(Interest::WRITABLE)];
+        let mut ready = Poll::Pending;
+        for interest in interests.into_iter().flatten() {
+            if let Poll::Ready(outcome) = self.poll(context, interest) {
+                outcome?;
+                self.use_up(interest);
+                ready = Poll::Ready(Ok(()));
+            }
+        }
+        ready
     }
 }

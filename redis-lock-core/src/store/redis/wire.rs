@@ -8,6 +8,7 @@ use std::io;
 
 use super::conversation::Conversation;
 use super::scan::{Scanned, scan};
+use super::short;
 use super::socket::Socket;
 use crate::store::{Command, Filled, Pulled, Wire};
 
@@ -36,6 +37,12 @@ impl RedisWire {
     fn hear(&mut self, wants: &mut dyn FnMut(u64) -> bool) {
         loop {
             let rest = self.input.rest();
+            if let Some((value, length)) = short::read(rest) {
+                self.input.start += length;
+                let out = &mut self.out;
+                self.conversation.hear(value, wants, &mut |cmd| cmd.write_packed_command(out));
+                continue;
+            }
             let length = match scan(rest) {
                 Ok(Scanned::Reply(length)) => length,
                 Ok(Scanned::Push(length)) => {

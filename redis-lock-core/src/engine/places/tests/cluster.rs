@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use tokio::sync::Notify;
@@ -15,7 +16,8 @@ use crate::store::directory::{Directory, Map, Primary};
 use crate::store::memory::State;
 use crate::store::redirect::{NodeName, Redirect};
 use crate::store::{
-    Answer, BoxFuture, Command, Connected, Connector, Event, Filled, Hints, Pulled, Readiness, Wire,
+    Answer, BoxFuture, Command, Connected, Connector, Event, Filled, Hints, Pulled, Readiness,
+    TaskBell, Wire,
 };
 use crate::{Builder, Locks};
 
@@ -47,7 +49,7 @@ pub(super) struct Cluster {
     nodes: Arc<Mutex<Nodes>>,
     changed: Arc<Notify>,
     /// Of each node: somebody may have something to read.
-    answered: Arc<Vec<Notify>>,
+    answered: Arc<Vec<TaskBell>>,
 }
 
 impl Cluster {
@@ -55,7 +57,7 @@ impl Cluster {
     pub(super) fn of(count: usize) -> Self {
         let owners = (0..SLOTS).map(|slot| (slot, usize::from(slot) * count / usize::from(SLOTS)));
         let nodes = Nodes { owners: owners.collect(), epoch: 1, ..Nodes::default() };
-        let answered = (0..count).map(|_| Notify::new()).collect();
+        let answered = (0..count).map(|_| TaskBell::default()).collect();
         Self {
             nodes: Arc::new(Mutex::new(nodes)),
             changed: Arc::default(),
@@ -106,7 +108,7 @@ impl Cluster {
             nodes.listeners.retain(|(at, _), _| *at != node);
         }
         drop(nodes);
-        self.answered[node].notify_one();
+        self.answered[node].ring();
     }
 
     pub(super) fn set_silent(&self, node: usize, is_silent: bool) {
@@ -116,7 +118,7 @@ impl Cluster {
             nodes.silent.push(node);
         }
         drop(nodes);
-        self.answered[node].notify_one();
+        self.answered[node].ring();
     }
 
     pub(super) fn looks(&self) -> usize {
@@ -252,11 +254,8 @@ impl Connector for Node {
 }
 
 impl Readiness for Node {
-    fn ready(&self, _: bool) -> BoxFuture<'_, io::Result<()>> {
-        Box::pin(async {
-            self.cluster.answered[self.node].notified().await;
-            Ok(())
-        })
+    fn poll_ready(&self, context: &mut Context<'_>, _: bool) -> Poll<io::Result<()>> {
+        self.cluster.answered[self.node].poll_rung(context).map(Ok)
     }
 }
 
@@ -286,7 +285,7 @@ impl Wire for NodeWire {
 
     fn flush(&mut self) -> io::Result<()> {
         if std::mem::take(&mut self.has_news) {
-            self.node.cluster.answered[self.node.node].notify_one();
+            self.node.cluster.answered[self.node.node].ring();
         }
         Ok(())
     }

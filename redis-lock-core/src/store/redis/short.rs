@@ -1,0 +1,78 @@
+//! The replies that almost every command gets, read without a detour.
+//!
+//! A pair of commands has two of them, and the driver's parser takes longer for each than all that is
+//! done with them. Whatever is not recognised here goes to that parser.
+
+use redis::Value;
+
+/// More digits than this may not fit.
+const DIGITS: usize = 18;
+
+/// The reply that the stream begins with, and its length; none where it is not all there, or of
+/// another form.
+pub(super) fn read(bytes: &[u8]) -> Option<(Value, usize)> {
+    match bytes {
+        [b'+', b'O', b'K', b'\r', b'\n', ..] => Some((Value::Okay, 5)),
+        [b'$', b'-', b'1', b'\r', b'\n', ..] => Some((Value::Nil, 5)),
+        [b'_', b'\r', b'\n', ..] => Some((Value::Nil, 3)),
+        [b':', rest @ ..] => integer(rest),
+        _ => None,
+    }
+}
+
+fn integer(text: &[u8]) -> Option<(Value, usize)> {
+    let digits = text.iter().take(DIGITS).take_while(|byte| byte.is_ascii_digit()).count();
+    let (number, end) = text.split_at_checked(digits)?;
+    if digits == 0 || !end.starts_with(b"\r\n") {
+        return None;
+    }
+    let number = number.iter().fold(0, |sum, digit| sum * 10 + i64::from(digit - b'0'));
+    Some((Value::Int(number), digits + 3))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::redis::scan::{Scanned, scan};
+
+    #[test]
+    fn what_is_read_here_is_what_the_parser_reads() {
+        let replies = [
+            &b"+OK\r\n"[..],
+            b"$-1\r\n",
+            b"_\r\n",
+            b":0\r\n",
+            b":1\r\n",
+            b":00017\r\n",
+            b":999999999999999999\r\n",
+        ];
+        for reply in replies {
+            let more = [reply, b":7\r\n"].concat();
+            let (value, length) = read(&more).unwrap();
+            assert_eq!(value, redis::parse_redis_value(reply).unwrap());
+            assert_eq!(scan(&more), Ok(Scanned::Reply(length)));
+            for end in 0..reply.len() {
+                assert_eq!(read(&reply[..end]), None, "{:?}", reply[..end].escape_ascii());
+            }
+        }
+    }
+
+    #[test]
+    fn everything_else_is_left_to_the_parser() {
+        let others = [
+            &b"+PONG\r\n"[..],
+            b":-1\r\n",
+            b":+1\r\n",
+            b":\r\n",
+            b":1a\r\n",
+            b":9223372036854775807\r\n",
+            b"$1\r\na\r\n",
+            b"*0\r\n",
+            b"-ERR\r\n",
+            b">1\r\n:1\r\n",
+        ];
+        for other in others {
+            assert_eq!(read(other), None, "{:?}", other.escape_ascii());
+        }
+    }
+}
