@@ -26,7 +26,7 @@ pub use domain::config_error::ConfigError;
 pub use domain::error::{BackendError, LockError};
 pub use domain::key::LockKey;
 pub use domain::state::{LockState, LossReason};
-pub use domain::status::{Holder, LockKind, ReleaseBy, ServerInfo, Status, Waiting};
+pub use domain::status::{Holder, LockKind, ReleaseBy, Scripting, ServerInfo, Status, Waiting};
 pub use domain::token::Token;
 pub use domain::wait::Wait;
 

@@ -7,6 +7,7 @@ use std::time::Duration;
 use crate::api::settings::Settings;
 use crate::domain::demand::{check_millis, check_ttl, whole_millis};
 use crate::domain::label::{host_and_process, printable};
+use crate::domain::status::Scripting;
 use crate::engine::Link;
 use crate::store::memory::Memory;
 use crate::store::redis::RedisConnector;
@@ -39,6 +40,7 @@ pub struct Builder {
     outage: Option<Duration>,
     linger: Option<Duration>,
     label: Option<String>,
+    scripting: Scripting,
 }
 
 #[derive(Clone, Default)]
@@ -120,6 +122,16 @@ impl Builder {
         self
     }
 
+    /// Whether scripts may be used on the server; by default where it allows them.
+    ///
+    /// Without scripts there are mutexes and nothing else: fenced, queued, reentrant, never expiring,
+    /// whatever a mutex can be. Readers, writers, permits and locks of several keys are
+    /// [`InvalidConfig`](LockError::InvalidConfig) when they are asked for.
+    pub fn scripting(mut self, scripting: Scripting) -> Self {
+        self.scripting = scripting;
+        self
+    }
+
     /// Checks everything and connects on first use.
     ///
     /// # Errors
@@ -188,6 +200,7 @@ impl Builder {
             linger: self.linger.filter(|linger| !linger.is_zero()),
             server,
             command_timeout: self.command_timeout,
+            scripting: self.scripting,
         }
     }
 }
@@ -206,7 +219,8 @@ fn on_redis(settings: Settings, client: redis::Client) -> Locks {
     let namespace = settings.namespace.clone();
     let timeout = settings.command_timeout();
     let link = Link::new(timeout, &|manager| {
-        Arc::new(RedisConnector::new(client.clone(), &namespace, manager, timeout))
+        let connector = RedisConnector::new(client.clone(), &namespace, manager, timeout);
+        Arc::new(connector.scripting(settings.scripting))
     });
     Locks::new(Settings { server, ..settings }, link)
 }

@@ -118,6 +118,10 @@ impl LockError {
                 ConfigError::OtherKind { key: key.map(Into::into), detail: source.fault.what }
                     .into()
             }
+            FaultClass::Unsupported => {
+                ConfigError::Unsupported { key: key.map(Into::into), detail: source.fault.what }
+                    .into()
+            }
             _ => Self::Backend { source },
         }
     }
@@ -179,7 +183,10 @@ impl BackendError {
     /// Whether trying again can help: `false` for missing rights, wrong passwords and foreign values.
     #[must_use]
     pub fn is_retryable(&self) -> bool {
-        !matches!(self.fault.class, FaultClass::Permanent | FaultClass::Misuse)
+        !matches!(
+            self.fault.class,
+            FaultClass::Permanent | FaultClass::Misuse | FaultClass::Unsupported
+        )
     }
 
     /// The error of the `redis` crate, where it had one; `downcast_ref` gives it by its own type.
@@ -217,6 +224,8 @@ pub(crate) enum FaultClass {
     Permanent,
     /// It was not executed, because the caller asks for what can't be.
     Misuse,
+    /// It was not executed, because this server can't do it.
+    Unsupported,
     /// It may have been executed: the way to the server broke.
     Unknown,
     /// It may have been executed, or still be: no answer came in time.

@@ -116,6 +116,25 @@ pub struct Waiting {
     pub since: Option<SystemTime>,
 }
 
+/// Whether scripts are used on the server.
+///
+/// ```
+/// # fn main() -> Result<(), redis_locks::LockError> {
+/// use redis_locks::{Locks, Scripting};
+/// let locks = Locks::builder().url("redis://localhost").scripting(Scripting::Never).open()?;
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+#[non_exhaustive]
+pub enum Scripting {
+    /// Where the server allows them; otherwise transactions, and mutexes only.
+    #[default]
+    Auto,
+    /// Never: transactions under `WATCH`, and mutexes only. For servers that have no scripting, or
+    /// whose operators don't want it.
+    Never,
+}
+
 /// The server that answered.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 #[non_exhaustive]
@@ -124,11 +143,14 @@ pub struct ServerInfo {
     pub version: String,
     /// How a lock that nobody waits for is released there.
     pub release: ReleaseBy,
+    /// Whether scripts are used there. Without them locks are mutexes, and what takes several steps
+    /// is done by transactions.
+    pub scripts: bool,
 }
 
 /// Stands in for a server that did not say who it is.
 pub(crate) fn unknown_server() -> ServerInfo {
-    ServerInfo { version: "unknown version".into(), release: ReleaseBy::Script }
+    ServerInfo { version: "unknown version".into(), release: ReleaseBy::Script, scripts: true }
 }
 
 /// The ways to release a lock, from the cheapest to the one that works everywhere. Which one is
@@ -142,6 +164,8 @@ pub enum ReleaseBy {
     CompareAndDelete,
     /// A script.
     Script,
+    /// A transaction under `WATCH`, where scripts are denied or not wanted.
+    Transaction,
 }
 
 impl fmt::Display for ReleaseBy {
@@ -150,6 +174,7 @@ impl fmt::Display for ReleaseBy {
             Self::Memory => "memory",
             Self::CompareAndDelete => "compare-and-delete",
             Self::Script => "script",
+            Self::Transaction => "transaction",
         })
     }
 }

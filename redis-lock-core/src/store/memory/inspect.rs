@@ -36,7 +36,11 @@ impl Entry {
             more_holders: 0,
             more_waiters: 0,
             foreign: None,
-            server: Some(ServerInfo { version: "memory".into(), release: ReleaseBy::Memory }),
+            server: Some(ServerInfo {
+                version: "memory".into(),
+                release: ReleaseBy::Memory,
+                scripts: true,
+            }),
         }
     }
 

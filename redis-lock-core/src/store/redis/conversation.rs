@@ -15,7 +15,7 @@ use super::decode::{self, Plain, is_demoted};
 use super::encode::{self, Call, Context};
 use super::fast;
 use super::groups::{self, NextPart, Part, Split};
-use super::probe::{Delete, Found};
+use super::probe::{Delete, Found, Rung};
 use crate::domain::error::{Fault, FaultClass};
 use crate::store::{Acquire, Answer, Command, Pulled, Verb, limits};
 
@@ -151,6 +151,12 @@ impl Conversation {
             let what = "the server has become a replica";
             self.broken.get_or_insert_with(|| Fault::new(FaultClass::Unknown, what));
         }
+        if decode::denies_scripts(&value) {
+            // What else there is is found out by connecting again.
+            let what = "the server does not let this user run scripts any more";
+            self.broken.get_or_insert_with(|| Fault::new(FaultClass::Unknown, what));
+            return self.answered(seq, group, Err(Fault::new(FaultClass::Refused, what)), true, send);
+        }
         if group.is_none() && decode::crosses_slots(&value) && groups::is_split(&command) {
             // The server runs in cluster mode, and may not tell us so.
             self.cluster.found(true);
@@ -165,6 +171,10 @@ impl Conversation {
                 }
                 let wanted = wants(seq);
                 self.answered(seq, group, answer, wanted, send);
+            }
+            // What only a script could tell is found out by whoever has this for a link.
+            Err(_) if self.found.rung != Rung::Scripts => {
+                self.finish(seq, Ok(Answer::Gone { by: None, because: None }));
             }
             Err(step) if wants(seq) => {
                 send_step(&step, &command, &self.context(), send);

@@ -1,7 +1,7 @@
 //! The arbiter on one Redis or Valkey server.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use redis::AsyncConnectionConfig;
@@ -10,10 +10,12 @@ use tokio::time::timeout;
 
 use self::cluster::Cluster;
 use self::conversation::{Channel, Conversation};
-use self::probe::{Found, probe};
+use self::probe::{Found, Rung, probe};
+use self::transaction::{Pool, self_test};
 use self::wire::RedisWire;
 use super::{BoxFuture, Connected, Connector, Hints};
 use crate::domain::error::{Fault, FaultClass};
+use crate::domain::status::Scripting;
 
 mod cluster;
 #[cfg(test)]
@@ -33,6 +35,7 @@ mod scan;
 mod script_tests;
 mod scripts;
 mod socket;
+mod transaction;
 mod wire;
 
 /// Knows one server: its address, its credentials, and where it publishes this manager's grants.
@@ -44,6 +47,9 @@ pub(crate) struct RedisConnector {
     /// How long connecting may take.
     patience: Duration,
     cluster: Arc<Cluster>,
+    scripting: Scripting,
+    /// Whether scripts were used by the connection before.
+    had_scripts: Arc<AtomicBool>,
 }
 
 impl RedisConnector {
@@ -61,7 +67,14 @@ impl RedisConnector {
             channel: Channel { name, is_heard: Arc::new(AtomicBool::new(false)) },
             patience: patience.max(Duration::from_millis(500)),
             cluster: Arc::default(),
+            scripting: Scripting::Auto,
+            had_scripts: Arc::new(AtomicBool::new(true)),
         }
+    }
+
+    /// Says whether scripts may be used.
+    pub(crate) fn scripting(self, scripting: Scripting) -> Self {
+        Self { scripting, ..self }
     }
 
     async fn connected(self) -> Result<Connected, Fault> {
@@ -70,9 +83,9 @@ impl RedisConnector {
             Some(mut introduced) => {
                 let found = self.probed(&mut introduced.driver).await?;
                 let (socket, watcher) = introduced.into_socket().await;
-                let conversation = self.conversation(found);
+                let conversation = self.conversation(found.clone());
                 let wire = Box::new(RedisWire::new(socket, conversation));
-                Ok(Connected { wire, watcher: Some(watcher) })
+                self.on_rung(Connected { wire, watcher: Some(watcher) }, found).await
             }
             None => self.connected_by_driver().await,
         }
@@ -84,12 +97,28 @@ impl RedisConnector {
         let connecting = self.client.get_multiplexed_async_connection_with_config(&config);
         let mut driver = connecting.await.map_err(decode::unreachable)?;
         let found = self.probed(&mut driver).await?;
-        let (wire, watcher) = driver_wire::wire(driver, self.conversation(found));
-        Ok(Connected { wire: Box::new(wire), watcher: Some(watcher) })
+        let (wire, watcher) = driver_wire::wire(driver, self.conversation(found.clone()));
+        self.on_rung(Connected { wire: Box::new(wire), watcher: Some(watcher) }, found).await
+    }
+
+    /// What the link serves for: all there is, or what needs no transaction.
+    async fn on_rung(&self, link: Connected, found: Found) -> Result<Connected, Fault> {
+        let has_scripts = found.rung == Rung::Scripts;
+        let had_scripts = self.had_scripts.swap(has_scripts, Ordering::Relaxed);
+        if had_scripts != has_scripts && self.scripting == Scripting::Auto {
+            crate::observe::log::scripting_changed(has_scripts);
+        }
+        if has_scripts {
+            return Ok(link);
+        }
+        let pool = Pool::new(self.client.clone(), self.patience);
+        let test = [&*self.channel.name, ":~probe"].concat();
+        self_test(&pool, &test).await?;
+        Ok(transaction::wire(link, pool, found, self.channel.clone()))
     }
 
     async fn probed(&self, driver: &mut MultiplexedConnection) -> Result<Found, Fault> {
-        let found = probe(driver, &self.namespace).await.map_err(decode::unreachable)?;
+        let found = probe(driver, &self.namespace, self.scripting).await.map_err(decode::unreachable)?;
         crate::observe::log::connected(&found.version, &found.warnings);
         Ok(found)
     }
