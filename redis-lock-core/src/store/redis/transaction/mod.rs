@@ -28,5 +28,7 @@ mod writes;
 
 pub(super) use dialect::{Dialect, PROBES};
 pub(super) use pool::Pool;
+#[cfg(test)]
+pub(super) use run::{Setting, run};
 pub(super) use self_test::self_test;
 pub(super) use wire::wire;

@@ -1,5 +1,6 @@
 //! One command, carried out by as many transactions as it takes.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use redis::{Cmd, Value};
 use tokio::time::{sleep, timeout};
@@ -16,12 +17,12 @@ use crate::store::redis::decode;
 use crate::store::{Acquire, Answer, Command, Verb};
 
 /// What a transaction runs with.
-pub(super) struct Setting {
-    pub(super) pool: Pool,
-    pub(super) dialect: Dialect,
-    pub(super) channel: Channel,
+pub(in crate::store::redis) struct Setting {
+    pub(in crate::store::redis) pool: Arc<Pool>,
+    pub(in crate::store::redis) dialect: Dialect,
+    pub(in crate::store::redis) channel: Channel,
     /// Whether one command may be about the keys of one slot only.
-    pub(super) is_cluster: bool,
+    pub(in crate::store::redis) is_cluster: bool,
 }
 
 impl Setting {
@@ -43,7 +44,10 @@ pub(super) enum Attempt {
 
 /// Carries out a command within its time. It is the caller's that no other command of the same key
 /// runs meanwhile.
-pub(super) async fn run(setting: &Setting, command: &Command) -> Result<Answer, Fault> {
+pub(in crate::store::redis) async fn run(
+    setting: &Setting,
+    command: &Command,
+) -> Result<Answer, Fault> {
     let is_sent = AtomicBool::new(false);
     let bounded = timeout(command.timeout, attempts(setting, command, &is_sent));
     bounded.await.unwrap_or_else(|_| Err(late(&is_sent)))
