@@ -55,12 +55,9 @@ async fn a_mutex_works_where_scripts_are_denied() {
 async fn kinds_that_need_scripts_are_refused_by_name() {
     let server = Server::builder().user(NO_SCRIPTS).start();
     for locks in [never(&server).await, Locks::open(as_user(&server, "app")).unwrap()] {
-        for request in [
-            locks.read(KEY),
-            locks.write(KEY),
-            locks.permit(KEY, 2),
-            locks.all(["one", "other"]),
-        ] {
+        for request in
+            [locks.read(KEY), locks.write(KEY), locks.permit(KEY, 2), locks.all(["one", "other"])]
+        {
             let error = request.acquire().await.unwrap_err();
             let LockError::InvalidConfig { cause: ConfigError::Unsupported { .. }, .. } = &error
             else {
@@ -72,7 +69,7 @@ async fn kinds_that_need_scripts_are_refused_by_name() {
     server.assert_clean();
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn waiters_are_handed_the_lock_in_order_and_at_once() {
     for server in servers() {
         let holder = never(&server).await;
@@ -150,9 +147,12 @@ async fn many_locks_are_renewed_together() {
     let server = Server::start();
     let locks = never(&server).await;
     let ttl = ms(1_500);
+    let acquiring: Vec<_> = (0..MANY)
+        .map(|at| tokio::spawn(locks.mutex(format!("k{at}")).ttl(ttl).acquire()))
+        .collect();
     let mut guards = Vec::new();
-    for at in 0..MANY {
-        guards.push(locks.mutex(format!("k{at}")).ttl(ttl).acquire().await.unwrap());
+    for acquired in acquiring {
+        guards.push(acquired.await.unwrap().unwrap());
     }
     server.reset_counts();
     tokio::time::sleep(ttl * 2).await;
@@ -166,8 +166,7 @@ async fn many_locks_are_renewed_together() {
     server.assert_clean();
 }
 
-/// S1
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn s1_a_transaction_whose_answer_is_cut_is_recognised_by_its_token() {
     let server = Server::start();
     let proxy = Proxy::to(server.port());
@@ -181,7 +180,10 @@ async fn s1_a_transaction_whose_answer_is_cut_is_recognised_by_its_token() {
         proxy.cut_reply_to("EXEC");
         held.release().await.unwrap();
         let guard = waiting.await.unwrap().unwrap();
-        assert_eq!(server.get(WIRE).map(|it| it.trim_end_matches('+').to_owned()), Some(guard.token().to_string()));
+        assert_eq!(
+            server.get(WIRE).map(|it| it.trim_end_matches('+').to_owned()),
+            Some(guard.token().to_string())
+        );
         proxy.cut_reply_to("EXEC");
         guard.release().await.unwrap();
         eventually(PATIENCE, "it is free", || !server.exists(WIRE));
@@ -190,8 +192,7 @@ async fn s1_a_transaction_whose_answer_is_cut_is_recognised_by_its_token() {
     server.assert_clean();
 }
 
-/// S2
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn s2_dropped_at_any_await_between_watch_and_exec_leaves_nothing() {
     let server = Server::start();
     let proxy = Proxy::to(server.port());
@@ -201,9 +202,11 @@ async fn s2_dropped_at_any_await_between_watch_and_exec_leaves_nothing() {
         proxy.delay_up(ms(delay));
         for polls in 0..60 {
             let early = cancel_in_flight(polls, job(&locks).fenced().acquire()).await;
+            let is_early = early.is_some();
+            drop(early);
             let late = cancel_at(polls, job(&locks).fenced().acquire()).await;
-            let done = early.is_some() && late.is_some();
-            drop((early, late));
+            let done = is_early && late.is_some();
+            drop(late);
             eventually(SOON, "no lock is left", || !server.exists(WIRE));
             if done {
                 break;
@@ -213,7 +216,9 @@ async fn s2_dropped_at_any_await_between_watch_and_exec_leaves_nothing() {
     }
     let watching = |list: &str| list.lines().any(|line| !line.contains(" watch=0"));
     if server.run::<String>("CLIENT LIST").contains(" watch=") {
-        eventually(PATIENCE, "nothing is watched", || !watching(&server.run::<String>("CLIENT LIST")));
+        eventually(PATIENCE, "nothing is watched", || {
+            !watching(&server.run::<String>("CLIENT LIST"))
+        });
     }
     server.assert_clean();
 }
@@ -245,7 +250,6 @@ pub(crate) fn count(io: &mut ChildIo) {
     io.hear();
 }
 
-/// S3
 #[test]
 fn s3_processes_with_and_without_scripts_lose_no_update() {
     const ROUNDS: u64 = 60;
@@ -282,8 +286,7 @@ fn s3_processes_with_and_without_scripts_lose_no_update() {
     }
 }
 
-/// S5
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn s5_the_commands_of_redis_2_2_are_enough_for_a_mutex_in_whole_seconds() {
     let server = Server::builder().user(OLD).start();
     let url = as_user(&server, "old");
@@ -309,7 +312,7 @@ async fn s5_the_commands_of_redis_2_2_are_enough_for_a_mutex_in_whole_seconds() 
     server.assert_clean();
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_with_renamed_commands_is_used_without_what_it_lacks() {
     let renamed = ["EVAL", "EVALSHA", "SCRIPT", "PUBSUB", "PUBLISH"];
     let builder = Server::builder();
@@ -326,7 +329,7 @@ async fn a_server_with_renamed_commands_is_used_without_what_it_lacks() {
     server.assert_clean();
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn held_locks_are_kept_when_scripts_are_denied_in_the_midst() {
     let server = Server::builder().user("app on >secret ~* &* +@all").start();
     let locks = Locks::connect(as_user(&server, "app")).await.unwrap();

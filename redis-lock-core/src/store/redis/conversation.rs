@@ -155,7 +155,13 @@ impl Conversation {
             // What else there is is found out by connecting again.
             let what = "the server does not let this user run scripts any more";
             self.broken.get_or_insert_with(|| Fault::new(FaultClass::Unknown, what));
-            return self.answered(seq, group, Err(Fault::new(FaultClass::Refused, what)), true, send);
+            return self.answered(
+                seq,
+                group,
+                Err(Fault::new(FaultClass::Refused, what)),
+                true,
+                send,
+            );
         }
         if group.is_none() && decode::crosses_slots(&value) && groups::is_split(&command) {
             // The server runs in cluster mode, and may not tell us so.

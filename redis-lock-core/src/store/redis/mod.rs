@@ -118,7 +118,8 @@ impl RedisConnector {
     }
 
     async fn probed(&self, driver: &mut MultiplexedConnection) -> Result<Found, Fault> {
-        let found = probe(driver, &self.namespace, self.scripting).await.map_err(decode::unreachable)?;
+        let found =
+            probe(driver, &self.namespace, self.scripting).await.map_err(decode::unreachable)?;
         crate::observe::log::connected(&found.version, &found.warnings);
         Ok(found)
     }

@@ -120,8 +120,10 @@ pub(super) async fn probe(
         return Err(RedisError::from(error.clone()));
     }
     let cluster = field(&info, "cluster_enabled") == Some("1");
-    let denied = scripting == Scripting::Never || answers.get(3).is_some_and(decode::denies_scripts);
-    let rung = if denied { Rung::Transactions(dialect(connection, &key).await?) } else { Rung::Scripts };
+    let denied =
+        scripting == Scripting::Never || answers.get(3).is_some_and(decode::denies_scripts);
+    let rung =
+        if denied { Rung::Transactions(dialect(connection, &key).await?) } else { Rung::Scripts };
     Ok(Found { delete, rung, version: version(&info), cluster, warnings: warnings(&info) })
 }
 

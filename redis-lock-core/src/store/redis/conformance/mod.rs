@@ -29,8 +29,8 @@ mod transactions;
 
 use compare::{alike, exclusive, shape};
 use seen::{LOOK, OneKey, Seen, Window};
-use transactions::Transactions;
 use steps::{ALL, Actor, ModelStep, actor, permit, step, token};
+use transactions::Transactions;
 
 /// A number that somebody set for this run: more cases, or another seed than the one that every run
 /// has, such as `REDIS_LOCKS_CONFORMANCE_SEED=$RANDOM cargo test -p redis-lock-core conformance`.

@@ -67,9 +67,7 @@ impl Dialect {
             (Self::Millis, Some(time)) => {
                 cmd.arg("SET").arg(key).arg(value).arg("PX").arg(millis(time))
             }
-            (Self::Seconds, Some(time)) => {
-                cmd.arg("SETEX").arg(key).arg(seconds(time)).arg(value)
-            }
+            (Self::Seconds, Some(time)) => cmd.arg("SETEX").arg(key).arg(seconds(time)).arg(value),
         };
         cmd
     }

@@ -233,8 +233,7 @@ fn by_model(command: &Command, snapshot: &Snapshot, terms: &Terms) -> Decision {
     };
     let after = state.into_entry(command.names.main());
     let (names, dialect) = (&command.names, terms.dialect);
-    let compared =
-        Writes { names, dialect, snapshot: &snapshot, before: &before, after: &after };
+    let compared = Writes { names, dialect, snapshot: &snapshot, before: &before, after: &after };
     let (writes, asked) = compared.commands();
     let is_marked = after.holders.first().is_some_and(|holder| holder.is_waited_for());
     let granted = grants.into_iter().map(|(channel, token)| {
@@ -261,9 +260,8 @@ fn forced<'a>(command: &'a Command, before: &'a Entry) -> impl Iterator<Item = M
         Verb::Force { tokens, .. } => tokens.as_slice(),
         _ => &[],
     };
-    let holds = |token: &&crate::Token| {
-        before.holders.iter().any(|holder| holder.token == *token.wire())
-    };
+    let holds =
+        |token: &&crate::Token| before.holders.iter().any(|holder| holder.token == *token.wire());
     tokens.iter().filter(holds).map(|token| Message {
         channel: command.names.channel(token.manager().unwrap_or_default()),
         text: format!("r {}", token.wire()),

@@ -1,8 +1,8 @@
 //! One command, carried out by as many transactions as it takes.
 
+use redis::{Cmd, Value};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use redis::{Cmd, Value};
 use tokio::time::{sleep, timeout};
 
 use super::dialect::Dialect;
@@ -255,7 +255,9 @@ fn failed(result: &Value) -> Option<Fault> {
 
 /// Leaves without having written; what was watched is not watched any more.
 pub(super) async fn discard(mut leased: Leased<'_>, is_open: bool) {
-    if !is_open || matches!(leased.ask(vec![redis::cmd("DISCARD")]).await.as_deref(), Ok([Value::Okay])) {
+    if !is_open
+        || matches!(leased.ask(vec![redis::cmd("DISCARD")]).await.as_deref(), Ok([Value::Okay]))
+    {
         leased.give_back();
     }
 }

@@ -45,3 +45,66 @@ async fn ask(leased: &mut Leased<'_>, cmds: Vec<Cmd>) -> Result<Vec<Value>, Faul
         None => Ok(answers),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::{BufRead, BufReader, Write};
+    use std::net::{TcpListener, TcpStream};
+    use std::time::Duration;
+
+    use super::*;
+
+    /// The name of the next command, and whether there is one.
+    fn command(input: &mut impl BufRead) -> Option<String> {
+        let mut line = || {
+            let mut line = String::new();
+            input.read_line(&mut line).ok().filter(|count| *count > 0)?;
+            Some(line.trim_end().to_owned())
+        };
+        let count: usize = line()?.strip_prefix('*')?.parse().ok()?;
+        let words: Option<Vec<_>> = (0..count).map(|_| line().and_then(|_| line())).collect();
+        words?.first().map(|word| word.to_uppercase())
+    }
+
+    /// Accepts transactions and executes them whatever happened to what is watched.
+    fn serve(stream: &TcpStream) {
+        let mut input = BufReader::new(stream.try_clone().unwrap());
+        let mut in_transaction = false;
+        while let Some(name) = command(&mut input) {
+            let answer = match name.as_str() {
+                "EXEC" => "*1\r\n$-1\r\n",
+                "MULTI" | "WATCH" | "SETEX" | "CLIENT" => "+OK\r\n",
+                _ if in_transaction => "+QUEUED\r\n",
+                "DEL" => ":1\r\n",
+                _ => "$-1\r\n",
+            };
+            in_transaction = name == "MULTI" || in_transaction && name != "EXEC";
+            if (&mut &*stream).write_all(answer.as_bytes()).is_err() {
+                return;
+            }
+        }
+    }
+
+    #[test]
+    fn s4_a_server_that_does_not_honour_watch_is_refused() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        std::thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                std::thread::spawn(move || serve(&stream));
+            }
+        });
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let test = |port: u16| {
+            let client = redis::Client::open(format!("redis://127.0.0.1:{port}")).unwrap();
+            let pool = Pool::new(client, Duration::from_secs(5));
+            runtime.block_on(self_test(&pool, "lock:~m:x:~probe"))
+        };
+        let fault = test(port).unwrap_err();
+        assert_eq!(fault.class, FaultClass::Permanent);
+        assert!(fault.what.contains("does not honour it"), "{}", fault.what);
+        let server = testbed::Server::start();
+        assert_eq!(test(server.port()), Ok(()));
+        server.assert_clean();
+    }
+}

@@ -168,7 +168,8 @@ impl Snapshot {
         };
         let queue: VecDeque<_> = self.queue.iter().flatten().map(waiter).collect();
         let queue_end = self.queue_left.filter(|_| !queue.is_empty());
-        let last = |(number, owner): &(u64, String)| Last::remembered(*number, owner.as_str().into());
+        let last =
+            |(number, owner): &(u64, String)| Last::remembered(*number, owner.as_str().into());
         let tomb = |reason: &String| Tomb { reason: reason.as_str().into(), until: Moment::NEVER };
         Entry {
             holders: self.holder().into_iter().collect(),
@@ -182,9 +183,8 @@ impl Snapshot {
     fn holder(&self) -> Option<Holder> {
         let Standing::Value { text, left } = &self.lock else { return None };
         // A key that is there has some time left.
-        let end = left.map_or(Moment::NEVER, |left| {
-            self.now.after(left.max(Duration::from_millis(1)))
-        });
+        let end =
+            left.map_or(Moment::NEVER, |left| self.now.after(left.max(Duration::from_millis(1))));
         let (token, marked) = unmarked(text);
         Some(Holder::of_mutex(token.into(), end, marked))
     }

@@ -43,7 +43,8 @@ pub(in crate::store::redis) fn wire(
         Rung::Transactions(dialect) => dialect,
         Rung::Scripts => Dialect::Millis,
     };
-    let setting = Arc::new(Setting { pool: Arc::new(pool), dialect, channel, is_cluster: found.cluster });
+    let setting =
+        Arc::new(Setting { pool: Arc::new(pool), dialect, channel, is_cluster: found.cluster });
     let (jobs, receiver) = mpsc::unbounded_channel();
     let inbox = Arc::new(Inbox::default());
     tokio::spawn(serve(Arc::clone(&setting), receiver, Arc::clone(&inbox)));
