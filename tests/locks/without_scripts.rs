@@ -345,3 +345,32 @@ async fn held_locks_are_kept_when_scripts_are_denied_in_the_midst() {
     guard.release().await.unwrap();
     server.assert_clean();
 }
+
+/// The rights that docs/PROTOCOL.md asks for where there are no scripts, taken from there.
+fn documented_rights() -> String {
+    let text = include_str!("../../docs/PROTOCOL.md");
+    let (_, listing) = text.split_once("Without scripts, for mutexes").unwrap();
+    let listing = listing.split("```").nth(1).unwrap();
+    let (_, rights) = listing.split_once(">secret").unwrap();
+    format!("app on >secret {}", rights.replace('\n', " "))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_documented_rights_are_enough_without_scripts() {
+    let server = Server::builder().user(&documented_rights()).start();
+    let url = as_user(&server, "app");
+    let (one, other) = (Locks::connect(&url).await.unwrap(), Locks::connect(&url).await.unwrap());
+    let guard = job(&one).fenced().acquire().await.unwrap();
+    let waiting = tokio::spawn(job(&other).fenced().acquire());
+    eventually(PATIENCE, "it has queued", || server.exists("lock:{lock:job}:~q"));
+    let status = one.status(KEY).await.unwrap();
+    assert!(!status.server.scripts && status.waiters.len() == 1, "{status:?}");
+    let fence = guard.fence();
+    guard.release().await.unwrap();
+    let guard = waiting.await.unwrap().unwrap();
+    assert!(guard.fence() > fence);
+    guard.extend(LONG * 2).await.unwrap();
+    drop(guard);
+    eventually(SOON, "it is free", || !server.exists(WIRE));
+    server.assert_clean();
+}

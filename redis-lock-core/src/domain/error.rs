@@ -255,6 +255,15 @@ impl PartialEq for Fault {
 }
 
 impl Fault {
+    /// What only scripts can do was asked of a server that is used without.
+    pub(crate) fn needs_scripts(what: &str) -> Self {
+        let what = format!(
+            "{what} needs scripts, and this server is used without: it denies EVAL, or \
+             `Scripting::Never` was chosen; grant the rights `+eval +evalsha`, or use a mutex"
+        );
+        Self::new(FaultClass::Unsupported, what)
+    }
+
     /// Connecting failed by a bug, with a message on standard error.
     pub(crate) fn driver_panicked() -> Self {
         let what = "the driver failed while connecting; standard error has its message";

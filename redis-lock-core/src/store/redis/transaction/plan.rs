@@ -16,7 +16,7 @@ use crate::domain::kind::Kind;
 use crate::store::memory::State;
 use crate::store::memory::entry::Entry;
 use crate::store::redis::decode;
-use crate::store::{Acquire, Answer, Command, Verb};
+use crate::store::{Acquire, Answer, Blocker, Command, Verb};
 
 /// So many waiters are asked after at once.
 const MOST: usize = 64;
@@ -94,6 +94,8 @@ impl Plan {
 pub(super) fn decide(command: &Command, snapshot: &Snapshot, terms: &Terms) -> Decision {
     let is_other = snapshot.lock == Standing::Other;
     match &command.verb {
+        // A key that is not free, whatever stands there.
+        Verb::Take { .. } if is_other => done(Answer::Busy(Blocker::unknown())),
         Verb::Look if is_other => Decision::AskType,
         Verb::Look => Decision::Write {
             answer: look::seen(snapshot),
@@ -101,7 +103,9 @@ pub(super) fn decide(command: &Command, snapshot: &Snapshot, terms: &Terms) -> D
             messages: Vec::new(),
         },
         Verb::Acquire(acquire) => decide_acquire(command, acquire, snapshot, terms),
-        Verb::Force { .. } if is_other => Decision::Refuse(needs_scripts("force_release of it")),
+        Verb::Force { .. } if is_other => {
+            Decision::Refuse(Fault::needs_scripts("a lock that several hold"))
+        }
         Verb::Force { foreign: Some(name), .. } => force_foreign(command, name, snapshot, terms),
         Verb::Release { bury: Some(_), token, waited_for, keep } if terms.frugal => {
             let (token, waited_for, keep) = (Arc::clone(token), *waited_for, *keep);
@@ -110,15 +114,6 @@ pub(super) fn decide(command: &Command, snapshot: &Snapshot, terms: &Terms) -> D
         }
         _ => by_model(command, snapshot, terms),
     }
-}
-
-/// What only scripts can do, and the right that is missing.
-pub(super) fn needs_scripts(what: &str) -> Fault {
-    let what = format!(
-        "{what} is done by scripts, and this server is used without: it denies EVAL, or \
-         `Scripting::Never` was chosen; grant the rights `+eval +evalsha`, or use a mutex"
-    );
-    Fault::new(FaultClass::Unsupported, what)
 }
 
 fn decide_acquire(
@@ -287,11 +282,8 @@ pub(super) fn is_possible(command: &Command) -> Result<(), Fault> {
     if at_any || mutex {
         return Ok(());
     }
-    let what = match command.kind {
-        Kind::All { .. } => "a lock of several keys",
-        kind => kind.family().description(),
-    };
-    Err(needs_scripts(what))
+    let what = command.kind.description();
+    Err(Fault::needs_scripts(what))
 }
 
 /// How long to pause after so many transactions that were aborted, at random so that two who disturb
