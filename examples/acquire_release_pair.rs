@@ -1,63 +1,80 @@
-//! The pair `acquire(key, timeout, uid)` and `release(key, uid)` as free functions:
+//! The pair `acquire(key, timeout, uid)` and `release(key, uid)`:
 //! `cargo run --example acquire_release_pair`.
 //!
-//! For code that keeps no guards: who asks is named by a string of its own, and may release from
-//! anywhere in the process. The guards, and with them renewal and the safe release, are kept here.
+//! For code that keeps no guards. Who holds the lock is named by a string of the caller's, and any
+//! process that knows the string may release: the holder's label carries it, and whoever releases
+//! adopts the hold by its token. Nothing is kept in the process.
 
-use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use redis_locks::{Guard, LockError, Locks};
+use redis_locks::{Builder, LockError, Locks, Scripting};
 
-/// The guards of those who hold something, by key and owner.
-static HELD: Mutex<Option<HashMap<(String, String), Guard>>> = Mutex::new(None);
+/// What stands before the caller's string in the label of a holder.
+const PREFIX: &str = "pair";
 
-/// Takes the lock for `uid`, for at most `timeout`; `false` when somebody else has it, or `uid`
-/// itself.
-pub(crate) fn acquire(key: &str, timeout: Duration, uid: &str) -> Result<bool, LockError> {
-    let request = Locks::global()?.mutex(key).ttl(timeout).renew(false);
-    let Some(guard) = request.blocking_try_acquire()? else { return Ok(false) };
-    let mut held = HELD.lock().unwrap_or_else(PoisonError::into_inner);
-    // What `uid` had before under this key has ended, or the lock would not have been free.
-    held.get_or_insert_default().insert((key.to_owned(), uid.to_owned()), guard);
-    Ok(true)
+/// Locks that are released by name.
+pub(crate) struct Pair {
+    locks: Locks,
 }
 
-/// Gives the lock back; `false` when `uid` does not have it, or no more.
-pub(crate) fn release(key: &str, uid: &str) -> Result<bool, LockError> {
-    let mut held = HELD.lock().unwrap_or_else(PoisonError::into_inner);
-    let guard = held.get_or_insert_default().remove(&(key.to_owned(), uid.to_owned()));
-    drop(held);
-    match guard.map(Guard::blocking_release) {
-        None => Ok(false),
-        Some(Ok(())) => Ok(true),
-        Some(Err(error)) if error.is_lost() => Ok(false),
-        Some(Err(error)) => Err(error),
+impl Pair {
+    pub(crate) fn new(builder: Builder) -> Result<Self, LockError> {
+        Ok(Self { locks: builder.label(PREFIX).open()? })
+    }
+
+    /// Takes the lock for `uid`, for at most `timeout`; `false` when somebody has it.
+    pub(crate) fn acquire(
+        &self,
+        key: &str,
+        timeout: Duration,
+        uid: &str,
+    ) -> Result<bool, LockError> {
+        let request = self.locks.mutex(key).ttl(timeout).renew(false).label(uid);
+        match request.blocking_try_acquire()? {
+            // It is held until somebody releases it by name, or its time is up.
+            Some(guard) => {
+                let _token = guard.detach();
+                Ok(true)
+            }
+            None => Ok(false),
+        }
+    }
+
+    /// Gives the lock back; `false` when somebody else has it. Where nobody has it, the answer is
+    /// `true` by transactions, which find nothing to be done, and `false` by scripts, which delete
+    /// nothing.
+    pub(crate) fn release(&self, key: &str, uid: &str) -> Result<bool, LockError> {
+        let status = self.locks.blocking_status(key)?;
+        let Some(holder) = status.holders.first() else { return Ok(!status.server.scripts) };
+        if holder.label.as_deref() != Some(format!("{PREFIX} {uid}").as_str()) {
+            return Ok(false);
+        }
+        // By its token: if the lock has passed on meanwhile, the next holder keeps it.
+        match self.locks.mutex(key).blocking_adopt(holder.token.clone()) {
+            Ok(guard) => guard.blocking_release().map(|()| true),
+            Err(error) if error.is_lost() => Ok(false),
+            Err(error) => Err(error),
+        }
     }
 }
 
 fn main() -> Result<(), LockError> {
-    let locks = match Locks::from_env() {
-        Err(LockError::NotConfigured) => Locks::in_memory(),
-        locks => locks?,
-    };
-    locks.install()?;
-    println!("{:?}", demo()?);
-    locks.blocking_shutdown();
+    let url = std::env::var("REDIS_URL").map_err(|_| LockError::NotConfigured)?;
+    for scripting in [Scripting::Never, Scripting::Auto] {
+        let pair = || Pair::new(Locks::builder().url(&url).scripting(scripting));
+        println!("{scripting:?}: {:?}", demo(&pair()?, &pair()?)?);
+    }
     Ok(())
 }
 
-/// The outcome of each call.
-pub(crate) fn demo() -> Result<Vec<bool>, LockError> {
-    const KEY: &str = "example:seat:12A";
+/// The outcome of each call; `other` is another process.
+pub(crate) fn demo(one: &Pair, other: &Pair) -> Result<Vec<bool>, LockError> {
+    const KEY: &str = "example:lock";
     Ok(vec![
-        acquire(KEY, Duration::from_millis(400), "ada")?,
-        acquire(KEY, Duration::from_secs(1), "grace")?,
-        release(KEY, "grace")?,
-        release(KEY, "ada")?,
-        release(KEY, "ada")?,
-        acquire(KEY, Duration::from_secs(1), "grace")?,
-        release(KEY, "grace")?,
+        one.acquire(KEY, Duration::from_millis(10_086), "moto")?,
+        other.acquire(KEY, Duration::from_millis(123), "nokia")?,
+        one.release(KEY, "nokia")?,
+        other.release(KEY, "moto")?,
+        other.release(KEY, "moto")?,
     ])
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
-use redis_lock_core::{LockError, Locks, Wait};
+use redis_lock_core::{LockError, Locks, Token, Wait};
 
 use crate::duration;
 
@@ -23,11 +23,12 @@ pub(crate) struct Arguments {
 const MANUAL: &str = "\
 EXIT STATUS
   0    done; of `show`: somebody holds the lock
-  1    the answer is no: `show` and `release` of a lock that nobody holds, `release` declined
+  1    the answer is no: `show` and `release` of a lock that nobody holds, or that the token does
+       not hold; `release` declined
   64   the command line has a mistake
   69   the server can't be reached, or refuses
   74   reading or writing failed
-  75   `run`: somebody else holds the lock, and the wait is over
+  75   `run` and `acquire`: somebody else holds the lock, and the wait is over
   76   `run`: the lock was lost, and the command was stopped
   78   no server was named, or an option has no meaning
   126  `run`: the command can't be executed
@@ -50,6 +51,9 @@ EXAMPLES
       redis-lock watch 'order:42'
   A holder hangs; end its hold and tell it why:
       redis-lock release order:42 --reason 'hangs since 14:00, INC-311'
+  A shell script takes a lock, and another one ends it:
+      token=$(redis-lock acquire deploy --ttl 10m --wait none) || exit
+      redis-lock release deploy --token \"$token\"
   One machine of many runs the job, and no other within the next ten minutes:
       redis-lock run nightly --wait none --min-hold 10m -- /usr/local/bin/nightly
   All locks that somebody waits for, by jq:
@@ -80,6 +84,7 @@ pub(crate) enum Task {
     Ls(Ls),
     Show(Show),
     Watch(Watch),
+    Acquire(Acquire),
     Release(Release),
     Run(Run),
     Man(Man),
@@ -96,7 +101,8 @@ JSON
   holders  who: token, label, since (UTC, to the millisecond, by the holder's clock), ttl_ms
            (null: it never expires), fence (null: it asked for none)
   waiters  who waits, in the order of their coming: label, since
-  server   version, release (compare-and-delete or script)
+  server   version, release (compare-and-delete, script or transaction), scripts (whether they
+           are used; without them there are mutexes only)
   Fields may be added; these stay.";
 
 /// List locks
@@ -140,7 +146,30 @@ pub(crate) struct Watch {
     pub(crate) count: Option<u64>,
 }
 
-/// End the hold of whoever has a lock now
+/// Take a lock that outlives this command
+///
+/// Prints the token that names the hold. The lock stands until somebody ends it with
+/// `redis-lock release KEY --token TOKEN`, adopts it by the library, or its time is up: nobody
+/// renews it meanwhile. With --json it writes `key` and `token`.
+#[derive(Debug, Args)]
+pub(crate) struct Acquire {
+    /// The key, without the namespace
+    pub(crate) key: String,
+    /// When it ends by itself
+    #[arg(long, value_parser = duration::parse, value_name = "TIME")]
+    pub(crate) ttl: Duration,
+    /// How long to wait for the lock: a time, `none` or `forever`
+    #[arg(long, default_value = "forever", value_parser = duration::parse_wait, value_name = "TIME")]
+    pub(crate) wait: Wait,
+    /// What the holder is called, for people who look
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) label: Option<String>,
+}
+
+/// End a hold: of a token, or of whoever has a lock now
+///
+/// With --token, the hold that `acquire` printed the token of is given back, and no other; without
+/// it, whoever has the lock now loses it.
 ///
 /// The holder is told the reason, at once where the server's messages reach it, and the first who
 /// waits gets the lock. A program that does not heed the loss runs on without the lock. Locks of
@@ -153,8 +182,11 @@ pub(crate) struct Release {
     /// The key, without the namespace
     pub(crate) key: String,
     /// Why, for the holder and its logs
-    #[arg(long, value_name = "TEXT")]
-    pub(crate) reason: String,
+    #[arg(long, value_name = "TEXT", required_unless_present = "token")]
+    pub(crate) reason: Option<String>,
+    /// Give back the hold of this token
+    #[arg(long, value_name = "TOKEN", conflicts_with_all = ["reason", "yes"])]
+    pub(crate) token: Option<Token>,
     /// Don't ask
     #[arg(long, short)]
     pub(crate) yes: bool,

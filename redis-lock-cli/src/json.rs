@@ -34,6 +34,7 @@ pub(crate) fn status(status: &Status) -> Value {
         "server": {
             "version": status.server.version,
             "release": status.server.release.to_string(),
+            "scripts": status.server.scripts,
         },
     })
 }

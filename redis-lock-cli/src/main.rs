@@ -1,5 +1,6 @@
 //! `redis-lock`: looks at distributed locks, ends them, and runs commands under them.
 
+mod acquire;
 mod args;
 mod duration;
 mod exit;
@@ -65,6 +66,7 @@ fn perform(arguments: Arguments) -> Result<Code, Failure> {
             Task::Ls(task) => list::list(&locks, &common, &task).await,
             Task::Show(task) => show::show(&locks, &common, &task).await,
             Task::Watch(task) => watch::watch(&locks, &common, &task).await,
+            Task::Acquire(task) => acquire::acquire(&locks, &common, task).await,
             Task::Release(task) => release::release(&locks, &common, &task).await,
             Task::Run(task) => run::run(&locks, &common, task).await,
             // They need no server, and are done.

@@ -2,7 +2,7 @@
 
 use std::io::{Write, stderr, stdin, stdout};
 
-use redis_lock_core::{Locks, Status};
+use redis_lock_core::{Locks, Status, Token};
 use serde_json::json;
 
 use crate::args::{Common, Release};
@@ -14,8 +14,14 @@ pub(crate) async fn release(
     common: &Common,
     task: &Release,
 ) -> Result<Code, Failure> {
-    let released = (task.yes || agreed(&locks.status(task.key.as_str()).await?)?)
-        && locks.force_release(task.key.as_str(), &task.reason).await?;
+    let reason = task.reason.as_deref().unwrap_or_default();
+    let released = match &task.token {
+        Some(token) => given_back(locks, &task.key, token).await?,
+        None => {
+            (task.yes || agreed(&locks.status(task.key.as_str()).await?)?)
+                && locks.force_release(task.key.as_str(), reason).await?
+        }
+    };
     let mut out = stdout().lock();
     if common.json {
         let told = json!({ "key": task.key, "released": released, "reason": task.reason });
@@ -26,6 +32,19 @@ pub(crate) async fn release(
         writeln!(out, "nothing was released")?;
     }
     Ok(if released { Code::OK } else { Code::NO })
+}
+
+/// Ends the hold of a token; `false` when the token does not have the lock.
+async fn given_back(locks: &Locks, key: &str, token: &Token) -> Result<bool, Failure> {
+    let ended = match locks.mutex(key).adopt(token.clone()).await {
+        Ok(guard) => guard.release().await,
+        Err(error) => Err(error),
+    };
+    match ended {
+        Ok(()) => Ok(true),
+        Err(error) if error.is_lost() => Ok(false),
+        Err(error) => Err(error.into()),
+    }
 }
 
 /// Asks whether to go on. Without an answer the answer is no.

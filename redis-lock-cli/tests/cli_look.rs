@@ -36,7 +36,7 @@ fn show_has_the_documented_fields() {
                 "token": null, "label": "tester", "since": null, "ttl_ms": null,
                 "fence": guard.fence(),
             }],
-            "server": { "version": null, "release": null },
+            "server": { "version": null, "release": null, "scripts": true },
         })
     );
     let plain = text(&run(&server, &["show", "order:42"]).stdout);
@@ -158,4 +158,28 @@ fn the_manual_has_examples_and_exit_codes() {
         let help = run(&server, &[task, "--help"]);
         assert!(code(&help) == 0 && help.stdout.len() > 500, "{task}");
     }
+}
+
+#[test]
+fn a_lock_is_taken_by_one_command_and_ended_by_another() {
+    let server = Server::start();
+    let taken = run(&server, &["acquire", "deploy", "--ttl", "20s", "--label", "shell"]);
+    assert_eq!(code(&taken), 0, "{}", text(&taken.stderr));
+    let token = text(&taken.stdout).trim().to_owned();
+    assert_eq!(server.get("lock:deploy"), Some(token.clone()));
+    assert!(server.pttl("lock:deploy").unwrap() <= 20_000);
+    let busy = run(&server, &["acquire", "deploy", "--ttl", "20s", "--wait", "none"]);
+    assert_eq!(code(&busy), 75);
+    let other = token.replacen(['1', '2', '3', '4'], "5", 9);
+    assert_eq!(code(&run(&server, &["release", "deploy", "--token", &other])), 1, "not its own");
+    assert_eq!(code(&run(&server, &["release", "other", "--token", &token])), 1, "of another key");
+    assert!(server.exists("lock:deploy"));
+    assert_eq!(code(&run(&server, &["release", "deploy", "--token", &token])), 0);
+    assert_eq!(code(&run(&server, &["release", "deploy", "--token", &token])), 1, "ended already");
+    assert_eq!(code(&run(&server, &["release", "deploy", "--token", "x"])), 64);
+    assert_eq!(code(&run(&server, &["release", "deploy"])), 64, "a reason or a token");
+    let json = run(&server, &["acquire", "deploy", "--ttl", "20s", "--json"]);
+    let token = objects(&json.stdout)[0]["token"].as_str().unwrap().to_owned();
+    assert_eq!(code(&run(&server, &["release", "deploy", "--token", &token])), 0);
+    server.assert_clean();
 }

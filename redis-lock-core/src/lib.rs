@@ -27,7 +27,8 @@ pub use domain::error::{BackendError, LockError, NotReplicated};
 pub use domain::key::LockKey;
 pub use domain::state::{LockState, LossReason};
 pub use domain::status::{
-    Holder, LockKind, NodeInfo, NodeRole, ReleaseBy, ServerInfo, Status, Topology, Waiting,
+    Holder, LockKind, NodeInfo, NodeRole, ReleaseBy, Scripting, ServerInfo, Status, Topology,
+    Waiting,
 };
 pub use domain::token::Token;
 pub use domain::wait::Wait;

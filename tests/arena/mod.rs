@@ -6,7 +6,7 @@ pub(crate) mod log;
 
 use std::time::Duration;
 
-use redis_locks::{Guard, LockError, Locks, Request};
+use redis_locks::{Guard, LockError, Locks, Request, Scripting};
 use testbed::{Server, ServerBinary};
 
 /// An arbiter and two managers that know nothing of each other.
@@ -34,6 +34,15 @@ impl Arena {
         let one = Locks::open(server.url()).unwrap();
         let other = Locks::open(server.url()).unwrap();
         Self { name, server: Some(server), one, other }
+    }
+
+    /// A server on which mutexes work by transactions.
+    pub(crate) fn without_scripts() -> Self {
+        let server = Server::start();
+        let open =
+            || Locks::builder().url(server.url()).scripting(Scripting::Never).open().unwrap();
+        let (one, other) = (open(), open());
+        Self { name: "transactions", server: Some(server), one, other }
     }
 
     pub(crate) fn server() -> Self {

@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use crate::arena::Arena;
-use redis_locks::{LockState, Locks, LossReason};
+use redis_locks::{LockState, Locks, LossReason, Scripting};
 
 #[path = "../../examples/acquire_release_pair.rs"]
 mod acquire_release_pair;
@@ -21,6 +21,8 @@ mod owned_mutex;
 mod plain_lock;
 #[path = "../../examples/read_write.rs"]
 mod read_write;
+#[path = "../../examples/request_to_worker.rs"]
+mod request_to_worker;
 #[path = "../../examples/scoped_mutex.rs"]
 mod scoped_mutex;
 #[path = "../../examples/wait_limit_and_timeout.rs"]
@@ -35,9 +37,18 @@ fn on_each(example: impl Fn(&Locks)) {
     }
 }
 
+/// Runs an example of mutexes on every arbiter, and by transactions.
+fn on_each_and_by_transactions(example: impl Fn(&Locks)) {
+    let arena = Arena::without_scripts();
+    example(&arena.one);
+    arena.one.blocking_shutdown();
+    arena.assert_clean();
+    on_each(example);
+}
+
 #[test]
 fn a_plain_lock_without_expiry() {
-    on_each(|locks| {
+    on_each_and_by_transactions(|locks| {
         let log = plain_lock::demo(locks).unwrap();
         assert_eq!(log.len(), 4, "{log:?}");
     });
@@ -54,12 +65,13 @@ fn automatic_release_in_seconds_or_milliseconds() {
 
 #[test]
 fn a_scoped_mutex_waits_and_repairs_a_missing_ttl() {
-    on_each(|locks| assert_eq!(scoped_mutex::demo(locks).unwrap(), 15));
-    let arena = Arena::server();
-    let server = arena.server.as_ref().unwrap();
-    server.run::<()>("SET lock:example:balance orphan");
-    assert_eq!(scoped_mutex::demo(&arena.one).unwrap(), 15);
-    arena.assert_clean();
+    on_each_and_by_transactions(|locks| assert_eq!(scoped_mutex::demo(locks).unwrap(), 15));
+    for arena in [Arena::server(), Arena::without_scripts()] {
+        let server = arena.server.as_ref().unwrap();
+        server.run::<()>("SET lock:example:balance orphan");
+        assert_eq!(scoped_mutex::demo(&arena.one).unwrap(), 15);
+        arena.assert_clean();
+    }
 }
 
 #[test]
@@ -89,7 +101,7 @@ fn a_longest_reading_time() {
 
 #[test]
 fn a_wait_limit_and_a_lock_timeout() {
-    on_each(|locks| {
+    on_each_and_by_transactions(|locks| {
         let log = wait_limit_and_timeout::demo(locks).unwrap();
         assert_eq!(log[1], "the second waited as long as it was willing to");
         assert_eq!(log[3], "the first can't release what is not its own");
@@ -98,13 +110,32 @@ fn a_wait_limit_and_a_lock_timeout() {
 }
 
 #[test]
-fn acquire_and_release_as_free_functions() {
+fn whoever_knows_the_name_releases_by_transactions_and_by_scripts() {
     let server = testbed::Server::start();
-    let locks = Locks::open(server.url()).unwrap();
-    locks.install().unwrap();
-    let outcomes = acquire_release_pair::demo().unwrap();
-    assert_eq!(outcomes, [true, false, false, true, false, true, true]);
-    server.assert_clean();
+    for scripting in [Scripting::Never, Scripting::Auto] {
+        let builder = || Locks::builder().url(server.url()).scripting(scripting);
+        let pair = || acquire_release_pair::Pair::new(builder()).unwrap();
+        let outcomes = acquire_release_pair::demo(&pair(), &pair()).unwrap();
+        let absent = scripting == Scripting::Never;
+        assert_eq!(outcomes, [true, false, false, true, absent], "{scripting:?}");
+        server.assert_clean();
+    }
+}
+
+#[test]
+fn a_request_takes_a_lock_and_a_worker_ends_it() {
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    for arena in Arena::each().into_iter().chain([Arena::without_scripts()]) {
+        let log = runtime.block_on(request_to_worker::demo(&arena.one, &arena.other)).unwrap();
+        let expected = [
+            "the request is answered",
+            "a second one is turned away",
+            "the worker is done",
+            "the same job is not done twice",
+        ];
+        assert_eq!(log, expected, "{}", arena.name);
+        arena.assert_clean();
+    }
 }
 
 #[test]

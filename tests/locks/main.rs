@@ -12,8 +12,12 @@ mod force_release;
 mod interop_redis_py;
 mod short_path;
 mod status;
+mod without_scripts;
 
 #[test]
 fn child_process() {
-    testbed::dispatch(&[("exclusion_count", exclusion::count)]);
+    testbed::dispatch(&[
+        ("exclusion_count", exclusion::count),
+        ("mixed_count", without_scripts::count),
+    ]);
 }

@@ -5,7 +5,7 @@
 use std::future::Future;
 use std::time::Duration;
 
-use redis_locks::{Guard, LockError, Locks, LossReason, Request};
+use redis_locks::{Builder, Guard, LockError, Locks, LossReason, Request, Scripting};
 use testbed::Server;
 
 /// The key that most tests lock, and what it is on the server.
@@ -54,7 +54,7 @@ pub fn is_short() -> bool {
 
 /// Locks that are connected, by the path that the test asks for.
 pub async fn connect(url: &str) -> Locks {
-    let builder = Locks::builder().url(url).command_timeout(COMMAND);
+    let builder = builder(url).command_timeout(COMMAND);
     let locks = builder.connect().await.expect("the server is there");
     if is_short() {
         for _ in 0..WARM {
@@ -110,9 +110,17 @@ macro_rules! both_paths {
     };
 }
 
+/// What most managers begin with. With `REDIS_LOCKS_TEST_SCRIPTING=never` the same tests run by
+/// transactions instead of scripts.
+pub fn builder(url: &str) -> Builder {
+    let never = std::env::var("REDIS_LOCKS_TEST_SCRIPTING").is_ok_and(|value| value == "never");
+    let scripting = if never { Scripting::Never } else { Scripting::Auto };
+    Locks::builder().url(url).scripting(scripting)
+}
+
 /// Locks that connect when they are first needed.
 pub fn open(url: &str) -> Locks {
-    Locks::builder().url(url).command_timeout(COMMAND).open().expect("the URL is valid")
+    builder(url).command_timeout(COMMAND).open().expect("the URL is valid")
 }
 
 /// A mutex on [`KEY`] whose ttl hides nothing.

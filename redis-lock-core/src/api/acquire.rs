@@ -6,6 +6,9 @@ use crate::api::blocking::block_on_or;
 use crate::api::caller::Caller;
 use crate::api::nesting::{self, Outer};
 use crate::api::thread_tasks::{self, Place};
+use crate::domain::error::Fault;
+use crate::domain::kind::Kind;
+use crate::domain::status::Scripting;
 use crate::engine::Asking;
 use crate::observe::Acquiring;
 use crate::{Guard, Holder, LockError, LockKey, Locks, Request, Token};
@@ -59,6 +62,10 @@ pub(crate) fn blocking(request: Request) -> Result<Guard, LockError> {
 fn anew(request: Request, caller: Caller) -> Result<Begun, LockError> {
     let Request { locks, kind, keys, options } = request;
     let settings = locks.settings();
+    if settings.scripting == Scripting::Never && kind != Kind::Mutex {
+        let fault = Fault::needs_scripts(kind.description());
+        return Err(LockError::backend(None, &fault));
+    }
     let timeout = settings.command_timeout();
     let demand = options.demand(keys, kind, &settings.namespace, &settings.label, timeout)?;
     if locks.link().is_closed() {

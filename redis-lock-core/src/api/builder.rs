@@ -8,6 +8,7 @@ use crate::api::server::{NodeOptions, Server, Servers};
 use crate::api::settings::Settings;
 use crate::domain::demand::{check_millis, check_ttl, whole_millis};
 use crate::domain::label::{host_and_process, printable};
+use crate::domain::status::Scripting;
 use crate::engine::Link;
 use crate::store::memory::Memory;
 use crate::store::redis::Terms;
@@ -42,6 +43,7 @@ pub struct Builder {
     outage: Option<Duration>,
     linger: Option<Duration>,
     label: Option<String>,
+    scripting: Scripting,
 }
 
 impl Builder {
@@ -179,6 +181,16 @@ impl Builder {
         self
     }
 
+    /// Whether scripts may be used on the server; by default where it allows them.
+    ///
+    /// Without scripts there are mutexes and nothing else: fenced, queued, reentrant, never expiring,
+    /// whatever a mutex can be. Readers, writers, permits and locks of several keys are
+    /// [`InvalidConfig`](LockError::InvalidConfig) when they are asked for.
+    pub fn scripting(mut self, scripting: Scripting) -> Self {
+        self.scripting = scripting;
+        self
+    }
+
     /// Checks everything and connects on first use.
     ///
     /// # Errors
@@ -237,14 +249,17 @@ impl Builder {
             linger: self.linger.filter(|linger| !linger.is_zero()),
             server: String::new(),
             command_timeout: self.command_timeout,
+            scripting: self.scripting,
         }
     }
 }
 
 fn locks(settings: Settings, servers: &Servers, replicas: u32) -> Locks {
     let timeout = settings.command_timeout();
-    let terms =
-        |manager: &str| Terms::new(&settings.namespace, manager, timeout).with_replicas(replicas);
+    let (scripting, namespace) = (settings.scripting, settings.namespace.clone());
+    let terms = |manager: &str| {
+        Terms::new(&namespace, manager, timeout).with_replicas(replicas).with_scripting(scripting)
+    };
     let link = Link::new(timeout, &|manager| servers.arbiter(manager, &terms));
     Locks::new(Settings { server: servers.describe(), ..settings }, link)
 }

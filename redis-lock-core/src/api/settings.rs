@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::Wait;
+use crate::domain::status::Scripting;
 
 /// What all requests of a `Locks` start from.
 #[derive(Clone, Debug)]
@@ -17,6 +18,7 @@ pub(crate) struct Settings {
     /// Where the locks are, for people; no secrets.
     pub(crate) server: String,
     pub(crate) command_timeout: Option<Duration>,
+    pub(crate) scripting: Scripting,
 }
 
 impl Settings {

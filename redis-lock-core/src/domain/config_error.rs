@@ -172,6 +172,15 @@ pub enum ConfigError {
         /// What the key is used as.
         detail: String,
     },
+    /// The server can't do what was asked for, or does not let this user.
+    #[error("{}{detail}", .key.as_deref().map_or_else(String::new, |key| format!("lock `{key}`: ")))]
+    #[non_exhaustive]
+    Unsupported {
+        /// The key.
+        key: Option<String>,
+        /// What is missing, and what to do.
+        detail: String,
+    },
     /// `extend` on a lock without a lease.
     #[error("a lock that never expires has no lease to extend; acquire it with a ttl")]
     ExtendWithoutTtl,

@@ -118,6 +118,10 @@ impl LockError {
                 ConfigError::OtherKind { key: key.map(Into::into), detail: source.fault.what }
                     .into()
             }
+            FaultClass::Unsupported => {
+                ConfigError::Unsupported { key: key.map(Into::into), detail: source.fault.what }
+                    .into()
+            }
             _ => Self::Backend { source },
         }
     }
@@ -179,7 +183,10 @@ impl BackendError {
     /// Whether trying again can help: `false` for missing rights, wrong passwords and foreign values.
     #[must_use]
     pub fn is_retryable(&self) -> bool {
-        !matches!(self.fault.class, FaultClass::Permanent | FaultClass::Misuse)
+        !matches!(
+            self.fault.class,
+            FaultClass::Permanent | FaultClass::Misuse | FaultClass::Unsupported
+        )
     }
 
     /// How many replicas had it, where that were fewer than
@@ -239,6 +246,8 @@ pub(crate) enum FaultClass {
     Permanent,
     /// It was not executed, because the caller asks for what can't be.
     Misuse,
+    /// It was not executed, because this server can't do it.
+    Unsupported,
     /// It may have been executed: the way to the server broke.
     Unknown,
     /// It may have been executed, or still be: no answer came in time.
@@ -268,6 +277,15 @@ impl PartialEq for Fault {
 }
 
 impl Fault {
+    /// What only scripts can do was asked of a server that is used without.
+    pub(crate) fn needs_scripts(what: &str) -> Self {
+        let what = format!(
+            "{what} needs scripts, and this server is used without: it denies EVAL, or \
+             `Scripting::Never` was chosen; grant the rights `+eval +evalsha`, or use a mutex"
+        );
+        Self::new(FaultClass::Unsupported, what)
+    }
+
     /// Connecting failed by a bug, with a message on standard error.
     pub(crate) fn driver_panicked() -> Self {
         let what = "the driver failed while connecting; standard error has its message";

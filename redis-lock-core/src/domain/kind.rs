@@ -59,6 +59,14 @@ pub(crate) struct Traits {
 }
 
 impl Kind {
+    /// For messages.
+    pub(crate) const fn description(self) -> &'static str {
+        match self {
+            Self::All { .. } => "a lock of several keys",
+            kind => kind.family().description(),
+        }
+    }
+
     /// The one table of kinds: all else is derived from it.
     pub(crate) const fn traits(self) -> Traits {
         let exclusive = Traits {

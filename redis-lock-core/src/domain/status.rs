@@ -116,6 +116,25 @@ pub struct Waiting {
     pub since: Option<SystemTime>,
 }
 
+/// Whether scripts are used on the server.
+///
+/// ```
+/// # fn main() -> Result<(), redis_locks::LockError> {
+/// use redis_locks::{Locks, Scripting};
+/// let locks = Locks::builder().url("redis://localhost").scripting(Scripting::Never).open()?;
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+#[non_exhaustive]
+pub enum Scripting {
+    /// Where the server allows them; otherwise transactions, and mutexes only.
+    #[default]
+    Auto,
+    /// Never: transactions under `WATCH`, and mutexes only. For servers that have no scripting, or
+    /// whose operators don't want it.
+    Never,
+}
+
 /// The server that answered, and those beside it.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 #[non_exhaustive]
@@ -124,6 +143,9 @@ pub struct ServerInfo {
     pub version: String,
     /// How a lock that nobody waits for is released there.
     pub release: ReleaseBy,
+    /// Whether scripts are used there. Without them locks are mutexes, and what takes several steps
+    /// is done by transactions.
+    pub scripts: bool,
     /// How many servers there are, and what they are to each other.
     pub topology: Topology,
     /// How often the nodes have agreed anew on who has what, as far as was heard; `None` where
@@ -138,7 +160,7 @@ impl ServerInfo {
     pub(crate) fn alone(version: String, release: ReleaseBy) -> Self {
         let topology =
             if release == ReleaseBy::Memory { Topology::Memory } else { Topology::Single };
-        Self { version, release, topology, epoch: None, nodes: Vec::new() }
+        Self { version, release, scripts: true, topology, epoch: None, nodes: Vec::new() }
     }
 }
 
@@ -214,6 +236,8 @@ pub enum ReleaseBy {
     CompareAndDelete,
     /// A script.
     Script,
+    /// A transaction under `WATCH`, where scripts are denied or not wanted.
+    Transaction,
 }
 
 impl fmt::Display for ReleaseBy {
@@ -222,6 +246,7 @@ impl fmt::Display for ReleaseBy {
             Self::Memory => "memory",
             Self::CompareAndDelete => "compare-and-delete",
             Self::Script => "script",
+            Self::Transaction => "transaction",
         })
     }
 }

@@ -352,7 +352,7 @@ impl<W> Machine<W> {
                 self.refuse_impatient(open.sent, env, out);
                 self.abandon_if_unwanted(env, out);
             }
-            FaultClass::Permanent | FaultClass::Misuse => {
+            FaultClass::Permanent | FaultClass::Misuse | FaultClass::Unsupported => {
                 for waiter in self.waiters.drain() {
                     let error = self.refusal(&waiter, env.now);
                     out.fail(waiter.handle, error);

@@ -211,7 +211,10 @@ impl Reap {
                 (self.confirmation(verdict), self.answered(now))
             }
             Outcome::Refused(fault) => {
-                let is_final = matches!(fault.class, FaultClass::Permanent | FaultClass::Misuse);
+                let is_final = matches!(
+                    fault.class,
+                    FaultClass::Permanent | FaultClass::Misuse | FaultClass::Unsupported
+                );
                 self.fault = Some(fault);
                 // What is certainly not done is tried for as long as the caller waits.
                 let confirmation = if is_final { self.overdue() } else { None };

@@ -14,6 +14,17 @@ pub(crate) fn connected(version: &str, warnings: &[String]) {
     let _ = (version, warnings);
 }
 
+pub(crate) fn scripting_changed(allowed: bool) {
+    #[cfg(feature = "tracing")]
+    if allowed {
+        tracing::info!(target: "redis_locks", "the lock server allows scripts again, so all kinds of lock work");
+    } else {
+        tracing::warn!(target: "redis_locks", "the lock server denies scripts: mutexes go on by transactions, other kinds of lock don't work");
+    }
+    #[cfg(not(feature = "tracing"))]
+    let _ = allowed;
+}
+
 pub(crate) fn unreachable(why: &str, pause: Duration) {
     #[cfg(feature = "tracing")]
     tracing::warn!(target: "redis_locks", ?pause, "{why}; trying again");

@@ -56,7 +56,7 @@ pub(crate) struct Waiter {
     pub(crate) kind: Kind,
     /// The end of its place when it does not ask again.
     pub(crate) until: Moment,
-    pub(super) manager: Arc<str>,
+    pub(crate) manager: Arc<str>,
 }
 
 impl Entry {
@@ -233,6 +233,16 @@ impl Entry {
 }
 
 impl Holder {
+    /// Who has a mutex, as a server shows it.
+    pub(crate) fn of_mutex(token: Arc<str>, end: Moment, waited_for: bool) -> Self {
+        Self { token, kind: Kind::Mutex, end, waited_for }
+    }
+
+    /// Whether somebody has come to wait for a mutex since it was taken.
+    pub(crate) fn is_waited_for(&self) -> bool {
+        self.waited_for
+    }
+
     /// Lets the lease run for so long from now, unless it runs longer.
     pub(super) fn renew(&mut self, ttl: Option<Duration>, now: Moment) -> Answer {
         let Some(ttl) = ttl else {

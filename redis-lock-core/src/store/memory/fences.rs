@@ -17,8 +17,18 @@ pub(crate) struct Last {
 }
 
 impl Last {
+    /// A number that a server remembers for as long as it is asked.
+    pub(crate) fn remembered(number: u64, owner: Arc<str>) -> Self {
+        Self { number, owner, until: Moment::NEVER }
+    }
+
+    /// When it is forgotten.
+    pub(crate) fn until(&self) -> Moment {
+        self.until
+    }
+
     /// The number, and whose it is.
-    pub(super) fn of(&self) -> (u64, &str) {
+    pub(crate) fn of(&self) -> (u64, &str) {
         (self.number, &self.owner)
     }
 

@@ -145,6 +145,16 @@ impl Wire for MemoryWire {
 pub(crate) type Publish<'a> = &'a mut dyn FnMut(&str, Option<&str>) -> bool;
 
 impl State {
+    /// A world in which there is one lock, as a server shows it.
+    pub(crate) fn of_one(key: &str, entry: Entry) -> Self {
+        Self { entries: BTreeMap::from([(key.to_owned(), entry)]), sweep_at: 0 }
+    }
+
+    /// What is left at a key.
+    pub(crate) fn into_entry(mut self, key: &str) -> Entry {
+        self.entries.remove(key).unwrap_or_default()
+    }
+
     /// Executes a command of `manager`.
     pub(crate) fn answer(
         &mut self,

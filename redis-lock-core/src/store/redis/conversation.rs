@@ -20,7 +20,7 @@ use super::fast;
 use super::groups::{self, NextPart, Part, Split};
 use super::listen::Channel;
 use super::nodes::Site;
-use super::probe::{Delete, Found};
+use super::probe::{Delete, Found, Rung};
 use crate::domain::error::{Fault, FaultClass};
 use crate::store::{Acquire, Answer, Command, Pulled, Verb, limits};
 
@@ -192,6 +192,13 @@ impl Conversation {
             let what = "the server has become a replica";
             self.broken.get_or_insert_with(|| Fault::new(FaultClass::Unknown, what));
         }
+        if decode::denies_scripts(&value) {
+            // What else there is is found out by connecting again.
+            let what = "the server does not let this user run scripts any more";
+            let fault = Fault::new(FaultClass::Refused, what);
+            self.broken.get_or_insert_with(|| Fault::new(FaultClass::Unknown, what));
+            return self.answered(seq, group, Err(fault), true, send);
+        }
         if group.is_none()
             && decode::crosses_slots(&value)
             && groups::is_split(command.kind, &command.names)
@@ -209,6 +216,10 @@ impl Conversation {
                 }
                 let wanted = wants(seq);
                 self.answered(seq, group, answer, wanted, send);
+            }
+            // What only a script could tell is found out by whoever has this for a link.
+            Err(_) if self.found.rung != Rung::Scripts => {
+                self.finish(seq, Ok(Answer::Gone { by: None, because: None }));
             }
             Err(step) if wants(seq) => {
                 self.announce(asking, send);

@@ -45,6 +45,18 @@ pub(super) fn is_forgotten(value: &Value) -> bool {
     has_code(value, "NOSCRIPT")
 }
 
+/// Whether the server knows no scripts, or allows this user none.
+pub(super) fn denies_scripts(value: &Value) -> bool {
+    let Value::ServerError(error) = value else { return false };
+    let detail = error.details().unwrap_or_default();
+    let is_eval = || detail.to_lowercase().contains("'eval");
+    match error.code() {
+        "NOPERM" => is_eval(),
+        "ERR" => detail.contains("unknown command") && is_eval(),
+        _ => false,
+    }
+}
+
 /// Whether the server is not the primary, or not any longer.
 pub(super) fn is_demoted(value: &Value) -> bool {
     has_code(value, "READONLY")
@@ -220,7 +232,7 @@ fn string(value: Option<&Value>) -> Option<String> {
     }
 }
 
-fn orphan(value: Option<&str>) -> Fault {
+pub(super) fn orphan(value: Option<&str>) -> Fault {
     let value: String = value.unwrap_or_default().chars().take(80).collect();
     let what = format!(
         "the value `{value}` stands at its key without a ttl and is not ours, so it may never go \
@@ -230,7 +242,7 @@ fn orphan(value: Option<&str>) -> Fault {
 }
 
 /// Something else than the lock that was asked for stands at its key.
-fn other_kind(kind: Option<&str>) -> Fault {
+pub(super) fn other_kind(kind: Option<&str>) -> Fault {
     let kind = kind.unwrap_or_default();
     let of_mode = || Kind::of_mode(kind, 0).map(Kind::family);
     let Some(family) = (kind == "m").then_some(Family::Mutex).or_else(of_mode) else {

@@ -27,6 +27,12 @@ impl Channel {
         self.heard().clone().unwrap_or_else(|| "-".into())
     }
 
+    /// One on which somebody listens.
+    #[cfg(test)]
+    pub(super) fn heard_at(name: &str) -> Self {
+        Self(Arc::new(Mutex::new(Some(name.into()))))
+    }
+
     /// While what this returns lives, whoever queues says that its manager can be notified.
     fn begin(&self, name: Arc<str>) -> Heard {
         *self.heard() = Some(name);

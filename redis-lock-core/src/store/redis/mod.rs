@@ -1,6 +1,7 @@
 //! The arbiter on one Redis or Valkey server.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use redis::AsyncConnectionConfig;
@@ -13,11 +14,13 @@ use self::conversation::Conversation;
 pub(crate) use self::groups::{NextPart, Part, Split, is_split};
 use self::listen::Channel;
 use self::nodes::Site;
-use self::probe::{Found, probe};
+use self::probe::{Found, Rung, probe};
+use self::transaction::{Pool, self_test};
 use self::wait_link::WaitLink;
 use self::wire::RedisWire;
 use super::{BoxFuture, Connected, Connector, Hints};
 use crate::domain::error::{Fault, FaultClass};
+use crate::domain::status::Scripting;
 
 mod address;
 mod cluster;
@@ -44,6 +47,7 @@ mod scripts;
 mod sharded;
 mod short;
 mod socket;
+mod transaction;
 mod wait_link;
 mod wire;
 
@@ -61,6 +65,8 @@ pub(crate) struct Terms {
     spread: u8,
     /// How many replicas must have what counts.
     replicas: u32,
+    /// Whether scripts may be used.
+    scripting: Scripting,
 }
 
 impl Terms {
@@ -71,12 +77,18 @@ impl Terms {
             patience: patience.max(Duration::from_millis(500)),
             spread: crate::domain::env::unique().as_bytes()[15],
             replicas: 0,
+            scripting: Scripting::Auto,
         }
     }
 
     /// Has acquisitions and renewals count only when so many replicas have them.
     pub(crate) fn with_replicas(self, replicas: u32) -> Self {
         Self { replicas, ..self }
+    }
+
+    /// Says whether scripts may be used.
+    pub(crate) fn with_scripting(self, scripting: Scripting) -> Self {
+        Self { scripting, ..self }
     }
 
     /// A tenth more or less, differently for each manager.
@@ -104,6 +116,8 @@ pub(crate) struct RedisConnector {
     terms: Terms,
     channel: Channel,
     cluster: Arc<Cluster>,
+    /// Whether scripts were used by the connection before.
+    had_scripts: Arc<AtomicBool>,
 }
 
 /// How a server is reached.
@@ -148,7 +162,13 @@ impl RedisConnector {
     }
 
     fn by(way: Way, terms: &Terms) -> Self {
-        Self { way, terms: terms.clone(), channel: Channel::default(), cluster: Arc::default() }
+        Self {
+            way,
+            terms: terms.clone(),
+            channel: Channel::default(),
+            cluster: Arc::default(),
+            had_scripts: Arc::new(AtomicBool::new(true)),
+        }
     }
 
     async fn connected(self) -> Result<Connected, Fault> {
@@ -157,11 +177,10 @@ impl RedisConnector {
         match socket::connect(info).await.map_err(decode::unreachable)? {
             Some(mut introduced) => {
                 let found = self.probed(&mut introduced.driver).await?;
-                let run = found.run.clone();
                 let (socket, watcher) = introduced.into_socket().await;
-                let conversation = self.conversation(found);
+                let conversation = self.conversation(found.clone());
                 let wire = Box::new(RedisWire::new(socket, conversation));
-                Ok(self.replicated(Connected { wire, watcher: Some(watcher) }, run))
+                self.on_rung(Connected { wire, watcher: Some(watcher) }, found).await
             }
             None => self.connected_by_driver(&client).await,
         }
@@ -173,9 +192,24 @@ impl RedisConnector {
         let connecting = client.get_multiplexed_async_connection_with_config(&config);
         let mut driver = connecting.await.map_err(decode::unreachable)?;
         let found = self.probed(&mut driver).await?;
+        let (wire, watcher) = driver_wire::wire(driver, self.conversation(found.clone()));
+        self.on_rung(Connected { wire: Box::new(wire), watcher: Some(watcher) }, found).await
+    }
+
+    /// What the link serves for: all there is, or what needs no transaction.
+    async fn on_rung(&self, link: Connected, found: Found) -> Result<Connected, Fault> {
+        let has_scripts = found.rung == Rung::Scripts;
+        let had_scripts = self.had_scripts.swap(has_scripts, Ordering::Relaxed);
+        if had_scripts != has_scripts && self.terms.scripting == Scripting::Auto {
+            crate::observe::log::scripting_changed(has_scripts);
+        }
         let run = found.run.clone();
-        let (wire, watcher) = driver_wire::wire(driver, self.conversation(found));
-        let connected = Connected { wire: Box::new(wire), watcher: Some(watcher) };
+        if has_scripts {
+            return Ok(self.replicated(link, run));
+        }
+        let pool = Pool::new(self.way.client()?, self.terms.patience);
+        self_test(&pool, &self.terms.side("", "probe")).await?;
+        let connected = transaction::wire(link, pool, found, self.channel.clone());
         Ok(self.replicated(connected, run))
     }
 
@@ -194,7 +228,8 @@ impl RedisConnector {
         if let Some(site) = self.way.site() {
             site.check(driver).await?;
         }
-        let found = probe(driver, &self.terms.namespace).await.map_err(decode::unreachable)?;
+        let found = probe(driver, &self.terms.namespace, self.terms.scripting).await;
+        let found = found.map_err(decode::unreachable)?;
         if let Some(site) = self.way.site() {
             site.is_version(&found.version);
         }

@@ -3,8 +3,9 @@
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, RedisError, Value};
 
-use super::scripts;
-use crate::domain::status::{ReleaseBy, ServerInfo};
+use super::transaction::{Dialect, PROBES};
+use super::{decode, scripts};
+use crate::domain::status::{ReleaseBy, Scripting, ServerInfo};
 
 /// How a key is deleted when it has a certain value.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -19,6 +20,11 @@ pub(super) enum Delete {
 }
 
 impl Delete {
+    /// Whether the server compares and deletes by itself.
+    pub(super) fn is_native(self) -> bool {
+        matches!(self, Self::DelIfEq | Self::DelEx)
+    }
+
     pub(super) fn command(self, key: &str, value: &str) -> Cmd {
         let mut cmd = Cmd::with_capacity(5, 96 + key.len() + value.len());
         match self {
@@ -39,10 +45,20 @@ impl Delete {
     }
 }
 
+/// How what takes several steps is made one.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(super) enum Rung {
+    #[default]
+    Scripts,
+    /// Where scripts are denied, unknown or not wanted.
+    Transactions(Dialect),
+}
+
 /// What was found out about a server.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Found {
     pub(super) delete: Delete,
+    pub(super) rung: Rung,
     /// Name and version, as far as the server tells.
     pub(super) version: String,
     /// Whether it runs in cluster mode, and executes scripts over keys of one slot only.
@@ -56,11 +72,14 @@ pub(super) struct Found {
 impl Found {
     /// The same for users.
     pub(super) fn info(&self) -> ServerInfo {
+        let scripts = self.rung == Rung::Scripts;
         let release = match self.delete {
             Delete::DelIfEq | Delete::DelEx => ReleaseBy::CompareAndDelete,
-            Delete::Script => ReleaseBy::Script,
+            Delete::Script if scripts => ReleaseBy::Script,
+            Delete::Script => ReleaseBy::Transaction,
         };
-        ServerInfo::alone(self.version.clone(), release)
+        let alone = ServerInfo::alone(self.version.clone(), release);
+        ServerInfo { scripts, ..alone }
     }
 }
 
@@ -71,16 +90,21 @@ impl Found {
 pub(super) async fn probe(
     connection: &mut MultiplexedConnection,
     namespace: &str,
+    scripting: Scripting,
 ) -> Result<Found, RedisError> {
     let key = if namespace.is_empty() { "~probe".into() } else { format!("{namespace}:~probe") };
     let mut pipeline = redis::pipe();
     pipeline.add_command(redis::cmd("INFO"));
     pipeline.add_command(Delete::DelIfEq.command(&key, "-"));
     pipeline.add_command(Delete::DelEx.command(&key, "-"));
-    for script in scripts::all() {
-        pipeline.cmd("SCRIPT").arg("LOAD").arg(&script.code);
+    let mut wanted = 3;
+    if scripting == Scripting::Auto {
+        pipeline.cmd("EVAL").arg("return 1").arg(0);
+        for script in scripts::all() {
+            pipeline.cmd("SCRIPT").arg("LOAD").arg(&script.code);
+        }
+        wanted += 1 + scripts::all().len();
     }
-    let wanted = 3 + scripts::all().len();
     let answers = connection.send_packed_commands(&pipeline, 0, wanted).await?;
     let has = |index: usize| answers.get(index).is_some_and(is_known);
     let delete = match (has(1), has(2)) {
@@ -94,13 +118,32 @@ pub(super) async fn probe(
         _ => String::new(),
     };
     if let Some(Value::ServerError(error)) = answers.first()
-        && matches!(super::decode::code_of(error), "LOADING" | "NOAUTH" | "MASTERDOWN")
+        && matches!(decode::code_of(error), "LOADING" | "NOAUTH" | "MASTERDOWN")
     {
         return Err(RedisError::from(error.clone()));
     }
     let cluster = field(&info, "cluster_enabled") == Some("1");
     let run = field(&info, "run_id").map(Into::into);
-    Ok(Found { delete, version: version(&info), cluster, run, warnings: warnings(&info) })
+    let denied =
+        scripting == Scripting::Never || answers.get(3).is_some_and(decode::denies_scripts);
+    let rung =
+        if denied { Rung::Transactions(dialect(connection, &key).await?) } else { Rung::Scripts };
+    let (version, warnings) = (version(&info), warnings(&info));
+    Ok(Found { delete, rung, version, cluster, run, warnings })
+}
+
+/// Asks which commands the server has for leases.
+async fn dialect(connection: &mut MultiplexedConnection, key: &str) -> Result<Dialect, RedisError> {
+    let mut pipeline = redis::pipe();
+    for words in PROBES {
+        let mut cmd = Cmd::new();
+        for word in words {
+            cmd.arg(if *word == "~" { key } else { word });
+        }
+        pipeline.add_command(cmd);
+    }
+    let answers = connection.send_packed_commands(&pipeline, 0, PROBES.len()).await?;
+    Ok(Dialect::of(&answers))
 }
 
 /// Whether the server knows the command that it answered so: of an unknown one it would say that,

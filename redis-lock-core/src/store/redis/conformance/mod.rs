@@ -25,10 +25,12 @@ mod compare;
 mod kept;
 mod seen;
 mod steps;
+mod transactions;
 
 use compare::{alike, exclusive, shape};
 use seen::{LOOK, OneKey, Seen, Window};
 use steps::{ALL, Actor, ModelStep, actor, permit, step, token};
+use transactions::Transactions;
 
 /// A number that somebody set for this run: more cases, or another seed than the one that every run
 /// has, such as `REDIS_LOCKS_CONFORMANCE_SEED=$RANDOM cargo test -p redis-lock-core conformance`.
@@ -45,6 +47,8 @@ const BLUR: Duration = Duration::from_millis(5);
 /// A server beside the model.
 struct Bench {
     direct: Direct,
+    /// What transactions run with, where no scripts are used.
+    transactions: Option<Transactions>,
     shim: ClockShim,
     /// Listens, so that whoever is notified there counts as alive.
     _listener: std::thread::JoinHandle<()>,
@@ -65,7 +69,7 @@ impl Bench {
             while subscription.get_message().is_ok() {}
         });
         listens.recv().unwrap();
-        Some(Self { direct, shim, _listener: listener, actors })
+        Some(Self { direct, transactions: None, shim, _listener: listener, actors })
     }
 
     fn run(&mut self) {
@@ -135,7 +139,10 @@ impl Bench {
         }
         let before = self.now();
         let channel = if self.actors[who].heard { "alive" } else { "dead" };
-        let answer = self.direct.send(&command, channel);
+        let answer = match &self.transactions {
+            Some(transactions) => transactions.send(&command, channel, &mut self.direct),
+            None => self.direct.send(&command, channel),
+        };
         let seen = self.look();
         let window = Window { before, after: seen.at };
         let mut next: Vec<(String, State)> = Vec::new();
@@ -268,6 +275,21 @@ fn benches(actors: &'static [Actor]) -> Vec<Bench> {
         }
     }
     benches
+}
+
+#[test]
+fn mutexes_by_transactions_do_as_the_model_does() {
+    static ACTORS: &[Actor] = &[
+        actor(Kind::Mutex, &["a"], true),
+        actor(Kind::Mutex, &["a"], true),
+        actor(Kind::Mutex, &["a"], false),
+        actor(Kind::Mutex, &["a"], true),
+        actor(Kind::Mutex, &["b"], true),
+    ];
+    for bench in &mut benches(ACTORS) {
+        bench.transactions = Some(Transactions::new(&bench.direct.server));
+        bench.run();
+    }
 }
 
 fn on_every_server(actors: &'static [Actor]) {

@@ -70,7 +70,7 @@ pub(super) fn plain(command: &Command, context: &Context) -> Option<Cmd> {
 }
 
 /// Asks for the reasons that were left where holds of the token were ended by force.
-fn why(command: &Command, token: &str) -> Cmd {
+pub(super) fn why(command: &Command, token: &str) -> Cmd {
     let tombs: Vec<_> = command.names.all().map(|names| names.tomb(token)).collect();
     let mut cmd = redis::cmd(if tombs.len() == 1 { "GET" } else { "MGET" });
     cmd.arg(tombs);

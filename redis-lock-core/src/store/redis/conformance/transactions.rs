@@ -1,0 +1,45 @@
+//! The same commands without scripts.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use testbed::Server;
+use tokio::runtime::{Builder, Runtime};
+
+use crate::domain::error::Fault;
+use crate::store::redis::direct::Direct;
+use crate::store::redis::listen::Channel;
+use crate::store::redis::transaction::{Dialect, Pool, Setting, run};
+use crate::store::{Answer, Command, Verb};
+
+pub(super) struct Transactions {
+    runtime: Runtime,
+    pool: Arc<Pool>,
+}
+
+impl Transactions {
+    pub(super) fn new(server: &Server) -> Self {
+        let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+        let pool = Arc::new(Pool::new(server.client(), Duration::from_secs(5)));
+        Self { runtime, pool }
+    }
+
+    pub(super) fn send(
+        &self,
+        command: &Command,
+        channel: &str,
+        direct: &mut Direct,
+    ) -> Result<Answer, Fault> {
+        if let Verb::Take { .. } = command.verb {
+            return direct.send(command, channel);
+        }
+        let channel = Channel::heard_at(channel);
+        let setting = Setting {
+            pool: Arc::clone(&self.pool),
+            dialect: Dialect::Millis,
+            channel,
+            is_cluster: false,
+        };
+        self.runtime.block_on(run(&setting, command))
+    }
+}

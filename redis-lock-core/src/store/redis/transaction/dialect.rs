@@ -1,0 +1,120 @@
+//! The commands that a server has for leases.
+
+use std::time::Duration;
+
+use redis::{Cmd, Value};
+
+use crate::store::redis::decode;
+
+/// What a server can do without scripts.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(in crate::store::redis) enum Dialect {
+    /// Leases in milliseconds, and all that a mutex has: Redis from 2.6.12 on.
+    #[default]
+    Millis,
+    /// Leases in whole seconds, no queue and no fencing numbers: Redis from 2.2 on.
+    Seconds,
+}
+
+/// Commands that change nothing and that a server for [`Dialect::Millis`] executes.
+pub(in crate::store::redis) const PROBES: [&[&str]; 6] = [
+    &["TIME"],
+    &["PTTL", "~"],
+    &["PEXPIRE", "~", "1"],
+    &["SET", "~", "-", "XX", "PX", "1"],
+    &["ZRANGE", "~", "0", "0"],
+    &["HGETALL", "~"],
+];
+
+impl Dialect {
+    /// What the answers to [`PROBES`] show.
+    pub(in crate::store::redis) fn of(answers: &[Value]) -> Self {
+        let lacks = |value: &Value| {
+            matches!(value, Value::ServerError(error) if {
+                let detail = error.details().unwrap_or_default();
+                decode::code_of(error) == "NOPERM"
+                    || detail.contains("unknown command")
+                    || detail.contains("syntax error")
+            })
+        };
+        if answers.iter().any(lacks) { Self::Seconds } else { Self::Millis }
+    }
+
+    /// Asks how long a key lasts.
+    pub(super) fn left(self, key: &str) -> Cmd {
+        let mut cmd = redis::cmd(match self {
+            Self::Millis => "PTTL",
+            Self::Seconds => "TTL",
+        });
+        cmd.arg(key);
+        cmd
+    }
+
+    /// What the answer says; none when the key has no end. Whole seconds may have been rounded up.
+    pub(super) fn read_left(self, answer: i64) -> Option<Duration> {
+        let answer = u64::try_from(answer).ok()?;
+        Some(match self {
+            Self::Millis => Duration::from_millis(answer),
+            Self::Seconds => Duration::from_secs(answer.saturating_sub(1)),
+        })
+    }
+
+    /// Writes a value that lasts for so long; for ever without a time.
+    pub(super) fn set(self, key: &str, value: &str, time: Option<Duration>) -> Cmd {
+        let mut cmd = Cmd::with_capacity(5, 64 + key.len() + value.len());
+        match (self, time) {
+            (_, None) => cmd.arg("SET").arg(key).arg(value),
+            (Self::Millis, Some(time)) => {
+                cmd.arg("SET").arg(key).arg(value).arg("PX").arg(millis(time))
+            }
+            (Self::Seconds, Some(time)) => cmd.arg("SETEX").arg(key).arg(seconds(time)).arg(value),
+        };
+        cmd
+    }
+
+    /// Lets a key last for so long from now.
+    pub(super) fn expire(self, key: &str, time: Duration) -> Cmd {
+        let mut cmd = Cmd::with_capacity(3, 48 + key.len());
+        match self {
+            Self::Millis => cmd.arg("PEXPIRE").arg(key).arg(millis(time)),
+            Self::Seconds => cmd.arg("EXPIRE").arg(key).arg(seconds(time)),
+        };
+        cmd
+    }
+}
+
+/// At least a millisecond: a key that is given no time at all would be deleted.
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX).max(1)
+}
+
+/// Rounded up, and one more: a server that counts in seconds may end a key nearly a second early,
+/// and nobody may believe in a lease that has ended there.
+fn seconds(time: Duration) -> u64 {
+    time.as_secs() + u64::from(time.subsec_nanos() > 0) + 1
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(cmd: &Cmd) -> String {
+        let word = |arg: redis::Arg<&[u8]>| match arg {
+            redis::Arg::Simple(bytes) => String::from_utf8_lossy(bytes).into_owned(),
+            _ => String::new(),
+        };
+        cmd.args_iter().map(word).collect::<Vec<_>>().join(" ")
+    }
+
+    #[test]
+    fn s5_whole_seconds_last_no_shorter_than_was_asked_for() {
+        let time = Duration::from_millis;
+        let seconds = Dialect::Seconds;
+        assert_eq!(words(&seconds.set("k", "v", Some(time(1_500)))), "SETEX k 3 v");
+        assert_eq!(words(&seconds.set("k", "v", Some(time(2_000)))), "SETEX k 3 v");
+        assert_eq!(words(&seconds.expire("k", time(100))), "EXPIRE k 2");
+        assert_eq!(seconds.read_left(3), Some(time(2_000)));
+        assert_eq!(seconds.read_left(-1), None);
+        assert_eq!(words(&Dialect::Millis.set("k", "v", Some(time(1_500)))), "SET k v PX 1500");
+    }
+}

@@ -1,0 +1,297 @@
+//! What a command reads of its lock, and what follows from that.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use redis::Cmd;
+
+use super::dialect::Dialect;
+use super::look;
+use super::snapshot::{Scope, Snapshot, Standing};
+use super::writes::{Message, Writes, one};
+use crate::domain::clock::Moment;
+use crate::domain::error::{Fault, FaultClass};
+use crate::domain::kind::Kind;
+use crate::store::memory::State;
+use crate::store::memory::entry::Entry;
+use crate::store::redis::decode;
+use crate::store::{Acquire, Answer, Blocker, Command, Verb};
+
+/// So many waiters are asked after at once.
+const MOST: usize = 64;
+
+/// What is read, and what must not change until it is written.
+#[derive(Clone, Debug)]
+pub(super) struct Plan {
+    pub(super) watch: Vec<String>,
+    pub(super) scope: Scope,
+    /// Whose tombstones are looked at.
+    pub(super) tombs: Vec<Arc<str>>,
+}
+
+/// What is decided from, beside the lock itself.
+#[derive(Clone, Debug)]
+pub(super) struct Terms {
+    pub(super) dialect: Dialect,
+    /// Where grants for this manager are published; `-` when they are not.
+    pub(super) channel: Arc<str>,
+    /// By channel, whether somebody listens there.
+    pub(super) listeners: BTreeMap<String, bool>,
+    /// Whether nothing may be written that needs memory and is not asked for.
+    pub(super) frugal: bool,
+}
+
+/// What is to be done next.
+#[derive(Debug)]
+pub(super) enum Decision {
+    /// Write this; then this is the answer.
+    Write { answer: Answer, writes: Vec<Cmd>, messages: Vec<Message> },
+    /// Nothing is to be done.
+    Refuse(Fault),
+    /// First find out whether somebody listens at these channels.
+    AskListeners(Vec<String>),
+    /// First find out what stands at the key.
+    AskType,
+}
+
+impl Plan {
+    pub(super) fn of(command: &Command, dialect: Dialect) -> Self {
+        let names = &command.names;
+        let has_queue = dialect == Dialect::Millis;
+        let lock = || names.main().to_owned();
+        let mut watch = vec![lock()];
+        let mut scope = Scope { queue: has_queue, fence: false, lenient: false };
+        let mut tombs: Vec<Arc<str>> = command.verb.token().into_iter().cloned().collect();
+        match &command.verb {
+            Verb::Acquire(terms) => {
+                scope.fence = terms.fences > 0 && has_queue;
+                watch.extend(tombs.iter().map(|token| names.tomb(token)));
+                watch.extend(scope.fence.then(|| names.fence()));
+            }
+            Verb::Take { .. } => {
+                watch.extend(tombs.iter().map(|token| names.tomb(token)));
+                scope.queue = false;
+            }
+            Verb::Release { .. } => watch.extend(tombs.iter().map(|token| names.tomb(token))),
+            Verb::Force { tokens, .. } => {
+                tombs = tokens.iter().map(|token| Arc::clone(token.wire())).collect();
+            }
+            Verb::Look => {
+                scope = Scope { queue: has_queue, fence: has_queue, lenient: true };
+                return Self { watch: Vec::new(), scope, tombs };
+            }
+            _ => scope.queue = false,
+        }
+        if scope.queue {
+            watch.extend([names.queue(), names.waiters()]);
+        }
+        Self { watch, scope, tombs }
+    }
+}
+
+/// What follows for a command from what was read.
+pub(super) fn decide(command: &Command, snapshot: &Snapshot, terms: &Terms) -> Decision {
+    let is_other = snapshot.lock == Standing::Other;
+    match &command.verb {
+        // A key that is not free, whatever stands there.
+        Verb::Take { .. } if is_other => done(Answer::Busy(Blocker::unknown())),
+        Verb::Look if is_other => Decision::AskType,
+        Verb::Look => Decision::Write {
+            answer: look::seen(snapshot),
+            writes: Vec::new(),
+            messages: Vec::new(),
+        },
+        Verb::Acquire(acquire) => decide_acquire(command, acquire, snapshot, terms),
+        Verb::Force { .. } if is_other => {
+            Decision::Refuse(Fault::needs_scripts("a lock that several hold"))
+        }
+        Verb::Force { foreign: Some(name), .. } => force_foreign(command, name, snapshot, terms),
+        Verb::Release { bury: Some(_), token, waited_for, keep } if terms.frugal => {
+            let (token, waited_for, keep) = (Arc::clone(token), *waited_for, *keep);
+            let verb = Verb::Release { token, waited_for, keep, bury: None };
+            by_model(&Command { verb, ..command.clone() }, snapshot, terms)
+        }
+        _ => by_model(command, snapshot, terms),
+    }
+}
+
+fn decide_acquire(
+    command: &Command,
+    acquire: &Acquire,
+    snapshot: &Snapshot,
+    terms: &Terms,
+) -> Decision {
+    if snapshot.tombs.contains_key(&acquire.token) {
+        return done(Answer::Buried);
+    }
+    if acquire.fences > 0 && terms.dialect == Dialect::Seconds {
+        let what = "a fencing number needs the commands TIME and PEXPIRE, which this server lacks \
+                    or denies: Redis has them from 2.6 on";
+        return Decision::Refuse(Fault::new(FaultClass::Unsupported, what));
+    }
+    let value = match &snapshot.lock {
+        Standing::Other => return Decision::AskType,
+        Standing::Nothing => return acquire_by_model(command, acquire, snapshot, terms),
+        Standing::Value { text, .. } => text,
+    };
+    let mine = super::snapshot::unmarked(value).0 == &*acquire.token;
+    if mine || !snapshot.is_orphan() {
+        return acquire_by_model(command, acquire, snapshot, terms);
+    }
+    let Some(grace) = acquire.repair_orphan else {
+        return Decision::Refuse(decode::orphan(Some(look::shown(value))));
+    };
+    let mut repaired = snapshot.clone();
+    repaired.lock = Standing::Value { text: value.clone(), left: Some(grace) };
+    let mut decision = acquire_by_model(command, acquire, &repaired, terms);
+    if let Decision::Write { answer: Answer::Busy(blocker), writes, .. } = &mut decision {
+        blocker.repaired = true;
+        writes.push(terms.dialect.expire(command.names.main(), grace));
+    }
+    decision
+}
+
+fn acquire_by_model(
+    command: &Command,
+    acquire: &Acquire,
+    snapshot: &Snapshot,
+    terms: &Terms,
+) -> Decision {
+    let mut acquire = acquire.clone();
+    if snapshot.queue.is_none() || terms.frugal {
+        acquire.queue = None;
+    }
+    let token = Arc::clone(&acquire.token);
+    let command = Command { verb: Verb::Acquire(acquire), ..command.clone() };
+    let mut decision = by_model(&command, snapshot, terms);
+    if let Decision::Write { answer: Answer::Busy(blocker), writes, .. } = &mut decision
+        && snapshot.queue.is_some()
+        && !blocker.queued
+        && writes.is_empty()
+    {
+        // A server that can't write must say so, and not that the lock is busy.
+        let mut leave = one("ZREM", &command.names.queue());
+        leave.arg(&*token);
+        writes.push(leave);
+    }
+    decision
+}
+
+/// Ends the hold of another program's value, if it is the one that was looked at.
+fn force_foreign(command: &Command, name: &str, snapshot: &Snapshot, terms: &Terms) -> Decision {
+    match snapshot.value() {
+        Some(value) if look::digest(value) == name => {
+            let token = look::shown(value).into();
+            let verb = Verb::Release { token, waited_for: true, keep: None, bury: None };
+            by_model(&Command { verb, ..command.clone() }, snapshot, terms)
+        }
+        _ => done(Answer::Gone { by: None, because: None }),
+    }
+}
+
+fn done(answer: Answer) -> Decision {
+    Decision::Write { answer, writes: Vec::new(), messages: Vec::new() }
+}
+
+/// Has the model execute the command on what was read.
+fn by_model(command: &Command, snapshot: &Snapshot, terms: &Terms) -> Decision {
+    let mut snapshot = snapshot.clone();
+    if terms.frugal {
+        // The lock is freed; who waits looks by itself.
+        snapshot.queue = None;
+    }
+    let before = snapshot.entry();
+    let (mut grants, mut unknown) = (Vec::new(), false);
+    let mut publish = |channel: &str, token: Option<&str>| {
+        let heard = match terms.listeners.get(channel) {
+            _ if channel == "-" => return true,
+            Some(heard) => *heard,
+            None => {
+                unknown = true;
+                false
+            }
+        };
+        if let (true, Some(token)) = (heard, token) {
+            grants.push((channel.to_owned(), token.to_owned()));
+        }
+        heard
+    };
+    let mut state = State::of_one(command.names.main(), before.clone());
+    let answer = state.answer(command, &terms.channel, snapshot.now, &mut publish);
+    if unknown {
+        return Decision::AskListeners(channels(&before, snapshot.now, terms));
+    }
+    let answer = match answer {
+        Ok(answer) => explain(answer, &snapshot),
+        Err(fault) => return Decision::Refuse(fault),
+    };
+    let after = state.into_entry(command.names.main());
+    let (names, dialect) = (&command.names, terms.dialect);
+    let compared = Writes { names, dialect, snapshot: &snapshot, before: &before, after: &after };
+    let (writes, asked) = compared.commands();
+    let is_marked = after.holders.first().is_some_and(|holder| holder.is_waited_for());
+    let granted = grants.into_iter().map(|(channel, token)| {
+        let mark = if is_marked { "+" } else { "" };
+        Message { channel, text: format!("g {token}{mark}") }
+    });
+    let forced = forced(command, &before);
+    Decision::Write { answer, writes, messages: forced.chain(granted).chain(asked).collect() }
+}
+
+/// What stands at the key where a token is not, and is no token.
+fn explain(answer: Answer, snapshot: &Snapshot) -> Answer {
+    match answer {
+        Answer::Gone { by: None, because: None } if snapshot.lock == Standing::Other => {
+            Answer::Gone { by: Some("(a value of another type)".into()), because: None }
+        }
+        answer => answer,
+    }
+}
+
+/// Tells those whose holds are ended by force.
+fn forced<'a>(command: &'a Command, before: &'a Entry) -> impl Iterator<Item = Message> + 'a {
+    let tokens = match &command.verb {
+        Verb::Force { tokens, .. } => tokens.as_slice(),
+        _ => &[],
+    };
+    let holds =
+        |token: &&crate::Token| before.holders.iter().any(|holder| holder.token == *token.wire());
+    tokens.iter().filter(holds).map(|token| Message {
+        channel: command.names.channel(token.manager().unwrap_or_default()),
+        text: format!("r {}", token.wire()),
+    })
+}
+
+/// Where those listen who may be let in, as far as that is not known.
+fn channels(before: &Entry, now: Moment, terms: &Terms) -> Vec<String> {
+    let living = before.queue.iter().filter(|waiter| waiter.until > now);
+    let channels: BTreeSet<&str> = living.map(|waiter| &*waiter.manager).collect();
+    let unknown = |channel: &&str| *channel != "-" && !terms.listeners.contains_key(*channel);
+    channels.into_iter().filter(unknown).take(MOST).map(Into::into).collect()
+}
+
+/// Whether a command is about a mutex, the one kind of lock that needs no scripts.
+pub(super) fn is_possible(command: &Command) -> Result<(), Fault> {
+    let at_any = matches!(
+        command.verb,
+        Verb::Ping | Verb::Scan { .. } | Verb::Look | Verb::Force { .. } | Verb::Why { .. }
+    );
+    let mutex = command.kind == Kind::Mutex
+        && !matches!(command.verb, Verb::Downgrade { .. } | Verb::Raise { .. });
+    if at_any || mutex {
+        return Ok(());
+    }
+    let what = command.kind.description();
+    Err(Fault::needs_scripts(what))
+}
+
+/// How long to pause after so many transactions that were aborted, at random so that two who disturb
+/// each other don't go on doing so.
+pub(super) fn pause(aborts: u32, random: u8) -> Duration {
+    let longest = match aborts {
+        0..=3 => Duration::from_millis(1),
+        more => Duration::from_millis(2) * (1 << more.saturating_sub(3).min(5)),
+    };
+    longest * u32::from(random) / 255
+}

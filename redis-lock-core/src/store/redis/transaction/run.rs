@@ -1,0 +1,333 @@
+//! One command, carried out by as many transactions as it takes.
+
+use redis::{Cmd, Value};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use tokio::time::{sleep, timeout};
+
+use super::dialect::Dialect;
+use super::look;
+use super::plan::{Decision, Plan, Terms, decide, pause};
+use super::pool::{Leased, Pool, lost};
+use super::snapshot::Snapshot;
+use super::writes::Message;
+use crate::domain::error::{Fault, FaultClass};
+use crate::store::redis::decode;
+use crate::store::redis::listen::Channel;
+use crate::store::{Acquire, Answer, Command, Verb};
+
+/// What a transaction runs with.
+pub(in crate::store::redis) struct Setting {
+    pub(in crate::store::redis) pool: Arc<Pool>,
+    pub(in crate::store::redis) dialect: Dialect,
+    pub(in crate::store::redis) channel: Channel,
+    /// Whether one command may be about the keys of one slot only.
+    pub(in crate::store::redis) is_cluster: bool,
+}
+
+impl Setting {
+    pub(super) fn terms(&self) -> Terms {
+        Terms {
+            dialect: self.dialect,
+            channel: self.channel.name(),
+            listeners: [].into(),
+            frugal: false,
+        }
+    }
+}
+
+/// What came of one transaction.
+pub(super) enum Attempt {
+    Done(Answer),
+    /// Somebody changed a key meanwhile; nothing was written.
+    Aborted,
+    /// It was not accepted, and is tried in another way.
+    Otherwise,
+}
+
+/// Carries out a command within its time. It is the caller's that no other command of the same key
+/// runs meanwhile.
+pub(in crate::store::redis) async fn run(
+    setting: &Setting,
+    command: &Command,
+) -> Result<Answer, Fault> {
+    let is_sent = AtomicBool::new(false);
+    let bounded = timeout(command.timeout, attempts(setting, command, &is_sent));
+    bounded.await.unwrap_or_else(|_| Err(late(&is_sent)))
+}
+
+/// The fault of what took too long.
+pub(super) fn late(is_sent: &AtomicBool) -> Fault {
+    if is_sent.load(Ordering::Relaxed) {
+        let what = "the server did not say in time what became of a transaction";
+        return Fault::new(FaultClass::Unknown, what);
+    }
+    let what = "no transaction came through in time: others changed the lock's keys again and \
+                again, or the server was too slow";
+    Fault::new(FaultClass::Refused, what)
+}
+
+async fn attempts(
+    setting: &Setting,
+    command: &Command,
+    is_sent: &AtomicBool,
+) -> Result<Answer, Fault> {
+    let mut terms = setting.terms();
+    let mut aborts = 0;
+    loop {
+        let leased = setting.pool.lease().await?;
+        let is_used = leased.is_used;
+        is_sent.store(false, Ordering::Relaxed);
+        match attempt(setting, command, leased, &mut terms, is_sent).await {
+            Ok(Attempt::Done(answer)) => {
+                notice(command, &answer);
+                return Ok(answer);
+            }
+            Ok(Attempt::Aborted) => {
+                aborts += 1;
+                sleep(pause(aborts, crate::domain::env::unique().as_bytes()[0])).await;
+            }
+            Ok(Attempt::Otherwise) => {}
+            // It was closed while nobody used it.
+            Err(Failure::Broken(_)) if is_used => {}
+            Err(Failure::Broken(fault) | Failure::Fault(fault)) => return Err(fault),
+        }
+    }
+}
+
+/// Why a transaction can't go on.
+enum Failure {
+    /// The connection ended before anything was written.
+    Broken(Fault),
+    Fault(Fault),
+}
+
+impl From<Fault> for Failure {
+    fn from(fault: Fault) -> Self {
+        Self::Fault(fault)
+    }
+}
+
+async fn attempt(
+    setting: &Setting,
+    command: &Command,
+    mut leased: Leased<'_>,
+    terms: &mut Terms,
+    is_sent: &AtomicBool,
+) -> Result<Attempt, Failure> {
+    let plan = Plan::of(command, terms.dialect);
+    let begin = begin(&plan.watch, plan.scope.reads(&command.names, &plan.tombs, terms.dialect));
+    let answers = leased.ask(begin).await.map_err(|error| Failure::Broken(lost(&error)))?;
+    let mut answers = opened(!plan.watch.is_empty(), answers)?;
+    let snapshot = Snapshot::read(plan.scope, &plan.tombs, terms.dialect, &mut answers)?;
+    loop {
+        match decide(command, &snapshot, terms) {
+            Decision::Write { answer, writes, messages } => {
+                if plan.watch.is_empty() {
+                    leased.give_back();
+                    return Ok(Attempt::Done(answer));
+                }
+                let written = write(setting, leased, writes, messages, terms, is_sent).await?;
+                return Ok(match written {
+                    Written::Done => Attempt::Done(answer),
+                    Written::Aborted => Attempt::Aborted,
+                    Written::Otherwise => Attempt::Otherwise,
+                });
+            }
+            Decision::Refuse(fault) => {
+                discard(leased, !plan.watch.is_empty()).await;
+                return Err(fault.into());
+            }
+            Decision::AskListeners(channels) => ask_listeners(setting, channels, terms).await?,
+            Decision::AskType => {
+                discard(leased, !plan.watch.is_empty()).await;
+                return Ok(Attempt::Done(ask_type(setting, command, &snapshot).await?));
+            }
+        }
+    }
+}
+
+/// The first flight: `MULTI` goes with it, so that nothing is written unless it was accepted.
+pub(super) fn begin(watch: &[String], reads: Vec<Cmd>) -> Vec<Cmd> {
+    if watch.is_empty() {
+        return reads;
+    }
+    let mut cmds = Vec::with_capacity(reads.len() + 2);
+    let mut watching = redis::cmd("WATCH");
+    watching.arg(watch);
+    cmds.push(watching);
+    cmds.extend(reads);
+    cmds.push(redis::cmd("MULTI"));
+    cmds
+}
+
+/// The answers to the reads of the first flight, if it opened a transaction.
+pub(super) fn opened(
+    watches: bool,
+    mut answers: Vec<Value>,
+) -> Result<impl Iterator<Item = Value>, Fault> {
+    if watches {
+        for answer in [answers.pop(), answers.first().cloned()] {
+            match answer {
+                Some(Value::Okay) => {}
+                Some(Value::ServerError(error)) => return Err(decode::refusal(&error)),
+                other => return Err(unexpected(other.as_ref())),
+            }
+        }
+    }
+    Ok(answers.into_iter().skip(usize::from(watches)))
+}
+
+fn unexpected(value: Option<&Value>) -> Fault {
+    let value: String = format!("{value:?}").chars().take(80).collect();
+    Fault::new(FaultClass::Unknown, format!("a transaction was answered by {value}"))
+}
+
+pub(super) enum Written {
+    Done,
+    Aborted,
+    Otherwise,
+}
+
+/// The second flight.
+pub(super) async fn write(
+    setting: &Setting,
+    mut leased: Leased<'_>,
+    writes: Vec<Cmd>,
+    messages: Vec<Message>,
+    terms: &mut Terms,
+    is_sent: &AtomicBool,
+) -> Result<Written, Fault> {
+    if writes.is_empty() {
+        discard(leased, true).await;
+        return Ok(Written::Done);
+    }
+    let first_message = writes.len();
+    let mut cmds = writes;
+    if setting.pool.may_publish.load(Ordering::Relaxed) {
+        cmds.extend(messages.iter().map(|message| {
+            let mut cmd = redis::cmd("PUBLISH");
+            cmd.arg(&message.channel).arg(&message.text);
+            cmd
+        }));
+    }
+    cmds.push(redis::cmd("EXEC"));
+    is_sent.store(true, Ordering::Relaxed);
+    let mut answers = leased.ask(cmds).await.map_err(decode::broken)?;
+    let executed = answers.pop();
+    let problem = answers.iter().enumerate().find_map(|(at, answer)| match answer {
+        Value::ServerError(error) => Some((at, error.clone())),
+        _ => None,
+    });
+    match (executed, problem) {
+        (Some(Value::Array(results)), None) => {
+            leased.give_back();
+            results.iter().find_map(failed).map_or(Ok(Written::Done), Err)
+        }
+        (Some(Value::Nil), None) => {
+            leased.give_back();
+            Ok(Written::Aborted)
+        }
+        (Some(Value::ServerError(_)), Some((at, error))) => {
+            leased.give_back();
+            if at >= first_message {
+                setting.pool.may_publish.store(false, Ordering::Relaxed);
+                return Ok(Written::Otherwise);
+            }
+            if decode::code_of(&error) == "OOM" && !terms.frugal {
+                terms.frugal = true;
+                return Ok(Written::Otherwise);
+            }
+            Err(decode::refusal(&error))
+        }
+        (Some(Value::ServerError(error)), None) => Err(decode::refusal(&error)),
+        (other, _) => Err(unexpected(other.as_ref())),
+    }
+}
+
+/// A command that failed in the midst of others that were executed.
+fn failed(result: &Value) -> Option<Fault> {
+    match result {
+        Value::ServerError(error) => {
+            let fault = decode::refusal(error);
+            Some(Fault { class: FaultClass::Unknown, ..fault })
+        }
+        _ => None,
+    }
+}
+
+/// Leaves without having written; what was watched is not watched any more.
+pub(super) async fn discard(mut leased: Leased<'_>, is_open: bool) {
+    if !is_open
+        || matches!(leased.ask(vec![redis::cmd("DISCARD")]).await.as_deref(), Ok([Value::Okay]))
+    {
+        leased.give_back();
+    }
+}
+
+async fn ask_listeners(
+    setting: &Setting,
+    channels: Vec<String>,
+    terms: &mut Terms,
+) -> Result<(), Fault> {
+    let mut counts = Vec::new();
+    if setting.pool.may_ask_listeners.load(Ordering::Relaxed) {
+        let mut cmd = redis::cmd("PUBSUB");
+        cmd.arg("NUMSUB").arg(&channels);
+        match setting.pool.ask_beside(vec![cmd]).await?.pop() {
+            Some(Value::ServerError(_)) | None => {
+                setting.pool.may_ask_listeners.store(false, Ordering::Relaxed);
+            }
+            Some(value) => {
+                counts = redis::from_redis_value::<Vec<(String, i64)>>(value).unwrap_or_default();
+            }
+        }
+    }
+    for channel in channels {
+        // Whoever can't be asked after may be there.
+        let count = counts.iter().find(|(name, _)| *name == channel).map_or(1, |(_, count)| *count);
+        terms.listeners.insert(channel, count > 0);
+    }
+    Ok(())
+}
+
+/// Finds out what stands at a key at which no string stands.
+async fn ask_type(
+    setting: &Setting,
+    command: &Command,
+    snapshot: &Snapshot,
+) -> Result<Answer, Fault> {
+    let key = command.names.main();
+    let mut range = redis::cmd("ZRANGE");
+    let last = if matches!(command.verb, Verb::Look) { -1 } else { 0 };
+    range.arg(key).arg(0).arg(last).arg("WITHSCORES");
+    let mut kind = redis::cmd("TYPE");
+    kind.arg(key);
+    let mut answers = setting.pool.ask_beside(vec![range, kind]).await?;
+    let (kind, members) = (answers.pop(), answers.pop());
+    let is_set = matches!(members, Some(Value::Array(_)));
+    if let (Verb::Look, Some(members)) = (&command.verb, members.clone()) {
+        return Ok(look::members(members, snapshot.now));
+    }
+    let first = members.filter(|_| is_set).and_then(|members| {
+        redis::from_redis_value::<Vec<(String, f64)>>(members).ok()?.into_iter().next()
+    });
+    let mode = first.as_ref().and_then(|(member, _)| member.split_once(':'));
+    let kind = match (mode, kind) {
+        (Some((mode @ ("r" | "w" | "p"), _)), _) => mode.to_owned(),
+        (_, Some(Value::SimpleString(kind))) => kind,
+        _ => "value of another type".into(),
+    };
+    Err(decode::other_kind(Some(&kind)))
+}
+
+/// Tells operators what an acquisition found.
+fn notice(command: &Command, answer: &Answer) {
+    if let (Verb::Acquire(Acquire { repair_orphan, .. }), Answer::Busy(blocker)) =
+        (&command.verb, answer)
+        && blocker.repaired
+    {
+        let value = blocker.value.as_deref().unwrap_or_default();
+        crate::observe::log::repaired(command.names.user_key(), value, *repair_orphan);
+    }
+}

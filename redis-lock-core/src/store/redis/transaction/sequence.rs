@@ -1,0 +1,99 @@
+//! Commands of one key, one after the other.
+
+use std::collections::{HashMap, VecDeque};
+
+use crate::store::{Command, Verb};
+
+/// What waits for the command before it.
+#[derive(Debug, Default)]
+struct Line {
+    /// The number of the command that runs.
+    running: u64,
+    waiting: VecDeque<(u64, Command)>,
+}
+
+/// Which command of each key runs, and which follow.
+#[derive(Debug, Default)]
+pub(super) struct Sequence {
+    lines: HashMap<Box<str>, Line>,
+    /// What runs, by its number.
+    running: HashMap<u64, Command>,
+}
+
+impl Sequence {
+    /// The command if it may run now; it is kept otherwise.
+    pub(super) fn begin(&mut self, seq: u64, command: Command) -> Option<Command> {
+        if is_of_no_key(&command) {
+            return Some(command);
+        }
+        match self.lines.get_mut(command.names.main()) {
+            Some(line) => {
+                line.waiting.push_back((seq, command));
+                None
+            }
+            None => {
+                let line = Line { running: seq, waiting: VecDeque::new() };
+                self.lines.insert(command.names.main().into(), line);
+                self.running.insert(seq, command.clone());
+                Some(command)
+            }
+        }
+    }
+
+    /// The command that runs by this number, unless it is of no key.
+    pub(super) fn running(&self, seq: u64) -> Option<&Command> {
+        self.running.get(&seq)
+    }
+
+    /// A command is done with; returns the next one of its key.
+    pub(super) fn end(&mut self, seq: u64) -> Option<(u64, Command)> {
+        let ended = self.running.remove(&seq)?;
+        let key = ended.names.main();
+        let line = self.lines.get_mut(key)?;
+        debug_assert_eq!(line.running, seq, "one runs at a time");
+        let Some((seq, command)) = line.waiting.pop_front() else {
+            self.lines.remove(key);
+            return None;
+        };
+        line.running = seq;
+        self.running.insert(seq, command.clone());
+        Some((seq, command))
+    }
+}
+
+/// Whether the order of a command makes no difference.
+fn is_of_no_key(command: &Command) -> bool {
+    matches!(command.verb, Verb::Ping | Verb::Scan { .. })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::domain::kind::Kind;
+    use crate::domain::names::Names;
+
+    fn check(key: &str) -> Command {
+        let names = Arc::new(Names::new("", key.into()));
+        let verb = Verb::Check { token: "t".into() };
+        Command { names, kind: Kind::Mutex, verb, timeout: Duration::from_secs(1) }
+    }
+
+    #[test]
+    fn commands_of_one_key_follow_each_other_and_others_do_not_wait() {
+        let mut sequence = Sequence::default();
+        assert!(sequence.begin(1, check("a")).is_some());
+        assert!(sequence.begin(2, check("a")).is_none());
+        assert!(sequence.begin(3, check("a")).is_none());
+        assert!(sequence.begin(4, check("b")).is_some());
+        assert_eq!(sequence.end(1).map(|(seq, _)| seq), Some(2));
+        assert!(sequence.begin(5, check("a")).is_none(), "the last comes last");
+        assert_eq!(sequence.end(2).map(|(seq, _)| seq), Some(3));
+        assert_eq!(sequence.end(3).map(|(seq, _)| seq), Some(5));
+        assert!(sequence.end(5).is_none());
+        assert!(sequence.end(4).is_none());
+        assert!(sequence.lines.is_empty() && sequence.running.is_empty());
+    }
+}

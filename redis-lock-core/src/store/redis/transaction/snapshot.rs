@@ -1,0 +1,287 @@
+//! One lock as a server shows it, read while its keys are watched.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use redis::{Cmd, FromRedisValue, Value, from_redis_value};
+
+use super::dialect::Dialect;
+use crate::domain::clock::Moment;
+use crate::domain::error::{Fault, FaultClass};
+use crate::domain::kind::Kind;
+use crate::domain::names::Names;
+use crate::domain::token::WAITERS_MARK;
+use crate::store::memory::entry::{Entry, Holder, Tomb, Waiter};
+use crate::store::memory::fences::Last;
+use crate::store::redis::decode;
+
+/// What is read of a lock.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Scope {
+    /// The queue, and the server's clock.
+    pub(super) queue: bool,
+    pub(super) fence: bool,
+    /// Whether a counter that is none counts as absent.
+    pub(super) lenient: bool,
+}
+
+/// What stands at the key of a lock.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) enum Standing {
+    Nothing,
+    Value {
+        text: String,
+        /// None when it has no end.
+        left: Option<Duration>,
+    },
+    /// A value of another type.
+    Other,
+}
+
+/// One lock, as of one moment.
+#[derive(Clone, Debug)]
+pub(super) struct Snapshot {
+    pub(super) now: Moment,
+    pub(super) lock: Standing,
+    /// Tokens in the order of their coming, with their tickets; none where nobody can queue.
+    pub(super) queue: Option<Vec<(String, f64)>>,
+    /// What is known of each who waits.
+    places: HashMap<String, String>,
+    queue_left: Option<Duration>,
+    pub(super) fence: Option<(u64, String)>,
+    /// The reasons that stand in the tombstones that were asked for.
+    pub(super) tombs: BTreeMap<Arc<str>, String>,
+}
+
+impl Scope {
+    pub(super) fn reads(self, names: &Names, tombs: &[Arc<str>], dialect: Dialect) -> Vec<Cmd> {
+        let mut reads = vec![cmd("GET", names.main()), dialect.left(names.main())];
+        if self.queue {
+            let mut queue = cmd("ZRANGE", &names.queue());
+            queue.arg(0).arg(-1).arg("WITHSCORES");
+            reads.extend([queue, cmd("HGETALL", &names.waiters())]);
+            reads.extend([cmd("PTTL", &names.queue()), redis::cmd("TIME")]);
+        }
+        if self.fence {
+            reads.push(cmd("GET", &names.fence()));
+        }
+        reads.extend(tombs.iter().map(|token| cmd("GET", &names.tomb(token))));
+        reads
+    }
+}
+
+fn cmd(name: &str, key: &str) -> Cmd {
+    let mut cmd = redis::cmd(name);
+    cmd.arg(key);
+    cmd
+}
+
+impl Snapshot {
+    /// Reads the answers to what a scope asks.
+    pub(super) fn read(
+        scope: Scope,
+        tombs: &[Arc<str>],
+        dialect: Dialect,
+        answers: &mut impl Iterator<Item = Value>,
+    ) -> Result<Self, Fault> {
+        let mut next = || answers.next().ok_or_else(|| nonsense("an answer is missing"));
+        let lock = standing(next()?, next()?, dialect)?;
+        // Where the clock is not asked, only distances count.
+        let mut snapshot = Self {
+            now: Moment::START.after(Duration::from_secs(1)),
+            lock,
+            queue: None,
+            places: HashMap::new(),
+            queue_left: None,
+            fence: None,
+            tombs: BTreeMap::new(),
+        };
+        if scope.queue {
+            let (queue, places) = (tolerated(next()?)?, tolerated(next()?)?);
+            let left: i64 = parsed(next()?)?;
+            snapshot.queue_left = u64::try_from(left).ok().map(Duration::from_millis);
+            let (seconds, micros): (u64, u64) = parsed(next()?)?;
+            let time = Duration::from_secs(seconds) + Duration::from_micros(micros);
+            snapshot.now = Moment::START.after(time);
+            if let (Some(queue), Some(places)) = (queue, places) {
+                snapshot.take_queue(queue, places)?;
+            }
+        }
+        if scope.fence {
+            let text = next()?;
+            let text = if scope.lenient { tolerated(text)?.unwrap_or(Value::Nil) } else { text };
+            let text: Option<String> = parsed(text)?;
+            let read = |text: String| {
+                let (last, owner) = text.split_once(' ')?;
+                Some((last.parse().ok()?, owner.to_owned()))
+            };
+            snapshot.fence = text.and_then(read);
+        }
+        for token in tombs {
+            // Whatever stands there refuses the token.
+            let reason = match tolerated(next()?)? {
+                Some(Value::Nil) => continue,
+                Some(value) => parsed::<Vec<u8>>(value)?,
+                None => Vec::new(),
+            };
+            let reason = String::from_utf8_lossy(&reason).into_owned();
+            snapshot.tombs.insert(Arc::clone(token), reason);
+        }
+        Ok(snapshot)
+    }
+
+    fn take_queue(&mut self, queue: Value, places: Value) -> Result<(), Fault> {
+        // What is no text can't be a token of ours.
+        let text = |bytes: Vec<u8>| String::from_utf8(bytes).ok();
+        let queue: Vec<(Vec<u8>, f64)> = parsed(queue)?;
+        let queue = queue.into_iter().filter_map(|(token, at)| Some((text(token)?, at)));
+        self.queue = Some(queue.collect());
+        let places: HashMap<Vec<u8>, Vec<u8>> = parsed(places)?;
+        let places = places.into_iter().filter_map(|(token, at)| Some((text(token)?, text(at)?)));
+        self.places = places.collect();
+        Ok(())
+    }
+
+    /// The value at the key, where it is a string.
+    pub(super) fn value(&self) -> Option<&str> {
+        match &self.lock {
+            Standing::Value { text, .. } => Some(text),
+            Standing::Nothing | Standing::Other => None,
+        }
+    }
+
+    /// Whether the value at the key never goes away by itself, and is not meant to stand so.
+    pub(super) fn is_orphan(&self) -> bool {
+        match &self.lock {
+            Standing::Value { text, left: None } => !(is_ours(text) && text.starts_with("rl1.n")),
+            _ => false,
+        }
+    }
+
+    /// The lock as the model has it.
+    pub(super) fn entry(&self) -> Entry {
+        let waiter = |(token, _): &(String, f64)| {
+            let (until, channel) = self.place(token).unwrap_or((Moment::START, "-"));
+            let (token, manager) = (token.as_str().into(), channel.into());
+            Waiter { token, kind: Kind::Mutex, until, manager }
+        };
+        let queue: VecDeque<_> = self.queue.iter().flatten().map(waiter).collect();
+        let queue_end = self.queue_left.filter(|_| !queue.is_empty());
+        let last =
+            |(number, owner): &(u64, String)| Last::remembered(*number, owner.as_str().into());
+        let tomb = |reason: &String| Tomb { reason: reason.as_str().into(), until: Moment::NEVER };
+        Entry {
+            holders: self.holder().into_iter().collect(),
+            queue,
+            queue_end: queue_end.map(|left| self.now.after(left)),
+            fence: self.fence.as_ref().map(last),
+            tombs: self.tombs.iter().map(|(token, why)| (Arc::clone(token), tomb(why))).collect(),
+        }
+    }
+
+    fn holder(&self) -> Option<Holder> {
+        let Standing::Value { text, left } = &self.lock else { return None };
+        // A key that is there has some time left.
+        let end =
+            left.map_or(Moment::NEVER, |left| self.now.after(left.max(Duration::from_millis(1))));
+        let (token, marked) = unmarked(text);
+        Some(Holder::of_mutex(token.into(), end, marked))
+    }
+
+    /// Until when a token keeps its place, and where its manager listens. None for those who wait for
+    /// another kind of lock, who find out by themselves that the kinds don't mix.
+    fn place(&self, token: &str) -> Option<(Moment, &str)> {
+        let (until, channel) = self.places.get(token)?.split_once(' ')?;
+        let until = Duration::from_millis(until.parse().ok()?);
+        Some((Moment::START.after(until), channel))
+    }
+}
+
+/// A token without the mark that somebody waits, and whether it had it.
+pub(super) fn unmarked(value: &str) -> (&str, bool) {
+    match value.strip_suffix(WAITERS_MARK).filter(|_| is_ours(value)) {
+        Some(token) => (token, true),
+        None => (value, false),
+    }
+}
+
+/// Whether a value is a token of ours, with or without the mark; as `is_ours` in `common.lua`.
+pub(super) fn is_ours(value: &str) -> bool {
+    let value = value.strip_suffix(WAITERS_MARK).unwrap_or(value);
+    let Some(rest) = value.strip_prefix("rl1.") else { return false };
+    let mut parts = rest.strip_prefix('n').unwrap_or(rest).splitn(4, '.');
+    let mut part = || parts.next();
+    let (Some(digits), Some(manager), Some(since), Some(label)) = (part(), part(), part(), part())
+    else {
+        return false;
+    };
+    let hex = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+    digits.len() == 32
+        && hex(digits)
+        && !manager.is_empty()
+        && hex(since)
+        && !label.contains(WAITERS_MARK)
+}
+
+fn standing(value: Value, left: Value, dialect: Dialect) -> Result<Standing, Fault> {
+    let Some(value) = tolerated(value)? else { return Ok(Standing::Other) };
+    let left: i64 = parsed(left)?;
+    let text: Option<Vec<u8>> = parsed(value)?;
+    Ok(match text {
+        // Or it ended between the two commands.
+        None => Standing::Nothing,
+        Some(_) if left == -2 => Standing::Nothing,
+        Some(text) => {
+            let text = String::from_utf8_lossy(&text).into_owned();
+            Standing::Value { text, left: dialect.read_left(left) }
+        }
+    })
+}
+
+/// The answer; none where a value of another type stands at the key.
+fn tolerated(value: Value) -> Result<Option<Value>, Fault> {
+    match value {
+        Value::ServerError(error) if decode::code_of(&error) == "WRONGTYPE" => Ok(None),
+        Value::ServerError(error) => Err(decode::refusal(&error)),
+        value => Ok(Some(value)),
+    }
+}
+
+fn parsed<T: FromRedisValue>(value: Value) -> Result<T, Fault> {
+    match value {
+        Value::ServerError(error) => Err(decode::refusal(&error)),
+        value => from_redis_value(value).map_err(|error| nonsense(&error.to_string())),
+    }
+}
+
+fn nonsense(what: &str) -> Fault {
+    let what: String = what.chars().take(120).collect();
+    let what = format!("the server gave an answer that makes no sense: {what}");
+    Fault::new(FaultClass::Permanent, what)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_of_ours_is_told_from_others_as_the_scripts_do() {
+        let digits = "0123456789abcdef0123456789abcdef";
+        for (value, ours) in [
+            (format!("rl1.{digits}.m.0."), true),
+            (format!("rl1.n{digits}.m.0.host/1 a.b"), true),
+            (format!("rl1.{digits}.m.0.x+"), true),
+            (format!("rl1.{digits}.m.0.x++"), false),
+            (format!("rl1.{digits}.m.0.a+b"), false),
+            (format!("rl1.{digits}..0."), false),
+            (format!("rl1.{digits}.m.."), false),
+            (format!("rl1.{digits}.m.0"), false),
+            ("rl1.abc.m.0.".into(), false),
+            ("token".into(), false),
+        ] {
+            assert_eq!(is_ours(&value), ours, "{value}");
+        }
+        assert_eq!(unmarked("abc+"), ("abc+", false));
+    }
+}

@@ -1,0 +1,197 @@
+//! A connection on which mutexes work without scripts: plain commands go on one link, in order, and
+//! transactions on connections of their own.
+
+use std::collections::VecDeque;
+use std::io;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use tokio::sync::mpsc;
+
+use super::dialect::Dialect;
+use super::plan::is_possible;
+use super::pool::Pool;
+use super::run::Setting;
+use super::sequence::Sequence;
+use super::serve::{Inbox, serve};
+use crate::domain::error::{Fault, FaultClass};
+use crate::store::redis::listen::Channel;
+use crate::store::redis::probe::{Found, Rung};
+use crate::store::{Answer, Command, Connected, Filled, Pulled, Readiness, Verb, Watcher, Wire};
+
+struct TransactionWire {
+    link: Box<dyn Wire>,
+    setting: Arc<Setting>,
+    /// Whether the server compares and deletes by itself.
+    has_native_delete: bool,
+    found: Found,
+    sequence: Sequence,
+    jobs: mpsc::UnboundedSender<(u64, Command)>,
+    inbox: Arc<Inbox>,
+    done: VecDeque<Pulled>,
+}
+
+/// Makes a wire of a link, on the engine's runtime.
+pub(in crate::store::redis) fn wire(
+    link: Connected,
+    pool: Pool,
+    found: Found,
+    channel: Channel,
+) -> Connected {
+    let dialect = match found.rung {
+        Rung::Transactions(dialect) => dialect,
+        Rung::Scripts => Dialect::Millis,
+    };
+    let setting =
+        Arc::new(Setting { pool: Arc::new(pool), dialect, channel, is_cluster: found.cluster });
+    let (jobs, receiver) = mpsc::unbounded_channel();
+    let inbox = Arc::new(Inbox::default());
+    tokio::spawn(serve(Arc::clone(&setting), receiver, Arc::clone(&inbox)));
+    let watcher = link.watcher.map(|watcher| watch_both(watcher, Arc::clone(&inbox)));
+    let wire = TransactionWire {
+        link: link.wire,
+        setting,
+        has_native_delete: found.delete.is_native(),
+        found,
+        sequence: Sequence::default(),
+        jobs,
+        inbox,
+        done: VecDeque::new(),
+    };
+    Connected { wire: Box::new(wire), watcher }
+}
+
+impl TransactionWire {
+    fn start(&mut self, seq: u64, command: Command) {
+        if self.goes_on_link(&command) {
+            return self.link.push(seq, command);
+        }
+        self.ask_task(seq, command);
+    }
+
+    fn ask_task(&mut self, seq: u64, command: Command) {
+        if self.jobs.send((seq, command)).is_err() {
+            let fault = Fault::new(FaultClass::Refused, "the engine has ended");
+            self.finish(seq, Err(fault));
+        }
+    }
+
+    fn goes_on_link(&self, command: &Command) -> bool {
+        match &command.verb {
+            Verb::Take { .. } => self.setting.dialect == Dialect::Millis,
+            Verb::Release { waited_for: false, keep: None, bury: None, .. } => {
+                self.has_native_delete
+            }
+            Verb::Ping | Verb::Scan { .. } | Verb::Why { .. } => true,
+            _ => false,
+        }
+    }
+
+    fn finish(&mut self, seq: u64, answer: Result<Answer, Fault>) {
+        if let Err(fault) = &answer
+            && fault.class.is_unknown()
+        {
+            // It may be executed yet, so whatever follows it must not take it for done.
+            return self.done.push_back(Pulled::Broken(fault.clone()));
+        }
+        let answer = answer.map(|answer| self.introduce(answer));
+        self.done.push_back(Pulled::Done(seq, answer));
+        if let Some((seq, command)) = self.sequence.end(seq) {
+            self.start(seq, command);
+        }
+    }
+
+    /// Who answered, where somebody looks.
+    fn introduce(&self, answer: Answer) -> Answer {
+        match answer {
+            Answer::Seen(mut server_view) => {
+                server_view.server = Some(self.found.info());
+                Answer::Seen(server_view)
+            }
+            answer => answer,
+        }
+    }
+
+    /// The link has answered. A plain delete that found nothing does not know why.
+    fn linked(
+        &mut self,
+        seq: u64,
+        answer: Result<Answer, Fault>,
+        wants: &mut dyn FnMut(u64) -> bool,
+    ) {
+        let command = self.sequence.running(seq);
+        let unexplained = matches!(answer, Ok(Answer::Gone { .. }))
+            && command.is_some_and(|command| matches!(command.verb, Verb::Release { .. }));
+        match command.filter(|_| unexplained).cloned() {
+            Some(_) if !wants(seq) => {
+                let fault = Fault::new(FaultClass::Refused, "nobody wants the lock any more");
+                self.finish(seq, Err(fault));
+            }
+            Some(command) => self.ask_task(seq, command),
+            None => self.finish(seq, answer),
+        }
+    }
+}
+
+impl Wire for TransactionWire {
+    fn push(&mut self, seq: u64, command: Command) {
+        if let Err(fault) = is_possible(&command) {
+            self.done.push_back(Pulled::Done(seq, Err(fault)));
+            self.inbox.news.ring();
+        } else if let Some(command) = self.sequence.begin(seq, command) {
+            self.start(seq, command);
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.link.flush()
+    }
+
+    fn is_flushed(&self) -> bool {
+        self.link.is_flushed()
+    }
+
+    fn fill(&mut self) -> io::Result<Filled> {
+        let arrived = self.inbox.take();
+        let heard = self.setting.pool.take_heard() || !arrived.is_empty();
+        for (seq, answer) in arrived {
+            self.finish(seq, answer);
+        }
+        let filled = self.link.fill()?;
+        Ok(Filled { heard: heard || filled.heard, more: filled.more })
+    }
+
+    fn pull(&mut self, wants: &mut dyn FnMut(u64) -> bool) -> Option<Pulled> {
+        loop {
+            if let Some(done) = self.done.pop_front() {
+                return Some(done);
+            }
+            match self.link.pull(wants)? {
+                Pulled::Done(seq, answer) => self.linked(seq, answer, wants),
+                other => return Some(other),
+            }
+        }
+    }
+}
+
+/// Watches the link, and what the task brings.
+fn watch_both(link: Watcher, inbox: Arc<Inbox>) -> Watcher {
+    Arc::new(move || {
+        let (link, inbox) = (link()?, Arc::clone(&inbox));
+        Ok(Box::new(Watch { link, inbox }) as Box<dyn Readiness>)
+    })
+}
+
+struct Watch {
+    link: Box<dyn Readiness>,
+    inbox: Arc<Inbox>,
+}
+
+impl Readiness for Watch {
+    fn poll_ready(&self, context: &mut Context<'_>, sending: bool) -> Poll<io::Result<()>> {
+        match self.link.poll_ready(context, sending) {
+            Poll::Pending => self.inbox.news.poll_rung(context).map(Ok),
+            ready => ready,
+        }
+    }
+}

@@ -1,0 +1,174 @@
+//! What has to be written for a lock to be on the server as the model has it.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use redis::Cmd;
+
+use super::dialect::Dialect;
+use super::snapshot::{Snapshot, is_ours, unmarked};
+use crate::domain::clock::Moment;
+use crate::domain::names::Names;
+use crate::domain::token::WAITERS_MARK;
+use crate::store::memory::entry::{Entry, Holder, Waiter};
+
+/// A message to a manager.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Message {
+    pub(super) channel: String,
+    pub(super) text: String,
+}
+
+/// Compares a lock before and after a command.
+pub(super) struct Writes<'a> {
+    pub(super) names: &'a Names,
+    pub(super) dialect: Dialect,
+    pub(super) snapshot: &'a Snapshot,
+    pub(super) before: &'a Entry,
+    pub(super) after: &'a Entry,
+}
+
+impl Writes<'_> {
+    /// The commands, and whom to tell that somebody waits for what it has.
+    pub(super) fn commands(&self) -> (Vec<Cmd>, Option<Message>) {
+        let mut out = Vec::new();
+        self.queue(&mut out);
+        let asked = self.lock(&mut out);
+        self.fence(&mut out);
+        self.tombs(&mut out);
+        (out, asked)
+    }
+
+    fn lock(&self, out: &mut Vec<Cmd>) -> Option<Message> {
+        let main = self.names.main();
+        match (self.before.holders.first(), self.after.holders.first()) {
+            (None, None) => None,
+            (Some(_), None) => {
+                out.push(one("DEL", main));
+                None
+            }
+            (Some(before), Some(after)) if before.token == after.token => {
+                self.same_holder(before, after, out)
+            }
+            (_, Some(after)) => {
+                out.push(self.dialect.set(main, &value_of(after), self.left(after.end)));
+                None
+            }
+        }
+    }
+
+    /// The lease goes on, perhaps with another end; or somebody waits for it now.
+    fn same_holder(&self, before: &Holder, after: &Holder, out: &mut Vec<Cmd>) -> Option<Message> {
+        let main = self.names.main();
+        let stands = self.snapshot.value()?;
+        let newly_marked = after.is_waited_for() && !unmarked(stands).1 && is_ours(stands);
+        if newly_marked {
+            // What is left was read a moment ago, so the lease is lengthened by that at most.
+            out.push(self.dialect.set(main, &value_of(after), self.left(after.end)));
+            return self.ask_to_hand_over(after);
+        }
+        if after.end != before.end {
+            out.push(match self.left(after.end) {
+                Some(left) => self.dialect.expire(main, left),
+                None => one("PERSIST", main),
+            });
+        }
+        None
+    }
+
+    /// Tells the holder that somebody waits, so that it need not find out.
+    fn ask_to_hand_over(&self, holder: &Holder) -> Option<Message> {
+        let token = crate::Token::from_wire(&holder.token);
+        let channel = self.names.channel(token.manager()?);
+        Some(Message { channel, text: format!("w {}", self.names.main()) })
+    }
+
+    fn queue(&self, out: &mut Vec<Cmd>) {
+        let Some(tickets) = &self.snapshot.queue else { return };
+        let (queue, waiters) = (self.names.queue(), self.names.waiters());
+        let stay: BTreeSet<_> = self.after.queue.iter().map(|waiter| &waiter.token).collect();
+        let gone = self.before.queue.iter().filter(|waiter| !stay.contains(&waiter.token));
+        let gone: Vec<&str> = gone.map(|waiter| &*waiter.token).collect();
+        if !gone.is_empty() {
+            for (name, key) in [("ZREM", &queue), ("HDEL", &waiters)] {
+                let mut cmd = one(name, key);
+                cmd.arg(&gone);
+                out.push(cmd);
+            }
+        }
+        let Some(waiter) = self.after.queue.iter().find(|waiter| self.is_new(waiter)) else {
+            return;
+        };
+        if self.before.queue.iter().all(|known| known.token != waiter.token) {
+            let last = tickets.last().map_or(0.0, |(_, ticket)| *ticket);
+            let mut cmd = one("ZADD", &queue);
+            cmd.arg(ticket(self.snapshot.now, last)).arg(&*waiter.token);
+            out.push(cmd);
+        }
+        let until = waiter.until.since(Moment::START).as_millis();
+        let mut cmd = one("HSET", &waiters);
+        cmd.arg(&*waiter.token).arg(format!("{until} {}", waiter.manager));
+        out.push(cmd);
+        let end = self.after.queue_end.unwrap_or(waiter.until);
+        let lasts = end.since(self.snapshot.now);
+        out.extend([&queue, &waiters].map(|key| self.dialect.expire(key, lasts)));
+    }
+
+    /// Whether somebody came, or keeps its place for longer. One at most does in one command.
+    fn is_new(&self, waiter: &Waiter) -> bool {
+        let known = self.before.queue.iter().find(|known| known.token == waiter.token);
+        known.is_none_or(|known| known.until != waiter.until || known.manager != waiter.manager)
+    }
+
+    fn fence(&self, out: &mut Vec<Cmd>) {
+        let Some(after) = &self.after.fence else { return };
+        let (number, owner) = after.of();
+        if self.before.fence.as_ref().is_some_and(|before| before.of() == (number, owner)) {
+            return;
+        }
+        let lasts = after.until().since(self.snapshot.now);
+        let text = format!("{number} {owner}");
+        out.push(self.dialect.set(&self.names.fence(), &text, Some(lasts)));
+    }
+
+    fn tombs(&self, out: &mut Vec<Cmd>) {
+        for (token, tomb) in &self.after.tombs {
+            if tomb.until != Moment::NEVER {
+                let lasts = Some(tomb.until.since(self.snapshot.now));
+                out.push(self.dialect.set(&self.names.tomb(token), &tomb.reason, lasts));
+            }
+        }
+    }
+
+    fn left(&self, end: Moment) -> Option<Duration> {
+        (end != Moment::NEVER).then(|| end.since(self.snapshot.now))
+    }
+}
+
+/// The value that stands for a holder: it is marked when somebody waits.
+pub(super) fn value_of(holder: &Holder) -> String {
+    let mut value = holder.token.to_string();
+    if holder.is_waited_for() {
+        value.push(WAITERS_MARK);
+    }
+    value
+}
+
+/// The next ticket. The server's clock may have been set back; the order must not follow it.
+#[expect(
+    clippy::cast_precision_loss,
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "microseconds since 1970 are exact in a double until the year 2255"
+)]
+fn ticket(now: Moment, last: f64) -> String {
+    let micros = u64::try_from(now.since(Moment::START).as_micros()).unwrap_or(u64::MAX);
+    let next = if last >= micros as f64 { last as u64 + 1 } else { micros };
+    next.to_string()
+}
+
+pub(super) fn one(name: &str, key: &str) -> Cmd {
+    let mut cmd = redis::cmd(name);
+    cmd.arg(key);
+    cmd
+}
