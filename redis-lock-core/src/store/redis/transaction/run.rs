@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::time::{sleep, timeout};
 
-use super::dialect::Dialect;
 use super::look;
 use super::plan::{Decision, Plan, Terms, decide, pause};
 use super::pool::{Leased, Pool, lost};
@@ -14,6 +13,7 @@ use super::writes::Message;
 use crate::domain::error::{Fault, FaultClass};
 use crate::store::redis::conversation::Channel;
 use crate::store::redis::decode;
+use crate::store::redis::dialect::Dialect;
 use crate::store::{Acquire, Answer, Command, Verb};
 
 /// What a transaction runs with.

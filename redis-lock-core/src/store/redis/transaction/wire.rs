@@ -7,7 +7,6 @@ use std::sync::Arc;
 
 use tokio::sync::mpsc;
 
-use super::dialect::Dialect;
 use super::plan::is_possible;
 use super::pool::Pool;
 use super::run::Setting;
@@ -15,6 +14,7 @@ use super::sequence::Sequence;
 use super::serve::{Inbox, serve};
 use crate::domain::error::{Fault, FaultClass};
 use crate::store::redis::conversation::Channel;
+use crate::store::redis::dialect::Dialect;
 use crate::store::redis::probe::{Found, Rung};
 use crate::store::{
     Answer, BoxFuture, Command, Connected, Filled, Pulled, Readiness, Verb, Watcher, Wire,
