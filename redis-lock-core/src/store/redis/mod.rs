@@ -28,6 +28,7 @@ mod cluster;
 mod conformance;
 mod conversation;
 mod decode;
+mod dialect;
 #[cfg(test)]
 mod direct;
 mod driver_wire;

@@ -3,7 +3,7 @@
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, RedisError, Value};
 
-use super::transaction::{Dialect, PROBES};
+use super::dialect::{Dialect, PROBES};
 use super::{decode, scripts};
 use crate::domain::status::{ReleaseBy, Scripting, ServerInfo};
 

@@ -7,9 +7,10 @@ use testbed::Server;
 use tokio::runtime::{Builder, Runtime};
 
 use crate::domain::error::Fault;
+use crate::store::redis::dialect::Dialect;
 use crate::store::redis::direct::Direct;
 use crate::store::redis::listen::Channel;
-use crate::store::redis::transaction::{Dialect, Pool, Setting, run};
+use crate::store::redis::transaction::{Pool, Setting, run};
 use crate::store::{Answer, Command, Verb};
 
 pub(super) struct Transactions {

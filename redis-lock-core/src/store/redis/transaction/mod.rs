@@ -13,7 +13,6 @@
 //! decided by the model that also serves in memory; here it is only read from the server and written
 //! back. Commands of one key follow each other, since connections have no common order.
 
-mod dialect;
 mod look;
 mod plan;
 mod pool;
@@ -26,7 +25,6 @@ mod snapshot;
 mod wire;
 mod writes;
 
-pub(super) use dialect::{Dialect, PROBES};
 pub(super) use pool::Pool;
 #[cfg(test)]
 pub(super) use run::{Setting, run};

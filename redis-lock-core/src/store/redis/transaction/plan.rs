@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use redis::Cmd;
 
-use super::dialect::Dialect;
 use super::look;
 use super::snapshot::{Scope, Snapshot, Standing};
 use super::writes::{Message, Writes, one};
@@ -16,6 +15,7 @@ use crate::domain::kind::Kind;
 use crate::store::memory::State;
 use crate::store::memory::entry::Entry;
 use crate::store::redis::decode;
+use crate::store::redis::dialect::Dialect;
 use crate::store::{Acquire, Answer, Blocker, Command, Verb};
 
 /// So many waiters are asked after at once.

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::time::{sleep, timeout};
 
-use super::dialect::Dialect;
 use super::look;
 use super::plan::{Decision, Plan, Terms, decide, pause};
 use super::pool::{Leased, Pool, lost};
@@ -13,6 +12,7 @@ use super::snapshot::Snapshot;
 use super::writes::Message;
 use crate::domain::error::{Fault, FaultClass};
 use crate::store::redis::decode;
+use crate::store::redis::dialect::Dialect;
 use crate::store::redis::listen::Channel;
 use crate::store::{Acquire, Answer, Command, Verb};
 

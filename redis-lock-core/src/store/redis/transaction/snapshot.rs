@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use redis::{Cmd, FromRedisValue, Value, from_redis_value};
 
-use super::dialect::Dialect;
 use crate::domain::clock::Moment;
 use crate::domain::error::{Fault, FaultClass};
 use crate::domain::kind::Kind;
@@ -15,6 +14,7 @@ use crate::domain::token::WAITERS_MARK;
 use crate::store::memory::entry::{Entry, Holder, Tomb, Waiter};
 use crate::store::memory::fences::Last;
 use crate::store::redis::decode;
+use crate::store::redis::dialect::Dialect;
 
 /// What is read of a lock.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

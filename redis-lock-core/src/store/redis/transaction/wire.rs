@@ -8,13 +8,13 @@ use std::task::{Context, Poll};
 
 use tokio::sync::mpsc;
 
-use super::dialect::Dialect;
 use super::plan::is_possible;
 use super::pool::Pool;
 use super::run::Setting;
 use super::sequence::Sequence;
 use super::serve::{Inbox, serve};
 use crate::domain::error::{Fault, FaultClass};
+use crate::store::redis::dialect::Dialect;
 use crate::store::redis::listen::Channel;
 use crate::store::redis::probe::{Found, Rung};
 use crate::store::{Answer, Command, Connected, Filled, Pulled, Readiness, Verb, Watcher, Wire};

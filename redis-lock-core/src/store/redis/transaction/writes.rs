@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use redis::Cmd;
 
-use super::dialect::Dialect;
 use super::snapshot::{Snapshot, is_ours, unmarked};
 use crate::domain::clock::Moment;
 use crate::domain::names::Names;
 use crate::domain::token::WAITERS_MARK;
 use crate::store::memory::entry::{Entry, Holder, Waiter};
+use crate::store::redis::dialect::Dialect;
 
 /// A message to a manager.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use redis::{Cmd, Value};
 
-use crate::store::redis::decode;
+use super::decode;
 
 /// What a server can do without scripts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(in crate::store::redis) enum Dialect {
+pub(super) enum Dialect {
     /// Leases in milliseconds, and all that a mutex has: Redis from 2.6.12 on.
     #[default]
     Millis,
@@ -17,7 +17,7 @@ pub(in crate::store::redis) enum Dialect {
 }
 
 /// Commands that change nothing and that a server for [`Dialect::Millis`] executes.
-pub(in crate::store::redis) const PROBES: [&[&str]; 6] = [
+pub(super) const PROBES: [&[&str]; 6] = [
     &["TIME"],
     &["PTTL", "~"],
     &["PEXPIRE", "~", "1"],
@@ -28,7 +28,7 @@ pub(in crate::store::redis) const PROBES: [&[&str]; 6] = [
 
 impl Dialect {
     /// What the answers to [`PROBES`] show.
-    pub(in crate::store::redis) fn of(answers: &[Value]) -> Self {
+    pub(super) fn of(answers: &[Value]) -> Self {
         let lacks = |value: &Value| {
             matches!(value, Value::ServerError(error) if {
                 let detail = error.details().unwrap_or_default();
