@@ -243,7 +243,8 @@ impl Builder {
 fn locks(settings: Settings, servers: &Servers, replicas: u32) -> Locks {
     let timeout = settings.command_timeout();
     let terms = |manager: &str| {
-        Terms::new(&settings.namespace, manager, timeout).with_replicas(replicas)
+        let terms = Terms::new(&settings.namespace, manager, timeout);
+        terms.with_replicas(replicas).with_ttl(settings.ttl)
     };
     let link = Link::new(timeout, &|manager| servers.arbiter(manager, &terms));
     Locks::new(Settings { server: servers.describe(), ..settings }, link)

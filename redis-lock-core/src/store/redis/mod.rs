@@ -59,6 +59,8 @@ pub(crate) struct Terms {
     spread: u8,
     /// How many replicas must have what counts.
     replicas: u32,
+    /// The lease of locks that set none.
+    ttl: Duration,
 }
 
 impl Terms {
@@ -69,7 +71,13 @@ impl Terms {
             patience: patience.max(Duration::from_millis(500)),
             spread: crate::domain::env::unique().as_bytes()[15],
             replicas: 0,
+            ttl: Duration::MAX,
         }
+    }
+
+    /// Warns of what is longer than this lease.
+    pub(crate) fn with_ttl(self, ttl: Duration) -> Self {
+        Self { ttl, ..self }
     }
 
     /// Has acquisitions and renewals count only when so many replicas have them.
@@ -192,10 +200,13 @@ impl RedisConnector {
         if let Some(site) = self.way.site() {
             site.check(driver).await?;
         }
-        let found = probe(driver, &self.terms.namespace).await.map_err(decode::unreachable)?;
+        let probing = probe(driver, &self.terms.namespace);
+        let mut found = probing.await.map_err(decode::unreachable)?;
         if let Some(site) = self.way.site() {
-            site.is_version(&found.version);
+            site.set_version(&found.version);
+            found.warnings.extend(site.warnings(driver, self.terms.ttl).await?);
         }
+        found.warnings.extend(nodes::few_replicas(found.replicas, self.terms.replicas));
         crate::observe::log::connected(&found.version, &found.warnings);
         Ok(found)
     }

@@ -49,6 +49,8 @@ pub(super) struct Found {
     pub(super) cluster: bool,
     /// What names this run of the server, until it is started again.
     pub(super) run: Option<String>,
+    /// How many replicas it has, as far as it tells.
+    pub(super) replicas: u32,
     /// What an operator should know.
     pub(super) warnings: Vec<String>,
 }
@@ -100,7 +102,10 @@ pub(super) async fn probe(
     }
     let cluster = field(&info, "cluster_enabled") == Some("1");
     let run = field(&info, "run_id").map(Into::into);
-    Ok(Found { delete, version: version(&info), cluster, run, warnings: warnings(&info) })
+    let replicas = field(&info, "connected_slaves").and_then(|count| count.parse().ok());
+    let replicas = replicas.unwrap_or(u32::MAX);
+    let (version, warnings) = (version(&info), warnings(&info));
+    Ok(Found { delete, version, cluster, run, replicas, warnings })
 }
 
 /// Whether the server knows the command that it answered so: of an unknown one it would say that,
