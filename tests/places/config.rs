@@ -38,7 +38,9 @@ fn what_has_no_meaning_for_a_place_is_refused() {
 
 #[test]
 fn no_password_is_shown_of_several_servers() {
-    for url in ["redis-cluster://u:secret@a:7000,b:7001", "redis-sentinel://u:secret@a:1,b:2/mymaster"] {
+    for url in
+        ["redis-cluster://u:secret@a:7000,b:7001", "redis-sentinel://u:secret@a:1,b:2/mymaster"]
+    {
         let locks = Locks::open(url).unwrap();
         let shown = format!("{locks:?}");
         assert!(!shown.contains("secret"), "{shown}");

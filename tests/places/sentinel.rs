@@ -7,14 +7,16 @@ use crate::arena::{LONG, ms, take};
 use crate::is_held;
 
 fn url(group: &Sentinel) -> String {
-    let hosts: Vec<_> = group.sentinels().iter().map(|node| format!("127.0.0.1:{}", node.port())).collect();
+    let hosts: Vec<_> =
+        group.sentinels().iter().map(|node| format!("127.0.0.1:{}", node.port())).collect();
     format!("redis-sentinel://{}/{}", hosts.join(","), group.name())
 }
 
 #[test]
 fn a_held_lock_survives_an_orderly_fail_over_and_the_next_one_is_acquired_after_it() {
     let group = Sentinel::start();
-    let locks = Locks::builder().sentinel(group.urls(), group.name()).ttl(ms(6_000)).open().unwrap();
+    let locks =
+        Locks::builder().sentinel(group.urls(), group.name()).ttl(ms(6_000)).open().unwrap();
     let guard = take(locks.mutex("job"));
     group.until_replicated();
     let status = locks.blocking_status("job").unwrap();

@@ -71,7 +71,8 @@ impl Builder {
     /// # Ok(()) }
     /// ```
     pub fn cluster<S: AsRef<str>>(mut self, seeds: impl IntoIterator<Item = S>) -> Self {
-        self.server = Server::Cluster(seeds.into_iter().map(|url| url.as_ref().to_owned()).collect());
+        self.server =
+            Server::Cluster(seeds.into_iter().map(|url| url.as_ref().to_owned()).collect());
         self
     }
 

@@ -104,7 +104,8 @@ fn each(
         query => format!("?{query}"),
     };
     let one = |host: &str| {
-        let port = port.filter(|_| !has_port(host)).map_or_else(String::new, |port| format!(":{port}"));
+        let port =
+            port.filter(|_| !has_port(host)).map_or_else(String::new, |port| format!(":{port}"));
         client(&format!("{scheme}://{credentials}{host}{port}/{db}{query}"))
     };
     parts.hosts.split(',').map(one).collect()
@@ -146,7 +147,8 @@ fn check_seeds(seeds: &[redis::Client]) -> Result<(), ConfigError> {
         let user = settings.username().map(ToOwned::to_owned);
         (is_tls, user, settings.password().map(ToOwned::to_owned), settings.db())
     };
-    if seeds.iter().any(|seed| matches!(seed.get_connection_info().addr(), ConnectionAddr::Unix(_))) {
+    if seeds.iter().any(|seed| matches!(seed.get_connection_info().addr(), ConnectionAddr::Unix(_)))
+    {
         let problem = "a unix socket leads to one server alone".into();
         return Err(ConfigError::BadUrl { problem });
     }
@@ -195,7 +197,8 @@ mod tests {
         assert_eq!(cluster(&[]), ConfigError::NoSeeds);
         assert_eq!(cluster(&["redis://a/3"]), ConfigError::ClusterDatabase { db: 3 });
         assert_eq!(cluster(&["redis://a", "redis://u:p@b"]), ConfigError::SeedsDiffer);
-        for urls in [&["redis+unix:///tmp/s"] as &[&str], &["redis-sentinel://a/m"], &["redis-cluster://"]]
+        for urls in
+            [&["redis+unix:///tmp/s"] as &[&str], &["redis-sentinel://a/m"], &["redis-cluster://"]]
         {
             assert!(matches!(cluster(urls), ConfigError::BadUrl { .. }), "{urls:?}");
         }

@@ -62,7 +62,9 @@ pub enum ConfigError {
     )]
     NoPrimaryName,
     /// `sentinel_auth` without sentinels.
-    #[error("sentinel_auth has no meaning without sentinels; credentials of a server stand in its URL")]
+    #[error(
+        "sentinel_auth has no meaning without sentinels; credentials of a server stand in its URL"
+    )]
     SentinelAuthAlone,
     /// `address_map` for a server that is reached by its own URL.
     #[error("address_map has no meaning for one server; name the address where it is reached")]

@@ -43,7 +43,7 @@ impl Core {
             Notice::Failed(key, fault) => observe::failed(&key, &fault),
             Notice::Drop(hold) => drop(hold),
             Notice::Unreachable(fault, pause) => observe::log::unreachable(&fault.what, pause),
-            Notice::OpenReader => self.open_reader(),
+            Notice::OpenReader(place) => self.open_reader(place),
         }
     }
 

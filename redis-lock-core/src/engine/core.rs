@@ -9,7 +9,8 @@ use tokio::runtime;
 use tokio::sync::{Notify, oneshot, watch};
 
 use super::notices::{Notice, Notices};
-use super::path::{After, Origin, Overdue, Path, QueueEntry, Results, Settled};
+use super::path::{After, Origin, Overdue, QueueEntry, Results, Settled};
+use super::places::{Place, PlaceId, Places};
 use super::reaper::Reaper;
 use super::search::Search;
 use super::table::{Handle, LockId, Resident, Table};
@@ -17,7 +18,7 @@ use crate::domain::clock::Moment;
 use crate::domain::error::Fault;
 use crate::lock::{Effects, Env, Machine, Next, Outcome, Outgoing, Reap};
 use crate::observe;
-use crate::store::{Answer, Command, Connector, Event};
+use crate::store::{Answer, Command, Event};
 
 /// Wakes the engine's thread.
 #[derive(Debug, Default)]
@@ -36,7 +37,7 @@ impl Bell {
     }
 
     /// Wakes the engine if it would sleep beyond `due`.
-    fn wake_by(&self, due: Moment) {
+    pub(super) fn wake_by(&self, due: Moment) {
         if due.as_nanos() < self.sleeps_until.load(Ordering::SeqCst) {
             self.ring();
         }
@@ -65,16 +66,13 @@ impl Bell {
 pub(crate) struct Core {
     pub(crate) table: Table,
     pub(crate) manager: Arc<str>,
-    pub(crate) path: Path,
-    pub(crate) connector: Arc<dyn Connector>,
+    pub(crate) places: Places,
     pub(crate) bell: Bell,
     pub(crate) notices: Notices,
     pub(super) reaper: Mutex<Reaper>,
     pub(super) search: Mutex<Search>,
     /// The machines of tokens that the server may have queued, and so may name in a message.
     index: Mutex<HashMap<Arc<str>, LockId>>,
-    /// Whether grants are announced by message at present.
-    hints_enabled: AtomicBool,
     numbers: AtomicU64,
     pub(super) closed: AtomicBool,
     /// When a shutdown ends at the latest.
@@ -102,6 +100,8 @@ pub(crate) struct Work {
     /// What runs the user's code, to be done last.
     pub(super) notices: VecDeque<Notice>,
     effects: Effects<Handle>,
+    /// Where something was put on the queue, if there are several places.
+    touched: Vec<Arc<Place>>,
     /// The engine's own turn: what it brings about need not wake the engine.
     pub(super) is_turn: bool,
 }
@@ -112,19 +112,17 @@ thread_local! {
 }
 
 impl Core {
-    pub(crate) fn new(connector: Arc<dyn Connector>, manager: &str, path: Path) -> Arc<Self> {
+    pub(crate) fn new(places: Places, manager: &str) -> Arc<Self> {
         Arc::new_cyclic(|me| Self {
             me: Weak::clone(me),
             table: Table::new(),
             manager: manager.into(),
-            path,
-            connector,
+            places,
             bell: Bell::default(),
             notices: Notices::default(),
             reaper: Mutex::default(),
             search: Mutex::default(),
             index: Mutex::default(),
-            hints_enabled: AtomicBool::new(false),
             numbers: AtomicU64::new(1),
             closed: AtomicBool::new(false),
             closing: Mutex::new(None),
@@ -220,25 +218,25 @@ impl Core {
     ) {
         // `enabled!` is the user's code, so it is asked before the lock is taken.
         let listening = observe::is_listening();
-        let Work { settled, notices, effects, .. } = work;
+        let place = self.places.of(&id.main);
+        let Work { settled, notices, effects, touched, .. } = work;
         let mut shard = self.table.shard(&id.main);
         // Read under the lock, so that no step has an earlier time than the one before.
         let now = Moment::now();
         let resident = if makes { Some(shard.get_or_create(id)) } else { shard.get_mut(id) };
         let Some(resident) = resident else { return };
-        let env = self.env(now, listening);
+        let env = self.env(now, listening, &place);
         change(&mut resident.machine, &env, effects);
         self.correct_index(id, resident);
         if !effects.out.is_empty() {
-            let mut traffic = self.path.traffic();
-            for outgoing in effects.out.drain(..) {
-                let entry = match outgoing {
-                    Outgoing::Ask(question) => {
-                        QueueEntry::question(id.clone(), question.number, question.command, now)
-                    }
-                    Outgoing::Part(reap) => QueueEntry::reap(reap, now),
-                };
-                traffic.put(entry, settled);
+            if self.places.only().is_some() {
+                let mut traffic = place.path.traffic();
+                for outgoing in effects.out.drain(..) {
+                    traffic.put(entry_of(id, outgoing, now), settled);
+                }
+            } else {
+                let asked = &mut resident.asked;
+                self.put_somewhere(id, effects.out.drain(..), now, asked, (settled, touched));
             }
         }
         let due = shard.settle(id, now);
@@ -249,10 +247,10 @@ impl Core {
         notices.extend(effects.later.drain(..).map(|later| Notice::of(id, later)));
     }
 
-    fn env(&self, now: Moment, listening: bool) -> Env<'_> {
+    fn env(&self, now: Moment, listening: bool, place: &Place) -> Env<'_> {
         Env {
             now,
-            hints: self.hints_enabled.load(Ordering::Relaxed),
+            hints: place.hints_enabled.load(Ordering::Relaxed),
             manager: &self.manager,
             spread: now.scattered() ^ self.manager.as_bytes().last().copied().unwrap_or(0),
             listening,
@@ -280,22 +278,15 @@ impl Core {
         resident.indexed = awaited;
     }
 
-    /// Has what was put on the queue go out, and hands outcomes that are there already to their
+    /// Has what was put on the queues go out, and hands outcomes that are there already to their
     /// owners.
     pub(super) fn send(&self, work: &mut Work) {
         loop {
-            let (after, due) = self.path.after_put(here(), &mut work.settled);
-            if !work.is_turn {
-                // Somebody may have been promised an answer sooner than the engine would look.
-                self.bell.wake_by(due);
+            if let Some(place) = self.places.only() {
+                self.send_at(place, work);
             }
-            match after {
-                After::Nothing | After::RingTask => {}
-                // It sends, or waits for the connection, before it sleeps.
-                After::RingEngine if work.is_turn => {}
-                After::RingEngine => self.bell.ring(),
-                After::Pump => self.path.traffic().pump(Moment::now(), &mut work.settled),
-                After::OpenReader => work.notices.push_back(Notice::OpenReader),
+            while let Some(place) = work.touched.pop() {
+                self.send_at(&place, work);
             }
             if work.settled.is_empty() {
                 return;
@@ -304,10 +295,48 @@ impl Core {
         }
     }
 
+    fn send_at(&self, place: &Place, work: &mut Work) {
+        let (after, due) = place.path.after_put(here(), &mut work.settled);
+        if !work.is_turn {
+            // Somebody may have been promised an answer sooner than the engine would look.
+            self.bell.wake_by(due);
+        }
+        match after {
+            After::Nothing | After::RingTask => {}
+            // It sends, or waits for the connection, before it sleeps.
+            After::RingEngine if work.is_turn => {}
+            After::RingEngine => self.bell.ring(),
+            After::Pump => place.path.traffic().pump(Moment::now(), &mut work.settled),
+            After::OpenReader => work.notices.push_back(Notice::OpenReader(place.id)),
+        }
+    }
+
+    /// Puts something on the queue of the place that has its key. Not for what a machine asks:
+    /// that is put there under the lock of its shard.
+    pub(super) fn put(&self, entry: QueueEntry, work: &mut Work) {
+        match (self.places.only(), entry.main()) {
+            (Some(place), _) => place.path.put(entry, &mut work.settled),
+            (None, Some(main)) => self.put_split(&main, entry, work),
+            (None, None) => {}
+        }
+    }
+
+    pub(super) fn put_at(&self, place: &Arc<Place>, entry: QueueEntry, work: &mut Work) {
+        place.path.put(entry, &mut work.settled);
+        work.touch(place);
+    }
+
     /// Hands outcomes to their owners.
     fn settle(&self, work: &mut Work) {
         for settled in std::mem::take(&mut work.settled) {
-            let Settled { origin, sent, outcome } = settled;
+            let (origin, sent, outcome) = match settled {
+                Settled::Done { origin, sent, outcome } => (origin, sent, outcome),
+                Settled::Elsewhere(entry, redirect) => {
+                    self.go_elsewhere(*entry, redirect, work);
+                    continue;
+                }
+            };
+            self.doubt_map(&outcome);
             match origin {
                 Origin::Lock(id, number) => {
                     self.step(&id, work, |machine, env, out| {
@@ -315,6 +344,7 @@ impl Core {
                     });
                 }
                 Origin::Reap(reap) => self.reaped(reap, outcome, sent, work),
+                Origin::Part(gathering, group) => self.gather(&gathering, group, outcome, work),
                 Origin::Query(reply) => {
                     work.notices.extend(reply.map(|reply| Notice::Reply(reply, answer(outcome))));
                 }
@@ -337,9 +367,7 @@ impl Core {
             .extend(confirmation.map(|(confirm, outcome)| Notice::Confirm(confirm, outcome)));
         match next {
             Next::Done => {}
-            Next::Again(at, reap) if at <= now => {
-                self.path.put(QueueEntry::reap(reap, now), &mut work.settled);
-            }
+            Next::Again(at, reap) if at <= now => self.put(QueueEntry::reap(reap, now), work),
             Next::Again(at, reap) => {
                 self.reaper().add(at, reap);
                 self.bell.wake_by(at);
@@ -348,7 +376,7 @@ impl Core {
     }
 
     /// Something happened that nobody asked for.
-    pub(crate) fn hear(&self, event: Event, work: &mut Work) {
+    pub(crate) fn hear(&self, place: PlaceId, event: Event, work: &mut Work) {
         match event {
             Event::Granted { token, waited_for } => {
                 let Some(id) = self.index().get(token.as_str()).cloned() else { return };
@@ -365,15 +393,30 @@ impl Core {
                 self.bell.ring();
             }
             Event::Listening { hints_enabled } => {
-                self.hints_enabled.store(hints_enabled, Ordering::Relaxed);
-                self.step_all(work, |machine, env, out| machine.listening(env, out));
+                let Some(place) = self.places.get(place) else { return };
+                place.hints_enabled.store(hints_enabled, Ordering::Relaxed);
+                self.step_all_at(place.id, work, |machine, env, out| machine.listening(env, out));
             }
         }
     }
 
-    /// A (new) connection stands.
-    pub(super) fn connected(&self, work: &mut Work) {
-        self.step_all(work, |machine, env, out| machine.connected(env, out));
+    /// A (new) connection to a place stands.
+    pub(super) fn connected(&self, place: PlaceId, work: &mut Work) {
+        self.step_all_at(place, work, |machine, env, out| machine.connected(env, out));
+    }
+
+    /// Changes all machines of the locks that a place has.
+    fn step_all_at(
+        &self,
+        place: PlaceId,
+        work: &mut Work,
+        change: impl Fn(&mut Machine<Handle>, &Env<'_>, &mut Effects<Handle>),
+    ) {
+        for id in self.table.ids() {
+            if self.places.of(&id.main).id == place {
+                self.step(&id, work, |machine, env, out| change(machine, env, out));
+            }
+        }
     }
 
     pub(super) fn step_all(
@@ -403,8 +446,19 @@ impl Core {
     /// Asks something that belongs to no lock.
     pub(crate) fn query(&self, command: Command) -> oneshot::Receiver<Result<Answer, Fault>> {
         let (reply, answer) = oneshot::channel();
+        self.act(|work| self.put(QueueEntry::query(command, reply, Moment::now()), work));
+        answer
+    }
+
+    /// Asks a place something that belongs to no lock.
+    pub(crate) fn query_at(
+        &self,
+        place: &Arc<Place>,
+        command: Command,
+    ) -> oneshot::Receiver<Result<Answer, Fault>> {
+        let (reply, answer) = oneshot::channel();
         self.act(|work| {
-            self.path.put(QueueEntry::query(command, reply, Moment::now()), &mut work.settled);
+            self.put_at(place, QueueEntry::query(command, reply, Moment::now()), work);
         });
         answer
     }
@@ -415,7 +469,30 @@ impl Core {
         self.table.is_empty()
             && self.index().is_empty()
             && self.reaper().is_empty()
-            && self.path.traffic().is_at_rest()
+            && self.places.all().iter().all(|place| place.path.traffic().is_at_rest())
+    }
+}
+
+impl Work {
+    /// Something was put on the queue of this place.
+    pub(super) fn touch(&mut self, place: &Arc<Place>) {
+        touch(&mut self.touched, place);
+    }
+}
+
+pub(super) fn touch(touched: &mut Vec<Arc<Place>>, place: &Arc<Place>) {
+    if !touched.iter().any(|other| other.id == place.id) {
+        touched.push(Arc::clone(place));
+    }
+}
+
+/// What a machine sends, as it stands in a queue.
+pub(super) fn entry_of(id: &LockId, outgoing: Outgoing, now: Moment) -> QueueEntry {
+    match outgoing {
+        Outgoing::Ask(question) => {
+            QueueEntry::question(id.clone(), question.number, question.command, now)
+        }
+        Outgoing::Part(reap) => QueueEntry::reap(reap, now),
     }
 }
 

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 
 use super::SHUT_DOWN;
 use super::core::{Core, Work};
-use super::path::{Job, Origin};
+use super::path::{Job, Origin, Path};
 use crate::LockError;
 use crate::domain::clock::Moment;
 
@@ -28,14 +28,19 @@ impl Core {
         self.bell.sleep_until(due);
         // A timer that was set before the bell knew how long the engine sleeps.
         let due = due.min(self.table.next_due());
-        let connects = turn.jobs.iter().map(|Job::Connect(number)| *number).collect();
+        let connects = turn.jobs.iter().map(|(_, Job::Connect(number))| *number).collect();
         Driven { due, connects, is_done: self.is_done(Moment::now()) }
+    }
+
+    /// The way to the only place that the simulation has so far.
+    pub(crate) fn only_path(&self) -> &Path {
+        &self.places.only().expect("one place").path
     }
 
     /// Who wants the next turn, and when.
     pub(crate) fn wanted_by(&self) -> [(&'static str, Moment); 4] {
         [
-            ("path", self.path.traffic().due()),
+            ("path", self.only_path().traffic().due()),
             ("table", self.table.next_due()),
             ("reaper", self.reaper().due()),
             ("search", self.search().due()),
@@ -62,14 +67,14 @@ impl Core {
     pub(crate) fn stop(&self) {
         self.closed.store(true, Ordering::Release);
         self.end_all(&LockError::Shutdown, SHUT_DOWN);
-        self.path.traffic().stop();
+        self.stop_paths();
         self.notify_end();
     }
 
     /// Whether this thread has one of the locks. Only meaningful where there is one thread.
     pub(crate) fn holds_locks(&self) -> bool {
         self.table.is_locked()
-            || self.path.is_locked()
+            || self.only_path().is_locked()
             || self.reaper.try_lock().is_err()
             || self.search.try_lock().is_err()
     }
@@ -79,7 +84,7 @@ impl Core {
         let in_machines = self.table.tokens();
         let mut leaving: Vec<_> =
             self.reaper().reaps().map(|reap| Arc::clone(reap.attempt().wire())).collect();
-        for origin in self.path.traffic().origins() {
+        for origin in self.only_path().traffic().origins() {
             if let Origin::Reap(reap) = origin {
                 leaving.push(Arc::clone(reap.attempt().wire()));
             }

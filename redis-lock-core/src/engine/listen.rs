@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 
+use super::core::Core;
+use crate::store::directory::Directory;
 use crate::store::{Connector, Event, Hints};
 
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
@@ -21,7 +23,7 @@ pub(super) async fn keep_listening(connector: Arc<dyn Connector>, hints: Hints) 
         let since = Instant::now();
         let why = connector.listen(hints.clone()).await;
         // Without an engine nobody hears it, and this task ends with the engine.
-        let _ = hints.send(Event::Listening { hints_enabled: false });
+        hints.send(Event::Listening { hints_enabled: false });
         if since.elapsed() >= SHORT_LIFE {
             (pause, warned) = (FIRST_PAUSE, false);
             continue;
@@ -33,5 +35,13 @@ pub(super) async fn keep_listening(connector: Arc<dyn Connector>, hints: Hints) 
         }
         sleep(pause).await;
         pause = (pause * 2).min(LONGEST_PAUSE);
+    }
+}
+
+/// Has the engine look who has what whenever the directory hears that this changed.
+pub(super) async fn keep_watching(core: Arc<Core>, directory: Arc<dyn Directory>) {
+    loop {
+        directory.changed().await;
+        core.look_soon();
     }
 }

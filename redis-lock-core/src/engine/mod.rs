@@ -10,26 +10,29 @@ use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::Duration;
 
-use tokio::sync::oneshot;
-
 use crate::domain::clock::Moment;
 use crate::domain::error::{Fault, FaultClass};
 use crate::lock::hold::Hold;
 use crate::lock::{self, Confirm, Effects, Env, LocalView, Machine};
+use crate::store::Connector;
 use crate::store::directory::Directory;
-use crate::store::{Answer, BoxFuture, Command, Connected, Connector, Hints};
 use crate::{LockError, LossReason, Token, observe};
 use core::Core;
-use path::{Path, Results};
+use places::Places;
 
 mod asking;
 mod carry_out;
 pub(crate) mod core;
 #[cfg(test)]
 pub(crate) mod driven;
+mod elsewhere;
+mod gather;
 mod listen;
+mod mapping;
 mod notices;
 pub(crate) mod path;
+pub(crate) mod places;
+mod query;
 mod reader;
 mod reaper;
 #[cfg(test)]
@@ -76,11 +79,11 @@ impl Link {
         let manager = unique.simple().to_string();
         let manager: Arc<str> = manager.get(..12).unwrap_or(&manager).into();
         let spread = unique.as_bytes()[15];
-        let connector = match arbiter(&manager) {
-            Arbiter::One(connector) => connector,
-            Arbiter::Several(directory) => Arc::new(OnlyPrimary(directory)),
+        let places = match arbiter(&manager) {
+            Arbiter::One(connector) => Places::one(connector, patience, spread),
+            Arbiter::Several(directory) => Places::several(directory, patience, spread),
         };
-        let core = Core::new(connector, &manager, Path::new(patience, spread));
+        let core = Core::new(places, &manager);
         Self { core, thread: OnceLock::new() }
     }
 
@@ -134,13 +137,6 @@ impl Link {
         token
     }
 
-    /// Sends a command that belongs to no lock.
-    pub(crate) async fn query(&self, command: Command) -> Result<Answer, Fault> {
-        let answer = self.core.query(command);
-        self.start();
-        answer.await.unwrap_or_else(|_| Err(stopped()))
-    }
-
     /// What this process knows of a lock that the server does not: of its mutex, and of what
     /// several can hold.
     pub(crate) fn views(&self, main: &str) -> Vec<LocalView> {
@@ -152,18 +148,7 @@ impl Link {
     /// The hold of a token was ended by force: who has it here is to look.
     pub(crate) fn forced(&self, token: &Token) {
         let event = crate::store::Event::Forced { token: token.wire().to_string() };
-        self.core.act(|work| self.core.hear(event, work));
-    }
-
-    /// Connects now, and says how that went.
-    pub(crate) async fn connect(&self) -> Result<(), Fault> {
-        let (reply, answer) = oneshot::channel();
-        let mut results = Results::default();
-        self.core.path.traffic().when_ready(reply, &mut results);
-        self.core.act(|work| self.core.take_in(&mut results, work));
-        self.core.bell.ring();
-        self.start();
-        answer.await.unwrap_or_else(|_| Err(stopped()))
+        self.core.act(|work| self.core.hear(places::FIRST, event, work));
     }
 
     /// Fails as a bug would.
@@ -171,35 +156,6 @@ impl Link {
     pub(crate) fn crash(&self) {
         run::PANIC.store(true, Ordering::SeqCst);
         self.core.bell.ring();
-    }
-}
-
-/// The primary of several nodes, where there is only one.
-struct OnlyPrimary(Arc<dyn Directory>);
-
-impl OnlyPrimary {
-    async fn find(directory: Arc<dyn Directory>) -> Result<Arc<dyn Connector>, Fault> {
-        match directory.look(Vec::new()).await?.primaries.as_slice() {
-            [one] => Ok(directory.connector(&one.name)),
-            _ => Err(Fault::new(FaultClass::Permanent, "several primaries can't be used yet")),
-        }
-    }
-}
-
-impl Connector for OnlyPrimary {
-    fn connect(&self) -> BoxFuture<'static, Result<Connected, Fault>> {
-        let directory = Arc::clone(&self.0);
-        Box::pin(async move { Self::find(directory).await?.connect().await })
-    }
-
-    fn listen(&self, hints: Hints) -> BoxFuture<'static, Fault> {
-        let directory = Arc::clone(&self.0);
-        Box::pin(async move {
-            match Self::find(directory).await {
-                Ok(connector) => connector.listen(hints).await,
-                Err(fault) => fault,
-            }
-        })
     }
 }
 

@@ -42,7 +42,7 @@ pub(crate) enum Notice {
     /// The server can't be reached; it is tried again after the pause.
     Unreachable(Fault, Duration),
     /// A task of the present runtime is to read from now on.
-    OpenReader,
+    OpenReader(super::places::PlaceId),
 }
 
 impl Notice {

@@ -13,33 +13,36 @@ use tokio::runtime;
 
 use super::core::{Core, Work};
 use super::path::{Path, Reader};
+use super::places::{Place, PlaceId};
 use crate::domain::clock::Moment;
 use crate::store::{Readiness, Watcher};
 
 impl Core {
     /// Has a task of the present runtime read from now on.
-    pub(super) fn open_reader(&self) {
+    pub(super) fn open_reader(&self, place: PlaceId) {
         let (Some(core), Ok(here)) = (self.shared(), runtime::Handle::try_current()) else {
             return;
         };
-        let Some((epoch, watcher)) = self.path.traffic().watcher() else { return };
-        here.spawn(serve(core, epoch, watcher, here.id()));
+        let Some(place) = self.places.get(place) else { return };
+        let Some((epoch, watcher)) = place.path.traffic().watcher() else { return };
+        here.spawn(serve(core, place, epoch, watcher, here.id()));
     }
 }
 
 /// Gives the role back when the task ends, for whatever reason.
 struct Role {
     core: Arc<Core>,
+    place: Arc<Place>,
     epoch: u64,
     reader: Reader,
 }
 
 impl Role {
     /// Takes the role from the engine; none when the connection is another one by now.
-    fn take(core: Arc<Core>, epoch: u64, runtime: runtime::Id) -> Option<Self> {
+    fn take(core: Arc<Core>, place: Arc<Place>, epoch: u64, runtime: runtime::Id) -> Option<Self> {
         let reader = Reader::Task(runtime);
         {
-            let mut traffic = core.path.traffic();
+            let mut traffic = place.path.traffic();
             if traffic.epoch() != Some(epoch) || traffic.reader() != Reader::Engine {
                 return None;
             }
@@ -47,17 +50,17 @@ impl Role {
         }
         // The engine's own registration would wake it for each answer.
         core.bell.ring();
-        Some(Self { core, epoch, reader })
+        Some(Self { core, place, epoch, reader })
     }
 
     fn path(&self) -> &Path {
-        &self.core.path
+        &self.place.path
     }
 }
 
 impl Drop for Role {
     fn drop(&mut self) {
-        let mut traffic = self.core.path.traffic();
+        let mut traffic = self.place.path.traffic();
         if traffic.epoch() == Some(self.epoch) && traffic.reader() == self.reader {
             traffic.set_reader(Reader::Engine);
         }
@@ -68,20 +71,26 @@ impl Drop for Role {
 
 /// Watches the socket on this runtime. A runtime that was built without I/O says so by a panic; it
 /// is not asked again.
-fn watched(core: &Core, watcher: &Watcher, here: runtime::Id) -> Option<Box<dyn Readiness>> {
+fn watched(place: &Place, watcher: &Watcher, here: runtime::Id) -> Option<Box<dyn Readiness>> {
     match catch_unwind(AssertUnwindSafe(|| watcher())) {
         Ok(watching) => watching.ok(),
         Err(_) => {
-            core.path.traffic().never_read_on(here);
+            place.path.traffic().never_read_on(here);
             None
         }
     }
 }
 
 /// The task that reads, for as long as its connection lasts.
-async fn serve(core: Arc<Core>, epoch: u64, watcher: Watcher, runtime: runtime::Id) {
-    let Some(readiness) = watched(&core, &watcher, runtime) else { return };
-    let Some(role) = Role::take(core, epoch, runtime) else { return };
+async fn serve(
+    core: Arc<Core>,
+    place: Arc<Place>,
+    epoch: u64,
+    watcher: Watcher,
+    runtime: runtime::Id,
+) {
+    let Some(readiness) = watched(&place, &watcher, runtime) else { return };
+    let Some(role) = Role::take(core, place, epoch, runtime) else { return };
     let mut work = Box::<Work>::default();
     while role.path().traffic().epoch() == Some(epoch) {
         if !round(&role, &*readiness, &mut work).await {
@@ -109,7 +118,7 @@ async fn round(role: &Role, readiness: &dyn Readiness, work: &mut Work) -> bool 
             traffic.task_flushes = true;
             traffic.pump(Moment::now(), &mut work.settled);
         }
-        woken = work.settled.iter().filter(|settled| settled.origin.is_awaited()).count();
+        woken = work.settled.iter().filter(|settled| settled.is_awaited()).count();
         role.core.read(work);
     } else if role.path().traffic().is_flushed() {
         return true;

@@ -1,8 +1,10 @@
 //! The engine's thread: it waits for something to happen, and has the core deal with it.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use futures_util::FutureExt;
+use futures_util::future::select_all;
 use tokio::runtime;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
@@ -10,10 +12,12 @@ use tokio::task::JoinHandle;
 use super::SHUT_DOWN;
 use super::core::{Core, Work};
 use super::path::{Job, Reader};
+use super::places::{Place, PlaceId};
 use crate::LockError;
 use crate::domain::clock::Moment;
 use crate::domain::error::Fault;
-use crate::store::{Connected, Event, Hints, Readiness};
+use crate::store::directory::Map;
+use crate::store::{BoxFuture, Connected, Event, Hints, Readiness};
 
 /// The most hints that are dealt with in one turn.
 const HINTS: usize = 1024;
@@ -24,8 +28,18 @@ pub(super) static PANIC: std::sync::atomic::AtomicBool = std::sync::atomic::Atom
 
 /// What came of a job.
 enum Input {
-    Connected(u64, Connected),
-    Failed(u64, Fault),
+    Connected(PlaceId, u64, Connected),
+    Looked(u64, Map),
+    Failed(PlaceId, u64, Fault),
+}
+
+/// What looks after a place beside its path.
+#[derive(Default)]
+struct Attendance {
+    /// What listens for hints, beside the connection of this epoch.
+    listener: Option<(u64, JoinHandle<()>)>,
+    /// Tells when the connection of this epoch has something to read.
+    readiness: Option<(u64, Box<dyn Readiness>)>,
 }
 
 struct Engine<'a> {
@@ -33,12 +47,11 @@ struct Engine<'a> {
     work: Box<Work>,
     inputs: mpsc::UnboundedReceiver<Input>,
     report: mpsc::UnboundedSender<Input>,
-    hints: mpsc::UnboundedReceiver<Event>,
-    hint_sender: Hints,
-    /// What listens for hints, beside the connection of this epoch.
-    listener: Option<(u64, JoinHandle<()>)>,
-    /// Tells when the connection of this epoch has something to read.
-    readiness: Option<(u64, Box<dyn Readiness>)>,
+    hints: mpsc::UnboundedReceiver<(PlaceId, Event)>,
+    hint_sender: mpsc::UnboundedSender<(PlaceId, Event)>,
+    attendances: HashMap<PlaceId, Attendance>,
+    /// Waits for news from the directory, where there is one.
+    directory: Option<JoinHandle<()>>,
 }
 
 /// Runs until nobody is left who could ask, or until a shutdown is done.
@@ -48,17 +61,19 @@ pub(super) fn serve(core: &Arc<Core>) {
         runtime.block_on(async {
             let (report, inputs) = mpsc::unbounded_channel();
             let (hint_sender, hints) = mpsc::unbounded_channel();
-            let (listener, readiness) = (None, None);
-            let work = Box::default();
+            let (attendances, work) = (HashMap::new(), Box::default());
+            let directory = core.places.directory().map(|directory| {
+                tokio::spawn(super::listen::keep_watching(Arc::clone(core), Arc::clone(directory)))
+            });
             let mut engine =
-                Engine { core, work, inputs, report, hints, hint_sender, listener, readiness };
+                Engine { core, work, inputs, report, hints, hint_sender, attendances, directory };
             engine.run().await;
         });
     }
     // Without a selector there is no I/O, and nobody works for those who ask.
     core.closed.store(true, std::sync::atomic::Ordering::Release);
     core.end_all(&LockError::Shutdown, SHUT_DOWN);
-    core.path.traffic().stop();
+    core.stop_paths();
     core.notify_end();
 }
 
@@ -82,50 +97,164 @@ impl Engine<'_> {
     fn turn(&mut self) -> Moment {
         while let Ok(input) = self.inputs.try_recv() {
             match input {
-                Input::Connected(number, made) => self.core.made(number, made, &mut self.work),
-                Input::Failed(number, fault) => self.core.not_made(number, fault, &mut self.work),
+                Input::Connected(place, number, made) => {
+                    self.core.made(place, number, made, &mut self.work);
+                }
+                Input::Looked(number, map) => self.core.looked(number, &map, &mut self.work),
+                Input::Failed(place, number, fault) => {
+                    self.core.not_made(place, number, fault, &mut self.work);
+                }
             }
         }
         let turn = self.core.turn(&mut self.work);
-        for job in turn.jobs {
-            self.begin(job);
+        for (place, job) in turn.jobs {
+            self.begin(place, job);
         }
         self.core.notices.add(&mut self.work.notices);
         self.core.notices.hand_to_thread(self.core.notifier());
-        self.follow_epoch();
+        self.attend();
         let now = Moment::now();
         let watch = self.core.notices.watch(now, self.core.notifier());
         turn.due.unwrap_or(now).min(watch)
     }
 
     /// Carries out a job on this runtime. How long it may take is the path's to decide.
-    fn begin(&self, job: Job) {
+    fn begin(&self, place: PlaceId, job: Job) {
         let Job::Connect(number) = job;
-        let (connecting, report) = (self.core.connector.connect(), self.report.clone());
-        let connecting = async move {
-            let made = std::panic::AssertUnwindSafe(connecting).catch_unwind().await;
-            let input = match made {
-                Ok(Ok(made)) => Input::Connected(number, made),
-                Ok(Err(fault)) => Input::Failed(number, fault),
-                Err(_) => Input::Failed(number, Fault::driver_panicked()),
-            };
+        let Some(work) = self.job(place, number) else { return };
+        let report = self.report.clone();
+        tokio::spawn(async move {
+            let done = std::panic::AssertUnwindSafe(work).catch_unwind().await;
+            let input = done
+                .unwrap_or_else(|_| Err(Fault::driver_panicked()))
+                .unwrap_or_else(|fault| Input::Failed(place, number, fault));
             // Without an engine nobody reads it.
             let _ = report.send(input);
-        };
-        tokio::spawn(connecting);
+        });
     }
 
-    /// Listens, and watches the socket, beside the connection that stands now.
-    fn follow_epoch(&mut self) {
+    /// Connecting to a place; for those that have none, a look at who has what.
+    fn job(&self, place: PlaceId, number: u64) -> Option<BoxFuture<'static, Result<Input, Fault>>> {
+        let place = self.core.places.get(place)?;
+        if let Some(connector) = &place.connector {
+            let (connecting, id) = (connector.connect(), place.id);
+            return Some(Box::pin(async move {
+                connecting.await.map(|made| Input::Connected(id, number, made))
+            }));
+        }
+        let looking = self.core.places.directory()?.look(self.core.places.names());
+        Some(Box::pin(async move { looking.await.map(|map| Input::Looked(number, map)) }))
+    }
+
+    /// Listens, and watches the sockets, beside the connections that stand now.
+    fn attend(&mut self) {
+        let places = self.core.places.all();
+        let gone = |id: &PlaceId| !places.iter().any(|place| place.id == *id);
+        let gone: Vec<_> = self.attendances.keys().copied().filter(gone).collect();
+        for id in gone {
+            if let Some(attendance) = self.attendances.remove(&id) {
+                attendance.end();
+            }
+        }
+        for place in places.iter().filter(|place| !place.is_lobby()) {
+            let attendance = self.attendances.entry(place.id).or_default();
+            if attendance.follow_epoch(place, &self.hint_sender) {
+                // A hint that is on its way is as good as any.
+                let deaf = Event::Listening { hints_enabled: false };
+                self.core.hear(place.id, deaf, &mut self.work);
+            }
+        }
+    }
+
+    async fn wait(&mut self, due: Moment) {
+        self.core.bell.sleep_until(due);
+        let now = Moment::now();
+        // A timer that was set before the bell knew how long the engine sleeps.
+        let due = due.min(self.core.table.next_due());
+        let (watched, waits) = readiness(self.core, &self.attendances);
+        let is_watched = !waits.is_empty();
+        let ready = async {
+            if waits.is_empty() {
+                return std::future::pending().await;
+            }
+            let (fine, index, _) = select_all(waits).await;
+            fine.err().and_then(|_| watched.get(index).copied())
+        };
+        let mut blind = None;
+        tokio::select! {
+            biased;
+            event = self.hints.recv() => {
+                if let Some((place, event)) = event {
+                    self.core.hear(place, event, &mut self.work);
+                }
+            }
+            input = self.inputs.recv() => {
+                if let Some(input) = input {
+                    // In order with those that came meanwhile.
+                    let _ = self.report.send(input);
+                }
+            }
+            place = ready, if is_watched => blind = place,
+            () = self.core.bell.rung() => {}
+            () = tokio::time::sleep(due.since(now)) => {}
+        }
+        self.core.bell.wakes();
+        if let Some(attendance) = blind.and_then(|place| self.attendances.get_mut(&place)) {
+            // It is watched anew, or found to be closed.
+            attendance.readiness = None;
+        }
+    }
+
+    fn take_hints(&mut self) {
+        for _ in 0..HINTS {
+            let Ok((place, event)) = self.hints.try_recv() else { return };
+            self.core.hear(place, event, &mut self.work);
+        }
+    }
+}
+
+/// The places whose sockets are watched here, and what ends when one has something to do.
+fn readiness<'a>(
+    core: &Core,
+    attendances: &'a HashMap<PlaceId, Attendance>,
+) -> (Vec<PlaceId>, Vec<BoxFuture<'a, std::io::Result<()>>>) {
+    let ready = |place: &Arc<Place>| {
+        let (_, readiness) = attendances.get(&place.id)?.readiness.as_ref()?;
+        let sending = !place.path.traffic().is_sent();
+        Some((place.id, readiness.ready(sending)))
+    };
+    core.places.all().iter().filter_map(ready).unzip()
+}
+
+impl Drop for Engine<'_> {
+    fn drop(&mut self) {
+        if let Some(directory) = self.directory.take() {
+            directory.abort();
+        }
+    }
+}
+
+impl Attendance {
+    /// Listens, and watches the socket, beside the connection that stands now. Whether a listener
+    /// ended, because it may lead to another server than the connection does.
+    fn follow_epoch(
+        &mut self,
+        place: &Place,
+        hints: &mpsc::UnboundedSender<(PlaceId, Event)>,
+    ) -> bool {
         let (epoch, reader, watcher) = {
-            let traffic = self.core.path.traffic();
+            let traffic = place.path.traffic();
             (traffic.epoch(), traffic.reader(), traffic.watcher())
         };
+        let mut ended = false;
         if self.listener.as_ref().map(|(epoch, _)| *epoch) != epoch {
-            self.end_listening();
-            if let Some(epoch) = epoch {
-                let connector = Arc::clone(&self.core.connector);
-                let listening = super::listen::keep_listening(connector, self.hint_sender.clone());
+            if let Some((_, listener)) = self.listener.take() {
+                listener.abort();
+                ended = true;
+            }
+            if let (Some(epoch), Some(connector)) = (epoch, &place.connector) {
+                let hints = Hints::new(place.id, hints.clone());
+                let listening = super::listen::keep_listening(Arc::clone(connector), hints);
                 self.listener = Some((epoch, tokio::spawn(listening)));
             }
         }
@@ -136,60 +265,12 @@ impl Engine<'_> {
                 self.readiness = watcher().ok().map(|readiness| (epoch, readiness));
             }
         }
+        ended
     }
 
-    /// Ends the listener of a connection that is gone: it may lead to another server.
-    fn end_listening(&mut self) {
-        if let Some((_, listener)) = self.listener.take() {
+    fn end(self) {
+        if let Some((_, listener)) = self.listener {
             listener.abort();
-            // A hint that is on its way is as good as any.
-            self.core.hear(Event::Listening { hints_enabled: false }, &mut self.work);
-        }
-    }
-
-    async fn wait(&mut self, due: Moment) {
-        self.core.bell.sleep_until(due);
-        let now = Moment::now();
-        // A timer that was set before the bell knew how long the engine sleeps.
-        let due = due.min(self.core.table.next_due());
-        let sending = !self.core.path.traffic().is_sent();
-        let readiness = self.readiness.as_ref().map(|(_, readiness)| readiness);
-        let is_watched = readiness.is_some();
-        let ready = async {
-            match readiness {
-                Some(readiness) => readiness.ready(sending).await.is_ok(),
-                None => std::future::pending().await,
-            }
-        };
-        let mut is_blind = false;
-        tokio::select! {
-            biased;
-            event = self.hints.recv() => {
-                if let Some(event) = event {
-                    self.core.hear(event, &mut self.work);
-                }
-            }
-            input = self.inputs.recv() => {
-                if let Some(input) = input {
-                    // In order with those that came meanwhile.
-                    let _ = self.report.send(input);
-                }
-            }
-            fine = ready, if is_watched => is_blind = !fine,
-            () = self.core.bell.rung() => {}
-            () = tokio::time::sleep(due.since(now)) => {}
-        }
-        self.core.bell.wakes();
-        if is_blind {
-            // It is watched anew, or found to be closed.
-            self.readiness = None;
-        }
-    }
-
-    fn take_hints(&mut self) {
-        for _ in 0..HINTS {
-            let Ok(event) = self.hints.try_recv() else { return };
-            self.core.hear(event, &mut self.work);
         }
     }
 }

@@ -6,11 +6,12 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::core::{Core, Work};
-use super::path::Origin;
+use super::path::{Origin, Traffic};
 use super::{Link, SHUT_DOWN};
 use crate::LockError;
 use crate::domain::clock::Moment;
 use crate::domain::error::{Fault, FaultClass};
+use crate::lock::Reap;
 
 /// How long a shutdown waits for its releases to be confirmed.
 const PATIENCE: Duration = Duration::from_secs(3);
@@ -52,14 +53,15 @@ impl Core {
 
     /// Whether the engine has nothing left to do, and nobody is left who could ask for more.
     pub(crate) fn is_done(&self, now: Moment) -> bool {
-        let releases_are_answered =
-            || self.reaper().is_settled() && !self.path.traffic().has_first_releases();
+        let releases_are_answered = || {
+            self.reaper().is_settled() && !self.any_place(|traffic| traffic.has_first_releases())
+        };
         match self.closing_ends() {
             Some(end) => now >= end || releases_are_answered() || planted!(HastyShutdown),
             None => {
                 self.is_abandoned.load(Ordering::Acquire)
                     && self.reaper().is_empty()
-                    && !self.path.traffic().has_questions()
+                    && !self.any_place(|traffic| traffic.has_questions())
             }
         }
     }
@@ -84,11 +86,10 @@ impl Core {
         work.settled.clear();
         let paused = self.reaper().drain();
         // Dropping the other end is an answer.
-        let (origins, _ready) = self.path.traffic().drain();
-        let queued = origins.into_iter().filter_map(|origin| match origin {
-            Origin::Reap(reap) => Some(reap),
-            Origin::Lock(..) | Origin::Query(_) | Origin::Ping => None,
-        });
+        let drained: Vec<_> =
+            self.places.all().iter().map(|place| place.path.traffic().drain()).collect();
+        let queued = drained.into_iter().flat_map(|(origins, _ready)| origins);
+        let queued = queued.filter_map(reap_of);
         for reap in paused.chain(queued) {
             if let Some(confirm) = reap.give_up() {
                 work.notices
@@ -97,9 +98,29 @@ impl Core {
         }
     }
 
+    fn any_place(&self, is: impl Fn(&Traffic) -> bool) -> bool {
+        self.places.all().iter().any(|place| is(&place.path.traffic()))
+    }
+
+    /// Nobody works for these paths any more.
+    pub(super) fn stop_paths(&self) {
+        for place in self.places.all().iter() {
+            place.path.traffic().stop();
+        }
+    }
+
     /// Says that the end has come.
     pub(super) fn notify_end(&self) {
         self.ended.send_replace(true);
         self.notices.end();
+    }
+}
+
+/// The release that something in a queue is, or is a part of.
+fn reap_of(origin: Origin) -> Option<Box<Reap>> {
+    match origin {
+        Origin::Reap(reap) => Some(reap),
+        Origin::Part(gathering, _) => reap_of(gathering.take_origin()?),
+        Origin::Lock(..) | Origin::Query(_) | Origin::Ping => None,
     }
 }

@@ -57,11 +57,13 @@ pub(crate) struct Resident {
     is_deferred: bool,
     /// The token under which a message may name it.
     pub(crate) indexed: Option<Arc<str>>,
+    /// Which routing its open question went by, where there are several places.
+    pub(crate) asked: u64,
 }
 
 impl Resident {
     fn new() -> Self {
-        Self { machine: Machine::new(), timer: None, is_deferred: false, indexed: None }
+        Self { machine: Machine::new(), timer: None, is_deferred: false, indexed: None, asked: 0 }
     }
 }
 

@@ -41,7 +41,7 @@ fn j8_an_engine_that_fails_ends_every_hold_and_starts_again() {
 fn a_task_of_a_busy_runtime_reads_and_the_engine_when_it_has_ended() {
     let server = Server::start();
     let locks = Locks::open(server.url()).unwrap();
-    let reader = |locks: &Locks| locks.link().core().path.traffic().reader();
+    let reader = |locks: &Locks| locks.link().core().only_path().traffic().reader();
     let pairs = |count: usize| {
         let locks = locks.clone();
         async move {

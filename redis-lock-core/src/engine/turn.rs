@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::core::{Core, Work};
 use super::notices::Notice;
 use super::path::{Job, News, PICK_UP, QueueEntry, Reader, Results};
+use super::places::{LOBBY, Place, PlaceId};
 use crate::domain::clock::Moment;
 use crate::domain::error::Fault;
 use crate::store::Connected;
@@ -17,7 +18,7 @@ const LONGEST_SLEEP: std::time::Duration = std::time::Duration::from_secs(1);
 pub(crate) struct Pass {
     /// When the next one is due.
     pub(crate) due: Option<Moment>,
-    pub(crate) jobs: Vec<Job>,
+    pub(crate) jobs: Vec<(PlaceId, Job)>,
 }
 
 impl Core {
@@ -27,64 +28,84 @@ impl Core {
         let now = Moment::now();
         let mut results = Results::default();
         work.is_turn = true;
-        {
-            let mut traffic = self.path.traffic();
-            if traffic.reader() == Reader::Engine || traffic.age(now) >= PICK_UP {
-                traffic.pump(now, &mut results.settled);
-            }
+        let mut jobs = Vec::new();
+        for place in self.places.all().iter() {
+            self.turn_of(place, now, &mut results, work);
+            jobs.extend(results.jobs.drain(..).map(|job| (place.id, job)));
         }
-        self.take_in(&mut results, work);
-        self.send(work);
-        self.path.traffic().turn(now, &mut results);
-        self.take_in(&mut results, work);
-        self.hear_news(&mut results, work);
+        self.look_if_due(now, &mut results);
+        jobs.extend(results.jobs.drain(..).map(|job| (LOBBY, job)));
         // Machines hear what became of their questions before they give any of them up.
         self.send(work);
         self.tick(now, work);
         self.send(work);
-        self.path.traffic().push_out(&mut work.settled);
+        for place in self.places.all().iter() {
+            place.path.traffic().push_out(&mut work.settled);
+        }
         self.send(work);
         work.is_turn = false;
-        Pass { due: Some(self.due(now)), jobs: std::mem::take(&mut results.jobs) }
+        Pass { due: Some(self.due(now)), jobs }
+    }
+
+    /// Reads what a place has said, and looks after its connection.
+    fn turn_of(&self, place: &Place, now: Moment, results: &mut Results, work: &mut Work) {
+        {
+            let mut traffic = place.path.traffic();
+            if traffic.reader() == Reader::Engine || traffic.age(now) >= PICK_UP {
+                traffic.pump(now, &mut results.settled);
+            }
+        }
+        self.take_in(results, work);
+        self.send(work);
+        place.path.traffic().turn(now, results);
+        self.take_in(results, work);
+        self.hear_news(place, results, work);
     }
 
     /// A connection was made.
-    pub(crate) fn made(&self, number: u64, made: Connected, work: &mut Work) {
+    pub(crate) fn made(&self, place: PlaceId, number: u64, made: Connected, work: &mut Work) {
+        let Some(place) = self.places.get(place) else { return };
         let mut results = Results::default();
         {
-            let mut traffic = self.path.traffic();
+            let mut traffic = place.path.traffic();
             let now = Moment::now();
             // What the connection before has said meanwhile is an answer, not silence.
             traffic.pump(now, &mut results.settled);
             traffic.connected(number, made, now, &mut results);
         }
         self.take_in(&mut results, work);
-        self.hear_news(&mut results, work);
+        self.hear_news(&place, &mut results, work);
         self.send(work);
     }
 
     /// A connection could not be made.
-    pub(crate) fn not_made(&self, number: u64, fault: Fault, work: &mut Work) {
+    pub(crate) fn not_made(&self, place: PlaceId, number: u64, fault: Fault, work: &mut Work) {
+        let Some(place) = self.places.get(place) else { return };
         let mut results = Results::default();
-        self.path.traffic().failed(number, fault, Moment::now(), &mut results);
+        place.path.traffic().failed(number, fault, Moment::now(), &mut results);
         self.take_in(&mut results, work);
-        self.hear_news(&mut results, work);
+        self.hear_news(&place, &mut results, work);
         self.send(work);
     }
 
-    fn hear_news(&self, results: &mut Results, work: &mut Work) {
+    fn hear_news(&self, place: &Place, results: &mut Results, work: &mut Work) {
         for news in results.news.drain(..) {
             match news {
                 News::Up => {
+                    if place.path.traffic().epoch() > Some(1) {
+                        // It may be another one now.
+                        self.look_soon();
+                    }
                     // Releases that were refused meanwhile go before what is asked next.
                     let refused = self.reaper().drain();
                     for reap in refused {
-                        self.path.put(QueueEntry::reap(reap, Moment::now()), &mut work.settled);
+                        self.put(QueueEntry::reap(reap, Moment::now()), work);
                     }
                     self.send(work);
-                    self.connected(work);
+                    self.connected(place.id, work);
                 }
                 News::Unreachable(fault, pause) => {
+                    self.look_soon();
                     work.notices.push_back(Notice::Unreachable(fault, pause));
                 }
             }
@@ -102,7 +123,7 @@ impl Core {
         );
         loop {
             let Some(reap) = self.reaper().pop_due(now) else { break };
-            self.path.put(QueueEntry::reap(reap, now), &mut work.settled);
+            self.put(QueueEntry::reap(reap, now), work);
         }
         self.look_for_forced(now, work);
     }
@@ -124,18 +145,24 @@ impl Core {
 
     /// When the next turn is due.
     pub(crate) fn due(&self, now: Moment) -> Moment {
-        let (path, other_reads, age) = {
-            let traffic = self.path.traffic();
-            (traffic.due(), traffic.reader() != Reader::Engine, traffic.age(now))
-        };
-        // Somebody else reads: the engine looks whether that works.
-        let pick_up =
-            if other_reads { now.after(PICK_UP.saturating_sub(age)) } else { Moment::NEVER };
-        let pick_up = if other_reads && age.is_zero() { now.after(PICK_UP) } else { pick_up };
+        let places = self.places.all();
+        let places = places.iter().map(|place| due_of(place, now));
         let closing = self.closing_ends().unwrap_or(Moment::NEVER);
-        [self.table.next_due(), self.reaper().due(), self.search().due(), pick_up, closing]
+        let (table, look) = (self.table.next_due(), self.places.look_due());
+        [table, look, self.reaper().due(), self.search().due(), closing]
             .into_iter()
-            .fold(path, Moment::min)
-            .min(now.after(LONGEST_SLEEP))
+            .chain(places)
+            .fold(now.after(LONGEST_SLEEP), Moment::min)
     }
+}
+
+/// When the engine has something to do at a place.
+fn due_of(place: &Place, now: Moment) -> Moment {
+    let traffic = place.path.traffic();
+    // Where somebody else reads, the engine looks whether that works.
+    let pick_up = match traffic.reader() {
+        Reader::Engine => Moment::NEVER,
+        Reader::Task(_) => now.after(PICK_UP.saturating_sub(traffic.age(now))),
+    };
+    traffic.due().min(pick_up)
 }

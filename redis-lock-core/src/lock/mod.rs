@@ -218,6 +218,11 @@ impl<W> Machine<W> {
         stage.min(self.waiters.due())
     }
 
+    /// Whether this question has had no outcome, and is wanted still.
+    pub(crate) fn wants(&self, number: u64) -> bool {
+        self.open.as_ref().is_some_and(|open| open.number == number)
+    }
+
     /// The outcome of a question.
     pub(crate) fn outcome(
         &mut self,

@@ -11,6 +11,7 @@ use crate::domain::demand::Demand;
 use crate::domain::error::{Fault, FaultClass};
 use crate::domain::kind::Kind;
 use crate::domain::names::Names;
+use crate::store::redis::is_split;
 use crate::store::{Answer, Command, Verb};
 use crate::{LockError, LossReason, Token};
 
@@ -118,6 +119,13 @@ impl Reap {
         self.drops.take()
     }
 
+    /// The question that this release makes void may have gone another way than the release goes.
+    pub(crate) fn doubt_dropped(&mut self, now: Moment) {
+        if self.drops.is_some() {
+            self.doubt(now);
+        }
+    }
+
     /// The question that this release makes void has an unknown outcome.
     pub(crate) fn doubt(&mut self, now: Moment) {
         if self.unanswered {
@@ -129,6 +137,11 @@ impl Reap {
     /// Whether somebody waits for the answer.
     pub(crate) fn is_awaited(&self) -> bool {
         self.confirm.is_some()
+    }
+
+    /// Whether it is for keys of several slots.
+    pub(crate) fn is_split(&self) -> bool {
+        is_split(self.kind, &self.names)
     }
 
     pub(crate) fn names(&self) -> &Names {

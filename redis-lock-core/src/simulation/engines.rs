@@ -75,7 +75,7 @@ impl World {
     /// Listens beside the connection that stands now.
     pub(super) fn follow_epoch(&mut self, index: usize) {
         let process = &mut self.processes[index];
-        let epoch = process.core.path.traffic().epoch();
+        let epoch = process.core.only_path().traffic().epoch();
         if epoch == process.epoch {
             return;
         }

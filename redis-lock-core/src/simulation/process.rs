@@ -12,6 +12,7 @@ use crate::domain::error::Fault;
 use crate::engine::ArbiterFactory;
 use crate::engine::core::{Core, Work};
 use crate::engine::driven::Driven;
+use crate::engine::places::FIRST;
 use crate::store::{Connected, Event as Hint};
 
 pub(super) struct Process {
@@ -89,12 +90,12 @@ impl Process {
     /// One turn of its engine, with all that has come in.
     pub(super) fn turn(&mut self) -> Driven {
         for hint in std::mem::take(&mut self.hints) {
-            self.core.hear(hint, &mut self.work);
+            self.core.hear(FIRST, hint, &mut self.work);
         }
         for (number, made) in std::mem::take(&mut self.inputs) {
             match made {
-                Ok(made) => self.core.made(number, made, &mut self.work),
-                Err(fault) => self.core.not_made(number, fault, &mut self.work),
+                Ok(made) => self.core.made(FIRST, number, made, &mut self.work),
+                Err(fault) => self.core.not_made(FIRST, number, fault, &mut self.work),
             }
         }
         self.core.drive(&mut self.work)

@@ -4,11 +4,9 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::redirect::NodeName;
 use super::{BoxFuture, Connector};
 use crate::domain::error::Fault;
-
-/// A node's name: the address that it announces, as `host:port`.
-pub(crate) type NodeName = Arc<str>;
 
 /// Which primary has which slots, as of some moment.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -22,7 +20,8 @@ pub(crate) struct Map {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Primary {
     pub(crate) name: NodeName,
-    /// The slots that it has; all of them where there are none to tell apart.
+    /// The slots that it has: `0..=16383` where there are none to tell apart, none where it is about
+    /// to get some.
     pub(crate) slots: Vec<RangeInclusive<u16>>,
 }
 
@@ -42,13 +41,4 @@ pub(crate) trait Directory: Send + Sync {
 
     /// The way to a node.
     fn connector(&self, node: &NodeName) -> Arc<dyn Connector>;
-}
-
-/// A command that was certainly not executed where it was sent, and who is to be asked.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) enum Redirect {
-    /// Another node has the slot.
-    Moved { slot: u16, to: NodeName },
-    /// Another node has this key, while its slot moves there; to be asked with `ASKING`.
-    Ask { to: NodeName },
 }

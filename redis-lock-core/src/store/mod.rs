@@ -10,6 +10,7 @@ use crate::{Holder, Token};
 pub(crate) mod directory;
 mod limits;
 pub(crate) mod memory;
+pub(crate) mod redirect;
 pub(crate) mod redis;
 pub(crate) mod server_view;
 #[cfg(feature = "rustls")]

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use tokio::sync::mpsc;
 
-use super::directory::Redirect;
+use super::redirect::Redirect;
 use super::{Answer, Command, Event};
 use crate::domain::error::Fault;
 
@@ -82,7 +82,27 @@ pub(crate) struct Connected {
 }
 
 /// Where a place learns what happens without having asked.
-pub(crate) type Hints = mpsc::UnboundedSender<Event>;
+#[derive(Clone, Debug)]
+pub(crate) struct Hints {
+    place: u64,
+    events: mpsc::UnboundedSender<(u64, Event)>,
+}
+
+impl Hints {
+    /// What happens at this place, with its number, to whoever receives it.
+    pub(crate) fn new(place: u64, events: mpsc::UnboundedSender<(u64, Event)>) -> Self {
+        Self { place, events }
+    }
+
+    /// `false` when nobody is there any more to hear it.
+    pub(crate) fn send(&self, event: Event) -> bool {
+        self.events.send((self.place, event)).is_ok()
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.events.is_closed()
+    }
+}
 
 /// Knows the address and the credentials of one arbiter, and makes connections to it.
 pub(crate) trait Connector: Send + Sync {

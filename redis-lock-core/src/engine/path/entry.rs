@@ -1,42 +1,17 @@
 //! What stands in the queue of a place, and what comes of it.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::oneshot;
-
+use super::origin::{Gathering, Origin, Overdue, Reply};
 use crate::domain::clock::Moment;
 use crate::domain::error::{Fault, FaultClass};
 use crate::engine::table::LockId;
-use crate::lock::{Confirmation, Outcome, Reap};
-use crate::store::{Answer, Command};
-
-/// Answers somebody who asked something that belongs to no lock.
-pub(crate) type Reply = oneshot::Sender<Result<Answer, Fault>>;
-
-/// On whose behalf something is asked.
-#[derive(Debug)]
-pub(crate) enum Origin {
-    /// The machine of a lock, by a question with this number.
-    Lock(LockId, u64),
-    /// A token on its way out.
-    Reap(Box<Reap>),
-    /// Somebody who looks at locks. Gone once they learned that no answer came in time.
-    Query(Option<Reply>),
-    /// The path itself, to hear whether somebody is there.
-    Ping,
-}
-
-impl Origin {
-    /// Whether somebody waits for the answer.
-    pub(crate) fn is_awaited(&self) -> bool {
-        match self {
-            Self::Lock(..) | Self::Query(_) => true,
-            Self::Reap(reap) => reap.is_awaited(),
-            Self::Ping => false,
-        }
-    }
-}
+use crate::lock::{Outcome, Reap};
+use crate::store::Command;
+use crate::store::redirect::Redirect;
+use crate::store::redis::is_split;
 
 /// One question in the queue, or on its way.
 #[derive(Debug)]
@@ -53,6 +28,10 @@ pub(crate) struct QueueEntry {
     pub(super) limit: Duration,
     /// When whoever asked learns that no answer came.
     pub(super) deadline: Moment,
+    /// Whether the node is to be told that its key is on its way to it.
+    pub(crate) asks: bool,
+    /// How many nodes have sent it elsewhere.
+    pub(super) hops: u8,
 }
 
 impl QueueEntry {
@@ -71,6 +50,17 @@ impl QueueEntry {
         Self::new(Origin::Query(Some(reply)), Some(command), limit, now.after(limit), now)
     }
 
+    /// A part of what was made at `sent`.
+    pub(crate) fn part(
+        gathering: Arc<Gathering>,
+        group: usize,
+        command: Command,
+        (sent, deadline): (Moment, Moment),
+    ) -> Self {
+        let limit = command.timeout;
+        Self::new(Origin::Part(gathering, group), Some(command), limit, deadline, sent)
+    }
+
     pub(super) fn ping(command: Command, now: Moment) -> Self {
         let limit = command.timeout;
         Self::new(Origin::Ping, Some(command), limit, Moment::NEVER, now)
@@ -83,7 +73,18 @@ impl QueueEntry {
         deadline: Moment,
         now: Moment,
     ) -> Self {
-        Self { origin, command, sent: now, written: now, limit, deadline }
+        let (asks, hops) = (false, 0);
+        Self { origin, command, sent: now, written: now, limit, deadline, asks, hops }
+    }
+
+    /// The key that says which place it goes to, where it goes to one.
+    pub(crate) fn main(&self) -> Option<Arc<str>> {
+        match (&self.origin, &self.command) {
+            (Origin::Lock(id, _), _) => Some(Arc::clone(&id.main)),
+            (Origin::Reap(reap), _) => Some(reap.names().main().into()),
+            (_, Some(command)) => Some(command.names.main().into()),
+            (_, None) => None,
+        }
     }
 
     pub(super) fn is_awaited(&self) -> bool {
@@ -99,44 +100,83 @@ impl QueueEntry {
     }
 
     /// The command as it goes out at `now`.
-    pub(super) fn take_command(&mut self, now: Moment) -> Option<Command> {
+    pub(crate) fn take_command(&mut self, now: Moment) -> Option<Command> {
         match &self.origin {
             Origin::Reap(reap) => Some(reap.command(now)),
             _ => self.command.take(),
         }
     }
 
-    /// Lets whoever waits learn that no answer came in time. The question goes on.
-    pub(super) fn overdue(&mut self) -> Option<Overdue> {
-        self.deadline = Moment::NEVER;
-        match &mut self.origin {
-            Origin::Query(reply) => reply.take().map(|reply| {
-                let what = "the server did not answer in time";
-                Overdue::Query(reply, Fault::new(FaultClass::Late, what))
-            }),
-            Origin::Reap(reap) => reap.overdue().map(Overdue::Release),
-            Origin::Lock(..) | Origin::Ping => None,
+    /// Whether it is for keys of several slots.
+    pub(crate) fn is_split(&self) -> bool {
+        match (&self.origin, &self.command) {
+            (Origin::Part(..) | Origin::Ping, _) => false,
+            (Origin::Reap(reap), _) => reap.is_split(),
+            (_, Some(command)) => is_split(command.kind, &command.names),
+            (_, None) => false,
         }
     }
 
+    pub(crate) fn deadline(&self) -> Moment {
+        self.deadline
+    }
+
+    /// It can't be asked anywhere.
+    pub(crate) fn refused(self, what: &str) -> Settled {
+        self.settle(Outcome::Refused(Fault::new(FaultClass::Refused, what)))
+    }
+
+    /// Lets whoever waits learn that no answer came in time. The question goes on.
+    pub(super) fn overdue(&mut self) -> Option<Overdue> {
+        self.deadline = Moment::NEVER;
+        self.origin.overdue()
+    }
+
     pub(super) fn settle(self, outcome: Outcome) -> Settled {
-        Settled { origin: self.origin, sent: self.sent, outcome }
+        Settled::Done { origin: self.origin, sent: self.sent, outcome }
     }
 }
 
-/// Somebody who was promised an answer by now.
+/// What became of a question.
 #[derive(Debug)]
-pub(crate) enum Overdue {
-    Query(Reply, Fault),
-    Release(Confirmation),
+pub(crate) enum Settled {
+    /// It has its one outcome.
+    Done { origin: Origin, sent: Moment, outcome: Outcome },
+    /// It was not executed, and is to be asked elsewhere: where the node says, or the map.
+    Elsewhere(Box<QueueEntry>, Option<Redirect>),
 }
 
-/// A question and its one outcome.
-#[derive(Debug)]
-pub(crate) struct Settled {
-    pub(crate) origin: Origin,
-    pub(crate) sent: Moment,
-    pub(crate) outcome: Outcome,
+impl Settled {
+    pub(crate) fn is_awaited(&self) -> bool {
+        match self {
+            Self::Done { origin, .. } => origin.is_awaited(),
+            Self::Elsewhere(..) => false,
+        }
+    }
+}
+
+#[cfg(test)]
+impl Settled {
+    pub(crate) fn into_origin(self) -> Origin {
+        match self {
+            Self::Done { origin, .. } => origin,
+            Self::Elsewhere(entry, _) => entry.origin,
+        }
+    }
+
+    pub(crate) fn origin(&self) -> &Origin {
+        match self {
+            Self::Done { origin, .. } => origin,
+            Self::Elsewhere(entry, _) => &entry.origin,
+        }
+    }
+
+    pub(crate) fn outcome(&self) -> &Outcome {
+        match self {
+            Self::Done { outcome, .. } => outcome,
+            Self::Elsewhere(..) => panic!("it goes elsewhere"),
+        }
+    }
 }
 
 /// What was written and has had no outcome, in the order of the wire.

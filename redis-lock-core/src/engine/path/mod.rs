@@ -29,12 +29,17 @@ use crate::domain::error::{Fault, FaultClass};
 use crate::domain::kind::Kind;
 use crate::domain::names::Names;
 use crate::lock::{Outcome, Reap};
+use crate::store::redirect::Redirect;
 use crate::store::{Answer, Command, Filled, Pulled, Verb, Watcher, Wire};
 use entry::InFlight;
 
-pub(crate) use entry::{Origin, Overdue, QueueEntry, Reply, Settled};
+pub(crate) use entry::{QueueEntry, Settled};
+pub(crate) use gathering::PartEntry;
+pub(crate) use origin::{Gathering, Origin, Overdue, Reply};
 
 mod entry;
+mod gathering;
+mod origin;
 mod supervise;
 #[cfg(test)]
 mod tests;
@@ -48,6 +53,9 @@ pub(crate) const PICK_UP: Duration = Duration::from_millis(20);
 
 /// So many dropped questions need not be looked through.
 const FEW: usize = 1024;
+
+/// So many nodes may send a command elsewhere, one after the other.
+const MOST_HOPS: u8 = 5;
 
 /// The first pause between two tries to connect.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
@@ -136,6 +144,8 @@ pub(crate) struct Traffic {
     /// Nobody has to learn before this that no answer came.
     deadline_check: Moment,
     spread: u8,
+    /// An answer that took longer neither starts nor lengthens a lease.
+    distrust_after: Option<Duration>,
 }
 
 enum ConnectionState {
@@ -145,6 +155,8 @@ enum ConnectionState {
     Up(Up),
     /// Could not be made, and is tried again.
     Down(Fault),
+    /// Nothing is asked here any more: the node has no keys.
+    Retired,
 }
 
 struct Up {
@@ -194,6 +206,7 @@ impl Path {
             suspect_at: Moment::START,
             deadline_check: Moment::NEVER,
             spread,
+            distrust_after: None,
         };
         Self { traffic: Mutex::new(traffic), busy: AtomicU32::new(0), task_news: Notify::new() }
     }
@@ -246,10 +259,15 @@ impl Traffic {
         {
             self.drop_question(number, reap, entry.sent);
         }
-        if let ConnectionState::Down(fault) = &self.connection {
-            let fault = fault.clone();
-            results.push(entry.settle(Outcome::Refused(fault)));
-            return;
+        match &self.connection {
+            ConnectionState::Down(fault) => {
+                let fault = fault.clone();
+                return results.push(entry.settle(Outcome::Refused(fault)));
+            }
+            ConnectionState::Retired => {
+                return results.push(Settled::Elsewhere(Box::new(entry), None));
+            }
+            ConnectionState::Unused | ConnectionState::Connecting | ConnectionState::Up(_) => {}
         }
         self.deadline_check = self.deadline_check.min(entry.deadline);
         self.waiting.push_back(entry);
@@ -332,7 +350,12 @@ impl Traffic {
                 up.heard = up.heard.max(now);
             }
             entry.written = now;
-            up.wire.push(self.written.next_seq(), command);
+            let seq = self.written.next_seq();
+            if std::mem::take(&mut entry.asks) {
+                up.wire.push_asking(seq, command);
+            } else {
+                up.wire.push(seq, command);
+            }
             self.written.push(entry);
         }
     }
@@ -383,9 +406,8 @@ impl Traffic {
             };
             match up.wire.pull(&mut wants)? {
                 Pulled::Done(seq, answer) => self.done(seq, answer, results),
-                Pulled::Redirected(seq, _, _) => {
-                    let what = "another node has the key";
-                    self.done(seq, Err(Fault::new(FaultClass::Refused, what)), results);
+                Pulled::Redirected(seq, command, redirect) => {
+                    self.redirected(seq, command, redirect, results);
                 }
                 Pulled::Broken(fault) => return Some(fault),
             }
@@ -399,6 +421,7 @@ impl Traffic {
         }
         let Some(entry) = self.written.take(seq) else { return };
         let outcome = match answer {
+            Ok(_) if self.is_too_late(&entry) => Outcome::Unknown(too_late()),
             Ok(answer) => Outcome::Answered(answer),
             Err(fault) if fault.class.is_unknown() => Outcome::Unknown(fault),
             Err(fault) => Outcome::Refused(fault),
@@ -407,6 +430,40 @@ impl Traffic {
         if self.written.is_empty() && self.waiting.is_empty() {
             self.dropped.clear();
         }
+    }
+
+    /// Another node has the key of what was asked.
+    fn redirected(
+        &mut self,
+        seq: u64,
+        command: Command,
+        redirect: Redirect,
+        results: &mut Vec<Settled>,
+    ) {
+        self.sent_whole = self.sent_whole.saturating_sub(1);
+        let Some(mut entry) = self.written.take(seq) else { return };
+        entry.hops += 1;
+        if entry.hops > MOST_HOPS {
+            let what = "the nodes of the cluster do not agree who has the key";
+            let outcome = Outcome::Refused(Fault::new(FaultClass::Refused, what));
+            return self.settle(entry, outcome, results);
+        }
+        if entry.number().is_some_and(|number| self.dropped.remove(&number)) {
+            // It was not executed, and nobody wants it any more.
+            return;
+        }
+        entry.command = Some(command);
+        results.push(Settled::Elsewhere(Box::new(entry), Some(redirect)));
+    }
+
+    /// From when on an answer counts as none, because another node may have taken this one's place
+    /// before it was given.
+    pub(crate) fn distrust_after(&mut self, age: Duration) {
+        self.distrust_after = Some(age);
+    }
+
+    fn is_too_late(&self, entry: &QueueEntry) -> bool {
+        self.distrust_after.is_some_and(|age| Moment::now().since(entry.written) > age)
     }
 
     fn settle(&mut self, entry: QueueEntry, outcome: Outcome, results: &mut Vec<Settled>) {
@@ -498,7 +555,7 @@ impl Traffic {
 
     /// Whether a release is on the queue or on its way that was never answered.
     pub(crate) fn has_first_releases(&self) -> bool {
-        let first = |entry: &QueueEntry| matches!(&entry.origin, Origin::Reap(reap) if !reap.was_answered());
+        let first = |entry: &QueueEntry| entry.origin.is_first_release();
         self.waiting.iter().chain(self.written.iter()).any(first)
     }
 
@@ -539,6 +596,11 @@ impl Traffic {
         self.connection =
             ConnectionState::Down(Fault::new(FaultClass::Refused, "the engine stopped"));
     }
+}
+
+fn too_late() -> Fault {
+    let what = "the answer took so long that another node may have taken the place of this one";
+    Fault::new(FaultClass::Unknown, what)
 }
 
 fn ping(patience: Duration) -> Command {

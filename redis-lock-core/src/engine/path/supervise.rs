@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use super::{
-    ConnectionState, FIRST_PAUSE, Job, News, QueueEntry, ReadyReply, Results, Traffic, Up, ping,
+    ConnectionState, FIRST_PAUSE, Job, News, QueueEntry, ReadyReply, Results, Settled, Traffic, Up,
+    ping,
 };
 use crate::domain::clock::Moment;
 use crate::domain::error::{Fault, FaultClass};
@@ -60,6 +61,7 @@ impl Traffic {
             ConnectionState::Up(_) => results.ready.push((reply, Ok(()))),
             ConnectionState::Down(fault) => results.ready.push((reply, Err(fault.clone()))),
             ConnectionState::Unused | ConnectionState::Connecting => self.ready.push(reply),
+            ConnectionState::Retired => {}
         }
     }
 
@@ -107,8 +109,9 @@ impl Traffic {
         if wanted && matches!(self.connection, ConnectionState::Unused) {
             self.connection = ConnectionState::Connecting;
         }
-        let is_up = matches!(self.connection, ConnectionState::Up(_) | ConnectionState::Unused);
-        if !is_up && self.attempt.is_none() && now >= self.retry_at {
+        let tries =
+            matches!(self.connection, ConnectionState::Connecting | ConnectionState::Down(_));
+        if tries && self.attempt.is_none() && now >= self.retry_at {
             self.begin_attempt(now, results);
         }
     }
@@ -185,6 +188,38 @@ impl Traffic {
         }
         self.connection = ConnectionState::Down(fault.clone());
         results.news.push(News::Unreachable(fault, pause));
+    }
+
+    /// Asks anew who has what. Only for the place where those wait who belong to no node.
+    pub(crate) fn look(&mut self, now: Moment, results: &mut Results) {
+        if self.attempt.is_none() {
+            self.begin_attempt(now, results);
+        }
+    }
+
+    /// It is known who has what: nobody has to wait here any more. `false` when the look was given
+    /// up meanwhile.
+    pub(crate) fn looked(&mut self, number: u64, results: &mut Results) -> bool {
+        if self.attempt.is_none_or(|(current, _)| current != number) {
+            return false;
+        }
+        (self.attempt, self.pause) = (None, FIRST_PAUSE);
+        self.connection = ConnectionState::Unused;
+        let waiting = self.waiting.drain(..).map(|entry| Settled::Elsewhere(Box::new(entry), None));
+        results.settled.extend(waiting);
+        results.ready.extend(self.ready.drain(..).map(|reply| (reply, Ok(()))));
+        true
+    }
+
+    /// Closes the way to a node that has no keys any more. What waits goes elsewhere.
+    pub(crate) fn retire(&mut self, fault: &Fault, results: &mut Results) {
+        self.end(fault, results);
+        self.connection = ConnectionState::Retired;
+        self.attempt = None;
+        let waiting = self.waiting.drain(..).map(|entry| Settled::Elsewhere(Box::new(entry), None));
+        results.settled.extend(waiting);
+        let gone = self.ready.drain(..).map(|reply| (reply, Err(fault.clone())));
+        results.ready.extend(gone);
     }
 
     /// Ends the epoch, if there is one.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::entry::{Entry, end};
-use super::fences::number;
+use super::fences::{number, raise};
 use super::{Publish, State};
 use crate::domain::clock::Moment;
 use crate::domain::error::{Fault, FaultClass};
@@ -69,6 +69,12 @@ impl State {
                     self.entry(first, now).bury(token, &"".into(), now.after(*bury));
                 }
                 Ok(answer)
+            }
+            Verb::Raise { token, fence } => {
+                for key in keys {
+                    raise(&mut self.entry(key, now).fence, token, *fence, now);
+                }
+                Ok(Answer::Done)
             }
             _ => Err(Fault::new(FaultClass::Permanent, "several keys can't be asked for that")),
         }

@@ -33,6 +33,13 @@ impl Last {
     }
 }
 
+/// Goes on from `reached`, unless the counter has served somebody else meanwhile.
+pub(super) fn raise(last: &mut Option<Last>, token: &Arc<str>, reached: u64, now: Moment) {
+    if last.as_ref().is_none_or(|last| last.owner == *token && last.number < reached) {
+        *last = Some(Last { number: reached, owner: Arc::clone(token), until: now.after(IDLE) });
+    }
+}
+
 /// Reserves `count` numbers above all that were given for any of the locks; returns the last of
 /// them. The same token gets the same again unless `anew`.
 pub(super) fn number(

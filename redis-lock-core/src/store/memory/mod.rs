@@ -78,7 +78,7 @@ impl Connector for MemoryConnector {
         Box::pin(async move {
             listener.memory.shared().managers.insert(Arc::clone(&listener.manager), hints.clone());
             // Without an engine nobody hears it.
-            let _ = hints.send(Event::Listening { hints_enabled: true });
+            hints.send(Event::Listening { hints_enabled: true });
             std::future::pending().await
         })
     }
@@ -112,7 +112,7 @@ impl Wire for MemoryWire {
         let mut publish = |manager: &str, token: Option<&str>| {
             let Some(hints) = managers.get(manager) else { return false };
             let Some(token) = token else { return !hints.is_closed() };
-            hints.send(Event::Granted { token: token.to_owned(), waited_for: false }).is_ok()
+            hints.send(Event::Granted { token: token.to_owned(), waited_for: false })
         };
         let answer = state.answer(&command, &self.manager, now, &mut publish);
         drop(shared);

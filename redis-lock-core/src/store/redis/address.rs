@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use redis::Value;
 
-use crate::store::directory::{NodeName, Redirect};
+use crate::store::redirect::{NodeName, Redirect};
 
 /// A host and a port, as a node or a sentinel announces them.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
@@ -82,7 +82,8 @@ mod tests {
         }
         let ask = Redirect::Ask { to: "127.0.0.1:6381".into() };
         assert_eq!(redirected("-ASK 3999 127.0.0.1:6381\r\n"), Some(ask));
-        for other in ["-MOVED\r\n", "-MOVED 3999\r\n", "-MOVED x h:1\r\n", "-ERR 1 h:1\r\n", "+OK\r\n"]
+        for other in
+            ["-MOVED\r\n", "-MOVED 3999\r\n", "-MOVED x h:1\r\n", "-ERR 1 h:1\r\n", "+OK\r\n"]
         {
             assert_eq!(redirected(other), None, "{other}");
         }

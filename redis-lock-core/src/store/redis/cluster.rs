@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// done, is not used for another one; and an acquisition that was asked for again, since its answer
 /// took too long, gives nothing back any more.
 #[derive(Debug, Default)]
-pub(super) struct Cluster {
+pub(crate) struct Cluster {
     is_one: AtomicBool,
     tokens: Mutex<HashMap<Arc<str>, Known>>,
 }

@@ -95,7 +95,7 @@ impl Conversation {
 
     /// Asks for a command.
     pub(super) fn ask(&mut self, seq: u64, command: Command, send: Send<'_>) {
-        if self.cluster.is_one() && groups::is_split(&command) {
+        if self.cluster.is_one() && groups::is_split(command.kind, &command.names) {
             self.split(seq, &command, send);
         } else {
             self.ask_part(seq, command, None, false, send);
@@ -185,7 +185,10 @@ impl Conversation {
             let what = "the server has become a replica";
             self.broken.get_or_insert_with(|| Fault::new(FaultClass::Unknown, what));
         }
-        if group.is_none() && decode::crosses_slots(&value) && groups::is_split(&command) {
+        if group.is_none()
+            && decode::crosses_slots(&value)
+            && groups::is_split(command.kind, &command.names)
+        {
             // The server runs in cluster mode, and may not tell us so.
             self.cluster.found(true);
             return self.split(seq, &command, send);

@@ -8,8 +8,9 @@ use redis::aio::MultiplexedConnection;
 use tokio::time::timeout;
 
 use self::address::Address;
-use self::cluster::Cluster;
+pub(crate) use self::cluster::Cluster;
 use self::conversation::Conversation;
+pub(crate) use self::groups::{NextPart, Part, Split, is_split};
 use self::listen::Channel;
 use self::nodes::Site;
 use self::probe::{Found, probe};

@@ -12,7 +12,7 @@ use super::probe::Found;
 use crate::domain::error::FaultClass;
 use crate::domain::kind::Kind;
 use crate::domain::names::Names;
-use crate::store::directory::Redirect;
+use crate::store::redirect::Redirect;
 use crate::store::{Answer, Command, Pulled, Verb};
 
 /// A conversation whose server the test plays.
@@ -86,7 +86,9 @@ fn g16_a_moved_command_is_handed_back_and_those_around_it_are_answered() {
         for seq in 0..3 {
             let pulled = played.hear(if seq == at { MOVED } else { "+OK\r\n" });
             match pulled {
-                Some(Pulled::Redirected(redirected, _, _)) => assert_eq!((redirected, seq), (at, at)),
+                Some(Pulled::Redirected(redirected, _, _)) => {
+                    assert_eq!((redirected, seq), (at, at))
+                }
                 Some(Pulled::Done(done, Ok(Answer::Held { .. }))) => assert_eq!(done, seq),
                 other => panic!("{other:?}"),
             }
@@ -98,7 +100,8 @@ fn g16_a_moved_command_is_handed_back_and_those_around_it_are_answered() {
 #[test]
 fn a_command_is_handed_back_whole_in_whatever_round_it_is_moved() {
     let mut played = Played::node();
-    let release = || mutex(Verb::Release { token: token(1), waited_for: false, keep: None, bury: None });
+    let release =
+        || mutex(Verb::Release { token: token(1), waited_for: false, keep: None, bury: None });
     played.ask(1, release());
     assert!(matches!(moved_to_b(played.hear(MOVED)), (1, Verb::Release { .. })), "plain");
     played.ask(2, release());

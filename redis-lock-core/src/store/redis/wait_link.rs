@@ -141,7 +141,10 @@ impl WaitLink {
         if slots.is_empty() {
             return vec![self.terms.side("", "r")];
         }
-        slots.into_iter().map(|slot| self.terms.side(&format!("{{{}}}", tag_of(slot)), "r")).collect()
+        slots
+            .into_iter()
+            .map(|slot| self.terms.side(&format!("{{{}}}", tag_of(slot)), "r"))
+            .collect()
     }
 }
 

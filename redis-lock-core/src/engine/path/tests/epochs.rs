@@ -32,8 +32,12 @@ fn what_arrived_before_the_end_counts() {
     bench.break_off();
     let settled = bench.settled();
     let [one, two] = settled.as_slice() else { panic!("{settled:?}") };
-    assert!(matches!(one.origin, Origin::Lock(_, it) if it == first) && is_answered(&one.outcome));
-    assert!(matches!(two.origin, Origin::Lock(_, it) if it == second) && is_unknown(&two.outcome));
+    assert!(
+        matches!(one.origin(), Origin::Lock(_, it) if *it == first) && is_answered(one.outcome())
+    );
+    assert!(
+        matches!(two.origin(), Origin::Lock(_, it) if *it == second) && is_unknown(two.outcome())
+    );
 }
 
 #[test]
@@ -132,7 +136,7 @@ fn a_question_that_was_dropped_gets_no_further_round_and_its_outcome_is_not_told
     assert_eq!(bench.numbers(is_answered), [wanted]);
     bench.answer(2);
     let settled = bench.settled();
-    assert!(matches!(settled[..], [Settled { origin: Origin::Reap(_), .. }]), "{settled:?}");
+    assert!(matches!(settled[..], [Settled::Done { origin: Origin::Reap(_), .. }]), "{settled:?}");
     end(settled);
     assert!(bench.path.traffic().is_at_rest());
 }
@@ -189,7 +193,7 @@ fn the_release_of_a_question_that_went_down_with_its_connection_buries_the_token
 /// Gives up the releases among these.
 fn end(settled: Vec<Settled>) {
     for settled in settled {
-        if let Origin::Reap(reap) = settled.origin {
+        if let Origin::Reap(reap) = settled.into_origin() {
             reap.give_up();
         }
     }

@@ -101,7 +101,7 @@ impl Drop for Bench {
     fn drop(&mut self) {
         if !std::thread::panicking() {
             let (origins, _) = self.path.traffic().drain();
-            let settled = self.results.settled.drain(..).map(|settled| settled.origin);
+            let settled = self.results.settled.drain(..).map(Settled::into_origin);
             for origin in origins.into_iter().chain(settled) {
                 if let Origin::Reap(reap) = origin {
                     reap.give_up();
@@ -238,10 +238,10 @@ impl Bench {
     /// The numbers of the questions that were settled since the last look.
     fn numbers(&mut self, is_it: impl Fn(&Outcome) -> bool) -> Vec<u64> {
         let settled = self.settled();
-        assert!(settled.iter().all(|settled| is_it(&settled.outcome)), "{settled:?}");
-        let number = |settled: &Settled| match settled.origin {
-            Origin::Lock(_, number) => number,
-            ref other => panic!("{other:?}"),
+        assert!(settled.iter().all(|settled| is_it(settled.outcome())), "{settled:?}");
+        let number = |settled: &Settled| match settled.origin() {
+            Origin::Lock(_, number) => *number,
+            other => panic!("{other:?}"),
         };
         settled.iter().map(number).collect()
     }

@@ -128,7 +128,10 @@ fn whoever_looks_is_told_at_its_deadline_and_the_question_goes_on() {
     assert!(bench.results.overdue.is_empty(), "once");
     bench.answer(1);
     let settled = bench.settled();
-    assert!(matches!(settled[..], [Settled { origin: Origin::Query(None), .. }]), "{settled:?}");
+    assert!(
+        matches!(settled[..], [Settled::Done { origin: Origin::Query(None), .. }]),
+        "{settled:?}"
+    );
 }
 
 #[test]
@@ -160,5 +163,5 @@ fn whoever_releases_is_told_at_its_deadline_and_the_release_goes_on() {
     let [Overdue::Release((_, outcome))] = overdue.as_slice() else { panic!("{overdue:?}") };
     assert!(matches!(outcome, Err(crate::LockError::Backend { .. })), "{outcome:?}");
     bench.answer(1);
-    assert!(matches!(bench.results.settled[..], [Settled { origin: Origin::Reap(_), .. }]));
+    assert!(matches!(bench.results.settled[..], [Settled::Done { origin: Origin::Reap(_), .. }]));
 }

@@ -11,11 +11,12 @@ use std::sync::Arc;
 use super::cluster::{Attempt, Cluster, End};
 use crate::domain::error::{Fault, FaultClass};
 use crate::domain::kind::Kind;
+use crate::domain::names::Names;
 use crate::store::{Acquire, Answer, Command, Verb};
 
 /// One command that is carried out in several parts.
 #[derive(Debug)]
-pub(super) struct Split {
+pub(crate) struct Split {
     command: Command,
     cluster: Arc<Cluster>,
     stage: SplitStage,
@@ -40,25 +41,25 @@ enum SplitStage {
 
 /// What a [`Split`] wants.
 #[derive(Debug)]
-pub(super) enum NextPart {
+pub(crate) enum NextPart {
     Ask(Vec<Part>),
     Done(Result<Answer, Fault>),
 }
 
 /// A command for one group.
 #[derive(Debug)]
-pub(super) struct Part {
-    pub(super) group: usize,
-    pub(super) command: Command,
+pub(crate) struct Part {
+    pub(crate) group: usize,
+    pub(crate) command: Command,
 }
 
 /// Whether a command is for keys of several slots.
-pub(super) fn is_split(command: &Command) -> bool {
-    matches!(command.kind, Kind::All { .. }) && command.names.groups().len() > 1
+pub(crate) fn is_split(kind: Kind, names: &Names) -> bool {
+    matches!(kind, Kind::All { .. }) && names.groups().len() > 1
 }
 
 impl Split {
-    pub(super) fn start(command: &Command, cluster: &Arc<Cluster>) -> (Self, NextPart) {
+    pub(crate) fn start(command: &Command, cluster: &Arc<Cluster>) -> (Self, NextPart) {
         let count = command.names.groups().len();
         let mut split = Self {
             command: command.clone(),
@@ -93,7 +94,7 @@ impl Split {
     }
 
     /// The answer of one group.
-    pub(super) fn answered(&mut self, group: usize, answer: Result<Answer, Fault>) {
+    pub(crate) fn answered(&mut self, group: usize, answer: Result<Answer, Fault>) {
         self.open = self.open.saturating_sub(1);
         match self.stage {
             SplitStage::Broadcasting | SplitStage::Acquiring(_) => {
@@ -110,7 +111,7 @@ impl Split {
     }
 
     /// What to do now; nothing while answers are missing.
-    pub(super) fn next(&mut self) -> Option<NextPart> {
+    pub(crate) fn next(&mut self) -> Option<NextPart> {
         if self.open > 0 {
             return None;
         }

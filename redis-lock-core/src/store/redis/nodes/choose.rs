@@ -15,7 +15,13 @@ pub(super) fn choose(views: Vec<ClusterView>, known: &BTreeSet<String>) -> Optio
     let rank = |view: &ClusterView| {
         let is_known = known.is_empty() || touches(view, known);
         let votes = clusters.iter().find(|cluster| touches(view, &cluster.ids));
-        (is_known, votes.map_or(0, |cluster| cluster.votes), view.epoch, view.is_well, view.covered())
+        (
+            is_known,
+            votes.map_or(0, |cluster| cluster.votes),
+            view.epoch,
+            view.is_well,
+            view.covered(),
+        )
     };
     // The first of those that are equally good.
     views.iter().rev().max_by_key(|view| rank(view)).cloned()

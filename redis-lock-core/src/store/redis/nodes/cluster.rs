@@ -1,8 +1,8 @@
 //! Redis Cluster: its nodes tell who has which slots.
 
 use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use futures_util::stream::{FuturesUnordered, StreamExt};
@@ -16,7 +16,8 @@ use super::site::Site;
 use super::slots::{self, ClusterView};
 use crate::domain::error::{Fault, FaultClass};
 use crate::domain::status::{NodeRole, Topology};
-use crate::store::directory::{Directory, Map, NodeName, Primary};
+use crate::store::directory::{Directory, Map, Primary};
+use crate::store::redirect::NodeName;
 use crate::store::redis::address::Address;
 use crate::store::redis::{RedisConnector, Terms};
 use crate::store::{BoxFuture, Connector};

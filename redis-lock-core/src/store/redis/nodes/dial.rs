@@ -19,7 +19,10 @@ impl Dial {
 
     /// A client of the node that announces this address. The map is the user's code: not to be
     /// called under a lock.
-    pub(in crate::store::redis) fn client(&self, announced: &Address) -> Result<redis::Client, RedisError> {
+    pub(in crate::store::redis) fn client(
+        &self,
+        announced: &Address,
+    ) -> Result<redis::Client, RedisError> {
         let Address { host, port } = announced;
         let mapped = self.map.as_ref().map(|map| map(host, *port));
         let (host, port) = mapped.unwrap_or_else(|| (host.clone(), *port));

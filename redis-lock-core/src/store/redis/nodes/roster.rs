@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 
 use crate::domain::status::{NodeInfo, NodeRole, ServerInfo, Topology};
-use crate::store::directory::NodeName;
+use crate::store::redirect::NodeName;
 
 /// Shared by whoever asks around and by the connections to each node.
 pub(super) struct Roster {
@@ -129,7 +129,11 @@ impl Roster {
         info.nodes = state.nodes.iter().map(node).collect();
     }
 
-    pub(super) fn find<T>(&self, name: &NodeName, read: impl FnOnce(&Listed) -> Option<T>) -> Option<T> {
+    pub(super) fn find<T>(
+        &self,
+        name: &NodeName,
+        read: impl FnOnce(&Listed) -> Option<T>,
+    ) -> Option<T> {
         self.state().nodes.iter().find(|node| node.name == *name).and_then(read)
     }
 

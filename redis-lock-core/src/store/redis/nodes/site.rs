@@ -12,7 +12,7 @@ use super::warnings::{cluster_outage, short_lease, skew};
 use crate::domain::clock::Moment;
 use crate::domain::error::{Fault, FaultClass};
 use crate::domain::status::{ServerInfo, Topology};
-use crate::store::directory::NodeName;
+use crate::store::redirect::NodeName;
 use crate::store::redis::decode;
 
 /// One node among those of its roster.
@@ -136,7 +136,8 @@ impl Site {
         let mut question = redis::cmd("CONFIG");
         question.arg("GET").arg("cluster-node-timeout");
         let timeout = ask(connection, question).await?;
-        if let Some(timeout) = field(&timeout, "cluster-node-timeout").filter(|_| self.has_neighbours())
+        if let Some(timeout) =
+            field(&timeout, "cluster-node-timeout").filter(|_| self.has_neighbours())
             && let Ok(millis) = timeout.parse()
         {
             self.roster.set_outage(cluster_outage(Duration::from_millis(millis)));

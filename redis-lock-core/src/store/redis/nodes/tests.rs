@@ -9,7 +9,8 @@ use super::super::Terms;
 use super::super::address::Address;
 use super::{ClusterDirectory, Dial, SentinelDirectory, sentinel, slots};
 use crate::domain::error::{Fault, FaultClass};
-use crate::store::directory::{Directory, Map, NodeName, Primary};
+use crate::store::directory::{Directory, Map, Primary};
+use crate::store::redirect::NodeName;
 
 /// For what servers do by themselves.
 const LONG: Duration = Duration::from_secs(30);
@@ -97,7 +98,8 @@ fn a_map_follows_moves_and_fail_overs_and_dead_seeds() {
         // The only seed that was ever there is gone too, in one of the runs.
         before.server().kill9();
         let heir = cluster.until_replaced(before, 6_000);
-        let replaced = |map: &Map| owner(map, 6_000).is_some_and(|one| one.name == name(heir.port()));
+        let replaced =
+            |map: &Map| owner(map, 6_000).is_some_and(|one| one.name == name(heir.port()));
         let third = until(&directory, "replaced", replaced);
         assert!(third.epoch > second.epoch);
         cluster.fail_over(cluster.replica_of(cluster.owner(0)), FailOver::TakeOver);

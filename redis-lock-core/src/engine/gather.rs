@@ -1,0 +1,64 @@
+//! Commands for keys of several slots: where their parts go, and what comes of them.
+
+use std::sync::Arc;
+
+use super::core::{Core, Work};
+use super::path::{Gathering, PartEntry, QueueEntry, Settled};
+use crate::domain::clock::Moment;
+use crate::domain::error::{Fault, FaultClass};
+use crate::lock::Outcome;
+use crate::store::redis::NextPart;
+
+impl Core {
+    /// An entry, or its parts where its keys have several slots.
+    pub(super) fn parts(
+        &self,
+        main: &Arc<str>,
+        entry: QueueEntry,
+        now: Moment,
+        settled: &mut Vec<Settled>,
+    ) -> Vec<PartEntry> {
+        match self.places.cluster() {
+            Some(cluster) if entry.is_split() => {
+                let (parts, outcome) = Gathering::begin(entry, now, cluster);
+                settled.extend(outcome);
+                parts
+            }
+            _ => vec![(Arc::clone(main), entry)],
+        }
+    }
+
+    /// A part has its outcome.
+    pub(super) fn gather(
+        &self,
+        gathering: &Arc<Gathering>,
+        group: usize,
+        outcome: Outcome,
+        work: &mut Work,
+    ) {
+        match gathering.answered(group, outcome) {
+            None => {}
+            Some(NextPart::Done(answer)) => work.settled.extend(gathering.settle(answer)),
+            Some(NextPart::Ask(_)) if !self.is_wanted(gathering) => {
+                // Its token is being released; a further round would overtake the release.
+                let what = "nobody wants the lock any more";
+                let dropped = Err(Fault::new(FaultClass::Refused, what));
+                work.settled.extend(gathering.settle(dropped));
+            }
+            Some(NextPart::Ask(parts)) => {
+                for (main, entry) in gathering.entries(parts) {
+                    let place = self.places.of(&main);
+                    self.put_at(&place, entry, work);
+                }
+            }
+        }
+    }
+
+    fn is_wanted(&self, gathering: &Gathering) -> bool {
+        let Some(asked_by) = gathering.asked_by() else { return false };
+        asked_by.is_none_or(|(id, number)| {
+            let shard = self.table.shard(&id.main);
+            shard.get(&id).is_some_and(|resident| resident.machine.wants(number))
+        })
+    }
+}

@@ -1,0 +1,60 @@
+//! Keeping the map: when to look, and what follows from what was seen.
+
+use super::core::{Core, Work};
+use super::path::Results;
+use crate::domain::clock::Moment;
+use crate::domain::error::{Fault, FaultClass};
+use crate::domain::names;
+use crate::store::directory::Map;
+use crate::store::redirect::NodeName;
+
+impl Core {
+    /// Somebody contradicted the map, or may have.
+    pub(super) fn look_soon(&self) {
+        if let Some(due) = self.places.look_soon() {
+            self.bell.wake_by(due);
+        }
+    }
+
+    /// A node says that another one has a slot.
+    pub(super) fn moved(&self, slot: u16, to: &NodeName) {
+        self.places.correct(slot, to);
+        self.look_soon();
+    }
+
+    /// Begins a look when it is due.
+    pub(super) fn look_if_due(&self, now: Moment, results: &mut Results) {
+        if let Some(lobby) = self.places.begin_look(now) {
+            lobby.path.traffic().look(now, results);
+        }
+    }
+
+    /// The nodes were asked who has what.
+    pub(super) fn looked(&self, number: u64, map: &Map, work: &mut Work) {
+        let Some(lobby) = self.places.lobby() else { return };
+        let mut results = Results::default();
+        for place in self.places.take_map(map, Moment::now()) {
+            let what = "the node is not a primary of the arbiter any more";
+            let fault = Fault::new(FaultClass::Unknown, what);
+            place.path.traffic().retire(&fault, &mut results);
+        }
+        lobby.path.traffic().looked(number, &mut results);
+        self.take_in(&mut results, work);
+        self.send(work);
+        self.notify_moved(work);
+    }
+
+    /// Those whose lock is at another place now look, or renew, at once.
+    fn notify_moved(&self, work: &mut Work) {
+        let moved = self.places.take_moved();
+        if moved.is_empty() {
+            return;
+        }
+        for id in self.table.ids() {
+            if moved.binary_search(&names::slot(&id.main)).is_ok() {
+                self.step(&id, work, |machine, env, out| machine.connected(env, out));
+            }
+        }
+        self.send(work);
+    }
+}

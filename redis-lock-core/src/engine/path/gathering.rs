@@ -1,0 +1,61 @@
+//! One command for keys of several slots, asked in parts at the places that have them.
+
+use std::sync::{Arc, Mutex};
+
+use super::entry::{QueueEntry, Settled};
+use super::origin::{Gathered, Gathering, Origin};
+use crate::domain::clock::Moment;
+use crate::domain::error::Fault;
+use crate::lock::Outcome;
+use crate::store::Answer;
+use crate::store::redis::{Cluster, NextPart, Part, Split};
+
+/// A part, and the key that says where it goes.
+pub(crate) type PartEntry = (Arc<str>, QueueEntry);
+
+impl Gathering {
+    /// Cuts an entry for keys of several slots into parts. There may be an outcome at once.
+    pub(crate) fn begin(
+        mut entry: QueueEntry,
+        now: Moment,
+        cluster: &Arc<Cluster>,
+    ) -> (Vec<PartEntry>, Option<Settled>) {
+        if let Origin::Reap(reap) = &mut entry.origin {
+            // Its parts and those of what it makes void need not meet in one queue.
+            reap.doubt_dropped(now);
+        }
+        let Some(command) = entry.take_command(now) else { return (Vec::new(), None) };
+        let (split, next) = Split::start(&command, cluster);
+        let (sent, deadline) = (entry.sent, entry.deadline());
+        let gathered = Gathered { split, origin: Some(entry.origin), sent, deadline };
+        let gathering = Arc::new(Self(Mutex::new(gathered)));
+        match next {
+            NextPart::Ask(parts) => (gathering.entries(parts), None),
+            NextPart::Done(answer) => (Vec::new(), gathering.settle(answer)),
+        }
+    }
+
+    pub(crate) fn entries(self: &Arc<Self>, parts: Vec<Part>) -> Vec<PartEntry> {
+        let (sent, deadline) = {
+            let gathered = self.gathered();
+            (gathered.sent, gathered.deadline)
+        };
+        let entry = |part: Part| {
+            let main = part.command.names.main().into();
+            let times = (sent, deadline);
+            (main, QueueEntry::part(Arc::clone(self), part.group, part.command, times))
+        };
+        parts.into_iter().map(entry).collect()
+    }
+
+    pub(crate) fn settle(&self, answer: Result<Answer, Fault>) -> Option<Settled> {
+        let mut gathered = self.gathered();
+        let (origin, sent) = (gathered.origin.take()?, gathered.sent);
+        let outcome = match answer {
+            Ok(answer) => Outcome::Answered(answer),
+            Err(fault) if fault.class.is_unknown() => Outcome::Unknown(fault),
+            Err(fault) => Outcome::Refused(fault),
+        };
+        Some(Settled::Done { origin, sent, outcome })
+    }
+}

@@ -1,0 +1,127 @@
+//! On whose behalf something is asked.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::oneshot;
+
+use crate::domain::clock::Moment;
+use crate::domain::error::{Fault, FaultClass};
+use crate::engine::table::LockId;
+use crate::lock::{Confirmation, Outcome, Reap};
+use crate::store::Answer;
+use crate::store::redis::{NextPart, Split};
+
+/// Answers somebody who asked something that belongs to no lock.
+pub(crate) type Reply = oneshot::Sender<Result<Answer, Fault>>;
+
+/// On whose behalf something is asked.
+#[derive(Debug)]
+pub(crate) enum Origin {
+    /// The machine of a lock, by a question with this number.
+    Lock(LockId, u64),
+    /// A token on its way out.
+    Reap(Box<Reap>),
+    /// One of several parts, each for the keys of one slot.
+    Part(Arc<Gathering>, usize),
+    /// Somebody who looks at locks. Gone once they learned that no answer came in time.
+    Query(Option<Reply>),
+    /// The path itself, to hear whether somebody is there.
+    Ping,
+}
+
+impl Origin {
+    /// Whether somebody waits for the answer.
+    pub(crate) fn is_awaited(&self) -> bool {
+        match self {
+            Self::Lock(..) | Self::Query(_) => true,
+            Self::Reap(reap) => reap.is_awaited(),
+            Self::Part(gathering, _) => gathering.is_awaited(),
+            Self::Ping => false,
+        }
+    }
+
+    /// Takes out whoever waits, to learn that no answer came in time.
+    pub(crate) fn overdue(&mut self) -> Option<Overdue> {
+        match self {
+            Self::Query(reply) => reply.take().map(|reply| {
+                let what = "the server did not answer in time";
+                Overdue::Query(reply, Fault::new(FaultClass::Late, what))
+            }),
+            Self::Reap(reap) => reap.overdue().map(Overdue::Release),
+            Self::Part(gathering, _) => gathering.overdue(),
+            Self::Lock(..) | Self::Ping => None,
+        }
+    }
+
+    /// Whether it is a release that was never answered.
+    pub(crate) fn is_first_release(&self) -> bool {
+        match self {
+            Self::Reap(reap) => !reap.was_answered(),
+            Self::Part(gathering, _) => gathering.is_first_release(),
+            Self::Lock(..) | Self::Query(_) | Self::Ping => false,
+        }
+    }
+}
+
+/// Somebody who was promised an answer by now.
+#[derive(Debug)]
+pub(crate) enum Overdue {
+    Query(Reply, Fault),
+    Release(Confirmation),
+}
+
+/// What is asked in parts, until it has its one outcome.
+#[derive(Debug)]
+pub(crate) struct Gathering(pub(super) Mutex<Gathered>);
+
+#[derive(Debug)]
+pub(super) struct Gathered {
+    pub(super) split: Split,
+    /// Whose it is; none once that is settled.
+    pub(super) origin: Option<Origin>,
+    pub(super) sent: Moment,
+    pub(super) deadline: Moment,
+}
+
+impl Gathering {
+    /// A part has its outcome; what to do now, if that was the last.
+    pub(crate) fn answered(&self, group: usize, outcome: Outcome) -> Option<NextPart> {
+        let answer = match outcome {
+            Outcome::Answered(answer) => Ok(answer),
+            Outcome::Refused(fault) | Outcome::Unknown(fault) => Err(fault),
+        };
+        let mut gathered = self.gathered();
+        gathered.split.answered(group, answer);
+        gathered.split.next()
+    }
+
+    /// Whose it is, where that is a machine, and the number of its question. None where nobody
+    /// wants it any more.
+    pub(crate) fn asked_by(&self) -> Option<Option<(LockId, u64)>> {
+        match self.gathered().origin.as_ref()? {
+            Origin::Lock(id, number) => Some(Some((id.clone(), *number))),
+            _ => Some(None),
+        }
+    }
+
+    pub(super) fn gathered(&self) -> MutexGuard<'_, Gathered> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whose it is, when nobody is left to carry it out.
+    pub(crate) fn take_origin(&self) -> Option<Origin> {
+        self.gathered().origin.take()
+    }
+
+    pub(crate) fn is_awaited(&self) -> bool {
+        self.gathered().origin.as_ref().is_some_and(Origin::is_awaited)
+    }
+
+    pub(crate) fn is_first_release(&self) -> bool {
+        self.gathered().origin.as_ref().is_some_and(Origin::is_first_release)
+    }
+
+    pub(crate) fn overdue(&self) -> Option<Overdue> {
+        self.gathered().origin.as_mut()?.overdue()
+    }
+}

@@ -1,0 +1,233 @@
+//! The nodes that arbitrate, and which of them has which lock.
+//!
+//! Each has a path of its own, so that one that is slow or gone delays its own locks alone. Where
+//! there are several, a map says who has which slot. It is read from the nodes again whenever they
+//! contradict it, and a place that is no longer on it is closed: what was on its way there has an
+//! unknown outcome, and what was not goes where the new map says.
+
+use std::ops::Deref;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use self::several::Several;
+use super::path::Path;
+use crate::domain::clock::Moment;
+use crate::domain::names;
+use crate::store::Connector;
+use crate::store::directory::{Directory, Map};
+use crate::store::redirect::NodeName;
+use crate::store::redis::Cluster;
+
+mod routing;
+mod several;
+#[cfg(test)]
+mod tests;
+
+/// Names a place among those of one engine. No number is given twice.
+pub(crate) type PlaceId = u64;
+
+/// The place where what belongs to no node waits for a map.
+pub(super) const LOBBY: PlaceId = 0;
+
+/// The first of the places that lead to nodes.
+pub(crate) const FIRST: PlaceId = 1;
+
+/// One node, and the way to it.
+pub(crate) struct Place {
+    pub(crate) id: PlaceId,
+    /// None where there is only one.
+    pub(crate) name: Option<NodeName>,
+    pub(crate) path: Path,
+    /// None for the lobby, whose connection is a look at the map.
+    pub(crate) connector: Option<Arc<dyn Connector>>,
+    /// Whether grants are announced by message at present.
+    pub(crate) hints_enabled: AtomicBool,
+}
+
+impl std::fmt::Debug for Place {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Place").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+impl Place {
+    pub(crate) fn is_lobby(&self) -> bool {
+        self.id == LOBBY
+    }
+}
+
+/// All nodes of one arbiter.
+pub(crate) struct Places {
+    form: Form,
+}
+
+enum Form {
+    One([Arc<Place>; 1]),
+    Several(Box<Several>),
+}
+
+/// The place of a lock.
+pub(crate) enum PlaceOf<'a> {
+    Only(&'a Arc<Place>),
+    Found(Arc<Place>),
+}
+
+impl Deref for PlaceOf<'_> {
+    type Target = Arc<Place>;
+
+    fn deref(&self) -> &Arc<Place> {
+        match self {
+            Self::Only(place) => place,
+            Self::Found(place) => place,
+        }
+    }
+}
+
+/// The places that there are at some moment.
+pub(crate) enum AllPlaces<'a> {
+    Only(&'a [Arc<Place>]),
+    Found(Vec<Arc<Place>>),
+}
+
+impl Deref for AllPlaces<'_> {
+    type Target = [Arc<Place>];
+
+    fn deref(&self) -> &[Arc<Place>] {
+        match self {
+            Self::Only(places) => places,
+            Self::Found(places) => places,
+        }
+    }
+}
+
+impl Places {
+    /// One server.
+    pub(crate) fn one(connector: Arc<dyn Connector>, patience: Duration, spread: u8) -> Self {
+        let place = Place {
+            id: FIRST,
+            name: None,
+            path: Path::new(patience, spread),
+            connector: Some(connector),
+            hints_enabled: AtomicBool::new(false),
+        };
+        Self { form: Form::One([Arc::new(place)]) }
+    }
+
+    /// Several nodes, or one that may be replaced by another.
+    pub(crate) fn several(directory: Arc<dyn Directory>, patience: Duration, spread: u8) -> Self {
+        let several = Several::new(directory, patience, spread);
+        Self { form: Form::Several(Box::new(several)) }
+    }
+
+    fn as_several(&self) -> Option<&Several> {
+        match &self.form {
+            Form::One(_) => None,
+            Form::Several(several) => Some(several),
+        }
+    }
+
+    /// The place that has this key.
+    pub(crate) fn of(&self, main: &str) -> PlaceOf<'_> {
+        match &self.form {
+            Form::One([place]) => PlaceOf::Only(place),
+            Form::Several(several) => PlaceOf::Found(several.of_slot(names::slot(main))),
+        }
+    }
+
+    /// The only place, where there is only one.
+    pub(crate) fn only(&self) -> Option<&Arc<Place>> {
+        match &self.form {
+            Form::One([place]) => Some(place),
+            Form::Several(_) => None,
+        }
+    }
+
+    pub(crate) fn all(&self) -> AllPlaces<'_> {
+        match &self.form {
+            Form::One(places) => AllPlaces::Only(places),
+            Form::Several(several) => {
+                let routing = several.routing();
+                let lobby = std::iter::once(&several.lobby);
+                AllPlaces::Found(lobby.chain(routing.places()).cloned().collect())
+            }
+        }
+    }
+
+    /// The places that have keys, in the order of their names.
+    pub(crate) fn primaries(&self) -> AllPlaces<'_> {
+        match &self.form {
+            Form::One(places) => AllPlaces::Only(places),
+            Form::Several(several) => {
+                let mut places: Vec<_> = several.routing().places().cloned().collect();
+                places.sort_by(|one, other| one.name.cmp(&other.name));
+                AllPlaces::Found(places)
+            }
+        }
+    }
+
+    pub(crate) fn get(&self, id: PlaceId) -> Option<Arc<Place>> {
+        self.all().iter().find(|place| place.id == id).cloned()
+    }
+
+    /// Where those wait who belong to no node.
+    pub(crate) fn lobby(&self) -> Option<&Arc<Place>> {
+        self.as_several().map(|several| &several.lobby)
+    }
+
+    pub(crate) fn directory(&self) -> Option<&Arc<dyn Directory>> {
+        self.as_several().map(|several| &several.directory)
+    }
+
+    pub(super) fn cluster(&self) -> Option<&Arc<Cluster>> {
+        self.as_several().map(|several| &several.cluster)
+    }
+
+    /// Grows whenever it changes who has what.
+    pub(crate) fn version(&self) -> u64 {
+        self.as_several().map_or(0, |several| several.routing().version())
+    }
+
+    /// The names of the nodes that are known.
+    pub(crate) fn names(&self) -> Vec<NodeName> {
+        self.all().iter().filter_map(|place| place.name.clone()).collect()
+    }
+
+    /// The place of a node, known or not.
+    pub(crate) fn named(&self, name: &NodeName) -> Option<Arc<Place>> {
+        self.as_several()?.named(name)
+    }
+
+    /// A node says that another one has a slot.
+    pub(crate) fn correct(&self, slot: u16, to: &NodeName) {
+        if let Some(several) = self.as_several() {
+            several.correct(slot, to);
+        }
+    }
+
+    /// Has somebody look soon who has what; says when, where there is a choice.
+    pub(crate) fn look_soon(&self) -> Option<Moment> {
+        self.as_several().map(Several::look_soon)
+    }
+
+    /// When to look who has what.
+    pub(crate) fn look_due(&self) -> Moment {
+        self.as_several().map_or(Moment::NEVER, Several::look_due)
+    }
+
+    /// Where to look, if it is time to.
+    pub(crate) fn begin_look(&self, now: Moment) -> Option<&Arc<Place>> {
+        let several = self.as_several().filter(|several| several.begins_look(now))?;
+        Some(&several.lobby)
+    }
+
+    /// Goes by a map from now on, and returns the places that are not on it.
+    pub(crate) fn take_map(&self, map: &Map, now: Moment) -> Vec<Arc<Place>> {
+        self.as_several().map(|several| several.take_map(map, now)).unwrap_or_default()
+    }
+
+    /// The slots, in order, that have another owner than when this was last asked.
+    pub(crate) fn take_moved(&self) -> Vec<u16> {
+        self.as_several().map(Several::take_moved).unwrap_or_default()
+    }
+}

@@ -1,0 +1,125 @@
+//! Which place has which slot.
+
+use std::sync::Arc;
+
+use super::{Place, PlaceId};
+use crate::domain::names::SLOTS;
+use crate::store::directory::Map;
+use crate::store::redirect::NodeName;
+
+/// An index into the places, or nobody.
+type Owner = u16;
+const NOBODY: Owner = Owner::MAX;
+
+/// Who has what, as far as is known. It is never changed: another one takes its place.
+#[derive(Clone)]
+pub(super) struct Routing {
+    version: u64,
+    epoch: u64,
+    places: Vec<Arc<Place>>,
+    owners: Vec<Owner>,
+    /// Slots whose owner changed since the machines were last notified.
+    moved: Vec<u16>,
+}
+
+impl Default for Routing {
+    fn default() -> Self {
+        let owners = vec![NOBODY; usize::from(SLOTS)];
+        Self { version: 0, epoch: 0, places: Vec::new(), owners, moved: Vec::new() }
+    }
+}
+
+impl Routing {
+    pub(super) fn version(&self) -> u64 {
+        self.version
+    }
+
+    pub(super) fn epoch(&self) -> u64 {
+        self.epoch
+    }
+
+    pub(super) fn places(&self) -> impl Iterator<Item = &Arc<Place>> {
+        self.places.iter()
+    }
+
+    pub(super) fn get(&self, id: PlaceId) -> Option<&Arc<Place>> {
+        self.places.iter().find(|place| place.id == id)
+    }
+
+    pub(super) fn of_slot(&self, slot: u16) -> Option<&Arc<Place>> {
+        let owner = *self.owners.get(usize::from(slot))?;
+        self.places.get(usize::from(owner))
+    }
+
+    pub(super) fn of_name(&self, name: &NodeName) -> Option<&Arc<Place>> {
+        self.places.iter().find(|place| place.name.as_ref() == Some(name))
+    }
+
+    /// The routing of a map. Places that are known keep their connections.
+    pub(super) fn mapped(&self, map: &Map, make: impl Fn(&NodeName) -> Arc<Place>) -> Self {
+        let mut next = Self { version: self.version + 1, epoch: map.epoch, ..Self::default() };
+        for primary in &map.primaries {
+            let place = self.of_name(&primary.name).cloned();
+            let owner = next.add(place.unwrap_or_else(|| make(&primary.name)));
+            for slot in primary.slots.iter().cloned().flatten() {
+                next.set(slot, owner);
+            }
+        }
+        next.moved = self.moved_in(&next);
+        next
+    }
+
+    /// The routing after a node said that another one has a slot.
+    pub(super) fn corrected(
+        &self,
+        slot: u16,
+        to: &NodeName,
+        make: impl Fn(&NodeName) -> Arc<Place>,
+    ) -> Self {
+        let mut next = Self { version: self.version + 1, ..self.clone() };
+        let known = next.places.iter().position(|place| place.name.as_ref() == Some(to));
+        let known = known.and_then(|at| Owner::try_from(at).ok());
+        let owner = known.unwrap_or_else(|| next.add(make(to)));
+        next.set(slot, owner);
+        next.moved.push(slot);
+        next
+    }
+
+    /// The routing with one more node, which has no slots as far as is known.
+    pub(super) fn joined(&self, name: &NodeName, make: impl Fn(&NodeName) -> Arc<Place>) -> Self {
+        let mut next = self.clone();
+        if next.of_name(name).is_none() {
+            next.add(make(name));
+        }
+        next
+    }
+
+    /// The routing after the machines have heard what moved.
+    pub(super) fn notified(&self) -> Self {
+        Self { moved: Vec::new(), ..self.clone() }
+    }
+
+    pub(super) fn moved(&self) -> &[u16] {
+        &self.moved
+    }
+
+    fn moved_in(&self, next: &Self) -> Vec<u16> {
+        let id = |place: Option<&Arc<Place>>| place.map(|place| place.id);
+        let differs = |slot: &u16| id(self.of_slot(*slot)) != id(next.of_slot(*slot));
+        let mut moved: Vec<_> = (0..SLOTS).filter(differs).chain(self.moved.clone()).collect();
+        moved.sort_unstable();
+        moved.dedup();
+        moved
+    }
+
+    fn add(&mut self, place: Arc<Place>) -> Owner {
+        self.places.push(place);
+        Owner::try_from(self.places.len() - 1).unwrap_or(NOBODY)
+    }
+
+    fn set(&mut self, slot: u16, owner: Owner) {
+        if let Some(at) = self.owners.get_mut(usize::from(slot)) {
+            *at = owner;
+        }
+    }
+}

@@ -1,0 +1,315 @@
+//! A cluster in memory: nodes that share one state, and each answer for their slots alone.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+
+use crate::domain::clock::Moment;
+use crate::domain::error::{Fault, FaultClass};
+use crate::domain::names::{SLOTS, slot};
+use crate::engine::Arbiter;
+use crate::store::directory::{Directory, Map, Primary};
+use crate::store::memory::State;
+use crate::store::redirect::{NodeName, Redirect};
+use crate::store::{
+    Answer, BoxFuture, Command, Connected, Connector, Event, Filled, Hints, Pulled, Readiness, Wire,
+};
+use crate::{Builder, Locks};
+
+/// What keys begin with.
+const NAMESPACE: &str = "lock:";
+
+/// What became of a command at a node.
+type Reply = Result<Result<Answer, Fault>, Redirect>;
+
+#[derive(Default)]
+pub(super) struct Nodes {
+    state: State,
+    owners: BTreeMap<u16, usize>,
+    /// Slots on their way, and where to.
+    migrating: BTreeMap<u16, usize>,
+    /// Nodes that nobody can reach.
+    down: Vec<usize>,
+    /// Nodes that execute, and don't answer for now.
+    silent: Vec<usize>,
+    epoch: u64,
+    looks: usize,
+    /// Who executed what, in order.
+    pub(super) log: Vec<(usize, String, &'static str)>,
+    listeners: BTreeMap<(usize, Arc<str>), Hints>,
+}
+
+#[derive(Clone)]
+pub(super) struct Cluster {
+    nodes: Arc<Mutex<Nodes>>,
+    changed: Arc<Notify>,
+    /// Of each node: somebody may have something to read.
+    answered: Arc<Vec<Notify>>,
+}
+
+impl Cluster {
+    /// Nodes that share the slots evenly.
+    pub(super) fn of(count: usize) -> Self {
+        let owners = (0..SLOTS).map(|slot| (slot, usize::from(slot) * count / usize::from(SLOTS)));
+        let nodes = Nodes { owners: owners.collect(), epoch: 1, ..Nodes::default() };
+        let answered = (0..count).map(|_| Notify::new()).collect();
+        Self {
+            nodes: Arc::new(Mutex::new(nodes)),
+            changed: Arc::default(),
+            answered: Arc::new(answered),
+        }
+    }
+
+    pub(super) fn locks(&self, builder: Builder) -> Locks {
+        builder.simulated(&|manager| {
+            let (cluster, manager) = (self.clone(), Arc::clone(manager));
+            Arbiter::Several(Arc::new(Seen { cluster, manager }))
+        })
+    }
+
+    pub(super) fn nodes(&self) -> MutexGuard<'_, Nodes> {
+        self.nodes.lock().unwrap()
+    }
+
+    /// A key whose slot this node has.
+    pub(super) fn key_of(&self, node: usize) -> String {
+        let mut keys = (0..).map(|number: u32| format!("key-{number}"));
+        keys.find(|key| self.nodes().owners[&slot_of(key)] == node).unwrap()
+    }
+
+    /// Gives the slot of a key to another node, which clients are not told.
+    pub(super) fn move_slot(&self, key: &str, to: usize) {
+        self.nodes().migrating.remove(&slot_of(key));
+        self.nodes().owners.insert(slot_of(key), to);
+    }
+
+    /// Begins to move a slot: what is not there any more is asked for at the other node.
+    pub(super) fn begin_move(&self, key: &str, to: usize) {
+        self.nodes().migrating.insert(slot_of(key), to);
+    }
+
+    /// Another node has everything that this one had, which is gone.
+    pub(super) fn fail_over(&self, from: usize, to: usize) {
+        let mut nodes = self.nodes();
+        nodes.owners.values_mut().filter(|owner| **owner == from).for_each(|owner| *owner = to);
+        nodes.epoch += 1;
+    }
+
+    pub(super) fn set_down(&self, node: usize, is_down: bool) {
+        let mut nodes = self.nodes();
+        nodes.down.retain(|down| *down != node);
+        if is_down {
+            nodes.down.push(node);
+            nodes.listeners.retain(|(at, _), _| *at != node);
+        }
+        drop(nodes);
+        self.answered[node].notify_one();
+    }
+
+    pub(super) fn set_silent(&self, node: usize, is_silent: bool) {
+        let mut nodes = self.nodes();
+        nodes.silent.retain(|silent| *silent != node);
+        if is_silent {
+            nodes.silent.push(node);
+        }
+        drop(nodes);
+        self.answered[node].notify_one();
+    }
+
+    pub(super) fn looks(&self) -> usize {
+        self.nodes().looks
+    }
+
+    /// The keys that somebody has.
+    pub(super) fn held(&self) -> Vec<String> {
+        let nodes = self.nodes();
+        let held = |(key, entry): (&String, &crate::store::memory::entry::Entry)| {
+            (!entry.holders.is_empty()).then(|| key[NAMESPACE.len()..].to_owned())
+        };
+        nodes.state.entries.iter().filter_map(held).collect()
+    }
+
+    fn execute(&self, node: usize, manager: &Arc<str>, command: &Command, asking: bool) -> Reply {
+        let slot = slot(command.names.main());
+        let mut nodes = self.nodes();
+        let owner = nodes.owners[&slot];
+        let target = nodes.migrating.get(&slot).copied();
+        let is_here = nodes.state.entries.contains_key(command.names.main());
+        match target {
+            Some(to) if owner == node && !is_here => return Err(Redirect::Ask { to: name(to) }),
+            Some(to) if to == node && asking => {}
+            _ if owner == node => {}
+            _ => return Err(Redirect::Moved { slot, to: name(owner) }),
+        }
+        let verb = verb_of(command);
+        nodes.log.push((node, command.names.user_key().to_owned(), verb));
+        let Nodes { state, listeners, .. } = &mut *nodes;
+        let mut publish = |manager: &str, token: Option<&str>| {
+            let Some(hints) = listeners.get(&(node, manager.into())) else { return false };
+            let Some(token) = token else { return !hints.is_closed() };
+            hints.send(Event::Granted { token: token.to_owned(), waited_for: false })
+        };
+        Ok(state.answer(command, manager, Moment::now(), &mut publish))
+    }
+}
+
+fn slot_of(key: &str) -> u16 {
+    slot(&[NAMESPACE, key].concat())
+}
+
+fn verb_of(command: &Command) -> &'static str {
+    use crate::store::Verb;
+    match command.verb {
+        Verb::Take { .. } | Verb::Acquire(_) => "acquire",
+        Verb::Renew { .. } => "renew",
+        Verb::Release { .. } => "release",
+        _ => "other",
+    }
+}
+
+fn name(node: usize) -> NodeName {
+    format!("node-{node}:1").into()
+}
+
+fn number(name: &str) -> usize {
+    let (_, number) = name.split_once('-').unwrap();
+    number.split_once(':').unwrap().0.parse().unwrap()
+}
+
+/// The cluster as a manager sees it.
+struct Seen {
+    cluster: Cluster,
+    manager: Arc<str>,
+}
+
+impl Directory for Seen {
+    fn look(&self, _: Vec<NodeName>) -> BoxFuture<'static, Result<Map, Fault>> {
+        let mut nodes = self.cluster.nodes();
+        nodes.looks += 1;
+        if nodes.down.len() == self.cluster.answered.len() {
+            let fault = Fault::new(FaultClass::Refused, "no node can be reached");
+            return Box::pin(std::future::ready(Err(fault)));
+        }
+        let primary = |node: usize| {
+            let slots = nodes.owners.iter().filter(|(_, owner)| **owner == node);
+            Primary { name: name(node), slots: slots.map(|(slot, _)| *slot..=*slot).collect() }
+        };
+        let primaries = (0..self.cluster.answered.len()).map(primary);
+        let primaries = primaries.filter(|primary| !primary.slots.is_empty()).collect();
+        Box::pin(std::future::ready(Ok(Map { epoch: nodes.epoch, primaries })))
+    }
+
+    fn changed(&self) -> BoxFuture<'static, ()> {
+        let changed = Arc::clone(&self.cluster.changed);
+        Box::pin(async move { changed.notified().await })
+    }
+
+    fn pace(&self) -> Duration {
+        Duration::from_secs(600)
+    }
+
+    fn connector(&self, node: &NodeName) -> Arc<dyn Connector> {
+        let (cluster, manager) = (self.cluster.clone(), Arc::clone(&self.manager));
+        Arc::new(Node { cluster, manager, node: number(node) })
+    }
+}
+
+#[derive(Clone)]
+struct Node {
+    cluster: Cluster,
+    manager: Arc<str>,
+    node: usize,
+}
+
+impl Node {
+    fn is_down(&self) -> bool {
+        self.cluster.nodes().down.contains(&self.node)
+    }
+}
+
+impl Connector for Node {
+    fn connect(&self) -> BoxFuture<'static, Result<Connected, Fault>> {
+        if self.is_down() {
+            let fault = Fault::new(FaultClass::Refused, "connection refused");
+            return Box::pin(std::future::ready(Err(fault)));
+        }
+        let node = self.clone();
+        let wire = NodeWire { node: node.clone(), replies: VecDeque::new(), has_news: false };
+        let watcher = Arc::new(move || Ok(Box::new(node.clone()) as Box<dyn Readiness>));
+        let connected = Connected { wire: Box::new(wire), watcher: Some(watcher) };
+        Box::pin(std::future::ready(Ok(connected)))
+    }
+
+    fn listen(&self, hints: Hints) -> BoxFuture<'static, Fault> {
+        let key = (self.node, Arc::clone(&self.manager));
+        self.cluster.nodes().listeners.insert(key, hints.clone());
+        hints.send(Event::Listening { hints_enabled: true });
+        Box::pin(std::future::pending())
+    }
+}
+
+impl Readiness for Node {
+    fn ready(&self, _: bool) -> BoxFuture<'_, io::Result<()>> {
+        Box::pin(async {
+            self.cluster.answered[self.node].notified().await;
+            Ok(())
+        })
+    }
+}
+
+struct NodeWire {
+    node: Node,
+    replies: VecDeque<(u64, Command, Reply)>,
+    has_news: bool,
+}
+
+impl NodeWire {
+    fn execute(&mut self, seq: u64, command: Command, asking: bool) {
+        let Node { cluster, manager, node } = &self.node;
+        let reply = cluster.execute(*node, manager, &command, asking);
+        self.replies.push_back((seq, command, reply));
+        self.has_news = true;
+    }
+}
+
+impl Wire for NodeWire {
+    fn push(&mut self, seq: u64, command: Command) {
+        self.execute(seq, command, false);
+    }
+
+    fn push_asking(&mut self, seq: u64, command: Command) {
+        self.execute(seq, command, true);
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        if std::mem::take(&mut self.has_news) {
+            self.node.cluster.answered[self.node.node].notify_one();
+        }
+        Ok(())
+    }
+
+    fn is_flushed(&self) -> bool {
+        true
+    }
+
+    fn fill(&mut self) -> io::Result<Filled> {
+        if self.node.is_down() {
+            return Err(io::ErrorKind::ConnectionReset.into());
+        }
+        Ok(Filled { heard: !self.replies.is_empty(), more: false })
+    }
+
+    fn pull(&mut self, _: &mut dyn FnMut(u64) -> bool) -> Option<Pulled> {
+        if self.node.cluster.nodes().silent.contains(&self.node.node) {
+            return None;
+        }
+        let (seq, command, reply) = self.replies.pop_front()?;
+        Some(match reply {
+            Ok(answer) => Pulled::Done(seq, answer),
+            Err(redirect) => Pulled::Redirected(seq, command, redirect),
+        })
+    }
+}

@@ -1,0 +1,177 @@
+use std::thread;
+use std::time::{Duration, Instant};
+
+use testbed::{eventually, holds_for};
+
+use self::cluster::Cluster;
+use crate::{LockState, Locks};
+
+mod cluster;
+
+const PATIENCE: Duration = Duration::from_secs(10);
+const TTL: Duration = Duration::from_millis(900);
+
+fn three() -> (Cluster, Locks) {
+    let cluster = Cluster::of(3);
+    let locks = cluster.locks(Locks::builder().outage(PATIENCE));
+    (cluster, locks)
+}
+
+#[test]
+fn each_lock_goes_to_the_node_that_has_its_slot() {
+    let (cluster, locks) = three();
+    for node in 0..3 {
+        let key = cluster.key_of(node);
+        let guard = locks.mutex(&key).blocking_acquire().unwrap();
+        assert_eq!(cluster.held(), [key.clone()]);
+        guard.blocking_release().unwrap();
+        let log = std::mem::take(&mut cluster.nodes().log);
+        assert!(log.iter().all(|(at, on, _)| *at == node && *on == key), "{log:?}");
+    }
+    assert!(cluster.held().is_empty());
+    assert_eq!(cluster.looks(), 1);
+}
+
+#[test]
+fn a_slot_that_moved_is_followed_and_the_map_is_read_again() {
+    let (cluster, locks) = three();
+    let key = cluster.key_of(0);
+    let guard = locks.mutex(&key).ttl(TTL).blocking_acquire().unwrap();
+    cluster.move_slot(&key, 2);
+    holds_for(TTL * 2, "it is renewed at the new owner", || guard.state() == LockState::Held);
+    guard.blocking_release().unwrap();
+    assert!(cluster.nodes().log.iter().any(|entry| *entry == (2, key.clone(), "renew")));
+    eventually(PATIENCE, "the map is read again", || cluster.looks() == 2);
+    eventually(PATIENCE, "nothing is left", || cluster.held().is_empty());
+}
+
+#[test]
+fn g9_a_slot_that_stays_half_moved_keeps_who_holds_and_lets_others_in() {
+    let (cluster, locks) = three();
+    let key = cluster.key_of(1);
+    let guard = locks.mutex(&key).ttl(TTL).blocking_acquire().unwrap();
+    cluster.begin_move(&key, 2);
+    holds_for(TTL * 2, "it is renewed where it is", || guard.state() == LockState::Held);
+    guard.blocking_release().unwrap();
+    cluster.nodes().log.clear();
+    let guard = locks.mutex(&key).ttl(TTL).blocking_acquire().unwrap();
+    assert!(cluster.nodes().log.iter().all(|(node, _, _)| *node == 2), "asked where it goes");
+    guard.blocking_release().unwrap();
+    eventually(PATIENCE, "nothing is left", || cluster.held().is_empty());
+}
+
+#[test]
+fn g14_a_node_that_does_not_answer_delays_its_own_locks_alone() {
+    let (cluster, locks) = three();
+    let (sick, well) = (cluster.key_of(0), cluster.key_of(1));
+    for key in [&sick, &well] {
+        locks.mutex(key).blocking_acquire().unwrap().blocking_release().unwrap();
+    }
+    cluster.set_silent(0, true);
+    let waiting = thread::spawn({
+        let request = locks.mutex(&sick).wait(PATIENCE);
+        move || request.blocking_acquire().map(|guard| guard.blocking_release())
+    });
+    let since = Instant::now();
+    for _ in 0..20 {
+        locks.mutex(&well).blocking_acquire().unwrap().blocking_release().unwrap();
+    }
+    assert!(since.elapsed() < Duration::from_secs(2), "{:?}", since.elapsed());
+    cluster.set_silent(0, false);
+    waiting.join().unwrap().unwrap().unwrap();
+    eventually(PATIENCE, "nothing is left", || cluster.held().is_empty());
+}
+
+#[test]
+fn g13_an_answer_that_comes_after_more_than_a_second_starts_no_lease() {
+    let (cluster, locks) = three();
+    let key = cluster.key_of(0);
+    locks.mutex(&key).blocking_acquire().unwrap().blocking_release().unwrap();
+    cluster.set_silent(0, true);
+    let waiting = thread::spawn({
+        let request = locks.mutex(&key).wait(PATIENCE);
+        move || request.blocking_acquire().map(|guard| guard.blocking_release())
+    });
+    let executed = || cluster.nodes().log.iter().filter(|(_, _, verb)| *verb == "acquire").count();
+    eventually(PATIENCE, "it is on its way", || executed() >= 2);
+    thread::sleep(Duration::from_millis(1_200));
+    // Another node has taken its place, and what this one says is worth nothing.
+    cluster.fail_over(0, 1);
+    cluster.set_silent(0, false);
+    waiting.join().unwrap().unwrap().unwrap();
+    let log = &cluster.nodes().log;
+    assert!(log.iter().any(|entry| *entry == (1, key.clone(), "acquire")), "{log:?}");
+}
+
+#[test]
+fn a_node_that_is_gone_is_replaced_by_the_one_that_the_map_names() {
+    let (cluster, locks) = three();
+    let key = cluster.key_of(2);
+    let guard = locks.mutex(&key).ttl(PATIENCE).blocking_acquire().unwrap();
+    cluster.set_down(2, true);
+    cluster.fail_over(2, 0);
+    let renewed = || cluster.nodes().log.iter().any(|entry| *entry == (0, key.clone(), "renew"));
+    // At once, not when a renewal is due.
+    eventually(Duration::from_secs(2), "who holds renews at the new owner", renewed);
+    assert_eq!(guard.state(), LockState::Held);
+    guard.blocking_release().unwrap();
+    eventually(PATIENCE, "nothing is left", || cluster.held().is_empty());
+}
+
+#[test]
+fn a_waiter_is_notified_by_the_node_that_has_the_lock() {
+    let (cluster, locks) = three();
+    let other = cluster.locks(Locks::builder());
+    for node in 0..3 {
+        let key = cluster.key_of(node);
+        let guard = locks.mutex(&key).blocking_acquire().unwrap();
+        let waiting = thread::spawn({
+            let request = other.mutex(&key).wait(PATIENCE);
+            move || request.blocking_acquire().map(|guard| guard.blocking_release())
+        });
+        eventually(PATIENCE, "it waits", || {
+            cluster.nodes().log.iter().filter(|(_, on, _)| *on == key).count() >= 3
+        });
+        guard.blocking_release().unwrap();
+        waiting.join().unwrap().unwrap().unwrap();
+    }
+    eventually(PATIENCE, "nothing is left", || cluster.held().is_empty());
+}
+
+#[test]
+fn a_lock_of_keys_at_several_nodes_is_had_whole_or_not_at_all() {
+    let (cluster, locks) = three();
+    let keys: Vec<_> = (0..3).map(|node| cluster.key_of(node)).collect();
+    let all = || locks.all(&keys).ttl(TTL);
+    let guard = all().blocking_acquire().unwrap();
+    assert_eq!(cluster.held().len(), 3);
+    holds_for(TTL * 2, "all are renewed", || guard.state() == LockState::Held);
+    for key in &keys {
+        assert!(locks.mutex(key).no_wait().blocking_acquire().unwrap_err().is_busy());
+    }
+    guard.blocking_release().unwrap();
+    eventually(PATIENCE, "nothing is left", || cluster.held().is_empty());
+    let one = locks.mutex(&keys[1]).blocking_acquire().unwrap();
+    assert!(all().no_wait().blocking_acquire().unwrap_err().is_busy());
+    eventually(PATIENCE, "the others are given back", || cluster.held() == [keys[1].clone()]);
+    cluster.move_slot(&keys[0], 2);
+    one.blocking_release().unwrap();
+    all().fenced().blocking_acquire().unwrap().blocking_release().unwrap();
+    eventually(PATIENCE, "nothing is left", || cluster.held().is_empty());
+}
+
+#[test]
+fn without_any_node_it_is_told_within_the_time_allowed() {
+    let (cluster, _) = three();
+    for node in 0..3 {
+        cluster.set_down(node, true);
+    }
+    let locks = cluster.locks(Locks::builder().outage(Duration::from_millis(300)));
+    let error = locks.mutex("a").blocking_acquire().unwrap_err();
+    assert!(error.to_string().contains("no node can be reached"), "{error}");
+    for node in 0..3 {
+        cluster.set_down(node, false);
+    }
+    let recovered = || locks.mutex("a").blocking_acquire().is_ok();
+    eventually(PATIENCE, "it recovers", recovered);
+}

@@ -1,0 +1,81 @@
+//! What is asked of the arbiter on behalf of no lock.
+
+use std::sync::Arc;
+
+use tokio::sync::oneshot;
+
+use super::path::Results;
+use super::places::Place;
+use super::{Link, stopped};
+use crate::domain::error::{Fault, FaultClass};
+use crate::store::{Answer, Command, Verb};
+
+/// A cursor names the node that it belongs to in its highest bits: no node has as many keys as the
+/// rest can count.
+const CURSOR_BITS: u32 = 48;
+
+impl Link {
+    /// Sends a command that belongs to no lock.
+    pub(crate) async fn query(&self, command: Command) -> Result<Answer, Fault> {
+        if let (Verb::Scan { cursor }, None) = (&command.verb, self.core.places.only()) {
+            let cursor = *cursor;
+            return self.scan(cursor, command).await;
+        }
+        let answer = self.core.query(command);
+        self.start();
+        answer.await.unwrap_or_else(|_| Err(stopped()))
+    }
+
+    /// Lists the keys of one node after the other.
+    async fn scan(&self, cursor: u64, command: Command) -> Result<Answer, Fault> {
+        let (node, cursor) = (cursor >> CURSOR_BITS, cursor & ((1 << CURSOR_BITS) - 1));
+        if node == 0 && cursor == 0 {
+            self.mapped().await?;
+        }
+        let primaries = self.core.places.primaries();
+        let index = usize::try_from(node).unwrap_or(usize::MAX);
+        let Some(place) = primaries.get(index) else {
+            return Err(Fault::new(FaultClass::Refused, "a node left while its keys were listed"));
+        };
+        let answer = self.core.query_at(place, Command { verb: Verb::Scan { cursor }, ..command });
+        match answer.await.unwrap_or_else(|_| Err(stopped()))? {
+            Answer::Keys { keys, next } => {
+                let other = (index + 1 < primaries.len()).then_some((node + 1) << CURSOR_BITS);
+                let next = next.map(|next| next | node << CURSOR_BITS).or(other);
+                Ok(Answer::Keys { keys, next })
+            }
+            answer => Ok(answer),
+        }
+    }
+
+    /// Connects now, and says how that went.
+    pub(crate) async fn connect(&self) -> Result<(), Fault> {
+        self.mapped().await?;
+        let primaries = self.core.places.primaries();
+        let asked: Vec<_> = primaries.iter().map(|place| self.when_ready(place)).collect();
+        let mut first = Ok(());
+        for answer in asked {
+            first = first.and(answer.await.unwrap_or_else(|_| Err(stopped())));
+        }
+        first
+    }
+
+    /// Waits until it is known who has what.
+    async fn mapped(&self) -> Result<(), Fault> {
+        let Some(lobby) = self.core.places.lobby() else { return Ok(()) };
+        if self.core.places.version() > 0 {
+            return Ok(());
+        }
+        self.when_ready(lobby).await.unwrap_or_else(|_| Err(stopped()))
+    }
+
+    fn when_ready(&self, place: &Arc<Place>) -> oneshot::Receiver<Result<(), Fault>> {
+        let (reply, answer) = oneshot::channel();
+        let mut results = Results::default();
+        place.path.traffic().when_ready(reply, &mut results);
+        self.core.act(|work| self.core.take_in(&mut results, work));
+        self.core.bell.ring();
+        self.start();
+        answer
+    }
+}
