@@ -3,6 +3,7 @@
 #[path = "../arena/mod.rs"]
 mod arena;
 
+mod cluster;
 mod config;
 mod replicas;
 mod sentinel;

@@ -32,6 +32,7 @@ mod encode;
 mod fast;
 mod groups;
 mod listen;
+mod message;
 mod nodes;
 mod probe;
 #[cfg(test)]

@@ -5,40 +5,17 @@
 //! behind all that was answered so far, and waits for that. One `WAIT` serves for all answers that
 //! came until it was sent, and a replica that is frozen delays nothing but such answers.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::io;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::{Notify, mpsc};
+use tokio::sync::mpsc;
 
-use super::wait_link::{Awaited, WaitLink};
-use crate::domain::error::Fault;
+use super::wait_link::{Awaited, Inbox, WaitLink};
 use crate::store::{
     Answer, BoxFuture, Command, Connected, Filled, Pulled, Readiness, Verb, Watcher, Wire,
 };
-
-/// What became of those that were waited for.
-#[derive(Default)]
-pub(super) struct Inbox {
-    verdicts: Mutex<VecDeque<(u64, Result<(), Fault>)>>,
-    news: Notify,
-}
-
-impl Inbox {
-    pub(super) fn put(&self, verdicts: impl IntoIterator<Item = (u64, Result<(), Fault>)>) {
-        self.verdicts.lock().unwrap_or_else(PoisonError::into_inner).extend(verdicts);
-        self.news.notify_one();
-    }
-
-    fn is_empty(&self) -> bool {
-        self.verdicts.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
-    }
-
-    fn take(&self) -> Option<(u64, Result<(), Fault>)> {
-        self.verdicts.lock().unwrap_or_else(PoisonError::into_inner).pop_front()
-    }
-}
 
 /// A wire that keeps answers back until replicas have what they say.
 struct ReplicatedWire {
@@ -151,7 +128,7 @@ impl Readiness for Watch {
         Box::pin(async move {
             tokio::select! {
                 ready = self.inner.ready(sending) => ready,
-                () = self.inbox.news.notified() => Ok(()),
+                () = self.inbox.filled() => Ok(()),
             }
         })
     }

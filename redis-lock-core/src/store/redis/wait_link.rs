@@ -1,16 +1,16 @@
 //! The connection over which replicas are waited for.
 
-use std::sync::Arc;
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Value};
-use tokio::sync::mpsc;
+use tokio::sync::{Notify, mpsc};
 use tokio::time::timeout;
 
 use super::nodes::Site;
 use super::probe::field;
-use super::replicated::Inbox;
 use super::{Terms, Way, decode};
 use crate::domain::error::{Fault, FaultClass, NotReplicated};
 use crate::domain::names::tag_of;
@@ -30,6 +30,33 @@ pub(super) struct Awaited {
     pub(super) seq: u64,
     /// How long its question may take.
     pub(super) timeout: Duration,
+}
+
+/// What became of those that were waited for.
+#[derive(Default)]
+pub(super) struct Inbox {
+    verdicts: Mutex<VecDeque<(u64, Result<(), Fault>)>>,
+    news: Notify,
+}
+
+impl Inbox {
+    fn put(&self, verdicts: impl IntoIterator<Item = (u64, Result<(), Fault>)>) {
+        self.verdicts.lock().unwrap_or_else(PoisonError::into_inner).extend(verdicts);
+        self.news.notify_one();
+    }
+
+    /// Ends when something was put there.
+    pub(super) async fn filled(&self) {
+        self.news.notified().await;
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.verdicts.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
+    }
+
+    pub(super) fn take(&self) -> Option<(u64, Result<(), Fault>)> {
+        self.verdicts.lock().unwrap_or_else(PoisonError::into_inner).pop_front()
+    }
 }
 
 pub(super) struct WaitLink {
