@@ -63,3 +63,37 @@ fn sentinels_that_want_a_password_have_one_of_their_own() {
     take(locks.mutex("job")).blocking_release().unwrap();
     group.primary().server().assert_clean();
 }
+
+#[test]
+fn f7_f12_an_old_primary_that_wakes_starts_and_extends_nothing() {
+    let group = Sentinel::start();
+    let open = || {
+        let builder = Locks::builder().sentinel(group.urls(), group.name()).ttl(ms(3_000));
+        builder.command_timeout(ms(1_000)).open().unwrap()
+    };
+    let (one, other) = (open(), open());
+    let held = take(one.mutex("job"));
+    group.until_replicated();
+    let old = group.primary();
+    old.server().freeze();
+    let late = std::thread::spawn({
+        let locks = one.clone();
+        move || take(locks.mutex("late").wait(LONG))
+    });
+    let heir = group.until_replaced(old);
+    old.server().thaw();
+    let late = late.join().unwrap();
+    let value = heir.server().get("lock:late").expect("it stands at the new primary");
+    assert!(value.starts_with(&late.token().to_string()), "{value}");
+    late.blocking_release().unwrap();
+    if is_held(&held) {
+        held.blocking_verify().unwrap();
+        held.blocking_release().unwrap();
+    }
+    let next = other.mutex("job").wait(LONG).blocking_acquire().unwrap();
+    assert!(heir.server().exists("lock:job"));
+    next.blocking_release().unwrap();
+    eventually(LONG, "the old one follows", || !old.is_primary());
+    drop((one, other));
+    heir.server().assert_clean();
+}
