@@ -62,7 +62,8 @@ EXAMPLES
 #[derive(Debug, Args)]
 pub(crate) struct Common {
     /// The server: `redis://[user:password@]host[:port][/db]`, `rediss://` for TLS,
-    /// redis+unix:///path?db=0, and the same with valkey
+    /// redis+unix:///path?db=0, and the same with valkey; `redis-cluster://host:port,host:port` and
+    /// `redis-sentinel://host:port,host:port/mymaster` for several
     #[arg(long, global = true, env = "REDIS_URL", hide_env_values = true, value_name = "URL")]
     pub(crate) url: Option<String>,
     /// What stands before every key, with a colon; empty for bare keys
@@ -102,7 +103,8 @@ JSON
            (null: it never expires), fence (null: it asked for none)
   waiters  who waits, in the order of their coming: label, since
   server   version, release (compare-and-delete, script or transaction), scripts (whether they
-           are used; without them there are mutexes only)
+           are used; without them there are mutexes only), topology (single, sentinel or cluster),
+           epoch and nodes of several: address, role, version
   Fields may be added; these stay.";
 
 /// List locks

@@ -24,6 +24,13 @@ pub(crate) fn status(status: &Status) -> Value {
         .waiters
         .iter()
         .map(|waiter| json!({ "label": waiter.label, "since": waiter.since.map(rfc3339) }));
+    let nodes = status.server.nodes.iter().map(|node| {
+        json!({
+            "address": node.address,
+            "role": node.role.to_string(),
+            "version": node.version,
+        })
+    });
     json!({
         "key": status.key,
         "kind": word(status.kind),
@@ -35,6 +42,9 @@ pub(crate) fn status(status: &Status) -> Value {
             "version": status.server.version,
             "release": status.server.release.to_string(),
             "scripts": status.server.scripts,
+            "topology": status.server.topology.to_string(),
+            "epoch": status.server.epoch,
+            "nodes": nodes.collect::<Vec<_>>(),
         },
     })
 }

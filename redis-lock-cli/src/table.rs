@@ -81,6 +81,11 @@ pub(crate) fn details(status: &Status, coloured: bool) -> Vec<String> {
     let server =
         format!("  server   {}, release by {}", status.server.version, status.server.release);
     lines.push(paint(&server, FAINT, coloured));
+    for node in &status.server.nodes {
+        let version = node.version.as_deref().unwrap_or("not connected");
+        let line = format!("  {}  {}, {version}", node.role, plain(&node.address));
+        lines.push(paint(&line, FAINT, coloured));
+    }
     lines
 }
 

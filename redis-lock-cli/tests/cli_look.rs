@@ -36,7 +36,10 @@ fn show_has_the_documented_fields() {
                 "token": null, "label": "tester", "since": null, "ttl_ms": null,
                 "fence": guard.fence(),
             }],
-            "server": { "version": null, "release": null, "scripts": true },
+            "server": {
+                "version": null, "release": null, "scripts": true, "topology": "single",
+                "epoch": null, "nodes": [],
+            },
         })
     );
     let plain = text(&run(&server, &["show", "order:42"]).stdout);

@@ -256,9 +256,11 @@ impl Builder {
 
 fn locks(settings: Settings, servers: &Servers, replicas: u32) -> Locks {
     let timeout = settings.command_timeout();
-    let (scripting, namespace) = (settings.scripting, settings.namespace.clone());
+    let (scripting, namespace, ttl) =
+        (settings.scripting, settings.namespace.clone(), settings.ttl);
     let terms = |manager: &str| {
-        Terms::new(&namespace, manager, timeout).with_replicas(replicas).with_scripting(scripting)
+        let terms = Terms::new(&namespace, manager, timeout).with_scripting(scripting);
+        terms.with_replicas(replicas).with_ttl(ttl)
     };
     let link = Link::new(timeout, &|manager| servers.arbiter(manager, &terms));
     Locks::new(Settings { server: servers.describe(), ..settings }, link)

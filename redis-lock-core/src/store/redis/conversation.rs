@@ -51,14 +51,6 @@ struct Asked {
     asking: bool,
 }
 
-/// A reply that is to come.
-#[derive(Debug)]
-enum Awaited {
-    /// To an `ASKING`, which says nothing: what follows it has an answer of its own.
-    Asking,
-    Reply(Asked),
-}
-
 /// Everything that is under way on one connection.
 pub(super) struct Conversation {
     found: Arc<Found>,
@@ -66,8 +58,9 @@ pub(super) struct Conversation {
     channel: Channel,
     /// The node that this leads to, where there are others.
     site: Option<Site>,
-    /// What was sent, in the order of the replies.
-    awaited: VecDeque<Awaited>,
+    /// What was sent, in the order of the replies. None is an `ASKING`, whose reply says nothing: what
+    /// follows it has an answer of its own.
+    asked: VecDeque<Option<Asked>>,
     splits: BTreeMap<u64, Split>,
     done: VecDeque<Pulled>,
     broken: Option<Fault>,
@@ -89,7 +82,7 @@ impl Conversation {
             cluster,
             channel,
             site,
-            awaited: VecDeque::new(),
+            asked: VecDeque::new(),
             splits: BTreeMap::new(),
             done: VecDeque::new(),
             broken: None,
@@ -136,14 +129,14 @@ impl Conversation {
         };
         self.announce(asking, send);
         send(cmd);
-        self.awaited.push_back(Awaited::Reply(Asked { seq, command, group, step, asking }));
+        self.asked.push_back(Some(Asked { seq, command, group, step, asking }));
     }
 
     /// Says that what follows is for a key that is on its way to this node.
     fn announce(&mut self, asking: bool, send: Send<'_>) {
         if asking {
             send(redis::cmd("ASKING"));
-            self.awaited.push_back(Awaited::Asking);
+            self.asked.push_back(None);
         }
     }
 
@@ -176,9 +169,9 @@ impl Conversation {
         wants: &mut dyn FnMut(u64) -> bool,
         send: Send<'_>,
     ) {
-        let Asked { seq, command, group, step, asking } = match self.awaited.pop_front() {
-            Some(Awaited::Reply(asked)) => asked,
-            Some(Awaited::Asking) => return,
+        let Asked { seq, command, group, step, asking } = match self.asked.pop_front() {
+            Some(Some(asked)) => asked,
+            Some(None) => return,
             None => return self.lose_place("the server said something that nobody asked"),
         };
         if let (Some(site), None) = (&self.site, group)
@@ -224,7 +217,7 @@ impl Conversation {
             Err(step) if wants(seq) => {
                 self.announce(asking, send);
                 send_step(&step, &command, &self.context(), send);
-                self.awaited.push_back(Awaited::Reply(Asked { seq, command, group, step, asking }));
+                self.asked.push_back(Some(Asked { seq, command, group, step, asking }));
             }
             // Its token is being released; a further round would overtake the release.
             Err(_) => self.finish(seq, Err(dropped())),

@@ -7,15 +7,12 @@ use futures_util::StreamExt;
 use redis::RedisError;
 use tokio::time::{sleep, timeout};
 
+use super::message::{BEAT, read};
 use super::nodes::Site;
 use super::{Terms, sharded};
 use crate::domain::error::{Fault, FaultClass};
 use crate::domain::names::tag_of;
-use crate::domain::token::WAITERS_MARK;
 use crate::store::{Event, Hints};
-
-/// How often the other end is asked whether it is there: a half-open path is silent for ever.
-pub(super) const BEAT: Duration = Duration::from_secs(2);
 
 /// Where a manager hears of grants at one server, as long as it does.
 #[derive(Clone, Debug, Default)]
@@ -128,36 +125,5 @@ async fn relay(subscription: redis::aio::PubSub, patience: Duration, hints: &Hin
                 }
             }
         }
-    }
-}
-
-/// What a message says; nothing for what nobody of us wrote.
-pub(super) fn read(payload: &str) -> Option<Event> {
-    let (what, whom) = payload.split_once(' ')?;
-    match what {
-        "g" => {
-            let unmarked = whom.strip_suffix(WAITERS_MARK);
-            let token = unmarked.unwrap_or(whom).to_owned();
-            Some(Event::Granted { token, waited_for: unmarked.is_some() })
-        }
-        "r" => Some(Event::Forced { token: whom.to_owned() }),
-        "w" => Some(Event::WaitedFor { key: whom.to_owned() }),
-        _ => None,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn i12_what_nobody_of_us_wrote_says_nothing() {
-        for payload in ["", "g", "x token", "\0", "grant t"] {
-            assert_eq!(read(payload), None, "{payload:?}");
-        }
-        let granted = |waited_for| Some(Event::Granted { token: "t 1".into(), waited_for });
-        assert_eq!(read("g t 1"), granted(false));
-        assert_eq!(read("g t 1+"), granted(true));
-        assert_eq!(read("w a b"), Some(Event::WaitedFor { key: "a b".into() }));
     }
 }

@@ -36,6 +36,7 @@ mod encode;
 mod fast;
 mod groups;
 mod listen;
+mod message;
 mod nodes;
 mod probe;
 #[cfg(test)]
@@ -68,6 +69,8 @@ pub(crate) struct Terms {
     replicas: u32,
     /// Whether scripts may be used.
     scripting: Scripting,
+    /// The lease of locks that set none.
+    ttl: Duration,
 }
 
 impl Terms {
@@ -79,7 +82,13 @@ impl Terms {
             spread: crate::domain::env::unique().as_bytes()[15],
             replicas: 0,
             scripting: Scripting::Auto,
+            ttl: Duration::MAX,
         }
+    }
+
+    /// Warns of what is longer than this lease.
+    pub(crate) fn with_ttl(self, ttl: Duration) -> Self {
+        Self { ttl, ..self }
     }
 
     /// Has acquisitions and renewals count only when so many replicas have them.
@@ -230,10 +239,12 @@ impl RedisConnector {
             site.check(driver).await?;
         }
         let found = probe(driver, &self.terms.namespace, self.terms.scripting).await;
-        let found = found.map_err(decode::unreachable)?;
+        let mut found = found.map_err(decode::unreachable)?;
         if let Some(site) = self.way.site() {
-            site.is_version(&found.version);
+            site.set_version(&found.version);
+            found.warnings.extend(site.warnings(driver, self.terms.ttl).await?);
         }
+        found.warnings.extend(nodes::few_replicas(found.replicas, self.terms.replicas));
         crate::observe::log::connected(&found.version, &found.warnings);
         Ok(found)
     }

@@ -65,6 +65,8 @@ pub(super) struct Found {
     pub(super) cluster: bool,
     /// What names this run of the server, until it is started again.
     pub(super) run: Option<String>,
+    /// How many replicas it has, as far as it tells.
+    pub(super) replicas: u32,
     /// What an operator should know.
     pub(super) warnings: Vec<String>,
 }
@@ -128,8 +130,10 @@ pub(super) async fn probe(
         scripting == Scripting::Never || answers.get(3).is_some_and(decode::denies_scripts);
     let rung =
         if denied { Rung::Transactions(dialect(connection, &key).await?) } else { Rung::Scripts };
+    let replicas = field(&info, "connected_slaves").and_then(|count| count.parse().ok());
+    let replicas = replicas.unwrap_or(u32::MAX);
     let (version, warnings) = (version(&info), warnings(&info));
-    Ok(Found { delete, rung, version, cluster, run, warnings })
+    Ok(Found { delete, rung, version, cluster, run, replicas, warnings })
 }
 
 /// Asks which commands the server has for leases.

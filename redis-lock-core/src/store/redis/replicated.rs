@@ -5,41 +5,16 @@
 //! behind all that was answered so far, and waits for that. One `WAIT` serves for all answers that
 //! came until it was sent, and a replica that is frozen delays nothing but such answers.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::io;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use tokio::sync::mpsc;
 
-use super::wait_link::{Awaited, WaitLink};
-use crate::domain::error::Fault;
-use crate::store::{
-    Answer, Command, Connected, Filled, Pulled, Readiness, TaskBell, Verb, Watcher, Wire,
-};
-
-/// What became of those that were waited for.
-#[derive(Default)]
-pub(super) struct Inbox {
-    verdicts: Mutex<VecDeque<(u64, Result<(), Fault>)>>,
-    news: TaskBell,
-}
-
-impl Inbox {
-    pub(super) fn put(&self, verdicts: impl IntoIterator<Item = (u64, Result<(), Fault>)>) {
-        self.verdicts.lock().unwrap_or_else(PoisonError::into_inner).extend(verdicts);
-        self.news.ring();
-    }
-
-    fn is_empty(&self) -> bool {
-        self.verdicts.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
-    }
-
-    fn take(&self) -> Option<(u64, Result<(), Fault>)> {
-        self.verdicts.lock().unwrap_or_else(PoisonError::into_inner).pop_front()
-    }
-}
+use super::wait_link::{Awaited, Inbox, WaitLink};
+use crate::store::{Answer, Command, Connected, Filled, Pulled, Readiness, Verb, Watcher, Wire};
 
 /// A wire that keeps answers back until replicas have what they say.
 struct ReplicatedWire {
@@ -150,7 +125,7 @@ struct Watch {
 impl Readiness for Watch {
     fn poll_ready(&self, context: &mut Context<'_>, sending: bool) -> Poll<io::Result<()>> {
         match self.inner.poll_ready(context, sending) {
-            Poll::Pending => self.inbox.news.poll_rung(context).map(Ok),
+            Poll::Pending => self.inbox.poll_filled(context).map(Ok),
             ready => ready,
         }
     }

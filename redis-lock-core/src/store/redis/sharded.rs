@@ -11,7 +11,7 @@ use redis::{AsyncConnectionConfig, ProtocolVersion, PushInfo, PushKind, Value};
 use tokio::sync::mpsc;
 use tokio::time::{sleep, timeout};
 
-use super::listen::{BEAT, read};
+use super::message::{BEAT, read};
 use super::nodes::{Site, text};
 use crate::store::Hints;
 

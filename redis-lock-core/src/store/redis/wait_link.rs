@@ -1,6 +1,8 @@
 //! The connection over which replicas are waited for.
 
-use std::sync::Arc;
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
@@ -10,10 +12,10 @@ use tokio::time::timeout;
 
 use super::nodes::Site;
 use super::probe::field;
-use super::replicated::Inbox;
 use super::{Terms, Way, decode};
 use crate::domain::error::{Fault, FaultClass, NotReplicated};
 use crate::domain::names::tag_of;
+use crate::store::TaskBell;
 
 /// The longest time that replicas are waited for: an answer that is older starts no lease where
 /// another node may have taken the place of this one.
@@ -32,6 +34,33 @@ pub(super) struct Awaited {
     pub(super) timeout: Duration,
 }
 
+/// What became of those that were waited for.
+#[derive(Default)]
+pub(super) struct Inbox {
+    verdicts: Mutex<VecDeque<(u64, Result<(), Fault>)>>,
+    news: TaskBell,
+}
+
+impl Inbox {
+    fn put(&self, verdicts: impl IntoIterator<Item = (u64, Result<(), Fault>)>) {
+        self.verdicts.lock().unwrap_or_else(PoisonError::into_inner).extend(verdicts);
+        self.news.ring();
+    }
+
+    /// Ready when something was put there.
+    pub(super) fn poll_filled(&self, context: &Context<'_>) -> Poll<()> {
+        self.news.poll_rung(context)
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.verdicts.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
+    }
+
+    pub(super) fn take(&self) -> Option<(u64, Result<(), Fault>)> {
+        self.verdicts.lock().unwrap_or_else(PoisonError::into_inner).pop_front()
+    }
+}
+
 pub(super) struct WaitLink {
     way: Way,
     terms: Terms,
@@ -39,11 +68,13 @@ pub(super) struct WaitLink {
     /// The run of the server that the answers come from.
     run: Option<String>,
     connection: Option<MultiplexedConnection>,
+    /// As they were found out, which takes some time.
+    tags: BTreeMap<u16, String>,
 }
 
 impl WaitLink {
     pub(super) fn new(way: Way, terms: Terms, wanted: u32, run: Option<String>) -> Self {
-        Self { way, terms, wanted, run, connection: None }
+        Self { way, terms, wanted, run, connection: None, tags: BTreeMap::new() }
     }
 
     /// Waits for one batch after the other, until nobody asks any more.
@@ -75,11 +106,16 @@ impl WaitLink {
         };
         connected?;
         let mut refused = None;
-        for key in self.keys() {
+        let slots = self.way.site().map(Site::some_slots).unwrap_or_default();
+        let slots =
+            if slots.is_empty() { vec![None] } else { slots.into_iter().map(Some).collect() };
+        for slot in slots {
+            let tag = self.tag(slot);
+            let key = self.terms.side(&tag, "r");
             match timeout(time * 2, self.write_and_wait(&key, time)).await {
                 Ok(Ok(Ok(got))) if got >= self.wanted => return Ok(()),
                 Ok(Ok(Ok(got))) => return Err(not_replicated(got, self.wanted)),
-                // This slot is on its way to another node.
+                // This slot may be on its way to another node, and then another one is not.
                 Ok(Ok(Err(fault))) => refused = Some(fault),
                 Ok(Err(fault)) => return Err(fault),
                 Err(_) => return Err(not_replicated(0, self.wanted)),
@@ -135,16 +171,11 @@ impl WaitLink {
         Ok(())
     }
 
-    /// Keys of which at least one is in a slot that stays where it is, if there are such.
-    fn keys(&self) -> Vec<String> {
-        let slots = self.way.site().map(Site::some_slots).unwrap_or_default();
-        if slots.is_empty() {
-            return vec![self.terms.side("", "r")];
-        }
-        slots
-            .into_iter()
-            .map(|slot| self.terms.side(&format!("{{{}}}", tag_of(slot)), "r"))
-            .collect()
+    /// What makes a key hash to a slot; nothing where there are none to tell apart.
+    fn tag(&mut self, slot: Option<u16>) -> String {
+        let Some(slot) = slot else { return String::new() };
+        let tag = || format!("{{{}}}", tag_of(slot));
+        self.tags.entry(slot).or_insert_with(tag).clone()
     }
 }
 

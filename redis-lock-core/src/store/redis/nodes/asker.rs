@@ -17,7 +17,7 @@ use crate::store::redis::decode;
 #[derive(Clone)]
 pub(super) enum Target {
     /// Named by the user, and reached as that says.
-    Seed(redis::Client),
+    Seed(Box<redis::Client>),
     /// Announced by another.
     Node(Address),
 }
@@ -32,7 +32,7 @@ impl Target {
 
     pub(super) fn client(&self, dial: &Dial) -> Result<redis::Client, RedisError> {
         match self {
-            Self::Seed(client) => Ok(client.clone()),
+            Self::Seed(client) => Ok((**client).clone()),
             Self::Node(address) => dial.client(address),
         }
     }

@@ -11,7 +11,8 @@ use tokio::time::{Instant, timeout_at};
 use super::asker::{Asker, Target, worst};
 use super::choose::{choose, touches};
 use super::dial::Dial;
-use super::roster::{Listed, Roster, Site};
+use super::roster::{Listed, Roster};
+use super::site::Site;
 use super::slots::{self, ClusterView};
 use crate::domain::error::{Fault, FaultClass};
 use crate::domain::status::{NodeRole, Topology};
@@ -94,7 +95,7 @@ impl Shared {
             names.rotate_left(first);
         }
         let nodes = names.iter().chain(&known).filter_map(|name| Address::parse(name));
-        let seeds = self.seeds.iter().cloned().map(Target::Seed);
+        let seeds = self.seeds.iter().cloned().map(Box::new).map(Target::Seed);
         let all = nodes.map(Target::Node).chain(seeds);
         let mut seen = BTreeSet::new();
         all.filter(|target| target.address().is_none_or(|address| seen.insert(address))).collect()

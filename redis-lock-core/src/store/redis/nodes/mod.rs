@@ -6,13 +6,16 @@ mod cluster;
 mod dial;
 mod roster;
 mod sentinel;
+mod site;
 mod slots;
 mod switch;
 #[cfg(test)]
 mod tests;
+mod warnings;
 
 pub(crate) use cluster::ClusterDirectory;
 pub(crate) use dial::Dial;
-pub(super) use roster::Site;
 pub(crate) use sentinel::SentinelDirectory;
+pub(super) use site::Site;
 pub(super) use slots::text;
+pub(super) use warnings::few_replicas;

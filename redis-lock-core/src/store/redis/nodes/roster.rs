@@ -3,20 +3,16 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
-use redis::Value;
-use redis::aio::MultiplexedConnection;
 use tokio::sync::watch;
 
-use super::slots::text;
-use crate::domain::error::{Fault, FaultClass};
 use crate::domain::status::{NodeInfo, NodeRole, ServerInfo, Topology};
 use crate::store::redirect::NodeName;
-use crate::store::redis::decode;
 
 /// Shared by whoever asks around and by the connections to each node.
 pub(super) struct Roster {
-    topology: Topology,
+    pub(super) topology: Topology,
     state: Mutex<State>,
     /// Grows with each change.
     changes: watch::Sender<u64>,
@@ -32,6 +28,18 @@ struct State {
     nodes: Vec<Listed>,
     /// As the nodes told when they were connected to.
     versions: BTreeMap<NodeName, String>,
+    clocks: BTreeMap<NodeName, Clock>,
+    /// How long it may take until another server has taken the place of a primary.
+    outage: Option<Duration>,
+}
+
+/// A node's clock, as it was read once.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Clock {
+    /// Milliseconds by which it is ahead of our monotonic one.
+    pub(super) ahead: i128,
+    /// How long the answer took.
+    pub(super) doubt: Duration,
 }
 
 /// One node on the list.
@@ -87,125 +95,31 @@ impl Roster {
         self.changes.subscribe()
     }
 
-    fn find<T>(&self, name: &NodeName, read: impl FnOnce(&Listed) -> Option<T>) -> Option<T> {
-        self.state().nodes.iter().find(|node| node.name == *name).and_then(read)
+    /// Notes what a server is.
+    pub(super) fn set_version(&self, name: &NodeName, version: &str) {
+        self.state().versions.insert(Arc::clone(name), version.into());
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// One node among those of its roster.
-#[derive(Clone)]
-pub(in crate::store::redis) struct Site {
-    pub(in crate::store::redis) name: NodeName,
-    roster: Arc<Roster>,
-}
-
-impl Site {
-    pub(super) fn new(name: NodeName, roster: Arc<Roster>) -> Self {
-        Self { name, roster }
+    /// Notes the clock of a node; returns another one that was noted before.
+    pub(super) fn set_clock(&self, name: &NodeName, clock: Clock) -> Option<(NodeName, Clock)> {
+        let mut state = self.state();
+        state.clocks.insert(Arc::clone(name), clock);
+        let other = state.clocks.iter().find(|(other, _)| *other != name);
+        other.map(|(other, clock)| (Arc::clone(other), *clock))
     }
 
-    /// A node of a cluster of which nothing is known.
-    #[cfg(test)]
-    pub(in crate::store::redis) fn of_cluster(name: &str) -> Self {
-        Self::new(name.into(), Arc::new(Roster::new(Topology::Cluster)))
+    pub(super) fn outage(&self) -> Option<Duration> {
+        self.state().outage
     }
 
-    /// Whether keys may be at other nodes.
-    pub(in crate::store::redis) fn has_neighbours(&self) -> bool {
-        self.roster.topology == Topology::Cluster
-    }
-
-    /// The first slot that it has.
-    pub(in crate::store::redis) fn lowest_slot(&self) -> Option<u16> {
-        let lowest = |node: &Listed| node.slots.iter().map(|range| *range.start()).min();
-        self.roster.find(&self.name, lowest)
-    }
-
-    /// Some of its slots, far from each other; none where there are none to tell apart.
-    pub(in crate::store::redis) fn some_slots(&self) -> Vec<u16> {
-        if !self.has_neighbours() {
-            return Vec::new();
-        }
-        let ends = |node: &Listed| {
-            let mut ends: Vec<u16> =
-                node.slots.iter().flat_map(|range| [*range.start(), *range.end()]).collect();
-            ends.sort_unstable();
-            let (first, last) = (*ends.first()?, *ends.last()?);
-            let middle = *ends.get(ends.len() / 2)?;
-            Some(vec![first, last, middle])
-        };
-        self.roster.find(&self.name, ends).unwrap_or_default()
-    }
-
-    /// Ends when its first slot is another one.
-    pub(in crate::store::redis) async fn lowest_slot_moved(&self) {
-        let mut changes = self.roster.changes();
-        let before = self.lowest_slot();
-        while self.lowest_slot() == before {
-            if changes.changed().await.is_err() {
-                return std::future::pending().await;
-            }
-        }
-    }
-
-    /// Whether who answers is whom the roster means: an address may belong to another node by now.
-    pub(in crate::store::redis) async fn check(
-        &self,
-        connection: &mut MultiplexedConnection,
-    ) -> Result<(), Fault> {
-        match self.roster.topology {
-            Topology::Cluster => {
-                let mut question = redis::cmd("CLUSTER");
-                question.arg("MYID");
-                let answer = ask(connection, question).await?;
-                let id = self.roster.find(&self.name, |node| node.id.clone());
-                match (id, text(&answer)) {
-                    (Some(id), Some(own)) if id != own => Err(self.is_another(&own)),
-                    _ => Ok(()),
-                }
-            }
-            Topology::Sentinel => {
-                let answer = ask(connection, redis::cmd("ROLE")).await?;
-                match role(&answer) {
-                    Some(role) if role != "master" => Err(self.is_no_primary(&role)),
-                    _ => Ok(()),
-                }
-            }
-            Topology::Memory | Topology::Single => Ok(()),
-        }
-    }
-
-    fn is_another(&self, id: &str) -> Fault {
-        let what = format!(
-            "the address {} belongs to another node by now, which calls itself {id}; the nodes are \
-             asked again",
-            self.name
-        );
-        Fault::new(FaultClass::Refused, what)
-    }
-
-    fn is_no_primary(&self, role: &str) -> Fault {
-        let what = format!(
-            "the sentinels named {} as the primary, and it says that it is a {role}; they are \
-             asked again",
-            self.name
-        );
-        Fault::new(FaultClass::Refused, what)
-    }
-
-    /// Notes what its server is.
-    pub(in crate::store::redis) fn is_version(&self, version: &str) {
-        self.roster.state().versions.insert(Arc::clone(&self.name), version.into());
+    pub(super) fn set_outage(&self, outage: Duration) {
+        self.state().outage = Some(outage);
     }
 
     /// Adds what is known of all nodes.
-    pub(in crate::store::redis) fn describe(&self, info: &mut ServerInfo) {
-        let state = self.roster.state();
-        info.topology = self.roster.topology;
+    pub(super) fn describe(&self, info: &mut ServerInfo) {
+        let state = self.state();
+        info.topology = self.topology;
         info.epoch = Some(state.epoch);
         let node = |node: &Listed| NodeInfo {
             address: node.name.to_string(),
@@ -214,21 +128,16 @@ impl Site {
         };
         info.nodes = state.nodes.iter().map(node).collect();
     }
-}
 
-async fn ask(connection: &mut MultiplexedConnection, cmd: redis::Cmd) -> Result<Value, Fault> {
-    // As part of a pipeline, what the server refuses is an answer like others.
-    let mut pipeline = redis::pipe();
-    pipeline.add_command(cmd);
-    let answers = connection.send_packed_commands(&pipeline, 0, 1).await;
-    let mut answers = answers.map_err(decode::unreachable)?;
-    Ok(answers.pop().unwrap_or(Value::Nil))
-}
+    pub(super) fn find<T>(
+        &self,
+        name: &NodeName,
+        read: impl FnOnce(&Listed) -> Option<T>,
+    ) -> Option<T> {
+        self.state().nodes.iter().find(|node| node.name == *name).and_then(read)
+    }
 
-/// The first word of the answer to `ROLE`.
-pub(super) fn role(answer: &Value) -> Option<String> {
-    match answer {
-        Value::Array(items) => items.first().and_then(text),
-        _ => None,
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -11,9 +11,11 @@ use tokio::time::{Instant, timeout_at};
 
 use super::asker::{Asker, Target, worst};
 use super::dial::Dial;
-use super::roster::{Listed, Roster, Site, role};
-use super::slots::text;
+use super::roster::{Listed, Roster};
+use super::site::{Site, role};
+use super::slots::{field, text};
 use super::switch;
+use super::warnings::sentinel_outage;
 use crate::domain::error::{Fault, FaultClass};
 use crate::domain::status::{NodeRole, Topology};
 use crate::store::directory::{Directory, Map, Primary};
@@ -61,6 +63,8 @@ pub(super) struct Told {
     pub(super) epoch: u64,
     pub(super) primary: Address,
     pub(super) others: Vec<Address>,
+    /// After which silence it takes the primary for dead.
+    pub(super) down_after: Option<Duration>,
 }
 
 impl SentinelDirectory {
@@ -115,6 +119,9 @@ impl Shared {
     async fn look(&self) -> Result<Map, Fault> {
         let told = self.ask_all().await?;
         self.learn(&told);
+        if let Some(down_after) = told.iter().filter_map(|told| told.down_after).max() {
+            self.roster.set_outage(sentinel_outage(down_after));
+        }
         let most = told.len() * 2 > self.targets().len();
         let Some(latest) = latest(told) else {
             return Err(Fault::new(FaultClass::Refused, "no sentinel answered"));
@@ -162,7 +169,7 @@ impl Shared {
     }
 
     fn targets(&self) -> Vec<Target> {
-        let seeds = self.seeds.iter().cloned().map(Target::Seed);
+        let seeds = self.seeds.iter().cloned().map(Box::new).map(Target::Seed);
         let learned: Vec<_> = self.learned().iter().cloned().map(Target::Node).collect();
         let mut seen = BTreeSet::new();
         let all = seeds.chain(learned);
@@ -239,30 +246,17 @@ pub(super) fn told(answers: &[Value], asked: &str, name: &str) -> Result<Told, F
         let what = format!("this sentinel watches no primary that is called `{name}`");
         return Err(Fault::new(FaultClass::Permanent, what));
     };
-    let epoch = answers.get(1).and_then(|fields| field(fields, "config-epoch"));
+    let told = |name| answers.get(1).and_then(|fields| field(fields, name)?.parse::<u64>().ok());
     let others = match answers.get(2) {
         Some(Value::Array(others)) => others.iter().filter_map(address).collect(),
         _ => Vec::new(),
     };
-    let epoch = epoch.and_then(|epoch| epoch.parse().ok()).unwrap_or(0);
-    Ok(Told { epoch, primary, others })
+    let down_after = told("down-after-milliseconds").map(Duration::from_millis);
+    Ok(Told { epoch: told("config-epoch").unwrap_or(0), primary, others, down_after })
 }
 
 fn address(fields: &Value) -> Option<Address> {
     Some(Address::new(field(fields, "ip")?, field(fields, "port")?.parse().ok()?))
-}
-
-/// A field of what is a list or a map, as the version of the protocol has it.
-fn field(fields: &Value, name: &str) -> Option<String> {
-    let is_name = |key: &Value| text(key).as_deref() == Some(name);
-    match fields {
-        Value::Array(items) => items
-            .chunks(2)
-            .find_map(|pair| pair.first().zip(pair.get(1)).filter(|(key, _)| is_name(key)))
-            .and_then(|(_, value)| text(value)),
-        Value::Map(pairs) => pairs.iter().find(|(key, _)| is_name(key)).and_then(|(_, v)| text(v)),
-        _ => None,
-    }
 }
 
 /// The latest of several opinions: that of the highest epoch, and of one epoch what most say.

@@ -76,9 +76,9 @@ pub(super) fn view(answers: &[Value], asked: &str) -> Result<ClusterView, Fault>
     }
     // Denied, it leaves an epoch of 0, and then the last answer counts.
     let info = answers.get(1).and_then(text).unwrap_or_default();
-    let field = |name| field_of(&info, name);
-    let epoch = field("cluster_current_epoch").and_then(|epoch| epoch.parse().ok()).unwrap_or(0);
-    let is_well = field("cluster_state").is_none_or(|state| state == "ok");
+    let epoch = field_of(&info, "cluster_current_epoch").and_then(|epoch| epoch.parse().ok());
+    let epoch = epoch.unwrap_or(0);
+    let is_well = field_of(&info, "cluster_state").is_none_or(|state| state == "ok");
     Ok(ClusterView { epoch, is_well, shards: shards.into_values().collect() })
 }
 
@@ -112,6 +112,19 @@ pub(in crate::store::redis) fn text(value: &Value) -> Option<String> {
     match value {
         Value::BulkString(bytes) => Some(String::from_utf8_lossy(bytes).into_owned()),
         Value::SimpleString(text) | Value::VerbatimString { text, .. } => Some(text.clone()),
+        _ => None,
+    }
+}
+
+/// A field of what is a list or a map, as the version of the protocol has it.
+pub(super) fn field(fields: &Value, name: &str) -> Option<String> {
+    let is_name = |key: &Value| text(key).as_deref() == Some(name);
+    match fields {
+        Value::Array(items) => items
+            .chunks(2)
+            .find_map(|pair| pair.first().zip(pair.get(1)).filter(|(key, _)| is_name(key)))
+            .and_then(|(_, value)| text(value)),
+        Value::Map(pairs) => pairs.iter().find(|(key, _)| is_name(key)).and_then(|(_, v)| text(v)),
         _ => None,
     }
 }

@@ -197,6 +197,7 @@ fn f13_the_sentinel_with_the_highest_epoch_is_believed() {
         epoch,
         primary: Address::new("h", port),
         others: Vec::new(),
+        down_after: None,
     };
     let latest = |all: &[sentinel::Told]| sentinel::latest(all.to_vec()).unwrap().primary.port;
     assert_eq!(latest(&[told(3, 1), told(3, 1), told(4, 2)]), 2);

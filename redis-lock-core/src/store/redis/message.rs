@@ -1,0 +1,40 @@
+//! What managers are told by messages.
+
+use std::time::Duration;
+
+use crate::domain::token::WAITERS_MARK;
+use crate::store::Event;
+
+/// How often the other end is asked whether it is there: a half-open path is silent for ever.
+pub(super) const BEAT: Duration = Duration::from_secs(2);
+
+/// What a message says; nothing for what nobody of us wrote.
+pub(super) fn read(payload: &str) -> Option<Event> {
+    let (what, whom) = payload.split_once(' ')?;
+    match what {
+        "g" => {
+            let unmarked = whom.strip_suffix(WAITERS_MARK);
+            let token = unmarked.unwrap_or(whom).to_owned();
+            Some(Event::Granted { token, waited_for: unmarked.is_some() })
+        }
+        "r" => Some(Event::Forced { token: whom.to_owned() }),
+        "w" => Some(Event::WaitedFor { key: whom.to_owned() }),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn i12_what_nobody_of_us_wrote_says_nothing() {
+        for payload in ["", "g", "x token", "\0", "grant t"] {
+            assert_eq!(read(payload), None, "{payload:?}");
+        }
+        let granted = |waited_for| Some(Event::Granted { token: "t 1".into(), waited_for });
+        assert_eq!(read("g t 1"), granted(false));
+        assert_eq!(read("g t 1+"), granted(true));
+        assert_eq!(read("w a b"), Some(Event::WaitedFor { key: "a b".into() }));
+    }
+}

@@ -1,0 +1,180 @@
+//! One node among others.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use redis::Value;
+use redis::aio::MultiplexedConnection;
+
+use super::roster::{Clock, Listed, Roster};
+use super::slots::{field, text};
+use super::warnings::{cluster_outage, short_lease, skew};
+use crate::domain::clock::Moment;
+use crate::domain::error::{Fault, FaultClass};
+use crate::domain::status::{ServerInfo, Topology};
+use crate::store::redirect::NodeName;
+use crate::store::redis::decode;
+
+/// One node among those of its roster.
+#[derive(Clone)]
+pub(in crate::store::redis) struct Site {
+    pub(in crate::store::redis) name: NodeName,
+    roster: Arc<Roster>,
+}
+
+impl Site {
+    pub(super) fn new(name: NodeName, roster: Arc<Roster>) -> Self {
+        Self { name, roster }
+    }
+
+    /// A node of a cluster of which nothing is known.
+    #[cfg(test)]
+    pub(in crate::store::redis) fn of_cluster(name: &str) -> Self {
+        Self::new(name.into(), Arc::new(Roster::new(Topology::Cluster)))
+    }
+
+    /// Whether keys may be at other nodes.
+    pub(in crate::store::redis) fn has_neighbours(&self) -> bool {
+        self.roster.topology == Topology::Cluster
+    }
+
+    /// The first slot that it has.
+    pub(in crate::store::redis) fn lowest_slot(&self) -> Option<u16> {
+        let lowest = |node: &Listed| node.slots.iter().map(|range| *range.start()).min();
+        self.roster.find(&self.name, lowest)
+    }
+
+    /// Some of its slots, far from each other; none where there are none to tell apart.
+    pub(in crate::store::redis) fn some_slots(&self) -> Vec<u16> {
+        if !self.has_neighbours() {
+            return Vec::new();
+        }
+        let ends = |node: &Listed| {
+            let mut ends: Vec<u16> =
+                node.slots.iter().flat_map(|range| [*range.start(), *range.end()]).collect();
+            ends.sort_unstable();
+            let (first, last) = (*ends.first()?, *ends.last()?);
+            let middle = *ends.get(ends.len() / 2)?;
+            Some(vec![first, last, middle])
+        };
+        self.roster.find(&self.name, ends).unwrap_or_default()
+    }
+
+    /// Ends when its first slot is another one.
+    pub(in crate::store::redis) async fn lowest_slot_moved(&self) {
+        let mut changes = self.roster.changes();
+        let before = self.lowest_slot();
+        while self.lowest_slot() == before {
+            if changes.changed().await.is_err() {
+                return std::future::pending().await;
+            }
+        }
+    }
+
+    /// Whether who answers is whom the roster means: an address may belong to another node by now.
+    pub(in crate::store::redis) async fn check(
+        &self,
+        connection: &mut MultiplexedConnection,
+    ) -> Result<(), Fault> {
+        match self.roster.topology {
+            Topology::Cluster => {
+                let mut question = redis::cmd("CLUSTER");
+                question.arg("MYID");
+                let answer = ask(connection, question).await?;
+                let id = self.roster.find(&self.name, |node| node.id.clone());
+                match (id, text(&answer)) {
+                    (Some(id), Some(own)) if id != own => Err(self.is_another(&own)),
+                    _ => Ok(()),
+                }
+            }
+            Topology::Sentinel => {
+                let answer = ask(connection, redis::cmd("ROLE")).await?;
+                match role(&answer) {
+                    Some(role) if role != "master" => Err(self.is_no_primary(&role)),
+                    _ => Ok(()),
+                }
+            }
+            Topology::Memory | Topology::Single => Ok(()),
+        }
+    }
+
+    fn is_another(&self, id: &str) -> Fault {
+        let what = format!(
+            "the address {} belongs to another node by now, which calls itself {id}; the nodes are \
+             asked again",
+            self.name
+        );
+        Fault::new(FaultClass::Refused, what)
+    }
+
+    fn is_no_primary(&self, role: &str) -> Fault {
+        let what = format!(
+            "the sentinels named {} as the primary, and it says that it is a {role}; they are \
+             asked again",
+            self.name
+        );
+        Fault::new(FaultClass::Refused, what)
+    }
+
+    /// Notes what its server is.
+    pub(in crate::store::redis) fn set_version(&self, version: &str) {
+        self.roster.set_version(&self.name, version);
+    }
+
+    /// Adds what is known of all nodes.
+    pub(in crate::store::redis) fn describe(&self, info: &mut ServerInfo) {
+        self.roster.describe(info);
+    }
+
+    /// What an operator should know of it and of those beside it. Whatever it may not be asked is not
+    /// warned of.
+    pub(in crate::store::redis) async fn warnings(
+        &self,
+        connection: &mut MultiplexedConnection,
+        ttl: Duration,
+    ) -> Result<Vec<String>, Fault> {
+        let mut question = redis::cmd("CONFIG");
+        question.arg("GET").arg("cluster-node-timeout");
+        let timeout = ask(connection, question).await?;
+        if let Some(timeout) =
+            field(&timeout, "cluster-node-timeout").filter(|_| self.has_neighbours())
+            && let Ok(millis) = timeout.parse()
+        {
+            self.roster.set_outage(cluster_outage(Duration::from_millis(millis)));
+        }
+        let short = self.roster.outage().and_then(|outage| short_lease(ttl, outage));
+        let asked = Moment::now();
+        let time = ask(connection, redis::cmd("TIME")).await?;
+        let skew = clock(&time, asked).and_then(|own| {
+            let (name, other) = self.roster.set_clock(&self.name, own)?;
+            skew(own.ahead, other.ahead, own.doubt + other.doubt, &name)
+        });
+        Ok(short.into_iter().chain(skew).collect())
+    }
+}
+
+/// What a node's answer to `TIME` says of its clock.
+fn clock(time: &Value, asked: Moment) -> Option<Clock> {
+    let Value::Array(items) = time else { return None };
+    let number = |at: usize| items.get(at).and_then(text)?.parse::<i128>().ok();
+    let doubt = Moment::now().since(asked);
+    let millis = number(0)? * 1_000 + number(1)? / 1_000;
+    Some(Clock { ahead: millis - i128::from(asked.as_nanos() / 1_000_000), doubt })
+}
+
+async fn ask(connection: &mut MultiplexedConnection, cmd: redis::Cmd) -> Result<Value, Fault> {
+    // As part of a pipeline, what the server refuses is an answer like others.
+    let mut pipeline = redis::pipe();
+    pipeline.add_command(cmd);
+    let answers = connection.send_packed_commands(&pipeline, 0, 1).await;
+    let mut answers = answers.map_err(decode::unreachable)?;
+    Ok(answers.pop().unwrap_or(Value::Nil))
+}
+
+/// The first word of the answer to `ROLE`.
+pub(super) fn role(answer: &Value) -> Option<String> {
+    match answer {
+        Value::Array(items) => items.first().and_then(text),
+        _ => None,
+    }
+}

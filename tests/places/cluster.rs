@@ -1,0 +1,394 @@
+//! Locks on clusters of several nodes.
+
+use std::collections::BTreeSet;
+use std::sync::atomic::Ordering::SeqCst;
+use std::time::{Duration, Instant};
+
+use redis_locks::{Guard, LockError, Locks, NodeRole, Request, Topology};
+use testbed::{Cluster, ServerBinary, eventually};
+
+use crate::arena::{LONG, Waiting, ms, take};
+use crate::is_held;
+
+fn binaries() -> Vec<ServerBinary> {
+    [Some(ServerBinary::any()), ServerBinary::valkey(9)].into_iter().flatten().collect()
+}
+
+fn wire(key: &str) -> String {
+    format!("lock:{key}")
+}
+
+fn open(cluster: &Cluster) -> Locks {
+    Locks::builder().cluster(cluster.urls()).command_timeout(ms(1_000)).open().unwrap()
+}
+
+/// A key at each primary.
+fn keys(cluster: &Cluster) -> Vec<String> {
+    cluster.primaries().into_iter().map(|node| cluster.name_at(node, "job", wire)).collect()
+}
+
+fn release(guard: Guard) {
+    guard.blocking_release().unwrap();
+}
+
+#[test]
+fn every_kind_of_lock_excludes_at_every_node_and_over_several() {
+    for binary in binaries() {
+        let cluster = Cluster::builder().binary(binary).replicas(0).start();
+        let url = cluster.urls().join(",").replace("redis://", "");
+        let one = Locks::open(format!("redis-cluster://{url}")).unwrap();
+        let other = open(&cluster);
+        let keys = keys(&cluster);
+        let each: [&dyn Fn(&Locks, &str) -> Request; 5] = [
+            &|locks, key| locks.mutex(key),
+            &|locks, key| locks.write(format!("{key}w")),
+            &|locks, key| locks.permit(format!("{key}p"), 1),
+            &|locks, key| locks.mutex(format!("{key}f")).fenced(),
+            &|locks, key| locks.all(keys.iter().map(|all| format!("{all}{key}"))),
+        ];
+        for make in each {
+            for key in &keys {
+                let guard = take(make(&one, key));
+                let error = make(&other, key).no_wait().blocking_acquire().map(drop).unwrap_err();
+                assert!(error.is_busy(), "{error}");
+                let waiting = Waiting::start(make(&other, key));
+                eventually(LONG, "it waits", || {
+                    cluster.keys().iter().any(|key| key.ends_with(":~q"))
+                });
+                let start = Instant::now();
+                release(guard);
+                waiting.must_have_it();
+                assert!(start.elapsed() < ms(700), "notified: {:?}", start.elapsed());
+                waiting.finish();
+            }
+        }
+        let status = one.blocking_status(&keys[0]).unwrap();
+        assert_eq!(status.server.topology, Topology::Cluster);
+        assert_eq!(status.server.nodes.len(), 3);
+        assert!(status.server.nodes.iter().all(|node| node.role == NodeRole::Primary));
+        drop((one, other));
+        eventually(LONG, "only what ends by itself is left", || {
+            cluster.keys().iter().all(|key| !key.ends_with(":~q"))
+        });
+        cluster.assert_clean();
+    }
+}
+
+#[test]
+fn listing_and_ending_by_force_reach_every_node() {
+    let cluster = Cluster::builder().replicas(0).start();
+    let (one, other) = (open(&cluster), open(&cluster));
+    let keys = keys(&cluster);
+    let guards: Vec<_> = keys.iter().map(|key| take(one.mutex(key))).collect();
+    let listed: BTreeSet<_> =
+        other.blocking_list("job*").map(|status| status.unwrap().key).collect();
+    assert_eq!(listed, keys.iter().cloned().collect());
+    for (key, guard) in keys.iter().zip(&guards) {
+        assert!(other.blocking_force_release(key, "by hand").unwrap());
+        eventually(ms(900), "the holder is told before it renews", || !is_held(guard));
+    }
+    drop(guards);
+    cluster.assert_clean();
+}
+
+#[test]
+fn g11_who_listens_at_another_node_is_not_taken_for_dead() {
+    let cluster = Cluster::builder().replicas(0).start();
+    let (one, other) = (open(&cluster), open(&cluster));
+    for key in keys(&cluster) {
+        for _ in 0..3 {
+            let guard = take(one.mutex(&key));
+            let waiting = Waiting::start(other.mutex(&key));
+            eventually(LONG, "it is queued", || {
+                one.blocking_status(&key).unwrap().waiters.len() == 1
+            });
+            release(guard);
+            // Had it been taken for dead, the first one could take the lock again at once.
+            assert!(one.mutex(&key).blocking_try_acquire().unwrap().is_none());
+            waiting.must_have_it();
+            waiting.finish();
+        }
+    }
+    cluster.assert_clean();
+}
+
+/// Moves the slot of a lock while it is held, half of the time, and for longer than its lease.
+#[test]
+fn g2_g9_a_held_lock_outlives_a_slot_that_is_half_moved() {
+    for binary in binaries() {
+        let cluster = Cluster::builder().binary(binary).replicas(0).start();
+        let locks = Locks::builder()
+            .cluster(cluster.urls())
+            .ttl(ms(1_000))
+            .outage(ms(1_500))
+            .open()
+            .unwrap();
+        let key = keys(&cluster).remove(0);
+        let slot = cluster.slot_of(&wire(&key));
+        let to = cluster.primaries().into_iter().find(|node| node.id() != cluster.owner(slot).id());
+        for lock_moves in [false, true] {
+            let guard = take(locks.mutex(&key));
+            let moving = cluster.begin_move(slot, to.unwrap());
+            if lock_moves {
+                moving.move_key(&wire(&key));
+            }
+            std::thread::sleep(ms(3_000));
+            assert!(is_held(&guard), "renewed where its key is (moved: {lock_moves})");
+            guard.blocking_verify().unwrap();
+            release(guard);
+            let left = moving.keys_left();
+            assert!(!left.contains(&wire(&key)), "it is released where its key is: {left:?}");
+            assert!(!to.unwrap().server().exists(&wire(&key)) || lock_moves);
+            moving.abandon();
+            eventually(LONG, "it can be acquired again", || {
+                locks.mutex(&key).blocking_acquire().is_ok()
+            });
+        }
+        cluster.assert_clean();
+    }
+}
+
+#[test]
+fn g12_who_waits_is_let_in_after_its_slot_and_its_channels_have_moved() {
+    let cluster = Cluster::builder().replicas(0).start();
+    let (one, other) = (open(&cluster), open(&cluster));
+    let key = keys(&cluster).remove(0);
+    let slot = cluster.slot_of(&wire(&key));
+    let to = cluster.primaries().into_iter().find(|node| node.id() != cluster.owner(slot).id());
+    let to = to.unwrap();
+    let guard = take(one.mutex(&key));
+    let waiting = Waiting::start(other.mutex(&key));
+    eventually(LONG, "it waits", || one.blocking_status(&key).unwrap().waiters.len() == 1);
+    // The slot of the channel first, so that its listener has to look for another one.
+    cluster.move_slots(0..=0, to);
+    waiting.must_wait();
+    cluster.move_slots(slot..=slot, to);
+    waiting.must_wait();
+    assert!(is_held(&guard));
+    let start = Instant::now();
+    release(guard);
+    waiting.must_have_it();
+    assert!(start.elapsed() < ms(1_500), "within the interval of looks: {:?}", start.elapsed());
+    waiting.finish();
+    // Both places work as before.
+    for key in keys(&cluster) {
+        let guard = take(one.mutex(&key));
+        let waiting = Waiting::start(other.mutex(&key));
+        eventually(LONG, "it waits", || one.blocking_status(&key).unwrap().waiters.len() == 1);
+        release(guard);
+        waiting.must_have_it();
+        waiting.finish();
+    }
+    cluster.assert_clean();
+}
+
+#[test]
+fn g3_g8_g15_a_dead_primary_costs_only_a_wait_and_no_lock_of_the_others() {
+    let cluster = Cluster::start();
+    let locks = Locks::builder().cluster(cluster.urls()).ttl(ms(15_000)).open().unwrap();
+    let keys = keys(&cluster);
+    let guards: Vec<_> = keys.iter().map(|key| take(locks.mutex(key))).collect();
+    let victim = cluster.owner_of(&wire(&keys[0]));
+    let slot = cluster.slot_of(&wire(&keys[0]));
+    cluster.until_replicated(victim);
+    victim.server().kill9();
+    cluster.until_replaced(victim, slot);
+    eventually(LONG, "the lock is released at the heir", || {
+        locks.blocking_status(&keys[0]).is_ok()
+    });
+    for guard in guards {
+        assert!(is_held(&guard));
+        guard.blocking_verify().unwrap();
+        release(guard);
+    }
+    let next = locks.mutex(&keys[0]).wait(LONG).blocking_acquire().unwrap();
+    release(next);
+    cluster.assert_clean();
+}
+
+#[test]
+fn g4_g14_a_node_that_swallows_everything_delays_only_its_own_locks() {
+    let cluster = Cluster::builder().replicas(0).proxied().start();
+    let locks = open(&cluster);
+    let keys = keys(&cluster);
+    for key in &keys {
+        release(take(locks.mutex(key)));
+    }
+    let sick = cluster.owner_of(&wire(&keys[0]));
+    sick.proxy().hole();
+    let start = Instant::now();
+    let stuck = std::thread::spawn({
+        let (locks, key) = (locks.clone(), keys[0].clone());
+        move || locks.mutex(key).blocking_acquire().map(release).is_ok()
+    });
+    let mut slowest = Duration::ZERO;
+    while start.elapsed() < ms(2_000) {
+        for key in &keys[1..] {
+            let start = Instant::now();
+            release(take(locks.mutex(key)));
+            slowest = slowest.max(start.elapsed());
+        }
+    }
+    assert!(slowest < ms(400), "the others are not delayed: {slowest:?}");
+    sick.proxy().pass();
+    assert!(stuck.join().unwrap(), "it goes on when the node does");
+    cluster.assert_clean();
+}
+
+#[test]
+fn g13_a_primary_that_wakes_after_it_was_replaced_starts_and_extends_nothing() {
+    let cluster = Cluster::start();
+    let (one, other) = (
+        Locks::builder().cluster(cluster.urls()).ttl(ms(2_500)).open().unwrap(),
+        Locks::builder().cluster(cluster.urls()).ttl(ms(2_500)).open().unwrap(),
+    );
+    let key = keys(&cluster).remove(0);
+    let slot = cluster.slot_of(&wire(&key));
+    let frozen = cluster.owner(slot);
+    let held = take(one.mutex(&key));
+    let name = cluster.name_at(frozen, "late", wire);
+    cluster.until_replicated(frozen);
+    frozen.server().freeze();
+    // A renewal and an acquisition are on their way to it.
+    let late = std::thread::spawn({
+        let locks = one.clone();
+        move || take(locks.mutex(&name).wait(LONG))
+    });
+    cluster.until_replaced(frozen, slot);
+    frozen.server().thaw();
+    release(late.join().unwrap());
+    // Whoever has it now is the only one who believes so.
+    let next = other.mutex(&key).wait(LONG);
+    if is_held(&held) {
+        held.blocking_verify().unwrap();
+        release(held);
+    }
+    release(next.blocking_acquire().unwrap());
+    eventually(LONG, "it follows", || !frozen.is_primary());
+    cluster.assert_clean();
+}
+
+#[test]
+fn g10_locks_are_kept_and_passed_on_while_slots_move_to_and_fro() {
+    for binary in binaries() {
+        let cluster = Cluster::builder().binary(binary).replicas(0).start();
+        let (one, other) = (open(&cluster), open(&cluster));
+        let key = keys(&cluster).remove(0);
+        let slot = cluster.slot_of(&wire(&key));
+        let count = std::sync::atomic::AtomicU32::new(0);
+        let done = std::sync::atomic::AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            for locks in [&one, &other] {
+                let (count, done, key) = (&count, &done, &key);
+                scope.spawn(move || {
+                    let mut last = Instant::now();
+                    let mut worst = Duration::ZERO;
+                    while !done.load(SeqCst) {
+                        let guard = take(locks.mutex(key));
+                        assert_eq!(count.fetch_add(1, SeqCst) % 2, 0, "two hold it");
+                        count.fetch_add(1, SeqCst);
+                        release(guard);
+                        worst = worst.max(last.elapsed());
+                        last = Instant::now();
+                    }
+                    assert!(worst < ms(3_000), "nobody waits for long: {worst:?}");
+                });
+            }
+            let start = Instant::now();
+            let mut moves = 0;
+            while start.elapsed() < ms(4_000) {
+                let from = cluster.owner(slot);
+                let to =
+                    cluster.primaries().into_iter().find(|node| node.id() != from.id()).unwrap();
+                cluster.move_slots(slot..=slot, to);
+                moves += 1;
+            }
+            done.store(true, SeqCst);
+            assert!(moves > 1, "it was moved: {moves}");
+        });
+        assert!(count.load(SeqCst) > 20, "{count:?}");
+        cluster.assert_clean();
+    }
+}
+
+#[test]
+fn users_with_the_documented_rights_can_lock_at_every_node() {
+    let rights = "locks on >secret resetchannels ~lock:* &lock:* +set +get +del +exists +pttl \
+        +pexpire +persist +time +zadd +zrem +zcard +zscore +zrange +hset +hget +hdel +evalsha +eval \
+        +script|load +publish +subscribe +unsubscribe +pubsub|numsub +ping +info +spublish \
+        +ssubscribe +sunsubscribe +pubsub|shardnumsub +cluster|slots +cluster|info +cluster|myid \
+        +asking +delifeq";
+    let cluster = Cluster::builder().replicas(0).start();
+    for node in cluster.nodes() {
+        let known = rights.replace("+delifeq", "");
+        node.server().run::<()>(&format!("ACL SETUSER {known}"));
+    }
+    let urls: Vec<_> =
+        cluster.urls().iter().map(|url| url.replace("redis://", "redis://locks:secret@")).collect();
+    let locks = || Locks::builder().cluster(&urls).open().unwrap();
+    let (one, other) = (locks(), locks());
+    for key in keys(&cluster) {
+        let guard = take(one.mutex(&key));
+        let waiting = Waiting::start(other.mutex(&key));
+        waiting.must_wait();
+        let start = Instant::now();
+        release(guard);
+        waiting.must_have_it();
+        assert!(start.elapsed() < ms(700), "notified: {:?}", start.elapsed());
+        waiting.finish();
+    }
+    cluster.assert_clean();
+    let wrong: Vec<_> = urls.iter().map(|url| url.replace("secret", "wrong")).collect();
+    let locks = Locks::builder().cluster(&wrong).open().unwrap();
+    let error = locks.mutex("job").blocking_acquire().map(drop).unwrap_err();
+    let LockError::Backend { source, .. } = &error else { panic!("{error:?}") };
+    assert!(!source.is_retryable() && error.to_string().contains("password"), "{error}");
+}
+
+#[test]
+fn a_map_of_addresses_leads_to_nodes_that_announce_what_cannot_be_reached() {
+    let cluster = Cluster::builder().replicas(0).start();
+    // Nobody can reach what the nodes announce from here on.
+    for node in cluster.nodes() {
+        node.server().run::<()>("CONFIG SET cluster-announce-ip 203.0.113.7");
+    }
+    let unreachable = || {
+        let slots: redis::Value = cluster.nodes()[0].server().run("CLUSTER SLOTS");
+        format!("{slots:?}").matches("203.0.113.7").count() == 3
+    };
+    eventually(LONG, "all nodes announce it", unreachable);
+    let map = |host: &str, port: u16| {
+        assert_eq!(host, "203.0.113.7");
+        ("127.0.0.1".to_owned(), port)
+    };
+    let locks = Locks::builder().cluster(cluster.urls()).address_map(map).open().unwrap();
+    for number in 0..10 {
+        release(take(locks.mutex(format!("job{number}"))));
+    }
+}
+
+#[test]
+fn f5_f14_in_a_cluster_each_lock_counts_when_its_own_primarys_replica_has_it() {
+    let cluster = Cluster::start();
+    let locks =
+        Locks::builder().cluster(cluster.urls()).replicas(1).outage(ms(1_500)).open().unwrap();
+    let keys = keys(&cluster);
+    for key in &keys {
+        release(take(locks.mutex(key)));
+    }
+    let replica = cluster.replica_of(cluster.owner_of(&wire(&keys[0])));
+    replica.server().freeze();
+    let error = locks.mutex(&keys[0]).blocking_acquire().map(drop).unwrap_err();
+    let LockError::Backend { source, .. } = &error else { panic!("{error:?}") };
+    assert_eq!(source.not_replicated().unwrap().got, 0, "{error}");
+    for key in &keys[1..] {
+        let start = Instant::now();
+        release(take(locks.mutex(key)));
+        assert!(start.elapsed() < ms(400), "{:?}", start.elapsed());
+    }
+    replica.server().thaw();
+    cluster.until_ok();
+    release(take(locks.mutex(&keys[0])));
+    drop(locks);
+    cluster.assert_clean();
+}

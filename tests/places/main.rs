@@ -1,0 +1,14 @@
+//! Locks where there is more than one server: clusters, sentinels, replicas.
+
+#[path = "../arena/mod.rs"]
+mod arena;
+
+mod cluster;
+mod config;
+mod replicas;
+mod sentinel;
+
+/// Whether a guard still has its lock, as far as it knows.
+fn is_held(guard: &redis_locks::Guard) -> bool {
+    !matches!(guard.state(), redis_locks::LockState::Lost { .. })
+}

@@ -1,0 +1,123 @@
+//! Locks that count when replicas have them.
+
+use std::time::{Duration, Instant};
+
+use redis_locks::{Builder, LockError, Locks, NotReplicated};
+use testbed::{Server, ServerBinary, eventually};
+
+use crate::arena::{LONG, ms, take};
+use crate::is_held;
+
+/// A server, and one that has a copy of it.
+struct Pair {
+    primary: Server,
+    replica: Server,
+}
+
+impl Pair {
+    /// None where every server is to be a node of a cluster, which has its replicas by other ways.
+    fn start(binary: ServerBinary) -> Option<Self> {
+        if std::env::var_os("TESTBED_CLUSTER").is_some() {
+            testbed::report_skipped("a node of a cluster can't be told whose replica it is");
+            return None;
+        }
+        let primary = Server::builder().binary(binary.clone()).start();
+        let replica = Server::builder().binary(binary).start();
+        replica.run::<()>(&format!("REPLICAOF 127.0.0.1 {}", primary.port()));
+        let linked = || replica.info("replication", "master_link_status").as_deref() == Some("up");
+        eventually(LONG, "the replica is linked", linked);
+        Some(Self { primary, replica })
+    }
+
+    fn locks(&self, replicas: u32) -> Builder {
+        Locks::builder().url(self.primary.url()).replicas(replicas).outage(ms(1_500))
+    }
+}
+
+fn pairs() -> Vec<Pair> {
+    let binaries = [Some(ServerBinary::any()), ServerBinary::valkey(9)];
+    binaries.into_iter().flatten().filter_map(Pair::start).collect()
+}
+
+fn shortfall(error: &LockError) -> NotReplicated {
+    let LockError::Backend { source, .. } = error else { panic!("{error:?}") };
+    assert!(source.is_retryable(), "{error}");
+    source.not_replicated().unwrap_or_else(|| panic!("{error}"))
+}
+
+#[test]
+fn f5_f14_without_its_replica_nothing_is_acquired_and_others_are_not_delayed() {
+    for pair in pairs() {
+        let (locks, others) = (pair.locks(1).open().unwrap(), pair.locks(0).open().unwrap());
+        let guard = take(locks.mutex("job"));
+        assert!(pair.replica.exists("lock:job"), "the replica had it before the guard was there");
+        guard.blocking_release().unwrap();
+        pair.replica.freeze();
+        let late = std::thread::spawn(move || {
+            (locks.mutex("job").blocking_acquire().map(drop).unwrap_err(), locks)
+        });
+        let mut slowest = Duration::ZERO;
+        while !late.is_finished() {
+            let start = Instant::now();
+            take(others.mutex("other")).blocking_release().unwrap();
+            slowest = slowest.max(start.elapsed());
+        }
+        assert!(slowest < ms(300), "who waits for no replica is not delayed: {slowest:?}");
+        let (error, locks) = late.join().unwrap();
+        let NotReplicated { got, wanted, .. } = shortfall(&error);
+        assert_eq!((got, wanted), (0, 1), "{error}");
+        assert!(error.to_string().contains("0 of the 1 replicas"), "{error}");
+        eventually(LONG, "what was acquired is released", || !pair.primary.exists("lock:job"));
+        pair.replica.thaw();
+        eventually(LONG, "it works again", || locks.mutex("job").blocking_acquire().is_ok());
+        drop((locks, others));
+        eventually(LONG, "nothing is left", || {
+            pair.primary.keys().iter().all(|key| !key.contains("job"))
+        });
+        pair.primary.assert_clean();
+    }
+}
+
+#[test]
+fn f14_a_renewal_counts_when_the_replica_has_it() {
+    for pair in pairs() {
+        let locks = pair.locks(1).ttl(ms(1_500)).open().unwrap();
+        let guard = take(locks.mutex("job"));
+        std::thread::sleep(ms(2_000));
+        assert!(is_held(&guard), "renewed beyond its first lease");
+        pair.replica.freeze();
+        eventually(ms(4_000), "it is lost, though the primary would renew it", || !is_held(&guard));
+        pair.replica.thaw();
+    }
+}
+
+#[test]
+fn f14_as_many_replicas_are_counted_as_there_are() {
+    for pair in pairs() {
+        let locks = pair.locks(2).open().unwrap();
+        let error = locks.mutex("job").blocking_acquire().map(drop).unwrap_err();
+        let NotReplicated { got, wanted, .. } = shortfall(&error);
+        assert_eq!((got, wanted), (1, 2), "{error}");
+        eventually(LONG, "what was acquired is released", || !pair.primary.exists("lock:job"));
+    }
+}
+
+#[test]
+fn f15_only_what_was_written_before_counts_after_a_reconnect() {
+    for pair in pairs() {
+        let locks = pair.locks(1).open().unwrap();
+        take(locks.mutex("job")).blocking_release().unwrap();
+        for _ in 0..3 {
+            // Both connections are made anew, and what was answered before is written behind.
+            pair.primary.run::<()>("CLIENT KILL TYPE normal SKIPME yes");
+            let guard = take(locks.mutex("job"));
+            assert!(pair.replica.exists("lock:job"));
+            guard.blocking_release().unwrap();
+        }
+        pair.replica.freeze();
+        pair.primary.run::<()>("CLIENT KILL TYPE normal SKIPME yes");
+        let error = locks.mutex("job").blocking_acquire().map(drop).unwrap_err();
+        assert_eq!(shortfall(&error).got, 0, "{error}");
+        pair.replica.thaw();
+    }
+}

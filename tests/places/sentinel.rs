@@ -1,0 +1,99 @@
+//! Locks on a primary that sentinels replace.
+
+use redis_locks::{LockError, Locks, NodeRole, Topology};
+use testbed::{Sentinel, eventually};
+
+use crate::arena::{LONG, ms, take};
+use crate::is_held;
+
+fn url(group: &Sentinel) -> String {
+    let hosts: Vec<_> =
+        group.sentinels().iter().map(|node| format!("127.0.0.1:{}", node.port())).collect();
+    format!("redis-sentinel://{}/{}", hosts.join(","), group.name())
+}
+
+#[test]
+fn a_held_lock_survives_an_orderly_fail_over_and_the_next_one_is_acquired_after_it() {
+    let group = Sentinel::start();
+    let locks =
+        Locks::builder().sentinel(group.urls(), group.name()).ttl(ms(6_000)).open().unwrap();
+    let guard = take(locks.mutex("job"));
+    group.until_replicated();
+    let status = locks.blocking_status("job").unwrap();
+    assert_eq!(status.server.topology, Topology::Sentinel);
+    let before = group.primary().port();
+    assert_eq!(status.server.nodes.len(), 1);
+    assert_eq!(status.server.nodes[0].address, format!("127.0.0.1:{before}"));
+    assert_eq!(status.server.nodes[0].role, NodeRole::Primary);
+    assert!(status.server.nodes[0].version.is_some());
+    let heir = group.fail_over();
+    eventually(LONG, "the locks follow", || {
+        locks.blocking_status("job").is_ok_and(|status| {
+            status.server.nodes[0].address == format!("127.0.0.1:{}", heir.port())
+        })
+    });
+    std::thread::sleep(ms(3_000));
+    assert!(is_held(&guard), "renewed at the new primary");
+    guard.blocking_release().unwrap();
+    take(locks.mutex("job")).blocking_release().unwrap();
+    heir.server().assert_clean();
+}
+
+#[test]
+fn sentinels_that_want_a_password_have_one_of_their_own() {
+    let group = Sentinel::builder().sentinels(1).start();
+    let sentinel = group.sentinels()[0].server();
+    sentinel.run::<()>("ACL SETUSER watcher on >hush ~* &* +@all");
+    sentinel.run::<()>("ACL SETUSER default off");
+    let open = |auth: Option<(&str, &str)>| {
+        let builder = Locks::builder().url(url(&group)).outage(ms(1_000));
+        match auth {
+            Some((user, password)) => builder.sentinel_auth(user, password),
+            None => builder,
+        }
+        .open()
+        .unwrap()
+    };
+    for auth in [None, Some(("watcher", "wrong"))] {
+        let error = open(auth).mutex("job").blocking_acquire().map(drop).unwrap_err();
+        let LockError::Backend { source, .. } = &error else { panic!("{error:?}") };
+        assert!(!source.is_retryable() && error.to_string().contains("password"), "{error}");
+    }
+    let locks = open(Some(("watcher", "hush")));
+    take(locks.mutex("job")).blocking_release().unwrap();
+    group.primary().server().assert_clean();
+}
+
+#[test]
+fn f7_f12_an_old_primary_that_wakes_starts_and_extends_nothing() {
+    let group = Sentinel::start();
+    let open = || {
+        let builder = Locks::builder().sentinel(group.urls(), group.name()).ttl(ms(3_000));
+        builder.command_timeout(ms(1_000)).open().unwrap()
+    };
+    let (one, other) = (open(), open());
+    let held = take(one.mutex("job"));
+    group.until_replicated();
+    let old = group.primary();
+    old.server().freeze();
+    let late = std::thread::spawn({
+        let locks = one.clone();
+        move || take(locks.mutex("late").wait(LONG))
+    });
+    let heir = group.until_replaced(old);
+    old.server().thaw();
+    let late = late.join().unwrap();
+    let value = heir.server().get("lock:late").expect("it stands at the new primary");
+    assert!(value.starts_with(&late.token().to_string()), "{value}");
+    late.blocking_release().unwrap();
+    if is_held(&held) {
+        held.blocking_verify().unwrap();
+        held.blocking_release().unwrap();
+    }
+    let next = other.mutex("job").wait(LONG).blocking_acquire().unwrap();
+    assert!(heir.server().exists("lock:job"));
+    next.blocking_release().unwrap();
+    eventually(LONG, "the old one follows", || !old.is_primary());
+    drop((one, other));
+    heir.server().assert_clean();
+}
