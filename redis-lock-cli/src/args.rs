@@ -142,7 +142,7 @@ pub(crate) struct Watch {
 
 /// End the hold of whoever has a lock now
 ///
-/// The holder is told the reason, at once where the server's messages reach it, and the first who
+/// The holder learns the reason, at once where the server's messages reach it, and the first who
 /// waits gets the lock. A program that does not heed the loss runs on without the lock. Locks of
 /// other clients are ended as well, by deleting their key; data that are no lock are left alone.
 ///
