@@ -1,4 +1,4 @@
-//! What `tracing` is told. One subscriber for the whole program, because the engine's thread tells
+//! What reaches `tracing`. One subscriber for the whole program, because the engine's thread reports
 //! as well; each test looks at its own key.
 
 #![cfg(feature = "tracing")]
@@ -17,18 +17,18 @@ use tracing::{Event, Level, Metadata, Subscriber};
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// Something that was told: an event, or the opening or closing of a span.
+/// Something that was reported: an event, or the opening or closing of a span.
 #[derive(Clone, Debug)]
-struct Told {
+struct Reported {
     /// `acquired`, or `+hold` and `-hold` for a span.
     what: String,
     level: Level,
     fields: HashMap<String, String>,
-    /// The spans that it was told in, from the outermost on.
+    /// The spans that it was reported in, from the outermost on.
     within: Vec<String>,
 }
 
-impl Told {
+impl Reported {
     fn number(&self, field: &str) -> f64 {
         self.fields[field].parse().unwrap()
     }
@@ -36,9 +36,9 @@ impl Told {
 
 #[derive(Default)]
 struct Records {
-    told: Vec<Told>,
+    reported: Vec<Reported>,
     /// The spans that are open, and how many handles each has.
-    spans: HashMap<u64, (Told, usize)>,
+    spans: HashMap<u64, (Reported, usize)>,
     next: u64,
 }
 
@@ -66,10 +66,10 @@ impl Visit for Fields {
     }
 }
 
-fn told(records: &Records, metadata: &Metadata<'_>, what: String, fields: Fields) -> Told {
+fn reported(records: &Records, metadata: &Metadata<'_>, what: String, fields: Fields) -> Reported {
     let within = ENTERED
         .with_borrow(|entered| entered.iter().map(|id| records.spans[id].0.what.clone()).collect());
-    Told { what, level: *metadata.level(), fields: fields.0, within }
+    Reported { what, level: *metadata.level(), fields: fields.0, within }
 }
 
 impl Subscriber for Recorder {
@@ -84,8 +84,8 @@ impl Subscriber for Recorder {
         records.next += 1;
         let id = records.next;
         let name = span.metadata().name();
-        let opened = told(&records, span.metadata(), name.into(), fields);
-        records.told.push(Told { what: format!("+{name}"), ..opened.clone() });
+        let opened = reported(&records, span.metadata(), name.into(), fields);
+        records.reported.push(Reported { what: format!("+{name}"), ..opened.clone() });
         records.spans.insert(id, (opened, 1));
         Id::from_u64(id)
     }
@@ -98,8 +98,8 @@ impl Subscriber for Recorder {
         event.record(&mut fields);
         let what = fields.0.remove("message").unwrap_or_default();
         let mut records = records();
-        let told = told(&records, event.metadata(), what, fields);
-        records.told.push(told);
+        let reported = reported(&records, event.metadata(), what, fields);
+        records.reported.push(reported);
     }
 
     fn enter(&self, id: &Id) {
@@ -123,8 +123,8 @@ impl Subscriber for Recorder {
         *handles -= 1;
         let last = *handles == 0;
         if last {
-            let closed = Told { what: format!("-{}", span.what), ..span.clone() };
-            records.told.push(closed);
+            let closed = Reported { what: format!("-{}", span.what), ..span.clone() };
+            records.reported.push(closed);
         }
         last
     }
@@ -135,22 +135,22 @@ fn listen() {
     ONCE.call_once(|| tracing::subscriber::set_global_default(Recorder).unwrap());
 }
 
-/// All that was told of a key, in its order.
-fn of(key: &str) -> Vec<Told> {
+/// All that was reported of a key, in its order.
+fn of(key: &str) -> Vec<Reported> {
     let records = records();
-    let about = |told: &&Told| told.fields.get("key").is_some_and(|value| value == key);
-    records.told.iter().filter(about).cloned().collect()
+    let about = |reported: &&Reported| reported.fields.get("key").is_some_and(|value| value == key);
+    records.reported.iter().filter(about).cloned().collect()
 }
 
 fn words(key: &str) -> Vec<String> {
-    of(key).into_iter().map(|told| told.what).collect()
+    of(key).into_iter().map(|reported| reported.what).collect()
 }
 
-/// What was told of a key with this word, once it has been.
+/// What was reported of a key with this word, once it has been.
 #[track_caller]
-fn first(key: &str, what: &str) -> Told {
-    let find = || of(key).into_iter().find(|told| told.what == what);
-    eventually(5 * SECOND, &format!("`{what}` is told of {key}"), || find().is_some());
+fn first(key: &str, what: &str) -> Reported {
+    let find = || of(key).into_iter().find(|reported| reported.what == what);
+    eventually(5 * SECOND, &format!("`{what}` is reported of {key}"), || find().is_some());
     find().unwrap()
 }
 
@@ -159,7 +159,7 @@ fn lose(guard: &Guard) {
 }
 
 #[test]
-fn an_acquisition_and_its_hold_are_told_from_beginning_to_end() {
+fn an_acquisition_and_its_hold_are_reported_from_beginning_to_end() {
     listen();
     let locks = Locks::in_memory();
     let guard = locks.mutex("plain").fenced().blocking_acquire().unwrap();
@@ -179,7 +179,7 @@ fn an_acquisition_and_its_hold_are_told_from_beginning_to_end() {
 }
 
 #[test]
-fn a_wait_is_told_with_whom_it_is_for_and_how_long_it_took() {
+fn a_wait_is_reported_with_whom_it_is_for_and_how_long_it_took() {
     listen();
     let server = Server::start();
     let build = |label: &str| Locks::builder().url(server.url()).label(label).open().unwrap();
@@ -195,14 +195,14 @@ fn a_wait_is_told_with_whom_it_is_for_and_how_long_it_took() {
     });
     let waits: Vec<f64> = of("busy")
         .iter()
-        .filter(|told| told.what == "acquired")
-        .map(|told| told.number("waited_ms"))
+        .filter(|reported| reported.what == "acquired")
+        .map(|reported| reported.number("waited_ms"))
         .collect();
     assert!(waits.len() == 2 && waits[1] >= 60.0, "{waits:?}");
 }
 
 #[test]
-fn a_wait_inside_the_process_is_told_as_well() {
+fn a_wait_inside_the_process_is_reported_as_well() {
     listen();
     let locks = Locks::builder().in_memory().label("here").open().unwrap();
     let guard = locks.mutex("inside").blocking_acquire().unwrap();
@@ -219,7 +219,7 @@ fn a_wait_inside_the_process_is_told_as_well() {
 }
 
 #[tokio::test]
-async fn whoever_goes_without_is_told_of() {
+async fn whoever_goes_without_is_reported_of() {
     listen();
     let locks = Locks::builder().in_memory().label("here").open().unwrap();
     let _held = locks.mutex("denied").acquire().await.unwrap();
@@ -231,7 +231,7 @@ async fn whoever_goes_without_is_told_of() {
 }
 
 #[test]
-fn a_loss_is_told_once_with_its_reason_inside_its_hold() {
+fn a_loss_is_reported_once_with_its_reason_inside_its_hold() {
     listen();
     let server = Server::start();
     let locks = Locks::open(server.url()).unwrap();
@@ -250,7 +250,7 @@ fn a_loss_is_told_once_with_its_reason_inside_its_hold() {
 }
 
 #[test]
-fn missed_renewals_and_failed_commands_are_told() {
+fn missed_renewals_and_failed_commands_are_reported() {
     listen();
     let server = Server::start();
     let proxy = Proxy::to(server.port());
@@ -290,8 +290,9 @@ fn a_function_that_blocks_its_runtime_s_only_thread_is_named() {
         assert!(stalls(&locks).unwrap_err().is_busy());
         assert!(pooled.await.unwrap().unwrap_err().is_busy());
     });
-    let warnings =
-        |key| of(key).into_iter().filter(|told| told.level == Level::WARN).collect::<Vec<_>>();
+    let warnings = |key| {
+        of(key).into_iter().filter(|reported| reported.level == Level::WARN).collect::<Vec<_>>()
+    };
     let [warning] = warnings("stalled").try_into().unwrap();
     assert!(
         warning.what.contains("stalls") && warning.what.contains("spawn_blocking"),

@@ -98,19 +98,28 @@ async fn each_step_counts() {
     assert_eq!(numbers.of("held{kind=mutex}"), 0.0);
     assert_eq!(numbers.of("released_total{kind=mutex}"), 1.0);
 
-    // Renewed, then cut off until the lease has ended.
+    renewals_count(&locks, &proxy, &mut numbers, &snapshotter).await;
+    assert_eq!(numbers.samples("hold_seconds{kind=mutex}").len(), 3);
+}
+
+/// A hold is renewed, then cut off until the lease has ended.
+async fn renewals_count(
+    locks: &Locks,
+    proxy: &Proxy,
+    numbers: &mut Numbers,
+    snapshotter: &Snapshotter,
+) {
     let guard = locks.mutex("b").ttl(SECOND).acquire().await.unwrap();
     eventually(5 * SECOND, "a renewal counts", || {
-        numbers.add(&snapshotter).of("renewals_total{outcome=answered}") >= 1.0
+        numbers.add(snapshotter).of("renewals_total{outcome=answered}") >= 1.0
     });
     proxy.hole();
     guard.lost().await;
     eventually(5 * SECOND, "what failed counts", || {
-        numbers.add(&snapshotter);
+        numbers.add(snapshotter);
         numbers.of("renewals_total{outcome=missed}") >= 1.0
             && numbers.of("backend_errors_total{class=unknown}") >= 1.0
             && numbers.of("lost_total{reason=expired}") == 1.0
     });
     proxy.pass();
-    assert_eq!(numbers.samples("hold_seconds{kind=mutex}").len(), 3);
 }

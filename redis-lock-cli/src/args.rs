@@ -173,7 +173,7 @@ pub(crate) struct Acquire {
 /// With --token, the hold that `acquire` printed the token of is given back, and no other; without
 /// it, whoever has the lock now loses it.
 ///
-/// The holder is told the reason, at once where the server's messages reach it, and the first who
+/// The holder learns the reason, at once where the server's messages reach it, and the first who
 /// waits gets the lock. A program that does not heed the loss runs on without the lock. Locks of
 /// other clients are ended as well, by deleting their key; data that are no lock are left alone.
 ///

@@ -24,8 +24,8 @@ pub(crate) async fn release(
     };
     let mut out = stdout().lock();
     if common.json {
-        let told = json!({ "key": task.key, "released": released, "reason": task.reason });
-        writeln!(out, "{told}")?;
+        let report = json!({ "key": task.key, "released": released, "reason": task.reason });
+        writeln!(out, "{report}")?;
     } else if released {
         writeln!(out, "released {}", task.key)?;
     } else {

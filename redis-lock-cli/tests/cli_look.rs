@@ -113,8 +113,8 @@ fn release_asks_first() {
     assert!(error.contains("it hangs"), "{error}");
     let again = run(&server, &["release", "job", "--reason", "x", "--json"]);
     assert_eq!(code(&again), 1);
-    let told = json!({ "key": "job", "released": false, "reason": "x" });
-    assert_eq!(objects(&again.stdout), [told]);
+    let expected = json!({ "key": "job", "released": false, "reason": "x" });
+    assert_eq!(objects(&again.stdout), [expected]);
 }
 
 #[test]

@@ -57,12 +57,12 @@ impl Node {
         self.proxy.as_ref().expect("the place was started with proxied()")
     }
 
-    /// The port that clients are told: the proxy's, where there is one.
+    /// The port that clients learn of: the proxy's, where there is one.
     pub fn port(&self) -> u16 {
         self.proxy.as_ref().map_or_else(|| self.server.port(), Proxy::port)
     }
 
-    /// `redis://127.0.0.1:{port}`, with the port that clients are told.
+    /// `redis://127.0.0.1:{port}`, with the port that clients learn of.
     pub fn url(&self) -> String {
         format!("redis://127.0.0.1:{}", self.port())
     }

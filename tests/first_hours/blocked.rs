@@ -195,12 +195,12 @@ fn a_spawned_task_that_blocks_inside_a_blocking_body_is_refused() {
     assert!(is_refused(&outcome), "{outcome:?}");
 }
 
-#[test]
-fn blocked_workers_hand_their_tasks_over() {
-    ends(|| {
+/// Blocks a runtime of two workers with more calls than it has workers, while a task of the same
+/// runtime holds the key.
+fn blocked_beside_their_holder(mut workers: runtime::Builder) {
+    ends(move || {
         let locks = Locks::in_memory();
-        let runtime =
-            runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+        let runtime = workers.worker_threads(2).enable_all().build().unwrap();
         runtime.block_on(async {
             let holder = tokio::spawn(holds(locks.clone(), Duration::from_millis(300)));
             while !locks.status("k").await.unwrap().is_held() {
@@ -220,6 +220,19 @@ fn blocked_workers_hand_their_tasks_over() {
     });
 }
 
+#[test]
+fn blocked_workers_hand_their_tasks_over() {
+    blocked_beside_their_holder(runtime::Builder::new_multi_thread());
+}
+
+#[test]
+fn workers_with_a_name_of_their_own_hand_their_tasks_over() {
+    let mut workers = runtime::Builder::new_multi_thread();
+    workers.thread_name("api");
+    blocked_beside_their_holder(workers);
+}
+
+/// Whatever its thread is called: Tokio refuses to hand its tasks over.
 #[test]
 fn a_local_set_of_a_runtime_with_workers_may_be_blocked() {
     ends(|| {

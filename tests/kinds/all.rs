@@ -1,13 +1,11 @@
 //! Several keys at once, all or none.
 
-use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::thread;
 use std::time::Instant;
 
 use crate::arena::{
     Arena, LONG, Waiting, cancel_everywhere, crash, is_free, ms, queued, refused, take,
 };
+use crate::together;
 use redis_locks::{LockError, LockState};
 use testbed::eventually;
 
@@ -46,41 +44,8 @@ fn none_is_held_while_it_waits_for_another_at_first() {
 
 #[test]
 fn l7_many_tasks_with_sets_in_any_order_neither_meet_nor_block_for_ever() {
-    const KEYS: usize = 5;
     for arena in Arena::each() {
-        let inside: [AtomicUsize; KEYS] = Default::default();
-        let count: [AtomicUsize; KEYS] = Default::default();
-        thread::scope(|scope| {
-            for number in 0..20_usize {
-                let (arena, inside, count) = (&arena, &inside, &count);
-                scope.spawn(move || {
-                    let locks = if number % 2 == 0 { &arena.one } else { &arena.other };
-                    for turn in 0..6_usize {
-                        // One to three keys, from a different one on, in both directions.
-                        let from = number * 7 + turn * 3;
-                        let mut keys: Vec<usize> = (0..=(number + turn) % 3)
-                            .map(|step| (from + step * 2) % KEYS)
-                            .collect();
-                        if number % 3 == 0 {
-                            keys.reverse();
-                        }
-                        let names = keys.iter().map(|key| format!("key:{key}"));
-                        let guard = take(locks.all(names).wait(LONG));
-                        let keys: BTreeSet<usize> = keys.into_iter().collect();
-                        for key in &keys {
-                            assert_eq!(inside[*key].fetch_add(1, Ordering::SeqCst), 0);
-                        }
-                        thread::yield_now();
-                        for key in &keys {
-                            inside[*key].fetch_sub(1, Ordering::SeqCst);
-                            count[*key].fetch_add(1, Ordering::SeqCst);
-                        }
-                        guard.blocking_release().unwrap();
-                    }
-                });
-            }
-        });
-        assert!(count.iter().all(|count| count.load(Ordering::SeqCst) > 0));
+        together::tasks_with_sets_in_any_order_progress(&[&arena.one, &arena.other]);
         arena.assert_clean();
     }
 }
@@ -88,35 +53,7 @@ fn l7_many_tasks_with_sets_in_any_order_neither_meet_nor_block_for_ever() {
 #[test]
 fn l7_who_needs_many_keys_does_not_starve() {
     for arena in Arena::each() {
-        let stop = AtomicBool::new(false);
-        thread::scope(|scope| {
-            // Each key is busy nearly all the time, and two of them are hardly ever free at once.
-            for key in ["a", "b", "c", "a", "b", "c"] {
-                let (arena, stop) = (&arena, &stop);
-                scope.spawn(move || {
-                    while !stop.load(Ordering::Relaxed) {
-                        let guard = take(arena.one.mutex(key).wait(LONG));
-                        thread::sleep(ms(20));
-                        guard.blocking_release().unwrap();
-                    }
-                });
-            }
-            let done = scope.spawn(|| {
-                let took: Vec<_> = (0..2)
-                    .map(|_| {
-                        let start = Instant::now();
-                        let guard = arena.other.all(["a", "b", "c"]).wait(LONG).blocking_acquire();
-                        guard.map(|guard| (start.elapsed(), guard.blocking_release()))
-                    })
-                    .collect();
-                stop.store(true, Ordering::Relaxed);
-                took
-            });
-            for took in done.join().unwrap() {
-                took.unwrap().1.unwrap();
-            }
-        });
-        arena.assert_clean();
+        together::who_needs_many_keys_does_not_starve(&arena, 2);
     }
 }
 
@@ -142,14 +79,7 @@ fn loss_of_one_is_loss_of_all() {
 #[test]
 fn releasing_by_force_what_is_one_of_several_ends_all() {
     for arena in Arena::each() {
-        let guard = take(arena.one.all(["a", "b"]));
-        assert!(arena.other.blocking_force_release("b", "it hangs").unwrap());
-        let told = guard.blocking_verify().unwrap_err().to_string();
-        assert!(told.contains("it hangs"), "{}: {told}", arena.name);
-        eventually(LONG, "the holder is told", || guard.state() == LockState::Lost);
-        eventually(LONG, "the other key is free", || is_free(arena.other.mutex("a")));
-        drop(guard);
-        arena.assert_clean();
+        together::releasing_one_by_force_ends_all(&arena);
     }
 }
 

@@ -11,6 +11,7 @@ mod permits;
 mod read_write;
 mod slots;
 mod status;
+mod together;
 
 #[test]
 fn child_process() {

@@ -2,18 +2,16 @@
 //! are taken in several steps, and what is promised is the same.
 
 use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::arena::{Arena, LONG, Waiting, cancel_everywhere, is_free, ms, queued, take};
+use crate::together::{self, KEYS};
 use redis_locks::{Guard, LockError, LockState, Locks};
 use testbed::{Child, ChildIo, Proxy, Server, eventually, holds_for};
 
 /// What a place in a queue lasts, and so what is kept while waiting.
 const PLACE: Duration = ms(5_000);
-
-const KEYS: [&str; 3] = ["a", "b", "c"];
 
 fn slot(server: &Server, key: &str) -> u16 {
     server.run(&format!("CLUSTER KEYSLOT lock:{key}"))
@@ -110,38 +108,9 @@ fn after_rounds_in_vain_it_keeps_what_comes_first() {
 
 #[test]
 fn l7_tasks_of_several_managers_with_sets_in_any_order_progress() {
-    const KEYS: usize = 5;
     for arena in Arena::clusters() {
         let third = arena.third();
-        let managers = [&arena.one, &arena.other, &third];
-        let inside: [AtomicUsize; KEYS] = Default::default();
-        thread::scope(|scope| {
-            for number in 0..18_usize {
-                let (inside, locks) = (&inside, managers[number % 3]);
-                scope.spawn(move || {
-                    for turn in 0..6_usize {
-                        let from = number * 7 + turn * 3;
-                        let count = 1 + (number + turn) % 4;
-                        let mut keys: Vec<usize> =
-                            (0..count).map(|step| (from + step * 2) % KEYS).collect();
-                        if number % 2 == 0 {
-                            keys.reverse();
-                        }
-                        let names = keys.iter().map(|key| format!("key:{key}"));
-                        let guard = take(locks.all(names).wait(3 * LONG));
-                        for key in &keys {
-                            assert_eq!(inside[*key].fetch_add(1, Ordering::SeqCst), 0);
-                        }
-                        thread::yield_now();
-                        assert!(guard.is_held());
-                        for key in &keys {
-                            inside[*key].fetch_sub(1, Ordering::SeqCst);
-                        }
-                        guard.blocking_release().unwrap();
-                    }
-                });
-            }
-        });
+        together::tasks_with_sets_in_any_order_progress(&[&arena.one, &arena.other, &third]);
         arena.assert_clean();
     }
 }
@@ -149,23 +118,7 @@ fn l7_tasks_of_several_managers_with_sets_in_any_order_progress() {
 #[test]
 fn l7_who_needs_many_keys_does_not_starve() {
     for arena in Arena::clusters() {
-        let stop = AtomicBool::new(false);
-        thread::scope(|scope| {
-            for key in ["a", "b", "c", "a", "b", "c"] {
-                let (arena, stop) = (&arena, &stop);
-                scope.spawn(move || {
-                    while !stop.load(Ordering::Relaxed) {
-                        let guard = take(arena.one.mutex(key).wait(LONG));
-                        thread::sleep(ms(20));
-                        guard.blocking_release().unwrap();
-                    }
-                });
-            }
-            let took = arena.other.all(KEYS).wait(LONG).blocking_acquire();
-            stop.store(true, Ordering::Relaxed);
-            took.unwrap().blocking_release().unwrap();
-        });
-        arena.assert_clean();
+        together::who_needs_many_keys_does_not_starve(&arena, 1);
     }
 }
 
@@ -207,13 +160,7 @@ fn loss_of_one_is_loss_of_all() {
 #[test]
 fn releasing_by_force_what_is_one_of_several_ends_all() {
     for arena in Arena::clusters() {
-        let guard = take(arena.one.all(KEYS));
-        assert!(arena.other.blocking_force_release("c", "it hangs").unwrap());
-        let told = guard.blocking_verify().unwrap_err().to_string();
-        assert!(told.contains("it hangs"), "{}: {told}", arena.name);
-        eventually(LONG, "the other keys are free", || is_free(arena.other.all(["a", "b"])));
-        drop(guard);
-        arena.assert_clean();
+        together::releasing_one_by_force_ends_all(&arena);
     }
 }
 

@@ -30,8 +30,8 @@ pub(crate) fn run(rest: &[String]) -> Result<()> {
     must_succeed(build)?;
     let mut measure = cargo(&["run", "--quiet", "--release", "--manifest-path", PEERS, "--"]);
     share_target(&mut measure);
-    let told = ["cargo xtask bench".to_owned()].iter().chain(rest).cloned().collect::<Vec<_>>();
-    measure.args(["--command", &told.join(" ")]);
+    let command = ["cargo xtask bench".to_owned()].iter().chain(rest).cloned().collect::<Vec<_>>();
+    measure.args(["--command", &command.join(" ")]);
     if rest.is_empty() {
         measure.args(["--out", OUT]);
     }

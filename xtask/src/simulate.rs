@@ -16,7 +16,7 @@ const STRIDE: u64 = 10_000_000;
 #[derive(Default)]
 struct Wish {
     minutes: Option<f64>,
-    /// The history of this seed is told.
+    /// The history of this seed is printed.
     seed: Option<u64>,
     from_seed: Option<u64>,
     /// A fault to be planted.

@@ -1,5 +1,6 @@
 //! Waiting for a future with nothing but the calling thread.
 
+use std::cell::Cell;
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::pin::{Pin, pin};
@@ -16,7 +17,7 @@ const BRIEF: Duration = Duration::from_millis(10);
 /// A wait this long on a thread that other tasks need is worth a warning.
 const LONG: Duration = Duration::from_secs(1);
 
-/// What Tokio calls its threads, and those for blocking work, unless it is told otherwise.
+/// What Tokio calls its threads, and those for blocking work, unless its builder says otherwise.
 const TOKIO_NAMES: [&str; 2] = ["tokio-rt-worker", "tokio-runtime-worker"];
 
 struct Unpark(Thread);
@@ -41,7 +42,7 @@ pub(crate) fn block_on_or<F: Future>(future: F, stalled: impl FnOnce()) -> F::Ou
         return output;
     }
     match Handle::try_current().map(|runtime| runtime.runtime_flavor()) {
-        Ok(RuntimeFlavor::MultiThread) if is_of_tokio() => {
+        Ok(RuntimeFlavor::MultiThread) if may_hand_over() => {
             in_place(|| park_until_ready(future.as_mut()))
         }
         // A thread for blocking work keeps nobody from anything.
@@ -62,8 +63,22 @@ fn is_of_tokio() -> bool {
     thread::current().name().is_some_and(|name| TOKIO_NAMES.contains(&name))
 }
 
-/// `block_in_place` where it may be used. Where a `LocalSet` is run on a thread of this name it may
-/// not, and says so by a panic before it begins; nothing else tells.
+thread_local! {
+    /// Whether `block_in_place` has panicked on this thread. It would each time, and each time the
+    /// panic hook would print it.
+    static REFUSES: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Whether this is likely a worker of a multi-threaded runtime, and not a thread that runs a
+/// `LocalSet`, whose tasks can't be handed over. Workers of another name are known by the task that
+/// they run; so is a `LocalSet`, but most of those run on the main thread.
+fn may_hand_over() -> bool {
+    let is_in_task = || tokio::task::try_id().is_some() && thread::current().name() != Some("main");
+    !REFUSES.get() && (is_of_tokio() || is_in_task())
+}
+
+/// `block_in_place` where it may be used. Where a `LocalSet` is run it may not, and says so by a
+/// panic before it begins; nothing else tells.
 fn in_place<R>(mut work: impl FnMut() -> R) -> R {
     let mut has_begun = false;
     let mut run = || {
@@ -73,7 +88,10 @@ fn in_place<R>(mut work: impl FnMut() -> R) -> R {
     match catch_unwind(AssertUnwindSafe(|| tokio::task::block_in_place(&mut run))) {
         Ok(value) => value,
         Err(panic) if has_begun => resume_unwind(panic),
-        Err(_) => work(),
+        Err(_) => {
+            REFUSES.set(true);
+            work()
+        }
     }
 }
 

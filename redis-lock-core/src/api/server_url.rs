@@ -7,6 +7,9 @@ use crate::ConfigError;
 /// The port of sentinels, where an address names none.
 const SENTINEL_PORT: u16 = 26379;
 
+/// Whether TLS was built in.
+const HAS_TLS: bool = cfg!(feature = "rustls");
+
 /// Who is at the other end of a URL.
 #[derive(Debug)]
 pub(crate) enum Named {
@@ -25,7 +28,8 @@ pub(crate) fn read(url: &str) -> Result<Named, ConfigError> {
         return Ok(Named::Cluster(each(scheme, &parts, parts.path, None)?));
     }
     let Some(scheme) = parts.scheme.strip_suffix("-sentinel") else {
-        return client(&format!("{}://{}", simple(parts.scheme)?, parts.rest)).map(Named::One);
+        return client(&format!("{}://{}", simple(parts.scheme, HAS_TLS)?, parts.rest))
+            .map(Named::One);
     };
     let (name, db) = parts.path.split_once('/').unwrap_or((parts.path, ""));
     if name.is_empty() {
@@ -94,7 +98,7 @@ fn each(
     db: &str,
     port: Option<u16>,
 ) -> Result<Vec<redis::Client>, ConfigError> {
-    let scheme = simple(scheme)?;
+    let scheme = simple(scheme, HAS_TLS)?;
     let credentials = match parts.credentials {
         "" => String::new(),
         credentials => format!("{credentials}@"),
@@ -116,10 +120,10 @@ fn has_port(host: &str) -> bool {
 }
 
 /// The scheme as the driver knows it.
-fn simple(scheme: &str) -> Result<&'static str, ConfigError> {
+fn simple(scheme: &str, has_tls: bool) -> Result<&'static str, ConfigError> {
     match scheme {
         "redis" | "valkey" => Ok("redis"),
-        "rediss" | "valkeys" if cfg!(feature = "rustls") => Ok("rediss"),
+        "rediss" | "valkeys" if has_tls => Ok("rediss"),
         "rediss" | "valkeys" => Err(ConfigError::NoTls),
         "redis+unix" | "valkey+unix" | "unix" => Ok("redis+unix"),
         _ => Err(ConfigError::UnknownScheme { scheme: scheme.to_owned() }),
@@ -174,6 +178,16 @@ mod tests {
             format!("{user}@{}/{}", info.addr(), settings.db())
         };
         clients.iter().map(show).collect()
+    }
+
+    #[test]
+    fn a_url_with_tls_names_the_feature_where_it_is_off() {
+        for scheme in ["rediss", "valkeys"] {
+            assert_eq!(simple(scheme, true), Ok("rediss"));
+            let error = simple(scheme, false).unwrap_err();
+            assert_eq!(error, ConfigError::NoTls);
+            assert!(error.to_string().contains("features = [\"rustls\"]"), "{error}");
+        }
     }
 
     #[test]

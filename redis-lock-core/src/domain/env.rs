@@ -67,65 +67,65 @@ pub(crate) mod world {
     use std::cell::Cell;
 
     #[derive(Clone, Copy)]
-    pub(crate) struct World {
+    pub(crate) struct Env {
         pub(crate) now: u64,
         pub(crate) process: u32,
         state: u64,
     }
 
     thread_local! {
-        static WORLD: Cell<Option<World>> = const { Cell::new(None) };
+        static ENV: Cell<Option<Env>> = const { Cell::new(None) };
     }
 
     /// From now on this thread lives in a world that begins at `now`, with this seed.
     pub(crate) fn begin(now: u64, seed: u64) {
-        WORLD.set(Some(World { now, process: 1, state: seed | 1 }));
+        ENV.set(Some(Env { now, process: 1, state: seed | 1 }));
     }
 
     /// Whether this thread lives in a world of its own.
     pub(crate) fn is_active() -> bool {
-        WORLD.get().is_some()
+        ENV.get().is_some()
     }
 
     /// The thread is back in the real world.
     pub(crate) fn end() {
-        WORLD.set(None);
+        ENV.set(None);
     }
 
     pub(crate) fn set_now(now: u64) {
-        change(|world| world.now = now);
+        change(|env| env.now = now);
     }
 
     pub(crate) fn set_process(process: u32) {
-        change(|world| world.process = process);
+        change(|env| env.process = process);
     }
 
     pub(super) fn now() -> Option<u64> {
-        WORLD.get().map(|world| world.now)
+        ENV.get().map(|env| env.now)
     }
 
     pub(super) fn process() -> Option<u32> {
-        WORLD.get().map(|world| world.process)
+        ENV.get().map(|env| env.process)
     }
 
     pub(super) fn bits() -> Option<u128> {
         let mut bits = None;
-        change(|world| bits = Some(u128::from(next(world)) << 64 | u128::from(next(world))));
+        change(|env| bits = Some(u128::from(next(env)) << 64 | u128::from(next(env))));
         bits
     }
 
-    fn next(world: &mut World) -> u64 {
-        world.state = world.state.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut mixed = world.state;
+    fn next(env: &mut Env) -> u64 {
+        env.state = env.state.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut mixed = env.state;
         mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
         mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
         mixed ^ (mixed >> 31)
     }
 
-    fn change(with: impl FnOnce(&mut World)) {
-        WORLD.set(WORLD.get().map(|mut world| {
-            with(&mut world);
-            world
+    fn change(with: impl FnOnce(&mut Env)) {
+        ENV.set(ENV.get().map(|mut env| {
+            with(&mut env);
+            env
         }));
     }
 }

@@ -34,7 +34,7 @@ pub(super) struct Contending {
     looks: u32,
     /// How often somebody else had the lock.
     refusals: u32,
-    seen: Seen,
+    last_answer: LastAnswer,
     /// When the last answer came, good or bad.
     pub(super) answered_at: Moment,
     /// When the server was last known to be of use.
@@ -45,7 +45,7 @@ pub(super) struct Contending {
 
 /// What the last answer said.
 #[derive(Debug)]
-enum Seen {
+enum LastAnswer {
     Nothing,
     Busy(Blocker),
     Failed(Fault),
@@ -62,7 +62,7 @@ impl Contending {
             failures: 0,
             looks: 0,
             refusals: 0,
-            seen: Seen::Nothing,
+            last_answer: LastAnswer::Nothing,
             answered_at: Moment::START,
             useful: now,
             behind_own: false,
@@ -85,11 +85,13 @@ impl Contending {
     }
 
     pub(super) fn refusal<W>(&self, waiter: &Waiter<W>, now: Moment) -> LockError {
-        match &self.seen {
+        match &self.last_answer {
             _ if self.answered_at < waiter.asked => unanswered(waiter),
-            Seen::Nothing => unanswered(waiter),
-            Seen::Busy(blocker) => busy(waiter, Some(blocker), now),
-            Seen::Failed(fault) => LockError::backend(Some(waiter.demand.key.as_str()), fault),
+            LastAnswer::Nothing => unanswered(waiter),
+            LastAnswer::Busy(blocker) => busy(waiter, Some(blocker), now),
+            LastAnswer::Failed(fault) => {
+                LockError::backend(Some(waiter.demand.key.as_str()), fault)
+            }
         }
     }
 }
@@ -128,13 +130,15 @@ impl<W> Machine<W> {
         let Stage::Contending(contending) = std::mem::replace(&mut self.stage, Stage::Idle) else {
             return;
         };
-        let Contending { attempt, demand, refusals, useful, seen, answered_at, .. } = contending;
+        let Contending { attempt, demand, refusals, useful, last_answer, answered_at, .. } =
+            contending;
         out.part(Reap::of(attempt, open, &demand));
         let Some(first) = self.waiters.first() else { return };
         let demand = Arc::clone(&first.demand);
         let attempt = env.attempt(&demand);
         let fresh = Contending::new(attempt, &demand, env.now);
-        self.stage = Stage::Contending(Contending { refusals, useful, seen, answered_at, ..fresh });
+        self.stage =
+            Stage::Contending(Contending { refusals, useful, last_answer, answered_at, ..fresh });
         self.ask_again(env, out);
     }
 
@@ -305,12 +309,12 @@ impl<W> Machine<W> {
         if let About::Acquire { queues: false, ordered: false } = open.about {
             contending.attempt.left_nothing();
         }
-        let first = contending.looks == 0 && !matches!(contending.seen, Seen::Busy(_));
+        let first = contending.looks == 0 && !matches!(contending.last_answer, LastAnswer::Busy(_));
         if first && env.listening {
             let demand = Arc::clone(&contending.demand);
             out.later.push(Later::Contended(demand, blocker.value.clone()));
         }
-        let same = matches!(&contending.seen, Seen::Busy(last) if last.value == blocker.value);
+        let same = matches!(&contending.last_answer, LastAnswer::Busy(last) if last.value == blocker.value);
         contending.looks = if same { contending.looks.saturating_add(1) } else { 0 };
         contending.look = look_at(&blocker, contending.looks, env);
         // An answer tells of the time after its question was sent, not before.
@@ -319,7 +323,7 @@ impl<W> Machine<W> {
         let behind_own = blocker.value.as_ref().is_some_and(of_ours);
         let again = behind_own && !contending.behind_own && self.waiters.any_impatient();
         contending.behind_own = behind_own;
-        contending.seen = Seen::Busy(blocker);
+        contending.last_answer = LastAnswer::Busy(blocker);
         if again || contending.hinted && contending.follows_hint(env.now) {
             // A hint, or a release of our own that is on its way.
             return self.ask_again(env, out);
@@ -342,7 +346,7 @@ impl<W> Machine<W> {
         let Stage::Contending(contending) = &mut self.stage else { return };
         contending.failures = contending.failures.saturating_add(1);
         let (class, failures) = (fault.class, contending.failures);
-        contending.seen = Seen::Failed(fault);
+        contending.last_answer = LastAnswer::Failed(fault);
         contending.answered_at = env.now;
         match class {
             // A connection that was cut while idle answers the first question with its end.
@@ -366,7 +370,7 @@ impl<W> Machine<W> {
     pub(super) fn outage(&self, waiter: &Waiter<W>, now: Moment) -> LockError {
         let waited = now.since(waiter.asked);
         let fault = match &self.stage {
-            Stage::Contending(Contending { seen: Seen::Failed(fault), .. }) => {
+            Stage::Contending(Contending { last_answer: LastAnswer::Failed(fault), .. }) => {
                 let what = format!("{} (tried for {waited:.1?})", fault.what);
                 Fault { what, ..fault.clone() }
             }

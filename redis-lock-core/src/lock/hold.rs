@@ -9,7 +9,7 @@ use tokio::sync::Notify;
 use crate::domain::clock::Moment;
 use crate::domain::demand::Demand;
 use crate::domain::kind::Kind;
-use crate::observe::{self, HoldFacts, Watch};
+use crate::observe::{self, HoldFacts, HoldReport};
 use crate::{LockError, LockState, LossReason, Token};
 
 /// One hold, shared by its guard and the engine.
@@ -24,7 +24,7 @@ pub(crate) struct Hold {
     pub(crate) since: Moment,
     life: Mutex<Life>,
     ended: Notify,
-    watch: Watch,
+    report: HoldReport,
     /// The process that it belongs to.
     home: u32,
     /// Whether its guard has given it back: for the guard itself, which drops soon after.
@@ -64,7 +64,7 @@ impl Hold {
             since,
             life,
             ended: Notify::new(),
-            watch: Watch::default(),
+            report: HoldReport::default(),
             home,
             is_given_back: AtomicBool::new(false),
         };
@@ -209,14 +209,14 @@ impl Hold {
 
     /// What is reported of it.
     pub(crate) fn described(&self) -> HoldFacts<'_> {
-        let Self { demand, token, fence, watch, .. } = self;
-        HoldFacts { demand, token, fence: *fence, watch }
+        let Self { demand, token, fence, report, .. } = self;
+        HoldFacts { demand, token, fence: *fence, report }
     }
 
     /// Reports that its guard has given it back, where its beginning was reported.
     #[inline]
     pub(crate) fn report_release(&self) {
-        if self.watch.has_begun() {
+        if self.report.has_begun() {
             self.report_end();
         }
     }

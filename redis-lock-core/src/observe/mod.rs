@@ -67,7 +67,7 @@ impl Acquiring {
             Ok(hold) => {
                 numbers::acquired(kind, waited);
                 self.span.within(|| events::acquired(&hold, waited));
-                hold.watch.begin(&hold);
+                hold.report.begin(&hold);
             }
             Err(error) => {
                 numbers::failed(kind, error);
@@ -94,12 +94,12 @@ pub(crate) struct HoldFacts<'a> {
     pub(crate) demand: &'a Demand,
     pub(crate) token: &'a Token,
     pub(crate) fence: Option<u64>,
-    pub(crate) watch: &'a Watch,
+    pub(crate) report: &'a HoldReport,
 }
 
 /// What is reported of one hold, once at its beginning and once at its end.
 #[derive(Debug, Default)]
-pub(crate) struct Watch {
+pub(crate) struct HoldReport {
     /// 0 while it has not begun, or nobody listened when it did.
     stage: AtomicU8,
     span: events::HoldSpan,
@@ -108,7 +108,7 @@ pub(crate) struct Watch {
 const BEGUN: u8 = 1;
 const OVER: u8 = 2;
 
-impl Watch {
+impl HoldReport {
     fn begin(&self, hold: &HoldFacts<'_>) {
         self.span.open(hold);
         let begun = self.stage.compare_exchange(0, BEGUN, Ordering::AcqRel, Ordering::Relaxed);
@@ -129,7 +129,7 @@ impl Watch {
 /// A hold has ended: `end` says after which time, and why when it was lost.
 #[cold]
 pub(crate) fn ended(hold: HoldFacts<'_>, end: impl FnOnce() -> (Duration, Option<LossReason>)) {
-    let stage = hold.watch.stage.swap(OVER, Ordering::AcqRel);
+    let stage = hold.report.stage.swap(OVER, Ordering::AcqRel);
     if stage == OVER {
         return;
     }
@@ -138,7 +138,7 @@ pub(crate) fn ended(hold: HoldFacts<'_>, end: impl FnOnce() -> (Duration, Option
         numbers::held(kind, -1.0);
         numbers::ended(kind, held, loss.as_ref());
     }
-    hold.watch.span.close(|| match &loss {
+    hold.report.span.close(|| match &loss {
         Some(reason) => events::lost(&hold, reason, held),
         None => events::released(&hold, held),
     });

@@ -20,7 +20,7 @@ use crate::port::free_port;
 /// concerns the connections that are open *and* those to come; [`existing`](Self::existing) and
 /// [`only`](Self::only) choose among the open ones.
 ///
-/// A hole holds data back the way a network does: sockets stay open and nobody is told. What was
+/// A hole holds data back the way a network does: sockets stay open and nobody learns of it. What was
 /// sent meanwhile arrives when the hole closes, even if its sender has long hung up.
 ///
 /// ```no_run
@@ -41,7 +41,7 @@ pub struct Proxy {
 #[derive(Debug)]
 struct Shared {
     state: Mutex<State>,
-    /// Told when the mode of the listener changes, or has changed.
+    /// Notified when the mode of the listener changes, or has changed.
     changed: Condvar,
     accepted: AtomicU64,
     spares_replication: AtomicBool,

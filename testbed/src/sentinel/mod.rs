@@ -62,8 +62,8 @@ impl Sentinel {
     /// The primary, as the sentinels tell; panics when they don't agree.
     #[track_caller]
     pub fn primary(&self) -> &Node {
-        let told = self.told_port().expect("the sentinels agree on a primary");
-        self.servers.iter().find(|node| node.port() == told).expect("it is one of ours")
+        let reported = self.reported_port().expect("the sentinels agree on a primary");
+        self.servers.iter().find(|node| node.port() == reported).expect("it is one of ours")
     }
 
     /// A live server that is not the primary.
@@ -90,9 +90,11 @@ impl Sentinel {
     /// Returns the new one.
     #[track_caller]
     pub fn until_replaced(&self, before: &Node) -> &Node {
-        until_well(PATIENCE, || match self.told_port() {
+        until_well(PATIENCE, || match self.reported_port() {
             Some(port) if port != before.port() => None,
-            told => Some(format!("the sentinels say {told:?}, and it was {}", before.port())),
+            reported => {
+                Some(format!("the sentinels say {reported:?}, and it was {}", before.port()))
+            }
         });
         self.until_ok();
         self.primary()
@@ -121,14 +123,14 @@ impl Sentinel {
     /// Kills a server or a sentinel; the primary only when its replicas have its data.
     #[track_caller]
     pub fn kill9(&self, node: &Node) {
-        if node.is_live() && self.told_port() == Some(node.port()) {
+        if node.is_live() && self.reported_port() == Some(node.port()) {
             self.until_replicated();
         }
         node.server().kill9();
     }
 
     fn trouble(&self) -> Option<String> {
-        let Some(primary) = self.told_port() else {
+        let Some(primary) = self.reported_port() else {
             return Some("the sentinels don't agree on a primary".into());
         };
         let Some(primary) = self.servers.iter().find(|node| node.port() == primary) else {
@@ -161,7 +163,7 @@ impl Sentinel {
     }
 
     /// The primary's port, when all live sentinels name the same.
-    fn told_port(&self) -> Option<u16> {
+    fn reported_port(&self) -> Option<u16> {
         let command = format!("SENTINEL GET-MASTER-ADDR-BY-NAME {}", self.name);
         let mut ports = self.live_sentinels().map(|node| node.try_run::<(String, u16)>(&command));
         let first = ports.next()?;

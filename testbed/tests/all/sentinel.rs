@@ -2,7 +2,7 @@
 
 use testbed::{Sentinel, ServerBinary};
 
-fn told_port(url: &str, name: &str) -> u16 {
+fn reported_port(url: &str, name: &str) -> u16 {
     let client = redis::Client::open(url).unwrap();
     let mut command = redis::cmd("SENTINEL");
     command.arg("GET-MASTER-ADDR-BY-NAME").arg(name);
@@ -15,7 +15,7 @@ fn every_sentinel_tells_the_primary() {
     let group = Sentinel::start();
     assert_eq!((group.servers().len(), group.urls().len()), (2, 3));
     for url in group.urls() {
-        assert_eq!(told_port(&url, group.name()), group.primary().port());
+        assert_eq!(reported_port(&url, group.name()), group.primary().port());
     }
     assert!(group.primary().is_primary() && !group.replica().is_primary());
 }
@@ -41,7 +41,7 @@ fn fails_over_on_demand_to_and_fro_through_proxies() {
     let first = group.primary().port();
     let second = group.fail_over().port();
     assert_ne!(first, second);
-    assert_eq!(told_port(&group.urls()[0], "locks"), second);
+    assert_eq!(reported_port(&group.urls()[0], "locks"), second);
 }
 
 #[test]

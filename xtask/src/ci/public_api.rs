@@ -67,7 +67,7 @@ mod tests {
     use super::differences;
 
     #[test]
-    fn both_sides_are_told() {
+    fn both_sides_are_reported() {
         assert_eq!(differences("a\nb\n", "a\nc\n"), ["- b", "+ c"]);
         assert_eq!(differences("a\nb\n", "a\nb\n"), [""; 0]);
     }

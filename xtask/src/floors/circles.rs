@@ -26,15 +26,15 @@ fn below(tree: &Tree, arrows: &[Arrow], parent: &[String]) -> Vec<String> {
             graph.entry(from).or_default().entry(to).or_insert(arrow);
         }
     }
-    let mut told: BTreeSet<&str> = BTreeSet::new();
+    let mut reported: BTreeSet<&str> = BTreeSet::new();
     let mut found = Vec::new();
     for start in graph.keys() {
-        if told.contains(start) {
+        if reported.contains(start) {
             continue;
         }
         if let Some(circle) = shortest(&graph, start) {
-            // All that lie on it, or on another one with one of them, are told with it.
-            told.extend(graph.keys().filter(|other| reach(&graph, start, other)));
+            // All that lie on it, or on another one with one of them, are reported with it.
+            reported.extend(graph.keys().filter(|other| reach(&graph, start, other)));
             let arrows: Vec<String> = circle.iter().map(|arrow| arrow.show(tree)).collect();
             found.push(format!("a circle: {}", arrows.join("; ")));
         }

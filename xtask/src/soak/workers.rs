@@ -74,7 +74,7 @@ impl Workers {
         Ok(())
     }
 
-    /// Kills them all, and returns when everything they told is in the history.
+    /// Kills them all, and returns when everything they reported is in the history.
     pub(crate) fn end(mut self) {
         for (_, worker) in &mut self.running {
             let _ = worker.kill();

@@ -21,9 +21,9 @@ const REST: Duration = Duration::from_secs(1);
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Entry {
     /// All of one sort: see [`Entry::mixes`].
-    pub(crate) holders: Vec<Holder>,
+    pub(crate) holders: Vec<StoredHolder>,
     /// In the order of their coming.
-    pub(crate) queue: VecDeque<Waiter>,
+    pub(crate) queue: VecDeque<StoredWaiter>,
     /// When the whole queue is forgotten, unless somebody asks again.
     pub(crate) queue_end: Option<Moment>,
     pub(crate) fence: Option<Last>,
@@ -41,7 +41,7 @@ pub(crate) struct Tomb {
 
 /// Who has the lock, or was granted it and has not claimed it yet.
 #[derive(Clone, Debug)]
-pub(crate) struct Holder {
+pub(crate) struct StoredHolder {
     pub(crate) token: Arc<str>,
     pub(crate) kind: Kind,
     pub(crate) end: Moment,
@@ -51,7 +51,7 @@ pub(crate) struct Holder {
 
 /// Who waits for it.
 #[derive(Clone, Debug)]
-pub(crate) struct Waiter {
+pub(crate) struct StoredWaiter {
     pub(crate) token: Arc<str>,
     pub(crate) kind: Kind,
     /// The end of its place when it does not ask again.
@@ -95,7 +95,7 @@ impl Entry {
         self.tombs.insert(Arc::clone(token), tomb);
     }
 
-    pub(super) fn holder(&mut self, token: &Arc<str>) -> Option<&mut Holder> {
+    pub(super) fn holder(&mut self, token: &Arc<str>) -> Option<&mut StoredHolder> {
         self.holders.iter_mut().find(|holder| holder.token == *token)
     }
 
@@ -136,7 +136,7 @@ impl Entry {
             Some(holder) => holder.end = holder.end.max(end),
             None => {
                 let token = Arc::clone(token);
-                self.holders.push(Holder { token, kind, end, waited_for });
+                self.holders.push(StoredHolder { token, kind, end, waited_for });
             }
         }
     }
@@ -168,7 +168,8 @@ impl Entry {
         if kind.is_value() {
             self.holders.iter_mut().for_each(|holder| holder.waited_for = true);
         }
-        let waiter = Waiter { token: Arc::clone(token), kind, until, manager: Arc::clone(manager) };
+        let waiter =
+            StoredWaiter { token: Arc::clone(token), kind, until, manager: Arc::clone(manager) };
         match self.queue.iter_mut().find(|waiter| waiter.token == *token) {
             Some(place) => *place = waiter,
             None => self.queue.push_back(waiter),
@@ -210,7 +211,7 @@ impl Entry {
 
     /// Whom one who wants in has to wait for.
     pub(super) fn blocker(&self, kind: Kind, queued: bool, now: Moment) -> Blocker {
-        let by_end = |holder: &&Holder| holder.end;
+        let by_end = |holder: &&StoredHolder| holder.end;
         // A permit is free when the first holder is gone, a lock for reading or writing after the
         // last.
         let holder = match kind.limit() {
@@ -232,7 +233,7 @@ impl Entry {
     }
 }
 
-impl Holder {
+impl StoredHolder {
     /// Who has a mutex, as a server shows it.
     pub(crate) fn of_mutex(token: Arc<str>, end: Moment, waited_for: bool) -> Self {
         Self { token, kind: Kind::Mutex, end, waited_for }

@@ -11,7 +11,7 @@ use crate::domain::error::{Fault, FaultClass};
 use crate::domain::kind::Kind;
 use crate::domain::names::Names;
 use crate::domain::token::WAITERS_MARK;
-use crate::store::memory::entry::{Entry, Holder, Tomb, Waiter};
+use crate::store::memory::entry::{Entry, StoredHolder, StoredWaiter, Tomb};
 use crate::store::memory::fences::Last;
 use crate::store::redis::decode;
 use crate::store::redis::dialect::Dialect;
@@ -164,7 +164,7 @@ impl Snapshot {
         let waiter = |(token, _): &(String, f64)| {
             let (until, channel) = self.place(token).unwrap_or((Moment::START, "-"));
             let (token, manager) = (token.as_str().into(), channel.into());
-            Waiter { token, kind: Kind::Mutex, until, manager }
+            StoredWaiter { token, kind: Kind::Mutex, until, manager }
         };
         let queue: VecDeque<_> = self.queue.iter().flatten().map(waiter).collect();
         let queue_end = self.queue_left.filter(|_| !queue.is_empty());
@@ -180,13 +180,13 @@ impl Snapshot {
         }
     }
 
-    fn holder(&self) -> Option<Holder> {
+    fn holder(&self) -> Option<StoredHolder> {
         let Standing::Value { text, left } = &self.lock else { return None };
         // A key that is there has some time left.
         let end =
             left.map_or(Moment::NEVER, |left| self.now.after(left.max(Duration::from_millis(1))));
         let (token, marked) = unmarked(text);
-        Some(Holder::of_mutex(token.into(), end, marked))
+        Some(StoredHolder::of_mutex(token.into(), end, marked))
     }
 
     /// Until when a token keeps its place, and where its manager listens. None for those who wait for

@@ -9,7 +9,7 @@ use super::snapshot::{Snapshot, is_ours, unmarked};
 use crate::domain::clock::Moment;
 use crate::domain::names::Names;
 use crate::domain::token::WAITERS_MARK;
-use crate::store::memory::entry::{Entry, Holder, Waiter};
+use crate::store::memory::entry::{Entry, StoredHolder, StoredWaiter};
 use crate::store::redis::dialect::Dialect;
 
 /// A message to a manager.
@@ -58,7 +58,12 @@ impl Writes<'_> {
     }
 
     /// The lease goes on, perhaps with another end; or somebody waits for it now.
-    fn same_holder(&self, before: &Holder, after: &Holder, out: &mut Vec<Cmd>) -> Option<Message> {
+    fn same_holder(
+        &self,
+        before: &StoredHolder,
+        after: &StoredHolder,
+        out: &mut Vec<Cmd>,
+    ) -> Option<Message> {
         let main = self.names.main();
         let stands = self.snapshot.value()?;
         let newly_marked = after.is_waited_for() && !unmarked(stands).1 && is_ours(stands);
@@ -77,7 +82,7 @@ impl Writes<'_> {
     }
 
     /// Tells the holder that somebody waits, so that it need not find out.
-    fn ask_to_hand_over(&self, holder: &Holder) -> Option<Message> {
+    fn ask_to_hand_over(&self, holder: &StoredHolder) -> Option<Message> {
         let token = crate::Token::from_wire(&holder.token);
         let channel = self.names.channel(token.manager()?);
         Some(Message { channel, text: format!("w {}", self.names.main()) })
@@ -115,7 +120,7 @@ impl Writes<'_> {
     }
 
     /// Whether somebody came, or keeps its place for longer. One at most does in one command.
-    fn is_new(&self, waiter: &Waiter) -> bool {
+    fn is_new(&self, waiter: &StoredWaiter) -> bool {
         let known = self.before.queue.iter().find(|known| known.token == waiter.token);
         known.is_none_or(|known| known.until != waiter.until || known.manager != waiter.manager)
     }
@@ -146,7 +151,7 @@ impl Writes<'_> {
 }
 
 /// The value that stands for a holder: it is marked when somebody waits.
-pub(super) fn value_of(holder: &Holder) -> String {
+pub(super) fn value_of(holder: &StoredHolder) -> String {
     let mut value = holder.token.to_string();
     if holder.is_waited_for() {
         value.push(WAITERS_MARK);
