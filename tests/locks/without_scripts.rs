@@ -159,7 +159,10 @@ async fn many_locks_are_renewed_together() {
     assert!(guards.iter().all(|guard| guard.is_held()), "none was lost");
     let counts = server.command_counts();
     let (renewed, flights) = (counts["pexpire"], counts["exec"]);
-    assert!(renewed >= 2 * MANY as u64 && flights * 4 < renewed, "{renewed} in {flights}");
+    assert!(
+        renewed >= 2 * MANY as u64 && flights * 2 < renewed,
+        "{renewed} in {flights} transactions"
+    );
     for guard in guards {
         guard.release().await.unwrap();
     }
