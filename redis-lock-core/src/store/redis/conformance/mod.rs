@@ -60,7 +60,7 @@ impl Bench {
         let (is_ready, listens) = std::sync::mpsc::channel();
         let listener = std::thread::spawn(move || {
             let mut subscription = listening.as_pubsub();
-            subscription.subscribe("alive").unwrap();
+            subscription.subscribe("lock:~m:alive").unwrap();
             is_ready.send(()).unwrap();
             while subscription.get_message().is_ok() {}
         });
@@ -134,7 +134,7 @@ impl Bench {
             return Ok(worlds.to_vec());
         }
         let before = self.now();
-        let channel = if self.actors[who].heard { "alive" } else { "dead" };
+        let channel = if self.actors[who].heard { "lock:~m:alive" } else { "lock:~m:dead" };
         let answer = self.direct.send(&command, channel);
         let seen = self.look();
         let window = Window { before, after: seen.at };
@@ -251,8 +251,10 @@ impl Bench {
         who: usize,
         now: Moment,
     ) -> Result<Answer, Fault> {
-        let manager = if self.actors[who].heard { "alive" } else { "dead" }.into();
-        world.answer_in(trouble, command, &manager, now, &mut |manager, _| manager == "alive")
+        let manager = if self.actors[who].heard { "lock:~m:alive" } else { "lock:~m:dead" }.into();
+        world.answer_in(trouble, command, &manager, now, &mut |manager, _| {
+            manager == "lock:~m:alive"
+        })
     }
 }
 
