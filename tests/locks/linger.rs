@@ -94,5 +94,5 @@ async fn a_try_is_refused_in_time_by_a_holder_that_can_not_answer() {
     }
     owner.shutdown().await;
     other.shutdown().await;
-    assert!(eventually(SOON, || server.keys().is_empty()));
+    eventually(SOON, "no key is left", || server.keys().is_empty());
 }

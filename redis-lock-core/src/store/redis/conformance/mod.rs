@@ -329,6 +329,17 @@ fn l7_mutexes_and_several_at_once_do_as_the_model_does() {
 }
 
 #[test]
+fn tries_that_ask_for_an_idle_lease_do_as_the_model_does() {
+    on_every_server(&[
+        actor(Kind::Mutex, &["a"], true),
+        actor(Kind::Mutex, &["a"], true),
+        actor(Kind::Mutex, &["a"], true),
+        actor(Kind::Mutex, &["a"], false),
+        actor(Kind::Mutex, &["a"], false),
+    ]);
+}
+
+#[test]
 fn kinds_that_do_not_mix_do_as_the_model_does() {
     static ACTORS: &[Actor] = &[
         actor(Kind::Mutex, &["k"], true),
