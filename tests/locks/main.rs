@@ -10,6 +10,7 @@ mod exclusion;
 mod executors;
 mod force_release;
 mod interop_redis_py;
+mod linger;
 mod short_path;
 mod status;
 mod without_scripts;

@@ -13,6 +13,9 @@ const PREFIX: &str = "rl1.";
 /// The same for a value that stands without a ttl on purpose, so that nobody repairs it.
 const LASTING_PREFIX: &str = "rl1.n";
 
+/// What the time in a token begins with when its holder may be idle: the number stays the same.
+const IDLE_FLAG: &str = "0";
+
 /// The appended mark that tells a holder that somebody waits (see `docs/PROTOCOL.md`).
 pub(crate) const WAITERS_MARK: char = '+';
 
@@ -42,22 +45,28 @@ impl Token {
     /// `manager` is where a message to the holder is published; `label` says who asks, for people
     /// who look at the server.
     pub(crate) fn fresh(manager: &str, label: &str) -> Self {
-        Self::made(PREFIX, manager, label)
+        Self::made(PREFIX, "", manager, label)
     }
 
     /// A fresh token whose value is meant to stand without a ttl.
     pub(crate) fn lasting(manager: &str, label: &str) -> Self {
-        Self::made(LASTING_PREFIX, manager, label)
+        Self::made(LASTING_PREFIX, "", manager, label)
     }
 
-    fn made(prefix: &str, manager: &str, label: &str) -> Self {
+    /// A fresh token whose holder may keep the lease while nobody is inside, so that whoever wants
+    /// the lock has to ask for it.
+    pub(crate) fn lingering(manager: &str, label: &str) -> Self {
+        Self::made(PREFIX, IDLE_FLAG, manager, label)
+    }
+
+    fn made(prefix: &str, flag: &str, manager: &str, label: &str) -> Self {
         let since = crate::domain::env::wall()
             .duration_since(UNIX_EPOCH)
             .map_or(0, |since| since.as_millis());
         let id = crate::domain::env::unique();
         let mut text = String::with_capacity(64 + manager.len() + label.len());
         // Writing to a string can't fail.
-        let _ = write!(text, "{prefix}{}.{manager}.{since:x}.{label}", id.simple());
+        let _ = write!(text, "{prefix}{}.{manager}.{flag}{since:x}.{label}", id.simple());
         Self { text: text.into(), turn: 0 }
     }
 
@@ -100,9 +109,21 @@ impl Token {
         self.text.starts_with(LASTING_PREFIX)
     }
 
+    /// Whether its holder may keep the lease while nobody is inside.
+    pub(crate) fn may_be_idle(&self) -> bool {
+        !self.is_lasting() && self.fields().is_some_and(|fields| fields.2.starts_with(IDLE_FLAG))
+    }
+
     /// The manager that made it.
     pub(crate) fn manager(&self) -> Option<&str> {
         Some(self.fields()?.1)
+    }
+
+    /// Whether its manager has a name as managers have, so that a message may be sent there.
+    pub(crate) fn has_channel(&self) -> bool {
+        let is_name =
+            |name: &str| name.len() == 12 && name.bytes().all(|it| it.is_ascii_hexdigit());
+        self.manager().is_some_and(is_name)
     }
 
     fn fields(&self) -> Option<(&str, &str, &str, &str)> {
@@ -162,6 +183,15 @@ mod tests {
         assert!(!read.is_lasting() && Token::lasting("m1", "x").is_lasting());
         let age = SystemTime::now().duration_since(read.since().unwrap()).unwrap();
         assert!(age.as_secs() < 5);
+    }
+
+    #[test]
+    fn a_token_says_whether_its_holder_may_be_idle() {
+        let token = Token::lingering("m1", "host");
+        assert!(token.may_be_idle() && !Token::fresh("m1", "host").may_be_idle());
+        assert!(!Token::lasting("m1", "host").may_be_idle());
+        assert!(token.since().unwrap().elapsed().unwrap().as_secs() < 5, "the number is the same");
+        assert_eq!((token.manager(), token.label()), (Some("m1"), Some("host")));
     }
 
     #[test]

@@ -17,8 +17,8 @@ use super::table::{Handle, LockId, Resident, Table};
 use crate::domain::clock::Moment;
 use crate::domain::error::Fault;
 use crate::lock::{Effects, Env, Machine, Next, Outcome, Outgoing, Reap};
-use crate::observe;
 use crate::store::{Answer, Command, Event};
+use crate::{Token, observe};
 
 /// Wakes the engine's thread.
 #[derive(Debug, Default)]
@@ -395,6 +395,10 @@ impl Core {
                 let id = LockId::mutex(&key);
                 self.step(&id, work, |machine, env, out| machine.somebody_waits(env, out));
             }
+            Event::Asked { key, token } => {
+                let (id, asker) = (LockId::mutex(&key), Token::from_wire(&token));
+                self.step(&id, work, |machine, env, out| machine.asked_for(&asker, env, out));
+            }
             Event::Forced { token } => {
                 self.search().add(token);
                 self.bell.ring();
@@ -500,6 +504,7 @@ pub(super) fn entry_of(id: &LockId, outgoing: Outgoing, now: Moment) -> QueueEnt
             QueueEntry::question(id.clone(), question.number, question.command, now)
         }
         Outgoing::Part(reap) => QueueEntry::reap(reap, now),
+        Outgoing::Tell(command) => QueueEntry::message(command, now),
     }
 }
 

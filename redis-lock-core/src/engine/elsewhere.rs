@@ -33,7 +33,7 @@ impl Core {
             match &mut outgoing {
                 Outgoing::Ask(_) => *asked = version,
                 Outgoing::Part(reap) if *asked != version => reap.doubt_dropped(now),
-                Outgoing::Part(_) => {}
+                Outgoing::Part(_) | Outgoing::Tell(_) => {}
             }
             let entry = entry_of(id, outgoing, now);
             for (main, entry) in self.parts(&id.main, entry, now, settled) {

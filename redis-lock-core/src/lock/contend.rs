@@ -1,6 +1,7 @@
 //! Getting the lock from the server.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::pace::{HintThrottle, PLACE, look_at, retry_at};
 use super::question::{About, Open};
@@ -9,6 +10,7 @@ use crate::domain::clock::Moment;
 use crate::domain::demand::Demand;
 use crate::domain::error::{Fault, FaultClass};
 use crate::domain::fence::FENCES;
+use crate::domain::kind::Kind;
 use crate::domain::lease;
 use crate::store::{Acquire, Answer, Blocker, Verb};
 use crate::{LockError, Token};
@@ -16,6 +18,22 @@ use crate::{LockError, Token};
 /// How often several keys are asked for all at once. After so many refusals those that were free
 /// are kept: who needs many keys would else wait for ever where each of them is busy often.
 const ROUNDS: u32 = 3;
+
+/// How long a caller that does not wait stands in the queue after an idle holder was asked.
+const ASK: Duration = Duration::from_millis(200);
+
+/// How long the holder has to answer, or three round trips where those take longer.
+const ASK_WAIT: Duration = Duration::from_millis(50);
+
+/// Whether a holder that may be idle was asked to hand over to callers that do not wait.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Asking {
+    Not,
+    /// It was, and its answer is waited for until the next look.
+    Waits,
+    /// It has had its time. What the next look finds is the truth.
+    Over,
+}
 
 /// An attempt on its way to the lock.
 #[derive(Debug)]
@@ -41,6 +59,7 @@ pub(super) struct Contending {
     pub(super) useful: Moment,
     /// One of our own tokens stood in the way, of a release that may be on its way.
     behind_own: bool,
+    asking: Asking,
 }
 
 /// What the last answer said.
@@ -66,6 +85,7 @@ impl Contending {
             answered_at: Moment::START,
             useful: now,
             behind_own: false,
+            asking: Asking::Not,
         }
     }
 
@@ -82,6 +102,18 @@ impl Contending {
         }
         self.throttle.followed(now);
         true
+    }
+
+    /// Whether the answer of a holder that may be idle is waited for.
+    pub(super) fn waits_for_holder(&self) -> bool {
+        self.asking == Asking::Waits
+    }
+
+    /// A holder that may be idle was asked by a question sent at `sent`: it is given some time.
+    fn wait_for_holder(&mut self, sent: Moment, now: Moment) {
+        self.asking = Asking::Waits;
+        let wait = ASK_WAIT.max(now.since(sent) * 3).min(self.demand.timeout / 2);
+        self.look = now.after(wait);
     }
 
     pub(super) fn refusal<W>(&self, waiter: &Waiter<W>, now: Moment) -> LockError {
@@ -170,12 +202,18 @@ impl<W> Machine<W> {
             let queue = patient.then_some(PLACE);
             let fences = if demand.fenced { FENCES } else { 0 };
             let (fair, repair_orphan) = (demand.fair, demand.repair_orphan);
+            let asks = !patient && env.hints && demand.kind == Kind::Mutex;
+            let ask = (asks && contending.asking == Asking::Not).then_some(ASK);
             let about = About::Acquire { queues: patient, ordered };
-            (about, Verb::Acquire(Acquire { token, ttl, queue, fair, fences, repair_orphan }))
+            let terms = Acquire { token, ttl, queue, fair, fences, repair_orphan, ask };
+            (about, Verb::Acquire(terms))
         };
         if contending.failures == 0 {
             // The server was of use until now; how long it takes counts from here.
             contending.useful = env.now;
+        }
+        if contending.asking == Asking::Waits {
+            contending.asking = Asking::Over;
         }
         contending.attempt.asked(ttl);
         contending.demand = Arc::clone(&demand);
@@ -305,6 +343,14 @@ impl<W> Machine<W> {
         contending.useful = env.now;
         if open.about == About::Take {
             return self.ask_again(env, out);
+        }
+        if blocker.asked && contending.asking == Asking::Not {
+            contending.wait_for_holder(open.sent, env.now);
+            contending.last_answer = LastAnswer::Busy(blocker);
+            if contending.hinted && contending.follows_hint(env.now) {
+                self.ask_again(env, out);
+            }
+            return;
         }
         if let About::Acquire { queues: false, ordered: false } = open.about {
             contending.attempt.left_nothing();

@@ -6,6 +6,7 @@ use super::{Confirm, Hold, Question, Reap};
 use crate::LockError;
 use crate::domain::demand::Demand;
 use crate::domain::error::Fault;
+use crate::store::Command;
 
 /// What one step of a machine wants done, in order.
 #[derive(Debug)]
@@ -21,6 +22,8 @@ pub(crate) struct Effects<W> {
 pub(crate) enum Outgoing {
     Ask(Question),
     Part(Box<Reap>),
+    /// Something that nobody waits for.
+    Tell(Command),
 }
 
 /// Something that runs code of the user: wakers, subscribers, and what they do.

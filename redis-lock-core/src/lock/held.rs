@@ -75,6 +75,8 @@ pub(super) struct Held {
     pub(super) uses: u32,
     wanted: Wanted,
     throttle: HintThrottle,
+    /// Limits how often those are answered who ask for an idle lease.
+    answers: HintThrottle,
     /// When to check a report of a release by force.
     check_at: Moment,
 }
@@ -91,6 +93,7 @@ impl Held {
             uses: 1,
             wanted: Wanted::default(),
             throttle: HintThrottle::default(),
+            answers: HintThrottle::default(),
             check_at: Moment::NEVER,
         }
     }
@@ -113,6 +116,7 @@ impl Held {
             ttl: self.lease.ttl.map(|_| self.lease.end.since(now)),
             queued: false,
             repaired: false,
+            asked: false,
         }
     }
 
@@ -247,6 +251,16 @@ impl<W> Machine<W> {
             held.check_at = held.check_at.min(held.throttle.follow_at(env.now));
             self.maintain_hold(env, out);
         }
+    }
+
+    /// Somebody who does not wait asks for the lock, and somebody is inside. Returns whether to say so.
+    pub(super) fn answers_in_use(&mut self, now: Moment) -> bool {
+        let Stage::Held(held) = &mut self.stage else { return false };
+        let answers = held.answers.follow_at(now) <= now;
+        if answers {
+            held.answers.followed(now);
+        }
+        answers
     }
 
     /// Does what is due for a hold.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::held::{Held, Lease};
 use super::pace::Turn;
 use super::question::{About, Open};
-use super::{Attempt, Effects, Env, Later, Machine, Outcome, Reap, Stage};
+use super::{Attempt, Effects, Env, Later, Machine, Outcome, Outgoing, Reap, Stage};
 use crate::Token;
 use crate::domain::clock::Moment;
 use crate::domain::demand::Demand;
@@ -66,6 +66,7 @@ impl<W> Machine<W> {
             && demand.ttl == held.lease.ttl
             && demand.renew
             && env.hints
+            && held.attempt.token().may_be_idle()
             && held.was_free
             && !self.waited_for
             && self.waiters.is_empty()
@@ -153,6 +154,23 @@ impl<W> Machine<W> {
                 }
             }
             _ => self.give_up_kept(env, out),
+        }
+    }
+
+    /// Somebody elsewhere, who does not wait, asks for the lock if nobody is inside.
+    pub(crate) fn asked_for(&mut self, asker: &Token, env: &Env<'_>, out: &mut Effects<W>) {
+        if let Stage::Kept(_) = self.stage {
+            // It stands in the queue, so that the release hands over to it.
+            self.waited_for = true;
+            return self.give_up_kept(env, out);
+        }
+        if asker.has_channel()
+            && self.answers_in_use(env.now)
+            && let Stage::Held(held) = &self.stage
+        {
+            let asker = Arc::clone(asker.wire());
+            let in_use = super::command(&held.hold.demand, Verb::InUse { asker });
+            out.out.push(Outgoing::Tell(in_use));
         }
     }
 

@@ -88,7 +88,12 @@ impl Env<'_> {
 
     /// A fresh token in the terms of a demand.
     fn attempt(&self, demand: &Demand) -> Attempt {
-        let make = if demand.ttl.is_none() { Token::lasting } else { Token::fresh };
+        let make = match (demand.ttl, demand.linger) {
+            (None, _) => Token::lasting,
+            // Where nobody could ask for it by message, it does not linger.
+            (Some(_), Some(_)) if self.hints => Token::lingering,
+            (Some(_), _) => Token::fresh,
+        };
         Attempt::new(make(self.manager, &demand.label), asked_ttl(demand))
     }
 }
@@ -170,7 +175,12 @@ impl<W> Machine<W> {
         match &self.stage {
             Stage::Idle => self.start(env, out),
             // What is known may be a second old: one who does not wait is owed a fresh answer.
-            Stage::Contending(_) if !patient && self.open.is_none() && !planted!(NextLook) => {
+            Stage::Contending(contending)
+                if !patient
+                    && self.open.is_none()
+                    && !contending.waits_for_holder()
+                    && !planted!(NextLook) =>
+            {
                 self.ask_again(env, out);
             }
             Stage::Contending(_) | Stage::Held(_) => {}

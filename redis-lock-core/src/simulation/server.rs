@@ -7,10 +7,9 @@ use std::time::Duration;
 
 use super::clock::SECOND;
 use super::plan::Refusal;
-use crate::Token;
 use crate::domain::clock::Moment;
 use crate::domain::error::{Fault, FaultClass};
-use crate::store::memory::State;
+use crate::store::memory::{State, hint_of};
 use crate::store::{Answer, Blocker, Command, Event, Verb};
 
 /// What its clock shows when a history begins.
@@ -166,17 +165,13 @@ impl Server {
         now: u64,
         told: &mut Told,
     ) {
+        let hint = answer.as_ref().ok().and_then(|answer| hint_of(command, answer));
+        if let Some((manager, event)) = hint
+            && let Some(process) = self.subscribers.get(manager.as_str())
+        {
+            told.push((*process, event));
+        }
         match (&command.verb, answer) {
-            (
-                Verb::Acquire { .. },
-                Ok(Answer::Busy(Blocker { value: Some(value), queued: true, .. })),
-            ) => {
-                let owner = Token::from_wire(value);
-                if let Some(process) = owner.manager().and_then(|it| self.subscribers.get(it)) {
-                    let key = command.names.main().to_owned();
-                    told.push((*process, Event::WaitedFor { key }));
-                }
-            }
             (Verb::Force { tokens, .. }, Ok(Answer::Done)) => {
                 for token in tokens {
                     if let Some(process) = token.manager().and_then(|it| self.subscribers.get(it)) {

@@ -89,6 +89,8 @@ pub(crate) enum Verb {
     },
     /// Names some of the keys that match; the name of the command is the pattern.
     Scan { cursor: u64 },
+    /// Tells whoever asked for an idle lease, by this token, that somebody is inside.
+    InUse { asker: Arc<str> },
     /// Asks whether somebody is there.
     Ping,
 }
@@ -104,13 +106,16 @@ pub(crate) struct Acquire {
     /// How many fencing numbers to reserve.
     pub(crate) fences: u32,
     pub(crate) repair_orphan: Option<Duration>,
+    /// When a holder has it that may be idle: ask that for it, and queue for this long. Only for a
+    /// mutex, and where it does not queue anyway.
+    pub(crate) ask: Option<Duration>,
 }
 
 impl Acquire {
     /// What is asked for when nothing else is said.
     #[cfg(test)]
     pub(crate) fn of(token: Arc<str>, ttl: Option<Duration>) -> Self {
-        Self { token, ttl, queue: None, fair: true, fences: 0, repair_orphan: None }
+        Self { token, ttl, queue: None, fair: true, fences: 0, repair_orphan: None, ask: None }
     }
 }
 
@@ -127,7 +132,11 @@ impl Verb {
             | Self::Downgrade { token }
             | Self::Raise { token, .. }
             | Self::Release { token, .. } => Some(token),
-            Self::Look | Self::Force { .. } | Self::Scan { .. } | Self::Ping => None,
+            Self::Look
+            | Self::Force { .. }
+            | Self::Scan { .. }
+            | Self::InUse { .. }
+            | Self::Ping => None,
         }
     }
 }
@@ -169,12 +178,14 @@ pub(crate) struct Blocker {
     pub(crate) queued: bool,
     /// Whether a value without ttl was given one just now.
     pub(crate) repaired: bool,
+    /// Whether the holder, which may be idle, was asked for it.
+    pub(crate) asked: bool,
 }
 
 impl Blocker {
     /// Somebody of whom nothing is known.
     pub(crate) const fn unknown() -> Self {
-        Self { value: None, ttl: None, queued: false, repaired: false }
+        Self { value: None, ttl: None, queued: false, repaired: false, asked: false }
     }
 
     /// The holder as people want to see it.
@@ -194,6 +205,8 @@ pub(crate) enum Event {
     },
     /// Somebody waits for the lock at this key. A hint as well.
     WaitedFor { key: String },
+    /// A token that does not wait asks for the lock at this key, if nobody is inside. A hint as well.
+    Asked { key: String, token: String },
     /// A token's hold was ended by force. A hint as well.
     Forced { token: String },
     /// Grants are announced from now on, or are not: whoever waits must look again.

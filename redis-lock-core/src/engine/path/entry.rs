@@ -61,6 +61,12 @@ impl QueueEntry {
         Self::new(Origin::Part(gathering, group), Some(command), limit, deadline, sent)
     }
 
+    /// What nobody wants an answer to.
+    pub(crate) fn message(command: Command, now: Moment) -> Self {
+        let limit = command.timeout;
+        Self::new(Origin::Query(None), Some(command), limit, Moment::NEVER, now)
+    }
+
     pub(super) fn ping(command: Command, now: Moment) -> Self {
         let limit = command.timeout;
         Self::new(Origin::Ping, Some(command), limit, Moment::NEVER, now)

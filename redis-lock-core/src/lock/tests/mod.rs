@@ -15,6 +15,7 @@ use crate::store::Answer;
 
 mod acquiring;
 mod adopting;
+mod asking;
 mod holding;
 mod kept;
 mod releasing;
@@ -321,7 +322,13 @@ fn busy_unknown() -> Outcome {
 /// Somebody else has it, and we have a place in the queue.
 fn busy_with(ttl: Option<Duration>) -> Outcome {
     let value = Some(Token::fresh("other", "them").wire().to_string());
-    Outcome::Answered(Answer::Busy(Blocker { value, ttl, queued: true, repaired: false }))
+    Outcome::Answered(Answer::Busy(Blocker {
+        value,
+        ttl,
+        queued: true,
+        repaired: false,
+        asked: false,
+    }))
 }
 
 fn unknown() -> Outcome {

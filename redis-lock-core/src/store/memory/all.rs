@@ -113,6 +113,7 @@ impl State {
                 }
                 (Some((busy, _)), Some(place)) if at == *busy => {
                     entry.enqueue(token, ONE, now.after(*place), manager);
+                    entry.mark();
                 }
                 (Some((busy, _)), Some(place)) if ordered && at < *busy => {
                     entry.leave(token);

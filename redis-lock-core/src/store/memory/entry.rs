@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::Publish;
 use super::fences::Last;
+use crate::Token;
 use crate::domain::clock::Moment;
 use crate::domain::error::{Fault, FaultClass};
 use crate::domain::kind::Kind;
@@ -163,17 +164,27 @@ impl Entry {
         until: Moment,
         manager: &Arc<str>,
     ) {
+        self.queue_end.take_if(|_| self.queue.is_empty());
         // Who comes too late, and finds its place still there, may have it.
         self.queue_end = self.queue_end.max(Some(until.after(REST)));
-        if kind.is_value() {
-            self.holders.iter_mut().for_each(|holder| holder.waited_for = true);
-        }
         let waiter =
             StoredWaiter { token: Arc::clone(token), kind, until, manager: Arc::clone(manager) };
         match self.queue.iter_mut().find(|waiter| waiter.token == *token) {
             Some(place) => *place = waiter,
             None => self.queue.push_back(waiter),
         }
+    }
+
+    /// Lets the holders of a mutex learn that somebody waits.
+    pub(super) fn mark(&mut self) {
+        let mutexes = self.holders.iter_mut().filter(|holder| holder.kind.is_value());
+        mutexes.for_each(|holder| holder.waited_for = true);
+    }
+
+    /// Whether the holder of a mutex may have nobody inside.
+    pub(super) fn may_be_idle(&self, kind: Kind) -> bool {
+        let holder = self.holders.first().filter(|_| kind == Kind::Mutex);
+        holder.is_some_and(|holder| Token::from_wire(&holder.token).may_be_idle())
     }
 
     /// Lets waiters in, from the first on, while they fit. Returns whether nobody is left before
@@ -223,6 +234,7 @@ impl Entry {
             ttl: (holder.end != Moment::NEVER).then(|| holder.end.since(now)),
             queued,
             repaired: false,
+            asked: false,
         })
     }
 

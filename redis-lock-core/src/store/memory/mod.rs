@@ -18,10 +18,13 @@ use crate::domain::kind::Kind;
 mod all;
 pub(crate) mod entry;
 pub(crate) mod fences;
+mod hints;
 mod inspect;
 mod single;
 #[cfg(test)]
 pub(crate) mod trouble;
+
+pub(crate) use hints::hint_of;
 
 /// Below so many locks nobody looks for those that can be forgotten.
 const FEW: usize = 1024;
@@ -115,6 +118,13 @@ impl Wire for MemoryWire {
             hints.send(Event::Granted { token: token.to_owned(), waited_for: false })
         };
         let answer = state.answer(&command, &self.manager, now, &mut publish);
+        let hint = answer.as_ref().ok().and_then(|answer| hint_of(&command, answer));
+        if let Some((manager, event)) = hint
+            && let Some(hints) = managers.get(manager.as_str())
+        {
+            // Nobody hears it who has no engine.
+            let _ = hints.send(event);
+        }
         drop(shared);
         self.answers.push_back((seq, answer));
     }

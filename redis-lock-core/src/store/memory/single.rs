@@ -58,7 +58,7 @@ impl Entry {
             },
             // Whoever has its keys in one place gives all the same number to begin with.
             Verb::Raise { .. } => Answer::Done,
-            Verb::Ping => Answer::Done,
+            Verb::Ping | Verb::InUse { .. } => Answer::Done,
             Verb::Look => Answer::Seen(Box::new(self.server_view(now))),
             Verb::Force { tokens, because, .. } => self.force(tokens, because, now, publish),
             // Answered for all keys at once.
@@ -128,12 +128,19 @@ impl Entry {
             let held = kind.is_value() && !self.holders.is_empty();
             let first = !fair || held || self.admit(kind, Some(token), now, publish);
             if !first || !self.fits(kind) {
-                match queue {
-                    Some(place) => self.enqueue(token, kind, now.after(*place), manager),
-                    None if planted!(PlaceKept) => {}
-                    None => self.leave(token),
+                let ask = terms.ask.filter(|_| queue.is_none() && self.may_be_idle(kind));
+                if queue.is_none() && !planted!(PlaceKept) {
+                    self.leave(token);
                 }
-                return Ok(Answer::Busy(self.blocker(kind, queue.is_some(), now)));
+                if let Some(place) = queue.or(ask) {
+                    self.enqueue(token, kind, now.after(place), manager);
+                }
+                if queue.is_some() {
+                    self.mark();
+                }
+                let queued = queue.or(ask).is_some();
+                let asked = ask.is_some();
+                return Ok(Answer::Busy(Blocker { asked, ..self.blocker(kind, queued, now) }));
             }
         }
         self.leave(token);

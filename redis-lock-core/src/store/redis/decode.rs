@@ -32,6 +32,7 @@ pub(super) fn plain(verb: &Verb, value: Value) -> Result<Plain, Fault> {
         (Verb::Why { .. }, tomb @ (Value::Nil | Value::BulkString(_) | Value::Array(_))) => {
             Ok(Plain::Answer(why(Answer::Gone { by: None, because: None }, &tomb)))
         }
+        (Verb::InUse { .. }, Value::Int(_)) => Ok(Plain::Answer(Answer::Done)),
         (Verb::Ping, Value::SimpleString(_)) => Ok(Plain::Answer(Answer::Done)),
         (Verb::Scan { .. }, Value::Array(items)) => {
             page(&items).map(Plain::Answer).ok_or_else(|| nonsense(&Value::Array(items)))
@@ -85,13 +86,14 @@ pub(super) fn script(verb: &Verb, value: Value) -> Option<Result<Answer, Fault>>
         (Verb::Acquire(_), Some(1)) => {
             Ok(Answer::Held { fence: string(items.get(1)).and_then(|text| text.parse().ok()) })
         }
-        (Verb::Acquire(_), Some(0)) => Ok(Answer::Busy(Blocker {
+        (Verb::Acquire(terms), Some(0)) => Ok(Answer::Busy(Blocker {
             ttl: integer(items.get(1))
                 .and_then(|millis| u64::try_from(millis).ok())
                 .map(Duration::from_millis),
             value: string(items.get(2)),
             queued: integer(items.get(3)) == Some(1),
             repaired: integer(items.get(4)) == Some(1),
+            asked: terms.ask.is_some() && integer(items.get(5)) == Some(1),
         })),
         (Verb::Acquire(_), Some(-2)) => Ok(Answer::Buried),
         (Verb::Acquire(_), Some(-4)) => Err(other_kind(string(items.get(1)).as_deref())),

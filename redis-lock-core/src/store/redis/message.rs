@@ -17,6 +17,15 @@ pub(super) fn read(payload: &str) -> Option<Event> {
             let token = unmarked.unwrap_or(whom).to_owned();
             Some(Event::Granted { token, waited_for: unmarked.is_some() })
         }
+        // Whoever asked is to look, whatever the answer will be.
+        "u" => Some(Event::Granted { token: whom.to_owned(), waited_for: false }),
+        "a" => {
+            // Both may have spaces in them.
+            let (length, rest) = whom.split_once(' ')?;
+            let (token, key) = rest.split_at_checked(length.parse().ok()?)?;
+            let key = key.strip_prefix(' ')?.to_owned();
+            Some(Event::Asked { key, token: token.to_owned() })
+        }
         "r" => Some(Event::Forced { token: whom.to_owned() }),
         "w" => Some(Event::WaitedFor { key: whom.to_owned() }),
         _ => None,
@@ -35,6 +44,12 @@ mod tests {
         let granted = |waited_for| Some(Event::Granted { token: "t 1".into(), waited_for });
         assert_eq!(read("g t 1"), granted(false));
         assert_eq!(read("g t 1+"), granted(true));
+        assert_eq!(read("u t 1"), granted(false));
+        let asked = Event::Asked { key: "a b".into(), token: "t 1".into() };
+        assert_eq!(read("a 3 t 1 a b"), Some(asked));
+        for odd in ["a t", "a 3 t", "a 99 t 1 a b", "a -1 t a", "a 2 t 1 a b", "a 1 ü a"] {
+            assert_eq!(read(odd), None, "{odd}");
+        }
         assert_eq!(read("w a b"), Some(Event::WaitedFor { key: "a b".into() }));
     }
 }

@@ -64,7 +64,7 @@ impl Bench {
         let (is_ready, listens) = std::sync::mpsc::channel();
         let listener = std::thread::spawn(move || {
             let mut subscription = listening.as_pubsub();
-            subscription.subscribe("alive").unwrap();
+            subscription.subscribe("lock:~m:alive").unwrap();
             is_ready.send(()).unwrap();
             while subscription.get_message().is_ok() {}
         });
@@ -138,7 +138,7 @@ impl Bench {
             return Ok(worlds.to_vec());
         }
         let before = self.now();
-        let channel = if self.actors[who].heard { "alive" } else { "dead" };
+        let channel = if self.actors[who].heard { "lock:~m:alive" } else { "lock:~m:dead" };
         let answer = match &self.transactions {
             Some(transactions) => transactions.send(&command, channel, &mut self.direct),
             None => self.direct.send(&command, channel),
@@ -258,8 +258,10 @@ impl Bench {
         who: usize,
         now: Moment,
     ) -> Result<Answer, Fault> {
-        let manager = if self.actors[who].heard { "alive" } else { "dead" }.into();
-        world.answer_in(trouble, command, &manager, now, &mut |manager, _| manager == "alive")
+        let manager = if self.actors[who].heard { "lock:~m:alive" } else { "lock:~m:dead" }.into();
+        world.answer_in(trouble, command, &manager, now, &mut |manager, _| {
+            manager == "lock:~m:alive"
+        })
     }
 }
 
@@ -344,6 +346,18 @@ fn l7_mutexes_and_several_at_once_do_as_the_model_does() {
         actor(ALL, &["b", "c"], true),
         actor(ALL, &["a", "b", "c"], true),
         actor(ALL, &["a", "c"], false),
+    ];
+    on_every_server(ACTORS);
+}
+
+#[test]
+fn tries_that_ask_for_an_idle_lease_do_as_the_model_does() {
+    static ACTORS: &[Actor] = &[
+        actor(Kind::Mutex, &["a"], true),
+        actor(Kind::Mutex, &["a"], true),
+        actor(Kind::Mutex, &["a"], true),
+        actor(Kind::Mutex, &["a"], false),
+        actor(Kind::Mutex, &["a"], false),
     ];
     on_every_server(ACTORS);
 }

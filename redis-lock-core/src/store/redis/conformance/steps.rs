@@ -105,7 +105,13 @@ impl ModelStep {
                 let queue = patient.then_some(place);
                 let fences = if fenced { 32 } else { 0 };
                 let (token, ttl) = (token(who), Some(millis(ttl)));
-                (who, Verb::Acquire(Acquire { queue, fair, fences, ..Acquire::of(token, ttl) }))
+                // Nobody is asked who holds several keys: such a hold does not linger.
+                let lingers =
+                    actors.iter().all(|actor| actor.kind.is_pooled() == actor.kind.is_value());
+                let asks = !patient && lingers && kind(who) == Kind::Mutex;
+                let ask = asks.then_some(millis(200));
+                let terms = Acquire { queue, fair, fences, ask, ..Acquire::of(token, ttl) };
+                (who, Verb::Acquire(terms))
             }
             Self::Take { who, ttl } if kind(who) == Kind::Mutex => {
                 (who, Verb::Take { token: token(who), ttl: Some(millis(ttl)) })

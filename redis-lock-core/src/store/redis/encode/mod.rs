@@ -6,6 +6,7 @@ use std::time::Duration;
 use redis::Cmd;
 
 use super::probe::Delete;
+use crate::Token;
 use crate::domain::kind::Kind;
 use crate::domain::names::Names;
 use crate::store::{Acquire, Command, Verb};
@@ -59,6 +60,7 @@ pub(super) fn plain(command: &Command, context: &Context) -> Option<Cmd> {
         Verb::Release { token, waited_for: false, keep: None, bury: None } => {
             Some(context.delete.command(command.names.main(), token))
         }
+        Verb::InUse { asker } => Some(in_use(command, asker)),
         Verb::Ping => Some(redis::cmd("PING")),
         Verb::Scan { cursor } => {
             let mut cmd = redis::cmd("SCAN");
@@ -74,6 +76,15 @@ pub(super) fn why(command: &Command, token: &str) -> Cmd {
     let tombs: Vec<_> = command.names.all().map(|names| names.tomb(token)).collect();
     let mut cmd = redis::cmd(if tombs.len() == 1 { "GET" } else { "MGET" });
     cmd.arg(tombs);
+    cmd
+}
+
+/// Answers whoever asked for an idle lease. A token without a manager of ours has no channel.
+fn in_use(command: &Command, asker: &str) -> Cmd {
+    let token = Token::from_wire(asker);
+    let channel = command.names.channel(token.manager().unwrap_or_default());
+    let mut cmd = redis::cmd("PUBLISH");
+    cmd.arg(channel).arg(["u ", asker].concat());
     cmd
 }
 

@@ -11,6 +11,7 @@ pub(super) fn call(command: &Command, context: &Context) -> Option<Call> {
         | Verb::Raise { .. }
         | Verb::Why { .. }
         | Verb::Scan { .. }
+        | Verb::InUse { .. }
         | Verb::Ping => None,
         Verb::Acquire(_) => acquire(command, context),
         Verb::Renew { token, .. } | Verb::Keep { token, .. } | Verb::Check { token } => {
@@ -34,7 +35,7 @@ fn acquire(command: &Command, context: &Context) -> Option<Call> {
         .key("fence", names.fence())
         .key("tomb", names.tomb(&terms.token));
     let call = asked(call, terms, context).arg("repair", text(terms.repair_orphan));
-    Some(call.arg("claim", text(Some(CLAIM))))
+    Some(call.arg("claim", text(Some(CLAIM))).arg("ask", text(terms.ask)))
 }
 
 fn release(command: &Command) -> Option<Call> {

@@ -1,6 +1,6 @@
 -- KEYS: lock queue waiters fence tomb
--- ARGV: token ttl place channel fair fences repair claim
--- Answers: {1, fence} ours; {0, left, holder, queued, repaired} busy; {-2} buried;
+-- ARGV: token ttl place channel fair fences repair claim ask
+-- Answers: {1, fence} ours; {0, left, holder, queued, repaired, asked} busy; {-2} buried;
 --          {-3, holder} a foreign value without ttl; {-4, kind} another kind of lock stands there
 ttl, place, fences = tonumber(ttl), tonumber(place), tonumber(fences)
 if redis.call('EXISTS', tomb) == 1 then return {-2} end
@@ -11,8 +11,13 @@ local last = fences > 0 and redis.call('GET', fence)
 
 local function busy(who, left, repaired)
   local queued = line_up(queue, waiters, token, place, channel)
-  if queued then ask_to_hand_over(lock, channel) end
-  return {0, left, shown(who), queued and 1 or 0, repaired}
+  local asked = false
+  if queued then
+    ask_to_hand_over(lock, channel)
+  elseif ask ~= '0' then
+    asked, queued = ask_if_idle(lock, queue, waiters, token, tonumber(ask), channel)
+  end
+  return {0, left, shown(who), queued and 1 or 0, repaired, asked and 1 or 0}
 end
 
 local mine = has(holder, token)

@@ -155,6 +155,18 @@ local function ask_to_hand_over(lock, channel)
   if base and manager then publish(base .. manager, 'w ' .. lock) end
 end
 
+-- Asks a holder that may be idle, for a token that does not wait: it stands in the queue for a moment,
+-- and leaves no mark, which would outlast it. Returns whether it asked, and whether it is queued.
+local function ask_if_idle(lock, queue, waiters, token, place, channel)
+  local holder = redis.call('GET', lock)
+  local base = string.match(channel, '^(.*~m:)')
+  local manager = holder and is_ours(holder) and string.match(holder, '^rl1%.%x+%.([^.]+)%.0')
+  if not base or not manager then return false, false end
+  local queued = enqueue(queue, waiters, token, place, channel)
+  redis.pcall('PUBLISH', base .. manager, 'a ' .. #token .. ' ' .. token .. ' ' .. lock)
+  return true, queued
+end
+
 -- A value that never goes away by itself, and is not meant to stand so.
 local function is_orphan(holder, left)
   return left == -1 and not (is_ours(holder) and string.sub(holder, 1, 5) == 'rl1.n')

@@ -1,0 +1,135 @@
+//! Asking a holder that may be idle, for a caller that does not wait.
+
+use super::*;
+use crate::Token;
+
+/// The outcome of a question that asked the holder.
+fn asked_holder() -> Outcome {
+    let Outcome::Answered(Answer::Busy(blocker)) = busy_with(Some(secs(20))) else {
+        panic!("it is not busy")
+    };
+    Outcome::Answered(Answer::Busy(Blocker { asked: true, ..blocker }))
+}
+
+fn asks(question: &Question) -> bool {
+    matches!(&question.command.verb, Verb::Acquire(terms) if terms.ask.is_some())
+}
+
+/// The script by which a demand asks, after it found that somebody has the lock.
+fn begin(demand: Demand) -> (Bench, Question) {
+    let mut bench = Bench::new();
+    bench.ask(1, demand);
+    let take = bench.asked();
+    bench.answer(&take, busy_unknown());
+    let question = bench.asked();
+    (bench, question)
+}
+
+/// A caller that does not wait, after the holder was asked.
+fn asking() -> Bench {
+    let (mut bench, question) = begin(impatient());
+    assert!(asks(&question));
+    bench.tick(2);
+    bench.answer(&question, asked_holder());
+    assert!(bench.is_silent(), "the holder is given time: {:?}", bench.effects);
+    bench
+}
+
+#[test]
+fn a_holder_that_may_be_idle_is_given_50_ms_before_a_try_is_refused() {
+    let mut bench = asking();
+    bench.tick(49);
+    assert!(bench.is_silent());
+    bench.tick(1);
+    let last = bench.asked();
+    assert!(!asks(&last), "what it finds is the truth");
+    bench.answer(&last, busy_with(Some(secs(20))));
+    assert_eq!(bench.failed().len(), 1);
+    assert!(bench.machine.is_idle());
+    assert!(bench.parted().is_empty(), "the last look left the queue");
+}
+
+#[test]
+fn a_slow_path_gives_the_holder_three_round_trips() {
+    let (mut bench, question) = begin(impatient());
+    bench.tick(30);
+    bench.answer(&question, asked_holder());
+    bench.tick(85);
+    assert!(bench.is_silent());
+    bench.tick(60);
+    let _last = bench.asked();
+}
+
+#[test]
+fn a_hint_ends_the_wait_for_the_holder() {
+    let mut bench = asking();
+    let token = bench.machine.awaited().map(ToString::to_string).unwrap();
+    bench.hinted(&token);
+    let last = bench.asked();
+    assert!(!asks(&last));
+    bench.answer(&last, got());
+    assert_eq!(bench.grants().len(), 1);
+}
+
+#[test]
+fn a_second_try_waits_for_the_holder_with_the_first() {
+    let mut bench = asking();
+    bench.tick(10);
+    bench.ask(2, impatient());
+    assert!(bench.is_silent(), "asking now would refuse both before the holder had its time");
+    bench.tick(40);
+    let last = bench.asked();
+    bench.answer(&last, busy_with(Some(secs(20))));
+    assert_eq!(bench.failed().len(), 2);
+}
+
+#[test]
+fn who_leaves_while_the_holder_is_asked_leaves_no_place_behind() {
+    let mut bench = asking();
+    assert!(bench.cancel(1));
+    bench.released();
+}
+
+#[test]
+fn a_holder_that_was_not_asked_is_waited_for_by_nobody() {
+    let (mut bench, question) = begin(impatient());
+    bench.answer(&question, busy_with(Some(secs(20))));
+    assert_eq!(bench.failed().len(), 1, "its token says that somebody is inside");
+}
+
+#[test]
+fn a_caller_that_waits_asks_nobody_since_its_place_does() {
+    let (_bench, question) = begin(patient(60_000));
+    assert!(!asks(&question));
+}
+
+/// The answers that a holder gives to whoever asks by this token.
+fn told_by_holder(bench: &mut Bench, asker: &Token) -> usize {
+    bench.step(|machine, env, out| machine.asked_for(asker, env, out));
+    let is_answer = |outgoing: &Outgoing| matches!(outgoing, Outgoing::Tell(_));
+    bench.effects.out.extract_if(.., |outgoing| is_answer(outgoing)).count()
+}
+
+#[test]
+fn an_idle_holder_hands_over_to_whoever_asks() {
+    let mut bench = Bench::new();
+    let hold = bench.hold(1, Demand { linger: Some(secs(5)), ..demand("k") });
+    bench.release(&hold);
+    assert_eq!(told_by_holder(&mut bench, &Token::fresh("0123456789ab", "")), 0);
+    assert!(bench.released().says_waited_for(), "the asker stands in the queue");
+    assert!(bench.machine.is_idle());
+}
+
+#[test]
+fn a_holder_inside_says_so_but_not_to_a_flood_and_not_to_strangers() {
+    let mut bench = Bench::new();
+    let _hold = bench.hold(1, Demand { linger: Some(secs(5)), ..demand("k") });
+    let asker = Token::fresh("0123456789ab", "");
+    for stranger in ["x", "rl1.a.b.c.d", "rl1.a.*anything*.c.d"] {
+        assert_eq!(told_by_holder(&mut bench, &Token::from_wire(stranger)), 0, "{stranger}");
+    }
+    assert_eq!(told_by_holder(&mut bench, &asker), 1);
+    assert_eq!(told_by_holder(&mut bench, &asker), 0);
+    bench.tick(10);
+    assert_eq!(told_by_holder(&mut bench, &asker), 1);
+}

@@ -1,0 +1,98 @@
+//! A lease that stays in its process while nobody is inside, and others who want it.
+
+use std::time::{Duration, Instant};
+
+use redis_locks::{Locks, Request};
+use testbed::{Server, eventually};
+
+const SOON: Duration = Duration::from_secs(10);
+
+/// How long the holder is given to answer, and what a busy machine may add.
+const ANSWER: Duration = Duration::from_millis(50);
+
+async fn manager(server: &Server) -> Locks {
+    Locks::connect(server.url()).await.unwrap()
+}
+
+fn lingering(locks: &Locks, key: &str) -> Request {
+    locks.mutex(key).linger(Duration::from_secs(20))
+}
+
+/// Leaves an idle lease behind: only tokens that were made since messages arrive are asked for.
+async fn leave_idle(server: &Server, locks: &Locks, key: &str) {
+    let since = Instant::now();
+    loop {
+        lingering(locks, key).acquire().await.unwrap().release().await.unwrap();
+        if server.keys().iter().any(|it| it.ends_with(key)) {
+            return;
+        }
+        assert!(since.elapsed() < SOON, "its lease does not stay");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_try_elsewhere_gets_an_idle_lease_every_time() {
+    let server = Server::start();
+    let (owner, other) = (manager(&server).await, manager(&server).await);
+    leave_idle(&server, &other, "warm").await;
+    for round in 0..200 {
+        leave_idle(&server, &owner, "k").await;
+        let guard = other.mutex("k").try_acquire().await.unwrap();
+        guard.unwrap_or_else(|| panic!("falsely busy in round {round}")).release().await.unwrap();
+    }
+    owner.shutdown().await;
+    other.shutdown().await;
+    assert_eq!(server.keys(), Vec::<String>::new());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_try_elsewhere_is_refused_while_somebody_is_inside() {
+    let server = Server::start();
+    let (owner, other) = (manager(&server).await, manager(&server).await);
+    leave_idle(&server, &owner, "k").await;
+    let guard = lingering(&owner, "k").acquire().await.unwrap();
+    for _ in 0..5 {
+        assert!(other.mutex("k").try_acquire().await.unwrap().is_none());
+    }
+    assert!(guard.verify().await.is_ok());
+    guard.release().await.unwrap();
+    assert!(other.mutex("k").try_acquire().await.unwrap().is_some(), "it is idle again");
+    owner.shutdown().await;
+    other.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_waiter_elsewhere_gets_an_idle_lease_without_waiting_for_its_end() {
+    let server = Server::start();
+    let (owner, other) = (manager(&server).await, manager(&server).await);
+    leave_idle(&server, &owner, "k").await;
+    let begun = Instant::now();
+    let guard = other.mutex("k").acquire().await.unwrap();
+    assert!(begun.elapsed() < SOON, "{:?}", begun.elapsed());
+    guard.release().await.unwrap();
+    owner.shutdown().await;
+    other.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_try_is_refused_in_time_by_a_holder_that_can_not_answer() {
+    let server = Server::start();
+    let proxy = testbed::Proxy::to(server.port());
+    let owner = Locks::connect(proxy.url()).await.unwrap();
+    let other = manager(&server).await;
+    leave_idle(&server, &owner, "k").await;
+    proxy.hole();
+    let begun = Instant::now();
+    assert!(other.mutex("k").try_acquire().await.unwrap().is_none());
+    assert!(begun.elapsed() >= ANSWER, "the holder was not given its time");
+    assert!(begun.elapsed() < SOON);
+    proxy.pass();
+    let is_taken = || async { other.mutex("k").try_acquire().await.unwrap().is_some() };
+    let since = Instant::now();
+    while !is_taken().await {
+        assert!(since.elapsed() < SOON, "the lease stays although it is asked for");
+    }
+    owner.shutdown().await;
+    other.shutdown().await;
+    eventually(SOON, "no key is left", || server.keys().is_empty());
+}
