@@ -18,6 +18,7 @@ use crate::domain::kind::Kind;
 mod all;
 pub(crate) mod entry;
 pub(crate) mod fences;
+pub(crate) mod holders;
 mod inspect;
 mod single;
 #[cfg(test)]
