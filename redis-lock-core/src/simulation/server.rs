@@ -9,6 +9,7 @@ use super::clock::SECOND;
 use super::plan::Refusal;
 use crate::domain::clock::Moment;
 use crate::domain::error::{Fault, FaultClass};
+use crate::store::memory::holders::Holders;
 use crate::store::memory::{State, hint_of};
 use crate::store::{Answer, Blocker, Command, Event, Verb};
 
@@ -218,13 +219,14 @@ impl Server {
             }
             shown.as_nanos().saturating_add_signed(-jumped).saturating_sub(START)
         };
-        let holders = self.state.entries.get(key).map_or(&[][..], |entry| &entry.holders);
+        let nobody = Holders::default();
+        let holders = self.state.entries.get(key).map_or(&nobody, |entry| &entry.holders);
         if !self.stays.contains_key(key) {
             self.stays.insert(key.to_owned(), Vec::new());
         }
         let Some(stays) = self.stays.get_mut(key) else { return };
         for stay in stays.iter_mut().filter(|stay| stay.until.is_none()) {
-            let holder = holders.iter().find(|it| it.token == stay.token && it.end > clock);
+            let holder = holders.get(&stay.token).filter(|it| it.end > clock);
             if let Some(holder) = holder {
                 stay.end = to_true(holder.end);
                 continue;
@@ -259,8 +261,7 @@ impl Server {
     /// When the lease of a token at a key ends, in true time.
     pub(super) fn lease_end(&self, key: &str, token: &Arc<str>) -> Option<u64> {
         let holders = &self.state.entries.get(key)?.holders;
-        let holder = holders.iter().find(|holder| holder.token == *token)?;
-        Some(self.true_time(holder.end))
+        Some(self.true_time(holders.get(token)?.end))
     }
 
     /// Who had a key at some time since then.

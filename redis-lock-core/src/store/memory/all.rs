@@ -33,7 +33,7 @@ impl State {
                 }
                 let mut all = (None, false);
                 for key in keys {
-                    let renewed = self.entry(key, now).holder(token).map(|it| it.renew(*ttl, now));
+                    let renewed = self.entry(key, now).renew(token, *ttl, now);
                     if let Some(Answer::Renewed { longer, waited_for }) = renewed {
                         all = (all.0.max(longer), all.1 | waited_for);
                     }
@@ -44,7 +44,7 @@ impl State {
                 let answer = self.look_at_all(&keys, token, now);
                 if answer == Answer::Done {
                     for key in keys {
-                        self.entry(key, now).set_end(token, now.after(*time));
+                        self.entry(key, now).holders.set_end(token, now.after(*time));
                     }
                 }
                 Ok(answer)
@@ -59,10 +59,12 @@ impl State {
                 let answer = self.look_at_all(&keys, token, now);
                 for key in &keys {
                     let entry = self.entry(key, now);
-                    match (entry.holder(token), keep) {
-                        (Some(holder), Some(keep)) => holder.end = now.after(*keep),
-                        (Some(_), None) => entry.give_back(token, now, publish),
-                        (None, _) => entry.leave(token),
+                    match keep {
+                        _ if !entry.has(token) => entry.leave(token),
+                        Some(keep) => {
+                            entry.holders.set_end(token, now.after(*keep));
+                        }
+                        None => entry.give_back(token, now, publish),
                     }
                 }
                 if let (Some(bury), Some(first)) = (bury, keys.first()) {
@@ -100,7 +102,7 @@ impl State {
             if entry.holders.is_empty() && *fair {
                 entry.admit(ONE, Some(token), now, publish);
             }
-            if entry.holder(token).is_none() && !entry.holders.is_empty() && blocker.is_none() {
+            if !entry.has(token) && !entry.holders.is_empty() && blocker.is_none() {
                 blocker = Some((at, entry.blocker(ONE, queue.is_some(), now)));
             }
         }
@@ -118,7 +120,7 @@ impl State {
                 (Some((busy, _)), Some(place)) if ordered && at < *busy => {
                     entry.leave(token);
                     entry.put(token, ONE, now.after(*place));
-                    entry.set_end(token, now.after(*place));
+                    entry.holders.set_end(token, now.after(*place));
                 }
                 (Some(_), _) => {
                     entry.leave(token);
@@ -146,7 +148,7 @@ impl State {
     fn look_at_all(&mut self, keys: &[&str], token: &Arc<str>, now: Moment) -> Answer {
         for key in keys {
             let entry = self.entry(key, now);
-            if entry.holder(token).is_none() {
+            if !entry.has(token) {
                 return entry.gone(ONE, token);
             }
         }
@@ -157,8 +159,7 @@ impl State {
 impl Entry {
     /// Ends a hold, if the token has one here, and lets the next in.
     fn give_back(&mut self, token: &Arc<str>, now: Moment, publish: Publish<'_>) {
-        if self.holder(token).is_some() {
-            self.drop_holder(token);
+        if self.holders.remove(token).is_some() {
             self.admit(ONE, None, now, publish);
         }
     }

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::Publish;
 use super::fences::Last;
+use super::holders::{Holders, StoredHolder};
 use crate::Token;
 use crate::domain::clock::Moment;
 use crate::domain::error::{Fault, FaultClass};
@@ -22,7 +23,7 @@ const REST: Duration = Duration::from_secs(1);
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Entry {
     /// All of one sort: see [`Entry::mixes`].
-    pub(crate) holders: Vec<StoredHolder>,
+    pub(crate) holders: Holders,
     /// In the order of their coming.
     pub(crate) queue: VecDeque<StoredWaiter>,
     /// When the whole queue is forgotten, unless somebody asks again.
@@ -40,16 +41,6 @@ pub(crate) struct Tomb {
     pub(crate) until: Moment,
 }
 
-/// Who has the lock, or was granted it and has not claimed it yet.
-#[derive(Clone, Debug)]
-pub(crate) struct StoredHolder {
-    pub(crate) token: Arc<str>,
-    pub(crate) kind: Kind,
-    pub(crate) end: Moment,
-    /// Whether somebody has come to wait for a mutex since it was taken.
-    waited_for: bool,
-}
-
 /// Who waits for it.
 #[derive(Clone, Debug)]
 pub(crate) struct StoredWaiter {
@@ -62,7 +53,7 @@ pub(crate) struct StoredWaiter {
 
 impl Entry {
     pub(super) fn expire(&mut self, now: Moment) {
-        self.holders.retain(|holder| holder.end > now);
+        self.holders.expire(now);
         if self.queue_end.is_some_and(|end| end <= now) {
             self.queue.clear();
         }
@@ -96,8 +87,8 @@ impl Entry {
         self.tombs.insert(Arc::clone(token), tomb);
     }
 
-    pub(super) fn holder(&mut self, token: &Arc<str>) -> Option<&mut StoredHolder> {
-        self.holders.iter_mut().find(|holder| holder.token == *token)
+    pub(super) fn has(&self, token: &Arc<str>) -> bool {
+        self.holders.get(token).is_some()
     }
 
     /// Fails when the lock is held as another kind.
@@ -121,35 +112,45 @@ impl Entry {
             Some(limit) => {
                 self.holders.len() < usize::try_from(self.least(limit)).unwrap_or(usize::MAX)
             }
-            None => self.holders.iter().all(|holder| holder.kind == kind),
+            // A writer has it alone, so the first speaks for all.
+            None => self.holders.first().is_none_or(|holder| holder.kind == kind),
         }
     }
 
     /// The smallest number of permits that anybody here allows.
     pub(super) fn least(&self, limit: u32) -> u32 {
-        self.holders.iter().filter_map(|holder| holder.kind.limit()).fold(limit, u32::min)
+        self.holders.least_limit().map_or(limit, |least| least.min(limit))
     }
 
     /// Lets a token have the lock, no shorter than it has it already.
     pub(super) fn put(&mut self, token: &Arc<str>, kind: Kind, end: Moment) {
         let waited_for = kind.is_value() && !self.queue.is_empty();
-        match self.holder(token) {
-            Some(holder) => holder.end = holder.end.max(end),
+        match self.holders.get(token) {
+            Some(holder) => {
+                let end = end.max(holder.end);
+                self.holders.set_end(token, end);
+            }
             None => {
                 let token = Arc::clone(token);
-                self.holders.push(StoredHolder { token, kind, end, waited_for });
+                self.holders.add(StoredHolder { token, kind, end, waited_for });
             }
         }
     }
 
-    pub(super) fn set_end(&mut self, token: &Arc<str>, end: Moment) {
-        if let Some(holder) = self.holder(token) {
-            holder.end = end;
-        }
-    }
-
-    pub(super) fn drop_holder(&mut self, token: &Arc<str>) {
-        self.holders.retain(|holder| holder.token != *token);
+    /// Lets the lease of a token run for so long from now, unless it runs longer.
+    pub(super) fn renew(
+        &mut self,
+        token: &Arc<str>,
+        ttl: Option<Duration>,
+        now: Moment,
+    ) -> Option<Answer> {
+        let holder = self.holders.get(token)?;
+        let (before, waited_for) = (holder.end, holder.waited_for);
+        let Some(ttl) = ttl else { return Some(Answer::Renewed { longer: None, waited_for }) };
+        let asked = now.after(ttl);
+        self.holders.set_end(token, if planted!(RenewalSets) { asked } else { before.max(asked) });
+        let left = before.since(now);
+        Some(Answer::Renewed { longer: (left > ttl + SLACK).then_some(left), waited_for })
     }
 
     pub(super) fn leave(&mut self, token: &Arc<str>) {
@@ -177,8 +178,9 @@ impl Entry {
 
     /// Lets the holders of a mutex learn that somebody waits.
     pub(super) fn mark(&mut self) {
-        let mutexes = self.holders.iter_mut().filter(|holder| holder.kind.is_value());
-        mutexes.for_each(|holder| holder.waited_for = true);
+        if self.holders.first().is_some_and(|holder| holder.kind.is_value()) {
+            self.holders.note_waiter();
+        }
     }
 
     /// Whether the holder of a mutex may have nobody inside.
@@ -222,12 +224,11 @@ impl Entry {
 
     /// Whom one who wants in has to wait for.
     pub(super) fn blocker(&self, kind: Kind, queued: bool, now: Moment) -> Blocker {
-        let by_end = |holder: &&StoredHolder| holder.end;
         // A permit is free when the first holder is gone, a lock for reading or writing after the
         // last.
         let holder = match kind.limit() {
-            Some(_) => self.holders.iter().min_by_key(by_end),
-            None => self.holders.iter().max_by_key(by_end),
+            Some(_) => self.holders.soonest(),
+            None => self.holders.latest(),
         };
         holder.map_or(Blocker { queued, ..Blocker::unknown() }, |holder| Blocker {
             value: Some(holder.token.to_string()),
@@ -236,36 +237,6 @@ impl Entry {
             repaired: false,
             asked: false,
         })
-    }
-
-    /// Another limit than ours that a holder of a permit asked for.
-    pub(super) fn other_limit(&self, ours: u32) -> Option<u32> {
-        let mut limits = self.holders.iter().filter_map(|holder| holder.kind.limit());
-        limits.find(|limit| *limit != ours)
-    }
-}
-
-impl StoredHolder {
-    /// Who has a mutex, as a server shows it.
-    pub(crate) fn of_mutex(token: Arc<str>, end: Moment, waited_for: bool) -> Self {
-        Self { token, kind: Kind::Mutex, end, waited_for }
-    }
-
-    /// Whether somebody has come to wait for a mutex since it was taken.
-    pub(crate) fn is_waited_for(&self) -> bool {
-        self.waited_for
-    }
-
-    /// Lets the lease run for so long from now, unless it runs longer.
-    pub(super) fn renew(&mut self, ttl: Option<Duration>, now: Moment) -> Answer {
-        let Some(ttl) = ttl else {
-            return Answer::Renewed { longer: None, waited_for: self.waited_for };
-        };
-        let left = self.end.since(now);
-        self.end =
-            if planted!(RenewalSets) { now.after(ttl) } else { self.end.max(now.after(ttl)) };
-        let longer = (left > ttl + SLACK).then_some(left);
-        Answer::Renewed { longer, waited_for: self.waited_for }
     }
 }
 

@@ -47,11 +47,8 @@ impl Entry {
         now: Moment,
         publish: Publish<'_>,
     ) -> Answer {
-        let named = |token: &Arc<str>| tokens.iter().any(|named| named.wire() == token);
-        let (ended, kept) = std::mem::take(&mut self.holders)
-            .into_iter()
-            .partition::<Vec<_>, _>(|holder| named(&holder.token));
-        self.holders = kept;
+        let named = tokens.iter().map(Token::wire);
+        let ended: Vec<_> = named.filter_map(|token| self.holders.remove(token)).collect();
         let Some(kind) = ended.first().map(|holder| holder.kind) else {
             let before = |token: &Token| {
                 self.tombs.get(token.wire()).is_some_and(|tomb| tomb.reason == *because)

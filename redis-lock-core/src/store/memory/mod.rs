@@ -19,6 +19,7 @@ mod all;
 pub(crate) mod entry;
 pub(crate) mod fences;
 mod hints;
+pub(crate) mod holders;
 mod inspect;
 mod single;
 #[cfg(test)]

@@ -30,27 +30,20 @@ impl Entry {
                 Answer::Held { fence: None }
             }
             Verb::Acquire(terms) => return self.acquire(terms, command, manager, now, publish),
-            Verb::Renew { token, ttl } => match self.holder(token) {
-                Some(holder) => holder.renew(*ttl, now),
-                None => self.gone(kind, token),
-            },
-            Verb::Keep { token, time } => match self.holder(token) {
-                Some(holder) => {
-                    holder.end = now.after(*time);
-                    Answer::Done
-                }
-                None => self.gone(kind, token),
-            },
-            Verb::Check { token } => match self.holder(token) {
-                Some(_) => Answer::Done,
-                None => self.gone(kind, token),
-            },
+            Verb::Renew { token, ttl } => {
+                self.renew(token, *ttl, now).unwrap_or_else(|| self.gone(kind, token))
+            }
+            Verb::Keep { token, time } if self.holders.set_end(token, now.after(*time)) => {
+                Answer::Done
+            }
+            Verb::Check { token } if self.has(token) => Answer::Done,
+            Verb::Keep { token, .. } | Verb::Check { token } => self.gone(kind, token),
             Verb::Why { token } => Answer::Gone { by: None, because: self.reason(token) },
-            Verb::Downgrade { token } => match self.holder(token) {
+            Verb::Downgrade { token } => match self.holders.get(token).map(|holder| holder.kind) {
                 // It has been let go on as a reader before, and changes nothing for anybody.
-                Some(holder) if holder.kind == Kind::Read => Answer::Done,
-                Some(holder) => {
-                    holder.kind = Kind::Read;
+                Some(Kind::Read) => Answer::Done,
+                Some(_) => {
+                    self.holders.downgrade(token);
                     self.admit(kind, None, now, publish);
                     Answer::Done
                 }
@@ -79,18 +72,15 @@ impl Entry {
         now: Moment,
         publish: Publish<'_>,
     ) -> Answer {
-        let answer = match self.holder(token) {
-            Some(holder) => {
-                match keep {
-                    Some(keep) => holder.end = now.after(keep),
-                    None => self.drop_holder(token),
-                }
-                Answer::Done
-            }
-            None => {
-                self.leave(token);
-                self.gone(kind, token)
-            }
+        let has_it = match keep {
+            Some(keep) => self.holders.set_end(token, now.after(keep)),
+            None => self.holders.remove(token).is_some(),
+        };
+        let answer = if has_it {
+            Answer::Done
+        } else {
+            self.leave(token);
+            self.gone(kind, token)
         };
         // Also after a waiter left: it may have stood before others that fit. A mutex that is
         // kept has nothing for anybody.
@@ -119,11 +109,11 @@ impl Entry {
         }
         self.mixes(kind)?;
         if let Some(limit) = kind.limit()
-            && let Some(other) = self.other_limit(limit)
+            && let Some(other) = self.holders.other_limit(limit)
         {
             limits::differ(command.names.user_key(), limit, other);
         }
-        if self.holder(token).is_none() {
+        if !self.has(token) {
             // A mutex that is held needs no look at who else waits.
             let held = kind.is_value() && !self.holders.is_empty();
             let first = !fair || held || self.admit(kind, Some(token), now, publish);

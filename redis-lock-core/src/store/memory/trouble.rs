@@ -79,7 +79,7 @@ impl State {
                 let held = matches!(answer, Ok(Answer::Held { .. }));
                 let had = command.verb.token().is_some_and(|token| {
                     let mut all = command.names.all();
-                    all.any(|names| self.entry(names.main(), now).holder(token).is_some())
+                    all.any(|names| self.entry(names.main(), now).has(token))
                 });
                 take || held && !had || matches!(command.verb, Verb::Raise { .. })
             }

@@ -1,6 +1,7 @@
 //! What the server shows after a command, and whether the model has the same.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::BLUR;
@@ -111,9 +112,15 @@ impl OneKey {
     ) -> Option<&'static str> {
         let mut none = Entry::default();
         let entry = world.entries.get_mut(&format!("lock:{key}")).unwrap_or(&mut none);
-        let holders = entry.holders.iter_mut().map(|holder| (&*holder.token, &mut holder.end));
+        let holders = entry.holders.iter().map(|holder| (Arc::clone(&holder.token), holder.end));
+        let mut ends: Vec<_> = holders.collect();
+        let holders = ends.iter_mut().map(|(token, end)| (&**token, end));
+        let are_same = same(&self.holders, holders, window);
+        for (token, end) in ends {
+            entry.holders.set_end(&token, end);
+        }
         let waiters = entry.queue.iter_mut().map(|waiter| (&*waiter.token, &mut waiter.until));
-        if !same(&self.holders, holders, window) {
+        if !are_same {
             Some("holders")
         } else if !same(&self.waiters, waiters, window) {
             Some("waiters")

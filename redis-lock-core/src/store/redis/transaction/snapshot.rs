@@ -11,8 +11,9 @@ use crate::domain::error::{Fault, FaultClass};
 use crate::domain::kind::Kind;
 use crate::domain::names::Names;
 use crate::domain::token::WAITERS_MARK;
-use crate::store::memory::entry::{Entry, StoredHolder, StoredWaiter, Tomb};
+use crate::store::memory::entry::{Entry, StoredWaiter, Tomb};
 use crate::store::memory::fences::Last;
+use crate::store::memory::holders::StoredHolder;
 use crate::store::redis::decode;
 use crate::store::redis::dialect::Dialect;
 

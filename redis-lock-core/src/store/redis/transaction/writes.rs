@@ -9,7 +9,8 @@ use super::snapshot::{Snapshot, is_ours, unmarked};
 use crate::domain::clock::Moment;
 use crate::domain::names::Names;
 use crate::domain::token::WAITERS_MARK;
-use crate::store::memory::entry::{Entry, StoredHolder, StoredWaiter};
+use crate::store::memory::entry::{Entry, StoredWaiter};
+use crate::store::memory::holders::StoredHolder;
 use crate::store::redis::dialect::Dialect;
 
 /// A message to a manager.
