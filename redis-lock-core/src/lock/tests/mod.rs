@@ -17,6 +17,7 @@ mod acquiring;
 mod adopting;
 mod holding;
 mod kept;
+mod reaping;
 mod releasing;
 mod waiting;
 
