@@ -50,6 +50,13 @@ impl Core {
         self.step_all(work, |machine, env, out| machine.close(error, because, env, out));
     }
 
+    /// Nobody is left who could ask for anything: what lingers goes, and then the engine.
+    pub(super) fn abandon(&self) {
+        self.act(|work| self.close_all(&LockError::Shutdown, SHUT_DOWN, work));
+        self.is_abandoned.store(true, Ordering::Release);
+        self.bell.ring();
+    }
+
     /// Whether the engine has nothing left to do, and nobody is left who could ask for more.
     pub(crate) fn is_done(&self, now: Moment) -> bool {
         let releases_are_answered =
@@ -81,11 +88,12 @@ impl Core {
 
     /// Drops what is on the queue, on its way, or waits for another try.
     fn drop_all(&self, error: &LockError, work: &mut Work) {
-        work.settled.clear();
+        // What is refused at once, because nothing is connected, is there already.
+        let refused = std::mem::take(&mut work.settled).into_iter().map(|it| it.origin);
         let paused = self.reaper().drain();
         // Dropping the other end is an answer.
         let (origins, _ready) = self.path.traffic().drain();
-        let queued = origins.into_iter().filter_map(|origin| match origin {
+        let queued = refused.chain(origins).filter_map(|origin| match origin {
             Origin::Reap(reap) => Some(reap),
             Origin::Lock(..) | Origin::Query(_) | Origin::Ping => None,
         });
