@@ -8,6 +8,7 @@ mod ci;
 mod demo;
 mod floors;
 mod mayhem;
+mod memory;
 mod mutants;
 mod simulate;
 mod soak;
@@ -28,6 +29,7 @@ cargo xtask <command>
                                the real engine in a simulated world
   build-time                   what an annotated function costs a build, in time and code
   mayhem [--seconds N]         500 waiters in ten processes that are killed at random
+  memory [--seconds N]         whether contended keys leave the memory of a process as it is
   mutants [file …]             which small changes of the parts without I/O no test sees, by
                                cargo-mutants; takes hours without a file
   bench [--quick …]            all lock crates side by side; without options into docs/bench
@@ -62,6 +64,7 @@ fn run(arguments: &[String]) -> Result<()> {
         "simulate" => simulate::run(rest),
         "build-time" => build_time::run(),
         "mayhem" => mayhem::run(rest),
+        "memory" => memory::run(rest),
         "mutants" => mutants::run(rest),
         "bench" => bench::run(rest),
         "floors" => floors::run(),

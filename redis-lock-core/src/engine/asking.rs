@@ -7,8 +7,9 @@ use tokio::sync::oneshot;
 use super::Link;
 use super::table::LockId;
 use crate::domain::demand::Demand;
-use crate::lock::Waiter;
+use crate::domain::kind::Kind;
 use crate::lock::hold::Hold;
+use crate::lock::{Machine, Waiter};
 use crate::{LockError, observe};
 
 /// A place among the waiters. Dropping it gives the place up, and the lock as well if it has been
@@ -31,6 +32,12 @@ impl Asking {
         let (mut behind, mut number) = (None, 0);
         let listening = observe::is_listening();
         core.act(|work| {
+            if let Kind::All { .. } = demand.kind {
+                // What lingers here is in nobody's way.
+                for names in demand.names.all() {
+                    core.step(&LockId::mutex(names.main()), work, Machine::give_up_kept);
+                }
+            }
             core.begin(&id, work, |machine, env, out| {
                 // Given under the lock of the machine, so that it is the order of coming.
                 number = core.number();

@@ -207,9 +207,6 @@ impl Drop for Link {
             std::mem::forget(Arc::clone(&self.core));
             return;
         }
-        self.core.is_abandoned.store(true, Ordering::Release);
-        if self.thread.get().is_some() {
-            self.core.bell.ring();
-        }
+        self.core.abandon();
     }
 }

@@ -67,3 +67,93 @@ impl Reaper {
         self.pausing.values().map(|reap| &**reap)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::domain::demand::tests::demand;
+    use crate::lock::tests::{Bench, Told};
+    use crate::lock::{Next, Outcome};
+    use crate::store::Answer;
+
+    fn at(millis: u64) -> Moment {
+        Moment::at_millis(100_000 + millis)
+    }
+
+    /// The release of a hold that its caller waits for, until long before those times.
+    fn reap() -> (Box<Reap>, Told) {
+        let mut bench = Bench::new();
+        let hold = bench.hold(1, demand("k"));
+        let told = bench.release(&hold);
+        (bench.released().take(), told)
+    }
+
+    /// The same that nobody waits for any more.
+    fn unawaited() -> Box<Reap> {
+        let (mut reap, _) = reap();
+        reap.overdue();
+        reap
+    }
+
+    /// One that was answered, and is to be repeated.
+    fn answered() -> Box<Reap> {
+        let (mut reap, now) = (unawaited(), Moment::at_millis(2_000));
+        reap.put_in_doubt(now, None);
+        match reap.outcome(Outcome::Answered(Answer::Done), now, now) {
+            (None, Next::Again(_, reap)) => reap,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn give_up(reaper: &mut Reaper) -> usize {
+        reaper.drain().map(|reap| reap.give_up()).count()
+    }
+
+    #[test]
+    fn tokens_are_released_again_at_their_times_and_in_their_order() {
+        let mut reaper = Reaper::default();
+        assert!(reaper.is_empty() && reaper.due() == Moment::NEVER);
+        for millis in [20, 10, 20] {
+            reaper.add(at(millis), unawaited());
+        }
+        assert!(!reaper.is_empty());
+        assert_eq!(reaper.due(), at(10));
+        assert!(reaper.pop_due(at(9)).is_none());
+        reaper.pop_due(at(10)).unwrap().give_up();
+        assert!(reaper.pop_due(at(10)).is_none());
+        assert_eq!(reaper.reaps().count(), 2);
+        assert_eq!(give_up(&mut reaper), 2);
+        assert!(reaper.is_empty() && reaper.due() == Moment::NEVER);
+    }
+
+    #[test]
+    fn a_caller_hears_at_its_deadline_that_no_answer_came() {
+        let (reap, mut told) = reap();
+        let deadline = reap.deadline();
+        let mut reaper = Reaper::default();
+        reaper.add(at(0), reap);
+        assert_eq!(reaper.due(), deadline, "sooner than the next try");
+        let before = Moment::from_nanos(deadline.as_nanos() - 1);
+        assert!(reaper.overdue(before).is_empty());
+        let overdue = reaper.overdue(deadline);
+        assert_eq!(overdue.len(), 1);
+        for (confirm, outcome) in overdue {
+            confirm.send(outcome).unwrap();
+        }
+        assert!(told.try_recv().unwrap().is_err());
+        assert!(reaper.overdue(at(0)).is_empty(), "once");
+        assert_eq!(reaper.due(), at(0), "the release goes on");
+        assert_eq!(give_up(&mut reaper), 1);
+    }
+
+    #[test]
+    fn a_shutdown_waits_for_those_that_were_never_answered() {
+        let mut reaper = Reaper::default();
+        assert!(reaper.is_settled());
+        reaper.add(at(0), answered());
+        assert!(reaper.is_settled() && !reaper.is_empty());
+        reaper.add(at(0), unawaited());
+        assert!(!reaper.is_settled());
+        assert_eq!(give_up(&mut reaper), 2);
+    }
+}

@@ -1,6 +1,8 @@
 //! Nothing of what is over stays behind.
 
-use std::time::Duration;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use testbed::{Server, eventually};
 
@@ -55,4 +57,57 @@ fn contended_keys_leave_nothing_in_any_table_beside_a_server() {
     one.blocking_shutdown();
     other.blocking_shutdown();
     server.assert_clean();
+}
+
+/// How much memory this process has in use, in KiB.
+fn resident() -> u64 {
+    let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
+    statm.split(' ').nth(1).unwrap().parse::<u64>().unwrap() * 4
+}
+
+/// Takes turns at a key for as long as it may.
+async fn take_turns(locks: Locks, key: String, until: Instant, turns: Arc<AtomicU64>) {
+    while Instant::now() < until {
+        let guard = locks.mutex(&key).wait(PATIENCE).acquire().await.unwrap();
+        tokio::time::sleep(Duration::from_millis(1)).await;
+        guard.release().await.unwrap();
+        turns.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// With `MEMORY_SECONDS` it runs for so long; started by `cargo xtask memory`.
+#[test]
+#[ignore = "it runs for minutes"]
+fn the_memory_of_contended_keys_stays_as_it_is() {
+    let seconds = std::env::var("MEMORY_SECONDS").ok().and_then(|it| it.parse().ok());
+    let lasts = Duration::from_secs(seconds.unwrap_or(600));
+    let server = Server::start();
+    let both = [Locks::open(server.url()).unwrap(), Locks::open(server.url()).unwrap()];
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+    let runtime = runtime.unwrap();
+    let (turns, start) = (Arc::new(AtomicU64::new(0)), Instant::now());
+    let tasks: Vec<_> = (0..80)
+        .map(|task| {
+            let (locks, key) = (both[task % 2].clone(), format!("hot:{}", task / 4));
+            runtime.spawn(take_turns(locks, key, start + lasts, Arc::clone(&turns)))
+        })
+        .collect();
+    // What is made once has been made after a tenth of the time.
+    std::thread::sleep(lasts / 10);
+    let before = resident();
+    let mut most = before;
+    while start.elapsed() < lasts {
+        std::thread::sleep(lasts / 20);
+        most = most.max(resident());
+    }
+    tasks.into_iter().for_each(|task| runtime.block_on(task).unwrap());
+    let grown = most.saturating_sub(before);
+    println!(
+        "{} turns in {lasts:?}: {before} KiB, then {grown} KiB more at the most",
+        turns.load(Ordering::Relaxed)
+    );
+    both.iter().for_each(assert_at_rest);
+    server.assert_clean();
+    assert!(grown <= 2_048, "it grew by {grown} KiB");
 }

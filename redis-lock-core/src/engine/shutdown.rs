@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::core::{Core, Work};
-use super::path::{Origin, Traffic};
+use super::path::{Origin, Settled, Traffic};
 use super::{Link, SHUT_DOWN};
 use crate::LockError;
 use crate::domain::clock::Moment;
@@ -51,6 +51,13 @@ impl Core {
         self.step_all(work, |machine, env, out| machine.close(error, because, env, out));
     }
 
+    /// Nobody is left who could ask for anything: what lingers goes, and then the engine.
+    pub(super) fn abandon(&self) {
+        self.act(|work| self.close_all(&LockError::Shutdown, SHUT_DOWN, work));
+        self.is_abandoned.store(true, Ordering::Release);
+        self.bell.ring();
+    }
+
     /// Whether the engine has nothing left to do, and nobody is left who could ask for more.
     pub(crate) fn is_done(&self, now: Moment) -> bool {
         let releases_are_answered = || {
@@ -83,13 +90,14 @@ impl Core {
 
     /// Drops what is on the queue, on its way, or waits for another try.
     fn drop_all(&self, error: &LockError, work: &mut Work) {
-        work.settled.clear();
+        // What is refused at once, because nothing is connected, is there already.
+        let refused = std::mem::take(&mut work.settled).into_iter().map(Settled::into_origin);
         let paused = self.reaper().drain();
         // Dropping the other end is an answer.
         let drained: Vec<_> =
             self.places.all().iter().map(|place| place.path.traffic().drain()).collect();
         let queued = drained.into_iter().flat_map(|(origins, _ready)| origins);
-        let queued = queued.filter_map(reap_of);
+        let queued = refused.chain(queued).filter_map(reap_of);
         for reap in paused.chain(queued) {
             if let Some(confirm) = reap.give_up() {
                 work.notices

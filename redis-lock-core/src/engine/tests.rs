@@ -1,9 +1,13 @@
+use std::pin::pin;
+use std::sync::Arc;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use futures_util::FutureExt;
 use testbed::{Server, eventually, holds_for};
 
 use super::path::Reader;
+use crate::domain::env::world;
 use crate::{LockError, LockState, Locks};
 
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -65,6 +69,96 @@ fn a_task_of_a_busy_runtime_reads_and_the_engine_when_it_has_ended() {
     server.assert_clean();
 }
 
+#[test]
+fn what_lingers_goes_when_nobody_is_left() {
+    let server = Server::start();
+    let locks = Locks::open(server.url()).unwrap();
+    let mut request = locks.mutex("job").ttl(PATIENCE * 3);
+    request.options.linger = Some(PATIENCE * 2);
+    eventually(PATIENCE, "its lease stays", || {
+        request.clone().blocking_acquire().unwrap().blocking_release().unwrap();
+        !locks.link().core().is_at_rest()
+    });
+    drop((request, locks));
+    server.assert_clean();
+}
+
+#[test]
+fn what_lingers_is_not_in_the_way_of_several_keys() {
+    let locks = Locks::in_memory();
+    let mut request = locks.mutex("a").ttl(PATIENCE * 3);
+    request.options.linger = Some(PATIENCE * 2);
+    eventually(PATIENCE, "its lease stays", || {
+        request.clone().blocking_acquire().unwrap().blocking_release().unwrap();
+        !locks.link().core().is_at_rest()
+    });
+    let both = locks.all(["a", "b"]).blocking_try_acquire().unwrap();
+    assert!(both.is_some(), "nobody is inside");
+}
+
+/// A world of its own: no thread, and a clock that stands still.
+struct Still;
+
+impl Still {
+    fn begin() -> Self {
+        world::begin(0, 1);
+        Self
+    }
+}
+
+impl Drop for Still {
+    fn drop(&mut self) {
+        world::end();
+    }
+}
+
+#[test]
+fn what_is_refused_while_the_engine_ends_is_given_up() {
+    let _still = Still::begin();
+    let locks = Locks::in_memory();
+    let core = Arc::clone(locks.link().core());
+    core.path.traffic().stop();
+    let mut waiting = pin!(locks.mutex("job").acquire());
+    assert!(waiting.as_mut().now_or_never().is_none(), "it asks again when something is connected");
+    // In tests a token that is dropped, and not given up, is a panic.
+    core.end_all(&LockError::Shutdown, "the test is over");
+    let outcome = waiting.now_or_never();
+    assert!(matches!(outcome, Some(Err(LockError::Shutdown))), "{outcome:?}");
+    assert!(core.is_at_rest());
+}
+
 fn two_workers() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap()
+}
+
+/// How long it takes to take and give back a lock for reading so many times at once.
+fn crowd(count: usize) -> (Duration, Duration, Duration) {
+    let locks = Locks::in_memory();
+    let start = Instant::now();
+    let guards: Vec<_> =
+        (0..count).map(|_| locks.read("shelf").blocking_acquire().unwrap()).collect();
+    let taken = start.elapsed();
+    let start = Instant::now();
+    let status = crate::api::blocking::block_on(locks.status("shelf")).unwrap();
+    assert_eq!(status.holders.len(), count);
+    let listed = start.elapsed();
+    let start = Instant::now();
+    drop(guards);
+    (taken, listed, start.elapsed())
+}
+
+#[test]
+fn thousands_of_readers_of_one_key_cost_no_more_each_than_a_few() {
+    let least = |count, runs| {
+        let runs = (0..runs).map(|_| crowd(count));
+        let least = runs.reduce(|a, b| (a.0.min(b.0), a.1.min(b.1), a.2.min(b.2)));
+        least.unwrap()
+    };
+    let (few, many) = (least(2_000, 4), least(8_000, 3));
+    println!("2,000 readers: {few:?}; 8,000: {many:?}");
+    for (few, many) in [(few.0, many.0), (few.1, many.1), (few.2, many.2)] {
+        // Four times as many: 4 where each costs the same, 16 where each looks at all others. What
+        // lies between is what a busy machine may add.
+        assert!(many <= few * 8 + Duration::from_millis(40), "{few:?} {many:?}");
+    }
 }

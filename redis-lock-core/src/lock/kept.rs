@@ -175,7 +175,7 @@ impl<W> Machine<W> {
     }
 
     /// Gives a lease back that nobody here is using.
-    pub(super) fn give_up_kept(&mut self, _: &Env<'_>, out: &mut Effects<W>) {
+    pub(crate) fn give_up_kept(&mut self, _: &Env<'_>, out: &mut Effects<W>) {
         if !matches!(self.stage, Stage::Kept(_)) {
             return;
         }

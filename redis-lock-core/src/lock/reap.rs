@@ -158,6 +158,11 @@ impl Reap {
     }
 
     #[cfg(test)]
+    pub(crate) fn put_in_doubt(&mut self, sent: Moment, ttl: Option<Duration>) {
+        self.attempt.doubt(sent, ttl);
+    }
+
+    #[cfg(test)]
     pub(crate) fn attempt(&self) -> &Attempt {
         &self.attempt
     }

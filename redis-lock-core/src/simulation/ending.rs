@@ -70,7 +70,11 @@ impl World {
             process.bury();
         }
         drop(executor::sleepers());
-        crate::domain::env::world::end();
+        for process in std::mem::take(&mut self.processes) {
+            // In its own world: in another one it would be the copy of a child, and stay.
+            process.clock.enter();
+            drop(process);
+        }
         ran
     }
 }

@@ -318,6 +318,8 @@ impl Server {
     pub(super) fn jump(&mut self, forward: bool, by: u64, now: u64) {
         if forward {
             self.excuse_all(now);
+            // What keeps late acquisitions out ends sooner as well.
+            self.tokens.values_mut().for_each(|note| note.undone_at = None);
         }
         for note in self.tokens.values_mut().filter(|note| !forward && note.kept_until > 0) {
             note.kept_until += by;

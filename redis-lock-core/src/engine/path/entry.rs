@@ -153,6 +153,13 @@ pub(crate) enum Settled {
 }
 
 impl Settled {
+    pub(crate) fn into_origin(self) -> Origin {
+        match self {
+            Self::Done { origin, .. } => origin,
+            Self::Elsewhere(entry, _) => entry.origin,
+        }
+    }
+
     pub(crate) fn is_awaited(&self) -> bool {
         match self {
             Self::Done { origin, .. } => origin.is_awaited(),
@@ -163,13 +170,6 @@ impl Settled {
 
 #[cfg(test)]
 impl Settled {
-    pub(crate) fn into_origin(self) -> Origin {
-        match self {
-            Self::Done { origin, .. } => origin,
-            Self::Elsewhere(entry, _) => entry.origin,
-        }
-    }
-
     pub(crate) fn origin(&self) -> &Origin {
         match self {
             Self::Done { origin, .. } => origin,

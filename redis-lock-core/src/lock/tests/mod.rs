@@ -18,6 +18,7 @@ mod adopting;
 mod asking;
 mod holding;
 mod kept;
+mod reaping;
 mod releasing;
 mod waiting;
 

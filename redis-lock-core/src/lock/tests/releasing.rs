@@ -177,14 +177,20 @@ fn a_hold_that_must_last_is_kept_on_the_server_until_then() {
     bench.ask(2, demand("k"));
     bench.release(&hold);
     assert!(bench.grants().is_empty(), "nobody gets it before");
-    let reap = bench.released();
-    let keep = |now| match reap.verb(now) {
+    let mut reap = bench.released();
+    let keep = |reap: &Parted, now| match reap.verb(now) {
         Verb::Release { keep, .. } => keep,
         other => panic!("{other:?}"),
     };
     let end = hold.since.after(secs(2));
-    assert_eq!(keep(bench.moment()), Some(end.since(bench.moment())));
-    assert_eq!(keep(end), None, "a keep that is over is a release");
+    assert_eq!(keep(&reap, bench.moment()), Some(end.since(bench.moment())));
+    for outcome in [unknown(), refused(), unknown()] {
+        bench.now += 300;
+        assert!(reap.outcome(outcome, bench.moment(), bench.moment()).is_none());
+        let rest = end.since(bench.moment());
+        assert_eq!(keep(&reap, bench.moment()), Some(rest), "a retry grants no more than is left");
+    }
+    assert_eq!(keep(&reap, end), None, "a keep that is over is a release");
 }
 
 #[test]

@@ -1,0 +1,87 @@
+//! Releasing a token until the server has nothing of it.
+
+use super::*;
+
+/// A release on its way that its caller waits for, and the time.
+fn awaited() -> (Box<Reap>, Told, Moment) {
+    let mut bench = Bench::new();
+    let hold = bench.hold(1, demand("k"));
+    let told = bench.release(&hold);
+    (bench.released().take(), told, bench.moment())
+}
+
+/// The same when nobody waits for it any more.
+fn unawaited() -> (Box<Reap>, Moment) {
+    let (mut reap, _, now) = awaited();
+    reap.overdue();
+    (reap, now)
+}
+
+/// What is to be done again, and when.
+fn again(next: Next) -> (Moment, Box<Reap>) {
+    match next {
+        Next::Again(at, reap) => (at, reap),
+        Next::Done => panic!("it is to be done again"),
+    }
+}
+
+fn just_before(moment: Moment) -> Moment {
+    Moment::from_nanos(moment.as_nanos() - 1)
+}
+
+#[test]
+fn a_release_is_tried_again_at_once_and_then_after_ever_longer_pauses() {
+    let (mut reap, _told, now) = awaited();
+    let mut pauses = Vec::new();
+    for _ in 0..9 {
+        let (at, next) = again(reap.outcome(refused(), now, now).1);
+        pauses.push(at.since(now).as_millis());
+        reap = next;
+    }
+    assert_eq!(pauses, [0, 50, 100, 200, 400, 800, 1_000, 1_000, 1_000]);
+    reap.give_up();
+}
+
+#[test]
+fn a_release_in_doubt_is_repeated_until_no_acquisition_can_come() {
+    let (mut reap, now) = unawaited();
+    reap.put_in_doubt(now, Some(secs(30)));
+    reap.put_in_doubt(now, Some(secs(10)));
+    let end = now.after(secs(35));
+    let (told, next) = reap.outcome(done(), now, now);
+    assert!(told.is_none());
+    let (at, reap) = again(next);
+    assert_eq!(at, now.after(millis(25)));
+    let late = just_before(end);
+    let (_, reap) = again(reap.outcome(gone(), late, late).1);
+    assert!(matches!(reap.outcome(gone(), end, end).1, Next::Done));
+}
+
+#[test]
+fn a_release_that_nobody_waits_for_is_given_up_when_the_lease_is_over() {
+    let (reap, now) = unawaited();
+    let (_, reap) = again(reap.outcome(refused(), now, now).1);
+    let over = now.after(secs(31));
+    let (_, reap) = again(reap.outcome(refused(), over, just_before(over)).1);
+    assert!(matches!(reap.outcome(refused(), over, over).1, Next::Done));
+
+    let (reap, _told, now) = awaited();
+    let (_, reap) = again(reap.outcome(refused(), now, now).1);
+    let (_, reap) = again(reap.outcome(refused(), over, over).1);
+    reap.give_up();
+}
+
+#[test]
+fn whoever_waits_for_a_release_learns_once_that_no_answer_came() {
+    let (mut reap, _told, now) = awaited();
+    assert!(reap.is_awaited() && !reap.was_answered());
+    assert_eq!((reap.timeout(), reap.deadline()), (secs(2), now.after(secs(2))));
+    let (_, verdict) = reap.overdue().unwrap();
+    assert!(matches!(verdict, Err(LockError::Backend { .. })), "{verdict:?}");
+    assert!(!reap.is_awaited() && reap.overdue().is_none());
+    assert_eq!(reap.deadline(), Moment::NEVER);
+    reap.put_in_doubt(now, None);
+    let (_, reap) = again(reap.outcome(done(), now, now).1);
+    assert!(reap.was_answered());
+    reap.give_up();
+}

@@ -1,0 +1,21 @@
+use anyhow::{Result, anyhow, bail};
+use testbed::{Permission, find_or_install};
+
+use crate::cargo::{cargo, must_succeed};
+
+/// 20 contended keys for as long as is wanted, and whether the memory of their process stays as it
+/// is.
+pub(crate) fn run(arguments: &[String]) -> Result<()> {
+    let seconds = match arguments {
+        [] => "600",
+        [option, seconds] if option == "--seconds" && seconds.parse::<u64>().is_ok() => seconds,
+        other => bail!("`memory` takes `--seconds N` and nothing else, not {other:?}"),
+    };
+    let server = find_or_install(Permission::System).map_err(|advice| anyhow!(advice))?;
+    let name = "engine::rest_tests::the_memory_of_contended_keys_stays_as_it_is";
+    let mut test = cargo(&["test", "--profile", "simulation", "--package", "redis-lock-core"]);
+    test.args(["--lib", name, "--", "--exact", "--ignored", "--nocapture"])
+        .env("REDIS_LOCKS_SERVER", server.path())
+        .env("MEMORY_SECONDS", seconds);
+    must_succeed(test)
+}
