@@ -14,7 +14,7 @@ const PINNED: &str = "rustc 1.95.0 ";
 const ELSEWHERE: &str = "REDIS_LOCKS_UI";
 
 #[test]
-fn every_mistake_is_told() {
+fn every_mistake_is_reported() {
     if let Ok(folder) = std::env::var(ELSEWHERE) {
         trybuild::TestCases::new().compile_fail(format!("{folder}/*.rs"));
     } else if is_pinned() {
