@@ -104,6 +104,7 @@ impl Core {
                     self.send(work);
                     self.connected(place.id, work);
                 }
+                News::StillUnreachable => self.look_soon(),
                 News::Unreachable(fault, pause) => {
                     self.look_soon();
                     work.notices.push_back(Notice::Unreachable(fault, pause));

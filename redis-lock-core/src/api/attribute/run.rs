@@ -59,7 +59,7 @@ pub fn run_or<'a, R, F: Future<Output = R>>(
 /// Resolves to what the function returns. See [`run`].
 ///
 /// Not an `async fn`: each annotated function has its own, and what is written by hand costs its
-/// build a third less.
+/// build less.
 pub struct Run<'a, R, F> {
     ending: Ending<R>,
     call: Call<'a, R, F>,

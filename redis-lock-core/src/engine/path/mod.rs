@@ -74,6 +74,8 @@ pub(crate) enum News {
     Up,
     /// The server can't be reached; tried again after the pause.
     Unreachable(Fault, Duration),
+    /// Nor by another try, for the same reason.
+    StillUnreachable,
 }
 
 /// What came of driving a path.

@@ -186,8 +186,14 @@ impl Traffic {
         for reply in self.ready.drain(..) {
             results.ready.push((reply, Err(fault.clone())));
         }
+        let is_known =
+            matches!(&self.connection, ConnectionState::Down(known) if known.what == fault.what);
         self.connection = ConnectionState::Down(fault.clone());
-        results.news.push(News::Unreachable(fault, pause));
+        results.news.push(if is_known {
+            News::StillUnreachable
+        } else {
+            News::Unreachable(fault, pause)
+        });
     }
 
     /// Asks anew who has what. Only for the place where those wait who belong to no node.

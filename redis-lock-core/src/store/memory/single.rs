@@ -56,11 +56,23 @@ impl Entry {
             Verb::Force { tokens, because, .. } => self.force(tokens, because, now, publish),
             // Answered for all keys at once.
             Verb::Scan { .. } => Answer::Keys { keys: Vec::new(), next: None },
+            Verb::Release { token, waited_for: false, keep: None, bury: None }
+                if kind == Kind::Mutex && self.is_unmarked(token) =>
+            {
+                // A plain delete, which lets nobody in.
+                self.holders.remove(token);
+                Answer::Done
+            }
             Verb::Release { token, keep, bury, .. } => {
                 self.release(kind, token, *keep, *bury, now, publish)
             }
         };
         Ok(answer)
+    }
+
+    /// Whether a token has the lock, and nobody has come to wait for it since.
+    fn is_unmarked(&self, token: &Arc<str>) -> bool {
+        self.holders.get(token).is_some_and(|holder| !holder.is_waited_for())
     }
 
     fn release(

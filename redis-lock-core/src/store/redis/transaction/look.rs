@@ -69,5 +69,6 @@ pub(super) fn digest(value: &str) -> String {
 }
 
 fn cut(value: &str, most: usize) -> &str {
-    value.get(..value.floor_char_boundary(most)).unwrap_or(value)
+    let end = (0..=most.min(value.len())).rev().find(|end| value.is_char_boundary(*end));
+    value.get(..end.unwrap_or(0)).unwrap_or(value)
 }
