@@ -32,7 +32,7 @@ fn release(guard: Guard) {
 }
 
 /// Asks for a lock of some kind.
-type Kind = dyn Fn(&Locks, &str) -> Request;
+type Kind<'a> = dyn Fn(&Locks, &str) -> Request + 'a;
 
 #[test]
 fn every_kind_of_lock_excludes_at_every_node_and_over_several() {
@@ -42,7 +42,7 @@ fn every_kind_of_lock_excludes_at_every_node_and_over_several() {
         let one = Locks::open(format!("redis-cluster://{url}")).unwrap();
         let other = open(&cluster);
         let keys = keys(&cluster);
-        let each: [&Kind; 5] = [
+        let each: [&Kind<'_>; 5] = [
             &|locks, key| locks.mutex(key),
             &|locks, key| locks.write(format!("{key}w")),
             &|locks, key| locks.permit(format!("{key}p"), 1),
