@@ -27,6 +27,9 @@ fn keys(cluster: &Cluster) -> Vec<String> {
     cluster.primaries().into_iter().map(|node| cluster.name_at(node, "job", wire)).collect()
 }
 
+/// Makes a request of some kind.
+type Make<'a> = &'a dyn Fn(&Locks, &str) -> Request;
+
 fn release(guard: Guard) {
     guard.blocking_release().unwrap();
 }
@@ -39,7 +42,7 @@ fn every_kind_of_lock_excludes_at_every_node_and_over_several() {
         let one = Locks::open(format!("redis-cluster://{url}")).unwrap();
         let other = open(&cluster);
         let keys = keys(&cluster);
-        let each: [&dyn Fn(&Locks, &str) -> Request; 5] = [
+        let each: [Make<'_>; 5] = [
             &|locks, key| locks.mutex(key),
             &|locks, key| locks.write(format!("{key}w")),
             &|locks, key| locks.permit(format!("{key}p"), 1),

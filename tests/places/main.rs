@@ -10,5 +10,5 @@ mod sentinel;
 
 /// Whether a guard still has its lock, as far as it knows.
 fn is_held(guard: &redis_locks::Guard) -> bool {
-    !matches!(guard.state(), redis_locks::LockState::Lost { .. })
+    !matches!(guard.state(), redis_locks::LockState::Lost)
 }
