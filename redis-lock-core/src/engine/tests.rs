@@ -117,7 +117,7 @@ fn what_is_refused_while_the_engine_ends_is_given_up() {
     let _still = Still::begin();
     let locks = Locks::in_memory();
     let core = Arc::clone(locks.link().core());
-    core.path.traffic().stop();
+    core.stop_paths();
     let mut waiting = pin!(locks.mutex("job").acquire());
     assert!(waiting.as_mut().now_or_never().is_none(), "it asks again when something is connected");
     // In tests a token that is dropped, and not given up, is a panic.

@@ -172,16 +172,13 @@ impl Server {
         {
             told.push((*process, event));
         }
-        match (&command.verb, answer) {
-            (Verb::Force { tokens, .. }, Ok(Answer::Done)) => {
-                for token in tokens {
-                    if let Some(process) = token.manager().and_then(|it| self.subscribers.get(it)) {
-                        let token = token.wire().to_string();
-                        told.push((*process, Event::Forced { token }));
-                    }
+        if let (Verb::Force { tokens, .. }, Ok(Answer::Done)) = (&command.verb, answer) {
+            for token in tokens {
+                if let Some(process) = token.manager().and_then(|it| self.subscribers.get(it)) {
+                    let token = token.wire().to_string();
+                    told.push((*process, Event::Forced { token }));
                 }
             }
-            _ => {}
         }
         let Some(token) = command.verb.token() else { return };
         let note = self.tokens.entry(Arc::clone(token)).or_default();

@@ -23,7 +23,7 @@ fn each_lock_goes_to_the_node_that_has_its_slot() {
     for node in 0..3 {
         let key = cluster.key_of(node);
         let guard = locks.mutex(&key).blocking_acquire().unwrap();
-        assert_eq!(cluster.held(), [key.clone()]);
+        assert_eq!(cluster.held(), std::slice::from_ref(&key));
         guard.blocking_release().unwrap();
         let log = std::mem::take(&mut cluster.nodes().log);
         assert!(log.iter().all(|(at, on, _)| *at == node && *on == key), "{log:?}");
