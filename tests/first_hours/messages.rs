@@ -75,7 +75,10 @@ fn urls_of_other_sorts() {
         other => panic!("{url}: {other:?}"),
     };
     let cause = refused("http://localhost");
-    assert_says(&cause, &["`http`", "use redis, rediss, redis+unix, or valkey"]);
+    assert_says(
+        &cause,
+        &["`http`", "use redis, rediss, redis+unix, redis-cluster, redis-sentinel, or valkey"],
+    );
     assert_eq!(refused("localhost:6379"), ConfigError::NoScheme);
     assert_says(&refused("localhost:6379"), &["redis://localhost:6379"]);
     assert_says(&refused("redis://localhost:port"), &["redis://user:password@host:port/db"]);

@@ -86,6 +86,11 @@ fn listing_and_ending_by_force_reach_every_node() {
     let listed: BTreeSet<_> =
         other.blocking_list("job*").map(|status| status.unwrap().key).collect();
     assert_eq!(listed, keys.iter().cloned().collect());
+    eventually(LONG, "both listen at every node", || {
+        let channels =
+            |node: &testbed::Node| -> Vec<String> { node.server().run("PUBSUB SHARDCHANNELS") };
+        cluster.primaries().into_iter().all(|node| channels(node).len() == 2)
+    });
     for (key, guard) in keys.iter().zip(&guards) {
         assert!(other.blocking_force_release(key, "by hand").unwrap());
         eventually(ms(900), "the holder is told before it renews", || !is_held(guard));
@@ -404,5 +409,16 @@ fn f5_f14_in_a_cluster_each_lock_counts_when_its_own_primarys_replica_has_it() {
     cluster.until_ok();
     release(take(locks.mutex(&keys[0])));
     drop(locks);
+    cluster.assert_clean();
+}
+
+#[test]
+fn the_examples_run_on_a_cluster_with_nothing_changed_but_the_url() {
+    let cluster = Cluster::builder().replicas(0).start();
+    let url = cluster.urls().join(",").replace("redis://", "");
+    let locks = Locks::open(format!("redis-cluster://{url}")).unwrap();
+    assert_eq!(crate::plain_lock::demo(&locks).unwrap().len(), 4);
+    crate::owned_mutex::demo(&locks).unwrap();
+    locks.blocking_shutdown();
     cluster.assert_clean();
 }

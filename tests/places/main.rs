@@ -3,6 +3,13 @@
 #[path = "../arena/mod.rs"]
 mod arena;
 
+#[path = "../../examples/owned_mutex.rs"]
+#[allow(dead_code, reason = "the example has a main of its own")]
+mod owned_mutex;
+#[path = "../../examples/plain_lock.rs"]
+#[allow(dead_code, reason = "the example has a main of its own")]
+mod plain_lock;
+
 mod cluster;
 mod config;
 mod replicas;

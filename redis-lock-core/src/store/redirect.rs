@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-/// A node's name: where it is reached, as `host:port`.
+/// A node's name: the address that it announces, as `host:port`.
 pub(crate) type NodeName = Arc<str>;
 
 /// A command that was certainly not executed where it was sent, and who is to be asked.

@@ -2,6 +2,7 @@
 //! they are.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::sync::Arc;
 
 use crate::domain::clock::Moment;
@@ -30,7 +31,7 @@ impl StoredHolder {
 }
 
 /// All holders of one lock.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Default)]
 pub(crate) struct Holders {
     /// In the order of their coming.
     by_number: BTreeMap<u64, StoredHolder>,
@@ -39,6 +40,13 @@ pub(crate) struct Holders {
     /// How many of them hold a permit of a limit.
     limits: BTreeMap<u32, usize>,
     next: u64,
+}
+
+/// Shows who they are, so that two that were filled in different ways show the same.
+impl fmt::Debug for Holders {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.iter()).finish()
+    }
 }
 
 impl FromIterator<StoredHolder> for Holders {

@@ -19,6 +19,7 @@ use crate::domain::kind::Kind;
 use crate::domain::names::Names;
 use crate::store::memory::State;
 use crate::store::memory::trouble::Trouble;
+use crate::store::redis::transaction::without_asking;
 use crate::store::{Answer, Command, Verb};
 
 mod compare;
@@ -130,6 +131,7 @@ impl Bench {
         trouble: Option<Trouble>,
     ) -> Result<Vec<State>, String> {
         let Some((command, who)) = step.command(self.actors) else { return Ok(worlds.to_vec()) };
+        let command = if self.transactions.is_some() { without_asking(command) } else { command };
         // Taken blindly, a lock does not know of those who wait until the next of them looks.
         let waits = |world: &State| {
             world.entries.get(command.names.main()).is_some_and(|entry| !entry.queue.is_empty())

@@ -2,7 +2,7 @@
 -- first lines give them.
 
 -- So many entries of a queue or of a set are looked at in one call; the rest is done by the next ones.
-local MOST = 64
+local MOST = 32
 
 -- The answer of a command; nil where a value of another type stands at its key. Whatever else is
 -- wrong (no right, not the primary, too few replicas) ends the script with the server's own error.

@@ -82,7 +82,7 @@ impl TransactionWire {
             Verb::Release { waited_for: false, keep: None, bury: None, .. } => {
                 self.has_native_delete
             }
-            Verb::Ping | Verb::Scan { .. } | Verb::Why { .. } => true,
+            Verb::Ping | Verb::Scan { .. } | Verb::Why { .. } | Verb::InUse { .. } => true,
             _ => false,
         }
     }
@@ -135,6 +135,7 @@ impl TransactionWire {
 
 impl Wire for TransactionWire {
     fn push(&mut self, seq: u64, command: Command) {
+        let command = without_asking(command);
         if let Err(fault) = is_possible(&command) {
             self.done.push_back(Pulled::Done(seq, Err(fault)));
             self.inbox.news.ring();
@@ -172,6 +173,15 @@ impl Wire for TransactionWire {
             }
         }
     }
+}
+
+/// The command as it is carried out here: nobody asks for an idle lease, whose holder would have to
+/// be found in the same transaction.
+pub(in crate::store::redis) fn without_asking(mut command: Command) -> Command {
+    if let Verb::Acquire(terms) = &mut command.verb {
+        terms.ask = None;
+    }
+    command
 }
 
 /// Watches the link, and what the task brings.
