@@ -23,7 +23,7 @@ impl Default for SentinelBuilder {
             name: "mymaster".into(),
             replicas: 1,
             sentinels: 3,
-            down_after: Duration::from_millis(500),
+            down_after: Duration::from_millis(1_500),
         }
     }
 }
@@ -54,7 +54,8 @@ impl SentinelBuilder {
         self
     }
 
-    /// After which silence a sentinel takes a server for dead: 500 ms at first.
+    /// After which silence a sentinel takes a server for dead: 1.5 s at first. With less, two servers
+    /// of a slow machine replace each other in turns.
     pub fn down_after(mut self, silence: Duration) -> Self {
         self.down_after = silence;
         self

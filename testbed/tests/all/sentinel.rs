@@ -30,7 +30,7 @@ fn a_killed_primary_is_replaced_and_comes_back_as_a_replica() {
     assert_ne!(heir.port(), before.port());
     assert!(heir.server().exists("lock:job"));
     before.server().restart();
-    testbed::eventually(std::time::Duration::from_secs(80), "it follows", || !before.is_primary());
+    testbed::eventually(std::time::Duration::from_secs(60), "it follows", || !before.is_primary());
     group.until_ok();
 }
 
