@@ -254,6 +254,7 @@ fn g13_a_primary_that_wakes_after_it_was_replaced_starts_and_extends_nothing() {
     let frozen = cluster.owner(slot);
     let held = take(one.mutex(&key));
     let name = cluster.name_at(frozen, "late", wire);
+    let heard = cluster.name_at(frozen, "heard", wire);
     cluster.until_replicated(frozen);
     frozen.server().freeze();
     // A renewal and an acquisition are on their way to it.
@@ -262,6 +263,8 @@ fn g13_a_primary_that_wakes_after_it_was_replaced_starts_and_extends_nothing() {
         move || take(locks.mutex(&name).wait(LONG))
     });
     cluster.until_replaced(frozen, slot);
+    // Until it has heard who the primary is now, it can't know better than the old one.
+    release(take(one.mutex(&heard).wait(LONG)));
     frozen.server().thaw();
     release(late.join().unwrap());
     // Whoever has it now is the only one who believes so.
