@@ -195,7 +195,7 @@ fn splits_into_single_bytes() {
     let proxy = Proxy::to(server.port());
     proxy.split(1);
     // Who reads late finds more than one.
-    testbed::eventually(PATIENCE, "the first byte comes alone", || {
+    eventually(PATIENCE, "the first byte comes alone", || {
         Client::to(&proxy).ask("PING") == Some("+".to_owned())
     });
 }
