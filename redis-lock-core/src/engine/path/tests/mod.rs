@@ -9,7 +9,7 @@ use crate::domain::env::world;
 use crate::engine::table::LockId;
 use crate::lock::Question;
 use crate::lock::tests::Bench as Locks;
-use crate::store::Connected;
+use crate::store::{Answer, Connected, Filled, Pulled};
 
 mod epochs;
 mod silence;

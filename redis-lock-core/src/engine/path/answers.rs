@@ -1,0 +1,110 @@
+//! Reading: what arrives, and whose outcome it is.
+
+use std::time::Duration;
+
+use super::{ConnectionState, QueueEntry, Settled, Traffic, broken};
+use crate::domain::clock::Moment;
+use crate::domain::error::{Fault, FaultClass};
+use crate::lock::Outcome;
+use crate::store::redirect::Redirect;
+use crate::store::{Answer, Command, Filled, Pulled};
+
+/// So many nodes may send a command elsewhere, one after the other.
+const MOST_HOPS: u8 = 5;
+
+impl Traffic {
+    /// Takes in what has arrived, and settles what is done.
+    pub(crate) fn pump(&mut self, now: Moment, results: &mut Vec<Settled>) {
+        loop {
+            let ConnectionState::Up(up) = &mut self.connection else { return };
+            let filled = up.wire.fill();
+            if let Ok(Filled { heard: true, .. }) = filled {
+                up.heard = now;
+            }
+            // What arrived before the end counts.
+            let lost = self.pull_all(results);
+            match (lost, filled) {
+                (Some(fault), _) => return self.close(&fault, results),
+                (None, Err(error)) => return self.close(&broken(&error), results),
+                (None, Ok(Filled { more: false, .. })) => return,
+                (None, Ok(_)) => {}
+            }
+        }
+    }
+
+    /// Settles what is done with; returns why the connection can't be used any longer, if so.
+    fn pull_all(&mut self, results: &mut Vec<Settled>) -> Option<Fault> {
+        loop {
+            let ConnectionState::Up(up) = &mut self.connection else { return None };
+            let (written, dropped) = (&self.written, &self.dropped);
+            let mut wants = |seq| {
+                let number = written.get(seq).and_then(QueueEntry::number);
+                !number.is_some_and(|number| dropped.contains(&number))
+            };
+            match up.wire.pull(&mut wants)? {
+                Pulled::Done(seq, answer) => self.done(seq, answer, results),
+                Pulled::Redirected(seq, command, redirect) => {
+                    self.redirected(seq, command, redirect, results);
+                }
+                Pulled::Broken(fault) => return Some(fault),
+            }
+        }
+    }
+
+    fn done(&mut self, seq: u64, answer: Result<Answer, Fault>, results: &mut Vec<Settled>) {
+        self.sent_whole = self.sent_whole.saturating_sub(1);
+        if let ConnectionState::Up(up) = &mut self.connection {
+            up.has_answered = true;
+        }
+        let Some(entry) = self.written.take(seq) else { return };
+        let outcome = match answer {
+            Ok(_) if self.is_too_late(&entry) => Outcome::Unknown(too_late()),
+            Ok(answer) => Outcome::Answered(answer),
+            Err(fault) if fault.class.is_unknown() => Outcome::Unknown(fault),
+            Err(fault) => Outcome::Refused(fault),
+        };
+        self.settle(entry, outcome, results);
+        if self.written.is_empty() && self.waiting.is_empty() {
+            self.dropped.clear();
+        }
+    }
+
+    /// Another node has the key of what was asked.
+    fn redirected(
+        &mut self,
+        seq: u64,
+        command: Command,
+        redirect: Redirect,
+        results: &mut Vec<Settled>,
+    ) {
+        self.sent_whole = self.sent_whole.saturating_sub(1);
+        let Some(mut entry) = self.written.take(seq) else { return };
+        entry.hops += 1;
+        if entry.hops > MOST_HOPS {
+            let what = "the nodes of the cluster do not agree who has the key";
+            let outcome = Outcome::Refused(Fault::new(FaultClass::Refused, what));
+            return self.settle(entry, outcome, results);
+        }
+        if entry.number().is_some_and(|number| self.dropped.remove(&number)) {
+            // It was not executed, and nobody wants it any more.
+            return;
+        }
+        entry.command = Some(command);
+        results.push(Settled::Elsewhere(Box::new(entry), Some(redirect)));
+    }
+
+    /// From when on an answer counts as none, because another node may have taken this one's place
+    /// before it was given.
+    pub(crate) fn distrust_after(&mut self, age: Duration) {
+        self.distrust_after = Some(age);
+    }
+
+    fn is_too_late(&self, entry: &QueueEntry) -> bool {
+        self.distrust_after.is_some_and(|age| Moment::now().since(entry.written) > age)
+    }
+}
+
+fn too_late() -> Fault {
+    let what = "the answer took so long that another node may have taken the place of this one";
+    Fault::new(FaultClass::Unknown, what)
+}
