@@ -242,6 +242,8 @@ pub struct NotReplicated {
 pub(crate) enum FaultClass {
     /// It was not executed, and may be later.
     Refused,
+    /// It was not executed, because its keys are on their way from one node to another.
+    Moving,
     /// It was not executed, and will not be before somebody changes something.
     Permanent,
     /// It was not executed, because the caller asks for what can't be.

@@ -12,11 +12,12 @@ use super::notices::{Notice, Notices};
 use super::path::{After, Origin, Overdue, QueueEntry, Results, Settled};
 use super::places::{Place, PlaceId, Places};
 use super::reaper::Reaper;
+use super::released::Released;
 use super::search::Search;
 use super::table::{Handle, LockId, Resident, Table};
 use crate::domain::clock::Moment;
 use crate::domain::error::Fault;
-use crate::lock::{Effects, Env, Machine, Next, Outcome, Outgoing, Reap};
+use crate::lock::{Effects, Env, Machine, Outcome, Outgoing};
 use crate::store::{Answer, Command, Event};
 use crate::{Token, observe};
 
@@ -70,6 +71,7 @@ pub(crate) struct Core {
     pub(crate) bell: Bell,
     pub(crate) notices: Notices,
     pub(super) reaper: Mutex<Reaper>,
+    pub(super) released: Mutex<Released>,
     pub(super) search: Mutex<Search>,
     /// The machines of tokens that the server may have queued, and so may name in a message.
     index: Mutex<HashMap<Arc<str>, LockId>>,
@@ -123,6 +125,7 @@ impl Core {
             bell: Bell::default(),
             notices: Notices::default(),
             reaper: Mutex::default(),
+            released: Mutex::default(),
             search: Mutex::default(),
             index: Mutex::default(),
             numbers: AtomicU64::new(1),
@@ -159,6 +162,10 @@ impl Core {
 
     pub(super) fn reaper(&self) -> MutexGuard<'_, Reaper> {
         self.reaper.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn released(&self) -> MutexGuard<'_, Released> {
+        self.released.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn search(&self) -> MutexGuard<'_, Search> {
@@ -356,28 +363,6 @@ impl Core {
                     work.notices.extend(reply.map(|reply| Notice::Reply(reply, answer(outcome))));
                 }
                 Origin::Ping => {}
-            }
-        }
-    }
-
-    /// A try to release a token has its outcome.
-    fn reaped(&self, reap: Box<Reap>, outcome: Outcome, sent: Moment, work: &mut Work) {
-        if let (Outcome::Refused(fault) | Outcome::Unknown(fault), true) =
-            (&outcome, observe::is_listening())
-        {
-            let key = reap.names().user_key().to_owned();
-            work.notices.push_back(Notice::Failed(key, fault.clone()));
-        }
-        let now = Moment::now();
-        let (confirmation, next) = reap.outcome(outcome, sent, now);
-        work.notices
-            .extend(confirmation.map(|(confirm, outcome)| Notice::Confirm(confirm, outcome)));
-        match next {
-            Next::Done => {}
-            Next::Again(at, reap) if at <= now => self.put(QueueEntry::reap(reap, now), work),
-            Next::Again(at, reap) => {
-                self.reaper().add(at, reap);
-                self.bell.wake_by(at);
             }
         }
     }

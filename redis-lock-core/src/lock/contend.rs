@@ -397,8 +397,8 @@ impl<W> Machine<W> {
         match class {
             // A connection that was cut while idle answers the first question with its end.
             FaultClass::Unknown | FaultClass::Late if failures == 1 => self.ask_again(env, out),
-            FaultClass::Unknown | FaultClass::Late | FaultClass::Refused => {
-                contending.look = retry_at(failures, env);
+            FaultClass::Unknown | FaultClass::Late | FaultClass::Refused | FaultClass::Moving => {
+                contending.look = retry_at(class, failures, env);
                 self.refuse_impatient(open.sent, env, out);
                 self.abandon_if_unwanted(env, out);
             }

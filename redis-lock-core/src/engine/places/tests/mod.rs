@@ -175,3 +175,22 @@ fn without_any_node_it_is_told_within_the_time_allowed() {
     let recovered = || locks.mutex("a").blocking_acquire().is_ok();
     eventually(PATIENCE, "it recovers", recovered);
 }
+
+#[test]
+fn g8_what_the_heir_of_a_node_never_heard_of_is_released_again() {
+    for is_all in [false, true] {
+        let (cluster, locks) = three();
+        let (key, other) = (cluster.key_of(0), cluster.key_of(1));
+        let request = if is_all { locks.all([&key, &other]) } else { locks.mutex(&key) };
+        let guard = request.ttl(PATIENCE * 6).blocking_acquire().unwrap();
+        cluster.cut_off(0);
+        guard.blocking_release().unwrap();
+        eventually(PATIENCE, "the rest is released", || cluster.held() == [key.clone()]);
+        cluster.set_down(0, true);
+        cluster.fail_over(0, 2);
+        eventually(PATIENCE, "nothing is left", || cluster.held().is_empty());
+        let start = Instant::now();
+        locks.blocking_shutdown();
+        assert!(start.elapsed() < Duration::from_secs(2), "{:?}", start.elapsed());
+    }
+}
