@@ -60,9 +60,7 @@ fn g8_a_release_that_the_heir_in_a_cluster_never_heard_of_is_repeated() {
 #[test]
 fn f4_a_release_that_the_heir_in_a_sentinel_group_never_heard_of_is_repeated() {
     let group = Sentinel::start();
-    let open = || {
-        Locks::builder().sentinel(group.urls(), group.name()).ttl(LEASE).open().unwrap()
-    };
+    let open = || Locks::builder().sentinel(group.urls(), group.name()).ttl(LEASE).open().unwrap();
     let (one, other) = (open(), open());
     let mut guards: Vec<_> = requests(&one, "job").into_iter().map(take).collect();
     group.until_replicated();
