@@ -408,9 +408,25 @@ impl Core {
         work: &mut Work,
         change: impl Fn(&mut Machine<Handle>, &Env<'_>, &mut Effects<Handle>),
     ) {
+        let is_there = |main: &str| self.places.of(main).id == place;
+        self.step_where(&is_there, work, change);
+    }
+
+    /// Changes all machines of locks that have such a key, be it one of several.
+    pub(super) fn step_where(
+        &self,
+        fits: &dyn Fn(&str) -> bool,
+        work: &mut Work,
+        change: impl Fn(&mut Machine<Handle>, &Env<'_>, &mut Effects<Handle>),
+    ) {
         for id in self.table.ids() {
-            if self.places.of(&id.main).id == place {
-                self.step(&id, work, |machine, env, out| change(machine, env, out));
+            let fits_first = fits(&id.main);
+            if fits_first || id.is_apart() {
+                self.step(&id, work, |machine, env, out| {
+                    if fits_first || machine.any_other_key(fits) {
+                        change(machine, env, out);
+                    }
+                });
             }
         }
     }

@@ -54,11 +54,8 @@ impl Core {
         if moved.is_empty() {
             return;
         }
-        for id in self.table.ids() {
-            if moved.binary_search(&names::slot(&id.main)).is_ok() {
-                self.step(&id, work, |machine, env, out| machine.connected(env, out));
-            }
-        }
+        let has_moved = |main: &str| moved.binary_search(&names::slot(main)).is_ok();
+        self.step_where(&has_moved, work, |machine, env, out| machine.connected(env, out));
         self.send(work);
     }
 }

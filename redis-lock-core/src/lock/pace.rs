@@ -100,10 +100,9 @@ pub(super) fn look_at(blocker: &Blocker, looks: u32, env: &Env<'_>) -> Moment {
 
 /// When to ask again after so many failures in a row.
 pub(super) fn retry_at(class: FaultClass, failures: u32, env: &Env<'_>) -> Moment {
-    let pause = match class {
-        // It takes milliseconds, however often a look finds it so.
-        FaultClass::Moving => MOVE,
-        _ => Duration::from_millis(25) * (1 << failures.min(5)),
+    let pause = match class.is_passing() {
+        true => MOVE,
+        false => Duration::from_millis(25) * (1 << failures.min(5)),
     };
     env.now.after(pause / 2 + pause * u32::from(env.spread) / 512)
 }

@@ -286,7 +286,7 @@ impl Reap {
     }
 
     fn pause(&self) -> Duration {
-        if self.fault.as_ref().is_some_and(|fault| fault.class == FaultClass::Moving) {
+        if self.fault.as_ref().is_some_and(|fault| fault.class.is_passing()) {
             return MOVE;
         }
         (FIRST_PAUSE * (1 << self.tries.saturating_sub(1).min(6))).min(LONGEST_PAUSE)

@@ -154,7 +154,9 @@ impl Cluster {
             _ => return Err(Redirect::Moved { slot, to: name(owner) }),
         }
         let verb = verb_of(command);
-        nodes.log.push((node, command.names.user_key().to_owned(), verb));
+        let main = command.names.main();
+        let key = main.strip_prefix(NAMESPACE).unwrap_or(main).to_owned();
+        nodes.log.push((node, key, verb));
         if verb == "release" && nodes.cut_off.contains(&node) {
             return Ok(Ok(Answer::Done));
         }

@@ -119,6 +119,24 @@ fn a_node_that_is_gone_is_replaced_by_the_one_that_the_map_names() {
 }
 
 #[test]
+fn who_holds_several_keys_renews_all_when_any_of_them_has_another_owner() {
+    for gone in 0..3 {
+        let (cluster, locks) = three();
+        let keys: Vec<_> = (0..3).map(|node| cluster.key_of(node)).collect();
+        let guard = locks.all(&keys).ttl(PATIENCE * 6).blocking_acquire().unwrap();
+        cluster.set_down(gone, true);
+        let heir = (gone + 1) % 3;
+        cluster.fail_over(gone, heir);
+        let renewal = (heir, keys[gone].clone(), "renew");
+        eventually(Duration::from_secs(2), "it is renewed there", || {
+            cluster.nodes().log.contains(&renewal)
+        });
+        guard.blocking_release().unwrap();
+        eventually(PATIENCE, "nothing is left", || cluster.held().is_empty());
+    }
+}
+
+#[test]
 fn a_waiter_is_notified_by_the_node_that_has_the_lock() {
     let (cluster, locks) = three();
     let other = cluster.locks(Locks::builder());
