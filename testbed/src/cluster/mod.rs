@@ -159,17 +159,19 @@ impl Cluster {
         until_well(PATIENCE, || topology::trouble(self));
     }
 
-    /// Waits until all live nodes count the same epoch. One that counted its next before it has heard
-    /// of another's would have the nodes disagree on who has a slot.
+    /// Waits until all live nodes know the epochs of all. One that counted its next before it has heard
+    /// of another's would have the nodes disagree on who has a slot; and one that does not know how new
+    /// an owner's claim is believes what the owner before said last.
     #[track_caller]
     fn until_one_epoch(&self) {
-        let epoch = |node: &Node| -> Option<String> {
+        let current = |node: &Node| -> Option<String> {
             let info: String = node.try_run("CLUSTER INFO")?;
             info.lines().find(|line| line.starts_with("cluster_current_epoch")).map(Into::into)
         };
+        let known = |node| (current(node), Topology::of(node).epochs());
         until_well(PATIENCE, || {
-            let epochs: BTreeSet<_> = self.live().map(epoch).collect();
-            (epochs.len() > 1).then(|| format!("the nodes count {epochs:?}"))
+            let views: BTreeSet<_> = self.live().map(known).collect();
+            (views.len() > 1).then(|| format!("the nodes count {views:?}"))
         });
     }
 

@@ -1,5 +1,6 @@
 //! Primaries that die.
 
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -64,10 +65,10 @@ fn verdict(mut costs: Vec<Cost>) -> Vec<String> {
 
 /// Kills one, and starts it again when another has taken its place.
 fn kill(cluster: &Cluster, load: &Load, victim: &Node) -> Result<Vec<Cost>> {
-    let is_there = |book: &&std::sync::Arc<Book>| {
+    let is_there = |book: &&Arc<Book>| {
         book.keys.iter().any(|key| cluster.owner_of(&wire(key)).id() == victim.id())
     };
-    let books: Vec<_> = load.books.iter().filter(is_there).collect();
+    let (books, others): (Vec<_>, Vec<_>) = load.books.iter().partition(is_there);
     let heir = cluster.replica_of(victim);
     let Some(key) = books
         .iter()
@@ -101,6 +102,10 @@ fn kill(cluster: &Cluster, load: &Load, victim: &Node) -> Result<Vec<Cost>> {
             Some(Cost { recovery, served })
         })
         .collect();
+    for book in &others {
+        let (gap, _) = book.longest_gap(begun, Instant::now());
+        println!("    {:<7} is elsewhere, longest gap {gap:.1?}", book.kind);
+    }
     cluster.until_replaced(victim, slot);
     cluster.restart(victim);
     println!(
