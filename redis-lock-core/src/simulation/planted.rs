@@ -47,10 +47,12 @@ pub(crate) enum Fault {
     AnyTerms,
     /// A lease is handed on however little is left of it.
     StaleHandedOn,
+    /// Who could not be told of anything when it came never tells the holder that it waits.
+    ToldOnce,
 }
 
 impl Fault {
-    pub(crate) const ALL: [Self; 21] = [
+    pub(crate) const ALL: [Self; 22] = [
         Self::AnyAnswer,
         Self::WaitersTtl,
         Self::QueueReversed,
@@ -72,6 +74,7 @@ impl Fault {
         Self::LapsedNotReleased,
         Self::AnyTerms,
         Self::StaleHandedOn,
+        Self::ToldOnce,
     ];
 
     pub(crate) fn named(name: &str) -> Option<Self> {

@@ -166,6 +166,16 @@ impl State {
         self.entries.remove(key).unwrap_or_default()
     }
 
+    /// Whether who holds a mutex can see that somebody waits.
+    #[cfg(test)]
+    pub(crate) fn is_waited_for(&mut self, key: &str, now: Moment) -> bool {
+        let entry = self.entries.get_mut(key);
+        entry.is_some_and(|entry| {
+            entry.expire(now);
+            entry.holders.first().is_some_and(|holder| holder.is_waited_for())
+        })
+    }
+
     /// Executes a command of `manager`.
     pub(crate) fn answer(
         &mut self,
