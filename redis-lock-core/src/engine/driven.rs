@@ -79,6 +79,11 @@ impl Core {
             || self.search.try_lock().is_err()
     }
 
+    /// The tokens whose leases are kept although nobody is inside, and since when.
+    pub(crate) fn kept(&self) -> Vec<(Arc<str>, Moment)> {
+        self.table.kept()
+    }
+
     /// The tokens in machines, with the reaper, and in releases on their way.
     pub(crate) fn tokens(&self) -> (Vec<Arc<str>>, Vec<Arc<str>>) {
         let in_machines = self.table.tokens();

@@ -299,6 +299,17 @@ impl Table {
 
 #[cfg(test)]
 impl Table {
+    /// The tokens whose leases are kept although nobody is inside, and since when.
+    pub(crate) fn kept(&self) -> Vec<(Arc<str>, Moment)> {
+        let mut kept = Vec::new();
+        for (shard, _) in self.shards.iter() {
+            let shard = lock(shard);
+            let mutexes = shard.entries.values().filter_map(|entry| entry.mutex.as_ref());
+            kept.extend(mutexes.filter_map(|it| it.machine.kept_since()));
+        }
+        kept
+    }
+
     /// The tokens that machines have.
     pub(crate) fn tokens(&self) -> Vec<Arc<str>> {
         let mut tokens = Vec::new();

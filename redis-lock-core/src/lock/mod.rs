@@ -163,6 +163,15 @@ impl<W> Machine<W> {
         }
     }
 
+    /// The token whose lease is kept although nobody is inside, and since when.
+    #[cfg(test)]
+    pub(crate) fn kept_since(&self) -> Option<(Arc<str>, Moment)> {
+        match &self.stage {
+            Stage::Kept(kept) => Some((Arc::clone(kept.token().wire()), kept.since())),
+            _ => None,
+        }
+    }
+
     /// Somebody wants the lock.
     pub(crate) fn ask(&mut self, waiter: Waiter<W>, env: &Env<'_>, out: &mut Effects<W>) {
         self.notice_loss(env, out);

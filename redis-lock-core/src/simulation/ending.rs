@@ -10,12 +10,13 @@ impl World {
     /// Everybody is served and no guard is left.
     pub(super) fn rest(&mut self) {
         let served = clock::now();
+        let pause = (self.plan.longest_linger() + SECOND).max(2 * SECOND);
         loop {
             let last = served.max(self.late_until).max(self.server.frozen_until);
-            if self.is_violated() || clock::now() >= last + 2 * SECOND {
+            if self.is_violated() || clock::now() >= last + pause {
                 break;
             }
-            self.pass_until(last + 2 * SECOND);
+            self.pass_until(last + pause);
         }
         self.check_left_tokens();
         let jumps = self.plan.troubles.iter().map(|(_, trouble)| match trouble {

@@ -1,5 +1,6 @@
 //! What must be true after every step, and at the end.
 
+use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,6 +9,7 @@ use super::books::{Call, Ended, HoldNote, What};
 use super::clock::{self, MILLI, SECOND};
 use super::full_key;
 use super::plan::Sort;
+use super::process::Process;
 use super::server::Left;
 use super::world::World;
 use crate::domain::clock::Moment;
@@ -360,12 +362,17 @@ impl World {
         let now = clock::now();
         let calm = self.troubled_until.max(self.quiet_from());
         let calls = self.books.borrow().calls.clone();
+        let kept = self.kept();
         for call in calls.iter().filter(|call| call.what == What::Acquire) {
             let process = &self.processes[call.process];
             if !process.is_alive || process.tasks_stand_until() > now {
                 continue;
             }
-            let idle = |key: &usize| self.server.free_since(&full_key(*key), now);
+            let idle = |key: &usize| {
+                let key = full_key(*key);
+                let free = self.server.free_since(&key, now);
+                free.or_else(|| kept.get(&self.server.holder(&key, now)?).copied())
+            };
             let since = call.keys.iter().map(idle).try_fold(0, |most, free| Some(most.max(free?)));
             let Some(free) = since else { continue };
             let from = free.max(call.began).max(calm);
@@ -374,6 +381,17 @@ impl World {
                 return self.violated(what);
             }
         }
+    }
+
+    /// Leases of processes that can answer, in which nobody is inside, and since when.
+    fn kept(&self) -> BTreeMap<Arc<str>, u64> {
+        let now = clock::now();
+        let awake = |it: &&Process| it.is_alive && it.tasks_stand_until() <= now;
+        let kept = self.processes.iter().filter(awake).flat_map(|process| {
+            let kept = process.core.kept().into_iter();
+            kept.map(|(token, since)| (token, process.clock.when(since)))
+        });
+        kept.collect()
     }
 
     /// From when on no message is slow.

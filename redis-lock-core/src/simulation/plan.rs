@@ -319,7 +319,8 @@ impl Plan {
             renew,
             min_hold,
             max_hold,
-            linger: some(12, random, &[50, 300, 1_000]).filter(|_| is_mutex && keys.len() == 1),
+            linger: some(12, random, &[50, 300, 1_000, 30_000, 30_000])
+                .filter(|_| is_mutex && keys.len() == 1),
             polls: random.percent(10).then(|| random.between(1, 4) as u32),
             patience: some(12, random, &[1, 10, 90, 300, 1_000]),
             acts: (0..random.between(1, 3)).map(|_| act(random)).collect(),
@@ -399,6 +400,11 @@ impl Plan {
         let mut kept = troubles.iter();
         plan.troubles.retain(|_| kept.next().copied().unwrap_or(true));
         plan
+    }
+
+    /// The longest time that a lease stays unused.
+    pub(super) fn longest_linger(&self) -> u64 {
+        self.wishes.iter().filter_map(|wish| wish.linger).max().unwrap_or(0)
     }
 
     /// The longest lease that anybody asks for.

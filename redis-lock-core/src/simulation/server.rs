@@ -307,6 +307,13 @@ impl Server {
         Some(stays.map(|stay| stay.until.unwrap_or(stay.end)).max().unwrap_or(0))
     }
 
+    /// The token that has a mutex.
+    pub(super) fn holder(&self, key: &str, now: u64) -> Option<Arc<str>> {
+        let clock = self.clock(now);
+        let mut holders = self.state.entries.get(key)?.holders.iter();
+        Some(Arc::clone(&holders.find(|holder| holder.end > clock)?.token))
+    }
+
     /// All tokens that hold or wait, with the key.
     pub(super) fn present(&self, now: u64) -> Vec<(&str, &Arc<str>)> {
         let clock = self.clock(now);

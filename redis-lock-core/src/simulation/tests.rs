@@ -5,7 +5,8 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use super::plan::Plan;
+use super::clock::{MILLI, SECOND};
+use super::plan::{Ending, PathPlan, Plan, ProcessPlan, Sort, Trouble, Wish};
 use super::planted::{self, Fault};
 use super::{run, shrink};
 
@@ -133,6 +134,54 @@ fn faults_that_are_put_back_are_found() {
         }
     }
     assert!(missed.is_empty(), "not found: {missed:?}");
+}
+
+/// One who waits for an idle lease, and hears nothing when it comes.
+fn comes_deaf() -> Plan {
+    let calm = PathPlan { latency: MILLI, slow: 0, bad_hints: 0, rounds: 0, sluggish: MILLI };
+    let process = ProcessPlan { rate: 0, command_timeout: SECOND };
+    let keeps = Wish {
+        process: 0,
+        task: 0,
+        after: 300 * MILLI,
+        keys: vec![0],
+        writes: true,
+        ttl: 30 * SECOND,
+        wait: None,
+        fenced: false,
+        fair: true,
+        renew: true,
+        min_hold: None,
+        max_hold: None,
+        // Not long enough for a renewal, which would say that somebody waits.
+        linger: Some(20 * SECOND),
+        polls: None,
+        patience: None,
+        acts: Vec::new(),
+        ending: Ending::Release,
+    };
+    // Whoever hears nothing yet keeps nothing.
+    let connects = Wish { linger: None, ..keeps.clone() };
+    let waits = Wish { process: 1, after: SECOND, linger: None, ..keeps.clone() };
+    let deafen = Trouble::Deafen { process: 1, lasts: SECOND };
+    Plan {
+        processes: vec![process.clone(), process],
+        keys: vec![Sort::Mutex],
+        wishes: vec![connects, keeps, waits],
+        troubles: vec![(900 * MILLI, deafen)],
+        path: calm,
+        calm_at: 40 * SECOND,
+        ..Plan::of(1)
+    }
+}
+
+#[test]
+fn an_idle_lease_goes_to_one_who_came_deaf() {
+    assert_eq!(run(&comes_deaf(), false).violation, None);
+    planted::plant(Some(Fault::ToldOnce));
+    let violation = run(&comes_deaf(), false).violation;
+    planted::plant(None);
+    assert_eq!(violation.as_deref(), Some("call 5 waits for what nobody has"));
 }
 
 #[test]
