@@ -370,6 +370,9 @@ impl<W> Machine<W> {
         let again = behind_own && !contending.behind_own && self.waiters.any_impatient();
         contending.behind_own = behind_own;
         contending.last_answer = LastAnswer::Busy(blocker);
+        self.refuse_late(open.sent, env, out);
+        self.abandon_if_unwanted(env, out);
+        let Stage::Contending(contending) = &mut self.stage else { return };
         if again || contending.hinted && contending.follows_hint(env.now) {
             // A hint, or a release of our own that is on its way.
             return self.ask_again(env, out);
@@ -399,6 +402,7 @@ impl<W> Machine<W> {
             FaultClass::Unknown | FaultClass::Late if failures == 1 => self.ask_again(env, out),
             FaultClass::Unknown | FaultClass::Late | FaultClass::Refused => {
                 contending.look = retry_at(failures, env);
+                self.refuse_late(open.sent, env, out);
                 self.refuse_impatient(open.sent, env, out);
                 self.abandon_if_unwanted(env, out);
             }

@@ -378,6 +378,14 @@ impl<W> Machine<W> {
         self.abandon_if_unwanted(env, out);
     }
 
+    /// Refuses those whose time limit had passed before any answer came, if they came before `sent`.
+    fn refuse_late(&mut self, sent: Moment, env: &Env<'_>, out: &mut Effects<W>) {
+        while let Some(waiter) = self.waiters.pop_late(sent) {
+            let error = self.refusal(&waiter, env.now);
+            out.fail(waiter.handle, error);
+        }
+    }
+
     /// Refuses those who wanted a single attempt, and came before `sent`.
     fn refuse_impatient(&mut self, sent: Moment, env: &Env<'_>, out: &mut Effects<W>) {
         while let Some(waiter) = self.waiters.pop_impatient(sent) {
