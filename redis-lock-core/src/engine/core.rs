@@ -6,8 +6,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use tokio::runtime;
-use tokio::sync::{Notify, oneshot, watch};
+use tokio::sync::{oneshot, watch};
 
+use super::bell::Bell;
 use super::notices::{Notice, Notices};
 use super::path::{After, Origin, Overdue, QueueEntry, Results, Settled};
 use super::places::{Place, PlaceId, Places};
@@ -19,48 +20,6 @@ use crate::domain::error::Fault;
 use crate::lock::{Effects, Env, Machine, Next, Outcome, Outgoing, Reap};
 use crate::store::{Answer, Command, Event};
 use crate::{Token, observe};
-
-/// Wakes the engine's thread.
-#[derive(Debug, Default)]
-pub(crate) struct Bell {
-    is_rung: AtomicBool,
-    notify: Notify,
-    /// Until when the engine sleeps; nothing that is due later need wake it.
-    sleeps_until: AtomicU64,
-}
-
-impl Bell {
-    pub(crate) fn ring(&self) {
-        if !self.is_rung.swap(true, Ordering::AcqRel) {
-            self.notify.notify_one();
-        }
-    }
-
-    /// Wakes the engine if it would sleep beyond `due`.
-    pub(super) fn wake_by(&self, due: Moment) {
-        if due.as_nanos() < self.sleeps_until.load(Ordering::SeqCst) {
-            self.ring();
-        }
-    }
-
-    pub(super) fn sleep_until(&self, due: Moment) {
-        self.sleeps_until.store(due.as_nanos(), Ordering::SeqCst);
-    }
-
-    pub(super) fn wakes(&self) {
-        self.sleeps_until.store(0, Ordering::SeqCst);
-        self.is_rung.store(false, Ordering::Release);
-    }
-
-    pub(super) async fn rung(&self) {
-        self.notify.notified().await;
-    }
-
-    #[cfg(test)]
-    pub(crate) fn take(&self) -> bool {
-        self.is_rung.swap(false, Ordering::AcqRel)
-    }
-}
 
 /// The life of a `Locks`, beside its machines.
 pub(crate) struct Core {

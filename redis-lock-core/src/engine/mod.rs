@@ -21,6 +21,7 @@ use core::Core;
 use places::Places;
 
 mod asking;
+mod bell;
 mod carry_out;
 pub(crate) mod core;
 #[cfg(test)]
