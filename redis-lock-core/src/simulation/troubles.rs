@@ -26,20 +26,8 @@ impl World {
                     self.cut(link, late, notice);
                 }
             }
-            Trouble::HalfOpen { process, late } => {
-                if let Some(link) = self.link_of(process) {
-                    self.links[link].state = State::HalfOpen;
-                    self.links[link].late_by = late;
-                }
-            }
-            Trouble::Stall { process, lasts } => {
-                if let Some(link) = self.link_of(process) {
-                    let link = &mut self.links[link];
-                    link.up = link.up.max(now + lasts);
-                    link.down = link.down.max(now + lasts);
-                    self.late_until = self.late_until.max(now + lasts);
-                }
-            }
+            Trouble::HalfOpen { process, late } => self.half_open(process, late),
+            Trouble::Stall { process, lasts } => self.stall(process, now + lasts),
             Trouble::Frozen { lasts } => {
                 // One at a time: what waits for the end of one keeps its order.
                 if now >= self.server.frozen_until {
@@ -71,16 +59,34 @@ impl World {
             }
             Trouble::Kill { process } => self.kill(process),
             Trouble::Fork { process } => self.fork(process),
-            Trouble::Shutdown { process } => {
-                if self.processes[process].is_alive {
-                    let caller = self.caller(process, &self.processes[process]);
-                    self.processes[process].is_closing = true;
-                    self.executor.spawn(process, caller.shut_down());
-                }
-            }
+            Trouble::Shutdown { process } => self.shut_down(process),
             Trouble::LoseHints { lasts } => self.hints_lost_until = now + lasts,
             Trouble::Deafen { process, lasts } => self.deafen(process, lasts),
             Trouble::Forge { process } => self.forge(process),
+        }
+    }
+
+    fn half_open(&mut self, process: usize, late: Option<u64>) {
+        if let Some(link) = self.link_of(process) {
+            self.links[link].state = State::HalfOpen;
+            self.links[link].late_by = late;
+        }
+    }
+
+    fn stall(&mut self, process: usize, until: u64) {
+        if let Some(link) = self.link_of(process) {
+            let link = &mut self.links[link];
+            link.up = link.up.max(until);
+            link.down = link.down.max(until);
+            self.late_until = self.late_until.max(until);
+        }
+    }
+
+    fn shut_down(&mut self, process: usize) {
+        if self.processes[process].is_alive {
+            let caller = self.caller(process, &self.processes[process]);
+            self.processes[process].is_closing = true;
+            self.executor.spawn(process, caller.shut_down());
         }
     }
 
