@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::pace::{HintThrottle, Turn};
-use super::question::{About, Asker, Open, Wanted, Wants};
+use super::question::{About, HoldRequest, Open, Wanted, Wants};
 use super::{Attempt, Confirm, Effects, Env, Later, Machine, Outcome, Reap, Stage, lost_to};
 use crate::domain::clock::Moment;
 use crate::domain::demand::Demand;
@@ -207,7 +207,7 @@ impl<W> Machine<W> {
             held.lease.ttl = held.lease.ttl.map(|old| old.max(ttl));
         }
         let deadline = env.now.after(hold.demand.timeout);
-        held.wanted.askers.push(Asker { confirm, deadline, wants });
+        held.wanted.askers.push(HoldRequest { confirm, deadline, wants });
         self.ask_wanted(env, out);
     }
 
