@@ -5,8 +5,8 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use super::plan::Plan;
-use super::planted::{self, Fault};
+use super::plan::HistoryPlan;
+use super::planted::{self, PlantedFault};
 use super::{run, shrink};
 
 /// How many threads run histories beside each other.
@@ -24,7 +24,7 @@ struct Tally {
 }
 
 /// Runs histories from a seed on, until time is over, the seeds are, or one fails.
-fn search(from: u64, most: u64, limit: Duration, fault: Option<Fault>) -> Tally {
+fn search(from: u64, most: u64, limit: Duration, fault: Option<PlantedFault>) -> Tally {
     let (tally, next, is_over) = (Tally::default(), AtomicU64::new(from), AtomicBool::new(false));
     let goes_on = std::env::var_os("SIMULATE_ALL").is_some();
     let started = Instant::now();
@@ -37,7 +37,7 @@ fn search(from: u64, most: u64, limit: Duration, fault: Option<Fault>) -> Tally 
                     if seed - from >= most {
                         return;
                     }
-                    let ran = run(&Plan::of(seed), false);
+                    let ran = run(&HistoryPlan::of(seed), false);
                     tally.histories.fetch_add(1, Ordering::Relaxed);
                     tally.steps.fetch_add(ran.steps, Ordering::Relaxed);
                     if goes_on && ran.steps > 50_000 {
@@ -62,9 +62,9 @@ fn search(from: u64, most: u64, limit: Duration, fault: Option<Fault>) -> Tally 
 }
 
 /// The history of a seed that fails, as short as it can be made.
-fn told(seed: u64, fault: Option<Fault>) -> String {
+fn told(seed: u64, fault: Option<PlantedFault>) -> String {
     planted::plant(fault);
-    let plan = shrink::shrunk(&Plan::of(seed), &|plan| run(plan, false));
+    let plan = shrink::shrunk(&HistoryPlan::of(seed), &|plan| run(plan, false));
     let ran = run(&plan, true);
     planted::plant(None);
     format!("{}\nseed {seed}; its plan, shrunk: {plan:?}", ran.lines)
@@ -78,10 +78,10 @@ fn number(name: &str) -> Option<u64> {
 /// `SIMULATE_SEED` it tells the history of that one. `SIMULATE_FAULT` names a fault to be planted.
 #[test]
 fn histories_of_fixed_seeds_keep_every_promise() {
-    let fault = std::env::var("SIMULATE_FAULT").ok().and_then(|name| Fault::named(&name));
+    let fault = std::env::var("SIMULATE_FAULT").ok().and_then(|name| PlantedFault::named(&name));
     if let Some(seed) = number("SIMULATE_SEED") {
         planted::plant(fault);
-        let ran = run(&Plan::of(seed), true);
+        let ran = run(&HistoryPlan::of(seed), true);
         if let Some(what) = ran.violation {
             panic!("{}\nviolated: {what}", told(seed, fault));
         }
@@ -118,7 +118,7 @@ const FIXED_SEEDS: u64 = 600;
 fn faults_that_are_put_back_are_found() {
     let seconds = number("SIMULATE_PLANTED").unwrap_or(60);
     let mut missed = Vec::new();
-    for fault in Fault::ALL {
+    for fault in PlantedFault::ALL {
         let started = Instant::now();
         let tally = search(1, u64::MAX, Duration::from_secs(seconds), Some(fault));
         let (histories, seconds) = (tally.histories.into_inner(), started.elapsed().as_secs_f64());
@@ -138,7 +138,7 @@ fn faults_that_are_put_back_are_found() {
 #[test]
 fn a_seed_brings_the_same_history_each_time() {
     for seed in [1, 7, 42, 1_234] {
-        let plan = Plan::of(seed);
+        let plan = HistoryPlan::of(seed);
         let (first, second) = (run(&plan, false), run(&plan, true));
         assert_eq!((first.hash, first.steps), (second.hash, second.steps), "seed {seed}");
     }

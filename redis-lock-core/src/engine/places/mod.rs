@@ -17,7 +17,7 @@ use crate::domain::names;
 use crate::store::Connector;
 use crate::store::directory::{Directory, Map};
 use crate::store::redirect::NodeName;
-use crate::store::redis::Cluster;
+use crate::store::redis::ClusterMode;
 
 mod routing;
 mod several;
@@ -179,7 +179,7 @@ impl Places {
         self.as_several().map(|several| &several.directory)
     }
 
-    pub(super) fn cluster(&self) -> Option<&Arc<Cluster>> {
+    pub(super) fn cluster(&self) -> Option<&Arc<ClusterMode>> {
         self.as_several().map(|several| &several.cluster)
     }
 

@@ -10,7 +10,7 @@ use crate::domain::clock::Moment;
 use crate::engine::path::Path;
 use crate::store::directory::{Directory, Map};
 use crate::store::redirect::NodeName;
-use crate::store::redis::Cluster;
+use crate::store::redis::ClusterMode;
 
 /// The shortest time between two looks at who has what, whatever the nodes say.
 const LOOK_PAUSE: Duration = Duration::from_millis(100);
@@ -25,7 +25,7 @@ pub(super) struct Several {
     pub(super) lobby: Arc<Place>,
     look: Mutex<Look>,
     /// What locks of keys in several slots are under way.
-    pub(super) cluster: Arc<Cluster>,
+    pub(super) cluster: Arc<ClusterMode>,
     ids: AtomicU64,
     /// For the paths of nodes to come.
     patience: Duration,

@@ -7,7 +7,7 @@ use redis::Cmd;
 use crate::store::redis::scripts::Lua;
 
 /// A script with what it is given, in the order of its first lines.
-pub(in crate::store::redis) struct Call {
+pub(in crate::store::redis) struct ScriptCall {
     script: &'static Lua,
     keys: Vec<String>,
     args: Vec<String>,
@@ -16,7 +16,7 @@ pub(in crate::store::redis) struct Call {
     names: (Vec<&'static str>, Vec<&'static str>),
 }
 
-impl Call {
+impl ScriptCall {
     pub(super) fn of(script: &'static Lua) -> Self {
         Self {
             script,
@@ -62,9 +62,9 @@ impl Call {
     }
 }
 
-impl fmt::Debug for Call {
+impl fmt::Debug for ScriptCall {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Call").field("keys", &self.keys).field("args", &self.args).finish()
+        f.debug_struct("ScriptCall").field("keys", &self.keys).field("args", &self.args).finish()
     }
 }
 
