@@ -9,7 +9,7 @@ use crate::domain::clock::Moment;
 pub(crate) struct Bell {
     is_rung: AtomicBool,
     notify: Notify,
-    /// Until when the engine sleeps; nothing that is due later need wake it.
+    /// When the engine wakes by itself; what is due later need not wake it.
     sleeps_until: AtomicU64,
 }
 

@@ -23,7 +23,7 @@ use crate::store::{BoxFuture, Connected, Event, Hints, Readiness};
 /// The most hints that are dealt with in one turn.
 const HINTS: usize = 1024;
 
-/// Fails as a bug would.
+/// Panics, as a bug in the engine would.
 #[cfg(test)]
 pub(super) static PANIC: std::sync::atomic::AtomicBool = std::sync::atomic::AtomicBool::new(false);
 
@@ -34,7 +34,7 @@ enum JobReport {
     Failed(PlaceId, u64, Fault),
 }
 
-/// What looks after a place beside its path.
+/// The tasks that serve a place beside its path.
 #[derive(Default)]
 struct Attendance {
     /// What listens for hints, beside the connection of this epoch.
@@ -71,7 +71,7 @@ pub(super) fn serve(core: &Arc<Core>) {
             engine.run().await;
         });
     }
-    // Without a selector there is no I/O, and nobody works for those who ask.
+    // Without a runtime there is no I/O, so no request can be answered.
     core.closed.store(true, std::sync::atomic::Ordering::Release);
     core.end_all(&LockError::Shutdown, SHUT_DOWN);
     core.stop_paths();

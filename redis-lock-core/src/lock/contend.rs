@@ -16,7 +16,7 @@ use crate::store::{Acquire, Answer, Blocker, Verb};
 use crate::{LockError, Token};
 
 /// How often several keys are asked for all at once. After so many refusals those that were free
-/// are kept: who needs many keys would else wait for ever where each of them is busy often.
+/// are kept: a caller of many keys that are all busy often would otherwise wait for ever.
 const ROUNDS: u32 = 3;
 
 /// How long a caller that does not wait stands in the queue after an idle holder was asked.
@@ -29,9 +29,9 @@ const ASK_WAIT: Duration = Duration::from_millis(50);
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum HandOverRequest {
     Not,
-    /// It was, and its answer is waited for until the next look.
+    /// It was asked, and its answer is awaited until the next look.
     Waits,
-    /// It has had its time. What the next look finds is the truth.
+    /// Its time to answer is over: what the next look finds counts.
     Over,
 }
 
@@ -290,7 +290,7 @@ impl<W> Machine<W> {
         if let Stage::Contending(contending) = &mut self.stage {
             contending.useful = env.now;
         }
-        // Who waits for the very first answer gets what it brings, even a little late.
+        // A caller that waits for its first answer gets it, even a little late.
         self.refuse_overdue_after_busy(env, out);
         let (Stage::Contending(contending), Some(first)) = (&mut self.stage, self.waiters.first())
         else {
@@ -379,7 +379,7 @@ impl<W> Machine<W> {
         self.ask_for_the_impatient(env, out);
     }
 
-    /// Those who came after the question was sent are owed an answer of their own.
+    /// Callers that came after the question was sent must get an answer of their own.
     fn ask_for_the_impatient(&mut self, env: &Env<'_>, out: &mut Effects<W>) {
         let contending = matches!(self.stage, Stage::Contending(_));
         if contending && self.open.is_none() && self.waiters.any_impatient() && !planted!(NextLook)
@@ -412,7 +412,7 @@ impl<W> Machine<W> {
         }
     }
 
-    /// The error of one who has put up with a server that can't be used for long enough.
+    /// The error of a caller that has waited for an unusable server as long as its `outage` allows.
     pub(super) fn outage(&self, waiter: &Waiter<W>, now: Moment) -> LockError {
         let waited = now.since(waiter.asked);
         let fault = match &self.stage {

@@ -1,4 +1,4 @@
-//! Having the lock: renewing it, asking about it, losing it.
+//! Holding the lock: renewing it, asking about it, losing it.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -71,7 +71,7 @@ pub(super) struct Held {
     pub(super) fences: Range<u64>,
     /// Whether nobody had it when it was asked for, so that it may linger.
     pub(super) was_free: bool,
-    /// How often it has been taken since it was got.
+    /// How many holds it has served since the server granted it.
     pub(super) uses: u32,
     wanted: Wanted,
     throttle: HintThrottle,
@@ -253,7 +253,8 @@ impl<W> Machine<W> {
         }
     }
 
-    /// Somebody who does not wait asks for the lock, and somebody is inside. Returns whether to say so.
+    /// Another process asks for the lock without waiting, and it is in use here. Returns whether to
+    /// answer that.
     pub(super) fn answers_in_use(&mut self, now: Moment) -> bool {
         let Stage::Held(held) = &mut self.stage else { return false };
         let answers = held.answers.follow_at(now) <= now;

@@ -35,7 +35,7 @@ pub(crate) struct Hold {
 struct HoldState {
     phase: Phase,
     deadline: Moment,
-    /// What it was taken as, or a reader that was a writer.
+    /// The kind that it was acquired as, or `Read` after a downgrade.
     kind: Kind,
 }
 

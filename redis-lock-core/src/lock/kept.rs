@@ -15,7 +15,7 @@ use crate::domain::lease;
 use crate::lock::hold::Hold;
 use crate::store::{Answer, Verb};
 
-/// None of us has the lock, and its lease is ours until we give it back.
+/// No guard of this process has the lock, and this process keeps its lease until it is released.
 #[derive(Debug)]
 pub(super) struct KeptLease {
     attempt: Attempt,

@@ -50,7 +50,7 @@ mod tests;
 /// another reads.
 pub(crate) const PICK_UP: Duration = Duration::from_millis(20);
 
-/// So many dropped questions need not be looked through.
+/// Up to so many dropped questions are remembered without looking for those that are settled.
 const FEW: usize = 1024;
 
 /// The first pause between two tries to connect.
@@ -70,11 +70,11 @@ pub(crate) enum News {
     Up,
     /// The server can't be reached; tried again after the pause.
     Unreachable(Fault, Duration),
-    /// Nor by another try, for the same reason.
+    /// Another try failed, for the same reason.
     StillUnreachable,
 }
 
-/// What came of driving a path.
+/// What driving a path has brought about.
 #[derive(Debug, Default)]
 pub(crate) struct Results {
     pub(crate) settled: Vec<Settled>,
@@ -128,7 +128,7 @@ pub(crate) struct Traffic {
     /// Questions whose outcome became unknown with the last connection: their machines may not have
     /// heard of it yet.
     lost: BTreeSet<u64>,
-    /// At how many of them to look for those that are settled.
+    /// At how many dropped questions to look for those that are settled.
     dropped_limit: usize,
     ready: Vec<ReadyReply>,
     patience: Duration,
@@ -139,7 +139,7 @@ pub(crate) struct Traffic {
     pause: Duration,
     /// No second connection is made beside a silent one before this.
     suspect_at: Moment,
-    /// Nobody has to learn before this that no answer came.
+    /// No caller has to be told before this that no answer came.
     deadline_check: Moment,
     spread: u8,
     /// An answer that took longer neither starts nor lengthens a lease.
@@ -164,7 +164,7 @@ struct Up {
     made: Moment,
     /// When something was received last.
     heard: Moment,
-    /// Whether it has been of use.
+    /// Whether it has ever answered.
     has_answered: bool,
 }
 
@@ -278,7 +278,7 @@ impl Traffic {
         self.forget_dropped();
     }
 
-    /// Numbers of questions that are nowhere any more need not be remembered.
+    /// Forgets the numbers of questions that are neither waiting nor written.
     fn forget_dropped(&mut self) {
         let known: BTreeSet<_> =
             self.waiting.iter().chain(self.written.iter()).filter_map(QueueEntry::number).collect();

@@ -27,8 +27,8 @@ pub(crate) enum After {
 
 impl Path {
     /// Sees to it that what was put goes out, and says when somebody has to look after it at the
-    /// latest. To be called without any lock. `here` is the runtime
-    /// of several threads that the caller is on.
+    /// latest. To be called without any lock. `here` is the multi-threaded runtime that the caller
+    /// is on.
     pub(crate) fn after_put(
         &self,
         here: Option<runtime::Id>,
@@ -83,8 +83,9 @@ impl Traffic {
         }
         let idle = awaited && self.sent_whole == 0;
         match self.reader {
-            // What nobody waits for goes with the next that somebody does; and with others under
-            // way it goes with theirs. The task runs after those who run now.
+            // What nobody waits for is sent with the next entry that somebody waits for; while
+            // others are under way, it is sent with theirs. The task that reads runs after the
+            // tasks that run now.
             Reader::Task(id) if here == Some(id) => {
                 if idle {
                     self.flush(results);
