@@ -37,7 +37,8 @@ pub(crate) fn run(filters: &[String]) -> Result<()> {
     let mut documentation = cargo(&["test", "--workspace", "--all-features", "--doc"]);
     documentation.arg("--no-fail-fast");
     documentation.env("REDIS_LOCKS_SERVER", server.path()).args(filters);
-    tests.and(must_succeed(documentation))
+    let documented = must_succeed(documentation);
+    tests.and(documented)
 }
 
 /// How many tests run at once. Most wait for a server, a lease or a time limit, so that a core has
