@@ -61,8 +61,7 @@ async fn of_two_who_adopt_one_token_the_second_to_release_hears_that_it_is_lost(
     for pair in Pair::each().await {
         let token = pair.detached(LONG).await;
         let first = pair.adopt(&token).await.unwrap();
-        let second =
-            pair.from.mutex(KEY).adopt(token.to_string().parse().unwrap()).await.unwrap();
+        let second = pair.from.mutex(KEY).adopt(token.to_string().parse().unwrap()).await.unwrap();
         first.release().await.unwrap();
         assert!(second.release().await.unwrap_err().is_lost());
         pair.end().await;

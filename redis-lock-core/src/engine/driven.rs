@@ -47,7 +47,7 @@ impl Core {
         ]
     }
 
-    /// Has what was brought about outside of a turn told.
+    /// Sends, and hands over, what was brought about outside of a turn.
     pub(crate) fn collect_notices(&self, work: &mut Work) {
         self.notices.add(&mut work.notices);
     }

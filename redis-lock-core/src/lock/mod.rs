@@ -38,7 +38,7 @@ use crate::store::{Acquire, Blocker, Command, Verb};
 use crate::{LockError, Token};
 use contend::Contending;
 use held::Held;
-use kept::Kept;
+use kept::KeptLease;
 use question::{About, Open};
 
 mod attempt;
@@ -123,7 +123,7 @@ enum Stage {
     /// One of us has it.
     Held(Held),
     /// None of us has it, and the lease is ours still.
-    Kept(Kept),
+    Kept(KeptLease),
 }
 
 impl<W> Machine<W> {

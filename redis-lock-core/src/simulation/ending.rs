@@ -2,8 +2,8 @@
 
 use super::clock::{self, MILLI, SECOND};
 use super::executor;
-use super::plan::Trouble;
-use super::process::Process;
+use super::plan::PlannedTrouble;
+use super::process::SimulatedProcess;
 use super::world::{Ran, World};
 
 impl World {
@@ -20,14 +20,14 @@ impl World {
         }
         self.check_left_tokens();
         let jumps = self.plan.troubles.iter().map(|(_, trouble)| match trouble {
-            Trouble::ServerClock { forward: false, by } => *by,
+            PlannedTrouble::ServerClock { forward: false, by } => *by,
             _ => 0,
         });
         let longest = self.plan.longest() + jumps.sum::<u64>() + 9 * SECOND;
         self.pass_until(clock::now() + longest);
         self.check_litter();
         for _ in 0..20 {
-            if self.is_violated() || self.processes.iter().all(Process::is_at_rest) {
+            if self.is_violated() || self.processes.iter().all(SimulatedProcess::is_at_rest) {
                 return;
             }
             self.pass_until(clock::now() + 97 * MILLI);

@@ -5,11 +5,11 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::books::{Call, Ended, HoldNote, What};
+use super::books::{CallRecord, Ended, HoldNote, What};
 use super::clock::{self, MILLI, SECOND};
 use super::full_key;
 use super::plan::Sort;
-use super::process::Process;
+use super::process::SimulatedProcess;
 use super::server::Left;
 use super::world::World;
 use crate::domain::clock::Moment;
@@ -216,7 +216,7 @@ impl World {
     }
 
     /// By how much a call is later than it may be.
-    fn check_bound(&self, call: &Call) {
+    fn check_bound(&self, call: &CallRecord) {
         let Some(bound) = call.bound else { return };
         let process = &self.processes[call.process];
         if !process.is_alive || process.tasks_stand_until() > clock::now() {
@@ -242,7 +242,7 @@ impl World {
     }
 
     /// Busy means that somebody had it during the call.
-    fn check_busy(&self, call: &Call) {
+    fn check_busy(&self, call: &CallRecord) {
         let manager = Arc::clone(&self.processes[call.process].core.manager);
         let is_quiet = clock::now() >= self.troubled_until
             && self.plan.path.slow == 0
@@ -310,7 +310,7 @@ impl World {
     }
 
     /// A lock is lost only when it was taken.
-    fn check_false_loss(&self, call: &Call) {
+    fn check_false_loss(&self, call: &CallRecord) {
         let note = call.token.as_ref().and_then(|token| self.server.tokens.get(token));
         let Some(note) = note else { return };
         if self.processes[call.process].is_closing {
@@ -323,7 +323,7 @@ impl World {
     }
 
     /// After a release the server has nothing of the token.
-    fn check_released(&self, call: &Call) {
+    fn check_released(&self, call: &CallRecord) {
         let Some(token) = &call.token else { return };
         let process = &self.processes[call.process];
         let (in_machines, leaving) = process.core.tokens();
@@ -386,7 +386,7 @@ impl World {
     /// Leases of processes that can answer, in which nobody is inside, and since when.
     fn kept(&self) -> BTreeMap<Arc<str>, u64> {
         let now = clock::now();
-        let awake = |it: &&Process| it.is_alive && it.tasks_stand_until() <= now;
+        let awake = |it: &&SimulatedProcess| it.is_alive && it.tasks_stand_until() <= now;
         let kept = self.processes.iter().filter(awake).flat_map(|process| {
             let kept = process.core.kept().into_iter();
             kept.map(|(token, since)| (token, process.clock.when(since)))
@@ -408,11 +408,9 @@ impl World {
         let process = &self.processes[index];
         let is_whole = clock::now() >= self.troubled_until && clock::now() >= self.quiet_from();
         let only_shutdowns = self.plan.path.slow == 0
-            && self
-                .plan
-                .troubles
-                .iter()
-                .all(|(_, trouble)| matches!(trouble, super::plan::Trouble::Shutdown { .. }));
+            && self.plan.troubles.iter().all(|(_, trouble)| {
+                matches!(trouble, super::plan::PlannedTrouble::Shutdown { .. })
+            });
         if is_whole || only_shutdowns {
             let manager = Arc::clone(&process.core.manager);
             self.check_nothing_of(&manager, "after its shutdown");

@@ -18,7 +18,7 @@ use crate::store::{Answer, Blocker, Command, Event, Verb};
 const START: u64 = 1_000_000 * SECOND;
 
 #[derive(Default)]
-pub(super) struct Server {
+pub(super) struct SimulatedServer {
     state: State,
     /// How far its clock has been set forward, or back.
     jumped: i64,
@@ -79,9 +79,9 @@ pub(super) struct Stay {
 }
 
 /// Who is to be told of what.
-pub(super) type Told = Vec<(usize, Event)>;
+pub(super) type Messages = Vec<(usize, Event)>;
 
-impl Server {
+impl SimulatedServer {
     pub(super) fn clock(&self, now: u64) -> Moment {
         Moment::from_nanos((START + now).saturating_add_signed(self.jumped))
     }
@@ -107,7 +107,7 @@ impl Server {
         command: &Command,
         manager: &Arc<str>,
         now: u64,
-        told: &mut Told,
+        told: &mut Messages,
     ) -> (Result<Answer, Fault>, bool) {
         if let Some(refused) = self.refusal(command, now) {
             return refused;
@@ -171,7 +171,7 @@ impl Server {
         command: &Command,
         answer: &Result<Answer, Fault>,
         was_marked: bool,
-        told: &mut Told,
+        told: &mut Messages,
     ) {
         let Some((manager, event)) = answer.as_ref().ok().and_then(|it| hint_of(command, it))
         else {
@@ -199,7 +199,7 @@ impl Server {
         command: &Command,
         answer: &Result<Answer, Fault>,
         now: u64,
-        told: &mut Told,
+        told: &mut Messages,
     ) {
         if let (Verb::Force { tokens, .. }, Ok(Answer::Done)) = (&command.verb, answer) {
             for token in tokens {
