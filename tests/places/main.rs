@@ -12,6 +12,8 @@ mod plain_lock;
 
 mod cluster;
 mod config;
+mod mayhem;
+mod released;
 mod replicas;
 mod sentinel;
 

@@ -11,6 +11,7 @@ mod links;
 mod mayhem;
 mod memory;
 mod mutants;
+mod outages;
 mod shape;
 mod simulate;
 mod soak;
@@ -33,6 +34,9 @@ cargo xtask <command>
   build-time                   what an annotated function costs a build, in time and code
   mayhem [--seconds N]         500 waiters in ten processes that are killed at random
   memory [--seconds N]         whether contended keys leave the memory of a process as it is
+  outages [--reshard S] [--kill S] [--server redis|valkey]
+                               what locks on a cluster of 3 + 3 cost while its slots move for S
+                               seconds, and while its primaries are killed
   mutants [file …]             which small changes of the parts without I/O no test sees, by
                                cargo-mutants; takes hours without a file
   bench [--quick …]            all lock crates side by side; without options into docs/bench
@@ -70,6 +74,7 @@ fn run(arguments: &[String]) -> Result<()> {
         "build-time" => build_time::run(),
         "mayhem" => mayhem::run(rest),
         "memory" => memory::run(rest),
+        "outages" => outages::run(rest),
         "mutants" => mutants::run(rest),
         "bench" => bench::run(rest),
         "floors" => floors::run(),

@@ -242,12 +242,16 @@ pub struct NotReplicated {
 pub(crate) enum FaultClass {
     /// It was not executed, and may be later.
     Refused,
+    /// It was not executed, because its keys are on their way from one node to another.
+    Moving,
     /// It was not executed, and will not be before somebody changes something.
     Permanent,
     /// It was not executed, because the caller asks for what can't be.
     Misuse,
     /// It was not executed, because this server can't do it.
     Unsupported,
+    /// It was executed for some of its keys, and not for others, which are on their way.
+    Torn,
     /// It may have been executed: the way to the server broke.
     Unknown,
     /// It may have been executed, or still be: no answer came in time.
@@ -265,7 +269,13 @@ pub(crate) struct Fault {
 impl FaultClass {
     /// Whether the command may have been executed, or may be yet.
     pub(crate) fn is_unknown(self) -> bool {
-        matches!(self, Self::Unknown | Self::Late)
+        matches!(self, Self::Torn | Self::Unknown | Self::Late)
+    }
+
+    /// Whether it was refused because keys are on their way from one node to another, which takes
+    /// milliseconds.
+    pub(crate) fn is_passing(self) -> bool {
+        matches!(self, Self::Moving | Self::Torn)
     }
 }
 

@@ -13,11 +13,12 @@ use super::notices::{Notice, Notices};
 use super::path::{After, Origin, Overdue, QueueEntry, Results, Settled};
 use super::places::{Place, PlaceId, Places};
 use super::reaper::Reaper;
+use super::released::Released;
 use super::search::Search;
 use super::table::{Handle, LockId, Resident, Table};
 use crate::domain::clock::Moment;
 use crate::domain::error::Fault;
-use crate::lock::{Effects, Env, Machine, Next, Outcome, Outgoing, Reap};
+use crate::lock::{Effects, Env, Machine, Outcome, Outgoing};
 use crate::store::{Answer, Command, Event};
 use crate::{Token, observe};
 
@@ -30,6 +31,7 @@ pub(crate) struct Core {
     pub(crate) bell: Bell,
     pub(crate) notices: Notices,
     pub(super) reaper: Mutex<Reaper>,
+    pub(super) released: Mutex<Released>,
     pub(super) search: Mutex<Search>,
     /// The machines of tokens that the server may have queued, and so may name in a message.
     index: Mutex<HashMap<Arc<str>, LockId>>,
@@ -84,6 +86,7 @@ impl Core {
             bell: Bell::default(),
             notices: Notices::default(),
             reaper: Mutex::default(),
+            released: Mutex::default(),
             search: Mutex::default(),
             index: Mutex::default(),
             numbers: AtomicU64::new(1),
@@ -120,6 +123,10 @@ impl Core {
 
     pub(super) fn reaper(&self) -> MutexGuard<'_, Reaper> {
         self.reaper.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn released(&self) -> MutexGuard<'_, Released> {
+        self.released.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn search(&self) -> MutexGuard<'_, Search> {
@@ -321,28 +328,6 @@ impl Core {
         }
     }
 
-    /// A try to release a token has its outcome.
-    fn reaped(&self, reap: Box<Reap>, outcome: Outcome, sent: Moment, work: &mut Work) {
-        if let (Outcome::Refused(fault) | Outcome::Unknown(fault), true) =
-            (&outcome, observe::is_listening())
-        {
-            let key = reap.names().user_key().to_owned();
-            work.notices.push_back(Notice::Failed(key, fault.clone()));
-        }
-        let now = Moment::now();
-        let (confirmation, next) = reap.outcome(outcome, sent, now);
-        work.notices
-            .extend(confirmation.map(|(confirm, outcome)| Notice::Confirm(confirm, outcome)));
-        match next {
-            Next::Done => {}
-            Next::Again(at, reap) if at <= now => self.put(QueueEntry::reap(reap, now), work),
-            Next::Again(at, reap) => {
-                self.reaper().add(at, reap);
-                self.bell.wake_by(at);
-            }
-        }
-    }
-
     /// Takes in an event that is no answer to a question: a message, or that listening began.
     pub(crate) fn hear(&self, place: PlaceId, event: Event, work: &mut Work) {
         match event {
@@ -384,9 +369,25 @@ impl Core {
         work: &mut Work,
         change: impl Fn(&mut Machine<Handle>, &Env<'_>, &mut Effects<Handle>),
     ) {
+        let is_there = |main: &str| self.places.of(main).id == place;
+        self.step_where(&is_there, work, change);
+    }
+
+    /// Changes all machines of locks that have such a key, be it one of several.
+    pub(super) fn step_where(
+        &self,
+        fits: &dyn Fn(&str) -> bool,
+        work: &mut Work,
+        change: impl Fn(&mut Machine<Handle>, &Env<'_>, &mut Effects<Handle>),
+    ) {
         for id in self.table.ids() {
-            if self.places.of(&id.main).id == place {
-                self.step(&id, work, |machine, env, out| change(machine, env, out));
+            let fits_first = fits(&id.main);
+            if fits_first || id.is_apart() {
+                self.step(&id, work, |machine, env, out| {
+                    if fits_first || machine.any_other_key(fits) {
+                        change(machine, env, out);
+                    }
+                });
             }
         }
     }

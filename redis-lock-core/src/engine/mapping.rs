@@ -33,7 +33,8 @@ impl Core {
     pub(super) fn looked(&self, number: u64, map: &Map, work: &mut Work) {
         let Some(lobby) = self.places.lobby() else { return };
         let mut results = Results::default();
-        for place in self.places.take_map(map, Moment::now()) {
+        let gone = self.places.take_map(map, Moment::now());
+        for place in &gone {
             let what = "the node is not a primary of the arbiter any more";
             let fault = Fault::new(FaultClass::Unknown, what);
             place.path.traffic().retire(&fault, &mut results);
@@ -41,6 +42,9 @@ impl Core {
         lobby.path.traffic().looked(number, &mut results);
         self.take_in(&mut results, work);
         self.send(work);
+        if !gone.is_empty() {
+            self.release_again(work);
+        }
         self.notify_moved(work);
     }
 
@@ -50,11 +54,8 @@ impl Core {
         if moved.is_empty() {
             return;
         }
-        for id in self.table.ids() {
-            if moved.binary_search(&names::slot(&id.main)).is_ok() {
-                self.step(&id, work, |machine, env, out| machine.connected(env, out));
-            }
-        }
+        let has_moved = |main: &str| moved.binary_search(&names::slot(main)).is_ok();
+        self.step_where(&has_moved, work, |machine, env, out| machine.connected(env, out));
         self.send(work);
     }
 }

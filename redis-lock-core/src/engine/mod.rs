@@ -36,6 +36,8 @@ pub(crate) mod places;
 mod query;
 mod reader;
 mod reaper;
+mod released;
+mod releasing;
 #[cfg(test)]
 mod rest_tests;
 mod run;

@@ -34,6 +34,11 @@ impl LockId {
         Self { main: demand.names.main().into(), number }
     }
 
+    /// Whether it may be for keys of several slots, of which `main` is the first.
+    pub(crate) fn is_apart(&self) -> bool {
+        self.number != 0
+    }
+
     pub(crate) fn mutex(main: &str) -> Self {
         Self { main: main.into(), number: 0 }
     }

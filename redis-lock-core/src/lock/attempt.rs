@@ -105,9 +105,19 @@ impl Attempt {
         matches!(self.trace, Trace::InDoubt { .. })
     }
 
+    /// The server has nothing of it any more.
+    pub(crate) fn left(&mut self) {
+        self.trace = Trace::Unheard;
+    }
+
+    /// Another server may have what was given back.
+    pub(crate) fn came_back(&mut self) {
+        self.trace = Trace::Heard;
+    }
+
     /// Ends an attempt of which the server has nothing.
     pub(crate) fn ends(mut self) {
-        self.trace = Trace::Unheard;
+        self.left();
     }
 
     /// The token, for whoever takes over from here; nothing is released.

@@ -89,6 +89,11 @@ impl Contending {
         }
     }
 
+    /// For whom it was last asked.
+    pub(super) fn demand(&self) -> &Demand {
+        &self.demand
+    }
+
     /// Whether to follow a hint now. If not, since another was followed a moment ago, then soon.
     fn follows_hint(&mut self, now: Moment) -> bool {
         let at = self.throttle.follow_at(now);
@@ -400,8 +405,12 @@ impl<W> Machine<W> {
         match class {
             // A connection that was cut while idle answers the first question with its end.
             FaultClass::Unknown | FaultClass::Late if failures == 1 => self.ask_again(env, out),
-            FaultClass::Unknown | FaultClass::Late | FaultClass::Refused => {
-                contending.look = retry_at(failures, env);
+            FaultClass::Unknown
+            | FaultClass::Late
+            | FaultClass::Refused
+            | FaultClass::Moving
+            | FaultClass::Torn => {
+                contending.look = retry_at(class, failures, env);
                 self.refuse_late(open.sent, env, out);
                 self.refuse_impatient(open.sent, env, out);
                 self.abandon_if_unwanted(env, out);

@@ -144,6 +144,16 @@ impl<W> Machine<W> {
         matches!(self.stage, Stage::Idle) && self.waiters.is_empty()
     }
 
+    /// Whether one of its keys but the first is such a one.
+    pub(crate) fn any_other_key(&self, fits: &dyn Fn(&str) -> bool) -> bool {
+        let demand = match &self.stage {
+            Stage::Idle | Stage::Kept(_) => return false,
+            Stage::Contending(contending) => contending.demand(),
+            Stage::Held(held) => &held.hold().demand,
+        };
+        demand.names.all().skip(1).any(|names| fits(names.main()))
+    }
+
     /// The token that the server may have queued, and may name in a message.
     pub(crate) fn awaited(&self) -> Option<&Arc<str>> {
         match &self.stage {

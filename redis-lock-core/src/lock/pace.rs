@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::Env;
 use crate::Token;
 use crate::domain::clock::Moment;
+use crate::domain::error::FaultClass;
 use crate::store::Blocker;
 
 /// How long a place in the server's queue lasts when nobody asks again.
@@ -24,6 +25,9 @@ const LEAST: Duration = Duration::from_millis(350);
 
 /// The shortest time between two questions that messages cause: whoever may publish may lie.
 const HINTS: Duration = Duration::from_millis(10);
+
+/// How long to wait for keys that are on their way to another node, at the most.
+pub(super) const MOVE: Duration = Duration::from_millis(50);
 
 /// How long a process may hand the lock among its own tasks before it asks whether another process
 /// waits. A round trip in this much time is what the question costs.
@@ -95,7 +99,10 @@ pub(super) fn look_at(blocker: &Blocker, looks: u32, env: &Env<'_>) -> Moment {
 }
 
 /// When to ask again after so many failures in a row.
-pub(super) fn retry_at(failures: u32, env: &Env<'_>) -> Moment {
-    let pause = Duration::from_millis(25) * (1 << failures.min(5));
+pub(super) fn retry_at(class: FaultClass, failures: u32, env: &Env<'_>) -> Moment {
+    let pause = match class.is_passing() {
+        true => MOVE,
+        false => Duration::from_millis(25) * (1 << failures.min(5)),
+    };
     env.now.after(pause / 2 + pause * u32::from(env.spread) / 512)
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::pace::PLACE;
+use super::pace::{MOVE, PLACE};
 use super::question::{About, Open};
 use super::{Attempt, Confirm, Outcome, Trace};
 use crate::domain::clock::Moment;
@@ -55,8 +55,8 @@ pub(crate) struct Reap {
 /// What to do next about a token.
 #[derive(Debug)]
 pub(crate) enum Next {
-    /// Nothing of it is left.
-    Done,
+    /// Nothing of it is left where it was released.
+    Done(Box<Reap>),
     /// Release it again at this time.
     Again(Moment, Box<Reap>),
 }
@@ -132,6 +132,20 @@ impl Reap {
             let longest = self.attempt.longest();
             self.attempt.doubt(now, Some(longest));
         }
+    }
+
+    /// When the server has forgotten the token by itself.
+    pub(crate) fn gone_by(&self) -> Moment {
+        self.gone_by
+    }
+
+    /// Releases once more what was released: a server that never heard of that has taken the place
+    /// of the one that did it.
+    pub(crate) fn repeated(mut self: Box<Self>) -> Box<Self> {
+        self.attempt.came_back();
+        // The time by which it is given up stays that of the first try.
+        (self.tries, self.was_answered) = (1, true);
+        self
     }
 
     /// Whether somebody waits for the answer.
@@ -266,12 +280,15 @@ impl Reap {
         Next::Again(at, self)
     }
 
-    fn done(self: Box<Self>) -> Next {
-        self.attempt.ends();
-        Next::Done
+    fn done(mut self: Box<Self>) -> Next {
+        self.attempt.left();
+        Next::Done(self)
     }
 
     fn pause(&self) -> Duration {
+        if self.fault.as_ref().is_some_and(|fault| fault.class.is_passing()) {
+            return MOVE;
+        }
         (FIRST_PAUSE * (1 << self.tries.saturating_sub(1).min(6))).min(LONGEST_PAUSE)
     }
 

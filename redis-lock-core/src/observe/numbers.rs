@@ -113,7 +113,7 @@ pub(super) fn renewed(done: bool) {
 
 pub(super) fn fault(class: FaultClass) {
     let class = match class {
-        FaultClass::Refused => label!("class", "refused"),
+        FaultClass::Refused | FaultClass::Moving => label!("class", "refused"),
         FaultClass::Permanent => label!("class", "permanent"),
         _ => label!("class", "unknown"),
     };

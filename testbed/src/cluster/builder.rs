@@ -55,6 +55,12 @@ impl ClusterBuilder {
         self
     }
 
+    /// With append-only files, synced before each answer: a node that is killed and restarted has
+    /// lost nothing that it answered.
+    pub fn durable(self) -> Self {
+        self.arguments(["--appendonly", "yes", "--appendfsync", "always"])
+    }
+
     /// With a [`Proxy`](crate::Proxy) before each node. The nodes announce its port, so that clients
     /// come through it; among themselves they talk directly.
     pub fn proxied(mut self) -> Self {

@@ -3,6 +3,7 @@ mod fail_over;
 mod slots;
 mod topology;
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use redis::{Cmd, FromRedisValue, RedisResult};
@@ -156,6 +157,22 @@ impl Cluster {
     #[track_caller]
     pub fn until_ok(&self) {
         until_well(PATIENCE, || topology::trouble(self));
+    }
+
+    /// Waits until all live nodes know the epochs of all. One that counted its next before it has heard
+    /// of another's would have the nodes disagree on who has a slot; and one that does not know how new
+    /// an owner's claim is believes what the owner before said last.
+    #[track_caller]
+    fn until_one_epoch(&self) {
+        let current = |node: &Node| -> Option<String> {
+            let info: String = node.try_run("CLUSTER INFO")?;
+            info.lines().find(|line| line.starts_with("cluster_current_epoch")).map(Into::into)
+        };
+        let known = |node| (current(node), Topology::of(node).epochs());
+        until_well(PATIENCE, || {
+            let views: BTreeSet<_> = self.live().map(known).collect();
+            (views.len() > 1).then(|| format!("the nodes count {views:?}"))
+        });
     }
 
     /// Waits until the live replicas of a primary have all that it has executed so far.

@@ -2,7 +2,7 @@ use std::ops::RangeInclusive;
 
 use redis::{RedisResult, Value};
 
-use super::{Cluster, PATIENCE};
+use super::{Cluster, PATIENCE, Topology};
 use crate::node::{Node, until_well};
 use crate::server::ADMIN;
 
@@ -68,64 +68,70 @@ impl SlotMove<'_> {
         self.from.server().run(&format!("CLUSTER GETKEYSINSLOT {} 100", self.slot))
     }
 
-    /// Moves one key.
+    /// Moves one key. A node that has lost sight of the others refuses that for a while.
     #[track_caller]
     pub fn move_key(&self, key: &str) {
         let port = self.to.server().port();
         let mut migrate = redis::cmd("MIGRATE");
-        migrate.arg("127.0.0.1").arg(port).arg("").arg(0).arg(5000);
+        // Replaces what a move before left there that was not confirmed to its source.
+        migrate.arg("127.0.0.1").arg(port).arg("").arg(0).arg(5000).arg("REPLACE");
         migrate.arg("AUTH2").arg(ADMIN).arg(ADMIN).arg("KEYS").arg(key);
-        let moved: RedisResult<Value> = self.from.server().query(&migrate);
-        if let Err(error) = moved {
-            panic!("{key} cannot be moved: {error}");
-        }
+        until_well(PATIENCE, || {
+            let moved: RedisResult<Value> = self.from.server().query(&migrate);
+            moved.err().map(|error| format!("{key} cannot be moved: {error}"))
+        });
     }
 
     /// Moves what is left, and has all nodes know the new owner.
     #[track_caller]
     pub fn finish(self) {
-        loop {
+        let (cluster, slot) = (self.cluster, self.slot);
+        let owner = format!("NODE {}", self.to.id());
+        until_well(PATIENCE, || {
             let keys = self.keys_left();
-            for key in &keys {
-                self.move_key(key);
-            }
+            keys.iter().for_each(|key| self.move_key(key));
             if !keys.is_empty() {
-                continue;
+                return Some(format!("slot {slot} has keys yet: {keys:?}"));
             }
-            let owner = format!("NODE {}", self.to.id());
             // The target first: should the source forget the slot first, nobody would have it. The
             // source refuses while it has keys, which may have come between.
-            set_slot(self.to, self.slot, &owner);
-            if self.from.accepts(&format!("CLUSTER SETSLOT {} {owner}", self.slot)) {
-                break;
-            }
-        }
-        let (cluster, slot) = (self.cluster, self.slot);
+            set_slot(self.to, slot, &owner);
+            let set = self.from.accepts(&format!("CLUSTER SETSLOT {slot} {owner}"));
+            (!set).then(|| format!("{} does not give slot {slot} away", self.from.id()))
+        });
         for primary in cluster.primaries() {
-            set_slot(primary, slot, &format!("NODE {}", self.to.id()));
+            set_slot(primary, slot, &owner);
         }
         until_well(PATIENCE, || {
-            let behind = cluster
-                .live()
-                .find(|node| super::Topology::of(node).owner(slot) != Some(self.to.id()));
+            let behind =
+                cluster.live().find(|node| Topology::of(node).owner(slot) != Some(self.to.id()));
             behind.map(|node| format!("{} has not heard of slot {slot}", node.id()))
         });
+        cluster.until_one_epoch();
     }
 
-    /// Leaves the slot where it was. Keys that were moved are moved back.
+    /// Leaves the slot where it was, with all its keys.
+    ///
+    /// There and back, because each key must be found at every moment: its owner alone has it no
+    /// more, and would deny what was moved, or make it anew.
     #[track_caller]
     pub fn abandon(self) {
-        // The owner takes keys of its slot again; the other hands them out as long as it imports.
-        set_slot(self.from, self.slot, "STABLE");
-        let back = SlotMove { from: self.to, to: self.from, ..self };
-        for key in back.keys_left() {
-            back.move_key(&key);
-        }
-        set_slot(self.to, self.slot, "STABLE");
+        let (cluster, slot, from) = (self.cluster, self.slot, self.from);
+        self.finish();
+        cluster.begin_move(slot, from).finish();
     }
 }
 
+/// Asks until it is done: a node that has lost sight of the others refuses it for a while.
 #[track_caller]
 fn set_slot(node: &Node, slot: u16, state: &str) {
-    node.server().run::<()>(&format!("CLUSTER SETSLOT {slot} {state}"));
+    let mut command = redis::cmd("CLUSTER");
+    command.arg("SETSLOT").arg(slot);
+    for word in state.split(' ') {
+        command.arg(word);
+    }
+    until_well(PATIENCE, || {
+        let set: RedisResult<Value> = node.server().query(&command);
+        set.err().map(|error| format!("slot {slot} is not {state} at {}: {error}", node.id()))
+    });
 }

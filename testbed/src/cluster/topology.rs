@@ -17,6 +17,8 @@ struct Member {
     /// Whom it follows; `None` for a primary.
     primary: Option<String>,
     failed: bool,
+    /// How new its claim to its slots is.
+    epoch: String,
     slots: Vec<RangeInclusive<u16>>,
 }
 
@@ -49,6 +51,11 @@ impl Topology {
         with_slots.map(|member| (&*member.id, &*member.slots)).collect()
     }
 
+    /// How new each one's claim is.
+    pub(super) fn epochs(&self) -> Vec<(String, String)> {
+        self.members.iter().map(|member| (member.id.clone(), member.epoch.clone())).collect()
+    }
+
     fn is_failed(&self, id: &str) -> bool {
         self.members.iter().any(|member| member.id == id && member.failed)
     }
@@ -63,7 +70,8 @@ impl Member {
         // Slots on their way stand in brackets behind those that are served.
         let slots = words.get(8..)?.iter().filter_map(|word| parse_range(word)).collect();
         let failed = flags.iter().any(|flag| flag.starts_with("fail") || *flag == "handshake");
-        Some(Self { id: words[0].to_owned(), primary, failed, slots })
+        let epoch = (*words.get(6)?).to_owned();
+        Some(Self { id: words[0].to_owned(), primary, failed, epoch, slots })
     }
 }
 

@@ -82,7 +82,7 @@ impl Traffic {
         entry.hops += 1;
         if entry.hops > MOST_HOPS {
             let what = "the nodes of the cluster do not agree who has the key";
-            let outcome = Outcome::Refused(Fault::new(FaultClass::Refused, what));
+            let outcome = Outcome::Refused(Fault::new(FaultClass::Moving, what));
             return self.settle(entry, outcome, results);
         }
         if entry.number().is_some_and(|number| self.dropped.remove(&number)) {

@@ -21,7 +21,7 @@ fn unawaited() -> (Box<Reap>, Moment) {
 fn again(next: Next) -> (Moment, Box<Reap>) {
     match next {
         Next::Again(at, reap) => (at, reap),
-        Next::Done => panic!("it is to be done again"),
+        Next::Done(_) => panic!("it is to be done again"),
     }
 }
 
@@ -54,7 +54,7 @@ fn a_release_in_doubt_is_repeated_until_no_acquisition_can_come() {
     assert_eq!(at, now.after(millis(25)));
     let late = just_before(end);
     let (_, reap) = again(reap.outcome(gone(), late, late).1);
-    assert!(matches!(reap.outcome(gone(), end, end).1, Next::Done));
+    assert!(matches!(reap.outcome(gone(), end, end).1, Next::Done(_)));
 }
 
 #[test]
@@ -63,7 +63,7 @@ fn a_release_that_nobody_waits_for_is_given_up_when_the_lease_is_over() {
     let (_, reap) = again(reap.outcome(refused(), now, now).1);
     let over = now.after(secs(31));
     let (_, reap) = again(reap.outcome(refused(), over, just_before(over)).1);
-    assert!(matches!(reap.outcome(refused(), over, over).1, Next::Done));
+    assert!(matches!(reap.outcome(refused(), over, over).1, Next::Done(_)));
 
     let (reap, _told, now) = awaited();
     let (_, reap) = again(reap.outcome(refused(), now, now).1);

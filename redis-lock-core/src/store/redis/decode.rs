@@ -329,7 +329,7 @@ fn classify(code: &str, detail: &str) -> (FaultClass, &'static str) {
         "MASTERDOWN" => (FaultClass::Refused, "; this server is a replica that lost its primary"),
         // Slots come back, from a migration or a repair, so it is tried again.
         "TRYAGAIN" => (
-            FaultClass::Refused,
+            FaultClass::Moving,
             "; the slot of this key is being moved to another node, and its keys are in two places",
         ),
         "MOVED" | "ASK" => (
@@ -426,9 +426,10 @@ mod tests {
 
     #[test]
     fn errors_are_told_apart_by_whether_waiting_helps() {
-        for code in ["OOM", "MISCONF", "NOREPLICAS", "LOADING", "BUSY", "READONLY", "TRYAGAIN"] {
+        for code in ["OOM", "MISCONF", "NOREPLICAS", "LOADING", "BUSY", "READONLY"] {
             assert_eq!(classify(code, "").0, FaultClass::Refused, "{code}");
         }
+        assert_eq!(classify("TRYAGAIN", "").0, FaultClass::Moving);
         for code in ["NOPERM", "NOAUTH", "WRONGPASS", "WRONGTYPE", "CROSSSLOT", "ERR"] {
             assert_eq!(classify(code, "").0, FaultClass::Permanent, "{code}");
         }

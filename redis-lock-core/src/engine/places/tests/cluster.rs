@@ -37,6 +37,8 @@ pub(super) struct Nodes {
     down: Vec<usize>,
     /// Nodes that execute, and don't answer for now.
     silent: Vec<usize>,
+    /// Nodes that answer releases, and whose heirs never hear of them.
+    cut_off: Vec<usize>,
     epoch: u64,
     looks: usize,
     /// Who executed what, in order.
@@ -121,6 +123,11 @@ impl Cluster {
         self.answered[node].ring();
     }
 
+    /// What this node releases from now on is lost with it.
+    pub(super) fn cut_off(&self, node: usize) {
+        self.nodes().cut_off.push(node);
+    }
+
     pub(super) fn looks(&self) -> usize {
         self.nodes().looks
     }
@@ -147,7 +154,12 @@ impl Cluster {
             _ => return Err(Redirect::Moved { slot, to: name(owner) }),
         }
         let verb = verb_of(command);
-        nodes.log.push((node, command.names.user_key().to_owned(), verb));
+        let main = command.names.main();
+        let key = main.strip_prefix(NAMESPACE).unwrap_or(main).to_owned();
+        nodes.log.push((node, key, verb));
+        if verb == "release" && nodes.cut_off.contains(&node) {
+            return Ok(Ok(Answer::Done));
+        }
         let Nodes { state, listeners, .. } = &mut *nodes;
         let mut publish = |manager: &str, token: Option<&str>| {
             let Some(hints) = listeners.get(&(node, manager.into())) else { return false };

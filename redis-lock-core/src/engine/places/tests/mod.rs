@@ -119,6 +119,24 @@ fn a_node_that_is_gone_is_replaced_by_the_one_that_the_map_names() {
 }
 
 #[test]
+fn who_holds_several_keys_renews_all_when_any_of_them_has_another_owner() {
+    for gone in 0..3 {
+        let (cluster, locks) = three();
+        let keys: Vec<_> = (0..3).map(|node| cluster.key_of(node)).collect();
+        let guard = locks.all(&keys).ttl(PATIENCE * 6).blocking_acquire().unwrap();
+        cluster.set_down(gone, true);
+        let heir = (gone + 1) % 3;
+        cluster.fail_over(gone, heir);
+        let renewal = (heir, keys[gone].clone(), "renew");
+        eventually(Duration::from_secs(2), "it is renewed there", || {
+            cluster.nodes().log.contains(&renewal)
+        });
+        guard.blocking_release().unwrap();
+        eventually(PATIENCE, "nothing is left", || cluster.held().is_empty());
+    }
+}
+
+#[test]
 fn a_waiter_is_notified_by_the_node_that_has_the_lock() {
     let (cluster, locks) = three();
     let other = cluster.locks(Locks::builder());
@@ -174,4 +192,23 @@ fn without_any_node_it_is_told_within_the_time_allowed() {
     }
     let recovered = || locks.mutex("a").blocking_acquire().is_ok();
     eventually(PATIENCE, "it recovers", recovered);
+}
+
+#[test]
+fn g8_what_the_heir_of_a_node_never_heard_of_is_released_again() {
+    for is_all in [false, true] {
+        let (cluster, locks) = three();
+        let (key, other) = (cluster.key_of(0), cluster.key_of(1));
+        let request = if is_all { locks.all([&key, &other]) } else { locks.mutex(&key) };
+        let guard = request.ttl(PATIENCE * 6).blocking_acquire().unwrap();
+        cluster.cut_off(0);
+        guard.blocking_release().unwrap();
+        eventually(PATIENCE, "the rest is released", || cluster.held() == [key.clone()]);
+        cluster.set_down(0, true);
+        cluster.fail_over(0, 2);
+        eventually(PATIENCE, "nothing is left", || cluster.held().is_empty());
+        let start = Instant::now();
+        locks.blocking_shutdown();
+        assert!(start.elapsed() < Duration::from_secs(2), "{:?}", start.elapsed());
+    }
 }

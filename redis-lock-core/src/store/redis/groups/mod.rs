@@ -129,7 +129,7 @@ impl Split {
                     // it is not known what it has.
                     Some(fault) => {
                         let what = format!("keys could not be given back: {}", fault.what);
-                        let class = FaultClass::Unknown;
+                        let class = torn(fault.class);
                         self.end(&attempt, Err(Fault { class, what, ..fault }))
                     }
                     None => self.end(&attempt, verdict),
@@ -252,11 +252,19 @@ impl Split {
         let lost = reason.or_else(gone);
         let worst = match self.command.verb {
             // What was not released has to be released again.
-            Verb::Release { .. } => fault.or(lost),
+            Verb::Release { .. } => match (fault, lost) {
+                (Some(Err(fault)), None) if self.is_half_done() => return Err(half_done(fault)),
+                (fault, lost) => fault.or(lost),
+            },
             // The loss of one is the loss of all.
             _ => lost.or(fault),
         };
         worst.cloned().unwrap_or_else(|| Ok(self.done()))
+    }
+
+    /// Whether some group did as it was asked.
+    fn is_half_done(&self) -> bool {
+        self.answers.iter().flatten().any(|answer| *answer == Ok(Answer::Done))
     }
 
     /// The answer when every group did as it was asked.
@@ -309,6 +317,21 @@ impl Split {
     fn is_ordered(&self) -> bool {
         self.command.kind == Kind::All { ordered: true }
     }
+}
+
+/// Some groups were released and one refused: when all are released again, those are gone, and that
+/// is no loss.
+fn half_done(fault: &Fault) -> Fault {
+    let class = match fault.class {
+        class @ (FaultClass::Refused | FaultClass::Moving) => torn(class),
+        class => class,
+    };
+    Fault { class, ..fault.clone() }
+}
+
+/// The class of what was done in part, where the rest was refused so.
+fn torn(class: FaultClass) -> FaultClass {
+    if class.is_passing() { FaultClass::Torn } else { FaultClass::Unknown }
 }
 
 /// The answer of an attempt after which the token was asked for again: that one knows more.

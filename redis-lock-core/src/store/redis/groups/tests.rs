@@ -230,3 +230,21 @@ fn the_loss_of_one_is_the_loss_of_all_and_what_was_not_released_is_again() {
     }
     assert!(merged(&release, [gone(None), done_(), refused()]).is_err());
 }
+
+#[test]
+fn what_was_released_in_part_is_not_lost_when_it_is_released_again() {
+    let token = "t".into();
+    let release = Verb::Release { token, waited_for: false, keep: None, bury: None };
+    let class = |answers: [Result<Answer, Fault>; 3]| {
+        let (mut split, _) = Split::start(&command(release.clone(), false), &Arc::default());
+        let answers: Vec<_> = answers.into_iter().enumerate().collect();
+        done(answer_all(&mut split, &answers)).unwrap_err().class
+    };
+    let (done, moving) = (|| Ok(Answer::Done), || fault(FaultClass::Moving));
+    assert_eq!(class([done(), moving(), done()]), FaultClass::Torn);
+    assert_eq!(class([done(), fault(FaultClass::Refused), moving()]), FaultClass::Unknown);
+    assert_eq!(class([done(), done(), fault(FaultClass::Permanent)]), FaultClass::Permanent);
+    // Nothing was done, or something was lost before: the next try says so.
+    assert_eq!(class([moving(), moving(), moving()]), FaultClass::Moving);
+    assert_eq!(class([done(), moving(), gone(None)]), FaultClass::Moving);
+}

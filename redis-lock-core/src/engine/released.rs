@@ -1,0 +1,106 @@
+//! What was released lately, for servers that never heard of it.
+//!
+//! A primary answers before its replica has heard. When it is gone a moment later, the replica that
+//! takes its place still has the lock, of which nobody here knows any more: it would stand until its
+//! lease ends. So what was released is released again whenever a server has left the map.
+
+use std::collections::VecDeque;
+
+use crate::domain::clock::Moment;
+use crate::lock::Reap;
+
+/// So many are remembered. A replica is behind by milliseconds.
+const MOST: usize = 512;
+
+/// Releases that were answered, in that order, until no server can have their tokens any more.
+#[derive(Debug, Default)]
+pub(crate) struct Released(VecDeque<Box<Reap>>);
+
+impl Released {
+    pub(crate) fn add(&mut self, reap: Box<Reap>, now: Moment) {
+        if self.0.len() == MOST {
+            self.0.pop_front();
+        }
+        while self.0.front().is_some_and(|first| first.gone_by() <= now) {
+            self.0.pop_front();
+        }
+        if reap.gone_by() > now {
+            self.0.push_back(reap);
+        }
+    }
+
+    /// Takes out those whose tokens some server may still have.
+    pub(crate) fn take(&mut self, now: Moment) -> impl Iterator<Item = Box<Reap>> + use<> {
+        let all = std::mem::take(&mut self.0).into_iter();
+        all.filter(move |reap| reap.gone_by() > now)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::domain::demand::tests::demand;
+    use crate::lock::tests::Bench;
+    use crate::lock::{Next, Outcome};
+    use crate::store::{Answer, Verb};
+
+    /// A release of a lease of 30 s that was answered at this time.
+    fn answered(millis: u64) -> Box<Reap> {
+        let mut bench = Bench::new();
+        let hold = bench.hold(1, demand("k"));
+        let _told = bench.release(&hold);
+        let at = Moment::at_millis(millis);
+        match bench.released().take().outcome(Outcome::Answered(Answer::Done), at, at).1 {
+            Next::Done(reap) => reap,
+            next @ Next::Again(..) => panic!("{next:?}"),
+        }
+    }
+
+    fn token(reap: &Reap) -> String {
+        let Verb::Release { token, .. } = reap.command(Moment::START).verb else { panic!() };
+        token.to_string()
+    }
+
+    #[test]
+    fn what_was_released_is_remembered_until_its_lease_would_have_ended() {
+        let mut released = Released::default();
+        let (first, second) = (answered(1_000), answered(20_000));
+        let end = first.gone_by();
+        assert!(end >= Moment::at_millis(31_000) && end <= Moment::at_millis(33_000), "{end:?}");
+        let expected = token(&second);
+        released.add(first, Moment::at_millis(1_000));
+        released.add(second, Moment::at_millis(20_000));
+        let left: Vec<_> = released.take(end).collect();
+        assert_eq!(left.iter().map(|reap| token(reap)).collect::<Vec<_>>(), [expected]);
+        assert_eq!(released.take(Moment::START).count(), 0, "they were taken out");
+        released.add(answered(1_000), end);
+        assert_eq!(released.take(Moment::START).count(), 0, "its lease is over already");
+    }
+
+    #[test]
+    fn the_last_of_many_are_remembered() {
+        let (mut released, now) = (Released::default(), Moment::at_millis(1_000));
+        let mut tokens = Vec::new();
+        for _ in 0..MOST + 3 {
+            let reap = answered(1_000);
+            tokens.push(token(&reap));
+            released.add(reap, now);
+        }
+        let kept: Vec<_> = released.take(now).map(|reap| token(&reap)).collect();
+        assert_eq!(kept, tokens[3..]);
+    }
+
+    #[test]
+    fn one_that_is_repeated_holds_up_no_shutdown_and_is_remembered_again_for_no_longer() {
+        let reap = answered(1_000);
+        let end = reap.gone_by();
+        let reap = reap.repeated();
+        assert!(reap.was_answered() && !reap.is_awaited());
+        let at = Moment::at_millis(20_000);
+        let gone = Outcome::Answered(Answer::Gone { by: None, because: None });
+        match reap.outcome(gone, at, at) {
+            (None, Next::Done(reap)) => assert_eq!(reap.gone_by(), end),
+            other => panic!("{other:?}"),
+        }
+    }
+}

@@ -1,0 +1,119 @@
+//! Primaries that die.
+
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use testbed::{Cluster, Node, eventually};
+
+use super::book::Book;
+use super::load::{Load, wire};
+
+const PACE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// From a new primary that accepts writes to the next grant.
+const GOAL: Duration = Duration::from_millis(300);
+
+/// What killing one primary cost a lock.
+struct Cost {
+    /// From the moment at which its heir took writes: until the next grant, …
+    recovery: Duration,
+    /// … and until the last was served of those who waited.
+    served: Duration,
+}
+
+/// Kills a primary now and then for as long as is wanted; returns what is not as it should be.
+pub(super) fn measure(cluster: &Cluster, load: &Load, time: Duration) -> Result<Vec<String>> {
+    println!("a primary is killed every {PACE:?} for {time:?}");
+    let (start, lost, overlapped) = (Instant::now(), load.losses(), load.overlaps());
+    let mut costs = Vec::new();
+    let mut kills = 0;
+    while start.elapsed() < time {
+        let begun = Instant::now();
+        let primaries = cluster.primaries();
+        let victim = primaries[kills % primaries.len()];
+        costs.extend(kill(cluster, load, victim)?);
+        kills += 1;
+        load.check()?;
+        thread::sleep(
+            PACE.saturating_sub(begun.elapsed()).min(time.saturating_sub(start.elapsed())),
+        );
+    }
+    let (lost, overlapped) = (load.losses() - lost, load.overlaps() - overlapped);
+    println!("{kills} kills, {lost} losses, {overlapped} overlaps");
+    Ok(verdict(costs))
+}
+
+fn verdict(mut costs: Vec<Cost>) -> Vec<String> {
+    costs.sort_by_key(|cost| cost.recovery);
+    let median = costs.get(costs.len() / 2).map_or(Duration::ZERO, |cost| cost.recovery);
+    let worst = costs.last().map_or(Duration::ZERO, |cost| cost.recovery);
+    let served = costs.iter().map(|cost| cost.served).max().unwrap_or_default();
+    println!("from writes to the next grant: median {median:.1?}, worst {worst:.1?}");
+    println!("from writes until all who waited were served: worst {served:.1?}");
+    let mut found = Vec::new();
+    if worst > GOAL {
+        found.push(format!("a lock was granted again only {worst:?} after its heir took writes"));
+    }
+    if served > Duration::from_secs(1) {
+        found.push(format!("one who waited was served {served:?} after the heir took writes"));
+    }
+    found
+}
+
+/// Kills one, and starts it again when another has taken its place.
+fn kill(cluster: &Cluster, load: &Load, victim: &Node) -> Result<Vec<Cost>> {
+    let is_there = |book: &&Arc<Book>| {
+        book.keys.iter().any(|key| cluster.owner_of(&wire(key)).id() == victim.id())
+    };
+    let (books, others): (Vec<_>, Vec<_>) = load.books.iter().partition(is_there);
+    let heir = cluster.replica_of(victim);
+    let Some(key) = books
+        .iter()
+        .flat_map(|book| &book.keys)
+        .map(|key| wire(key))
+        .find(|key| cluster.owner_of(key).id() == victim.id())
+    else {
+        println!("  nothing is locked at {}", victim.id());
+        return Ok(Vec::new());
+    };
+    let slot = cluster.slot_of(&key);
+    let begun = Instant::now();
+    victim.server().kill9();
+    // In the slot of a lock, and no lock.
+    let mut probe = redis::cmd("SET");
+    probe.arg(format!("probe:{{{key}}}")).arg("1").arg("PX").arg(1_000);
+    eventually(PATIENCE, "its heir takes writes", || heir.server().query::<()>(&probe).is_ok());
+    let writable = Instant::now();
+    let served = |book: &Book| book.granted_after(writable);
+    for book in &books {
+        eventually(PATIENCE, "it is granted again", || served(book).len() > 3);
+    }
+    let costs: Vec<_> = books
+        .iter()
+        .filter_map(|book| {
+            let grants = served(book);
+            let recovery = grants.first()?.granted - writable;
+            let waited = grants.iter().filter(|grant| grant.asked < writable);
+            let served = waited.map(|grant| grant.granted - writable).max().unwrap_or(recovery);
+            println!("    {:<7} granted after {recovery:.1?}, served {served:.1?}", book.kind);
+            Some(Cost { recovery, served })
+        })
+        .collect();
+    for book in &others {
+        let (gap, _) = book.longest_gap(begun, Instant::now());
+        println!("    {:<7} is elsewhere, longest gap {gap:.1?}", book.kind);
+    }
+    cluster.until_replaced(victim, slot);
+    cluster.restart(victim);
+    println!(
+        "  {} killed; its heir took writes after {:.1?}; {} losses, {} overlaps so far",
+        victim.id(),
+        writable - begun,
+        load.losses(),
+        load.overlaps()
+    );
+    Ok(costs)
+}

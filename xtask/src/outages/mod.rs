@@ -1,0 +1,69 @@
+//! What a cluster costs those who lock on it while its slots move and its primaries die.
+
+mod book;
+mod kills;
+mod load;
+mod reshard;
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, anyhow, bail};
+use testbed::{Cluster, Permission, ServerBinary, find_or_install};
+
+use load::Load;
+
+struct Options {
+    reshard: Duration,
+    kill: Duration,
+    valkey: bool,
+}
+
+/// Puts a cluster of 3 + 3 under load of every kind, has slots move to and fro, then kills primaries,
+/// and tells what that cost.
+pub(crate) fn run(arguments: &[String]) -> Result<()> {
+    let options = options(arguments)?;
+    let binary = match options.valkey {
+        true => ServerBinary::valkey(9).context("there is no Valkey 9 here")?,
+        false => find_or_install(Permission::System).map_err(|advice| anyhow!(advice))?,
+    };
+    println!("a cluster of 3 + 3 on {binary}");
+    let cluster = Cluster::builder().binary(binary).start();
+    let load = Load::start(&cluster)?;
+    let mut found = Vec::new();
+    if !options.reshard.is_zero() {
+        found.extend(reshard::measure(&cluster, &load, options.reshard)?);
+    }
+    if !options.kill.is_zero() {
+        found.extend(kills::measure(&cluster, &load, options.kill)?);
+    }
+    load.end()?;
+    if found.is_empty() {
+        return Ok(());
+    }
+    bail!("{}", found.join("\n"))
+}
+
+fn options(arguments: &[String]) -> Result<Options> {
+    let mut options =
+        Options { reshard: Duration::from_secs(30), kill: Duration::from_secs(120), valkey: false };
+    let mut words = arguments.iter();
+    while let Some(word) = words.next() {
+        let value = words.next().with_context(|| format!("{word} wants a value"))?;
+        let seconds = || value.parse().map(Duration::from_secs).context("a number of seconds");
+        match word.as_str() {
+            "--reshard" => options.reshard = seconds()?,
+            "--kill" => options.kill = seconds()?,
+            "--server" => options.valkey = is_valkey(value)?,
+            other => bail!("unknown option {other}; there are --reshard, --kill and --server"),
+        }
+    }
+    Ok(options)
+}
+
+fn is_valkey(name: &str) -> Result<bool> {
+    match name {
+        "redis" => Ok(false),
+        "valkey" => Ok(true),
+        other => bail!("there is no server {other}; there are redis and valkey"),
+    }
+}
