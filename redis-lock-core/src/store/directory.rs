@@ -14,6 +14,8 @@ pub(crate) struct Map {
     /// Of two maps, the one with the larger epoch is the later; of one epoch, the one that was
     /// asked for later.
     pub(crate) epoch: u64,
+    /// Whether all who were asked serve their slots, as far as they say.
+    pub(crate) is_well: bool,
     pub(crate) primaries: Vec<Primary>,
 }
 

@@ -16,6 +16,8 @@ const NOBODY: Owner = Owner::MAX;
 pub(super) struct Routing {
     version: u64,
     epoch: u64,
+    /// Whether some node said that it does not serve its slots.
+    is_ill: bool,
     places: Vec<Arc<Place>>,
     owners: Vec<Owner>,
     /// Slots whose owner changed since the machines were last notified.
@@ -25,7 +27,7 @@ pub(super) struct Routing {
 impl Default for Routing {
     fn default() -> Self {
         let owners = vec![NOBODY; usize::from(SLOTS)];
-        Self { version: 0, epoch: 0, places: Vec::new(), owners, moved: Vec::new() }
+        Self { version: 0, epoch: 0, is_ill: false, places: Vec::new(), owners, moved: Vec::new() }
     }
 }
 
@@ -57,7 +59,8 @@ impl Routing {
 
     /// The routing of a map. Places that are known keep their connections.
     pub(super) fn mapped(&self, map: &Map, make: impl Fn(&NodeName) -> Arc<Place>) -> Self {
-        let mut next = Self { version: self.version + 1, epoch: map.epoch, ..Self::default() };
+        let (version, is_ill) = (self.version + 1, !map.is_well);
+        let mut next = Self { version, epoch: map.epoch, is_ill, ..Self::default() };
         for primary in &map.primaries {
             let place = self.of_name(&primary.name).cloned();
             let owner = next.add(place.unwrap_or_else(|| make(&primary.name)));
@@ -65,7 +68,9 @@ impl Routing {
                 next.set(slot, owner);
             }
         }
-        next.moved = self.moved_in(&next);
+        // Where nodes serve their slots again, whoever was refused looks at once.
+        let recovered = self.is_ill && map.is_well;
+        next.moved = if recovered { (0..SLOTS).collect() } else { self.moved_in(&next) };
         next
     }
 
@@ -120,6 +125,35 @@ impl Routing {
     fn set(&mut self, slot: u16, owner: Owner) {
         if let Some(at) = self.owners.get_mut(usize::from(slot)) {
             *at = owner;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicBool;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::engine::path::Path;
+    use crate::store::directory::Primary;
+
+    fn place(name: &NodeName) -> Arc<Place> {
+        let path = Path::new(Duration::from_secs(1), 0);
+        let (name, hints_enabled) = (Some(Arc::clone(name)), AtomicBool::new(false));
+        Arc::new(Place { id: 1, name, path, connector: None, hints_enabled })
+    }
+
+    #[test]
+    fn g15_all_look_when_nodes_that_were_in_trouble_serve_again() {
+        let map = |is_well| {
+            let primaries = vec![Primary { name: "a:1".into(), slots: vec![0..=SLOTS - 1] }];
+            Map { epoch: 1, is_well, primaries }
+        };
+        let mut routing = Routing::default();
+        for (is_well, moved) in [(true, SLOTS), (true, 0), (false, 0), (false, 0), (true, SLOTS)] {
+            routing = routing.notified().mapped(&map(is_well), place);
+            assert_eq!(routing.moved().len(), usize::from(moved), "{is_well}");
         }
     }
 }

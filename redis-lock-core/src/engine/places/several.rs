@@ -15,6 +15,10 @@ use crate::store::redis::ClusterMode;
 /// The shortest time between two reads of the map, whatever the nodes say.
 const LOOK_PAUSE: Duration = Duration::from_millis(100);
 
+/// The same while some node says that it does not serve its slots: when it does again is seen by
+/// looking only.
+const ILL_PAUSE: Duration = Duration::from_millis(150);
+
 /// How old an answer may be that starts or lengthens a lease, where another node may have taken the
 /// place of the one that answers.
 const FRESH: Duration = Duration::from_secs(1);
@@ -114,7 +118,8 @@ impl Several {
         {
             let mut look = self.look();
             look.last = Some(now);
-            look.at = look.at.max(now.after(LOOK_PAUSE)).min(now.after(self.directory.pace()));
+            let pace = if map.is_well { self.directory.pace() } else { ILL_PAUSE };
+            look.at = look.at.max(now.after(LOOK_PAUSE)).min(now.after(pace));
         }
         if map.epoch < self.routing().epoch() {
             return Vec::new();

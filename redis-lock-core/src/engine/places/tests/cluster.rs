@@ -213,7 +213,7 @@ impl Directory for Seen {
         };
         let primaries = (0..self.cluster.answered.len()).map(primary);
         let primaries = primaries.filter(|primary| !primary.slots.is_empty()).collect();
-        Box::pin(std::future::ready(Ok(Map { epoch: nodes.epoch, primaries })))
+        Box::pin(std::future::ready(Ok(Map { epoch: nodes.epoch, is_well: true, primaries })))
     }
 
     fn changed(&self) -> BoxFuture<'static, ()> {

@@ -253,7 +253,9 @@ impl Split {
         let worst = match self.command.verb {
             // What was not released has to be released again.
             Verb::Release { .. } => match (fault, lost) {
-                (Some(Err(fault)), None) if self.is_half_done() => return Err(half_done(fault)),
+                (Some(Err(fault)), None) if self.is_half_done() => {
+                    return Err(half_done(fault));
+                }
                 (fault, lost) => fault.or(lost),
             },
             // The loss of one is the loss of all.

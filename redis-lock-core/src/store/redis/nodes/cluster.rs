@@ -79,8 +79,9 @@ impl ClusterShared {
             let mut views = self.ask_all(targets, &mut faults).await;
             // A node that was removed knows nobody any more.
             views.retain(|view| !view.shards.is_empty());
+            let is_well = views.iter().all(|view| view.is_well);
             if let Some(view) = choose(views, &self.roster.ids()) {
-                return Ok(self.accept(view));
+                return Ok(Map { is_well, ..self.accept(view) });
             }
         }
         Err(worst(faults, "no node of the cluster knows who has which slots"))
@@ -148,7 +149,8 @@ impl ClusterShared {
         }
         let names: BTreeSet<_> = listed.iter().map(|node| Arc::clone(&node.name)).collect();
         self.asker.keep(|address| names.contains(&address.name()));
-        Map { epoch: self.roster.set(view.epoch, listed), primaries }
+        let is_well = view.is_well;
+        Map { epoch: self.roster.set(view.epoch, listed), is_well, primaries }
     }
 }
 

@@ -141,7 +141,7 @@ impl SentinelShared {
         let role = NodeRole::Primary;
         let listed = Listed { name: Arc::clone(&name), id: None, role, slots: slots.clone() };
         let epoch = self.roster.set(latest.epoch, vec![listed]);
-        Ok(Map { epoch, primaries: vec![Primary { name, slots }] })
+        Ok(Map { epoch, is_well: true, primaries: vec![Primary { name, slots }] })
     }
 
     async fn ask_all(&self) -> Result<Vec<Told>, Fault> {
