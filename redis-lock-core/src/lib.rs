@@ -6,7 +6,8 @@
 macro_rules! planted {
     ($fault:ident) => {{
         #[cfg(test)]
-        let is_planted = crate::simulation::planted::is(crate::simulation::planted::Fault::$fault);
+        let is_planted =
+            crate::simulation::planted::is(crate::simulation::planted::PlantedFault::$fault);
         #[cfg(not(test))]
         let is_planted = false;
         is_planted

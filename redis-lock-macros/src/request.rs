@@ -89,19 +89,12 @@ fn calls(options: &Options) -> Vec<Call> {
         Waiting::None => flag("no_wait", &wait.name),
         Waiting::For(time) => timed("wait", &wait.name, time),
     });
-    let switches = [("renew", &options.renew), ("fair", &options.fair)];
-    let switches = switches.into_iter().filter_map(|(method, setting)| {
+    let switches = options.switches().into_iter().filter_map(|(method, setting)| {
         let Setting { name, value } = setting.as_ref()?;
         let tokens = option(method, name, quote!(#value));
         Some(Call { is_known: is_literal(value), tokens })
     });
-    let times = [
-        ("max_hold", &options.max_hold),
-        ("min_hold", &options.min_hold),
-        ("repair_orphan", &options.repair_orphan),
-        ("linger", &options.linger),
-    ];
-    let times = times.into_iter().filter_map(|(method, setting)| {
+    let times = options.times().into_iter().filter_map(|(method, setting)| {
         let Setting { name, value } = setting.as_ref()?;
         Some(timed(method, name, value))
     });

@@ -1,7 +1,8 @@
-use std::io::Write;
-use std::process::{Command, Stdio};
+use std::process::Command;
 
-use crate::find::{ServerBinary, candidates, on_path};
+use crate::binary::ServerBinary;
+use crate::external::{on_path, say, succeeds};
+use crate::find::candidates;
 use crate::target::{exclusively, target_dir};
 use crate::wheel::{self, Wheel};
 
@@ -92,18 +93,4 @@ fn with_package_manager() -> Option<ServerBinary> {
         }
     }
     None
-}
-
-/// Runs it with its own words going to stderr: stdout may be somebody's result.
-pub(crate) fn succeeds(command: &mut Command) -> bool {
-    command
-        .stdin(Stdio::null())
-        .stdout(std::io::stderr())
-        .status()
-        .is_ok_and(|status| status.success())
-}
-
-/// Not through `eprintln!`, which the test harness swallows: nobody likes silent downloads.
-pub(crate) fn say(what: &str) {
-    let _ = writeln!(std::io::stderr(), "testbed: {what}");
 }

@@ -25,16 +25,19 @@
     reason = "used by this repository alone"
 )]
 
+mod binary;
 mod cancel;
 mod child;
 mod clock_shim;
 mod cluster;
 mod counter;
 mod deadline;
+mod external;
 mod find;
 mod install;
 mod monitor;
 mod node;
+mod obtain;
 mod port;
 mod program;
 mod proxy;
@@ -48,13 +51,13 @@ mod tls;
 mod watchdog;
 mod wheel;
 
+pub use binary::{Flavor, ServerBinary};
 pub use cancel::{cancel_at, cancel_in_flight};
 pub use child::{Child, ChildIo, Role, dispatch};
 pub use clock_shim::ClockShim;
 pub use cluster::{Cluster, ClusterBuilder, FailOver, SlotMove};
 pub use counter::SharedCounter;
 pub use deadline::{eventually, holds_for};
-pub use find::{Flavor, ServerBinary};
 pub use install::{Permission, find_or_install};
 pub use monitor::Monitor;
 pub use node::Node;

@@ -3,7 +3,7 @@ use std::time::{Duration, Instant};
 
 use redis::{FromRedisValue, Value};
 
-use crate::find::ServerBinary;
+use crate::binary::ServerBinary;
 use crate::proxy::Proxy;
 use crate::server::{Mode, Server, ServerBuilder};
 

@@ -1,8 +1,7 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use crate::find::on_path;
-use crate::install::say;
+use crate::external::{on_path, say};
 use crate::target::{exclusively, target_dir};
 
 /// A Python that can `import redis`: the system's, else a virtual environment below `target/`

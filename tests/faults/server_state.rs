@@ -145,6 +145,8 @@ async fn e5_a_server_that_loads_its_data() {
     assert!(start.elapsed() < ms(600) + COMMAND + GRACE, "{:?}", start.elapsed());
     let guard = job(&locks).wait(ms(30_000)).acquire().await.unwrap();
     guard.release().await.unwrap();
+    let version = locks.status(KEY).await.unwrap().server.version;
+    assert_ne!(version, "unknown version", "it was asked before it could tell what it can do");
     server.run::<()>("FLUSHALL");
     server.assert_clean();
 }

@@ -5,6 +5,7 @@ mod arena;
 #[path = "../scenery/mod.rs"]
 mod scenery;
 
+mod adopting;
 mod examples;
 mod exclusion;
 mod executors;

@@ -7,13 +7,16 @@ mod cases;
 mod ci;
 mod demo;
 mod floors;
+mod links;
 mod mayhem;
 mod memory;
 mod mutants;
 mod outages;
+mod shape;
 mod simulate;
 mod soak;
 mod test;
+mod tracked;
 
 use std::process::ExitCode;
 
@@ -38,6 +41,8 @@ cargo xtask <command>
                                cargo-mutants; takes hours without a file
   bench [--quick …]            all lock crates side by side; without options into docs/bench
   floors                       whether modules lie above one another without circles
+  shape                        whether files and functions are short, and names of types single
+  links                        whether documents point to what is there
   cases [--write]              whether tests/CASES.md fits the tests
   public-api [--write]         whether tests/public-api fits the libraries
   ci [step …]                  all that has to pass: checks of every sort, then the tests;
@@ -73,6 +78,8 @@ fn run(arguments: &[String]) -> Result<()> {
         "mutants" => mutants::run(rest),
         "bench" => bench::run(rest),
         "floors" => floors::run(),
+        "shape" => shape::run(),
+        "links" => links::run(),
         "cases" => cases::run(rest),
         "public-api" => ci::public_api(rest),
         "ci" => ci::run(rest),

@@ -26,15 +26,19 @@ pub(crate) fn run(filters: &[String]) -> Result<()> {
     } else {
         cargo(&["test", "--workspace", "--all-features", "--all-targets"])
     };
+    // Whoever has to mend one wants to know of all.
+    tests.arg("--no-fail-fast");
     tests.env("REDIS_LOCKS_SERVER", server.path()).env("TESTBED_SKIPPED", &skipped).args(filters);
-    must_succeed(tests)?;
+    let tests = must_succeed(tests);
     if let Ok(lines) = fs::read_to_string(&skipped) {
         eprint!("{lines}");
     }
 
     let mut documentation = cargo(&["test", "--workspace", "--all-features", "--doc"]);
+    documentation.arg("--no-fail-fast");
     documentation.env("REDIS_LOCKS_SERVER", server.path()).args(filters);
-    must_succeed(documentation)
+    let documented = must_succeed(documentation);
+    tests.and(documented)
 }
 
 /// How many tests run at once. Most wait for a server, a lease or a time limit, so that a core has

@@ -3,8 +3,7 @@
 use testbed::Flavor;
 
 use crate::peer::PeerId;
-use crate::sample::Unit;
-use crate::work::Work;
+use crate::sample::{Metric, Unit};
 
 /// A bound for one metric of ours.
 #[derive(Clone, Copy, Debug)]
@@ -61,18 +60,18 @@ impl Bound {
 }
 
 impl Goal {
-    fn unit(&self, work: &Work) -> Unit {
-        let metric = work.metrics.iter().find(|metric| metric.id == self.metric);
+    fn unit(&self, metrics: &[Metric]) -> Unit {
+        let metric = metrics.iter().find(|metric| metric.id == self.metric);
         metric.map_or(Unit::Count, |metric| metric.unit)
     }
 
     /// The goal in words.
-    pub(crate) fn describe(&self, work: &Work) -> String {
-        let metric = work.metrics.iter().find(|metric| metric.id == self.metric);
+    pub(crate) fn describe(&self, metrics: &[Metric]) -> String {
+        let metric = metrics.iter().find(|metric| metric.id == self.metric);
         let title = metric.map_or(self.metric, |metric| metric.title);
         let whose = if self.who == PeerId::Ours { "" } else { ", background release" };
         let bound = match self.bound {
-            Bound::AtMost(limit) => format!("at most {}", self.unit(work).show(limit)),
+            Bound::AtMost(limit) => format!("at most {}", self.unit(metrics).show(limit)),
             Bound::AtMostTimes(limit, peers) => format!("at most {limit} x {}", best(peers)),
             Bound::AtLeastTimes(limit, peers) => format!("at least {limit} x {}", best(peers)),
         };
@@ -80,9 +79,9 @@ impl Goal {
     }
 
     /// What was reached, in the terms of the goal.
-    pub(crate) fn show(&self, work: &Work, figure: f64) -> String {
+    pub(crate) fn show(&self, metrics: &[Metric], figure: f64) -> String {
         match self.bound {
-            Bound::AtMost(_) => self.unit(work).show(figure),
+            Bound::AtMost(_) => self.unit(metrics).show(figure),
             Bound::AtMostTimes(..) | Bound::AtLeastTimes(..) => Unit::Times.show(figure),
         }
     }

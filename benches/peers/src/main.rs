@@ -23,7 +23,7 @@ use testbed::{Flavor, Server, ServerBinary};
 
 use arguments::Arguments;
 use peer::PeerId;
-use results::Outcome;
+use results::WorkResults;
 use scene::Scene;
 use setting::Setting;
 use work::Work;
@@ -84,8 +84,8 @@ fn binary(flavor: Flavor) -> Result<ServerBinary> {
 
 /// All rounds of a work. Each round takes every library once, so that all of them see the same
 /// machine, in its good and its bad minutes.
-fn run(work: &'static Work, on: Flavor, scene: &Scene<'_>, arguments: &Arguments) -> Outcome {
-    let mut outcome = Outcome::new(work, on);
+fn run(work: &'static Work, on: Flavor, scene: &Scene<'_>, arguments: &Arguments) -> WorkResults {
+    let mut outcome = WorkResults::new(work, on);
     let chosen = |peer: &PeerId| {
         let named = |names: &Vec<String>| names.iter().any(|name| name == &peer.id());
         arguments.peers.as_ref().is_none_or(named)

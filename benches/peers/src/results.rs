@@ -10,7 +10,7 @@ use crate::sample::{Sample, median};
 use crate::work::Work;
 
 /// What one work brought on one server.
-pub(crate) struct Outcome {
+pub(crate) struct WorkResults {
     pub(crate) work: &'static Work,
     pub(crate) on: Flavor,
     rounds: Vec<BTreeMap<PeerId, Sample>>,
@@ -18,7 +18,7 @@ pub(crate) struct Outcome {
     pub(crate) unable: BTreeMap<PeerId, String>,
 }
 
-impl Outcome {
+impl WorkResults {
     pub(crate) fn new(work: &'static Work, on: Flavor) -> Self {
         Self { work, on, rounds: Vec::new(), unable: BTreeMap::new() }
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::api::blocking::block_on_or;
 use crate::api::caller::Caller;
 use crate::api::nesting::{self, Outer};
-use crate::api::thread_tasks::{self, Place};
+use crate::api::thread_tasks::{self, TaskPlace};
 use crate::domain::error::Fault;
 use crate::domain::kind::Kind;
 use crate::domain::status::Scripting;
@@ -21,7 +21,7 @@ pub(crate) struct Begun {
     /// What it joins, when it asks for nothing but its turn there.
     joins: Option<Box<Outer>>,
     observed: Option<Box<Acquiring>>,
-    place: Option<Place>,
+    place: Option<TaskPlace>,
 }
 
 /// Checks the request and joins the queue.
@@ -73,7 +73,7 @@ fn anew(request: Request, caller: Caller) -> Result<Begun, LockError> {
     }
     let demand = Arc::new(demand);
     let place = match caller {
-        Caller::Task => Place::note(&locks, &demand),
+        Caller::Task => TaskPlace::note(&locks, &demand),
         Caller::Thread => match thread_tasks::blocked_for_ever(&locks, &demand) {
             Some(key) => return Err(LockError::Reentrant { key, other_task: true }),
             None => None,

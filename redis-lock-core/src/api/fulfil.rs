@@ -41,7 +41,7 @@ impl Request {
     /// [`detach`](crate::Guard::detach), with a fresh lease, and renews it as the request says.
     ///
     /// Nothing is waited for: the token has the lock, or it has not. Two who adopt one token share
-    /// one hold, and the first release ends it; the other hears `Lost`. The fencing number is the
+    /// one hold, and the first release ends it; the other gets `Lost`. The fencing number is the
     /// one that the first guard was given, where the server still knows it.
     ///
     /// # Errors
@@ -102,7 +102,7 @@ impl Request {
     /// calls this one at a time.
     ///
     /// When the lock is lost, the body is dropped at its next await, and the call contends for the
-    /// lock again; `body` is called anew when it is back. The call ends when a body ends by itself.
+    /// lock again; `body` is called again when it is acquired. The call ends when a body ends by itself.
     ///
     /// To spawn it, write `async move`: of a closure that borrows what is around it the compiler
     /// can't tell yet that its futures are `Send`.
@@ -142,7 +142,7 @@ impl Request {
     {
         loop {
             let guard = self.clone().acquire().await?;
-            // What deposed it has been reported by event and number already.
+            // Why it was lost has been reported by an event and a metric already.
             if let Led::Ended(outcome) = scope::lead(guard, &mut body).await {
                 return outcome;
             }

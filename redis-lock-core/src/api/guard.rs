@@ -235,7 +235,8 @@ impl Guard {
     /// Renewal stops and the lease runs on, so the token has to arrive before it ends; a lock that
     /// [never expires](crate::Request::never_expires) waits for as long as it takes. When nobody
     /// adopts it, the lock is free when its lease ends. A guard that
-    /// [joined](crate::Request::reentrant) an outer hold gives up only its turn there.
+    /// [joined](crate::Request::reentrant) an outer hold gives up only its turn there. The token of a
+    /// lock that was lost is one that nobody can adopt.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -249,10 +250,11 @@ impl Guard {
     #[must_use = "without its token the lock stays until its lease ends"]
     pub fn detach(self) -> Token {
         let whole = Token::from_wire(self.token().wire());
-        if self.turn.is_none() {
-            self.locks.link().detach(&self.id, &self.hold);
+        if self.turn.is_some() || self.locks.link().detach(&self.id, &self.hold).is_some() {
+            return whole;
         }
-        whole
+        // A lost lock may have a release on its way, which would end the hold of an adopter.
+        Token::fresh(whole.manager().unwrap_or_default(), whole.label().unwrap_or_default())
     }
 
     /// [`verify`](Self::verify) for code without an async runtime.

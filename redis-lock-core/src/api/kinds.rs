@@ -74,7 +74,7 @@ impl Locks {
     /// allowed. Somebody who has the [`mutex`](Self::mutex) of one of them keeps this one waiting.
     ///
     /// The keys are taken in one step on the server. While it waits, it holds none of them, so it
-    /// keeps nobody else waiting; after a few rounds in vain it holds those that come first by name
+    /// keeps nobody else waiting; after a few rounds without success it holds those that come first by name
     /// while it waits for the next one, so that it comes to its turn. Whatever the order that
     /// callers name their keys in, they don't wait for each other in a circle.
     ///

@@ -1,4 +1,4 @@
-//! Which server or servers a builder was told of.
+//! Which server, or servers, a builder was given.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::store::redis::{
     AddressMap, ClusterDirectory, Dial, RedisConnector, SentinelDirectory, Terms,
 };
 
-/// As the builder was told.
+/// As the builder was given it.
 #[derive(Clone, Default)]
 pub(crate) enum Server {
     #[default]
@@ -39,7 +39,7 @@ pub(crate) enum Servers {
 }
 
 impl Servers {
-    /// Checks what the builder was told.
+    /// Checks what the builder was given.
     pub(crate) fn of(server: Server, options: &NodeOptions) -> Result<Self, LockError> {
         let named = match server {
             Server::Unnamed => return Err(LockError::NotConfigured),

@@ -41,7 +41,7 @@ struct TaskEntry {
 
 /// An acquisition that a task of this thread waits for; it ends when this is dropped.
 #[derive(Debug)]
-pub(crate) struct Place {
+pub(crate) struct TaskPlace {
     demand: usize,
     is_held: bool,
 }
@@ -61,7 +61,7 @@ pub(crate) fn current_thread_runtime() -> Option<runtime::Id> {
     None
 }
 
-impl Place {
+impl TaskPlace {
     /// Notes that a task of this thread waits; nothing where no current-thread runtime runs it.
     pub(crate) fn note(locks: &Locks, demand: &Arc<Demand>) -> Option<Self> {
         let runtime = current_thread_runtime()?;
@@ -86,7 +86,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for TaskPlace {
     fn drop(&mut self) {
         if self.is_held {
             return;

@@ -19,7 +19,7 @@ pub(crate) struct Asking {
     id: LockId,
     number: u64,
     answer: oneshot::Receiver<Result<Arc<Hold>, LockError>>,
-    /// Who of us had the lock at the time of asking, where somebody wants to know.
+    /// The hold of this process when the caller joined, for events; `None` where nobody listens.
     pub(crate) behind: Option<Arc<Hold>>,
 }
 
@@ -33,13 +33,14 @@ impl Asking {
         let listening = observe::is_listening();
         core.act(|work| {
             if let Kind::All { .. } = demand.kind {
-                // What lingers here is in nobody's way.
+                // A lease that lingers in this process must not block the keys that are asked for.
                 for names in demand.names.all() {
                     core.step(&LockId::mutex(names.main()), work, Machine::give_up_kept);
                 }
             }
             core.begin(&id, work, |machine, env, out| {
-                // Given under the lock of the machine, so that it is the order of coming.
+                // Numbered under the machine's lock, so that numbers are in the order in which
+                // callers came.
                 number = core.number();
                 machine.ask(Waiter { id: number, handle, demand, asked: env.now }, env, out);
                 if core.is_shut() {
@@ -55,7 +56,7 @@ impl Asking {
     /// Waits for the lock.
     pub(crate) async fn granted(mut self) -> Result<(LockId, Arc<Hold>), LockError> {
         let answer = (&mut self.answer).await;
-        // Taken out, so that nothing is left to be given up.
+        // Taken out, so that dropping `self` does not cancel the request.
         self.link = None;
         let hold = answer.unwrap_or(Err(LockError::Shutdown))?;
         Ok((self.id.clone(), hold))

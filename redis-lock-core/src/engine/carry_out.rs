@@ -11,7 +11,7 @@ impl Core {
     /// Runs the user's code. A panic of it ends here.
     pub(super) fn carry_out(&self, notice: Notice, work: &mut Work) {
         let run = AssertUnwindSafe(|| self.run(notice, work));
-        // What it was about is done: the value is in its channel before its waker runs.
+        // The notice itself is done: the value was put into its channel before its waker ran.
         let _ = catch_unwind(run);
     }
 
@@ -25,7 +25,7 @@ impl Core {
                     });
                 }
             }
-            // Whoever asked may have left; the outcomes stand without them.
+            // The callers may have gone; that changes no outcome.
             Notice::Fail(handle, error) => drop(handle.send(Err(error))),
             Notice::Confirm(confirm, outcome) => drop(confirm.send(outcome)),
             Notice::Reply(reply, answer) => drop(reply.send(answer)),

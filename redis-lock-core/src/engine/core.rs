@@ -6,8 +6,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use tokio::runtime;
-use tokio::sync::{Notify, oneshot, watch};
+use tokio::sync::{oneshot, watch};
 
+use super::bell::Bell;
 use super::notices::{Notice, Notices};
 use super::path::{After, Origin, Overdue, QueueEntry, Results, Settled};
 use super::places::{Place, PlaceId, Places};
@@ -21,49 +22,8 @@ use crate::lock::{Effects, Env, Machine, Outcome, Outgoing};
 use crate::store::{Answer, Command, Event};
 use crate::{Token, observe};
 
-/// Wakes the engine's thread.
-#[derive(Debug, Default)]
-pub(crate) struct Bell {
-    is_rung: AtomicBool,
-    notify: Notify,
-    /// Until when the engine sleeps; nothing that is due later need wake it.
-    sleeps_until: AtomicU64,
-}
-
-impl Bell {
-    pub(crate) fn ring(&self) {
-        if !self.is_rung.swap(true, Ordering::AcqRel) {
-            self.notify.notify_one();
-        }
-    }
-
-    /// Wakes the engine if it would sleep beyond `due`.
-    pub(super) fn wake_by(&self, due: Moment) {
-        if due.as_nanos() < self.sleeps_until.load(Ordering::SeqCst) {
-            self.ring();
-        }
-    }
-
-    pub(super) fn sleep_until(&self, due: Moment) {
-        self.sleeps_until.store(due.as_nanos(), Ordering::SeqCst);
-    }
-
-    pub(super) fn wakes(&self) {
-        self.sleeps_until.store(0, Ordering::SeqCst);
-        self.is_rung.store(false, Ordering::Release);
-    }
-
-    pub(super) async fn rung(&self) {
-        self.notify.notified().await;
-    }
-
-    #[cfg(test)]
-    pub(crate) fn take(&self) -> bool {
-        self.is_rung.swap(false, Ordering::AcqRel)
-    }
-}
-
-/// The life of a `Locks`, beside its machines.
+/// What one `Locks` consists of while it runs: machines, places, and tokens that are to be
+/// released.
 pub(crate) struct Core {
     pub(crate) table: Table,
     pub(crate) manager: Arc<str>,
@@ -80,11 +40,11 @@ pub(crate) struct Core {
     /// When a shutdown ends at the latest.
     pub(super) closing: Mutex<Option<Moment>>,
     pub(super) ended: watch::Sender<bool>,
-    /// Nobody is left who could ask for anything.
+    /// The last reference to its `Locks` was dropped, so no request can come any more.
     pub(super) is_abandoned: AtomicBool,
     /// The process that it belongs to.
     home: u32,
-    /// For what outlives the call that begins it.
+    /// A reference for tasks and threads that outlive the call that starts them.
     pub(super) me: Weak<Self>,
 }
 
@@ -94,15 +54,16 @@ impl std::fmt::Debug for Core {
     }
 }
 
-/// What a caller, a turn or an answer brings about, until all of it is done.
+/// What a step has brought about and is still to be done: outcomes to hand over, entries to send,
+/// notices to carry out.
 #[derive(Debug, Default)]
 pub(crate) struct Work {
-    /// Outcomes that their owners have not heard of.
+    /// Outcomes that are still to be handed to those who asked.
     pub(super) settled: Vec<Settled>,
     /// What runs the user's code, to be done last.
     pub(super) notices: VecDeque<Notice>,
     effects: Effects<Handle>,
-    /// Something was put on the queue of the only place, and nobody has seen to it that it goes out.
+    /// Something was put on the queue of the only place, and is still to be sent.
     is_put: bool,
     /// Where something was put on the queue, if there are several places.
     touched: Vec<Arc<Place>>,
@@ -111,7 +72,7 @@ pub(crate) struct Work {
 }
 
 thread_local! {
-    /// Room for what a step brings about: each wants it, and few leave it empty.
+    /// A `Work` to be used again: every step needs one, and allocating it each time would cost.
     static SPARE: Cell<Option<Box<Work>>> = const { Cell::new(None) };
 }
 
@@ -176,10 +137,10 @@ impl Core {
         self.index.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Has a caller do something, and all that follows from it, on its own thread. What runs the
-    /// user's code comes last, when everything has been sent.
+    /// Does something for a caller, on the caller's own thread, with all that follows from it.
+    /// Notices, which run the user's code, come last, when everything has been sent.
     pub(crate) fn act<R>(&self, act: impl FnOnce(&mut Work) -> R) -> R {
-        // A guard may be dropped while its thread ends, after what the thread kept.
+        // A guard may be dropped while its thread ends, after the thread's local storage.
         let mut work = SPARE.try_with(Cell::take).ok().flatten().unwrap_or_default();
         let result = act(&mut work);
         self.finish(&mut work);
@@ -288,8 +249,8 @@ impl Core {
         resident.indexed = awaited;
     }
 
-    /// Has what was put on the queues go out, and hands outcomes that are there already to their
-    /// owners.
+    /// Sends what was put on the queues, and hands outcomes that are known already to those who
+    /// asked.
     pub(super) fn send(&self, work: &mut Work) {
         loop {
             if let (Some(place), true) = (self.places.only(), std::mem::take(&mut work.is_put)) {
@@ -367,7 +328,7 @@ impl Core {
         }
     }
 
-    /// Something happened that nobody asked for.
+    /// Takes in an event that is no answer to a question: a message, or that listening began.
     pub(crate) fn hear(&self, place: PlaceId, event: Event, work: &mut Work) {
         match event {
             Event::Granted { token, waited_for } => {
@@ -396,7 +357,7 @@ impl Core {
         }
     }
 
-    /// A (new) connection to a place stands.
+    /// A connection to a place was made, for the first time or again.
     pub(super) fn connected(&self, place: PlaceId, work: &mut Work) {
         self.step_all_at(place, work, |machine, env, out| machine.connected(env, out));
     }
@@ -441,7 +402,7 @@ impl Core {
         }
     }
 
-    /// What came of driving the path, but for what its driver does itself.
+    /// Takes over the results of driving a path, but for those that its driver carries out itself.
     pub(super) fn take_in(&self, results: &mut Results, work: &mut Work) {
         work.settled.append(&mut results.settled);
         for overdue in results.overdue.drain(..) {
@@ -516,8 +477,8 @@ fn answer(outcome: Outcome) -> Result<Answer, Fault> {
     }
 }
 
-/// The runtime of several threads that this thread belongs to. Only there a task of the runtime
-/// hears sooner of an answer than the engine's thread.
+/// The multi-threaded runtime that this thread belongs to. Only on such a runtime does a task learn
+/// of an answer sooner than the engine's thread.
 fn here() -> Option<runtime::Id> {
     let handle = runtime::Handle::try_current().ok()?;
     (handle.runtime_flavor() == runtime::RuntimeFlavor::MultiThread).then(|| handle.id())

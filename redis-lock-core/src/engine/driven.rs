@@ -47,7 +47,7 @@ impl Core {
         ]
     }
 
-    /// Has what was brought about outside of a turn told.
+    /// Sends, and hands over, what was brought about outside of a turn.
     pub(crate) fn collect_notices(&self, work: &mut Work) {
         self.notices.add(&mut work.notices);
     }
@@ -77,6 +77,11 @@ impl Core {
             || self.only_path().is_locked()
             || self.reaper.try_lock().is_err()
             || self.search.try_lock().is_err()
+    }
+
+    /// The tokens whose leases are kept although nobody is inside, and since when.
+    pub(crate) fn kept(&self) -> Vec<(Arc<str>, Moment)> {
+        self.table.kept()
     }
 
     /// The tokens in machines, with the reaper, and in releases on their way.

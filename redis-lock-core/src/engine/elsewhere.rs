@@ -1,8 +1,8 @@
-//! What goes to another place than it was on its way to.
+//! Entries that a node did not execute, and that go on to another place.
 //!
 //! A release may not be executed before the acquisition that it makes void. In one queue the order
-//! keeps that. Where the two may have gone different ways, the release leaves a tombstone; and a
-//! question that was sent elsewhere goes on only while its machine wants it.
+//! ensures that. Where the two may have gone to different places, the release leaves a tombstone;
+//! and a question that was sent elsewhere goes on only while its machine wants it.
 
 use std::sync::Arc;
 

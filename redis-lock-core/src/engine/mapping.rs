@@ -9,7 +9,7 @@ use crate::store::directory::Map;
 use crate::store::redirect::NodeName;
 
 impl Core {
-    /// Somebody contradicted the map, or may have.
+    /// A node contradicted the map, or may have.
     pub(super) fn look_soon(&self) {
         if let Some(due) = self.places.look_soon() {
             self.bell.wake_by(due);
@@ -48,7 +48,7 @@ impl Core {
         self.notify_moved(work);
     }
 
-    /// Those whose lock is at another place now look, or renew, at once.
+    /// Machines whose lock is at another place now ask, or renew, at once.
     fn notify_moved(&self, work: &mut Work) {
         let moved = self.places.take_moved();
         if moved.is_empty() {

@@ -21,6 +21,7 @@ use core::Core;
 use places::Places;
 
 mod asking;
+mod bell;
 mod carry_out;
 pub(crate) mod core;
 #[cfg(test)]
@@ -114,7 +115,7 @@ impl Link {
             });
         });
         if let Some(confirm) = confirm {
-            // Its machine is gone since the hold ended; whoever asked may have left.
+            // The hold has ended and its machine was removed; the caller may have gone as well.
             let _ = confirm.send(lock::ended(hold, Moment::now()));
         }
         hold.report_release();
@@ -147,13 +148,13 @@ impl Link {
         shard.of_key(main).map(|machine| machine.view(now, wall)).collect()
     }
 
-    /// The hold of a token was ended by force: who has it here is to look.
+    /// The hold of a token was ended by force: the machine that has it asks the server.
     pub(crate) fn forced(&self, token: &Token) {
         let event = crate::store::Event::Forced { token: token.wire().to_string() };
         self.core.act(|work| self.core.hear(places::FIRST, event, work));
     }
 
-    /// Fails as a bug would.
+    /// Panics, as a bug in the engine would.
     #[cfg(test)]
     pub(crate) fn crash(&self) {
         run::PANIC.store(true, Ordering::SeqCst);
@@ -169,7 +170,7 @@ fn stopped() -> Fault {
 fn refuse_forked(hold: &Hold, confirm: Option<Confirm>) {
     if let Some(confirm) = confirm {
         let reason = hold.loss(Moment::now()).unwrap_or(LossReason::Expired);
-        // Whoever asked may have left.
+        // The caller may have gone.
         let _ = confirm.send(Err(hold.lost_error(reason)));
     }
 }
@@ -196,7 +197,7 @@ fn spawn(core: &Arc<Core>) {
         }
     };
     if thread::Builder::new().name("redis-locks".into()).spawn(engine).is_err() {
-        // Nobody would work for those who ask.
+        // Without its thread the engine would answer nobody.
         core.closed.store(true, Ordering::Release);
         core.end_all(&LockError::Shutdown, SHUT_DOWN);
     }
@@ -205,7 +206,7 @@ fn spawn(core: &Arc<Core>) {
 impl Drop for Link {
     fn drop(&mut self) {
         if self.core.is_forked() {
-            // What its parts would do when dropped, they would do to the parent's connections.
+            // Dropping its parts would write to the parent's connections, or close them.
             std::mem::forget(Arc::clone(&self.core));
             return;
         }

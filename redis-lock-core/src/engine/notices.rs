@@ -19,10 +19,10 @@ use crate::lock::hold::Hold;
 use crate::lock::{Confirm, Later};
 use crate::store::Answer;
 
-/// How long a notice may lie there before another thread is started for it.
+/// How long a notice may wait before another thread is started for it.
 const STUCK: Duration = Duration::from_millis(50);
 
-/// The most threads that wakers can hold up.
+/// The most threads that blocking wakers can occupy.
 const MOST_THREADS: usize = 64;
 
 /// Something that runs the user's code.
@@ -99,7 +99,7 @@ impl Notices {
         self.list().notices.pop_front().map(|(_, notice)| notice)
     }
 
-    /// Has a thread of ours carry out what is there; a fresh one runs `serve`.
+    /// Wakes a thread that carries notices out; a new one runs `serve`.
     pub(super) fn hand_to_thread(&self, serve: impl FnOnce() + Send + 'static) {
         let mut list = self.list();
         if list.notices.is_empty() {
@@ -113,8 +113,8 @@ impl Notices {
         }
     }
 
-    /// Looks whether notices lie there because who carries them out is held up. Returns when to
-    /// look again.
+    /// Starts another thread when notices wait because those that carry them out are blocked.
+    /// Returns when to look again.
     pub(super) fn watch(&self, now: Moment, serve: impl FnOnce() + Send + 'static) -> Moment {
         let mut list = self.list();
         let Some((oldest, _)) = list.notices.front() else { return Moment::NEVER };
@@ -151,7 +151,7 @@ impl Notices {
             if let Some((_, notice)) = list.notices.pop_front() {
                 return Some(notice);
             }
-            // One that was held up comes back to find another in its place.
+            // A thread that was blocked may find that another has replaced it.
             if list.is_over || list.idle > 0 {
                 list.threads -= 1;
                 return None;

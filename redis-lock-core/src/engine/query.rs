@@ -60,7 +60,7 @@ impl Link {
         first
     }
 
-    /// Waits until it is known who has what.
+    /// Waits until there is a map.
     async fn mapped(&self) -> Result<(), Fault> {
         let Some(lobby) = self.core.places.lobby() else { return Ok(()) };
         if self.core.places.version() > 0 {

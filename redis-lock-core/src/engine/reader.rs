@@ -109,7 +109,7 @@ enum Woken {
     Arrived,
     /// Somebody else has something to send.
     Asked,
-    /// The runtime can't tell any more.
+    /// The runtime cannot watch the socket any more.
     Blind,
 }
 
@@ -151,8 +151,8 @@ impl Role {
         }
     }
 
-    /// Those who were notified, or who come along with whoever notified us, have something to send:
-    /// they run first, and one batch takes it all.
+    /// Tasks that were notified just now are likely to send something: they run first, so that one
+    /// batch takes all of it.
     async fn let_others_run(&self) {
         tokio::task::yield_now().await;
     }

@@ -11,7 +11,7 @@ use crate::lock::{Confirmation, Reap};
 pub(crate) struct Reaper {
     pausing: BTreeMap<(Moment, u64), Box<Reap>>,
     number: u64,
-    /// Nobody has to hear before this that no answer came.
+    /// No caller has to be told before this that no answer came.
     deadline_check: Option<Moment>,
 }
 
@@ -31,7 +31,7 @@ impl Reaper {
         (first.key().0 <= now).then(|| first.remove())
     }
 
-    /// Those who were promised an answer by now.
+    /// Callers whose time limit has passed.
     pub(crate) fn overdue(&mut self, now: Moment) -> Vec<Confirmation> {
         if self.deadline_check.is_none_or(|check| check > now) {
             return Vec::new();

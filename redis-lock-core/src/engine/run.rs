@@ -23,18 +23,18 @@ use crate::store::{BoxFuture, Connected, Event, Hints, Readiness};
 /// The most hints that are dealt with in one turn.
 const HINTS: usize = 1024;
 
-/// Fails as a bug would.
+/// Panics, as a bug in the engine would.
 #[cfg(test)]
 pub(super) static PANIC: std::sync::atomic::AtomicBool = std::sync::atomic::AtomicBool::new(false);
 
 /// What came of a job.
-enum Input {
+enum JobReport {
     Connected(PlaceId, u64, Connected),
     Looked(u64, Map),
     Failed(PlaceId, u64, Fault),
 }
 
-/// What looks after a place beside its path.
+/// The tasks that serve a place beside its path.
 #[derive(Default)]
 struct Attendance {
     /// What listens for hints, beside the connection of this epoch.
@@ -46,8 +46,8 @@ struct Attendance {
 struct Engine<'a> {
     core: &'a Arc<Core>,
     work: Box<Work>,
-    inputs: mpsc::UnboundedReceiver<Input>,
-    report: mpsc::UnboundedSender<Input>,
+    inputs: mpsc::UnboundedReceiver<JobReport>,
+    report: mpsc::UnboundedSender<JobReport>,
     hints: mpsc::UnboundedReceiver<(PlaceId, Event)>,
     hint_sender: mpsc::UnboundedSender<(PlaceId, Event)>,
     attendances: HashMap<PlaceId, Attendance>,
@@ -71,7 +71,7 @@ pub(super) fn serve(core: &Arc<Core>) {
             engine.run().await;
         });
     }
-    // Without a selector there is no I/O, and nobody works for those who ask.
+    // Without a runtime there is no I/O, so no request can be answered.
     core.closed.store(true, std::sync::atomic::Ordering::Release);
     core.end_all(&LockError::Shutdown, SHUT_DOWN);
     core.stop_paths();
@@ -98,11 +98,11 @@ impl Engine<'_> {
     fn turn(&mut self) -> Moment {
         while let Ok(input) = self.inputs.try_recv() {
             match input {
-                Input::Connected(place, number, made) => {
+                JobReport::Connected(place, number, made) => {
                     self.core.made(place, number, made, &mut self.work);
                 }
-                Input::Looked(number, map) => self.core.looked(number, &map, &mut self.work),
-                Input::Failed(place, number, fault) => {
+                JobReport::Looked(number, map) => self.core.looked(number, &map, &mut self.work),
+                JobReport::Failed(place, number, fault) => {
                     self.core.not_made(place, number, fault, &mut self.work);
                 }
             }
@@ -128,23 +128,27 @@ impl Engine<'_> {
             let done = std::panic::AssertUnwindSafe(work).catch_unwind().await;
             let input = done
                 .unwrap_or_else(|_| Err(Fault::driver_panicked()))
-                .unwrap_or_else(|fault| Input::Failed(place, number, fault));
+                .unwrap_or_else(|fault| JobReport::Failed(place, number, fault));
             // Without an engine nobody reads it.
             let _ = report.send(input);
         });
     }
 
     /// Connecting to a place; for those that have none, a look at who has what.
-    fn job(&self, place: PlaceId, number: u64) -> Option<BoxFuture<'static, Result<Input, Fault>>> {
+    fn job(
+        &self,
+        place: PlaceId,
+        number: u64,
+    ) -> Option<BoxFuture<'static, Result<JobReport, Fault>>> {
         let place = self.core.places.get(place)?;
         if let Some(connector) = &place.connector {
             let (connecting, id) = (connector.connect(), place.id);
             return Some(Box::pin(async move {
-                connecting.await.map(|made| Input::Connected(id, number, made))
+                connecting.await.map(|made| JobReport::Connected(id, number, made))
             }));
         }
         let looking = self.core.places.directory()?.look(self.core.places.names());
-        Some(Box::pin(async move { looking.await.map(|map| Input::Looked(number, map)) }))
+        Some(Box::pin(async move { looking.await.map(|map| JobReport::Looked(number, map)) }))
     }
 
     /// Listens, and watches the sockets, beside the connections that stand now.

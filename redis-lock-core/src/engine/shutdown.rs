@@ -26,7 +26,7 @@ impl Link {
         let mut ended = core.ended.subscribe();
         let first = !core.closed.swap(true, Ordering::AcqRel);
         if self.thread.get().is_none() {
-            // Without an engine nobody has anything.
+            // An engine that never started holds nothing.
             return;
         }
         if first {
@@ -35,7 +35,7 @@ impl Link {
             core.act(|work| core.close_all(&LockError::Shutdown, SHUT_DOWN, work));
             core.bell.ring();
         }
-        // The engine ends by dropping its end, which is an answer as well.
+        // When the engine ends, it drops its end of the channel, which counts as an answer.
         let _ = ended.wait_for(|ended| *ended).await;
     }
 }
@@ -46,12 +46,13 @@ impl Core {
         *self.closing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Ends every hold and every wait. Their tokens are on their way out afterwards.
+    /// Ends every hold and every wait, and begins to release their tokens.
     pub(crate) fn close_all(&self, error: &LockError, because: &str, work: &mut Work) {
         self.step_all(work, |machine, env, out| machine.close(error, because, env, out));
     }
 
-    /// Nobody is left who could ask for anything: what lingers goes, and then the engine.
+    /// The last reference to the `Locks` was dropped: leases that linger are released, then the
+    /// engine ends.
     pub(super) fn abandon(&self) {
         self.act(|work| self.close_all(&LockError::Shutdown, SHUT_DOWN, work));
         self.is_abandoned.store(true, Ordering::Release);
@@ -93,7 +94,7 @@ impl Core {
         // What is refused at once, because nothing is connected, is there already.
         let refused = std::mem::take(&mut work.settled).into_iter().map(Settled::into_origin);
         let paused = self.reaper().drain();
-        // Dropping the other end is an answer.
+        // Dropping the other end of the channel counts as an answer.
         let drained: Vec<_> =
             self.places.all().iter().map(|place| place.path.traffic().drain()).collect();
         let queued = drained.into_iter().flat_map(|(origins, _ready)| origins);
@@ -110,14 +111,14 @@ impl Core {
         self.places.all().iter().any(|place| is(&place.path.traffic()))
     }
 
-    /// Nobody works for these paths any more.
+    /// Refuses what is asked of these paths from now on.
     pub(super) fn stop_paths(&self) {
         for place in self.places.all().iter() {
             place.path.traffic().stop();
         }
     }
 
-    /// Says that the end has come.
+    /// Reports that the engine has ended.
     pub(super) fn notify_end(&self) {
         self.ended.send_replace(true);
         self.notices.end();

@@ -47,11 +47,11 @@ impl LockId {
 /// More shards than threads that are likely to meet, fewer than would cost memory.
 const SHARDS: usize = 64;
 
-/// What is due later than this gets its timer later: most locks are released long before anything
+/// A timer that is due later than this is set later: most locks are released long before anything
 /// is due for them, and a timer for each acquisition cost a tenth of the throughput.
 const SOON: Duration = Duration::from_secs(1);
 
-/// When it gets it.
+/// When such a timer is set.
 const DEFERRED: Duration = Duration::from_millis(500);
 
 /// A machine with what was derived from it.
@@ -148,8 +148,8 @@ impl Shard {
         }
     }
 
-    /// Corrects what is derived from a machine: its timer, and whether it is there at all. Returns
-    /// when something is due for it that nobody would come for otherwise.
+    /// Brings up to date what is derived from a machine: its timer, and whether it is kept at all.
+    /// Returns when the engine has to wake for it, unless it wakes by then anyway.
     pub(crate) fn settle(&mut self, id: &LockId, now: Moment) -> Option<Moment> {
         let resident = self.get_mut(id)?;
         if resident.machine.is_idle() {
@@ -248,7 +248,8 @@ impl Shard {
     }
 }
 
-/// The machines, spread over shards so that callers on different keys don't meet.
+/// The machines, spread over shards, so that callers with different keys rarely wait for the same
+/// lock.
 #[derive(Debug)]
 pub(crate) struct Table {
     shards: Box<[(Mutex<Shard>, AtomicU64); SHARDS]>,
@@ -262,8 +263,8 @@ impl Table {
 
     /// The shard of a key, locked. Nothing slow may be done while it is, and nothing of the user's.
     pub(crate) fn shard(&self, main: &str) -> Locked<'_> {
-        // Who chooses keys so that they meet here gains nothing but a little waiting, so a hash
-        // without a secret will do.
+        // Somebody who chooses keys that collide gains nothing but a little waiting, so a hash
+        // without a secret is enough.
         let mixed = main.bytes().fold(0_u32, |mixed, byte| {
             (mixed ^ u32::from(byte)).wrapping_mul(0x0100_0193).rotate_left(5)
         });
@@ -304,6 +305,17 @@ impl Table {
 
 #[cfg(test)]
 impl Table {
+    /// The tokens whose leases are kept although nobody is inside, and since when.
+    pub(crate) fn kept(&self) -> Vec<(Arc<str>, Moment)> {
+        let mut kept = Vec::new();
+        for (shard, _) in self.shards.iter() {
+            let shard = lock(shard);
+            let mutexes = shard.entries.values().filter_map(|entry| entry.mutex.as_ref());
+            kept.extend(mutexes.filter_map(|it| it.machine.kept_since()));
+        }
+        kept
+    }
+
     /// The tokens that machines have.
     pub(crate) fn tokens(&self) -> Vec<Arc<str>> {
         let mut tokens = Vec::new();
@@ -325,7 +337,7 @@ fn lock(shard: &Mutex<Shard>) -> MutexGuard<'_, Shard> {
     shard.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A shard that is locked. When it is let go, the time of its next timer is known to all.
+/// A locked shard. Unlocking it publishes when its next timer is due.
 pub(crate) struct Locked<'a> {
     shard: MutexGuard<'a, Shard>,
     earliest: &'a AtomicU64,

@@ -35,7 +35,7 @@ impl Core {
         }
         self.look_if_due(now, &mut results);
         jobs.extend(results.jobs.drain(..).map(|job| (LOBBY, job)));
-        // Machines hear what became of their questions before they give any of them up.
+        // Machines get the outcomes that have arrived before their time limits are checked.
         self.send(work);
         self.tick(now, work);
         self.send(work);
@@ -69,7 +69,8 @@ impl Core {
         {
             let mut traffic = place.path.traffic();
             let now = Moment::now();
-            // What the connection before has said meanwhile is an answer, not silence.
+            // What the old connection has answered meanwhile is read first, so that it does not
+            // count as silent.
             traffic.pump(now, &mut results.settled);
             traffic.connected(number, made, now, &mut results);
         }
@@ -113,7 +114,7 @@ impl Core {
         }
     }
 
-    /// Does what is due for machines, tokens on their way out, and searches.
+    /// Does what is due for machines, releases that are repeated, and searches.
     fn tick(&self, now: Moment, work: &mut Work) {
         for id in self.table.due_at(now) {
             self.step(&id, work, |machine, env, out| machine.tick(env, out));
@@ -129,7 +130,7 @@ impl Core {
         self.look_for_forced(now, work);
     }
 
-    /// Has those look who have a token that was ended by force, says a message.
+    /// Has the machines ask the server whose tokens were ended by force, as a message says.
     fn look_for_forced(&self, now: Moment, work: &mut Work) {
         let Some(tokens) = self.search().begin(now) else { return };
         for id in self.table.ids() {

@@ -26,7 +26,7 @@ pub(crate) struct Attempt {
     adopted: bool,
 }
 
-/// What the server can have of a token.
+/// What the server may know of a token.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Trace {
     /// Nothing: no question about it was ever asked, or nothing was left of it.

@@ -16,7 +16,7 @@ use crate::store::{Acquire, Answer, Blocker, Verb};
 use crate::{LockError, Token};
 
 /// How often several keys are asked for all at once. After so many refusals those that were free
-/// are kept: who needs many keys would else wait for ever where each of them is busy often.
+/// are kept: a caller of many keys that are all busy often would otherwise wait for ever.
 const ROUNDS: u32 = 3;
 
 /// How long a caller that does not wait stands in the queue after an idle holder was asked.
@@ -27,11 +27,11 @@ const ASK_WAIT: Duration = Duration::from_millis(50);
 
 /// Whether a holder that may be idle was asked to hand over to callers that do not wait.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Asking {
+enum HandOverRequest {
     Not,
-    /// It was, and its answer is waited for until the next look.
+    /// It was asked, and its answer is awaited until the next look.
     Waits,
-    /// It has had its time. What the next look finds is the truth.
+    /// Its time to answer is over: what the next look finds counts.
     Over,
 }
 
@@ -59,7 +59,7 @@ pub(super) struct Contending {
     pub(super) useful: Moment,
     /// One of our own tokens stood in the way, of a release that may be on its way.
     behind_own: bool,
-    asking: Asking,
+    hand_over: HandOverRequest,
 }
 
 /// What the last answer said.
@@ -85,7 +85,7 @@ impl Contending {
             answered_at: Moment::START,
             useful: now,
             behind_own: false,
-            asking: Asking::Not,
+            hand_over: HandOverRequest::Not,
         }
     }
 
@@ -111,12 +111,12 @@ impl Contending {
 
     /// Whether the answer of a holder that may be idle is waited for.
     pub(super) fn waits_for_holder(&self) -> bool {
-        self.asking == Asking::Waits
+        self.hand_over == HandOverRequest::Waits
     }
 
     /// A holder that may be idle was asked by a question sent at `sent`: it is given some time.
     fn wait_for_holder(&mut self, sent: Moment, now: Moment) {
-        self.asking = Asking::Waits;
+        self.hand_over = HandOverRequest::Waits;
         let wait = ASK_WAIT.max(now.since(sent) * 3).min(self.demand.timeout / 2);
         self.look = now.after(wait);
     }
@@ -208,7 +208,7 @@ impl<W> Machine<W> {
             let fences = if demand.fenced { FENCES } else { 0 };
             let (fair, repair_orphan) = (demand.fair, demand.repair_orphan);
             let asks = !patient && env.hints && demand.kind == Kind::Mutex;
-            let ask = (asks && contending.asking == Asking::Not).then_some(ASK);
+            let ask = (asks && contending.hand_over == HandOverRequest::Not).then_some(ASK);
             let about = About::Acquire { queues: patient, ordered };
             let terms = Acquire { token, ttl, queue, fair, fences, repair_orphan, ask };
             (about, Verb::Acquire(terms))
@@ -217,8 +217,8 @@ impl<W> Machine<W> {
             // The server was of use until now; how long it takes counts from here.
             contending.useful = env.now;
         }
-        if contending.asking == Asking::Waits {
-            contending.asking = Asking::Over;
+        if contending.hand_over == HandOverRequest::Waits {
+            contending.hand_over = HandOverRequest::Over;
         }
         contending.attempt.asked(ttl);
         contending.demand = Arc::clone(&demand);
@@ -295,7 +295,7 @@ impl<W> Machine<W> {
         if let Stage::Contending(contending) = &mut self.stage {
             contending.useful = env.now;
         }
-        // Who waits for the very first answer gets what it brings, even a little late.
+        // A caller that waits for its first answer gets it, even a little late.
         self.refuse_overdue_after_busy(env, out);
         let (Stage::Contending(contending), Some(first)) = (&mut self.stage, self.waiters.first())
         else {
@@ -349,7 +349,7 @@ impl<W> Machine<W> {
         if open.about == About::Take {
             return self.ask_again(env, out);
         }
-        if blocker.asked && contending.asking == Asking::Not {
+        if blocker.asked && contending.hand_over == HandOverRequest::Not {
             contending.wait_for_holder(open.sent, env.now);
             contending.last_answer = LastAnswer::Busy(blocker);
             if contending.hinted && contending.follows_hint(env.now) {
@@ -375,6 +375,9 @@ impl<W> Machine<W> {
         let again = behind_own && !contending.behind_own && self.waiters.any_impatient();
         contending.behind_own = behind_own;
         contending.last_answer = LastAnswer::Busy(blocker);
+        self.refuse_late(open.sent, env, out);
+        self.abandon_if_unwanted(env, out);
+        let Stage::Contending(contending) = &mut self.stage else { return };
         if again || contending.hinted && contending.follows_hint(env.now) {
             // A hint, or a release of our own that is on its way.
             return self.ask_again(env, out);
@@ -384,7 +387,7 @@ impl<W> Machine<W> {
         self.ask_for_the_impatient(env, out);
     }
 
-    /// Those who came after the question was sent are owed an answer of their own.
+    /// Callers that came after the question was sent must get an answer of their own.
     fn ask_for_the_impatient(&mut self, env: &Env<'_>, out: &mut Effects<W>) {
         let contending = matches!(self.stage, Stage::Contending(_));
         if contending && self.open.is_none() && self.waiters.any_impatient() && !planted!(NextLook)
@@ -408,6 +411,7 @@ impl<W> Machine<W> {
             | FaultClass::Moving
             | FaultClass::Torn => {
                 contending.look = retry_at(class, failures, env);
+                self.refuse_late(open.sent, env, out);
                 self.refuse_impatient(open.sent, env, out);
                 self.abandon_if_unwanted(env, out);
             }
@@ -421,7 +425,7 @@ impl<W> Machine<W> {
         }
     }
 
-    /// The error of one who has put up with a server that can't be used for long enough.
+    /// The error of a caller that has waited for an unusable server as long as its `outage` allows.
     pub(super) fn outage(&self, waiter: &Waiter<W>, now: Moment) -> LockError {
         let waited = now.since(waiter.asked);
         let fault = match &self.stage {

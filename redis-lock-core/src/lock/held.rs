@@ -1,11 +1,11 @@
-//! Having the lock: renewing it, asking about it, losing it.
+//! Holding the lock: renewing it, asking about it, losing it.
 
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::pace::{HintThrottle, Turn};
-use super::question::{About, Asker, Open, Wanted, Wants};
+use super::question::{About, HoldRequest, Open, Wanted, Wants};
 use super::{Attempt, Confirm, Effects, Env, Later, Machine, Outcome, Reap, Stage, lost_to};
 use crate::domain::clock::Moment;
 use crate::domain::demand::Demand;
@@ -71,7 +71,7 @@ pub(super) struct Held {
     pub(super) fences: Range<u64>,
     /// Whether nobody had it when it was asked for, so that it may linger.
     pub(super) was_free: bool,
-    /// How often it has been taken since it was got.
+    /// How many holds it has served since the server granted it.
     pub(super) uses: u32,
     wanted: Wanted,
     throttle: HintThrottle,
@@ -207,7 +207,7 @@ impl<W> Machine<W> {
             held.lease.ttl = held.lease.ttl.map(|old| old.max(ttl));
         }
         let deadline = env.now.after(hold.demand.timeout);
-        held.wanted.askers.push(Asker { confirm, deadline, wants });
+        held.wanted.askers.push(HoldRequest { confirm, deadline, wants });
         self.ask_wanted(env, out);
     }
 
@@ -253,7 +253,8 @@ impl<W> Machine<W> {
         }
     }
 
-    /// Somebody who does not wait asks for the lock, and somebody is inside. Returns whether to say so.
+    /// Another process asks for the lock without waiting, and it is in use here. Returns whether to
+    /// answer that.
     pub(super) fn answers_in_use(&mut self, now: Moment) -> bool {
         let Stage::Held(held) = &mut self.stage else { return false };
         let answers = held.answers.follow_at(now) <= now;

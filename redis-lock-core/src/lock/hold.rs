@@ -22,7 +22,7 @@ pub(crate) struct Hold {
     pub(crate) fence: Option<u64>,
     /// When the server counted the lock as ours at the earliest.
     pub(crate) since: Moment,
-    life: Mutex<Life>,
+    life: Mutex<HoldState>,
     ended: Notify,
     report: HoldReport,
     /// The process that it belongs to.
@@ -32,10 +32,10 @@ pub(crate) struct Hold {
 }
 
 #[derive(Debug)]
-struct Life {
+struct HoldState {
     phase: Phase,
     deadline: Moment,
-    /// What it was taken as, or a reader that was a writer.
+    /// The kind that it was acquired as, or `Read` after a downgrade.
     kind: Kind,
 }
 
@@ -56,7 +56,7 @@ impl Hold {
         deadline: Moment,
         home: u32,
     ) -> Self {
-        let life = Mutex::new(Life { phase: Phase::Held, deadline, kind: demand.kind });
+        let life = Mutex::new(HoldState { phase: Phase::Held, deadline, kind: demand.kind });
         let mut hold = Self {
             demand,
             token,
@@ -94,7 +94,7 @@ impl Hold {
     }
 
     pub(crate) fn state(&self, now: Moment) -> LockState {
-        self.read(now, Life::state)
+        self.read(now, HoldState::state)
     }
 
     /// The state as it was last looked at.
@@ -242,9 +242,9 @@ impl Hold {
 
     /// Looks at the life as it is at `now`: a lease that has run out is latched as lost first, by
     /// whoever looks, and who waits for that is notified afterwards.
-    fn read<R>(&self, now: Moment, look: impl FnOnce(&Life) -> R) -> R {
+    fn read<R>(&self, now: Moment, look: impl FnOnce(&HoldState) -> R) -> R {
         if self.is_forked() {
-            return look(&Life::forked(self.demand.kind));
+            return look(&HoldState::forked(self.demand.kind));
         }
         let limit = self.limit();
         let mut life = self.lock();
@@ -262,12 +262,12 @@ impl Hold {
         self.home != crate::domain::env::process()
     }
 
-    fn lock(&self) -> MutexGuard<'_, Life> {
+    fn lock(&self) -> MutexGuard<'_, HoldState> {
         self.life.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Life {
+impl HoldState {
     fn state(&self) -> LockState {
         match self.phase {
             Phase::Held => LockState::Held,

@@ -15,9 +15,9 @@ use crate::domain::lease;
 use crate::lock::hold::Hold;
 use crate::store::{Answer, Verb};
 
-/// None of us has the lock, and its lease is ours until we give it back.
+/// No guard of this process has the lock, and this process keeps its lease until it is released.
 #[derive(Debug)]
-pub(super) struct Kept {
+pub(super) struct KeptLease {
     attempt: Attempt,
     lease: Lease,
     fences: Range<u64>,
@@ -29,7 +29,7 @@ pub(super) struct Kept {
     turns: Token,
 }
 
-impl Kept {
+impl KeptLease {
     pub(super) fn token(&self) -> &Token {
         self.attempt.token()
     }
@@ -80,7 +80,7 @@ impl<W> Machine<W> {
         let Stage::Held(held) = std::mem::replace(&mut self.stage, Stage::Idle) else { return };
         let Held { attempt, hold, lease, fences, uses, .. } = held;
         let linger = hold.demand.linger.unwrap_or(Duration::ZERO);
-        let mut kept = Kept {
+        let mut kept = KeptLease {
             attempt,
             lease,
             fences,
@@ -103,7 +103,7 @@ impl<W> Machine<W> {
             return self.start(env, out);
         }
         let Stage::Kept(kept) = std::mem::replace(&mut self.stage, Stage::Idle) else { return };
-        let Kept { attempt, lease, mut fences, uses, turns, .. } = kept;
+        let KeptLease { attempt, lease, mut fences, uses, turns, .. } = kept;
         let Some(waiter) = self.waiters.pop() else { return };
         let fence = if waiter.demand.fenced { fences.next() } else { None };
         let token = turns.next_turn();

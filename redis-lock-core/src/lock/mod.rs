@@ -38,7 +38,7 @@ use crate::store::{Acquire, Blocker, Command, Verb};
 use crate::{LockError, Token};
 use contend::Contending;
 use held::Held;
-use kept::Kept;
+use kept::KeptLease;
 use question::{About, Open};
 
 mod attempt;
@@ -123,7 +123,7 @@ enum Stage {
     /// One of us has it.
     Held(Held),
     /// None of us has it, and the lease is ours still.
-    Kept(Kept),
+    Kept(KeptLease),
 }
 
 impl<W> Machine<W> {
@@ -170,6 +170,15 @@ impl<W> Machine<W> {
             Stage::Contending(contending) => Some(contending.attempt.wire()),
             Stage::Held(held) => Some(held.attempt.wire()),
             Stage::Kept(kept) => Some(kept.token().wire()),
+        }
+    }
+
+    /// The token whose lease is kept although nobody is inside, and since when.
+    #[cfg(test)]
+    pub(crate) fn kept_since(&self) -> Option<(Arc<str>, Moment)> {
+        match &self.stage {
+            Stage::Kept(kept) => Some((Arc::clone(kept.token().wire()), kept.since())),
+            _ => None,
         }
     }
 
@@ -377,6 +386,14 @@ impl<W> Machine<W> {
             }
         }
         self.abandon_if_unwanted(env, out);
+    }
+
+    /// Refuses those whose time limit had passed before any answer came, if they came before `sent`.
+    fn refuse_late(&mut self, sent: Moment, env: &Env<'_>, out: &mut Effects<W>) {
+        while let Some(waiter) = self.waiters.pop_late(sent) {
+            let error = self.refusal(&waiter, env.now);
+            out.fail(waiter.handle, error);
+        }
     }
 
     /// Refuses those who wanted a single attempt, and came before `sent`.

@@ -43,7 +43,7 @@ pub(super) struct Open {
     /// counts, but whoever relies on the lease is to know.
     pub(super) late_at: Moment,
     /// Who wants to know.
-    pub(super) askers: Vec<Asker>,
+    pub(super) askers: Vec<HoldRequest>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -63,7 +63,7 @@ pub(super) enum About {
 
 /// A caller who wants something of a hold.
 #[derive(Debug)]
-pub(super) struct Asker {
+pub(super) struct HoldRequest {
     pub(super) confirm: Confirm,
     /// When it learns that no answer came.
     pub(super) deadline: Moment,
@@ -80,7 +80,7 @@ pub(super) enum Wants {
 /// What callers want of a hold while a question about it is open.
 #[derive(Debug, Default)]
 pub(super) struct Wanted {
-    pub(super) askers: Vec<Asker>,
+    pub(super) askers: Vec<HoldRequest>,
     /// Nobody in particular wants to know whether the hold stands.
     pub(super) check: bool,
     /// The server has a longer lease for us than we ever asked for.
@@ -94,8 +94,8 @@ impl Wanted {
     }
 
     /// Takes those out who get their answer from a question of this sort.
-    pub(super) fn take(&mut self, about: About) -> Vec<Asker> {
-        let served = |asker: &mut Asker| match about {
+    pub(super) fn take(&mut self, about: About) -> Vec<HoldRequest> {
+        let served = |asker: &mut HoldRequest| match about {
             About::Renew => !matches!(asker.wants, Wants::Downgrade),
             About::Check => asker.wants == Wants::Check,
             About::Downgrade => asker.wants == Wants::Downgrade,

@@ -1,4 +1,4 @@
-//! A token on its way out.
+//! The release of a token.
 
 use std::sync::Arc;
 use std::time::Duration;

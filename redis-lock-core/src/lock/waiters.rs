@@ -61,6 +61,8 @@ pub(crate) struct Waiters<W> {
     /// Those who don't wait, in the order of their coming. Some may have left.
     impatient: VecDeque<u64>,
     impatient_count: usize,
+    /// Those whose patience has ended and who have had no answer yet. Some may have left.
+    late: Vec<u64>,
     /// The shortest outage that anybody puts up with.
     outage: Duration,
     /// Nobody's outage ends before this.
@@ -75,6 +77,7 @@ impl<W> Default for Waiters<W> {
             ends: BTreeSet::new(),
             impatient: VecDeque::new(),
             impatient_count: 0,
+            late: Vec::new(),
             outage: Duration::MAX,
             outage_check: Moment::START,
         }
@@ -161,10 +164,21 @@ impl<W> Waiters<W> {
         None
     }
 
-    /// The waiter is not refused yet, but at `until`.
+    /// The waiter is not refused yet, but by the first answer or at `until`.
     pub(super) fn put_off(&mut self, id: u64, until: Moment) {
         self.ends.pop_first();
         self.ends.insert((until, id));
+        self.late.push(id);
+    }
+
+    /// One who was put off, if it came no later than `moment`.
+    pub(super) fn pop_late(&mut self, moment: Moment) -> Option<Waiter<W>> {
+        let mut late = std::mem::take(&mut self.late);
+        late.retain(|id| self.get(*id).is_some());
+        let came = |id: &u64| self.get(*id).is_some_and(|waiter| waiter.asked <= moment);
+        let found = late.iter().position(came).map(|index| late.swap_remove(index));
+        self.late = late;
+        self.leave(found?)
     }
 
     /// Those who have put up with a server that can't be used for long enough. The last useful
@@ -215,6 +229,7 @@ impl<W> Waiters<W> {
         if self.count == 0 {
             self.queue.clear();
             self.impatient.clear();
+            self.late.clear();
             self.outage = Duration::MAX;
             return;
         }

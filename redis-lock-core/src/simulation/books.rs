@@ -24,7 +24,7 @@ pub(super) enum What {
 
 /// A call that has not ended, or has ended just now.
 #[derive(Clone, Debug)]
-pub(super) struct Call {
+pub(super) struct CallRecord {
     pub(super) number: u64,
     pub(super) what: What,
     pub(super) process: usize,
@@ -67,8 +67,8 @@ pub(super) struct HoldNote {
 #[derive(Default)]
 pub(super) struct Books {
     pub(super) history: History,
-    pub(super) calls: Vec<Call>,
-    pub(super) ended: Vec<(Call, Ended)>,
+    pub(super) calls: Vec<CallRecord>,
+    pub(super) ended: Vec<(CallRecord, Ended)>,
     pub(super) holds: Vec<Rc<HoldNote>>,
     /// Guards that were got since the last look.
     pub(super) granted: Vec<Rc<HoldNote>>,
@@ -85,7 +85,7 @@ impl Books {
         self.violation.get_or_insert(what);
     }
 
-    pub(super) fn begin(&mut self, mut call: Call) -> u64 {
+    pub(super) fn begin(&mut self, mut call: CallRecord) -> u64 {
         self.number += 1;
         call.number = self.number;
         call.began = clock::now();
@@ -97,7 +97,7 @@ impl Books {
                 }
             }
         }
-        let Call { number, what, process, .. } = call;
+        let CallRecord { number, what, process, .. } = call;
         self.history.step(10 + what as u64, process as u64);
         let keys = call.keys.clone();
         self.history.line(|_| format!("p{process} call {number}: {what:?} of {keys:?}"));
@@ -122,7 +122,7 @@ impl Books {
         if note.is_given_up.replace(true) {
             return;
         }
-        let probe = |call: &Call| {
+        let probe = |call: &CallRecord| {
             call.what == What::Acquire
                 && call.process == note.process
                 && call.keys.iter().any(|key| note.keys.contains(key))
@@ -137,7 +137,7 @@ impl Books {
     }
 }
 
-impl Call {
+impl CallRecord {
     pub(super) fn new(what: What, process: usize, keys: Vec<usize>) -> Self {
         Self {
             number: 0,

@@ -5,15 +5,15 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::books::{Books, Call, Ended, HoldNote, What};
+use super::books::{Books, CallRecord, Ended, HoldNote, What};
 use super::clock::MILLI;
 use super::executor::{cut_short, sleep};
-use super::plan::{Act, Ending, Sort, Wish};
+use super::plan::{Act, CallEnding, Sort, Wish};
 use super::{clock, key_name};
 use crate::domain::clock::Moment;
 use crate::{Guard, LockState, Locks, Request, Wait};
 
-pub(super) struct Caller {
+pub(super) struct SimulatedCaller {
     pub(super) process: usize,
     pub(super) locks: Locks,
     pub(super) command_timeout: u64,
@@ -22,7 +22,7 @@ pub(super) struct Caller {
     pub(super) calm_at: u64,
 }
 
-impl Caller {
+impl SimulatedCaller {
     /// Has one wish after the other, until the history becomes calm.
     pub(super) async fn live(self, wishes: Vec<Wish>) {
         for wish in wishes {
@@ -35,7 +35,7 @@ impl Caller {
     }
 
     pub(super) async fn shut_down(self) {
-        let mut call = Call::new(What::Shutdown, self.process, Vec::new());
+        let mut call = CallRecord::new(What::Shutdown, self.process, Vec::new());
         call.bound = Some(3_000 * MILLI);
         let number = self.books.borrow_mut().begin(call);
         self.locks.shutdown().await;
@@ -43,11 +43,11 @@ impl Caller {
     }
 
     async fn fulfil(&self, wish: &Wish) {
-        let mut call = Call::new(What::Acquire, self.process, wish.keys.clone());
+        let mut call = CallRecord::new(What::Acquire, self.process, wish.keys.clone());
         let timeout = self.timeout(wish.ttl);
         call.bound = wish.wait.map(|wait| wait + timeout);
         let outcome = {
-            let begun = Begun::new(self, call);
+            let begun = BegunCall::new(self, call);
             let outcome = cut_short(self.request(wish).acquire(), wish.polls, wish.patience).await;
             begun.end(Ended::of(outcome.as_ref()));
             outcome
@@ -93,7 +93,7 @@ impl Caller {
     }
 
     async fn hold(&self, wish: &Wish, guard: Guard) {
-        let held = Held { books: Rc::clone(&self.books), note: self.note(wish, &guard) };
+        let held = HeldGuard { books: Rc::clone(&self.books), note: self.note(wish, &guard) };
         let mut guard = Some(guard);
         for act in &wish.acts {
             if clock::now() >= self.calm_at {
@@ -131,13 +131,19 @@ impl Caller {
         note
     }
 
-    async fn act(&self, act: Act, wish: &Wish, guard: Option<Guard>, held: &Held) -> Option<Guard> {
+    async fn act(
+        &self,
+        act: Act,
+        wish: &Wish,
+        guard: Option<Guard>,
+        held: &HeldGuard,
+    ) -> Option<Guard> {
         let guard = guard?;
         let of_hold = |what| {
-            let mut call = Call::new(what, self.process, wish.keys.clone());
+            let mut call = CallRecord::new(what, self.process, wish.keys.clone());
             call.token = Some(Arc::clone(guard.token().wire()));
             call.bound = Some(self.timeout(wish.ttl));
-            Begun::new(self, call)
+            BegunCall::new(self, call)
         };
         match act {
             Act::Work(time) => sleep(time).await,
@@ -162,8 +168,10 @@ impl Caller {
             }
             Act::Downgrade => {}
             Act::Force => {
-                let begun =
-                    Begun::new(self, Call::new(What::Force, self.process, wish.keys.clone()));
+                let begun = BegunCall::new(
+                    self,
+                    CallRecord::new(What::Force, self.process, wish.keys.clone()),
+                );
                 let outcome = self.locks.force_release(key_name(wish.keys[0]), "of age").await;
                 begun.end(Ended::of(Some(&outcome)));
             }
@@ -171,51 +179,51 @@ impl Caller {
         Some(guard)
     }
 
-    async fn end(&self, wish: &Wish, guard: Guard, held: &Held) {
-        if matches!(wish.ending, Ending::Drop | Ending::Detach) {
+    async fn end(&self, wish: &Wish, guard: Guard, held: &HeldGuard) {
+        if matches!(wish.ending, CallEnding::Drop | CallEnding::Detach) {
             held.give_up();
             drop(guard);
             return;
         }
-        let mut call = Call::new(What::Release, self.process, wish.keys.clone());
+        let mut call = CallRecord::new(What::Release, self.process, wish.keys.clone());
         call.token = Some(Arc::clone(guard.token().wire()));
         call.bound = Some(self.timeout(wish.ttl));
         call.was_valid = matches!(guard.state(), LockState::Held | LockState::Uncertain);
-        let begun = Begun::new(self, call);
+        let begun = BegunCall::new(self, call);
         held.give_up();
-        let polls = (wish.ending == Ending::Impatient).then_some(1);
+        let polls = (wish.ending == CallEnding::Impatient).then_some(1);
         let outcome = cut_short(guard.release(), polls, None).await;
         begun.end(Ended::of(outcome.as_ref()));
     }
 }
 
 /// A guard's note, which ends with it however it ends.
-struct Held {
+struct HeldGuard {
     books: Rc<RefCell<Books>>,
     note: Rc<HoldNote>,
 }
 
-impl Held {
+impl HeldGuard {
     fn give_up(&self) {
         self.books.borrow_mut().give_up(&self.note);
     }
 }
 
-impl Drop for Held {
+impl Drop for HeldGuard {
     fn drop(&mut self) {
         self.give_up();
     }
 }
 
 /// A call that has begun, and ends however it ends.
-struct Begun<'a> {
-    caller: &'a Caller,
+struct BegunCall<'a> {
+    caller: &'a SimulatedCaller,
     number: u64,
     is_over: bool,
 }
 
-impl<'a> Begun<'a> {
-    fn new(caller: &'a Caller, call: Call) -> Self {
+impl<'a> BegunCall<'a> {
+    fn new(caller: &'a SimulatedCaller, call: CallRecord) -> Self {
         let number = caller.books.borrow_mut().begin(call);
         Self { caller, number, is_over: false }
     }
@@ -226,7 +234,7 @@ impl<'a> Begun<'a> {
     }
 }
 
-impl Drop for Begun<'_> {
+impl Drop for BegunCall<'_> {
     fn drop(&mut self) {
         if !self.is_over {
             self.caller.books.borrow_mut().end(self.number, Ended::Dropped);

@@ -23,7 +23,7 @@ pub(super) fn set(now: u64) {
 
 /// The clock of a process.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Clock {
+pub(super) struct ProcessClock {
     /// What it showed when the history began.
     pub(super) start: u64,
     /// How much faster than true time it runs, in millionths.
@@ -31,7 +31,7 @@ pub(super) struct Clock {
     pub(super) process: u32,
 }
 
-impl Clock {
+impl ProcessClock {
     /// What it shows at a true time.
     pub(super) fn at(&self, time: u64) -> u64 {
         let gained = i128::from(time) * i128::from(self.rate) / 1_000_000;

@@ -2,31 +2,32 @@
 
 use super::clock::{self, MILLI, SECOND};
 use super::executor;
-use super::plan::Trouble;
-use super::process::Process;
+use super::plan::PlannedTrouble;
+use super::process::SimulatedProcess;
 use super::world::{Ran, World};
 
 impl World {
     /// Everybody is served and no guard is left.
     pub(super) fn rest(&mut self) {
         let served = clock::now();
+        let pause = (self.plan.longest_linger() + SECOND).max(2 * SECOND);
         loop {
             let last = served.max(self.late_until).max(self.server.frozen_until);
-            if self.is_violated() || clock::now() >= last + 2 * SECOND {
+            if self.is_violated() || clock::now() >= last + pause {
                 break;
             }
-            self.pass_until(last + 2 * SECOND);
+            self.pass_until(last + pause);
         }
         self.check_left_tokens();
         let jumps = self.plan.troubles.iter().map(|(_, trouble)| match trouble {
-            Trouble::ServerClock { forward: false, by } => *by,
+            PlannedTrouble::ServerClock { forward: false, by } => *by,
             _ => 0,
         });
         let longest = self.plan.longest() + jumps.sum::<u64>() + 9 * SECOND;
         self.pass_until(clock::now() + longest);
         self.check_litter();
         for _ in 0..20 {
-            if self.is_violated() || self.processes.iter().all(Process::is_at_rest) {
+            if self.is_violated() || self.processes.iter().all(SimulatedProcess::is_at_rest) {
                 return;
             }
             self.pass_until(clock::now() + 97 * MILLI);

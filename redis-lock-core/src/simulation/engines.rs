@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::clock::{self, MILLI};
-use super::world::{Event, World};
+use super::world::{World, WorldEvent};
 use crate::store::Event as Hint;
 
 impl World {
@@ -22,7 +22,7 @@ impl World {
         process.drive_at = Some(at);
         process.drives += 1;
         let number = process.drives;
-        self.at(at, Event::Drive(index, number));
+        self.at(at, WorldEvent::Drive(index, number));
     }
 
     pub(super) fn drive(&mut self, index: usize, number: u64) {
@@ -50,7 +50,7 @@ impl World {
         for number in connects {
             // A connection takes some round trips: it is made, introduces itself and looks around.
             let delay = self.plan.path.latency * 6 + self.chance(60, number, index as u64) % MILLI;
-            self.after(delay, Event::Connect(index, number));
+            self.after(delay, WorldEvent::Connect(index, number));
         }
         if driven.is_done {
             return self.finish(index);
@@ -86,7 +86,7 @@ impl World {
         }
         if let Some(epoch) = epoch {
             let delay = self.plan.path.latency * 4;
-            self.after(delay, Event::Subscribe(index, epoch));
+            self.after(delay, WorldEvent::Subscribe(index, epoch));
         }
     }
 
@@ -106,13 +106,13 @@ impl World {
         let busy = [self.server.frozen_until, self.server.refuses_until, self.server.loses_until];
         let until = busy.into_iter().max().unwrap_or(0).max(process.deaf_until);
         if now < until {
-            return self.at(until + 50 * MILLI, Event::Subscribe(index, epoch));
+            return self.at(until + 50 * MILLI, WorldEvent::Subscribe(index, epoch));
         }
         let manager = Arc::clone(&process.core.manager);
         self.server.subscribers.insert(manager, index);
         self.processes[index].is_listening = true;
         let latency = self.plan.path.latency;
-        self.after(latency, Event::Hint(index, Hint::Listening { hints_enabled: true }));
+        self.after(latency, WorldEvent::Hint(index, Hint::Listening { hints_enabled: true }));
     }
 
     pub(super) fn hint(&mut self, index: usize, hint: Hint) {
@@ -138,7 +138,7 @@ impl World {
         if !process.tells_soon && process.core.has_notices() {
             process.tells_soon = true;
             let delay = self.chance(71, clock::now(), index as u64) % self.plan.path.sluggish;
-            self.after(1_000 + delay, Event::Notices(index));
+            self.after(1_000 + delay, WorldEvent::Notices(index));
         }
     }
 
@@ -149,7 +149,7 @@ impl World {
         }
         if process.tasks_stand_until() > clock::now() {
             let until = process.tasks_stand_until();
-            return self.at(until, Event::Notices(index));
+            return self.at(until, WorldEvent::Notices(index));
         }
         process.tells_soon = false;
         process.clock.enter();

@@ -1,13 +1,15 @@
 //! What must be true after every step, and at the end.
 
+use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::books::{Call, Ended, HoldNote, What};
+use super::books::{CallRecord, Ended, HoldNote, What};
 use super::clock::{self, MILLI, SECOND};
 use super::full_key;
 use super::plan::Sort;
+use super::process::SimulatedProcess;
 use super::server::Left;
 use super::world::World;
 use crate::domain::clock::Moment;
@@ -214,7 +216,7 @@ impl World {
     }
 
     /// By how much a call is later than it may be.
-    fn check_bound(&self, call: &Call) {
+    fn check_bound(&self, call: &CallRecord) {
         let Some(bound) = call.bound else { return };
         let process = &self.processes[call.process];
         if !process.is_alive || process.tasks_stand_until() > clock::now() {
@@ -240,7 +242,7 @@ impl World {
     }
 
     /// Busy means that somebody had it during the call.
-    fn check_busy(&self, call: &Call) {
+    fn check_busy(&self, call: &CallRecord) {
         let manager = Arc::clone(&self.processes[call.process].core.manager);
         let is_quiet = clock::now() >= self.troubled_until
             && self.plan.path.slow == 0
@@ -308,7 +310,7 @@ impl World {
     }
 
     /// A lock is lost only when it was taken.
-    fn check_false_loss(&self, call: &Call) {
+    fn check_false_loss(&self, call: &CallRecord) {
         let note = call.token.as_ref().and_then(|token| self.server.tokens.get(token));
         let Some(note) = note else { return };
         if self.processes[call.process].is_closing {
@@ -321,7 +323,7 @@ impl World {
     }
 
     /// After a release the server has nothing of the token.
-    fn check_released(&self, call: &Call) {
+    fn check_released(&self, call: &CallRecord) {
         let Some(token) = &call.token else { return };
         let process = &self.processes[call.process];
         let (in_machines, leaving) = process.core.tokens();
@@ -360,12 +362,17 @@ impl World {
         let now = clock::now();
         let calm = self.troubled_until.max(self.quiet_from());
         let calls = self.books.borrow().calls.clone();
+        let kept = self.kept();
         for call in calls.iter().filter(|call| call.what == What::Acquire) {
             let process = &self.processes[call.process];
             if !process.is_alive || process.tasks_stand_until() > now {
                 continue;
             }
-            let idle = |key: &usize| self.server.free_since(&full_key(*key), now);
+            let idle = |key: &usize| {
+                let key = full_key(*key);
+                let free = self.server.free_since(&key, now);
+                free.or_else(|| kept.get(&self.server.holder(&key, now)?).copied())
+            };
             let since = call.keys.iter().map(idle).try_fold(0, |most, free| Some(most.max(free?)));
             let Some(free) = since else { continue };
             let from = free.max(call.began).max(calm);
@@ -374,6 +381,17 @@ impl World {
                 return self.violated(what);
             }
         }
+    }
+
+    /// Leases of processes that can answer, in which nobody is inside, and since when.
+    fn kept(&self) -> BTreeMap<Arc<str>, u64> {
+        let now = clock::now();
+        let awake = |it: &&SimulatedProcess| it.is_alive && it.tasks_stand_until() <= now;
+        let kept = self.processes.iter().filter(awake).flat_map(|process| {
+            let kept = process.core.kept().into_iter();
+            kept.map(|(token, since)| (token, process.clock.when(since)))
+        });
+        kept.collect()
     }
 
     /// From when on no message is slow.
@@ -390,11 +408,9 @@ impl World {
         let process = &self.processes[index];
         let is_whole = clock::now() >= self.troubled_until && clock::now() >= self.quiet_from();
         let only_shutdowns = self.plan.path.slow == 0
-            && self
-                .plan
-                .troubles
-                .iter()
-                .all(|(_, trouble)| matches!(trouble, super::plan::Trouble::Shutdown { .. }));
+            && self.plan.troubles.iter().all(|(_, trouble)| {
+                matches!(trouble, super::plan::PlannedTrouble::Shutdown { .. })
+            });
         if is_whole || only_shutdowns {
             let manager = Arc::clone(&process.core.manager);
             self.check_nothing_of(&manager, "after its shutdown");

@@ -31,7 +31,7 @@ mod traffic;
 mod troubles;
 mod world;
 
-use plan::Plan;
+use plan::HistoryPlan;
 use world::{Ran, World};
 
 fn key_name(key: usize) -> String {
@@ -49,7 +49,7 @@ thread_local! {
 }
 
 /// Runs a history to its end, or to the first thing that must not be.
-fn run(plan: &Plan, keeps_lines: bool) -> Ran {
+fn run(plan: &HistoryPlan, keeps_lines: bool) -> Ran {
     listen_to_panics();
     PANIC.take();
     let mut world = World::new(plan, keeps_lines);

@@ -39,18 +39,18 @@ impl Pipe {
     }
 }
 
-pub(super) type Shared = Arc<Mutex<Pipe>>;
+pub(super) type SharedPipe = Arc<Mutex<Pipe>>;
 
-pub(super) fn lock(pipe: &Shared) -> MutexGuard<'_, Pipe> {
+pub(super) fn lock(pipe: &SharedPipe) -> MutexGuard<'_, Pipe> {
     pipe.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 pub(super) struct SimulatedWire {
-    pipe: Shared,
+    pipe: SharedPipe,
 }
 
 impl SimulatedWire {
-    pub(super) fn new(pipe: Shared) -> Self {
+    pub(super) fn new(pipe: SharedPipe) -> Self {
         Self { pipe }
     }
 }
@@ -117,12 +117,12 @@ impl Connector for Unasked {
 }
 
 /// A connection, as the network sees it.
-pub(super) struct Link {
+pub(super) struct NetworkLink {
     pub(super) process: usize,
     /// Its number among those of the process.
     pub(super) ordinal: u64,
-    pub(super) pipe: Shared,
-    pub(super) state: State,
+    pub(super) pipe: SharedPipe,
+    pub(super) state: LinkState,
     /// When the last message in each direction arrives: pipes keep their order.
     pub(super) up: u64,
     pub(super) down: u64,
@@ -140,7 +140,7 @@ pub(super) struct Link {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum State {
+pub(super) enum LinkState {
     Open,
     /// Nothing passes any more, and nobody is told.
     HalfOpen,

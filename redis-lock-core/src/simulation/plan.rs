@@ -5,7 +5,7 @@ use super::random::Random;
 
 /// A whole history, but for the order in which things come out.
 #[derive(Clone, Debug)]
-pub(super) struct Plan {
+pub(super) struct HistoryPlan {
     pub(super) seed: u64,
     /// When faults end, and nobody wants anything any more.
     pub(super) calm_at: u64,
@@ -13,7 +13,7 @@ pub(super) struct Plan {
     pub(super) processes: Vec<ProcessPlan>,
     pub(super) keys: Vec<Sort>,
     pub(super) wishes: Vec<Wish>,
-    pub(super) troubles: Vec<(u64, Trouble)>,
+    pub(super) troubles: Vec<(u64, PlannedTrouble)>,
 }
 
 /// How the network behaves without anything special.
@@ -67,7 +67,7 @@ pub(super) struct Wish {
     pub(super) polls: Option<u32>,
     pub(super) patience: Option<u64>,
     pub(super) acts: Vec<Act>,
-    pub(super) ending: Ending,
+    pub(super) ending: CallEnding,
 }
 
 /// What is done with a hold.
@@ -82,7 +82,7 @@ pub(super) enum Act {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Ending {
+pub(super) enum CallEnding {
     Release,
     Drop,
     /// The release is waited for, but not for long.
@@ -93,7 +93,7 @@ pub(super) enum Ending {
 
 /// Something that goes wrong.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Trouble {
+pub(super) enum PlannedTrouble {
     /// A connection ends. What was on its way is executed so much later, or never.
     Cut {
         process: usize,
@@ -174,7 +174,7 @@ pub(super) enum Refusal {
 /// Times on both sides of every limit that there is.
 const LONG: [u64; 11] = [50, 95, 105, 200, 450, 520, 990, 1_050, 1_900, 2_100, 5_100];
 
-impl Plan {
+impl HistoryPlan {
     pub(super) fn of(seed: u64) -> Self {
         let random = &mut Random::new(seed);
         let calm_at = random.between(3_000, 9_000) * MILLI;
@@ -262,9 +262,9 @@ impl Plan {
             let process = random.below(self.processes.len() as u64) as usize;
             let late = Some(random.between(10, 1_500) * MILLI);
             let trouble = if random.percent(50) {
-                Trouble::Cut { process, late }
+                PlannedTrouble::Cut { process, late }
             } else {
-                Trouble::HalfOpen { process, late }
+                PlannedTrouble::HalfOpen { process, late }
             };
             self.troubles.push((random.below(self.calm_at), trouble));
         }
@@ -276,7 +276,7 @@ impl Plan {
         self.path.slow = 0;
         for process in 0..self.processes.len() {
             let at = random.between(1, 1_500) * MILLI;
-            self.troubles.push((at, Trouble::Shutdown { process }));
+            self.troubles.push((at, PlannedTrouble::Shutdown { process }));
         }
         self.troubles.sort_by_key(|(at, _)| *at);
     }
@@ -319,16 +319,17 @@ impl Plan {
             renew,
             min_hold,
             max_hold,
-            linger: some(12, random, &[50, 300, 1_000]).filter(|_| is_mutex && keys.len() == 1),
+            linger: some(12, random, &[50, 300, 1_000, 30_000, 30_000])
+                .filter(|_| is_mutex && keys.len() == 1),
             polls: random.percent(10).then(|| random.between(1, 4) as u32),
             patience: some(12, random, &[1, 10, 90, 300, 1_000]),
             acts: (0..random.between(1, 3)).map(|_| act(random)).collect(),
             ending: match random.below(20) {
-                0..9 => Ending::Release,
-                9..16 => Ending::Drop,
-                16..19 => Ending::Impatient,
-                _ if keys.len() == 1 && is_mutex => Ending::Detach,
-                _ => Ending::Drop,
+                0..9 => CallEnding::Release,
+                9..16 => CallEnding::Drop,
+                16..19 => CallEnding::Impatient,
+                _ if keys.len() == 1 && is_mutex => CallEnding::Detach,
+                _ => CallEnding::Drop,
             },
             keys,
         }
@@ -351,17 +352,17 @@ impl Plan {
         self.troubles.sort_by_key(|(at, _)| *at);
     }
 
-    fn trouble(&self, sort: u64, random: &mut Random) -> Trouble {
+    fn trouble(&self, sort: u64, random: &mut Random) -> PlannedTrouble {
         let process = random.below(self.processes.len() as u64) as usize;
         let lasts = random.pick(&LONG) * MILLI;
         let late = random.percent(60).then(|| random.pick(&[0, 1, 30, 300, 1_500, 4_000]) * MILLI);
         match sort {
-            0..3 => Trouble::Cut { process, late },
-            3..5 => Trouble::HalfOpen { process, late },
-            5..7 => Trouble::Stall { process, lasts },
-            7 => Trouble::Frozen { lasts },
-            8 => Trouble::RefuseConnects { lasts },
-            9 => Trouble::LoseConnects { lasts },
+            0..3 => PlannedTrouble::Cut { process, late },
+            3..5 => PlannedTrouble::HalfOpen { process, late },
+            5..7 => PlannedTrouble::Stall { process, lasts },
+            7 => PlannedTrouble::Frozen { lasts },
+            8 => PlannedTrouble::RefuseConnects { lasts },
+            9 => PlannedTrouble::LoseConnects { lasts },
             10..13 => {
                 let all = [
                     Refusal::ReadOnly,
@@ -369,19 +370,21 @@ impl Plan {
                     Refusal::NoReplicas,
                     Refusal::Loading,
                 ];
-                Trouble::Refuse { why: random.pick(&all), lasts }
+                PlannedTrouble::Refuse { why: random.pick(&all), lasts }
             }
-            13 => Trouble::Restart { keeps_data: random.percent(60), lasts: lasts.min(SECOND) },
-            14 => Trouble::Flush,
-            15 => Trouble::ServerClock { forward: random.percent(50), by: lasts },
-            16 => Trouble::Pause { process, lasts },
-            17 => Trouble::Block { process, lasts },
-            18 => Trouble::Kill { process },
-            19 => Trouble::Fork { process },
-            20 => Trouble::Shutdown { process },
-            21 => Trouble::LoseHints { lasts },
-            22 => Trouble::Deafen { process, lasts },
-            _ => Trouble::Forge { process },
+            13 => {
+                PlannedTrouble::Restart { keeps_data: random.percent(60), lasts: lasts.min(SECOND) }
+            }
+            14 => PlannedTrouble::Flush,
+            15 => PlannedTrouble::ServerClock { forward: random.percent(50), by: lasts },
+            16 => PlannedTrouble::Pause { process, lasts },
+            17 => PlannedTrouble::Block { process, lasts },
+            18 => PlannedTrouble::Kill { process },
+            19 => PlannedTrouble::Fork { process },
+            20 => PlannedTrouble::Shutdown { process },
+            21 => PlannedTrouble::LoseHints { lasts },
+            22 => PlannedTrouble::Deafen { process, lasts },
+            _ => PlannedTrouble::Forge { process },
         }
     }
 
@@ -399,6 +402,11 @@ impl Plan {
         let mut kept = troubles.iter();
         plan.troubles.retain(|_| kept.next().copied().unwrap_or(true));
         plan
+    }
+
+    /// The longest time that a lease stays unused.
+    pub(super) fn longest_linger(&self) -> u64 {
+        self.wishes.iter().filter_map(|wish| wish.linger).max().unwrap_or(0)
     }
 
     /// The longest lease that anybody asks for.
@@ -440,7 +448,7 @@ fn act(random: &mut Random) -> Act {
     }
 }
 
-impl Trouble {
+impl PlannedTrouble {
     /// How long it lasts by itself.
     pub(super) fn lasts(&self) -> u64 {
         match self {

@@ -4,7 +4,7 @@ use std::cell::Cell;
 
 /// What can be put back.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Fault {
+pub(crate) enum PlantedFault {
     /// Answers are taken for the open question whatever they answer, also those of dropped ones.
     AnyAnswer,
     /// A lease is counted by what the first waiter wants, not by what was asked for.
@@ -47,9 +47,12 @@ pub(crate) enum Fault {
     AnyTerms,
     /// A lease is handed on however little is left of it.
     StaleHandedOn,
+    /// Who could not be told of anything when it came never tells the holder that it waits. Too rare
+    /// in histories of chance: it has one of its own.
+    ToldOnce,
 }
 
-impl Fault {
+impl PlantedFault {
     pub(crate) const ALL: [Self; 21] = [
         Self::AnyAnswer,
         Self::WaitersTtl,
@@ -80,15 +83,15 @@ impl Fault {
 }
 
 thread_local! {
-    static PLANTED: Cell<Option<Fault>> = const { Cell::new(None) };
+    static PLANTED: Cell<Option<PlantedFault>> = const { Cell::new(None) };
 }
 
 /// Whether this fault is planted on this thread.
-pub(crate) fn is(fault: Fault) -> bool {
+pub(crate) fn is(fault: PlantedFault) -> bool {
     PLANTED.get() == Some(fault)
 }
 
 /// Plants a fault on this thread, or none.
-pub(crate) fn plant(fault: Option<Fault>) {
+pub(crate) fn plant(fault: Option<PlantedFault>) {
     PLANTED.set(fault);
 }

@@ -5,8 +5,8 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::clock::{Clock, SECOND};
-use super::plan::Plan;
+use super::clock::{ProcessClock, SECOND};
+use super::plan::HistoryPlan;
 use crate::Locks;
 use crate::domain::error::Fault;
 use crate::engine::ArbiterFactory;
@@ -15,12 +15,12 @@ use crate::engine::driven::Driven;
 use crate::engine::places::FIRST;
 use crate::store::{Connected, Event as Hint};
 
-pub(super) struct Process {
+pub(super) struct SimulatedProcess {
     pub(super) index: usize,
     pub(super) locks: Locks,
     pub(super) core: Arc<Core>,
     work: Box<Work>,
-    pub(super) clock: Clock,
+    pub(super) clock: ProcessClock,
     pub(super) is_alive: bool,
     pub(super) is_closing: bool,
     /// Its engine has ended.
@@ -47,11 +47,11 @@ pub(super) struct Process {
     pub(super) corpses: Vec<Pin<Box<dyn Future<Output = ()>>>>,
 }
 
-impl Process {
-    pub(super) fn new(index: usize, plan: &Plan, arbiter: ArbiterFactory<'_>) -> Self {
+impl SimulatedProcess {
+    pub(super) fn new(index: usize, plan: &HistoryPlan, arbiter: ArbiterFactory<'_>) -> Self {
         let of_plan = &plan.processes[index];
         let start = 5_000 * SECOND + index as u64 * 777 * SECOND;
-        let clock = Clock { start, rate: of_plan.rate, process: 10 + index as u32 };
+        let clock = ProcessClock { start, rate: of_plan.rate, process: 10 + index as u32 };
         clock.enter();
         let timeout = Duration::from_nanos(of_plan.command_timeout);
         let builder = Locks::builder().label(format!("p{index}")).command_timeout(timeout);

@@ -1,12 +1,13 @@
 //! The server: the model that the memory store is, with a clock and troubles of its own, and with
 //! notes of all that ever stood at its keys.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::clock::SECOND;
 use super::plan::Refusal;
+use crate::Token;
 use crate::domain::clock::Moment;
 use crate::domain::error::{Fault, FaultClass};
 use crate::store::memory::holders::Holders;
@@ -17,7 +18,7 @@ use crate::store::{Answer, Blocker, Command, Event, Verb};
 const START: u64 = 1_000_000 * SECOND;
 
 #[derive(Default)]
-pub(super) struct Server {
+pub(super) struct SimulatedServer {
     state: State,
     /// How far its clock has been set forward, or back.
     jumped: i64,
@@ -29,6 +30,8 @@ pub(super) struct Server {
     /// Which managers are subscribed, and what process that is.
     pub(super) subscribers: BTreeMap<Arc<str>, usize>,
     pub(super) tokens: HashMap<Arc<str>, TokenNote>,
+    /// Who waits and could not be told of anything when it was last asked for.
+    unheard: BTreeSet<Arc<str>>,
     stays: BTreeMap<String, Vec<Stay>>,
     /// What somebody else broke, said in words.
     pub(super) violation: Option<String>,
@@ -76,9 +79,9 @@ pub(super) struct Stay {
 }
 
 /// Who is to be told of what.
-pub(super) type Told = Vec<(usize, Event)>;
+pub(super) type Messages = Vec<(usize, Event)>;
 
-impl Server {
+impl SimulatedServer {
     pub(super) fn clock(&self, now: u64) -> Moment {
         Moment::from_nanos((START + now).saturating_add_signed(self.jumped))
     }
@@ -104,7 +107,7 @@ impl Server {
         command: &Command,
         manager: &Arc<str>,
         now: u64,
-        told: &mut Told,
+        told: &mut Messages,
     ) -> (Result<Answer, Fault>, bool) {
         if let Some(refused) = self.refusal(command, now) {
             return refused;
@@ -128,10 +131,13 @@ impl Server {
             true
         };
         let clock = START.saturating_add(now).saturating_add_signed(self.jumped);
-        let answer = self.state.answer(command, manager, Moment::from_nanos(clock), &mut tell);
+        let clock = Moment::from_nanos(clock);
+        let was_marked = self.state.is_waited_for(command.names.main(), clock);
+        let answer = self.state.answer(command, manager, clock, &mut tell);
         for names in command.names.all() {
             self.look_back(names.main(), now, Some(&command.verb));
         }
+        self.hint(command, &answer, was_marked, told);
         self.follow(command, &answer, now, told);
         (answer, false)
     }
@@ -158,20 +164,43 @@ impl Server {
         Some((Err(fault), *why == Refusal::ReadOnly))
     }
 
-    /// What follows from what was executed: messages, and what is known of the token.
+    /// Tells those whom an answer concerns. A holder is told that somebody waits by the first who
+    /// does, or by one that could not be told of anything before.
+    fn hint(
+        &mut self,
+        command: &Command,
+        answer: &Result<Answer, Fault>,
+        was_marked: bool,
+        told: &mut Messages,
+    ) {
+        let Some((manager, event)) = answer.as_ref().ok().and_then(|it| hint_of(command, it))
+        else {
+            return;
+        };
+        if let (Event::WaitedFor { .. }, Some(token)) = (&event, command.verb.token()) {
+            let asker = Token::from_wire(token);
+            if !asker.manager().is_some_and(|it| self.subscribers.contains_key(it)) {
+                self.unheard.insert(Arc::clone(token));
+                return;
+            }
+            let now_heard = self.unheard.remove(token) && !planted!(ToldOnce);
+            if was_marked && !now_heard {
+                return;
+            }
+        }
+        if let Some(process) = self.subscribers.get(manager.as_str()) {
+            told.push((*process, event));
+        }
+    }
+
+    /// What follows from what was executed: messages of force, and what is known of the token.
     fn follow(
         &mut self,
         command: &Command,
         answer: &Result<Answer, Fault>,
         now: u64,
-        told: &mut Told,
+        told: &mut Messages,
     ) {
-        let hint = answer.as_ref().ok().and_then(|answer| hint_of(command, answer));
-        if let Some((manager, event)) = hint
-            && let Some(process) = self.subscribers.get(manager.as_str())
-        {
-            told.push((*process, event));
-        }
         if let (Verb::Force { tokens, .. }, Ok(Answer::Done)) = (&command.verb, answer) {
             for token in tokens {
                 if let Some(process) = token.manager().and_then(|it| self.subscribers.get(it)) {
@@ -276,6 +305,13 @@ impl Server {
         }
         let stays = self.stays.get(key).into_iter().flatten();
         Some(stays.map(|stay| stay.until.unwrap_or(stay.end)).max().unwrap_or(0))
+    }
+
+    /// The token that has a mutex.
+    pub(super) fn holder(&self, key: &str, now: u64) -> Option<Arc<str>> {
+        let clock = self.clock(now);
+        let mut holders = self.state.entries.get(key)?.holders.iter();
+        Some(Arc::clone(&holders.find(|holder| holder.end > clock)?.token))
     }
 
     /// All tokens that hold or wait, with the key.

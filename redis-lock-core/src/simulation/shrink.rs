@@ -1,11 +1,11 @@
 //! Making a history that fails as short as it can be.
 
-use super::plan::Plan;
+use super::plan::HistoryPlan;
 use super::world::Ran;
 
 /// A plan that fails as the given one does, with less in it.
-pub(super) fn shrunk(plan: &Plan, run: &dyn Fn(&Plan) -> Ran) -> Plan {
-    let fails = |plan: &Plan| run(plan).violation.is_some();
+pub(super) fn shrunk(plan: &HistoryPlan, run: &dyn Fn(&HistoryPlan) -> Ran) -> HistoryPlan {
+    let fails = |plan: &HistoryPlan| run(plan).violation.is_some();
     let mut plan = without_items(plan, &fails);
     for simpler in [simple_path, plain_network, plain_clocks] {
         let candidate = simpler(&plan);
@@ -17,7 +17,7 @@ pub(super) fn shrunk(plan: &Plan, run: &dyn Fn(&Plan) -> Ran) -> Plan {
     let mut calm_at = plan.calm_at;
     while calm_at > 200_000_000 {
         calm_at = calm_at * 3 / 4;
-        let shorter = Plan { calm_at, ..plan.clone() };
+        let shorter = HistoryPlan { calm_at, ..plan.clone() };
         if !fails(&shorter) {
             break;
         }
@@ -27,7 +27,7 @@ pub(super) fn shrunk(plan: &Plan, run: &dyn Fn(&Plan) -> Ran) -> Plan {
 }
 
 /// Leaves out items: large parts first, then one by one.
-fn without_items(plan: &Plan, fails: &dyn Fn(&Plan) -> bool) -> Plan {
+fn without_items(plan: &HistoryPlan, fails: &dyn Fn(&HistoryPlan) -> bool) -> HistoryPlan {
     let mut plan = plan.clone();
     let mut part = plan.items().div_ceil(2);
     while part > 0 {
@@ -47,19 +47,19 @@ fn without_items(plan: &Plan, fails: &dyn Fn(&Plan) -> bool) -> Plan {
     plan
 }
 
-fn simple_path(plan: &Plan) -> Plan {
+fn simple_path(plan: &HistoryPlan) -> HistoryPlan {
     let mut plan = plan.clone();
     (plan.path.bad_hints, plan.path.rounds, plan.path.sluggish) = (0, 0, 20_000);
     plan
 }
 
-fn plain_network(plan: &Plan) -> Plan {
+fn plain_network(plan: &HistoryPlan) -> HistoryPlan {
     let mut plan = plan.clone();
     plan.path.slow = 0;
     plan
 }
 
-fn plain_clocks(plan: &Plan) -> Plan {
+fn plain_clocks(plan: &HistoryPlan) -> HistoryPlan {
     let mut plan = plan.clone();
     plan.processes.iter_mut().for_each(|process| process.rate = 0);
     plan

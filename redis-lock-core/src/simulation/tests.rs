@@ -5,8 +5,9 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use super::plan::Plan;
-use super::planted::{self, Fault};
+use super::clock::{MILLI, SECOND};
+use super::plan::{CallEnding, HistoryPlan, PathPlan, PlannedTrouble, ProcessPlan, Sort, Wish};
+use super::planted::{self, PlantedFault};
 use super::{run, shrink};
 
 /// How many threads run histories beside each other.
@@ -24,7 +25,7 @@ struct Tally {
 }
 
 /// Runs histories from a seed on, until time is over, the seeds are, or one fails.
-fn search(from: u64, most: u64, limit: Duration, fault: Option<Fault>) -> Tally {
+fn search(from: u64, most: u64, limit: Duration, fault: Option<PlantedFault>) -> Tally {
     let (tally, next, is_over) = (Tally::default(), AtomicU64::new(from), AtomicBool::new(false));
     let goes_on = std::env::var_os("SIMULATE_ALL").is_some();
     let started = Instant::now();
@@ -37,7 +38,7 @@ fn search(from: u64, most: u64, limit: Duration, fault: Option<Fault>) -> Tally 
                     if seed - from >= most {
                         return;
                     }
-                    let ran = run(&Plan::of(seed), false);
+                    let ran = run(&HistoryPlan::of(seed), false);
                     tally.histories.fetch_add(1, Ordering::Relaxed);
                     tally.steps.fetch_add(ran.steps, Ordering::Relaxed);
                     if goes_on && ran.steps > 50_000 {
@@ -62,9 +63,9 @@ fn search(from: u64, most: u64, limit: Duration, fault: Option<Fault>) -> Tally 
 }
 
 /// The history of a seed that fails, as short as it can be made.
-fn told(seed: u64, fault: Option<Fault>) -> String {
+fn told(seed: u64, fault: Option<PlantedFault>) -> String {
     planted::plant(fault);
-    let plan = shrink::shrunk(&Plan::of(seed), &|plan| run(plan, false));
+    let plan = shrink::shrunk(&HistoryPlan::of(seed), &|plan| run(plan, false));
     let ran = run(&plan, true);
     planted::plant(None);
     format!("{}\nseed {seed}; its plan, shrunk: {plan:?}", ran.lines)
@@ -78,10 +79,10 @@ fn number(name: &str) -> Option<u64> {
 /// `SIMULATE_SEED` it tells the history of that one. `SIMULATE_FAULT` names a fault to be planted.
 #[test]
 fn histories_of_fixed_seeds_keep_every_promise() {
-    let fault = std::env::var("SIMULATE_FAULT").ok().and_then(|name| Fault::named(&name));
+    let fault = std::env::var("SIMULATE_FAULT").ok().and_then(|name| PlantedFault::named(&name));
     if let Some(seed) = number("SIMULATE_SEED") {
         planted::plant(fault);
-        let ran = run(&Plan::of(seed), true);
+        let ran = run(&HistoryPlan::of(seed), true);
         if let Some(what) = ran.violation {
             panic!("{}\nviolated: {what}", told(seed, fault));
         }
@@ -118,7 +119,7 @@ const FIXED_SEEDS: u64 = 600;
 fn faults_that_are_put_back_are_found() {
     let seconds = number("SIMULATE_PLANTED").unwrap_or(60);
     let mut missed = Vec::new();
-    for fault in Fault::ALL {
+    for fault in PlantedFault::ALL {
         let started = Instant::now();
         let tally = search(1, u64::MAX, Duration::from_secs(seconds), Some(fault));
         let (histories, seconds) = (tally.histories.into_inner(), started.elapsed().as_secs_f64());
@@ -135,10 +136,58 @@ fn faults_that_are_put_back_are_found() {
     assert!(missed.is_empty(), "not found: {missed:?}");
 }
 
+/// One who waits for an idle lease, and hears nothing when it comes.
+fn comes_deaf() -> HistoryPlan {
+    let calm = PathPlan { latency: MILLI, slow: 0, bad_hints: 0, rounds: 0, sluggish: MILLI };
+    let process = ProcessPlan { rate: 0, command_timeout: SECOND };
+    let keeps = Wish {
+        process: 0,
+        task: 0,
+        after: 300 * MILLI,
+        keys: vec![0],
+        writes: true,
+        ttl: 30 * SECOND,
+        wait: None,
+        fenced: false,
+        fair: true,
+        renew: true,
+        min_hold: None,
+        max_hold: None,
+        // Not long enough for a renewal, which would say that somebody waits.
+        linger: Some(20 * SECOND),
+        polls: None,
+        patience: None,
+        acts: Vec::new(),
+        ending: CallEnding::Release,
+    };
+    // Whoever hears nothing yet keeps nothing.
+    let connects = Wish { linger: None, ..keeps.clone() };
+    let waits = Wish { process: 1, after: SECOND, linger: None, ..keeps.clone() };
+    let deafen = PlannedTrouble::Deafen { process: 1, lasts: SECOND };
+    HistoryPlan {
+        processes: vec![process.clone(), process],
+        keys: vec![Sort::Mutex],
+        wishes: vec![connects, keeps, waits],
+        troubles: vec![(900 * MILLI, deafen)],
+        path: calm,
+        calm_at: 40 * SECOND,
+        ..HistoryPlan::of(1)
+    }
+}
+
+#[test]
+fn an_idle_lease_goes_to_one_who_came_deaf() {
+    assert_eq!(run(&comes_deaf(), false).violation, None);
+    planted::plant(Some(PlantedFault::ToldOnce));
+    let violation = run(&comes_deaf(), false).violation;
+    planted::plant(None);
+    assert_eq!(violation.as_deref(), Some("call 5 waits for what nobody has"));
+}
+
 #[test]
 fn a_seed_brings_the_same_history_each_time() {
     for seed in [1, 7, 42, 1_234] {
-        let plan = Plan::of(seed);
+        let plan = HistoryPlan::of(seed);
         let (first, second) = (run(&plan, false), run(&plan, true));
         assert_eq!((first.hash, first.steps), (second.hash, second.steps), "seed {seed}");
     }

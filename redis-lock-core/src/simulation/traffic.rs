@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::clock::{self, MILLI};
-use super::network::{Item, Link, Pipe, Shared, SimulatedWire, State, lock};
-use super::world::{Event, World};
+use super::network::{Item, LinkState, NetworkLink, Pipe, SharedPipe, SimulatedWire, lock};
+use super::world::{World, WorldEvent};
 use crate::domain::error::{Fault, FaultClass};
 use crate::store::{Answer, Command, Connected, Event as Hint, Verb};
 
@@ -15,7 +15,7 @@ const LATEST: u64 = 4_900 * MILLI;
 impl World {
     /// From one end of a link to the other, the message with this number.
     pub(super) fn latency(&self, link: usize, message: u64) -> u64 {
-        let Link { process, ordinal, .. } = &self.links[link];
+        let NetworkLink { process, ordinal, .. } = &self.links[link];
         let chance = self.chance(1 + *process as u64, *ordinal, message);
         let plain = self.plan.path.latency;
         let jitter = plain / 2 + chance % plain;
@@ -30,7 +30,7 @@ impl World {
 
     /// Takes what a client has sent, and notices what it has closed.
     pub(super) fn transmit(&mut self, index: usize) {
-        if self.links[index].state == State::Closed {
+        if self.links[index].state == LinkState::Closed {
             return;
         }
         let pipe = Arc::clone(&self.links[index].pipe);
@@ -68,7 +68,7 @@ impl World {
         // What doesn't get through is found out when it would arrive, so that late bytes keep their
         // order as well.
         let up = link.up;
-        self.at(up, Event::Arrive(index, seq, now, Box::new(command)));
+        self.at(up, WorldEvent::Arrive(index, seq, now, Box::new(command)));
     }
 
     pub(super) fn send_late(&mut self, process: usize, at: u64, sent: u64, command: Command) {
@@ -76,7 +76,7 @@ impl World {
             return;
         }
         self.late_until = self.late_until.max(at);
-        self.at(at, Event::Late(process, sent, Box::new(command)));
+        self.at(at, WorldEvent::Late(process, sent, Box::new(command)));
     }
 
     pub(super) fn arrive(&mut self, index: usize, seq: u64, sent: u64, command: Box<Command>) {
@@ -84,10 +84,10 @@ impl World {
         if now < self.server.frozen_until {
             let thawed = self.server.frozen_until;
             self.late_until = self.late_until.max(thawed);
-            return self.at(thawed, Event::Arrive(index, seq, sent, command));
+            return self.at(thawed, WorldEvent::Arrive(index, seq, sent, command));
         }
         let process = self.links[index].process;
-        if self.links[index].state != State::Open {
+        if self.links[index].state != LinkState::Open {
             if let Some(late) = self.links[index].late_by {
                 // In the order of their arrival, since all are as late.
                 self.send_late(process, now + late, sent, *command);
@@ -155,10 +155,10 @@ impl World {
             return;
         }
         if is_bad && chance >> 16 & 3 == 1 {
-            self.after(latency * 2, Event::Hint(process, hint.clone()));
+            self.after(latency * 2, WorldEvent::Hint(process, hint.clone()));
         }
         let late = if is_bad && chance >> 16 & 3 == 2 { 700 * MILLI } else { 0 };
-        self.after(latency + late, Event::Hint(process, hint));
+        self.after(latency + late, WorldEvent::Hint(process, hint));
     }
 
     pub(super) fn reply(&mut self, index: usize, item: Item) {
@@ -167,12 +167,12 @@ impl World {
         let link = &mut self.links[index];
         link.down = link.down.max(clock::now() + latency);
         let down = link.down;
-        self.at(down, Event::Answer(index, item));
+        self.at(down, WorldEvent::Answer(index, item));
     }
 
     pub(super) fn answer(&mut self, index: usize, item: Item) {
         let link = &mut self.links[index];
-        if link.state != State::Open {
+        if link.state != LinkState::Open {
             return;
         }
         if let Item::Answer(seq, _) | Item::Again(seq, _) = &item {
@@ -190,7 +190,7 @@ impl World {
     pub(super) fn close(&mut self, index: usize) {
         let now = clock::now();
         let link = &mut self.links[index];
-        let was = std::mem::replace(&mut link.state, State::Closed);
+        let was = std::mem::replace(&mut link.state, LinkState::Closed);
         let process = link.process;
         let lost = std::mem::take(&mut link.unanswered);
         let oldest = lost.values().map(|(sent, _)| *sent).min();
@@ -200,7 +200,7 @@ impl World {
         // By the clock of the process, which may run fast.
         let spoke_lately =
             now < spoke + patience * 98 / 100 && oldest.is_some_and(|sent| spoke > sent);
-        let is_needless = was == State::Open && spoke_lately && !has_bad_news;
+        let is_needless = was == LinkState::Open && spoke_lately && !has_bad_news;
         for (_, token) in lost.into_values() {
             if let Some(token) = token {
                 self.server.note(&token).is_doubtful = true;
@@ -216,16 +216,16 @@ impl World {
     /// The network or the server ends a connection; the client learns of it after `notice`.
     pub(super) fn cut(&mut self, index: usize, late: Option<u64>, notice: u64) {
         let link = &mut self.links[index];
-        if link.state != State::Open && link.state != State::HalfOpen {
+        if link.state != LinkState::Open && link.state != LinkState::HalfOpen {
             return;
         }
-        (link.state, link.late_by) = (State::Cut, late);
-        self.after(notice, Event::End(index));
+        (link.state, link.late_by) = (LinkState::Cut, late);
+        self.after(notice, WorldEvent::End(index));
     }
 
     pub(super) fn end_link(&mut self, index: usize) {
         let link = &self.links[index];
-        if link.state == State::Closed {
+        if link.state == LinkState::Closed {
             return;
         }
         lock(&link.pipe).is_ended = true;
@@ -244,21 +244,21 @@ impl World {
         let frozen = now < self.server.frozen_until;
         if frozen {
             let thawed = self.server.frozen_until;
-            return self.at(thawed, Event::Connect(process, number));
+            return self.at(thawed, WorldEvent::Connect(process, number));
         }
         if refused {
             let fault = Fault::new(FaultClass::Refused, "connection refused");
             self.processes[process].inputs.push((number, Err(fault)));
             return self.drive_soon(process);
         }
-        let pipe: Shared = Arc::default();
+        let pipe: SharedPipe = Arc::default();
         *lock(&pipe) = Pipe::default();
         let ordinal = self.links.iter().filter(|link| link.process == process).count() as u64;
-        self.links.push(Link {
+        self.links.push(NetworkLink {
             process,
             ordinal,
             pipe: Arc::clone(&pipe),
-            state: State::Open,
+            state: LinkState::Open,
             up: now,
             down: now,
             messages: 0,

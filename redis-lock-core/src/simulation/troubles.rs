@@ -5,13 +5,13 @@ use std::sync::Arc;
 use futures_util::FutureExt;
 
 use super::clock::{self, MILLI, SECOND};
-use super::network::{Link, State};
-use super::plan::Trouble;
-use super::world::{Event, World};
+use super::network::{LinkState, NetworkLink};
+use super::plan::PlannedTrouble;
+use super::world::{World, WorldEvent};
 use crate::store::Event as Hint;
 
 impl World {
-    pub(super) fn trouble(&mut self, trouble: Trouble) {
+    pub(super) fn trouble(&mut self, trouble: PlannedTrouble) {
         let now = clock::now();
         {
             let mut books = self.books.borrow_mut();
@@ -20,72 +20,78 @@ impl World {
         }
         self.troubled_until = self.troubled_until.max(now + trouble.lasts() + 8 * SECOND);
         match trouble {
-            Trouble::Cut { process, late } => {
+            PlannedTrouble::Cut { process, late } => {
                 if let Some(link) = self.link_of(process) {
                     let notice = self.chance(51, now, 0) % (40 * MILLI);
                     self.cut(link, late, notice);
                 }
             }
-            Trouble::HalfOpen { process, late } => {
-                if let Some(link) = self.link_of(process) {
-                    self.links[link].state = State::HalfOpen;
-                    self.links[link].late_by = late;
-                }
-            }
-            Trouble::Stall { process, lasts } => {
-                if let Some(link) = self.link_of(process) {
-                    let link = &mut self.links[link];
-                    link.up = link.up.max(now + lasts);
-                    link.down = link.down.max(now + lasts);
-                    self.late_until = self.late_until.max(now + lasts);
-                }
-            }
-            Trouble::Frozen { lasts } => {
+            PlannedTrouble::HalfOpen { process, late } => self.half_open(process, late),
+            PlannedTrouble::Stall { process, lasts } => self.stall(process, now + lasts),
+            PlannedTrouble::Frozen { lasts } => {
                 // One at a time: what waits for the end of one keeps its order.
                 if now >= self.server.frozen_until {
                     self.server.frozen_until = now + lasts;
                 }
             }
-            Trouble::RefuseConnects { lasts } => {
+            PlannedTrouble::RefuseConnects { lasts } => {
                 self.server.refuses_until = self.server.refuses_until.max(now + lasts);
             }
-            Trouble::LoseConnects { lasts } => {
+            PlannedTrouble::LoseConnects { lasts } => {
                 self.server.loses_until = self.server.loses_until.max(now + lasts);
             }
-            Trouble::Refuse { why, lasts } => self.server.refuse(why, now + lasts),
-            Trouble::Restart { keeps_data, lasts } => self.restart(keeps_data, lasts),
-            Trouble::Flush => self.flush(),
-            Trouble::ServerClock { forward, by } => {
+            PlannedTrouble::Refuse { why, lasts } => self.server.refuse(why, now + lasts),
+            PlannedTrouble::Restart { keeps_data, lasts } => self.restart(keeps_data, lasts),
+            PlannedTrouble::Flush => self.flush(),
+            PlannedTrouble::ServerClock { forward, by } => {
                 self.server.jump(forward, by, now);
                 self.troubled_until += by;
             }
-            Trouble::Pause { process, lasts } => {
+            PlannedTrouble::Pause { process, lasts } => {
                 self.stand(process, lasts);
                 let until = &mut self.processes[process].stands_until;
                 *until = (*until).max(now + lasts);
             }
-            Trouble::Block { process, lasts } => {
+            PlannedTrouble::Block { process, lasts } => {
                 self.stand(process, lasts);
                 let until = &mut self.processes[process].blocks_until;
                 *until = (*until).max(now + lasts);
             }
-            Trouble::Kill { process } => self.kill(process),
-            Trouble::Fork { process } => self.fork(process),
-            Trouble::Shutdown { process } => {
-                if self.processes[process].is_alive {
-                    let caller = self.caller(process, &self.processes[process]);
-                    self.processes[process].is_closing = true;
-                    self.executor.spawn(process, caller.shut_down());
-                }
-            }
-            Trouble::LoseHints { lasts } => self.hints_lost_until = now + lasts,
-            Trouble::Deafen { process, lasts } => self.deafen(process, lasts),
-            Trouble::Forge { process } => self.forge(process),
+            PlannedTrouble::Kill { process } => self.kill(process),
+            PlannedTrouble::Fork { process } => self.fork(process),
+            PlannedTrouble::Shutdown { process } => self.shut_down(process),
+            PlannedTrouble::LoseHints { lasts } => self.hints_lost_until = now + lasts,
+            PlannedTrouble::Deafen { process, lasts } => self.deafen(process, lasts),
+            PlannedTrouble::Forge { process } => self.forge(process),
+        }
+    }
+
+    fn half_open(&mut self, process: usize, late: Option<u64>) {
+        if let Some(link) = self.link_of(process) {
+            self.links[link].state = LinkState::HalfOpen;
+            self.links[link].late_by = late;
+        }
+    }
+
+    fn stall(&mut self, process: usize, until: u64) {
+        if let Some(link) = self.link_of(process) {
+            let link = &mut self.links[link];
+            link.up = link.up.max(until);
+            link.down = link.down.max(until);
+            self.late_until = self.late_until.max(until);
+        }
+    }
+
+    fn shut_down(&mut self, process: usize) {
+        if self.processes[process].is_alive {
+            let caller = self.caller(process, &self.processes[process]);
+            self.processes[process].is_closing = true;
+            self.executor.spawn(process, caller.shut_down());
         }
     }
 
     pub(super) fn link_of(&self, process: usize) -> Option<usize> {
-        let open = |link: &Link| link.process == process && link.state == State::Open;
+        let open = |link: &NetworkLink| link.process == process && link.state == LinkState::Open;
         self.links.iter().rposition(open)
     }
 
@@ -95,7 +101,7 @@ impl World {
         let more = (now + lasts).saturating_sub(before);
         // What a call loses to this counts by the clock of the process, which may run faster.
         self.books.borrow_mut().stalled[index] += more + more / 50 + 20 * MILLI;
-        self.at(now + lasts, Event::Resume(index));
+        self.at(now + lasts, WorldEvent::Resume(index));
     }
 
     pub(super) fn restart(&mut self, keeps_data: bool, lasts: u64) {
@@ -164,7 +170,7 @@ impl World {
         let until = clock::now() + lasts;
         self.processes[index].deaf_until = until;
         if let Some(epoch) = self.processes[index].epoch {
-            self.at(until, Event::Subscribe(index, epoch));
+            self.at(until, WorldEvent::Subscribe(index, epoch));
         }
         if self.processes[index].is_listening {
             self.stop_listening(index);
@@ -183,6 +189,6 @@ impl World {
             1 => Hint::WaitedFor { key },
             _ => Hint::Forced { token },
         };
-        self.after(MILLI, Event::Hint(index, hint));
+        self.after(MILLI, WorldEvent::Hint(index, hint));
     }
 }

@@ -8,15 +8,15 @@ use std::sync::Arc;
 use std::task::Waker;
 
 use super::books::Books;
-use super::caller::Caller;
+use super::caller::SimulatedCaller;
 use super::clock::{self, MILLI, SECOND};
 use super::executor::{self, Executor};
 use super::history::History;
-use super::network::{Item, Link, Unasked};
-use super::plan::Plan;
-use super::process::Process;
+use super::network::{Item, NetworkLink, Unasked};
+use super::plan::HistoryPlan;
+use super::process::SimulatedProcess;
 use super::random;
-use super::server::Server;
+use super::server::SimulatedServer;
 use crate::engine::Arbiter;
 use crate::store::{Command, Event as Hint};
 
@@ -24,7 +24,7 @@ use crate::store::{Command, Event as Hint};
 const LONGEST_SERVICE: u64 = 90 * SECOND;
 
 /// Something that happens at some time.
-pub(super) enum Event {
+pub(super) enum WorldEvent {
     /// A command arrives at the server.
     Arrive(usize, u64, u64, Box<Command>),
     /// So does one of a connection that is closed.
@@ -46,7 +46,7 @@ pub(super) enum Event {
 struct Scheduled {
     at: u64,
     number: u64,
-    event: Event,
+    event: WorldEvent,
 }
 
 impl PartialEq for Scheduled {
@@ -71,11 +71,11 @@ impl Ord for Scheduled {
 
 /// Everything in a history.
 pub(super) struct World {
-    pub(super) plan: Plan,
-    pub(super) processes: Vec<Process>,
+    pub(super) plan: HistoryPlan,
+    pub(super) processes: Vec<SimulatedProcess>,
     pub(super) executor: Executor,
-    pub(super) server: Server,
-    pub(super) links: Vec<Link>,
+    pub(super) server: SimulatedServer,
+    pub(super) links: Vec<NetworkLink>,
     pub(super) books: Rc<RefCell<Books>>,
     /// When the last trouble, or what it left, is over at the latest.
     pub(super) troubled_until: u64,
@@ -98,7 +98,7 @@ pub(super) struct Ran {
 }
 
 impl World {
-    pub(super) fn new(plan: &Plan, keeps_lines: bool) -> Self {
+    pub(super) fn new(plan: &HistoryPlan, keeps_lines: bool) -> Self {
         clock::set(0);
         crate::domain::env::world::begin(0, plan.seed);
         let history = History::new(keeps_lines);
@@ -107,7 +107,7 @@ impl World {
             plan: plan.clone(),
             processes: Vec::new(),
             executor: Executor::default(),
-            server: Server::default(),
+            server: SimulatedServer::default(),
             links: Vec::new(),
             books: Rc::new(RefCell::new(books)),
             troubled_until: 0,
@@ -121,14 +121,15 @@ impl World {
             world.add_process(index);
         }
         for (index, (at, _)) in plan.troubles.iter().enumerate() {
-            world.at(*at, Event::Trouble(index));
+            world.at(*at, WorldEvent::Trouble(index));
         }
-        world.at(50 * MILLI, Event::Look);
+        world.at(50 * MILLI, WorldEvent::Look);
         world
     }
 
     fn add_process(&mut self, index: usize) {
-        let process = Process::new(index, &self.plan, &|_| Arbiter::One(Arc::new(Unasked)));
+        let process =
+            SimulatedProcess::new(index, &self.plan, &|_| Arbiter::One(Arc::new(Unasked)));
         self.executor.watch(&process.core);
         let tasks = self.plan.wishes.iter().filter(|wish| wish.process == index);
         let most = tasks.map(|wish| wish.task + 1).max().unwrap_or(0);
@@ -141,8 +142,8 @@ impl World {
         self.processes.push(process);
     }
 
-    pub(super) fn caller(&self, index: usize, process: &Process) -> Caller {
-        Caller {
+    pub(super) fn caller(&self, index: usize, process: &SimulatedProcess) -> SimulatedCaller {
+        SimulatedCaller {
             process: index,
             locks: process.locks.clone(),
             command_timeout: self.plan.processes[index].command_timeout,
@@ -153,13 +154,13 @@ impl World {
     }
 
     /// Lets an event happen at this time.
-    pub(super) fn at(&mut self, at: u64, event: Event) {
+    pub(super) fn at(&mut self, at: u64, event: WorldEvent) {
         self.number += 1;
         let at = at.max(clock::now());
         self.queue.push(Reverse(Scheduled { at, number: self.number, event }));
     }
 
-    pub(super) fn after(&mut self, nanos: u64, event: Event) {
+    pub(super) fn after(&mut self, nanos: u64, event: WorldEvent) {
         self.at(clock::now() + nanos, event);
     }
 
@@ -213,26 +214,26 @@ impl World {
         self.check();
     }
 
-    fn happen(&mut self, event: Event) {
+    fn happen(&mut self, event: WorldEvent) {
         match event {
-            Event::Arrive(link, seq, sent, command) => self.arrive(link, seq, sent, command),
-            Event::Late(process, sent, command) => self.execute_late(process, sent, command),
-            Event::Answer(link, item) => self.answer(link, item),
-            Event::End(link) => self.end_link(link),
-            Event::Drive(process, number) => self.drive(process, number),
-            Event::Connect(process, number) => self.connect(process, number),
-            Event::Subscribe(process, epoch) => self.subscribe(process, epoch),
-            Event::Hint(process, hint) => self.hint(process, hint),
-            Event::Notices(process) => self.carry_out(process),
-            Event::Wake(waker) => waker.wake(),
-            Event::Trouble(index) => {
+            WorldEvent::Arrive(link, seq, sent, command) => self.arrive(link, seq, sent, command),
+            WorldEvent::Late(process, sent, command) => self.execute_late(process, sent, command),
+            WorldEvent::Answer(link, item) => self.answer(link, item),
+            WorldEvent::End(link) => self.end_link(link),
+            WorldEvent::Drive(process, number) => self.drive(process, number),
+            WorldEvent::Connect(process, number) => self.connect(process, number),
+            WorldEvent::Subscribe(process, epoch) => self.subscribe(process, epoch),
+            WorldEvent::Hint(process, hint) => self.hint(process, hint),
+            WorldEvent::Notices(process) => self.carry_out(process),
+            WorldEvent::Wake(waker) => waker.wake(),
+            WorldEvent::Trouble(index) => {
                 let (_, trouble) = self.plan.troubles[index];
                 self.trouble(trouble);
             }
-            Event::Resume(process) => self.resume(process),
-            Event::Look => {
+            WorldEvent::Resume(process) => self.resume(process),
+            WorldEvent::Look => {
                 self.look();
-                self.after(50 * MILLI, Event::Look);
+                self.after(50 * MILLI, WorldEvent::Look);
             }
         }
     }
@@ -245,7 +246,7 @@ impl World {
                 self.poll(*task);
             }
             for (at, waker) in executor::sleepers() {
-                self.at(at, Event::Wake(waker));
+                self.at(at, WorldEvent::Wake(waker));
             }
             for process in 0..self.processes.len() {
                 self.attend(process);

@@ -49,6 +49,21 @@ pub(crate) struct Options {
 }
 
 impl Options {
+    /// Options that are on or off, by the methods that they become.
+    pub(crate) fn switches(&self) -> [(&'static str, &Option<Setting<Expr>>); 2] {
+        [("renew", &self.renew), ("fair", &self.fair)]
+    }
+
+    /// Options that are a time, by the methods that they become.
+    pub(crate) fn times(&self) -> [(&'static str, &Option<Setting<Time>>); 4] {
+        [
+            ("max_hold", &self.max_hold),
+            ("min_hold", &self.min_hold),
+            ("repair_orphan", &self.repair_orphan),
+            ("linger", &self.linger),
+        ]
+    }
+
     /// Whether something was written that was or may have been meant as the key.
     pub(crate) fn tries_a_key(&self) -> bool {
         self.given.iter().map(ToString::to_string).any(|name| {

@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use super::{Cluster, PATIENCE};
-use crate::find::ServerBinary;
+use crate::binary::ServerBinary;
 use crate::node::{Node, NodeSettings, until_well};
 use crate::server::Mode;
 

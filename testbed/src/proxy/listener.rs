@@ -9,7 +9,7 @@ use super::connection::Link;
 
 /// What happens to those who connect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Mode {
+pub(super) enum ListenMode {
     Pass,
     Refuse,
     Ignore,
@@ -41,16 +41,16 @@ fn run(port: u16, listener: TcpListener, shared: &Arc<Shared>) {
             let mut state = shared.lock();
             let mode = state.mode;
             if state.in_force != mode {
-                if mode == Mode::Refuse {
+                if mode == ListenMode::Refuse {
                     // The only way to be refused is that nobody listens.
                     listener = None;
                 } else if listener.is_none() {
                     listener = bind(port).ok();
                 }
-                if mode != Mode::Ignore {
+                if mode != ListenMode::Ignore {
                     ignored.clear();
                 }
-                if listener.is_some() || mode == Mode::Refuse {
+                if listener.is_some() || mode == ListenMode::Refuse {
                     state.in_force = mode;
                     shared.changed.notify_all();
                 }
@@ -81,7 +81,7 @@ fn run(port: u16, listener: TcpListener, shared: &Arc<Shared>) {
             continue;
         }
         let number = shared.accepted.fetch_add(1, Ordering::SeqCst);
-        if mode == Mode::Ignore {
+        if mode == ListenMode::Ignore {
             ignored.push(stream);
             continue;
         }

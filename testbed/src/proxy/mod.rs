@@ -10,7 +10,7 @@ use std::time::Duration;
 pub use connection::Connection;
 use connection::Link;
 use faults::{CutReply, Faults};
-use listener::Mode;
+use listener::ListenMode;
 
 use crate::port::free_port;
 
@@ -51,9 +51,9 @@ struct Shared {
 #[derive(Debug)]
 struct State {
     upstream: SocketAddr,
-    mode: Mode,
+    mode: ListenMode,
     /// What the listener's thread has made of `mode`.
-    in_force: Mode,
+    in_force: ListenMode,
     /// What a new connection starts with.
     faults: Faults,
     links: Vec<Arc<Link>>,
@@ -70,8 +70,8 @@ impl Proxy {
         let shared = Arc::new(Shared {
             state: Mutex::new(State {
                 upstream,
-                mode: Mode::Pass,
-                in_force: Mode::Pass,
+                mode: ListenMode::Pass,
+                in_force: ListenMode::Pass,
                 faults: Faults::default(),
                 links: Vec::new(),
             }),
@@ -107,7 +107,7 @@ impl Proxy {
 
     /// Ends every fault; what was held back arrives.
     pub fn pass(&self) {
-        self.listen(Mode::Pass);
+        self.listen(ListenMode::Pass);
         self.change(|faults| *faults = Faults::default());
     }
 
@@ -169,12 +169,12 @@ impl Proxy {
 
     /// New connections are refused; open ones stay.
     pub fn refuse(&self) {
-        self.listen(Mode::Refuse);
+        self.listen(ListenMode::Refuse);
     }
 
     /// New connections are accepted, and never answered; open ones stay.
     pub fn accept_and_ignore(&self) {
-        self.listen(Mode::Ignore);
+        self.listen(ListenMode::Ignore);
     }
 
     /// New connections lead to another port on loopback; open ones stay.
@@ -219,7 +219,7 @@ impl Proxy {
     }
 
     /// Sets the listener's mode, and returns when it is in force.
-    fn listen(&self, mode: Mode) {
+    fn listen(&self, mode: ListenMode) {
         let mut state = self.lock();
         if state.mode == mode {
             return;

@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use super::Sentinel;
-use crate::find::ServerBinary;
+use crate::binary::ServerBinary;
 use crate::node::{Node, NodeSettings};
 use crate::server::Mode;
 

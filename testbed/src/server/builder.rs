@@ -4,8 +4,8 @@ use std::sync::Mutex;
 use tempfile::TempDir;
 
 use super::{Mode, Server};
+use crate::binary::ServerBinary;
 use crate::clock_shim::ClockShim;
-use crate::find::ServerBinary;
 use crate::port::{free_port, free_port_for_old_node};
 use crate::tls::Certificates;
 

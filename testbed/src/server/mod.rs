@@ -13,8 +13,8 @@ use tempfile::TempDir;
 pub use builder::ServerBuilder;
 pub(crate) use inspect::{ADMIN, ADMIN_RIGHTS};
 
+use crate::binary::ServerBinary;
 use crate::clock_shim::ClockShim;
-use crate::find::ServerBinary;
 use crate::signal::{continue_process, is_stopped, kill_process, stop_process};
 use crate::watchdog::Watchdog;
 

@@ -1,13 +1,13 @@
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use testbed::target_dir;
 
 use super::compilers;
 use super::packages::published;
 use crate::cargo::{must_succeed, root};
+use crate::tracked;
 
 /// Checks the published packages with the lowest versions of their dependencies that their manifests
 /// allow. Needs nightly, whose cargo can choose them.
@@ -33,13 +33,9 @@ pub(super) fn check() -> Result<()> {
 /// A copy of the workspace that has the published packages alone, without what their tests need: only
 /// what users build is to be old.
 fn copy_to(folder: &Path) -> Result<()> {
-    let output = Command::new("git").args(["ls-files", "-z"]).current_dir(root()).output()?;
-    let names = String::from_utf8(output.stdout).context("file names are text")?;
-    let files = names.split('\0').filter(|name| !name.is_empty());
-    for name in files {
-        let (from, to) = (root().join(name), folder.join(name));
-        // One that was removed and not yet committed.
-        let Ok(mut content) = fs::read(&from) else { continue };
+    for name in tracked::files(&[])? {
+        let (from, to) = (root().join(&name), folder.join(&name));
+        let mut content = fs::read(&from)?;
         if name.ends_with("Cargo.toml") {
             content = for_users(&String::from_utf8(content)?, &members()?).into_bytes();
         }

@@ -5,20 +5,22 @@ mod minimal_versions;
 mod packages;
 mod public_api;
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 
 use crate::cargo::{cargo, must_succeed};
-use crate::{cases, floors, test};
+use crate::{cases, floors, links, shape, test};
 pub(crate) use public_api::run as public_api;
 
 type Work = fn() -> Result<()>;
 
 /// What has to pass, by name. What is quick and fails often comes first.
-const STEPS: [(&str, Work); 10] = [
+const STEPS: [(&str, Work); 12] = [
     ("formatting", || must_succeed(cargo(&["fmt", "--all", "--check"]))),
     ("floors", floors::run),
+    ("shape", shape::run),
+    ("links", links::run),
     ("cases", || cases::run(&[])),
     ("lints", lints),
     ("documentation", documentation),
@@ -39,8 +41,23 @@ const LONG_STEPS: [(&str, Work); 4] = [
 ];
 
 /// Everything that has to pass before a change goes in, or the steps that are named; stops at the
-/// first failure.
+/// first failure. Shows at its end how long each step took.
 pub(crate) fn run(wanted: &[String]) -> Result<()> {
+    let chosen = chosen(wanted)?;
+    let mut taken = Vec::new();
+    let result = chosen.into_iter().try_for_each(|(name, work)| {
+        eprintln!("== {name}");
+        let start = Instant::now();
+        let result = work().with_context(|| format!("the step `{name}` failed"));
+        taken.push((name, start.elapsed()));
+        result
+    });
+    eprint!("{}", table(&taken));
+    result
+}
+
+/// The steps that these names mean, in their order.
+fn chosen(wanted: &[String]) -> Result<Vec<(&'static str, Work)>> {
     let is_wanted = |wished: &str| wanted.iter().any(|wanted| wanted == wished);
     let all = STEPS.iter().chain(&LONG_STEPS);
     let known = |name: &String| name == "long" || all.clone().any(|(step, _)| step == name);
@@ -48,17 +65,16 @@ pub(crate) fn run(wanted: &[String]) -> Result<()> {
         let names: Vec<_> = all.map(|(name, _)| *name).collect();
         bail!("there is no step `{unknown}`; there are {} and long", names.join(", "));
     }
-    for (name, work) in STEPS {
-        if wanted.is_empty() || is_wanted(name) {
-            step(name, work)?;
-        }
-    }
-    for (name, work) in LONG_STEPS {
-        if is_wanted("long") || is_wanted(name) {
-            step(name, work)?;
-        }
-    }
-    Ok(())
+    let short = STEPS.into_iter().filter(|(name, _)| wanted.is_empty() || is_wanted(name));
+    let long = LONG_STEPS.into_iter().filter(|(name, _)| is_wanted("long") || is_wanted(name));
+    Ok(short.chain(long).collect())
+}
+
+/// How long each step took, and all of them.
+fn table(taken: &[(&str, Duration)]) -> String {
+    let all = ("all of it", taken.iter().map(|(_, time)| *time).sum());
+    let lines = taken.iter().chain([&all]);
+    lines.map(|(name, time)| format!("{name:<20}{:>8.1} s\n", time.as_secs_f32())).collect()
 }
 
 fn lints() -> Result<()> {
@@ -71,15 +87,6 @@ fn documentation() -> Result<()> {
     let mut doc = cargo(&["doc", "--workspace", "--no-deps", "--all-features"]);
     doc.env("RUSTDOCFLAGS", "-D warnings");
     must_succeed(doc)
-}
-
-fn step(name: &str, work: impl FnOnce() -> Result<()>) -> Result<()> {
-    eprintln!("== {name}");
-    let start = Instant::now();
-    work()?;
-    let seconds = start.elapsed().as_secs_f32();
-    eprintln!("== {name}: passed in {seconds:.1} s");
-    Ok(())
 }
 
 /// Compiles the attribute beside frameworks, and in a crate that forbids what can be forbidden. These
@@ -98,4 +105,29 @@ fn apps() -> Result<()> {
     let mut test = cargo(&["test", "--manifest-path", "examples/apps/Cargo.toml", "--locked"]);
     test.env("CARGO_TARGET_DIR", testbed::target_dir().join("apps"));
     must_succeed(test)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(wanted: &[&str]) -> Vec<&'static str> {
+        let wanted: Vec<String> = wanted.iter().map(|&name| name.to_owned()).collect();
+        chosen(&wanted).unwrap().into_iter().map(|(name, _)| name).collect()
+    }
+
+    #[test]
+    fn steps_are_chosen_by_name() {
+        assert_eq!(names(&[]), STEPS.map(|(name, _)| name));
+        assert_eq!(names(&["apps", "shape"]), ["shape", "apps"]);
+        assert_eq!(names(&["long"]), LONG_STEPS.map(|(name, _)| name));
+        assert!(chosen(&["shap".to_owned()]).is_err());
+    }
+
+    #[test]
+    fn the_table_ends_with_the_sum() {
+        let table = table(&[("one", Duration::from_secs(1)), ("two", Duration::from_millis(2500))]);
+        let words: Vec<&str> = table.split_whitespace().collect();
+        assert_eq!(words, ["one", "1.0", "s", "two", "2.5", "s", "all", "of", "it", "3.5", "s"]);
+    }
 }

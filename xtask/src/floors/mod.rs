@@ -21,12 +21,17 @@ struct Checked {
     floors: &'static [&'static str],
 }
 
-const CRATES: [Checked; 2] = [
+const CRATES: [Checked; 7] = [
     Checked {
         folder: "redis-lock-core/src",
         floors: &["domain", "observe", "store", "lock", "engine", "api", "__private_0_1"],
     },
     Checked { folder: "redis-lock-macros/src", floors: &[] },
+    Checked { folder: "redis-lock-cli/src", floors: &[] },
+    Checked { folder: "testbed/src", floors: &[] },
+    Checked { folder: "testbed/fork/src", floors: &[] },
+    Checked { folder: "xtask/src", floors: &[] },
+    Checked { folder: "benches/peers/src", floors: &[] },
 ];
 
 /// Fails, naming the files, when a module uses one of a higher floor, or modules use each other in a

@@ -31,10 +31,11 @@ pub(super) struct Module {
 impl Tree {
     pub(super) fn read(folder: &Path) -> Result<Self> {
         let mut tree = Self::default();
-        let root = folder.join("lib.rs");
-        let text = fs::read_to_string(&root).with_context(|| root.display().to_string())?;
+        let roots = ["lib.rs", "main.rs"].map(|name| folder.join(name));
+        let root = roots.iter().find(|root| root.exists()).unwrap_or(&roots[0]);
+        let text = fs::read_to_string(root).with_context(|| root.display().to_string())?;
         let items = syn::parse_file(&text)?.items;
-        tree.add(folder, &root, Vec::new(), items, folder)?;
+        tree.add(folder, root, Vec::new(), items, folder)?;
         Ok(tree)
     }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use anyhow::Result;
 use serde::Serialize;
 
-use crate::results::Outcome;
+use crate::results::WorkResults;
 use crate::sample::Unit;
 use crate::setting::Setting;
 
@@ -34,12 +34,12 @@ struct Reached {
     reached: bool,
 }
 
-pub(super) fn render(outcomes: &[Outcome], setting: &Setting) -> Result<String> {
+pub(super) fn render(outcomes: &[WorkResults], setting: &Setting) -> Result<String> {
     let results = outcomes.iter().map(results).collect();
     Ok(serde_json::to_string_pretty(&Document { setting, results })? + "\n")
 }
 
-fn results(outcome: &Outcome) -> Results {
+fn results(outcome: &WorkResults) -> Results {
     let work = outcome.work;
     let values = |peer| {
         let metrics = work.metrics.iter();
@@ -58,7 +58,7 @@ fn results(outcome: &Outcome) -> Results {
             .filter_map(|goal| {
                 let figure = outcome.reached(goal)?;
                 let reached = goal.bound.is_met_by(figure);
-                Some(Reached { goal: goal.describe(work), figure, reached })
+                Some(Reached { goal: goal.describe(work.metrics), figure, reached })
             })
             .collect(),
     }

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use super::by_work;
-use crate::results::Outcome;
+use crate::results::WorkResults;
 use crate::setting::Setting;
 
 /// Writing to a `String` can't fail.
@@ -13,7 +13,7 @@ macro_rules! line {
     }};
 }
 
-pub(super) fn render(outcomes: &[Outcome], setting: &Setting) -> String {
+pub(super) fn render(outcomes: &[WorkResults], setting: &Setting) -> String {
     let mut out = String::new();
     head(&mut out, setting);
     goals(&mut out, outcomes);
@@ -57,7 +57,7 @@ fn head(out: &mut String, setting: &Setting) {
     }
 }
 
-fn goals(out: &mut String, outcomes: &[Outcome]) {
+fn goals(out: &mut String, outcomes: &[WorkResults]) {
     line!(out, "\n## Goals\n\n| work | server | goal | reached | |\n|---|---|---|---|---|");
     for outcome in outcomes {
         for goal in outcome.goals() {
@@ -68,14 +68,14 @@ fn goals(out: &mut String, outcomes: &[Outcome]) {
                 "| {} | {:?} | {} | {} | {verdict} |",
                 outcome.work.title,
                 outcome.on,
-                goal.describe(outcome.work),
-                goal.show(outcome.work, figure)
+                goal.describe(outcome.work.metrics),
+                goal.show(outcome.work.metrics, figure)
             );
         }
     }
 }
 
-fn figures(out: &mut String, outcome: &Outcome) {
+fn figures(out: &mut String, outcome: &WorkResults) {
     let work = outcome.work;
     let titles: Vec<&str> = work.metrics.iter().map(|metric| metric.title).collect();
     line!(out, "\n| {:?} | {} |", outcome.on, titles.join(" | "));

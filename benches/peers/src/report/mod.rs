@@ -5,7 +5,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 
-use crate::results::Outcome;
+use crate::results::WorkResults;
 use crate::setting::Setting;
 
 mod json;
@@ -14,7 +14,7 @@ mod plot;
 pub(crate) mod table;
 
 /// Writes everything that `docs/bench` holds.
-pub(crate) fn write(dir: &Path, outcomes: &[Outcome], setting: &Setting) -> Result<()> {
+pub(crate) fn write(dir: &Path, outcomes: &[WorkResults], setting: &Setting) -> Result<()> {
     fs::create_dir_all(dir).with_context(|| format!("{} can't be made", dir.display()))?;
     let put = |name: &str, text: String| {
         let path = dir.join(name);
@@ -31,8 +31,8 @@ pub(crate) fn write(dir: &Path, outcomes: &[Outcome], setting: &Setting) -> Resu
 }
 
 /// The results of each work, of all servers together.
-fn by_work(outcomes: &[Outcome]) -> Vec<Vec<&Outcome>> {
-    let mut groups: Vec<Vec<&Outcome>> = Vec::new();
+fn by_work(outcomes: &[WorkResults]) -> Vec<Vec<&WorkResults>> {
+    let mut groups: Vec<Vec<&WorkResults>> = Vec::new();
     for outcome in outcomes {
         let of_it = groups
             .iter_mut()

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use super::markdown::extremes;
 use crate::peer::PeerId;
-use crate::results::Outcome;
+use crate::results::WorkResults;
 use crate::sample::{Metric, Unit};
 
 const WIDTH: f64 = 820.0;
@@ -27,7 +27,7 @@ macro_rules! put {
 }
 
 /// The first metric of the work, on all servers.
-pub(super) fn render(outcomes: &[&Outcome]) -> String {
+pub(super) fn render(outcomes: &[&WorkResults]) -> String {
     let Some((work, metric)) =
         outcomes.first().and_then(|first| Some((first.work, first.work.metrics.first()?)))
     else {
@@ -70,7 +70,7 @@ pub(super) fn render(outcomes: &[&Outcome]) -> String {
     out
 }
 
-fn row(out: &mut String, outcome: &Outcome, peer: PeerId, metric: &Metric, scale: &Scale, y: f64) {
+fn row(out: &mut String, outcome: &WorkResults, peer: PeerId, metric: &Metric, scale: &Scale, y: f64) {
     let (middle, base) = (y + BAR / 2.0, y + BAR / 2.0 + 4.5);
     put!(
         out,
@@ -109,7 +109,7 @@ fn row(out: &mut String, outcome: &Outcome, peer: PeerId, metric: &Metric, scale
 }
 
 /// The libraries that there is something to say about.
-fn shown(outcome: &Outcome) -> impl Iterator<Item = PeerId> {
+fn shown(outcome: &WorkResults) -> impl Iterator<Item = PeerId> {
     let told = |peer: &PeerId| outcome.has(*peer) || outcome.unable.contains_key(peer);
     outcome.work.peers.iter().copied().filter(told)
 }
@@ -122,7 +122,7 @@ struct Scale {
 }
 
 impl Scale {
-    fn over(outcomes: &[&Outcome], metric: &Metric) -> Self {
+    fn over(outcomes: &[&WorkResults], metric: &Metric) -> Self {
         let mut values = Vec::new();
         for outcome in outcomes {
             for peer in shown(outcome) {

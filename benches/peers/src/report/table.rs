@@ -1,7 +1,7 @@
 //! Results on a terminal.
 
 use crate::peer::PeerId;
-use crate::results::Outcome;
+use crate::results::WorkResults;
 use crate::sample::Sample;
 use crate::work::Work;
 
@@ -16,7 +16,7 @@ pub(crate) fn print_sample(work: &Work, round: usize, peer: PeerId, sample: &Sam
 }
 
 /// All of it, when it is done.
-pub(crate) fn print(outcomes: &[Outcome]) {
+pub(crate) fn print(outcomes: &[WorkResults]) {
     for outcome in outcomes {
         println!("\n{} ({:?})", outcome.work.title, outcome.on);
         for &peer in outcome.work.peers {
@@ -40,8 +40,8 @@ pub(crate) fn print(outcomes: &[Outcome]) {
             let verdict = if goal.bound.is_met_by(figure) { "reached" } else { "MISSED" };
             println!(
                 "  {verdict}: {} {}",
-                goal.describe(outcome.work),
-                goal.show(outcome.work, figure)
+                goal.describe(outcome.work.metrics),
+                goal.show(outcome.work.metrics, figure)
             );
         }
     }

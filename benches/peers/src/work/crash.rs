@@ -35,7 +35,7 @@ pub(super) const WORK: Work = Work {
 };
 
 #[derive(Serialize, Deserialize)]
-struct Order {
+struct CrashOrder {
     peer: PeerId,
     url: String,
 }
@@ -46,7 +46,7 @@ fn measure(peer: PeerId, scene: &Scene<'_>) -> Result<Sample> {
 
 fn inherit<P: Peer>(peer: PeerId, scene: &Scene<'_>) -> Result<Sample> {
     let runtime = runtime()?;
-    let order = Order { peer, url: scene.server.url() };
+    let order = CrashOrder { peer, url: scene.server.url() };
     let url = order.url.clone();
     let heir = on_worker(&runtime, async move { P::open(&url, TTL).await })?;
     let mut times = Vec::new();
@@ -82,10 +82,10 @@ fn expiry(server: &Server) -> Result<Duration> {
 pub(super) const ROLE: &str = "crash";
 
 pub(super) fn play(io: &mut ChildIo) {
-    child::play(io, |io, order: Order| with_peer!(order.peer, P => hold::<P>(io, &order)));
+    child::play(io, |io, order: CrashOrder| with_peer!(order.peer, P => hold::<P>(io, &order)));
 }
 
-fn hold<P: Peer>(io: &mut ChildIo, order: &Order) -> Result<()> {
+fn hold<P: Peer>(io: &mut ChildIo, order: &CrashOrder) -> Result<()> {
     let runtime = runtime()?;
     let url = order.url.clone();
     let held = on_worker(&runtime, async move {

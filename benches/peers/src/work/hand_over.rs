@@ -41,14 +41,14 @@ pub(super) const WORK: Work = Work {
 };
 
 #[derive(Serialize, Deserialize)]
-struct Order {
+struct HandOverOrder {
     peer: PeerId,
     url: String,
     times: usize,
 }
 
 fn measure(peer: PeerId, scene: &Scene<'_>) -> Result<Sample> {
-    let order = Order { peer, url: scene.server.url(), times: scene.times(25, 12) };
+    let order = HandOverOrder { peer, url: scene.server.url(), times: scene.times(25, 12) };
     let mut waiter = child::start(ROLE, &order)?;
     let mut times = match peer {
         PeerId::Floor => publish(&order, &mut waiter)?,
@@ -63,7 +63,7 @@ fn pause(number: usize) -> Duration {
     Duration::from_millis(20 + (number as u64 * 37) % 100)
 }
 
-fn release<P: Peer>(order: &Order, waiter: &mut Child) -> Result<Vec<Duration>> {
+fn release<P: Peer>(order: &HandOverOrder, waiter: &mut Child) -> Result<Vec<Duration>> {
     let runtime = runtime()?;
     let url = order.url.clone();
     let peer = on_worker(&runtime, async move { open_warm::<P>(&url).await })?;
@@ -94,7 +94,7 @@ async fn open_warm<P: Peer>(url: &str) -> Result<P> {
     Ok(peer)
 }
 
-fn publish(order: &Order, waiter: &mut Child) -> Result<Vec<Duration>> {
+fn publish(order: &HandOverOrder, waiter: &mut Child) -> Result<Vec<Duration>> {
     let runtime = runtime()?;
     let client = redis::Client::open(order.url.as_str())?;
     let connection =
@@ -126,13 +126,13 @@ fn publish(order: &Order, waiter: &mut Child) -> Result<Vec<Duration>> {
 pub(super) const ROLE: &str = "hand-over";
 
 pub(super) fn play(io: &mut ChildIo) {
-    child::play(io, |io, order: Order| match order.peer {
+    child::play(io, |io, order: HandOverOrder| match order.peer {
         PeerId::Floor => subscribe(io, &order),
         peer => with_peer!(peer, P => wait::<P>(io, &order)),
     });
 }
 
-fn wait<P: Peer>(io: &mut ChildIo, order: &Order) -> Result<()> {
+fn wait<P: Peer>(io: &mut ChildIo, order: &HandOverOrder) -> Result<()> {
     let runtime = runtime()?;
     let url = order.url.clone();
     let peer = on_worker(&runtime, async move { open_warm::<P>(&url).await })?;
@@ -153,7 +153,7 @@ fn wait<P: Peer>(io: &mut ChildIo, order: &Order) -> Result<()> {
     Ok(())
 }
 
-fn subscribe(io: &mut ChildIo, order: &Order) -> Result<()> {
+fn subscribe(io: &mut ChildIo, order: &HandOverOrder) -> Result<()> {
     let runtime = runtime()?;
     let client = redis::Client::open(order.url.as_str())?;
     let mut subscription = on_worker(&runtime, async move {

@@ -43,7 +43,7 @@ pub(super) const WORK: Work = Work {
 };
 
 #[derive(Serialize, Deserialize)]
-struct Order {
+struct HeldOrder {
     peer: PeerId,
     url: String,
     millis: u64,
@@ -58,7 +58,7 @@ struct Report {
 
 fn measure(peer: PeerId, scene: &Scene<'_>) -> Result<Sample> {
     let time = scene.lasting(13_000, 7_000);
-    let order = Order { peer, url: scene.server.url(), millis: u64::try_from(time.as_millis())? };
+    let order = HeldOrder { peer, url: scene.server.url(), millis: u64::try_from(time.as_millis())? };
     let mut keeper = child::start(ROLE, &order)?;
     keeper.expect("holding");
     let report: Report = child::answer(&mut keeper, "report")?;
@@ -72,10 +72,10 @@ fn measure(peer: PeerId, scene: &Scene<'_>) -> Result<Sample> {
 pub(super) const ROLE: &str = "held";
 
 pub(super) fn play(io: &mut ChildIo) {
-    child::play(io, |io, order: Order| with_peer!(order.peer, P => hold::<P>(io, &order)));
+    child::play(io, |io, order: HeldOrder| with_peer!(order.peer, P => hold::<P>(io, &order)));
 }
 
-fn hold<P: Peer>(io: &mut ChildIo, order: &Order) -> Result<()> {
+fn hold<P: Peer>(io: &mut ChildIo, order: &HeldOrder) -> Result<()> {
     let runtime = runtime()?;
     let url = order.url.clone();
     let peer = on_worker(&runtime, async move {

@@ -37,7 +37,7 @@ pub(super) const WORK: Work = Work {
 };
 
 #[derive(Serialize, Deserialize)]
-struct Order {
+struct HotOrder {
     peer: PeerId,
     url: String,
     millis: u64,
@@ -45,7 +45,7 @@ struct Order {
 
 fn measure(peer: PeerId, scene: &Scene<'_>) -> Result<Sample> {
     let time = scene.lasting(2_000, 1_000);
-    let order = Order { peer, url: scene.server.url(), millis: u64::try_from(time.as_millis())? };
+    let order = HotOrder { peer, url: scene.server.url(), millis: u64::try_from(time.as_millis())? };
     let mut children = Vec::new();
     for _ in 0..PROCESSES {
         children.push(child::start(ROLE, &order)?);
@@ -71,10 +71,10 @@ fn measure(peer: PeerId, scene: &Scene<'_>) -> Result<Sample> {
 pub(super) const ROLE: &str = "hot-processes";
 
 pub(super) fn play(io: &mut ChildIo) {
-    child::play(io, |io, order: Order| with_peer!(order.peer, P => contend::<P>(io, &order)));
+    child::play(io, |io, order: HotOrder| with_peer!(order.peer, P => contend::<P>(io, &order)));
 }
 
-fn contend<P: Peer>(io: &mut ChildIo, order: &Order) -> Result<()> {
+fn contend<P: Peer>(io: &mut ChildIo, order: &HotOrder) -> Result<()> {
     let runtime = runtime()?;
     let url = order.url.clone();
     let peer = on_worker(&runtime, async move {

@@ -97,9 +97,9 @@ impl Scope {
 
     /// Asks for the lock. When the future resolves, the lock is held; when it cannot be, the
     /// future never resolves, and the body is dropped.
-    pub fn acquire(&self, request: Result<Request, LockError>) -> Acquire<'_> {
+    pub fn acquire(&self, request: Result<Request, LockError>) -> BodyAcquire<'_> {
         self.ask(request, false);
-        Acquire(self)
+        BodyAcquire(self)
     }
 
     /// [`acquire`](Self::acquire) for a body that has a value of its own for a busy lock: `None`
@@ -289,9 +289,9 @@ fn manager(given: Option<&Locks>) -> Result<Cow<'_, Locks>, LockError> {
 
 /// Resolves when the lock is held. See [`Scope::acquire`].
 #[derive(Debug)]
-pub struct Acquire<'a>(&'a Scope);
+pub struct BodyAcquire<'a>(&'a Scope);
 
-impl<'a> Future for Acquire<'a> {
+impl<'a> Future for BodyAcquire<'a> {
     type Output = &'a Guard;
 
     fn poll(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Self::Output> {

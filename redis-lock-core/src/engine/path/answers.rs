@@ -93,8 +93,8 @@ impl Traffic {
         results.push(Settled::Elsewhere(Box::new(entry), Some(redirect)));
     }
 
-    /// From when on an answer counts as none, because another node may have taken this one's place
-    /// before it was given.
+    /// An answer that comes later than this has an unknown outcome, because another node may have
+    /// replaced this one before it was given.
     pub(crate) fn distrust_after(&mut self, age: Duration) {
         self.distrust_after = Some(age);
     }

@@ -61,7 +61,7 @@ impl QueueEntry {
         Self::new(Origin::Part(gathering, group), Some(command), limit, deadline, sent)
     }
 
-    /// What nobody wants an answer to.
+    /// A message, to which nobody wants an answer.
     pub(crate) fn message(command: Command, now: Moment) -> Self {
         let limit = command.timeout;
         Self::new(Origin::Query(None), Some(command), limit, Moment::NEVER, now)

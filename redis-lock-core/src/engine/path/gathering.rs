@@ -8,7 +8,7 @@ use crate::domain::clock::Moment;
 use crate::domain::error::Fault;
 use crate::lock::Outcome;
 use crate::store::Answer;
-use crate::store::redis::{Cluster, NextPart, Part, Split};
+use crate::store::redis::{ClusterMode, NextPart, Part, Split};
 
 /// A part, and the key that says where it goes.
 pub(crate) type PartEntry = (Arc<str>, QueueEntry);
@@ -18,7 +18,7 @@ impl Gathering {
     pub(crate) fn begin(
         mut entry: QueueEntry,
         now: Moment,
-        cluster: &Arc<Cluster>,
+        cluster: &Arc<ClusterMode>,
     ) -> (Vec<PartEntry>, Option<Settled>) {
         if let Origin::Reap(reap) = &mut entry.origin {
             // Its parts and those of what it makes void need not meet in one queue.

@@ -17,7 +17,7 @@
 //! with the epoch, so no answer of it can come later.
 
 use std::collections::{BTreeSet, VecDeque};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::AtomicU32;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -35,23 +35,22 @@ use entry::InFlight;
 pub(crate) use entry::{QueueEntry, Settled};
 pub(crate) use gathering::PartEntry;
 pub(crate) use origin::{Gathering, Origin, Overdue, Reply};
+pub(crate) use send::After;
 
 mod answers;
 mod entry;
 mod gathering;
 mod origin;
+mod send;
 mod supervise;
 #[cfg(test)]
 mod tests;
-
-/// How many commands a runtime must have sent before its own task reads their answers.
-const WORTH: u32 = 200;
 
 /// How old a question may get before the engine looks whether its answer is there, although
 /// another reads.
 pub(crate) const PICK_UP: Duration = Duration::from_millis(20);
 
-/// So many dropped questions need not be looked through.
+/// Up to so many dropped questions are remembered without looking for those that are settled.
 const FEW: usize = 1024;
 
 /// The first pause between two tries to connect.
@@ -71,11 +70,11 @@ pub(crate) enum News {
     Up,
     /// The server can't be reached; tried again after the pause.
     Unreachable(Fault, Duration),
-    /// Nor by another try, for the same reason.
+    /// Another try failed, for the same reason.
     StillUnreachable,
 }
 
-/// What came of driving a path.
+/// What driving a path has brought about.
 #[derive(Debug, Default)]
 pub(crate) struct Results {
     pub(crate) settled: Vec<Settled>,
@@ -129,7 +128,7 @@ pub(crate) struct Traffic {
     /// Questions whose outcome became unknown with the last connection: their machines may not have
     /// heard of it yet.
     lost: BTreeSet<u64>,
-    /// At how many of them to look for those that are settled.
+    /// At how many dropped questions to look for those that are settled.
     dropped_limit: usize,
     ready: Vec<ReadyReply>,
     patience: Duration,
@@ -140,7 +139,7 @@ pub(crate) struct Traffic {
     pause: Duration,
     /// No second connection is made beside a silent one before this.
     suspect_at: Moment,
-    /// Nobody has to learn before this that no answer came.
+    /// No caller has to be told before this that no answer came.
     deadline_check: Moment,
     spread: u8,
     /// An answer that took longer neither starts nor lengthens a lease.
@@ -165,22 +164,8 @@ struct Up {
     made: Moment,
     /// When something was received last.
     heard: Moment,
-    /// Whether it has been of use.
+    /// Whether it has ever answered.
     has_answered: bool,
-}
-
-/// What a caller has to do after it put something on the queue.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum After {
-    Nothing,
-    /// The engine has something to do.
-    RingEngine,
-    /// The task that reads has something to do.
-    RingTask,
-    /// Answers are there.
-    Pump,
-    /// Answers would come sooner if a task of the present runtime read them.
-    OpenReader,
 }
 
 impl Path {
@@ -228,31 +213,6 @@ impl Path {
     pub(crate) fn put(&self, entry: QueueEntry, results: &mut Vec<Settled>) {
         self.traffic().put(entry, results);
     }
-
-    /// Sees to it that what was put goes out, and says when somebody has to look after it at the
-    /// latest. To be called without any lock. `here` is the runtime
-    /// of several threads that the caller is on.
-    pub(crate) fn after_put(
-        &self,
-        here: Option<runtime::Id>,
-        results: &mut Vec<Settled>,
-    ) -> (After, Moment) {
-        let mut traffic = self.traffic();
-        let after = traffic.after_put(here, results);
-        let due = traffic.due();
-        drop(traffic);
-        match (after, here) {
-            (After::RingTask, _) => self.task_news.ring(),
-            (After::Nothing | After::RingEngine, Some(here)) => {
-                let busy = self.busy.fetch_add(1, Ordering::Relaxed);
-                if busy % WORTH == WORTH - 1 && self.traffic().can_read_on(here) {
-                    return (After::OpenReader, due);
-                }
-            }
-            _ => {}
-        }
-        (after, due)
-    }
 }
 
 impl Traffic {
@@ -289,100 +249,6 @@ impl Traffic {
         }
     }
 
-    fn after_put(&mut self, here: Option<runtime::Id>, results: &mut Vec<Settled>) -> After {
-        let ConnectionState::Up(_) = &self.connection else {
-            return if self.waiting.is_empty() { After::Nothing } else { After::RingEngine };
-        };
-        if self.waiting.is_empty() && self.is_flushed() {
-            return After::Nothing;
-        }
-        let aside: VecDeque<_> = if planted!(LateReleases) {
-            let (first, rest) =
-                std::mem::take(&mut self.waiting).into_iter().partition(QueueEntry::is_awaited);
-            self.waiting = first;
-            rest
-        } else {
-            VecDeque::new()
-        };
-        let awaited = self.waiting.iter().any(QueueEntry::is_awaited);
-        let was_flushed = self.is_sent();
-        // When the last of them was made, which was just now: it saves looking at the clock again.
-        let now = self.waiting.back().map_or_else(Moment::now, |last| last.sent);
-        self.write(now);
-        if !aside.is_empty() {
-            self.waiting.extend(aside);
-            return After::RingEngine;
-        }
-        let ConnectionState::Up(up) = &self.connection else { return After::RingEngine };
-        if up.wire.is_instant() {
-            return After::Pump;
-        }
-        let idle = awaited && self.sent_whole == 0;
-        match self.reader {
-            // What nobody waits for goes with the next that somebody does; and with others under
-            // way it goes with theirs. The task runs after those who run now.
-            Reader::Task(id) if here == Some(id) => {
-                if idle {
-                    self.flush(results);
-                }
-                let is_woken = self.task_flushes || self.is_flushed() || !was_flushed;
-                if is_woken { After::Nothing } else { After::RingTask }
-            }
-            Reader::Task(_) => {
-                self.flush(results);
-                if self.is_flushed() { After::Nothing } else { After::RingTask }
-            }
-            Reader::Engine => {
-                if idle {
-                    self.flush(results);
-                }
-                if self.is_flushed() { After::Nothing } else { After::RingEngine }
-            }
-        }
-    }
-
-    /// Encodes what waits.
-    fn write(&mut self, now: Moment) {
-        let ConnectionState::Up(up) = &mut self.connection else { return };
-        while let Some(mut entry) = self.waiting.pop_front() {
-            if entry.number().is_some_and(|number| self.dropped.remove(&number)) {
-                // Its machine has dropped it, and it was never sent.
-                continue;
-            }
-            let Some(command) = entry.take_command(now) else { continue };
-            if self.written.is_empty() {
-                // Silence is counted from here.
-                up.heard = up.heard.max(now);
-            }
-            entry.written = now;
-            let seq = self.written.next_seq();
-            if std::mem::take(&mut entry.asks) {
-                up.wire.push_asking(seq, command);
-            } else {
-                up.wire.push(seq, command);
-            }
-            self.written.push(entry);
-        }
-    }
-
-    /// Sends what can be sent.
-    pub(crate) fn flush(&mut self, results: &mut Vec<Settled>) {
-        let ConnectionState::Up(up) = &mut self.connection else { return };
-        match up.wire.flush() {
-            Ok(()) if up.wire.is_flushed() => self.sent_whole = self.written.len(),
-            Ok(()) => {}
-            Err(error) => self.close(&broken(&error), results),
-        }
-    }
-
-    /// Writes and sends all there is.
-    pub(crate) fn push_out(&mut self, results: &mut Vec<Settled>) {
-        if !self.waiting.is_empty() {
-            self.write(Moment::now());
-        }
-        self.flush(results);
-    }
-
     fn settle(&mut self, entry: QueueEntry, outcome: Outcome, results: &mut Vec<Settled>) {
         if let Some(number) = entry.number()
             && self.dropped.remove(&number)
@@ -412,7 +278,7 @@ impl Traffic {
         self.forget_dropped();
     }
 
-    /// Numbers of questions that are nowhere any more need not be remembered.
+    /// Forgets the numbers of questions that are neither waiting nor written.
     fn forget_dropped(&mut self) {
         let known: BTreeSet<_> =
             self.waiting.iter().chain(self.written.iter()).filter_map(QueueEntry::number).collect();

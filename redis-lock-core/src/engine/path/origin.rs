@@ -19,11 +19,11 @@ pub(crate) type Reply = oneshot::Sender<Result<Answer, Fault>>;
 pub(crate) enum Origin {
     /// The machine of a lock, by a question with this number.
     Lock(LockId, u64),
-    /// A token on its way out.
+    /// The release of a token.
     Reap(Box<Reap>),
     /// One of several parts, each for the keys of one slot.
     Part(Arc<Gathering>, usize),
-    /// Somebody who looks at locks. Gone once they learned that no answer came in time.
+    /// A caller that looks at locks; `None` once it was told that no answer came in time.
     Query(Option<Reply>),
     /// The path itself, to hear whether somebody is there.
     Ping,
@@ -63,7 +63,7 @@ impl Origin {
     }
 }
 
-/// Somebody who was promised an answer by now.
+/// A caller whose time limit has passed.
 #[derive(Debug)]
 pub(crate) enum Overdue {
     Query(Reply, Fault),
@@ -77,7 +77,7 @@ pub(crate) struct Gathering(pub(super) Mutex<Gathered>);
 #[derive(Debug)]
 pub(super) struct Gathered {
     pub(super) split: Split,
-    /// Whose it is; none once that is settled.
+    /// Who asked; `None` once the outcome is known.
     pub(super) origin: Option<Origin>,
     pub(super) sent: Moment,
     pub(super) deadline: Moment,
@@ -95,8 +95,8 @@ impl Gathering {
         gathered.split.next()
     }
 
-    /// Whose it is, where that is a machine, and the number of its question. None where nobody
-    /// wants it any more.
+    /// The machine that asked, and the number of its question; `None` where nobody wants the answer
+    /// any more.
     pub(crate) fn asked_by(&self) -> Option<Option<(LockId, u64)>> {
         match self.gathered().origin.as_ref()? {
             Origin::Lock(id, number) => Some(Some((id.clone(), *number))),
@@ -108,7 +108,7 @@ impl Gathering {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whose it is, when nobody is left to carry it out.
+    /// Who asked, when nobody is left to carry it out.
     pub(crate) fn take_origin(&self) -> Option<Origin> {
         self.gathered().origin.take()
     }

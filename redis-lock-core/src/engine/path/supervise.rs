@@ -91,8 +91,9 @@ impl Traffic {
         let is_late = now.since(oldest.written) >= oldest.limit;
         let is_silent = up.heard <= oldest.written;
         if is_late && is_silent && self.attempt.is_none() && now >= self.suspect_at {
-            // A second connection tells a slow path or a frozen server, which costs nobody the
-            // first one, from a path that is half open, which would cost the patience.
+            // A second connection shows whether the path is slow or the server frozen, so that the
+            // first one can stay, or whether the first one is half open, so that nobody need wait
+            // for it until `patience` ends.
             self.suspect_at = now.after(self.patience);
             self.begin_attempt(now, results);
         }
@@ -196,15 +197,15 @@ impl Traffic {
         });
     }
 
-    /// Asks anew who has what. Only for the place where those wait who belong to no node.
+    /// Reads the map again. Only for the lobby, where entries wait that belong to no node.
     pub(crate) fn look(&mut self, now: Moment, results: &mut Results) {
         if self.attempt.is_none() {
             self.begin_attempt(now, results);
         }
     }
 
-    /// It is known who has what: nobody has to wait here any more. `false` when the look was given
-    /// up meanwhile.
+    /// The map was read, so nothing has to wait in the lobby any more. Returns `false` when that
+    /// read was given up meanwhile.
     pub(crate) fn looked(&mut self, number: u64, results: &mut Results) -> bool {
         if self.attempt.is_none_or(|(current, _)| current != number) {
             return false;

@@ -17,7 +17,7 @@ use crate::domain::names;
 use crate::store::Connector;
 use crate::store::directory::{Directory, Map};
 use crate::store::redirect::NodeName;
-use crate::store::redis::Cluster;
+use crate::store::redis::ClusterMode;
 
 mod routing;
 mod several;
@@ -170,7 +170,7 @@ impl Places {
         self.all().iter().find(|place| place.id == id).cloned()
     }
 
-    /// Where those wait who belong to no node.
+    /// The lobby, where entries wait that belong to no node.
     pub(crate) fn lobby(&self) -> Option<&Arc<Place>> {
         self.as_several().map(|several| &several.lobby)
     }
@@ -179,7 +179,7 @@ impl Places {
         self.as_several().map(|several| &several.directory)
     }
 
-    pub(super) fn cluster(&self) -> Option<&Arc<Cluster>> {
+    pub(super) fn cluster(&self) -> Option<&Arc<ClusterMode>> {
         self.as_several().map(|several| &several.cluster)
     }
 
@@ -205,23 +205,23 @@ impl Places {
         }
     }
 
-    /// Has somebody look soon who has what; says when, where there is a choice.
+    /// Has the map read soon; returns when, where there are several nodes.
     pub(crate) fn look_soon(&self) -> Option<Moment> {
         self.as_several().map(Several::look_soon)
     }
 
-    /// When to look who has what.
+    /// When to read the map.
     pub(crate) fn look_due(&self) -> Moment {
         self.as_several().map_or(Moment::NEVER, Several::look_due)
     }
 
-    /// Where to look, if it is time to.
+    /// The lobby, if it is time to read the map.
     pub(crate) fn begin_look(&self, now: Moment) -> Option<&Arc<Place>> {
         let several = self.as_several().filter(|several| several.begins_look(now))?;
         Some(&several.lobby)
     }
 
-    /// Goes by a map from now on, and returns the places that are not on it.
+    /// Uses a new map from now on, and returns the places that are not on it.
     pub(crate) fn take_map(&self, map: &Map, now: Moment) -> Vec<Arc<Place>> {
         self.as_several().map(|several| several.take_map(map, now)).unwrap_or_default()
     }

@@ -11,7 +11,7 @@ use crate::store::redirect::NodeName;
 type Owner = u16;
 const NOBODY: Owner = Owner::MAX;
 
-/// Who has what, as far as is known. It is never changed: another one takes its place.
+/// Which place has which slot, as far as is known. It is never changed: a new one replaces it.
 #[derive(Clone)]
 pub(super) struct Routing {
     version: u64,

@@ -10,9 +10,9 @@ use crate::domain::clock::Moment;
 use crate::engine::path::Path;
 use crate::store::directory::{Directory, Map};
 use crate::store::redirect::NodeName;
-use crate::store::redis::Cluster;
+use crate::store::redis::ClusterMode;
 
-/// The shortest time between two looks at who has what, whatever the nodes say.
+/// The shortest time between two reads of the map, whatever the nodes say.
 const LOOK_PAUSE: Duration = Duration::from_millis(100);
 
 /// The same while some node says that it does not serve its slots: when it does again is seen by
@@ -29,14 +29,14 @@ pub(super) struct Several {
     pub(super) lobby: Arc<Place>,
     look: Mutex<Look>,
     /// What locks of keys in several slots are under way.
-    pub(super) cluster: Arc<Cluster>,
+    pub(super) cluster: Arc<ClusterMode>,
     ids: AtomicU64,
     /// For the paths of nodes to come.
     patience: Duration,
     spread: u8,
 }
 
-/// When the nodes are asked again who has what.
+/// When the map is read again.
 #[derive(Debug)]
 struct Look {
     at: Moment,
@@ -112,8 +112,8 @@ impl Several {
         self.change(|routing| routing.corrected(slot, to, |name| self.make(name)));
     }
 
-    /// Goes by a map from now on, unless it is older than the one that is there. Returns the places
-    /// that are not on it.
+    /// Uses a new map from now on, unless it is older than the one that is there. Returns the
+    /// places that are not on it.
     pub(super) fn take_map(&self, map: &Map, now: Moment) -> Vec<Arc<Place>> {
         {
             let mut look = self.look();

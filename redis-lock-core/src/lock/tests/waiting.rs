@@ -51,6 +51,23 @@ fn i9_a_wait_that_nobody_answers_ends_with_the_timeout_of_the_question() {
 }
 
 #[test]
+fn i9_a_wait_shorter_than_an_answer_ends_with_that_answer() {
+    for answer in [busy_with(None), refused()] {
+        let mut bench = Bench::new();
+        bench.ask(1, patient(1));
+        let take = bench.asked();
+        bench.tick(2);
+        assert!(bench.failed().is_empty(), "busy or broken: the first answer decides");
+        bench.answer(&take, busy_unknown());
+        let acquire = bench.asked();
+        bench.answer(&acquire, answer);
+        assert_eq!(bench.failed().len(), 1);
+        bench.released(); // The place in the queue.
+        assert!(bench.machine.is_idle());
+    }
+}
+
+#[test]
 fn i4_a_waiter_looks_when_the_holders_lease_ends() {
     let mut bench = Bench::new();
     bench.contend(1, demand("k"), busy_with(Some(millis(200))));

@@ -1,6 +1,7 @@
 //! Commands for several mutexes that one token takes together.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::entry::{Entry, end};
 use super::fences::{number, raise};
@@ -26,20 +27,7 @@ impl State {
         let keys: Vec<&str> = command.names.all().map(|names| names.main()).collect();
         match &command.verb {
             Verb::Acquire(terms) => self.acquire_all(terms, &keys, ordered, manager, now, publish),
-            Verb::Renew { token, ttl } => {
-                let answer = self.look_at_all(&keys, token, now);
-                if answer != Answer::Done {
-                    return Ok(answer);
-                }
-                let mut all = (None, false);
-                for key in keys {
-                    let renewed = self.entry(key, now).renew(token, *ttl, now);
-                    if let Some(Answer::Renewed { longer, waited_for }) = renewed {
-                        all = (all.0.max(longer), all.1 | waited_for);
-                    }
-                }
-                Ok(Answer::Renewed { longer: all.0, waited_for: all.1 })
-            }
+            Verb::Renew { token, ttl } => Ok(self.renew_all(&keys, token, *ttl, now)),
             Verb::Keep { token, time } => {
                 let answer = self.look_at_all(&keys, token, now);
                 if answer == Answer::Done {
@@ -56,17 +44,7 @@ impl State {
             }
             Verb::Check { token } => Ok(self.look_at_all(&keys, token, now)),
             Verb::Release { token, keep, bury, .. } => {
-                let answer = self.look_at_all(&keys, token, now);
-                for key in &keys {
-                    let entry = self.entry(key, now);
-                    match keep {
-                        _ if !entry.has(token) => entry.leave(token),
-                        Some(keep) => {
-                            entry.holders.set_end(token, now.after(*keep));
-                        }
-                        None => entry.give_back(token, now, publish),
-                    }
-                }
+                let answer = self.release_all(&keys, token, *keep, now, publish);
                 if let (Some(bury), Some(first)) = (bury, keys.first()) {
                     self.entry(first, now).bury(token, &"".into(), now.after(*bury));
                 }
@@ -80,6 +58,49 @@ impl State {
             }
             _ => Err(Fault::new(FaultClass::Permanent, "several keys can't be asked for that")),
         }
+    }
+
+    fn renew_all(
+        &mut self,
+        keys: &[&str],
+        token: &Arc<str>,
+        ttl: Option<Duration>,
+        now: Moment,
+    ) -> Answer {
+        let answer = self.look_at_all(keys, token, now);
+        if answer != Answer::Done {
+            return answer;
+        }
+        let mut all = (None, false);
+        for key in keys {
+            let renewed = self.entry(key, now).renew(token, ttl, now);
+            if let Some(Answer::Renewed { longer, waited_for }) = renewed {
+                all = (all.0.max(longer), all.1 | waited_for);
+            }
+        }
+        Answer::Renewed { longer: all.0, waited_for: all.1 }
+    }
+
+    fn release_all(
+        &mut self,
+        keys: &[&str],
+        token: &Arc<str>,
+        keep: Option<Duration>,
+        now: Moment,
+        publish: Publish<'_>,
+    ) -> Answer {
+        let answer = self.look_at_all(keys, token, now);
+        for key in keys {
+            let entry = self.entry(key, now);
+            match keep {
+                _ if !entry.has(token) => entry.leave(token),
+                Some(keep) => {
+                    entry.holders.set_end(token, now.after(keep));
+                }
+                None => entry.give_back(token, now, publish),
+            }
+        }
+        answer
     }
 
     fn acquire_all(

@@ -33,11 +33,11 @@ const FEW: usize = 1024;
 /// Locks in memory. Clones share it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Memory {
-    shared: Arc<Mutex<Shared>>,
+    shared: Arc<Mutex<SharedLocks>>,
 }
 
 #[derive(Debug, Default)]
-struct Shared {
+struct SharedLocks {
     state: State,
     managers: Managers,
 }
@@ -65,7 +65,7 @@ impl Memory {
         MemoryConnector { memory: self.clone(), manager: Arc::clone(manager) }
     }
 
-    fn shared(&self) -> MutexGuard<'_, Shared> {
+    fn shared(&self) -> MutexGuard<'_, SharedLocks> {
         self.shared.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -111,7 +111,7 @@ impl Wire for MemoryWire {
     fn push(&mut self, seq: u64, command: Command) {
         let now = Moment::now();
         let mut shared = self.memory.shared();
-        let Shared { state, managers } = &mut *shared;
+        let SharedLocks { state, managers } = &mut *shared;
         // Hints are queued and never applied under this lock.
         let mut publish = |manager: &str, token: Option<&str>| {
             let Some(hints) = managers.get(manager) else { return false };
@@ -164,6 +164,16 @@ impl State {
     /// What is left at a key.
     pub(crate) fn into_entry(mut self, key: &str) -> Entry {
         self.entries.remove(key).unwrap_or_default()
+    }
+
+    /// Whether who holds a mutex can see that somebody waits.
+    #[cfg(test)]
+    pub(crate) fn is_waited_for(&mut self, key: &str, now: Moment) -> bool {
+        let entry = self.entries.get_mut(key);
+        entry.is_some_and(|entry| {
+            entry.expire(now);
+            entry.holders.first().is_some_and(|holder| holder.is_waited_for())
+        })
     }
 
     /// Executes a command of `manager`.

@@ -12,14 +12,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// done, is not used for another one; and an acquisition that was asked for again, since its answer
 /// took too long, gives nothing back any more.
 #[derive(Debug, Default)]
-pub(crate) struct Cluster {
+pub(crate) struct ClusterMode {
     is_one: AtomicBool,
     tokens: Mutex<HashMap<Arc<str>, Known>>,
 }
 
 #[derive(Debug)]
 struct Known {
-    attempt: Arc<Attempt>,
+    attempt: Arc<GroupAttempt>,
     /// The group in whose queue the token is, and nothing else of it anywhere.
     place: Option<usize>,
     /// What some attempt asked for may be done yet, so that nothing is known for sure.
@@ -39,7 +39,7 @@ pub(super) enum End {
 
 /// One try to get several groups of keys.
 #[derive(Debug, Default)]
-pub(super) struct Attempt(Mutex<AttemptStage>);
+pub(super) struct GroupAttempt(Mutex<AttemptStage>);
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 enum AttemptStage {
@@ -60,7 +60,7 @@ enum Superseding {
     Refused,
 }
 
-impl Cluster {
+impl ClusterMode {
     /// Whether the server runs in cluster mode.
     pub(super) fn is_one(&self) -> bool {
         self.is_one.load(Ordering::Relaxed)
@@ -72,8 +72,8 @@ impl Cluster {
 
     /// Begins an attempt: it, and the group where the token waits, if nothing else is left of the
     /// attempts before. None when the token can't be used any more.
-    pub(super) fn begin(&self, token: &Arc<str>) -> Option<(Arc<Attempt>, Option<usize>)> {
-        let attempt = Arc::new(Attempt::default());
+    pub(super) fn begin(&self, token: &Arc<str>) -> Option<(Arc<GroupAttempt>, Option<usize>)> {
+        let attempt = Arc::new(GroupAttempt::default());
         let mut tokens = self.tokens();
         let fresh = || Known { attempt: Arc::clone(&attempt), place: None, doubtful: false };
         let known = tokens.entry(Arc::clone(token)).or_insert_with(fresh);
@@ -90,7 +90,7 @@ impl Cluster {
     }
 
     /// Ends an attempt.
-    pub(super) fn end(&self, token: &Arc<str>, attempt: &Arc<Attempt>, end: End) {
+    pub(super) fn end(&self, token: &Arc<str>, attempt: &Arc<GroupAttempt>, end: End) {
         let mut tokens = self.tokens();
         let Some(known) = tokens.get_mut(token) else { return };
         if !Arc::ptr_eq(&known.attempt, attempt) || !attempt.end() {
@@ -114,7 +114,7 @@ impl Cluster {
     }
 }
 
-impl Attempt {
+impl GroupAttempt {
     /// Whether the token was asked for again since.
     pub(super) fn is_superseded(&self) -> bool {
         *self.stage() == AttemptStage::Superseded
@@ -164,13 +164,13 @@ impl Attempt {
 mod tests {
     use super::*;
 
-    fn begun(cluster: &Cluster) -> (Arc<Attempt>, Option<usize>) {
+    fn begun(cluster: &ClusterMode) -> (Arc<GroupAttempt>, Option<usize>) {
         cluster.begin(&"t".into()).unwrap()
     }
 
     #[test]
     fn a_place_is_remembered_until_the_next_attempt() {
-        let (cluster, token) = (Cluster::default(), "t".into());
+        let (cluster, token) = (ClusterMode::default(), "t".into());
         let (first, place) = begun(&cluster);
         assert_eq!(place, None);
         assert!(first.gives_back());
@@ -184,7 +184,7 @@ mod tests {
 
     #[test]
     fn only_the_newest_attempt_gives_back() {
-        let (cluster, token) = (Cluster::default(), "t".into());
+        let (cluster, token) = (ClusterMode::default(), "t".into());
         let (first, _) = begun(&cluster);
         let (second, _) = begun(&cluster);
         assert!(first.is_superseded() && !first.gives_back());
@@ -199,7 +199,7 @@ mod tests {
 
     #[test]
     fn a_token_that_may_yet_be_given_back_is_not_used_again() {
-        let (cluster, token) = (Cluster::default(), "t".into());
+        let (cluster, token) = (ClusterMode::default(), "t".into());
         let (first, _) = begun(&cluster);
         assert!(first.gives_back());
         cluster.end(&token, &first, End::Unknown);
@@ -211,7 +211,7 @@ mod tests {
 
     #[test]
     fn after_an_unknown_end_no_place_is_trusted() {
-        let (cluster, token) = (Cluster::default(), "t".into());
+        let (cluster, token) = (ClusterMode::default(), "t".into());
         let (first, _) = begun(&cluster);
         cluster.end(&token, &first, End::Unknown);
         let (second, _) = begun(&cluster);

@@ -13,9 +13,9 @@ use std::sync::Arc;
 use redis::{Cmd, Value};
 
 use super::address;
-use super::cluster::Cluster;
+use super::cluster::ClusterMode;
 use super::decode::{self, Plain, is_demoted};
-use super::encode::{self, Call, Context};
+use super::encode::{self, Context, ScriptCall};
 use super::fast;
 use super::groups::{self, NextPart, Part, Split};
 use super::listen::Channel;
@@ -33,8 +33,8 @@ pub(super) enum Step {
     PlainInFull,
     /// By the script's name, written without a detour.
     Fast,
-    ByHash(Call),
-    InFull(Call),
+    ByHash(ScriptCall),
+    InFull(ScriptCall),
     /// By this command, for the reason of this answer.
     Why(Box<Command>, Answer),
 }
@@ -54,7 +54,7 @@ struct Asked {
 /// Everything that is under way on one connection.
 pub(super) struct Conversation {
     found: Arc<Found>,
-    cluster: Arc<Cluster>,
+    cluster: Arc<ClusterMode>,
     channel: Channel,
     /// The node that this leads to, where there are others.
     site: Option<Site>,
@@ -72,7 +72,7 @@ pub(super) type Send<'a> = &'a mut dyn FnMut(Cmd);
 impl Conversation {
     pub(super) fn new(
         found: Found,
-        cluster: Arc<Cluster>,
+        cluster: Arc<ClusterMode>,
         channel: Channel,
         site: Option<Site>,
     ) -> Self {

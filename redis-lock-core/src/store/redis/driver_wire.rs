@@ -15,35 +15,35 @@ use super::conversation::Conversation;
 use super::decode;
 use crate::store::{BoxFuture, Command, Filled, Pulled, Readiness, TaskBell, Watcher, Wire};
 
-type Reply = Result<Value, RedisError>;
+type DriverReply = Result<Value, RedisError>;
 
 /// Replies that the task has brought.
 #[derive(Default)]
-struct Inbox {
-    replies: Mutex<VecDeque<Reply>>,
+struct ReplyInbox {
+    replies: Mutex<VecDeque<DriverReply>>,
     /// Those who want to know of them. The role of the reader changes hands, so there may be two.
     watches: Mutex<Vec<Weak<TaskBell>>>,
 }
 
-impl Inbox {
-    fn take(&self) -> VecDeque<Reply> {
+impl ReplyInbox {
+    fn take(&self) -> VecDeque<DriverReply> {
         std::mem::take(&mut *self.replies.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    fn put(&self, reply: Reply) {
+    fn put(&self, reply: DriverReply) {
         self.replies.lock().unwrap_or_else(PoisonError::into_inner).push_back(reply);
         let watches = self.watches.lock().unwrap_or_else(PoisonError::into_inner);
         watches.iter().filter_map(Weak::upgrade).for_each(|bell| bell.ring());
     }
 
-    fn watch(&self) -> Watch {
+    fn watch(&self) -> ReplyWatch {
         let bell = Arc::new(TaskBell::default());
         // Of what is there already nobody told it.
         bell.ring();
         let mut watches = self.watches.lock().unwrap_or_else(PoisonError::into_inner);
         watches.retain(|watch| watch.strong_count() > 0);
         watches.push(Arc::downgrade(&bell));
-        Watch(bell)
+        ReplyWatch(bell)
     }
 }
 
@@ -52,8 +52,8 @@ pub(super) struct DriverWire {
     /// What is to be sent.
     out: Vec<Cmd>,
     tasks: mpsc::UnboundedSender<Cmd>,
-    inbox: Arc<Inbox>,
-    arrived: VecDeque<Reply>,
+    inbox: Arc<ReplyInbox>,
+    arrived: VecDeque<DriverReply>,
 }
 
 /// Makes a wire of a connection of the driver, on the engine's runtime.
@@ -62,7 +62,7 @@ pub(super) fn wire(
     conversation: Conversation,
 ) -> (DriverWire, Watcher) {
     let (tasks, commands) = mpsc::unbounded_channel();
-    let inbox = Arc::new(Inbox::default());
+    let inbox = Arc::new(ReplyInbox::default());
     tokio::spawn(serve(driver, commands, Arc::clone(&inbox)));
     let watched = Arc::clone(&inbox);
     let watcher: Watcher = Arc::new(move || Ok(Box::new(watched.watch()) as _));
@@ -114,9 +114,9 @@ impl Wire for DriverWire {
     }
 }
 
-struct Watch(Arc<TaskBell>);
+struct ReplyWatch(Arc<TaskBell>);
 
-impl Readiness for Watch {
+impl Readiness for ReplyWatch {
     fn poll_ready(&self, context: &mut Context<'_>, sending: bool) -> Poll<io::Result<()>> {
         // What is to be sent can be sent at once.
         if sending { Poll::Ready(Ok(())) } else { self.0.poll_rung(context).map(Ok) }
@@ -127,15 +127,15 @@ impl Readiness for Watch {
 async fn serve(
     driver: MultiplexedConnection,
     mut commands: mpsc::UnboundedReceiver<Cmd>,
-    inbox: Arc<Inbox>,
+    inbox: Arc<ReplyInbox>,
 ) {
-    let mut under_way = FuturesOrdered::<BoxFuture<'_, Reply>>::new();
+    let mut under_way = FuturesOrdered::<BoxFuture<'_, DriverReply>>::new();
     loop {
         tokio::select! {
             biased;
             command = commands.recv() => match command {
                 Some(command) => {
-                    let mut asking: BoxFuture<'_, Reply> = Box::pin(ask(driver.clone(), command));
+                    let mut asking: BoxFuture<'_, DriverReply> = Box::pin(ask(driver.clone(), command));
                     // The first poll hands it to the driver, so it is made here, in order.
                     match poll_once(&mut asking).await {
                         Poll::Ready(reply) if under_way.is_empty() => inbox.put(reply),
@@ -156,7 +156,7 @@ async fn poll_once<T>(asking: &mut BoxFuture<'_, T>) -> Poll<T> {
     std::future::poll_fn(|context| Poll::Ready(asking.as_mut().poll(context))).await
 }
 
-async fn ask(mut driver: MultiplexedConnection, command: Cmd) -> Reply {
+async fn ask(mut driver: MultiplexedConnection, command: Cmd) -> DriverReply {
     let mut pipeline = Pipeline::with_capacity(1);
     pipeline.add_command(command);
     let mut values = driver.send_packed_commands(&pipeline, 0, 1).await?;

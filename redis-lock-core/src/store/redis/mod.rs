@@ -9,7 +9,7 @@ use redis::aio::MultiplexedConnection;
 use tokio::time::timeout;
 
 use self::address::Address;
-pub(crate) use self::cluster::Cluster;
+pub(crate) use self::cluster::ClusterMode;
 use self::conversation::Conversation;
 pub(crate) use self::groups::{NextPart, Part, Split, is_split};
 use self::listen::Channel;
@@ -125,7 +125,7 @@ pub(crate) struct RedisConnector {
     way: Way,
     terms: Terms,
     channel: Channel,
-    cluster: Arc<Cluster>,
+    cluster: Arc<ClusterMode>,
     /// Whether scripts were used by the connection before.
     had_scripts: Arc<AtomicBool>,
 }

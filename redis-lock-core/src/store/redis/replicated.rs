@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use tokio::sync::mpsc;
 
-use super::wait_link::{Awaited, Inbox, WaitLink};
+use super::wait_link::{Awaited, VerdictInbox, WaitLink};
 use crate::store::{Answer, Command, Connected, Filled, Pulled, Readiness, Verb, Watcher, Wire};
 
 /// A wire that keeps answers back until replicas have what they say.
@@ -24,20 +24,20 @@ struct ReplicatedWire {
     /// Answers that are kept back.
     kept: BTreeMap<u64, Answer>,
     asked: mpsc::UnboundedSender<Awaited>,
-    inbox: Arc<Inbox>,
+    inbox: Arc<VerdictInbox>,
 }
 
 /// Keeps back what this connection answers. To be called on the engine's runtime.
 pub(super) fn wrap(connected: Connected, link: WaitLink) -> Connected {
     let Connected { wire: inner, watcher } = connected;
     let (asked, awaited) = mpsc::unbounded_channel();
-    let inbox = Arc::new(Inbox::default());
+    let inbox = Arc::new(VerdictInbox::default());
     tokio::spawn(link.serve(awaited, Arc::clone(&inbox)));
     let watched = Arc::clone(&inbox);
     let watcher = watcher.map(|watcher| -> Watcher {
         Arc::new(move || {
             let (inner, inbox) = (watcher()?, Arc::clone(&watched));
-            Ok(Box::new(Watch { inner, inbox }) as _)
+            Ok(Box::new(ReplicaWatch { inner, inbox }) as _)
         })
     });
     let (counted, kept) = (BTreeMap::new(), BTreeMap::new());
@@ -117,12 +117,12 @@ impl Wire for ReplicatedWire {
 }
 
 /// Ends when either has something.
-struct Watch {
+struct ReplicaWatch {
     inner: Box<dyn Readiness>,
-    inbox: Arc<Inbox>,
+    inbox: Arc<VerdictInbox>,
 }
 
-impl Readiness for Watch {
+impl Readiness for ReplicaWatch {
     fn poll_ready(&self, context: &mut Context<'_>, sending: bool) -> Poll<io::Result<()>> {
         match self.inner.poll_ready(context, sending) {
             Poll::Pending => self.inbox.poll_filled(context).map(Ok),

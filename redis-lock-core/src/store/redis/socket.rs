@@ -54,7 +54,7 @@ pub(super) async fn connect(
             let watched = Arc::clone(&stream);
             let watcher: Watcher = Arc::new(move || {
                 let watch = TcpStream::from_std(watched.try_clone()?)?;
-                Ok(Box::new(Watch::Tcp(watch)) as Box<dyn Readiness>)
+                Ok(Box::new(SocketWatch::Tcp(watch)) as Box<dyn Readiness>)
             });
             Ok(Some(Introduced { driver, task, socket: Socket::Tcp(stream), watcher }))
         }
@@ -66,7 +66,7 @@ pub(super) async fn connect(
             let watched = Arc::clone(&stream);
             let watcher: Watcher = Arc::new(move || {
                 let watch = UnixStream::from_std(watched.try_clone()?)?;
-                Ok(Box::new(Watch::Unix(watch)) as Box<dyn Readiness>)
+                Ok(Box::new(SocketWatch::Unix(watch)) as Box<dyn Readiness>)
             });
             Ok(Some(Introduced { driver, task, socket: Socket::Unix(stream), watcher }))
         }
@@ -112,13 +112,13 @@ impl Socket {
 
 /// The same socket as a runtime sees it.
 #[derive(Debug)]
-enum Watch {
+enum SocketWatch {
     Tcp(TcpStream),
     #[cfg(unix)]
     Unix(UnixStream),
 }
 
-impl Watch {
+impl SocketWatch {
     fn poll(&self, context: &mut Context<'_>, interest: Interest) -> Poll<io::Result<()>> {
         match (self, interest) {
             (Self::Tcp(stream), Interest::WRITABLE) => stream.poll_write_ready(context),
@@ -142,7 +142,7 @@ impl Watch {
     }
 }
 
-impl Readiness for Watch {
+impl Readiness for SocketWatch {
     fn poll_ready(&self, context: &mut Context<'_>, sending: bool) -> Poll<io::Result<()>> {
         let interests = [Some(Interest::READABLE), sending.then_some(Interest::WRITABLE)];
         let mut ready = Poll::Pending;

@@ -36,12 +36,12 @@ pub(super) struct Awaited {
 
 /// What became of those that were waited for.
 #[derive(Default)]
-pub(super) struct Inbox {
+pub(super) struct VerdictInbox {
     verdicts: Mutex<VecDeque<(u64, Result<(), Fault>)>>,
     news: TaskBell,
 }
 
-impl Inbox {
+impl VerdictInbox {
     fn put(&self, verdicts: impl IntoIterator<Item = (u64, Result<(), Fault>)>) {
         self.verdicts.lock().unwrap_or_else(PoisonError::into_inner).extend(verdicts);
         self.news.ring();
@@ -81,7 +81,7 @@ impl WaitLink {
     pub(super) async fn serve(
         mut self,
         mut awaited: mpsc::UnboundedReceiver<Awaited>,
-        inbox: Arc<Inbox>,
+        inbox: Arc<VerdictInbox>,
     ) {
         while let Some(first) = awaited.recv().await {
             let mut batch = vec![first];

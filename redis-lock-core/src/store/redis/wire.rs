@@ -24,12 +24,12 @@ pub(super) struct RedisWire {
     out: Vec<u8>,
     /// How much of `out` has been sent.
     sent: usize,
-    input: Input,
+    input: InputBuffer,
 }
 
 impl RedisWire {
     pub(super) fn new(socket: Socket, conversation: Conversation) -> Self {
-        let input = Input { buffer: vec![0; ROOM], start: 0, end: 0 };
+        let input = InputBuffer { buffer: vec![0; ROOM], start: 0, end: 0 };
         Self { socket, conversation, out: Vec::new(), sent: 0, input }
     }
 
@@ -126,13 +126,13 @@ impl Wire for RedisWire {
 }
 
 /// What has arrived and was not read.
-struct Input {
+struct InputBuffer {
     buffer: Vec<u8>,
     start: usize,
     end: usize,
 }
 
-impl Input {
+impl InputBuffer {
     fn rest(&self) -> &[u8] {
         self.buffer.get(self.start..self.end).unwrap_or_default()
     }

@@ -13,21 +13,13 @@ fn who_keeps_a_mutex_lets_nobody_in_and_nobody_out_of_the_queue() {
         permit(2, true),
         actor(ALL, &["j", "k"], true),
     ];
-    let acquire = |who, ttl, patient, fair| ModelStep::Acquire {
-        who,
-        ttl,
-        patient,
-        fair,
-        fenced: false,
-        ordered: false,
-    };
     on_every_server_once(
         ACTORS,
         &[
-            acquire(3, 430, false, false),
-            acquire(2, 430, true, false),
+            ModelStep::unfair(3, 430, false),
+            ModelStep::unfair(2, 430, true),
             ModelStep::Advance { millis: 911 },
-            acquire(0, 1_970, false, false),
+            ModelStep::unfair(0, 1_970, false),
             ModelStep::Release { who: 0, keep: Some(430), bury: false },
             ModelStep::Check { who: 2 },
         ],

@@ -95,6 +95,11 @@ pub(super) fn step(actors: usize) -> impl Strategy<Value = ModelStep> {
 }
 
 impl ModelStep {
+    /// An acquisition that passes the queue, with no other option.
+    pub(super) const fn unfair(who: usize, ttl: u64, patient: bool) -> Self {
+        Self::Acquire { who, ttl, patient, fair: false, fenced: false, ordered: false }
+    }
+
     /// Who does it, and by which verb; none when its kind of lock has no such verb.
     fn verb(&self, actors: &[Actor]) -> Option<(usize, Verb)> {
         let millis = Duration::from_millis;

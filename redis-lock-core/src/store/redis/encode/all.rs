@@ -1,26 +1,26 @@
 //! Commands for several mutexes that are taken together: `all.lua` and its siblings.
 
-use super::{Call, Context, asked, flag, renewal, text};
+use super::{Context, ScriptCall, asked, flag, renewal, text};
 use crate::store::redis::scripts::{ALL_ACQUIRE, ALL_RAISE, ALL_RELEASE, ALL_RENEW};
 use crate::store::{CLAIM, Command, Verb};
 
-pub(super) fn call(command: &Command, ordered: bool, context: &Context) -> Option<Call> {
+pub(super) fn call(command: &Command, ordered: bool, context: &Context) -> Option<ScriptCall> {
     let names = &command.names;
     match &command.verb {
         Verb::Acquire(_) => acquire(command, ordered, context),
         Verb::Renew { token, .. } | Verb::Keep { token, .. } | Verb::Check { token } => {
             let (ttl, how) = renewal(&command.verb);
-            let call = Call::of(&ALL_RENEW);
+            let call = ScriptCall::of(&ALL_RENEW);
             let call = names.all().fold(call, |call, names| call.key("lock", names.main()));
             Some(call.arg("token", &**token).arg("ttl", text(ttl)).arg("how", how))
         }
         Verb::Raise { token, fence } => {
-            let call = Call::of(&ALL_RAISE);
+            let call = ScriptCall::of(&ALL_RAISE);
             let call = names.all().fold(call, |call, names| call.key("fence", names.fence()));
             Some(call.arg("token", &**token).arg("reached", fence.to_string()))
         }
         Verb::Release { token, keep, bury, .. } => {
-            let call = names.all().fold(Call::of(&ALL_RELEASE), |call, names| {
+            let call = names.all().fold(ScriptCall::of(&ALL_RELEASE), |call, names| {
                 call.key("lock", names.main())
                     .key("queue", names.queue())
                     .key("waiters", names.waiters())
@@ -33,9 +33,9 @@ pub(super) fn call(command: &Command, ordered: bool, context: &Context) -> Optio
     }
 }
 
-fn acquire(command: &Command, ordered: bool, context: &Context) -> Option<Call> {
+fn acquire(command: &Command, ordered: bool, context: &Context) -> Option<ScriptCall> {
     let Verb::Acquire(terms) = &command.verb else { return None };
-    let call = Call::of(&ALL_ACQUIRE).key("tomb", command.names.tomb(&terms.token));
+    let call = ScriptCall::of(&ALL_ACQUIRE).key("tomb", command.names.tomb(&terms.token));
     let call = command.names.all().fold(call, |call, names| {
         call.key("lock", names.main())
             .key("queue", names.queue())

@@ -16,7 +16,7 @@ mod call;
 mod mutex;
 mod shared;
 
-pub(super) use call::Call;
+pub(super) use call::ScriptCall;
 
 /// How many keys the server looks at for one answer: some tenths of a millisecond of its time.
 const PAGE: usize = 500;
@@ -89,7 +89,7 @@ fn in_use(command: &Command, asker: &str) -> Cmd {
 }
 
 /// The script that serves a command; none where there is no such command for this kind of lock.
-pub(super) fn call(command: &Command, context: &Context) -> Option<Call> {
+pub(super) fn call(command: &Command, context: &Context) -> Option<ScriptCall> {
     match command.kind {
         Kind::Mutex => mutex::call(command, context),
         Kind::All { ordered } => all::call(command, ordered, context),
@@ -98,7 +98,7 @@ pub(super) fn call(command: &Command, context: &Context) -> Option<Call> {
 }
 
 /// Adds what every acquisition asks for, in the order of the scripts.
-fn asked(call: Call, terms: &Acquire, context: &Context) -> Call {
+fn asked(call: ScriptCall, terms: &Acquire, context: &Context) -> ScriptCall {
     call.arg("token", &*terms.token)
         .arg("ttl", text(terms.ttl))
         .arg("place", text(terms.queue))

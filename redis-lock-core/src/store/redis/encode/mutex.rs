@@ -1,10 +1,10 @@
 //! Commands for a mutex, and those that look at any lock or end it by force.
 
-use super::{Call, Context, asked, renewal, text};
+use super::{Context, ScriptCall, asked, renewal, text};
 use crate::store::redis::scripts::{ACQUIRE, FORCE, LOOK, RELEASE, RENEW};
 use crate::store::{CLAIM, Command, MOST_SHOWN, Verb};
 
-pub(super) fn call(command: &Command, context: &Context) -> Option<Call> {
+pub(super) fn call(command: &Command, context: &Context) -> Option<ScriptCall> {
     match &command.verb {
         Verb::Take { .. }
         | Verb::Downgrade { .. }
@@ -16,7 +16,7 @@ pub(super) fn call(command: &Command, context: &Context) -> Option<Call> {
         Verb::Acquire(_) => acquire(command, context),
         Verb::Renew { token, .. } | Verb::Keep { token, .. } | Verb::Check { token } => {
             let (ttl, how) = renewal(&command.verb);
-            let call = Call::of(&RENEW).key("lock", command.names.main());
+            let call = ScriptCall::of(&RENEW).key("lock", command.names.main());
             Some(call.arg("token", &**token).arg("ttl", text(ttl)).arg("how", how))
         }
         Verb::Release { .. } => release(command),
@@ -25,10 +25,10 @@ pub(super) fn call(command: &Command, context: &Context) -> Option<Call> {
     }
 }
 
-fn acquire(command: &Command, context: &Context) -> Option<Call> {
+fn acquire(command: &Command, context: &Context) -> Option<ScriptCall> {
     let Verb::Acquire(terms) = &command.verb else { return None };
     let names = &command.names;
-    let call = Call::of(&ACQUIRE)
+    let call = ScriptCall::of(&ACQUIRE)
         .key("lock", names.main())
         .key("queue", names.queue())
         .key("waiters", names.waiters())
@@ -38,10 +38,10 @@ fn acquire(command: &Command, context: &Context) -> Option<Call> {
     Some(call.arg("claim", text(Some(CLAIM))).arg("ask", text(terms.ask)))
 }
 
-fn release(command: &Command) -> Option<Call> {
+fn release(command: &Command) -> Option<ScriptCall> {
     let Verb::Release { token, keep, bury, .. } = &command.verb else { return None };
     let names = &command.names;
-    let call = Call::of(&RELEASE)
+    let call = ScriptCall::of(&RELEASE)
         .key("lock", names.main())
         .key("queue", names.queue())
         .key("waiters", names.waiters())
@@ -53,9 +53,9 @@ fn release(command: &Command) -> Option<Call> {
     Some(call)
 }
 
-fn look(command: &Command) -> Call {
+fn look(command: &Command) -> ScriptCall {
     let names = &command.names;
-    Call::of(&LOOK)
+    ScriptCall::of(&LOOK)
         .key("lock", names.main())
         .key("queue", names.queue())
         .key("waiters", names.waiters())
@@ -64,10 +64,10 @@ fn look(command: &Command) -> Call {
         .arg("most", MOST_SHOWN.to_string())
 }
 
-fn force(command: &Command, context: &Context) -> Option<Call> {
+fn force(command: &Command, context: &Context) -> Option<ScriptCall> {
     let Verb::Force { tokens, foreign, because } = &command.verb else { return None };
     let names = &command.names;
-    let call = Call::of(&FORCE)
+    let call = ScriptCall::of(&FORCE)
         .key("lock", names.main())
         .key("queue", names.queue())
         .key("waiters", names.waiters())
@@ -75,7 +75,7 @@ fn force(command: &Command, context: &Context) -> Option<Call> {
         .arg("reason", &**because)
         .arg("claim", text(Some(CLAIM)))
         .arg("foreign", foreign.as_deref().unwrap_or_default());
-    let each = |call: Call, token: &crate::Token| {
+    let each = |call: ScriptCall, token: &crate::Token| {
         call.key("tomb", names.tomb(token.wire()))
             .arg("token", &**token.wire())
             .arg("channel", context.channel_of(names, token.manager().unwrap_or_default()))

@@ -1,19 +1,19 @@
 //! Commands for locks that several can hold at once: `shared.lua` and its siblings.
 
-use super::{Call, Context, asked, renewal, text};
+use super::{Context, ScriptCall, asked, renewal, text};
 use crate::store::redis::scripts::{
     SHARED_ACQUIRE, SHARED_DOWNGRADE, SHARED_RELEASE, SHARED_RENEW,
 };
 use crate::store::{CLAIM, Command, Verb};
 
-pub(super) fn call(command: &Command, context: &Context) -> Option<Call> {
+pub(super) fn call(command: &Command, context: &Context) -> Option<ScriptCall> {
     let names = &command.names;
     let mode = command.kind.traits().mode?;
     let limit = command.kind.limit().unwrap_or(0);
     let (limit, claim) = (limit.to_string(), text(Some(CLAIM)));
     let call = match &command.verb {
         Verb::Acquire(terms) => {
-            let call = Call::of(&SHARED_ACQUIRE)
+            let call = ScriptCall::of(&SHARED_ACQUIRE)
                 .key("lock", names.main())
                 .key("queue", names.queue())
                 .key("waiters", names.waiters())
@@ -26,7 +26,7 @@ pub(super) fn call(command: &Command, context: &Context) -> Option<Call> {
         }
         Verb::Renew { token, .. } | Verb::Keep { token, .. } | Verb::Check { token } => {
             let (ttl, how) = renewal(&command.verb);
-            Call::of(&SHARED_RENEW)
+            ScriptCall::of(&SHARED_RENEW)
                 .key("lock", names.main())
                 .key("limits", names.limit())
                 .key("tomb", names.tomb(token))
@@ -35,16 +35,18 @@ pub(super) fn call(command: &Command, context: &Context) -> Option<Call> {
                 .arg("ttl", text(ttl))
                 .arg("how", how)
         }
-        Verb::Release { token, keep, bury, .. } => with_queue(Call::of(&SHARED_RELEASE), command)
-            .key("limits", names.limit())
-            .key("tomb", names.tomb(token))
-            .arg("mode", mode)
-            .arg("limit", limit)
-            .arg("token", &**token)
-            .arg("keep", text(*keep))
-            .arg("bury", text(*bury))
-            .arg("claim", claim),
-        Verb::Downgrade { token } => with_queue(Call::of(&SHARED_DOWNGRADE), command)
+        Verb::Release { token, keep, bury, .. } => {
+            with_queue(ScriptCall::of(&SHARED_RELEASE), command)
+                .key("limits", names.limit())
+                .key("tomb", names.tomb(token))
+                .arg("mode", mode)
+                .arg("limit", limit)
+                .arg("token", &**token)
+                .arg("keep", text(*keep))
+                .arg("bury", text(*bury))
+                .arg("claim", claim)
+        }
+        Verb::Downgrade { token } => with_queue(ScriptCall::of(&SHARED_DOWNGRADE), command)
             .key("limits", names.limit())
             .key("tomb", names.tomb(token))
             .arg("token", &**token)
@@ -54,7 +56,7 @@ pub(super) fn call(command: &Command, context: &Context) -> Option<Call> {
     Some(call)
 }
 
-fn with_queue(call: Call, command: &Command) -> Call {
+fn with_queue(call: ScriptCall, command: &Command) -> ScriptCall {
     let names = &command.names;
     call.key("lock", names.main()).key("queue", names.queue()).key("waiters", names.waiters())
 }

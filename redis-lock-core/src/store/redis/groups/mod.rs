@@ -8,7 +8,7 @@
 
 use std::sync::Arc;
 
-use super::cluster::{Attempt, Cluster, End};
+use super::cluster::{ClusterMode, End, GroupAttempt};
 use crate::domain::error::{Fault, FaultClass};
 use crate::domain::kind::Kind;
 use crate::domain::names::Names;
@@ -18,7 +18,7 @@ use crate::store::{Acquire, Answer, Command, Verb};
 #[derive(Debug)]
 pub(crate) struct Split {
     command: Command,
-    cluster: Arc<Cluster>,
+    cluster: Arc<ClusterMode>,
     stage: SplitStage,
     /// What each group was asked last, where an acquisition needs to know it.
     answers: Vec<Option<Result<Answer, Fault>>>,
@@ -32,11 +32,11 @@ pub(crate) struct Split {
 enum SplitStage {
     /// Every group is asked the same: to renew, look or release.
     Broadcasting,
-    Acquiring(Arc<Attempt>),
+    Acquiring(Arc<GroupAttempt>),
     /// Every key is acquired; all get one fencing number.
-    Raising(Arc<Attempt>, u64),
+    Raising(Arc<GroupAttempt>, u64),
     /// Not every key can be acquired, so none is kept from others. Then this is the answer.
-    GivingBack(Arc<Attempt>, Result<Answer, Fault>),
+    GivingBack(Arc<GroupAttempt>, Result<Answer, Fault>),
 }
 
 /// What a [`Split`] wants.
@@ -59,7 +59,7 @@ pub(crate) fn is_split(kind: Kind, names: &Names) -> bool {
 }
 
 impl Split {
-    pub(crate) fn start(command: &Command, cluster: &Arc<Cluster>) -> (Self, NextPart) {
+    pub(crate) fn start(command: &Command, cluster: &Arc<ClusterMode>) -> (Self, NextPart) {
         let count = command.names.groups().len();
         let mut split = Self {
             command: command.clone(),
@@ -151,7 +151,7 @@ impl Split {
     }
 
     /// Every group of an acquisition that was asked has answered.
-    fn acquired(&mut self, attempt: Arc<Attempt>) -> NextPart {
+    fn acquired(&mut self, attempt: Arc<GroupAttempt>) -> NextPart {
         if attempt.is_superseded() {
             return superseded();
         }
@@ -189,7 +189,11 @@ impl Split {
     }
 
     /// Gives back what an attempt got and may not keep; then `verdict` is the answer.
-    fn give_back(&mut self, attempt: Arc<Attempt>, verdict: Result<Answer, Fault>) -> NextPart {
+    fn give_back(
+        &mut self,
+        attempt: Arc<GroupAttempt>,
+        verdict: Result<Answer, Fault>,
+    ) -> NextPart {
         let Verb::Acquire(Acquire { token, queue, .. }) = &self.command.verb else {
             return NextPart::Done(verdict);
         };
@@ -219,7 +223,7 @@ impl Split {
         self.ask(todo)
     }
 
-    fn end(&self, attempt: &Arc<Attempt>, answer: Result<Answer, Fault>) -> NextPart {
+    fn end(&self, attempt: &Arc<GroupAttempt>, answer: Result<Answer, Fault>) -> NextPart {
         let end = match (self.place(&answer), &answer) {
             (Some(place), _) => End::Queued(place),
             (None, Err(fault)) if fault.class.is_unknown() => End::Unknown,

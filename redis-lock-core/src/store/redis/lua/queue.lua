@@ -32,11 +32,14 @@ local function ticket(queue)
   return string.format('%.0f', next_one)
 end
 
--- Puts a token at the end of the queue, or keeps its place for longer. Returns whether it is there:
--- a full server refuses to note one more waiter, which then looks by itself.
+-- Puts a token at the end of the queue, or keeps its place for longer. Returns whether it is there, and
+-- whether it can be told from now on and could not when it came. A full server refuses to note one
+-- more waiter, which then looks by itself.
 local function enqueue(queue, waiters, token, place, channel, sort)
   if try('ZCARD', queue) == nil or try('HGET', waiters, token) == nil then return false end
   local known = redis.call('ZSCORE', queue, token)
+  local was = known and channel ~= '-' and redis.call('HGET', waiters, token)
+  local now_heard = was and string.sub(was, -2) == ' -'
   local function put(...) return write(queue, waiters, token, known, ...) end
   if not known and not put('ZADD', queue, ticket(queue), token) then return false end
   local finish = string.format('%.0f', millis() + place)
@@ -46,7 +49,7 @@ local function enqueue(queue, waiters, token, place, channel, sort)
   for _, side in ipairs({queue, waiters}) do
     if redis.call('PTTL', side) < place + 1000 then put('PEXPIRE', side, place + 1000) end
   end
-  return true
+  return true, now_heard
 end
 
 local function leave(queue, waiters, token)
@@ -145,11 +148,14 @@ local function value_of(queue, waiters, token)
 end
 
 -- Marks the holder's value, so that its release finds out that somebody waits, and tells it: then it
--- need not find out. `channel` is that of whoever waits.
-local function ask_to_hand_over(lock, channel)
+-- need not find out. `channel` is that of whoever waits: without one the holder can't be told, so it is
+-- when the waiter has one, `now_heard`. A holder that keeps an idle lease learns of it in no other way.
+local function ask_to_hand_over(lock, channel, now_heard)
   local holder = redis.call('GET', lock)
-  if not holder or not is_ours(holder) or string.sub(holder, -1) == '+' then return end
-  redis.pcall('SET', lock, holder .. '+', 'KEEPTTL')
+  if not holder or not is_ours(holder) then return end
+  local marked = string.sub(holder, -1) == '+'
+  if marked and not now_heard then return end
+  if not marked then redis.pcall('SET', lock, holder .. '+', 'KEEPTTL') end
   local base = string.match(channel, '^(.*~m:)')
   local manager = string.match(holder, '^rl1%.n?%x+%.([^.]+)%.')
   if base and manager then publish(base .. manager, 'w ' .. lock) end

@@ -55,7 +55,7 @@ fn clusters(views: &[ClusterView]) -> Vec<Cluster> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::slots::{Member, Shard};
+    use super::super::slots::{ClusterShard, Member};
     use super::*;
     use crate::store::redis::address::Address;
 
@@ -63,7 +63,7 @@ mod tests {
         let shard = |id: &&str| {
             let address = Address::new(*id, 1);
             let nodes = vec![Member { address, id: Some((*id).into()) }];
-            Shard { slots: vec![0..=1], nodes }
+            ClusterShard { slots: vec![0..=1], nodes }
         };
         ClusterView { epoch, is_well: true, shards: ids.iter().map(shard).collect() }
     }

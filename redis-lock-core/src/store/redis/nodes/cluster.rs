@@ -33,10 +33,10 @@ const PACE: Duration = Duration::from_secs(30);
 
 /// Asks the nodes of one cluster.
 pub(crate) struct ClusterDirectory {
-    shared: Arc<Shared>,
+    shared: Arc<ClusterShared>,
 }
 
-struct Shared {
+struct ClusterShared {
     seeds: Vec<redis::Client>,
     dial: Dial,
     terms: Terms,
@@ -51,7 +51,7 @@ impl ClusterDirectory {
         let roster = Arc::new(Roster::new(Topology::Cluster));
         let asker = Asker::new(dial.clone());
         let looks = AtomicUsize::new(0);
-        Self { shared: Arc::new(Shared { seeds, dial, terms, asker, roster, looks }) }
+        Self { shared: Arc::new(ClusterShared { seeds, dial, terms, asker, roster, looks }) }
     }
 }
 
@@ -66,13 +66,13 @@ impl Directory for ClusterDirectory {
     }
 
     fn connector(&self, node: &NodeName) -> Arc<dyn Connector> {
-        let Shared { dial, terms, roster, .. } = &*self.shared;
+        let ClusterShared { dial, terms, roster, .. } = &*self.shared;
         let site = Site::new(Arc::clone(node), Arc::clone(roster));
         Arc::new(RedisConnector::of_node(dial.clone(), site, terms))
     }
 }
 
-impl Shared {
+impl ClusterShared {
     async fn look(&self, known: Vec<NodeName>) -> Result<Map, Fault> {
         let mut faults = Vec::new();
         for targets in self.targets(known).chunks(ASKED) {

@@ -13,13 +13,13 @@ use crate::store::redirect::NodeName;
 /// Shared by whoever asks around and by the connections to each node.
 pub(super) struct Roster {
     pub(super) topology: Topology,
-    state: Mutex<State>,
+    state: Mutex<RosterState>,
     /// Grows with each change.
     changes: watch::Sender<u64>,
 }
 
 #[derive(Default)]
-struct State {
+struct RosterState {
     /// As the nodes count it.
     epoch: u64,
     /// What is added to that, so that the number rises when somebody else is asked by now who has
@@ -137,7 +137,7 @@ impl Roster {
         self.state().nodes.iter().find(|node| node.name == *name).and_then(read)
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, RosterState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

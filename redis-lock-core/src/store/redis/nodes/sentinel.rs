@@ -38,10 +38,10 @@ const ALL: std::ops::RangeInclusive<u16> = 0..=crate::domain::names::SLOTS - 1;
 
 /// Asks the sentinels of one primary.
 pub(crate) struct SentinelDirectory {
-    shared: Arc<Shared>,
+    shared: Arc<SentinelShared>,
 }
 
-struct Shared {
+struct SentinelShared {
     /// What the sentinels call the primary.
     name: String,
     seeds: Vec<redis::Client>,
@@ -77,7 +77,7 @@ impl SentinelDirectory {
         servers: Dial,
         terms: Terms,
     ) -> Self {
-        let shared = Shared {
+        let shared = SentinelShared {
             name,
             seeds,
             learned: Mutex::default(),
@@ -109,13 +109,13 @@ impl Directory for SentinelDirectory {
     }
 
     fn connector(&self, node: &NodeName) -> Arc<dyn Connector> {
-        let Shared { servers, terms, roster, .. } = &*self.shared;
+        let SentinelShared { servers, terms, roster, .. } = &*self.shared;
         let site = Site::new(Arc::clone(node), Arc::clone(roster));
         Arc::new(RedisConnector::of_node(servers.clone(), site, terms))
     }
 }
 
-impl Shared {
+impl SentinelShared {
     async fn look(&self) -> Result<Map, Fault> {
         let told = self.ask_all().await?;
         self.learn(&told);

@@ -12,7 +12,7 @@ use crate::store::redis::probe::field as field_of;
 
 /// One primary with its replicas, as somebody tells it.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub(super) struct Shard {
+pub(super) struct ClusterShard {
     pub(super) slots: Vec<RangeInclusive<u16>>,
     /// The primary first.
     pub(super) nodes: Vec<Member>,
@@ -32,7 +32,7 @@ pub(super) struct ClusterView {
     pub(super) epoch: u64,
     /// Whether it takes the cluster for being well.
     pub(super) is_well: bool,
-    pub(super) shards: Vec<Shard>,
+    pub(super) shards: Vec<ClusterShard>,
 }
 
 impl ClusterView {
@@ -66,7 +66,7 @@ pub(super) fn view(answers: &[Value], asked: &str) -> Result<ClusterView, Fault>
         Some(Value::ServerError(error)) => return Err(decode::refusal(error)),
         _ => &[],
     };
-    let mut shards: BTreeMap<Member, Shard> = BTreeMap::new();
+    let mut shards: BTreeMap<Member, ClusterShard> = BTreeMap::new();
     for range in ranges.iter().filter_map(|range| read_range(range, asked)) {
         let (slots, nodes) = range;
         let Some(primary) = nodes.first().cloned() else { continue };

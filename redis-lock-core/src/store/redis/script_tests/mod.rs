@@ -213,6 +213,30 @@ fn who_asks_without_a_place_leaves_the_queue() {
 }
 
 #[test]
+fn a_holder_is_told_of_a_waiter_as_soon_as_that_can_be_answered() {
+    for mut direct in Direct::each() {
+        for kind in [Kind::Mutex, ALL] {
+            direct.server.run::<()>("FLUSHALL");
+            let mut listening = direct.server.client().get_connection().unwrap();
+            let mut listening = listening.as_pubsub();
+            listening.subscribe("lock:~m:a").unwrap();
+            assert!(is_held(&direct.ask(kind, acquire(1, false)).unwrap()));
+            assert!(is_queued(&direct.ask(kind, acquire(2, true)).unwrap()), "it has no channel");
+            for _ in 0..2 {
+                let again = direct.send(&command(kind, acquire(2, true)), "lock:~m:b");
+                assert!(is_queued(&again.unwrap()));
+            }
+            let another = direct.send(&command(kind, acquire(3, true)), "lock:~m:b");
+            assert!(is_queued(&another.unwrap()));
+            direct.server.run::<i64>("PUBLISH lock:~m:a over");
+            let mut heard = || listening.get_message().unwrap().get_payload::<String>().unwrap();
+            assert_eq!(heard(), "w lock:a", "{kind:?}");
+            assert_eq!(heard(), "over", "once is enough");
+        }
+    }
+}
+
+#[test]
 fn dead_waiters_are_passed_over_whoever_subscribes_to_patterns() {
     for mut direct in Direct::each() {
         let mut everything = direct.server.client().get_connection().unwrap();

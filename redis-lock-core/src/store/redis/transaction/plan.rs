@@ -7,7 +7,7 @@ use std::time::Duration;
 use redis::Cmd;
 
 use super::look;
-use super::snapshot::{Scope, Snapshot, Standing};
+use super::snapshot::{ReadScope, Snapshot, Standing};
 use super::writes::{Message, Writes, one};
 use crate::domain::clock::Moment;
 use crate::domain::error::{Fault, FaultClass};
@@ -23,16 +23,16 @@ const MOST: usize = 64;
 
 /// What is read, and what must not change until it is written.
 #[derive(Clone, Debug)]
-pub(super) struct Plan {
+pub(super) struct ReadPlan {
     pub(super) watch: Vec<String>,
-    pub(super) scope: Scope,
+    pub(super) scope: ReadScope,
     /// Whose tombstones are looked at.
     pub(super) tombs: Vec<Arc<str>>,
 }
 
 /// What is decided from, beside the lock itself.
 #[derive(Clone, Debug)]
-pub(super) struct Terms {
+pub(super) struct DecisionTerms {
     pub(super) dialect: Dialect,
     /// Where grants for this manager are published; `-` when they are not.
     pub(super) channel: Arc<str>,
@@ -55,13 +55,13 @@ pub(super) enum Decision {
     AskType,
 }
 
-impl Plan {
+impl ReadPlan {
     pub(super) fn of(command: &Command, dialect: Dialect) -> Self {
         let names = &command.names;
         let has_queue = dialect == Dialect::Millis;
         let lock = || names.main().to_owned();
         let mut watch = vec![lock()];
-        let mut scope = Scope { queue: has_queue, fence: false, lenient: false };
+        let mut scope = ReadScope { queue: has_queue, fence: false, lenient: false };
         let mut tombs: Vec<Arc<str>> = command.verb.token().into_iter().cloned().collect();
         match &command.verb {
             Verb::Acquire(terms) => {
@@ -78,7 +78,7 @@ impl Plan {
                 tombs = tokens.iter().map(|token| Arc::clone(token.wire())).collect();
             }
             Verb::Look => {
-                scope = Scope { queue: has_queue, fence: has_queue, lenient: true };
+                scope = ReadScope { queue: has_queue, fence: has_queue, lenient: true };
                 return Self { watch: Vec::new(), scope, tombs };
             }
             _ => scope.queue = false,
@@ -91,7 +91,7 @@ impl Plan {
 }
 
 /// What follows for a command from what was read.
-pub(super) fn decide(command: &Command, snapshot: &Snapshot, terms: &Terms) -> Decision {
+pub(super) fn decide(command: &Command, snapshot: &Snapshot, terms: &DecisionTerms) -> Decision {
     let is_other = snapshot.lock == Standing::Other;
     match &command.verb {
         // A key that is not free, whatever stands there.
@@ -120,7 +120,7 @@ fn decide_acquire(
     command: &Command,
     acquire: &Acquire,
     snapshot: &Snapshot,
-    terms: &Terms,
+    terms: &DecisionTerms,
 ) -> Decision {
     if snapshot.tombs.contains_key(&acquire.token) {
         return done(Answer::Buried);
@@ -156,7 +156,7 @@ fn acquire_by_model(
     command: &Command,
     acquire: &Acquire,
     snapshot: &Snapshot,
-    terms: &Terms,
+    terms: &DecisionTerms,
 ) -> Decision {
     let mut acquire = acquire.clone();
     if snapshot.queue.is_none() || terms.frugal {
@@ -179,7 +179,12 @@ fn acquire_by_model(
 }
 
 /// Ends the hold of another program's value, if it is the one that was looked at.
-fn force_foreign(command: &Command, name: &str, snapshot: &Snapshot, terms: &Terms) -> Decision {
+fn force_foreign(
+    command: &Command,
+    name: &str,
+    snapshot: &Snapshot,
+    terms: &DecisionTerms,
+) -> Decision {
     match snapshot.value() {
         Some(value) if look::digest(value) == name => {
             let token = look::shown(value).into();
@@ -195,7 +200,7 @@ fn done(answer: Answer) -> Decision {
 }
 
 /// Has the model execute the command on what was read.
-fn by_model(command: &Command, snapshot: &Snapshot, terms: &Terms) -> Decision {
+fn by_model(command: &Command, snapshot: &Snapshot, terms: &DecisionTerms) -> Decision {
     let mut snapshot = snapshot.clone();
     if terms.frugal {
         // The lock is freed; who waits looks by itself.
@@ -264,7 +269,7 @@ fn forced<'a>(command: &'a Command, before: &'a Entry) -> impl Iterator<Item = M
 }
 
 /// Where those listen who may be let in, as far as that is not known.
-fn channels(before: &Entry, now: Moment, terms: &Terms) -> Vec<String> {
+fn channels(before: &Entry, now: Moment, terms: &DecisionTerms) -> Vec<String> {
     let living = before.queue.iter().filter(|waiter| waiter.until > now);
     let channels: BTreeSet<&str> = living.map(|waiter| &*waiter.manager).collect();
     let unknown = |channel: &&str| *channel != "-" && !terms.listeners.contains_key(*channel);

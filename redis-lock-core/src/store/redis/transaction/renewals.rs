@@ -6,7 +6,7 @@ use std::time::Duration;
 use redis::Value;
 use tokio::time::timeout;
 
-use super::plan::{Decision, Plan, decide};
+use super::plan::{Decision, ReadPlan, decide};
 use super::pool::lost;
 use super::run::{Setting, Written, begin, late, opened, run, write};
 use super::snapshot::Snapshot;
@@ -59,7 +59,7 @@ async fn together(
     let mut terms = setting.terms();
     let plans: Vec<_> = batch
         .iter()
-        .map(|(_, command)| Plan { tombs: Vec::new(), ..Plan::of(command, terms.dialect) })
+        .map(|(_, command)| ReadPlan { tombs: Vec::new(), ..ReadPlan::of(command, terms.dialect) })
         .collect();
     let watch: Vec<String> = plans.iter().flat_map(|plan| plan.watch.iter().cloned()).collect();
     let reads = plans.iter().zip(batch);

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::time::{sleep, timeout};
 
 use super::look;
-use super::plan::{Decision, Plan, Terms, decide, pause};
+use super::plan::{Decision, DecisionTerms, ReadPlan, decide, pause};
 use super::pool::{Leased, Pool, lost};
 use super::snapshot::Snapshot;
 use super::writes::Message;
@@ -26,8 +26,8 @@ pub(in crate::store::redis) struct Setting {
 }
 
 impl Setting {
-    pub(super) fn terms(&self) -> Terms {
-        Terms {
+    pub(super) fn terms(&self) -> DecisionTerms {
+        DecisionTerms {
             dialect: self.dialect,
             channel: self.channel.name(),
             listeners: [].into(),
@@ -37,7 +37,7 @@ impl Setting {
 }
 
 /// What came of one transaction.
-pub(super) enum Attempt {
+pub(super) enum TransactionResult {
     Done(Answer),
     /// Somebody changed a key meanwhile; nothing was written.
     Aborted,
@@ -79,15 +79,15 @@ async fn attempts(
         let is_used = leased.is_used;
         is_sent.store(false, Ordering::Relaxed);
         match attempt(setting, command, leased, &mut terms, is_sent).await {
-            Ok(Attempt::Done(answer)) => {
+            Ok(TransactionResult::Done(answer)) => {
                 notice(command, &answer);
                 return Ok(answer);
             }
-            Ok(Attempt::Aborted) => {
+            Ok(TransactionResult::Aborted) => {
                 aborts += 1;
                 sleep(pause(aborts, crate::domain::env::unique().as_bytes()[0])).await;
             }
-            Ok(Attempt::Otherwise) => {}
+            Ok(TransactionResult::Otherwise) => {}
             // It was closed while nobody used it.
             Err(Failure::Broken(_)) if is_used => {}
             Err(Failure::Broken(fault) | Failure::Fault(fault)) => return Err(fault),
@@ -112,10 +112,10 @@ async fn attempt(
     setting: &Setting,
     command: &Command,
     mut leased: Leased<'_>,
-    terms: &mut Terms,
+    terms: &mut DecisionTerms,
     is_sent: &AtomicBool,
-) -> Result<Attempt, Failure> {
-    let plan = Plan::of(command, terms.dialect);
+) -> Result<TransactionResult, Failure> {
+    let plan = ReadPlan::of(command, terms.dialect);
     let begin = begin(&plan.watch, plan.scope.reads(&command.names, &plan.tombs, terms.dialect));
     let answers = leased.ask(begin).await.map_err(|error| Failure::Broken(lost(&error)))?;
     let mut answers = opened(!plan.watch.is_empty(), answers)?;
@@ -125,13 +125,13 @@ async fn attempt(
             Decision::Write { answer, writes, messages } => {
                 if plan.watch.is_empty() {
                     leased.give_back();
-                    return Ok(Attempt::Done(answer));
+                    return Ok(TransactionResult::Done(answer));
                 }
                 let written = write(setting, leased, writes, messages, terms, is_sent).await?;
                 return Ok(match written {
-                    Written::Done => Attempt::Done(answer),
-                    Written::Aborted => Attempt::Aborted,
-                    Written::Otherwise => Attempt::Otherwise,
+                    Written::Done => TransactionResult::Done(answer),
+                    Written::Aborted => TransactionResult::Aborted,
+                    Written::Otherwise => TransactionResult::Otherwise,
                 });
             }
             Decision::Refuse(fault) => {
@@ -141,7 +141,7 @@ async fn attempt(
             Decision::AskListeners(channels) => ask_listeners(setting, channels, terms).await?,
             Decision::AskType => {
                 discard(leased, !plan.watch.is_empty()).await;
-                return Ok(Attempt::Done(ask_type(setting, command, &snapshot).await?));
+                return Ok(TransactionResult::Done(ask_type(setting, command, &snapshot).await?));
             }
         }
     }
@@ -195,7 +195,7 @@ pub(super) async fn write(
     mut leased: Leased<'_>,
     writes: Vec<Cmd>,
     messages: Vec<Message>,
-    terms: &mut Terms,
+    terms: &mut DecisionTerms,
     is_sent: &AtomicBool,
 ) -> Result<Written, Fault> {
     if writes.is_empty() {
@@ -268,7 +268,7 @@ pub(super) async fn discard(mut leased: Leased<'_>, is_open: bool) {
 async fn ask_listeners(
     setting: &Setting,
     channels: Vec<String>,
-    terms: &mut Terms,
+    terms: &mut DecisionTerms,
 ) -> Result<(), Fault> {
     let mut counts = Vec::new();
     if setting.pool.may_ask_listeners.load(Ordering::Relaxed) {

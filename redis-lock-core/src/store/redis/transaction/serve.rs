@@ -15,12 +15,12 @@ pub(super) type Jobs = mpsc::UnboundedReceiver<(u64, Command)>;
 
 /// Answers that the task has brought.
 #[derive(Default)]
-pub(super) struct Inbox {
+pub(super) struct AnswerInbox {
     answers: Mutex<VecDeque<(u64, Result<Answer, Fault>)>>,
     pub(super) news: TaskBell,
 }
 
-impl Inbox {
+impl AnswerInbox {
     pub(super) fn take(&self) -> VecDeque<(u64, Result<Answer, Fault>)> {
         std::mem::take(&mut *self.answers.lock().unwrap_or_else(PoisonError::into_inner))
     }
@@ -35,7 +35,7 @@ impl Inbox {
 type Brought = (Answers, bool);
 
 /// Carries out what is asked, until nobody asks any more. With the task go its connections.
-pub(super) async fn serve(setting: Arc<Setting>, mut jobs: Jobs, inbox: Arc<Inbox>) {
+pub(super) async fn serve(setting: Arc<Setting>, mut jobs: Jobs, inbox: Arc<AnswerInbox>) {
     let mut under_way = FuturesUnordered::<BoxFuture<'_, Brought>>::new();
     let mut renewals = Vec::new();
     // While one batch is under way, the next is collected.

@@ -19,7 +19,7 @@ use crate::store::redis::dialect::Dialect;
 
 /// What is read of a lock.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Scope {
+pub(super) struct ReadScope {
     /// The queue, and the server's clock.
     pub(super) queue: bool,
     pub(super) fence: bool,
@@ -55,7 +55,7 @@ pub(super) struct Snapshot {
     pub(super) tombs: BTreeMap<Arc<str>, String>,
 }
 
-impl Scope {
+impl ReadScope {
     pub(super) fn reads(self, names: &Names, tombs: &[Arc<str>], dialect: Dialect) -> Vec<Cmd> {
         let mut reads = vec![cmd("GET", names.main()), dialect.left(names.main())];
         if self.queue {
@@ -81,7 +81,7 @@ fn cmd(name: &str, key: &str) -> Cmd {
 impl Snapshot {
     /// Reads the answers to what a scope asks.
     pub(super) fn read(
-        scope: Scope,
+        scope: ReadScope,
         tombs: &[Arc<str>],
         dialect: Dialect,
         answers: &mut impl Iterator<Item = Value>,

@@ -12,7 +12,7 @@ use super::plan::is_possible;
 use super::pool::Pool;
 use super::run::Setting;
 use super::sequence::Sequence;
-use super::serve::{Inbox, serve};
+use super::serve::{AnswerInbox, serve};
 use crate::domain::error::{Fault, FaultClass};
 use crate::store::redis::dialect::Dialect;
 use crate::store::redis::listen::Channel;
@@ -27,7 +27,7 @@ struct TransactionWire {
     found: Found,
     sequence: Sequence,
     jobs: mpsc::UnboundedSender<(u64, Command)>,
-    inbox: Arc<Inbox>,
+    inbox: Arc<AnswerInbox>,
     done: VecDeque<Pulled>,
 }
 
@@ -45,7 +45,7 @@ pub(in crate::store::redis) fn wire(
     let setting =
         Arc::new(Setting { pool: Arc::new(pool), dialect, channel, is_cluster: found.cluster });
     let (jobs, receiver) = mpsc::unbounded_channel();
-    let inbox = Arc::new(Inbox::default());
+    let inbox = Arc::new(AnswerInbox::default());
     tokio::spawn(serve(Arc::clone(&setting), receiver, Arc::clone(&inbox)));
     let watcher = link.watcher.map(|watcher| watch_both(watcher, Arc::clone(&inbox)));
     let wire = TransactionWire {
@@ -185,19 +185,19 @@ pub(in crate::store::redis) fn without_asking(mut command: Command) -> Command {
 }
 
 /// Watches the link, and what the task brings.
-fn watch_both(link: Watcher, inbox: Arc<Inbox>) -> Watcher {
+fn watch_both(link: Watcher, inbox: Arc<AnswerInbox>) -> Watcher {
     Arc::new(move || {
         let (link, inbox) = (link()?, Arc::clone(&inbox));
-        Ok(Box::new(Watch { link, inbox }) as Box<dyn Readiness>)
+        Ok(Box::new(TransactionWatch { link, inbox }) as Box<dyn Readiness>)
     })
 }
 
-struct Watch {
+struct TransactionWatch {
     link: Box<dyn Readiness>,
-    inbox: Arc<Inbox>,
+    inbox: Arc<AnswerInbox>,
 }
 
-impl Readiness for Watch {
+impl Readiness for TransactionWatch {
     fn poll_ready(&self, context: &mut Context<'_>, sending: bool) -> Poll<io::Result<()>> {
         match self.link.poll_ready(context, sending) {
             Poll::Pending => self.inbox.news.poll_rung(context).map(Ok),

@@ -1,0 +1,47 @@
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use tokio::sync::Notify;
+
+use crate::domain::clock::Moment;
+
+/// Wakes the engine's thread.
+#[derive(Debug, Default)]
+pub(crate) struct Bell {
+    is_rung: AtomicBool,
+    notify: Notify,
+    /// When the engine wakes by itself; what is due later need not wake it.
+    sleeps_until: AtomicU64,
+}
+
+impl Bell {
+    pub(crate) fn ring(&self) {
+        if !self.is_rung.swap(true, Ordering::AcqRel) {
+            self.notify.notify_one();
+        }
+    }
+
+    /// Wakes the engine if it would sleep beyond `due`.
+    pub(super) fn wake_by(&self, due: Moment) {
+        if due.as_nanos() < self.sleeps_until.load(Ordering::SeqCst) {
+            self.ring();
+        }
+    }
+
+    pub(super) fn sleep_until(&self, due: Moment) {
+        self.sleeps_until.store(due.as_nanos(), Ordering::SeqCst);
+    }
+
+    pub(super) fn wakes(&self) {
+        self.sleeps_until.store(0, Ordering::SeqCst);
+        self.is_rung.store(false, Ordering::Release);
+    }
+
+    pub(super) async fn rung(&self) {
+        self.notify.notified().await;
+    }
+
+    #[cfg(test)]
+    pub(crate) fn take(&self) -> bool {
+        self.is_rung.swap(false, Ordering::AcqRel)
+    }
+}

@@ -1,0 +1,125 @@
+//! A hold that goes from one manager to another by its token.
+
+use std::time::Duration;
+
+use redis_locks::{Guard, LockError, Locks, Scripting, Token};
+use testbed::{Server, eventually};
+
+use crate::scenery::{KEY, LONG, PATIENCE, WIRE};
+
+/// A holder and an adopter at one server, by scripts or by transactions.
+struct Pair {
+    server: Server,
+    from: Locks,
+    to: Locks,
+}
+
+impl Pair {
+    async fn each() -> Vec<Self> {
+        let mut all = Vec::new();
+        for scripting in [Scripting::Auto, Scripting::Never] {
+            let server = Server::start();
+            let locks = || Locks::builder().url(server.url()).scripting(scripting).connect();
+            let (from, to) = (locks().await.unwrap(), locks().await.unwrap());
+            all.push(Self { server, from, to });
+        }
+        all
+    }
+
+    async fn detached(&self, ttl: Duration) -> Token {
+        self.from.mutex(KEY).ttl(ttl).acquire().await.unwrap().detach()
+    }
+
+    async fn adopt(&self, token: &Token) -> Result<Guard, LockError> {
+        // As text, since that is how it travels.
+        let token = token.to_string().parse().unwrap();
+        self.to.mutex(KEY).ttl(LONG).adopt(token).await
+    }
+
+    async fn end(self) {
+        self.from.shutdown().await;
+        self.to.shutdown().await;
+        eventually(PATIENCE, "no key is left", || self.server.keys().is_empty());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_adopter_holds_renews_and_releases_what_another_took() {
+    for pair in Pair::each().await {
+        let token = pair.detached(Duration::from_secs(5)).await;
+        let guard = pair.adopt(&token).await.unwrap();
+        assert_eq!(guard.token().to_string(), token.to_string());
+        assert!(pair.server.pttl(WIRE).unwrap() > 20_000, "it has the lease of the adopter");
+        assert!(pair.from.mutex(KEY).try_acquire().await.unwrap().is_none());
+        guard.release().await.unwrap();
+        pair.end().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_two_who_adopt_one_token_the_second_to_release_hears_that_it_is_lost() {
+    for pair in Pair::each().await {
+        let token = pair.detached(LONG).await;
+        let first = pair.adopt(&token).await.unwrap();
+        let second = pair.from.mutex(KEY).adopt(token.to_string().parse().unwrap()).await.unwrap();
+        first.release().await.unwrap();
+        assert!(second.release().await.unwrap_err().is_lost());
+        pair.end().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_adopts_too_late_hears_that_it_is_lost() {
+    for pair in Pair::each().await {
+        let token = pair.detached(Duration::from_millis(300)).await;
+        eventually(PATIENCE, "the lease ends", || !pair.server.exists(WIRE));
+        assert!(pair.adopt(&token).await.unwrap_err().is_lost());
+        let other = pair.from.mutex(KEY).acquire().await.unwrap();
+        assert!(pair.adopt(&token).await.unwrap_err().is_lost(), "somebody else has it");
+        other.release().await.unwrap();
+        pair.end().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_token_of_another_key_adopts_nothing() {
+    for pair in Pair::each().await {
+        let guard = pair.from.mutex("other").acquire().await.unwrap();
+        let token = Token::clone(guard.token());
+        assert!(pair.adopt(&token).await.unwrap_err().is_lost());
+        assert!(guard.verify().await.is_ok());
+        guard.release().await.unwrap();
+        pair.end().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_an_adopter_leaves_behind_ends_with_its_lease() {
+    for pair in Pair::each().await {
+        let token = pair.detached(Duration::from_millis(1500)).await;
+        let text = token.to_string().parse().unwrap();
+        let adopts = pair.to.mutex(KEY).ttl(Duration::from_secs(1)).renew(false).adopt(text);
+        // Nobody renews it, as where the adopter died.
+        std::mem::forget(adopts.await.unwrap());
+        let waits = pair.from.mutex(KEY).wait(PATIENCE * 6).acquire().await.unwrap();
+        waits.release().await.unwrap();
+        pair.end().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_token_of_a_lost_lock_is_one_that_nobody_can_adopt() {
+    for pair in Pair::each().await {
+        let guard = pair.from.mutex(KEY).acquire().await.unwrap();
+        let held = guard.token().to_string();
+        pair.server.run::<i64>(&format!("DEL {WIRE}"));
+        let since = std::time::Instant::now();
+        while guard.verify().await.is_ok() {
+            assert!(since.elapsed() < PATIENCE, "it does not learn of its loss");
+        }
+        let token = guard.detach();
+        assert_ne!(token.to_string(), held);
+        assert!(pair.adopt(&token).await.unwrap_err().is_lost());
+        pair.end().await;
+    }
+}
