@@ -17,7 +17,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 const GOAL: Duration = Duration::from_millis(300);
 
 /// What killing one primary cost a lock.
-struct Cost {
+struct Toll {
     /// From the moment at which its heir took writes: until the next grant, …
     recovery: Duration,
     /// … and until the last was served of those who waited.
@@ -28,13 +28,13 @@ struct Cost {
 pub(super) fn measure(cluster: &Cluster, load: &Load, time: Duration) -> Result<Vec<String>> {
     println!("a primary is killed every {PACE:?} for {time:?}");
     let (start, lost, overlapped) = (Instant::now(), load.losses(), load.overlaps());
-    let mut costs = Vec::new();
+    let mut tolls = Vec::new();
     let mut kills = 0;
     while start.elapsed() < time {
         let begun = Instant::now();
         let primaries = cluster.primaries();
         let victim = primaries[kills % primaries.len()];
-        costs.extend(kill(cluster, load, victim)?);
+        tolls.extend(kill(cluster, load, victim)?);
         kills += 1;
         load.check()?;
         thread::sleep(
@@ -43,14 +43,14 @@ pub(super) fn measure(cluster: &Cluster, load: &Load, time: Duration) -> Result<
     }
     let (lost, overlapped) = (load.losses() - lost, load.overlaps() - overlapped);
     println!("{kills} kills, {lost} losses, {overlapped} overlaps");
-    Ok(verdict(costs))
+    Ok(verdict(tolls))
 }
 
-fn verdict(mut costs: Vec<Cost>) -> Vec<String> {
-    costs.sort_by_key(|cost| cost.recovery);
-    let median = costs.get(costs.len() / 2).map_or(Duration::ZERO, |cost| cost.recovery);
-    let worst = costs.last().map_or(Duration::ZERO, |cost| cost.recovery);
-    let served = costs.iter().map(|cost| cost.served).max().unwrap_or_default();
+fn verdict(mut tolls: Vec<Toll>) -> Vec<String> {
+    tolls.sort_by_key(|toll| toll.recovery);
+    let median = tolls.get(tolls.len() / 2).map_or(Duration::ZERO, |toll| toll.recovery);
+    let worst = tolls.last().map_or(Duration::ZERO, |toll| toll.recovery);
+    let served = tolls.iter().map(|toll| toll.served).max().unwrap_or_default();
     println!("from writes to the next grant: median {median:.1?}, worst {worst:.1?}");
     println!("from writes until all who waited were served: worst {served:.1?}");
     let mut found = Vec::new();
@@ -64,7 +64,7 @@ fn verdict(mut costs: Vec<Cost>) -> Vec<String> {
 }
 
 /// Kills one, and starts it again when another has taken its place.
-fn kill(cluster: &Cluster, load: &Load, victim: &Node) -> Result<Vec<Cost>> {
+fn kill(cluster: &Cluster, load: &Load, victim: &Node) -> Result<Vec<Toll>> {
     let is_there = |book: &&Arc<Book>| {
         book.keys.iter().any(|key| cluster.owner_of(&wire(key)).id() == victim.id())
     };
@@ -91,7 +91,7 @@ fn kill(cluster: &Cluster, load: &Load, victim: &Node) -> Result<Vec<Cost>> {
     for book in &books {
         eventually(PATIENCE, "it is granted again", || served(book).len() > 3);
     }
-    let costs: Vec<_> = books
+    let tolls: Vec<_> = books
         .iter()
         .filter_map(|book| {
             let grants = served(book);
@@ -99,7 +99,7 @@ fn kill(cluster: &Cluster, load: &Load, victim: &Node) -> Result<Vec<Cost>> {
             let waited = grants.iter().filter(|grant| grant.asked < writable);
             let served = waited.map(|grant| grant.granted - writable).max().unwrap_or(recovery);
             println!("    {:<7} granted after {recovery:.1?}, served {served:.1?}", book.kind);
-            Some(Cost { recovery, served })
+            Some(Toll { recovery, served })
         })
         .collect();
     for book in &others {
@@ -115,5 +115,5 @@ fn kill(cluster: &Cluster, load: &Load, victim: &Node) -> Result<Vec<Cost>> {
         load.losses(),
         load.overlaps()
     );
-    Ok(costs)
+    Ok(tolls)
 }

@@ -12,7 +12,7 @@ use testbed::{Cluster, Permission, ServerBinary, find_or_install};
 
 use load::Load;
 
-struct Options {
+struct OutageOptions {
     reshard: Duration,
     kill: Duration,
     valkey: bool,
@@ -43,9 +43,12 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
     bail!("{}", found.join("\n"))
 }
 
-fn options(arguments: &[String]) -> Result<Options> {
-    let mut options =
-        Options { reshard: Duration::from_secs(30), kill: Duration::from_secs(120), valkey: false };
+fn options(arguments: &[String]) -> Result<OutageOptions> {
+    let mut options = OutageOptions {
+        reshard: Duration::from_secs(30),
+        kill: Duration::from_secs(120),
+        valkey: false,
+    };
     let mut words = arguments.iter();
     while let Some(word) = words.next() {
         let value = words.next().with_context(|| format!("{word} wants a value"))?;
