@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use redis_locks::{Guard, LockError};
-use testbed::{ClockShim, Server, ServerBuilder};
+use testbed::{ClockShim, Server, ServerBuilder, eventually};
 use tokio::task::JoinSet;
 
 use crate::scenery::*;
@@ -43,6 +43,11 @@ fn in_order() -> Vec<u64> {
     (1..=WAITING).collect()
 }
 
+/// What the server's clock says.
+fn seconds_of(server: &Server) -> f64 {
+    server.run::<(f64, f64)>("TIME").0
+}
+
 /// Sets the clock while a queue stands, and says in which order it was served.
 async fn jump(builder: ServerBuilder, seconds: f64) -> Option<Vec<u64>> {
     let Some(clock) = ClockShim::new() else {
@@ -51,7 +56,13 @@ async fn jump(builder: ServerBuilder, seconds: f64) -> Option<Vec<u64>> {
     };
     let server = builder.clock(&clock).start();
     let (guard, mut line) = line_up(&server).await;
+    let before = seconds_of(&server);
     clock.set(seconds);
+    // A server goes on with the time that it has read until its next round: what it lets in by that
+    // is over at once.
+    eventually(PATIENCE, "the server has seen the jump", || {
+        (seconds_of(&server) - before).abs() > seconds.abs() / 2.0
+    });
     let late = job(&manager(&server));
     line.spawn(async move { (WAITING + 1, late.acquire().await) });
     if seconds < 0.0 {

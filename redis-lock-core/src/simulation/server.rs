@@ -183,7 +183,9 @@ impl SimulatedServer {
                 self.unheard.insert(Arc::clone(token));
                 return;
             }
-            let now_heard = self.unheard.remove(token) && !planted!(ToldOnce);
+            let is_idle = matches!(answer, Ok(Answer::Busy(Blocker { value: Some(value), .. }))
+                if Token::from_wire(value).may_be_idle());
+            let now_heard = self.unheard.remove(token) && is_idle && !planted!(ToldOnce);
             if was_marked && !now_heard {
                 return;
             }

@@ -147,14 +147,20 @@ local function value_of(queue, waiters, token)
   return waiting(queue, waiters) > 0 and token .. '+' or token
 end
 
+-- Whether a holder may keep its lease while nobody is inside: the last part of its token says so.
+local function may_be_idle(holder)
+  return is_ours(holder) and string.match(holder, '^rl1%.%x+%.[^.]+%.0') ~= nil
+end
+
 -- Marks the holder's value, so that its release finds out that somebody waits, and tells it: then it
--- need not find out. `channel` is that of whoever waits: without one the holder can't be told, so it is
--- when the waiter has one, `now_heard`. A holder that keeps an idle lease learns of it in no other way.
+-- need not find out. `channel` is that of whoever waits: without one the holder can't be told. One that
+-- may keep an idle lease learns of it in no other way, so it is told when the waiter has a channel,
+-- `now_heard`.
 local function ask_to_hand_over(lock, channel, now_heard)
   local holder = redis.call('GET', lock)
   if not holder or not is_ours(holder) then return end
   local marked = string.sub(holder, -1) == '+'
-  if marked and not now_heard then return end
+  if marked and not (now_heard and may_be_idle(holder)) then return end
   if not marked then redis.pcall('SET', lock, holder .. '+', 'KEEPTTL') end
   local base = string.match(channel, '^(.*~m:)')
   local manager = string.match(holder, '^rl1%.n?%x+%.([^.]+)%.')
@@ -166,8 +172,8 @@ end
 local function ask_if_idle(lock, queue, waiters, token, place, channel)
   local holder = redis.call('GET', lock)
   local base = string.match(channel, '^(.*~m:)')
-  local manager = holder and is_ours(holder) and string.match(holder, '^rl1%.%x+%.([^.]+)%.0')
-  if not base or not manager then return false, false end
+  if not base or not holder or not may_be_idle(holder) then return false, false end
+  local manager = string.match(holder, '^rl1%.%x+%.([^.]+)%.')
   local queued = enqueue(queue, waiters, token, place, channel)
   redis.pcall('PUBLISH', base .. manager, 'a ' .. #token .. ' ' .. token .. ' ' .. lock)
   return true, queued
