@@ -78,6 +78,7 @@ thread_local! {
 
 impl Core {
     pub(crate) fn new(places: Places, manager: &str) -> Arc<Self> {
+        crate::domain::env::notice_forks();
         Arc::new_cyclic(|me| Self {
             me: Weak::clone(me),
             table: Table::new(),
