@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use proc_macro2::{Ident, Span, TokenStream};
 use quote::{ToTokens, quote, quote_spanned};
-use syn::{Expr, ExprLit, Lit, Path};
+use syn::{Expr, ExprLit, Lit, Path, UnOp};
 
 use crate::function::{Binding, Function};
 use crate::key::Key;
@@ -99,7 +99,7 @@ pub(crate) fn is_plain(options: &Options, function: &Function) -> bool {
         KeySource::List(_) | KeySource::Iterator(_) => return false,
     };
     let via = options.via.iter().map(|via| &via.value);
-    via.chain(keys).all(stays) && !has_patterns() && !is_computed()
+    via.chain(keys).all(is_place) && !key.calls() && !has_patterns() && !is_computed()
 }
 
 /// Uses the arguments that only the request needs: it is made before they are moved into the body.
@@ -111,18 +111,16 @@ pub(crate) fn used(options: &Options, function: &Function) -> TokenStream {
     used.map(|(name, cfg)| quote!(#(#cfg)* let _ = &#name;)).collect()
 }
 
-/// Whether the expression neither leaves the function nor awaits: variables, fields, references, and
-/// calls with such.
-fn stays(expr: &Expr) -> bool {
+/// Whether the expression is a variable, a field, or a reference: it neither leaves the function nor
+/// awaits, and moves nothing that the body is to have. A call may do all of that.
+fn is_place(expr: &Expr) -> bool {
     match expr {
         Expr::Path(_) | Expr::Lit(_) => true,
-        Expr::Field(field) => stays(&field.base),
-        Expr::Reference(reference) => stays(&reference.expr),
-        Expr::Paren(inner) => stays(&inner.expr),
-        Expr::Group(inner) => stays(&inner.expr),
-        Expr::Unary(unary) => stays(&unary.expr),
-        Expr::MethodCall(call) => stays(&call.receiver) && call.args.iter().all(stays),
-        Expr::Call(call) => stays(&call.func) && call.args.iter().all(stays),
+        Expr::Field(field) => is_place(&field.base),
+        Expr::Reference(reference) => is_place(&reference.expr),
+        Expr::Paren(inner) => is_place(&inner.expr),
+        Expr::Group(inner) => is_place(&inner.expr),
+        Expr::Unary(unary) => matches!(unary.op, UnOp::Deref(_)) && is_place(&unary.expr),
         _ => false,
     }
 }

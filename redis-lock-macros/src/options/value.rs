@@ -8,6 +8,7 @@ use quote::{ToTokens, quote};
 use syn::parse::ParseStream;
 use syn::{Error, Expr, ExprLit, ExprUnary, Lit, LitStr, Result, Token, UnOp};
 
+use crate::template::{Step, Template, Value};
 use crate::{duration, tokens};
 
 /// Where the key comes from.
@@ -21,6 +22,26 @@ pub(crate) enum KeySource {
 }
 
 impl KeySource {
+    /// Whether a template calls a method, as `{user.name()}`.
+    pub(crate) fn calls(&self) -> bool {
+        let has_calls = |text: &LitStr| {
+            let template = Template::parse(&text.value());
+            template.is_ok_and(|template| {
+                template.holes().any(|hole| match &hole.value {
+                    Value::Path { steps, .. } => {
+                        steps.iter().any(|step| matches!(step, Step::Call(_)))
+                    }
+                    Value::Name(_) | Value::Next | Value::Position(_) => false,
+                })
+            })
+        };
+        match self {
+            Self::Template(text, _) => has_calls(text),
+            Self::List(elements) => elements.iter().filter_map(Element::template).any(has_calls),
+            Self::Iterator(_) => false,
+        }
+    }
+
     /// Every variable that the key may mean, and other names.
     pub(crate) fn words(&self) -> HashSet<String> {
         let (templates, exprs): (Vec<&LitStr>, Vec<&Expr>) = match self {
