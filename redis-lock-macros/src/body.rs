@@ -27,14 +27,15 @@ impl Expansion<'_> {
             Shape::Async => {
                 let arguments = self.function.arguments();
                 let rebinding = rebind::inside(self.function, &arguments, &self.kept());
-                let content = self.asynchronous(rebinding, &self.function.body, &arguments);
+                let content = self.asynchronous(rebinding, &self.function.body, Some(&arguments));
                 let copies = rebind::copies(&arguments, &self.kept(), &self.krate);
                 self.function.with_body(quote!(#copies #content))
             }
             Shape::Future(future) => {
                 let content = future.only.clone().unwrap_or_else(|| self.whole_body());
                 let span = content.span();
-                let content = self.asynchronous(TokenStream::new(), &content, &[]);
+                // What the block captures goes where it is used, and has to end up in the body.
+                let content = self.asynchronous(TokenStream::new(), &content, None);
                 self.function.with_body_only(future.replaced(content, span))
             }
             Shape::Sync => {
@@ -64,41 +65,52 @@ impl Expansion<'_> {
     ///
     /// Output:
     /// ```text
-    /// match &__private::Scope::new(const { &Plan::new("shop::charge").ttl(..) }) {
+    /// match &{ let scope = Scope::asking(PLAN, None, render(format_args!(..))); scope } {
     ///     scope => {
-    ///         let body = pin!(Some(async move {
+    ///         let body = pin!(async move {
     ///             if let Some(value) = None::<Result<u64, E>> { return value; } // what it yields
     ///             let order_id = order_id; // dropped before the release
-    ///             let request = scope.request(None, render(format_args!(..)));
-    ///             match scope.acquire(request).await {
-    ///                 _ => { body }
-    ///             }
-    ///         }));
+    ///             { body }
+    ///         });
     ///         return __private::run(scope, ending::<Result<u64, E>>(), body).await;
     ///     }
     /// }
     /// ```
+    /// A key that only the body can form is asked for there.
     fn asynchronous(
         &self,
         rebinding: TokenStream,
         body: &Group,
-        arguments: &[Argument],
+        arguments: Option<&[Argument]>,
     ) -> TokenStream {
-        let (scope, value) = (local("scope"), local("value"));
+        let asks_before = arguments.is_some() && request::is_plain(self.options, self.function);
+        let asked = if asks_before {
+            request::used(self.options, self.function)
+        } else {
+            let (scope, request, made) = (local("scope"), local("request"), self.request());
+            quote!(#made #scope.ask(#request);)
+        };
+        let (edge, acquired) = (self.edge(), self.acquired(body, !asks_before));
+        let keywords = if self.lends() { quote!(async) } else { quote!(async move) };
+        let content = quote!(#keywords { #edge #rebinding #asked #acquired });
+        let run = self.run(&self.placed(content, arguments.unwrap_or_default()));
+        if !asks_before {
+            return self.within_scope(run);
+        }
+        let asking = request::asking(self.options, &self.key, &self.plan(), &self.krate);
+        self.within(&asking, run)
+    }
+
+    /// Tells rustc what the body yields, before it reads the body.
+    fn edge(&self) -> TokenStream {
+        let value = local("value");
         let output = self.output();
         let span = returns::span(&self.returned);
-        let edge = quote_spanned! {span=>
+        quote_spanned! {span=>
             if let ::core::option::Option::Some(#value) = ::core::option::Option::None::<#output> {
                 return #value;
             }
-        };
-        let request = self.request();
-        let acquired = self.acquired(body);
-        let keywords = if self.lends() { quote!(async) } else { quote!(async move) };
-        let content = quote!(#keywords { #edge #rebinding #request #acquired });
-        let content = self.placed(content, arguments);
-        let run = self.run(&content);
-        self.within_scope(&quote!(#scope), run)
+        }
     }
 
     /// What polls the body, and what is returned when the lock failed.
@@ -107,7 +119,7 @@ impl Expansion<'_> {
         let (scope, body, ended) = (local("scope"), local("body"), local("ended"));
         let output = self.output();
         let span = returns::span(&self.returned);
-        let pinned = quote!(let #body = ::core::pin::pin!(::core::option::Option::Some(#content)););
+        let pinned = quote!(let #body = ::core::pin::pin!(#content););
         if self.options.on_error.is_none() {
             let ending = quote_spanned!(span=> #krate::__private_0_1::ending::<#output>());
             let krate = &self.krate;
@@ -160,7 +172,7 @@ impl Expansion<'_> {
             let ended = quote!(#call(#scope, #own, #keyword || { #outer #request #acquired }));
             self.handled(&ended, true)
         };
-        self.within_scope(&quote!(#scope), run)
+        self.within_scope(run)
     }
 
     /// `match ended { Ok(value) => return value, Err(error) => return on_error(error) }`
@@ -201,15 +213,17 @@ impl Expansion<'_> {
         }
     }
 
-    /// A `match`, so that nothing of ours is bound by a `let` of the function.
-    fn within_scope(&self, scope: &TokenStream, run: TokenStream) -> TokenStream {
+    /// Within a scope that has not asked for anything yet.
+    fn within_scope(&self, run: TokenStream) -> TokenStream {
         let krate = &self.krate;
         let plan = self.plan();
-        quote! {
-            match &#krate::__private_0_1::Scope::new(const { &#plan }) {
-                #scope => { #run }
-            }
-        }
+        self.within(&quote!(#krate::__private_0_1::Scope::new(const { &#plan })), run)
+    }
+
+    /// A `match`, so that nothing of ours is bound by a `let` of the function.
+    fn within(&self, made: &TokenStream, run: TokenStream) -> TokenStream {
+        let scope = local("scope");
+        quote!(match &#made { #scope => { #run } })
     }
 
     /// What is known at compile time.
@@ -225,6 +239,9 @@ impl Expansion<'_> {
         }
         if self.options.release.as_ref().is_some_and(|it| it.value == Release::Background) {
             plan.extend(quote!(.background()));
+        }
+        if self.options.on_busy.is_some() {
+            plan.extend(quote!(.answer_busy()));
         }
         plan
     }
@@ -258,20 +275,24 @@ impl Expansion<'_> {
     ///
     /// The body is an arm and not what follows, because a `let` of the guard is what
     /// `clippy::significant_drop_tightening` would speak about.
-    fn acquired(&self, body: &Group) -> TokenStream {
-        let (scope, request) = (local("scope"), local("request"));
+    ///
+    /// A body that asks for nothing, and needs nothing of the lock, begins when it is held.
+    fn acquired(&self, body: &Group, asks: bool) -> TokenStream {
+        let scope = local("scope");
         let guard = self.guard();
+        let needs_guard = self.options.guard.is_some() || self.options.fence.is_some();
         let body = self.with_fence(&block(body).into_token_stream(), &guard);
         match &self.options.on_busy {
+            None if !asks && !needs_guard => body,
             None => quote! {
-                match #scope.acquire(#request).await {
+                match #scope.acquired().await {
                     #guard => { #body }
                 }
             },
             Some(busy) => {
                 let value = &busy.value;
                 quote! {
-                    match #scope.acquire_unless_busy(#request).await {
+                    match #scope.acquired_unless_busy().await {
                         ::core::option::Option::None => return #value,
                         ::core::option::Option::Some(#guard) => { #body }
                     }

@@ -1,12 +1,15 @@
 //! The request for the lock: what is known at compile time, and what is computed by the call.
 
+use std::collections::HashSet;
+
 use proc_macro2::{Ident, Span, TokenStream};
 use quote::{ToTokens, quote, quote_spanned};
-use syn::{Expr, ExprLit, Lit, Path};
+use syn::{Expr, ExprLit, Lit, Path, UnOp};
 
+use crate::function::{Binding, Function};
 use crate::key::Key;
-use crate::options::{Lease, Options, Setting, Time, Waiting};
-use crate::tokens::{first_span, local, located};
+use crate::options::{KeySource, Lease, Options, Setting, Time, Waiting};
+use crate::tokens::{first_span, local, located, unraw, words};
 
 /// `.ttl(..).wait(..)`, on the plan of the function, under the names that the user wrote.
 pub(crate) fn known(options: &Options) -> TokenStream {
@@ -22,32 +25,104 @@ pub(crate) fn known(options: &Options) -> TokenStream {
 ///
 /// As a statement of its own, so that what `via` and the key borrow ends before the wait begins.
 pub(crate) fn made(options: &Options, key: &Key, krate: &Path) -> TokenStream {
-    let (request, locks, scope) = (local("request"), local("locks"), local("scope"));
+    let (request, scope) = (local("request"), local("scope"));
+    let methods = [quote!(#scope.request), quote!(#scope.request_all)];
+    let made = from_key(options, key, krate, methods, None);
+    let computed = computed(options, krate);
+    quote!(let #request = #made; #computed)
+}
+
+/// A scope that asks for the lock, as an expression whose temporaries end with it.
+pub(crate) fn asking(
+    options: &Options,
+    key: &Key,
+    plan: &TokenStream,
+    krate: &Path,
+) -> TokenStream {
+    let scope = local("scope");
+    let methods = ["asking", "asking_all"].map(|name| {
+        let name = Ident::new(name, Span::mixed_site());
+        quote!(#krate::__private_0_1::Scope::#name)
+    });
+    let plan = quote!(const { &#plan },);
+    let asking = from_key(options, key, krate, methods, Some(plan));
+    quote!({ let #scope = #asking; #scope })
+}
+
+/// Calls one of two functions, for one key or for several, with the manager and the key.
+fn from_key(
+    options: &Options,
+    key: &Key,
+    krate: &Path,
+    [one, all]: [TokenStream; 2],
+    first: Option<TokenStream>,
+) -> TokenStream {
+    let locks = local("locks");
     let ok = quote!(::core::result::Result::Ok);
     let given = match &options.via {
         None => quote!(::core::option::Option::None),
         Some(_) => quote!(::core::option::Option::Some(#locks)),
     };
-    let mut tokens = match key {
-        Key::Constant(key) => quote!(#scope.request(#given, #ok(#key))),
-        Key::Rendered(key) => quote!(#scope.request(#given, #key)),
-        Key::Several(keys) => quote!(#scope.request_all(#given, #keys)),
+    let tokens = match key {
+        Key::Constant(key) => quote!(#one(#first #given, #ok(#key))),
+        Key::Rendered(key) => quote!(#one(#first #given, #key)),
+        Key::Several(keys) => quote!(#all(#first #given, #keys)),
         Key::Iterator(keys) => {
-            quote!(#scope.request_all(#given, #ok(#krate::__private_0_1::collected(#keys))))
+            quote!(#all(#first #given, #ok(#krate::__private_0_1::collected(#keys))))
         }
     };
-    if let Some(via) = &options.via {
-        let via = via.value.to_token_stream();
-        let span = first_span(via.clone());
-        let borrowed = quote_spanned!(span=> &(#via));
-        let there = Ident::new(&locks.to_string(), Span::mixed_site().located_at(span));
-        let ty = located(quote!(#krate::Locks), span);
-        let coerced = quote_spanned!(span=> let #there: &#ty = #there;);
-        tokens = quote!(match #borrowed { #locks => { #coerced #tokens } });
+    let Some(via) = &options.via else { return tokens };
+    let via = via.value.to_token_stream();
+    let span = first_span(via.clone());
+    let borrowed = quote_spanned!(span=> &(#via));
+    let there = Ident::new(&locks.to_string(), Span::mixed_site().located_at(span));
+    let ty = located(quote!(#krate::Locks), span);
+    let coerced = quote_spanned!(span=> let #there: &#ty = #there;);
+    quote!(match #borrowed { #locks => { #coerced #tokens } })
+}
+
+/// Whether the request can be made outside of the body: no expression of it may leave the function
+/// or await, and no part of a pattern is used, which only the body takes apart.
+pub(crate) fn is_plain(options: &Options, function: &Function) -> bool {
+    let has_patterns =
+        || function.arguments().iter().any(|it| matches!(it.binding, Binding::Pattern(_)));
+    let is_computed = || {
+        let limit = options.kind.as_ref().and_then(|kind| kind.value.argument.as_ref());
+        calls(options).iter().any(|call| !call.is_known)
+            || limit.is_some_and(|limit| !is_literal(limit))
+    };
+    let Some(Setting { value: key, .. }) = &options.key else { return false };
+    let keys: Vec<&Expr> = match key {
+        KeySource::Template(_, arguments) => arguments.iter().map(|it| &it.value).collect(),
+        // What is no template is moved into the key, and the body could not have it any more.
+        KeySource::List(elements) if elements.iter().all(|it| it.expr().is_none()) => Vec::new(),
+        KeySource::List(_) | KeySource::Iterator(_) => return false,
+    };
+    let via = options.via.iter().map(|via| &via.value);
+    via.chain(keys).all(is_place) && !key.calls() && !has_patterns() && !is_computed()
+}
+
+/// Uses the arguments that only the request needs: it is made before they are moved into the body.
+pub(crate) fn used(options: &Options, function: &Function) -> TokenStream {
+    let via = options.via.iter().flat_map(|via| words(via.value.to_token_stream()).into_keys());
+    let key = options.key.iter().flat_map(|key| key.value.words());
+    let named: HashSet<String> = via.chain(key).collect();
+    let used = function.names().into_iter().filter(|(name, _)| named.contains(&unraw(name)));
+    used.map(|(name, cfg)| quote!(#(#cfg)* let _ = &#name;)).collect()
+}
+
+/// Whether the expression is a variable, a field, or a reference: it neither leaves the function nor
+/// awaits, and moves nothing that the body is to have. A call may do all of that.
+fn is_place(expr: &Expr) -> bool {
+    match expr {
+        Expr::Path(_) | Expr::Lit(_) => true,
+        Expr::Field(field) => is_place(&field.base),
+        Expr::Reference(reference) => is_place(&reference.expr),
+        Expr::Paren(inner) => is_place(&inner.expr),
+        Expr::Group(inner) => is_place(&inner.expr),
+        Expr::Unary(unary) => matches!(unary.op, UnOp::Deref(_)) && is_place(&unary.expr),
+        _ => false,
     }
-    let made = quote!(let #request = #tokens;);
-    let computed = computed(options, krate);
-    quote!(#made #computed)
 }
 
 /// The options that are expressions, on the request if there is one.

@@ -82,11 +82,21 @@ fn collect(tokens: TokenStream, found: &mut HashMap<String, Span>) {
 /// The names in a literal's `{name}` and `{x:width$}`.
 fn captured(literal: proc_macro2::Literal) -> Vec<String> {
     let Lit::Str(text) = Lit::new(literal) else { return Vec::new() };
-    let Ok(template) = Template::parse(&text.value()) else { return Vec::new() };
+    names_in(&text.value(), |_| None)
+}
+
+/// The variables in a key template: [`captured`] names, and what `{name.field}` begins with.
+pub(crate) fn variables(template: &str) -> Vec<String> {
+    names_in(template, |base| Some(base.clone()))
+}
+
+fn names_in(template: &str, of_path: impl Fn(&String) -> Option<String>) -> Vec<String> {
+    let Ok(template) = Template::parse(template) else { return Vec::new() };
     let names = template.holes().flat_map(|hole| {
         let value = match &hole.value {
             Value::Name(name) => Some(name.clone()),
-            Value::Path { .. } | Value::Next | Value::Position(_) => None,
+            Value::Path { base, .. } => of_path(base),
+            Value::Next | Value::Position(_) => None,
         };
         let width = match &hole.spec.width {
             Some(Width::Name(name)) => Some(name.clone()),

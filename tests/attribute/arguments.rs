@@ -350,3 +350,23 @@ async fn e19_large_by_value_argument_does_not_double_the_future() -> R<()> {
     assert_eq!(ours.await?, plainly.await?);
     Ok(())
 }
+
+struct Name(String);
+
+impl Name {
+    fn into_text(self) -> String {
+        self.0
+    }
+}
+
+#[redis_lock(key("e17:{a}:{b.into_text()}", a = a.into_boxed_str()))]
+async fn e17_taken_by_the_key(a: String, b: Name) -> R<bool> {
+    Ok(is_locked("e17:a:b"))
+}
+
+#[tokio::test]
+async fn e17_the_key_may_take_what_the_body_leaves() -> R<()> {
+    locks();
+    assert!(e17_taken_by_the_key("a".into(), Name("b".into())).await?);
+    Ok(())
+}

@@ -60,7 +60,7 @@ fn from_elsewhere(n: u32, gauge: &Gauge) -> BoxFuture<'_, R<u32>> {
 }
 
 #[tokio::test]
-async fn an_early_return_of_another_future_is_locked() -> R<()> {
+async fn m01_an_early_return_of_another_future_is_locked() -> R<()> {
     locks();
     let gauge = Arc::new(Gauge::default());
     let (a, b, c) = tokio::join!(
@@ -96,7 +96,7 @@ fn by_path(n: u32) -> Pin<::std::boxed::Box<dyn Future<Output = R<bool>>>> {
 }
 
 #[tokio::test]
-async fn statements_before_the_block_are_locked() -> R<()> {
+async fn m01_statements_before_the_block_are_locked() -> R<()> {
     locks();
     let mut log = Vec::new();
     let future = before(1, &mut log);
@@ -176,7 +176,7 @@ fn result_of_a_handle() -> R<tokio::task::JoinHandle<bool>> {
 }
 
 #[tokio::test]
-async fn further_shapes_run_under_the_lock() -> R<()> {
+async fn m01_further_shapes_run_under_the_lock() -> R<()> {
     locks();
     assert!(out_of_a_loop(2).await?);
     assert!(block_behind_an_item(1).await?);

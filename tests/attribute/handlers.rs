@@ -41,7 +41,7 @@ fn mutable(mut n: i32, (mut a, ref b): (i32, String)) -> i32 {
 }
 
 #[tokio::test]
-async fn on_error_sees_destructured_arguments() -> R<()> {
+async fn m07_on_error_sees_destructured_arguments() -> R<()> {
     let held = locks().mutex("handler:7").acquire().await?;
     assert_eq!(destructured(Path(7)).await, "7 is busy");
     assert_eq!(blocking(Path(7), vec![]), "7 is busy");
@@ -93,7 +93,7 @@ async fn logged(log: &mut Vec<u32>, by: u32) -> bool {
 }
 
 #[tokio::test]
-async fn on_error_uses_what_is_behind_a_mutable_reference() -> R<()> {
+async fn m07_on_error_uses_what_is_behind_a_mutable_reference() -> R<()> {
     let held = locks().mutex("mutable").acquire().await?;
     let (mut counter, mut log) = (Counter::default(), vec![]);
     assert_eq!(counter.count("a".into()).await, 1);
@@ -134,7 +134,7 @@ fn block(locks: &Locks) -> R<u32> {
 }
 
 #[tokio::test]
-async fn via_is_any_expression_that_leads_to_locks() -> R<()> {
+async fn m06_via_is_any_expression_that_leads_to_locks() -> R<()> {
     let other = Locks::in_memory();
     let held = other.mutex("via:false").acquire().await?;
     assert!(chosen(true, &other, locks()).await?);
@@ -158,7 +158,7 @@ macro_rules! locked {
 locked!(fragments, id, "ka:{id}", "30s", false);
 
 #[tokio::test]
-async fn literals_from_macros_are_templates_and_durations() -> R<()> {
+async fn m04_m05_literals_from_macros_are_templates_and_durations() -> R<()> {
     locks();
     assert_eq!(fragments(7).await?, "ka:7");
     Ok(())

@@ -152,3 +152,26 @@ async fn e103_the_same_names_and_nested_functions() -> Outcome<()> {
     assert_eq!(e103::A.f().await? + e103::B.f().await?, 3);
     Ok(())
 }
+
+/// Two crates with hidden modules for their macros, seen through one path.
+mod both {
+    #[allow(unused_imports, reason = "only what it hides matters")]
+    pub(super) use anyhow::*;
+    pub(super) use redis_locks::*;
+}
+
+mod from_both {
+    use super::both::{LockError, redis_lock};
+
+    #[redis_lock(key = "k:{n}", crate = crate::hygiene::both)]
+    pub(super) async fn f(n: u32) -> Result<u32, LockError> {
+        Ok(n)
+    }
+}
+
+#[tokio::test]
+async fn m10_a_glob_of_another_crate_hides_nothing() -> Outcome<()> {
+    locks();
+    assert_eq!(from_both::f(7).await?, 7);
+    Ok(())
+}

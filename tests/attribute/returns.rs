@@ -233,3 +233,25 @@ async fn e68_returned_future() -> R<()> {
     assert_eq!(e68().await?.await, 1);
     Ok(())
 }
+
+/// Two levels of `impl`, one of them in the arguments of a trait.
+#[redis_lock(key = "k")]
+async fn m10_nested() -> R<impl Iterator<Item = impl Display>> {
+    Ok(["a", "b"].into_iter())
+}
+
+#[redis_lock(key = "k", on_error = |error| panic!("{error}"))]
+fn m10_nested_bare() -> (impl Iterator<Item = impl Display>, u32) {
+    if false {
+        return (["c"].into_iter(), 0);
+    }
+    (["d"].into_iter(), 1)
+}
+
+#[tokio::test]
+async fn m10_impl_trait_inside_associated_types() -> R<()> {
+    locks();
+    assert_eq!(m10_nested().await?.map(|it| it.to_string()).collect::<String>(), "ab");
+    assert_eq!(m10_nested_bare().0.map(|it| it.to_string()).collect::<String>(), "d");
+    Ok(())
+}

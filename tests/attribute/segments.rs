@@ -74,7 +74,7 @@ impl<const M: u8> Sharded<M> {
 }
 
 #[tokio::test]
-async fn constants_are_values_like_any_other() -> R<()> {
+async fn m03_constants_are_values_like_any_other() -> R<()> {
     locks();
     assert_eq!(constants::<12>(3)?, "c:a%3Ab:12:003");
     assert_eq!(constants::<1>(23)?, "c:a%3Ab:1:023");

@@ -54,7 +54,7 @@ fn beside_a_holder<T>(blocked: impl FnOnce(&Locks) -> T) -> T {
 }
 
 #[test]
-fn a_call_that_would_wait_for_its_own_thread_is_refused_at_once() {
+fn h3_a_call_that_would_wait_for_its_own_thread_is_refused_at_once() {
     let (took, outcome) = ends(|| {
         beside_a_holder(|locks| {
             let began = Instant::now();
@@ -221,7 +221,7 @@ fn blocked_beside_their_holder(mut workers: runtime::Builder) {
 }
 
 #[test]
-fn blocked_workers_hand_their_tasks_over() {
+fn h3_blocked_workers_hand_their_tasks_over() {
     blocked_beside_their_holder(runtime::Builder::new_multi_thread());
 }
 

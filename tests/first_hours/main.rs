@@ -4,11 +4,13 @@
 mod arena;
 
 mod blocked;
+mod docs;
 mod lead;
 mod messages;
 mod nested;
 mod outages;
 mod scope;
+mod waits;
 
 use messages::{late, twice, unnamed};
 

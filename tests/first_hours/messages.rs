@@ -44,7 +44,7 @@ async fn fails_at_once(url: &str, says: &[&str]) {
 }
 
 #[tokio::test]
-async fn a_password_that_is_wrong() {
+async fn h5_a_password_that_is_wrong() {
     let server = Server::start();
     server.run::<()>("ACL SETUSER app on >secret ~* &* +@all");
     let port = server.port();
@@ -54,7 +54,7 @@ async fn a_password_that_is_wrong() {
 }
 
 #[tokio::test]
-async fn a_password_that_is_missing() {
+async fn h5_a_password_that_is_missing() {
     let server = Server::start();
     server.run::<()>("CONFIG SET requirepass secret");
     fails_at_once(&server.url(), &["redis://:password@host", "NOAUTH"]).await;
@@ -62,14 +62,14 @@ async fn a_password_that_is_missing() {
 }
 
 #[tokio::test]
-async fn a_database_that_is_not_there() {
+async fn h5_a_database_that_is_not_there() {
     let server = Server::start();
     let url = format!("redis://127.0.0.1:{}/4711", server.port());
     fails_at_once(&url, &["after the last slash"]).await;
 }
 
 #[test]
-fn urls_of_other_sorts() {
+fn h5_urls_of_other_sorts() {
     let refused = |url: &str| match Locks::open(url) {
         Err(LockError::InvalidConfig { cause, .. }) => cause,
         other => panic!("{url}: {other:?}"),

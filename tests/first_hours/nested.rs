@@ -40,7 +40,7 @@ fn blocking_body(locks: &Locks, runtime: &runtime::Runtime) -> Result<(), LockEr
 }
 
 #[test]
-fn a_task_of_a_runtime_inside_a_blocking_body_waits() {
+fn m08_a_task_of_a_runtime_inside_a_blocking_body_waits() {
     let locks = Locks::in_memory();
     for mut runtime in
         [runtime::Builder::new_current_thread(), runtime::Builder::new_multi_thread()]
@@ -56,7 +56,7 @@ async fn async_body(locks: &Locks) -> Result<(), LockError> {
 }
 
 #[tokio::test]
-async fn a_task_of_a_local_set_inside_an_async_body_waits() {
+async fn m08_a_task_of_a_local_set_inside_an_async_body_waits() {
     async_body(&Locks::in_memory()).await.unwrap();
 }
 
@@ -64,7 +64,7 @@ thread_local!(static LOCKS: Locks = Locks::in_memory());
 
 #[tokio::test]
 #[redis_lock(key = "outer", via = LOCKS.with(Locks::clone))]
-async fn a_task_spawned_by_a_test_that_is_locked_waits() -> Result<(), LockError> {
+async fn m08_a_task_spawned_by_a_test_that_is_locked_waits() -> Result<(), LockError> {
     let locks = LOCKS.with(Locks::clone);
     assert_refused_and_waited(LocalSet::new().run_until(direct_and_spawned(&locks)).await);
     let spawned = tokio::spawn(async move { inner(&locks).await }).await.unwrap();

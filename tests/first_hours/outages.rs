@@ -31,24 +31,24 @@ async fn is_told(url: &str, outage: Option<Duration>, says: &str) {
 }
 
 #[tokio::test]
-async fn a_server_that_is_down() {
+async fn h1_a_server_that_is_down() {
     let url = format!("redis://127.0.0.1:{}", free_port());
     is_told(&url, Some(OUTAGE), "onnection refused").await;
 }
 
 #[tokio::test]
-async fn a_server_that_is_down_with_the_default_limit() {
+async fn h1_a_server_that_is_down_with_the_default_limit() {
     let url = format!("redis://127.0.0.1:{}", free_port());
     is_told(&url, None, "onnection refused").await;
 }
 
 #[tokio::test]
-async fn a_host_that_has_no_name() {
+async fn h1_a_host_that_has_no_name() {
     is_told("redis://nobody.invalid:6379", Some(OUTAGE), "can't be used").await;
 }
 
 #[tokio::test]
-async fn a_server_that_swallows_everything() {
+async fn h1_a_server_that_swallows_everything() {
     let server = Server::start();
     let proxy = Proxy::to(server.port());
     proxy.accept_and_ignore();
@@ -72,7 +72,7 @@ async fn a_busy_lock_is_waited_for_longer_than_an_outage() {
 }
 
 #[tokio::test]
-async fn an_outage_without_an_end_is_waited_through() {
+async fn h1_an_outage_without_an_end_is_waited_through() {
     let server = Server::start();
     let proxy = Proxy::to(server.port());
     proxy.refuse();

@@ -41,7 +41,7 @@ fn poll_once<F: Future>(future: std::pin::Pin<&mut F>) -> Poll<F::Output> {
 }
 
 #[tokio::test]
-async fn two_scopes_that_run_side_by_side_don_t_meet() {
+async fn h4_two_scopes_that_run_side_by_side_don_t_meet() {
     let hold = Duration::from_millis(50);
     let (one, other) = tokio::join!(
         Locks::in_memory().scope(only_once(hold)),

@@ -1,5 +1,6 @@
 //! The values that options take.
 
+use std::collections::HashSet;
 use std::time::Duration;
 
 use proc_macro2::TokenStream;
@@ -7,7 +8,8 @@ use quote::{ToTokens, quote};
 use syn::parse::ParseStream;
 use syn::{Error, Expr, ExprLit, ExprUnary, Lit, LitStr, Result, Token, UnOp};
 
-use crate::duration;
+use crate::template::{Step, Template, Value};
+use crate::{duration, tokens};
 
 /// Where the key comes from.
 pub(crate) enum KeySource {
@@ -17,6 +19,46 @@ pub(crate) enum KeySource {
     List(Vec<Element>),
     /// `keys = expr`: an iterator of keys.
     Iterator(Expr),
+}
+
+impl KeySource {
+    /// Whether a template calls a method, as `{user.name()}`.
+    pub(crate) fn calls(&self) -> bool {
+        let has_calls = |text: &LitStr| {
+            let template = Template::parse(&text.value());
+            template.is_ok_and(|template| {
+                template.holes().any(|hole| match &hole.value {
+                    Value::Path { steps, .. } => {
+                        steps.iter().any(|step| matches!(step, Step::Call(_)))
+                    }
+                    Value::Name(_) | Value::Next | Value::Position(_) => false,
+                })
+            })
+        };
+        match self {
+            Self::Template(text, _) => has_calls(text),
+            Self::List(elements) => elements.iter().filter_map(Element::template).any(has_calls),
+            Self::Iterator(_) => false,
+        }
+    }
+
+    /// Every variable that the key may mean, and other names.
+    pub(crate) fn words(&self) -> HashSet<String> {
+        let (templates, exprs): (Vec<&LitStr>, Vec<&Expr>) = match self {
+            Self::Template(template, arguments) => {
+                (vec![template], arguments.iter().map(|argument| &argument.value).collect())
+            }
+            Self::List(elements) => (
+                elements.iter().filter_map(Element::template).collect(),
+                elements.iter().filter_map(Element::expr).collect(),
+            ),
+            Self::Iterator(expr) => (Vec::new(), vec![expr]),
+        };
+        let named = templates.into_iter().flat_map(|template| tokens::variables(&template.value()));
+        let meant =
+            exprs.into_iter().flat_map(|expr| tokens::words(expr.to_token_stream()).into_keys());
+        named.chain(meant).collect()
+    }
 }
 
 /// `id = order.id` or `order.id`, behind a template.
@@ -29,6 +71,22 @@ pub(crate) struct TemplateArgument {
 pub(crate) enum Element {
     Template(LitStr),
     Expr(Expr),
+}
+
+impl Element {
+    pub(crate) fn template(&self) -> Option<&LitStr> {
+        match self {
+            Self::Template(template) => Some(template),
+            Self::Expr(_) => None,
+        }
+    }
+
+    pub(crate) fn expr(&self) -> Option<&Expr> {
+        match self {
+            Self::Template(_) => None,
+            Self::Expr(expr) => Some(expr),
+        }
+    }
 }
 
 /// What sort of lock, where it is no mutex: the call on the plan that says so, and its argument.

@@ -32,7 +32,9 @@ fn parse(line: &str) -> Option<Line> {
     let (code, rest) = inner.split_once(" |")?;
     let (demand, tests) = rest.rsplit_once('|')?;
     let (catalogue, number) = code.split_once('-')?;
-    if !matches!(catalogue, "fault" | "macro") || !number.ends_with(|c: char| c.is_ascii_digit()) {
+    if !matches!(catalogue, "fault" | "macro" | "hour")
+        || !number.ends_with(|c: char| c.is_ascii_digit())
+    {
         return None;
     }
     let tests = tests.split('`').map(str::trim).filter(|word| !word.is_empty());

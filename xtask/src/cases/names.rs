@@ -69,11 +69,25 @@ fn codes(path: &str, name: &str) -> Vec<String> {
     if codes == words.len() {
         return Vec::new();
     }
-    let about_macro = ["tests/ui/", "tests/attribute", "tests/editions", "redis-lock-macros/"]
-        .iter()
-        .any(|folder| path.starts_with(folder));
-    let catalogue =
-        |code: &str| if about_macro && code.starts_with('e') { "macro" } else { "fault" };
+    let lies_in = |folders: &[&str]| folders.iter().any(|folder| path.starts_with(folder));
+    let in_first_hours = lies_in(&["tests/first_hours"]);
+    let about_macro = in_first_hours
+        || lies_in(&[
+            "tests/ui/",
+            "tests/attribute",
+            "tests/editions",
+            "tests/frameworks",
+            "redis-lock-macros/",
+        ]);
+    let catalogue = |code: &str| {
+        if about_macro && code.starts_with(['e', 'm']) {
+            "macro"
+        } else if in_first_hours && code.starts_with('h') {
+            "hour"
+        } else {
+            "fault"
+        }
+    };
     words[..codes].iter().map(|code| format!("{}-{code}", catalogue(code))).collect()
 }
 
@@ -108,5 +122,9 @@ mod tests {
         assert_eq!(found("tests/attribute/keys.rs", "fn e04_x() {}"), ["macro-e04"]);
         assert_eq!(found("tests/attribute_promise.rs", "fn n1_x() {}"), ["fault-n1"]);
         assert_eq!(found("tests/ui/e04_unused.rs", "fn main() {}"), ["macro-e04"]);
+        assert_eq!(
+            found("tests/first_hours/a.rs", "fn h1_x() {}\nfn m08_x() {}"),
+            ["hour-h1", "macro-m08"]
+        );
     }
 }

@@ -18,9 +18,9 @@ use crate::{Guard, LockError, LockKey, Locks, Request};
 
 /// The surroundings of one call: what is known of the function, and the lock once it is acquired.
 ///
-/// The body runs inside and asks for the lock itself, so that keys and arguments live where they
-/// are dropped before the release. Everything else is done here, once for all functions: the body
-/// only leaves its request and is polled again when the lock is there.
+/// Where the key is nothing but a template of arguments, the lock is asked for before the body
+/// begins. A body whose key needs more, such as an `.await`, asks by itself. Everything else is done
+/// here, once for all functions: the body is polled when the lock is there.
 pub struct Scope {
     plan: &'static Plan,
     held: BodyLock,
@@ -28,10 +28,12 @@ pub struct Scope {
 }
 
 /// The life of a lock, see [`Scope::lead`]. It ends with what the call fails with.
-pub(super) type Life<'a> = Pin<Box<dyn Future<Output = Option<LockError>> + Send + 'a>>;
+///
+/// A type with a name of its own, so that the code that drops it is made once.
+pub(super) struct Life<'a>(Pin<Box<dyn Future<Output = Option<LockError>> + Send + 'a>>);
 
 /// ```text
-/// Starting --the body asks--> Acquiring --granted--> Running --the body ends, or the lock is lost--> Ended
+/// Starting --somebody asks--> Acquiring --granted--> Running --the body ends--> Ended
 ///     |                           |--busy, and the body wants to know--> Refused --> Ended
 ///     |                           `--failed--> Ended
 ///     `--the body ends without asking--> Ended
@@ -47,23 +49,20 @@ enum CallStage {
 
 struct CallState {
     stage: CallStage,
-    /// What the body asked for, until the acquisition picks it up.
+    /// What was asked for, until the acquisition picks it up.
     asked: Option<Result<Begun, Box<LockError>>>,
-    /// Whether the body has a value of its own for a busy lock.
-    answers_busy: bool,
-    /// Why the lock was lost before the body ended.
+    /// Why the lock was lost when the body ended.
     lost: Option<Box<LockError>>,
 }
 
 impl Scope {
-    /// The scope of a call of the function that `plan` describes.
+    /// The scope of a call of the function that `plan` describes, whose body asks for the lock.
     #[must_use]
     pub fn new(plan: &'static Plan) -> Self {
         let mut held = BodyLock::default();
         held.finishes = plan.finishes;
         held.in_background = plan.in_background;
-        let state =
-            CallState { stage: CallStage::Starting, asked: None, answers_busy: false, lost: None };
+        let state = CallState { stage: CallStage::Starting, asked: None, lost: None };
         Self { plan, held, state: Mutex::new(state) }
     }
 
@@ -95,24 +94,52 @@ impl Scope {
         Ok(self.plan.apply(manager(locks)?.all(keys)))
     }
 
-    /// Asks for the lock. When the future resolves, the lock is held; when it cannot be, the
-    /// future never resolves, and the body is dropped.
-    pub fn acquire(&self, request: Result<Request, LockError>) -> BodyAcquire<'_> {
-        self.ask(request, false);
-        BodyAcquire(self)
+    /// A scope that asks for the lock of one key, as [`request`](Self::request) has it.
+    #[must_use]
+    pub fn asking(
+        plan: &'static Plan,
+        locks: Option<&Locks>,
+        key: Result<LockKey, LockError>,
+    ) -> Self {
+        let scope = Self::new(plan);
+        scope.ask(scope.request(locks, key));
+        scope
     }
 
-    /// [`acquire`](Self::acquire) for a body that has a value of its own for a busy lock: `None`
+    /// A scope that asks for the lock of several keys.
+    #[must_use]
+    pub fn asking_all(
+        plan: &'static Plan,
+        locks: Option<&Locks>,
+        keys: Result<Vec<LockKey>, LockError>,
+    ) -> Self {
+        let scope = Self::new(plan);
+        scope.ask(scope.request_all(locks, keys));
+        scope
+    }
+
+    /// Asks for the lock.
+    pub fn ask(&self, request: Result<Request, LockError>) {
+        // At once, and not when polled: the request would have to live in the future until then.
+        let begun = request.and_then(|request| begin(request, Caller::Task)).map_err(Box::new);
+        let mut state = self.state();
+        state.stage = CallStage::Acquiring;
+        state.asked = Some(begun);
+    }
+
+    /// Waits for what was asked for. When the future resolves, the lock is held; when it cannot be,
+    /// the future never resolves, and the body is dropped.
+    pub fn acquired(&self) -> Acquired<'_> {
+        Acquired(self)
+    }
+
+    /// [`acquired`](Self::acquired) for a body that has a value of its own for a busy lock: `None`
     /// when it is busy.
-    pub fn acquire_unless_busy(
-        &self,
-        request: Result<Request, LockError>,
-    ) -> AcquireUnlessBusy<'_> {
-        self.ask(request, true);
-        AcquireUnlessBusy(self)
+    pub fn acquired_unless_busy(&self) -> AcquiredUnlessBusy<'_> {
+        AcquiredUnlessBusy(self)
     }
 
-    /// [`acquire`](Self::acquire) for a body that blocks.
+    /// Asks for the lock and waits for it, for a body that blocks.
     ///
     /// # Errors
     /// Those of the request, and of its making.
@@ -124,15 +151,6 @@ impl Scope {
         let guard = self.held.put(guard);
         nesting::note(guard);
         Ok(guard)
-    }
-
-    fn ask(&self, request: Result<Request, LockError>, answers_busy: bool) {
-        // At once, and not when polled: the request would have to live in the future until then.
-        let begun = request.and_then(|request| begin(request, Caller::Task)).map_err(Box::new);
-        let mut state = self.state();
-        state.stage = CallStage::Acquiring;
-        state.asked = Some(begun);
-        state.answers_busy = answers_busy;
     }
 
     fn state(&self) -> MutexGuard<'_, CallState> {
@@ -147,13 +165,14 @@ impl Scope {
         self.state().stage = stage;
     }
 
-    /// The life of the lock: acquires it when the body asks, watches it while the body runs, and
-    /// releases it when the body has ended. Returns what the call fails with, if it fails.
+    /// The life of the lock: acquires it, watches it while the body runs, and releases it when the
+    /// body has ended. Returns what the call fails with, if it fails; a lock that was lost is released
+    /// with the scope.
     ///
     /// One state machine for all functions. In a box: it is larger than all else that an annotated
     /// function adds to its future.
     pub(super) fn lead(&self) -> Life<'_> {
-        Box::pin(self.led())
+        Life(Box::pin(self.led()))
     }
 
     async fn led(&self) -> Option<LockError> {
@@ -170,7 +189,7 @@ impl Scope {
                 self.held.put(guard);
                 self.enter(CallStage::Running);
             }
-            Err(error) if error.is_busy() && self.state().answers_busy => {
+            Err(error) if error.is_busy() && self.plan.answers_busy => {
                 self.enter(CallStage::Refused);
                 self.ended().await;
                 return None;
@@ -180,29 +199,29 @@ impl Scope {
                 return Some(error);
             }
         }
-        self.watch().await;
+        if let Some(lost) = self.watch().await {
+            // The body has to go before the lock does: the caller drops it, and the scope releases.
+            return Some(lost);
+        }
         let lost = self.state().lost.take().map(|lost| *lost);
         self.held.released(lost).await
     }
 
-    /// Ends when the body has ended; a lock that is lost ends it.
-    async fn watch(&self) {
+    /// Ends when the body has ended, or when the lock is lost before that.
+    async fn watch(&self) -> Option<LockError> {
         let mut lost = pin!(self.held.lost());
         // The body is polled first: most need no more than that.
         let mut is_first = true;
         poll_fn(|context| {
             if self.stage() == CallStage::Ended {
-                return Poll::Ready(());
+                return Poll::Ready(None);
             }
-            if !std::mem::take(&mut is_first)
-                && let Poll::Ready(error) = lost.as_mut().poll(context)
-            {
-                // The body has to go before the lock does, so this step is not the last one.
-                self.end(Some(error));
+            if std::mem::take(&mut is_first) {
+                return Poll::Pending;
             }
-            Poll::Pending
+            lost.as_mut().poll(context).map(Some)
         })
-        .await;
+        .await
     }
 
     async fn ended(&self) {
@@ -216,28 +235,25 @@ impl Scope {
         state.lost = lost.map(Box::new);
     }
 
-    /// One poll of the call. `body` polls the body, given a context, and drops it, given none; it
-    /// tells whether the body has ended by itself.
+    /// One poll of the call. `poll` polls the body and tells whether it has ended.
     ///
-    /// The body is never polled once the lock is lost, and has been dropped when the release begins.
+    /// The body is never polled once the lock is lost. The call ends then, and its caller drops the
+    /// body before the lock.
     pub(super) fn step(
         &self,
         life: &mut Life<'_>,
-        body: &mut dyn FnMut(Option<&mut Context<'_>>) -> bool,
+        poll: &mut dyn FnMut(&mut Context<'_>) -> bool,
         context: &mut Context<'_>,
     ) -> Poll<Option<LockError>> {
         loop {
             if matches!(self.stage(), CallStage::Starting | CallStage::Refused | CallStage::Running)
+                && let Some(lost) = self.poll_body(poll, context)
             {
-                self.poll_body(body, context);
+                return Poll::Ready(Some(lost));
             }
             let stage = self.stage();
-            if stage == CallStage::Ended {
-                body(None);
-            }
-            let failed = life.as_mut().poll(context);
+            let failed = life.0.as_mut().poll(context);
             if failed.is_ready() {
-                body(None);
                 return failed;
             }
             if self.stage() == stage {
@@ -246,19 +262,19 @@ impl Scope {
         }
     }
 
+    /// Returns why the lock was lost before the body ended.
     fn poll_body(
         &self,
-        body: &mut dyn FnMut(Option<&mut Context<'_>>) -> bool,
+        poll: &mut dyn FnMut(&mut Context<'_>) -> bool,
         context: &mut Context<'_>,
-    ) {
+    ) -> Option<LockError> {
         if let Some(lost) = self.held.loss() {
-            return self.end(Some(lost));
+            return Some(lost);
         }
-        let ended = self.held.within(|| body(Some(context)));
-        if ended {
-            let lost = self.held.loss();
-            self.end(lost);
+        if self.held.within(|| poll(context)) {
+            self.end(self.held.loss());
         }
+        None
     }
 
     /// Runs a body that blocks, and releases what it acquired.
@@ -287,11 +303,11 @@ fn manager(given: Option<&Locks>) -> Result<Cow<'_, Locks>, LockError> {
     }
 }
 
-/// Resolves when the lock is held. See [`Scope::acquire`].
+/// Resolves when the lock is held. See [`Scope::acquired`].
 #[derive(Debug)]
-pub struct BodyAcquire<'a>(&'a Scope);
+pub struct Acquired<'a>(&'a Scope);
 
-impl<'a> Future for BodyAcquire<'a> {
+impl<'a> Future for Acquired<'a> {
     type Output = &'a Guard;
 
     fn poll(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Self::Output> {
@@ -300,11 +316,11 @@ impl<'a> Future for BodyAcquire<'a> {
     }
 }
 
-/// Resolves when the lock is held, or busy. See [`Scope::acquire_unless_busy`].
+/// Resolves when the lock is held, or busy. See [`Scope::acquired_unless_busy`].
 #[derive(Debug)]
-pub struct AcquireUnlessBusy<'a>(&'a Scope);
+pub struct AcquiredUnlessBusy<'a>(&'a Scope);
 
-impl<'a> Future for AcquireUnlessBusy<'a> {
+impl<'a> Future for AcquiredUnlessBusy<'a> {
     type Output = Option<&'a Guard>;
 
     fn poll(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Self::Output> {

@@ -5,7 +5,7 @@ mod arguments;
 pub use arguments::{AnySizes, Kept, Sizes, Small, kept};
 
 mod enter;
-pub use enter::{AcquireUnlessBusy, BodyAcquire, Scope, with_permits};
+pub use enter::{Acquired, AcquiredUnlessBusy, Scope, with_permits};
 
 mod output;
 pub use output::{

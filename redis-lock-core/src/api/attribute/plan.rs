@@ -14,6 +14,8 @@ pub struct Plan {
     pub(super) finishes: bool,
     /// Whether the release is not waited for.
     pub(super) in_background: bool,
+    /// Whether the body has a value of its own for a busy lock.
+    pub(super) answers_busy: bool,
     ttl: Option<PlannedTtl>,
     wait: Option<Wait>,
     renew: Option<bool>,
@@ -41,6 +43,7 @@ impl Plan {
             kind: Kind::Mutex,
             finishes: false,
             in_background: false,
+            answers_busy: false,
             ttl: None,
             wait: None,
             renew: None,
@@ -142,4 +145,6 @@ setters! {
     finish() finishes = true;
     /// Does not wait until the server confirms the release.
     background() in_background = true;
+    /// Leaves it to the body what to return when the lock is busy.
+    answer_busy() answers_busy = true;
 }

@@ -35,25 +35,25 @@ impl<R> fmt::Debug for Ending<R> {
     }
 }
 
-/// Runs the body that asks for the scope's lock, and releases the lock.
+/// Runs the body under the scope's lock, and releases the lock.
 ///
-/// The body is checked before each poll: once the lock is lost, it is dropped and never polled
-/// again. It has always been dropped when the release begins.
+/// The lock is checked before each poll: once it is lost, the body is never polled again. The body
+/// has ended, or been dropped by the function whose variable it is, when the release begins.
 pub fn run<'a, R, F: Future<Output = R>>(
     scope: &'a Scope,
     ending: Ending<R>,
-    body: Pin<&'a mut Option<F>>,
+    body: Pin<&'a mut F>,
 ) -> Run<'a, R, F> {
-    Run { ending, call: Call { scope, life: scope.lead(), value: None, body } }
+    Run { body, ending, call: Call::new(scope) }
 }
 
 /// [`run`] for a function that says itself what it returns when the lock failed.
 pub fn run_or<'a, R, F: Future<Output = R>>(
     scope: &'a Scope,
     is_own_error: fn(&R) -> bool,
-    body: Pin<&'a mut Option<F>>,
+    body: Pin<&'a mut F>,
 ) -> RunOr<'a, R, F> {
-    RunOr { is_own_error, call: Call { scope, life: scope.lead(), value: None, body } }
+    RunOr { body, is_own_error, call: Call::new(scope) }
 }
 
 /// Resolves to what the function returns. See [`run`].
@@ -61,21 +61,16 @@ pub fn run_or<'a, R, F: Future<Output = R>>(
 /// Not an `async fn`: each annotated function has its own, and what is written by hand costs its
 /// build less.
 pub struct Run<'a, R, F> {
+    body: Pin<&'a mut F>,
     ending: Ending<R>,
-    call: Call<'a, R, F>,
+    call: Call<'a, R>,
 }
 
 /// Resolves to what the body returned, or to what the lock failed with. See [`run_or`].
 pub struct RunOr<'a, R, F> {
+    body: Pin<&'a mut F>,
     is_own_error: fn(&R) -> bool,
-    call: Call<'a, R, F>,
-}
-
-struct Call<'a, R, F> {
-    scope: &'a Scope,
-    life: Life<'a>,
-    value: Option<R>,
-    body: Pin<&'a mut Option<F>>,
+    call: Call<'a, R>,
 }
 
 // The value is moved out, and the body is pinned elsewhere.
@@ -86,9 +81,8 @@ impl<R, F: Future<Output = R>> Future for Run<'_, R, F> {
     type Output = R;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<R> {
-        let Poll::Ready(failure) = self.call.step(context) else { return Poll::Pending };
-        let value = self.call.value.take();
-        Poll::Ready((self.ending.0)(value, failure))
+        let Self { ending, call, body } = &mut *self;
+        call.ended(ending, body.as_mut(), context)
     }
 }
 
@@ -96,36 +90,54 @@ impl<R, F: Future<Output = R>> Future for RunOr<'_, R, F> {
     type Output = Result<R, LockError>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let Poll::Ready(failure) = self.call.step(context) else { return Poll::Pending };
-        let value = self.call.value.take();
-        Poll::Ready(settle(value, failure, self.is_own_error))
+        let Self { is_own_error, call, body } = &mut *self;
+        call.settled(*is_own_error, body.as_mut(), context)
     }
 }
 
-impl<R, F: Future<Output = R>> Call<'_, R, F> {
-    fn step(&mut self, context: &mut Context<'_>) -> Poll<Option<LockError>> {
-        let Self { scope, life, value, body } = self;
-        scope.step(life, &mut |context| poll_or_drop(body.as_mut(), value, context), context)
-    }
+/// What a call needs beside its body: the same for all functions that return the same.
+struct Call<'a, R> {
+    scope: &'a Scope,
+    life: Life<'a>,
+    value: Option<R>,
 }
 
-/// Polls the body, or drops it when there is no context. Tells whether it has ended by itself.
-fn poll_or_drop<F: Future>(
-    mut body: Pin<&mut Option<F>>,
-    value: &mut Option<F::Output>,
-    context: Option<&mut Context<'_>>,
-) -> bool {
-    let Some(context) = context else {
-        body.set(None);
-        return false;
-    };
-    if let Some(body) = body.as_pin_mut()
-        && let Poll::Ready(returned) = body.poll(context)
-    {
-        *value = Some(returned);
-        return true;
+impl<'a, R> Call<'a, R> {
+    fn new(scope: &'a Scope) -> Self {
+        Self { scope, life: scope.lead(), value: None }
     }
-    false
+
+    fn ended(
+        &mut self,
+        ending: &Ending<R>,
+        body: Pin<&mut dyn Future<Output = R>>,
+        context: &mut Context<'_>,
+    ) -> Poll<R> {
+        self.step(body, context).map(|failure| (ending.0)(self.value.take(), failure))
+    }
+
+    fn settled(
+        &mut self,
+        is_own_error: fn(&R) -> bool,
+        body: Pin<&mut dyn Future<Output = R>>,
+        context: &mut Context<'_>,
+    ) -> Poll<Result<R, LockError>> {
+        self.step(body, context).map(|failure| settle(self.value.take(), failure, is_own_error))
+    }
+
+    fn step(
+        &mut self,
+        mut body: Pin<&mut dyn Future<Output = R>>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<LockError>> {
+        let Self { scope, life, value } = self;
+        let mut poll = |context: &mut Context<'_>| {
+            let Poll::Ready(returned) = body.as_mut().poll(context) else { return false };
+            *value = Some(returned);
+            true
+        };
+        scope.step(life, &mut poll, context)
+    }
 }
 
 impl<R, F> fmt::Debug for Run<'_, R, F> {

@@ -67,13 +67,13 @@ pub struct Pair<T>(pub T, pub String);
 
 /// Only the key uses what is in the pattern.
 #[redis_lock(key = "a:{id}:{SCOPE}", ttl = "30s", wait = "5s", max_hold = "1m")]
-pub async fn asynchronous(id: u32, Pair(_x, name): Pair<u32>) -> R<String> {
+pub async fn m09_everything_is_forbidden(id: u32, Pair(_x, name): Pair<u32>) -> R<String> {
     ::core::result::Result::Ok(name)
 }
 
 /// Only `on_error` uses `id`.
 #[redis_lock(key = "a", on_error = |_| ::std::format!("{id}"))]
-pub async fn with_handler(Pair(id, _): Pair<u32>) -> String {
+pub async fn m09_names_only_a_handler_uses(Pair(id, _): Pair<u32>) -> String {
     String::new()
 }
 
