@@ -198,7 +198,10 @@ mod tests {
         // In two parts, because the file that is searched is this one.
         let item = ["Files::lack", "ing"].concat();
         let none = format!("`links.rs` has no `{item}`");
-        assert_eq!(missing(&format!("`{item}` in `links.rs`"), &files()), [none.clone()]);
+        assert_eq!(
+            missing(&format!("`{item}` in `links.rs`"), &files()),
+            std::slice::from_ref(&none)
+        );
         assert_eq!(missing(&format!("`links.rs` (`run`, `{item}`)"), &files()), [none]);
     }
 }
