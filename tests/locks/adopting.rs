@@ -1,5 +1,7 @@
 //! A hold that goes from one manager to another by its token.
 
+use std::future::{Future, poll_fn};
+use std::task::Poll;
 use std::time::Duration;
 
 use redis_locks::{Guard, LockError, Locks, Scripting, Token};
@@ -120,6 +122,35 @@ async fn the_token_of_a_lost_lock_is_one_that_nobody_can_adopt() {
         let token = guard.detach();
         assert_ne!(token.to_string(), held);
         assert!(pair.adopt(&token).await.unwrap_err().is_lost());
+        pair.end().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_adoption_that_is_dropped_anywhere_leaves_the_lock_to_whoever_has_the_token() {
+    for pair in Pair::each().await {
+        for polls in 0..4 {
+            let token = pair.detached(LONG).await;
+            let text = token.to_string().parse().unwrap();
+            {
+                let mut adopts = Box::pin(pair.to.mutex(KEY).adopt(text));
+                for _ in 0..polls {
+                    match poll_fn(|context| Poll::Ready(adopts.as_mut().poll(context))).await {
+                        // It is had: the guard gives it away again.
+                        Poll::Ready(guard) => {
+                            drop(guard.unwrap().detach());
+                            break;
+                        }
+                        Poll::Pending => {
+                            // What it has asked for comes back, and nobody looks.
+                            tokio::time::sleep(Duration::from_millis(100)).await;
+                        }
+                    }
+                }
+            }
+            let guard = pair.adopt(&token).await;
+            guard.unwrap_or_else(|error| panic!("{polls} polls: {error}")).release().await.unwrap();
+        }
         pair.end().await;
     }
 }

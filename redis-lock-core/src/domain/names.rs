@@ -8,7 +8,7 @@ use std::sync::{Arc, OnceLock};
 /// `docs/PROTOCOL.md` shows each name; a change here is a change of the protocol.
 #[derive(Debug)]
 pub(crate) struct Names {
-    main: Box<str>,
+    main: Arc<str>,
     /// The namespace with its colon, or nothing.
     prefix_len: usize,
     /// The other locks, where several are taken together.
@@ -43,7 +43,7 @@ impl Names {
             let mut slots: BTreeMap<u16, Vec<Self>> = BTreeMap::new();
             for names in self.all() {
                 let one = Self {
-                    main: names.main.clone(),
+                    main: Arc::clone(&names.main),
                     prefix_len: names.prefix_len,
                     others: Box::default(),
                     joined: None,
@@ -68,6 +68,11 @@ impl Names {
     /// The key that the lock itself stands at, the one that other clients know.
     pub(crate) fn main(&self) -> &str {
         &self.main
+    }
+
+    /// The same, for what outlives these names.
+    pub(crate) fn shared_main(&self) -> Arc<str> {
+        Arc::clone(&self.main)
     }
 
     /// The key as the user named it; of several, all of them.

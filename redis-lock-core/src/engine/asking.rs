@@ -72,6 +72,8 @@ impl Drop for Asking {
         }
         self.answer.close();
         match self.answer.try_recv() {
+            // The token of an adopted hold stays with whoever gave it away.
+            Ok(Ok(hold)) if hold.demand.adopts.is_some() => drop(link.detach(&self.id, &hold)),
             Ok(Ok(hold)) => link.release(&self.id, &hold, None),
             Ok(Err(_)) => {}
             Err(_) => core.act(|work| {

@@ -19,9 +19,10 @@ impl Core {
         match notice {
             Notice::Grant(id, handle, hold) => {
                 if let Err(Ok(hold)) = handle.send(Ok(hold)) {
-                    // Nobody took it.
-                    self.step(&id, work, |machine, env, out| {
-                        machine.release(&hold, None, env, out)
+                    // Nobody took it. An adopted token stays with whoever gave it away.
+                    self.step(&id, work, |machine, env, out| match hold.demand.adopts {
+                        Some(_) => drop(machine.detach(&hold, env, out)),
+                        None => machine.release(&hold, None, env, out),
                     });
                 }
             }

@@ -4,34 +4,38 @@
 //! takes its place still has the lock, of which nobody here knows any more: it would stand until its
 //! lease ends. So what was released is released again whenever a server has left the map.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
+use super::places::PlaceId;
 use crate::domain::clock::Moment;
 use crate::lock::Reap;
 
-/// So many are remembered. A replica is behind by milliseconds.
+/// So many are remembered of each place: those of one that serves must not push out those of one that
+/// has died, which is noticed seconds later. A replica is behind by milliseconds.
 const MOST: usize = 512;
 
 /// Releases that were answered, in that order, until no server can have their tokens any more.
 #[derive(Debug, Default)]
-pub(crate) struct Released(VecDeque<Box<Reap>>);
+pub(crate) struct Released(BTreeMap<PlaceId, VecDeque<Box<Reap>>>);
 
 impl Released {
-    pub(crate) fn add(&mut self, reap: Box<Reap>, now: Moment) {
-        if self.0.len() == MOST {
-            self.0.pop_front();
+    pub(crate) fn add(&mut self, place: PlaceId, reap: Box<Reap>, now: Moment) {
+        let lately = self.0.entry(place).or_default();
+        if lately.len() == MOST {
+            lately.pop_front();
         }
-        while self.0.front().is_some_and(|first| first.gone_by() <= now) {
-            self.0.pop_front();
+        while lately.front().is_some_and(|first| first.gone_by() <= now) {
+            lately.pop_front();
         }
         if reap.gone_by() > now {
-            self.0.push_back(reap);
+            lately.push_back(reap);
         }
     }
 
-    /// Takes out those whose tokens some server may still have.
+    /// Takes out those whose tokens some server may still have, whichever place released them: the
+    /// slot of a key may have been on its way.
     pub(crate) fn take(&mut self, now: Moment) -> impl Iterator<Item = Box<Reap>> + use<> {
-        let all = std::mem::take(&mut self.0).into_iter();
+        let all = std::mem::take(&mut self.0).into_values().flatten();
         all.filter(move |reap| reap.gone_by() > now)
     }
 }
@@ -68,12 +72,12 @@ mod tests {
         let end = first.gone_by();
         assert!(end >= Moment::at_millis(31_000) && end <= Moment::at_millis(33_000), "{end:?}");
         let expected = token(&second);
-        released.add(first, Moment::at_millis(1_000));
-        released.add(second, Moment::at_millis(20_000));
+        released.add(1, first, Moment::at_millis(1_000));
+        released.add(1, second, Moment::at_millis(20_000));
         let left: Vec<_> = released.take(end).collect();
         assert_eq!(left.iter().map(|reap| token(reap)).collect::<Vec<_>>(), [expected]);
         assert_eq!(released.take(Moment::START).count(), 0, "they were taken out");
-        released.add(answered(1_000), end);
+        released.add(1, answered(1_000), end);
         assert_eq!(released.take(Moment::START).count(), 0, "its lease is over already");
     }
 
@@ -84,10 +88,13 @@ mod tests {
         for _ in 0..MOST + 3 {
             let reap = answered(1_000);
             tokens.push(token(&reap));
-            released.add(reap, now);
+            released.add(1, reap, now);
         }
+        let elsewhere = answered(1_000);
+        tokens.push(token(&elsewhere));
+        released.add(2, elsewhere, now);
         let kept: Vec<_> = released.take(now).map(|reap| token(&reap)).collect();
-        assert_eq!(kept, tokens[3..]);
+        assert_eq!(kept, tokens[3..], "one place pushes out nothing of another");
     }
 
     #[test]

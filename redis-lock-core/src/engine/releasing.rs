@@ -23,7 +23,10 @@ impl Core {
         match next {
             // One server has forgotten it for good.
             Next::Done(_) if self.places.only().is_some() => {}
-            Next::Done(reap) => self.released().add(reap, now),
+            Next::Done(reap) => {
+                let place = self.places.of(reap.names().main()).id;
+                self.released().add(place, reap, now);
+            }
             Next::Again(at, reap) if at <= now => self.put(QueueEntry::reap(reap, now), work),
             Next::Again(at, reap) => {
                 self.reaper().add(at, reap);

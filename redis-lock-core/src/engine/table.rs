@@ -31,7 +31,7 @@ impl LockId {
         // Whoever adopts a hold must not wait behind those who wait for its end.
         let is_apart = !demand.kind.is_pooled() || demand.adopts.is_some();
         let number = if is_apart { number } else { 0 };
-        Self { main: demand.names.main().into(), number }
+        Self { main: demand.names.shared_main(), number }
     }
 
     /// Whether it may be for keys of several slots, of which `main` is the first.
@@ -54,6 +54,9 @@ const SOON: Duration = Duration::from_secs(1);
 /// When such a timer is set.
 const DEFERRED: Duration = Duration::from_millis(500);
 
+/// Room for so many timers is not worth giving back.
+const FEW: usize = 64;
+
 /// A machine with what was derived from it.
 #[derive(Debug)]
 pub(crate) struct Resident {
@@ -66,17 +69,18 @@ pub(crate) struct Resident {
     pub(crate) asked: u64,
 }
 
-impl Resident {
-    fn new() -> Self {
+impl Default for Resident {
+    fn default() -> Self {
         Self { machine: Machine::new(), timer: None, is_deferred: false, indexed: None, asked: 0 }
     }
 }
 
-/// The machines of one key.
+/// The machines of one key. In boxes, since the table has room for twice as many keys as there are,
+/// and moves them about.
 #[derive(Debug, Default)]
 struct KeyEntry {
-    mutex: Option<Resident>,
-    shared: BTreeMap<u64, Resident>,
+    mutex: Option<Box<Resident>>,
+    shared: BTreeMap<u64, Box<Resident>>,
 }
 
 /// Hashes a key eight bytes at a time. Keys may come from strangers, so what they hash to depends on
@@ -131,20 +135,28 @@ pub(crate) struct Shard {
 impl Shard {
     pub(crate) fn get(&self, id: &LockId) -> Option<&Resident> {
         let entry = self.entries.get(&id.main)?;
-        if id.number == 0 { entry.mutex.as_ref() } else { entry.shared.get(&id.number) }
+        if id.number == 0 {
+            entry.mutex.as_deref()
+        } else {
+            entry.shared.get(&id.number).map(AsRef::as_ref)
+        }
     }
 
     pub(crate) fn get_mut(&mut self, id: &LockId) -> Option<&mut Resident> {
         let entry = self.entries.get_mut(&id.main)?;
-        if id.number == 0 { entry.mutex.as_mut() } else { entry.shared.get_mut(&id.number) }
+        if id.number == 0 {
+            entry.mutex.as_deref_mut()
+        } else {
+            entry.shared.get_mut(&id.number).map(AsMut::as_mut)
+        }
     }
 
     pub(crate) fn get_or_create(&mut self, id: &LockId) -> &mut Resident {
         let entry = self.entries.entry(Arc::clone(&id.main)).or_default();
         if id.number == 0 {
-            entry.mutex.get_or_insert_with(Resident::new)
+            entry.mutex.get_or_insert_with(Box::default)
         } else {
-            entry.shared.entry(id.number).or_insert_with(Resident::new)
+            entry.shared.entry(id.number).or_default()
         }
     }
 
@@ -209,6 +221,10 @@ impl Shard {
                 resident.timer = Some(due);
                 self.timers.insert((due, id));
             }
+        }
+        // After a burst most of its room is of no use.
+        if self.deferred.capacity() > FEW.max(self.deferred.len() * 4) {
+            self.deferred.shrink_to(self.deferred.len() * 2);
         }
     }
 

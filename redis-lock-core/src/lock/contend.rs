@@ -41,6 +41,8 @@ pub(super) struct Contending {
     pub(super) attempt: Attempt,
     /// For whom it was last asked.
     demand: Arc<Demand>,
+    /// Whether it was asked for with a place in the queue, so that a message may name it.
+    may_be_named: bool,
     /// When to ask again, if no question is open then.
     pub(super) look: Moment,
     /// A hint came while a question was open: ask once more whatever the outcome.
@@ -75,6 +77,7 @@ impl Contending {
         Self {
             attempt,
             demand: Arc::clone(demand),
+            may_be_named: false,
             look: now,
             hinted: false,
             throttle: HintThrottle::default(),
@@ -107,6 +110,11 @@ impl Contending {
         }
         self.throttle.followed(now);
         true
+    }
+
+    /// The token, where a message may name it.
+    pub(super) fn named(&self) -> Option<&Arc<str>> {
+        self.may_be_named.then(|| self.attempt.wire())
     }
 
     /// Whether the answer of a holder that may be idle is waited for.
@@ -221,6 +229,9 @@ impl<W> Machine<W> {
             contending.hand_over = HandOverRequest::Over;
         }
         contending.attempt.asked(ttl);
+        if let Verb::Acquire(Acquire { queue, ask, .. }) = &verb {
+            contending.may_be_named |= queue.is_some() || ask.is_some();
+        }
         contending.demand = Arc::clone(&demand);
         contending.hinted = false;
         self.send(&demand, about, verb, env, out);
@@ -384,14 +395,14 @@ impl<W> Machine<W> {
         }
         self.refuse_impatient(open.sent, env, out);
         self.abandon_if_unwanted(env, out);
-        self.ask_for_the_impatient(env, out);
+        self.ask_for_those_owed_an_answer(env, out);
     }
 
     /// Callers that came after the question was sent must get an answer of their own.
-    fn ask_for_the_impatient(&mut self, env: &Env<'_>, out: &mut Effects<W>) {
+    fn ask_for_those_owed_an_answer(&mut self, env: &Env<'_>, out: &mut Effects<W>) {
         let contending = matches!(self.stage, Stage::Contending(_));
-        if contending && self.open.is_none() && self.waiters.any_impatient() && !planted!(NextLook)
-        {
+        let impatient = self.waiters.any_impatient() && !planted!(NextLook);
+        if contending && self.open.is_none() && (impatient || self.waiters.any_late()) {
             self.ask_again(env, out);
         }
     }

@@ -157,7 +157,7 @@ impl<W> Machine<W> {
     /// The token that the server may have queued, and may name in a message.
     pub(crate) fn awaited(&self) -> Option<&Arc<str>> {
         match &self.stage {
-            Stage::Contending(contending) => Some(contending.attempt.wire()),
+            Stage::Contending(contending) => contending.named(),
             Stage::Idle | Stage::Held(_) | Stage::Kept(_) => None,
         }
     }
@@ -390,7 +390,7 @@ impl<W> Machine<W> {
 
     /// Refuses those whose time limit had passed before any answer came, if they came before `sent`.
     fn refuse_late(&mut self, sent: Moment, env: &Env<'_>, out: &mut Effects<W>) {
-        while let Some(waiter) = self.waiters.pop_late(sent) {
+        for waiter in self.waiters.take_late(sent) {
             let error = self.refusal(&waiter, env.now);
             out.fail(waiter.handle, error);
         }

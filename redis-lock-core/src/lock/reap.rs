@@ -255,6 +255,8 @@ impl Reap {
     /// It was released once. In doubt, an acquisition may arrive yet, and is undone again.
     fn answered(mut self: Box<Self>, now: Moment) -> Next {
         (self.unanswered, self.was_answered) = (false, true);
+        // It would set the pace of what is repeated.
+        self.fault = None;
         match self.attempt.trace() {
             Trace::InDoubt { until } if now < until => {
                 let at = now.after(self.pause());

@@ -171,14 +171,23 @@ impl<W> Waiters<W> {
         self.late.push(id);
     }
 
-    /// One who was put off, if it came no later than `moment`.
-    pub(super) fn pop_late(&mut self, moment: Moment) -> Option<Waiter<W>> {
-        let mut late = std::mem::take(&mut self.late);
-        late.retain(|id| self.get(*id).is_some());
-        let came = |id: &u64| self.get(*id).is_some_and(|waiter| waiter.asked <= moment);
-        let found = late.iter().position(came).map(|index| late.swap_remove(index));
-        self.late = late;
-        self.leave(found?)
+    /// Takes out those who were put off, if they came no later than `moment`.
+    pub(super) fn take_late(&mut self, moment: Moment) -> Vec<Waiter<W>> {
+        let (mut stay, mut found) = (Vec::new(), Vec::new());
+        for id in std::mem::take(&mut self.late) {
+            match self.get(id) {
+                Some(waiter) if waiter.asked <= moment => found.extend(self.leave(id)),
+                Some(_) => stay.push(id),
+                None => {}
+            }
+        }
+        self.late = stay;
+        found
+    }
+
+    /// Whether somebody was put off and has had no answer.
+    pub(super) fn any_late(&self) -> bool {
+        !self.late.is_empty()
     }
 
     /// Those who have put up with a server that can't be used for long enough. The last useful

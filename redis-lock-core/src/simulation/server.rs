@@ -30,8 +30,8 @@ pub(super) struct SimulatedServer {
     /// Which managers are subscribed, and what process that is.
     pub(super) subscribers: BTreeMap<Arc<str>, usize>,
     pub(super) tokens: HashMap<Arc<str>, TokenNote>,
-    /// Who waits and could not be told of anything when it was last asked for.
-    unheard: BTreeSet<Arc<str>>,
+    /// Who has waited and could be told of something.
+    heard: BTreeSet<Arc<str>>,
     stays: BTreeMap<String, Vec<Stay>>,
     /// What somebody else broke, said in words.
     pub(super) violation: Option<String>,
@@ -180,12 +180,12 @@ impl SimulatedServer {
         if let (Event::WaitedFor { .. }, Some(token)) = (&event, command.verb.token()) {
             let asker = Token::from_wire(token);
             if !asker.manager().is_some_and(|it| self.subscribers.contains_key(it)) {
-                self.unheard.insert(Arc::clone(token));
                 return;
             }
             let is_idle = matches!(answer, Ok(Answer::Busy(Blocker { value: Some(value), .. }))
                 if Token::from_wire(value).may_be_idle());
-            let now_heard = self.unheard.remove(token) && is_idle && !planted!(ToldOnce);
+            let now_heard = self.heard.insert(Arc::clone(token));
+            let now_heard = now_heard && is_idle && !planted!(ToldOnce);
             if was_marked && !now_heard {
                 return;
             }

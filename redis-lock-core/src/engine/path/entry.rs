@@ -87,8 +87,8 @@ impl QueueEntry {
     pub(crate) fn main(&self) -> Option<Arc<str>> {
         match (&self.origin, &self.command) {
             (Origin::Lock(id, _), _) => Some(Arc::clone(&id.main)),
-            (Origin::Reap(reap), _) => Some(reap.names().main().into()),
-            (_, Some(command)) => Some(command.names.main().into()),
+            (Origin::Reap(reap), _) => Some(reap.names().shared_main()),
+            (_, Some(command)) => Some(command.names.shared_main()),
             (_, None) => None,
         }
     }

@@ -41,7 +41,7 @@ impl Gathering {
             (gathered.sent, gathered.deadline)
         };
         let entry = |part: Part| {
-            let main = part.command.names.main().into();
+            let main = part.command.names.shared_main();
             let times = (sent, deadline);
             (main, QueueEntry::part(Arc::clone(self), part.group, part.command, times))
         };

@@ -58,6 +58,21 @@ fn a_release_in_doubt_is_repeated_until_no_acquisition_can_come() {
 }
 
 #[test]
+fn what_is_repeated_in_doubt_is_not_hurried_by_what_passed_long_ago() {
+    let (mut reap, now) = unawaited();
+    reap.put_in_doubt(now, Some(secs(30)));
+    let moving = Outcome::Refused(Fault::new(FaultClass::Moving, "its slot moves"));
+    let (_, mut reap) = again(reap.outcome(moving, now, now).1);
+    let mut last = Moment::START;
+    for _ in 0..9 {
+        let (at, next) = again(reap.outcome(done(), now, now).1);
+        (last, reap) = (at, next);
+    }
+    assert_eq!(last, now.after(secs(1)));
+    reap.give_up();
+}
+
+#[test]
 fn a_release_that_nobody_waits_for_is_given_up_when_the_lease_is_over() {
     let (reap, now) = unawaited();
     let (_, reap) = again(reap.outcome(refused(), now, now).1);

@@ -68,6 +68,41 @@ fn i9_a_wait_shorter_than_an_answer_ends_with_that_answer() {
 }
 
 #[test]
+fn i9_one_who_came_while_a_question_was_open_is_asked_for_after_it() {
+    let mut bench = Bench::new();
+    bench.ask(1, demand("k"));
+    let take = bench.asked();
+    bench.answer(&take, busy_unknown());
+    let acquire = bench.asked();
+    bench.tick(10);
+    bench.ask(2, patient(50));
+    bench.tick(60);
+    bench.settle(&acquire, busy_with(Some(millis(20_000))));
+    assert!(bench.failed().is_empty(), "that answer tells of a time before it came");
+    let again = bench.asked();
+    bench.answer(&again, busy_with(Some(millis(20_000))));
+    assert!(bench.failed().remove(0).1.is_busy());
+}
+
+#[test]
+fn i9_many_whose_time_is_over_are_refused_at_once() {
+    const MANY: u64 = 40_000;
+    let mut bench = Bench::new();
+    bench.contend(0, demand("k"), busy_with(Some(millis(30_000))));
+    bench.tick(10);
+    for id in 1..=MANY {
+        bench.ask(id, patient(100));
+    }
+    bench.tick(100);
+    let question = bench.asked();
+    let start = std::time::Instant::now();
+    bench.settle(&question, busy_with(Some(millis(30_000))));
+    assert_eq!(bench.failed().len() as u64, MANY);
+    // Some 50 ms; looked through for each of them it would be minutes.
+    assert!(start.elapsed() < secs(10), "{:?}", start.elapsed());
+}
+
+#[test]
 fn i4_a_waiter_looks_when_the_holders_lease_ends() {
     let mut bench = Bench::new();
     bench.contend(1, demand("k"), busy_with(Some(millis(200))));

@@ -178,11 +178,20 @@ impl Split {
         self.ask(low)
     }
 
+    /// The fault that counts for all: what may have been executed somewhere is not known to be refused.
+    fn worst_fault(&self) -> Option<&Result<Answer, Fault>> {
+        let faults = || self.answers.iter().flatten().filter(|answer| answer.is_err());
+        let is_unknown = |answer: &&Result<Answer, Fault>| {
+            answer.as_ref().is_err_and(|fault| fault.class.is_unknown())
+        };
+        faults().find(is_unknown).or_else(|| faults().next())
+    }
+
     /// Why not every key can be acquired, if so: what can't be asked for before what is in use, as one script
     /// for all keys would have it, and of several in use the first.
     fn obstacle(&self) -> Option<Result<Answer, Fault>> {
         let answers = || self.answers.iter().flatten();
-        let fault = answers().find(|answer| answer.is_err());
+        let fault = self.worst_fault();
         let buried = || answers().find(|answer| matches!(answer, Ok(Answer::Buried)));
         let busy = || answers().find(|answer| matches!(answer, Ok(Answer::Busy(_))));
         fault.or_else(buried).or_else(busy).cloned()
@@ -245,7 +254,7 @@ impl Split {
     /// The answer of all to what all were asked.
     fn combined(&self) -> Result<Answer, Fault> {
         let answers = || self.answers.iter().flatten();
-        let fault = answers().find(|answer| answer.is_err());
+        let fault = self.worst_fault();
         let known = |answer: &&_| matches!(answer, Ok(Answer::Gone { because: Some(_), .. }));
         let reason = answers().find(known);
         let gone = || answers().find(|answer| matches!(answer, Ok(Answer::Gone { .. })));

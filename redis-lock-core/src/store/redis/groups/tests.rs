@@ -156,6 +156,21 @@ fn what_could_not_be_given_back_is_in_doubt() {
 }
 
 #[test]
+fn what_may_have_been_executed_somewhere_is_not_known_to_be_refused() {
+    let answers = || [fault(FaultClass::Refused), fault(FaultClass::Unknown), held()];
+    let (mut split, next) = first(&acquire(true, false, 0), answers());
+    assert_eq!(shown(&next), "R2");
+    let outcome = done(answer_all(&mut split, &[(2, Ok(Answer::Done))]));
+    assert!(outcome.unwrap_err().class.is_unknown());
+    let moving = fault(FaultClass::Moving);
+    let release = Verb::Release { token: "t".into(), waited_for: true, keep: None, bury: None };
+    let (mut split, next) = Split::start(&command(release, false), &Arc::default());
+    assert!(matches!(next, NextPart::Ask(_)));
+    let answers = [(0, fault(FaultClass::Refused)), (1, fault(FaultClass::Unknown)), (2, moving)];
+    assert!(done(answer_all(&mut split, &answers)).unwrap_err().class.is_unknown());
+}
+
+#[test]
 fn a_token_of_which_it_is_unknown_what_was_given_back_is_not_used_again() {
     let command = acquire(true, false, 0);
     let (split, next) = first(&command, [held(), busy(true), held()]);

@@ -33,13 +33,16 @@ local function ticket(queue)
 end
 
 -- Puts a token at the end of the queue, or keeps its place for longer. Returns whether it is there, and
--- whether it can be told from now on and could not when it came. A full server refuses to note one
+-- whether this is the first time that it can be told of anything. A full server refuses to note one
 -- more waiter, which then looks by itself.
 local function enqueue(queue, waiters, token, place, channel, sort)
   if try('ZCARD', queue) == nil or try('HGET', waiters, token) == nil then return false end
   local known = redis.call('ZSCORE', queue, token)
-  local was = known and channel ~= '-' and redis.call('HGET', waiters, token)
-  local now_heard = was and string.sub(was, -2) == ' -'
+  local now_heard = channel ~= '-'
+  if known and now_heard then
+    local was = redis.call('HGET', waiters, token)
+    now_heard = not was or string.sub(was, -2) == ' -'
+  end
   local function put(...) return write(queue, waiters, token, known, ...) end
   if not known and not put('ZADD', queue, ticket(queue), token) then return false end
   local finish = string.format('%.0f', millis() + place)
@@ -154,8 +157,8 @@ end
 
 -- Marks the holder's value, so that its release finds out that somebody waits, and tells it: then it
 -- need not find out. `channel` is that of whoever waits: without one the holder can't be told. One that
--- may keep an idle lease learns of it in no other way, so it is told when the waiter has a channel,
--- `now_heard`.
+-- may keep an idle lease learns of it in no other way, so each waiter tells it, as soon as it has a
+-- channel (`now_heard`).
 local function ask_to_hand_over(lock, channel, now_heard)
   local holder = redis.call('GET', lock)
   if not holder or not is_ours(holder) then return end

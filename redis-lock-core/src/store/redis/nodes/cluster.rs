@@ -72,6 +72,13 @@ impl Directory for ClusterDirectory {
     }
 }
 
+/// Whether most of those who are as far as the view that counts say that the cluster serves. One that
+/// was cut off says otherwise for ever.
+fn is_well(opinions: &[(u64, bool)], epoch: u64) -> bool {
+    let same = || opinions.iter().filter(|(of, _)| *of == epoch);
+    same().filter(|(_, is_well)| *is_well).count() * 2 > same().count()
+}
+
 impl ClusterShared {
     async fn look(&self, known: Vec<NodeName>) -> Result<Map, Fault> {
         let mut faults = Vec::new();
@@ -79,8 +86,9 @@ impl ClusterShared {
             let mut views = self.ask_all(targets, &mut faults).await;
             // A node that was removed knows nobody any more.
             views.retain(|view| !view.shards.is_empty());
-            let is_well = views.iter().all(|view| view.is_well);
+            let opinions: Vec<_> = views.iter().map(|view| (view.epoch, view.is_well)).collect();
             if let Some(view) = choose(views, &self.roster.ids()) {
+                let is_well = is_well(&opinions, view.epoch);
                 return Ok(Map { is_well, ..self.accept(view) });
             }
         }
