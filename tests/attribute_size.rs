@@ -45,8 +45,30 @@ both!(large_local() {
     Ok(a.len())
 });
 
+/// A type may be called anything.
+mod misnamed {
+    #[allow(non_camel_case_types, reason = "the name is what is tested")]
+    pub(super) struct u64(pub(super) [u8; 4096]);
+}
+
+mod large_by_a_small_name {
+    use super::misnamed::u64;
+    use super::{R, redis_lock, tick};
+
+    pub(super) async fn plain(a: u64) -> R<usize> {
+        tick().await;
+        Ok(a.0.len())
+    }
+
+    #[redis_lock(key = "k")]
+    pub(super) async fn ours(a: u64) -> R<usize> {
+        tick().await;
+        Ok(a.0.len())
+    }
+}
+
 #[test]
-fn futures_stay_about_as_large_as_the_plain_ones() {
+fn m10_futures_stay_about_as_large_as_the_plain_ones() {
     // What acquiring takes is paid once, whatever the body.
     const ACQUIRING: usize = 400;
     let sizes = [
@@ -57,6 +79,11 @@ fn futures_stay_about_as_large_as_the_plain_ones() {
             "two of 4 KiB",
             size_of_val(&two_large::plain([0; 4096], [0; 4096])),
             size_of_val(&two_large::ours([0; 4096], [0; 4096])),
+        ),
+        (
+            "4 KiB by the name of a number",
+            size_of_val(&large_by_a_small_name::plain(misnamed::u64([0; 4096]))),
+            size_of_val(&large_by_a_small_name::ours(misnamed::u64([0; 4096]))),
         ),
         ("a local of 4 KiB", size_of_val(&large_local::plain()), size_of_val(&large_local::ours())),
     ];

@@ -32,9 +32,7 @@ pub(crate) fn expand(arguments: TokenStream, item: TokenStream) -> TokenStream {
     if options.krate.is_none()
         && let Some(name) = manifest::other_name()
     {
-        let message =
-            format!("this package calls `redis-locks` `{name}`; write `crate = ::{name}`");
-        mistakes.add(syn::Error::new(Span::call_site(), message));
+        mistakes.add(syn::Error::new(Span::call_site(), manifest::advice(name)));
     }
     let key = match &options.key {
         Some(key) => {

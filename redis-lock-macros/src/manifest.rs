@@ -16,6 +16,11 @@ pub(crate) fn other_name() -> Option<&'static str> {
     name.as_deref()
 }
 
+/// What to write where the crate has another name.
+pub(crate) fn advice(name: &str) -> String {
+    format!("this package calls `redis-locks` `{name}`; write `crate = ::{name}`")
+}
+
 /// `locks` of `locks = { package = "redis-locks", .. }`, if there is no `redis-locks` beside it.
 fn renamed(manifest: &str) -> Option<String> {
     let mut found = None;
@@ -60,6 +65,11 @@ mod tests {
         ] {
             assert_eq!(renamed(manifest).as_deref(), Some("my_locks"), "{manifest}");
         }
+        let advice = advice("my_locks");
+        assert_eq!(
+            advice,
+            "this package calls `redis-locks` `my_locks`; write `crate = ::my_locks`"
+        );
         for manifest in [
             "[dependencies]\nredis-locks = \"0.1\"",
             "[dependencies]\nredis-locks.workspace = true\nold = { package = \"redis-locks\" }",

@@ -145,19 +145,13 @@ fn first_type(arguments: &AngleBracketedGenericArguments) -> Option<&Type> {
     })
 }
 
-/// Whether every value of this type is known to be small by its mere syntax.
+/// Whether every value of this type is known to be small by its mere syntax. A name says nothing: any
+/// type can be called `u64`.
 pub(crate) fn is_small(ty: &Type) -> bool {
     match ty {
         Type::Reference(_) | Type::Ptr(_) | Type::FnPtr(_) => true,
         Type::Paren(inner) => is_small(&inner.elem),
         Type::Group(inner) => is_small(&inner.elem),
-        Type::Path(path) => path.path.get_ident().is_some_and(|name| {
-            const PRIMITIVES: [&str; 16] = [
-                "u8", "u16", "u32", "u64", "u128", "usize", "i8", "i16", "i32", "i64", "i128",
-                "isize", "bool", "char", "f32", "f64",
-            ];
-            PRIMITIVES.iter().any(|primitive| name == primitive)
-        }),
         _ => false,
     }
 }
