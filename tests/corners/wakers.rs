@@ -140,7 +140,7 @@ impl Scene {
         let server = Server::start();
         let others = open(&server.url());
         let (runtime, locks) = match path {
-            Path::Usual => (None, open(&server.url())),
+            Path::Usual | Path::Transactions => (None, open(&server.url())),
             Path::Short => {
                 let runtime = tokio::runtime::Builder::new_multi_thread()
                     .worker_threads(2)

@@ -8,7 +8,6 @@ use tokio::time::{sleep, timeout};
 
 const DELAYS: [u64; 3] = [0, 5, 50];
 
-#[tokio::test]
 async fn run_dropped_at_any_await_leaves_nothing() {
     let server = Server::start();
     let proxy = Proxy::to(server.port());
@@ -41,7 +40,6 @@ async fn run_dropped_at_any_await_leaves_nothing() {
     server.assert_clean();
 }
 
-#[tokio::test]
 async fn a_question_dropped_at_any_await_leaves_the_lock_held() {
     let server = Server::start();
     let proxy = Proxy::to(server.port());
@@ -69,3 +67,8 @@ async fn a_question_dropped_at_any_await_leaves_the_lock_held() {
     }
     server.assert_clean();
 }
+
+by_ways!((usual, by_transactions) on 1 threads:
+    run_dropped_at_any_await_leaves_nothing,
+    a_question_dropped_at_any_await_leaves_the_lock_held,
+);

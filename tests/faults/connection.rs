@@ -192,7 +192,7 @@ async fn d6_replies_in_single_bytes() {
     let server = Server::start();
     let proxy = Proxy::to(server.port());
     proxy.split(1);
-    let locks = Locks::builder().url(proxy.url()).connect().await.unwrap();
+    let locks = builder(&proxy.url()).connect().await.unwrap();
     for _ in 0..10 {
         let guard = job(&locks).fenced().acquire().await.unwrap();
         guard.verify().await.unwrap();
@@ -268,7 +268,7 @@ async fn d10_a_server_that_accepts_and_never_answers() {
     let proxy = Proxy::to(server.port());
     proxy.accept_and_ignore();
     let start = Instant::now();
-    let outcome = Locks::builder().url(proxy.url()).command_timeout(COMMAND).connect().await;
+    let outcome = builder(&proxy.url()).command_timeout(COMMAND).connect().await;
     assert!(matches!(outcome, Err(LockError::Backend { .. })), "{outcome:?}");
     assert!(start.elapsed() < ms(4000), "{:?}", start.elapsed());
     let locks = open(&proxy.url());
@@ -284,7 +284,7 @@ async fn d10_a_server_that_accepts_and_never_answers() {
 async fn d11_a_name_that_does_not_resolve() {
     let url = "redis://no-such-host.invalid";
     let start = Instant::now();
-    let outcome = Locks::builder().url(url).command_timeout(COMMAND).connect().await;
+    let outcome = builder(url).command_timeout(COMMAND).connect().await;
     assert!(matches!(outcome, Err(LockError::Backend { .. })), "{outcome:?}");
     let locks = open(url);
     let outcome = job(&locks).wait(ms(300)).acquire().await;
@@ -406,7 +406,7 @@ async fn d13_replies_that_make_no_sense_are_errors_and_no_panics() {
     assert_eq!(panics.load(Ordering::SeqCst), 0);
 }
 
-both_paths!(
+each_way!(
     d1_a_half_open_connection_is_replaced,
     d2_a_server_frozen_for_less_than_the_ttl,
     d2_a_server_frozen_for_more_than_the_ttl,
@@ -424,7 +424,7 @@ both_paths!(
     d11_an_address_that_changes_hands,
 );
 
-both_paths!(on 2 threads:
+each_way!(on 2 threads:
     d9_connections_killed_again_and_again,
     d13_replies_that_make_no_sense_are_errors_and_no_panics,
 );

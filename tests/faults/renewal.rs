@@ -147,8 +147,7 @@ async fn c4_a_frozen_server_is_a_loss_at_the_leases_end() {
 async fn c5_a_renewal_confirmed_after_the_end_changes_nothing() {
     let server = Server::start();
     let proxy = Proxy::to(server.port());
-    let locks = Locks::builder()
-        .url(proxy.url())
+    let locks = builder(&proxy.url())
         .command_timeout(ms(2000))
         .connect()
         .await
@@ -208,8 +207,7 @@ async fn c7_anothers_value_is_a_loss_and_is_left_alone() {
 async fn c8_the_lease_starts_when_the_request_is_sent() {
     let server = Server::start();
     let proxy = Proxy::to(server.port());
-    let locks = Locks::builder()
-        .url(proxy.url())
+    let locks = builder(&proxy.url())
         .command_timeout(ms(2000))
         .connect()
         .await
@@ -292,7 +290,8 @@ async fn c9_kept_while_both_workers_of_the_runtime_are_blocked() {
 async fn c10_a_blocking_command_of_the_user_is_not_in_the_way() {
     let server = Arc::new(Server::start());
     let client = server.client();
-    let locks = Locks::builder().client(client.clone()).connect().await.unwrap();
+    let locks =
+        Locks::builder().client(client.clone()).scripting(scripting()).connect().await.unwrap();
     let mut connection = client.get_multiplexed_async_connection().await.unwrap();
     let guard = locks.mutex(KEY).ttl(ms(1500)).acquire().await.unwrap();
     let watch = Watch::over(&server);
@@ -407,7 +406,7 @@ async fn c17_a_body_that_never_awaits_can_ask_and_is_told_at_the_end() {
     server.assert_clean();
 }
 
-both_paths!(
+each_way!(
     c1_no_renewal_outlives_the_release,
     c2_an_acquisition_that_was_dropped_is_not_renewed,
     c3_a_gap_in_the_network_is_bridged,
@@ -421,7 +420,7 @@ both_paths!(
     c17_a_body_that_never_awaits_can_ask_and_is_told_at_the_end,
 );
 
-both_paths!(on 2 threads:
+each_way!(on 2 threads:
     c4_a_lock_that_cannot_be_renewed_is_lost_at_its_own_end,
     c9_kept_while_both_workers_of_the_runtime_are_blocked,
     c10_a_blocking_command_of_the_user_is_not_in_the_way,

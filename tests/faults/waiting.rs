@@ -31,7 +31,6 @@ async fn hand_over(guard: Guard, waiting: Waiting) -> Duration {
     took
 }
 
-#[tokio::test]
 async fn i1_a_release_before_the_subscription_stands_is_not_missed() {
     let server = Server::start();
     let proxy = Proxy::to(server.port());
@@ -39,7 +38,7 @@ async fn i1_a_release_before_the_subscription_stands_is_not_missed() {
     // All that a new manager says takes 100 ms to arrive, its subscription as well.
     proxy.delay_up(ms(100));
     for lead in [0, 50, 90, 110, 150, 210, 250, 310] {
-        let locks = Locks::open(proxy.url()).unwrap();
+        let locks = builder(&proxy.url()).open().unwrap();
         let guard = job(&holder).acquire().await.unwrap();
         let waiting = tokio::spawn(job(&locks).wait(PATIENCE).acquire());
         sleep(ms(lead)).await;
@@ -49,7 +48,6 @@ async fn i1_a_release_before_the_subscription_stands_is_not_missed() {
     server.assert_clean();
 }
 
-#[tokio::test]
 async fn i2_a_message_lost_with_the_subscription_is_made_up_for() {
     let server = Server::start();
     let (holder, locks) = (connect(&server.url()).await, connect(&server.url()).await);
@@ -63,7 +61,6 @@ async fn i2_a_message_lost_with_the_subscription_is_made_up_for() {
     server.assert_clean();
 }
 
-#[tokio::test]
 async fn i3_a_half_open_subscription_is_made_up_for() {
     let server = Server::start();
     let proxy = Proxy::to(server.port());
@@ -93,7 +90,6 @@ pub(crate) fn hold(io: &mut ChildIo) {
     drop(guard);
 }
 
-#[tokio::test]
 async fn i4_the_end_of_a_dead_holders_lease_wakes_the_waiter() {
     let server = Server::start();
     let locks = connect(&server.url()).await;
@@ -113,7 +109,6 @@ async fn i4_the_end_of_a_dead_holders_lease_wakes_the_waiter() {
     server.assert_clean();
 }
 
-#[tokio::test]
 async fn i5_a_waiter_does_not_hurry_while_the_holder_renews() {
     let server = Server::start();
     let (holder, locks) = (connect(&server.url()).await, connect(&server.url()).await);
@@ -123,19 +118,19 @@ async fn i5_a_waiter_does_not_hurry_while_the_holder_renews() {
     let token = guard.token().to_string();
     let monitor = server.monitor();
     sleep(ms(4000)).await;
-    // Only what clients send, not what scripts do; and not the holder's renewals.
-    let tries = monitor
-        .lines()
-        .iter()
-        .filter(|line| line.contains(WIRE) && !line.contains("[0 lua]") && !line.contains(&token))
-        .count();
+    // Only what clients send, not what scripts do; and not the holder's renewals. A transaction that
+    // tries begins by watching the queue.
+    let is_try = |line: &&String| match is_without_scripts() {
+        true => line.contains("\"WATCH\"") && line.contains(":~q"),
+        false => line.contains(WIRE) && !line.contains("[0 lua]") && !line.contains(&token),
+    };
+    let tries = monitor.lines().iter().filter(is_try).count();
     assert!(tries <= 20, "{tries} tries in 4 s");
     let took = hand_over(guard, waiting).await;
     assert!(took < ms(1000), "{took:?}");
     server.assert_clean();
 }
 
-#[tokio::test]
 async fn i7_a_waiter_that_gives_up_at_the_head_passes_its_turn_on() {
     let server = Server::start();
     let (holder, locks) = (connect(&server.url()).await, connect(&server.url()).await);
@@ -162,7 +157,6 @@ async fn i7_a_waiter_that_gives_up_at_the_head_passes_its_turn_on() {
     server.assert_clean();
 }
 
-#[tokio::test]
 async fn i7_the_same_among_tasks_of_one_process() {
     let server = Server::start();
     let locks = connect(&server.url()).await;
@@ -185,7 +179,6 @@ async fn i7_the_same_among_tasks_of_one_process() {
     server.assert_clean();
 }
 
-#[tokio::test]
 async fn i9_a_wait_is_as_long_as_it_was_said_to_be() {
     let server = Server::start();
     let (holder, locks) = (connect(&server.url()).await, connect(&server.url()).await);
@@ -230,3 +223,14 @@ fn i9_the_same_without_a_runtime() {
     eventually(SOON, "nothing is left", || server.keys().is_empty());
     server.assert_clean();
 }
+
+by_ways!((usual, by_transactions) on 1 threads:
+    i1_a_release_before_the_subscription_stands_is_not_missed,
+    i2_a_message_lost_with_the_subscription_is_made_up_for,
+    i3_a_half_open_subscription_is_made_up_for,
+    i4_the_end_of_a_dead_holders_lease_wakes_the_waiter,
+    i5_a_waiter_does_not_hurry_while_the_holder_renews,
+    i7_a_waiter_that_gives_up_at_the_head_passes_its_turn_on,
+    i7_the_same_among_tasks_of_one_process,
+    i9_a_wait_is_as_long_as_it_was_said_to_be,
+);

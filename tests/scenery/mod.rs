@@ -38,6 +38,8 @@ pub enum Path {
     Usual,
     /// A task of the caller's own runtime reads them, as it does where a manager is busy.
     Short,
+    /// Mutexes work by transactions instead of scripts.
+    Transactions,
 }
 
 /// Commands after which a manager is busy enough for the short path, with some to spare.
@@ -50,6 +52,11 @@ tokio::task_local! {
 /// Whether the test asks for the short path.
 pub fn is_short() -> bool {
     PATH.try_with(|path| *path) == Ok(Path::Short)
+}
+
+/// Whether the test does without scripts.
+pub fn is_without_scripts() -> bool {
+    PATH.try_with(|path| *path) == Ok(Path::Transactions)
 }
 
 /// Locks that are connected, by the path that the test asks for.
@@ -69,12 +76,13 @@ pub async fn connect(url: &str) -> Locks {
 pub fn by(path: Path, threads: usize, test: impl Future<Output = ()> + Send + 'static) {
     use tokio::runtime::Builder;
     let runtime = match (path, threads) {
-        (Path::Usual, 1) => Builder::new_current_thread().enable_all().build(),
+        (Path::Usual | Path::Transactions, 1) => Builder::new_current_thread().enable_all().build(),
         _ => Builder::new_multi_thread().worker_threads(2).enable_all().build(),
     };
     let runtime = runtime.expect("a runtime can be made");
     let outcome = match path {
         Path::Usual => return runtime.block_on(test),
+        Path::Transactions => return runtime.block_on(PATH.scope(path, test)),
         Path::Short => runtime.block_on(async { tokio::spawn(PATH.scope(path, test)).await }),
     };
     if let Err(error) = outcome {
@@ -87,35 +95,63 @@ pub fn scoped<F: Future>(path: Path, part: F) -> impl Future<Output = F::Output>
     PATH.scope(path, part)
 }
 
+/// Makes a test of each case by each of some ways.
+#[allow(unused_macros, reason = "not every program of tests needs it")]
+macro_rules! by_ways {
+    ($ways:tt on $threads:literal threads: $($case:ident),+ $(,)?) => {$(
+        mod $case {
+            by_ways!(@case $ways $threads $case);
+        }
+    )+};
+    (@case ($($way:ident),+) $threads:literal $case:ident) => {$(
+        #[test]
+        fn $way() {
+            use crate::scenery::{by, ways};
+            by(ways::$way, $threads, super::$case());
+        }
+    )+};
+}
+
 /// Makes two tests of each: one by the usual path, one by the short one.
 #[allow(unused_macros, reason = "not every program of tests needs it")]
 macro_rules! both_paths {
-    (on $threads:literal threads: $($case:ident),+ $(,)?) => {$(
-        mod $case {
-            use crate::scenery::{Path, by};
-
-            #[test]
-            fn usual() {
-                by(Path::Usual, $threads, super::$case());
-            }
-
-            #[test]
-            fn short() {
-                by(Path::Short, $threads, super::$case());
-            }
-        }
-    )+};
+    (on $threads:literal threads: $($case:ident),+ $(,)?) => {
+        by_ways!((usual, short) on $threads threads: $($case),+);
+    };
     ($($case:ident),+ $(,)?) => {
         both_paths!(on 1 threads: $($case),+);
     };
 }
 
-/// What most managers begin with. With `REDIS_LOCKS_TEST_SCRIPTING=never` the same tests run by
-/// transactions instead of scripts.
+/// Makes three tests of each: by both paths, and without scripts.
+#[allow(unused_macros, reason = "not every program of tests needs it")]
+macro_rules! each_way {
+    (on $threads:literal threads: $($case:ident),+ $(,)?) => {
+        by_ways!((usual, short, by_transactions) on $threads threads: $($case),+);
+    };
+    ($($case:ident),+ $(,)?) => {
+        each_way!(on 1 threads: $($case),+);
+    };
+}
+
+/// The ways by the names of the tests that go by them.
+#[allow(non_upper_case_globals, reason = "named like the tests")]
+pub mod ways {
+    use super::Path;
+
+    pub const usual: Path = Path::Usual;
+    pub const short: Path = Path::Short;
+    pub const by_transactions: Path = Path::Transactions;
+}
+
+/// What the test asks for.
+pub fn scripting() -> Scripting {
+    if is_without_scripts() { Scripting::Never } else { Scripting::Auto }
+}
+
+/// What most managers begin with.
 pub fn builder(url: &str) -> Builder {
-    let never = std::env::var("REDIS_LOCKS_TEST_SCRIPTING").is_ok_and(|value| value == "never");
-    let scripting = if never { Scripting::Never } else { Scripting::Auto };
-    Locks::builder().url(url).scripting(scripting)
+    Locks::builder().url(url).scripting(scripting())
 }
 
 /// Locks that connect when they are first needed.

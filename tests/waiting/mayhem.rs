@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use std::{env, thread};
 
-use redis_locks::{LockError, Locks};
+use redis_locks::{LockError, Locks, Scripting};
 use testbed::{Child, ChildIo, Server, ServerBuilder};
 use tokio::runtime;
 use tokio::task::JoinSet;
@@ -43,7 +43,7 @@ pub(crate) fn crowd(io: &mut ChildIo) {
     let runtime = runtime.unwrap();
     let mut tasks = JoinSet::new();
     for manager in 0..CROWDS + SINGLES {
-        let locks = Locks::open(env::var("REDIS_URL").unwrap()).unwrap();
+        let locks = open(manager);
         let (kind, size) = if manager < CROWDS { ("crowd", CROWD) } else { ("single", 1) };
         for _ in 0..size {
             tasks.spawn_on(lock_on(locks.clone(), kind, history.clone()), runtime.handle());
@@ -58,6 +58,18 @@ pub(crate) fn crowd(io: &mut ChildIo) {
         }
     });
     io.say("done");
+}
+
+/// Without scripts if `WAITING_SCRIPTING` says so: `never`, or `mixed` for each second manager.
+fn open(manager: usize) -> Locks {
+    let never = match env::var("WAITING_SCRIPTING").as_deref() {
+        Ok("never") => true,
+        Ok("mixed") => manager.is_multiple_of(2),
+        _ => false,
+    };
+    let scripting = if never { Scripting::Never } else { Scripting::Auto };
+    let url = env::var("REDIS_URL").unwrap();
+    Locks::builder().url(url).scripting(scripting).open().unwrap()
 }
 
 /// Locks and unlocks, and writes down when.

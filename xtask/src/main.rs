@@ -28,11 +28,14 @@ cargo xtask <command>
   test [filter …]              find or fetch a server, then run every test
   demo                         processes share a counter, without and with the lock
   soak --minutes N [--seed S]  random faults on real servers, with a check of the history;
-                               `--place single` says where, and is the only place so far
+                               `--place single` says where, and is the only place so far;
+                               `--scripting never|mixed` has all or half of the `--workers N` do
+                               without scripts
   simulate --minutes N [--from-seed S], --seed S, --planted
                                the real engine in a simulated world
   build-time                   what an annotated function costs a build, in time and code
-  mayhem [--seconds N]         500 waiters in ten processes that are killed at random
+  mayhem [--seconds N] [--scripting never|mixed]
+                               500 waiters in ten processes that are killed at random
   memory [--seconds N]         whether contended keys leave the memory of a process as it is
   outages [--reshard S] [--kill S] [--server redis|valkey]
                                what locks on a cluster of 3 + 3 cost while its slots move for S

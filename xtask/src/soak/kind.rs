@@ -42,8 +42,9 @@ impl Kind {
 
     /// A kind, and the keys to ask for, by a number that decides both. Sorts of locks share no key,
     /// except that `All` takes mutexes.
-    pub(crate) fn pick(mut below: impl FnMut(u64) -> u64) -> (Self, Vec<u64>) {
-        match below(5) {
+    pub(crate) fn pick(mutexes_only: bool, mut below: impl FnMut(u64) -> u64) -> (Self, Vec<u64>) {
+        let choice = if mutexes_only { 0 } else { below(5) };
+        match choice {
             0 => (Self::Mutex, vec![below(MUTEXES)]),
             1 => (Self::Read, vec![MUTEXES + below(CATALOGS)]),
             2 => (Self::Write, vec![MUTEXES + below(CATALOGS)]),
@@ -109,7 +110,7 @@ mod tests {
         let mut random = Random::new(7);
         let mut seen = std::collections::BTreeMap::new();
         for _ in 0..2000 {
-            let (kind, keys) = Kind::pick(|limit| random.below(limit));
+            let (kind, keys) = Kind::pick(false, |limit| random.below(limit));
             assert!(keys.iter().all(|key| is_volatile(*key) == is_volatile(keys[0])), "{keys:?}");
             assert_eq!(keys.len() > 1, kind == Kind::All);
             let sorted: std::collections::BTreeSet<u64> = keys.iter().copied().collect();

@@ -4,6 +4,7 @@ mod kind;
 mod nemesis;
 mod place;
 mod random;
+mod scripting;
 mod store;
 mod target;
 mod worker;
@@ -21,10 +22,12 @@ use kind::{Kind, is_volatile};
 use nemesis::Nemesis;
 use place::{PlaceKind, Single};
 use random::Random;
+pub(crate) use scripting::Mix;
 use store::Store;
 pub(crate) use worker::work;
 use workers::Workers;
 
+/// Unless the caller wants another number of them.
 const WORKERS: usize = 3;
 const TTL: Duration = Duration::from_millis(800);
 /// Those who lock one key ask for different leases, up to this.
@@ -35,19 +38,23 @@ struct Options {
     minutes: f64,
     seed: u64,
     place: PlaceKind,
+    workers: usize,
+    scripting: Mix,
 }
 
 /// Breaks servers, network and workers at random for some minutes, while these use each kind of lock,
 /// and checks what happened.
 pub(crate) fn run(arguments: &[String]) -> Result<()> {
-    let Options { minutes, seed, place } = options(arguments)?;
+    let Options { minutes, seed, place, workers, scripting } = options(arguments)?;
     let binary = find_or_install(Permission::System).map_err(|advice| anyhow!(advice))?;
-    println!("soak for {minutes} minutes with --seed {seed}, on {binary}");
+    println!(
+        "soak for {minutes} minutes with --seed {seed}, {workers} processes, {scripting}, on {binary}"
+    );
     let PlaceKind::Single = place;
-    let place = Single::start(&binary, WORKERS);
+    let place = Single::start(&binary, workers);
     let store = Server::builder().binary(binary).start();
     let history = Arc::new(Mutex::new(History::default()));
-    let mut workers = Workers::start(&place, &store.url(), seed, &history)?;
+    let mut workers = Workers::start(&place, &store.url(), seed, scripting, &history)?;
     let mut nemesis = Nemesis { place: &place, random: Random::new(seed), killed: 0 };
 
     let start = Instant::now();
@@ -86,10 +93,16 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
         place.locks_left().is_empty()
     });
     println!("\n{faults} faults, {} of them the killing of a server or a worker", nemesis.killed);
-    verdict(&lock(&history), &mut Store::connect(&store.url())?, found, seed)
+    verdict(&lock(&history), &mut Store::connect(&store.url())?, found, seed, scripting)
 }
 
-fn verdict(history: &History, store: &mut Store, mut found: Vec<String>, seed: u64) -> Result<()> {
+fn verdict(
+    history: &History,
+    store: &mut Store,
+    mut found: Vec<String>,
+    seed: u64,
+    scripting: Mix,
+) -> Result<()> {
     found.extend(history.violations(|key| !is_volatile(key)));
     for took in &history.late {
         found.push(format!("a call took {took} ms"));
@@ -107,7 +120,7 @@ fn verdict(history: &History, store: &mut Store, mut found: Vec<String>, seed: u
     for kind in Kind::NAMES {
         let holds = history.granted.get(kind).copied().unwrap_or_default();
         println!("  {kind:<7}{holds:>8}");
-        if holds == 0 {
+        if holds == 0 && scripting.has(kind) {
             found.push(format!("there was no {kind} hold at all"));
         }
     }
@@ -154,7 +167,13 @@ fn lock(history: &Mutex<History>) -> std::sync::MutexGuard<'_, History> {
 fn options(arguments: &[String]) -> Result<Options> {
     let clock = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.subsec_nanos());
     let seed = u64::from(clock);
-    let mut options = Options { minutes: 10.0, seed, place: PlaceKind::Single };
+    let mut options = Options {
+        minutes: 10.0,
+        seed,
+        place: PlaceKind::Single,
+        workers: WORKERS,
+        scripting: Mix::Auto,
+    };
     let mut words = arguments.iter();
     while let Some(word) = words.next() {
         let value = words.next().with_context(|| format!("{word} wants a value"))?;
@@ -162,11 +181,19 @@ fn options(arguments: &[String]) -> Result<Options> {
             "--minutes" => options.minutes = value.parse().context("--minutes wants a number")?,
             "--seed" => options.seed = value.parse().context("--seed wants a whole number")?,
             "--place" => options.place = PlaceKind::parse(value)?,
-            other => bail!("unknown option {other}; there are --minutes, --seed and --place"),
+            "--workers" => options.workers = value.parse().context("--workers wants a number")?,
+            "--scripting" => options.scripting = Mix::parse(value)?,
+            other => bail!(
+                "unknown option {other}; there are --minutes, --seed, --place, --workers and \
+                 --scripting"
+            ),
         }
     }
     if !(options.minutes > 0.0 && options.minutes < 100_000.0) {
         bail!("--minutes wants a number above zero");
+    }
+    if options.workers == 0 {
+        bail!("--workers wants at least one");
     }
     Ok(options)
 }

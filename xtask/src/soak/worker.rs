@@ -4,13 +4,14 @@ use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use redis_locks::{Guard, LockError, Locks, Request};
+use redis_locks::{Guard, LockError, Locks, Request, Scripting};
 use rustix::time::{ClockId, clock_gettime};
 
 use super::belief::Auditor;
 use super::history::{Event, WORKER_SHIFT};
 use super::kind::{Kind, is_volatile};
 use super::random::Random;
+use super::scripting;
 use super::store::Store;
 use super::{LONGEST_TTL, TTL, WAIT};
 
@@ -24,13 +25,17 @@ const LOOK: Duration = Duration::from_millis(5);
 /// machine that is busy with all of this.
 const GRACE: Duration = Duration::from_secs(6);
 
-/// One worker process: `soak-worker <durable> <volatile> <durable, directly> <store> <seed> <number>`.
+/// One worker process: `soak-worker <durable> <volatile> <durable, directly> <store> <seed> <number>
+/// <auto|never> <all|mutexes>`.
 pub(crate) fn work(arguments: &[String]) -> Result<()> {
-    let [durable, volatile, direct, store, seed, number] = arguments else {
+    let [durable, volatile, direct, store, seed, number, way, kinds] = arguments else {
         bail!("soak-worker is started by the soak");
     };
     let (seed, number): (u64, u64) = (seed.parse()?, number.parse()?);
-    let managers = Arc::new([Manager::open(durable)?, Manager::open(volatile)?]);
+    let scripting = scripting::parse(way)?;
+    let open = |url: &str| Manager::open(url, scripting);
+    let managers = Arc::new([open(durable)?, open(volatile)?]);
+    let mutexes_only = kinds == "mutexes";
     // Holds are told apart by number, among all workers that ever ran.
     static NEXT: AtomicU64 = AtomicU64::new(0);
     NEXT.store(number << WORKER_SHIFT, Ordering::SeqCst);
@@ -48,6 +53,7 @@ pub(crate) fn work(arguments: &[String]) -> Result<()> {
                 auditor: Auditor::new(direct),
                 store: Store::connect(store)?,
                 random: Random::new(seed ^ (number << 8) ^ task),
+                mutexes_only,
                 next: &NEXT,
             };
             tasks.push(tokio::spawn(worker.run()));
@@ -62,16 +68,18 @@ pub(crate) fn work(arguments: &[String]) -> Result<()> {
 /// What all tasks of the process share for one server, until one of them shuts it down.
 struct Manager {
     url: String,
+    scripting: Scripting,
     locks: RwLock<Locks>,
 }
 
 impl Manager {
-    fn open(url: &str) -> Result<Self> {
-        Ok(Self { url: url.to_owned(), locks: RwLock::new(Self::locks(url)?) })
+    fn open(url: &str, scripting: Scripting) -> Result<Self> {
+        let locks = RwLock::new(Self::locks(url, scripting)?);
+        Ok(Self { url: url.to_owned(), scripting, locks })
     }
 
-    fn locks(url: &str) -> Result<Locks> {
-        let builder = Locks::builder().url(url).ttl(TTL);
+    fn locks(url: &str, scripting: Scripting) -> Result<Locks> {
+        let builder = Locks::builder().url(url).ttl(TTL).scripting(scripting);
         Ok(builder.command_timeout(Duration::from_millis(200)).open()?)
     }
 
@@ -81,7 +89,7 @@ impl Manager {
 
     /// Has the others work with another one from now on. Returns the former.
     fn replace(&self) -> Result<Locks> {
-        let new = Self::locks(&self.url)?;
+        let new = Self::locks(&self.url, self.scripting)?;
         let mut locks = self.locks.write().unwrap_or_else(PoisonError::into_inner);
         Ok(std::mem::replace(&mut locks, new))
     }
@@ -93,6 +101,7 @@ struct Task {
     auditor: Auditor,
     store: Store,
     random: Random,
+    mutexes_only: bool,
     next: &'static AtomicU64,
 }
 
@@ -111,7 +120,7 @@ impl Task {
             if self.random.once_in(600) {
                 self.shut_down().await?;
             }
-            let (kind, keys) = Kind::pick(|limit| self.random.below(limit));
+            let (kind, keys) = Kind::pick(self.mutexes_only, |limit| self.random.below(limit));
             let request = self.request(kind, &keys);
             let start = Instant::now();
             // Some lose their patience at a bad moment.

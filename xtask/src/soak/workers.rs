@@ -7,6 +7,7 @@ use anyhow::{Context, Result, bail};
 
 use super::history::{Event, History};
 use super::place::{Addresses, Single};
+use super::scripting::{self, Mix};
 
 /// The worker processes. What they tell goes into the history.
 pub(crate) struct Workers {
@@ -15,6 +16,7 @@ pub(crate) struct Workers {
     addresses: Vec<Addresses>,
     store: String,
     seed: u64,
+    scripting: Mix,
     started: u64,
     history: Arc<Mutex<History>>,
     readers: Vec<thread::JoinHandle<()>>,
@@ -25,6 +27,7 @@ impl Workers {
         place: &Single,
         store: &str,
         seed: u64,
+        scripting: Mix,
         history: &Arc<Mutex<History>>,
     ) -> Result<Self> {
         let addresses = (0..place.workers()).map(|worker| place.addresses(worker)).collect();
@@ -33,6 +36,7 @@ impl Workers {
             addresses,
             store: store.to_owned(),
             seed,
+            scripting,
             started: 0,
             history: Arc::clone(history),
             readers: Vec::new(),
@@ -85,6 +89,12 @@ impl Workers {
         }
     }
 
+    /// How a worker locks, and what.
+    fn ways(&self, index: usize) -> [&'static str; 2] {
+        let scripting = scripting::word(self.scripting.of_worker(index));
+        [scripting, if self.scripting == Mix::Auto { "all" } else { "mutexes" }]
+    }
+
     fn spawn(&mut self, index: usize) -> Result<(u64, Child)> {
         let mut command = Command::new(env::current_exe().context("the path of this program")?);
         let Addresses { durable, volatile, durable_direct } = &self.addresses[index];
@@ -92,6 +102,7 @@ impl Workers {
             .arg("soak-worker")
             .args([durable, volatile, durable_direct, &self.store])
             .args([self.seed.to_string(), self.started.to_string()])
+            .args(self.ways(index))
             .stdin(Stdio::null())
             .stdout(Stdio::piped());
         let number = self.started;

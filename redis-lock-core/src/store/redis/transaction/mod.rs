@@ -13,10 +13,10 @@
 //! decided by the model that also serves in memory; here it is only read from the server and written
 //! back. Commands of one key follow each other, since connections have no common order.
 
+mod batch;
 mod look;
 mod plan;
 mod pool;
-mod renewals;
 mod run;
 mod self_test;
 mod sequence;

@@ -40,6 +40,8 @@ pub(super) struct DecisionTerms {
     pub(super) listeners: BTreeMap<String, bool>,
     /// Whether nothing may be written that needs memory and is not asked for.
     pub(super) frugal: bool,
+    /// Whether all of a lock is read, also where the value at its key may do.
+    pub(super) whole: bool,
 }
 
 /// What is to be done next.
@@ -53,12 +55,18 @@ pub(super) enum Decision {
     AskListeners(Vec<String>),
     /// First find out what stands at the key.
     AskType,
+    /// It takes more than what was read.
+    ReadAll,
 }
 
 impl ReadPlan {
-    pub(super) fn of(command: &Command, dialect: Dialect) -> Self {
+    pub(super) fn of(command: &Command, terms: &DecisionTerms) -> Self {
         let names = &command.names;
-        let has_queue = dialect == Dialect::Millis;
+        if is_brief(command, terms) {
+            let scope = ReadScope { queue: false, fence: false, lenient: false };
+            return Self { watch: vec![names.main().to_owned()], scope, tombs: Vec::new() };
+        }
+        let has_queue = terms.dialect == Dialect::Millis;
         let lock = || names.main().to_owned();
         let mut watch = vec![lock()];
         let mut scope = ReadScope { queue: has_queue, fence: false, lenient: false };
@@ -90,8 +98,18 @@ impl ReadPlan {
     }
 }
 
+/// Whether the value at the key is likely to tell all: nobody is known to wait for what is released.
+fn is_brief(command: &Command, terms: &DecisionTerms) -> bool {
+    matches!(command.verb, Verb::Release { waited_for: false, keep: None, .. }) && !terms.whole
+}
+
 /// What follows for a command from what was read.
 pub(super) fn decide(command: &Command, snapshot: &Snapshot, terms: &DecisionTerms) -> Decision {
+    // A mark or another value, and the queue is to be looked at.
+    let stands_alone = snapshot.value() == command.verb.token().map(|token| &**token);
+    if is_brief(command, terms) && !stands_alone {
+        return Decision::ReadAll;
+    }
     let is_other = snapshot.lock == Standing::Other;
     match &command.verb {
         // A key that is not free, whatever stands there.

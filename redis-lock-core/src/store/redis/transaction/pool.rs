@@ -11,9 +11,27 @@ use tokio::time::timeout;
 
 use crate::domain::error::{Fault, FaultClass};
 use crate::store::redis::decode;
+use crate::store::{Command, Verb};
 
-/// So many transactions run at once.
+/// So many transactions run at once, beside those of renewals.
 const SIZE: usize = 4;
+
+/// Who waits for whom when all connections are in use.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Lane {
+    /// What must not wait behind callers, or leases would end meanwhile.
+    Renewals,
+    Others,
+}
+
+impl Lane {
+    pub(super) fn of(command: &Command) -> Self {
+        match command.verb {
+            Verb::Renew { .. } => Self::Renewals,
+            _ => Self::Others,
+        }
+    }
+}
 
 /// The connections of one server, and what was found out about the user's rights.
 pub(in crate::store::redis) struct Pool {
@@ -22,6 +40,7 @@ pub(in crate::store::redis) struct Pool {
     patience: Duration,
     idle: Mutex<Vec<MultiplexedConnection>>,
     slots: Semaphore,
+    renewals: Semaphore,
     /// For questions beside a transaction.
     beside: tokio::sync::Mutex<Option<MultiplexedConnection>>,
     pub(super) may_publish: AtomicBool,
@@ -47,6 +66,7 @@ impl Pool {
             patience,
             idle: Mutex::default(),
             slots: Semaphore::new(SIZE),
+            renewals: Semaphore::new(1),
             beside: tokio::sync::Mutex::new(None),
             may_publish: AtomicBool::new(true),
             may_ask_listeners: AtomicBool::new(true),
@@ -54,9 +74,13 @@ impl Pool {
         }
     }
 
-    pub(super) async fn lease(&self) -> Result<Leased<'_>, Fault> {
+    pub(super) async fn lease(&self, lane: Lane) -> Result<Leased<'_>, Fault> {
+        let slots = match lane {
+            Lane::Renewals => &self.renewals,
+            Lane::Others => &self.slots,
+        };
         // It is never closed.
-        let slot = self.slots.acquire().await.ok();
+        let slot = slots.acquire().await.ok();
         let idle = self.idle().pop();
         let is_used = idle.is_some();
         let connection = match idle {

@@ -7,7 +7,7 @@ use tokio::time::{sleep, timeout};
 
 use super::look;
 use super::plan::{Decision, DecisionTerms, ReadPlan, decide, pause};
-use super::pool::{Leased, Pool, lost};
+use super::pool::{Lane, Leased, Pool, lost};
 use super::snapshot::Snapshot;
 use super::writes::Message;
 use crate::domain::error::{Fault, FaultClass};
@@ -32,6 +32,7 @@ impl Setting {
             channel: self.channel.name(),
             listeners: [].into(),
             frugal: false,
+            whole: false,
         }
     }
 }
@@ -75,7 +76,7 @@ async fn attempts(
     let mut terms = setting.terms();
     let mut aborts = 0;
     loop {
-        let leased = setting.pool.lease().await?;
+        let leased = setting.pool.lease(Lane::of(command)).await?;
         let is_used = leased.is_used;
         is_sent.store(false, Ordering::Relaxed);
         match attempt(setting, command, leased, &mut terms, is_sent).await {
@@ -115,7 +116,7 @@ async fn attempt(
     terms: &mut DecisionTerms,
     is_sent: &AtomicBool,
 ) -> Result<TransactionResult, Failure> {
-    let plan = ReadPlan::of(command, terms.dialect);
+    let plan = ReadPlan::of(command, terms);
     let begin = begin(&plan.watch, plan.scope.reads(&command.names, &plan.tombs, terms.dialect));
     let answers = leased.ask(begin).await.map_err(|error| Failure::Broken(lost(&error)))?;
     let mut answers = opened(!plan.watch.is_empty(), answers)?;
@@ -139,6 +140,11 @@ async fn attempt(
                 return Err(fault.into());
             }
             Decision::AskListeners(channels) => ask_listeners(setting, channels, terms).await?,
+            Decision::ReadAll => {
+                discard(leased, !plan.watch.is_empty()).await;
+                terms.whole = true;
+                return Ok(TransactionResult::Otherwise);
+            }
             Decision::AskType => {
                 discard(leased, !plan.watch.is_empty()).await;
                 return Ok(TransactionResult::Done(ask_type(setting, command, &snapshot).await?));

@@ -2,14 +2,14 @@
 
 use redis::{Cmd, Value};
 
-use super::pool::{Leased, Pool, lost};
+use super::pool::{Lane, Leased, Pool, lost};
 use crate::domain::error::{Fault, FaultClass};
 use crate::store::redis::decode;
 
 /// Changes a key while it is watched. `key` is nobody's.
 pub(in crate::store::redis) async fn self_test(pool: &Pool, key: &str) -> Result<(), Fault> {
-    let mut watching = pool.lease().await?;
-    let mut changing = pool.lease().await?;
+    let mut watching = pool.lease(Lane::Others).await?;
+    let mut changing = pool.lease(Lane::Others).await?;
     let with = |name: &str| {
         let mut cmd = redis::cmd(name);
         cmd.arg(key);

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use tokio::sync::mpsc;
 
-use super::renewals::{self, Answers, MOST};
+use super::batch::{self, Answers, BatchKind, Line};
 use super::run::{Setting, run};
 use crate::domain::error::Fault;
 use crate::store::{Answer, BoxFuture, Command, TaskBell};
@@ -31,40 +31,42 @@ impl AnswerInbox {
     }
 }
 
-/// What a future under way brings: its answers, and whether it was a batch of renewals.
-type Brought = (Answers, bool);
+/// What a future under way brings: its answers, and of which batch they are.
+type Brought = (Answers, Option<BatchKind>);
 
 /// Carries out what is asked, until nobody asks any more. With the task go its connections.
 pub(super) async fn serve(setting: Arc<Setting>, mut jobs: Jobs, inbox: Arc<AnswerInbox>) {
+    let setting = &*setting;
     let mut under_way = FuturesUnordered::<BoxFuture<'_, Brought>>::new();
-    let mut renewals = Vec::new();
-    // While one batch is under way, the next is collected.
-    let mut is_renewing = false;
+    let mut lines = [Line::default(), Line::default()];
     loop {
         tokio::select! {
             biased;
             job = jobs.recv() => {
                 let Some((seq, command)) = job else { return };
-                if renewals::is_one(&command) {
-                    renewals.push((seq, command));
-                } else {
-                    let setting = &*setting;
-                    under_way.push(Box::pin(async move {
-                        (vec![(seq, run(setting, &command).await)], false)
-                    }));
+                match BatchKind::of(&command) {
+                    Some(kind) => lines[kind as usize].add(seq, command),
+                    None => under_way.push(Box::pin(async move {
+                        (vec![(seq, run(setting, &command).await)], None)
+                    })),
                 }
             }
-            Some((answers, was_batch)) = under_way.next(), if !under_way.is_empty() => {
+            Some((answers, batch)) = under_way.next(), if !under_way.is_empty() => {
                 inbox.put(answers);
-                is_renewing &= !was_batch;
+                if let Some(kind) = batch {
+                    lines[kind as usize].is_under_way = false;
+                }
             }
         }
-        if !is_renewing && !renewals.is_empty() && jobs.is_empty() {
-            let most = if setting.is_cluster { 1 } else { MOST };
-            let batch = renewals.drain(..most.min(renewals.len())).collect();
-            let setting = &*setting;
-            under_way.push(Box::pin(async move { (renewals::renew(setting, batch).await, true) }));
-            is_renewing = true;
+        if !jobs.is_empty() {
+            continue;
+        }
+        for kind in BatchKind::EACH {
+            if let Some(batch) = lines[kind as usize].next(setting.is_cluster) {
+                under_way.push(Box::pin(async move {
+                    (batch::carry_out(setting, batch).await, Some(kind))
+                }));
+            }
         }
     }
 }

@@ -1,0 +1,165 @@
+//! Commands of many keys in one transaction: renewals, and releases of locks for which nobody waits.
+
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use futures_util::stream::{FuturesUnordered, StreamExt};
+use redis::Value;
+use tokio::time::timeout;
+
+use super::plan::{Decision, DecisionTerms, ReadPlan, decide};
+use super::pool::{Lane, lost};
+use super::run::{Setting, Written, begin, late, opened, run, write};
+use super::snapshot::Snapshot;
+use crate::domain::error::Fault;
+use crate::store::redis::{decode, encode};
+use crate::store::{Answer, Command, Verb};
+
+/// So many go into one transaction. More of them would be aborted together with one whose key
+/// somebody changes meanwhile.
+const MOST: usize = 64;
+
+/// What each command, by its number, came to.
+pub(super) type Answers = Vec<(u64, Result<Answer, Fault>)>;
+
+/// Which commands go with which.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum BatchKind {
+    Renewals,
+    Releases,
+}
+
+impl BatchKind {
+    pub(super) const EACH: [Self; 2] = [Self::Renewals, Self::Releases];
+
+    /// With which others a command can go. A lock that somebody waits for is released by itself: its
+    /// key changes often.
+    pub(super) fn of(command: &Command) -> Option<Self> {
+        match &command.verb {
+            Verb::Renew { .. } => Some(Self::Renewals),
+            Verb::Release { waited_for: false, keep: None, .. } => Some(Self::Releases),
+            _ => None,
+        }
+    }
+}
+
+/// Commands of one kind that wait for those before them.
+#[derive(Debug, Default)]
+pub(super) struct Line {
+    waiting: Vec<(u64, Command)>,
+    pub(super) is_under_way: bool,
+}
+
+impl Line {
+    pub(super) fn add(&mut self, seq: u64, command: Command) {
+        self.waiting.push((seq, command));
+    }
+
+    /// What goes next, unless others are under way: while they are, the next ones are collected.
+    pub(super) fn next(&mut self, is_cluster: bool) -> Option<Vec<(u64, Command)>> {
+        if self.is_under_way || self.waiting.is_empty() {
+            return None;
+        }
+        self.is_under_way = true;
+        let most = if is_cluster { 1 } else { MOST };
+        Some(self.waiting.drain(..most.min(self.waiting.len())).collect())
+    }
+}
+
+/// Carries all of them out in one transaction. What can't be told from a short look, and all when
+/// somebody changes one of the keys meanwhile, is carried out one by one.
+pub(super) async fn carry_out(setting: &Setting, batch: Vec<(u64, Command)>) -> Answers {
+    if let [(seq, command)] = batch.as_slice() {
+        return vec![(*seq, run(setting, command).await)];
+    }
+    let shortest = batch.iter().map(|(_, command)| command.timeout).min();
+    let is_sent = AtomicBool::new(false);
+    let limit = shortest.unwrap_or(Duration::ZERO);
+    let together = timeout(limit, together(setting, &batch, &is_sent)).await;
+    match together.unwrap_or_else(|_| Err(late(&is_sent))) {
+        Ok(answers) => complete(setting, &batch, answers).await,
+        Err(fault) => batch.iter().map(|(seq, _)| (*seq, Err(fault.clone()))).collect(),
+    }
+}
+
+/// Carries out by itself what has no answer yet.
+async fn complete(
+    setting: &Setting,
+    batch: &[(u64, Command)],
+    answers: Vec<Option<Answer>>,
+) -> Answers {
+    let single = |((seq, command), answer): (&(u64, Command), Option<Answer>)| {
+        let (seq, command) = (*seq, command.clone());
+        async move {
+            match answer {
+                Some(answer) => (seq, Ok(answer)),
+                None => (seq, run(setting, &command).await),
+            }
+        }
+    };
+    let singles: FuturesUnordered<_> = batch.iter().zip(answers).map(single).collect();
+    singles.collect().await
+}
+
+/// The answers; none for what has to be carried out by itself.
+async fn together(
+    setting: &Setting,
+    batch: &[(u64, Command)],
+    is_sent: &AtomicBool,
+) -> Result<Vec<Option<Answer>>, Fault> {
+    let mut terms = setting.terms();
+    let plans: Vec<_> = batch.iter().map(|(_, command)| plan(command, &terms)).collect();
+    let watch: Vec<String> = plans.iter().flat_map(|plan| plan.watch.iter().cloned()).collect();
+    let reads = plans.iter().zip(batch);
+    let reads = reads
+        .flat_map(|(plan, (_, command))| plan.scope.reads(&command.names, &[], terms.dialect))
+        .collect();
+    let nothing = || vec![None; batch.len()];
+    let lane = batch.first().map_or(Lane::Others, |(_, command)| Lane::of(command));
+    let mut leased = setting.pool.lease(lane).await?;
+    let answers = match leased.ask(begin(&watch, reads)).await {
+        Ok(answers) => answers,
+        // It was closed while nobody used it.
+        Err(_) if leased.is_used => return Ok(nothing()),
+        Err(error) => return Err(lost(&error)),
+    };
+    let mut answers = opened(true, answers)?;
+    let (mut decided, mut writes) = (Vec::with_capacity(batch.len()), Vec::new());
+    for (plan, (_, command)) in plans.iter().zip(batch) {
+        let snapshot = Snapshot::read(plan.scope, &[], terms.dialect, &mut answers)?;
+        decided.push(match decide(command, &snapshot, &terms) {
+            Decision::Write { answer, writes: own, .. } => {
+                writes.extend(own);
+                Some(answer)
+            }
+            // Nobody is told of anything here, so nobody is asked after.
+            _ => None,
+        });
+    }
+    match write(setting, leased, writes, Vec::new(), &mut terms, is_sent).await? {
+        Written::Done => {}
+        Written::Aborted | Written::Otherwise => return Ok(nothing()),
+    }
+    for (answer, (_, command)) in decided.iter_mut().zip(batch) {
+        if let Some(answer) = answer {
+            explain(setting, command, answer).await;
+        }
+    }
+    Ok(decided)
+}
+
+/// What is read of a lock, without the tombstone: why a lock is gone is asked when it is.
+fn plan(command: &Command, terms: &DecisionTerms) -> ReadPlan {
+    ReadPlan { tombs: Vec::new(), ..ReadPlan::of(command, terms) }
+}
+
+/// Adds why a lock is gone, where somebody left the reason.
+async fn explain(setting: &Setting, command: &Command, answer: &mut Answer) {
+    let Some(why) = decode::asks_why(command, answer) else { return };
+    let Some(token) = why.verb.token() else { return };
+    // Without it the answer is true as well.
+    let reason = setting.pool.ask_beside(vec![encode::why(&why, token)]).await;
+    let reason = reason.ok().and_then(|mut reasons| reasons.pop()).unwrap_or(Value::Nil);
+    let gone = std::mem::replace(answer, Answer::Done);
+    *answer = decode::why(gone, &reason);
+}
