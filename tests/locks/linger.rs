@@ -2,7 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use redis_locks::{Locks, Request};
+use crate::scenery::builder;
+use redis_locks::{Locks, Request, Scripting};
 use testbed::{Server, eventually};
 
 const SOON: Duration = Duration::from_secs(10);
@@ -11,7 +12,7 @@ const SOON: Duration = Duration::from_secs(10);
 const ANSWER: Duration = Duration::from_millis(50);
 
 async fn manager(server: &Server) -> Locks {
-    Locks::connect(server.url()).await.unwrap()
+    builder(&server.url()).connect().await.unwrap()
 }
 
 fn lingering(locks: &Locks, key: &str) -> Request {
@@ -30,7 +31,6 @@ async fn leave_idle(server: &Server, locks: &Locks, key: &str) {
     }
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_try_elsewhere_gets_an_idle_lease_every_time() {
     let server = Server::start();
     let (owner, other) = (manager(&server).await, manager(&server).await);
@@ -45,7 +45,6 @@ async fn a_try_elsewhere_gets_an_idle_lease_every_time() {
     assert_eq!(server.keys(), Vec::<String>::new());
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_try_elsewhere_is_refused_while_somebody_is_inside() {
     let server = Server::start();
     let (owner, other) = (manager(&server).await, manager(&server).await);
@@ -61,7 +60,6 @@ async fn a_try_elsewhere_is_refused_while_somebody_is_inside() {
     other.shutdown().await;
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_waiter_elsewhere_gets_an_idle_lease_without_waiting_for_its_end() {
     let server = Server::start();
     let (owner, other) = (manager(&server).await, manager(&server).await);
@@ -74,11 +72,10 @@ async fn a_waiter_elsewhere_gets_an_idle_lease_without_waiting_for_its_end() {
     other.shutdown().await;
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_try_is_refused_in_time_by_a_holder_that_can_not_answer() {
     let server = Server::start();
     let proxy = testbed::Proxy::to(server.port());
-    let owner = Locks::connect(proxy.url()).await.unwrap();
+    let owner = builder(&proxy.url()).connect().await.unwrap();
     let other = manager(&server).await;
     leave_idle(&server, &owner, "k").await;
     proxy.hole();
@@ -95,4 +92,31 @@ async fn a_try_is_refused_in_time_by_a_holder_that_can_not_answer() {
     owner.shutdown().await;
     other.shutdown().await;
     eventually(SOON, "no key is left", || server.keys().is_empty());
+}
+
+by_ways!((usual, by_transactions) on 2 threads:
+    a_try_elsewhere_gets_an_idle_lease_every_time,
+    a_try_elsewhere_is_refused_while_somebody_is_inside,
+    a_waiter_elsewhere_gets_an_idle_lease_without_waiting_for_its_end,
+    a_try_is_refused_in_time_by_a_holder_that_can_not_answer,
+);
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn clients_with_and_without_scripts_ask_each_other_for_idle_leases() {
+    let server = Server::start();
+    let open = |scripting| Locks::builder().url(server.url()).scripting(scripting).connect();
+    let one = open(Scripting::Auto).await.unwrap();
+    let other = open(Scripting::Never).await.unwrap();
+    leave_idle(&server, &one, "warm").await;
+    leave_idle(&server, &other, "lukewarm").await;
+    for _ in 0..30 {
+        for (owner, asker) in [(&one, &other), (&other, &one)] {
+            leave_idle(&server, owner, "k").await;
+            let guard = asker.mutex("k").try_acquire().await.unwrap();
+            guard.expect("the holder is idle").release().await.unwrap();
+        }
+    }
+    one.shutdown().await;
+    other.shutdown().await;
+    server.assert_clean();
 }

@@ -19,7 +19,6 @@ use crate::domain::kind::Kind;
 use crate::domain::names::Names;
 use crate::store::memory::State;
 use crate::store::memory::trouble::Trouble;
-use crate::store::redis::transaction::without_asking;
 use crate::store::{Answer, Command, Verb};
 
 mod compare;
@@ -131,7 +130,6 @@ impl Bench {
         trouble: Option<Trouble>,
     ) -> Result<Vec<State>, String> {
         let Some((command, who)) = step.command(self.actors) else { return Ok(worlds.to_vec()) };
-        let command = if self.transactions.is_some() { without_asking(command) } else { command };
         // Taken blindly, a lock does not know of those who wait until the next of them looks.
         let waits = |world: &State| {
             world.entries.get(command.names.main()).is_some_and(|entry| !entry.queue.is_empty())
@@ -290,7 +288,11 @@ fn mutexes_by_transactions_do_as_the_model_does() {
         actor(Kind::Mutex, &["a"], true),
         actor(Kind::Mutex, &["b"], true),
     ];
-    for bench in &mut benches(ACTORS) {
+    by_transactions(ACTORS);
+}
+
+fn by_transactions(actors: &'static [Actor]) {
+    for bench in &mut benches(actors) {
         bench.transactions = Some(Transactions::new(&bench.direct.server));
         bench.run();
     }
@@ -362,6 +364,7 @@ fn tries_that_ask_for_an_idle_lease_do_as_the_model_does() {
         actor(Kind::Mutex, &["a"], false),
     ];
     on_every_server(ACTORS);
+    by_transactions(ACTORS);
 }
 
 #[test]

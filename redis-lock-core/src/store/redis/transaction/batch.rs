@@ -37,7 +37,7 @@ impl BatchKind {
     pub(super) fn of(command: &Command) -> Option<Self> {
         match &command.verb {
             Verb::Renew { .. } => Some(Self::Renewals),
-            Verb::Release { waited_for: false, keep: None, .. } => Some(Self::Releases),
+            Verb::Release { waited_for: false, keep: None, bury: None, .. } => Some(Self::Releases),
             _ => None,
         }
     }

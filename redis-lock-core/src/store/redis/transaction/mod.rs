@@ -30,5 +30,3 @@ pub(super) use pool::Pool;
 pub(super) use run::{Setting, run};
 pub(super) use self_test::self_test;
 pub(super) use wire::wire;
-#[cfg(test)]
-pub(super) use wire::without_asking;

@@ -100,7 +100,8 @@ impl ReadPlan {
 
 /// Whether the value at the key is likely to tell all: nobody is known to wait for what is released.
 fn is_brief(command: &Command, terms: &DecisionTerms) -> bool {
-    matches!(command.verb, Verb::Release { waited_for: false, keep: None, .. }) && !terms.whole
+    !terms.whole
+        && matches!(command.verb, Verb::Release { waited_for: false, keep: None, bury: None, .. })
 }
 
 /// What follows for a command from what was read.
@@ -179,7 +180,9 @@ fn acquire_by_model(
     let mut acquire = acquire.clone();
     if snapshot.queue.is_none() || terms.frugal {
         acquire.queue = None;
+        acquire.ask = None;
     }
+    acquire.ask = acquire.ask.filter(|_| &*terms.channel != "-");
     let token = Arc::clone(&acquire.token);
     let command = Command { verb: Verb::Acquire(acquire), ..command.clone() };
     let mut decision = by_model(&command, snapshot, terms);
@@ -258,8 +261,20 @@ fn by_model(command: &Command, snapshot: &Snapshot, terms: &DecisionTerms) -> De
         let mark = if is_marked { "+" } else { "" };
         Message { channel, text: format!("g {token}{mark}") }
     });
-    let forced = forced(command, &before);
-    Decision::Write { answer, writes, messages: forced.chain(granted).chain(asked).collect() }
+    let idle = idle_asked(command, &answer);
+    let messages = forced(command, &before).chain(granted).chain(asked).chain(idle).collect();
+    Decision::Write { answer, writes, messages }
+}
+
+/// Asks a holder that may be idle for the lock.
+fn idle_asked(command: &Command, answer: &Answer) -> Option<Message> {
+    let Answer::Busy(Blocker { value: Some(holder), asked: true, .. }) = answer else {
+        return None;
+    };
+    let (names, asker) = (&command.names, command.verb.token()?);
+    let holder = crate::Token::from_wire(holder);
+    let text = format!("a {} {asker} {}", asker.len(), names.main());
+    Some(Message { channel: names.channel(holder.manager()?), text })
 }
 
 /// What stands at the key where a token is not, and is no token.

@@ -135,7 +135,6 @@ impl TransactionWire {
 
 impl Wire for TransactionWire {
     fn push(&mut self, seq: u64, command: Command) {
-        let command = without_asking(command);
         if let Err(fault) = is_possible(&command) {
             self.done.push_back(Pulled::Done(seq, Err(fault)));
             self.inbox.news.ring();
@@ -173,15 +172,6 @@ impl Wire for TransactionWire {
             }
         }
     }
-}
-
-/// The command as it is carried out here: nobody asks for an idle lease, whose holder would have to
-/// be found in the same transaction.
-pub(in crate::store::redis) fn without_asking(mut command: Command) -> Command {
-    if let Verb::Acquire(terms) = &mut command.verb {
-        terms.ask = None;
-    }
-    command
 }
 
 /// Watches the link, and what the task brings.

@@ -73,6 +73,10 @@ impl Writes<'_> {
             out.push(self.dialect.set(main, &value_of(after), self.left(after.end)));
             return self.ask_to_hand_over(after);
         }
+        if is_ours(stands) && self.is_somebody_heard_now() && may_be_idle(stands) {
+            // The mark tells others at their release; one that keeps an idle lease must be told.
+            return self.ask_to_hand_over(after);
+        }
         if after.end != before.end {
             out.push(match self.left(after.end) {
                 Some(left) => self.dialect.expire(main, left),
@@ -80,6 +84,17 @@ impl Writes<'_> {
             });
         }
         None
+    }
+
+    /// Whether a waiter can be told of a hand-over that could not before.
+    fn is_somebody_heard_now(&self) -> bool {
+        let is_known = |waiter: &StoredWaiter| {
+            let mut before = self.before.queue.iter();
+            before.any(|it| it.token == waiter.token && it.manager == waiter.manager)
+        };
+        let marked = self.after.holders.first().is_some_and(|holder| holder.is_waited_for());
+        let mut heard = self.after.queue.iter().filter(|waiter| &*waiter.manager != "-");
+        marked && heard.any(|waiter| !is_known(waiter))
     }
 
     /// Tells the holder that somebody waits, so that it need not find out.
@@ -105,7 +120,7 @@ impl Writes<'_> {
         let Some(waiter) = self.after.queue.iter().find(|waiter| self.is_new(waiter)) else {
             return;
         };
-        if self.before.queue.iter().all(|known| known.token != waiter.token) {
+        if self.needs_ticket(waiter) {
             let last = tickets.last().map_or(0.0, |(_, ticket)| *ticket);
             let mut cmd = one("ZADD", &queue);
             cmd.arg(ticket(self.snapshot.now, last)).arg(&*waiter.token);
@@ -118,6 +133,15 @@ impl Writes<'_> {
         let end = self.after.queue_end.unwrap_or(waiter.until);
         let lasts = end.since(self.snapshot.now);
         out.extend([&queue, &waiters].map(|key| self.dialect.expire(key, lasts)));
+    }
+
+    /// Whether a waiter came, or left and came again, and stands behind all others.
+    fn needs_ticket(&self, waiter: &StoredWaiter) -> bool {
+        let stays = |known: &&StoredWaiter| {
+            self.after.queue.iter().any(|waiter| waiter.token == known.token)
+        };
+        let is_last = |last: Option<&StoredWaiter>| last.is_some_and(|it| it.token == waiter.token);
+        is_last(self.after.queue.back()) && !is_last(self.before.queue.iter().rfind(stays))
     }
 
     /// Whether somebody came, or keeps its place for longer. One at most does in one command.
@@ -149,6 +173,11 @@ impl Writes<'_> {
     fn left(&self, end: Moment) -> Option<Duration> {
         (end != Moment::NEVER).then(|| end.since(self.snapshot.now))
     }
+}
+
+/// Whether a holder may keep the lease while nobody is inside.
+fn may_be_idle(value: &str) -> bool {
+    crate::Token::from_wire(unmarked(value).0).may_be_idle()
 }
 
 /// The value that stands for a holder: it is marked when somebody waits.
