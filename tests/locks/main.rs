@@ -2,6 +2,7 @@
 
 #[path = "../arena/mod.rs"]
 mod arena;
+#[macro_use]
 #[path = "../scenery/mod.rs"]
 mod scenery;
 

@@ -1,7 +1,7 @@
 //! The arbiter on one Redis or Valkey server.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use redis::AsyncConnectionConfig;
@@ -128,6 +128,8 @@ pub(crate) struct RedisConnector {
     cluster: Arc<ClusterMode>,
     /// Whether scripts were used by the connection before.
     had_scripts: Arc<AtomicBool>,
+    /// The run of the server that was seen to honour `WATCH`.
+    watch_tested: Arc<Mutex<Option<String>>>,
 }
 
 /// How a server is reached.
@@ -178,6 +180,7 @@ impl RedisConnector {
             channel: Channel::default(),
             cluster: Arc::default(),
             had_scripts: Arc::new(AtomicBool::new(true)),
+            watch_tested: Arc::default(),
         }
     }
 
@@ -218,9 +221,21 @@ impl RedisConnector {
             return Ok(self.replicated(link, run));
         }
         let pool = Pool::new(self.way.client()?, self.terms.patience);
-        self_test(&pool, &self.terms.side("", "probe")).await?;
+        self.test_watch(&pool, run.as_deref()).await?;
         let connected = transaction::wire(link, pool, found, self.channel.clone());
         Ok(self.replicated(connected, run))
+    }
+
+    /// Tests whether the server honours `WATCH`, once for each run of it: at each connect it would
+    /// cost another six round trips.
+    async fn test_watch(&self, pool: &Pool, run: Option<&str>) -> Result<(), Fault> {
+        let tested = || self.watch_tested.lock().unwrap_or_else(PoisonError::into_inner);
+        if run.is_some() && tested().as_deref() == run {
+            return Ok(());
+        }
+        self_test(pool, &self.terms.side("", "probe")).await?;
+        *tested() = run.map(Into::into);
+        Ok(())
     }
 
     /// Waits for replicas before anything counts, where that is asked for.

@@ -8,8 +8,8 @@ use crate::store::redis::decode;
 
 /// Changes a key while it is watched. `key` is nobody's.
 pub(in crate::store::redis) async fn self_test(pool: &Pool, key: &str) -> Result<(), Fault> {
-    let mut watching = pool.lease(Lane::Others).await?;
-    let mut changing = pool.lease(Lane::Others).await?;
+    let (watching, changing) = tokio::join!(pool.lease(Lane::Others), pool.lease(Lane::Others));
+    let (mut watching, mut changing) = (watching?, changing?);
     let with = |name: &str| {
         let mut cmd = redis::cmd(name);
         cmd.arg(key);

@@ -1,0 +1,277 @@
+//! Mutexes without scripts, by transactions: what a pair costs beside scripts and the bare driver, what
+//! renewing 10,000 locks costs, and what becomes of 16 clients that want one key.
+//!
+//! `cargo bench --bench transactions` starts servers of its own; with the name of a part (`pair`, `held`,
+//! `contended`) it measures that part alone. Rounds alternate, and ratios are taken within each round,
+//! so that a busy machine slows both.
+
+use std::fs;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use redis::Script;
+use redis::aio::MultiplexedConnection;
+use redis_locks::{Guard, Locks, Scripting};
+use testbed::{Server, ServerBinary};
+use tokio::runtime::{Builder, Runtime};
+use tokio::task::JoinSet;
+
+const TTL: Duration = Duration::from_secs(6);
+const ROUNDS: usize = 15;
+const ROUND: Duration = Duration::from_millis(150);
+const WARM_UP: usize = 600;
+
+const HELD: usize = 10_000;
+const HELD_FOR: Duration = Duration::from_secs(15);
+const AT_ONCE: usize = 64;
+
+const CLIENTS: usize = 16;
+const CONTEND_FOR: Duration = Duration::from_secs(5);
+
+/// What a server is asked by this program and by no lock.
+const NOT_COUNTED: [&str; 6] =
+    ["info", "config|resetstat", "ping", "hello", "client|setinfo", "config"];
+
+fn main() -> Result<()> {
+    let part = std::env::args().skip(1).find(|word| !word.starts_with('-'));
+    let wanted = |name: &str| part.as_deref().is_none_or(|part| part == name);
+    let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    let valkey = ServerBinary::valkey(9).map(|binary| Server::builder().binary(binary).start());
+    for server in [Some(Server::start()), valkey].into_iter().flatten() {
+        let (major, minor, patch) = server.binary().version();
+        println!("on {:?} {major}.{minor}.{patch}", server.binary().flavor());
+        if wanted("pair") {
+            pairs(&runtime, &server)?;
+        }
+        if wanted("held") {
+            held(&runtime, &server)?;
+        }
+        if wanted("contended") {
+            contended(&runtime, &server)?;
+        }
+    }
+    Ok(())
+}
+
+async fn open(server: &Server, scripting: Scripting) -> Result<Locks> {
+    Ok(Locks::builder().url(server.url()).ttl(TTL).scripting(scripting).connect().await?)
+}
+
+/// What takes and gives back a lock.
+#[derive(Clone)]
+enum Subject {
+    Ours(Locks),
+    Bare { connection: MultiplexedConnection, script: Script, number: u64 },
+}
+
+impl Subject {
+    async fn bare(server: &Server) -> Result<Self> {
+        let client = redis::Client::open(server.url())?;
+        let connection = client.get_multiplexed_async_connection().await?;
+        let script = Script::new(
+            "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end \
+             return 0",
+        );
+        Ok(Self::Bare { connection, script, number: 0 })
+    }
+
+    async fn pair(&mut self) -> Result<()> {
+        match self {
+            Self::Ours(locks) => locks.mutex("pair").acquire().await?.release().await?,
+            Self::Bare { connection, script, number } => {
+                *number += 1;
+                let token = format!("{number:032x}");
+                let mut set = redis::cmd("SET");
+                set.arg("pair:bare").arg(&token).arg("NX").arg("PX").arg(30_000);
+                let set: Option<String> = set.query_async(connection).await?;
+                ensure!(set.is_some(), "somebody else has the lock of the bare driver");
+                let deleted: u32 =
+                    script.key("pair:bare").arg(&token).invoke_async(connection).await?;
+                ensure!(deleted == 1, "the lock of the bare driver was lost");
+            }
+        }
+        Ok(())
+    }
+
+    /// The median time of a pair in one round, in seconds.
+    async fn median(mut self) -> Result<f64> {
+        let (mut times, start) = (Vec::new(), Instant::now());
+        while start.elapsed() < ROUND {
+            let before = Instant::now();
+            self.pair().await?;
+            times.push(before.elapsed().as_secs_f64());
+        }
+        Ok(median(times))
+    }
+}
+
+fn pairs(runtime: &Runtime, server: &Server) -> Result<()> {
+    let is_native = server.binary().flavor() == testbed::Flavor::Valkey;
+    let subjects: [Subject; 3] = runtime.block_on(async {
+        anyhow::Ok([
+            Subject::Ours(open(server, Scripting::Never).await?),
+            Subject::Ours(open(server, Scripting::Auto).await?),
+            Subject::bare(server).await?,
+        ])
+    })?;
+    let on_worker =
+        |subject: Subject| runtime.block_on(async { tokio::spawn(subject.median()).await? });
+    for mut subject in subjects.clone() {
+        runtime.block_on(async {
+            let warm = tokio::spawn(async move {
+                for _ in 0..WARM_UP {
+                    subject.pair().await?;
+                }
+                anyhow::Ok(())
+            });
+            warm.await?
+        })?;
+    }
+    let mut rounds = [const { Vec::new() }; 3];
+    let (mut to_scripts, mut to_bare) = (Vec::new(), Vec::new());
+    for _ in 0..ROUNDS {
+        let mut times = [0.0; 3];
+        for (time, subject) in times.iter_mut().zip(&subjects) {
+            *time = on_worker(subject.clone())?;
+        }
+        to_scripts.push(times[0] / times[1]);
+        to_bare.push(times[0] / times[2]);
+        rounds.iter_mut().zip(times).for_each(|(all, time)| all.push(time));
+    }
+    for (name, times) in ["transactions", "scripts", "bare driver"].iter().zip(rounds) {
+        println!("  pair, {name:12} {:8.1} us", median(times) * 1e6);
+    }
+    let (scripts, bare) = (median(to_scripts), median(to_bare));
+    match is_native {
+        true => tell("pair / scripts", scripts, 1.05, " x"),
+        false => tell("pair / bare driver", bare, 2.2, " x"),
+    }
+    Ok(())
+}
+
+fn held(runtime: &Runtime, server: &Server) -> Result<()> {
+    let locks = runtime.block_on(open(server, Scripting::Never))?;
+    let guards = runtime.block_on(take(&locks, HELD))?;
+    let before = server.command_counts();
+    let (start, used) = (Instant::now(), computed()?);
+    sleep(HELD_FOR);
+    let core = (computed()? - used) / start.elapsed().as_secs_f64();
+    let counts = server.command_counts();
+    let count = |name: &str| {
+        counts.get(name).copied().unwrap_or_default()
+            - before.get(name).copied().unwrap_or_default()
+    };
+    println!("  {} renewals in {} transactions", count("pexpire"), count("exec"));
+    let held = guards.iter().filter(|guard| guard.is_held()).count();
+    let keys: usize = server.run("DBSIZE");
+    tell("10,000 held: lost", HELD.saturating_sub(held.min(keys)) as f64, 0.0, "");
+    tell("10,000 held: of a core", core * 100.0, 15.0, " %");
+    let (start, execs) = (Instant::now(), server.command_counts());
+    runtime.block_on(async {
+        let mut releasing = JoinSet::new();
+        for guard in guards {
+            releasing.spawn(guard.release());
+        }
+        while let Some(released) = releasing.join_next().await {
+            released??;
+        }
+        anyhow::Ok(())
+    })?;
+    let exec = |counts: &std::collections::BTreeMap<String, u64>| {
+        counts.get("exec").copied().unwrap_or_default()
+    };
+    println!(
+        "  {HELD} released in {:.1?} by {} transactions",
+        start.elapsed(),
+        exec(&server.command_counts()) - exec(&execs)
+    );
+    Ok(())
+}
+
+async fn take(locks: &Locks, count: usize) -> Result<Vec<Guard>> {
+    let (mut guards, mut taking) = (Vec::with_capacity(count), JoinSet::new());
+    for number in 0..count {
+        if taking.len() == AT_ONCE
+            && let Some(taken) = taking.join_next().await
+        {
+            guards.push(taken??);
+        }
+        taking.spawn(locks.mutex(format!("held:{number}")).acquire());
+    }
+    while let Some(taken) = taking.join_next().await {
+        guards.push(taken??);
+    }
+    Ok(guards)
+}
+
+/// Each client is a manager of its own, as another process would be.
+fn contended(runtime: &Runtime, server: &Server) -> Result<()> {
+    let over = Arc::new(AtomicBool::new(false));
+    let served: Vec<Arc<AtomicU64>> = (0..CLIENTS).map(|_| Arc::default()).collect();
+    let counts = runtime.block_on(async {
+        let mut clients = JoinSet::new();
+        let mut all = Vec::new();
+        for own in &served {
+            let locks = open(server, Scripting::Never).await?;
+            all.push(locks.clone());
+            let (over, own) = (Arc::clone(&over), Arc::clone(own));
+            clients.spawn(async move {
+                while !over.load(Ordering::Relaxed) {
+                    let guard = locks.mutex("hot").acquire().await?;
+                    own.fetch_add(1, Ordering::Relaxed);
+                    guard.release().await?;
+                }
+                anyhow::Ok(())
+            });
+        }
+        // The first ones begin without a queue.
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        server.reset_counts();
+        served.iter().for_each(|own| own.store(0, Ordering::Relaxed));
+        tokio::time::sleep(CONTEND_FOR).await;
+        let counts = server.command_counts();
+        over.store(true, Ordering::Relaxed);
+        while let Some(client) = clients.join_next().await {
+            client??;
+        }
+        anyhow::Ok(counts)
+    })?;
+    let served: Vec<u64> = served.iter().map(|own| own.load(Ordering::Relaxed)).collect();
+    let locks = served.iter().sum::<u64>().max(1) as f64;
+    let counted = counts.iter().filter(|(name, _)| !NOT_COUNTED.contains(&name.as_str()));
+    let mut sent = 0.0;
+    for (name, count) in counted {
+        sent += *count as f64;
+        println!("  {name:20} {:6.2} per lock", *count as f64 / locks);
+    }
+    let (most, least) = (served.iter().max(), served.iter().min());
+    let spread = most.map_or(0.0, |it| *it as f64) / least.map_or(1.0, |it| (*it as f64).max(0.1));
+    println!("  {:.0} locks a second", locks / CONTEND_FOR.as_secs_f64());
+    tell("commands per lock", sent / locks, 12.0, "");
+    tell("most / least served", spread, 3.0, " x");
+    Ok(())
+}
+
+fn tell(what: &str, figure: f64, goal: f64, unit: &str) {
+    let verdict = if figure <= goal { "reached" } else { "MISSED" };
+    println!("  {what:22} {figure:8.2}{unit}, goal at most {goal}{unit} {verdict}");
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
+}
+
+/// The processor time that this process has used, in seconds.
+fn computed() -> Result<f64> {
+    let mut sum = 0.0;
+    for thread in fs::read_dir("/proc/self/task").context("this bench needs /proc")? {
+        let text = fs::read_to_string(thread?.path().join("schedstat"))?;
+        let nanos: f64 = text.split(' ').next().context("an empty schedstat")?.parse()?;
+        sum += nanos / 1e9;
+    }
+    Ok(sum)
+}
