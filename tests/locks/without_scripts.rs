@@ -147,7 +147,7 @@ async fn a_readers_lock_of_others_is_seen_and_refused_as_another_kind() {
 }
 
 #[tokio::test]
-async fn many_locks_are_renewed_together() {
+async fn many_locks_are_renewed_and_released_together() {
     const MANY: usize = 500;
     let server = Server::start();
     let locks = never(&server).await;
@@ -168,9 +168,18 @@ async fn many_locks_are_renewed_together() {
         renewed >= 2 * MANY as u64 && flights * 2 < renewed,
         "{renewed} in {flights} transactions"
     );
-    for guard in guards {
-        guard.release().await.unwrap();
+    server.reset_counts();
+    let releasing: Vec<_> = guards.into_iter().map(|guard| tokio::spawn(guard.release())).collect();
+    for released in releasing {
+        released.await.unwrap().unwrap();
     }
+    let counts = server.command_counts();
+    let (released, flights) = (counts["del"], counts["exec"]);
+    // Renewals that were due as well are among the transactions.
+    assert!(
+        released >= MANY as u64 && flights * 2 < released,
+        "{released} released in {flights} transactions"
+    );
     server.assert_clean();
 }
 

@@ -45,12 +45,12 @@ impl BatchKind {
 
 /// Commands of one kind that wait for those before them.
 #[derive(Debug, Default)]
-pub(super) struct Line {
+pub(super) struct WaitingBatch {
     waiting: Vec<(u64, Command)>,
     pub(super) is_under_way: bool,
 }
 
-impl Line {
+impl WaitingBatch {
     pub(super) fn add(&mut self, seq: u64, command: Command) {
         self.waiting.push((seq, command));
     }

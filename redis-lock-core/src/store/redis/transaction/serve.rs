@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use tokio::sync::mpsc;
 
-use super::batch::{self, Answers, BatchKind, Line};
+use super::batch::{self, Answers, BatchKind, WaitingBatch};
 use super::run::{Setting, run};
 use crate::domain::error::Fault;
 use crate::store::{Answer, BoxFuture, Command, TaskBell};
@@ -38,7 +38,7 @@ type Brought = (Answers, Option<BatchKind>);
 pub(super) async fn serve(setting: Arc<Setting>, mut jobs: Jobs, inbox: Arc<AnswerInbox>) {
     let setting = &*setting;
     let mut under_way = FuturesUnordered::<BoxFuture<'_, Brought>>::new();
-    let mut lines = [Line::default(), Line::default()];
+    let mut lines = [WaitingBatch::default(), WaitingBatch::default()];
     loop {
         tokio::select! {
             biased;
