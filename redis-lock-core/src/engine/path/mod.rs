@@ -123,6 +123,8 @@ pub(crate) struct Traffic {
     written: InFlight,
     /// How many of those have been sent as a whole.
     sent_whole: usize,
+    /// How many commands are sent at once although more are about to be made.
+    batch: usize,
     /// Questions whose machines have dropped them: no further round of them is sent.
     dropped: BTreeSet<u64>,
     /// Questions whose outcome became unknown with the last connection: their machines may not have
@@ -178,6 +180,7 @@ impl Path {
             waiting: VecDeque::new(),
             written: InFlight::default(),
             sent_whole: 0,
+            batch: send::LEAST,
             dropped: BTreeSet::new(),
             lost: BTreeSet::new(),
             dropped_limit: FEW,
