@@ -28,6 +28,7 @@ use crate::domain::clock::Moment;
 use crate::domain::error::{Fault, FaultClass};
 use crate::domain::kind::Kind;
 use crate::domain::names::Names;
+use crate::engine::apart::Apart;
 use crate::lock::{Outcome, Reap};
 use crate::store::{Command, TaskBell, Verb, Watcher, Wire};
 use entry::InFlight;
@@ -98,7 +99,7 @@ pub(crate) enum Reader {
 
 /// The queue and the connection of one place.
 pub(crate) struct Path {
-    traffic: Mutex<Traffic>,
+    traffic: Apart<Mutex<Traffic>>,
     /// Commands that tasks of a multi-threaded runtime sent while the engine read.
     busy: AtomicU32,
     /// Wakes the task that reads.
@@ -196,7 +197,7 @@ impl Path {
             distrust_after: None,
         };
         Self {
-            traffic: Mutex::new(traffic),
+            traffic: Apart::new(Mutex::new(traffic)),
             busy: AtomicU32::new(0),
             task_news: TaskBell::default(),
         }
