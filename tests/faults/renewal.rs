@@ -21,7 +21,13 @@ async fn c1_no_renewal_outlives_the_release() {
     let monitor = server.monitor();
     // Replies are late, so that at most moments some renewal is on its way.
     proxy.delay_down(ms(40));
-    for round in 0..5 {
+    let renewals = || monitor.lines().iter().filter(|line| line.contains("PEXPIRE")).count();
+    // Without scripts a renewal takes two of these replies, so there are fewer in each round.
+    for round in 0.. {
+        if round >= 5 && renewals() > 300 {
+            break;
+        }
+        assert!(round < 30, "only {} renewals: the test has no teeth", renewals());
         let mut holders = Vec::new();
         for number in 0..200_u64 {
             let request = locks.mutex(format!("job:{round}:{number}")).ttl(ms(600));
@@ -42,9 +48,6 @@ async fn c1_no_renewal_outlives_the_release() {
         eventually(PATIENCE, "all are released", || server.keys().is_empty());
     }
     holds_for(ms(400), "no key comes back", || server.keys().is_empty());
-    let lines = monitor.lines();
-    let renewals = lines.iter().filter(|line| line.contains("PEXPIRE")).count();
-    assert!(renewals > 300, "only {renewals} renewals: the test has no teeth");
 }
 
 async fn c2_an_acquisition_that_was_dropped_is_not_renewed() {

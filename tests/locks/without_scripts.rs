@@ -173,13 +173,9 @@ async fn many_locks_are_renewed_and_released_together() {
     for released in releasing {
         released.await.unwrap().unwrap();
     }
-    let counts = server.command_counts();
-    let (released, flights) = (counts["del"], counts["exec"]);
-    // Renewals that were due as well are among the transactions.
-    assert!(
-        released >= MANY as u64 && flights * 2 < released,
-        "{released} released in {flights} transactions"
-    );
+    // Renewals that were due as well are among them.
+    let flights = server.command_counts().get("exec").copied().unwrap_or_default();
+    assert!(flights * 2 < MANY as u64, "{flights} transactions");
     server.assert_clean();
 }
 
