@@ -5,11 +5,11 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use tokio::runtime;
 use tokio::sync::{oneshot, watch};
 
 use super::apart::Apart;
 use super::bell::Bell;
+use super::here::here;
 use super::notices::{Notice, Notices};
 use super::path::{After, Origin, Overdue, QueueEntry, Results, Settled};
 use super::places::{Place, PlaceId, Places};
@@ -72,13 +72,7 @@ pub(crate) struct Work {
     pub(super) is_turn: bool,
 }
 
-/// How often a thread relies on what it knows of its runtime.
-const USES: u8 = 100;
-
 thread_local! {
-    /// The runtime that this thread was found to belong to, and how often to rely on that still.
-    static HERE: Cell<(Option<runtime::Id>, u8)> = const { Cell::new((None, 0)) };
-
     /// A `Work` to be used again: every step needs one, and allocating it each time would cost.
     static SPARE: Cell<Option<Box<Work>>> = const { Cell::new(None) };
 }
@@ -483,26 +477,4 @@ fn answer(outcome: Outcome) -> Result<Answer, Fault> {
         Outcome::Answered(answer) => Ok(answer),
         Outcome::Refused(fault) | Outcome::Unknown(fault) => Err(fault),
     }
-}
-
-/// The multi-threaded runtime that this thread belongs to. Only on such a runtime does a task learn
-/// of an answer sooner than the engine's thread.
-///
-/// A thread hardly ever goes over to another runtime, and asking for the present one changes a
-/// counter that all its threads share. So it is asked for now and then only; who is wrong about it
-/// is answered a little later.
-fn here() -> Option<runtime::Id> {
-    let (known, uses) = HERE.try_with(Cell::get).unwrap_or_default();
-    if uses > 0 {
-        let _ = HERE.try_with(|here| here.set((known, uses - 1)));
-        return known;
-    }
-    let found = find_here();
-    let _ = HERE.try_with(|here| here.set((found, USES)));
-    found
-}
-
-fn find_here() -> Option<runtime::Id> {
-    let handle = runtime::Handle::try_current().ok()?;
-    (handle.runtime_flavor() == runtime::RuntimeFlavor::MultiThread).then(|| handle.id())
 }

@@ -29,6 +29,7 @@ pub(crate) mod core;
 pub(crate) mod driven;
 mod elsewhere;
 mod gather;
+mod here;
 mod listen;
 mod mapping;
 mod notices;

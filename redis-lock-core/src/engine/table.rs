@@ -265,11 +265,14 @@ impl Shard {
     }
 }
 
+/// A shard, and when its next timer is due.
+type SharedShard = (Mutex<Shard>, AtomicU64);
+
 /// The machines, spread over shards, so that callers with different keys rarely wait for the same
 /// lock.
 #[derive(Debug)]
 pub(crate) struct Table {
-    shards: Box<[Apart<(Mutex<Shard>, AtomicU64)>; SHARDS]>,
+    shards: Box<[Apart<SharedShard>; SHARDS]>,
 }
 
 impl Table {
@@ -289,7 +292,7 @@ impl Table {
         Locked { shard: lock(shard), earliest }
     }
 
-    fn shards(&self) -> impl Iterator<Item = &(Mutex<Shard>, AtomicU64)> {
+    fn shards(&self) -> impl Iterator<Item = &SharedShard> {
         self.shards.iter().map(|shard| &**shard)
     }
 
