@@ -12,6 +12,7 @@ mod executors;
 mod force_release;
 mod interop_redis_py;
 mod linger;
+mod losing;
 mod short_path;
 mod status;
 mod without_scripts;
