@@ -52,7 +52,8 @@ fn the_attribute_allocates_what_the_direct_call_does_and_the_key() {
     let least = |call: &dyn Fn()| (0..20).map(|_| allocations(call)).min();
     let (direct, annotated, with_key) = (least(&direct), least(&annotated), least(&with_key));
     println!("direct {direct:?}, constant key {annotated:?}, rendered key {with_key:?}");
-    // An annotated function puts its own name into the holder's label, which takes two strings.
+    // An annotated function puts its own name into the holder's label, which takes a string, and has
+    // a scope.
     assert!(annotated <= direct.map(|n| n + 2), "{annotated:?} {direct:?}");
     assert_eq!(with_key, annotated.map(|n| n + 1));
 }

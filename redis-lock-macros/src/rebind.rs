@@ -21,7 +21,7 @@ pub(crate) fn inside(function: &Function, arguments: &[Argument], kept: &Kept) -
         let whole = rebound(argument, kept);
         let Binding::Pattern(pattern) = &argument.binding else { return whole };
         let Argument { attributes, name, .. } = argument;
-        let quiet = quiet();
+        let quiet = quiet(name);
         let used = bindings(pattern).into_iter().filter_map(|it| use_of(&it.ident, kept));
         quote!(#whole #(#attributes)* #quiet let #pattern = #name; #(#used)*)
     });
@@ -39,7 +39,7 @@ pub(crate) fn patterns(arguments: &[Argument]) -> TokenStream {
                 binding.mutability = None;
             }
         });
-        let quiet = quiet();
+        let quiet = quiet(name);
         Some(quote!(#(#attributes)* #quiet let #name = #name; #(#attributes)* #quiet let #pattern = #name;))
     });
     quote!(#(#patterns)*)
@@ -54,7 +54,7 @@ pub(crate) fn names(function: &Function, arguments: &[Argument], kept: &Kept) ->
         let names =
             bindings(pattern).into_iter().map(|PatIdent { by_ref, mutability, ident, .. }| {
                 let mutability = mutability.filter(|_| by_ref.is_none());
-                let (quiet, used) = (quiet(), use_of(ident, kept));
+                let (quiet, used) = (quiet(ident), use_of(ident, kept));
                 quote!(#(#attributes)* #quiet let #mutability #ident = #ident; #used)
             });
         quote!(#(#names)*)
@@ -108,7 +108,7 @@ fn receiver(function: &Function) -> Option<TokenStream> {
 
 fn rebound(argument: &Argument, kept: &Kept) -> TokenStream {
     let Argument { attributes, name, binding, .. } = argument;
-    let quiet = quiet();
+    let quiet = quiet(name);
     match binding {
         Binding::Name(mutability) => {
             let used = use_of(name, kept).map(|used| quote!(#(#attributes)* #used));
@@ -124,8 +124,12 @@ fn use_of(name: &Ident, kept: &Kept) -> Option<TokenStream> {
     kept.contains_key(&unraw(name)).then(|| quote!(let _ = &#name;))
 }
 
-/// None of these lints is of a group that is on by default.
-fn quiet() -> TokenStream {
+/// None of these lints is of a group that is on by default. Only those that the name can meet: each
+/// costs every build.
+fn quiet(name: &Ident) -> TokenStream {
+    if !unraw(name).starts_with('_') {
+        return quote!(#[allow(clippy::shadow_same)]);
+    }
     quote! {
         #[allow(clippy::shadow_same, clippy::used_underscore_binding, clippy::no_effect_underscore_binding)]
     }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::domain::kind::Kind;
+use crate::domain::label::Label;
 use crate::domain::names::Names;
 use crate::domain::together::Keys;
 use crate::{ConfigError, LockError, LockKey, Token, Wait};
@@ -60,7 +61,7 @@ pub(crate) struct Demand {
     pub(crate) fenced: bool,
     pub(crate) fair: bool,
     pub(crate) repair_orphan: Option<Duration>,
-    pub(crate) label: Arc<str>,
+    pub(crate) label: Label,
     /// How long one command for this lock may take.
     pub(crate) timeout: Duration,
     /// In whole milliseconds; `None` gives the lease back with the last release.
@@ -146,11 +147,7 @@ impl Options {
     ) -> Result<Demand, LockError> {
         self.check(kind)?;
         let (key, names) = keys.named(namespace)?;
-        let label = match &self.label {
-            Some(own) if label.is_empty() => own.as_ref().into(),
-            Some(own) => [label, " ", own].concat().into(),
-            None => Arc::clone(label),
-        };
+        let label = Label::of(label, self.label.as_deref());
         let ttl = self.ttl.map(whole_millis);
         Ok(Demand {
             names: Arc::new(names),

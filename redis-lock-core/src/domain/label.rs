@@ -1,5 +1,8 @@
 //! The label by which people recognise a holder.
 
+use std::ops::Deref;
+use std::sync::Arc;
+
 /// The longest label: it travels with every acquisition.
 const MAX_LABEL: usize = 128;
 
@@ -16,6 +19,36 @@ fn host() -> String {
 #[cfg(not(target_os = "linux"))]
 fn host() -> String {
     std::env::var("HOSTNAME").or_else(|_| std::env::var("COMPUTERNAME")).unwrap_or_default()
+}
+
+/// What the holders of one demand are called: the manager's label, or one made for the demand, which
+/// is not copied once more to be shared.
+#[derive(Clone, Debug)]
+pub(crate) enum Label {
+    Shared(Arc<str>),
+    Own(String),
+}
+
+impl Label {
+    /// The manager's label, followed by the request's own if there is one.
+    pub(crate) fn of(manager: &Arc<str>, own: Option<&str>) -> Self {
+        match own {
+            None => Self::Shared(Arc::clone(manager)),
+            Some(own) if manager.is_empty() => Self::Own(own.into()),
+            Some(own) => Self::Own([manager, " ", own].concat()),
+        }
+    }
+}
+
+impl Deref for Label {
+    type Target = str;
+
+    fn deref(&self) -> &str {
+        match self {
+            Self::Shared(text) => text,
+            Self::Own(text) => text,
+        }
+    }
 }
 
 /// Without what would confuse the value at the key, or a terminal.
@@ -37,5 +70,13 @@ mod tests {
     fn labels_are_made_harmless() {
         assert_eq!(printable("a+b\nc#1"), "a_b_c_1");
         assert!(printable(&"ü".repeat(100)).len() <= MAX_LABEL);
+    }
+
+    #[test]
+    fn the_label_of_a_request_follows_the_managers() {
+        let [none, host] = ["", "host/17"].map(Arc::from);
+        assert_eq!(&*Label::of(&host, None), "host/17");
+        assert_eq!(&*Label::of(&host, Some("nightly")), "host/17 nightly");
+        assert_eq!(&*Label::of(&none, Some("nightly")), "nightly");
     }
 }

@@ -369,9 +369,12 @@ impl Value {
 
 /// `let order_id = segment(&order_id);`, so that the untouched literal means the wrapped value.
 fn shadow(name: &Ident, cfg: &[Attribute], krate: &Path) -> TokenStream {
+    // Each lint that is named costs every build.
+    let of_underscore =
+        unraw(name).starts_with('_').then(|| quote!(, clippy::used_underscore_binding));
     quote! {
         #(#cfg)*
-        #[allow(clippy::shadow_unrelated, clippy::shadow_reuse, clippy::used_underscore_binding)]
+        #[allow(clippy::shadow_reuse #of_underscore)]
         let #name = #krate::__private_0_1::segment(&#name);
     }
 }

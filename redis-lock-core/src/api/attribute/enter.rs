@@ -21,7 +21,23 @@ use crate::{Guard, LockError, LockKey, Locks, Request};
 /// Where the key is nothing but a template of arguments, the lock is asked for before the body
 /// begins. A body whose key needs more, such as an `.await`, asks by itself. Everything else is done
 /// here, once for all functions: the body is polled when the lock is there.
-pub struct Scope {
+///
+/// Closed to rustc: an annotated function holds its scope while it waits, and of all that rustc sees
+/// in there it proves for each function anew that it is `Send`. That was a fifth of what a function
+/// costs to check.
+pub struct Scope(Box<dyn Closed>);
+
+trait Closed: Send + Sync {
+    fn open(&self) -> &Content;
+}
+
+impl Closed for Content {
+    fn open(&self) -> &Content {
+        self
+    }
+}
+
+struct Content {
     plan: &'static Plan,
     held: BodyLock,
     state: Mutex<CallState>,
@@ -63,7 +79,7 @@ impl Scope {
         held.finishes = plan.finishes;
         held.in_background = plan.in_background;
         let state = CallState { stage: CallStage::Starting, asked: None, lost: None };
-        Self { plan, held, state: Mutex::new(state) }
+        Self(Box::new(Content { plan, held, state: Mutex::new(state) }))
     }
 
     /// The request for one key, from the given manager or the process-wide one.
@@ -77,8 +93,8 @@ impl Scope {
     ) -> Result<Request, LockError> {
         let key = key?;
         let locks = manager(locks)?;
-        let request = Request::new(locks.into_owned(), self.plan.kind, Keys::One(key));
-        Ok(self.plan.apply(request))
+        let request = Request::new(locks.into_owned(), self.open().plan.kind, Keys::One(key));
+        Ok(self.open().plan.apply(request))
     }
 
     /// The request for several keys.
@@ -91,7 +107,7 @@ impl Scope {
         keys: Result<Vec<LockKey>, LockError>,
     ) -> Result<Request, LockError> {
         let keys = keys?;
-        Ok(self.plan.apply(manager(locks)?.all(keys)))
+        Ok(self.open().plan.apply(manager(locks)?.all(keys)))
     }
 
     /// A scope that asks for the lock of one key, as [`request`](Self::request) has it.
@@ -148,13 +164,17 @@ impl Scope {
         request: Result<Request, LockError>,
     ) -> Result<&Guard, LockError> {
         let guard = acquire::blocking(request?)?;
-        let guard = self.held.put(guard);
+        let guard = self.open().held.put(guard);
         nesting::note(guard);
         Ok(guard)
     }
 
+    fn open(&self) -> &Content {
+        self.0.open()
+    }
+
     fn state(&self) -> MutexGuard<'_, CallState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.open().state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn stage(&self) -> CallStage {
@@ -186,10 +206,10 @@ impl Scope {
         });
         match acquired(asked.await?).await {
             Ok(guard) => {
-                self.held.put(guard);
+                self.open().held.put(guard);
                 self.enter(CallStage::Running);
             }
-            Err(error) if error.is_busy() && self.plan.answers_busy => {
+            Err(error) if error.is_busy() && self.open().plan.answers_busy => {
                 self.enter(CallStage::Refused);
                 self.ended().await;
                 return None;
@@ -204,12 +224,12 @@ impl Scope {
             return Some(lost);
         }
         let lost = self.state().lost.take().map(|lost| *lost);
-        self.held.released(lost).await
+        self.open().held.released(lost).await
     }
 
     /// Ends when the body has ended, or when the lock is lost before that.
     async fn watch(&self) -> Option<LockError> {
-        let mut lost = pin!(self.held.lost());
+        let mut lost = pin!(self.open().held.lost());
         // The body is polled first: most need no more than that.
         let mut is_first = true;
         poll_fn(|context| {
@@ -268,24 +288,24 @@ impl Scope {
         poll: &mut dyn FnMut(&mut Context<'_>) -> bool,
         context: &mut Context<'_>,
     ) -> Option<LockError> {
-        if let Some(lost) = self.held.loss() {
+        if let Some(lost) = self.open().held.loss() {
             return Some(lost);
         }
-        if self.held.within(|| poll(context)) {
-            self.end(self.held.loss());
+        if self.open().held.within(|| poll(context)) {
+            self.end(self.open().held.loss());
         }
         None
     }
 
     /// Runs a body that blocks, and releases what it acquired.
     pub(super) fn within<T>(&self, body: impl FnOnce() -> T) -> (T, Option<LockError>) {
-        let value = self.held.within(body);
+        let value = self.open().held.within(body);
         (value, self.leave())
     }
 
     fn leave(&self) -> Option<LockError> {
-        let lost = self.held.loss();
-        crate::api::blocking::block_on(self.held.released(lost))
+        let lost = self.open().held.loss();
+        crate::api::blocking::block_on(self.open().held.released(lost))
     }
 }
 
@@ -312,7 +332,7 @@ impl<'a> Future for Acquired<'a> {
 
     fn poll(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Self::Output> {
         // Whoever polls the call polls the body again when the stage changes.
-        self.0.held.guard().map_or(Poll::Pending, Poll::Ready)
+        self.0.open().held.guard().map_or(Poll::Pending, Poll::Ready)
     }
 }
 
@@ -324,7 +344,7 @@ impl<'a> Future for AcquiredUnlessBusy<'a> {
     type Output = Option<&'a Guard>;
 
     fn poll(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Self::Output> {
-        match self.0.held.guard() {
+        match self.0.open().held.guard() {
             None if self.0.stage() == CallStage::Refused => Poll::Ready(None),
             None => Poll::Pending,
             guard => Poll::Ready(guard),
@@ -334,7 +354,7 @@ impl<'a> Future for AcquiredUnlessBusy<'a> {
 
 impl fmt::Debug for Scope {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Scope").field("held", &self.held).finish_non_exhaustive()
+        f.debug_struct("Scope").field("held", &self.open().held).finish_non_exhaustive()
     }
 }
 

@@ -86,7 +86,10 @@ impl Routing {
         let known = known.and_then(|at| Owner::try_from(at).ok());
         let owner = known.unwrap_or_else(|| next.add(make(to)));
         next.set(slot, owner);
-        next.moved.push(slot);
+        // No map may follow that would put them in order: one that is older is not used.
+        if let Err(at) = next.moved.binary_search(&slot) {
+            next.moved.insert(at, slot);
+        }
         next
     }
 
@@ -155,5 +158,16 @@ mod tests {
             routing = routing.notified().mapped(&map(is_well), place);
             assert_eq!(routing.moved().len(), usize::from(moved), "{is_well}");
         }
+    }
+
+    #[test]
+    fn slots_that_moved_one_by_one_are_in_order() {
+        let to: NodeName = "b:1".into();
+        let mut routing = Routing::default();
+        for slot in [9, 3, 7, 3] {
+            routing = routing.corrected(slot, &to, place);
+        }
+        // They are searched as what is sorted.
+        assert_eq!(routing.moved(), [3, 7, 9]);
     }
 }
