@@ -54,6 +54,9 @@ const SOON: Duration = Duration::from_secs(1);
 /// When such a timer is set.
 const DEFERRED: Duration = Duration::from_millis(500);
 
+/// Those of so much time, some 17 ms as a power of two of nanoseconds, are set together.
+const TOGETHER: u32 = 24;
+
 /// Room for so many timers is not worth giving back.
 const FEW: usize = 64;
 
@@ -184,7 +187,7 @@ impl Shard {
                 return None;
             }
             resident.is_deferred = true;
-            let at = now.after(DEFERRED);
+            let at = now.after(DEFERRED).at_or_before(TOGETHER, 0);
             self.deferred.push_back((at, id.clone()));
             return None;
         }

@@ -91,7 +91,7 @@ impl<W> Machine<W> {
             turns: hold.token.clone(),
         };
         // An unused lease is renewed only as long as it lingers.
-        kept.lease.schedule(true, kept.until, env.spread);
+        kept.lease.schedule(true, kept.until, env);
         self.stage = Stage::Kept(kept);
     }
 
@@ -110,7 +110,7 @@ impl<W> Machine<W> {
         let hold = Arc::new(Hold::new(waiter.demand, token, fence, env.now, lease.end, env.home));
         let mut held = Held::new(attempt, Arc::clone(&hold), lease, Turn::begin(env.now, false));
         (held.fences, held.was_free, held.uses) = (fences, true, uses.saturating_add(1));
-        held.schedule(env.spread);
+        held.schedule(env);
         self.stage = Stage::Held(held);
         out.later.push(Later::Grant(waiter.handle, hold));
         self.maintain_hold(env, out);
@@ -145,7 +145,7 @@ impl<W> Machine<W> {
                 kept.lease.sent = open.sent;
                 kept.lease.end = kept.lease.end.max(end);
                 let until = kept.until;
-                kept.lease.schedule(true, until, env.spread);
+                kept.lease.schedule(true, until, env);
             }
             // Nobody was inside, so nobody has lost anything.
             Outcome::Answered(Answer::Gone { .. }) => {

@@ -86,6 +86,13 @@ impl Env<'_> {
         self.numbers.fetch_add(1, Ordering::Relaxed)
     }
 
+    /// Where the points in time lie at which this manager does what can be done together.
+    fn phase(&self) -> u64 {
+        let digits = self.manager.as_bytes().last_chunk().map_or(0, |last| u32::from_le_bytes(*last));
+        // Spread over all bits, since only some of the digits' bits differ.
+        u64::from(digits).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32
+    }
+
     /// A fresh token in the terms of a demand.
     fn attempt(&self, demand: &Demand) -> Attempt {
         let make = match (demand.ttl, demand.linger) {
