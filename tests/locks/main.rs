@@ -12,6 +12,7 @@ mod executors;
 mod force_release;
 mod interop_redis_py;
 mod linger;
+mod linger_faults;
 mod short_path;
 mod status;
 mod without_scripts;
@@ -20,6 +21,7 @@ mod without_scripts;
 fn child_process() {
     testbed::dispatch(&[
         ("exclusion_count", exclusion::count),
+        ("linger_keep", linger_faults::keep),
         ("mixed_count", without_scripts::count),
     ]);
 }

@@ -9,6 +9,7 @@ use tokio::runtime;
 use tokio::sync::{oneshot, watch};
 
 use super::bell::Bell;
+use super::idle_leases::IdleLeases;
 use super::notices::{Notice, Notices};
 use super::path::{After, Origin, Overdue, QueueEntry, Results, Settled};
 use super::places::{Place, PlaceId, Places};
@@ -33,6 +34,7 @@ pub(crate) struct Core {
     pub(super) reaper: Mutex<Reaper>,
     pub(super) released: Mutex<Released>,
     pub(super) search: Mutex<Search>,
+    pub(crate) idle: IdleLeases,
     /// The machines of tokens that the server may have queued, and so may name in a message.
     index: Mutex<HashMap<Arc<str>, LockId>>,
     numbers: AtomicU64,
@@ -67,6 +69,8 @@ pub(crate) struct Work {
     is_put: bool,
     /// Where something was put on the queue, if there are several places.
     touched: Vec<Arc<Place>>,
+    /// Too many leases linger.
+    is_crowded: bool,
     /// The engine's own turn: what it brings about need not wake the engine.
     pub(super) is_turn: bool,
 }
@@ -89,6 +93,7 @@ impl Core {
             reaper: Mutex::default(),
             released: Mutex::default(),
             search: Mutex::default(),
+            idle: IdleLeases::default(),
             index: Mutex::default(),
             numbers: AtomicU64::new(1),
             closed: AtomicBool::new(false),
@@ -190,15 +195,17 @@ impl Core {
         // `enabled!` is the user's code, so it is asked before the lock is taken.
         let listening = observe::is_listening();
         let place = self.places.of(&id.main);
-        let Work { settled, notices, effects, touched, is_put, .. } = work;
+        let Work { settled, notices, effects, touched, is_put, is_crowded, .. } = work;
         let mut shard = self.table.shard(&id.main);
         // Read under the lock, so that no step has an earlier time than the one before.
         let now = Moment::now();
+        let lingers = !shard.switched_off.has(&id.main, now);
         let resident = if makes { Some(shard.get_or_create(id)) } else { shard.get_mut(id) };
         let Some(resident) = resident else { return };
-        let env = self.env(now, listening, &place);
+        let env = Env { lingers, ..self.env(now, listening, &place) };
         change(&mut resident.machine, &env, effects);
         self.correct_index(id, resident);
+        *is_crowded |= self.correct_idle(id, resident);
         if !effects.out.is_empty() {
             if self.places.only().is_some() {
                 *is_put = true;
@@ -210,6 +217,9 @@ impl Core {
                 let asked = &mut resident.asked;
                 self.put_somewhere(id, effects.out.drain(..), now, asked, (settled, touched));
             }
+        }
+        if let Some(habit) = effects.habit.take() {
+            shard.switched_off.note(&id.main, habit, now);
         }
         let due = shard.settle(id, now);
         drop(shard);
@@ -225,6 +235,7 @@ impl Core {
             hints: place.hints_enabled.load(Ordering::Relaxed),
             manager: &self.manager,
             spread: now.scattered() ^ self.manager.as_bytes().last().copied().unwrap_or(0),
+            lingers: true,
             listening,
             numbers: &self.numbers,
             home: self.home,
@@ -250,10 +261,40 @@ impl Core {
         resident.indexed = awaited;
     }
 
+    /// Keeps the list of leases that linger. Returns whether there are too many.
+    fn correct_idle(&self, id: &LockId, resident: &mut Resident) -> bool {
+        if resident.machine.is_idle() {
+            if let Some(number) = resident.idle_entry.take() {
+                self.idle.strike(number);
+            }
+            return false;
+        }
+        let (Some(since), None) = (resident.machine.idle_since(), resident.idle_entry) else {
+            return false;
+        };
+        let (number, is_crowded) = self.idle.enter(id, since);
+        resident.idle_entry = Some(number);
+        is_crowded
+    }
+
+    /// Gives back the oldest of too many leases that linger. One that was used since it was entered
+    /// is entered anew, by the same step.
+    fn make_room(&self, work: &mut Work) {
+        while let Some((since, id)) = self.idle.pop_surplus() {
+            if let Some(resident) = self.table.shard(&id.main).get_mut(&id) {
+                resident.idle_entry = None;
+            }
+            self.step(&id, work, |machine, env, out| machine.make_room(since, env, out));
+        }
+    }
+
     /// Sends what was put on the queues, and hands outcomes that are known already to those who
     /// asked.
     pub(super) fn send(&self, work: &mut Work) {
         loop {
+            if std::mem::take(&mut work.is_crowded) {
+                self.make_room(work);
+            }
             if let (Some(place), true) = (self.places.only(), std::mem::take(&mut work.is_put)) {
                 self.send_at(place, work);
             }
@@ -442,6 +483,7 @@ impl Core {
     pub(crate) fn is_at_rest(&self) -> bool {
         self.table.is_empty()
             && self.index().is_empty()
+            && self.idle.is_empty()
             && self.reaper().is_empty()
             && self.places.all().iter().all(|place| place.path.traffic().is_at_rest())
     }

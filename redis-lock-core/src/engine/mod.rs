@@ -28,6 +28,7 @@ pub(crate) mod core;
 pub(crate) mod driven;
 mod elsewhere;
 mod gather;
+mod idle_leases;
 mod listen;
 mod mapping;
 mod notices;
@@ -43,6 +44,7 @@ mod rest_tests;
 mod run;
 mod search;
 mod shutdown;
+mod switched_off;
 pub(crate) mod table;
 #[cfg(test)]
 mod tests;

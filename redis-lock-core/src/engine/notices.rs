@@ -16,7 +16,7 @@ use crate::domain::clock::Moment;
 use crate::domain::demand::Demand;
 use crate::domain::error::Fault;
 use crate::lock::hold::Hold;
-use crate::lock::{Confirm, Later};
+use crate::lock::{Confirm, IdleEvent, Later};
 use crate::store::Answer;
 
 /// How long a notice may wait before another thread is started for it.
@@ -38,6 +38,7 @@ pub(crate) enum Notice {
     Renewed(Arc<Hold>),
     Missed(Arc<Demand>, Fault),
     Failed(String, Fault),
+    Idle(IdleEvent),
     Drop(Arc<Hold>),
     /// The server can't be reached; it is tried again after the pause.
     Unreachable(Fault, Duration),
@@ -56,6 +57,7 @@ impl Notice {
             Later::Renewed(hold) => Self::Renewed(hold),
             Later::Missed(demand, fault) => Self::Missed(demand, fault),
             Later::Fault(demand, fault) => Self::Failed(demand.key.to_string(), fault),
+            Later::Idle(event) => Self::Idle(event),
             Later::Drop(hold) => Self::Drop(hold),
         }
     }

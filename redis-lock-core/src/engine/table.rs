@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 
+use super::switched_off::SwitchedOff;
 use crate::LockError;
 use crate::domain::clock::Moment;
 use crate::domain::demand::Demand;
@@ -68,13 +69,22 @@ pub(crate) struct Resident {
     is_deferred: bool,
     /// The token under which a message may name it.
     pub(crate) indexed: Option<Arc<str>>,
+    /// Its entry in the list of leases that linger.
+    pub(crate) idle_entry: Option<u64>,
     /// Which routing its open question went by, where there are several places.
     pub(crate) asked: u64,
 }
 
 impl Default for Resident {
     fn default() -> Self {
-        Self { machine: Machine::new(), timer: None, is_deferred: false, indexed: None, asked: 0 }
+        Self {
+            machine: Machine::new(),
+            timer: None,
+            is_deferred: false,
+            indexed: None,
+            idle_entry: None,
+            asked: 0,
+        }
     }
 }
 
@@ -132,6 +142,7 @@ impl Hasher for Hash {
 pub(crate) struct Shard {
     entries: HashMap<Arc<str>, KeyEntry, Hashes>,
     timers: BTreeSet<(Moment, LockId)>,
+    pub(super) switched_off: SwitchedOff,
     deferred: VecDeque<(Moment, LockId)>,
 }
 

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::idle_event::{AskOutcome, IdleEvent};
 use super::pace::{HintThrottle, PLACE, look_at, retry_at};
 use super::question::{About, Open};
 use super::{Attempt, Effects, Env, Later, Machine, Outcome, Reap, Stage, Waiter, asked_ttl, busy};
@@ -31,8 +32,10 @@ enum HandOverRequest {
     Not,
     /// It was asked, and its answer is awaited until the next look.
     Waits,
-    /// Its time to answer is over: what the next look finds counts.
-    Over,
+    /// It has answered, or its time to do so is over: what the next look finds counts.
+    Over { answered: bool },
+    /// That look has found somebody inside.
+    Refused,
 }
 
 /// An attempt on its way to the lock.
@@ -62,6 +65,8 @@ pub(super) struct Contending {
     /// One of our own tokens stood in the way, of a release that may be on its way.
     behind_own: bool,
     hand_over: HandOverRequest,
+    /// A message has named the token.
+    is_told: bool,
 }
 
 /// What the last answer said.
@@ -89,6 +94,7 @@ impl Contending {
             useful: now,
             behind_own: false,
             hand_over: HandOverRequest::Not,
+            is_told: false,
         }
     }
 
@@ -226,7 +232,7 @@ impl<W> Machine<W> {
             contending.useful = env.now;
         }
         if contending.hand_over == HandOverRequest::Waits {
-            contending.hand_over = HandOverRequest::Over;
+            contending.hand_over = HandOverRequest::Over { answered: contending.is_told };
         }
         contending.attempt.asked(ttl);
         if let Verb::Acquire(Acquire { queue, ask, .. }) = &verb {
@@ -288,6 +294,9 @@ impl<W> Machine<W> {
         let is_it = self.awaited().is_some_and(|awaited| **awaited == *token);
         if is_it {
             self.waited_for |= waited_for;
+            if let Stage::Contending(contending) = &mut self.stage {
+                contending.is_told = true;
+            }
             self.look_soon(env, out);
         }
     }
@@ -329,6 +338,9 @@ impl<W> Machine<W> {
             return;
         };
         let was_free = contending.refusals == 0;
+        if !matches!(contending.hand_over, HandOverRequest::Not | HandOverRequest::Refused) {
+            out.idle(IdleEvent::Asked(AskOutcome::HandedOver), env);
+        }
         self.hand_out(contending.attempt, open, fence, was_free, env, out);
     }
 
@@ -370,6 +382,11 @@ impl<W> Machine<W> {
         }
         if let About::Acquire { queues: false, ordered: false } = open.about {
             contending.attempt.left_nothing();
+        }
+        if let HandOverRequest::Over { answered } = contending.hand_over {
+            let outcome = if answered { AskOutcome::InUse } else { AskOutcome::Silent };
+            out.idle(IdleEvent::Asked(outcome), env);
+            contending.hand_over = HandOverRequest::Refused;
         }
         let first = contending.looks == 0 && !matches!(contending.last_answer, LastAnswer::Busy(_));
         if first && env.listening {

@@ -46,6 +46,7 @@ mod contend;
 mod effects;
 mod held;
 pub(crate) mod hold;
+mod idle_event;
 mod kept;
 mod local_view;
 mod pace;
@@ -58,6 +59,7 @@ mod waiters;
 
 pub(crate) use attempt::{Attempt, Trace};
 pub(crate) use effects::{Effects, Later, Outgoing};
+pub(crate) use idle_event::{AskOutcome, Habit, IdleEnd, IdleEvent};
 pub(crate) use local_view::LocalView;
 pub(crate) use question::{Confirm, Outcome, Question};
 pub(crate) use reap::{Confirmation, Next, Reap, lost_to};
@@ -74,6 +76,8 @@ pub(crate) struct Env<'a> {
     pub(crate) manager: &'a Arc<str>,
     /// Random, to spread what would otherwise happen at once.
     pub(crate) spread: u8,
+    /// Whether leases of this key may linger now.
+    pub(crate) lingers: bool,
     /// Whether a subscriber wants to know what happens.
     pub(crate) listening: bool,
     pub(crate) numbers: &'a AtomicU64,
@@ -98,7 +102,7 @@ impl Env<'_> {
         let make = match (demand.ttl, demand.linger) {
             (None, _) => Token::lasting,
             // Where nobody could ask for it by message, it does not linger.
-            (Some(_), Some(_)) if self.hints => Token::lingering,
+            (Some(_), Some(_)) if self.hints && self.lingers => Token::lingering,
             (Some(_), _) => Token::fresh,
         };
         Attempt::new(make(self.manager, &demand.label), asked_ttl(demand))
@@ -291,7 +295,7 @@ impl<W> Machine<W> {
                 self.maintain_hold(env, out);
             }
             Stage::Contending(_) => self.look_soon(env, out),
-            Stage::Kept(_) => self.give_up_kept(env, out),
+            Stage::Kept(_) => self.give_up_kept(IdleEnd::Trouble, env, out),
             Stage::Idle => {}
         }
     }
@@ -299,7 +303,7 @@ impl<W> Machine<W> {
     /// Messages arrive from now on, or do not: whoever waits looks.
     pub(crate) fn listening(&mut self, env: &Env<'_>, out: &mut Effects<W>) {
         match self.stage {
-            Stage::Kept(_) if !env.hints => self.give_up_kept(env, out),
+            Stage::Kept(_) if !env.hints => self.give_up_kept(IdleEnd::Trouble, env, out),
             _ => self.look_soon(env, out),
         }
     }
@@ -309,7 +313,7 @@ impl<W> Machine<W> {
         self.waited_for = true;
         match &mut self.stage {
             Stage::Held(held) => held.turn.shorten(env.now),
-            Stage::Kept(_) => self.give_up_kept(env, out),
+            Stage::Kept(_) => self.give_up_kept(IdleEnd::Asked, env, out),
             Stage::Idle | Stage::Contending(_) => {}
         }
     }
@@ -326,7 +330,7 @@ impl<W> Machine<W> {
             out.fail(waiter.handle, error.clone());
         }
         self.surrender(because, env, out);
-        self.give_up_kept(env, out);
+        self.give_up_kept(IdleEnd::Shutdown, env, out);
         self.abandon_if_unwanted(env, out);
     }
 

@@ -34,7 +34,7 @@ impl<W> Machine<W> {
             self.pass_on(env, out);
         } else if is_certain && self.may_linger(env) {
             out.confirm(confirm, Ok(()));
-            self.keep(env);
+            self.keep(env, out);
         } else {
             self.part_with_hold(None, confirm, env, out);
         }
