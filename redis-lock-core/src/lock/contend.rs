@@ -65,7 +65,7 @@ pub(super) struct Contending {
     /// One of our own tokens stood in the way, of a release that may be on its way.
     behind_own: bool,
     hand_over: HandOverRequest,
-    /// A message has named the token.
+    /// A message has named the token since the last question.
     is_told: bool,
 }
 
@@ -121,6 +121,12 @@ impl Contending {
     /// The token, where a message may name it.
     pub(super) fn named(&self) -> Option<&Arc<str>> {
         self.may_be_named.then(|| self.attempt.wire())
+    }
+
+    /// Whether it is in the queue, and no message has named it since.
+    fn stays(&self) -> bool {
+        let is_queued = matches!(&self.last_answer, LastAnswer::Busy(blocker) if blocker.queued);
+        is_queued && !self.is_told
     }
 
     /// Whether the answer of a holder that may be idle is waited for.
@@ -224,7 +230,8 @@ impl<W> Machine<W> {
             let asks = !patient && env.hints && demand.kind == Kind::Mutex;
             let ask = (asks && contending.hand_over == HandOverRequest::Not).then_some(ASK);
             let about = About::Acquire { queues: patient, ordered };
-            let terms = Acquire { token, ttl, queue, fair, fences, repair_orphan, ask };
+            let stays = contending.stays();
+            let terms = Acquire { token, ttl, queue, fair, fences, repair_orphan, ask, stays };
             (about, Verb::Acquire(terms))
         };
         if contending.failures == 0 {
@@ -239,7 +246,7 @@ impl<W> Machine<W> {
             contending.may_be_named |= queue.is_some() || ask.is_some();
         }
         contending.demand = Arc::clone(&demand);
-        contending.hinted = false;
+        (contending.hinted, contending.is_told) = (false, false);
         self.send(&demand, about, verb, env, out);
     }
 

@@ -119,6 +119,7 @@ impl Held {
             queued: false,
             repaired: false,
             asked: false,
+            is_far: false,
         }
     }
 

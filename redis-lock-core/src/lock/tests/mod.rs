@@ -332,6 +332,7 @@ fn busy_with(ttl: Option<Duration>) -> Outcome {
         queued: true,
         repaired: false,
         asked: false,
+        is_far: false,
     }))
 }
 

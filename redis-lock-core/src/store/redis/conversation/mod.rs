@@ -23,11 +23,12 @@ use super::nodes::Site;
 use super::probe::{Delete, Found, Rung};
 use crate::domain::error::{Fault, FaultClass};
 use crate::store::{Acquire, Answer, Command, Pulled, Verb, limits};
-use bundle::{Bundle, Bundles, InFull};
+use bundle::{Bundle, Bundles, Denied, InFull};
 
 mod bundle;
 #[cfg(test)]
 mod bundle_tests;
+mod together;
 
 const NO_SCRIPTS: &str = "the server does not let this user run scripts any more";
 
@@ -78,8 +79,7 @@ pub(super) struct Conversation {
     asked: VecDeque<Expected>,
     /// What is sent with what is asked next, or with the next flush.
     bundles: Bundles,
-    /// Whether the server has executed every bundle so far.
-    may_bundle: bool,
+    denied: Denied,
     splits: BTreeMap<u64, Split>,
     done: VecDeque<Pulled>,
     broken: Option<Fault>,
@@ -103,7 +103,7 @@ impl Conversation {
             site,
             asked: VecDeque::new(),
             bundles: Bundles::default(),
-            may_bundle: true,
+            denied: Denied::default(),
             splits: BTreeMap::new(),
             done: VecDeque::new(),
             broken: None,
