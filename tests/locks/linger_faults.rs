@@ -181,10 +181,10 @@ async fn lg17_two_who_ask_for_an_idle_lease_get_it_one_after_the_other() {
     let others = [manager(&server).await, manager(&server).await];
     leave_idle(&server, &owner, "k").await;
     let [first, second] = others.each_ref().map(|locks| locks.mutex("k").wait(SOON).acquire());
-    let (first, second) = tokio::join!(
-        async { first.await.unwrap().release().await.unwrap() },
-        async { second.await.unwrap().release().await.unwrap() },
-    );
+    let (first, second) =
+        tokio::join!(async { first.await.unwrap().release().await.unwrap() }, async {
+            second.await.unwrap().release().await.unwrap()
+        },);
     let ((), ()) = (first, second);
     for locks in others.iter().chain([&owner]) {
         locks.shutdown().await;

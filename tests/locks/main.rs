@@ -13,6 +13,7 @@ mod force_release;
 mod interop_redis_py;
 mod linger;
 mod linger_faults;
+mod losing;
 mod short_path;
 mod status;
 mod without_scripts;

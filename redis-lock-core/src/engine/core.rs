@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use tokio::runtime;
 use tokio::sync::{oneshot, watch};
 
+use super::apart::Apart;
 use super::bell::Bell;
 use super::idle_leases::IdleLeases;
 use super::notices::{Notice, Notices};
@@ -37,7 +38,7 @@ pub(crate) struct Core {
     pub(crate) idle: IdleLeases,
     /// The machines of tokens that the server may have queued, and so may name in a message.
     index: Mutex<HashMap<Arc<str>, LockId>>,
-    numbers: AtomicU64,
+    numbers: Apart<AtomicU64>,
     pub(super) closed: AtomicBool,
     /// When a shutdown ends at the latest.
     pub(super) closing: Mutex<Option<Moment>>,
@@ -75,7 +76,13 @@ pub(crate) struct Work {
     pub(super) is_turn: bool,
 }
 
+/// How often a thread relies on what it knows of its runtime.
+const USES: u8 = 100;
+
 thread_local! {
+    /// The runtime that this thread was found to belong to, and how often to rely on that still.
+    static HERE: Cell<(Option<runtime::Id>, u8)> = const { Cell::new((None, 0)) };
+
     /// A `Work` to be used again: every step needs one, and allocating it each time would cost.
     static SPARE: Cell<Option<Box<Work>>> = const { Cell::new(None) };
 }
@@ -95,7 +102,7 @@ impl Core {
             search: Mutex::default(),
             idle: IdleLeases::default(),
             index: Mutex::default(),
-            numbers: AtomicU64::new(1),
+            numbers: Apart::new(AtomicU64::new(1)),
             closed: AtomicBool::new(false),
             closing: Mutex::new(None),
             ended: watch::Sender::new(false),
@@ -522,7 +529,22 @@ fn answer(outcome: Outcome) -> Result<Answer, Fault> {
 
 /// The multi-threaded runtime that this thread belongs to. Only on such a runtime does a task learn
 /// of an answer sooner than the engine's thread.
+///
+/// A thread hardly ever goes over to another runtime, and asking for the present one changes a
+/// counter that all its threads share. So it is asked for now and then only; who is wrong about it
+/// is answered a little later.
 fn here() -> Option<runtime::Id> {
+    let (known, uses) = HERE.try_with(Cell::get).unwrap_or_default();
+    if uses > 0 {
+        let _ = HERE.try_with(|here| here.set((known, uses - 1)));
+        return known;
+    }
+    let found = find_here();
+    let _ = HERE.try_with(|here| here.set((found, USES)));
+    found
+}
+
+fn find_here() -> Option<runtime::Id> {
     let handle = runtime::Handle::try_current().ok()?;
     (handle.runtime_flavor() == runtime::RuntimeFlavor::MultiThread).then(|| handle.id())
 }

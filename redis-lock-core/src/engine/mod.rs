@@ -20,6 +20,7 @@ use crate::{LockError, LossReason, Token, observe};
 use core::Core;
 use places::Places;
 
+mod apart;
 mod asking;
 mod bell;
 mod carry_out;

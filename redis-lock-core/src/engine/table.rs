@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 
+use super::apart::Apart;
 use super::switched_off::SwitchedOff;
 use crate::LockError;
 use crate::domain::clock::Moment;
@@ -296,12 +297,12 @@ impl Shard {
 /// lock.
 #[derive(Debug)]
 pub(crate) struct Table {
-    shards: Box<[(Mutex<Shard>, AtomicU64); SHARDS]>,
+    shards: Box<[Apart<(Mutex<Shard>, AtomicU64)>; SHARDS]>,
 }
 
 impl Table {
     pub(crate) fn new() -> Self {
-        let shard = |_| (Mutex::default(), AtomicU64::new(u64::MAX));
+        let shard = |_| Apart::new((Mutex::default(), AtomicU64::new(u64::MAX)));
         Self { shards: Box::new(std::array::from_fn(shard)) }
     }
 
@@ -312,14 +313,18 @@ impl Table {
         let mixed = main.bytes().fold(0_u32, |mixed, byte| {
             (mixed ^ u32::from(byte)).wrapping_mul(0x0100_0193).rotate_left(5)
         });
-        let (shard, earliest) = &self.shards[mixed as usize % SHARDS];
+        let (shard, earliest) = &*self.shards[mixed as usize % SHARDS];
         Locked { shard: lock(shard), earliest }
+    }
+
+    fn shards(&self) -> impl Iterator<Item = &(Mutex<Shard>, AtomicU64)> {
+        self.shards.iter().map(|shard| &**shard)
     }
 
     /// The machines for which something is due.
     pub(crate) fn due_at(&self, now: Moment) -> Vec<LockId> {
         let mut due = Vec::new();
-        for (shard, earliest) in self.shards.iter() {
+        for (shard, earliest) in self.shards() {
             if earliest.load(Ordering::Acquire) > now.as_nanos() {
                 continue;
             }
@@ -331,19 +336,19 @@ impl Table {
 
     /// When the next thing is due.
     pub(crate) fn next_due(&self) -> Moment {
-        let earliest = self.shards.iter().map(|(_, earliest)| earliest.load(Ordering::Acquire));
+        let earliest = self.shards().map(|(_, earliest)| earliest.load(Ordering::Acquire));
         earliest.min().map_or(Moment::NEVER, Moment::from_nanos)
     }
 
     /// The names of all machines.
     pub(crate) fn ids(&self) -> Vec<LockId> {
-        self.shards.iter().flat_map(|(shard, _)| lock(shard).ids()).collect()
+        self.shards().flat_map(|(shard, _)| lock(shard).ids()).collect()
     }
 
     #[cfg(test)]
     pub(crate) fn is_empty(&self) -> bool {
         let is_empty = |shard: &Shard| shard.entries.is_empty() && shard.timers.is_empty();
-        self.shards.iter().all(|(shard, _)| is_empty(&lock(shard)))
+        self.shards().all(|(shard, _)| is_empty(&lock(shard)))
     }
 }
 
@@ -352,7 +357,7 @@ impl Table {
     /// The tokens whose leases are kept although nobody is inside, and since when.
     pub(crate) fn kept(&self) -> Vec<(Arc<str>, Moment)> {
         let mut kept = Vec::new();
-        for (shard, _) in self.shards.iter() {
+        for (shard, _) in self.shards() {
             let shard = lock(shard);
             let mutexes = shard.entries.values().filter_map(|entry| entry.mutex.as_ref());
             kept.extend(mutexes.filter_map(|it| it.machine.kept_since()));
@@ -363,7 +368,7 @@ impl Table {
     /// The tokens that machines have.
     pub(crate) fn tokens(&self) -> Vec<Arc<str>> {
         let mut tokens = Vec::new();
-        for (shard, _) in self.shards.iter() {
+        for (shard, _) in self.shards() {
             for entry in lock(shard).entries.values() {
                 let residents = entry.mutex.iter().chain(entry.shared.values());
                 tokens.extend(residents.filter_map(|it| it.machine.token().cloned()));
@@ -373,7 +378,7 @@ impl Table {
     }
 
     pub(crate) fn is_locked(&self) -> bool {
-        self.shards.iter().any(|(shard, _)| shard.try_lock().is_err())
+        self.shards().any(|(shard, _)| shard.try_lock().is_err())
     }
 }
 

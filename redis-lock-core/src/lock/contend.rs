@@ -33,7 +33,9 @@ enum HandOverRequest {
     /// It was asked, and its answer is awaited until the next look.
     Waits,
     /// It has answered, or its time to do so is over: what the next look finds counts.
-    Over { answered: bool },
+    Over {
+        answered: bool,
+    },
     /// That look has found somebody inside.
     Refused,
 }

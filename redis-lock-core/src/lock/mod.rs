@@ -92,7 +92,8 @@ impl Env<'_> {
 
     /// Where the points in time lie at which this manager does what can be done together.
     fn phase(&self) -> u64 {
-        let digits = self.manager.as_bytes().last_chunk().map_or(0, |last| u32::from_le_bytes(*last));
+        let digits =
+            self.manager.as_bytes().last_chunk().map_or(0, |last| u32::from_le_bytes(*last));
         // Spread over all bits, since only some of the digits' bits differ.
         u64::from(digits).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32
     }

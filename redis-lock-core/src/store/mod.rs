@@ -118,7 +118,16 @@ impl Acquire {
     /// What is asked for when nothing else is said.
     #[cfg(test)]
     pub(crate) fn of(token: Arc<str>, ttl: Option<Duration>) -> Self {
-        Self { token, ttl, queue: None, fair: true, fences: 0, repair_orphan: None, ask: None, stays: false }
+        Self {
+            token,
+            ttl,
+            queue: None,
+            fair: true,
+            fences: 0,
+            repair_orphan: None,
+            ask: None,
+            stays: false,
+        }
     }
 }
 

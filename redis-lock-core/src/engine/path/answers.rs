@@ -15,6 +15,7 @@ const MOST_HOPS: u8 = 5;
 impl Traffic {
     /// Takes in what has arrived, and settles what is done.
     pub(crate) fn pump(&mut self, now: Moment, results: &mut Vec<Settled>) {
+        self.size_batch();
         loop {
             let ConnectionState::Up(up) = &mut self.connection else { return };
             let filled = up.wire.fill();

@@ -205,13 +205,18 @@ impl InFlight {
         self.count += 1;
     }
 
+    /// Names follow each other without a gap, because only the front is ever removed.
+    fn index(&self, seq: u64) -> Option<usize> {
+        let (first, _) = self.entries.front()?;
+        seq.wrapping_sub(*first).try_into().ok()
+    }
+
     pub(super) fn get(&self, seq: u64) -> Option<&QueueEntry> {
-        let index = self.entries.binary_search_by_key(&seq, |(seq, _)| *seq).ok()?;
-        self.entries.get(index)?.1.as_ref()
+        self.entries.get(self.index(seq)?)?.1.as_ref()
     }
 
     pub(super) fn take(&mut self, seq: u64) -> Option<QueueEntry> {
-        let index = self.entries.binary_search_by_key(&seq, |(seq, _)| *seq).ok()?;
+        let index = self.index(seq)?;
         let entry = self.entries.get_mut(index)?.1.take()?;
         self.count -= 1;
         while matches!(self.entries.front(), Some((_, None))) {

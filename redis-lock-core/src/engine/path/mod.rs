@@ -28,6 +28,7 @@ use crate::domain::clock::Moment;
 use crate::domain::error::{Fault, FaultClass};
 use crate::domain::kind::Kind;
 use crate::domain::names::Names;
+use crate::engine::apart::Apart;
 use crate::lock::{Outcome, Reap};
 use crate::store::{Command, TaskBell, Verb, Watcher, Wire};
 use entry::InFlight;
@@ -98,7 +99,7 @@ pub(crate) enum Reader {
 
 /// The queue and the connection of one place.
 pub(crate) struct Path {
-    traffic: Mutex<Traffic>,
+    traffic: Apart<Mutex<Traffic>>,
     /// Commands that tasks of a multi-threaded runtime sent while the engine read.
     busy: AtomicU32,
     /// Wakes the task that reads.
@@ -123,6 +124,8 @@ pub(crate) struct Traffic {
     written: InFlight,
     /// How many of those have been sent as a whole.
     sent_whole: usize,
+    /// How many commands are sent at once although more are about to be made.
+    batch: usize,
     /// Questions whose machines have dropped them: no further round of them is sent.
     dropped: BTreeSet<u64>,
     /// Questions whose outcome became unknown with the last connection: their machines may not have
@@ -178,6 +181,7 @@ impl Path {
             waiting: VecDeque::new(),
             written: InFlight::default(),
             sent_whole: 0,
+            batch: send::LEAST,
             dropped: BTreeSet::new(),
             lost: BTreeSet::new(),
             dropped_limit: FEW,
@@ -193,7 +197,7 @@ impl Path {
             distrust_after: None,
         };
         Self {
-            traffic: Mutex::new(traffic),
+            traffic: Apart::new(Mutex::new(traffic)),
             busy: AtomicU32::new(0),
             task_news: TaskBell::default(),
         }

@@ -11,6 +11,13 @@ use crate::domain::clock::Moment;
 /// How many commands a runtime must have sent before its own task reads their answers.
 const WORTH: u32 = 200;
 
+/// A batch is sent when so many of its commands are made, even while others are being made.
+pub(super) const LEAST: usize = 4;
+
+/// How many batches are under way at once: the server works on one while the others are read and
+/// made.
+const BATCHES: usize = 3;
+
 /// What a caller has to do after it put something on the queue.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum After {
@@ -87,7 +94,7 @@ impl Traffic {
             // others are under way, it is sent with theirs. The task that reads runs after the
             // tasks that run now.
             Reader::Task(id) if here == Some(id) => {
-                if idle {
+                if idle || self.unsent() >= self.batch {
                     self.flush(results);
                 }
                 let is_woken = self.task_flushes || self.is_flushed() || !was_flushed;
@@ -128,6 +135,16 @@ impl Traffic {
             }
             self.written.push(entry);
         }
+    }
+
+    /// Remembers how much is under way before answers are read: that many commands are likely to
+    /// follow them.
+    pub(super) fn size_batch(&mut self) {
+        self.batch = LEAST.max(self.written.len() / BATCHES);
+    }
+
+    fn unsent(&self) -> usize {
+        self.written.len().saturating_sub(self.sent_whole)
     }
 
     /// Sends what can be sent.

@@ -6,6 +6,7 @@ use std::time::Duration;
 use redis::{Connection, ConnectionLike, Value};
 use testbed::{Server, ServerBinary, ServerBuilder};
 
+use super::channel::Channel;
 use super::conversation::{Step, read};
 use super::encode::{self, Context};
 use super::probe::Delete;
@@ -47,7 +48,7 @@ impl Direct {
 
     /// Runs a command as the store would; grants are published at `channel`.
     pub(super) fn send(&mut self, command: &Command, channel: &str) -> Result<Answer, Fault> {
-        let context = Context { delete: self.delete, channel: channel.into() };
+        let context = Context { delete: self.delete, channel: &Channel::heard_at(channel) };
         let (mut step, mut cmd) = match encode::plain(command, &context) {
             Some(cmd) => (Step::Plain, cmd),
             None => {

@@ -9,10 +9,10 @@ use redis::aio::MultiplexedConnection;
 use tokio::time::timeout;
 
 use self::address::Address;
+use self::channel::Channel;
 pub(crate) use self::cluster::ClusterMode;
 use self::conversation::Conversation;
 pub(crate) use self::groups::{NextPart, Part, Split, is_split};
-use self::listen::Channel;
 use self::nodes::Site;
 use self::probe::{Found, Rung, probe};
 use self::transaction::{Pool, self_test};
@@ -23,6 +23,7 @@ use crate::domain::error::{Fault, FaultClass};
 use crate::domain::status::Scripting;
 
 mod address;
+mod channel;
 mod cluster;
 #[cfg(test)]
 mod conformance;

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use redis::{Cmd, Value};
 
+use super::channel::Channel;
 use super::conversation::Conversation;
 use super::direct::{acquire, command, release, token};
-use super::listen::Channel;
 use super::nodes::Site;
 use super::probe::Found;
 use crate::domain::error::FaultClass;

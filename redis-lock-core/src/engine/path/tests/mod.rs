@@ -12,6 +12,7 @@ use crate::lock::tests::Bench as Locks;
 use crate::store::{Answer, Connected, Filled, Pulled};
 
 mod epochs;
+mod sending;
 mod silence;
 
 const LIMIT: u64 = 2_000;

@@ -8,9 +8,9 @@ use redis::{ServerError, Value};
 
 use super::together::{Said, Together};
 use super::{Conversation, Expected, Send, dropped};
+use crate::store::Command;
 use crate::store::redis::decode;
 use crate::store::redis::probe::Rung;
-use crate::store::Command;
 
 /// So many go together: more would save nothing, and keep others waiting for longer.
 const MOST: usize = 64;
@@ -67,12 +67,7 @@ impl Bundles {
 impl Conversation {
     /// Keeps a question back that can go with others, until [`send_bundles`](Self::send_bundles).
     /// Returns any other command.
-    pub(super) fn bundle(
-        &mut self,
-        seq: u64,
-        command: Command,
-        send: Send<'_>,
-    ) -> Option<Command> {
+    pub(super) fn bundle(&mut self, seq: u64, command: Command, send: Send<'_>) -> Option<Command> {
         let Some(together) = Together::of(&command).filter(|it| self.can_bundle(it)) else {
             return Some(command);
         };

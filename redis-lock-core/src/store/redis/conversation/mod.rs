@@ -13,12 +13,12 @@ use std::sync::Arc;
 use redis::{Cmd, Value};
 
 use super::address;
+use super::channel::Channel;
 use super::cluster::ClusterMode;
 use super::decode::{self, Plain, is_demoted};
 use super::encode::{self, Context, ScriptCall};
 use super::fast;
 use super::groups::{self, NextPart, Part, Split};
-use super::listen::Channel;
 use super::nodes::Site;
 use super::probe::{Delete, Found, Rung};
 use crate::domain::error::{Fault, FaultClass};
@@ -110,8 +110,8 @@ impl Conversation {
         }
     }
 
-    fn context(&self) -> Context {
-        Context { delete: self.found.delete, channel: self.channel.name() }
+    fn context(&self) -> Context<'_> {
+        Context { delete: self.found.delete, channel: &self.channel }
     }
 
     /// Asks for a command.
@@ -338,7 +338,7 @@ fn dropped() -> Fault {
 }
 
 /// Sends the next round of what was asked before.
-fn send_step(step: &Step, command: &Command, context: &Context, send: Send<'_>) {
+fn send_step(step: &Step, command: &Command, context: &Context<'_>, send: Send<'_>) {
     match step {
         Step::ByHash(call) => send(call.by_hash()),
         Step::InFull(call) => send(call.in_full()),
@@ -360,7 +360,7 @@ pub(super) fn read(
     command: &Command,
     step: Step,
     value: Value,
-    context: &Context,
+    context: &Context<'_>,
 ) -> Result<Result<Answer, Fault>, Step> {
     if let Step::Why(_, gone) = step {
         return Ok(Ok(decode::why(gone, &value)));
@@ -378,7 +378,7 @@ fn interpret(
     command: &Command,
     step: Step,
     value: Value,
-    context: &Context,
+    context: &Context<'_>,
 ) -> Result<Result<Answer, Fault>, Step> {
     let script = || encode::call(command, context);
     match step {

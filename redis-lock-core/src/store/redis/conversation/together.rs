@@ -52,15 +52,15 @@ impl Together {
         if self.is_renewal() { &RENEW_MANY } else { &SHARED_STAY }
     }
 
-    pub(super) fn by_hash(&self, questions: &Questions, context: &Context) -> Cmd {
+    pub(super) fn by_hash(&self, questions: &Questions, context: &Context<'_>) -> Cmd {
         self.form("EVALSHA", &self.script().hash, questions, context)
     }
 
-    pub(super) fn in_full(&self, questions: &Questions, context: &Context) -> Cmd {
+    pub(super) fn in_full(&self, questions: &Questions, context: &Context<'_>) -> Cmd {
         self.form("EVAL", &self.script().code, questions, context)
     }
 
-    fn form(&self, name: &str, script: &str, questions: &Questions, context: &Context) -> Cmd {
+    fn form(&self, name: &str, script: &str, questions: &Questions, context: &Context<'_>) -> Cmd {
         let mut cmd = redis::cmd(name);
         cmd.arg(script);
         match self {
@@ -74,13 +74,16 @@ impl Together {
             Self::Looks { kind, place, .. } => {
                 cmd.arg(4 + questions.len());
                 if let Some((_, Command { names, .. })) = questions.first() {
-                    cmd.arg(names.main()).arg(names.queue()).arg(names.waiters()).arg(names.limit());
+                    cmd.arg(names.main())
+                        .arg(names.queue())
+                        .arg(names.waiters())
+                        .arg(names.limit());
                 }
                 for (_, command) in questions {
                     cmd.arg(command.names.tomb(token(command)));
                 }
                 cmd.arg(kind.traits().mode).arg(kind.limit().unwrap_or(0));
-                cmd.arg(millis(*place)).arg(&*context.channel);
+                cmd.arg(millis(*place)).arg(&*context.channel.name());
             }
         }
         for (_, command) in questions {

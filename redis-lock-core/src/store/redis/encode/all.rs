@@ -4,7 +4,7 @@ use super::{Context, ScriptCall, asked, flag, renewal, text};
 use crate::store::redis::scripts::{ALL_ACQUIRE, ALL_RAISE, ALL_RELEASE, ALL_RENEW};
 use crate::store::{CLAIM, Command, Verb};
 
-pub(super) fn call(command: &Command, ordered: bool, context: &Context) -> Option<ScriptCall> {
+pub(super) fn call(command: &Command, ordered: bool, context: &Context<'_>) -> Option<ScriptCall> {
     let names = &command.names;
     match &command.verb {
         Verb::Acquire(_) => acquire(command, ordered, context),
@@ -33,7 +33,7 @@ pub(super) fn call(command: &Command, ordered: bool, context: &Context) -> Optio
     }
 }
 
-fn acquire(command: &Command, ordered: bool, context: &Context) -> Option<ScriptCall> {
+fn acquire(command: &Command, ordered: bool, context: &Context<'_>) -> Option<ScriptCall> {
     let Verb::Acquire(terms) = &command.verb else { return None };
     let call = ScriptCall::of(&ALL_ACQUIRE).key("tomb", command.names.tomb(&terms.token));
     let call = command.names.all().fold(call, |call, names| {

@@ -1,10 +1,10 @@
 //! Commands as the server wants them.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use redis::Cmd;
 
+use super::channel::Channel;
 use super::probe::Delete;
 use crate::Token;
 use crate::domain::kind::Kind;
@@ -22,17 +22,17 @@ pub(super) use call::ScriptCall;
 const PAGE: usize = 500;
 
 /// What a command's form depends on besides the command.
-#[derive(Clone, Debug)]
-pub(super) struct Context {
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Context<'a> {
     pub(super) delete: Delete,
-    /// Where grants for this manager are published; `-` when they are not.
-    pub(super) channel: Arc<str>,
+    /// Where grants for this manager are published.
+    pub(super) channel: &'a Channel,
 }
 
-impl Context {
+impl Context<'_> {
     /// Where another manager hears of what happens to its tokens: as this one does, if it does.
     fn channel_of(&self, names: &Names, manager: &str) -> String {
-        match self.channel.rsplit_once("~m:") {
+        match self.channel.name().rsplit_once("~m:") {
             Some((base, _)) => [base, "~m:", manager].concat(),
             None => names.channel(manager),
         }
@@ -40,7 +40,7 @@ impl Context {
 }
 
 /// The plain command that serves without a script, where there is one.
-pub(super) fn plain(command: &Command, context: &Context) -> Option<Cmd> {
+pub(super) fn plain(command: &Command, context: &Context<'_>) -> Option<Cmd> {
     if let Verb::Why { token } = &command.verb {
         return Some(why(command, token));
     }
@@ -89,7 +89,7 @@ fn in_use(command: &Command, asker: &str) -> Cmd {
 }
 
 /// The script that serves a command; none where there is no such command for this kind of lock.
-pub(super) fn call(command: &Command, context: &Context) -> Option<ScriptCall> {
+pub(super) fn call(command: &Command, context: &Context<'_>) -> Option<ScriptCall> {
     match command.kind {
         Kind::Mutex => mutex::call(command, context),
         Kind::All { ordered } => all::call(command, ordered, context),
@@ -98,11 +98,11 @@ pub(super) fn call(command: &Command, context: &Context) -> Option<ScriptCall> {
 }
 
 /// Adds what every acquisition asks for, in the order of the scripts.
-fn asked(call: ScriptCall, terms: &Acquire, context: &Context) -> ScriptCall {
+fn asked(call: ScriptCall, terms: &Acquire, context: &Context<'_>) -> ScriptCall {
     call.arg("token", &*terms.token)
         .arg("ttl", text(terms.ttl))
         .arg("place", text(terms.queue))
-        .arg("channel", &*context.channel)
+        .arg("channel", &*context.channel.name())
         .arg("fair", flag(terms.fair))
         .arg("fences", terms.fences.to_string())
 }

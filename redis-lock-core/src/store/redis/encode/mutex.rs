@@ -4,7 +4,7 @@ use super::{Context, ScriptCall, asked, renewal, text};
 use crate::store::redis::scripts::{ACQUIRE, FORCE, LOOK, RELEASE, RENEW};
 use crate::store::{CLAIM, Command, MOST_SHOWN, Verb};
 
-pub(super) fn call(command: &Command, context: &Context) -> Option<ScriptCall> {
+pub(super) fn call(command: &Command, context: &Context<'_>) -> Option<ScriptCall> {
     match &command.verb {
         Verb::Take { .. }
         | Verb::Downgrade { .. }
@@ -25,7 +25,7 @@ pub(super) fn call(command: &Command, context: &Context) -> Option<ScriptCall> {
     }
 }
 
-fn acquire(command: &Command, context: &Context) -> Option<ScriptCall> {
+fn acquire(command: &Command, context: &Context<'_>) -> Option<ScriptCall> {
     let Verb::Acquire(terms) = &command.verb else { return None };
     let names = &command.names;
     let call = ScriptCall::of(&ACQUIRE)
@@ -64,7 +64,7 @@ fn look(command: &Command) -> ScriptCall {
         .arg("most", MOST_SHOWN.to_string())
 }
 
-fn force(command: &Command, context: &Context) -> Option<ScriptCall> {
+fn force(command: &Command, context: &Context<'_>) -> Option<ScriptCall> {
     let Verb::Force { tokens, foreign, because } = &command.verb else { return None };
     let names = &command.names;
     let call = ScriptCall::of(&FORCE)

@@ -6,7 +6,7 @@ use crate::store::redis::scripts::{
 };
 use crate::store::{CLAIM, Command, Verb};
 
-pub(super) fn call(command: &Command, context: &Context) -> Option<ScriptCall> {
+pub(super) fn call(command: &Command, context: &Context<'_>) -> Option<ScriptCall> {
     let names = &command.names;
     let mode = command.kind.traits().mode?;
     let limit = command.kind.limit().unwrap_or(0);

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use redis::Commands;
 
+use super::channel::Channel;
 use super::direct::{Direct, acquire, command, names, release, token};
 use super::encode::{self, Context};
 use super::probe::Delete;
@@ -46,7 +47,7 @@ fn a_mutex_is_renewed_checked_kept_and_plainly_released_by_its_own_key_alone() {
         Verb::Why { token: token.clone() },
         Verb::Release { token, waited_for: false, keep: None, bury: None },
     ];
-    let context = Context { delete: Delete::Script, channel: "-".into() };
+    let context = Context { delete: Delete::Script, channel: &Channel::default() };
     for verb in verbs {
         let command = command(Kind::Mutex, verb);
         let cmd = encode::plain(&command, &context)

@@ -11,9 +11,9 @@ use super::pool::{Leased, Pool, lost};
 use super::snapshot::Snapshot;
 use super::writes::Message;
 use crate::domain::error::{Fault, FaultClass};
+use crate::store::redis::channel::Channel;
 use crate::store::redis::decode;
 use crate::store::redis::dialect::Dialect;
-use crate::store::redis::listen::Channel;
 use crate::store::{Acquire, Answer, Command, Verb};
 
 /// What a transaction runs with.

@@ -14,8 +14,8 @@ use super::run::Setting;
 use super::sequence::Sequence;
 use super::serve::{AnswerInbox, serve};
 use crate::domain::error::{Fault, FaultClass};
+use crate::store::redis::channel::Channel;
 use crate::store::redis::dialect::Dialect;
-use crate::store::redis::listen::Channel;
 use crate::store::redis::probe::{Found, Rung};
 use crate::store::{Answer, Command, Connected, Filled, Pulled, Readiness, Verb, Watcher, Wire};
 

@@ -1,0 +1,36 @@
+//! When what was put goes out, where a task of the callers' runtime reads.
+
+use super::*;
+
+impl Bench {
+    /// Puts a question on the queue for a task of the runtime that reads; whether all has been sent
+    /// by then.
+    fn is_sent_after_one_more(&mut self, here: runtime::Id) -> bool {
+        self.put_question();
+        self.path.after_put(Some(here), &mut self.results.settled);
+        self.path.traffic().is_flushed()
+    }
+
+    fn answer_all(&mut self) {
+        let sent = self.pushed();
+        self.server().pushed.clear();
+        self.server().answers.extend(sent);
+        self.turn(0);
+        self.settled();
+    }
+}
+
+#[test]
+fn a_part_is_sent_while_the_rest_is_being_made_and_no_command_alone_but_the_first() {
+    let runtime = runtime::Builder::new_current_thread().build().unwrap();
+    let here = runtime.handle().id();
+    let mut bench = Bench::up();
+    bench.path.traffic().set_reader(Reader::Task(here));
+    for (under_way, batch) in [(30, 4), (30, 10), (6, 10), (6, 4)] {
+        let sent: Vec<_> = (0..under_way).map(|_| bench.is_sent_after_one_more(here)).collect();
+        let expected: Vec<_> = (0..under_way).map(|made| made % batch == 0).collect();
+        assert_eq!(sent, expected, "{under_way} under way, {batch} in a batch");
+        bench.path.traffic().push_out(&mut bench.results.settled);
+        bench.answer_all();
+    }
+}
