@@ -293,11 +293,14 @@ impl Shard {
     }
 }
 
+/// A shard, and when its next timer is due.
+type SharedShard = Apart<(Mutex<Shard>, AtomicU64)>;
+
 /// The machines, spread over shards, so that callers with different keys rarely wait for the same
 /// lock.
 #[derive(Debug)]
 pub(crate) struct Table {
-    shards: Box<[Apart<(Mutex<Shard>, AtomicU64)>; SHARDS]>,
+    shards: Box<[SharedShard; SHARDS]>,
 }
 
 impl Table {

@@ -10,8 +10,8 @@ use super::Conversation;
 use crate::domain::error::Fault;
 use crate::domain::kind::Kind;
 use crate::domain::names::Names;
+use crate::store::redis::channel::Channel;
 use crate::store::redis::direct::{Direct, token};
-use crate::store::redis::listen::Channel;
 use crate::store::redis::probe::Found;
 use crate::store::{Acquire, Answer, Command, Pulled, Verb};
 
