@@ -7,9 +7,10 @@ use tokio::sync::oneshot;
 use super::Link;
 use super::table::LockId;
 use crate::domain::demand::Demand;
+use crate::domain::idle_event::IdleEnd;
 use crate::domain::kind::Kind;
+use crate::lock::Waiter;
 use crate::lock::hold::Hold;
-use crate::lock::{IdleEnd, Waiter};
 use crate::{LockError, observe};
 
 /// A place among the waiters. Dropping it gives the place up, and the lock as well if it has been

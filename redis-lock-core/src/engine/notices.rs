@@ -15,8 +15,9 @@ use crate::LockError;
 use crate::domain::clock::Moment;
 use crate::domain::demand::Demand;
 use crate::domain::error::Fault;
+use crate::domain::idle_event::IdleEvent;
 use crate::lock::hold::Hold;
-use crate::lock::{Confirm, IdleEvent, Later};
+use crate::lock::{Confirm, Later};
 use crate::store::Answer;
 
 /// How long a notice may wait before another thread is started for it.

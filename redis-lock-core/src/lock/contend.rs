@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::idle_event::{AskOutcome, IdleEvent};
 use super::pace::{HintThrottle, PLACE, look_at, retry_at};
 use super::question::{About, Open};
 use super::{Attempt, Effects, Env, Later, Machine, Outcome, Reap, Stage, Waiter, asked_ttl, busy};
@@ -11,6 +10,7 @@ use crate::domain::clock::Moment;
 use crate::domain::demand::Demand;
 use crate::domain::error::{Fault, FaultClass};
 use crate::domain::fence::FENCES;
+use crate::domain::idle_event::{AskOutcome, IdleEvent};
 use crate::domain::kind::Kind;
 use crate::domain::lease;
 use crate::store::{Acquire, Answer, Blocker, Verb};

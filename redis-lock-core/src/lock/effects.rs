@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use super::idle_event::{Habit, IdleEvent};
 use super::{Confirm, Env, Hold, Question, Reap};
 use crate::LockError;
 use crate::domain::demand::Demand;
 use crate::domain::error::Fault;
+use crate::domain::idle_event::{Habit, IdleEvent};
 use crate::store::Command;
 
 /// What one step of a machine wants done, in order.

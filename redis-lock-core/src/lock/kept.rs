@@ -5,13 +5,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::held::{Held, Lease};
-use super::idle_event::{Habit, IdleEnd, IdleEvent};
 use super::pace::Turn;
 use super::question::{About, Open};
 use super::{Attempt, Effects, Env, Later, Machine, Outcome, Outgoing, Reap, Stage};
 use crate::Token;
 use crate::domain::clock::Moment;
 use crate::domain::demand::Demand;
+use crate::domain::idle_event::{Habit, IdleEnd, IdleEvent};
 use crate::domain::lease;
 use crate::lock::hold::Hold;
 use crate::store::{Answer, Verb};

@@ -32,6 +32,7 @@ use std::time::Duration;
 
 use crate::domain::clock::Moment;
 use crate::domain::demand::Demand;
+use crate::domain::idle_event::IdleEnd;
 use crate::domain::lease;
 use crate::lock::hold::Hold;
 use crate::store::{Acquire, Blocker, Command, Verb};
@@ -46,7 +47,6 @@ mod contend;
 mod effects;
 mod held;
 pub(crate) mod hold;
-mod idle_event;
 mod kept;
 mod local_view;
 mod pace;
@@ -59,7 +59,6 @@ mod waiters;
 
 pub(crate) use attempt::{Attempt, Trace};
 pub(crate) use effects::{Effects, Later, Outgoing};
-pub(crate) use idle_event::{AskOutcome, Habit, IdleEnd, IdleEvent};
 pub(crate) use local_view::LocalView;
 pub(crate) use question::{Confirm, Outcome, Question};
 pub(crate) use reap::{Confirmation, Next, Reap, lost_to};

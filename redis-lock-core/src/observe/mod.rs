@@ -11,7 +11,7 @@ use std::time::Duration;
 use crate::domain::clock::Moment;
 use crate::domain::demand::Demand;
 use crate::domain::error::Fault;
-use crate::lock::IdleEvent;
+use crate::domain::idle_event::IdleEvent;
 use crate::{LockError, LossReason, Token};
 
 mod events;

@@ -10,8 +10,8 @@ use std::time::Duration;
 use metrics::{Key, Label, Level, Metadata, Unit, with_recorder};
 
 use crate::domain::error::FaultClass;
+use crate::domain::idle_event::{AskOutcome, IdleEnd};
 use crate::domain::kind::Kind;
-use crate::lock::{AskOutcome, IdleEnd};
 use crate::{LockError, LossReason};
 
 const ACQUIRED: &str = "redis_locks_acquired_total";

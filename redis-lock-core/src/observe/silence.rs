@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use crate::domain::error::FaultClass;
+use crate::domain::idle_event::{AskOutcome, IdleEnd};
 use crate::domain::kind::Kind;
-use crate::lock::{AskOutcome, IdleEnd};
 use crate::{LockError, LossReason};
 
 pub(crate) fn describe() {}

@@ -1,6 +1,7 @@
 //! A lease that stays here for a while although nobody is inside.
 
 use super::*;
+use crate::domain::idle_event::Habit;
 
 fn lingering() -> Demand {
     Demand { linger: Some(secs(5)), ..demand("k") }
