@@ -1,6 +1,8 @@
 //! What programs read. The fields are documented in the help and stay as they are.
 
-use redis_lock_core::{Guard, LockKind, Status};
+use std::time::SystemTime;
+
+use redis_lock_core::{Guard, Idle, LockKind, Status};
 use serde_json::{Value, json};
 
 use crate::exit::Failure;
@@ -18,6 +20,8 @@ pub(crate) fn status(status: &Status) -> Value {
             "since": holder.since.map(rfc3339),
             "ttl_ms": holder.ttl.map(|ttl| u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX)),
             "fence": holder.fence,
+            "idle": idle(holder.idle),
+            "idle_since": idle_since(holder.idle).map(rfc3339),
         })
     });
     let waiters = status
@@ -47,6 +51,22 @@ pub(crate) fn status(status: &Status) -> Value {
             "nodes": nodes.collect::<Vec<_>>(),
         },
     })
+}
+
+/// Whether nobody is inside; nothing where only the holder knows.
+fn idle(idle: Idle) -> Option<bool> {
+    match idle {
+        Idle::No => Some(false),
+        Idle::Since(_) => Some(true),
+        _ => None,
+    }
+}
+
+fn idle_since(idle: Idle) -> Option<SystemTime> {
+    match idle {
+        Idle::Since(since) => Some(since),
+        _ => None,
+    }
 }
 
 /// The kind without its limit.

@@ -3,7 +3,7 @@
 use std::env;
 use std::io::{IsTerminal, stdout};
 
-use redis_lock_core::{Holder, LockKind, Status};
+use redis_lock_core::{Holder, Idle, LockKind, Status};
 
 use crate::duration;
 use crate::timestamp::age;
@@ -49,7 +49,8 @@ pub(crate) fn lines(status: &Status, coloured: bool) -> Vec<String> {
     for (index, holder) in status.holders.iter().enumerate() {
         let [key, kind] = if index == 0 { first.clone() } else { [String::new(), String::new()] };
         let waiters = if index == 0 { waiters.clone() } else { String::new() };
-        let line = row([key, kind, held_for(holder), ttl(holder), waiters, name(holder)]);
+        let who = name(holder) + if is_idle(holder) { " (idle)" } else { "" };
+        let line = row([key, kind, held_for(holder), ttl(holder), waiters, who]);
         let contended = index == 0 && !status.waiters.is_empty();
         lines.push(if contended { paint(&line, YELLOW, coloured) } else { line });
     }
@@ -64,6 +65,11 @@ pub(crate) fn details(status: &Status, coloured: bool) -> Vec<String> {
         lines.push(format!("  held by  {}", name(holder)));
         lines.push(format!("    for    {}", held_for(holder)));
         lines.push(format!("    ttl    {}", ttl(holder)));
+        match holder.idle {
+            Idle::Since(since) => lines.push(format!("    idle   for {}", age(since))),
+            Idle::Maybe => lines.push("    idle   maybe: it keeps the lock between calls".into()),
+            _ => {}
+        }
         if let Some(fence) = holder.fence {
             lines.push(format!("    fence  {fence}"));
         }
@@ -87,6 +93,10 @@ pub(crate) fn details(status: &Status, coloured: bool) -> Vec<String> {
         lines.push(paint(&line, FAINT, coloured));
     }
     lines
+}
+
+fn is_idle(holder: &Holder) -> bool {
+    matches!(holder.idle, Idle::Since(_))
 }
 
 /// Who it is.

@@ -28,7 +28,7 @@ pub use domain::error::{BackendError, LockError, NotReplicated};
 pub use domain::key::LockKey;
 pub use domain::state::{LockState, LossReason};
 pub use domain::status::{
-    Holder, LockKind, NodeInfo, NodeRole, ReleaseBy, Scripting, ServerInfo, Status, Topology,
+    Holder, Idle, LockKind, NodeInfo, NodeRole, ReleaseBy, Scripting, ServerInfo, Status, Topology,
     Waiting,
 };
 pub use domain::token::Token;

@@ -13,6 +13,7 @@ mod executors;
 mod force_release;
 mod interop_redis_py;
 mod linger;
+mod linger_faults;
 mod losing;
 mod short_path;
 mod status;
@@ -22,6 +23,7 @@ mod without_scripts;
 fn child_process() {
     testbed::dispatch(&[
         ("exclusion_count", exclusion::count),
+        ("linger_keep", linger_faults::keep),
         ("mixed_count", without_scripts::count),
     ]);
 }

@@ -12,6 +12,7 @@ mod report;
 mod results;
 mod sample;
 mod scene;
+mod server_load;
 mod setting;
 mod traffic;
 mod work;

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use crate::api::blocking::block_on;
 use crate::api::list::{BlockingListing, Listing};
@@ -10,7 +11,7 @@ use crate::domain::error::{Fault, FaultClass};
 use crate::domain::glob;
 use crate::domain::kind::Kind;
 use crate::domain::names::Names;
-use crate::domain::status::{LockKind, Status, Waiting};
+use crate::domain::status::{Idle, LockKind, Status, Waiting};
 use crate::lock::LocalView;
 use crate::store::{Answer, Command, MOST_FORCED, MOST_SHOWN, ServerView, Verb};
 use crate::{LockError, LockKey, Locks, Token};
@@ -259,15 +260,25 @@ impl Locks {
     }
 }
 
+/// The token whose lease lingers here, and since when.
+fn idle_since(view: &LocalView) -> Option<(Token, SystemTime)> {
+    let (token, since) = view.kept.as_ref()?;
+    Some((token.clone(), (*since)?))
+}
+
 /// What the server saw and what this process knows, in one.
 fn status(key: &str, server_view: ServerView, views: Vec<LocalView>) -> Status {
     let mut holders = server_view.holders;
     let held = views.iter().filter_map(|view| view.held.as_ref());
     // By name: there may be thousands of either.
     let held: HashMap<_, _> = held.map(|(token, fence)| (token.wire(), (token, fence))).collect();
+    let idle: HashMap<_, _> = views.iter().filter_map(idle_since).collect();
     for holder in &mut holders {
         if let Some((token, fence)) = held.get(holder.token.wire()) {
             (holder.token, holder.fence) = (Token::clone(token), **fence);
+            holder.idle = Idle::No;
+        } else if let Some(since) = idle.get(&holder.token) {
+            holder.idle = Idle::Since(*since);
         }
     }
     let (queued, here): (Vec<_>, Vec<_>) =

@@ -38,6 +38,14 @@ impl Moment {
         Self(self.0.saturating_add(nanos(wait)))
     }
 
+    /// The last of the points before it, or at it, that are 2^`exponent` nanoseconds apart. One of
+    /// them is at `phase`.
+    pub(crate) fn at_or_before(self, exponent: u32, phase: u64) -> Self {
+        let mask = u64::MAX.checked_shl(exponent).unwrap_or(0);
+        let beyond = self.0.wrapping_sub(phase) & !mask;
+        Self(self.0.saturating_sub(beyond))
+    }
+
     /// Bits of it that look random from one call to the next.
     pub(crate) fn scattered(self) -> u8 {
         // Fibonacci hashing: neighbours end up far apart.
@@ -66,6 +74,15 @@ mod tests {
         assert!(Moment::now() < Moment::NEVER);
         assert_eq!(Moment::NEVER.since(Moment::now()), Duration::MAX);
         assert_eq!(Moment::at_millis(5).after(Duration::MAX), Moment::NEVER);
+    }
+
+    #[test]
+    fn moments_are_moved_back_to_points_that_others_share() {
+        let moved = |nanos, phase| Moment(nanos).at_or_before(4, phase).0;
+        assert_eq!([moved(31, 0), moved(32, 0), moved(47, 0), moved(48, 0)], [16, 32, 32, 48]);
+        assert_eq!([moved(36, 5), moved(37, 5), moved(52, 5), moved(53, 5)], [21, 37, 37, 53]);
+        assert_eq!(moved(3, 5), 0, "not before the start");
+        assert_eq!(Moment(99).at_or_before(0, 7), Moment(99));
     }
 
     #[test]

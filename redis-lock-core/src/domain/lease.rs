@@ -24,9 +24,22 @@ pub(crate) fn deadline(sent: Moment, ttl: Option<Duration>) -> Moment {
 
 /// When to renew: after a third of the lease, which leaves time for two more tries. `spread` in
 /// 0..=255 moves it by up to a tenth either way, so that locks taken together are not renewed together.
-pub(crate) fn renewal(sent: Moment, ttl: Duration, spread: u8) -> Moment {
+///
+/// From there it is moved back to the next of points in time that all locks with such a lease share:
+/// what is due at once goes in one command, and wakes the engine once. `phase` moves these points, so
+/// that processes don't share them.
+pub(crate) fn renewal(sent: Moment, ttl: Duration, spread: u8, phase: u64) -> Moment {
     let tenth = ttl / 30;
-    sent.after(ttl / 3 - tenth + tenth * 2 * u32::from(spread) / 255)
+    let at = sent.after(ttl / 3 - tenth + tenth * 2 * u32::from(spread) / 255);
+    at.at_or_before(shared_points(ttl), phase)
+}
+
+/// How far these points are apart, as a power of two of nanoseconds: at most a 64th of the lease.
+/// Less often than each 67 ms there is nothing to be saved, and what is due at once would keep others
+/// waiting for longer.
+fn shared_points(ttl: Duration) -> u32 {
+    let part = u64::try_from(ttl.as_nanos() / 64).unwrap_or(u64::MAX);
+    part.checked_ilog2().unwrap_or(0).min(26)
 }
 
 /// When to try a failed renewal again.
@@ -58,8 +71,30 @@ mod tests {
 
     #[test]
     fn renewals_are_spread_around_a_third() {
-        let ttl = Duration::from_secs(30);
-        assert_eq!(renewal(SENT, ttl, 0), Moment::at_millis(10_000));
-        assert_eq!(renewal(SENT, ttl, 255), Moment::at_millis(12_000));
+        for millis in [20, 400, 6_000, 30_000] {
+            let ttl = Duration::from_millis(millis);
+            let earliest = SENT.after(ttl * 3 / 10 - ttl / 64);
+            let latest = SENT.after(ttl * 11 / 30);
+            for spread in [0, 100, 255] {
+                for phase in [0, 4_711, u64::MAX] {
+                    let at = renewal(SENT, ttl, spread, phase);
+                    assert!((earliest..=latest).contains(&at), "{ttl:?} {spread} {phase}: {at:?}");
+                }
+            }
+            let (first, last) = (renewal(SENT, ttl, 0, 0), renewal(SENT, ttl, 255, 0));
+            assert!(last.since(first) > ttl / 30, "{ttl:?}");
+        }
+    }
+
+    #[test]
+    fn renewals_of_one_process_meet_and_those_of_others_do_not() {
+        let ttl = Duration::from_secs(6);
+        let of = |phase| {
+            let sent = (0..1_000_u64).map(|taken| Moment::at_millis(1_000 + taken));
+            sent.map(move |sent| renewal(sent, ttl, (sent.as_nanos() >> 20) as u8, phase))
+        };
+        let points: std::collections::BTreeSet<_> = of(77).collect();
+        assert!((10..=24).contains(&points.len()), "{points:?}");
+        assert!(of(3_000_000).all(|point| !points.contains(&point)));
     }
 }

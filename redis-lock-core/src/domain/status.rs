@@ -98,11 +98,27 @@ pub struct Holder {
     /// Its fencing number, where it asked for one. Of a hold in another process, the number that
     /// its hold began with: hand-overs inside that process add to it without telling the server.
     pub fence: Option<u64>,
+    /// Whether nobody is inside, and the lease only [lingers](crate::Request::linger).
+    pub idle: Idle,
+}
+
+/// Whether a holder only keeps its lease for its next call, and gives it to whoever asks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum Idle {
+    /// Somebody is inside.
+    No,
+    /// Nobody has been inside since then, by the clock of this machine.
+    Since(SystemTime),
+    /// It lets its leases linger, and only its own process knows whether it is inside.
+    Maybe,
 }
 
 impl Holder {
     pub(crate) fn of(token: Token, ttl: Option<Duration>) -> Self {
-        Self { label: token.label().map(Into::into), since: token.since(), token, ttl, fence: None }
+        let (label, since) = (token.label().map(Into::into), token.since());
+        let idle = if token.may_be_idle() { Idle::Maybe } else { Idle::No };
+        Self { token, label, since, ttl, fence: None, idle }
     }
 }
 

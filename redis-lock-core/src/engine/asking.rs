@@ -7,9 +7,10 @@ use tokio::sync::oneshot;
 use super::Link;
 use super::table::LockId;
 use crate::domain::demand::Demand;
+use crate::domain::idle_event::IdleEnd;
 use crate::domain::kind::Kind;
+use crate::lock::Waiter;
 use crate::lock::hold::Hold;
-use crate::lock::{Machine, Waiter};
 use crate::{LockError, observe};
 
 /// A place among the waiters. Dropping it gives the place up, and the lock as well if it has been
@@ -35,7 +36,9 @@ impl Asking {
             if let Kind::All { .. } = demand.kind {
                 // A lease that lingers in this process must not block the keys that are asked for.
                 for names in demand.names.all() {
-                    core.step(&LockId::mutex(names.main()), work, Machine::give_up_kept);
+                    core.step(&LockId::mutex(names.main()), work, |machine, env, out| {
+                        machine.give_up_kept(IdleEnd::Terms, env, out);
+                    });
                 }
             }
             core.begin(&id, work, |machine, env, out| {

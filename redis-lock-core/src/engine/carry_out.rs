@@ -42,6 +42,7 @@ impl Core {
                 observe::renewed(demand.key.as_str(), Err(&fault));
             }
             Notice::Failed(key, fault) => observe::failed(&key, &fault),
+            Notice::Idle(event) => observe::idle(event),
             Notice::Drop(hold) => drop(hold),
             Notice::Unreachable(fault, pause) => observe::log::unreachable(&fault.what, pause),
             Notice::OpenReader(place) => self.open_reader(place),

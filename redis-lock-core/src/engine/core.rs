@@ -5,11 +5,12 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use tokio::sync::{oneshot, watch};
+use tokio::sync::watch;
 
 use super::apart::Apart;
 use super::bell::Bell;
 use super::here::here;
+use super::idle_leases::IdleLeases;
 use super::notices::{Notice, Notices};
 use super::path::{After, Origin, Overdue, QueueEntry, Results, Settled};
 use super::places::{Place, PlaceId, Places};
@@ -20,7 +21,7 @@ use super::table::{Handle, LockId, Resident, Table};
 use crate::domain::clock::Moment;
 use crate::domain::error::Fault;
 use crate::lock::{Effects, Env, Machine, Outcome, Outgoing};
-use crate::store::{Answer, Command, Event};
+use crate::store::{Answer, Event};
 use crate::{Token, observe};
 
 /// What one `Locks` consists of while it runs: machines, places, and tokens that are to be
@@ -34,6 +35,7 @@ pub(crate) struct Core {
     pub(super) reaper: Mutex<Reaper>,
     pub(super) released: Mutex<Released>,
     pub(super) search: Mutex<Search>,
+    pub(crate) idle: IdleLeases,
     /// The machines of tokens that the server may have queued, and so may name in a message.
     index: Mutex<HashMap<Arc<str>, LockId>>,
     numbers: Apart<AtomicU64>,
@@ -68,6 +70,8 @@ pub(crate) struct Work {
     is_put: bool,
     /// Where something was put on the queue, if there are several places.
     touched: Vec<Arc<Place>>,
+    /// Too many leases linger.
+    is_crowded: bool,
     /// The engine's own turn: what it brings about need not wake the engine.
     pub(super) is_turn: bool,
 }
@@ -90,6 +94,7 @@ impl Core {
             reaper: Mutex::default(),
             released: Mutex::default(),
             search: Mutex::default(),
+            idle: IdleLeases::default(),
             index: Mutex::default(),
             numbers: Apart::new(AtomicU64::new(1)),
             closed: AtomicBool::new(false),
@@ -135,7 +140,7 @@ impl Core {
         self.search.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn index(&self) -> MutexGuard<'_, HashMap<Arc<str>, LockId>> {
+    pub(super) fn index(&self) -> MutexGuard<'_, HashMap<Arc<str>, LockId>> {
         self.index.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -191,15 +196,17 @@ impl Core {
         // `enabled!` is the user's code, so it is asked before the lock is taken.
         let listening = observe::is_listening();
         let place = self.places.of(&id.main);
-        let Work { settled, notices, effects, touched, is_put, .. } = work;
+        let Work { settled, notices, effects, touched, is_put, is_crowded, .. } = work;
         let mut shard = self.table.shard(&id.main);
         // Read under the lock, so that no step has an earlier time than the one before.
         let now = Moment::now();
+        let lingers = !shard.switched_off.has(&id.main, now);
         let resident = if makes { Some(shard.get_or_create(id)) } else { shard.get_mut(id) };
         let Some(resident) = resident else { return };
-        let env = self.env(now, listening, &place);
+        let env = Env { lingers, ..self.env(now, listening, &place) };
         change(&mut resident.machine, &env, effects);
         self.correct_index(id, resident);
+        *is_crowded |= self.correct_idle(id, resident);
         if !effects.out.is_empty() {
             if self.places.only().is_some() {
                 *is_put = true;
@@ -211,6 +218,9 @@ impl Core {
                 let asked = &mut resident.asked;
                 self.put_somewhere(id, effects.out.drain(..), now, asked, (settled, touched));
             }
+        }
+        if let Some(habit) = effects.habit.take() {
+            shard.switched_off.note(&id.main, habit, now);
         }
         let due = shard.settle(id, now);
         drop(shard);
@@ -226,6 +236,7 @@ impl Core {
             hints: place.hints_enabled.load(Ordering::Relaxed),
             manager: &self.manager,
             spread: now.scattered() ^ self.manager.as_bytes().last().copied().unwrap_or(0),
+            lingers: true,
             listening,
             numbers: &self.numbers,
             home: self.home,
@@ -251,10 +262,40 @@ impl Core {
         resident.indexed = awaited;
     }
 
+    /// Keeps the list of leases that linger. Returns whether there are too many.
+    fn correct_idle(&self, id: &LockId, resident: &mut Resident) -> bool {
+        if resident.machine.is_idle() {
+            if let Some(number) = resident.idle_entry.take() {
+                self.idle.strike(number);
+            }
+            return false;
+        }
+        let (Some(since), None) = (resident.machine.idle_since(), resident.idle_entry) else {
+            return false;
+        };
+        let (number, is_crowded) = self.idle.enter(id, since);
+        resident.idle_entry = Some(number);
+        is_crowded
+    }
+
+    /// Gives back the oldest of too many leases that linger. One that was used since it was entered
+    /// is entered anew, by the same step.
+    fn make_room(&self, work: &mut Work) {
+        while let Some((since, id)) = self.idle.pop_surplus() {
+            if let Some(resident) = self.table.shard(&id.main).get_mut(&id) {
+                resident.idle_entry = None;
+            }
+            self.step(&id, work, |machine, env, out| machine.make_room(since, env, out));
+        }
+    }
+
     /// Sends what was put on the queues, and hands outcomes that are known already to those who
     /// asked.
     pub(super) fn send(&self, work: &mut Work) {
         loop {
+            if std::mem::take(&mut work.is_crowded) {
+                self.make_room(work);
+            }
             if let (Some(place), true) = (self.places.only(), std::mem::take(&mut work.is_put)) {
                 self.send_at(place, work);
             }
@@ -416,35 +457,6 @@ impl Core {
         for (reply, outcome) in results.ready.drain(..) {
             work.notices.push_back(Notice::Ready(reply, outcome));
         }
-    }
-
-    /// Asks something that belongs to no lock.
-    pub(crate) fn query(&self, command: Command) -> oneshot::Receiver<Result<Answer, Fault>> {
-        let (reply, answer) = oneshot::channel();
-        self.act(|work| self.put(QueueEntry::query(command, reply, Moment::now()), work));
-        answer
-    }
-
-    /// Asks a place something that belongs to no lock.
-    pub(crate) fn query_at(
-        &self,
-        place: &Arc<Place>,
-        command: Command,
-    ) -> oneshot::Receiver<Result<Answer, Fault>> {
-        let (reply, answer) = oneshot::channel();
-        self.act(|work| {
-            self.put_at(place, QueueEntry::query(command, reply, Moment::now()), work);
-        });
-        answer
-    }
-
-    /// Whether nothing is left in any table, queue or index.
-    #[cfg(test)]
-    pub(crate) fn is_at_rest(&self) -> bool {
-        self.table.is_empty()
-            && self.index().is_empty()
-            && self.reaper().is_empty()
-            && self.places.all().iter().all(|place| place.path.traffic().is_at_rest())
     }
 }
 

@@ -19,6 +19,15 @@ pub(crate) struct Driven {
 }
 
 impl Core {
+    /// Whether nothing is left in any table, queue or index.
+    pub(crate) fn is_at_rest(&self) -> bool {
+        self.table.is_empty()
+            && self.index().is_empty()
+            && self.idle.is_empty()
+            && self.reaper().is_empty()
+            && self.places.all().iter().all(|place| place.path.traffic().is_at_rest())
+    }
+
     /// One turn, as the engine's thread takes it.
     pub(crate) fn drive(&self, work: &mut Work) -> Driven {
         self.bell.wakes();

@@ -30,6 +30,7 @@ pub(crate) mod driven;
 mod elsewhere;
 mod gather;
 mod here;
+mod idle_leases;
 mod listen;
 mod mapping;
 mod notices;
@@ -45,6 +46,7 @@ mod rest_tests;
 mod run;
 mod search;
 mod shutdown;
+mod switched_off;
 pub(crate) mod table;
 #[cfg(test)]
 mod tests;

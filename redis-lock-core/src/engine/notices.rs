@@ -15,6 +15,7 @@ use crate::LockError;
 use crate::domain::clock::Moment;
 use crate::domain::demand::Demand;
 use crate::domain::error::Fault;
+use crate::domain::idle_event::IdleEvent;
 use crate::lock::hold::Hold;
 use crate::lock::{Confirm, Later};
 use crate::store::Answer;
@@ -38,6 +39,7 @@ pub(crate) enum Notice {
     Renewed(Arc<Hold>),
     Missed(Arc<Demand>, Fault),
     Failed(String, Fault),
+    Idle(IdleEvent),
     Drop(Arc<Hold>),
     /// The server can't be reached; it is tried again after the pause.
     Unreachable(Fault, Duration),
@@ -56,6 +58,7 @@ impl Notice {
             Later::Renewed(hold) => Self::Renewed(hold),
             Later::Missed(demand, fault) => Self::Missed(demand, fault),
             Later::Fault(demand, fault) => Self::Failed(demand.key.to_string(), fault),
+            Later::Idle(event) => Self::Idle(event),
             Later::Drop(hold) => Self::Drop(hold),
         }
     }

@@ -4,9 +4,11 @@ use std::sync::Arc;
 
 use tokio::sync::oneshot;
 
-use super::path::Results;
+use super::core::Core;
+use super::path::{QueueEntry, Results};
 use super::places::Place;
 use super::{Link, stopped};
+use crate::domain::clock::Moment;
 use crate::domain::error::{Fault, FaultClass};
 use crate::store::{Answer, Command, Verb};
 
@@ -76,6 +78,28 @@ impl Link {
         self.core.act(|work| self.core.take_in(&mut results, work));
         self.core.bell.ring();
         self.start();
+        answer
+    }
+}
+
+impl Core {
+    /// Asks something that belongs to no lock.
+    fn query(&self, command: Command) -> oneshot::Receiver<Result<Answer, Fault>> {
+        let (reply, answer) = oneshot::channel();
+        self.act(|work| self.put(QueueEntry::query(command, reply, Moment::now()), work));
+        answer
+    }
+
+    /// Asks a place something that belongs to no lock.
+    fn query_at(
+        &self,
+        place: &Arc<Place>,
+        command: Command,
+    ) -> oneshot::Receiver<Result<Answer, Fault>> {
+        let (reply, answer) = oneshot::channel();
+        self.act(|work| {
+            self.put_at(place, QueueEntry::query(command, reply, Moment::now()), work);
+        });
         answer
     }
 }

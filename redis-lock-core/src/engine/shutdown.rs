@@ -30,9 +30,10 @@ impl Link {
             return;
         }
         if first {
+            core.act(|work| core.close_all(&LockError::Shutdown, SHUT_DOWN, work));
+            // Not before: the engine may look meanwhile, and would find nothing left to be released.
             *core.closing.lock().unwrap_or_else(PoisonError::into_inner) =
                 Some(Moment::now().after(PATIENCE));
-            core.act(|work| core.close_all(&LockError::Shutdown, SHUT_DOWN, work));
             core.bell.ring();
         }
         // When the engine ends, it drops its end of the channel, which counts as an answer.

@@ -1,6 +1,6 @@
 //! All locks that this process has to do with, behind short locks.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::hash::{BuildHasher, Hasher};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
@@ -9,6 +9,7 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 
 use super::apart::Apart;
+use super::switched_off::SwitchedOff;
 use crate::LockError;
 use crate::domain::clock::Moment;
 use crate::domain::demand::Demand;
@@ -55,6 +56,9 @@ const SOON: Duration = Duration::from_secs(1);
 /// When such a timer is set.
 const DEFERRED: Duration = Duration::from_millis(500);
 
+/// Those of so much time, some 17 ms as a power of two of nanoseconds, are set together.
+const TOGETHER: u32 = 24;
+
 /// Room for so many timers is not worth giving back.
 const FEW: usize = 64;
 
@@ -62,17 +66,31 @@ const FEW: usize = 64;
 #[derive(Debug)]
 pub(crate) struct Resident {
     pub(crate) machine: Machine<Handle>,
+    number: u64,
     timer: Option<Moment>,
+    /// A timer of it has come up: it lasts, and its next one is not put off.
+    has_been_due: bool,
     is_deferred: bool,
     /// The token under which a message may name it.
     pub(crate) indexed: Option<Arc<str>>,
+    /// Its entry in the list of leases that linger.
+    pub(crate) idle_entry: Option<u64>,
     /// Which routing its open question went by, where there are several places.
     pub(crate) asked: u64,
 }
 
-impl Default for Resident {
-    fn default() -> Self {
-        Self { machine: Machine::new(), timer: None, is_deferred: false, indexed: None, asked: 0 }
+impl Resident {
+    fn new(number: u64) -> Self {
+        Self {
+            machine: Machine::new(),
+            number,
+            timer: None,
+            has_been_due: false,
+            is_deferred: false,
+            indexed: None,
+            idle_entry: None,
+            asked: 0,
+        }
     }
 }
 
@@ -129,7 +147,11 @@ impl Hasher for Hash {
 #[derive(Debug, Default)]
 pub(crate) struct Shard {
     entries: HashMap<Arc<str>, KeyEntry, Hashes>,
-    timers: BTreeSet<(Moment, LockId)>,
+    /// By time, and by the numbers of residents: names would have to be looked at to be compared.
+    timers: BTreeMap<(Moment, u64), LockId>,
+    /// The number of the next resident.
+    next: u64,
+    pub(super) switched_off: SwitchedOff,
     deferred: VecDeque<(Moment, LockId)>,
 }
 
@@ -154,10 +176,15 @@ impl Shard {
 
     pub(crate) fn get_or_create(&mut self, id: &LockId) -> &mut Resident {
         let entry = self.entries.entry(Arc::clone(&id.main)).or_default();
+        let next = &mut self.next;
+        let make = || {
+            *next += 1;
+            Box::new(Resident::new(*next))
+        };
         if id.number == 0 {
-            entry.mutex.get_or_insert_with(Box::default)
+            entry.mutex.get_or_insert_with(make)
         } else {
-            entry.shared.entry(id.number).or_default()
+            entry.shared.entry(id.number).or_insert_with(make)
         }
     }
 
@@ -166,10 +193,10 @@ impl Shard {
     pub(crate) fn settle(&mut self, id: &LockId, now: Moment) -> Option<Moment> {
         let resident = self.get_mut(id)?;
         if resident.machine.is_idle() {
-            let timer = resident.timer;
+            let (timer, number) = (resident.timer, resident.number);
             self.remove(id);
             if let Some(at) = timer {
-                self.timers.remove(&(at, id.clone()));
+                self.timers.remove(&(at, number));
             }
             return None;
         }
@@ -180,33 +207,33 @@ impl Shard {
         if due == Moment::NEVER || resident.timer.is_some_and(|timer| timer <= due) {
             return None;
         }
-        if resident.timer.is_none() && due > now.after(SOON) {
+        if resident.timer.is_none() && !resident.has_been_due && due > now.after(SOON) {
             if resident.is_deferred {
                 return None;
             }
             resident.is_deferred = true;
-            let at = now.after(DEFERRED);
+            let at = now.after(DEFERRED).at_or_before(TOGETHER, 0);
             self.deferred.push_back((at, id.clone()));
             return None;
         }
-        let before = resident.timer.replace(due);
+        let (before, number) = (resident.timer.replace(due), resident.number);
         if let Some(at) = before {
-            self.timers.remove(&(at, id.clone()));
+            self.timers.remove(&(at, number));
         }
-        self.timers.insert((due, id.clone()));
+        self.timers.insert((due, number), id.clone());
         Some(due)
     }
 
     /// A machine for which something is due.
     pub(crate) fn pop_due(&mut self, now: Moment) -> Option<LockId> {
         self.end_deferral(now);
-        let (at, _) = self.timers.first()?;
+        let ((at, _), _) = self.timers.first_key_value()?;
         if *at > now {
             return None;
         }
         let (_, id) = self.timers.pop_first()?;
         if let Some(resident) = self.get_mut(&id) {
-            resident.timer = None;
+            (resident.timer, resident.has_been_due) = (None, true);
         }
         Some(id)
     }
@@ -220,7 +247,8 @@ impl Shard {
             let due = resident.machine.due();
             if resident.timer.is_none() && due != Moment::NEVER {
                 resident.timer = Some(due);
-                self.timers.insert((due, id));
+                let number = resident.number;
+                self.timers.insert((due, number), id);
             }
         }
         // After a burst most of its room is of no use.
@@ -231,7 +259,7 @@ impl Shard {
 
     /// When `pop_due` has something to do.
     pub(crate) fn due(&self) -> Moment {
-        let timer = self.timers.first().map_or(Moment::NEVER, |(at, _)| *at);
+        let timer = self.timers.first_key_value().map_or(Moment::NEVER, |((at, _), _)| *at);
         self.deferred.front().map_or(timer, |(at, _)| timer.min(*at))
     }
 

@@ -10,6 +10,7 @@ use crate::domain::clock::Moment;
 use crate::domain::demand::Demand;
 use crate::domain::error::{Fault, FaultClass};
 use crate::domain::fence::FENCES;
+use crate::domain::idle_event::{AskOutcome, IdleEvent};
 use crate::domain::kind::Kind;
 use crate::domain::lease;
 use crate::store::{Acquire, Answer, Blocker, Verb};
@@ -31,8 +32,12 @@ enum HandOverRequest {
     Not,
     /// It was asked, and its answer is awaited until the next look.
     Waits,
-    /// Its time to answer is over: what the next look finds counts.
-    Over,
+    /// It has answered, or its time to do so is over: what the next look finds counts.
+    Over {
+        answered: bool,
+    },
+    /// That look has found somebody inside.
+    Refused,
 }
 
 /// An attempt on its way to the lock.
@@ -62,6 +67,8 @@ pub(super) struct Contending {
     /// One of our own tokens stood in the way, of a release that may be on its way.
     behind_own: bool,
     hand_over: HandOverRequest,
+    /// A message has named the token since the last question.
+    is_told: bool,
 }
 
 /// What the last answer said.
@@ -89,6 +96,7 @@ impl Contending {
             useful: now,
             behind_own: false,
             hand_over: HandOverRequest::Not,
+            is_told: false,
         }
     }
 
@@ -115,6 +123,12 @@ impl Contending {
     /// The token, where a message may name it.
     pub(super) fn named(&self) -> Option<&Arc<str>> {
         self.may_be_named.then(|| self.attempt.wire())
+    }
+
+    /// Whether it is in the queue, and no message has named it since.
+    fn stays(&self) -> bool {
+        let is_queued = matches!(&self.last_answer, LastAnswer::Busy(blocker) if blocker.queued);
+        is_queued && !self.is_told
     }
 
     /// Whether the answer of a holder that may be idle is waited for.
@@ -218,7 +232,8 @@ impl<W> Machine<W> {
             let asks = !patient && env.hints && demand.kind == Kind::Mutex;
             let ask = (asks && contending.hand_over == HandOverRequest::Not).then_some(ASK);
             let about = About::Acquire { queues: patient, ordered };
-            let terms = Acquire { token, ttl, queue, fair, fences, repair_orphan, ask };
+            let stays = contending.stays();
+            let terms = Acquire { token, ttl, queue, fair, fences, repair_orphan, ask, stays };
             (about, Verb::Acquire(terms))
         };
         if contending.failures == 0 {
@@ -226,14 +241,14 @@ impl<W> Machine<W> {
             contending.useful = env.now;
         }
         if contending.hand_over == HandOverRequest::Waits {
-            contending.hand_over = HandOverRequest::Over;
+            contending.hand_over = HandOverRequest::Over { answered: contending.is_told };
         }
         contending.attempt.asked(ttl);
         if let Verb::Acquire(Acquire { queue, ask, .. }) = &verb {
             contending.may_be_named |= queue.is_some() || ask.is_some();
         }
         contending.demand = Arc::clone(&demand);
-        contending.hinted = false;
+        (contending.hinted, contending.is_told) = (false, false);
         self.send(&demand, about, verb, env, out);
     }
 
@@ -288,6 +303,9 @@ impl<W> Machine<W> {
         let is_it = self.awaited().is_some_and(|awaited| **awaited == *token);
         if is_it {
             self.waited_for |= waited_for;
+            if let Stage::Contending(contending) = &mut self.stage {
+                contending.is_told = true;
+            }
             self.look_soon(env, out);
         }
     }
@@ -329,6 +347,9 @@ impl<W> Machine<W> {
             return;
         };
         let was_free = contending.refusals == 0;
+        if !matches!(contending.hand_over, HandOverRequest::Not | HandOverRequest::Refused) {
+            out.idle(IdleEvent::Asked(AskOutcome::HandedOver), env);
+        }
         self.hand_out(contending.attempt, open, fence, was_free, env, out);
     }
 
@@ -370,6 +391,11 @@ impl<W> Machine<W> {
         }
         if let About::Acquire { queues: false, ordered: false } = open.about {
             contending.attempt.left_nothing();
+        }
+        if let HandOverRequest::Over { answered } = contending.hand_over {
+            let outcome = if answered { AskOutcome::InUse } else { AskOutcome::Silent };
+            out.idle(IdleEvent::Asked(outcome), env);
+            contending.hand_over = HandOverRequest::Refused;
         }
         let first = contending.looks == 0 && !matches!(contending.last_answer, LastAnswer::Busy(_));
         if first && env.listening {

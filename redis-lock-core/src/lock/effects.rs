@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
-use super::{Confirm, Hold, Question, Reap};
+use super::{Confirm, Env, Hold, Question, Reap};
 use crate::LockError;
 use crate::domain::demand::Demand;
 use crate::domain::error::Fault;
+use crate::domain::idle_event::{Habit, IdleEvent};
 use crate::store::Command;
 
 /// What one step of a machine wants done, in order.
@@ -15,6 +16,8 @@ pub(crate) struct Effects<W> {
     pub(crate) out: Vec<Outgoing>,
     /// What runs the user's code: after all locks are released.
     pub(crate) later: Vec<Later<W>>,
+    /// What was learnt of how the key is used.
+    pub(crate) habit: Option<Habit>,
 }
 
 /// Something for the server.
@@ -45,13 +48,15 @@ pub(crate) enum Later<W> {
     Missed(Arc<Demand>, Fault),
     /// A question about a lock failed.
     Fault(Arc<Demand>, Fault),
+    /// Something happened to a lease that lingers.
+    Idle(IdleEvent),
     /// Nobody refers to this hold here any more; its span ends with the last reference.
     Drop(Arc<Hold>),
 }
 
 impl<W> Default for Effects<W> {
     fn default() -> Self {
-        Self { out: Vec::new(), later: Vec::new() }
+        Self { out: Vec::new(), later: Vec::new(), habit: None }
     }
 }
 
@@ -63,6 +68,13 @@ impl<W> Effects<W> {
     pub(super) fn confirm(&mut self, confirm: Option<Confirm>, outcome: Result<(), LockError>) {
         if let Some(confirm) = confirm {
             self.later.push(Later::Confirm(confirm, outcome));
+        }
+    }
+
+    /// Reports what happened to a lease that lingers, where somebody listens.
+    pub(super) fn idle(&mut self, event: IdleEvent, env: &Env<'_>) {
+        if env.listening {
+            self.later.push(Later::Idle(event));
         }
     }
 

@@ -47,9 +47,11 @@ impl Lease {
     }
 
     /// Sets the next renewal: none is needed for what lasts until `limit`.
-    pub(super) fn schedule(&mut self, renews: bool, limit: Moment, spread: u8) {
+    pub(super) fn schedule(&mut self, renews: bool, limit: Moment, env: &Env<'_>) {
         self.renew_at = match self.ttl {
-            Some(ttl) if renews && self.end < limit => lease::renewal(self.sent, ttl, spread),
+            Some(ttl) if renews && self.end < limit => {
+                lease::renewal(self.sent, ttl, env.spread, env.phase())
+            }
             _ => Moment::NEVER,
         };
     }
@@ -117,6 +119,7 @@ impl Held {
             queued: false,
             repaired: false,
             asked: false,
+            is_far: false,
         }
     }
 
@@ -126,9 +129,9 @@ impl Held {
         }
     }
 
-    pub(super) fn schedule(&mut self, spread: u8) {
+    pub(super) fn schedule(&mut self, env: &Env<'_>) {
         let renews = self.hold.demand.renew;
-        self.lease.schedule(renews, self.hold.limit(), spread);
+        self.lease.schedule(renews, self.hold.limit(), env);
     }
 
     /// What to ask next, if anything.
@@ -183,7 +186,7 @@ impl<W> Machine<W> {
         let turn = Turn::begin(env.now, self.waited_for);
         let mut held = Held::new(attempt, Arc::clone(&hold), lease, turn);
         (held.fences, held.was_free) = (fences, was_free);
-        held.schedule(env.spread);
+        held.schedule(env);
         self.stage = Stage::Held(held);
         out.later.push(Later::Grant(waiter.handle, hold));
         self.refuse_impatient(env.now, env, out);
@@ -343,7 +346,7 @@ impl<W> Machine<W> {
                 }
                 let end = held.lease.extend(&open);
                 if held.hold.renewed(env.now, end) {
-                    held.schedule(env.spread);
+                    held.schedule(env);
                 }
             }
             About::Downgrade => held.hold.downgraded(),

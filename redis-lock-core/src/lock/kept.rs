@@ -11,9 +11,13 @@ use super::{Attempt, Effects, Env, Later, Machine, Outcome, Outgoing, Reap, Stag
 use crate::Token;
 use crate::domain::clock::Moment;
 use crate::domain::demand::Demand;
+use crate::domain::idle_event::{Habit, IdleEnd, IdleEvent};
 use crate::domain::lease;
 use crate::lock::hold::Hold;
 use crate::store::{Answer, Verb};
+
+/// A lease that was used so often is worth keeping.
+const OFTEN: u32 = 8;
 
 /// No guard of this process has the lock, and this process keeps its lease until it is released.
 #[derive(Debug)]
@@ -66,6 +70,7 @@ impl<W> Machine<W> {
             && demand.ttl == held.lease.ttl
             && demand.renew
             && env.hints
+            && env.lingers
             && held.attempt.token().may_be_idle()
             && held.was_free
             && !self.waited_for
@@ -76,7 +81,7 @@ impl<W> Machine<W> {
     }
 
     /// Keeps the lease of the hold that is over.
-    pub(super) fn keep(&mut self, env: &Env<'_>) {
+    pub(super) fn keep(&mut self, env: &Env<'_>, out: &mut Effects<W>) {
         let Stage::Held(held) = std::mem::replace(&mut self.stage, Stage::Idle) else { return };
         let Held { attempt, hold, lease, fences, uses, .. } = held;
         let linger = hold.demand.linger.unwrap_or(Duration::ZERO);
@@ -91,15 +96,19 @@ impl<W> Machine<W> {
             turns: hold.token.clone(),
         };
         // An unused lease is renewed only as long as it lingers.
-        kept.lease.schedule(true, kept.until, env.spread);
+        kept.lease.schedule(true, kept.until, env);
+        if uses >= OFTEN {
+            out.habit = Some(Habit::Used);
+        }
         self.stage = Stage::Kept(kept);
+        out.idle(IdleEvent::Began, env);
     }
 
     /// Somebody here wants a lease that is kept: it costs no command when the terms are the same.
     pub(super) fn take_kept(&mut self, env: &Env<'_>, out: &mut Effects<W>) {
         let (Stage::Kept(kept), Some(first)) = (&self.stage, self.waiters.first()) else { return };
         if !kept.suits(&first.demand, env.now) {
-            self.give_up_kept(env, out);
+            self.give_up_kept(IdleEnd::Terms, env, out);
             return self.start(env, out);
         }
         let Stage::Kept(kept) = std::mem::replace(&mut self.stage, Stage::Idle) else { return };
@@ -110,8 +119,9 @@ impl<W> Machine<W> {
         let hold = Arc::new(Hold::new(waiter.demand, token, fence, env.now, lease.end, env.home));
         let mut held = Held::new(attempt, Arc::clone(&hold), lease, Turn::begin(env.now, false));
         (held.fences, held.was_free, held.uses) = (fences, true, uses.saturating_add(1));
-        held.schedule(env.spread);
+        held.schedule(env);
         self.stage = Stage::Held(held);
+        out.idle(IdleEvent::TakenAgain, env);
         out.later.push(Later::Grant(waiter.handle, hold));
         self.maintain_hold(env, out);
     }
@@ -120,7 +130,9 @@ impl<W> Machine<W> {
     pub(super) fn maintain_kept(&mut self, env: &Env<'_>, out: &mut Effects<W>) {
         let Stage::Kept(kept) = &mut self.stage else { return };
         if env.now >= kept.until || env.now >= kept.lease.end {
-            return self.give_up_kept(env, out);
+            let is_over = env.now >= kept.until;
+            let why = if is_over { IdleEnd::Over } else { IdleEnd::Trouble };
+            return self.give_up_kept(why, env, out);
         }
         if self.open.is_none() && kept.lease.renew_at <= env.now {
             let token = Arc::clone(kept.attempt.wire());
@@ -145,15 +157,16 @@ impl<W> Machine<W> {
                 kept.lease.sent = open.sent;
                 kept.lease.end = kept.lease.end.max(end);
                 let until = kept.until;
-                kept.lease.schedule(true, until, env.spread);
+                kept.lease.schedule(true, until, env);
             }
             // Nobody was inside, so nobody has lost anything.
             Outcome::Answered(Answer::Gone { .. }) => {
                 if let Stage::Kept(kept) = std::mem::replace(&mut self.stage, Stage::Idle) {
                     kept.attempt.ends();
+                    out.idle(IdleEvent::Ended(IdleEnd::Trouble), env);
                 }
             }
-            _ => self.give_up_kept(env, out),
+            _ => self.give_up_kept(IdleEnd::Trouble, env, out),
         }
     }
 
@@ -162,7 +175,7 @@ impl<W> Machine<W> {
         if let Stage::Kept(_) = self.stage {
             // It stands in the queue, so that the release hands over to it.
             self.waited_for = true;
-            return self.give_up_kept(env, out);
+            return self.give_up_kept(IdleEnd::Asked, env, out);
         }
         if asker.has_channel()
             && self.answers_in_use(env.now)
@@ -174,12 +187,31 @@ impl<W> Machine<W> {
         }
     }
 
+    /// Gives back what lingers since then, because too many do.
+    pub(crate) fn make_room(&mut self, since: Moment, env: &Env<'_>, out: &mut Effects<W>) {
+        if self.idle_since() == Some(since) {
+            self.give_up_kept(IdleEnd::Limit, env, out);
+        }
+    }
+
+    /// Since when nobody has been inside, although the lease is ours.
+    pub(crate) fn idle_since(&self) -> Option<Moment> {
+        match &self.stage {
+            Stage::Kept(kept) => Some(kept.since),
+            _ => None,
+        }
+    }
+
     /// Gives a lease back that nobody here is using.
-    pub(crate) fn give_up_kept(&mut self, _: &Env<'_>, out: &mut Effects<W>) {
+    pub(crate) fn give_up_kept(&mut self, why: IdleEnd, env: &Env<'_>, out: &mut Effects<W>) {
         if !matches!(self.stage, Stage::Kept(_)) {
             return;
         }
         let Stage::Kept(kept) = std::mem::replace(&mut self.stage, Stage::Idle) else { return };
+        out.idle(IdleEvent::Ended(why), env);
+        if why == IdleEnd::Asked && kept.uses < 2 {
+            out.habit = Some(Habit::AskedAwayUnused);
+        }
         let reap = Reap::of(kept.attempt, self.open.take(), &kept.demand);
         out.part(reap.map(|reap| reap.waited_for(self.waited_for)));
     }

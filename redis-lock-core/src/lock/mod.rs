@@ -32,6 +32,7 @@ use std::time::Duration;
 
 use crate::domain::clock::Moment;
 use crate::domain::demand::Demand;
+use crate::domain::idle_event::IdleEnd;
 use crate::domain::lease;
 use crate::lock::hold::Hold;
 use crate::store::{Acquire, Blocker, Command, Verb};
@@ -74,6 +75,8 @@ pub(crate) struct Env<'a> {
     pub(crate) manager: &'a Arc<str>,
     /// Random, to spread what would otherwise happen at once.
     pub(crate) spread: u8,
+    /// Whether leases of this key may linger now.
+    pub(crate) lingers: bool,
     /// Whether a subscriber wants to know what happens.
     pub(crate) listening: bool,
     pub(crate) numbers: &'a AtomicU64,
@@ -86,12 +89,20 @@ impl Env<'_> {
         self.numbers.fetch_add(1, Ordering::Relaxed)
     }
 
+    /// Where the points in time lie at which this manager does what can be done together.
+    fn phase(&self) -> u64 {
+        let digits =
+            self.manager.as_bytes().last_chunk().map_or(0, |last| u32::from_le_bytes(*last));
+        // Spread over all bits, since only some of the digits' bits differ.
+        u64::from(digits).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32
+    }
+
     /// A fresh token in the terms of a demand.
     fn attempt(&self, demand: &Demand) -> Attempt {
         let make = match (demand.ttl, demand.linger) {
             (None, _) => Token::lasting,
             // Where nobody could ask for it by message, it does not linger.
-            (Some(_), Some(_)) if self.hints => Token::lingering,
+            (Some(_), Some(_)) if self.hints && self.lingers => Token::lingering,
             (Some(_), _) => Token::fresh,
         };
         Attempt::new(make(self.manager, &demand.label), asked_ttl(demand))
@@ -284,7 +295,7 @@ impl<W> Machine<W> {
                 self.maintain_hold(env, out);
             }
             Stage::Contending(_) => self.look_soon(env, out),
-            Stage::Kept(_) => self.give_up_kept(env, out),
+            Stage::Kept(_) => self.give_up_kept(IdleEnd::Trouble, env, out),
             Stage::Idle => {}
         }
     }
@@ -292,7 +303,7 @@ impl<W> Machine<W> {
     /// Messages arrive from now on, or do not: whoever waits looks.
     pub(crate) fn listening(&mut self, env: &Env<'_>, out: &mut Effects<W>) {
         match self.stage {
-            Stage::Kept(_) if !env.hints => self.give_up_kept(env, out),
+            Stage::Kept(_) if !env.hints => self.give_up_kept(IdleEnd::Trouble, env, out),
             _ => self.look_soon(env, out),
         }
     }
@@ -302,7 +313,7 @@ impl<W> Machine<W> {
         self.waited_for = true;
         match &mut self.stage {
             Stage::Held(held) => held.turn.shorten(env.now),
-            Stage::Kept(_) => self.give_up_kept(env, out),
+            Stage::Kept(_) => self.give_up_kept(IdleEnd::Asked, env, out),
             Stage::Idle | Stage::Contending(_) => {}
         }
     }
@@ -319,7 +330,7 @@ impl<W> Machine<W> {
             out.fail(waiter.handle, error.clone());
         }
         self.surrender(because, env, out);
-        self.give_up_kept(env, out);
+        self.give_up_kept(IdleEnd::Shutdown, env, out);
         self.abandon_if_unwanted(env, out);
     }
 

@@ -17,6 +17,13 @@ pub(crate) const UNLEASED: Duration = Duration::from_secs(24 * 60 * 60);
 /// The longest time between two looks at a lock that is waited for: what a lost message costs.
 const LOOK: Duration = Duration::from_secs(1);
 
+/// The same while many are before us in the queue. It is no longer than a claim lasts, so that a lost
+/// message costs nobody a turn.
+const LOOK_FROM_AFAR: Duration = LOOK;
+
+/// Looks of this much time are taken together, some 67 ms as a power of two of nanoseconds.
+const TOGETHER: u32 = 26;
+
 /// The same where the holder is no client of ours and notifies nobody when it releases.
 const LOOK_AT_FOREIGNER: Duration = Duration::from_millis(250);
 
@@ -86,6 +93,10 @@ pub(super) fn look_at(blocker: &Blocker, looks: u32, env: &Env<'_>) -> Moment {
     let jitter = Duration::from_millis(1) + Duration::from_micros(40) * spread;
     let of_us = |value: &str| Token::from_wire(value).manager().is_some();
     let ours = blocker.value.as_deref().is_none_or(of_us);
+    if blocker.is_far && env.hints {
+        let wait = LOOK_FROM_AFAR * 3 / 4 + LOOK_FROM_AFAR * spread / 1_024;
+        return env.now.after(wait).at_or_before(TOGETHER, env.phase());
+    }
     let most = match (blocker.queued && env.hints, ours) {
         // Nobody will notify us: look ever more rarely, from 20 ms to half a second.
         (false, _) => Duration::from_millis(20) * (1 << looks.min(5)),

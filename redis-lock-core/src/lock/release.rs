@@ -34,7 +34,7 @@ impl<W> Machine<W> {
             self.pass_on(env, out);
         } else if is_certain && self.may_linger(env) {
             out.confirm(confirm, Ok(()));
-            self.keep(env);
+            self.keep(env, out);
         } else {
             self.part_with_hold(None, confirm, env, out);
         }
@@ -92,7 +92,7 @@ impl<W> Machine<W> {
         let next =
             Arc::new(Hold::new(waiter.demand, token, fence, env.now, held.lease.end, env.home));
         let before = std::mem::replace(&mut held.hold, Arc::clone(&next));
-        held.schedule(env.spread);
+        held.schedule(env);
         out.later.push(Later::Drop(before));
         out.later.push(Later::Grant(waiter.handle, next));
     }

@@ -11,6 +11,7 @@ use std::time::Duration;
 use crate::domain::clock::Moment;
 use crate::domain::demand::Demand;
 use crate::domain::error::Fault;
+use crate::domain::idle_event::IdleEvent;
 use crate::{LockError, LossReason, Token};
 
 mod events;
@@ -156,6 +157,22 @@ pub(crate) fn renewed(key: &str, outcome: Result<(), &Fault>) {
     numbers::renewed(outcome.is_ok());
     if let Err(fault) = outcome {
         events::missed(key, fault);
+    }
+}
+
+/// Something happened to a lease that lingers, or may.
+pub(crate) fn idle(event: IdleEvent) {
+    match event {
+        IdleEvent::Began => numbers::idle(1.0),
+        IdleEvent::TakenAgain => {
+            numbers::idle(-1.0);
+            numbers::taken_again();
+        }
+        IdleEvent::Ended(why) => {
+            numbers::idle(-1.0);
+            numbers::idle_ended(why);
+        }
+        IdleEvent::Asked(outcome) => numbers::asked(outcome),
     }
 }
 

@@ -10,6 +10,7 @@ use std::time::Duration;
 use metrics::{Key, Label, Level, Metadata, Unit, with_recorder};
 
 use crate::domain::error::FaultClass;
+use crate::domain::idle_event::{AskOutcome, IdleEnd};
 use crate::domain::kind::Kind;
 use crate::{LockError, LossReason};
 
@@ -25,6 +26,10 @@ const WAIT: &str = "redis_locks_wait_seconds";
 const HOLD: &str = "redis_locks_hold_seconds";
 const WAITING: &str = "redis_locks_waiting";
 const HELD: &str = "redis_locks_held";
+const IDLE: &str = "redis_locks_idle";
+const TAKEN_AGAIN: &str = "redis_locks_taken_again_total";
+const IDLE_ENDED: &str = "redis_locks_idle_ended_total";
+const ASKED: &str = "redis_locks_asked_total";
 
 static METADATA: Metadata<'static> = Metadata::new("redis_locks", Level::INFO, Some("redis_locks"));
 
@@ -48,6 +53,9 @@ pub(crate) fn describe() {
         (LOST, "holds that ended before their guard did"),
         (FORCED, "holds that this process ended by force"),
         (RENEWALS, "renewals of leases"),
+        (TAKEN_AGAIN, "locks acquired without a command, because their lease lingered"),
+        (IDLE_ENDED, "leases that do not linger any longer, and were not taken again"),
+        (ASKED, "holders that may be idle, asked for their lease"),
         (BACKEND_ERRORS, "commands that the server failed, refused or did not answer"),
     ];
     with_recorder(|recorder| {
@@ -57,7 +65,9 @@ pub(crate) fn describe() {
         for (name, what) in [(WAIT, "from the call to the lock"), (HOLD, "how long it was held")] {
             recorder.describe_histogram(name.into(), Some(Unit::Seconds), what.into());
         }
-        for (name, what) in [(WAITING, "who wait now"), (HELD, "locks held now")] {
+        let gauges =
+            [(WAITING, "who wait now"), (HELD, "locks held now"), (IDLE, "leases that linger now")];
+        for (name, what) in gauges {
             recorder.describe_gauge(name.into(), Some(Unit::Count), what.into());
         }
     });
@@ -122,6 +132,35 @@ pub(super) fn fault(class: FaultClass) {
 
 pub(super) fn forced() {
     count(FORCED, &[]);
+}
+
+pub(super) fn idle(change: f64) {
+    gauge(IDLE, &[], change);
+}
+
+pub(super) fn taken_again() {
+    count(TAKEN_AGAIN, &[]);
+}
+
+pub(super) fn idle_ended(why: IdleEnd) {
+    let why = match why {
+        IdleEnd::Over => label!("why", "over"),
+        IdleEnd::Asked => label!("why", "asked"),
+        IdleEnd::Terms => label!("why", "terms"),
+        IdleEnd::Limit => label!("why", "limit"),
+        IdleEnd::Trouble => label!("why", "trouble"),
+        IdleEnd::Shutdown => label!("why", "shutdown"),
+    };
+    count(IDLE_ENDED, why);
+}
+
+pub(super) fn asked(outcome: AskOutcome) {
+    let outcome = match outcome {
+        AskOutcome::HandedOver => label!("outcome", "handed_over"),
+        AskOutcome::InUse => label!("outcome", "in_use"),
+        AskOutcome::Silent => label!("outcome", "silent"),
+    };
+    count(ASKED, outcome);
 }
 
 /// The label of each kind, made once.

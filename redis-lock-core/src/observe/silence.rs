@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::domain::error::FaultClass;
+use crate::domain::idle_event::{AskOutcome, IdleEnd};
 use crate::domain::kind::Kind;
 use crate::{LockError, LossReason};
 
@@ -17,3 +18,7 @@ pub(super) fn ended(_: Kind, _: Duration, _: Option<&LossReason>) {}
 pub(super) fn renewed(_: bool) {}
 pub(super) fn fault(_: FaultClass) {}
 pub(super) fn forced() {}
+pub(super) fn idle(_: f64) {}
+pub(super) fn taken_again() {}
+pub(super) fn idle_ended(_: IdleEnd) {}
+pub(super) fn asked(_: AskOutcome) {}

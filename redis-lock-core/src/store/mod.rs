@@ -109,13 +109,25 @@ pub(crate) struct Acquire {
     /// When a holder has it that may be idle: ask that for it, and queue for this long. Only for a
     /// mutex, and where it does not queue anyway.
     pub(crate) ask: Option<Duration>,
+    /// It is in the queue, as far as it knows, and nothing says that it can be let in: whoever looks
+    /// for many at once may look for it as well.
+    pub(crate) stays: bool,
 }
 
 impl Acquire {
     /// What is asked for when nothing else is said.
     #[cfg(test)]
     pub(crate) fn of(token: Arc<str>, ttl: Option<Duration>) -> Self {
-        Self { token, ttl, queue: None, fair: true, fences: 0, repair_orphan: None, ask: None }
+        Self {
+            token,
+            ttl,
+            queue: None,
+            fair: true,
+            fences: 0,
+            repair_orphan: None,
+            ask: None,
+            stays: false,
+        }
     }
 }
 
@@ -180,12 +192,14 @@ pub(crate) struct Blocker {
     pub(crate) repaired: bool,
     /// Whether the holder, which may be idle, was asked for it.
     pub(crate) asked: bool,
+    /// Whether many are before us in the queue, so that to look again has time.
+    pub(crate) is_far: bool,
 }
 
 impl Blocker {
     /// Somebody of whom nothing is known.
     pub(crate) const fn unknown() -> Self {
-        Self { value: None, ttl: None, queued: false, repaired: false, asked: false }
+        Self { value: None, ttl: None, queued: false, repaired: false, asked: false, is_far: false }
     }
 
     /// The holder as people want to see it.

@@ -70,7 +70,14 @@ pub(super) fn render(outcomes: &[&WorkResults]) -> String {
     out
 }
 
-fn row(out: &mut String, outcome: &WorkResults, peer: PeerId, metric: &Metric, scale: &Scale, y: f64) {
+fn row(
+    out: &mut String,
+    outcome: &WorkResults,
+    peer: PeerId,
+    metric: &Metric,
+    scale: &Scale,
+    y: f64,
+) {
     let (middle, base) = (y + BAR / 2.0, y + BAR / 2.0 + 4.5);
     put!(
         out,

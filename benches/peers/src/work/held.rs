@@ -1,4 +1,4 @@
-//! Ten thousand locks, held for longer than their lease.
+//! Many locks, held for longer than their lease.
 
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -15,22 +15,29 @@ use crate::goal::{Bound, Goal};
 use crate::peer::{Need, Peer, PeerId, with_peer};
 use crate::sample::{Metric, Sample, Unit};
 use crate::scene::{Scene, end, on_worker, runtime};
+use crate::server_load::ServerLoad;
 
-const LOCKS: usize = 10_000;
-const TTL: Duration = Duration::from_secs(6);
+const SOME: usize = 10_000;
+const MANY: usize = 100_000;
+
+/// How long taking all of them may take.
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Few enough at once that what is under way does not count as memory of what is held.
 const AT_ONCE: usize = 64;
+
+const METRICS: &[Metric] = &[
+    Metric { id: "core", title: "of a core", unit: Unit::Share },
+    Metric { id: "server", title: "of the server's core", unit: Unit::Share },
+    Metric { id: "memory", title: "memory per lock", unit: Unit::Bytes },
+    Metric { id: "lost", title: "locks lost", unit: Unit::Count },
+];
 
 pub(super) const WORK: Work = Work {
     id: "held",
     title: "10,000 held locks, renewed",
     what: "A process holds 10,000 locks with a lease of 6 s for more than two leases.",
-    metrics: &[
-        Metric { id: "core", title: "of a core", unit: Unit::Share },
-        Metric { id: "memory", title: "memory per lock", unit: Unit::Bytes },
-        Metric { id: "lost", title: "locks lost", unit: Unit::Count },
-    ],
+    metrics: METRICS,
     peers: PeerId::WAITING,
     need: Some(Need::Renewal),
     rounds: (2, 1),
@@ -39,13 +46,31 @@ pub(super) const WORK: Work = Work {
         Goal::ours("core", Bound::AtMost(0.08)),
         Goal::ours("memory", Bound::AtMost(1_500.0)),
     ],
-    measure,
+    measure: |peer, scene| {
+        measure(peer, scene, SOME, Duration::from_secs(6), scene.lasting(13_000, 7_000))
+    },
+};
+
+pub(super) const LARGE: Work = Work {
+    id: "held-100k",
+    title: "100,000 held locks, renewed",
+    what: "A process holds 100,000 locks with a lease of 30 s for longer than one lease.",
+    metrics: METRICS,
+    peers: &[PeerId::Ours, PeerId::Rlock],
+    need: Some(Need::Renewal),
+    rounds: (1, 1),
+    goals: &[Goal::ours("lost", Bound::AtMost(0.0)), Goal::ours("core", Bound::AtMost(0.1))],
+    measure: |peer, scene| {
+        measure(peer, scene, MANY, Duration::from_secs(30), scene.lasting(45_000, 32_000))
+    },
 };
 
 #[derive(Serialize, Deserialize)]
 struct HeldOrder {
     peer: PeerId,
     url: String,
+    locks: usize,
+    ttl: Duration,
     millis: u64,
 }
 
@@ -56,17 +81,28 @@ struct Report {
     memory: f64,
 }
 
-fn measure(peer: PeerId, scene: &Scene<'_>) -> Result<Sample> {
-    let time = scene.lasting(13_000, 7_000);
-    let order = HeldOrder { peer, url: scene.server.url(), millis: u64::try_from(time.as_millis())? };
+fn measure(
+    peer: PeerId,
+    scene: &Scene<'_>,
+    locks: usize,
+    ttl: Duration,
+    time: Duration,
+) -> Result<Sample> {
+    let millis = u64::try_from(time.as_millis())?;
+    let order = HeldOrder { peer, url: scene.server.url(), locks, ttl, millis };
     let mut keeper = child::start(ROLE, &order)?;
-    keeper.expect("holding");
-    let report: Report = child::answer(&mut keeper, "report")?;
+    keeper.expect_within(PATIENCE, "holding");
+    let server = ServerLoad::begin(scene.server)?;
+    // Sleeps beside the child, which says nothing meanwhile.
+    let report = keeper.expect_within(time + PATIENCE, "report");
+    let server = server.share(scene.server)?;
+    let report: Report = serde_json::from_str(&report)?;
     let keys: usize = scene.server.run("DBSIZE");
     keeper.kill9();
     let kept = report.held.min(keys);
-    let lost = LOCKS.saturating_sub(kept) as f64;
-    Ok([("core", report.core), ("memory", report.memory), ("lost", lost)].into())
+    let lost = locks.saturating_sub(kept) as f64;
+    let (core, memory) = (report.core, report.memory);
+    Ok([("core", core), ("server", server), ("memory", memory), ("lost", lost)].into())
 }
 
 pub(super) const ROLE: &str = "held";
@@ -77,9 +113,9 @@ pub(super) fn play(io: &mut ChildIo) {
 
 fn hold<P: Peer>(io: &mut ChildIo, order: &HeldOrder) -> Result<()> {
     let runtime = runtime()?;
-    let url = order.url.clone();
+    let (url, ttl, locks) = (order.url.clone(), order.ttl, order.locks);
     let peer = on_worker(&runtime, async move {
-        let peer = P::open(&url, TTL).await?;
+        let peer = P::open(&url, ttl).await?;
         peer.warm_up().await?;
         // Whatever is made on first use is not memory of the locks.
         for guard in acquire_all(&peer, "warm-up", AT_ONCE * 4).await? {
@@ -89,8 +125,8 @@ fn hold<P: Peer>(io: &mut ChildIo, order: &HeldOrder) -> Result<()> {
     })?;
     let before = resident()?;
     let own = peer.clone();
-    let guards = on_worker(&runtime, async move { acquire_all(&own, "held", LOCKS).await })?;
-    let memory = (resident()? - before) / LOCKS as f64;
+    let guards = on_worker(&runtime, async move { acquire_all(&own, "held", locks).await })?;
+    let memory = (resident()? - before) / locks as f64;
     io.say("holding");
 
     let (start, computed) = (Instant::now(), clock::computed());

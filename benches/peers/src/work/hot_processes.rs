@@ -45,7 +45,8 @@ struct HotOrder {
 
 fn measure(peer: PeerId, scene: &Scene<'_>) -> Result<Sample> {
     let time = scene.lasting(2_000, 1_000);
-    let order = HotOrder { peer, url: scene.server.url(), millis: u64::try_from(time.as_millis())? };
+    let order =
+        HotOrder { peer, url: scene.server.url(), millis: u64::try_from(time.as_millis())? };
     let mut children = Vec::new();
     for _ in 0..PROCESSES {
         children.push(child::start(ROLE, &order)?);

@@ -15,6 +15,7 @@ mod hot_key;
 mod hot_processes;
 mod pair;
 mod pairs;
+mod permit_waiters;
 mod wake;
 
 /// Something that every library is asked to do, and measured at.
@@ -45,6 +46,8 @@ pub(crate) const ALL: &[Work] = &[
     wake::WORK,
     crash::WORK,
     held::WORK,
+    held::LARGE,
+    permit_waiters::WORK,
 ];
 
 /// What this program does when it is started by itself.
@@ -53,4 +56,5 @@ pub(crate) const ROLES: &[(&str, testbed::Role)] = &[
     (hand_over::ROLE, hand_over::play),
     (crash::ROLE, crash::play),
     (held::ROLE, held::play),
+    (permit_waiters::ROLE, permit_waiters::play),
 ];

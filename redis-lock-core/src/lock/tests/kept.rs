@@ -1,6 +1,7 @@
 //! A lease that stays here for a while although nobody is inside.
 
 use super::*;
+use crate::domain::idle_event::Habit;
 
 fn lingering() -> Demand {
     Demand { linger: Some(secs(5)), ..demand("k") }
@@ -149,4 +150,46 @@ fn a_kept_lease_is_given_up_when_its_renewal_fails() {
         bench.released();
         assert!(bench.machine.is_idle());
     }
+}
+
+#[test]
+fn a_lease_that_is_asked_away_shows_whether_it_was_used() {
+    let (mut bench, _) = kept();
+    assert_eq!(bench.effects.habit.take(), None);
+    bench.somebody_waits();
+    assert_eq!(bench.effects.habit.take(), Some(Habit::AskedAwayUnused));
+    bench.released();
+    let (mut bench, _) = kept();
+    for turn in 2..=8 {
+        bench.ask(turn, lingering());
+        let (_, hold) = bench.granted();
+        assert_eq!(bench.effects.habit.take(), None, "turn {turn}");
+        bench.release(&hold);
+    }
+    assert_eq!(bench.effects.habit.take(), Some(Habit::Used));
+    bench.somebody_waits();
+    assert_eq!(bench.effects.habit.take(), None);
+    bench.released();
+}
+
+#[test]
+fn a_key_that_does_not_linger_now_is_neither_kept_nor_flagged() {
+    assert!(!lingers(lingering(), |bench, _| bench.lingers = false));
+    let mut bench = Bench::new();
+    bench.lingers = false;
+    let hold = bench.hold(1, lingering());
+    assert!(!hold.token.may_be_idle());
+    bench.lingers = true;
+    bench.release(&hold);
+    bench.released();
+}
+
+#[test]
+fn only_what_has_not_been_used_since_makes_room() {
+    let (mut bench, _) = kept();
+    let since = bench.machine.idle_since().unwrap();
+    bench.step(|machine, env, out| machine.make_room(Moment::START, env, out));
+    assert!(bench.is_silent());
+    bench.step(|machine, env, out| machine.make_room(since, env, out));
+    bench.released();
 }

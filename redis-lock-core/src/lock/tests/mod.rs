@@ -33,6 +33,7 @@ pub(crate) struct Bench {
     manager: Arc<str>,
     numbers: AtomicU64,
     hints: bool,
+    lingers: bool,
 }
 
 /// Gives up all that is left, so that only what the machine itself forgets is a failure.
@@ -55,6 +56,7 @@ impl Bench {
             manager: "m".into(),
             numbers: AtomicU64::new(1),
             hints: true,
+            lingers: true,
         }
     }
 
@@ -70,6 +72,7 @@ impl Bench {
         let env = Env {
             now: Moment::at_millis(self.now),
             hints: self.hints,
+            lingers: self.lingers,
             manager: &self.manager,
             spread: 0,
             listening: false,
@@ -329,6 +332,7 @@ fn busy_with(ttl: Option<Duration>) -> Outcome {
         queued: true,
         repaired: false,
         asked: false,
+        is_far: false,
     }))
 }
 

@@ -236,6 +236,7 @@ impl Entry {
             queued,
             repaired: false,
             asked: false,
+            is_far: false,
         })
     }
 }

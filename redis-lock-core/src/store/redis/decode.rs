@@ -94,6 +94,7 @@ pub(super) fn script(verb: &Verb, value: Value) -> Option<Result<Answer, Fault>>
             queued: integer(items.get(3)) == Some(1),
             repaired: integer(items.get(4)) == Some(1),
             asked: terms.ask.is_some() && integer(items.get(5)) == Some(1),
+            is_far: false,
         })),
         (Verb::Acquire(_), Some(-2)) => Ok(Answer::Buried),
         (Verb::Acquire(_), Some(-4)) => Err(other_kind(string(items.get(1)).as_deref())),

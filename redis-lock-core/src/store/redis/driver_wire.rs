@@ -82,6 +82,8 @@ impl Wire for DriverWire {
     }
 
     fn flush(&mut self) -> io::Result<()> {
+        let out = &mut self.out;
+        self.conversation.send_bundles(&mut |cmd| out.push(cmd));
         for cmd in self.out.drain(..) {
             self.tasks.send(cmd).map_err(|_| io::ErrorKind::BrokenPipe)?;
         }
@@ -89,7 +91,7 @@ impl Wire for DriverWire {
     }
 
     fn is_flushed(&self) -> bool {
-        self.out.is_empty()
+        self.out.is_empty() && !self.conversation.keeps_back()
     }
 
     fn fill(&mut self) -> io::Result<Filled> {

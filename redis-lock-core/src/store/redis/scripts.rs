@@ -100,9 +100,11 @@ const DIGEST: &str = include_str!("lua/digest.lua");
 script!(ACQUIRE: "lua/acquire.lua" with COMMON, QUEUE, FENCE);
 script!(RELEASE: "lua/release.lua" with COMMON, QUEUE);
 script!(RENEW: "lua/renew.lua" with COMMON);
+script!(RENEW_MANY: "lua/renew_many.lua" with COMMON);
 script!(DELETE: "lua/delete.lua" with);
 
 script!(SHARED_ACQUIRE: "lua/shared_acquire.lua" with COMMON, QUEUE, FENCE, SHARED);
+script!(SHARED_STAY: "lua/shared_stay.lua" with COMMON, QUEUE, SHARED);
 script!(SHARED_RELEASE: "lua/shared_release.lua" with COMMON, QUEUE, SHARED);
 script!(SHARED_RENEW: "lua/shared_renew.lua" with COMMON, QUEUE, SHARED);
 script!(SHARED_DOWNGRADE: "lua/shared_downgrade.lua" with COMMON, QUEUE, SHARED);
@@ -116,8 +118,8 @@ script!(LOOK: "lua/look.lua" with COMMON, QUEUE, DIGEST);
 script!(FORCE: "lua/force.lua" with COMMON, QUEUE, SHARED, DIGEST);
 
 /// Those of the commonest lock, to be loaded at connect. The others are sent when they are needed.
-pub(super) fn all() -> [&'static Lua; 4] {
-    [&ACQUIRE, &DELETE, &RELEASE, &RENEW]
+pub(super) fn all() -> [&'static Lua; 5] {
+    [&ACQUIRE, &DELETE, &RELEASE, &RENEW, &RENEW_MANY]
 }
 
 #[cfg(test)]

@@ -78,6 +78,8 @@ impl Wire for RedisWire {
     }
 
     fn flush(&mut self) -> io::Result<()> {
+        let out = &mut self.out;
+        self.conversation.send_bundles(&mut |cmd| cmd.write_packed_command(out));
         while let Some(rest) = self.out.get(self.sent..).filter(|rest| !rest.is_empty()) {
             match self.socket.write(rest) {
                 Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
@@ -94,7 +96,7 @@ impl Wire for RedisWire {
     }
 
     fn is_flushed(&self) -> bool {
-        self.out.is_empty()
+        self.out.is_empty() && !self.conversation.keeps_back()
     }
 
     fn fill(&mut self) -> io::Result<Filled> {

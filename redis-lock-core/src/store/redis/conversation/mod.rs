@@ -23,6 +23,14 @@ use super::nodes::Site;
 use super::probe::{Delete, Found, Rung};
 use crate::domain::error::{Fault, FaultClass};
 use crate::store::{Acquire, Answer, Command, Pulled, Verb, limits};
+use bundle::{Bundle, Bundles, Denied, InFull};
+
+mod bundle;
+#[cfg(test)]
+mod bundle_tests;
+mod together;
+
+const NO_SCRIPTS: &str = "the server does not let this user run scripts any more";
 
 /// How a command was sent.
 #[derive(Debug)]
@@ -51,6 +59,15 @@ struct Asked {
     asking: bool,
 }
 
+/// What the next reply is the answer to.
+#[derive(Debug)]
+enum Expected {
+    /// To an `ASKING`: it says nothing, and what follows it has an answer of its own.
+    Asking,
+    One(Asked),
+    Bundle(Bundle, InFull),
+}
+
 /// Everything that is under way on one connection.
 pub(super) struct Conversation {
     found: Arc<Found>,
@@ -58,9 +75,11 @@ pub(super) struct Conversation {
     channel: Channel,
     /// The node that this leads to, where there are others.
     site: Option<Site>,
-    /// What was sent, in the order of the replies. None is an `ASKING`, whose reply says nothing: what
-    /// follows it has an answer of its own.
-    asked: VecDeque<Option<Asked>>,
+    /// What was sent, in the order of the replies.
+    asked: VecDeque<Expected>,
+    /// What is sent with what is asked next, or with the next flush.
+    bundles: Bundles,
+    denied: Denied,
     splits: BTreeMap<u64, Split>,
     done: VecDeque<Pulled>,
     broken: Option<Fault>,
@@ -83,6 +102,8 @@ impl Conversation {
             channel,
             site,
             asked: VecDeque::new(),
+            bundles: Bundles::default(),
+            denied: Denied::default(),
             splits: BTreeMap::new(),
             done: VecDeque::new(),
             broken: None,
@@ -95,6 +116,8 @@ impl Conversation {
 
     /// Asks for a command.
     pub(super) fn ask(&mut self, seq: u64, command: Command, send: Send<'_>) {
+        let Some(command) = self.bundle(seq, command, send) else { return };
+        self.send_bundles(send);
         if self.cluster.is_one() && groups::is_split(command.kind, &command.names) {
             self.split(seq, &command, send);
         } else {
@@ -104,7 +127,13 @@ impl Conversation {
 
     /// Asks for a command whose key is on its way here.
     pub(super) fn ask_asking(&mut self, seq: u64, command: Command, send: Send<'_>) {
+        self.send_bundles(send);
         self.ask_part(seq, command, None, true, send);
+    }
+
+    /// Whether something is to be sent that was kept back.
+    pub(super) fn keeps_back(&self) -> bool {
+        !self.bundles.is_empty()
     }
 
     fn ask_part(
@@ -129,14 +158,14 @@ impl Conversation {
         };
         self.announce(asking, send);
         send(cmd);
-        self.asked.push_back(Some(Asked { seq, command, group, step, asking }));
+        self.asked.push_back(Expected::One(Asked { seq, command, group, step, asking }));
     }
 
     /// Says that what follows is for a key that is on its way to this node.
     fn announce(&mut self, asking: bool, send: Send<'_>) {
         if asking {
             send(redis::cmd("ASKING"));
-            self.asked.push_back(None);
+            self.asked.push_back(Expected::Asking);
         }
     }
 
@@ -170,8 +199,12 @@ impl Conversation {
         send: Send<'_>,
     ) {
         let Asked { seq, command, group, step, asking } = match self.asked.pop_front() {
-            Some(Some(asked)) => asked,
-            Some(None) => return,
+            Some(Expected::One(asked)) => asked,
+            Some(Expected::Asking) => return,
+            Some(Expected::Bundle(bundle, in_full)) => {
+                self.note_trouble(&value);
+                return self.hear_bundle(bundle, in_full, value, wants, send);
+            }
             None => return self.lose_place("the server said something that nobody asked"),
         };
         if let (Some(site), None) = (&self.site, group)
@@ -180,16 +213,9 @@ impl Conversation {
         {
             return self.done.push_back(Pulled::Redirected(seq, command, redirect));
         }
-        if is_demoted(&value) {
-            // Whoever is the primary now is found by connecting again.
-            let what = "the server has become a replica";
-            self.broken.get_or_insert_with(|| Fault::new(FaultClass::Unknown, what));
-        }
+        self.note_trouble(&value);
         if decode::denies_scripts(&value) {
-            // What else there is is found out by connecting again.
-            let what = "the server does not let this user run scripts any more";
-            let fault = Fault::new(FaultClass::Refused, what);
-            self.broken.get_or_insert_with(|| Fault::new(FaultClass::Unknown, what));
+            let fault = Fault::new(FaultClass::Refused, NO_SCRIPTS);
             return self.answered(seq, group, Err(fault), true, send);
         }
         if group.is_none()
@@ -217,11 +243,24 @@ impl Conversation {
             Err(step) if wants(seq) => {
                 self.announce(asking, send);
                 send_step(&step, &command, &self.context(), send);
-                self.asked.push_back(Some(Asked { seq, command, group, step, asking }));
+                self.asked.push_back(Expected::One(Asked { seq, command, group, step, asking }));
             }
             // Its token is being released; a further round would overtake the release.
             Err(_) => self.finish(seq, Err(dropped())),
         }
+    }
+
+    /// Ends the connection where an answer says that it must not be used any longer. Whoever is the
+    /// primary now, or what there is beside scripts, is found by connecting again.
+    fn note_trouble(&mut self, value: &Value) {
+        let what = if is_demoted(value) {
+            "the server has become a replica"
+        } else if decode::denies_scripts(value) {
+            NO_SCRIPTS
+        } else {
+            return;
+        };
+        self.broken.get_or_insert_with(|| Fault::new(FaultClass::Unknown, what));
     }
 
     fn answered(

@@ -1,0 +1,109 @@
+//! Keys whose leases do not linger for a while.
+//!
+//! A lease that is asked away before it was used again has saved nothing here, and has cost whoever
+//! asked more than a free key would have. So after that the key does not linger for a second, then
+//! two, up to half a minute; until a lease of it is used often again.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::domain::clock::Moment;
+use crate::domain::idle_event::Habit;
+
+const SHORTEST: Duration = Duration::from_secs(1);
+const LONGEST: Duration = Duration::from_secs(30);
+
+/// How many keys of one shard are remembered.
+const MOST: usize = 156;
+
+/// Those of one shard.
+#[derive(Debug, Default)]
+pub(super) struct SwitchedOff(HashMap<Arc<str>, Pause>);
+
+#[derive(Clone, Copy, Debug)]
+struct Pause {
+    length: Duration,
+    until: Moment,
+}
+
+impl SwitchedOff {
+    pub(super) fn has(&self, key: &str, now: Moment) -> bool {
+        !self.0.is_empty() && self.0.get(key).is_some_and(|pause| now < pause.until)
+    }
+
+    pub(super) fn note(&mut self, key: &Arc<str>, habit: Habit, now: Moment) {
+        match habit {
+            Habit::AskedAwayUnused => self.pause(key, now),
+            Habit::Used => drop(self.0.remove(key)),
+        }
+    }
+
+    fn pause(&mut self, key: &Arc<str>, now: Moment) {
+        let before = self.0.get(key).copied();
+        if before.is_some_and(|pause| now < pause.until) {
+            // The lease is from before the pause.
+            return;
+        }
+        if before.is_none() {
+            self.make_room(now);
+        }
+        let length = before.map_or(SHORTEST, |pause| (pause.length * 2).min(LONGEST));
+        self.0.insert(Arc::clone(key), Pause { length, until: now.after(length) });
+    }
+
+    fn make_room(&mut self, now: Moment) {
+        if self.0.len() < MOST {
+            return;
+        }
+        self.0.retain(|_, pause| now < pause.until);
+        if self.0.len() >= MOST {
+            let soonest = self.0.iter().min_by_key(|(_, pause)| pause.until);
+            if let Some(key) = soonest.map(|(key, _)| Arc::clone(key)) {
+                self.0.remove(&key);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(number: u64) -> Arc<str> {
+        format!("k{number}").into()
+    }
+
+    #[test]
+    fn each_pause_is_twice_as_long_as_the_one_before() {
+        let mut off = SwitchedOff::default();
+        let mut now = Moment::at_millis(1_000);
+        for seconds in [1, 2, 4, 8, 16, 30, 30] {
+            off.note(&key(1), Habit::AskedAwayUnused, now);
+            let end = now.after(Duration::from_secs(seconds));
+            let before = Moment::from_nanos(end.as_nanos() - 1);
+            assert!(off.has("k1", before) && !off.has("k1", end), "{seconds}");
+            off.note(&key(1), Habit::AskedAwayUnused, before);
+            assert!(!off.has("k1", end), "not lengthened by a lease of before");
+            now = end;
+        }
+        assert!(!off.has("k2", Moment::at_millis(1_000)));
+        off.note(&key(1), Habit::Used, now);
+        off.note(&key(1), Habit::AskedAwayUnused, now);
+        assert!(!off.has("k1", now.after(SHORTEST)), "from the beginning");
+    }
+
+    #[test]
+    fn no_more_than_some_keys_are_remembered_and_the_soonest_is_forgotten() {
+        let mut off = SwitchedOff::default();
+        let at = |number| Moment::at_millis(1_000 + number);
+        for number in 0..200 {
+            off.note(&key(number), Habit::AskedAwayUnused, at(number));
+        }
+        assert_eq!(off.0.len(), MOST);
+        assert!(off.has("k199", at(200)) && !off.has("k0", at(200)));
+        // Those that are over make room for all who come.
+        off.note(&key(500), Habit::AskedAwayUnused, at(5_000));
+        assert_eq!(off.0.len(), 1);
+    }
+}

@@ -1,0 +1,253 @@
+//! Leases that linger, and what can happen to them.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use redis_locks::{Idle, Locks, Request};
+use testbed::{Child, ChildIo, Proxy, Server, eventually};
+use tokio::runtime::Runtime;
+use tokio::task::JoinSet;
+
+const SOON: Duration = Duration::from_secs(20);
+const TTL: Duration = Duration::from_secs(3);
+
+async fn manager(server: &Server) -> Locks {
+    Locks::connect(server.url()).await.unwrap()
+}
+
+fn lingering(locks: &Locks, key: &str) -> Request {
+    locks.mutex(key).ttl(TTL).linger(Duration::from_secs(60))
+}
+
+/// Uses a lock until its lease stays: only tokens that were made since messages arrive do.
+async fn leave_idle(server: &Server, locks: &Locks, key: &str) {
+    let since = Instant::now();
+    loop {
+        lingering(locks, key).acquire().await.unwrap().release().await.unwrap();
+        if server.keys().iter().any(|it| it.ends_with(key)) {
+            return;
+        }
+        assert!(since.elapsed() < SOON, "its lease does not stay");
+    }
+}
+
+/// Leaves an idle lease behind and says so; then it is killed, or told to end.
+pub(crate) fn keep(io: &mut ChildIo) {
+    Runtime::new().unwrap().block_on(async {
+        let locks = Locks::from_env().unwrap();
+        let client = redis::Client::open(std::env::var("REDIS_URL").unwrap()).unwrap();
+        loop {
+            lingering(&locks, "k").acquire().await.unwrap().release().await.unwrap();
+            let mut connection = client.get_connection().unwrap();
+            if redis::Commands::exists::<_, bool>(&mut connection, "lock:k").unwrap() {
+                break;
+            }
+        }
+        io.say("idle");
+        io.hear();
+    });
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn lg1_an_idle_holder_that_dies_costs_others_its_lease_and_no_more() {
+    let server = Server::start();
+    let locks = manager(&server).await;
+    let mut child = Child::spawn("linger_keep", &[("REDIS_URL", &server.url())]);
+    child.expect("idle");
+    child.kill9();
+    let start = Instant::now();
+    assert!(locks.mutex("k").try_acquire().await.unwrap().is_none(), "it may be inside");
+    let guard = locks.mutex("k").wait(SOON).acquire().await.unwrap();
+    assert!(start.elapsed() < TTL + SOON / 4, "{:?}", start.elapsed());
+    guard.release().await.unwrap();
+    locks.shutdown().await;
+    server.assert_clean();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn lg3_a_lease_that_is_asked_for_while_it_is_taken_again_lets_one_in() {
+    let server = Server::start();
+    let (owner, other) = (manager(&server).await, manager(&server).await);
+    leave_idle(&server, &owner, "k").await;
+    let (inside, is_over) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicBool::new(false)));
+    let enter = |inside: &Arc<AtomicUsize>| {
+        assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "two are inside");
+        inside.fetch_sub(1, Ordering::SeqCst);
+    };
+    let (inside_too, over) = (Arc::clone(&inside), Arc::clone(&is_over));
+    let owner_too = owner.clone();
+    let loops = tokio::spawn(async move {
+        while !over.load(Ordering::SeqCst) {
+            let guard = lingering(&owner_too, "k").acquire().await.unwrap();
+            enter(&inside_too);
+            guard.release().await.unwrap();
+            tokio::task::yield_now().await;
+        }
+    });
+    let (since, mut taken) = (Instant::now(), 0);
+    while taken < 200 {
+        assert!(since.elapsed() < SOON, "{taken} tries succeeded");
+        if let Some(guard) = other.mutex("k").try_acquire().await.unwrap() {
+            enter(&inside);
+            guard.release().await.unwrap();
+            taken += 1;
+        }
+    }
+    is_over.store(true, Ordering::SeqCst);
+    loops.await.unwrap();
+    owner.shutdown().await;
+    other.shutdown().await;
+    server.assert_clean();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn lg10_a_flush_ends_an_idle_lease_with_its_next_renewal_and_fences_rise() {
+    let server = Server::start();
+    let (owner, other) = (manager(&server).await, manager(&server).await);
+    leave_idle(&server, &owner, "k").await;
+    let guard = lingering(&owner, "f").fenced().acquire().await.unwrap();
+    let before = guard.fence().unwrap();
+    guard.release().await.unwrap();
+    server.run::<()>("FLUSHALL");
+    let fenced = other.mutex("f").fenced().acquire().await.unwrap();
+    assert!(fenced.fence().unwrap() > before);
+    let guard = other.mutex("k").acquire().await.unwrap();
+    let since = Instant::now();
+    while lingering(&owner, "k").try_acquire().await.unwrap().is_some() {
+        assert!(since.elapsed() < SOON, "it is believed in for longer than until a renewal");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    guard.verify().await.unwrap();
+    owner.shutdown().await;
+    fenced.release().await.unwrap();
+    guard.release().await.unwrap();
+    other.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn lg13_an_idle_lease_is_ended_by_force() {
+    let server = Server::start();
+    let (owner, other) = (manager(&server).await, manager(&server).await);
+    leave_idle(&server, &owner, "k").await;
+    assert!(other.force_release("k", "it is in the way").await.unwrap());
+    let guard = other.mutex("k").try_acquire().await.unwrap().expect("nobody has it");
+    let since = Instant::now();
+    while lingering(&owner, "k").try_acquire().await.unwrap().is_some() {
+        assert!(since.elapsed() < SOON, "the ended lease is handed out");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    guard.release().await.unwrap();
+    owner.shutdown().await;
+    other.shutdown().await;
+    server.assert_clean();
+}
+
+async fn use_each(locks: &Locks, keys: std::ops::Range<usize>) {
+    for start in keys.clone().step_by(200) {
+        let mut some = JoinSet::new();
+        for number in start..(start + 200).min(keys.end) {
+            let asking = lingering(locks, &format!("k{number}")).ttl(SOON * 10).acquire();
+            some.spawn(async move { asking.await.unwrap().release().await.unwrap() });
+        }
+        some.join_all().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn lg14_lg16_the_oldest_of_too_many_idle_leases_go_and_a_shutdown_takes_the_rest() {
+    const MOST: usize = 10_000;
+    let server = Server::start();
+    let locks = manager(&server).await;
+    leave_idle(&server, &locks, "warm").await;
+    use_each(&locks, 0..MOST - 1).await;
+    assert_eq!(server.run::<usize>("DBSIZE"), MOST);
+    // What is used again is not the oldest any more.
+    use_each(&locks, 0..100).await;
+    use_each(&locks, MOST..MOST + 500).await;
+    let kept = || server.run::<usize>("DBSIZE");
+    eventually(SOON, "some are given back", || kept() <= MOST);
+    assert!(kept() > MOST - 1_000, "{}", kept());
+    assert!(server.exists("lock:k50"), "it was used lately");
+    assert!(!server.exists("lock:k300"), "it is one of the oldest");
+    locks.shutdown().await;
+    assert_eq!(server.run::<usize>("DBSIZE"), 0, "a shutdown leaves nothing");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn lg17_two_who_ask_for_an_idle_lease_get_it_one_after_the_other() {
+    let server = Server::start();
+    let owner = manager(&server).await;
+    let others = [manager(&server).await, manager(&server).await];
+    leave_idle(&server, &owner, "k").await;
+    let [first, second] = others.each_ref().map(|locks| locks.mutex("k").wait(SOON).acquire());
+    let (first, second) =
+        tokio::join!(async { first.await.unwrap().release().await.unwrap() }, async {
+            second.await.unwrap().release().await.unwrap()
+        },);
+    let ((), ()) = (first, second);
+    for locks in others.iter().chain([&owner]) {
+        locks.shutdown().await;
+    }
+    server.assert_clean();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn lg4_a_lost_message_costs_a_waiter_no_more_than_a_look() {
+    let server = Server::start();
+    let proxy = Proxy::to(server.port());
+    let (owner, other) = (Locks::connect(proxy.url()).await.unwrap(), manager(&server).await);
+    leave_idle(&server, &owner, "k").await;
+    let deaf = proxy.only(|connection| connection.subscriber);
+    assert_eq!(deaf.count(), 1, "one connection listens");
+    deaf.hole_down();
+    let start = Instant::now();
+    // The renewal says that somebody waits, a third of the lease later at the most.
+    let guard = other.mutex("k").wait(SOON).acquire().await.unwrap();
+    assert!(start.elapsed() < SOON / 2, "{:?}", start.elapsed());
+    guard.release().await.unwrap();
+    deaf.pass();
+    owner.shutdown().await;
+    other.shutdown().await;
+    server.assert_clean();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_key_that_is_asked_away_unused_does_not_linger_for_a_while() {
+    let server = Server::start();
+    let (owner, other) = (manager(&server).await, manager(&server).await);
+    leave_idle(&server, &owner, "warm").await;
+    leave_idle(&server, &owner, "k").await;
+    other.mutex("k").acquire().await.unwrap().release().await.unwrap();
+    let (begun, mut stayed) = (Instant::now(), false);
+    lingering(&owner, "k").acquire().await.unwrap().release().await.unwrap();
+    let since = Instant::now();
+    assert!(!server.exists("lock:k") || begun.elapsed() > Duration::from_secs(1));
+    while !stayed {
+        assert!(since.elapsed() < SOON, "it never lingers again");
+        lingering(&owner, "k").acquire().await.unwrap().release().await.unwrap();
+        stayed = server.exists("lock:k");
+    }
+    owner.shutdown().await;
+    other.shutdown().await;
+    server.assert_clean();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_status_of_an_idle_lease_says_that_nobody_is_inside() {
+    let server = Server::start();
+    let (owner, other) = (manager(&server).await, manager(&server).await);
+    leave_idle(&server, &owner, "k").await;
+    let status = owner.status("k").await.unwrap();
+    assert!(matches!(status.holders[0].idle, Idle::Since(_)), "{status:?}");
+    let status = other.status("k").await.unwrap();
+    assert_eq!(status.holders[0].idle, Idle::Maybe, "only its own process knows");
+    let guard = lingering(&owner, "k").acquire().await.unwrap();
+    assert_eq!(owner.status("k").await.unwrap().holders[0].idle, Idle::No);
+    guard.release().await.unwrap();
+    let plain = owner.mutex("plain").acquire().await.unwrap();
+    assert_eq!(other.status("plain").await.unwrap().holders[0].idle, Idle::No);
+    plain.release().await.unwrap();
+    owner.shutdown().await;
+    other.shutdown().await;
+}
