@@ -100,7 +100,8 @@ JSON
   limit    how many can hold it at once, of permits; else null
   held     whether anybody holds it
   holders  who: token, label, since (UTC, to the millisecond, by the holder's clock), ttl_ms
-           (null: it never expires), fence (null: it asked for none)
+           (null: it never expires), fence (null: it asked for none), idle (whether it only keeps
+           the lock for its next call; null: only its own process knows), idle_since
   waiters  who waits, in the order of their coming: label, since
   server   version, release (compare-and-delete, script or transaction), scripts (whether they
            are used; without them there are mutexes only), topology (single, sentinel or cluster),

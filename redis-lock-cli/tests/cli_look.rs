@@ -34,7 +34,7 @@ fn show_has_the_documented_fields() {
             "key": "order:42", "kind": "mutex", "limit": null, "held": true, "waiters": [],
             "holders": [{
                 "token": null, "label": "tester", "since": null, "ttl_ms": null,
-                "fence": guard.fence(),
+                "fence": guard.fence(), "idle": false, "idle_since": null,
             }],
             "server": {
                 "version": null, "release": null, "scripts": true, "topology": "single",
@@ -48,6 +48,21 @@ fn show_has_the_documented_fields() {
     let free = run(&server, &["show", "order:42", "--json"]);
     assert_eq!(code(&free), 1);
     assert_eq!(objects(&free.stdout)[0]["kind"], "free");
+}
+
+#[test]
+fn what_another_process_may_only_keep_is_told_as_such() {
+    let server = Server::start();
+    let locks = locks(&server);
+    let kept = || locks.mutex("order:42").linger(SECOND * 30).blocking_acquire().unwrap();
+    kept().blocking_release().unwrap();
+    let guard = kept();
+    let shown = objects(&run(&server, &["show", "order:42", "--json"]).stdout);
+    let holder = &shown[0]["holders"][0];
+    assert_eq!((&holder["idle"], &holder["idle_since"]), (&json!(null), &json!(null)));
+    let plain = text(&run(&server, &["show", "order:42"]).stdout);
+    assert!(plain.contains("idle   maybe"), "{plain}");
+    drop(guard);
 }
 
 #[test]

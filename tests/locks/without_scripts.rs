@@ -1,7 +1,13 @@
 //! Servers without scripting, and users without the right to it: mutexes by transactions.
 
 use std::env;
+use std::io::Write;
+use std::net::TcpStream;
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::Instant;
 
 use crate::scenery::*;
 use redis_locks::{ConfigError, LockError, LockKind, Locks, ReleaseBy, Scripting};
@@ -356,6 +362,69 @@ async fn held_locks_are_kept_when_scripts_are_denied_in_the_midst() {
     assert!(!locks.status(KEY).await.unwrap().server.scripts);
     other.release().await.unwrap();
     guard.release().await.unwrap();
+    server.assert_clean();
+}
+
+/// Changes a key without a gap, until it is told to stop.
+fn disturb(server: &Server, key: &str, is_over: &Arc<AtomicBool>) -> JoinHandle<()> {
+    let mut stream = TcpStream::connect(("127.0.0.1", server.port())).unwrap();
+    let touch = format!("PEXPIRE {key} {}\r\n", LONG.as_millis()).repeat(1_000);
+    let is_over = Arc::clone(is_over);
+    thread::spawn(move || {
+        // Whoever waits for no answer always has a command there.
+        stream.write_all(b"CLIENT REPLY OFF\r\n").unwrap();
+        while !is_over.load(Ordering::SeqCst) {
+            stream.write_all(touch.as_bytes()).unwrap();
+        }
+    })
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_release_that_does_not_come_through_delays_no_other() {
+    let server = Server::start();
+    let locks = never(&server).await;
+    let hot = job(&locks).acquire().await.unwrap();
+    let mut others = Vec::new();
+    for at in 0..5 {
+        others.push(locks.mutex(format!("k{at}")).ttl(LONG).acquire().await.unwrap());
+    }
+    let is_over = Arc::new(AtomicBool::new(false));
+    let disturbing = disturb(&server, WIRE, &is_over);
+    server.reset_counts();
+    let releasing = tokio::spawn(async {
+        let outcome = hot.release().await;
+        (outcome, Instant::now())
+    });
+    eventually(PATIENCE, "it is being released", || server.command_counts().contains_key("watch"));
+    for other in others {
+        other.release().await.unwrap();
+    }
+    let others_done = Instant::now();
+    is_over.store(true, Ordering::SeqCst);
+    disturbing.join().unwrap();
+    let (outcome, hot_done) = releasing.await.unwrap();
+    assert!(hot_done > others_done, "the others have waited for {outcome:?}");
+    eventually(PATIENCE, "all are free", || server.keys().iter().all(|key| !key.ends_with(WIRE)));
+    server.assert_clean();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_that_is_refused_spoils_no_other_in_its_transaction() {
+    let server = Server::builder().user(NO_SCRIPTS).start();
+    let locks = Locks::connect(as_user(&server, "app")).await.unwrap();
+    let mut guards = Vec::new();
+    for key in ["good:1", "good:2", "bad", "good:3"] {
+        guards.push((key, locks.mutex(key).ttl(LONG).acquire().await.unwrap()));
+    }
+    server.run::<()>("ACL SETUSER app resetkeys ~lock:good* ~*good*");
+    let releasing: Vec<_> =
+        guards.into_iter().map(|(key, guard)| (key, tokio::spawn(guard.release()))).collect();
+    for (key, releasing) in releasing {
+        let outcome = releasing.await.unwrap();
+        assert_eq!(outcome.is_ok(), key != "bad", "{key}: {outcome:?}");
+    }
+    server.run::<()>("ACL SETUSER app allkeys");
+    server.run::<()>("DEL lock:bad");
     server.assert_clean();
 }
 

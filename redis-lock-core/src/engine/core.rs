@@ -281,8 +281,10 @@ impl Core {
     /// Gives back the oldest of too many leases that linger. One that was used since it was entered
     /// is entered anew, by the same step.
     fn make_room(&self, work: &mut Work) {
-        while let Some((since, id)) = self.idle.pop_surplus() {
-            if let Some(resident) = self.table.shard(&id.main).get_mut(&id) {
+        while let Some((number, (since, id))) = self.idle.pop_surplus() {
+            if let Some(resident) = self.table.shard(&id.main).get_mut(&id)
+                && resident.idle_entry == Some(number)
+            {
                 resident.idle_entry = None;
             }
             self.step(&id, work, |machine, env, out| machine.make_room(since, env, out));

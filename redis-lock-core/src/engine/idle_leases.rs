@@ -40,13 +40,13 @@ impl IdleLeases {
         self.list().entries.remove(&number);
     }
 
-    /// Takes out the oldest entry where there are too many.
-    pub(super) fn pop_surplus(&self) -> Option<(Moment, LockId)> {
+    /// Takes out the oldest entry, with its number, where there are too many.
+    pub(super) fn pop_surplus(&self) -> Option<(u64, (Moment, LockId))> {
         let mut list = self.list();
         if list.entries.len() <= MOST {
             return None;
         }
-        list.entries.pop_first().map(|(_, entry)| entry)
+        list.entries.pop_first()
     }
 
     #[cfg(test)]
@@ -74,7 +74,7 @@ mod tests {
         leases.strike(first.unwrap());
         assert!(!leases.enter(&id(MOST), since(MOST)).1);
         assert!(leases.enter(&id(MOST + 1), since(MOST + 1)).1);
-        assert_eq!(leases.pop_surplus(), Some((since(1), id(1))));
+        assert_eq!(leases.pop_surplus(), Some((1, (since(1), id(1)))));
         assert!(leases.pop_surplus().is_none());
     }
 }

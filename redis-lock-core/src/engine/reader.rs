@@ -25,6 +25,10 @@ impl Core {
         let (Some(core), Ok(here)) = (self.shared(), runtime::Handle::try_current()) else {
             return;
         };
+        if here.runtime_flavor() != runtime::RuntimeFlavor::MultiThread {
+            // It was only thought to be one, and nobody may drive it for long.
+            return;
+        }
         let Some(place) = self.places.get(place) else { return };
         let Some((epoch, watcher)) = place.path.traffic().watcher() else { return };
         here.spawn(serve(core, place, epoch, watcher, here.id()));

@@ -30,14 +30,26 @@ impl Link {
             return;
         }
         if first {
-            core.act(|work| core.close_all(&LockError::Shutdown, SHUT_DOWN, work));
-            // Not before: the engine may look meanwhile, and would find nothing left to be released.
-            *core.closing.lock().unwrap_or_else(PoisonError::into_inner) =
-                Some(Moment::now().after(PATIENCE));
-            core.bell.ring();
+            core.act(|work| {
+                let _ending = Ending(core);
+                core.close_all(&LockError::Shutdown, SHUT_DOWN, work);
+                core.send(work);
+            });
         }
         // When the engine ends, it drops its end of the channel, which counts as an answer.
         let _ = ended.wait_for(|ended| *ended).await;
+    }
+}
+
+/// Lets the engine end when all that is to be released is queued, and not before: it may look
+/// meanwhile, and would find nothing left to be released. A subscriber that panics delays nothing.
+struct Ending<'a>(&'a Core);
+
+impl Drop for Ending<'_> {
+    fn drop(&mut self) {
+        *self.0.closing.lock().unwrap_or_else(PoisonError::into_inner) =
+            Some(Moment::now().after(PATIENCE));
+        self.0.bell.ring();
     }
 }
 

@@ -93,9 +93,14 @@ pub(super) fn look_at(blocker: &Blocker, looks: u32, env: &Env<'_>) -> Moment {
     let jitter = Duration::from_millis(1) + Duration::from_micros(40) * spread;
     let of_us = |value: &str| Token::from_wire(value).manager().is_some();
     let ours = blocker.value.as_deref().is_none_or(of_us);
+    let least = if blocker.queued && looks > 1 { LEAST } else { Duration::ZERO };
     if blocker.is_far && env.hints {
         let wait = LOOK_FROM_AFAR * 3 / 4 + LOOK_FROM_AFAR * spread / 1_024;
-        return env.now.after(wait).at_or_before(TOGETHER, env.phase());
+        return match blocker.ttl {
+            // Those before us may be gone with the holder.
+            Some(ttl) if ttl + jitter < wait => env.now.after((ttl + jitter).max(least)),
+            _ => env.now.after(wait).at_or_before(TOGETHER, env.phase()),
+        };
     }
     let most = match (blocker.queued && env.hints, ours) {
         // Nobody will notify us: look ever more rarely, from 20 ms to half a second.
@@ -104,7 +109,6 @@ pub(super) fn look_at(blocker: &Blocker, looks: u32, env: &Env<'_>) -> Moment {
         (true, false) => LOOK_AT_FOREIGNER,
     };
     let most = most * 3 / 4 + most * spread / 512;
-    let least = if blocker.queued && looks > 1 { LEAST } else { Duration::ZERO };
     let wait = blocker.ttl.map_or(most, |ttl| most.min((ttl + jitter).max(least)));
     env.now.after(wait)
 }

@@ -15,6 +15,9 @@ use crate::store::redis::probe::Rung;
 /// So many go together: more would save nothing, and keep others waiting for longer.
 const MOST: usize = 64;
 
+/// So many bundles are collected at once, since each question is compared with all of them.
+const MOST_BUNDLES: usize = 16;
+
 /// Names longer than this in all go in several calls.
 const LONG: usize = 8 * 1024;
 
@@ -71,6 +74,9 @@ impl Conversation {
         let Some(together) = Together::of(&command).filter(|it| self.can_bundle(it)) else {
             return Some(command);
         };
+        if self.bundles.0.len() >= MOST_BUNDLES {
+            self.send_bundles(send);
+        }
         if let Some(full) = self.bundles.add(together, (seq, command)) {
             self.send_bundle(full, send);
         }

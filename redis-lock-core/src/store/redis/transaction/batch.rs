@@ -3,13 +3,12 @@
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use futures_util::stream::{FuturesUnordered, StreamExt};
 use redis::Value;
 use tokio::time::timeout;
 
 use super::plan::{Decision, DecisionTerms, ReadPlan, decide};
 use super::pool::{Lane, lost};
-use super::run::{Setting, Written, begin, late, opened, run, write};
+use super::run::{Setting, Written, begin, late, opened, write};
 use super::snapshot::Snapshot;
 use crate::domain::error::Fault;
 use crate::store::redis::{decode, encode};
@@ -56,49 +55,52 @@ impl WaitingBatch {
     }
 
     /// What goes next, unless others are under way: while they are, the next ones are collected.
-    pub(super) fn next(&mut self, is_cluster: bool) -> Option<Vec<(u64, Command)>> {
+    pub(super) fn next(&mut self) -> Option<Vec<(u64, Command)>> {
         if self.is_under_way || self.waiting.is_empty() {
             return None;
         }
         self.is_under_way = true;
-        let most = if is_cluster { 1 } else { MOST };
-        Some(self.waiting.drain(..most.min(self.waiting.len())).collect())
+        Some(self.waiting.drain(..MOST.min(self.waiting.len())).collect())
     }
 }
 
-/// Carries all of them out in one transaction. What can't be told from a short look, and all when
-/// somebody changes one of the keys meanwhile, is carried out one by one.
-pub(super) async fn carry_out(setting: &Setting, batch: Vec<(u64, Command)>) -> Answers {
-    if let [(seq, command)] = batch.as_slice() {
-        return vec![(*seq, run(setting, command).await)];
+/// Carries all of them out in one transaction. Returns their answers, and those that are to be
+/// carried out by themselves, each with a time of its own: what can't be told from a short look, and
+/// all of them when somebody changes one of the keys meanwhile, or when the server refuses them
+/// together.
+pub(super) async fn carry_out(
+    setting: &Setting,
+    batch: Vec<(u64, Command)>,
+) -> (Answers, Vec<(u64, Command)>) {
+    if batch.len() < 2 {
+        return (Vec::new(), batch);
     }
     let shortest = batch.iter().map(|(_, command)| command.timeout).min();
     let is_sent = AtomicBool::new(false);
     let limit = shortest.unwrap_or(Duration::ZERO);
     let together = timeout(limit, together(setting, &batch, &is_sent)).await;
     match together.unwrap_or_else(|_| Err(late(&is_sent))) {
-        Ok(answers) => complete(setting, &batch, answers).await,
-        Err(fault) => batch.iter().map(|(seq, _)| (*seq, Err(fault.clone()))).collect(),
+        Ok(answers) => sorted(batch, answers),
+        Err(fault) if fault.class.is_unknown() => {
+            (batch.iter().map(|(seq, _)| (*seq, Err(fault.clone()))).collect(), Vec::new())
+        }
+        Err(_) => (Vec::new(), batch),
     }
 }
 
-/// Carries out by itself what has no answer yet.
-async fn complete(
-    setting: &Setting,
-    batch: &[(u64, Command)],
+/// What has an answer, and what has none yet.
+fn sorted(
+    batch: Vec<(u64, Command)>,
     answers: Vec<Option<Answer>>,
-) -> Answers {
-    let single = |((seq, command), answer): (&(u64, Command), Option<Answer>)| {
-        let (seq, command) = (*seq, command.clone());
-        async move {
-            match answer {
-                Some(answer) => (seq, Ok(answer)),
-                None => (seq, run(setting, &command).await),
-            }
+) -> (Answers, Vec<(u64, Command)>) {
+    let (mut answered, mut rest) = (Vec::new(), Vec::new());
+    for ((seq, command), answer) in batch.into_iter().zip(answers) {
+        match answer {
+            Some(answer) => answered.push((seq, Ok(answer))),
+            None => rest.push((seq, command)),
         }
-    };
-    let singles: FuturesUnordered<_> = batch.iter().zip(answers).map(single).collect();
-    singles.collect().await
+    }
+    (answered, rest)
 }
 
 /// The answers; none for what has to be carried out by itself.

@@ -13,7 +13,7 @@ use crate::domain::error::{Fault, FaultClass};
 use crate::store::redis::decode;
 use crate::store::{Command, Verb};
 
-/// So many transactions run at once, beside those of renewals.
+/// So many transactions run at once, and as many of renewals beside them.
 const SIZE: usize = 4;
 
 /// Who waits for whom when all connections are in use.
@@ -66,7 +66,7 @@ impl Pool {
             patience,
             idle: Mutex::default(),
             slots: Semaphore::new(SIZE),
-            renewals: Semaphore::new(1),
+            renewals: Semaphore::new(SIZE),
             beside: tokio::sync::Mutex::new(None),
             may_publish: AtomicBool::new(true),
             may_ask_listeners: AtomicBool::new(true),

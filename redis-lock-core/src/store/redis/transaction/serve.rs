@@ -31,8 +31,23 @@ impl AnswerInbox {
     }
 }
 
-/// What a future under way brings: its answers, and of which batch they are.
-type Brought = (Answers, Option<BatchKind>);
+/// What a future under way brings.
+struct Brought {
+    answers: Answers,
+    /// Of a batch, what is to be carried out by itself.
+    rest: Vec<(u64, Command)>,
+    batch: Option<BatchKind>,
+}
+
+async fn by_itself(setting: &Setting, seq: u64, command: Command) -> Brought {
+    let answers = vec![(seq, run(setting, &command).await)];
+    Brought { answers, rest: Vec::new(), batch: None }
+}
+
+async fn together(setting: &Setting, kind: BatchKind, batch: Vec<(u64, Command)>) -> Brought {
+    let (answers, rest) = batch::carry_out(setting, batch).await;
+    Brought { answers, rest, batch: Some(kind) }
+}
 
 /// Carries out what is asked, until nobody asks any more. With the task go its connections.
 pub(super) async fn serve(setting: Arc<Setting>, mut jobs: Jobs, inbox: Arc<AnswerInbox>) {
@@ -44,16 +59,19 @@ pub(super) async fn serve(setting: Arc<Setting>, mut jobs: Jobs, inbox: Arc<Answ
             biased;
             job = jobs.recv() => {
                 let Some((seq, command)) = job else { return };
-                match BatchKind::of(&command) {
+                // The keys of a cluster are in different slots.
+                match BatchKind::of(&command).filter(|_| !setting.is_cluster) {
                     Some(kind) => lines[kind as usize].add(seq, command),
-                    None => under_way.push(Box::pin(async move {
-                        (vec![(seq, run(setting, &command).await)], None)
-                    })),
+                    None => under_way.push(Box::pin(by_itself(setting, seq, command))),
                 }
             }
-            Some((answers, batch)) = under_way.next(), if !under_way.is_empty() => {
-                inbox.put(answers);
-                if let Some(kind) = batch {
+            Some(brought) = under_way.next(), if !under_way.is_empty() => {
+                inbox.put(brought.answers);
+                // Those that take longer keep nobody waiting.
+                for (seq, command) in brought.rest {
+                    under_way.push(Box::pin(by_itself(setting, seq, command)));
+                }
+                if let Some(kind) = brought.batch {
                     lines[kind as usize].is_under_way = false;
                 }
             }
@@ -62,10 +80,8 @@ pub(super) async fn serve(setting: Arc<Setting>, mut jobs: Jobs, inbox: Arc<Answ
             continue;
         }
         for kind in BatchKind::EACH {
-            if let Some(batch) = lines[kind as usize].next(setting.is_cluster) {
-                under_way.push(Box::pin(async move {
-                    (batch::carry_out(setting, batch).await, Some(kind))
-                }));
+            if let Some(batch) = lines[kind as usize].next() {
+                under_way.push(Box::pin(together(setting, kind, batch)));
             }
         }
     }
