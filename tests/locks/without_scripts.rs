@@ -87,7 +87,7 @@ async fn waiters_are_handed_the_lock_in_order_and_at_once() {
             let task = tokio::spawn(async move {
                 let guard = job(&locks).fenced().acquire().await.unwrap();
                 // Before the release, behind which the next one has it.
-                let since = std::time::Instant::now();
+                let since = Instant::now();
                 let fence = guard.fence().unwrap();
                 guard.release().await.unwrap();
                 (fence, since)
@@ -98,7 +98,7 @@ async fn waiters_are_handed_the_lock_in_order_and_at_once() {
                 server.run::<usize>(&format!("ZCARD {key}")) == number + 1
             });
         }
-        let mut last = (guard.fence().unwrap(), std::time::Instant::now());
+        let mut last = (guard.fence().unwrap(), Instant::now());
         guard.release().await.unwrap();
         let mut fastest = PATIENCE;
         for task in waiting {
@@ -290,7 +290,7 @@ fn s3_processes_with_and_without_scripts_lose_no_update() {
             })
             .collect();
         children.iter_mut().for_each(|child| drop(child.expect("ready")));
-        let start = std::time::Instant::now();
+        let start = Instant::now();
         children.iter_mut().for_each(|child| child.tell("go"));
         children.iter_mut().for_each(|child| drop(child.expect_within(ms(60_000), "done")));
         println!("{}: {} locks in {:?}", server.binary(), ROUNDS * PROCESSES, start.elapsed());

@@ -36,14 +36,17 @@ async fn c12_five_thousand_locks_are_kept_with_one_renewal_per_third_of_their_le
         tokio::time::sleep(ms(50)).await;
     }
     let took = start.elapsed();
-    let renewals = server.command_counts().get("evalsha").copied().unwrap_or(0);
-    eprintln!("{renewals} renewals in {took:?}; at least {shortest:?} were left");
+    let counts = server.command_counts();
+    let count = |name: &str| counts.get(name).copied().unwrap_or(0);
+    let (renewals, calls) = (count("pexpire"), count("evalsha"));
+    eprintln!("{renewals} renewals in {took:?}, {calls} calls; at least {shortest:?} were left");
     // A renewal comes after 30 to 37 % of the lease.
     let each = |share: f64| took.as_secs_f64() / (TTL.as_secs_f64() * share);
     #[expect(clippy::cast_precision_loss, reason = "small numbers")]
     let per_lock = renewals as f64 / LOCKS as f64;
     assert!(per_lock <= each(0.29), "{per_lock} renewals of each lock");
     assert!(per_lock >= each(0.50) - 1.0, "{per_lock} renewals of each lock: they come late");
+    assert!(calls * 2 <= renewals, "{calls} calls: they go together");
     // All of them are on the server, too.
     assert_eq!(server.run::<u64>("DBSIZE"), LOCKS);
     drop(guards);

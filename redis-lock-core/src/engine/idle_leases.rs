@@ -13,16 +13,16 @@ use crate::domain::clock::Moment;
 pub(crate) const MOST: usize = 10_000;
 
 #[derive(Debug, Default)]
-pub(crate) struct IdleLeases(Mutex<List>);
+pub(crate) struct IdleLeases(Mutex<IdleList>);
 
 #[derive(Debug, Default)]
-struct List {
+struct IdleList {
     entries: BTreeMap<u64, (Moment, LockId)>,
     next: u64,
 }
 
 impl IdleLeases {
-    fn list(&self) -> MutexGuard<'_, List> {
+    fn list(&self) -> MutexGuard<'_, IdleList> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

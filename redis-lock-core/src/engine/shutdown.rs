@@ -1,4 +1,4 @@
-//! Ending: of a `Locks` that is shut down, of one that nobody refers to, and of an engine that
+//! LetEnd: of a `Locks` that is shut down, of one that nobody refers to, and of an engine that
 //! failed.
 
 use std::sync::PoisonError;
@@ -31,7 +31,7 @@ impl Link {
         }
         if first {
             core.act(|work| {
-                let _ending = Ending(core);
+                let _let_end = LetEnd(core);
                 core.close_all(&LockError::Shutdown, SHUT_DOWN, work);
                 core.send(work);
             });
@@ -43,9 +43,9 @@ impl Link {
 
 /// Lets the engine end when all that is to be released is queued, and not before: it may look
 /// meanwhile, and would find nothing left to be released. A subscriber that panics delays nothing.
-struct Ending<'a>(&'a Core);
+struct LetEnd<'a>(&'a Core);
 
-impl Drop for Ending<'_> {
+impl Drop for LetEnd<'_> {
     fn drop(&mut self) {
         *self.0.closing.lock().unwrap_or_else(PoisonError::into_inner) =
             Some(Moment::now().after(PATIENCE));
