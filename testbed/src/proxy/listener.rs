@@ -7,9 +7,6 @@ use std::{io, thread};
 use super::Shared;
 use super::connection::Link;
 
-/// Of more connections than this, those that are closed are forgotten.
-const MANY: usize = 1_000;
-
 /// What happens to those who connect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ListenMode {
@@ -91,11 +88,7 @@ fn run(port: u16, listener: TcpListener, shared: &Arc<Shared>) {
         let faults = state.faults.clone();
         let spares = shared.spares_replication.load(Ordering::SeqCst);
         if let Ok(link) = Link::open(number, stream, state.upstream, faults, spares) {
-            if state.links.len() > MANY {
-                // With them go their sockets, of which a process may have only so many.
-                state.links.retain(|link| link.is_open());
-            }
-            state.links.push(link);
+            state.add(link);
         }
     }
 }

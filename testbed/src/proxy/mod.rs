@@ -59,6 +59,17 @@ struct State {
     links: Vec<Arc<Link>>,
 }
 
+impl State {
+    /// Of thousands of connections, those that are closed are forgotten: with them go their sockets,
+    /// of which a process may have only so many.
+    fn add(&mut self, link: Arc<Link>) {
+        if self.links.len() > 1_000 {
+            self.links.retain(|link| link.is_open());
+        }
+        self.links.push(link);
+    }
+}
+
 impl Proxy {
     /// A proxy to a port on loopback.
     pub fn to(port: u16) -> Self {
