@@ -18,8 +18,8 @@ fn j8_an_engine_that_fails_ends_every_hold_and_starts_again() {
     let server = Server::start();
     let locks = Locks::open(server.url()).unwrap();
     let request = || locks.mutex("job").ttl(TTL).wait(PATIENCE);
-    // Longer than it takes to print where the engine panicked.
-    let guard = request().ttl(PATIENCE).blocking_acquire().unwrap();
+    // Longer than it takes to print where the engine panicked, and shorter than the next one waits.
+    let guard = request().ttl(PATIENCE / 2).blocking_acquire().unwrap();
     let waiting = thread::spawn({
         let request = request();
         move || request.blocking_acquire()
