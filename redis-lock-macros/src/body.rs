@@ -82,7 +82,7 @@ impl<'a> Expansion<'a> {
     ///
     /// Output:
     /// ```text
-    /// match &{ let scope = Scope::asking(LABEL, &[Known::ttl(..)], None, render(format_args!(..))); scope } {
+    /// match &{ let scope = Scope::asking(LABEL, &[Fixed::ttl(..)], None, render(format_args!(..))); scope } {
     ///     scope => {
     ///         let body = pin!(async move {
     ///             if false { return never::<Result<u64, E>>(); } // what it yields
@@ -254,7 +254,7 @@ impl<'a> Expansion<'a> {
         let own = own.map(|(name, _)| Ident::new(name, Span::call_site()));
         quote! {
             ::core::concat!(::core::module_path!(), #name),
-            &[#known #(#krate::__private_0_1::Known::#own,)*]
+            &[#known #(#krate::__private_0_1::Fixed::#own,)*]
         }
     }
 

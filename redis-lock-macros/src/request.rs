@@ -11,7 +11,7 @@ use crate::key::Key;
 use crate::options::{KeySource, Lease, Options, Setting, Time, Waiting};
 use crate::tokens::{first_span, local, located, unraw, words};
 
-/// `Known::ttl(..), Known::wait(..),` under the names that the user wrote.
+/// `Fixed::ttl(..), Fixed::wait(..),` under the names that the user wrote.
 pub(crate) fn known(options: &Options, krate: &Path) -> TokenStream {
     let kind = options.kind.as_ref().and_then(|Setting { name, value }| match &value.argument {
         Some(argument) if !is_literal(argument) => None,
@@ -187,7 +187,7 @@ impl Call {
 
     fn known(&self, krate: &Path) -> Option<TokenStream> {
         let (name, constant) = (&self.name, self.constant.as_ref()?);
-        Some(quote!(#krate::__private_0_1::Known::#name #constant))
+        Some(quote!(#krate::__private_0_1::Fixed::#name #constant))
     }
 
     /// `.ttl(value)`, if only the call knows the value.
