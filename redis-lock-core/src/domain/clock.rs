@@ -47,7 +47,7 @@ impl Moment {
     }
 
     /// Bits of it that look random from one call to the next.
-    pub(crate) fn scattered(self) -> u8 {
+    pub(crate) fn scrambled(self) -> u8 {
         // Fibonacci hashing: neighbours end up far apart.
         (self.0.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 56) as u8
     }

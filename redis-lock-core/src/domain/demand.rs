@@ -164,14 +164,14 @@ impl Options {
             label,
             linger: self.linger.filter(|_| ttl.is_some()).map(whole_millis),
             outage: self.outage,
-            timeout: ttl.map_or(command_timeout, |ttl| command_timeout.min(patience(ttl))),
+            timeout: ttl.map_or(command_timeout, |ttl| command_timeout.min(command_limit(ttl))),
             adopts: self.adopts.clone(),
         })
     }
 }
 
 /// How long one command may take when a lease of this length depends on it.
-fn patience(ttl: Duration) -> Duration {
+fn command_limit(ttl: Duration) -> Duration {
     (ttl / 6).clamp(Duration::from_millis(100), Duration::from_secs(2))
 }
 
@@ -275,8 +275,8 @@ pub(crate) mod tests {
 
     #[test]
     fn c14_a_short_lease_gets_a_short_patience() {
-        assert_eq!(patience(Duration::from_millis(400)), Duration::from_millis(100));
-        assert_eq!(patience(Duration::from_secs(6)), Duration::from_secs(1));
-        assert_eq!(patience(Duration::from_secs(60)), Duration::from_secs(2));
+        assert_eq!(command_limit(Duration::from_millis(400)), Duration::from_millis(100));
+        assert_eq!(command_limit(Duration::from_secs(6)), Duration::from_secs(1));
+        assert_eq!(command_limit(Duration::from_secs(60)), Duration::from_secs(2));
     }
 }

@@ -12,7 +12,7 @@ use uuid::Uuid;
 /// Nanoseconds on the clock that leases are measured with.
 pub(crate) fn nanos() -> u64 {
     #[cfg(test)]
-    if let Some(now) = world::now() {
+    if let Some(now) = simulated::now() {
         return now;
     }
     clock()
@@ -38,7 +38,7 @@ fn clock() -> u64 {
 /// The time of day, for people.
 pub(crate) fn wall() -> SystemTime {
     #[cfg(test)]
-    if let Some(now) = world::now() {
+    if let Some(now) = simulated::now() {
         return SystemTime::UNIX_EPOCH + std::time::Duration::from_nanos(now);
     }
     SystemTime::now()
@@ -47,7 +47,7 @@ pub(crate) fn wall() -> SystemTime {
 /// 128 random bits that nobody drew before.
 pub(crate) fn unique() -> Uuid {
     #[cfg(test)]
-    if let Some(bits) = world::bits() {
+    if let Some(bits) = simulated::bits() {
         return uuid::Builder::from_random_bytes(bits.to_be_bytes()).into_uuid();
     }
     Uuid::new_v4()
@@ -56,7 +56,7 @@ pub(crate) fn unique() -> Uuid {
 /// Which process this is. After a `fork` it is another one.
 pub(crate) fn process() -> u32 {
     #[cfg(test)]
-    if let Some(process) = world::process() {
+    if let Some(process) = simulated::process() {
         return process;
     }
     unforked().unwrap_or_else(std::process::id)
@@ -87,7 +87,7 @@ fn unforked() -> Option<u32> {
 }
 
 #[cfg(test)]
-pub(crate) mod world {
+pub(crate) mod simulated {
     //! A world that a test thread has to itself.
 
     use std::cell::Cell;

@@ -251,7 +251,7 @@ pub(crate) enum FaultClass {
     /// It was not executed, because this server can't do it.
     Unsupported,
     /// It was executed for some of its keys, and not for others, which are on their way.
-    Torn,
+    PartlyDone,
     /// It may have been executed: the way to the server broke.
     Unknown,
     /// It may have been executed, or still be: no answer came in time.
@@ -269,13 +269,13 @@ pub(crate) struct Fault {
 impl FaultClass {
     /// Whether the command may have been executed, or may be yet.
     pub(crate) fn is_unknown(self) -> bool {
-        matches!(self, Self::Torn | Self::Unknown | Self::Late)
+        matches!(self, Self::PartlyDone | Self::Unknown | Self::Late)
     }
 
     /// Whether it was refused because keys are on their way from one node to another, which takes
     /// milliseconds.
-    pub(crate) fn is_passing(self) -> bool {
-        matches!(self, Self::Moving | Self::Torn)
+    pub(crate) fn is_moving(self) -> bool {
+        matches!(self, Self::Moving | Self::PartlyDone)
     }
 }
 

@@ -40,7 +40,7 @@ pub(crate) enum AskOutcome {
 
 /// What a lease shows of the use of its key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Habit {
+pub(crate) enum KeyUse {
     /// Another process wanted it before it was used a second time.
     AskedAwayUnused,
     /// It has been used often.

@@ -7,9 +7,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use tokio::sync::watch;
 
-use super::apart::Apart;
-use super::bell::Bell;
-use super::here::here;
+use super::cache_padded::CachePadded;
+use super::current_runtime::current_runtime;
+use super::engine_waker::EngineWaker;
 use super::idle_leases::IdleLeases;
 use super::notices::{Notice, Notices};
 use super::path::{After, Origin, Overdue, QueueEntry, Results, Settled};
@@ -30,7 +30,7 @@ pub(crate) struct Core {
     pub(crate) table: Table,
     pub(crate) manager: Arc<str>,
     pub(crate) places: Places,
-    pub(crate) bell: Bell,
+    pub(crate) waker: EngineWaker,
     pub(crate) notices: Notices,
     pub(super) reaper: Mutex<Reaper>,
     pub(super) released: Mutex<Released>,
@@ -38,7 +38,7 @@ pub(crate) struct Core {
     pub(crate) idle: IdleLeases,
     /// The machines of tokens that the server may have queued, and so may name in a message.
     index: Mutex<HashMap<Arc<str>, LockId>>,
-    numbers: Apart<AtomicU64>,
+    numbers: CachePadded<AtomicU64>,
     pub(super) closed: AtomicBool,
     /// When a shutdown ends at the latest.
     pub(super) closing: Mutex<Option<Moment>>,
@@ -46,7 +46,7 @@ pub(crate) struct Core {
     /// The last reference to its `Locks` was dropped, so no request can come any more.
     pub(super) is_abandoned: AtomicBool,
     /// The process that it belongs to.
-    home: u32,
+    process: u32,
     /// A reference for tasks and threads that outlive the call that starts them.
     pub(super) me: Weak<Self>,
 }
@@ -71,7 +71,7 @@ pub(crate) struct Work {
     /// Where something was put on the queue, if there are several places.
     touched: Vec<Arc<Place>>,
     /// Too many leases linger.
-    is_crowded: bool,
+    has_too_many_idle: bool,
     /// The engine's own turn: what it brings about need not wake the engine.
     pub(super) is_turn: bool,
 }
@@ -89,19 +89,19 @@ impl Core {
             table: Table::new(),
             manager: manager.into(),
             places,
-            bell: Bell::default(),
+            waker: EngineWaker::default(),
             notices: Notices::default(),
             reaper: Mutex::default(),
             released: Mutex::default(),
             search: Mutex::default(),
             idle: IdleLeases::default(),
             index: Mutex::default(),
-            numbers: Apart::new(AtomicU64::new(1)),
+            numbers: CachePadded::new(AtomicU64::new(1)),
             closed: AtomicBool::new(false),
             closing: Mutex::new(None),
             ended: watch::Sender::new(false),
             is_abandoned: AtomicBool::new(false),
-            home: crate::domain::env::process(),
+            process: crate::domain::env::process(),
         })
     }
 
@@ -121,7 +121,7 @@ impl Core {
     /// Whether this is a copy in a child process: its connections and its locks are the parent's,
     /// and its own locks may be locked for ever.
     pub(crate) fn is_forked(&self) -> bool {
-        self.home != crate::domain::env::process()
+        self.process != crate::domain::env::process()
     }
 
     pub(crate) fn number(&self) -> u64 {
@@ -196,17 +196,17 @@ impl Core {
         // `enabled!` is the user's code, so it is asked before the lock is taken.
         let listening = observe::is_listening();
         let place = self.places.of(&id.main);
-        let Work { settled, notices, effects, touched, is_put, is_crowded, .. } = work;
+        let Work { settled, notices, effects, touched, is_put, has_too_many_idle, .. } = work;
         let mut shard = self.table.shard(&id.main);
         // Read under the lock, so that no step has an earlier time than the one before.
         let now = Moment::now();
-        let lingers = !shard.switched_off.has(&id.main, now);
+        let lingers = !shard.linger_pauses.has(&id.main, now);
         let resident = if makes { Some(shard.get_or_create(id)) } else { shard.get_mut(id) };
         let Some(resident) = resident else { return };
         let env = Env { lingers, ..self.env(now, listening, &place) };
         change(&mut resident.machine, &env, effects);
         self.correct_index(id, resident);
-        *is_crowded |= self.correct_idle(id, resident);
+        *has_too_many_idle |= self.correct_idle(id, resident);
         if !effects.out.is_empty() {
             if self.places.only().is_some() {
                 *is_put = true;
@@ -216,16 +216,16 @@ impl Core {
                 }
             } else {
                 let asked = &mut resident.asked;
-                self.put_somewhere(id, effects.out.drain(..), now, asked, (settled, touched));
+                self.put_where_known(id, effects.out.drain(..), now, asked, (settled, touched));
             }
         }
-        if let Some(habit) = effects.habit.take() {
-            shard.switched_off.note(&id.main, habit, now);
+        if let Some(key_use) = effects.key_use.take() {
+            shard.linger_pauses.note(&id.main, key_use, now);
         }
         let due = shard.settle(id, now);
         drop(shard);
         if let Some(due) = due {
-            self.bell.wake_by(due);
+            self.waker.wake_by(due);
         }
         notices.extend(effects.later.drain(..).map(|later| Notice::of(id, later)));
     }
@@ -235,11 +235,11 @@ impl Core {
             now,
             hints: place.hints_enabled.load(Ordering::Relaxed),
             manager: &self.manager,
-            spread: now.scattered() ^ self.manager.as_bytes().last().copied().unwrap_or(0),
+            spread: now.scrambled() ^ self.manager.as_bytes().last().copied().unwrap_or(0),
             lingers: true,
             listening,
             numbers: &self.numbers,
-            home: self.home,
+            process: self.process,
         }
     }
 
@@ -273,9 +273,9 @@ impl Core {
         let (Some(since), None) = (resident.machine.idle_since(), resident.idle_entry) else {
             return false;
         };
-        let (number, is_crowded) = self.idle.enter(id, since);
+        let (number, has_too_many_idle) = self.idle.enter(id, since);
         resident.idle_entry = Some(number);
-        is_crowded
+        has_too_many_idle
     }
 
     /// Gives back the oldest of too many leases that linger. One that was used since it was entered
@@ -295,7 +295,7 @@ impl Core {
     /// asked.
     pub(super) fn send(&self, work: &mut Work) {
         loop {
-            if std::mem::take(&mut work.is_crowded) {
+            if std::mem::take(&mut work.has_too_many_idle) {
                 self.make_room(work);
             }
             if let (Some(place), true) = (self.places.only(), std::mem::take(&mut work.is_put)) {
@@ -312,16 +312,16 @@ impl Core {
     }
 
     fn send_at(&self, place: &Place, work: &mut Work) {
-        let (after, due) = place.path.after_put(here(), &mut work.settled);
+        let (after, due) = place.path.after_put(current_runtime(), &mut work.settled);
         if !work.is_turn {
             // Somebody may have been promised an answer sooner than the engine would look.
-            self.bell.wake_by(due);
+            self.waker.wake_by(due);
         }
         match after {
-            After::Nothing | After::RingTask => {}
+            After::Nothing | After::WakeTask => {}
             // It sends, or waits for the connection, before it sleeps.
-            After::RingEngine if work.is_turn => {}
-            After::RingEngine => self.bell.ring(),
+            After::WakeEngine if work.is_turn => {}
+            After::WakeEngine => self.waker.wake(),
             After::Pump => place.path.traffic().pump(Moment::now(), &mut work.settled),
             After::OpenReader => work.notices.push_back(Notice::OpenReader(place.id)),
         }
@@ -351,8 +351,8 @@ impl Core {
         for settled in std::mem::take(&mut work.settled) {
             let (origin, sent, outcome) = match settled {
                 Settled::Done { origin, sent, outcome } => (origin, sent, outcome),
-                Settled::Elsewhere(entry, redirect) => {
-                    self.go_elsewhere(*entry, redirect, work);
+                Settled::Redirected(entry, redirect) => {
+                    self.redirect(*entry, redirect, work);
                     continue;
                 }
             };
@@ -374,7 +374,7 @@ impl Core {
     }
 
     /// Takes in an event that is no answer to a question: a message, or that listening began.
-    pub(crate) fn hear(&self, place: PlaceId, event: Event, work: &mut Work) {
+    pub(crate) fn receive(&self, place: PlaceId, event: Event, work: &mut Work) {
         match event {
             Event::Granted { token, waited_for } => {
                 let Some(id) = self.index().get(token.as_str()).cloned() else { return };
@@ -392,7 +392,7 @@ impl Core {
             }
             Event::Forced { token } => {
                 self.search().add(token);
-                self.bell.ring();
+                self.waker.wake();
             }
             Event::Listening { hints_enabled } => {
                 let Some(place) = self.places.get(place) else { return };
@@ -482,7 +482,7 @@ pub(super) fn entry_of(id: &LockId, outgoing: Outgoing, now: Moment) -> QueueEnt
             QueueEntry::question(id.clone(), question.number, question.command, now)
         }
         Outgoing::Part(reap) => QueueEntry::reap(reap, now),
-        Outgoing::Tell(command) => QueueEntry::message(command, now),
+        Outgoing::Message(command) => QueueEntry::message(command, now),
     }
 }
 

@@ -30,12 +30,12 @@ impl Core {
 
     /// One turn, as the engine's thread takes it.
     pub(crate) fn drive(&self, work: &mut Work) -> Driven {
-        self.bell.wakes();
+        self.waker.wakes();
         let turn = self.turn(work);
         self.notices.add(&mut work.notices);
         let due = turn.due.unwrap_or(Moment::NEVER);
-        self.bell.sleep_until(due);
-        // A timer that was set before the bell knew how long the engine sleeps.
+        self.waker.sleep_until(due);
+        // A timer that was set before the waker knew how long the engine sleeps.
         let due = due.min(self.table.next_due());
         let connects = turn.jobs.iter().map(|(_, Job::Connect(number))| *number).collect();
         Driven { due, connects, is_done: self.is_done(Moment::now()) }

@@ -30,7 +30,7 @@ pub(super) async fn keep_listening(connector: Arc<dyn Connector>, hints: Hints) 
         }
         // All who wait look once more after each subscription: not in a tight loop.
         if !warned {
-            crate::observe::log::deaf(&why.what);
+            crate::observe::log::not_listening(&why.what);
             warned = true;
         }
         sleep(pause).await;

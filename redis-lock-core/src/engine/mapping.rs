@@ -12,7 +12,7 @@ impl Core {
     /// A node contradicted the map, or may have.
     pub(super) fn look_soon(&self) {
         if let Some(due) = self.places.look_soon() {
-            self.bell.wake_by(due);
+            self.waker.wake_by(due);
         }
     }
 

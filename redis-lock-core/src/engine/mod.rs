@@ -20,17 +20,17 @@ use crate::{LockError, LossReason, Token, observe};
 use core::Core;
 use places::Places;
 
-mod apart;
 mod asking;
-mod bell;
+mod cache_padded;
 mod carry_out;
 pub(crate) mod core;
+mod current_runtime;
 #[cfg(test)]
 pub(crate) mod driven;
-mod elsewhere;
+mod engine_waker;
 mod gather;
-mod here;
 mod idle_leases;
+mod linger_pauses;
 mod listen;
 mod mapping;
 mod notices;
@@ -39,6 +39,7 @@ pub(crate) mod places;
 mod query;
 mod reader;
 mod reaper;
+mod redirected;
 mod released;
 mod releasing;
 #[cfg(test)]
@@ -46,7 +47,6 @@ mod rest_tests;
 mod run;
 mod search;
 mod shutdown;
-mod switched_off;
 pub(crate) mod table;
 #[cfg(test)]
 mod tests;
@@ -81,14 +81,14 @@ impl std::fmt::Debug for Link {
 }
 
 impl Link {
-    pub(crate) fn new(patience: Duration, arbiter: ArbiterFactory<'_>) -> Self {
+    pub(crate) fn new(time_limit: Duration, arbiter: ArbiterFactory<'_>) -> Self {
         let unique = crate::domain::env::unique();
         let manager = unique.simple().to_string();
         let manager: Arc<str> = manager.get(..12).unwrap_or(&manager).into();
         let spread = unique.as_bytes()[15];
         let places = match arbiter(&manager) {
-            Arbiter::One(connector) => Places::one(connector, patience, spread),
-            Arbiter::Several(directory) => Places::several(directory, patience, spread),
+            Arbiter::One(connector) => Places::one(connector, time_limit, spread),
+            Arbiter::Several(directory) => Places::several(directory, time_limit, spread),
         };
         let core = Core::new(places, &manager);
         Self { core, thread: OnceLock::new() }
@@ -155,14 +155,14 @@ impl Link {
     /// The hold of a token was ended by force: the machine that has it asks the server.
     pub(crate) fn forced(&self, token: &Token) {
         let event = crate::store::Event::Forced { token: token.wire().to_string() };
-        self.core.act(|work| self.core.hear(places::FIRST, event, work));
+        self.core.act(|work| self.core.receive(places::FIRST, event, work));
     }
 
     /// Panics, as a bug in the engine would.
     #[cfg(test)]
     pub(crate) fn crash(&self) {
         run::PANIC.store(true, Ordering::SeqCst);
-        self.core.bell.ring();
+        self.core.waker.wake();
     }
 }
 
@@ -181,7 +181,7 @@ fn refuse_forked(hold: &Hold, confirm: Option<Confirm>) {
 
 fn spawn(core: &Arc<Core>) {
     #[cfg(test)]
-    if crate::domain::env::world::is_active() {
+    if crate::domain::env::simulated::is_active() {
         // The simulation drives the core itself.
         return;
     }

@@ -76,7 +76,7 @@ impl Link {
         let mut results = Results::default();
         place.path.traffic().when_ready(reply, &mut results);
         self.core.act(|work| self.core.take_in(&mut results, work));
-        self.core.bell.ring();
+        self.core.waker.wake();
         self.start();
         answer
     }

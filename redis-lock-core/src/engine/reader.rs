@@ -55,7 +55,7 @@ impl Role {
             traffic.set_reader(reader);
         }
         // The engine's own registration would wake it for each answer.
-        core.bell.ring();
+        core.waker.wake();
         Some(Self { core, place, epoch, reader })
     }
 
@@ -71,7 +71,7 @@ impl Drop for Role {
             traffic.set_reader(Reader::Engine);
         }
         drop(traffic);
-        self.core.bell.ring();
+        self.core.waker.wake();
     }
 }
 
@@ -100,9 +100,9 @@ async fn serve(
     let mut work = Box::<Work>::default();
     while let Some(sending) = role.is_sending() {
         match role.woken(&*readiness, sending).await {
-            Woken::Arrived => role.hear(&mut work).await,
+            Woken::Arrived => role.receive(&mut work).await,
             Woken::Asked => role.flush_others(&mut work).await,
-            Woken::Blind => return,
+            Woken::Unwatchable => return,
         }
     }
 }
@@ -114,7 +114,7 @@ enum Woken {
     /// Somebody else has something to send.
     Asked,
     /// The runtime cannot watch the socket any more.
-    Blind,
+    Unwatchable,
 }
 
 impl Role {
@@ -127,14 +127,14 @@ impl Role {
     async fn woken(&self, readiness: &dyn Readiness, sending: bool) -> Woken {
         poll_fn(|context| match readiness.poll_ready(context, sending) {
             Poll::Ready(Ok(())) => Poll::Ready(Woken::Arrived),
-            Poll::Ready(Err(_)) => Poll::Ready(Woken::Blind),
-            Poll::Pending => self.path().task_news.poll_rung(context).map(|()| Woken::Asked),
+            Poll::Ready(Err(_)) => Poll::Ready(Woken::Unwatchable),
+            Poll::Pending => self.path().task_news.poll_woken(context).map(|()| Woken::Asked),
         })
         .await
     }
 
     /// Reads what has arrived, and sends what comes of it.
-    async fn hear(&self, work: &mut Work) {
+    async fn receive(&self, work: &mut Work) {
         {
             let mut traffic = self.path().traffic();
             traffic.task_flushes = true;

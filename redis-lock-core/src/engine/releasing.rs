@@ -30,7 +30,7 @@ impl Core {
             Next::Again(at, reap) if at <= now => self.put(QueueEntry::reap(reap, now), work),
             Next::Again(at, reap) => {
                 self.reaper().add(at, reap);
-                self.bell.wake_by(at);
+                self.waker.wake_by(at);
             }
         }
     }

@@ -36,7 +36,7 @@ enum JobReport {
 
 /// The tasks that serve a place beside its path.
 #[derive(Default)]
-struct Attendance {
+struct PlaceTasks {
     /// What listens for hints, beside the connection of this epoch.
     listener: Option<(u64, JoinHandle<()>)>,
     /// Tells when the connection of this epoch has something to read.
@@ -50,7 +50,7 @@ struct Engine<'a> {
     report: mpsc::UnboundedSender<JobReport>,
     hints: mpsc::UnboundedReceiver<(PlaceId, Event)>,
     hint_sender: mpsc::UnboundedSender<(PlaceId, Event)>,
-    attendances: HashMap<PlaceId, Attendance>,
+    place_tasks: HashMap<PlaceId, PlaceTasks>,
     /// Waits for news from the directory, where there is one.
     directory: Option<JoinHandle<()>>,
 }
@@ -62,12 +62,12 @@ pub(super) fn serve(core: &Arc<Core>) {
         runtime.block_on(async {
             let (report, inputs) = mpsc::unbounded_channel();
             let (hint_sender, hints) = mpsc::unbounded_channel();
-            let (attendances, work) = (HashMap::new(), Box::default());
+            let (place_tasks, work) = (HashMap::new(), Box::default());
             let directory = core.places.directory().map(|directory| {
                 tokio::spawn(super::listen::keep_watching(Arc::clone(core), Arc::clone(directory)))
             });
             let mut engine =
-                Engine { core, work, inputs, report, hints, hint_sender, attendances, directory };
+                Engine { core, work, inputs, report, hints, hint_sender, place_tasks, directory };
             engine.run().await;
         });
     }
@@ -113,7 +113,7 @@ impl Engine<'_> {
         }
         self.core.notices.add(&mut self.work.notices);
         self.core.notices.hand_to_thread(self.core.notifier());
-        self.attend();
+        self.start_tasks();
         let now = Moment::now();
         let watch = self.core.notices.watch(now, self.core.notifier());
         turn.due.unwrap_or(now).min(watch)
@@ -152,31 +152,31 @@ impl Engine<'_> {
     }
 
     /// Listens, and watches the sockets, beside the connections that stand now.
-    fn attend(&mut self) {
+    fn start_tasks(&mut self) {
         let places = self.core.places.all();
         let gone = |id: &PlaceId| !places.iter().any(|place| place.id == *id);
-        let gone: Vec<_> = self.attendances.keys().copied().filter(gone).collect();
+        let gone: Vec<_> = self.place_tasks.keys().copied().filter(gone).collect();
         for id in gone {
-            if let Some(attendance) = self.attendances.remove(&id) {
-                attendance.end();
+            if let Some(tasks) = self.place_tasks.remove(&id) {
+                tasks.end();
             }
         }
         for place in places.iter().filter(|place| !place.is_lobby()) {
-            let attendance = self.attendances.entry(place.id).or_default();
-            if attendance.follow_epoch(place, &self.hint_sender) {
+            let tasks = self.place_tasks.entry(place.id).or_default();
+            if tasks.follow_epoch(place, &self.hint_sender) {
                 // A hint that is on its way is as good as any.
-                let deaf = Event::Listening { hints_enabled: false };
-                self.core.hear(place.id, deaf, &mut self.work);
+                let not_listening = Event::Listening { hints_enabled: false };
+                self.core.receive(place.id, not_listening, &mut self.work);
             }
         }
     }
 
     async fn wait(&mut self, due: Moment) {
-        self.core.bell.sleep_until(due);
+        self.core.waker.sleep_until(due);
         let now = Moment::now();
-        // A timer that was set before the bell knew how long the engine sleeps.
+        // A timer that was set before the waker knew how long the engine sleeps.
         let due = due.min(self.core.table.next_due());
-        let watched = watched(self.core, &self.attendances);
+        let watched = watched(self.core, &self.place_tasks);
         let is_watched = !watched.is_empty();
         let ready = poll_fn(|context| poll_any(&watched, context));
         let mut blind = None;
@@ -184,7 +184,7 @@ impl Engine<'_> {
             biased;
             event = self.hints.recv() => {
                 if let Some((place, event)) = event {
-                    self.core.hear(place, event, &mut self.work);
+                    self.core.receive(place, event, &mut self.work);
                 }
             }
             input = self.inputs.recv() => {
@@ -194,20 +194,20 @@ impl Engine<'_> {
                 }
             }
             place = ready, if is_watched => blind = place,
-            () = self.core.bell.rung() => {}
+            () = self.core.waker.woken() => {}
             () = tokio::time::sleep(due.since(now)) => {}
         }
-        self.core.bell.wakes();
-        if let Some(attendance) = blind.and_then(|place| self.attendances.get_mut(&place)) {
+        self.core.waker.wakes();
+        if let Some(tasks) = blind.and_then(|place| self.place_tasks.get_mut(&place)) {
             // It is watched anew, or found to be closed.
-            attendance.readiness = None;
+            tasks.readiness = None;
         }
     }
 
     fn take_hints(&mut self) {
         for _ in 0..HINTS {
             let Ok((place, event)) = self.hints.try_recv() else { return };
-            self.core.hear(place, event, &mut self.work);
+            self.core.receive(place, event, &mut self.work);
         }
     }
 }
@@ -215,9 +215,9 @@ impl Engine<'_> {
 /// A place whose socket is watched here, and whether something is to be sent there.
 type Watched<'a> = (PlaceId, &'a dyn Readiness, bool);
 
-fn watched<'a>(core: &Core, attendances: &'a HashMap<PlaceId, Attendance>) -> Vec<Watched<'a>> {
+fn watched<'a>(core: &Core, place_tasks: &'a HashMap<PlaceId, PlaceTasks>) -> Vec<Watched<'a>> {
     let watched = |place: &Arc<Place>| {
-        let (_, readiness) = attendances.get(&place.id)?.readiness.as_ref()?;
+        let (_, readiness) = place_tasks.get(&place.id)?.readiness.as_ref()?;
         Some((place.id, &**readiness, !place.path.traffic().is_sent()))
     };
     core.places.all().iter().filter_map(watched).collect()
@@ -245,7 +245,7 @@ impl Drop for Engine<'_> {
     }
 }
 
-impl Attendance {
+impl PlaceTasks {
     /// Listens, and watches the socket, beside the connection that stands now. Whether a listener
     /// ended, because it may lead to another server than the connection does.
     fn follow_epoch(

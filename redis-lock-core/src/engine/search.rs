@@ -7,7 +7,7 @@ use crate::domain::clock::Moment;
 
 /// The shortest time between two searches. Whoever may publish may name tokens that nobody has, and
 /// a search looks at every lock of this process.
-const PACE: Duration = Duration::from_millis(50);
+const INTERVAL: Duration = Duration::from_millis(50);
 
 /// The most tokens to look for at a time. What is dropped is found out by the next renewal.
 const MOST: usize = 1024;
@@ -30,7 +30,7 @@ impl Search {
     pub(super) fn due(&self) -> Moment {
         match self.last {
             _ if self.tokens.is_empty() => Moment::NEVER,
-            Some(last) => last.after(PACE),
+            Some(last) => last.after(INTERVAL),
             None => Moment::START,
         }
     }

@@ -49,7 +49,7 @@ impl Drop for LetEnd<'_> {
     fn drop(&mut self) {
         *self.0.closing.lock().unwrap_or_else(PoisonError::into_inner) =
             Some(Moment::now().after(PATIENCE));
-        self.0.bell.ring();
+        self.0.waker.wake();
     }
 }
 
@@ -69,7 +69,7 @@ impl Core {
     pub(super) fn abandon(&self) {
         self.act(|work| self.close_all(&LockError::Shutdown, SHUT_DOWN, work));
         self.is_abandoned.store(true, Ordering::Release);
-        self.bell.ring();
+        self.waker.wake();
     }
 
     /// Whether the engine has nothing left to do, and nobody is left who could ask for more.

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 
-use super::apart::Apart;
-use super::switched_off::SwitchedOff;
+use super::cache_padded::CachePadded;
+use super::linger_pauses::LingerPauses;
 use crate::LockError;
 use crate::domain::clock::Moment;
 use crate::domain::demand::Demand;
@@ -57,10 +57,10 @@ const SOON: Duration = Duration::from_secs(1);
 const DEFERRED: Duration = Duration::from_millis(500);
 
 /// Those of so much time, some 17 ms as a power of two of nanoseconds, are set together.
-const TOGETHER: u32 = 24;
+const TIMER_GRID: u32 = 24;
 
 /// Room for so many timers is not worth giving back.
-const FEW: usize = 64;
+const MIN_TIMER_ROOM: usize = 64;
 
 /// A machine with what was derived from it.
 #[derive(Debug)]
@@ -151,7 +151,7 @@ pub(crate) struct Shard {
     timers: BTreeMap<(Moment, u64), LockId>,
     /// The number of the next resident.
     next: u64,
-    pub(super) switched_off: SwitchedOff,
+    pub(super) linger_pauses: LingerPauses,
     deferred: VecDeque<(Moment, LockId)>,
 }
 
@@ -212,7 +212,7 @@ impl Shard {
                 return None;
             }
             resident.is_deferred = true;
-            let at = now.after(DEFERRED).at_or_before(TOGETHER, 0);
+            let at = now.after(DEFERRED).at_or_before(TIMER_GRID, 0);
             self.deferred.push_back((at, id.clone()));
             return None;
         }
@@ -252,7 +252,7 @@ impl Shard {
             }
         }
         // After a burst most of its room is of no use.
-        if self.deferred.capacity() > FEW.max(self.deferred.len() * 4) {
+        if self.deferred.capacity() > MIN_TIMER_ROOM.max(self.deferred.len() * 4) {
             self.deferred.shrink_to(self.deferred.len() * 2);
         }
     }
@@ -300,12 +300,12 @@ type SharedShard = (Mutex<Shard>, AtomicU64);
 /// lock.
 #[derive(Debug)]
 pub(crate) struct Table {
-    shards: Box<[Apart<SharedShard>; SHARDS]>,
+    shards: Box<[CachePadded<SharedShard>; SHARDS]>,
 }
 
 impl Table {
     pub(crate) fn new() -> Self {
-        let shard = |_| Apart::new((Mutex::default(), AtomicU64::new(u64::MAX)));
+        let shard = |_| CachePadded::new((Mutex::default(), AtomicU64::new(u64::MAX)));
         Self { shards: Box::new(std::array::from_fn(shard)) }
     }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::core::{Core, Work};
 use super::notices::Notice;
-use super::path::{Job, News, PICK_UP, QueueEntry, Reader, Results};
+use super::path::{ENGINE_READS_AFTER, Job, News, QueueEntry, Reader, Results};
 use super::places::{LOBBY, Place, PlaceId};
 use crate::domain::clock::Moment;
 use crate::domain::error::Fault;
@@ -51,7 +51,7 @@ impl Core {
     fn turn_of(&self, place: &Place, now: Moment, results: &mut Results, work: &mut Work) {
         {
             let mut traffic = place.path.traffic();
-            if traffic.reader() == Reader::Engine || traffic.age(now) >= PICK_UP {
+            if traffic.reader() == Reader::Engine || traffic.age(now) >= ENGINE_READS_AFTER {
                 traffic.pump(now, &mut results.settled);
             }
         }
@@ -59,7 +59,7 @@ impl Core {
         self.send(work);
         place.path.traffic().turn(now, results);
         self.take_in(results, work);
-        self.hear_news(place, results, work);
+        self.handle_news(place, results, work);
     }
 
     /// A connection was made.
@@ -75,7 +75,7 @@ impl Core {
             traffic.connected(number, made, now, &mut results);
         }
         self.take_in(&mut results, work);
-        self.hear_news(&place, &mut results, work);
+        self.handle_news(&place, &mut results, work);
         self.send(work);
     }
 
@@ -85,11 +85,11 @@ impl Core {
         let mut results = Results::default();
         place.path.traffic().failed(number, fault, Moment::now(), &mut results);
         self.take_in(&mut results, work);
-        self.hear_news(&place, &mut results, work);
+        self.handle_news(&place, &mut results, work);
         self.send(work);
     }
 
-    fn hear_news(&self, place: &Place, results: &mut Results, work: &mut Work) {
+    fn handle_news(&self, place: &Place, results: &mut Results, work: &mut Work) {
         for news in results.news.drain(..) {
             match news {
                 News::Up => {
@@ -164,7 +164,7 @@ fn due_of(place: &Place, now: Moment) -> Moment {
     // Where somebody else reads, the engine looks whether that works.
     let pick_up = match traffic.reader() {
         Reader::Engine => Moment::NEVER,
-        Reader::Task(_) => now.after(PICK_UP.saturating_sub(traffic.age(now))),
+        Reader::Task(_) => now.after(ENGINE_READS_AFTER.saturating_sub(traffic.age(now))),
     };
     traffic.due().min(pick_up)
 }

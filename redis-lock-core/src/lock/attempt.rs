@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::pace::{PLACE, UNLEASED};
+use super::timing::{PLACE, UNLEASED};
 use crate::Token;
 use crate::domain::clock::Moment;
 use crate::domain::demand::Demand;
@@ -21,18 +21,18 @@ pub(crate) struct Attempt {
     ttl: Option<Duration>,
     /// The longest lease that any question asked for, which an `extend` may have raised.
     longest: Duration,
-    trace: Trace,
+    on_server: OnServer,
     /// Whether another process may use the same token.
     adopted: bool,
 }
 
 /// What the server may know of a token.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Trace {
+pub(crate) enum OnServer {
     /// Nothing: no question about it was ever asked, or nothing was left of it.
-    Unheard,
+    Nothing,
     /// What its questions asked for. One release, in order behind them, undoes it.
-    Heard,
+    Asked,
     /// The outcome of a question is unknown, and its bytes may be executed until then. One release
     /// is not enough.
     InDoubt { until: Moment },
@@ -41,13 +41,13 @@ pub(crate) enum Trace {
 impl Attempt {
     pub(crate) fn new(token: Token, ttl: Option<Duration>) -> Self {
         let longest = ttl.unwrap_or(UNLEASED);
-        Self { token, ttl, longest, trace: Trace::Unheard, adopted: false }
+        Self { token, ttl, longest, on_server: OnServer::Nothing, adopted: false }
     }
 
     /// A token that another process made and gave away.
     pub(crate) fn adopted(token: Token, ttl: Option<Duration>) -> Self {
         let mut attempt = Self::new(token, ttl);
-        (attempt.adopted, attempt.trace) = (true, Trace::Heard);
+        (attempt.adopted, attempt.on_server) = (true, OnServer::Asked);
         attempt
     }
 
@@ -63,8 +63,8 @@ impl Attempt {
         self.longest
     }
 
-    pub(crate) fn trace(&self) -> Trace {
-        self.trace
+    pub(crate) fn on_server(&self) -> OnServer {
+        self.on_server
     }
 
     pub(crate) fn is_adopted(&self) -> bool {
@@ -79,8 +79,8 @@ impl Attempt {
     /// A question about it is asked, for a lease of `ttl`.
     pub(crate) fn asked(&mut self, ttl: Option<Duration>) {
         self.longest = self.longest.max(ttl.unwrap_or(UNLEASED));
-        if self.trace == Trace::Unheard {
-            self.trace = Trace::Heard;
+        if self.on_server == OnServer::Nothing {
+            self.on_server = OnServer::Asked;
         }
     }
 
@@ -88,41 +88,41 @@ impl Attempt {
     /// still be done, and then lasts as long as the lease or the place in the queue.
     pub(crate) fn doubt(&mut self, sent: Moment, ttl: Option<Duration>) {
         let end = sent.after(ttl.unwrap_or(UNLEASED).saturating_add(PLACE));
-        self.trace = match self.trace {
-            Trace::InDoubt { until } => Trace::InDoubt { until: until.max(end) },
-            _ => Trace::InDoubt { until: end },
+        self.on_server = match self.on_server {
+            OnServer::InDoubt { until } => OnServer::InDoubt { until: until.max(end) },
+            _ => OnServer::InDoubt { until: end },
         };
     }
 
     /// Its only question left nothing behind.
     pub(crate) fn left_nothing(&mut self) {
-        if self.trace == Trace::Heard {
-            self.trace = Trace::Unheard;
+        if self.on_server == OnServer::Asked {
+            self.on_server = OnServer::Nothing;
         }
     }
 
     pub(crate) fn is_in_doubt(&self) -> bool {
-        matches!(self.trace, Trace::InDoubt { .. })
+        matches!(self.on_server, OnServer::InDoubt { .. })
     }
 
     /// The server has nothing of it any more.
-    pub(crate) fn left(&mut self) {
-        self.trace = Trace::Unheard;
+    pub(crate) fn forgotten(&mut self) {
+        self.on_server = OnServer::Nothing;
     }
 
     /// Another server may have what was given back.
-    pub(crate) fn came_back(&mut self) {
-        self.trace = Trace::Heard;
+    pub(crate) fn may_be_back(&mut self) {
+        self.on_server = OnServer::Asked;
     }
 
     /// Ends an attempt of which the server has nothing.
     pub(crate) fn ends(mut self) {
-        self.left();
+        self.forgotten();
     }
 
     /// The token, for whoever takes over from here; nothing is released.
     pub(crate) fn into_token(mut self) -> Token {
-        self.trace = Trace::Unheard;
+        self.on_server = OnServer::Nothing;
         self.token.clone()
     }
 }
@@ -131,8 +131,11 @@ impl Attempt {
 impl Drop for Attempt {
     /// In tests it is a failure to drop a token that the server may still have.
     fn drop(&mut self) {
-        if self.trace != Trace::Unheard && !std::thread::panicking() {
-            panic!("the attempt {:?} was dropped and not released: {:?}", self.token, self.trace);
+        if self.on_server != OnServer::Nothing && !std::thread::panicking() {
+            panic!(
+                "the attempt {:?} was dropped and not released: {:?}",
+                self.token, self.on_server
+            );
         }
     }
 }

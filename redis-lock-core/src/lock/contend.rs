@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::pace::{HintThrottle, PLACE, look_at, retry_at};
 use super::question::{About, Open};
+use super::timing::{HintThrottle, PLACE, look_at, retry_at};
 use super::{Attempt, Effects, Env, Later, Machine, Outcome, Reap, Stage, Waiter, asked_ttl, busy};
 use crate::domain::clock::Moment;
 use crate::domain::demand::Demand;
@@ -47,7 +47,7 @@ pub(super) struct Contending {
     /// For whom it was last asked.
     demand: Arc<Demand>,
     /// Whether it was asked for with a place in the queue, so that a message may name it.
-    may_be_named: bool,
+    may_be_queued: bool,
     /// When to ask again, if no question is open then.
     pub(super) look: Moment,
     /// A hint came while a question was open: ask once more whatever the outcome.
@@ -65,10 +65,10 @@ pub(super) struct Contending {
     /// When the server was last known to be of use.
     pub(super) useful: Moment,
     /// One of our own tokens stood in the way, of a release that may be on its way.
-    behind_own: bool,
+    blocked_by_own: bool,
     hand_over: HandOverRequest,
     /// A message has named the token since the last question.
-    is_told: bool,
+    was_notified: bool,
 }
 
 /// What the last answer said.
@@ -84,7 +84,7 @@ impl Contending {
         Self {
             attempt,
             demand: Arc::clone(demand),
-            may_be_named: false,
+            may_be_queued: false,
             look: now,
             hinted: false,
             throttle: HintThrottle::default(),
@@ -94,9 +94,9 @@ impl Contending {
             last_answer: LastAnswer::Nothing,
             answered_at: Moment::START,
             useful: now,
-            behind_own: false,
+            blocked_by_own: false,
             hand_over: HandOverRequest::Not,
-            is_told: false,
+            was_notified: false,
         }
     }
 
@@ -121,14 +121,14 @@ impl Contending {
     }
 
     /// The token, where a message may name it.
-    pub(super) fn named(&self) -> Option<&Arc<str>> {
-        self.may_be_named.then(|| self.attempt.wire())
+    pub(super) fn queued_token(&self) -> Option<&Arc<str>> {
+        self.may_be_queued.then(|| self.attempt.wire())
     }
 
     /// Whether it is in the queue, and no message has named it since.
     fn stays(&self) -> bool {
         let is_queued = matches!(&self.last_answer, LastAnswer::Busy(blocker) if blocker.queued);
-        is_queued && !self.is_told
+        is_queued && !self.was_notified
     }
 
     /// Whether the answer of a holder that may be idle is waited for.
@@ -203,7 +203,7 @@ impl<W> Machine<W> {
 
     /// Asks the server for the token; there is no open question.
     pub(super) fn ask_again(&mut self, env: &Env<'_>, out: &mut Effects<W>) {
-        let patient = self.waiters.any_patient();
+        let patient = self.waiters.any_can_wait();
         let (Stage::Contending(contending), Some(first)) = (&mut self.stage, self.waiters.first())
         else {
             return;
@@ -218,7 +218,7 @@ impl<W> Machine<W> {
         let ordered = contending.refusals >= ROUNDS;
         let blind = demand.kind.is_pooled()
             && !self.contended
-            && contending.attempt.trace() == super::Trace::Unheard
+            && contending.attempt.on_server() == super::OnServer::Nothing
             && !demand.fenced
             && demand.repair_orphan.is_none();
         let (about, verb) = if contending.attempt.is_adopted() {
@@ -241,14 +241,14 @@ impl<W> Machine<W> {
             contending.useful = env.now;
         }
         if contending.hand_over == HandOverRequest::Waits {
-            contending.hand_over = HandOverRequest::Over { answered: contending.is_told };
+            contending.hand_over = HandOverRequest::Over { answered: contending.was_notified };
         }
         contending.attempt.asked(ttl);
         if let Verb::Acquire(Acquire { queue, ask, .. }) = &verb {
-            contending.may_be_named |= queue.is_some() || ask.is_some();
+            contending.may_be_queued |= queue.is_some() || ask.is_some();
         }
         contending.demand = Arc::clone(&demand);
-        (contending.hinted, contending.is_told) = (false, false);
+        (contending.hinted, contending.was_notified) = (false, false);
         self.send(&demand, about, verb, env, out);
     }
 
@@ -261,10 +261,10 @@ impl<W> Machine<W> {
         out: &mut Effects<W>,
     ) {
         match outcome {
-            Outcome::Answered(Answer::Held { fence }) => self.got_it(&open, fence, env, out),
+            Outcome::Answered(Answer::Held { fence }) => self.granted(&open, fence, env, out),
             Outcome::Answered(Answer::Busy(blocker)) => self.refused(&open, blocker, env, out),
             Outcome::Answered(Answer::Done | Answer::Renewed { .. }) => {
-                self.got_it(&open, None, env, out);
+                self.granted(&open, None, env, out);
             }
             Outcome::Answered(Answer::Gone { by, because }) => {
                 let reason = super::lost_to(by.as_deref(), because.as_deref());
@@ -304,7 +304,7 @@ impl<W> Machine<W> {
         if is_it {
             self.waited_for |= waited_for;
             if let Stage::Contending(contending) = &mut self.stage {
-                contending.is_told = true;
+                contending.was_notified = true;
             }
             self.look_soon(env, out);
         }
@@ -320,7 +320,7 @@ impl<W> Machine<W> {
         }
     }
 
-    fn got_it(&mut self, open: &Open, fence: Option<u64>, env: &Env<'_>, out: &mut Effects<W>) {
+    fn granted(&mut self, open: &Open, fence: Option<u64>, env: &Env<'_>, out: &mut Effects<W>) {
         if let Stage::Contending(contending) = &mut self.stage {
             contending.useful = env.now;
         }
@@ -408,9 +408,9 @@ impl<W> Machine<W> {
         // An answer tells of the time after its question was sent, not before.
         contending.answered_at = open.sent;
         let of_ours = |value: &String| Token::from_wire(value).manager() == Some(env.manager);
-        let behind_own = blocker.value.as_ref().is_some_and(of_ours);
-        let again = behind_own && !contending.behind_own && self.waiters.any_impatient();
-        contending.behind_own = behind_own;
+        let blocked_by_own = blocker.value.as_ref().is_some_and(of_ours);
+        let again = blocked_by_own && !contending.blocked_by_own && self.waiters.any_no_wait();
+        contending.blocked_by_own = blocked_by_own;
         contending.last_answer = LastAnswer::Busy(blocker);
         self.refuse_late(open.sent, env, out);
         self.abandon_if_unwanted(env, out);
@@ -419,7 +419,7 @@ impl<W> Machine<W> {
             // A hint, or a release of our own that is on its way.
             return self.ask_again(env, out);
         }
-        self.refuse_impatient(open.sent, env, out);
+        self.refuse_no_wait(open.sent, env, out);
         self.abandon_if_unwanted(env, out);
         self.ask_for_those_owed_an_answer(env, out);
     }
@@ -427,7 +427,7 @@ impl<W> Machine<W> {
     /// Callers that came after the question was sent must get an answer of their own.
     fn ask_for_those_owed_an_answer(&mut self, env: &Env<'_>, out: &mut Effects<W>) {
         let contending = matches!(self.stage, Stage::Contending(_));
-        let impatient = self.waiters.any_impatient() && !planted!(NextLook);
+        let impatient = self.waiters.any_no_wait() && !planted!(NextLook);
         if contending && self.open.is_none() && (impatient || self.waiters.any_late()) {
             self.ask_again(env, out);
         }
@@ -446,10 +446,10 @@ impl<W> Machine<W> {
             | FaultClass::Late
             | FaultClass::Refused
             | FaultClass::Moving
-            | FaultClass::Torn => {
+            | FaultClass::PartlyDone => {
                 contending.look = retry_at(class, failures, env);
                 self.refuse_late(open.sent, env, out);
-                self.refuse_impatient(open.sent, env, out);
+                self.refuse_no_wait(open.sent, env, out);
                 self.abandon_if_unwanted(env, out);
             }
             FaultClass::Permanent | FaultClass::Misuse | FaultClass::Unsupported => {

@@ -6,7 +6,7 @@ use super::{Confirm, Env, Hold, Question, Reap};
 use crate::LockError;
 use crate::domain::demand::Demand;
 use crate::domain::error::Fault;
-use crate::domain::idle_event::{Habit, IdleEvent};
+use crate::domain::idle_event::{IdleEvent, KeyUse};
 use crate::store::Command;
 
 /// What one step of a machine wants done, in order.
@@ -17,7 +17,7 @@ pub(crate) struct Effects<W> {
     /// What runs the user's code: after all locks are released.
     pub(crate) later: Vec<Later<W>>,
     /// What was learnt of how the key is used.
-    pub(crate) habit: Option<Habit>,
+    pub(crate) key_use: Option<KeyUse>,
 }
 
 /// Something for the server.
@@ -26,7 +26,7 @@ pub(crate) enum Outgoing {
     Ask(Question),
     Part(Box<Reap>),
     /// Something that nobody waits for.
-    Tell(Command),
+    Message(Command),
 }
 
 /// Something that runs code of the user: wakers, subscribers, and what they do.
@@ -56,7 +56,7 @@ pub(crate) enum Later<W> {
 
 impl<W> Default for Effects<W> {
     fn default() -> Self {
-        Self { out: Vec::new(), later: Vec::new(), habit: None }
+        Self { out: Vec::new(), later: Vec::new(), key_use: None }
     }
 }
 

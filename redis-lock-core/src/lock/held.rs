@@ -4,8 +4,8 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::pace::{HintThrottle, Turn};
 use super::question::{About, HoldRequest, Open, Wanted, Wants};
+use super::timing::{HintThrottle, Turn};
 use super::{Attempt, Confirm, Effects, Env, Later, Machine, Outcome, Reap, Stage, lost_to};
 use crate::domain::clock::Moment;
 use crate::domain::demand::Demand;
@@ -182,14 +182,15 @@ impl<W> Machine<W> {
             None => None,
         };
         let token = attempt.token().clone();
-        let hold = Arc::new(Hold::new(waiter.demand, token, fence, open.sent, lease.end, env.home));
+        let hold =
+            Arc::new(Hold::new(waiter.demand, token, fence, open.sent, lease.end, env.process));
         let turn = Turn::begin(env.now, self.waited_for);
         let mut held = Held::new(attempt, Arc::clone(&hold), lease, turn);
         (held.fences, held.was_free) = (fences, was_free);
         held.schedule(env);
         self.stage = Stage::Held(held);
         out.later.push(Later::Grant(waiter.handle, hold));
-        self.refuse_impatient(env.now, env, out);
+        self.refuse_no_wait(env.now, env, out);
     }
 
     /// A caller wants something of its hold. Confirmation nothing when the hold is not this one.
@@ -387,7 +388,7 @@ impl<W> Machine<W> {
             if held.lease.renew_at != Moment::NEVER {
                 // A late renewal can't do harm, since the server only lengthens what is still ours.
                 // So a renewal of unknown outcome is simply asked again.
-                let ttl = held.lease.ttl.unwrap_or(super::pace::UNLEASED);
+                let ttl = held.lease.ttl.unwrap_or(super::timing::UNLEASED);
                 let retry = lease::renewal_retry(env.now, ttl);
                 held.lease.renew_at = if is_unknown { env.now } else { retry };
             }
@@ -454,7 +455,7 @@ impl<W> Machine<W> {
     }
 
     /// Takes the lock from its guard, for good.
-    pub(super) fn surrender(&mut self, because: &str, env: &Env<'_>, out: &mut Effects<W>) {
+    pub(super) fn revoke(&mut self, because: &str, env: &Env<'_>, out: &mut Effects<W>) {
         if !matches!(self.stage, Stage::Held(_)) {
             return;
         }

@@ -26,7 +26,7 @@ pub(crate) struct Hold {
     ended: Notify,
     report: HoldReport,
     /// The process that it belongs to.
-    home: u32,
+    process: u32,
     /// Whether its guard has given it back: for the guard itself, which drops soon after.
     is_given_back: AtomicBool,
 }
@@ -54,7 +54,7 @@ impl Hold {
         fence: Option<u64>,
         since: Moment,
         deadline: Moment,
-        home: u32,
+        process: u32,
     ) -> Self {
         let life = Mutex::new(HoldState { phase: Phase::Held, deadline, kind: demand.kind });
         let mut hold = Self {
@@ -65,7 +65,7 @@ impl Hold {
             life,
             ended: Notify::new(),
             report: HoldReport::default(),
-            home,
+            process,
             is_given_back: AtomicBool::new(false),
         };
         let limit = hold.limit();
@@ -259,7 +259,7 @@ impl Hold {
 
     /// Whether this is a copy in a child process: the lock is its parent's.
     fn is_forked(&self) -> bool {
-        self.home != crate::domain::env::process()
+        self.process != crate::domain::env::process()
     }
 
     fn lock(&self) -> MutexGuard<'_, HoldState> {

@@ -5,13 +5,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::held::{Held, Lease};
-use super::pace::Turn;
 use super::question::{About, Open};
+use super::timing::Turn;
 use super::{Attempt, Effects, Env, Later, Machine, Outcome, Outgoing, Reap, Stage};
 use crate::Token;
 use crate::domain::clock::Moment;
 use crate::domain::demand::Demand;
-use crate::domain::idle_event::{Habit, IdleEnd, IdleEvent};
+use crate::domain::idle_event::{IdleEnd, IdleEvent, KeyUse};
 use crate::domain::lease;
 use crate::lock::hold::Hold;
 use crate::store::{Answer, Verb};
@@ -98,7 +98,7 @@ impl<W> Machine<W> {
         // An unused lease is renewed only as long as it lingers.
         kept.lease.schedule(true, kept.until, env);
         if uses >= OFTEN {
-            out.habit = Some(Habit::Used);
+            out.key_use = Some(KeyUse::Used);
         }
         self.stage = Stage::Kept(kept);
         out.idle(IdleEvent::Began, env);
@@ -116,7 +116,8 @@ impl<W> Machine<W> {
         let Some(waiter) = self.waiters.pop() else { return };
         let fence = if waiter.demand.fenced { fences.next() } else { None };
         let token = turns.next_turn();
-        let hold = Arc::new(Hold::new(waiter.demand, token, fence, env.now, lease.end, env.home));
+        let hold =
+            Arc::new(Hold::new(waiter.demand, token, fence, env.now, lease.end, env.process));
         let mut held = Held::new(attempt, Arc::clone(&hold), lease, Turn::begin(env.now, false));
         (held.fences, held.was_free, held.uses) = (fences, true, uses.saturating_add(1));
         held.schedule(env);
@@ -183,7 +184,7 @@ impl<W> Machine<W> {
         {
             let asker = Arc::clone(asker.wire());
             let in_use = super::command(&held.hold.demand, Verb::InUse { asker });
-            out.out.push(Outgoing::Tell(in_use));
+            out.out.push(Outgoing::Message(in_use));
         }
     }
 
@@ -210,7 +211,7 @@ impl<W> Machine<W> {
         let Stage::Kept(kept) = std::mem::replace(&mut self.stage, Stage::Idle) else { return };
         out.idle(IdleEvent::Ended(why), env);
         if why == IdleEnd::Asked && kept.uses < 2 {
-            out.habit = Some(Habit::AskedAwayUnused);
+            out.key_use = Some(KeyUse::AskedAwayUnused);
         }
         let reap = Reap::of(kept.attempt, self.open.take(), &kept.demand);
         out.part(reap.map(|reap| reap.waited_for(self.waited_for)));

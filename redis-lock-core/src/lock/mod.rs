@@ -49,15 +49,15 @@ mod held;
 pub(crate) mod hold;
 mod kept;
 mod local_view;
-mod pace;
 mod question;
 mod reap;
 mod release;
 #[cfg(test)]
 pub(crate) mod tests;
+mod timing;
 mod waiters;
 
-pub(crate) use attempt::{Attempt, Trace};
+pub(crate) use attempt::{Attempt, OnServer};
 pub(crate) use effects::{Effects, Later, Outgoing};
 pub(crate) use local_view::LocalView;
 pub(crate) use question::{Confirm, Outcome, Question};
@@ -81,7 +81,7 @@ pub(crate) struct Env<'a> {
     pub(crate) listening: bool,
     pub(crate) numbers: &'a AtomicU64,
     /// The process that holds belong to.
-    pub(crate) home: u32,
+    pub(crate) process: u32,
 }
 
 impl Env<'_> {
@@ -168,7 +168,7 @@ impl<W> Machine<W> {
     /// The token that the server may have queued, and may name in a message.
     pub(crate) fn awaited(&self) -> Option<&Arc<str>> {
         match &self.stage {
-            Stage::Contending(contending) => contending.named(),
+            Stage::Contending(contending) => contending.queued_token(),
             Stage::Idle | Stage::Held(_) | Stage::Kept(_) => None,
         }
     }
@@ -196,11 +196,11 @@ impl<W> Machine<W> {
     /// Somebody wants the lock.
     pub(crate) fn ask(&mut self, waiter: Waiter<W>, env: &Env<'_>, out: &mut Effects<W>) {
         self.notice_loss(env, out);
-        if let (Stage::Held(held), false) = (&self.stage, waiter.is_patient()) {
+        if let (Stage::Held(held), false) = (&self.stage, waiter.can_wait()) {
             let busy = busy(&waiter, Some(&held.as_blocker(env.now)), env.now);
             return out.fail(waiter.handle, busy);
         }
-        let patient = waiter.is_patient();
+        let patient = waiter.can_wait();
         self.waiters.join(waiter);
         match &self.stage {
             Stage::Idle => self.start(env, out),
@@ -329,7 +329,7 @@ impl<W> Machine<W> {
         for waiter in self.waiters.drain() {
             out.fail(waiter.handle, error.clone());
         }
-        self.surrender(because, env, out);
+        self.revoke(because, env, out);
         self.give_up_kept(IdleEnd::Shutdown, env, out);
         self.abandon_if_unwanted(env, out);
     }
@@ -390,7 +390,7 @@ impl<W> Machine<W> {
         if let Stage::Contending(contending) = &self.stage
             && contending.is_in_trouble(self.open.is_some())
         {
-            let ended = self.waiters.out_of_patience(contending.useful, env.now);
+            let ended = self.waiters.over_outage(contending.useful, env.now);
             for waiter in ended {
                 let error = self.outage(&waiter, env.now);
                 out.fail(waiter.handle, error);
@@ -408,8 +408,8 @@ impl<W> Machine<W> {
     }
 
     /// Refuses those who wanted a single attempt, and came before `sent`.
-    fn refuse_impatient(&mut self, sent: Moment, env: &Env<'_>, out: &mut Effects<W>) {
-        while let Some(waiter) = self.waiters.pop_impatient(sent) {
+    fn refuse_no_wait(&mut self, sent: Moment, env: &Env<'_>, out: &mut Effects<W>) {
+        while let Some(waiter) = self.waiters.pop_no_wait(sent) {
             let error = self.refusal(&waiter, env.now);
             out.fail(waiter.handle, error);
         }

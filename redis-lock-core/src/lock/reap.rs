@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::pace::{MOVE, PLACE};
 use super::question::{About, Open};
-use super::{Attempt, Confirm, Outcome, Trace};
+use super::timing::{MAX_MOVE_WAIT, PLACE};
+use super::{Attempt, Confirm, OnServer, Outcome};
 use crate::domain::clock::Moment;
 use crate::domain::demand::Demand;
 use crate::domain::error::{Fault, FaultClass};
@@ -68,7 +68,7 @@ impl Reap {
     /// The release of an attempt, and the end of its open question. None where the server has heard
     /// of nothing.
     pub(super) fn of(attempt: Attempt, open: Option<Open>, demand: &Demand) -> Option<Self> {
-        if attempt.trace() == Trace::Unheard && open.is_none() {
+        if attempt.on_server() == OnServer::Nothing && open.is_none() {
             attempt.ends();
             return None;
         }
@@ -142,7 +142,7 @@ impl Reap {
     /// Releases once more what was released: a server that never heard of that has taken the place
     /// of the one that did it.
     pub(crate) fn repeated(mut self: Box<Self>) -> Box<Self> {
-        self.attempt.came_back();
+        self.attempt.may_be_back();
         // The time by which it is given up stays that of the first try.
         (self.tries, self.was_answered) = (1, true);
         self
@@ -197,8 +197,8 @@ impl Reap {
     /// The command of the next try.
     pub(crate) fn command(&self, now: Moment) -> Command {
         // Until the last bytes that may ask for it have come, however rarely it is repeated.
-        let bury = match self.attempt.trace() {
-            Trace::InDoubt { until } if !planted!(NotBuried) => Some(until.since(now)),
+        let bury = match self.attempt.on_server() {
+            OnServer::InDoubt { until } if !planted!(NotBuried) => Some(until.since(now)),
             _ => None,
         };
         let bury = bury.map(crate::domain::demand::whole_millis).filter(|rest| !rest.is_zero());
@@ -257,8 +257,8 @@ impl Reap {
         (self.unanswered, self.was_answered) = (false, true);
         // It would set the pace of what is repeated.
         self.fault = None;
-        match self.attempt.trace() {
-            Trace::InDoubt { until } if now < until => {
+        match self.attempt.on_server() {
+            OnServer::InDoubt { until } if now < until => {
                 let at = now.after(self.pause());
                 Next::Again(at, self)
             }
@@ -267,9 +267,9 @@ impl Reap {
     }
 
     fn again(mut self: Box<Self>, now: Moment) -> Next {
-        let until = match self.attempt.trace() {
-            Trace::InDoubt { until } => until.max(self.gone_by),
-            Trace::Heard | Trace::Unheard => self.gone_by,
+        let until = match self.attempt.on_server() {
+            OnServer::InDoubt { until } => until.max(self.gone_by),
+            OnServer::Asked | OnServer::Nothing => self.gone_by,
         };
         if now >= until && self.confirm.is_none() {
             return self.done();
@@ -283,13 +283,13 @@ impl Reap {
     }
 
     fn done(mut self: Box<Self>) -> Next {
-        self.attempt.left();
+        self.attempt.forgotten();
         Next::Done(self)
     }
 
     fn pause(&self) -> Duration {
-        if self.fault.as_ref().is_some_and(|fault| fault.class.is_passing()) {
-            return MOVE;
+        if self.fault.as_ref().is_some_and(|fault| fault.class.is_moving()) {
+            return MAX_MOVE_WAIT;
         }
         (FIRST_PAUSE * (1 << self.tries.saturating_sub(1).min(6))).min(LONGEST_PAUSE)
     }

@@ -90,7 +90,7 @@ impl<W> Machine<W> {
         let token = held.hold.token.next_turn();
         let fence = if waiter.demand.fenced { held.fences.next() } else { None };
         let next =
-            Arc::new(Hold::new(waiter.demand, token, fence, env.now, held.lease.end, env.home));
+            Arc::new(Hold::new(waiter.demand, token, fence, env.now, held.lease.end, env.process));
         let before = std::mem::replace(&mut held.hold, Arc::clone(&next));
         held.schedule(env);
         out.later.push(Later::Drop(before));

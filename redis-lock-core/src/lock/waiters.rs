@@ -9,7 +9,7 @@ use crate::domain::clock::Moment;
 use crate::domain::demand::Demand;
 
 /// How often it is looked whether somebody has put up with a broken server for long enough.
-const OUTAGE_PACE: Duration = Duration::from_millis(50);
+const OUTAGE_CHECK_INTERVAL: Duration = Duration::from_millis(50);
 
 /// One who waits.
 #[derive(Debug)]
@@ -21,7 +21,7 @@ pub(crate) struct Waiter<W> {
 }
 
 impl<W> Waiter<W> {
-    pub(crate) fn is_patient(&self) -> bool {
+    pub(crate) fn can_wait(&self) -> bool {
         self.demand.wait != Wait::None
     }
 
@@ -59,8 +59,8 @@ pub(crate) struct Waiters<W> {
     /// When somebody may have to get an answer.
     ends: BTreeSet<(Moment, u64)>,
     /// Those who don't wait, in the order of their coming. Some may have left.
-    impatient: VecDeque<u64>,
-    impatient_count: usize,
+    no_wait: VecDeque<u64>,
+    no_wait_count: usize,
     /// Those whose patience has ended and who have had no answer yet. Some may have left.
     late: Vec<u64>,
     /// The shortest outage that anybody puts up with.
@@ -75,8 +75,8 @@ impl<W> Default for Waiters<W> {
             queue: VecDeque::new(),
             count: 0,
             ends: BTreeSet::new(),
-            impatient: VecDeque::new(),
-            impatient_count: 0,
+            no_wait: VecDeque::new(),
+            no_wait_count: 0,
             late: Vec::new(),
             outage: Duration::MAX,
             outage_check: Moment::START,
@@ -94,9 +94,9 @@ impl<W> Waiters<W> {
         if until != Moment::NEVER {
             self.ends.insert((until, waiter.id));
         }
-        if !waiter.is_patient() {
-            self.impatient.push_back(waiter.id);
-            self.impatient_count += 1;
+        if !waiter.can_wait() {
+            self.no_wait.push_back(waiter.id);
+            self.no_wait_count += 1;
         }
         self.outage = self.outage.min(waiter.demand.outage);
         self.count += 1;
@@ -125,25 +125,25 @@ impl<W> Waiters<W> {
         self.queue.iter().filter_map(|(_, waiter)| waiter.as_ref())
     }
 
-    pub(super) fn any_patient(&self) -> bool {
-        self.count > self.impatient_count
+    pub(super) fn any_can_wait(&self) -> bool {
+        self.count > self.no_wait_count
     }
 
-    pub(super) fn any_impatient(&self) -> bool {
-        self.impatient_count > 0
+    pub(super) fn any_no_wait(&self) -> bool {
+        self.no_wait_count > 0
     }
 
     /// The next of those who don't wait, if it came before `moment`.
-    pub(super) fn pop_impatient(&mut self, moment: Moment) -> Option<Waiter<W>> {
-        while let Some(id) = self.impatient.front().copied() {
+    pub(super) fn pop_no_wait(&mut self, moment: Moment) -> Option<Waiter<W>> {
+        while let Some(id) = self.no_wait.front().copied() {
             let Some(waiter) = self.get(id) else {
-                self.impatient.pop_front();
+                self.no_wait.pop_front();
                 continue;
             };
             if waiter.asked > moment {
                 return None;
             }
-            self.impatient.pop_front();
+            self.no_wait.pop_front();
             return self.leave(id);
         }
         None
@@ -192,11 +192,11 @@ impl<W> Waiters<W> {
 
     /// Those who have put up with a server that can't be used for long enough. The last useful
     /// answer came at `useful`.
-    pub(super) fn out_of_patience(&mut self, useful: Moment, now: Moment) -> Vec<Waiter<W>> {
+    pub(super) fn over_outage(&mut self, useful: Moment, now: Moment) -> Vec<Waiter<W>> {
         if self.outage_due(useful) > now {
             return Vec::new();
         }
-        self.outage_check = now.after(OUTAGE_PACE);
+        self.outage_check = now.after(OUTAGE_CHECK_INTERVAL);
         let ended = |waiter: &&Waiter<W>| waiter.outage_end(useful) <= now;
         let ids: Vec<_> = self.iter().filter(ended).map(|waiter| waiter.id).collect();
         let rest = self.iter().filter(|waiter| !ended(waiter));
@@ -204,7 +204,7 @@ impl<W> Waiters<W> {
         ids.into_iter().filter_map(|id| self.leave(id)).collect()
     }
 
-    /// When to call [`out_of_patience`](Self::out_of_patience).
+    /// When to call [`over_outage`](Self::over_outage).
     pub(super) fn outage_due(&self, useful: Moment) -> Moment {
         if self.outage == Duration::MAX || self.is_empty() {
             return Moment::NEVER;
@@ -230,14 +230,14 @@ impl<W> Waiters<W> {
 
     fn left(&mut self, waiter: &Waiter<W>) {
         self.count -= 1;
-        self.impatient_count -= usize::from(!waiter.is_patient());
+        self.no_wait_count -= usize::from(!waiter.can_wait());
         let until = waiter.until();
         if until != Moment::NEVER && !self.ends.remove(&(until, waiter.id)) {
             self.ends.remove(&(waiter.answer_by(), waiter.id));
         }
         if self.count == 0 {
             self.queue.clear();
-            self.impatient.clear();
+            self.no_wait.clear();
             self.late.clear();
             self.outage = Duration::MAX;
             return;

@@ -68,7 +68,7 @@ pub(crate) fn limits_differ(key: &str, limit: u32, other: u32) {
     let _ = (key, limit, other);
 }
 
-pub(crate) fn deaf(why: &str) {
+pub(crate) fn not_listening(why: &str) {
     #[cfg(feature = "tracing")]
     tracing::warn!(target: "redis_locks", "waiters look for their locks at intervals, since they can't be told: {why}");
     #[cfg(not(feature = "tracing"))]

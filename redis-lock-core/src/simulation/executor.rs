@@ -84,13 +84,13 @@ impl Executor {
     pub(super) fn poll(&mut self, task: usize) {
         let process = self.tasks[task].0;
         let Some(mut future) = self.tasks[task].1.take() else { return };
-        let bell = TaskWaker {
+        let waker = TaskWaker {
             task,
             ready: Arc::clone(&self.ready),
             core: self.cores.get(process).cloned(),
             locked: Arc::clone(&self.locked),
         };
-        let waker = Waker::from(Arc::new(bell));
+        let waker = Waker::from(Arc::new(waker));
         if future.as_mut().poll(&mut Context::from_waker(&waker)).is_pending() {
             self.tasks[task].1 = Some(future);
         }

@@ -15,7 +15,7 @@ pub(crate) struct Map {
     /// asked for later.
     pub(crate) epoch: u64,
     /// Whether all who were asked serve their slots, as far as they say.
-    pub(crate) is_well: bool,
+    pub(crate) is_healthy: bool,
     pub(crate) primaries: Vec<Primary>,
 }
 
@@ -39,7 +39,7 @@ pub(crate) trait Directory: Send + Sync {
     }
 
     /// How long one look holds without a cause for another.
-    fn pace(&self) -> Duration;
+    fn look_interval(&self) -> Duration;
 
     /// The way to a node.
     fn connector(&self, node: &NodeName) -> Arc<dyn Connector>;

@@ -13,13 +13,13 @@ pub(crate) mod memory;
 pub(crate) mod redirect;
 pub(crate) mod redis;
 pub(crate) mod server_view;
-mod task_bell;
+mod task_waker;
 #[cfg(feature = "rustls")]
 pub(crate) mod tls;
 mod wire;
 
 pub(crate) use server_view::ServerView;
-pub(crate) use task_bell::TaskBell;
+pub(crate) use task_waker::TaskWaker;
 pub(crate) use wire::{
     BoxFuture, Connected, Connector, Filled, Hints, Pulled, Readiness, Watcher, Wire,
 };

@@ -48,7 +48,7 @@ pub(crate) trait Wire: Send {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Filled {
     /// Something arrived.
-    pub(crate) heard: bool,
+    pub(crate) received: bool,
     /// There may be more.
     pub(crate) more: bool,
 }

@@ -19,8 +19,8 @@ impl Traffic {
         loop {
             let ConnectionState::Up(up) = &mut self.connection else { return };
             let filled = up.wire.fill();
-            if let Ok(Filled { heard: true, .. }) = filled {
-                up.heard = now;
+            if let Ok(Filled { received: true, .. }) = filled {
+                up.received = now;
             }
             // What arrived before the end counts.
             let lost = self.pull_all(results);
@@ -91,7 +91,7 @@ impl Traffic {
             return;
         }
         entry.command = Some(command);
-        results.push(Settled::Elsewhere(Box::new(entry), Some(redirect)));
+        results.push(Settled::Redirected(Box::new(entry), Some(redirect)));
     }
 
     /// An answer that comes later than this has an unknown outcome, because another node may have

@@ -149,21 +149,21 @@ pub(crate) enum Settled {
     /// It has its one outcome.
     Done { origin: Origin, sent: Moment, outcome: Outcome },
     /// It was not executed, and is to be asked elsewhere: where the node says, or the map.
-    Elsewhere(Box<QueueEntry>, Option<Redirect>),
+    Redirected(Box<QueueEntry>, Option<Redirect>),
 }
 
 impl Settled {
     pub(crate) fn into_origin(self) -> Origin {
         match self {
             Self::Done { origin, .. } => origin,
-            Self::Elsewhere(entry, _) => entry.origin,
+            Self::Redirected(entry, _) => entry.origin,
         }
     }
 
     pub(crate) fn is_awaited(&self) -> bool {
         match self {
             Self::Done { origin, .. } => origin.is_awaited(),
-            Self::Elsewhere(..) => false,
+            Self::Redirected(..) => false,
         }
     }
 }
@@ -173,14 +173,14 @@ impl Settled {
     pub(crate) fn origin(&self) -> &Origin {
         match self {
             Self::Done { origin, .. } => origin,
-            Self::Elsewhere(entry, _) => &entry.origin,
+            Self::Redirected(entry, _) => &entry.origin,
         }
     }
 
     pub(crate) fn outcome(&self) -> &Outcome {
         match self {
             Self::Done { outcome, .. } => outcome,
-            Self::Elsewhere(..) => panic!("it goes elsewhere"),
+            Self::Redirected(..) => panic!("it goes elsewhere"),
         }
     }
 }

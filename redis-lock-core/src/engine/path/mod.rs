@@ -28,9 +28,9 @@ use crate::domain::clock::Moment;
 use crate::domain::error::{Fault, FaultClass};
 use crate::domain::kind::Kind;
 use crate::domain::names::Names;
-use crate::engine::apart::Apart;
+use crate::engine::cache_padded::CachePadded;
 use crate::lock::{Outcome, Reap};
-use crate::store::{Command, TaskBell, Verb, Watcher, Wire};
+use crate::store::{Command, TaskWaker, Verb, Watcher, Wire};
 use entry::InFlight;
 
 pub(crate) use entry::{QueueEntry, Settled};
@@ -49,10 +49,10 @@ mod tests;
 
 /// How old a question may get before the engine looks whether its answer is there, although
 /// another reads.
-pub(crate) const PICK_UP: Duration = Duration::from_millis(20);
+pub(crate) const ENGINE_READS_AFTER: Duration = Duration::from_millis(20);
 
 /// Up to so many dropped questions are remembered without looking for those that are settled.
-const FEW: usize = 1024;
+const MIN_DROPPED_SWEEP: usize = 1024;
 
 /// The first pause between two tries to connect.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
@@ -99,11 +99,11 @@ pub(crate) enum Reader {
 
 /// The queue and the connection of one place.
 pub(crate) struct Path {
-    traffic: Apart<Mutex<Traffic>>,
+    traffic: CachePadded<Mutex<Traffic>>,
     /// Commands that tasks of a multi-threaded runtime sent while the engine read.
     busy: AtomicU32,
     /// Wakes the task that reads.
-    pub(crate) task_news: TaskBell,
+    pub(crate) task_news: TaskWaker,
 }
 
 impl std::fmt::Debug for Path {
@@ -116,7 +116,7 @@ pub(crate) struct Traffic {
     connection: ConnectionState,
     reader: Reader,
     /// A runtime whose tasks can't read.
-    blind: Option<runtime::Id>,
+    unreadable: Option<runtime::Id>,
     /// Whether the task that reads is about to flush by itself.
     pub(crate) task_flushes: bool,
     /// What was not written, in order.
@@ -134,7 +134,7 @@ pub(crate) struct Traffic {
     /// At how many dropped questions to look for those that are settled.
     dropped_limit: usize,
     ready: Vec<ReadyReply>,
-    patience: Duration,
+    time_limit: Duration,
     /// The connection that is being made: its number, and since when.
     attempt: Option<(u64, Moment)>,
     attempts: u64,
@@ -166,27 +166,27 @@ struct Up {
     epoch: u64,
     made: Moment,
     /// When something was received last.
-    heard: Moment,
+    received: Moment,
     /// Whether it has ever answered.
     has_answered: bool,
 }
 
 impl Path {
-    pub(crate) fn new(patience: Duration, spread: u8) -> Self {
+    pub(crate) fn new(time_limit: Duration, spread: u8) -> Self {
         let traffic = Traffic {
             connection: ConnectionState::Unused,
             reader: Reader::Engine,
-            blind: None,
+            unreadable: None,
             task_flushes: false,
             waiting: VecDeque::new(),
             written: InFlight::default(),
             sent_whole: 0,
-            batch: send::LEAST,
+            batch: send::MIN_BATCH,
             dropped: BTreeSet::new(),
             lost: BTreeSet::new(),
-            dropped_limit: FEW,
+            dropped_limit: MIN_DROPPED_SWEEP,
             ready: Vec::new(),
-            patience: patience.max(Duration::from_millis(500)),
+            time_limit: time_limit.max(Duration::from_millis(500)),
             attempt: None,
             attempts: 0,
             retry_at: Moment::START,
@@ -197,9 +197,9 @@ impl Path {
             distrust_after: None,
         };
         Self {
-            traffic: Apart::new(Mutex::new(traffic)),
+            traffic: CachePadded::new(Mutex::new(traffic)),
             busy: AtomicU32::new(0),
-            task_news: TaskBell::default(),
+            task_news: TaskWaker::default(),
         }
     }
 
@@ -232,7 +232,7 @@ impl Traffic {
                 return results.push(entry.settle(Outcome::Refused(fault)));
             }
             ConnectionState::Retired => {
-                return results.push(Settled::Elsewhere(Box::new(entry), None));
+                return results.push(Settled::Redirected(Box::new(entry), None));
             }
             ConnectionState::Unused | ConnectionState::Connecting | ConnectionState::Up(_) => {}
         }
@@ -249,7 +249,7 @@ impl Traffic {
         self.dropped.insert(number);
         if self.dropped.len() > self.dropped_limit {
             self.forget_dropped();
-            self.dropped_limit = (self.dropped.len() * 2).max(FEW);
+            self.dropped_limit = (self.dropped.len() * 2).max(MIN_DROPPED_SWEEP);
         }
     }
 
@@ -326,12 +326,12 @@ impl Traffic {
 
     /// No task of this runtime can read.
     pub(crate) fn never_read_on(&mut self, runtime: runtime::Id) {
-        self.blind = Some(runtime);
+        self.unreadable = Some(runtime);
     }
 
     fn can_read_on(&self, runtime: runtime::Id) -> bool {
         self.reader == Reader::Engine
-            && self.blind != Some(runtime)
+            && self.unreadable != Some(runtime)
             && matches!(&self.connection, ConnectionState::Up(up) if up.watcher.is_some() && !up.wire.is_instant())
     }
 
@@ -385,9 +385,9 @@ impl Traffic {
     }
 }
 
-fn ping(patience: Duration) -> Command {
+fn ping(time_limit: Duration) -> Command {
     let names = Arc::new(Names::new("", String::new()));
-    Command { names, kind: Kind::Mutex, verb: Verb::Ping, timeout: patience }
+    Command { names, kind: Kind::Mutex, verb: Verb::Ping, timeout: time_limit }
 }
 
 fn broken(error: &std::io::Error) -> Fault {

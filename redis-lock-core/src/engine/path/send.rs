@@ -9,23 +9,23 @@ use super::{ConnectionState, Path, QueueEntry, Reader, Settled, Traffic, broken}
 use crate::domain::clock::Moment;
 
 /// How many commands a runtime must have sent before its own task reads their answers.
-const WORTH: u32 = 200;
+const MIN_COMMANDS: u32 = 200;
 
 /// A batch is sent when so many of its commands are made, even while others are being made.
-pub(super) const LEAST: usize = 4;
+pub(super) const MIN_BATCH: usize = 4;
 
 /// How many batches are under way at once: the server works on one while the others are read and
 /// made.
-const BATCHES: usize = 3;
+const MAX_BATCHES: usize = 3;
 
 /// What a caller has to do after it put something on the queue.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum After {
     Nothing,
     /// The engine has something to do.
-    RingEngine,
+    WakeEngine,
     /// The task that reads has something to do.
-    RingTask,
+    WakeTask,
     /// Answers are there.
     Pump,
     /// Answers would come sooner if a task of the present runtime read them.
@@ -46,10 +46,10 @@ impl Path {
         let due = traffic.due();
         drop(traffic);
         match (after, here) {
-            (After::RingTask, _) => self.task_news.ring(),
-            (After::Nothing | After::RingEngine, Some(here)) => {
+            (After::WakeTask, _) => self.task_news.wake(),
+            (After::Nothing | After::WakeEngine, Some(here)) => {
                 let busy = self.busy.fetch_add(1, Ordering::Relaxed);
-                if busy % WORTH == WORTH - 1 && self.traffic().can_read_on(here) {
+                if busy % MIN_COMMANDS == MIN_COMMANDS - 1 && self.traffic().can_read_on(here) {
                     return (After::OpenReader, due);
                 }
             }
@@ -62,7 +62,7 @@ impl Path {
 impl Traffic {
     fn after_put(&mut self, here: Option<runtime::Id>, results: &mut Vec<Settled>) -> After {
         let ConnectionState::Up(_) = &self.connection else {
-            return if self.waiting.is_empty() { After::Nothing } else { After::RingEngine };
+            return if self.waiting.is_empty() { After::Nothing } else { After::WakeEngine };
         };
         if self.waiting.is_empty() && self.is_flushed() {
             return After::Nothing;
@@ -82,9 +82,9 @@ impl Traffic {
         self.write(now);
         if !aside.is_empty() {
             self.waiting.extend(aside);
-            return After::RingEngine;
+            return After::WakeEngine;
         }
-        let ConnectionState::Up(up) = &self.connection else { return After::RingEngine };
+        let ConnectionState::Up(up) = &self.connection else { return After::WakeEngine };
         if up.wire.is_instant() {
             return After::Pump;
         }
@@ -98,17 +98,17 @@ impl Traffic {
                     self.flush(results);
                 }
                 let is_woken = self.task_flushes || self.is_flushed() || !was_flushed;
-                if is_woken { After::Nothing } else { After::RingTask }
+                if is_woken { After::Nothing } else { After::WakeTask }
             }
             Reader::Task(_) => {
                 self.flush(results);
-                if self.is_flushed() { After::Nothing } else { After::RingTask }
+                if self.is_flushed() { After::Nothing } else { After::WakeTask }
             }
             Reader::Engine => {
                 if idle {
                     self.flush(results);
                 }
-                if self.is_flushed() { After::Nothing } else { After::RingEngine }
+                if self.is_flushed() { After::Nothing } else { After::WakeEngine }
             }
         }
     }
@@ -124,7 +124,7 @@ impl Traffic {
             let Some(command) = entry.take_command(now) else { continue };
             if self.written.is_empty() {
                 // Silence is counted from here.
-                up.heard = up.heard.max(now);
+                up.received = up.received.max(now);
             }
             entry.written = now;
             let seq = self.written.next_seq();
@@ -140,7 +140,7 @@ impl Traffic {
     /// Remembers how much is under way before answers are read: that many commands are likely to
     /// follow them.
     pub(super) fn size_batch(&mut self) {
-        self.batch = LEAST.max(self.written.len() / BATCHES);
+        self.batch = MIN_BATCH.max(self.written.len() / MAX_BATCHES);
     }
 
     fn unsent(&self) -> usize {

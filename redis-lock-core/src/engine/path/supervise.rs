@@ -35,13 +35,13 @@ impl Traffic {
     pub(crate) fn due(&self) -> Moment {
         let link = match (&self.connection, self.written.front()) {
             (ConnectionState::Up(up), Some(oldest)) => {
-                let silent = up.heard.max(oldest.written).after(self.patience);
+                let silent = up.received.max(oldest.written).after(self.time_limit);
                 let suspect = oldest.written.after(oldest.limit).max(self.suspect_at);
-                let is_silent = up.heard <= oldest.written && self.attempt.is_none();
+                let is_silent = up.received <= oldest.written && self.attempt.is_none();
                 if is_silent { silent.min(suspect) } else { silent }
             }
             (ConnectionState::Up(up), None) if up.wire.is_instant() => Moment::NEVER,
-            (ConnectionState::Up(up), None) => up.heard.after(SILENCE),
+            (ConnectionState::Up(up), None) => up.received.after(SILENCE),
             (ConnectionState::Unused, _) if self.waiting.is_empty() => Moment::NEVER,
             (ConnectionState::Unused, _) => Moment::START,
             (ConnectionState::Connecting | ConnectionState::Down(_), _)
@@ -67,34 +67,35 @@ impl Traffic {
 
     /// How long making a connection may take.
     fn limit(&self) -> Duration {
-        self.patience
+        self.time_limit
     }
 
     /// Closes what has been silent for too long, and suspects what is about to be.
     fn watch_silence(&mut self, now: Moment, results: &mut Results) {
         let ConnectionState::Up(up) = &self.connection else { return };
         let Some(oldest) = self.written.front() else {
-            if now >= up.heard.after(SILENCE) && !up.wire.is_instant() && self.waiting.is_empty() {
-                let entry = QueueEntry::ping(ping(self.patience), now);
+            if now >= up.received.after(SILENCE) && !up.wire.is_instant() && self.waiting.is_empty()
+            {
+                let entry = QueueEntry::ping(ping(self.time_limit), now);
                 self.put(entry, &mut results.settled);
             }
             return;
         };
-        let silence = now.since(up.heard.max(oldest.written));
+        let silence = now.since(up.received.max(oldest.written));
         let is_twice_late = now.since(oldest.written) >= oldest.limit * 2;
-        if silence >= self.patience || planted!(LimitCloses) && is_twice_late {
+        if silence >= self.time_limit || planted!(LimitCloses) && is_twice_late {
             crate::observe::log::silent(silence);
             let what = format!("nothing came from the server for {silence:.1?}");
             self.end(&Fault::new(FaultClass::Unknown, what), results);
             return;
         }
         let is_late = now.since(oldest.written) >= oldest.limit;
-        let is_silent = up.heard <= oldest.written;
+        let is_silent = up.received <= oldest.written;
         if is_late && is_silent && self.attempt.is_none() && now >= self.suspect_at {
             // A second connection shows whether the path is slow or the server frozen, so that the
             // first one can stay, or whether the first one is half open, so that nobody need wait
-            // for it until `patience` ends.
-            self.suspect_at = now.after(self.patience);
+            // for it until `time_limit` ends.
+            self.suspect_at = now.after(self.time_limit);
             self.begin_attempt(now, results);
         }
     }
@@ -136,7 +137,7 @@ impl Traffic {
         }
         self.attempt = None;
         if let (ConnectionState::Up(up), Some(oldest)) = (&self.connection, self.written.front())
-            && up.heard > oldest.written
+            && up.received > oldest.written
         {
             // The first one has spoken meanwhile.
             return;
@@ -153,7 +154,7 @@ impl Traffic {
             watcher,
             epoch,
             made: now,
-            heard: now,
+            received: now,
             has_answered: false,
         });
         self.retry_at = now;
@@ -212,7 +213,8 @@ impl Traffic {
         }
         (self.attempt, self.pause) = (None, FIRST_PAUSE);
         self.connection = ConnectionState::Unused;
-        let waiting = self.waiting.drain(..).map(|entry| Settled::Elsewhere(Box::new(entry), None));
+        let waiting =
+            self.waiting.drain(..).map(|entry| Settled::Redirected(Box::new(entry), None));
         results.settled.extend(waiting);
         results.ready.extend(self.ready.drain(..).map(|reply| (reply, Ok(()))));
         true
@@ -223,7 +225,8 @@ impl Traffic {
         self.end(fault, results);
         self.connection = ConnectionState::Retired;
         self.attempt = None;
-        let waiting = self.waiting.drain(..).map(|entry| Settled::Elsewhere(Box::new(entry), None));
+        let waiting =
+            self.waiting.drain(..).map(|entry| Settled::Redirected(Box::new(entry), None));
         results.settled.extend(waiting);
         let gone = self.ready.drain(..).map(|reply| (reply, Err(fault.clone())));
         results.ready.extend(gone);

@@ -103,11 +103,11 @@ impl Deref for AllPlaces<'_> {
 
 impl Places {
     /// One server.
-    pub(crate) fn one(connector: Arc<dyn Connector>, patience: Duration, spread: u8) -> Self {
+    pub(crate) fn one(connector: Arc<dyn Connector>, time_limit: Duration, spread: u8) -> Self {
         let place = Place {
             id: FIRST,
             name: None,
-            path: Path::new(patience, spread),
+            path: Path::new(time_limit, spread),
             connector: Some(connector),
             hints_enabled: AtomicBool::new(false),
         };
@@ -115,8 +115,8 @@ impl Places {
     }
 
     /// Several nodes, or one that may be replaced by another.
-    pub(crate) fn several(directory: Arc<dyn Directory>, patience: Duration, spread: u8) -> Self {
-        let several = Several::new(directory, patience, spread);
+    pub(crate) fn several(directory: Arc<dyn Directory>, time_limit: Duration, spread: u8) -> Self {
+        let several = Several::new(directory, time_limit, spread);
         Self { form: Form::Several(Box::new(several)) }
     }
 

@@ -17,7 +17,7 @@ pub(super) struct Routing {
     version: u64,
     epoch: u64,
     /// Whether some node said that it does not serve its slots.
-    is_ill: bool,
+    is_unhealthy: bool,
     places: Vec<Arc<Place>>,
     owners: Vec<Owner>,
     /// Slots whose owner changed since the machines were last notified.
@@ -27,7 +27,14 @@ pub(super) struct Routing {
 impl Default for Routing {
     fn default() -> Self {
         let owners = vec![NOBODY; usize::from(SLOTS)];
-        Self { version: 0, epoch: 0, is_ill: false, places: Vec::new(), owners, moved: Vec::new() }
+        Self {
+            version: 0,
+            epoch: 0,
+            is_unhealthy: false,
+            places: Vec::new(),
+            owners,
+            moved: Vec::new(),
+        }
     }
 }
 
@@ -59,8 +66,8 @@ impl Routing {
 
     /// The routing of a map. Places that are known keep their connections.
     pub(super) fn mapped(&self, map: &Map, make: impl Fn(&NodeName) -> Arc<Place>) -> Self {
-        let (version, is_ill) = (self.version + 1, !map.is_well);
-        let mut next = Self { version, epoch: map.epoch, is_ill, ..Self::default() };
+        let (version, is_unhealthy) = (self.version + 1, !map.is_healthy);
+        let mut next = Self { version, epoch: map.epoch, is_unhealthy, ..Self::default() };
         for primary in &map.primaries {
             let place = self.of_name(&primary.name).cloned();
             let owner = next.add(place.unwrap_or_else(|| make(&primary.name)));
@@ -69,7 +76,7 @@ impl Routing {
             }
         }
         // Where nodes serve their slots again, whoever was refused looks at once.
-        let recovered = self.is_ill && map.is_well;
+        let recovered = self.is_unhealthy && map.is_healthy;
         next.moved = if recovered { (0..SLOTS).collect() } else { self.moved_in(&next) };
         next
     }
@@ -149,14 +156,15 @@ mod tests {
 
     #[test]
     fn g15_all_look_when_nodes_that_were_in_trouble_serve_again() {
-        let map = |is_well| {
+        let map = |is_healthy| {
             let primaries = vec![Primary { name: "a:1".into(), slots: vec![0..=SLOTS - 1] }];
-            Map { epoch: 1, is_well, primaries }
+            Map { epoch: 1, is_healthy, primaries }
         };
         let mut routing = Routing::default();
-        for (is_well, moved) in [(true, SLOTS), (true, 0), (false, 0), (false, 0), (true, SLOTS)] {
-            routing = routing.notified().mapped(&map(is_well), place);
-            assert_eq!(routing.moved().len(), usize::from(moved), "{is_well}");
+        for (is_healthy, moved) in [(true, SLOTS), (true, 0), (false, 0), (false, 0), (true, SLOTS)]
+        {
+            routing = routing.notified().mapped(&map(is_healthy), place);
+            assert_eq!(routing.moved().len(), usize::from(moved), "{is_healthy}");
         }
     }
 

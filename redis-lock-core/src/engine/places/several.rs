@@ -17,7 +17,7 @@ const LOOK_PAUSE: Duration = Duration::from_millis(100);
 
 /// The same while some node says that it does not serve its slots: when it does again is seen by
 /// looking only.
-const ILL_PAUSE: Duration = Duration::from_millis(150);
+const UNHEALTHY_PAUSE: Duration = Duration::from_millis(150);
 
 /// How old an answer may be that starts or lengthens a lease, where another node may have taken the
 /// place of the one that answers.
@@ -32,7 +32,7 @@ pub(super) struct Several {
     pub(super) cluster: Arc<ClusterMode>,
     ids: AtomicU64,
     /// For the paths of nodes to come.
-    patience: Duration,
+    time_limit: Duration,
     spread: u8,
 }
 
@@ -45,11 +45,11 @@ struct Look {
 }
 
 impl Several {
-    pub(super) fn new(directory: Arc<dyn Directory>, patience: Duration, spread: u8) -> Self {
+    pub(super) fn new(directory: Arc<dyn Directory>, time_limit: Duration, spread: u8) -> Self {
         let lobby = Arc::new(Place {
             id: LOBBY,
             name: None,
-            path: Path::new(patience, spread),
+            path: Path::new(time_limit, spread),
             connector: None,
             hints_enabled: AtomicBool::new(false),
         });
@@ -60,7 +60,7 @@ impl Several {
             look: Mutex::new(Look { at: Moment::NEVER, last: None }),
             cluster: Arc::default(),
             ids: AtomicU64::new(FIRST),
-            patience,
+            time_limit,
             spread,
         }
     }
@@ -88,7 +88,7 @@ impl Several {
 
     /// The way to a node that was not known.
     fn make(&self, name: &NodeName) -> Arc<Place> {
-        let path = Path::new(self.patience, self.spread);
+        let path = Path::new(self.time_limit, self.spread);
         path.traffic().distrust_after(FRESH);
         Arc::new(Place {
             id: self.ids.fetch_add(1, Ordering::Relaxed),
@@ -118,8 +118,9 @@ impl Several {
         {
             let mut look = self.look();
             look.last = Some(now);
-            let pace = if map.is_well { self.directory.pace() } else { ILL_PAUSE };
-            look.at = look.at.max(now.after(LOOK_PAUSE)).min(now.after(pace));
+            let look_interval =
+                if map.is_healthy { self.directory.look_interval() } else { UNHEALTHY_PAUSE };
+            look.at = look.at.max(now.after(LOOK_PAUSE)).min(now.after(look_interval));
         }
         if map.epoch < self.routing().epoch() {
             return Vec::new();
@@ -152,7 +153,7 @@ impl Several {
         if now < look.at {
             return false;
         }
-        look.at = now.after(self.directory.pace());
+        look.at = now.after(self.directory.look_interval());
         look.last = Some(now);
         true
     }

@@ -119,7 +119,7 @@ impl State {
         let mut blocker = None;
         for (at, key) in keys.iter().enumerate() {
             let entry = self.entry(key, now);
-            entry.mixes(ONE)?;
+            entry.check_family(ONE)?;
             if entry.holders.is_empty() && *fair {
                 entry.admit(ONE, Some(token), now, publish);
             }

@@ -17,12 +17,12 @@ use crate::store::{Answer, Blocker, CLAIM};
 const SLACK: Duration = Duration::from_secs(1);
 
 /// How long places in a queue that have ended are remembered.
-const REST: Duration = Duration::from_secs(1);
+const QUEUE_GRACE: Duration = Duration::from_secs(1);
 
 /// What stands at one key.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Entry {
-    /// All of one sort: see [`Entry::mixes`].
+    /// All of one sort: see [`Entry::check_family`].
     pub(crate) holders: Holders,
     /// In the order of their coming.
     pub(crate) queue: VecDeque<StoredWaiter>,
@@ -92,7 +92,7 @@ impl Entry {
     }
 
     /// Fails when the lock is held as another kind.
-    pub(super) fn mixes(&self, kind: Kind) -> Result<(), Fault> {
+    pub(super) fn check_family(&self, kind: Kind) -> Result<(), Fault> {
         match self.holders.first() {
             Some(holder) if holder.kind.family() != kind.family() => {
                 let what = format!(
@@ -167,7 +167,7 @@ impl Entry {
     ) {
         self.queue_end.take_if(|_| self.queue.is_empty());
         // Who comes too late, and finds its place still there, may have it.
-        self.queue_end = self.queue_end.max(Some(until.after(REST)));
+        self.queue_end = self.queue_end.max(Some(until.after(QUEUE_GRACE)));
         let waiter =
             StoredWaiter { token: Arc::clone(token), kind, until, manager: Arc::clone(manager) };
         match self.queue.iter_mut().find(|waiter| waiter.token == *token) {

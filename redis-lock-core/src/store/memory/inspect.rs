@@ -14,7 +14,7 @@ use crate::store::{Answer, ServerView, server_view};
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// So much longer than the lease would have lasted the reason is kept.
-const REST: Duration = Duration::from_secs(1);
+const REASON_GRACE: Duration = Duration::from_secs(1);
 
 impl Entry {
     pub(super) fn server_view(&self, now: Moment) -> ServerView {
@@ -60,7 +60,7 @@ impl Entry {
         };
         for holder in ended {
             let lasting = holder.end == Moment::NEVER;
-            let until = if lasting { now.after(DAY) } else { holder.end.after(REST) };
+            let until = if lasting { now.after(DAY) } else { holder.end.after(REASON_GRACE) };
             self.bury(&holder.token, because, until);
         }
         self.admit(kind, None, now, publish);

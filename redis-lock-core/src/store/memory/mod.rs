@@ -28,7 +28,7 @@ pub(crate) mod trouble;
 pub(crate) use hints::hint_of;
 
 /// Below so many locks nobody looks for those that can be forgotten.
-const FEW: usize = 1024;
+const MIN_SWEEP: usize = 1024;
 
 /// Locks in memory. Clones share it.
 #[derive(Clone, Debug, Default)]
@@ -139,7 +139,7 @@ impl Wire for MemoryWire {
     }
 
     fn fill(&mut self) -> io::Result<Filled> {
-        Ok(Filled { heard: !self.answers.is_empty(), more: false })
+        Ok(Filled { received: !self.answers.is_empty(), more: false })
     }
 
     fn pull(&mut self, _: &mut dyn FnMut(u64) -> bool) -> Option<Pulled> {
@@ -199,7 +199,7 @@ impl State {
                 self.entries.remove(names.main());
             }
         }
-        if self.entries.len() > self.sweep_at.max(FEW) {
+        if self.entries.len() > self.sweep_at.max(MIN_SWEEP) {
             self.entries.retain(|_, entry| !entry.is_blank(now));
             self.sweep_at = self.entries.len() * 2;
         }

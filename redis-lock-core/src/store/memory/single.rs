@@ -97,7 +97,7 @@ impl Entry {
         // Also after a waiter left: it may have stood before others that fit. A mutex that is
         // kept has nothing for anybody.
         let free = answer == Answer::Done && keep.is_none();
-        if free || !kind.is_value() && self.mixes(kind).is_ok() {
+        if free || !kind.is_value() && self.check_family(kind).is_ok() {
             self.admit(kind, None, now, publish);
         }
         if let Some(bury) = bury {
@@ -119,7 +119,7 @@ impl Entry {
         if self.is_buried(token) {
             return Ok(Answer::Buried);
         }
-        self.mixes(kind)?;
+        self.check_family(kind)?;
         if let Some(limit) = kind.limit()
             && let Some(other) = self.holders.other_limit(limit)
         {

@@ -33,9 +33,9 @@ impl State {
     ) -> Result<Answer, Fault> {
         let Some(trouble) = trouble else { return self.answer(command, manager, now, publish) };
         // Nothing is published of what may yet be refused.
-        let mut world = self.clone();
-        let answer = world.answer(command, manager, now, &mut |manager, _| publish(manager, None));
-        if self.refuses(trouble, command, &answer, &world, now) {
+        let mut trial = self.clone();
+        let answer = trial.answer(command, manager, now, &mut |manager, _| publish(manager, None));
+        if self.refuses(trouble, command, &answer, &trial, now) {
             let code = match trouble {
                 Trouble::ReadOnly => "READONLY",
                 Trouble::NoReplicas => "NOREPLICAS",

@@ -371,7 +371,7 @@ pub(super) fn broken(error: RedisError) -> Fault {
 /// An error of connecting: nothing was sent.
 pub(super) fn unreachable(error: RedisError) -> Fault {
     let text = error.to_string();
-    let (class, advice) = weigh_connecting(&error, &text);
+    let (class, advice) = classify_connecting(&error, &text);
     Fault {
         class,
         what: format!("the server can't be used: {text}{advice}"),
@@ -380,7 +380,7 @@ pub(super) fn unreachable(error: RedisError) -> Fault {
 }
 
 /// Whether connecting again can help, and what would.
-fn weigh_connecting(error: &RedisError, text: &str) -> (FaultClass, &'static str) {
+fn classify_connecting(error: &RedisError, text: &str) -> (FaultClass, &'static str) {
     use redis::ErrorKind::AuthenticationFailed;
     match error.code().or_else(|| code_in(text)).unwrap_or_default() {
         _ if text.contains("LOADING") => (FaultClass::Refused, ""),

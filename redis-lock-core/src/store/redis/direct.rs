@@ -48,7 +48,7 @@ impl Direct {
 
     /// Runs a command as the store would; grants are published at `channel`.
     pub(super) fn send(&mut self, command: &Command, channel: &str) -> Result<Answer, Fault> {
-        let context = Context { delete: self.delete, channel: &Channel::heard_at(channel) };
+        let context = Context { delete: self.delete, channel: &Channel::listened_at(channel) };
         let (mut step, mut cmd) = match encode::plain(command, &context) {
             Some(cmd) => (Step::Plain, cmd),
             None => {

@@ -13,7 +13,7 @@ use tokio::sync::mpsc;
 
 use super::conversation::Conversation;
 use super::decode;
-use crate::store::{BoxFuture, Command, Filled, Pulled, Readiness, TaskBell, Watcher, Wire};
+use crate::store::{BoxFuture, Command, Filled, Pulled, Readiness, TaskWaker, Watcher, Wire};
 
 type DriverReply = Result<Value, RedisError>;
 
@@ -22,7 +22,7 @@ type DriverReply = Result<Value, RedisError>;
 struct ReplyInbox {
     replies: Mutex<VecDeque<DriverReply>>,
     /// Those who want to know of them. The role of the reader changes hands, so there may be two.
-    watches: Mutex<Vec<Weak<TaskBell>>>,
+    watches: Mutex<Vec<Weak<TaskWaker>>>,
 }
 
 impl ReplyInbox {
@@ -33,17 +33,17 @@ impl ReplyInbox {
     fn put(&self, reply: DriverReply) {
         self.replies.lock().unwrap_or_else(PoisonError::into_inner).push_back(reply);
         let watches = self.watches.lock().unwrap_or_else(PoisonError::into_inner);
-        watches.iter().filter_map(Weak::upgrade).for_each(|bell| bell.ring());
+        watches.iter().filter_map(Weak::upgrade).for_each(|waker| waker.wake());
     }
 
     fn watch(&self) -> ReplyWatch {
-        let bell = Arc::new(TaskBell::default());
+        let waker = Arc::new(TaskWaker::default());
         // Of what is there already nobody told it.
-        bell.ring();
+        waker.wake();
         let mut watches = self.watches.lock().unwrap_or_else(PoisonError::into_inner);
         watches.retain(|watch| watch.strong_count() > 0);
-        watches.push(Arc::downgrade(&bell));
-        ReplyWatch(bell)
+        watches.push(Arc::downgrade(&waker));
+        ReplyWatch(waker)
     }
 }
 
@@ -96,9 +96,9 @@ impl Wire for DriverWire {
 
     fn fill(&mut self) -> io::Result<Filled> {
         let arrived = self.inbox.take();
-        let heard = arrived.iter().any(Result::is_ok);
+        let received = arrived.iter().any(Result::is_ok);
         self.arrived.extend(arrived);
-        Ok(Filled { heard, more: false })
+        Ok(Filled { received, more: false })
     }
 
     fn pull(&mut self, wants: &mut dyn FnMut(u64) -> bool) -> Option<Pulled> {
@@ -108,7 +108,7 @@ impl Wire for DriverWire {
         while let Some(reply) = self.arrived.pop_front() {
             let out = &mut self.out;
             match reply {
-                Ok(value) => self.conversation.hear(value, wants, &mut |cmd| out.push(cmd)),
+                Ok(value) => self.conversation.take_reply(value, wants, &mut |cmd| out.push(cmd)),
                 Err(error) => self.conversation.end(decode::broken(error)),
             }
         }
@@ -116,12 +116,12 @@ impl Wire for DriverWire {
     }
 }
 
-struct ReplyWatch(Arc<TaskBell>);
+struct ReplyWatch(Arc<TaskWaker>);
 
 impl Readiness for ReplyWatch {
     fn poll_ready(&self, context: &mut Context<'_>, sending: bool) -> Poll<io::Result<()>> {
         // What is to be sent can be sent at once.
-        if sending { Poll::Ready(Ok(())) } else { self.0.poll_rung(context).map(Ok) }
+        if sending { Poll::Ready(Ok(())) } else { self.0.poll_woken(context).map(Ok) }
     }
 }
 

@@ -6,7 +6,7 @@ use crate::domain::token::WAITERS_MARK;
 use crate::store::Event;
 
 /// How often the other end is asked whether it is there: a half-open path is silent for ever.
-pub(super) const BEAT: Duration = Duration::from_secs(2);
+pub(super) const PING_INTERVAL: Duration = Duration::from_secs(2);
 
 /// What a message says; nothing for what nobody of us wrote.
 pub(super) fn read(payload: &str) -> Option<Event> {

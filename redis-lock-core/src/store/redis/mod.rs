@@ -14,7 +14,7 @@ pub(crate) use self::cluster::ClusterMode;
 use self::conversation::Conversation;
 pub(crate) use self::groups::{NextPart, Part, Split, is_split};
 use self::nodes::Site;
-use self::probe::{Found, Rung, probe};
+use self::probe::{AtomicBy, Found, probe};
 use self::transaction::{Pool, self_test};
 use self::wait_link::WaitLink;
 use self::wire::RedisWire;
@@ -63,7 +63,7 @@ pub(crate) struct Terms {
     namespace: Arc<str>,
     manager: Arc<str>,
     /// How long connecting may take.
-    patience: Duration,
+    time_limit: Duration,
     /// Differs between managers, so that they don't do the same at the same time.
     spread: u8,
     /// How many replicas must have what counts.
@@ -75,11 +75,11 @@ pub(crate) struct Terms {
 }
 
 impl Terms {
-    pub(crate) fn new(namespace: &str, manager: &str, patience: Duration) -> Self {
+    pub(crate) fn new(namespace: &str, manager: &str, time_limit: Duration) -> Self {
         Self {
             namespace: namespace.into(),
             manager: manager.into(),
-            patience: patience.max(Duration::from_millis(500)),
+            time_limit: time_limit.max(Duration::from_millis(500)),
             spread: crate::domain::env::unique().as_bytes()[15],
             replicas: 0,
             scripting: Scripting::Auto,
@@ -194,7 +194,7 @@ impl RedisConnector {
                 let (socket, watcher) = introduced.into_socket().await;
                 let conversation = self.conversation(found.clone());
                 let wire = Box::new(RedisWire::new(socket, conversation));
-                self.on_rung(Connected { wire, watcher: Some(watcher) }, found).await
+                self.with_transactions(Connected { wire, watcher: Some(watcher) }, found).await
             }
             None => self.connected_by_driver(&client).await,
         }
@@ -207,12 +207,13 @@ impl RedisConnector {
         let mut driver = connecting.await.map_err(decode::unreachable)?;
         let found = self.probed(&mut driver).await?;
         let (wire, watcher) = driver_wire::wire(driver, self.conversation(found.clone()));
-        self.on_rung(Connected { wire: Box::new(wire), watcher: Some(watcher) }, found).await
+        self.with_transactions(Connected { wire: Box::new(wire), watcher: Some(watcher) }, found)
+            .await
     }
 
     /// What the link serves for: all there is, or what needs no transaction.
-    async fn on_rung(&self, link: Connected, found: Found) -> Result<Connected, Fault> {
-        let has_scripts = found.rung == Rung::Scripts;
+    async fn with_transactions(&self, link: Connected, found: Found) -> Result<Connected, Fault> {
+        let has_scripts = found.atomic_by == AtomicBy::Scripts;
         let had_scripts = self.had_scripts.swap(has_scripts, Ordering::Relaxed);
         if had_scripts != has_scripts && self.terms.scripting == Scripting::Auto {
             crate::observe::log::scripting_changed(has_scripts);
@@ -221,7 +222,7 @@ impl RedisConnector {
         if has_scripts {
             return Ok(self.replicated(link, run));
         }
-        let pool = Pool::new(self.way.client()?, self.terms.patience);
+        let pool = Pool::new(self.way.client()?, self.terms.time_limit);
         self.test_watch(&pool, run.as_deref()).await?;
         let connected = transaction::wire(link, pool, found, self.channel.clone());
         Ok(self.replicated(connected, run))
@@ -273,13 +274,13 @@ impl RedisConnector {
 
 impl Connector for RedisConnector {
     fn connect(&self) -> BoxFuture<'static, Result<Connected, Fault>> {
-        let (connector, patience) = (self.clone(), self.terms.patience);
+        let (connector, time_limit) = (self.clone(), self.terms.time_limit);
         Box::pin(async move {
             let late = || {
-                let what = format!("the server can't be used: no connection within {patience:?}");
+                let what = format!("the server can't be used: no connection within {time_limit:?}");
                 Fault::new(FaultClass::Refused, what)
             };
-            timeout(patience, connector.connected()).await.unwrap_or_else(|_| Err(late()))
+            timeout(time_limit, connector.connected()).await.unwrap_or_else(|_| Err(late()))
         })
     }
 

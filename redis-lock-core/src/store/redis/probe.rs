@@ -47,7 +47,7 @@ impl Delete {
 
 /// How what takes several steps is made one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(super) enum Rung {
+pub(super) enum AtomicBy {
     #[default]
     Scripts,
     /// Where scripts are denied, unknown or not wanted.
@@ -58,7 +58,7 @@ pub(super) enum Rung {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Found {
     pub(super) delete: Delete,
-    pub(super) rung: Rung,
+    pub(super) atomic_by: AtomicBy,
     /// Name and version, as far as the server tells.
     pub(super) version: String,
     /// Whether it runs in cluster mode, and executes scripts over keys of one slot only.
@@ -74,7 +74,7 @@ pub(super) struct Found {
 impl Found {
     /// The same for users.
     pub(super) fn info(&self) -> ServerInfo {
-        let scripts = self.rung == Rung::Scripts;
+        let scripts = self.atomic_by == AtomicBy::Scripts;
         let release = match self.delete {
             Delete::DelIfEq | Delete::DelEx => ReleaseBy::CompareAndDelete,
             Delete::Script if scripts => ReleaseBy::Script,
@@ -128,12 +128,15 @@ pub(super) async fn probe(
     let run = field(&info, "run_id").map(Into::into);
     let denied =
         scripting == Scripting::Never || answers.get(3).is_some_and(decode::denies_scripts);
-    let rung =
-        if denied { Rung::Transactions(dialect(connection, &key).await?) } else { Rung::Scripts };
+    let atomic_by = if denied {
+        AtomicBy::Transactions(dialect(connection, &key).await?)
+    } else {
+        AtomicBy::Scripts
+    };
     let replicas = field(&info, "connected_slaves").and_then(|count| count.parse().ok());
     let replicas = replicas.unwrap_or(u32::MAX);
     let (version, warnings) = (version(&info), warnings(&info));
-    Ok(Found { delete, rung, version, cluster, run, replicas, warnings })
+    Ok(Found { delete, atomic_by, version, cluster, run, replicas, warnings })
 }
 
 /// Asks which commands the server has for leases.

@@ -53,7 +53,7 @@ impl ReplicatedWire {
     }
 
     /// Passes on what need not be kept back.
-    fn sift(&mut self, pulled: Pulled) -> Option<Pulled> {
+    fn keep_back(&mut self, pulled: Pulled) -> Option<Pulled> {
         let (Pulled::Done(seq, _) | Pulled::Redirected(seq, _, _)) = pulled else {
             return Some(pulled);
         };
@@ -100,7 +100,7 @@ impl Wire for ReplicatedWire {
 
     fn fill(&mut self) -> io::Result<Filled> {
         let filled = self.inner.fill()?;
-        Ok(Filled { heard: filled.heard || !self.inbox.is_empty(), ..filled })
+        Ok(Filled { received: filled.received || !self.inbox.is_empty(), ..filled })
     }
 
     fn pull(&mut self, wants: &mut dyn FnMut(u64) -> bool) -> Option<Pulled> {
@@ -108,7 +108,7 @@ impl Wire for ReplicatedWire {
             return Some(decided);
         }
         while let Some(pulled) = self.inner.pull(wants) {
-            if let Some(pulled) = self.sift(pulled) {
+            if let Some(pulled) = self.keep_back(pulled) {
                 return Some(pulled);
             }
         }

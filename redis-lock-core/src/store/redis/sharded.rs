@@ -11,7 +11,7 @@ use redis::{AsyncConnectionConfig, ProtocolVersion, PushInfo, PushKind, Value};
 use tokio::sync::mpsc;
 use tokio::time::{sleep, timeout};
 
-use super::message::{BEAT, read};
+use super::message::{PING_INTERVAL, read};
 use super::nodes::{Site, text};
 use crate::store::Hints;
 
@@ -25,7 +25,7 @@ pub(super) struct Subscription {
 pub(super) async fn subscribe(
     client: &redis::Client,
     channel: &str,
-    patience: Duration,
+    time_limit: Duration,
 ) -> Option<Subscription> {
     let info = client.get_connection_info().clone();
     let settings = info.redis_settings().clone().set_protocol(ProtocolVersion::RESP3);
@@ -41,7 +41,7 @@ pub(super) async fn subscribe(
         connection.send_packed_command(command.arg(channel)).await?.extract_error()?;
         Ok::<_, redis::RedisError>(connection)
     };
-    let connection = timeout(patience, subscribing).await.ok()?.ok()?;
+    let connection = timeout(time_limit, subscribing).await.ok()?.ok()?;
     Some(Subscription { connection, pushes })
 }
 
@@ -50,7 +50,7 @@ pub(super) async fn subscribe(
 pub(super) async fn relay(
     subscription: Subscription,
     site: &Site,
-    patience: Duration,
+    time_limit: Duration,
     hints: &Hints,
 ) {
     let Subscription { mut connection, mut pushes } = subscription;
@@ -73,9 +73,9 @@ pub(super) async fn relay(
                 Some(_) => {}
             },
             () = &mut moved => return,
-            () = sleep(BEAT) => {
+            () = sleep(PING_INTERVAL) => {
                 let ping = redis::cmd("PING");
-                let answer = timeout(patience, connection.send_packed_command(&ping)).await;
+                let answer = timeout(time_limit, connection.send_packed_command(&ping)).await;
                 if !matches!(answer, Ok(Ok(Value::SimpleString(_)))) {
                     return;
                 }

@@ -15,7 +15,7 @@ use super::probe::field;
 use super::{Terms, Way, decode};
 use crate::domain::error::{Fault, FaultClass, NotReplicated};
 use crate::domain::names::tag_of;
-use crate::store::TaskBell;
+use crate::store::TaskWaker;
 
 /// The longest time that replicas are waited for: an answer that is older starts no lease where
 /// another node may have taken the place of this one.
@@ -38,18 +38,18 @@ pub(super) struct Awaited {
 #[derive(Default)]
 pub(super) struct VerdictInbox {
     verdicts: Mutex<VecDeque<(u64, Result<(), Fault>)>>,
-    news: TaskBell,
+    news: TaskWaker,
 }
 
 impl VerdictInbox {
     fn put(&self, verdicts: impl IntoIterator<Item = (u64, Result<(), Fault>)>) {
         self.verdicts.lock().unwrap_or_else(PoisonError::into_inner).extend(verdicts);
-        self.news.ring();
+        self.news.wake();
     }
 
     /// Ready when something was put there.
     pub(super) fn poll_filled(&self, context: &Context<'_>) -> Poll<()> {
-        self.news.poll_rung(context)
+        self.news.poll_woken(context)
     }
 
     pub(super) fn is_empty(&self) -> bool {

@@ -1,7 +1,7 @@
 //! The real scripts on a real server, step by step beside the plain model that serves in memory.
 //!
 //! The server's clock is moved by the test, so that leases and places in the queue end in the midst
-//! of a run. What happens within a few milliseconds of such an end may go either way, so all worlds
+//! of a run. What happens within a few milliseconds of such an end may go either way, so all states
 //! that explain the answers so far are followed.
 
 use std::collections::BTreeSet;
@@ -42,7 +42,7 @@ const STEPS: usize = 60;
 const CASES: u32 = 150;
 
 /// How far the two clocks may be apart when something ends.
-const BLUR: Duration = Duration::from_millis(5);
+const TOLERANCE: Duration = Duration::from_millis(5);
 
 /// A server beside the model.
 struct Bench {
@@ -98,7 +98,7 @@ impl Bench {
         let mut trouble = None;
         let mut offset = 0;
         self.set_clock(0);
-        let mut worlds = vec![State::default()];
+        let mut states = vec![State::default()];
         for (number, step) in steps.iter().enumerate() {
             if let ModelStep::Advance { millis } = step {
                 offset += millis;
@@ -112,33 +112,33 @@ impl Bench {
                 self.refuse(trouble);
                 continue;
             }
-            worlds = self.step(&worlds, step, trouble).map_err(|difference| {
+            states = self.step(&states, step, trouble).map_err(|difference| {
                 TestCaseError::fail(format!("step {number}, {step:?}: {difference}"))
             })?;
-            for world in &worlds {
-                exclusive(world).map_err(TestCaseError::fail)?;
+            for state in &states {
+                exclusive(state).map_err(TestCaseError::fail)?;
             }
         }
         Ok(())
     }
 
-    /// Takes a step on the server. Returns the worlds after it that explain the answer.
+    /// Takes a step on the server. Returns the states after it that explain the answer.
     fn step(
         &mut self,
-        worlds: &[State],
+        states: &[State],
         step: &ModelStep,
         trouble: Option<Trouble>,
     ) -> Result<Vec<State>, String> {
-        let Some((command, who)) = step.command(self.actors) else { return Ok(worlds.to_vec()) };
+        let Some((command, who)) = step.command(self.actors) else { return Ok(states.to_vec()) };
         // Taken blindly, a lock does not know of those who wait until the next of them looks.
-        let waits = |world: &State| {
-            world.entries.get(command.names.main()).is_some_and(|entry| !entry.queue.is_empty())
+        let waits = |state: &State| {
+            state.entries.get(command.names.main()).is_some_and(|entry| !entry.queue.is_empty())
         };
-        if matches!(command.verb, Verb::Take { .. }) && worlds.iter().any(waits) {
-            return Ok(worlds.to_vec());
+        if matches!(command.verb, Verb::Take { .. }) && states.iter().any(waits) {
+            return Ok(states.to_vec());
         }
         let before = self.now();
-        let channel = if self.actors[who].heard { "lock:~m:alive" } else { "lock:~m:dead" };
+        let channel = if self.actors[who].listens { "lock:~m:alive" } else { "lock:~m:dead" };
         let answer = match &self.transactions {
             Some(transactions) => transactions.send(&command, channel, &mut self.direct),
             None => self.direct.send(&command, channel),
@@ -147,14 +147,14 @@ impl Bench {
         let window = Window { before, after: seen.at };
         let mut next: Vec<(String, State)> = Vec::new();
         let mut expected = Vec::new();
-        for world in worlds {
-            for now in window.moments(world) {
-                let mut world = world.clone();
-                let model = self.model(&mut world, trouble, &command, who, now);
-                let shape = shape(&world);
+        for state in states {
+            for now in window.moments(state) {
+                let mut state = state.clone();
+                let model = self.model(&mut state, trouble, &command, who, now);
+                let shape = shape(&state);
                 let mut keys = seen.keys.iter();
                 let difference =
-                    keys.find_map(|(key, seen)| seen.difference(&mut world, key, window));
+                    keys.find_map(|(key, seen)| seen.difference(&mut state, key, window));
                 // Whoever has nothing may be answered so or refused: some servers refuse to compare
                 // and delete, and leases that are over are removed first.
                 let refused = trouble.is_some()
@@ -164,7 +164,7 @@ impl Bench {
                     && (refused || alike(command.kind, &model, &answer, window));
                 expected.push(format!("{model:?} with {shape}, but for {difference:?}"));
                 if fits && next.iter().all(|(known, _)| *known != shape) {
-                    next.push((shape, world));
+                    next.push((shape, state));
                 }
             }
         }
@@ -173,7 +173,7 @@ impl Bench {
                 "by {who}: the server said {answer:?} and shows {seen:?}, the model {expected:#?}"
             ));
         }
-        Ok(next.into_iter().take(16).map(|(_, world)| world).collect())
+        Ok(next.into_iter().take(16).map(|(_, state)| state).collect())
     }
 
     fn refuse(&self, trouble: Option<Trouble>) {
@@ -252,14 +252,15 @@ impl Bench {
 
     fn model(
         &self,
-        world: &mut State,
+        state: &mut State,
         trouble: Option<Trouble>,
         command: &Command,
         who: usize,
         now: Moment,
     ) -> Result<Answer, Fault> {
-        let manager = if self.actors[who].heard { "lock:~m:alive" } else { "lock:~m:dead" }.into();
-        world.answer_in(trouble, command, &manager, now, &mut |manager, _| {
+        let manager =
+            if self.actors[who].listens { "lock:~m:alive" } else { "lock:~m:dead" }.into();
+        state.answer_in(trouble, command, &manager, now, &mut |manager, _| {
             manager == "lock:~m:alive"
         })
     }

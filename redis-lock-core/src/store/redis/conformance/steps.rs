@@ -16,15 +16,15 @@ pub(super) struct Actor {
     pub(super) kind: Kind,
     pub(super) keys: &'static [&'static str],
     /// Whether anybody listens where it would be notified.
-    pub(super) heard: bool,
+    pub(super) listens: bool,
 }
 
-pub(super) const fn actor(kind: Kind, keys: &'static [&'static str], heard: bool) -> Actor {
-    Actor { kind, keys, heard }
+pub(super) const fn actor(kind: Kind, keys: &'static [&'static str], listens: bool) -> Actor {
+    Actor { kind, keys, listens }
 }
 
-pub(super) const fn permit(limit: u32, heard: bool) -> Actor {
-    actor(Kind::Permit { limit }, &["k"], heard)
+pub(super) const fn permit(limit: u32, listens: bool) -> Actor {
+    actor(Kind::Permit { limit }, &["k"], listens)
 }
 
 pub(super) const ALL: Kind = Kind::All { ordered: false };

@@ -6,11 +6,11 @@
 
 use redis::{ServerError, Value};
 
-use super::together::{Said, Together};
+use super::together::{BundledAnswer, Together};
 use super::{Conversation, Expected, Send, dropped};
 use crate::store::Command;
 use crate::store::redis::decode;
-use crate::store::redis::probe::Rung;
+use crate::store::redis::probe::AtomicBy;
 
 /// So many go together: more would save nothing, and keep others waiting for longer.
 const MOST: usize = 64;
@@ -88,7 +88,7 @@ impl Conversation {
     fn can_bundle(&mut self, together: &Together) -> bool {
         let has_neighbours = self.site.as_ref().is_some_and(|site| site.has_neighbours());
         !*self.denied.of(together)
-            && self.found.rung == Rung::Scripts
+            && self.found.atomic_by == AtomicBy::Scripts
             && !has_neighbours
             && !self.cluster.is_one()
     }
@@ -112,7 +112,7 @@ impl Conversation {
     }
 
     /// The reply to a bundle.
-    pub(super) fn hear_bundle(
+    pub(super) fn take_bundle_reply(
         &mut self,
         bundle: Bundle,
         InFull(in_full): InFull,
@@ -128,17 +128,17 @@ impl Conversation {
             }
             return;
         }
-        let said = match value {
+        let answers = match value {
             Value::ServerError(error) => return self.refused(bundle, &error, wants, send),
             value => bundle.together.read(&value, bundle.questions.len()),
         };
-        let Some(said) = said else {
+        let Some(answers) = answers else {
             return self.lose_place("the answer to many questions makes no sense");
         };
-        for ((seq, command), said) in bundle.questions.into_iter().zip(said) {
-            match said {
-                Said::AskAlone => self.ask_alone(seq, command, wants, send),
-                Said::Answer(answer) => self.finish(seq, Ok(answer)),
+        for ((seq, command), answers) in bundle.questions.into_iter().zip(answers) {
+            match answers {
+                BundledAnswer::AskAlone => self.ask_alone(seq, command, wants, send),
+                BundledAnswer::Answer(answer) => self.finish(seq, Ok(answer)),
             }
         }
     }

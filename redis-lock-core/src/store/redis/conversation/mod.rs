@@ -20,7 +20,7 @@ use super::encode::{self, Context, ScriptCall};
 use super::fast;
 use super::groups::{self, NextPart, Part, Split};
 use super::nodes::Site;
-use super::probe::{Delete, Found, Rung};
+use super::probe::{AtomicBy, Delete, Found};
 use crate::domain::error::{Fault, FaultClass};
 use crate::store::{Acquire, Answer, Command, Pulled, Verb, limits};
 use bundle::{Bundle, Bundles, Denied, InFull};
@@ -192,7 +192,7 @@ impl Conversation {
     }
 
     /// Takes the next reply. `wants` says whether further rounds of a command are wanted.
-    pub(super) fn hear(
+    pub(super) fn take_reply(
         &mut self,
         value: Value,
         wants: &mut dyn FnMut(u64) -> bool,
@@ -203,7 +203,7 @@ impl Conversation {
             Some(Expected::Asking) => return,
             Some(Expected::Bundle(bundle, in_full)) => {
                 self.note_trouble(&value);
-                return self.hear_bundle(bundle, in_full, value, wants, send);
+                return self.take_bundle_reply(bundle, in_full, value, wants, send);
             }
             None => return self.lose_place("the server said something that nobody asked"),
         };
@@ -237,7 +237,7 @@ impl Conversation {
                 self.answered(seq, group, answer, wanted, send);
             }
             // What only a script could tell is found out by whoever has this for a link.
-            Err(_) if self.found.rung != Rung::Scripts => {
+            Err(_) if self.found.atomic_by != AtomicBy::Scripts => {
                 self.finish(seq, Ok(Answer::Gone { by: None, because: None }));
             }
             Err(step) if wants(seq) => {

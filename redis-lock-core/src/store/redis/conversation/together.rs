@@ -21,7 +21,7 @@ pub(super) enum Together {
 
 /// What the answer says of one question.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) enum Said {
+pub(super) enum BundledAnswer {
     Answer(Answer),
     AskAlone,
 }
@@ -92,15 +92,15 @@ impl Together {
         cmd
     }
 
-    /// What the answer says of each of so many; none when it can't have said that.
-    pub(super) fn read(&self, value: &Value, count: usize) -> Option<Vec<Said>> {
+    /// What the answer says of each of so many; none when it can't have answers that.
+    pub(super) fn read(&self, value: &Value, count: usize) -> Option<Vec<BundledAnswer>> {
         let Value::Array(items) = value else { return None };
         match self {
             Self::Renewals(_) => {
                 let renewed = |waited_for| Answer::Renewed { longer: None, waited_for };
                 numbered(items, count, &renewed(false), &renewed(true))
             }
-            Self::Looks { .. } if items.is_empty() => Some(vec![Said::AskAlone; count]),
+            Self::Looks { .. } if items.is_empty() => Some(vec![BundledAnswer::AskAlone; count]),
             Self::Looks { .. } => {
                 let [Value::Int(left), holder, Value::Int(_), Value::Array(odd)] = items.as_slice()
                 else {
@@ -121,15 +121,23 @@ impl Together {
 }
 
 /// Of each question that is not named, `plain`; of one named by the negative of its number, `other`.
-fn numbered(odd: &[Value], count: usize, plain: &Answer, other: &Answer) -> Option<Vec<Said>> {
-    let mut said = vec![Said::Answer(plain.clone()); count];
+fn numbered(
+    odd: &[Value],
+    count: usize,
+    plain: &Answer,
+    other: &Answer,
+) -> Option<Vec<BundledAnswer>> {
+    let mut answers = vec![BundledAnswer::Answer(plain.clone()); count];
     for number in odd {
         let Value::Int(number) = number else { return None };
         let place = usize::try_from(number.unsigned_abs()).ok()?.checked_sub(1)?;
-        *said.get_mut(place)? =
-            if *number > 0 { Said::AskAlone } else { Said::Answer(other.clone()) };
+        *answers.get_mut(place)? = if *number > 0 {
+            BundledAnswer::AskAlone
+        } else {
+            BundledAnswer::Answer(other.clone())
+        };
     }
-    Some(said)
+    Some(answers)
 }
 
 fn token(command: &Command) -> &str {

@@ -114,7 +114,7 @@ mod tests {
         let names = |key: &str| Names::new("", key.to_owned());
         let together = Names::together(names("a{t}"), vec![names("b{t}"), names("c{t}")], "abc");
         let together = Arc::new(together);
-        let context = Context { delete: Delete::Script, channel: &Channel::heard_at("c") };
+        let context = Context { delete: Delete::Script, channel: &Channel::listened_at("c") };
         for kind in Kind::EACH {
             let mut calls = 0;
             for verb in verbs() {
@@ -144,7 +144,7 @@ mod tests {
         let names = Arc::new(Names::new("lock", "lock:a".into()));
         let timeout = Duration::from_secs(1);
         let command = Command { names, kind: Kind::Mutex, verb, timeout };
-        let context = Context { delete: Delete::Script, channel: &Channel::heard_at("c") };
+        let context = Context { delete: Delete::Script, channel: &Channel::listened_at("c") };
         let call = encode::call(&command, &context).unwrap();
         let short = crate::store::redis::fast::call(&command).unwrap();
         assert_eq!(short.get_packed_command(), call.by_hash().get_packed_command());

@@ -129,7 +129,7 @@ impl Split {
                     // it is not known what it has.
                     Some(fault) => {
                         let what = format!("keys could not be given back: {}", fault.what);
-                        let class = torn(fault.class);
+                        let class = partly_done(fault.class);
                         self.end(&attempt, Err(Fault { class, what, ..fault }))
                     }
                     None => self.end(&attempt, verdict),
@@ -334,15 +334,15 @@ impl Split {
 /// is no loss.
 fn half_done(fault: &Fault) -> Fault {
     let class = match fault.class {
-        class @ (FaultClass::Refused | FaultClass::Moving) => torn(class),
+        class @ (FaultClass::Refused | FaultClass::Moving) => partly_done(class),
         class => class,
     };
     Fault { class, ..fault.clone() }
 }
 
 /// The class of what was done in part, where the rest was refused so.
-fn torn(class: FaultClass) -> FaultClass {
-    if class.is_passing() { FaultClass::Torn } else { FaultClass::Unknown }
+fn partly_done(class: FaultClass) -> FaultClass {
+    if class.is_moving() { FaultClass::PartlyDone } else { FaultClass::Unknown }
 }
 
 /// The answer of an attempt after which the token was asked for again: that one knows more.

@@ -19,7 +19,7 @@ pub(super) fn choose(views: Vec<ClusterView>, known: &BTreeSet<String>) -> Optio
             is_known,
             votes.map_or(0, |cluster| cluster.votes),
             view.epoch,
-            view.is_well,
+            view.is_healthy,
             view.covered(),
         )
     };
@@ -65,7 +65,7 @@ mod tests {
             let nodes = vec![Member { address, id: Some((*id).into()) }];
             ClusterShard { slots: vec![0..=1], nodes }
         };
-        ClusterView { epoch, is_well: true, shards: ids.iter().map(shard).collect() }
+        ClusterView { epoch, is_healthy: true, shards: ids.iter().map(shard).collect() }
     }
 
     fn known(ids: &[&str]) -> BTreeSet<String> {
@@ -94,7 +94,7 @@ mod tests {
 
     #[test]
     fn of_one_epoch_who_is_well_and_who_covers_most_counts() {
-        let ill = ClusterView { is_well: false, ..view(3, &["a", "b", "c"]) };
+        let ill = ClusterView { is_healthy: false, ..view(3, &["a", "b", "c"]) };
         let views = vec![ill, view(3, &["a"]), view(3, &["a", "b"])];
         assert_eq!(choose(views, &known(&[])), Some(view(3, &["a", "b"])));
     }

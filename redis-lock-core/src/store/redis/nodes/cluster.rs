@@ -29,7 +29,7 @@ const ASKED: usize = 6;
 const GRACE: Duration = Duration::from_millis(100);
 
 /// How long a map holds without a cause to look again, give or take a tenth.
-const PACE: Duration = Duration::from_secs(30);
+const LOOK_INTERVAL: Duration = Duration::from_secs(30);
 
 /// Asks the nodes of one cluster.
 pub(crate) struct ClusterDirectory {
@@ -61,8 +61,8 @@ impl Directory for ClusterDirectory {
         Box::pin(async move { shared.look(known).await })
     }
 
-    fn pace(&self) -> Duration {
-        self.shared.terms.jittered(PACE)
+    fn look_interval(&self) -> Duration {
+        self.shared.terms.jittered(LOOK_INTERVAL)
     }
 
     fn connector(&self, node: &NodeName) -> Arc<dyn Connector> {
@@ -74,9 +74,9 @@ impl Directory for ClusterDirectory {
 
 /// Whether most of those who are as far as the view that counts say that the cluster serves. One that
 /// was cut off says otherwise for ever.
-fn is_well(opinions: &[(u64, bool)], epoch: u64) -> bool {
+fn is_healthy(opinions: &[(u64, bool)], epoch: u64) -> bool {
     let same = || opinions.iter().filter(|(of, _)| *of == epoch);
-    same().filter(|(_, is_well)| *is_well).count() * 2 > same().count()
+    same().filter(|(_, is_healthy)| *is_healthy).count() * 2 > same().count()
 }
 
 impl ClusterShared {
@@ -86,10 +86,10 @@ impl ClusterShared {
             let mut views = self.ask_all(targets, &mut faults).await;
             // A node that was removed knows nobody any more.
             views.retain(|view| !view.shards.is_empty());
-            let opinions: Vec<_> = views.iter().map(|view| (view.epoch, view.is_well)).collect();
+            let opinions: Vec<_> = views.iter().map(|view| (view.epoch, view.is_healthy)).collect();
             if let Some(view) = choose(views, &self.roster.ids()) {
-                let is_well = is_well(&opinions, view.epoch);
-                return Ok(Map { is_well, ..self.accept(view) });
+                let is_healthy = is_healthy(&opinions, view.epoch);
+                return Ok(Map { is_healthy, ..self.accept(view) });
             }
         }
         Err(worst(faults, "no node of the cluster knows who has which slots"))
@@ -114,7 +114,7 @@ impl ClusterShared {
         let mut asking: FuturesUnordered<_> =
             targets.iter().map(|target| self.ask(target)).collect();
         let mut views = Vec::new();
-        let mut end = Instant::now() + self.terms.patience;
+        let mut end = Instant::now() + self.terms.time_limit;
         while let Ok(Some(answer)) = timeout_at(end, asking.next()).await {
             match answer {
                 Ok(view) => {
@@ -129,7 +129,7 @@ impl ClusterShared {
 
     async fn ask(&self, target: &Target) -> Result<ClusterView, Fault> {
         // Half of the time that a connection may take, so that those behind have a turn.
-        let limit = self.terms.patience / 2;
+        let limit = self.terms.time_limit / 2;
         let answers = self.asker.ask(target, &slots::question(), limit).await?;
         let asked = target.address().map(|address| address.host).unwrap_or_default();
         slots::view(&answers, &asked).map_err(is_no_cluster)
@@ -157,8 +157,8 @@ impl ClusterShared {
         }
         let names: BTreeSet<_> = listed.iter().map(|node| Arc::clone(&node.name)).collect();
         self.asker.keep(|address| names.contains(&address.name()));
-        let is_well = view.is_well;
-        Map { epoch: self.roster.set(view.epoch, listed), is_well, primaries }
+        let is_healthy = view.is_healthy;
+        Map { epoch: self.roster.set(view.epoch, listed), is_healthy, primaries }
     }
 }
 

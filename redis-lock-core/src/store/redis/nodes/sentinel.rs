@@ -31,7 +31,7 @@ const LIMIT: Duration = Duration::from_millis(500);
 const GRACE: Duration = Duration::from_millis(100);
 
 /// How often the sentinels are asked: an event may be missed.
-const PACE: Duration = Duration::from_millis(500);
+const LOOK_INTERVAL: Duration = Duration::from_millis(500);
 
 /// The slots of a server that has all of them.
 const ALL: std::ops::RangeInclusive<u16> = 0..=crate::domain::names::SLOTS - 1;
@@ -45,7 +45,7 @@ struct SentinelShared {
     /// What the sentinels call the primary.
     name: String,
     seeds: Vec<redis::Client>,
-    /// Sentinels that others told of.
+    /// Sentinels that others reports of.
     learned: Mutex<BTreeSet<Address>>,
     learned_more: Notify,
     /// How sentinels are reached, and how servers.
@@ -59,7 +59,7 @@ struct SentinelShared {
 
 /// What one sentinel says.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Told {
+pub(super) struct SentinelReport {
     pub(super) epoch: u64,
     pub(super) primary: Address,
     pub(super) others: Vec<Address>,
@@ -104,8 +104,8 @@ impl Directory for SentinelDirectory {
         Box::pin(async move { shared.switched().await })
     }
 
-    fn pace(&self) -> Duration {
-        self.shared.terms.jittered(PACE)
+    fn look_interval(&self) -> Duration {
+        self.shared.terms.jittered(LOOK_INTERVAL)
     }
 
     fn connector(&self, node: &NodeName) -> Arc<dyn Connector> {
@@ -117,13 +117,13 @@ impl Directory for SentinelDirectory {
 
 impl SentinelShared {
     async fn look(&self) -> Result<Map, Fault> {
-        let told = self.ask_all().await?;
-        self.learn(&told);
-        if let Some(down_after) = told.iter().filter_map(|told| told.down_after).max() {
+        let reports = self.ask_all().await?;
+        self.learn(&reports);
+        if let Some(down_after) = reports.iter().filter_map(|report| report.down_after).max() {
             self.roster.set_outage(sentinel_outage(down_after));
         }
-        let most = told.len() * 2 > self.targets().len();
-        let Some(latest) = latest(told) else {
+        let most = reports.len() * 2 > self.targets().len();
+        let Some(latest) = latest(reports) else {
             return Err(Fault::new(FaultClass::Refused, "no sentinel answered"));
         };
         let is_older = latest.epoch < self.roster.epoch();
@@ -141,31 +141,31 @@ impl SentinelShared {
         let role = NodeRole::Primary;
         let listed = Listed { name: Arc::clone(&name), id: None, role, slots: slots.clone() };
         let epoch = self.roster.set(latest.epoch, vec![listed]);
-        Ok(Map { epoch, is_well: true, primaries: vec![Primary { name, slots }] })
+        Ok(Map { epoch, is_healthy: true, primaries: vec![Primary { name, slots }] })
     }
 
-    async fn ask_all(&self) -> Result<Vec<Told>, Fault> {
+    async fn ask_all(&self) -> Result<Vec<SentinelReport>, Fault> {
         let targets = self.targets();
         let mut asking: FuturesUnordered<_> =
             targets.iter().map(|target| self.ask(target)).collect();
-        let (mut told, mut faults) = (Vec::new(), Vec::new());
-        let mut end = Instant::now() + self.terms.patience;
+        let (mut reports, mut faults) = (Vec::new(), Vec::new());
+        let mut end = Instant::now() + self.terms.time_limit;
         while let Ok(Some(answer)) = timeout_at(end, asking.next()).await {
             match answer {
-                Ok(answer) => told.push(answer),
+                Ok(answer) => reports.push(answer),
                 Err(fault) => faults.push(fault),
             }
-            if told.len() * 2 > targets.len() {
+            if reports.len() * 2 > targets.len() {
                 end = end.min(Instant::now() + GRACE);
             }
         }
-        if told.is_empty() { Err(worst(faults, "no sentinel answered")) } else { Ok(told) }
+        if reports.is_empty() { Err(worst(faults, "no sentinel answered")) } else { Ok(reports) }
     }
 
-    async fn ask(&self, target: &Target) -> Result<Told, Fault> {
+    async fn ask(&self, target: &Target) -> Result<SentinelReport, Fault> {
         let answers = self.asker.ask(target, &question(&self.name), LIMIT).await?;
         let asked = target.address().map(|address| address.host).unwrap_or_default();
-        told(&answers, &asked, &self.name)
+        read_report(&answers, &asked, &self.name)
     }
 
     fn targets(&self) -> Vec<Target> {
@@ -176,10 +176,10 @@ impl SentinelShared {
         all.filter(|target| target.address().is_none_or(|address| seen.insert(address))).collect()
     }
 
-    fn learn(&self, told: &[Told]) {
+    fn learn(&self, reports: &[SentinelReport]) {
         let mut learned = self.learned();
         let before = learned.len();
-        learned.extend(told.iter().flat_map(|told| told.others.iter().cloned()));
+        learned.extend(reports.iter().flat_map(|report| report.others.iter().cloned()));
         if learned.len() > before {
             self.learned_more.notify_one();
         }
@@ -232,7 +232,11 @@ fn question(name: &str) -> Pipeline {
 }
 
 /// What a sentinel answered that was reached at the host `asked`.
-pub(super) fn told(answers: &[Value], asked: &str, name: &str) -> Result<Told, Fault> {
+pub(super) fn read_report(
+    answers: &[Value],
+    asked: &str,
+    name: &str,
+) -> Result<SentinelReport, Fault> {
     let primary = match answers.first() {
         Some(Value::Array(items)) => items.first().zip(items.get(1)),
         Some(Value::ServerError(error)) => return Err(decode::refusal(error)),
@@ -246,13 +250,13 @@ pub(super) fn told(answers: &[Value], asked: &str, name: &str) -> Result<Told, F
         let what = format!("this sentinel watches no primary that is called `{name}`");
         return Err(Fault::new(FaultClass::Permanent, what));
     };
-    let told = |name| answers.get(1).and_then(|fields| field(fields, name)?.parse::<u64>().ok());
+    let number = |name| answers.get(1).and_then(|fields| field(fields, name)?.parse::<u64>().ok());
     let others = match answers.get(2) {
         Some(Value::Array(others)) => others.iter().filter_map(address).collect(),
         _ => Vec::new(),
     };
-    let down_after = told("down-after-milliseconds").map(Duration::from_millis);
-    Ok(Told { epoch: told("config-epoch").unwrap_or(0), primary, others, down_after })
+    let down_after = number("down-after-milliseconds").map(Duration::from_millis);
+    Ok(SentinelReport { epoch: number("config-epoch").unwrap_or(0), primary, others, down_after })
 }
 
 fn address(fields: &Value) -> Option<Address> {
@@ -260,8 +264,9 @@ fn address(fields: &Value) -> Option<Address> {
 }
 
 /// The latest of several opinions: that of the highest epoch, and of one epoch what most say.
-pub(super) fn latest(told: Vec<Told>) -> Option<Told> {
-    let votes = |one: &Told| told.iter().filter(|other| other.primary == one.primary).count();
-    let rank = |one: &&Told| (one.epoch, votes(one));
-    told.iter().max_by_key(rank).cloned()
+pub(super) fn latest(reports: Vec<SentinelReport>) -> Option<SentinelReport> {
+    let votes =
+        |one: &SentinelReport| reports.iter().filter(|other| other.primary == one.primary).count();
+    let rank = |one: &&SentinelReport| (one.epoch, votes(one));
+    reports.iter().max_by_key(rank).cloned()
 }

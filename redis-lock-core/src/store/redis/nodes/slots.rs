@@ -31,7 +31,7 @@ pub(super) struct ClusterView {
     /// How many changes of ownership this node has heard of.
     pub(super) epoch: u64,
     /// Whether it takes the cluster for being well.
-    pub(super) is_well: bool,
+    pub(super) is_healthy: bool,
     pub(super) shards: Vec<ClusterShard>,
 }
 
@@ -78,8 +78,8 @@ pub(super) fn view(answers: &[Value], asked: &str) -> Result<ClusterView, Fault>
     let info = answers.get(1).and_then(text).unwrap_or_default();
     let epoch = field_of(&info, "cluster_current_epoch").and_then(|epoch| epoch.parse().ok());
     let epoch = epoch.unwrap_or(0);
-    let is_well = field_of(&info, "cluster_state").is_none_or(|state| state == "ok");
-    Ok(ClusterView { epoch, is_well, shards: shards.into_values().collect() })
+    let is_healthy = field_of(&info, "cluster_state").is_none_or(|state| state == "ok");
+    Ok(ClusterView { epoch, is_healthy, shards: shards.into_values().collect() })
 }
 
 /// `[first, last, primary, replica, …]`, each node as `[host, port, id, …]`.

@@ -14,7 +14,7 @@ const CHANNEL: &str = "+switch-master";
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// How often the other end is asked whether it is there: a half-open path is silent for ever.
-const BEAT: Duration = Duration::from_secs(5);
+const PING_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Ends when this sentinel says that another server is the primary of this name.
 pub(super) async fn heard(target: Target, dial: &Dial, name: &str, limit: Duration) {
@@ -44,7 +44,7 @@ async fn listen(target: &Target, dial: &Dial, name: &str, limit: Duration) -> Op
                     return Some(());
                 }
             }
-            () = sleep(BEAT) => {
+            () = sleep(PING_INTERVAL) => {
                 timeout(limit, sink.ping::<redis::Value>()).await.ok()?.ok()?;
             }
         }

@@ -37,7 +37,7 @@ impl Lane {
 pub(in crate::store::redis) struct Pool {
     client: redis::Client,
     /// How long connecting may take.
-    patience: Duration,
+    time_limit: Duration,
     idle: Mutex<Vec<MultiplexedConnection>>,
     slots: Semaphore,
     renewals: Semaphore,
@@ -60,10 +60,10 @@ pub(super) struct Leased<'a> {
 }
 
 impl Pool {
-    pub(in crate::store::redis) fn new(client: redis::Client, patience: Duration) -> Self {
+    pub(in crate::store::redis) fn new(client: redis::Client, time_limit: Duration) -> Self {
         Self {
             client,
-            patience,
+            time_limit,
             idle: Mutex::default(),
             slots: Semaphore::new(SIZE),
             renewals: Semaphore::new(SIZE),
@@ -94,7 +94,7 @@ impl Pool {
         let config =
             AsyncConnectionConfig::new().set_response_timeout(None).set_connection_timeout(None);
         let connecting = self.client.get_multiplexed_async_connection_with_config(&config);
-        match timeout(self.patience, connecting).await {
+        match timeout(self.time_limit, connecting).await {
             Ok(connected) => connected.map_err(decode::unreachable),
             Err(_) => {
                 let what = "the server can't be used: it accepts no connection for transactions";

@@ -9,7 +9,7 @@ use tokio::sync::mpsc;
 use super::batch::{self, Answers, BatchKind, WaitingBatch};
 use super::run::{Setting, run};
 use crate::domain::error::Fault;
-use crate::store::{Answer, BoxFuture, Command, TaskBell};
+use crate::store::{Answer, BoxFuture, Command, TaskWaker};
 
 pub(super) type Jobs = mpsc::UnboundedReceiver<(u64, Command)>;
 
@@ -17,7 +17,7 @@ pub(super) type Jobs = mpsc::UnboundedReceiver<(u64, Command)>;
 #[derive(Default)]
 pub(super) struct AnswerInbox {
     answers: Mutex<VecDeque<(u64, Result<Answer, Fault>)>>,
-    pub(super) news: TaskBell,
+    pub(super) news: TaskWaker,
 }
 
 impl AnswerInbox {
@@ -27,7 +27,7 @@ impl AnswerInbox {
 
     fn put(&self, answers: Answers) {
         self.answers.lock().unwrap_or_else(PoisonError::into_inner).extend(answers);
-        self.news.ring();
+        self.news.wake();
     }
 }
 

@@ -16,7 +16,7 @@ use super::serve::{AnswerInbox, serve};
 use crate::domain::error::{Fault, FaultClass};
 use crate::store::redis::channel::Channel;
 use crate::store::redis::dialect::Dialect;
-use crate::store::redis::probe::{Found, Rung};
+use crate::store::redis::probe::{AtomicBy, Found};
 use crate::store::{Answer, Command, Connected, Filled, Pulled, Readiness, Verb, Watcher, Wire};
 
 struct TransactionWire {
@@ -38,9 +38,9 @@ pub(in crate::store::redis) fn wire(
     found: Found,
     channel: Channel,
 ) -> Connected {
-    let dialect = match found.rung {
-        Rung::Transactions(dialect) => dialect,
-        Rung::Scripts => Dialect::Millis,
+    let dialect = match found.atomic_by {
+        AtomicBy::Transactions(dialect) => dialect,
+        AtomicBy::Scripts => Dialect::Millis,
     };
     let setting =
         Arc::new(Setting { pool: Arc::new(pool), dialect, channel, is_cluster: found.cluster });
@@ -137,7 +137,7 @@ impl Wire for TransactionWire {
     fn push(&mut self, seq: u64, command: Command) {
         if let Err(fault) = is_possible(&command) {
             self.done.push_back(Pulled::Done(seq, Err(fault)));
-            self.inbox.news.ring();
+            self.inbox.news.wake();
         } else if let Some(command) = self.sequence.begin(seq, command) {
             self.start(seq, command);
         }
@@ -158,7 +158,7 @@ impl Wire for TransactionWire {
             self.finish(seq, answer);
         }
         let filled = self.link.fill()?;
-        Ok(Filled { heard: heard || filled.heard, more: filled.more })
+        Ok(Filled { received: heard || filled.received, more: filled.more })
     }
 
     fn pull(&mut self, wants: &mut dyn FnMut(u64) -> bool) -> Option<Pulled> {
@@ -190,7 +190,7 @@ struct TransactionWatch {
 impl Readiness for TransactionWatch {
     fn poll_ready(&self, context: &mut Context<'_>, sending: bool) -> Poll<io::Result<()>> {
         match self.link.poll_ready(context, sending) {
-            Poll::Pending => self.inbox.news.poll_rung(context).map(Ok),
+            Poll::Pending => self.inbox.news.poll_woken(context).map(Ok),
             ready => ready,
         }
     }

@@ -15,26 +15,26 @@ pub(crate) const PLACE: Duration = Duration::from_secs(5);
 pub(crate) const UNLEASED: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// The longest time between two looks at a lock that is waited for: what a lost message costs.
-const LOOK: Duration = Duration::from_secs(1);
+const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The same while many are before us in the queue. It is no longer than a claim lasts, so that a lost
 /// message costs nobody a turn.
-const LOOK_FROM_AFAR: Duration = LOOK;
+const LOOK_FROM_AFAR: Duration = LOOK_INTERVAL;
 
 /// Looks of this much time are taken together, some 67 ms as a power of two of nanoseconds.
-const TOGETHER: u32 = 26;
+const LOOK_GRID: u32 = 26;
 
 /// The same where the holder is no client of ours and notifies nobody when it releases.
 const LOOK_AT_FOREIGNER: Duration = Duration::from_millis(250);
 
 /// The shortest time between two looks while the same holder keeps renewing.
-const LEAST: Duration = Duration::from_millis(350);
+const MIN_LOOK_INTERVAL: Duration = Duration::from_millis(350);
 
 /// The shortest time between two questions that messages cause: whoever may publish may lie.
-const HINTS: Duration = Duration::from_millis(10);
+const HINT_INTERVAL: Duration = Duration::from_millis(10);
 
 /// How long to wait for keys that are on their way to another node, at the most.
-pub(super) const MOVE: Duration = Duration::from_millis(50);
+pub(super) const MAX_MOVE_WAIT: Duration = Duration::from_millis(50);
 
 /// How long a process may hand the lock among its own tasks before it asks whether another process
 /// waits. A round trip in this much time is what the question costs.
@@ -44,7 +44,7 @@ const TURN: Duration = Duration::from_millis(10);
 pub(super) const SHORT_TURN: Duration = Duration::from_millis(1);
 
 /// How often it may do so in this time: a bound that no clock can lift.
-const PASSES: u32 = 8192;
+const MAX_PASSES: u32 = 8192;
 
 /// Follows hints, but not every one of a flood.
 #[derive(Debug, Default)]
@@ -53,7 +53,7 @@ pub(super) struct HintThrottle(Option<Moment>);
 impl HintThrottle {
     /// When to follow a hint that comes now: at once, or when the last one is long enough ago.
     pub(super) fn follow_at(&self, now: Moment) -> Moment {
-        self.0.map_or(now, |last| last.after(HINTS)).max(now)
+        self.0.map_or(now, |last| last.after(HINT_INTERVAL)).max(now)
     }
 
     pub(super) fn followed(&mut self, now: Moment) {
@@ -70,7 +70,7 @@ pub(super) struct Turn {
 
 impl Turn {
     pub(super) fn begin(now: Moment, waited_for: bool) -> Self {
-        Self { ends: now.after(if waited_for { SHORT_TURN } else { TURN }), passes: PASSES }
+        Self { ends: now.after(if waited_for { SHORT_TURN } else { TURN }), passes: MAX_PASSES }
     }
 
     pub(super) fn runs(&self, now: Moment) -> bool {
@@ -93,19 +93,19 @@ pub(super) fn look_at(blocker: &Blocker, looks: u32, env: &Env<'_>) -> Moment {
     let jitter = Duration::from_millis(1) + Duration::from_micros(40) * spread;
     let of_us = |value: &str| Token::from_wire(value).manager().is_some();
     let ours = blocker.value.as_deref().is_none_or(of_us);
-    let least = if blocker.queued && looks > 1 { LEAST } else { Duration::ZERO };
+    let least = if blocker.queued && looks > 1 { MIN_LOOK_INTERVAL } else { Duration::ZERO };
     if blocker.is_far && env.hints {
         let wait = LOOK_FROM_AFAR * 3 / 4 + LOOK_FROM_AFAR * spread / 1_024;
         return match blocker.ttl {
             // Those before us may be gone with the holder.
             Some(ttl) if ttl + jitter < wait => env.now.after((ttl + jitter).max(least)),
-            _ => env.now.after(wait).at_or_before(TOGETHER, env.phase()),
+            _ => env.now.after(wait).at_or_before(LOOK_GRID, env.phase()),
         };
     }
     let most = match (blocker.queued && env.hints, ours) {
         // Nobody will notify us: look ever more rarely, from 20 ms to half a second.
         (false, _) => Duration::from_millis(20) * (1 << looks.min(5)),
-        (true, true) => LOOK,
+        (true, true) => LOOK_INTERVAL,
         (true, false) => LOOK_AT_FOREIGNER,
     };
     let most = most * 3 / 4 + most * spread / 512;
@@ -115,8 +115,8 @@ pub(super) fn look_at(blocker: &Blocker, looks: u32, env: &Env<'_>) -> Moment {
 
 /// When to ask again after so many failures in a row.
 pub(super) fn retry_at(class: FaultClass, failures: u32, env: &Env<'_>) -> Moment {
-    let pause = match class.is_passing() {
-        true => MOVE,
+    let pause = match class.is_moving() {
+        true => MAX_MOVE_WAIT,
         false => Duration::from_millis(25) * (1 << failures.min(5)),
     };
     env.now.after(pause / 2 + pause * u32::from(env.spread) / 512)

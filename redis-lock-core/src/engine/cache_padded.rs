@@ -6,15 +6,15 @@ use std::ops::Deref;
 /// each other as if they changed the same.
 #[derive(Debug, Default)]
 #[repr(align(128))]
-pub(crate) struct Apart<T>(T);
+pub(crate) struct CachePadded<T>(T);
 
-impl<T> Apart<T> {
+impl<T> CachePadded<T> {
     pub(crate) fn new(value: T) -> Self {
         Self(value)
     }
 }
 
-impl<T> Deref for Apart<T> {
+impl<T> Deref for CachePadded<T> {
     type Target = T;
 
     fn deref(&self) -> &T {

@@ -15,12 +15,12 @@ use crate::lock::{Outcome, Outgoing};
 use crate::store::redirect::Redirect;
 
 /// No routing has this version.
-const ASKED_ELSEWHERE: u64 = u64::MAX;
+const NO_ROUTING: u64 = u64::MAX;
 
 impl Core {
     /// Puts what a machine sends on the queue of the place that has its lock, under the lock of its
     /// shard. `asked` is the routing that its last question went by.
-    pub(super) fn put_somewhere(
+    pub(super) fn put_where_known(
         &self,
         id: &LockId,
         outgoing: impl Iterator<Item = Outgoing>,
@@ -33,7 +33,7 @@ impl Core {
             match &mut outgoing {
                 Outgoing::Ask(_) => *asked = version,
                 Outgoing::Part(reap) if *asked != version => reap.doubt_dropped(now),
-                Outgoing::Part(_) | Outgoing::Tell(_) => {}
+                Outgoing::Part(_) | Outgoing::Message(_) => {}
             }
             let entry = entry_of(id, outgoing, now);
             for (main, entry) in self.parts(&id.main, entry, now, settled) {
@@ -53,7 +53,7 @@ impl Core {
     }
 
     /// Something was not executed where it was sent.
-    pub(super) fn go_elsewhere(
+    pub(super) fn redirect(
         &self,
         mut entry: QueueEntry,
         redirect: Option<Redirect>,
@@ -74,7 +74,7 @@ impl Core {
                 if !resident.machine.wants(*number) {
                     return;
                 }
-                resident.asked = ASKED_ELSEWHERE;
+                resident.asked = NO_ROUTING;
                 return self.put_at(&place, entry, work);
             }
             Origin::Reap(reap) => reap.doubt_dropped(Moment::now()),
