@@ -1,4 +1,4 @@
-//! What is worth telling an operator. Without the `tracing` feature nothing is said.
+//! Messages for operators. Without the `tracing` feature these functions do nothing.
 
 use std::time::Duration;
 
@@ -32,7 +32,7 @@ pub(crate) fn unreachable(why: &str, pause: Duration) {
     let _ = (why, pause);
 }
 
-/// All nodes that were known are gone, and others are at their addresses.
+/// Warns that all known nodes are gone and that nodes of another cluster have their addresses.
 pub(crate) fn another_cluster() {
     #[cfg(feature = "tracing")]
     tracing::warn!(

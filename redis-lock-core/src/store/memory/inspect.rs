@@ -10,10 +10,10 @@ use crate::domain::clock::Moment;
 use crate::domain::status::{LockKind, ReleaseBy, ServerInfo};
 use crate::store::{Answer, ServerView, server_view};
 
-/// How long the reason of a forced release waits for a holder without a lease.
+/// How long the reason of a forced release is kept for a holder without a lease.
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// So much longer than the lease would have lasted the reason is kept.
+/// How much longer than the lease would have lasted the reason of a forced release is kept.
 const REASON_GRACE: Duration = Duration::from_secs(1);
 
 impl Entry {

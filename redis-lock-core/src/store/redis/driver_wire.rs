@@ -1,5 +1,5 @@
-//! A connection that only the driver can use, as over TLS: it is fed one command at a time, in
-//! order, by one task, so that completion is per command.
+//! A connection that only the driver can use, as over TLS. One task hands it the commands one at a
+//! time, in order, so that each has a reply of its own.
 
 use std::collections::VecDeque;
 use std::io;
@@ -17,11 +17,12 @@ use crate::store::{BoxFuture, Command, Filled, Pulled, Readiness, TaskWaker, Wat
 
 type DriverReply = Result<Value, RedisError>;
 
-/// Replies that the task has brought.
+/// Replies that the task has received.
 #[derive(Default)]
 struct ReplyInbox {
     replies: Mutex<VecDeque<DriverReply>>,
-    /// Those who want to know of them. The role of the reader changes hands, so there may be two.
+    /// The tasks to wake when a reply arrives. While the role of the reader changes hands, there
+    /// may be two.
     watches: Mutex<Vec<Weak<TaskWaker>>>,
 }
 
@@ -38,7 +39,7 @@ impl ReplyInbox {
 
     fn watch(&self) -> ReplyWatch {
         let waker = Arc::new(TaskWaker::default());
-        // Of what is there already nobody told it.
+        // Replies may have arrived before this was registered.
         waker.wake();
         let mut watches = self.watches.lock().unwrap_or_else(PoisonError::into_inner);
         watches.retain(|watch| watch.strong_count() > 0);
@@ -49,7 +50,7 @@ impl ReplyInbox {
 
 pub(super) struct DriverWire {
     conversation: Conversation,
-    /// What is to be sent.
+    /// Commands that have to be sent.
     out: Vec<Cmd>,
     tasks: mpsc::UnboundedSender<Cmd>,
     inbox: Arc<ReplyInbox>,
@@ -120,12 +121,12 @@ struct ReplyWatch(Arc<TaskWaker>);
 
 impl Readiness for ReplyWatch {
     fn poll_ready(&self, context: &mut Context<'_>, sending: bool) -> Poll<io::Result<()>> {
-        // What is to be sent can be sent at once.
+        // There is always room to send more.
         if sending { Poll::Ready(Ok(())) } else { self.0.poll_woken(context).map(Ok) }
     }
 }
 
-/// Feeds the connection in order, and brings its replies in order.
+/// Sends the commands in order, and receives the replies in order.
 async fn serve(
     driver: MultiplexedConnection,
     mut commands: mpsc::UnboundedReceiver<Cmd>,
@@ -138,7 +139,7 @@ async fn serve(
             command = commands.recv() => match command {
                 Some(command) => {
                     let mut asking: BoxFuture<'_, DriverReply> = Box::pin(ask(driver.clone(), command));
-                    // The first poll hands it to the driver, so it is made here, in order.
+                    // The first poll hands the command to the driver, so it happens here, in order.
                     match poll_once(&mut asking).await {
                         Poll::Ready(reply) if under_way.is_empty() => inbox.put(reply),
                         Poll::Ready(reply) => {

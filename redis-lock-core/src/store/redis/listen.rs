@@ -1,4 +1,4 @@
-//! The connection that grants arrive on.
+//! The connection on which messages arrive.
 
 use std::time::Duration;
 
@@ -14,10 +14,10 @@ use crate::domain::error::{Fault, FaultClass};
 use crate::domain::names::tag_of;
 use crate::store::{Event, Hints};
 
-/// Subscribes to the manager's channel, and passes on what arrives until that ends.
+/// Subscribes to the manager's channel, and passes messages on until the subscription ends.
 ///
-/// Messages are hints. What is lost with a connection is made up for by the look that every waiter
-/// takes after `Listening`.
+/// Messages are hints. Some are lost with a connection, so every waiter looks at its lock after
+/// `Listening`.
 pub(super) async fn listen(
     client: redis::Client,
     site: Option<&Site>,
@@ -32,7 +32,7 @@ pub(super) async fn listen(
         let name = terms.channel(&format!("{{{}}}", tag_of(slot)));
         if let Some(subscription) = sharded::subscribe(&client, &name, time_limit).await {
             let heard = channel.begin(name);
-            // As below.
+            // The result is ignored for the same reason as below.
             let _ = hints.send(Event::Listening { hints_enabled: true });
             sharded::relay(subscription, site, time_limit, &hints).await;
             drop(heard);
@@ -45,7 +45,7 @@ pub(super) async fn listen(
         Err(why) => return Fault::new(FaultClass::Refused, why),
     };
     let heard = channel.begin(name);
-    // Without an engine nobody hears it, and this task ends with the engine.
+    // This task ends with the engine, so a closed channel needs no handling.
     let _ = hints.send(Event::Listening { hints_enabled: true });
     relay(subscription, time_limit, &hints).await;
     drop(heard);
@@ -78,7 +78,7 @@ async fn relay(subscription: redis::aio::PubSub, time_limit: Duration, hints: &H
             message = messages.next() => match message {
                 Some(message) => {
                     if let Some(event) = read(&message.get_payload::<String>().unwrap_or_default()) {
-                        // As above.
+                        // The result is ignored for the same reason as above.
                         let _ = hints.send(event);
                     }
                 }

@@ -1,8 +1,7 @@
-//! Listening at one node of a cluster, by a channel that only this node has.
+//! Subscribes at one node of a cluster, to a sharded channel of that node.
 //!
-//! A message on a plain channel goes to all nodes; one on a sharded channel to those who listen at
-//! the node that has the channel's slot. So there is a channel for each node, in the first slot that
-//! it has.
+//! A message on a plain channel is sent to all nodes, one on a sharded channel only to the node
+//! that has the channel's slot. So there is a channel for each node, in the first of its slots.
 
 use std::time::Duration;
 
@@ -21,7 +20,7 @@ pub(super) struct Subscription {
     pushes: mpsc::UnboundedReceiver<PushInfo>,
 }
 
-/// Subscribes; nothing where the server or the rights don't allow it.
+/// Subscribes; `None` when the server or the user's rights don't allow it.
 pub(super) async fn subscribe(
     client: &redis::Client,
     channel: &str,
@@ -45,8 +44,8 @@ pub(super) async fn subscribe(
     Some(Subscription { connection, pushes })
 }
 
-/// Passes messages on until the connection ends or falls silent, or the channel is not this node's
-/// any more.
+/// Passes messages on until the connection ends or falls silent, or the node loses the channel's
+/// slot.
 pub(super) async fn relay(
     subscription: Subscription,
     site: &Site,
@@ -62,7 +61,7 @@ pub(super) async fn relay(
                 Some(PushInfo { kind: PushKind::SMessage, data }) => {
                     let payload = data.get(1).and_then(text).unwrap_or_default();
                     if let Some(event) = read(&payload) {
-                        // Without an engine nobody hears it, and this task ends with the engine.
+                        // This task ends with the engine, so a closed channel needs no handling.
                         let _ = hints.send(event);
                     }
                 }

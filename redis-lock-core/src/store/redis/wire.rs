@@ -1,8 +1,8 @@
-//! A connection over a plain socket: whoever has something to say writes it to the socket, and
-//! whoever has the role of the reader reads.
+//! A connection over a plain socket. Any thread that has commands writes them to the socket; the
+//! thread or task with the role of the reader reads.
 //!
-//! The driver has connected, authenticated and found out what the server can do. From there its
-//! task between caller and socket would cost more than all of our logic.
+//! The driver has connected and authenticated. After that it is not used: its task between caller
+//! and socket would cost more than all of our own work.
 
 use std::io;
 
@@ -12,17 +12,17 @@ use super::short;
 use super::socket::Socket;
 use crate::store::{Command, Filled, Pulled, Wire};
 
-/// Room for what arrives at once.
+/// How many bytes one read can take.
 const READ_SIZE: usize = 16 * 1024;
 
-/// A buffer larger than this is given back when it is empty.
+/// A larger buffer is freed when it is empty.
 const MAX_KEPT_BUFFER: usize = 256 * 1024;
 
 pub(super) struct RedisWire {
     socket: Socket,
     conversation: Conversation,
     out: Vec<u8>,
-    /// How much of `out` has been sent.
+    /// How many bytes of `out` have been sent.
     sent: usize,
     input: InputBuffer,
 }
@@ -33,7 +33,7 @@ impl RedisWire {
         Self { socket, conversation, out: Vec::new(), sent: 0, input }
     }
 
-    /// Reads the replies that are there as a whole.
+    /// Reads the replies that are complete.
     fn read_replies(&mut self, wants: &mut dyn FnMut(u64) -> bool) {
         loop {
             let rest = self.input.rest();
@@ -128,7 +128,7 @@ impl Wire for RedisWire {
     }
 }
 
-/// What has arrived and was not read.
+/// Bytes that have arrived and were not parsed.
 struct InputBuffer {
     buffer: Vec<u8>,
     start: usize,
@@ -140,7 +140,7 @@ impl InputBuffer {
         self.buffer.get(self.start..self.end).unwrap_or_default()
     }
 
-    /// Where the next bytes go.
+    /// The free part of the buffer.
     fn room(&mut self) -> &mut [u8] {
         if self.start == self.end {
             (self.start, self.end) = (0, 0);

@@ -9,7 +9,7 @@ use crate::store::Answer;
 use crate::store::memory::State;
 use crate::store::memory::entry::Entry;
 
-/// What distinguishes states.
+/// A text by which states are compared.
 pub(super) fn shape(state: &State) -> String {
     let mut keys: Vec<_> = state.entries.iter().collect();
     keys.sort_by_key(|(key, _)| *key);
@@ -25,7 +25,7 @@ pub(super) fn shape(state: &State) -> String {
     keys.iter().map(show).collect::<Vec<_>>().join("; ")
 }
 
-/// Whether those who hold a lock together may.
+/// Checks that the holders of each lock may hold it together.
 pub(super) fn exclusive(state: &State) -> Result<(), String> {
     for (key, entry) in &state.entries {
         let kinds: Vec<Kind> = entry.holders.iter().map(|holder| holder.kind).collect();
@@ -59,7 +59,7 @@ pub(super) fn alike(
                 (None, None) => true,
                 _ => false,
             };
-            // Of several that end at about the same time, either may be named.
+            // Of several holders whose leases end at about the same time, either may be named.
             let named = matches!(kind, Kind::Read | Kind::Permit { .. } | Kind::Write)
                 || one.value.as_deref()
                     == other.value.as_deref().map(|value| value.trim_end_matches('+'));

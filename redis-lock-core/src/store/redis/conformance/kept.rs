@@ -1,4 +1,4 @@
-//! Sequences that once showed a difference, and are run each time.
+//! Sequences of steps that once showed a difference. They are run each time.
 
 use super::{ALL, Actor, ModelStep, actor, on_every_server_once, permit};
 use crate::domain::kind::Kind;

@@ -1,7 +1,8 @@
-//! The real scripts on a real server, step by step beside the plain model that serves in memory.
+//! Compares the scripts on real servers, step by step, with the model that is also the store in
+//! memory.
 //!
-//! The server's clock is moved by the test, so that leases and places in the queue end in the midst
-//! of a run. What happens within a few milliseconds of such an end may go either way, so all states
+//! The test moves the server's clock, so that leases and places in the queue end during a run.
+//! Within a few milliseconds of such an end either outcome is right, so all states of the model
 //! that explain the answers so far are followed.
 
 use std::collections::BTreeSet;
@@ -32,8 +33,8 @@ use seen::{LOOK, OneKey, Seen, Window};
 use steps::{ALL, Actor, ModelStep, actor, permit, step, token};
 use transactions::Transactions;
 
-/// A number that somebody set for this run: more cases, or another seed than the one that every run
-/// has, such as `REDIS_LOCKS_CONFORMANCE_SEED=$RANDOM cargo test -p redis-lock-core conformance`.
+/// A number from the environment for this run: more cases, or another seed than the fixed one, such
+/// as `REDIS_LOCKS_CONFORMANCE_SEED=$RANDOM cargo test -p redis-lock-core conformance`.
 fn number(name: &str) -> Option<u32> {
     Some(std::env::var(name).ok()?.parse().expect("a number"))
 }
@@ -41,16 +42,16 @@ fn number(name: &str) -> Option<u32> {
 const STEPS: usize = 60;
 const CASES: u32 = 150;
 
-/// How far the two clocks may be apart when something ends.
+/// How much the two clocks may differ when something ends.
 const TOLERANCE: Duration = Duration::from_millis(5);
 
-/// A server beside the model.
+/// A server that is compared with the model.
 struct Bench {
     direct: Direct,
-    /// What transactions run with, where no scripts are used.
+    /// Set when transactions are used instead of scripts.
     transactions: Option<Transactions>,
     shim: ClockShim,
-    /// Listens, so that whoever is notified there counts as alive.
+    /// Subscribes to the channel of the actors that count as alive.
     _listener: std::thread::JoinHandle<()>,
     actors: &'static [Actor],
 }
@@ -106,7 +107,7 @@ impl Bench {
                 continue;
             }
             if let ModelStep::Refuse { trouble: next } = step {
-                // Before version 7 a replica's scripts see keys that are over.
+                // Before version 7 the scripts on a replica see expired keys.
                 let old = self.direct.server.binary().version().0 < 7;
                 trouble = next.map(|next| if old { Trouble::NoReplicas } else { next });
                 self.refuse(trouble);
@@ -122,7 +123,8 @@ impl Bench {
         Ok(())
     }
 
-    /// Takes a step on the server. Returns the states after it that explain the answer.
+    /// Executes a step on the server. Returns the states of the model after it that explain the
+    /// answer.
     fn step(
         &mut self,
         states: &[State],
@@ -130,7 +132,7 @@ impl Bench {
         trouble: Option<Trouble>,
     ) -> Result<Vec<State>, String> {
         let Some((command, who)) = step.command(self.actors) else { return Ok(states.to_vec()) };
-        // Taken blindly, a lock does not know of those who wait until the next of them looks.
+        // A mutex that is taken with `SET NX` is not marked before the next waiter looks.
         let waits = |state: &State| {
             state.entries.get(command.names.main()).is_some_and(|entry| !entry.queue.is_empty())
         };
@@ -155,8 +157,8 @@ impl Bench {
                 let mut keys = seen.keys.iter();
                 let difference =
                     keys.find_map(|(key, seen)| seen.difference(&mut state, key, window));
-                // Whoever has nothing may be answered so or refused: some servers refuse to compare
-                // and delete, and leases that are over are removed first.
+                // A token that has nothing may be answered or refused: some servers refuse to
+                // compare and delete, and expired keys are removed first.
                 let refused = trouble.is_some()
                     && matches!(command.verb, Verb::Release { .. } | Verb::Downgrade { .. })
                     && matches!((&model, &answer), (Ok(Answer::Gone { .. }), Err(_)));
@@ -207,7 +209,7 @@ impl Bench {
         Moment::START.after(Duration::from_micros(time.0 * 1_000_000 + time.1))
     }
 
-    /// Who has each key on the server, who waits for it, and until when.
+    /// Reads the holders and waiters of each key from the server.
     fn look(&mut self) -> Seen {
         type One = (Vec<String>, Vec<String>, Vec<String>, Vec<String>, Vec<String>);
         type Answer = (u64, u64, Vec<One>);

@@ -1,4 +1,4 @@
-//! What the server shows after a command, and whether the model has the same.
+//! The state of the server after a command, and its comparison with the model.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use crate::domain::clock::Moment;
 use crate::store::memory::State;
 use crate::store::memory::entry::Entry;
 
-/// A command was executed between these.
+/// The time between which a command was executed.
 #[derive(Clone, Copy)]
 pub(super) struct Window {
     pub(super) before: Moment,
@@ -17,12 +17,12 @@ pub(super) struct Window {
 }
 
 impl Window {
-    /// How far two ends may be apart that were set in it.
+    /// How much two ends that were set in this time may differ.
     pub(super) fn tolerance(self) -> Duration {
         TOLERANCE + self.after.since(self.before)
     }
 
-    /// The times that can make a difference.
+    /// The times in the window between which the outcome can differ.
     pub(super) fn moments(self, state: &State) -> Vec<Moment> {
         let entries = state.entries.values();
         let ends = entries.flat_map(|entry| {
@@ -35,14 +35,14 @@ impl Window {
     }
 }
 
-/// What the server shows.
+/// The state of the server.
 #[derive(Debug)]
 pub(super) struct Seen {
     pub(super) at: Moment,
     pub(super) keys: BTreeMap<&'static str, OneKey>,
 }
 
-/// Tokens and the ends of their leases or places.
+/// The state of one key: tokens, and the ends of their leases or places.
 #[derive(Debug)]
 pub(super) struct OneKey {
     pub(super) holders: BTreeMap<String, Moment>,
@@ -102,8 +102,8 @@ end
 return {time[1], time[2], answer}";
 
 impl OneKey {
-    /// What the model has differently, but for what is about to end; takes over the ends to the
-    /// millisecond, so that the two don't drift apart.
+    /// The first difference, apart from what is about to end. Copies the ends into the model, so
+    /// that the two don't drift apart.
     pub(super) fn difference(
         &self,
         state: &mut State,
@@ -143,7 +143,8 @@ impl OneKey {
         self.queue_ends.iter().all(|seen| apart(seen) <= window.tolerance())
     }
 
-    /// Whether the counter is the same; takes over the number, which follows the clock.
+    /// Whether the counter is the same. Copies the number into the model, because it follows the
+    /// clock.
     fn has_fence(&self, entry: &mut Entry, window: Window) -> bool {
         let (seen, end, model) = match (&self.fence, &mut entry.fence) {
             (None, None) => return true,
@@ -163,7 +164,7 @@ impl OneKey {
         close && apart <= window.tolerance()
     }
 
-    /// Whether the same tokens are kept out, for the same reasons and as long.
+    /// Whether there are the same tombstones, with the same reasons and ends.
     fn has_tombs(&self, entry: &mut Entry, window: Window) -> bool {
         let mut known = 0;
         for (token, tomb) in &mut entry.tombs {

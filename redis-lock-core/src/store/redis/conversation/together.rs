@@ -1,4 +1,4 @@
-//! What questions that go in one call have in common, and what one answer says of each.
+//! Which commands can be bundled in one call, and what its reply says of each.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,16 +10,16 @@ use crate::store::redis::encode::Context;
 use crate::store::redis::scripts::{Lua, RENEW_MANY, SHARED_STAY};
 use crate::store::{Acquire, Answer, Blocker, Command, Verb};
 
-/// What makes questions alike.
+/// Commands with equal values can be bundled.
 #[derive(PartialEq, Eq, Debug)]
 pub(super) enum Together {
     /// Renewals of mutexes, whose leases are of the same length.
     Renewals(Duration),
-    /// Looks of those who wait for one lock that several can hold, and let their places last so long.
+    /// Looks of waiters for one lock that several can hold, whose places last equally long.
     Looks { main: Arc<str>, kind: Kind, place: Duration },
 }
 
-/// What the answer says of one question.
+/// What the reply says of one command.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum BundledAnswer {
     Answer(Answer),
@@ -29,7 +29,7 @@ pub(super) enum BundledAnswer {
 type Questions = [(u64, Command)];
 
 impl Together {
-    /// None for a question that goes by itself.
+    /// `None` for a command that is sent by itself.
     pub(super) fn of(command: &Command) -> Option<Self> {
         match &command.verb {
             Verb::Renew { ttl: Some(ttl), .. } if command.kind == Kind::Mutex => {
@@ -92,7 +92,7 @@ impl Together {
         cmd
     }
 
-    /// What the answer says of each of so many; none when it can't have answers that.
+    /// What the reply says of each of `count` commands; `None` when it is malformed.
     pub(super) fn read(&self, value: &Value, count: usize) -> Option<Vec<BundledAnswer>> {
         let Value::Array(items) = value else { return None };
         match self {
@@ -120,7 +120,8 @@ impl Together {
     }
 }
 
-/// Of each question that is not named, `plain`; of one named by the negative of its number, `other`.
+/// The reply lists the commands that differ from `plain`: the number of a command that has to be
+/// sent by itself, or its negative for `other`.
 fn numbered(
     odd: &[Value],
     count: usize,

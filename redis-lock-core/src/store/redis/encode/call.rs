@@ -6,12 +6,12 @@ use redis::Cmd;
 
 use crate::store::redis::scripts::Lua;
 
-/// A script with what it is given, in the order of its first lines.
+/// A script with its keys and arguments, in the order of its first lines.
 pub(in crate::store::redis) struct ScriptCall {
     script: &'static Lua,
     keys: Vec<String>,
     args: Vec<String>,
-    /// What each was meant to be.
+    /// The name of each, for the test.
     #[cfg(test)]
     names: (Vec<&'static str>, Vec<&'static str>),
 }
@@ -45,7 +45,7 @@ impl ScriptCall {
         self
     }
 
-    /// By the script's name, which the server knows after a first use.
+    /// With the script's hash, which the server knows after a first use.
     pub(in crate::store::redis) fn by_hash(&self) -> Cmd {
         self.form("EVALSHA", &self.script.hash)
     }

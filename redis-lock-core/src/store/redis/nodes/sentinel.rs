@@ -1,4 +1,4 @@
-//! Sentinels: they say which server is the primary, and replace it when it is gone.
+//! Sentinels: they say which server is the primary, and replace it when it fails.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -24,16 +24,16 @@ use crate::store::redis::address::Address;
 use crate::store::redis::{RedisConnector, Terms, decode};
 use crate::store::{BoxFuture, Connector};
 
-/// How long a sentinel may take to answer. One that is gone must not keep the others' answers.
+/// How long a sentinel may take to answer. A dead one must not delay the others' answers.
 const LIMIT: Duration = Duration::from_millis(500);
 
-/// How long the others are waited for when more than half have answered.
+/// How long to wait for the others when more than half have answered.
 const GRACE: Duration = Duration::from_millis(100);
 
-/// How often the sentinels are asked: an event may be missed.
+/// How often the sentinels are asked, since their events may be missed.
 const LOOK_INTERVAL: Duration = Duration::from_millis(500);
 
-/// The slots of a server that has all of them.
+/// All slots, which the one primary has.
 const ALL: std::ops::RangeInclusive<u16> = 0..=crate::domain::names::SLOTS - 1;
 
 /// Asks the sentinels of one primary.
@@ -42,13 +42,13 @@ pub(crate) struct SentinelDirectory {
 }
 
 struct SentinelShared {
-    /// What the sentinels call the primary.
+    /// The primary's name in the sentinels' configuration.
     name: String,
     seeds: Vec<redis::Client>,
-    /// Sentinels that others reports of.
+    /// Sentinels that other sentinels have named.
     learned: Mutex<BTreeSet<Address>>,
     learned_more: Notify,
-    /// How sentinels are reached, and how servers.
+    /// How to connect to sentinels.
     sentinels: Dial,
     servers: Dial,
     terms: Terms,
@@ -57,18 +57,18 @@ struct SentinelShared {
     roster: Arc<Roster>,
 }
 
-/// What one sentinel says.
+/// The answer of one sentinel.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct SentinelReport {
     pub(super) epoch: u64,
     pub(super) primary: Address,
     pub(super) others: Vec<Address>,
-    /// After which silence it takes the primary for dead.
+    /// How long the primary must be silent before the sentinel considers it down.
     pub(super) down_after: Option<Duration>,
 }
 
 impl SentinelDirectory {
-    /// `seeds` are sentinels, whose way of connecting `sentinels` is a model of; `servers` is that of
+    /// `seeds` are sentinels. `sentinels` says how to connect to them, `servers` how to connect to
     /// the primary.
     pub(crate) fn new(
         name: String,
@@ -133,7 +133,7 @@ impl SentinelShared {
         }
         self.check_role(&latest.primary).await?;
         if is_older {
-            // Most of them were set up anew, and count from the beginning.
+            // Most sentinels were set up anew, and count from the beginning.
             self.roster.begin_anew();
         }
         let name = latest.primary.name();
@@ -185,7 +185,8 @@ impl SentinelShared {
         }
     }
 
-    /// Sentinels name a new primary before it knows, and an old one until they know.
+    /// Checks that the server considers itself a primary: sentinels name a new primary before it is
+    /// promoted, and an old one until they notice.
     async fn check_role(&self, primary: &Address) -> Result<(), Fault> {
         let target = Target::Node(primary.clone());
         let mut question = redis::pipe();
@@ -197,12 +198,12 @@ impl SentinelShared {
                 let what = format!("the sentinels name {primary}, which says that it is a {role}");
                 Err(Fault::new(FaultClass::Refused, what))
             }
-            // Whoever may not ask for its role finds out by what it refuses.
+            // A user who may not ask for the role finds out by the commands that are refused.
             _ => Ok(()),
         }
     }
 
-    /// Ends when a sentinel tells of another primary.
+    /// Completes when a sentinel announces another primary.
     async fn switched(&self) {
         loop {
             let mut listening: FuturesUnordered<_> = self
@@ -222,7 +223,7 @@ impl SentinelShared {
     }
 }
 
-/// What a sentinel is asked.
+/// The commands that a sentinel is asked.
 fn question(name: &str) -> Pipeline {
     let mut pipeline = redis::pipe();
     pipeline.cmd("SENTINEL").arg("GET-MASTER-ADDR-BY-NAME").arg(name);
@@ -231,7 +232,7 @@ fn question(name: &str) -> Pipeline {
     pipeline
 }
 
-/// What a sentinel answered that was reached at the host `asked`.
+/// Reads the answers of the sentinel at the host `asked`.
 pub(super) fn read_report(
     answers: &[Value],
     asked: &str,
@@ -263,7 +264,7 @@ fn address(fields: &Value) -> Option<Address> {
     Some(Address::new(field(fields, "ip")?, field(fields, "port")?.parse().ok()?))
 }
 
-/// The latest of several opinions: that of the highest epoch, and of one epoch what most say.
+/// The newest of several reports: the highest epoch, and of equal epochs what most sentinels say.
 pub(super) fn latest(reports: Vec<SentinelReport>) -> Option<SentinelReport> {
     let votes =
         |one: &SentinelReport| reports.iter().filter(|other| other.primary == one.primary).count();

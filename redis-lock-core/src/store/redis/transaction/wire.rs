@@ -1,5 +1,5 @@
-//! A connection on which mutexes work without scripts: plain commands go on one link, in order, and
-//! transactions on connections of their own.
+//! A connection on which mutexes work without scripts: plain commands are sent on one link, in
+//! order, and transactions on connections of their own.
 
 use std::collections::VecDeque;
 use std::io;
@@ -31,7 +31,7 @@ struct TransactionWire {
     done: VecDeque<Pulled>,
 }
 
-/// Makes a wire of a link, on the engine's runtime.
+/// Makes a wire from a link, on the engine's runtime.
 pub(in crate::store::redis) fn wire(
     link: Connected,
     pool: Pool,
@@ -91,7 +91,7 @@ impl TransactionWire {
         if let Err(fault) = &answer
             && fault.class.is_unknown()
         {
-            // It may be executed yet, so whatever follows it must not take it for done.
+            // It may still be executed, so later commands must not rely on its end.
             return self.done.push_back(Pulled::Broken(fault.clone()));
         }
         let answer = answer.map(|answer| self.introduce(answer));
@@ -101,7 +101,7 @@ impl TransactionWire {
         }
     }
 
-    /// Who answered, where somebody looks.
+    /// Adds the description of the server to the answer of a look.
     fn introduce(&self, answer: Answer) -> Answer {
         match answer {
             Answer::Seen(mut server_view) => {
@@ -112,7 +112,7 @@ impl TransactionWire {
         }
     }
 
-    /// The link has answered. A plain delete that found nothing does not know why.
+    /// The link has answered. A plain delete that found nothing does not say why.
     fn linked(
         &mut self,
         seq: u64,
@@ -174,7 +174,7 @@ impl Wire for TransactionWire {
     }
 }
 
-/// Watches the link, and what the task brings.
+/// Watches both the link and the task's inbox.
 fn watch_both(link: Watcher, inbox: Arc<AnswerInbox>) -> Watcher {
     Arc::new(move || {
         let (link, inbox) = (link()?, Arc::clone(&inbox));
