@@ -1,9 +1,9 @@
-//! What threads change all the time, kept apart from what others read.
+//! Padding of values that many threads change, to keep them out of other values' cache lines.
 
 use std::ops::Deref;
 
-/// A value that shares no cache line with another: two threads that change neighbours would wait for
-/// each other as if they changed the same.
+/// A value that shares no cache line with another one. Threads that change values in one cache line
+/// would slow each other down.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(crate) struct CachePadded<T>(T);

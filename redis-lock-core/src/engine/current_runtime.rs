@@ -1,23 +1,23 @@
-//! The runtime that the present thread belongs to.
+//! Finds the tokio runtime that the current thread belongs to.
 
 use std::cell::Cell;
 
 use tokio::runtime;
 
-/// How often a thread relies on what it knows of its runtime.
+/// How many calls rely on a cached answer.
 const USES: u8 = 100;
 
 thread_local! {
-    /// The runtime that this thread was found to belong to, and how often to rely on that still.
+    /// The cached answer, and how many calls may still rely on it.
     static CURRENT: Cell<(Option<runtime::Id>, u8)> = const { Cell::new((None, 0)) };
 }
 
-/// The multi-threaded runtime that this thread belongs to. Only on such a runtime does a task learn
-/// of an answer sooner than the engine's thread.
+/// The multi-threaded runtime that this thread belongs to, if any. Only on such a runtime can a
+/// task read answers sooner than the engine's thread.
 ///
-/// A thread hardly ever goes over to another runtime, and asking for the present one changes a
-/// counter that all its threads share. So it is asked for now and then only; who is wrong about it
-/// is answered a little later.
+/// A thread rarely changes to another runtime, and asking for the current one changes a counter
+/// that all threads of the runtime share. So the answer is cached. A wrong answer costs only a
+/// little delay.
 pub(super) fn current_runtime() -> Option<runtime::Id> {
     let (known, uses) = CURRENT.try_with(Cell::get).unwrap_or_default();
     if uses > 0 {

@@ -9,7 +9,7 @@ use crate::domain::clock::Moment;
 pub(crate) struct EngineWaker {
     is_woken: AtomicBool,
     notify: Notify,
-    /// When the engine wakes by itself; what is due later need not wake it.
+    /// When the engine wakes by itself. Timers that are due later need not wake it.
     sleeps_until: AtomicU64,
 }
 

@@ -1,8 +1,9 @@
-//! Keys whose leases do not linger for a while.
+//! Pauses in which the leases of a key do not linger.
 //!
-//! A lease that is asked away before it was used again has saved nothing here, and has cost whoever
-//! asked more than a free key would have. So after that the key does not linger for a second, then
-//! two, up to half a minute; until a lease of it is used often again.
+//! When another process asks for an idle lease before it was used again, the lease has saved
+//! nothing here, and has cost the other process more than a free key. So the key does not linger
+//! for a second after that, then for two, up to half a minute, until one of its leases is used
+//! often.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -17,7 +18,7 @@ const LONGEST: Duration = Duration::from_secs(30);
 /// How many keys of one shard are remembered.
 const MOST: usize = 156;
 
-/// Those of one shard.
+/// The pauses of one shard.
 #[derive(Debug, Default)]
 pub(super) struct LingerPauses(HashMap<Arc<str>, Pause>);
 
@@ -42,7 +43,7 @@ impl LingerPauses {
     fn pause(&mut self, key: &Arc<str>, now: Moment) {
         let before = self.0.get(key).copied();
         if before.is_some_and(|pause| now < pause.until) {
-            // The lease is from before the pause.
+            // The lease is older than the pause.
             return;
         }
         if before.is_none() {
@@ -102,7 +103,7 @@ mod tests {
         }
         assert_eq!(off.0.len(), MOST);
         assert!(off.has("k199", at(200)) && !off.has("k0", at(200)));
-        // Those that are over make room for all who come.
+        // Pauses that are over make room.
         off.note(&key(500), KeyUse::AskedAwayUnused, at(5_000));
         assert_eq!(off.0.len(), 1);
     }

@@ -1,4 +1,4 @@
-//! The engine's thread: it waits for something to happen, and has the core deal with it.
+//! The engine's thread: waits for events, and lets the core handle them.
 
 use std::collections::HashMap;
 use std::future::poll_fn;
@@ -20,26 +20,26 @@ use crate::domain::error::Fault;
 use crate::store::directory::Map;
 use crate::store::{BoxFuture, Connected, Event, Hints, Readiness};
 
-/// The most hints that are dealt with in one turn.
+/// The most hints that are handled in one turn.
 const HINTS: usize = 1024;
 
 /// Panics, as a bug in the engine would.
 #[cfg(test)]
 pub(super) static PANIC: std::sync::atomic::AtomicBool = std::sync::atomic::AtomicBool::new(false);
 
-/// What came of a job.
+/// The result of a job.
 enum JobReport {
     Connected(PlaceId, u64, Connected),
     Looked(u64, Map),
     Failed(PlaceId, u64, Fault),
 }
 
-/// The tasks that serve a place beside its path.
+/// The tasks and registrations of a place, besides its path.
 #[derive(Default)]
 struct PlaceTasks {
-    /// What listens for hints, beside the connection of this epoch.
+    /// The task that listens for hints, beside the connection of this epoch.
     listener: Option<(u64, JoinHandle<()>)>,
-    /// Tells when the connection of this epoch has something to read.
+    /// The registration that says when the connection of this epoch can be read.
     readiness: Option<(u64, Box<dyn Readiness>)>,
 }
 
@@ -51,11 +51,11 @@ struct Engine<'a> {
     hints: mpsc::UnboundedReceiver<(PlaceId, Event)>,
     hint_sender: mpsc::UnboundedSender<(PlaceId, Event)>,
     place_tasks: HashMap<PlaceId, PlaceTasks>,
-    /// Waits for news from the directory, where there is one.
+    /// The task that waits for changes of the map, if there are several nodes.
     directory: Option<JoinHandle<()>>,
 }
 
-/// Runs until nobody is left who could ask, or until a shutdown is done.
+/// Runs until no reference to the `Locks` is left, or until a shutdown is done.
 pub(super) fn serve(core: &Arc<Core>) {
     let built = runtime::Builder::new_current_thread().enable_all().build();
     if let Ok(runtime) = built {
@@ -71,7 +71,7 @@ pub(super) fn serve(core: &Arc<Core>) {
             engine.run().await;
         });
     }
-    // Without a runtime there is no I/O, so no request can be answered.
+    // Without a runtime there is no I/O, and no request can be answered.
     core.closed.store(true, std::sync::atomic::Ordering::Release);
     core.end_all(&LockError::Shutdown, SHUT_DOWN);
     core.stop_paths();
@@ -94,7 +94,7 @@ impl Engine<'_> {
         }
     }
 
-    /// Does what is due, and says when to come again.
+    /// Does what is due, and returns when the next turn is due.
     fn turn(&mut self) -> Moment {
         while let Ok(input) = self.inputs.try_recv() {
             match input {
@@ -119,7 +119,7 @@ impl Engine<'_> {
         turn.due.unwrap_or(now).min(watch)
     }
 
-    /// Carries out a job on this runtime. How long it may take is the path's to decide.
+    /// Carries out a job on this runtime. The path limits its time.
     fn begin(&self, place: PlaceId, job: Job) {
         let Job::Connect(number) = job;
         let Some(work) = self.job(place, number) else { return };
@@ -129,12 +129,12 @@ impl Engine<'_> {
             let input = done
                 .unwrap_or_else(|_| Err(Fault::driver_panicked()))
                 .unwrap_or_else(|fault| JobReport::Failed(place, number, fault));
-            // Without an engine nobody reads it.
+            // When the engine has ended, nobody receives it.
             let _ = report.send(input);
         });
     }
 
-    /// Connecting to a place; for those that have none, a look at who has what.
+    /// Connects to a place, or reads the map for the lobby.
     fn job(
         &self,
         place: PlaceId,
@@ -151,7 +151,7 @@ impl Engine<'_> {
         Some(Box::pin(async move { looking.await.map(|map| JobReport::Looked(number, map)) }))
     }
 
-    /// Listens, and watches the sockets, beside the connections that stand now.
+    /// Subscribes and watches the sockets for all present connections.
     fn start_tasks(&mut self) {
         let places = self.core.places.all();
         let gone = |id: &PlaceId| !places.iter().any(|place| place.id == *id);
@@ -164,7 +164,8 @@ impl Engine<'_> {
         for place in places.iter().filter(|place| !place.is_lobby()) {
             let tasks = self.place_tasks.entry(place.id).or_default();
             if tasks.follow_epoch(place, &self.hint_sender) {
-                // A hint that is on its way is as good as any.
+                // The end of a subscription can be reported at once; hints that are still queued do
+                // no harm.
                 let not_listening = Event::Listening { hints_enabled: false };
                 self.core.receive(place.id, not_listening, &mut self.work);
             }
@@ -189,7 +190,7 @@ impl Engine<'_> {
             }
             input = self.inputs.recv() => {
                 if let Some(input) = input {
-                    // In order with those that came meanwhile.
+                    // It is queued behind those that came meanwhile.
                     let _ = self.report.send(input);
                 }
             }
@@ -199,7 +200,7 @@ impl Engine<'_> {
         }
         self.core.waker.wakes();
         if let Some(tasks) = blind.and_then(|place| self.place_tasks.get_mut(&place)) {
-            // It is watched anew, or found to be closed.
+            // It is registered again, or found to be closed.
             tasks.readiness = None;
         }
     }
@@ -212,7 +213,7 @@ impl Engine<'_> {
     }
 }
 
-/// A place whose socket is watched here, and whether something is to be sent there.
+/// A place whose socket is watched here, and whether something has to be sent there.
 type Watched<'a> = (PlaceId, &'a dyn Readiness, bool);
 
 fn watched<'a>(core: &Core, place_tasks: &'a HashMap<PlaceId, PlaceTasks>) -> Vec<Watched<'a>> {
@@ -223,8 +224,8 @@ fn watched<'a>(core: &Core, place_tasks: &'a HashMap<PlaceId, PlaceTasks>) -> Ve
     core.places.all().iter().filter_map(watched).collect()
 }
 
-/// Ends when one of them has something to do, with the place that can't be watched any more, if
-/// there is one.
+/// Ready when one of them can be read or written. Returns the place that can't be watched any more,
+/// if there is one.
 fn poll_any(watched: &[Watched<'_>], context: &mut Context<'_>) -> Poll<Option<PlaceId>> {
     let mut is_ready = false;
     for (place, readiness, sending) in watched {
@@ -246,8 +247,8 @@ impl Drop for Engine<'_> {
 }
 
 impl PlaceTasks {
-    /// Listens, and watches the socket, beside the connection that stands now. Whether a listener
-    /// ended, because it may lead to another server than the connection does.
+    /// Subscribes and watches the socket for the present connection. Returns whether it ended an
+    /// old subscription, which may lead to another server than the connection.
     fn follow_epoch(
         &mut self,
         place: &Place,

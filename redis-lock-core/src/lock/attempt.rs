@@ -1,4 +1,4 @@
-//! A token with the lease that it was made for.
+//! An attempt: a token, with the lease that it asks for.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,16 +8,16 @@ use crate::Token;
 use crate::domain::clock::Moment;
 use crate::domain::demand::Demand;
 
-/// One try to get a lock, by one token.
+/// One attempt to get a lock, with one token.
 ///
-/// Neither `Clone` nor `Copy`: a token is in one place at a time, in a machine, in a release on its
-/// way, or with the reaper. So nothing can forget to release it, and nothing can release it while a
-/// machine still counts on it.
+/// Neither `Clone` nor `Copy`: a token is in one place at a time: in a machine, in a release that
+/// was sent, or in the reaper. So it can't be forgotten, and it can't be released while a machine
+/// relies on it.
 #[derive(Debug)]
 #[must_use = "a token that is dropped stays on the server until its lease ends"]
 pub(crate) struct Attempt {
     token: Token,
-    /// The lease that it asks for; `None` never ends.
+    /// The lease that it asks for; `None` for one that never ends.
     ttl: Option<Duration>,
     /// The longest lease that any question asked for, which an `extend` may have raised.
     longest: Duration,
@@ -26,15 +26,15 @@ pub(crate) struct Attempt {
     adopted: bool,
 }
 
-/// What the server may know of a token.
+/// What the server may have of a token.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum OnServer {
-    /// Nothing: no question about it was ever asked, or nothing was left of it.
+    /// Nothing: no question about it was ever sent, or the server has removed it.
     Nothing,
-    /// What its questions asked for. One release, in order behind them, undoes it.
+    /// What its questions asked for. One release, sent after them, undoes that.
     Asked,
-    /// The outcome of a question is unknown, and its bytes may be executed until then. One release
-    /// is not enough.
+    /// The outcome of a question is unknown, and it may be executed until then. One release is not
+    /// enough.
     InDoubt { until: Moment },
 }
 
@@ -44,7 +44,7 @@ impl Attempt {
         Self { token, ttl, longest, on_server: OnServer::Nothing, adopted: false }
     }
 
-    /// A token that another process made and gave away.
+    /// An attempt with a token that another process made and gave away.
     pub(crate) fn adopted(token: Token, ttl: Option<Duration>) -> Self {
         let mut attempt = Self::new(token, ttl);
         (attempt.adopted, attempt.on_server) = (true, OnServer::Asked);
@@ -71,12 +71,12 @@ impl Attempt {
         self.adopted
     }
 
-    /// Whether it was made in the terms of this demand.
+    /// Whether its lease is the one that this demand asks for.
     pub(crate) fn suits(&self, demand: &Demand) -> bool {
         self.adopted || self.ttl == super::asked_ttl(demand) || planted!(WaitersTtl)
     }
 
-    /// A question about it is asked, for a lease of `ttl`.
+    /// Notes that a question about it is sent, for a lease of `ttl`.
     pub(crate) fn asked(&mut self, ttl: Option<Duration>) {
         self.longest = self.longest.max(ttl.unwrap_or(UNLEASED));
         if self.on_server == OnServer::Nothing {
@@ -84,8 +84,8 @@ impl Attempt {
         }
     }
 
-    /// The outcome of a question for `ttl`, made at `sent`, is unknown: whatever it asks for may
-    /// still be done, and then lasts as long as the lease or the place in the queue.
+    /// The outcome of a question for `ttl`, created at `sent`, is unknown: it may still be
+    /// executed, and its effect then lasts as long as the lease or the place in the queue.
     pub(crate) fn doubt(&mut self, sent: Moment, ttl: Option<Duration>) {
         let end = sent.after(ttl.unwrap_or(UNLEASED).saturating_add(PLACE));
         self.on_server = match self.on_server {
@@ -94,7 +94,7 @@ impl Attempt {
         };
     }
 
-    /// Its only question left nothing behind.
+    /// Its only question had no effect.
     pub(crate) fn left_nothing(&mut self) {
         if self.on_server == OnServer::Asked {
             self.on_server = OnServer::Nothing;
@@ -105,22 +105,22 @@ impl Attempt {
         matches!(self.on_server, OnServer::InDoubt { .. })
     }
 
-    /// The server has nothing of it any more.
+    /// The server has nothing of the token any more.
     pub(crate) fn forgotten(&mut self) {
         self.on_server = OnServer::Nothing;
     }
 
-    /// Another server may have what was given back.
+    /// Another server may still have what was released.
     pub(crate) fn may_be_back(&mut self) {
         self.on_server = OnServer::Asked;
     }
 
-    /// Ends an attempt of which the server has nothing.
+    /// Consumes an attempt of which the server has nothing.
     pub(crate) fn ends(mut self) {
         self.forgotten();
     }
 
-    /// The token, for whoever takes over from here; nothing is released.
+    /// Returns the token, for whoever takes over the hold. Nothing is released.
     pub(crate) fn into_token(mut self) -> Token {
         self.on_server = OnServer::Nothing;
         self.token.clone()
@@ -129,7 +129,7 @@ impl Attempt {
 
 #[cfg(test)]
 impl Drop for Attempt {
-    /// In tests it is a failure to drop a token that the server may still have.
+    /// In tests, dropping a token that the server may still have is a failure.
     fn drop(&mut self) {
         if self.on_server != OnServer::Nothing && !std::thread::panicking() {
             panic!(

@@ -1,4 +1,4 @@
-//! Getting the lock from the server.
+//! Contending: getting the lock from the server.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,58 +16,59 @@ use crate::domain::lease;
 use crate::store::{Acquire, Answer, Blocker, Verb};
 use crate::{LockError, Token};
 
-/// How often several keys are asked for all at once. After so many refusals those that were free
-/// are kept: a caller of many keys that are all busy often would otherwise wait for ever.
+/// How often several keys are asked for all at once. After this many refusals, keys that are free
+/// are kept, because a caller of many busy keys might otherwise wait for ever.
 const ROUNDS: u32 = 3;
 
-/// How long a caller that does not wait stands in the queue after an idle holder was asked.
+/// How long a caller that does not wait stays in the queue after an idle holder was asked.
 const ASK: Duration = Duration::from_millis(200);
 
-/// How long the holder has to answer, or three round trips where those take longer.
+/// How long the holder has to answer, or three round trips if those take longer.
 const ASK_WAIT: Duration = Duration::from_millis(50);
 
 /// Whether a holder that may be idle was asked to hand over to callers that do not wait.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum HandOverRequest {
     Not,
-    /// It was asked, and its answer is awaited until the next look.
+    /// It was asked, and its answer is awaited until the time of the next look.
     Waits,
-    /// It has answered, or its time to do so is over: what the next look finds counts.
+    /// It has answered, or its time is over: the next look decides.
     Over {
         answered: bool,
     },
-    /// That look has found somebody inside.
+    /// That look has found that the lock is in use.
     Refused,
 }
 
-/// An attempt on its way to the lock.
+/// The stage in which an attempt contends for the lock.
 #[derive(Debug)]
 pub(super) struct Contending {
     pub(super) attempt: Attempt,
-    /// For whom it was last asked.
+    /// The demand of the waiter for whom the last question was asked.
     demand: Arc<Demand>,
-    /// Whether it was asked for with a place in the queue, so that a message may name it.
+    /// Whether a place in the queue was asked for, so that messages may name the token.
     may_be_queued: bool,
-    /// When to ask again, if no question is open then.
+    /// When to ask again, if no question is open at that time.
     pub(super) look: Moment,
-    /// A hint came while a question was open: ask once more whatever the outcome.
+    /// Whether a hint came while a question was open: then ask once more, whatever the outcome.
     hinted: bool,
     throttle: HintThrottle,
-    /// Failures in a row.
+    /// Consecutive failures.
     failures: u32,
-    /// Looks in a row that found the same holder.
+    /// Consecutive looks that found the same holder.
     looks: u32,
-    /// How often somebody else had the lock.
+    /// How often the lock was busy.
     refusals: u32,
     last_answer: LastAnswer,
-    /// When the last answer came, good or bad.
+    /// How fresh the last outcome is: when an answered question was sent, or when the last failure
+    /// came.
     pub(super) answered_at: Moment,
-    /// When the server was last known to be of use.
+    /// When the server last gave a useful answer.
     pub(super) useful: Moment,
-    /// One of our own tokens stood in the way, of a release that may be on its way.
+    /// Whether the last blocker was one of our own tokens, whose release may still be on its way.
     blocked_by_own: bool,
     hand_over: HandOverRequest,
-    /// A message has named the token since the last question.
+    /// Whether a message has named the token since the last question.
     was_notified: bool,
 }
 
@@ -100,17 +101,18 @@ impl Contending {
         }
     }
 
-    /// For whom it was last asked.
+    /// The demand of the waiter for whom the last question was asked.
     pub(super) fn demand(&self) -> &Demand {
         &self.demand
     }
 
-    /// Whether to follow a hint now. If not, since another was followed a moment ago, then soon.
+    /// Whether to follow a hint now. If another one was followed a moment ago, the next look is set
+    /// for soon.
     fn follows_hint(&mut self, now: Moment) -> bool {
         let at = self.throttle.follow_at(now);
         if at > now {
             if at < self.look {
-                // That look follows all hints until then, so it counts as one that was followed.
+                // That look follows all hints until then, so it counts as a followed hint.
                 self.look = at;
                 self.throttle.followed(at);
             }
@@ -120,23 +122,24 @@ impl Contending {
         true
     }
 
-    /// The token, where a message may name it.
+    /// The token, if messages may name it.
     pub(super) fn queued_token(&self) -> Option<&Arc<str>> {
         self.may_be_queued.then(|| self.attempt.wire())
     }
 
-    /// Whether it is in the queue, and no message has named it since.
+    /// Whether it is in the queue and no message has named it since.
     fn stays(&self) -> bool {
         let is_queued = matches!(&self.last_answer, LastAnswer::Busy(blocker) if blocker.queued);
         is_queued && !self.was_notified
     }
 
-    /// Whether the answer of a holder that may be idle is waited for.
+    /// Whether the answer of a holder that may be idle is awaited.
     pub(super) fn waits_for_holder(&self) -> bool {
         self.hand_over == HandOverRequest::Waits
     }
 
-    /// A holder that may be idle was asked by a question sent at `sent`: it is given some time.
+    /// Sets how long to wait for a holder that may be idle, which was asked by a question sent at
+    /// `sent`.
     fn wait_for_holder(&mut self, sent: Moment, now: Moment) {
         self.hand_over = HandOverRequest::Waits;
         let wait = ASK_WAIT.max(now.since(sent) * 3).min(self.demand.timeout / 2);
@@ -161,7 +164,7 @@ fn unanswered<W>(waiter: &Waiter<W>) -> LockError {
 }
 
 impl Contending {
-    /// Whether the server's last answer was of no use, or is missing.
+    /// Whether the server's last answer was a failure, or is missing.
     pub(super) fn is_in_trouble(&self, is_open: bool) -> bool {
         is_open || self.failures > 0
     }
@@ -184,7 +187,7 @@ impl<W> Machine<W> {
         self.ask_again(env, out);
     }
 
-    /// Gives the present token up and begins with a fresh one.
+    /// Gives up the present token and begins with a fresh one.
     fn start_over(&mut self, open: Option<Open>, env: &Env<'_>, out: &mut Effects<W>) {
         let Stage::Contending(contending) = std::mem::replace(&mut self.stage, Stage::Idle) else {
             return;
@@ -210,7 +213,7 @@ impl<W> Machine<W> {
         };
         let demand = Arc::clone(&first.demand);
         if !contending.attempt.suits(&demand) {
-            // The lock is meant for somebody with other terms now; what was asked for goes back.
+            // The first waiter now asks for another lease, so the old attempt is released.
             return self.start_over(None, env, out);
         }
         let ttl = asked_ttl(&demand);
@@ -237,7 +240,7 @@ impl<W> Machine<W> {
             (about, Verb::Acquire(terms))
         };
         if contending.failures == 0 {
-            // The server was of use until now; how long it takes counts from here.
+            // The server has answered until now; an outage is counted from here.
             contending.useful = env.now;
         }
         if contending.hand_over == HandOverRequest::Waits {
@@ -252,7 +255,7 @@ impl<W> Machine<W> {
         self.send(&demand, about, verb, env, out);
     }
 
-    /// The outcome of the question, while the lock is contended for.
+    /// Handles the outcome of a question while contending.
     pub(super) fn contended(
         &mut self,
         open: Open,
@@ -281,7 +284,7 @@ impl<W> Machine<W> {
         }
     }
 
-    /// The token that was to be adopted does not have the lock any more.
+    /// The token that was to be adopted no longer has the lock.
     fn not_adopted(&mut self, reason: &crate::LossReason, out: &mut Effects<W>) {
         for waiter in self.waiters.drain() {
             let (key, reason) = (waiter.demand.key.to_string(), reason.clone());
@@ -292,7 +295,8 @@ impl<W> Machine<W> {
         }
     }
 
-    /// A message says that the lock waits for this token. Only the server knows whether that is true.
+    /// A message says that this token was granted the lock. Only the server knows whether that is
+    /// true.
     pub(crate) fn hinted(
         &mut self,
         token: &str,
@@ -310,7 +314,7 @@ impl<W> Machine<W> {
         }
     }
 
-    /// Looks now, or as soon as the open question has its outcome.
+    /// Asks now, or as soon as the open question has its outcome.
     pub(super) fn look_soon(&mut self, env: &Env<'_>, out: &mut Effects<W>) {
         let Stage::Contending(contending) = &mut self.stage else { return };
         if self.open.is_some() {
@@ -324,7 +328,7 @@ impl<W> Machine<W> {
         if let Stage::Contending(contending) = &mut self.stage {
             contending.useful = env.now;
         }
-        // A caller that waits for its first answer gets it, even a little late.
+        // A caller that waits for its first answer gets it, even if that is a little late.
         self.refuse_overdue_after_busy(env, out);
         let (Stage::Contending(contending), Some(first)) = (&mut self.stage, self.waiters.first())
         else {
@@ -336,11 +340,12 @@ impl<W> Machine<W> {
             return self.ask_again(env, out);
         }
         if is_spent || !contending.attempt.suits(&demand) {
-            // The answer took longer than the lease, or it was asked for somebody who left.
+            // The answer took longer than the lease, or the waiter that it was asked for has left.
             return self.start_over(None, env, out);
         }
         if demand.fenced && fence.is_none() && !contending.attempt.is_adopted() {
-            // Numbers were not reserved; the same token is asked for once more, with them.
+            // No fencing numbers were reserved, so the same token is asked for once more, with
+            // them.
             return self.ask_again(env, out);
         }
         let Stage::Contending(contending) = std::mem::replace(&mut self.stage, Stage::Idle) else {
@@ -353,14 +358,13 @@ impl<W> Machine<W> {
         self.hand_out(contending.attempt, open, fence, was_free, env, out);
     }
 
-    /// Refuses those whose time limit has passed, unless they have not had any answer yet.
+    /// Refuses waiters whose time limit has passed, unless they have not had any answer yet.
     fn refuse_overdue_after_busy(&mut self, env: &Env<'_>, out: &mut Effects<W>) {
         let Stage::Contending(contending) = &self.stage else { return };
         let answered_at = contending.answered_at;
         while let Some(waiter) = self.waiters.overdue(env.now) {
             if answered_at < waiter.asked {
-                // The ends are in order of time, so somebody behind may be overdue as well; the
-                // next tick refuses them.
+                // Other waiters may be overdue as well; the next tick refuses them.
                 return;
             }
             let id = waiter.id;
@@ -405,7 +409,7 @@ impl<W> Machine<W> {
         let same = matches!(&contending.last_answer, LastAnswer::Busy(last) if last.value == blocker.value);
         contending.looks = if same { contending.looks.saturating_add(1) } else { 0 };
         contending.look = look_at(&blocker, contending.looks, env);
-        // An answer tells of the time after its question was sent, not before.
+        // An answer describes a time after its question was sent, not before.
         contending.answered_at = open.sent;
         let of_ours = |value: &String| Token::from_wire(value).manager() == Some(env.manager);
         let blocked_by_own = blocker.value.as_ref().is_some_and(of_ours);
@@ -416,7 +420,7 @@ impl<W> Machine<W> {
         self.abandon_if_unwanted(env, out);
         let Stage::Contending(contending) = &mut self.stage else { return };
         if again || contending.hinted && contending.follows_hint(env.now) {
-            // A hint, or a release of our own that is on its way.
+            // There was a hint, or a release of our own is on its way.
             return self.ask_again(env, out);
         }
         self.refuse_no_wait(open.sent, env, out);
@@ -424,7 +428,8 @@ impl<W> Machine<W> {
         self.ask_for_those_owed_an_answer(env, out);
     }
 
-    /// Callers that came after the question was sent must get an answer of their own.
+    /// Asks again for callers that came after the question was sent, who need an answer of their
+    /// own.
     fn ask_for_those_owed_an_answer(&mut self, env: &Env<'_>, out: &mut Effects<W>) {
         let contending = matches!(self.stage, Stage::Contending(_));
         let impatient = self.waiters.any_no_wait() && !planted!(NextLook);
@@ -440,7 +445,7 @@ impl<W> Machine<W> {
         contending.last_answer = LastAnswer::Failed(fault);
         contending.answered_at = env.now;
         match class {
-            // A connection that was cut while idle answers the first question with its end.
+            // A connection that was closed while idle is noticed only by the first question.
             FaultClass::Unknown | FaultClass::Late if failures == 1 => self.ask_again(env, out),
             FaultClass::Unknown
             | FaultClass::Late
@@ -480,7 +485,7 @@ impl<W> Machine<W> {
         LockError::backend(Some(waiter.demand.key.as_str()), &fault)
     }
 
-    /// Takes the token back when nobody is left who wants it.
+    /// Releases the token when no waiter is left.
     pub(super) fn abandon_if_unwanted(&mut self, _: &Env<'_>, out: &mut Effects<W>) {
         if !self.waiters.is_empty() || !matches!(self.stage, Stage::Contending(_)) {
             return;
@@ -490,7 +495,7 @@ impl<W> Machine<W> {
             return;
         };
         if contending.attempt.is_adopted() {
-            // The token is not ours alone: whoever gave it away may take it again.
+            // The token is not ours alone: the process that gave it away may adopt it again.
             contending.attempt.ends();
         } else {
             out.part(Reap::of(contending.attempt, open, &contending.demand));

@@ -7,16 +7,16 @@ use crate::domain::names::SLOTS;
 use crate::store::directory::Map;
 use crate::store::redirect::NodeName;
 
-/// An index into the places, or nobody.
+/// An index into the places, or `NOBODY`.
 type Owner = u16;
 const NOBODY: Owner = Owner::MAX;
 
-/// Which place has which slot, as far as is known. It is never changed: a new one replaces it.
+/// Which place has which slot, as far as is known. It is immutable: changes create a new one.
 #[derive(Clone)]
 pub(super) struct Routing {
     version: u64,
     epoch: u64,
-    /// Whether some node said that it does not serve its slots.
+    /// Whether a node said that it does not serve its slots.
     is_unhealthy: bool,
     places: Vec<Arc<Place>>,
     owners: Vec<Owner>,
@@ -64,7 +64,7 @@ impl Routing {
         self.places.iter().find(|place| place.name.as_ref() == Some(name))
     }
 
-    /// The routing of a map. Places that are known keep their connections.
+    /// The routing after a new map was read. Known places keep their connections.
     pub(super) fn mapped(&self, map: &Map, make: impl Fn(&NodeName) -> Arc<Place>) -> Self {
         let (version, is_unhealthy) = (self.version + 1, !map.is_healthy);
         let mut next = Self { version, epoch: map.epoch, is_unhealthy, ..Self::default() };
@@ -75,13 +75,13 @@ impl Routing {
                 next.set(slot, owner);
             }
         }
-        // Where nodes serve their slots again, whoever was refused looks at once.
+        // When nodes serve their slots again, all waiters look at once, as if all slots had moved.
         let recovered = self.is_unhealthy && map.is_healthy;
         next.moved = if recovered { (0..SLOTS).collect() } else { self.moved_in(&next) };
         next
     }
 
-    /// The routing after a node said that another one has a slot.
+    /// The routing after a node has said that another node has a slot.
     pub(super) fn corrected(
         &self,
         slot: u16,
@@ -93,14 +93,14 @@ impl Routing {
         let known = known.and_then(|at| Owner::try_from(at).ok());
         let owner = known.unwrap_or_else(|| next.add(make(to)));
         next.set(slot, owner);
-        // No map may follow that would put them in order: one that is older is not used.
+        // Kept in order here, because a map may never follow: older ones are not used.
         if let Err(at) = next.moved.binary_search(&slot) {
             next.moved.insert(at, slot);
         }
         next
     }
 
-    /// The routing with one more node, which has no slots as far as is known.
+    /// The routing with one more node, which has no known slots.
     pub(super) fn joined(&self, name: &NodeName, make: impl Fn(&NodeName) -> Arc<Place>) -> Self {
         let mut next = self.clone();
         if next.of_name(name).is_none() {
@@ -109,7 +109,7 @@ impl Routing {
         next
     }
 
-    /// The routing after the machines have heard what moved.
+    /// The routing after the machines were notified of moved slots.
     pub(super) fn notified(&self) -> Self {
         Self { moved: Vec::new(), ..self.clone() }
     }
@@ -175,7 +175,7 @@ mod tests {
         for slot in [9, 3, 7, 3] {
             routing = routing.corrected(slot, &to, place);
         }
-        // They are searched as what is sorted.
+        // They are found by binary search.
         assert_eq!(routing.moved(), [3, 7, 9]);
     }
 }
