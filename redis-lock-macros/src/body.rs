@@ -1,4 +1,4 @@
-//! The body that acquires the lock, runs the user's body, and leaves.
+//! Generates the body that acquires the lock, runs the user's body, and releases the lock.
 
 use proc_macro2::{Delimiter, Group, Ident, Span, TokenStream};
 use quote::{ToTokens, quote, quote_spanned};
@@ -11,7 +11,7 @@ use crate::rebind::{self, Kept};
 use crate::tokens::{block, local, located, words};
 use crate::{request, returns};
 
-/// Everything that is known, with nothing wrong in it.
+/// The checked options and function.
 pub(crate) struct Expansion<'a> {
     pub(crate) options: &'a Options,
     pub(crate) function: &'a Function,
@@ -34,7 +34,7 @@ impl Expansion<'_> {
             Shape::Future(future) => {
                 let content = future.only.clone().unwrap_or_else(|| self.whole_body());
                 let span = content.span();
-                // What the block captures goes where it is used, and has to end up in the body.
+                // What the block captures has to be moved into the body.
                 let content = self.asynchronous(TokenStream::new(), &content, None);
                 self.function.with_body_only(future.replaced(content, span))
             }
@@ -47,8 +47,8 @@ impl Expansion<'_> {
         }
     }
 
-    /// The body of a function that makes its future in more than one statement, to be run under the
-    /// lock: the future that it makes, on whatever way out, is awaited there.
+    /// The body of a function that makes its future in more than one statement. All of it runs
+    /// under the lock, and the future that it returns, by whatever path, is awaited there.
     fn whole_body(&self) -> Group {
         let krate = &self.krate;
         let signature = &self.function.signature;
@@ -76,7 +76,7 @@ impl Expansion<'_> {
     ///     }
     /// }
     /// ```
-    /// A key that only the body can form is asked for there.
+    /// If only the body can compute the key, the body requests the lock.
     fn asynchronous(
         &self,
         rebinding: TokenStream,
@@ -101,7 +101,7 @@ impl Expansion<'_> {
         self.within(&asking, run)
     }
 
-    /// Tells rustc what the body yields, before it reads the body.
+    /// Tells rustc the type of the body's value before it reads the body.
     fn edge(&self) -> TokenStream {
         let value = local("value");
         let output = self.output();
@@ -213,7 +213,7 @@ impl Expansion<'_> {
         }
     }
 
-    /// Within a scope that has not asked for anything yet.
+    /// In a scope that has not requested a lock yet.
     fn within_scope(&self, run: TokenStream) -> TokenStream {
         let krate = &self.krate;
         let plan = self.plan();
@@ -250,8 +250,8 @@ impl Expansion<'_> {
         request::made(self.options, &self.key, &self.krate)
     }
 
-    /// The content in a box, unless all arguments are small: they stand in the future more than
-    /// once. By its types, where the syntax does not tell.
+    /// The content in a box, unless all arguments are small, because the future contains them more
+    /// than once. If the syntax does not say whether they are small, their types decide.
     fn placed(&self, content: TokenStream, arguments: &[Argument]) -> TokenStream {
         let krate = &self.krate;
         let unknown = arguments.iter().filter(|argument| !returns::is_small(&argument.ty));
@@ -332,7 +332,7 @@ impl Expansion<'_> {
         }
     }
 
-    /// What the guard is bound to.
+    /// The variable that the guard is bound to.
     fn guard(&self) -> Ident {
         match (&self.options.guard, &self.options.fence) {
             (Some(guard), _) => guard.value.clone(),
@@ -356,12 +356,13 @@ impl Expansion<'_> {
         returns::without_impl(self.returned.clone())
     }
 
-    /// rustc reports an unfit return type where a call stands, so the call stands there.
+    /// rustc reports an unsuitable return type at the position of the call, so the call gets the
+    /// position of the return type.
     fn krate_at_return(&self) -> TokenStream {
         located(self.krate.to_token_stream(), returns::span(&self.returned))
     }
 
-    /// What `on_error` uses.
+    /// The names that `on_error` uses.
     fn kept(&self) -> Kept {
         let on_error = self.options.on_error.as_ref();
         on_error.map(|it| words(it.value.to_token_stream())).unwrap_or_default()
