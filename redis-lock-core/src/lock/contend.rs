@@ -1,8 +1,8 @@
 //! Contending: getting the lock from the server.
 
 use std::sync::Arc;
-use std::time::Duration;
 
+use super::hand_over::{ASK, ASK_WAIT, HandOverRequest};
 use super::question::{About, Open};
 use super::timing::{HintThrottle, PLACE, look_at, retry_at};
 use super::{Attempt, Effects, Env, Later, Machine, Outcome, Reap, Stage, Waiter, asked_ttl, busy};
@@ -20,26 +20,6 @@ use crate::{LockError, Token};
 /// are kept, because a caller of many busy keys might otherwise wait for ever.
 const ROUNDS: u32 = 3;
 
-/// How long a caller that does not wait stays in the queue after an idle holder was asked.
-const ASK: Duration = Duration::from_millis(200);
-
-/// How long the holder has to answer, or three round trips if those take longer.
-const ASK_WAIT: Duration = Duration::from_millis(50);
-
-/// Whether a holder that may be idle was asked to hand over to callers that do not wait.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum HandOverRequest {
-    Not,
-    /// It was asked, and its answer is awaited until the time of the next look.
-    Waits,
-    /// It has answered, or its time is over: the next look decides.
-    Over {
-        answered: bool,
-    },
-    /// That look has found that the lock is in use.
-    Refused,
-}
-
 /// The stage in which an attempt contends for the lock.
 #[derive(Debug)]
 pub(super) struct Contending {
@@ -50,7 +30,7 @@ pub(super) struct Contending {
     may_be_queued: bool,
     /// When to ask again, if no question is open at that time.
     pub(super) look: Moment,
-    /// Whether a hint came while a question was open: then ask once more, whatever the outcome.
+    /// Whether a hint came while a question was open, so that another one follows.
     hinted: bool,
     throttle: HintThrottle,
     /// Consecutive failures.
@@ -60,12 +40,11 @@ pub(super) struct Contending {
     /// How often the lock was busy.
     refusals: u32,
     last_answer: LastAnswer,
-    /// How fresh the last outcome is: when an answered question was sent, or when the last failure
-    /// came.
+    /// When the last answered question was sent, or the last failure came.
     pub(super) answered_at: Moment,
     /// When the server last gave a useful answer.
     pub(super) useful: Moment,
-    /// Whether the last blocker was one of our own tokens, whose release may still be on its way.
+    /// Whether the last blocker was a token of ours, which may be being released.
     blocked_by_own: bool,
     hand_over: HandOverRequest,
     /// Whether a message has named the token since the last question.
@@ -138,8 +117,7 @@ impl Contending {
         self.hand_over == HandOverRequest::Waits
     }
 
-    /// Sets how long to wait for a holder that may be idle, which was asked by a question sent at
-    /// `sent`.
+    /// Sets how long to wait for a holder that was asked by a question sent at `sent`.
     fn wait_for_holder(&mut self, sent: Moment, now: Moment) {
         self.hand_over = HandOverRequest::Waits;
         let wait = ASK_WAIT.max(now.since(sent) * 3).min(self.demand.timeout / 2);
@@ -295,8 +273,7 @@ impl<W> Machine<W> {
         }
     }
 
-    /// A message says that this token was granted the lock. Only the server knows whether that is
-    /// true.
+    /// A message says that this token was granted the lock, which only the server can confirm.
     pub(crate) fn hinted(
         &mut self,
         token: &str,
@@ -428,8 +405,7 @@ impl<W> Machine<W> {
         self.ask_for_those_owed_an_answer(env, out);
     }
 
-    /// Asks again for callers that came after the question was sent, who need an answer of their
-    /// own.
+    /// Asks again for callers that came after the question was sent.
     fn ask_for_those_owed_an_answer(&mut self, env: &Env<'_>, out: &mut Effects<W>) {
         let contending = matches!(self.stage, Stage::Contending(_));
         let impatient = self.waiters.any_no_wait() && !planted!(NextLook);

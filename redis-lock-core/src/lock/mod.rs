@@ -46,6 +46,7 @@ use question::{About, Open};
 mod attempt;
 mod contend;
 mod effects;
+mod hand_over;
 mod held;
 pub(crate) mod hold;
 mod kept;
