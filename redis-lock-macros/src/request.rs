@@ -1,4 +1,5 @@
-//! The request for the lock: what is known at compile time, and what is computed by the call.
+//! Generates the request for the lock: the part that is known at compile time, and the part that
+//! each call computes.
 
 use std::collections::HashSet;
 
@@ -93,7 +94,7 @@ pub(crate) fn is_plain(options: &Options, function: &Function) -> bool {
     let Some(Setting { value: key, .. }) = &options.key else { return false };
     let keys: Vec<&Expr> = match key {
         KeySource::Template(_, arguments) => arguments.iter().map(|it| &it.value).collect(),
-        // What is no template is moved into the key, and the body could not have it any more.
+        // An expression is moved into the key, so the body could not use it any more.
         KeySource::List(elements) if elements.iter().all(|it| it.expr().is_none()) => Vec::new(),
         KeySource::List(_) | KeySource::Iterator(_) => return false,
     };

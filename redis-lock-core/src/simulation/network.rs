@@ -73,11 +73,11 @@ impl Wire for SimulatedWire {
 
     fn fill(&mut self) -> io::Result<Filled> {
         let mut pipe = lock(&self.pipe);
-        let heard = std::mem::take(&mut pipe.is_news);
-        if pipe.is_ended && !heard {
+        let received = std::mem::take(&mut pipe.is_news);
+        if pipe.is_ended && !received {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
-        Ok(Filled { heard, more: pipe.is_ended })
+        Ok(Filled { received, more: pipe.is_ended })
     }
 
     fn pull(&mut self, wants: &mut dyn FnMut(u64) -> bool) -> Option<Pulled> {
