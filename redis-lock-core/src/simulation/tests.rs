@@ -117,7 +117,7 @@ const FIXED_SEEDS: u64 = 600;
 /// Each planted fault is found. `SIMULATE_PLANTED` names how many seconds each may take.
 #[test]
 fn faults_that_are_put_back_are_found() {
-    let seconds = number("SIMULATE_PLANTED").unwrap_or(60);
+    let seconds = number("SIMULATE_PLANTED").unwrap_or(180);
     let mut missed = Vec::new();
     for fault in PlantedFault::ALL {
         let started = Instant::now();
