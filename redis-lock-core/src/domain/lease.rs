@@ -97,4 +97,11 @@ mod tests {
         assert!((10..=24).contains(&points.len()), "{points:?}");
         assert!(of(3_000_000).all(|point| !points.contains(&point)));
     }
+    #[test]
+    fn a_failed_renewal_is_tried_again_after_a_part_of_the_lease() {
+        for (ttl, pause) in [(100, 10), (400, 20), (2_000, 100), (30_000, 200)] {
+            let pause = SENT.after(Duration::from_millis(pause));
+            assert_eq!(renewal_retry(SENT, Duration::from_millis(ttl)), pause, "{ttl} ms");
+        }
+    }
 }

@@ -148,6 +148,16 @@ mod tests {
     }
 
     #[test]
+    fn a_caller_hears_it_also_when_nobody_looked_at_its_deadline() {
+        let (reap, _told) = reap();
+        let late = reap.deadline().after(std::time::Duration::from_secs(1));
+        let mut reaper = Reaper::default();
+        reaper.add(at(0), reap);
+        assert_eq!(reaper.overdue(late).len(), 1);
+        assert_eq!(give_up(&mut reaper), 1);
+    }
+
+    #[test]
     fn a_shutdown_waits_for_those_that_were_never_answered() {
         let mut reaper = Reaper::default();
         assert!(reaper.is_settled());
