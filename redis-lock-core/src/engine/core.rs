@@ -358,11 +358,7 @@ impl Core {
             };
             self.doubt_map(&outcome);
             match origin {
-                Origin::Lock(id, number) => {
-                    self.step(&id, work, |machine, env, out| {
-                        machine.outcome(number, outcome, env, out);
-                    });
-                }
+                Origin::Lock(id, number) => self.tell_outcome(&id, number, outcome, work),
                 Origin::Reap(reap) => self.reaped(reap, outcome, sent, work),
                 Origin::Part(gathering, group) => self.gather(&gathering, group, outcome, work),
                 Origin::Query(reply) => {
@@ -370,6 +366,14 @@ impl Core {
                 }
                 Origin::Ping => {}
             }
+        }
+    }
+
+    fn tell_outcome(&self, id: &LockId, number: u64, outcome: Outcome, work: &mut Work) {
+        let is_unknown = matches!(outcome, Outcome::Unknown(_));
+        self.step(id, work, |machine, env, out| machine.outcome(number, outcome, env, out));
+        if is_unknown {
+            self.places.of(&id.main).path.traffic().told_unknown(number);
         }
     }
 

@@ -10,6 +10,7 @@ use tokio::sync::mpsc;
 
 use super::redirect::Redirect;
 use super::{Answer, Command, Event};
+use crate::domain::clock::Moment;
 use crate::domain::error::Fault;
 
 pub(crate) type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
@@ -37,6 +38,12 @@ pub(crate) trait Wire: Send {
     /// The next command that is done with, if there is one. A command may take several rounds, and
     /// others pass it meanwhile; `wants` says whether a further round of one is wanted still.
     fn pull(&mut self, wants: &mut dyn FnMut(u64) -> bool) -> Option<Pulled>;
+
+    /// Since when answers are owed on this connection itself, and not on others that it uses, so that
+    /// its silence means something; `oldest` is when the oldest command without an answer was pushed.
+    fn owes_since(&self, oldest: Moment) -> Option<Moment> {
+        Some(oldest)
+    }
 
     /// Whether commands are executed as they are pushed, so that their answers are there at once.
     fn is_instant(&self) -> bool {

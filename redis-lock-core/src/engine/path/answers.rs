@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{ConnectionState, QueueEntry, Settled, Traffic, broken};
+use super::{ConnectionState, Origin, QueueEntry, Settled, Traffic, broken, ping};
 use crate::domain::clock::Moment;
 use crate::domain::error::{Fault, FaultClass};
 use crate::lock::Outcome;
@@ -58,6 +58,9 @@ impl Traffic {
             up.has_answered = true;
         }
         let Some(entry) = self.written.take(seq) else { return };
+        if answer.is_err() {
+            self.doubt_server(&entry, results);
+        }
         let outcome = match answer {
             Ok(_) if self.is_too_late(&entry) => Outcome::Unknown(too_late()),
             Ok(answer) => Outcome::Answered(answer),
@@ -67,6 +70,17 @@ impl Traffic {
         self.settle(entry, outcome, results);
         if self.written.is_empty() && self.waiting.is_empty() {
             self.dropped.clear();
+        }
+    }
+
+    /// A command has failed, perhaps on a connection of its own. When nothing has come since it was
+    /// written, the server is asked whether it is there.
+    fn doubt_server(&mut self, entry: &QueueEntry, results: &mut Vec<Settled>) {
+        let ConnectionState::Up(up) = &self.connection else { return };
+        let is_dropped = entry.number().is_some_and(|number| self.dropped.contains(&number));
+        let is_asked = || self.written.iter().any(|it| matches!(it.origin, Origin::Ping));
+        if up.heard <= entry.written && !is_dropped && !up.wire.is_instant() && !is_asked() {
+            self.put(QueueEntry::ping(ping(self.patience), Moment::now()), results);
         }
     }
 

@@ -128,8 +128,7 @@ pub(crate) struct Traffic {
     batch: usize,
     /// Questions whose machines have dropped them: no further round of them is sent.
     dropped: BTreeSet<u64>,
-    /// Questions whose outcome became unknown with the last connection: their machines may not have
-    /// heard of it yet.
+    /// Questions whose outcome became unknown: their machines may not have heard of it yet.
     lost: BTreeSet<u64>,
     /// At how many dropped questions to look for those that are settled.
     dropped_limit: usize,
@@ -254,14 +253,35 @@ impl Traffic {
     }
 
     fn settle(&mut self, entry: QueueEntry, outcome: Outcome, results: &mut Vec<Settled>) {
-        if let Some(number) = entry.number()
-            && self.dropped.remove(&number)
-            && !planted!(AnyAnswer)
-        {
-            // Its token is being released; nobody wants to know.
-            return;
+        if let Some(number) = entry.number() {
+            let is_unknown = matches!(outcome, Outcome::Unknown(_));
+            if self.dropped.remove(&number) && !planted!(AnyAnswer) {
+                // Its token is being released; nobody else wants to know.
+                return if is_unknown {
+                    self.doubt_waiting(&entry)
+                };
+            }
+            if is_unknown {
+                self.lost.insert(number);
+            }
         }
         results.push(entry.settle(outcome));
+    }
+
+    /// Releases that were not sent yet relied on coming behind a question that may be executed later
+    /// than they.
+    fn doubt_waiting(&mut self, question: &QueueEntry) {
+        let (main, now) = (question.main(), Moment::now());
+        for entry in self.waiting.iter_mut().filter(|entry| entry.main() == main) {
+            if let Origin::Reap(reap) = &mut entry.origin {
+                reap.doubt(now);
+            }
+        }
+    }
+
+    /// The machine of a question has heard that its outcome is unknown.
+    pub(crate) fn told_unknown(&mut self, number: u64) {
+        self.lost.remove(&number);
     }
 
     /// Ends the epoch: the one way in which a connection ends.
@@ -274,8 +294,6 @@ impl Traffic {
         drop(up.wire);
         self.closed(up.has_answered, up.made);
         let entries: Vec<_> = self.written.drain().collect();
-        let numbers = entries.iter().filter_map(QueueEntry::number);
-        self.lost = numbers.filter(|number| !self.dropped.contains(number)).collect();
         for entry in entries {
             self.settle(entry, Outcome::Unknown(fault.clone()), results);
         }
@@ -372,6 +390,7 @@ impl Traffic {
         self.attempt = None;
         let ready = std::mem::take(&mut self.ready);
         self.dropped.clear();
+        self.lost.clear();
         let rest: Vec<_> = self.written.drain().collect();
         (rest.into_iter().chain(waiting).map(|entry| entry.origin).collect(), ready)
     }

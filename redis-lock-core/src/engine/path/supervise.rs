@@ -35,10 +35,12 @@ impl Traffic {
     pub(crate) fn due(&self) -> Moment {
         let link = match (&self.connection, self.written.front()) {
             (ConnectionState::Up(up), Some(oldest)) => {
-                let silent = up.heard.max(oldest.written).after(self.patience);
-                let suspect = oldest.written.after(oldest.limit).max(self.suspect_at);
-                let is_silent = up.heard <= oldest.written && self.attempt.is_none();
-                if is_silent { silent.min(suspect) } else { silent }
+                up.wire.owes_since(oldest.written).map_or(Moment::NEVER, |since| {
+                    let silent = up.heard.max(since).after(self.patience);
+                    let suspect = since.after(oldest.limit).max(self.suspect_at);
+                    let is_silent = up.heard <= since && self.attempt.is_none();
+                    if is_silent { silent.min(suspect) } else { silent }
+                })
             }
             (ConnectionState::Up(up), None) if up.wire.is_instant() => Moment::NEVER,
             (ConnectionState::Up(up), None) => up.heard.after(SILENCE),
@@ -80,7 +82,8 @@ impl Traffic {
             }
             return;
         };
-        let silence = now.since(up.heard.max(oldest.written));
+        let Some(since) = up.wire.owes_since(oldest.written) else { return };
+        let silence = now.since(up.heard.max(since));
         let is_twice_late = now.since(oldest.written) >= oldest.limit * 2;
         if silence >= self.patience || planted!(LimitCloses) && is_twice_late {
             crate::observe::log::silent(silence);
@@ -88,8 +91,8 @@ impl Traffic {
             self.end(&Fault::new(FaultClass::Unknown, what), results);
             return;
         }
-        let is_late = now.since(oldest.written) >= oldest.limit;
-        let is_silent = up.heard <= oldest.written;
+        let is_late = now.since(since) >= oldest.limit;
+        let is_silent = up.heard <= since;
         if is_late && is_silent && self.attempt.is_none() && now >= self.suspect_at {
             // A second connection shows whether the path is slow or the server frozen, so that the
             // first one can stay, or whether the first one is half open, so that nobody need wait
@@ -136,9 +139,9 @@ impl Traffic {
         }
         self.attempt = None;
         if let (ConnectionState::Up(up), Some(oldest)) = (&self.connection, self.written.front())
-            && up.heard > oldest.written
+            && up.wire.owes_since(oldest.written).is_none_or(|since| up.heard > since)
         {
-            // The first one has spoken meanwhile.
+            // The first one has spoken meanwhile, or has nothing to say.
             return;
         }
         if let (ConnectionState::Up(_), None) = (&self.connection, self.written.front()) {

@@ -13,6 +13,7 @@ use super::pool::Pool;
 use super::run::Setting;
 use super::sequence::Sequence;
 use super::serve::{AnswerInbox, serve};
+use crate::domain::clock::Moment;
 use crate::domain::error::{Fault, FaultClass};
 use crate::store::redis::channel::Channel;
 use crate::store::redis::dialect::Dialect;
@@ -29,6 +30,8 @@ struct TransactionWire {
     jobs: mpsc::UnboundedSender<(u64, Command)>,
     inbox: Arc<AnswerInbox>,
     done: VecDeque<Pulled>,
+    /// When the commands were pushed to which the link owes the answers.
+    owed: VecDeque<Moment>,
 }
 
 /// Makes a wire of a link, on the engine's runtime.
@@ -57,6 +60,7 @@ pub(in crate::store::redis) fn wire(
         jobs,
         inbox,
         done: VecDeque::new(),
+        owed: VecDeque::new(),
     };
     Connected { wire: Box::new(wire), watcher }
 }
@@ -64,6 +68,7 @@ pub(in crate::store::redis) fn wire(
 impl TransactionWire {
     fn start(&mut self, seq: u64, command: Command) {
         if self.goes_on_link(&command) {
+            self.owed.push_back(Moment::now());
             return self.link.push(seq, command);
         }
         self.ask_task(seq, command);
@@ -92,7 +97,10 @@ impl TransactionWire {
             && fault.class.is_unknown()
         {
             // It may be executed yet, so whatever follows it must not take it for done.
-            return self.done.push_back(Pulled::Broken(fault.clone()));
+            for seq in std::iter::once(seq).chain(self.sequence.abandon(seq)) {
+                self.done.push_back(Pulled::Done(seq, Err(fault.clone())));
+            }
+            return;
         }
         let answer = answer.map(|answer| self.introduce(answer));
         self.done.push_back(Pulled::Done(seq, answer));
@@ -153,12 +161,17 @@ impl Wire for TransactionWire {
 
     fn fill(&mut self) -> io::Result<Filled> {
         let arrived = self.inbox.take();
-        let heard = self.setting.pool.take_heard() || !arrived.is_empty();
+        let heard = self.setting.pool.take_heard();
         for (seq, answer) in arrived {
             self.finish(seq, answer);
         }
         let filled = self.link.fill()?;
-        Ok(Filled { heard: heard || filled.heard, more: filled.more })
+        // While the link owes an answer, others that speak must not hide that it is silent.
+        Ok(Filled { heard: filled.heard || heard && self.owed.is_empty(), more: filled.more })
+    }
+
+    fn owes_since(&self, _: Moment) -> Option<Moment> {
+        self.owed.front().copied()
     }
 
     fn pull(&mut self, wants: &mut dyn FnMut(u64) -> bool) -> Option<Pulled> {
@@ -166,7 +179,9 @@ impl Wire for TransactionWire {
             if let Some(done) = self.done.pop_front() {
                 return Some(done);
             }
-            match self.link.pull(wants)? {
+            let pulled = self.link.pull(wants)?;
+            self.owed.pop_front();
+            match pulled {
                 Pulled::Done(seq, answer) => self.linked(seq, answer, wants),
                 other => return Some(other),
             }
