@@ -22,7 +22,6 @@ async fn c1_no_renewal_outlives_the_release() {
     // Replies are late, so that at most moments some renewal is on its way.
     proxy.delay_down(ms(40));
     let renewals = || monitor.lines().iter().filter(|line| line.contains("PEXPIRE")).count();
-    // Without scripts a renewal takes two of these replies, so there are fewer in each round.
     for round in 0.. {
         if round >= 5 && renewals() > 300 {
             break;

@@ -229,7 +229,7 @@ impl RedisConnector {
 
     /// Tests whether the server honours `WATCH`, once for each run of it: at each connect it would
     /// cost another six round trips.
-    async fn test_watch(&self, pool: &Pool, run: Option<&str>) -> Result<(), Fault> {
+    async fn test_watch(&self, pool: &Arc<Pool>, run: Option<&str>) -> Result<(), Fault> {
         let tested = || self.watch_tested.lock().unwrap_or_else(PoisonError::into_inner);
         if run.is_some() && tested().as_deref() == run {
             return Ok(());

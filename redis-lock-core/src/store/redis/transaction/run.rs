@@ -54,11 +54,13 @@ pub(in crate::store::redis) async fn run(
 ) -> Result<Answer, Fault> {
     let is_sent = AtomicBool::new(false);
     let bounded = timeout(command.timeout, attempts(setting, command, &is_sent));
-    bounded.await.unwrap_or_else(|_| Err(late(&is_sent)))
+    bounded.await.unwrap_or_else(|_| Err(late(setting, &is_sent)))
 }
 
 /// The fault of what took too long.
-pub(super) fn late(is_sent: &AtomicBool) -> Fault {
+pub(super) fn late(setting: &Setting, is_sent: &AtomicBool) -> Fault {
+    // Its own connection is closed by now; the next try shall not have to wait for another.
+    setting.pool.prepare();
     if is_sent.load(Ordering::Relaxed) {
         let what = "the server did not say in time what became of a transaction";
         return Fault::new(FaultClass::Unknown, what);

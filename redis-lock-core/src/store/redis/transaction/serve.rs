@@ -72,7 +72,7 @@ pub(super) async fn serve(setting: Arc<Setting>, mut jobs: Jobs, inbox: Arc<Answ
                     under_way.push(Box::pin(by_itself(setting, seq, command)));
                 }
                 if let Some(kind) = brought.batch {
-                    lines[kind as usize].is_under_way = false;
+                    lines[kind as usize].end();
                 }
             }
         }
@@ -80,7 +80,7 @@ pub(super) async fn serve(setting: Arc<Setting>, mut jobs: Jobs, inbox: Arc<Answ
             continue;
         }
         for kind in BatchKind::EACH {
-            if let Some(batch) = lines[kind as usize].next() {
+            while let Some(batch) = lines[kind as usize].next() {
                 under_way.push(Box::pin(together(setting, kind, batch)));
             }
         }

@@ -37,7 +37,7 @@ struct TransactionWire {
 /// Makes a wire of a link, on the engine's runtime.
 pub(in crate::store::redis) fn wire(
     link: Connected,
-    pool: Pool,
+    pool: Arc<Pool>,
     found: Found,
     channel: Channel,
 ) -> Connected {
@@ -45,8 +45,7 @@ pub(in crate::store::redis) fn wire(
         Rung::Transactions(dialect) => dialect,
         Rung::Scripts => Dialect::Millis,
     };
-    let setting =
-        Arc::new(Setting { pool: Arc::new(pool), dialect, channel, is_cluster: found.cluster });
+    let setting = Arc::new(Setting { pool, dialect, channel, is_cluster: found.cluster });
     let (jobs, receiver) = mpsc::unbounded_channel();
     let inbox = Arc::new(AnswerInbox::default());
     tokio::spawn(serve(Arc::clone(&setting), receiver, Arc::clone(&inbox)));
