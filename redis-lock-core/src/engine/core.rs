@@ -12,7 +12,7 @@ use super::bell::Bell;
 use super::here::here;
 use super::idle_leases::IdleLeases;
 use super::notices::{Notice, Notices};
-use super::path::{After, Origin, Overdue, QueueEntry, Results, Settled};
+use super::path::{After, InHand, Origin, Overdue, QueueEntry, Results, Settled};
 use super::places::{Place, PlaceId, Places};
 use super::reaper::Reaper;
 use super::released::Released;
@@ -21,8 +21,8 @@ use super::table::{Handle, LockId, Resident, Table};
 use crate::domain::clock::Moment;
 use crate::domain::error::Fault;
 use crate::lock::{Effects, Env, Machine, Outcome, Outgoing};
-use crate::store::{Answer, Event};
-use crate::{Token, observe};
+use crate::observe;
+use crate::store::Answer;
 
 /// What one `Locks` consists of while it runs: machines, places, and tokens that are to be
 /// released.
@@ -63,6 +63,8 @@ impl std::fmt::Debug for Core {
 pub(crate) struct Work {
     /// Outcomes that are still to be handed to those who asked.
     pub(super) settled: Vec<Settled>,
+    /// Of those that were handed over, until what they asked for is on a queue.
+    hand: InHand,
     /// What runs the user's code, to be done last.
     pub(super) notices: VecDeque<Notice>,
     effects: Effects<Handle>,
@@ -305,6 +307,7 @@ impl Core {
                 self.send_at(&place, work);
             }
             if work.settled.is_empty() {
+                work.hand = InHand::default();
                 return;
             }
             self.settle(work);
@@ -350,7 +353,12 @@ impl Core {
     fn settle(&self, work: &mut Work) {
         for settled in std::mem::take(&mut work.settled) {
             let (origin, sent, outcome) = match settled {
-                Settled::Done { origin, sent, outcome } => (origin, sent, outcome),
+                Settled::Done { origin, sent, outcome, hand } => {
+                    if work.hand.is_none() {
+                        work.hand = hand;
+                    }
+                    (origin, sent, outcome)
+                }
                 Settled::Elsewhere(entry, redirect) => {
                     self.go_elsewhere(*entry, redirect, work);
                     continue;
@@ -377,42 +385,13 @@ impl Core {
         }
     }
 
-    /// Takes in an event that is no answer to a question: a message, or that listening began.
-    pub(crate) fn hear(&self, place: PlaceId, event: Event, work: &mut Work) {
-        match event {
-            Event::Granted { token, waited_for } => {
-                let Some(id) = self.index().get(token.as_str()).cloned() else { return };
-                self.step(&id, work, |machine, env, out| {
-                    machine.hinted(&token, waited_for, env, out);
-                });
-            }
-            Event::WaitedFor { key } => {
-                let id = LockId::mutex(&key);
-                self.step(&id, work, |machine, env, out| machine.somebody_waits(env, out));
-            }
-            Event::Asked { key, token } => {
-                let (id, asker) = (LockId::mutex(&key), Token::from_wire(&token));
-                self.step(&id, work, |machine, env, out| machine.asked_for(&asker, env, out));
-            }
-            Event::Forced { token } => {
-                self.search().add(token);
-                self.bell.ring();
-            }
-            Event::Listening { hints_enabled } => {
-                let Some(place) = self.places.get(place) else { return };
-                place.hints_enabled.store(hints_enabled, Ordering::Relaxed);
-                self.step_all_at(place.id, work, |machine, env, out| machine.listening(env, out));
-            }
-        }
-    }
-
     /// A connection to a place was made, for the first time or again.
     pub(super) fn connected(&self, place: PlaceId, work: &mut Work) {
         self.step_all_at(place, work, |machine, env, out| machine.connected(env, out));
     }
 
     /// Changes all machines of the locks that a place has.
-    fn step_all_at(
+    pub(super) fn step_all_at(
         &self,
         place: PlaceId,
         work: &mut Work,

@@ -29,6 +29,7 @@ pub(crate) mod core;
 pub(crate) mod driven;
 mod elsewhere;
 mod gather;
+mod hear;
 mod here;
 mod idle_leases;
 mod listen;

@@ -105,6 +105,7 @@ impl Traffic {
             return;
         }
         entry.command = Some(command);
+        entry.hand = self.in_hand.take();
         results.push(Settled::Elsewhere(Box::new(entry), Some(redirect)));
     }
 

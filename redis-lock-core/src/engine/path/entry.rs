@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::in_hand::InHand;
 use super::origin::{Gathering, Origin, Overdue, Reply};
 use crate::domain::clock::Moment;
 use crate::domain::error::{Fault, FaultClass};
@@ -32,6 +33,8 @@ pub(crate) struct QueueEntry {
     pub(crate) asks: bool,
     /// How many nodes have sent it elsewhere.
     pub(super) hops: u8,
+    /// While it is on no queue.
+    pub(super) hand: InHand,
 }
 
 impl QueueEntry {
@@ -79,8 +82,8 @@ impl QueueEntry {
         deadline: Moment,
         now: Moment,
     ) -> Self {
-        let (asks, hops) = (false, 0);
-        Self { origin, command, sent: now, written: now, limit, deadline, asks, hops }
+        let (asks, hops, hand) = (false, 0, InHand::default());
+        Self { origin, command, sent: now, written: now, limit, deadline, asks, hops, hand }
     }
 
     /// The key that says which place it goes to, where it goes to one.
@@ -139,7 +142,7 @@ impl QueueEntry {
     }
 
     pub(super) fn settle(self, outcome: Outcome) -> Settled {
-        Settled::Done { origin: self.origin, sent: self.sent, outcome }
+        Settled::Done { origin: self.origin, sent: self.sent, outcome, hand: self.hand }
     }
 }
 
@@ -147,7 +150,7 @@ impl QueueEntry {
 #[derive(Debug)]
 pub(crate) enum Settled {
     /// It has its one outcome.
-    Done { origin: Origin, sent: Moment, outcome: Outcome },
+    Done { origin: Origin, sent: Moment, outcome: Outcome, hand: InHand },
     /// It was not executed, and is to be asked elsewhere: where the node says, or the map.
     Elsewhere(Box<QueueEntry>, Option<Redirect>),
 }

@@ -32,15 +32,18 @@ use crate::engine::apart::Apart;
 use crate::lock::{Outcome, Reap};
 use crate::store::{Command, TaskBell, Verb, Watcher, Wire};
 use entry::InFlight;
+use in_hand::InHandCount;
 
 pub(crate) use entry::{QueueEntry, Settled};
 pub(crate) use gathering::PartEntry;
+pub(crate) use in_hand::InHand;
 pub(crate) use origin::{Gathering, Origin, Overdue, Reply};
 pub(crate) use send::After;
 
 mod answers;
 mod entry;
 mod gathering;
+mod in_hand;
 mod origin;
 mod send;
 mod supervise;
@@ -130,6 +133,7 @@ pub(crate) struct Traffic {
     dropped: BTreeSet<u64>,
     /// Questions whose outcome became unknown: their machines may not have heard of it yet.
     lost: BTreeSet<u64>,
+    in_hand: InHandCount,
     /// At how many dropped questions to look for those that are settled.
     dropped_limit: usize,
     ready: Vec<ReadyReply>,
@@ -183,6 +187,7 @@ impl Path {
             batch: send::LEAST,
             dropped: BTreeSet::new(),
             lost: BTreeSet::new(),
+            in_hand: InHandCount::default(),
             dropped_limit: FEW,
             ready: Vec::new(),
             patience: patience.max(Duration::from_millis(500)),
@@ -228,15 +233,19 @@ impl Traffic {
         match &self.connection {
             ConnectionState::Down(fault) => {
                 let fault = fault.clone();
+                entry.hand = self.in_hand.take();
                 return results.push(entry.settle(Outcome::Refused(fault)));
             }
             ConnectionState::Retired => {
+                entry.hand = self.in_hand.take();
                 return results.push(Settled::Elsewhere(Box::new(entry), None));
             }
             ConnectionState::Unused | ConnectionState::Connecting | ConnectionState::Up(_) => {}
         }
         self.deadline_check = self.deadline_check.min(entry.deadline);
+        let hand = std::mem::take(&mut entry.hand);
         self.waiting.push_back(entry);
+        drop(hand);
     }
 
     /// The machine of a question is not interested in it any more, and releases its token.
@@ -252,7 +261,7 @@ impl Traffic {
         }
     }
 
-    fn settle(&mut self, entry: QueueEntry, outcome: Outcome, results: &mut Vec<Settled>) {
+    fn settle(&mut self, mut entry: QueueEntry, outcome: Outcome, results: &mut Vec<Settled>) {
         if let Some(number) = entry.number() {
             let is_unknown = matches!(outcome, Outcome::Unknown(_));
             if self.dropped.remove(&number) && !planted!(AnyAnswer) {
@@ -265,6 +274,7 @@ impl Traffic {
                 self.lost.insert(number);
             }
         }
+        entry.hand = self.in_hand.take();
         results.push(entry.settle(outcome));
     }
 
@@ -362,6 +372,17 @@ impl Traffic {
     pub(crate) fn has_first_releases(&self) -> bool {
         let first = |entry: &QueueEntry| entry.origin.is_first_release();
         self.waiting.iter().chain(self.written.iter()).any(first)
+    }
+
+    /// Whether outcomes were taken out whose consequences are not drawn yet.
+    pub(crate) fn is_in_hand(&self) -> bool {
+        !self.in_hand.is_empty()
+    }
+
+    /// As if an outcome were taken out.
+    #[cfg(test)]
+    pub(crate) fn take_in_hand(&self) -> InHand {
+        self.in_hand.take()
     }
 
     /// Whether something other than our own PING is on the queue or on its way.

@@ -272,6 +272,18 @@ fn a_machine_that_has_heard_of_an_unknown_outcome_releases_as_it_sees_fit() {
     assert!(pushed.iter().any(|(_, verb)| is_plain(verb)), "{pushed:?}");
 }
 
+#[test]
+fn what_was_taken_out_counts_until_its_consequences_are_drawn() {
+    let mut bench = Bench::new();
+    bench.put_release(abandoned().1);
+    bench.connect();
+    assert!(bench.path.traffic().has_first_releases() && !bench.path.traffic().is_in_hand());
+    bench.break_off();
+    assert!(!bench.path.traffic().has_first_releases() && bench.path.traffic().is_in_hand());
+    end(bench.settled());
+    assert!(!bench.path.traffic().is_in_hand());
+}
+
 /// Gives up the releases among these.
 fn end(settled: Vec<Settled>) {
     for settled in settled {
