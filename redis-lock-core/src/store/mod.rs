@@ -112,6 +112,8 @@ pub(crate) struct Acquire {
     /// It is in the queue, as far as it knows, and nothing says that it can be let in: whoever looks
     /// for many at once may look for it as well.
     pub(crate) stays: bool,
+    /// A message has said that it was let in: whoever reads piece by piece looks at that first.
+    pub(crate) told: bool,
 }
 
 impl Acquire {
@@ -127,6 +129,7 @@ impl Acquire {
             repair_orphan: None,
             ask: None,
             stays: false,
+            told: false,
         }
     }
 }

@@ -3,15 +3,13 @@
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use redis::Value;
 use tokio::time::timeout;
 
 use super::plan::{Decision, DecisionTerms, ReadPlan, decide};
 use super::pool::{Lane, SIZE, lost};
-use super::run::{Setting, Written, begin, late, opened, write};
+use super::run::{Setting, Written, begin, explain, late, opened, write};
 use super::snapshot::Snapshot;
 use crate::domain::error::Fault;
-use crate::store::redis::{decode, encode};
 use crate::store::{Answer, Command, Verb};
 
 /// So many go into one transaction. More of them would be aborted together with one whose key
@@ -160,17 +158,6 @@ async fn together(
 /// What is read of a lock, without the tombstone: why a lock is gone is asked when it is.
 fn plan(command: &Command, terms: &DecisionTerms) -> ReadPlan {
     ReadPlan { tombs: Vec::new(), ..ReadPlan::of(command, terms) }
-}
-
-/// Adds why a lock is gone, where somebody left the reason.
-async fn explain(setting: &Setting, command: &Command, answer: &mut Answer) {
-    let Some(why) = decode::asks_why(command, answer) else { return };
-    let Some(token) = why.verb.token() else { return };
-    // Without it the answer is true as well.
-    let reason = setting.pool.ask_beside(vec![encode::why(&why, token)]).await;
-    let reason = reason.ok().and_then(|mut reasons| reasons.pop()).unwrap_or(Value::Nil);
-    let gone = std::mem::replace(answer, Answer::Done);
-    *answer = decode::why(gone, &reason);
 }
 
 #[cfg(test)]

@@ -12,8 +12,8 @@ use super::snapshot::Snapshot;
 use super::writes::Message;
 use crate::domain::error::{Fault, FaultClass};
 use crate::store::redis::channel::Channel;
-use crate::store::redis::decode;
 use crate::store::redis::dialect::Dialect;
+use crate::store::redis::{decode, encode};
 use crate::store::{Acquire, Answer, Command, Verb};
 
 /// What a transaction runs with.
@@ -82,8 +82,11 @@ async fn attempts(
         let is_used = leased.is_used;
         is_sent.store(false, Ordering::Relaxed);
         match attempt(setting, command, leased, &mut terms, is_sent).await {
-            Ok(TransactionResult::Done(answer)) => {
+            Ok(TransactionResult::Done(mut answer)) => {
                 notice(command, &answer);
+                if let Verb::Release { bury: None, .. } = command.verb {
+                    explain(setting, command, &mut answer).await;
+                }
                 return Ok(answer);
             }
             Ok(TransactionResult::Aborted) => {
@@ -327,6 +330,17 @@ async fn ask_type(
         _ => "value of another type".into(),
     };
     Err(decode::other_kind(Some(&kind)))
+}
+
+/// Adds why a lock is gone, where somebody left the reason.
+pub(super) async fn explain(setting: &Setting, command: &Command, answer: &mut Answer) {
+    let Some(why) = decode::ask_why(command, answer) else { return };
+    let Some(token) = why.verb.token() else { return };
+    // Without it the answer is true as well.
+    let reason = setting.pool.ask_beside(vec![encode::why(&why, token)]).await;
+    let reason = reason.ok().and_then(|mut reasons| reasons.pop()).unwrap_or(Value::Nil);
+    let gone = std::mem::replace(answer, Answer::Done);
+    *answer = decode::why(gone, &reason);
 }
 
 /// Tells operators what an acquisition found.

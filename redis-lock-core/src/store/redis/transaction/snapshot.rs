@@ -25,7 +25,12 @@ pub(super) struct ReadScope {
     pub(super) fence: bool,
     /// Whether a counter that is none counts as absent.
     pub(super) lenient: bool,
+    /// When what stands there ends.
+    pub(super) ends: bool,
 }
+
+/// How long a key has left that has no end, or whose end makes no difference.
+const NO_END: Value = Value::Int(-1);
 
 /// What stands at the key of a lock.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -57,12 +62,14 @@ pub(super) struct Snapshot {
 
 impl ReadScope {
     pub(super) fn reads(self, names: &Names, tombs: &[Arc<str>], dialect: Dialect) -> Vec<Cmd> {
-        let mut reads = vec![cmd("GET", names.main()), dialect.left(names.main())];
+        let mut reads = vec![cmd("GET", names.main())];
+        reads.extend(self.ends.then(|| dialect.left(names.main())));
         if self.queue {
             let mut queue = cmd("ZRANGE", &names.queue());
             queue.arg(0).arg(-1).arg("WITHSCORES");
             reads.extend([queue, cmd("HGETALL", &names.waiters())]);
-            reads.extend([cmd("PTTL", &names.queue()), redis::cmd("TIME")]);
+            reads.extend(self.ends.then(|| cmd("PTTL", &names.queue())));
+            reads.push(redis::cmd("TIME"));
         }
         if self.fence {
             reads.push(cmd("GET", &names.fence()));
@@ -87,7 +94,8 @@ impl Snapshot {
         answers: &mut impl Iterator<Item = Value>,
     ) -> Result<Self, Fault> {
         let mut next = || answers.next().ok_or_else(|| nonsense("an answer is missing"));
-        let lock = standing(next()?, next()?, dialect)?;
+        let value = next()?;
+        let lock = standing(value, if scope.ends { next()? } else { NO_END }, dialect)?;
         // Where the clock is not asked, only distances count.
         let mut snapshot = Self {
             now: Moment::START.after(Duration::from_secs(1)),
@@ -100,7 +108,7 @@ impl Snapshot {
         };
         if scope.queue {
             let (queue, places) = (tolerated(next()?)?, tolerated(next()?)?);
-            let left: i64 = parsed(next()?)?;
+            let left: i64 = parsed(if scope.ends { next()? } else { NO_END })?;
             snapshot.queue_left = u64::try_from(left).ok().map(Duration::from_millis);
             let (seconds, micros): (u64, u64) = parsed(next()?)?;
             let time = Duration::from_secs(seconds) + Duration::from_micros(micros);
