@@ -56,6 +56,8 @@ mod wire;
 
 pub(crate) use address::AddressMap;
 pub(crate) use nodes::{ClusterDirectory, Dial, SentinelDirectory};
+#[cfg(test)]
+pub(crate) use transaction::Sequence;
 
 /// What all connections of one manager have in common.
 #[derive(Clone, Debug)]

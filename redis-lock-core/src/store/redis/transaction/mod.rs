@@ -29,4 +29,6 @@ pub(super) use pool::Pool;
 #[cfg(test)]
 pub(super) use run::{Setting, run};
 pub(super) use self_test::self_test;
+#[cfg(test)]
+pub(crate) use sequence::Sequence;
 pub(super) use wire::wire;

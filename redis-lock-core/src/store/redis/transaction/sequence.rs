@@ -14,7 +14,7 @@ struct Line {
 
 /// Which command of each key runs, and which follow.
 #[derive(Debug, Default)]
-pub(super) struct Sequence {
+pub(crate) struct Sequence {
     lines: HashMap<Box<str>, Line>,
     /// What runs, by its number.
     running: HashMap<u64, Command>,
@@ -22,7 +22,7 @@ pub(super) struct Sequence {
 
 impl Sequence {
     /// The command if it may run now; it is kept otherwise.
-    pub(super) fn begin(&mut self, seq: u64, command: Command) -> Option<Command> {
+    pub(crate) fn begin(&mut self, seq: u64, command: Command) -> Option<Command> {
         if is_of_no_key(&command) {
             return Some(command);
         }
@@ -41,20 +41,20 @@ impl Sequence {
     }
 
     /// The command that runs by this number, unless it is of no key.
-    pub(super) fn running(&self, seq: u64) -> Option<&Command> {
+    pub(crate) fn running(&self, seq: u64) -> Option<&Command> {
         self.running.get(&seq)
     }
 
     /// Nobody knows whether a command was executed, or is yet to be: takes out those of its key that
     /// rely on coming after it.
-    pub(super) fn abandon(&mut self, seq: u64) -> impl Iterator<Item = u64> + use<> {
+    pub(crate) fn abandon(&mut self, seq: u64) -> impl Iterator<Item = u64> + use<> {
         let abandoned = self.running.remove(&seq);
         let line = abandoned.and_then(|command| self.lines.remove(command.names.main()));
         line.into_iter().flat_map(|line| line.waiting).map(|(seq, _)| seq)
     }
 
     /// A command is done with; returns the next one of its key.
-    pub(super) fn end(&mut self, seq: u64) -> Option<(u64, Command)> {
+    pub(crate) fn end(&mut self, seq: u64) -> Option<(u64, Command)> {
         let ended = self.running.remove(&seq)?;
         let key = ended.names.main();
         let line = self.lines.get_mut(key)?;
