@@ -242,6 +242,37 @@ async fn s2_dropped_at_any_await_between_watch_and_exec_leaves_nothing() {
     server.assert_clean();
 }
 
+#[tokio::test]
+async fn who_queues_behind_others_is_never_aborted() {
+    let server = Server::start();
+    let held = job(&never(&server).await).acquire().await.unwrap();
+    let mut waiting = Vec::new();
+    for number in 1..=3 {
+        let locks = never(&server).await;
+        let request = job(&locks).acquire();
+        let watched = || server.command_counts().get("watch").copied().unwrap_or_default();
+        let before = watched();
+        waiting.push(tokio::spawn(async move { (number, request.await.unwrap(), locks) }));
+        let queued = || server.run::<usize>("ZCARD lock:{lock:job}:~q") == number;
+        until("it has queued", queued).await;
+        if number > 1 {
+            assert_eq!(watched(), before, "the lock is marked, so nothing needs to be watched");
+        } else {
+            until("the lock is marked", || server.get(WIRE).is_some_and(|it| it.ends_with('+')))
+                .await;
+        }
+    }
+    let mut held = Some(held);
+    for (at, waits) in waiting.into_iter().enumerate() {
+        held.take().unwrap().release().await.unwrap();
+        let (number, guard, _locks) = waits.await.unwrap();
+        assert_eq!(number, at + 1, "in the order of their coming");
+        held = Some(guard);
+    }
+    held.unwrap().release().await.unwrap();
+    server.assert_clean();
+}
+
 /// Takes its own lock again and again, and says how often.
 async fn go_on(locks: Locks, key: String, is_over: Arc<AtomicBool>) -> u32 {
     let mut pairs = 0;

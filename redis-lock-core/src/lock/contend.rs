@@ -233,8 +233,18 @@ impl<W> Machine<W> {
             let ask = (asks && contending.hand_over == HandOverRequest::Not).then_some(ASK);
             let about = About::Acquire { queues: patient, ordered };
             let (stays, told) = (contending.stays(), contending.is_told);
-            let terms =
-                Acquire { token, ttl, queue, fair, fences, repair_orphan, ask, stays, told };
+            let terms = Acquire {
+                token,
+                ttl,
+                queue,
+                fair,
+                fences,
+                repair_orphan,
+                ask,
+                stays,
+                told,
+                is_new: !contending.may_be_named,
+            };
             (about, Verb::Acquire(terms))
         };
         if contending.failures == 0 {

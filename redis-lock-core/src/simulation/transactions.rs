@@ -16,11 +16,15 @@ const LATEST: u64 = 3_000;
 /// Of a hundred transactions, so many are late.
 const LATE: u64 = 12;
 
+/// Each waits for the one before at its key, so the shortest leases have to last for several.
+const LATENCY: u64 = 15 * MILLI;
+
 impl HistoryPlan {
     /// The history of a seed on a server without scripts: mutexes alone, each by itself.
     pub(super) fn by_transactions(seed: u64) -> Self {
         let mut plan = Self::of(seed);
         plan.path.late_transactions = LATE;
+        plan.path.latency = plan.path.latency.min(LATENCY);
         plan.keys.fill(Sort::Mutex);
         for wish in &mut plan.wishes {
             wish.keys.truncate(1);

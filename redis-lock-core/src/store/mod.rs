@@ -114,6 +114,8 @@ pub(crate) struct Acquire {
     pub(crate) stays: bool,
     /// A message has said that it was let in: whoever reads piece by piece looks at that first.
     pub(crate) told: bool,
+    /// It was never asked to queue before.
+    pub(crate) is_new: bool,
 }
 
 impl Acquire {
@@ -130,6 +132,7 @@ impl Acquire {
             ask: None,
             stays: false,
             told: false,
+            is_new: false,
         }
     }
 }

@@ -17,7 +17,7 @@ use crate::store::{Answer, Blocker, CLAIM};
 const SLACK: Duration = Duration::from_secs(1);
 
 /// How long places in a queue that have ended are remembered.
-const REST: Duration = Duration::from_secs(1);
+pub(crate) const REST: Duration = Duration::from_secs(1);
 
 /// What stands at one key.
 #[derive(Clone, Debug, Default)]

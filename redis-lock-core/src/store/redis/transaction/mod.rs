@@ -14,6 +14,7 @@
 //! back. Commands of one key follow each other, since connections have no common order.
 
 mod batch;
+mod line_up;
 mod look;
 mod plan;
 mod pool;

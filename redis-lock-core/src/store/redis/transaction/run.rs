@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::time::{sleep, timeout};
 
+use super::line_up::line_up;
 use super::look;
 use super::plan::{Decision, DecisionTerms, ReadPlan, decide, pause};
 use super::pool::{Lane, Leased, Pool, lost};
@@ -75,6 +76,9 @@ async fn attempts(
     command: &Command,
     is_sent: &AtomicBool,
 ) -> Result<Answer, Fault> {
+    if let Some(answer) = line_up(setting, command, is_sent).await? {
+        return Ok(answer);
+    }
     let mut terms = setting.terms();
     let mut aborts = 0;
     loop {
@@ -216,11 +220,7 @@ pub(super) async fn write(
     let first_message = writes.len();
     let mut cmds = writes;
     if setting.pool.may_publish.load(Ordering::Relaxed) {
-        cmds.extend(messages.iter().map(|message| {
-            let mut cmd = redis::cmd("PUBLISH");
-            cmd.arg(&message.channel).arg(&message.text);
-            cmd
-        }));
+        cmds.extend(messages.iter().map(Message::publish));
     }
     cmds.push(redis::cmd("EXEC"));
     is_sent.store(true, Ordering::Relaxed);

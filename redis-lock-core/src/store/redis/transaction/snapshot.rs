@@ -233,7 +233,7 @@ pub(super) fn is_ours(value: &str) -> bool {
         && !label.contains(WAITERS_MARK)
 }
 
-fn standing(value: Value, left: Value, dialect: Dialect) -> Result<Standing, Fault> {
+pub(super) fn standing(value: Value, left: Value, dialect: Dialect) -> Result<Standing, Fault> {
     let Some(value) = tolerated(value)? else { return Ok(Standing::Other) };
     let left: i64 = parsed(left)?;
     let text: Option<Vec<u8>> = parsed(value)?;
