@@ -10,7 +10,7 @@ use crate::store::Event;
 
 impl Core {
     /// Takes in an event that is no answer to a question: a message, or that listening began.
-    pub(crate) fn hear(&self, place: PlaceId, event: Event, work: &mut Work) {
+    pub(crate) fn receive(&self, place: PlaceId, event: Event, work: &mut Work) {
         match event {
             Event::Granted { token, waited_for } => {
                 let Some(id) = self.index().get(token.as_str()).cloned() else { return };
@@ -28,7 +28,7 @@ impl Core {
             }
             Event::Forced { token } => {
                 self.search().add(token);
-                self.bell.ring();
+                self.waker.wake();
             }
             Event::Listening { hints_enabled } => {
                 let Some(place) = self.places.get(place) else { return };

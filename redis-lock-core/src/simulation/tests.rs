@@ -148,7 +148,7 @@ fn faults_that_are_put_back_are_found() {
     assert!(missed.is_empty(), "not found: {missed:?}");
 }
 
-/// One who waits for an idle lease, and hears nothing when it comes.
+/// A waiter for an idle lease that receives no messages when it arrives.
 fn comes_deaf() -> HistoryPlan {
     let calm = PathPlan {
         latency: MILLI,
@@ -179,7 +179,7 @@ fn comes_deaf() -> HistoryPlan {
         acts: Vec::new(),
         ending: CallEnding::Release,
     };
-    // Whoever hears nothing yet keeps nothing.
+    // A process that receives no messages yet keeps no idle lease.
     let connects = Wish { linger: None, ..keeps.clone() };
     let waits = Wish { process: 1, after: SECOND, linger: None, ..keeps.clone() };
     let deafen = PlannedTrouble::Deafen { process: 1, lasts: SECOND };

@@ -1,4 +1,5 @@
-//! What becomes of an annotated function's arguments: where they live, and who may still see them.
+//! The arguments of an annotated function: whether the body is boxed for them, and what `on_error`
+//! may use.
 
 use std::borrow::Cow;
 use std::ffi::OsString;
@@ -28,6 +29,14 @@ pub struct Sizes<T>(AnySizes<T>);
 #[derive(Debug)]
 pub struct AnySizes<T>(PhantomData<fn() -> T>);
 
+impl<T> Copy for AnySizes<T> {}
+
+impl<T> Clone for AnySizes<T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
 impl<T> Sizes<T> {
     /// Of arguments of these types.
     #[must_use]
@@ -39,14 +48,14 @@ impl<T> Sizes<T> {
 
 impl<T: Small> Sizes<T> {
     /// Leaves the body where it is.
-    pub fn place<F>(&self, body: F) -> F {
+    pub fn place<F>(self, body: F) -> F {
         body
     }
 }
 
 impl<T> AnySizes<T> {
     /// Boxes the body.
-    pub fn place<F>(&self, body: F) -> Pin<Box<F>> {
+    pub fn place<F>(self, body: F) -> Pin<Box<F>> {
         Box::pin(body)
     }
 }

@@ -16,7 +16,7 @@ use super::writes::{may_be_idle, one, ticket, told_of_waiters};
 use crate::domain::clock::Moment;
 use crate::domain::error::Fault;
 use crate::domain::names::Names;
-use crate::store::memory::entry::REST;
+use crate::store::memory::entry::QUEUE_GRACE;
 use crate::store::redis::decode;
 use crate::store::redis::dialect::Dialect;
 use crate::store::{Acquire, Answer, Blocker, Command, Verb};
@@ -40,7 +40,7 @@ pub(super) async fn line_up(
     let until = now.after(*place).since(Moment::START).as_millis();
     let waiter = format!("{until} {}", setting.channel.name());
     is_sent.store(true, Ordering::Relaxed);
-    let cmds = writes(names, token, &ticket(now, last), &waiter, *place + REST);
+    let cmds = writes(names, token, &ticket(now, last), &waiter, *place + QUEUE_GRACE);
     let mut answers = leased.ask(cmds).await.map_err(decode::broken)?;
     let executed = answers.pop();
     let Some(Value::Array(mut results)) = executed else { return Ok(None) };

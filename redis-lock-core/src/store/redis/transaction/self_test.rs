@@ -1,4 +1,4 @@
-//! Whether a server honours `WATCH`: some accept it and do nothing.
+//! Tests whether a server honours `WATCH`: some accept it and do nothing.
 
 use std::sync::Arc;
 
@@ -56,7 +56,7 @@ mod tests {
 
     use super::*;
 
-    /// The name of the next command, and whether there is one.
+    /// Reads the name of the next command, if there is one.
     fn command(input: &mut impl BufRead) -> Option<String> {
         let mut line = || {
             let mut line = String::new();
@@ -68,7 +68,7 @@ mod tests {
         words?.first().map(|word| word.to_uppercase())
     }
 
-    /// Accepts transactions and executes them whatever happened to what is watched.
+    /// A server that executes transactions although watched keys have changed.
     fn serve(stream: &TcpStream) {
         let mut input = BufReader::new(stream.try_clone().unwrap());
         let mut in_transaction = false;

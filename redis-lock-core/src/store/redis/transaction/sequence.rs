@@ -1,10 +1,10 @@
-//! Commands of one key, one after the other.
+//! Runs the commands of one key one after the other.
 
 use std::collections::{HashMap, VecDeque};
 
 use crate::store::{Command, Verb};
 
-/// What waits for the command before it.
+/// The running command of one key, and those that wait for it.
 #[derive(Debug, Default)]
 struct Line {
     /// The number of the command that runs.
@@ -12,11 +12,11 @@ struct Line {
     waiting: VecDeque<(u64, Command)>,
 }
 
-/// Which command of each key runs, and which follow.
+/// The running and waiting commands of all keys.
 #[derive(Debug, Default)]
 pub(crate) struct Sequence {
     lines: HashMap<Box<str>, Line>,
-    /// What runs, by its number.
+    /// The running commands, by their numbers.
     running: HashMap<u64, Command>,
 }
 
@@ -69,7 +69,7 @@ impl Sequence {
     }
 }
 
-/// Whether the order of a command makes no difference.
+/// Whether a command belongs to no key, so that its order makes no difference.
 fn is_of_no_key(command: &Command) -> bool {
     matches!(command.verb, Verb::Ping | Verb::Scan { .. })
 }

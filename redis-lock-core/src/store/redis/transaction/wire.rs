@@ -1,5 +1,5 @@
-//! A connection on which mutexes work without scripts: plain commands go on one link, in order, and
-//! transactions on connections of their own.
+//! A connection on which mutexes work without scripts: plain commands are sent on one link, in
+//! order, and transactions on connections of their own.
 
 use std::collections::VecDeque;
 use std::io;
@@ -17,7 +17,7 @@ use crate::domain::clock::Moment;
 use crate::domain::error::{Fault, FaultClass};
 use crate::store::redis::channel::Channel;
 use crate::store::redis::dialect::Dialect;
-use crate::store::redis::probe::{Found, Rung};
+use crate::store::redis::probe::{AtomicBy, Found};
 use crate::store::{Answer, Command, Connected, Filled, Pulled, Readiness, Verb, Watcher, Wire};
 
 struct TransactionWire {
@@ -34,16 +34,16 @@ struct TransactionWire {
     owed: VecDeque<Moment>,
 }
 
-/// Makes a wire of a link, on the engine's runtime.
+/// Makes a wire from a link, on the engine's runtime.
 pub(in crate::store::redis) fn wire(
     link: Connected,
     pool: Arc<Pool>,
     found: Found,
     channel: Channel,
 ) -> Connected {
-    let dialect = match found.rung {
-        Rung::Transactions(dialect) => dialect,
-        Rung::Scripts => Dialect::Millis,
+    let dialect = match found.atomic_by {
+        AtomicBy::Transactions(dialect) => dialect,
+        AtomicBy::Scripts => Dialect::Millis,
     };
     let setting = Arc::new(Setting { pool, dialect, channel, is_cluster: found.cluster });
     let (jobs, receiver) = mpsc::unbounded_channel();
@@ -108,7 +108,7 @@ impl TransactionWire {
         }
     }
 
-    /// Who answered, where somebody looks.
+    /// Adds the description of the server to the answer of a look.
     fn introduce(&self, answer: Answer) -> Answer {
         match answer {
             Answer::Seen(mut server_view) => {
@@ -119,7 +119,7 @@ impl TransactionWire {
         }
     }
 
-    /// The link has answered. A plain delete that found nothing does not know why.
+    /// The link has answered. A plain delete that found nothing does not say why.
     fn linked(
         &mut self,
         seq: u64,
@@ -144,7 +144,7 @@ impl Wire for TransactionWire {
     fn push(&mut self, seq: u64, command: Command) {
         if let Err(fault) = is_possible(&command) {
             self.done.push_back(Pulled::Done(seq, Err(fault)));
-            self.inbox.news.ring();
+            self.inbox.news.wake();
         } else if let Some(command) = self.sequence.begin(seq, command) {
             self.start(seq, command);
         }
@@ -166,7 +166,7 @@ impl Wire for TransactionWire {
         }
         let filled = self.link.fill()?;
         // While the link owes an answer, others that speak must not hide that it is silent.
-        Ok(Filled { heard: filled.heard || heard && self.owed.is_empty(), more: filled.more })
+        Ok(Filled { received: filled.received || heard && self.owed.is_empty(), more: filled.more })
     }
 
     fn owes_since(&self, _: Moment) -> Option<Moment> {
@@ -188,7 +188,7 @@ impl Wire for TransactionWire {
     }
 }
 
-/// Watches the link, and what the task brings.
+/// Watches both the link and the task's inbox.
 fn watch_both(link: Watcher, inbox: Arc<AnswerInbox>) -> Watcher {
     Arc::new(move || {
         let (link, inbox) = (link()?, Arc::clone(&inbox));
@@ -204,7 +204,7 @@ struct TransactionWatch {
 impl Readiness for TransactionWatch {
     fn poll_ready(&self, context: &mut Context<'_>, sending: bool) -> Poll<io::Result<()>> {
         match self.link.poll_ready(context, sending) {
-            Poll::Pending => self.inbox.news.poll_rung(context).map(Ok),
+            Poll::Pending => self.inbox.news.poll_woken(context).map(Ok),
             ready => ready,
         }
     }
