@@ -8,7 +8,8 @@ use tokio::time::timeout;
 
 use super::plan::{Decision, DecisionTerms, ReadPlan, decide};
 use super::pool::{Lane, SIZE, lost};
-use super::run::{Setting, Written, begin, explain, late, opened, write};
+use super::run::{Written, begin, explain, late, opened, write};
+use super::setting::Setting;
 use super::snapshot::Snapshot;
 use crate::domain::error::Fault;
 use crate::store::{Answer, Command, Verb};

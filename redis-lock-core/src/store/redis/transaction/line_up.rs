@@ -10,7 +10,7 @@ use std::time::Duration;
 use redis::{Cmd, Value, from_redis_value};
 
 use super::pool::{Lane, Leased};
-use super::run::Setting;
+use super::setting::Setting;
 use super::snapshot::{Standing, is_ours, standing, unmarked};
 use super::writes::{may_be_idle, one, ticket, told_of_waiters};
 use crate::domain::clock::Moment;

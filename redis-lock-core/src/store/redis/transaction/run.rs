@@ -1,42 +1,19 @@
 //! Executes one command, with as many transactions as it takes.
 
 use redis::{Cmd, Value};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::time::{sleep, timeout};
 
 use super::line_up::line_up;
 use super::look;
 use super::plan::{Decision, DecisionTerms, ReadPlan, decide, pause};
-use super::pool::{Lane, Leased, Pool, lost};
+use super::pool::{Lane, Leased, lost};
+use super::setting::Setting;
 use super::snapshot::Snapshot;
 use super::writes::Message;
 use crate::domain::error::{Fault, FaultClass};
-use crate::store::redis::channel::Channel;
-use crate::store::redis::dialect::Dialect;
 use crate::store::redis::{decode, encode};
 use crate::store::{Acquire, Answer, Command, Verb};
-
-/// What transactions need of their connection.
-pub(in crate::store::redis) struct Setting {
-    pub(in crate::store::redis) pool: Arc<Pool>,
-    pub(in crate::store::redis) dialect: Dialect,
-    pub(in crate::store::redis) channel: Channel,
-    /// Whether the server is in cluster mode, where one command may use keys of one slot only.
-    pub(in crate::store::redis) is_cluster: bool,
-}
-
-impl Setting {
-    pub(super) fn terms(&self) -> DecisionTerms {
-        DecisionTerms {
-            dialect: self.dialect,
-            channel: self.channel.name(),
-            listeners: [].into(),
-            frugal: false,
-            whole: false,
-        }
-    }
-}
 
 /// The outcome of one transaction.
 pub(super) enum TransactionResult {

@@ -7,7 +7,8 @@ use futures_util::stream::{FuturesUnordered, StreamExt};
 use tokio::sync::mpsc;
 
 use super::batch::{self, Answers, BatchKind, WaitingBatch};
-use super::run::{Setting, run};
+use super::run::run;
+use super::setting::Setting;
 use crate::domain::error::Fault;
 use crate::store::{Answer, BoxFuture, Command, TaskWaker};
 

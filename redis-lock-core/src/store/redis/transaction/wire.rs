@@ -10,9 +10,9 @@ use tokio::sync::mpsc;
 
 use super::plan::is_possible;
 use super::pool::Pool;
-use super::run::Setting;
 use super::sequence::Sequence;
 use super::serve::{AnswerInbox, serve};
+use super::setting::Setting;
 use crate::domain::clock::Moment;
 use crate::domain::error::{Fault, FaultClass};
 use crate::store::redis::channel::Channel;
