@@ -10,7 +10,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
+use redis::aio::MultiplexedConnection;
 use redis_locks::{Locks, Scripting};
 use scenery::bare::Bare;
 use scenery::figures::{median, processor_time, tell};
@@ -66,13 +67,43 @@ async fn open(server: &Server, scripting: Scripting) -> Result<Locks> {
 enum Subject {
     Ours(Locks),
     Bare(Bare),
+    /// The bare driver with the commands that ours sends: the least that a pair can cost.
+    Floor {
+        common: MultiplexedConnection,
+        own: MultiplexedConnection,
+        number: u64,
+    },
 }
 
 impl Subject {
+    async fn floor(server: &Server) -> Result<Self> {
+        let client = redis::Client::open(server.url())?;
+        let connect = || client.get_multiplexed_async_connection();
+        let (common, own) = (connect().await?, connect().await?);
+        Ok(Self::Floor { common, own, number: 0 })
+    }
+
     async fn pair(&mut self) -> Result<()> {
         match self {
             Self::Ours(locks) => locks.mutex("pair").acquire().await?.release().await?,
             Self::Bare(bare) => bare.pair().await?,
+            Self::Floor { common, own, number } => {
+                *number += 1;
+                let token = format!("{number:032x}");
+                let mut set = redis::cmd("SET");
+                set.arg("pair:floor").arg(&token).arg("NX").arg("PX").arg(30_000);
+                let set: Option<String> = set.query_async(common).await?;
+                ensure!(set.is_some(), "somebody else has the lock of the bare driver");
+                let mut read = redis::pipe();
+                read.cmd("WATCH").arg("pair:floor").ignore();
+                read.cmd("GET").arg("pair:floor").cmd("MULTI").ignore();
+                let (value,): (String,) = read.query_async(own).await?;
+                ensure!(value == token, "the lock of the bare driver was lost");
+                let mut write = redis::pipe();
+                write.cmd("DEL").arg("pair:floor").ignore().cmd("EXEC");
+                let ((deleted,),): ((u32,),) = write.query_async(own).await?;
+                ensure!(deleted == 1, "the lock of the bare driver was lost");
+            }
         }
         Ok(())
     }
@@ -91,11 +122,12 @@ impl Subject {
 
 fn pairs(runtime: &Runtime, server: &Server) -> Result<()> {
     let is_native = server.binary().flavor() == testbed::Flavor::Valkey;
-    let subjects: [Subject; 3] = runtime.block_on(async {
+    let subjects: [Subject; 4] = runtime.block_on(async {
         anyhow::Ok([
             Subject::Ours(open(server, Scripting::Never).await?),
             Subject::Ours(open(server, Scripting::Auto).await?),
             Subject::Bare(Bare::connect(server.url()).await?),
+            Subject::floor(server).await?,
         ])
     })?;
     let on_worker =
@@ -111,20 +143,22 @@ fn pairs(runtime: &Runtime, server: &Server) -> Result<()> {
             warm.await?
         })?;
     }
-    let mut rounds = [const { Vec::new() }; 3];
-    let (mut to_scripts, mut to_bare) = (Vec::new(), Vec::new());
+    let mut rounds = [const { Vec::new() }; 4];
+    let (mut to_scripts, mut to_bare, mut floors) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..ROUNDS {
-        let mut times = [0.0; 3];
+        let mut times = [0.0; 4];
         for (time, subject) in times.iter_mut().zip(&subjects) {
             *time = on_worker(subject.clone())?;
         }
         to_scripts.push(times[0] / times[1]);
         to_bare.push(times[0] / times[2]);
+        floors.push(times[3] / times[2]);
         rounds.iter_mut().zip(times).for_each(|(all, time)| all.push(time));
     }
-    for (name, times) in ["transactions", "scripts", "bare driver"].iter().zip(rounds) {
+    for (name, times) in ["transactions", "scripts", "bare driver", "floor"].iter().zip(rounds) {
         println!("  pair, {name:12} {:8.1} us", median(times) * 1e6);
     }
+    println!("  the same commands by the bare driver / bare driver {:.2} x", median(floors));
     let (scripts, bare) = (median(to_scripts), median(to_bare));
     match is_native {
         true => tell("pair / scripts", scripts, 1.05, " x"),

@@ -21,15 +21,19 @@ struct Wish {
     from_seed: Option<u64>,
     /// A fault to be planted.
     fault: Option<String>,
+    /// Whether the server has no scripts.
+    transactions: bool,
     /// Whether to look how soon each planted fault is found.
     planted: bool,
 }
 
-/// `--minutes N [--from-seed S] [--fault F]`, `--seed S [--fault F]`, or `--planted [--minutes N]`.
+/// `--minutes N [--from-seed S] [--fault F]`, `--seed S [--fault F]`, or `--planted [--minutes N]`; the
+/// first two also with `--transactions`, on a server without scripts.
 pub(crate) fn run(arguments: &[String]) -> Result<()> {
     let wish = read(arguments)?;
+    let ordinary = if wish.transactions { WITHOUT_SCRIPTS } else { ORDINARY };
     if let Some(seed) = wish.seed {
-        return test(&wish, ORDINARY, &[("SIMULATE_SEED", seed)]);
+        return test(&wish, ordinary, &[("SIMULATE_SEED", seed)]);
     }
     if wish.planted {
         let seconds = wish.minutes.map_or(60.0, |minutes| minutes * 60.0) as u64;
@@ -39,7 +43,7 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
     let (started, mut from) = (Instant::now(), wish.from_seed.unwrap_or(1));
     while started.elapsed() < limit {
         let batch = (limit - started.elapsed()).min(BATCH).as_secs().max(1);
-        test(&wish, ORDINARY, &[("SIMULATE_SECONDS", batch), ("SIMULATE_FROM", from)])?;
+        test(&wish, ordinary, &[("SIMULATE_SECONDS", batch), ("SIMULATE_FROM", from)])?;
         eprintln!("{:.0} s of {:.0} s", started.elapsed().as_secs_f64(), limit.as_secs_f64());
         from += STRIDE;
     }
@@ -47,6 +51,7 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
 }
 
 const ORDINARY: &str = "simulation::tests::histories_of_fixed_seeds_keep_every_promise";
+const WITHOUT_SCRIPTS: &str = "simulation::tests::histories_without_scripts_keep_every_promise";
 const PLANTED: &str = "simulation::tests::faults_that_are_put_back_are_found";
 
 fn test(wish: &Wish, name: &str, settings: &[(&str, u64)]) -> Result<()> {
@@ -67,6 +72,10 @@ fn read(arguments: &[String]) -> Result<Wish> {
     while let Some(argument) = rest.next() {
         if argument == "--planted" {
             wish.planted = true;
+            continue;
+        }
+        if argument == "--transactions" {
+            wish.transactions = true;
             continue;
         }
         let value = rest.next().with_context(|| format!("`{argument}` needs a value"))?;

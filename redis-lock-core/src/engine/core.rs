@@ -13,7 +13,7 @@ use super::current_runtime::current_runtime;
 use super::engine_waker::EngineWaker;
 use super::idle_leases::IdleLeases;
 use super::notices::{Notice, Notices};
-use super::path::{After, Origin, Overdue, QueueEntry, Results, Settled};
+use super::path::{After, InHand, Origin, Overdue, QueueEntry, Results, Settled};
 use super::places::{Place, PlaceId, Places};
 use super::reaper::Reaper;
 use super::released::Released;
@@ -22,8 +22,8 @@ use super::table::{Handle, LockId, Resident, Table};
 use crate::domain::clock::Moment;
 use crate::domain::error::Fault;
 use crate::lock::{Effects, Env, Machine, Outcome, Outgoing};
-use crate::store::{Answer, Event};
-use crate::{Token, observe};
+use crate::observe;
+use crate::store::Answer;
 
 /// The running state of one `Locks`: machines, places, and tokens that have to be released.
 pub(crate) struct Core {
@@ -62,7 +62,9 @@ impl std::fmt::Debug for Core {
 pub(crate) struct Work {
     /// Outcomes that have to be handed to those who asked.
     pub(super) settled: Vec<Settled>,
-    /// Notices, which run the user's code and come last.
+    /// Of those that were handed over, until what they asked for is on a queue.
+    hand: InHand,
+    /// What runs the user's code, to be done last.
     pub(super) notices: VecDeque<Notice>,
     effects: Effects<Handle>,
     /// Whether an entry was put on the queue of the only place, and has to be sent.
@@ -303,6 +305,7 @@ impl Core {
                 self.send_at(&place, work);
             }
             if work.settled.is_empty() {
+                work.hand = InHand::default();
                 return;
             }
             self.settle(work);
@@ -348,7 +351,12 @@ impl Core {
     fn settle(&self, work: &mut Work) {
         for settled in std::mem::take(&mut work.settled) {
             let (origin, sent, outcome) = match settled {
-                Settled::Done { origin, sent, outcome } => (origin, sent, outcome),
+                Settled::Done { origin, sent, outcome, hand } => {
+                    if work.hand.is_none() {
+                        work.hand = hand;
+                    }
+                    (origin, sent, outcome)
+                }
                 Settled::Redirected(entry, redirect) => {
                     self.redirect(*entry, redirect, work);
                     continue;
@@ -356,11 +364,7 @@ impl Core {
             };
             self.doubt_map(&outcome);
             match origin {
-                Origin::Lock(id, number) => {
-                    self.step(&id, work, |machine, env, out| {
-                        machine.outcome(number, outcome, env, out);
-                    });
-                }
+                Origin::Lock(id, number) => self.tell_outcome(&id, number, outcome, work),
                 Origin::Reap(reap) => self.reaped(reap, outcome, sent, work),
                 Origin::Part(gathering, group) => self.gather(&gathering, group, outcome, work),
                 Origin::Query(reply) => {
@@ -371,33 +375,11 @@ impl Core {
         }
     }
 
-    /// Handles an event that is no answer to a question: a message, or the begin or end of a
-    /// subscription.
-    pub(crate) fn receive(&self, place: PlaceId, event: Event, work: &mut Work) {
-        match event {
-            Event::Granted { token, waited_for } => {
-                let Some(id) = self.index().get(token.as_str()).cloned() else { return };
-                self.step(&id, work, |machine, env, out| {
-                    machine.hinted(&token, waited_for, env, out);
-                });
-            }
-            Event::WaitedFor { key } => {
-                let id = LockId::mutex(&key);
-                self.step(&id, work, |machine, env, out| machine.somebody_waits(env, out));
-            }
-            Event::Asked { key, token } => {
-                let (id, asker) = (LockId::mutex(&key), Token::from_wire(&token));
-                self.step(&id, work, |machine, env, out| machine.asked_for(&asker, env, out));
-            }
-            Event::Forced { token } => {
-                self.search().add(token);
-                self.waker.wake();
-            }
-            Event::Listening { hints_enabled } => {
-                let Some(place) = self.places.get(place) else { return };
-                place.hints_enabled.store(hints_enabled, Ordering::Relaxed);
-                self.step_all_at(place.id, work, |machine, env, out| machine.listening(env, out));
-            }
+    fn tell_outcome(&self, id: &LockId, number: u64, outcome: Outcome, work: &mut Work) {
+        let is_unknown = matches!(outcome, Outcome::Unknown(_));
+        self.step(id, work, |machine, env, out| machine.outcome(number, outcome, env, out));
+        if is_unknown {
+            self.places.of(&id.main).path.traffic().told_unknown(number);
         }
     }
 
@@ -406,8 +388,8 @@ impl Core {
         self.step_all_at(place, work, |machine, env, out| machine.connected(env, out));
     }
 
-    /// Steps the machines of all locks that a place has.
-    fn step_all_at(
+    /// Changes all machines of the locks that a place has.
+    pub(super) fn step_all_at(
         &self,
         place: PlaceId,
         work: &mut Work,

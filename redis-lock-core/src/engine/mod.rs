@@ -30,6 +30,7 @@ mod current_runtime;
 pub(crate) mod driven;
 mod engine_waker;
 mod gather;
+mod hear;
 mod idle_leases;
 mod linger_pauses;
 mod listen;

@@ -75,14 +75,18 @@ impl Core {
     /// Whether the engine has nothing left to do and no requests can come.
     pub(crate) fn is_done(&self, now: Moment) -> bool {
         let releases_are_answered = || {
-            self.reaper().is_settled() && !self.any_place(|traffic| traffic.has_first_releases())
+            let is_left = |traffic: &Traffic| traffic.has_first_releases() || traffic.is_in_hand();
+            // In this order: what is in hand goes to the reaper, and from there to a queue.
+            !self.any_place(is_left) && self.reaper().is_settled() && !self.any_place(is_left)
         };
         match self.closing_ends() {
             Some(end) => now >= end || releases_are_answered() || planted!(HastyShutdown),
             None => {
+                let is_left = |traffic: &Traffic| traffic.has_questions() || traffic.is_in_hand();
                 self.is_abandoned.load(Ordering::Acquire)
+                    && !self.any_place(is_left)
                     && self.reaper().is_empty()
-                    && !self.any_place(|traffic| traffic.has_questions())
+                    && !self.any_place(is_left)
             }
         }
     }

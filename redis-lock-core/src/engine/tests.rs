@@ -1,5 +1,6 @@
 use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -7,6 +8,7 @@ use futures_util::FutureExt;
 use testbed::{Server, eventually, holds_for};
 
 use super::path::Reader;
+use crate::domain::clock::Moment;
 use crate::domain::env::simulated;
 use crate::{LockError, LockState, Locks};
 
@@ -161,5 +163,23 @@ fn thousands_of_readers_of_one_key_cost_no_more_each_than_a_few() {
         // Four times as many: 4 where each costs the same, 16 where each looks at all others. What
         // lies between is what a busy machine may add.
         assert!(many <= few * 8 + Duration::from_millis(40), "{few:?} {many:?}");
+    }
+}
+
+#[test]
+fn an_engine_does_not_end_while_somebody_has_outcomes_in_hand() {
+    let locks = Locks::in_memory();
+    let core = locks.link().core();
+    let place = core.places.only().unwrap();
+    *core.closing.lock().unwrap() = Some(Moment::NEVER);
+    for is_closing in [true, false] {
+        if !is_closing {
+            core.closing.lock().unwrap().take();
+            core.is_abandoned.store(true, Ordering::Release);
+        }
+        let hand = place.path.traffic().take_in_hand();
+        assert!(!core.is_done(Moment::now()), "closing: {is_closing}");
+        drop(hand);
+        assert!(core.is_done(Moment::now()), "closing: {is_closing}");
     }
 }

@@ -213,8 +213,19 @@ impl<W> Machine<W> {
             let asks = !patient && env.hints && demand.kind == Kind::Mutex;
             let ask = (asks && contending.hand_over == HandOverRequest::Not).then_some(ASK);
             let about = About::Acquire { queues: patient, ordered };
-            let stays = contending.stays();
-            let terms = Acquire { token, ttl, queue, fair, fences, repair_orphan, ask, stays };
+            let (stays, told) = (contending.stays(), contending.was_notified);
+            let terms = Acquire {
+                token,
+                ttl,
+                queue,
+                fair,
+                fences,
+                repair_orphan,
+                ask,
+                stays,
+                told,
+                is_new: !contending.may_be_queued,
+            };
             (about, Verb::Acquire(terms))
         };
         if contending.failures == 0 {

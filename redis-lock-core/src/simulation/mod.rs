@@ -28,6 +28,7 @@ mod shown;
 mod shrink;
 mod tests;
 mod traffic;
+mod transactions;
 mod troubles;
 mod world;
 

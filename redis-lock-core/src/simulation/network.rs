@@ -5,6 +5,7 @@ use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::domain::error::Fault;
+use crate::store::redis::Sequence;
 use crate::store::{Answer, BoxFuture, Command, Connected, Connector, Filled, Hints, Pulled, Wire};
 
 /// What arrives at the client.
@@ -47,17 +48,39 @@ pub(super) fn lock(pipe: &SharedPipe) -> MutexGuard<'_, Pipe> {
 
 pub(super) struct SimulatedWire {
     pipe: SharedPipe,
+    /// Where each question is a transaction: those of one key follow each other.
+    sequence: Option<Sequence>,
+    done: VecDeque<Pulled>,
 }
 
 impl SimulatedWire {
-    pub(super) fn new(pipe: SharedPipe) -> Self {
-        Self { pipe }
+    pub(super) fn new(pipe: SharedPipe, is_without_scripts: bool) -> Self {
+        let sequence = is_without_scripts.then(Sequence::default);
+        Self { pipe, sequence, done: VecDeque::new() }
+    }
+
+    /// What came of a command, and what follows it.
+    fn finish(&mut self, seq: u64, answer: Result<Answer, Fault>) -> Pulled {
+        if let Some(sequence) = &mut self.sequence {
+            match &answer {
+                Err(fault) if fault.class.is_unknown() => {
+                    let fails = |seq| Pulled::Done(seq, Err(fault.clone()));
+                    self.done.extend(sequence.abandon(seq).map(fails));
+                }
+                _ => lock(&self.pipe).pushed.extend(sequence.end(seq)),
+            }
+        }
+        Pulled::Done(seq, answer)
     }
 }
 
 impl Wire for SimulatedWire {
     fn push(&mut self, seq: u64, command: Command) {
-        lock(&self.pipe).pushed.push_back((seq, command));
+        let command = match &mut self.sequence {
+            Some(sequence) => sequence.begin(seq, command),
+            None => Some(command),
+        };
+        lock(&self.pipe).pushed.extend(command.map(|command| (seq, command)));
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -81,16 +104,21 @@ impl Wire for SimulatedWire {
     }
 
     fn pull(&mut self, wants: &mut dyn FnMut(u64) -> bool) -> Option<Pulled> {
-        let mut pipe = lock(&self.pipe);
         loop {
-            match pipe.inbox.pop_front()? {
-                Item::Answer(seq, answer) => return Some(Pulled::Done(seq, answer)),
+            if let Some(done) = self.done.pop_front() {
+                return Some(done);
+            }
+            let item = lock(&self.pipe).inbox.pop_front()?;
+            match item {
+                Item::Answer(seq, answer) => return Some(self.finish(seq, answer)),
                 Item::Broken(fault) => return Some(Pulled::Broken(fault)),
-                Item::Again(seq, command) if wants(seq) => pipe.pushed.push_back((seq, command)),
+                Item::Again(seq, command) if wants(seq) => {
+                    lock(&self.pipe).pushed.push_back((seq, command));
+                }
                 Item::Again(seq, _) => {
                     let what = "nobody wants its next round";
                     let fault = Fault::new(crate::domain::error::FaultClass::Refused, what);
-                    return Some(Pulled::Done(seq, Err(fault)));
+                    return Some(self.finish(seq, Err(fault)));
                 }
             }
         }

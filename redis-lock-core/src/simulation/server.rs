@@ -19,7 +19,7 @@ const START: u64 = 1_000_000 * SECOND;
 
 #[derive(Default)]
 pub(super) struct SimulatedServer {
-    state: State,
+    pub(super) state: State,
     /// How far its clock has been set forward, or back.
     jumped: i64,
     pub(super) frozen_until: u64,

@@ -10,6 +10,9 @@ use super::plan::{CallEnding, HistoryPlan, PathPlan, PlannedTrouble, ProcessPlan
 use super::planted::{self, PlantedFault};
 use super::{run, shrink};
 
+/// Makes the plan of a seed.
+type Way = fn(u64) -> HistoryPlan;
+
 /// How many threads run histories beside each other.
 const THREADS: usize = 2;
 
@@ -25,7 +28,7 @@ struct Tally {
 }
 
 /// Runs histories from a seed on, until time is over, the seeds are, or one fails.
-fn search(from: u64, most: u64, limit: Duration, fault: Option<PlantedFault>) -> Tally {
+fn search(way: Way, from: u64, most: u64, limit: Duration, fault: Option<PlantedFault>) -> Tally {
     let (tally, next, is_over) = (Tally::default(), AtomicU64::new(from), AtomicBool::new(false));
     let goes_on = std::env::var_os("SIMULATE_ALL").is_some();
     let started = Instant::now();
@@ -38,7 +41,7 @@ fn search(from: u64, most: u64, limit: Duration, fault: Option<PlantedFault>) ->
                     if seed - from >= most {
                         return;
                     }
-                    let ran = run(&HistoryPlan::of(seed), false);
+                    let ran = run(&way(seed), false);
                     tally.histories.fetch_add(1, Ordering::Relaxed);
                     tally.steps.fetch_add(ran.steps, Ordering::Relaxed);
                     if goes_on && ran.steps > 50_000 {
@@ -63,9 +66,9 @@ fn search(from: u64, most: u64, limit: Duration, fault: Option<PlantedFault>) ->
 }
 
 /// The history of a seed that fails, as short as it can be made.
-fn told(seed: u64, fault: Option<PlantedFault>) -> String {
+fn told(way: Way, seed: u64, fault: Option<PlantedFault>) -> String {
     planted::plant(fault);
-    let plan = shrink::shrunk(&HistoryPlan::of(seed), &|plan| run(plan, false));
+    let plan = shrink::shrunk(&way(seed), &|plan| run(plan, false));
     let ran = run(&plan, true);
     planted::plant(None);
     format!("{}\nseed {seed}; its plan, shrunk: {plan:?}", ran.lines)
@@ -77,14 +80,13 @@ fn number(name: &str) -> Option<u64> {
 
 /// With `SIMULATE_SECONDS` it runs for so long, from the seed `SIMULATE_FROM` on; with
 /// `SIMULATE_SEED` it tells the history of that one. `SIMULATE_FAULT` names a fault to be planted.
-#[test]
-fn histories_of_fixed_seeds_keep_every_promise() {
+fn keep_every_promise(way: Way, fixed: u64) {
     let fault = std::env::var("SIMULATE_FAULT").ok().and_then(|name| PlantedFault::named(&name));
     if let Some(seed) = number("SIMULATE_SEED") {
         planted::plant(fault);
-        let ran = run(&HistoryPlan::of(seed), true);
+        let ran = run(&way(seed), true);
         if let Some(what) = ran.violation {
-            panic!("{}\nviolated: {what}", told(seed, fault));
+            panic!("{}\nviolated: {what}", told(way, seed, fault));
         }
         println!("{}seed {seed}: {} steps, nothing violated", ran.lines, ran.steps);
         println!("{:?}", ran.by_sort);
@@ -93,10 +95,10 @@ fn histories_of_fixed_seeds_keep_every_promise() {
     let from = number("SIMULATE_FROM").unwrap_or(1);
     let (most, limit) = match number("SIMULATE_SECONDS") {
         Some(seconds) => (u64::MAX, Duration::from_secs(seconds)),
-        None => (FIXED_SEEDS, Duration::from_secs(300)),
+        None => (fixed, Duration::from_secs(300)),
     };
     let started = Instant::now();
-    let tally = search(from, most, limit, fault);
+    let tally = search(way, from, most, limit, fault);
     let (histories, steps) = (tally.histories.into_inner(), tally.steps.into_inner());
     let seconds = started.elapsed().as_secs_f64();
     println!(
@@ -107,8 +109,18 @@ fn histories_of_fixed_seeds_keep_every_promise() {
         println!("{count:>6} times, first by seed {seed}: {what}");
     }
     if let Some((seed, what)) = tally.failed.into_inner().unwrap() {
-        panic!("seed {seed}: {what}\n{}", told(seed, fault));
+        panic!("seed {seed}: {what}\n{}", told(way, seed, fault));
     }
+}
+
+#[test]
+fn histories_of_fixed_seeds_keep_every_promise() {
+    keep_every_promise(HistoryPlan::of, FIXED_SEEDS);
+}
+
+#[test]
+fn histories_without_scripts_keep_every_promise() {
+    keep_every_promise(HistoryPlan::by_transactions, FIXED_SEEDS / 2);
 }
 
 /// How many seeds the ordinary test run tries.
@@ -121,7 +133,7 @@ fn faults_that_are_put_back_are_found() {
     let mut missed = Vec::new();
     for fault in PlantedFault::ALL {
         let started = Instant::now();
-        let tally = search(1, u64::MAX, Duration::from_secs(seconds), Some(fault));
+        let tally = search(HistoryPlan::of, 1, u64::MAX, Duration::from_secs(seconds), Some(fault));
         let (histories, seconds) = (tally.histories.into_inner(), started.elapsed().as_secs_f64());
         match tally.failed.into_inner().unwrap() {
             Some((seed, what)) => {
@@ -138,7 +150,14 @@ fn faults_that_are_put_back_are_found() {
 
 /// A waiter for an idle lease that receives no messages when it arrives.
 fn comes_deaf() -> HistoryPlan {
-    let calm = PathPlan { latency: MILLI, slow: 0, bad_hints: 0, rounds: 0, sluggish: MILLI };
+    let calm = PathPlan {
+        latency: MILLI,
+        slow: 0,
+        bad_hints: 0,
+        rounds: 0,
+        late_transactions: 0,
+        sluggish: MILLI,
+    };
     let process = ProcessPlan { rate: 0, command_timeout: SECOND };
     let keeps = Wish {
         process: 0,

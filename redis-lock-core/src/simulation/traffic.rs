@@ -98,6 +98,9 @@ impl World {
         if takes_another && self.links[index].rounds.insert(seq) {
             return self.reply(index, Item::Again(seq, *command));
         }
+        if self.is_given_up(index, seq, &command) {
+            return;
+        }
         let (answer, is_broken) = self.execute(process, &command);
         {
             let mut books = self.books.borrow_mut();
@@ -273,7 +276,10 @@ impl World {
             .borrow_mut()
             .history
             .line(|_| format!("p{process} has connection {index} (attempt {number})"));
-        let made = Connected { wire: Box::new(SimulatedWire::new(pipe)), watcher: None };
+        let made = Connected {
+            wire: Box::new(SimulatedWire::new(pipe, self.is_without_scripts())),
+            watcher: None,
+        };
         self.processes[process].inputs.push((number, Ok(made)));
         self.drive_soon(process);
     }

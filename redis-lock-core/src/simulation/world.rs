@@ -29,6 +29,8 @@ pub(super) enum WorldEvent {
     Arrive(usize, u64, u64, Box<Command>),
     /// So does one of a connection that is closed.
     Late(usize, u64, Box<Command>),
+    /// The end of a transaction that was given up arrives, with what it watches.
+    Exec(usize, Box<Command>, String),
     Answer(usize, Item),
     /// The client learns that its connection has ended.
     End(usize),
@@ -217,6 +219,7 @@ impl World {
     fn happen(&mut self, event: WorldEvent) {
         match event {
             WorldEvent::Arrive(link, seq, sent, command) => self.arrive(link, seq, sent, command),
+            WorldEvent::Exec(process, command, watched) => self.exec(process, &command, &watched),
             WorldEvent::Late(process, sent, command) => self.execute_late(process, sent, command),
             WorldEvent::Answer(link, item) => self.answer(link, item),
             WorldEvent::End(link) => self.end_link(link),

@@ -113,6 +113,10 @@ pub(crate) struct Acquire {
     /// Whether this only renews a place in the queue: the token was queued before, and no message
     /// has granted it the lock since. Such looks can be bundled with those of other waiters.
     pub(crate) stays: bool,
+    /// A message has said that it was let in: whoever reads piece by piece looks at that first.
+    pub(crate) told: bool,
+    /// It was never asked to queue before.
+    pub(crate) is_new: bool,
 }
 
 impl Acquire {
@@ -128,6 +132,8 @@ impl Acquire {
             repair_orphan: None,
             ask: None,
             stays: false,
+            told: false,
+            is_new: false,
         }
     }
 }

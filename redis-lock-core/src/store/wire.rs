@@ -10,6 +10,7 @@ use tokio::sync::mpsc;
 
 use super::redirect::Redirect;
 use super::{Answer, Command, Event};
+use crate::domain::clock::Moment;
 use crate::domain::error::Fault;
 
 pub(crate) type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
@@ -39,8 +40,13 @@ pub(crate) trait Wire: Send {
     /// another round.
     fn pull(&mut self, wants: &mut dyn FnMut(u64) -> bool) -> Option<Pulled>;
 
-    /// Whether commands are executed as they are pushed, so that their answers are available at
-    /// once.
+    /// Since when answers are owed on this connection itself, and not on others that it uses, so that
+    /// its silence means something; `oldest` is when the oldest command without an answer was pushed.
+    fn owes_since(&self, oldest: Moment) -> Option<Moment> {
+        Some(oldest)
+    }
+
+    /// Whether commands are executed as they are pushed, so that their answers are there at once.
     fn is_instant(&self) -> bool {
         false
     }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{ConnectionState, QueueEntry, Settled, Traffic, broken};
+use super::{ConnectionState, Origin, QueueEntry, Settled, Traffic, broken, ping};
 use crate::domain::clock::Moment;
 use crate::domain::error::{Fault, FaultClass};
 use crate::lock::Outcome;
@@ -59,6 +59,9 @@ impl Traffic {
             up.has_answered = true;
         }
         let Some(entry) = self.written.take(seq) else { return };
+        if answer.is_err() {
+            self.doubt_server(&entry, results);
+        }
         let outcome = match answer {
             Ok(_) if self.is_too_late(&entry) => Outcome::Unknown(too_late()),
             Ok(answer) => Outcome::Answered(answer),
@@ -71,7 +74,18 @@ impl Traffic {
         }
     }
 
-    /// Another node has the key of an entry.
+    /// A command has failed, perhaps on a connection of its own. When nothing has come since it was
+    /// written, the server is asked whether it is there.
+    fn doubt_server(&mut self, entry: &QueueEntry, results: &mut Vec<Settled>) {
+        let ConnectionState::Up(up) = &self.connection else { return };
+        let is_dropped = entry.number().is_some_and(|number| self.dropped.contains(&number));
+        let is_asked = || self.written.iter().any(|it| matches!(it.origin, Origin::Ping));
+        if up.received <= entry.written && !is_dropped && !up.wire.is_instant() && !is_asked() {
+            self.put(QueueEntry::ping(ping(self.time_limit), Moment::now()), results);
+        }
+    }
+
+    /// Another node has the key of what was asked.
     fn redirected(
         &mut self,
         seq: u64,
@@ -92,6 +106,7 @@ impl Traffic {
             return;
         }
         entry.command = Some(command);
+        entry.hand = self.in_hand.take();
         results.push(Settled::Redirected(Box::new(entry), Some(redirect)));
     }
 

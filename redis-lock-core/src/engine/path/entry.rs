@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::in_hand::InHand;
 use super::origin::{Gathering, Origin, Overdue, Reply};
 use crate::domain::clock::Moment;
 use crate::domain::error::{Fault, FaultClass};
@@ -32,6 +33,8 @@ pub(crate) struct QueueEntry {
     pub(crate) asks: bool,
     /// How often it was redirected.
     pub(super) hops: u8,
+    /// While it is on no queue.
+    pub(super) hand: InHand,
 }
 
 impl QueueEntry {
@@ -79,8 +82,8 @@ impl QueueEntry {
         deadline: Moment,
         now: Moment,
     ) -> Self {
-        let (asks, hops) = (false, 0);
-        Self { origin, command, sent: now, written: now, limit, deadline, asks, hops }
+        let (asks, hops, hand) = (false, 0, InHand::default());
+        Self { origin, command, sent: now, written: now, limit, deadline, asks, hops, hand }
     }
 
     /// The key that decides to which place it goes; `None` when it goes to no place in particular.
@@ -139,7 +142,7 @@ impl QueueEntry {
     }
 
     pub(super) fn settle(self, outcome: Outcome) -> Settled {
-        Settled::Done { origin: self.origin, sent: self.sent, outcome }
+        Settled::Done { origin: self.origin, sent: self.sent, outcome, hand: self.hand }
     }
 }
 
@@ -147,9 +150,8 @@ impl QueueEntry {
 #[derive(Debug)]
 pub(crate) enum Settled {
     /// It has its one outcome.
-    Done { origin: Origin, sent: Moment, outcome: Outcome },
-    /// It was not executed, and has to be sent to the node in the redirect, or else to the one on
-    /// the map.
+    Done { origin: Origin, sent: Moment, outcome: Outcome, hand: InHand },
+    /// It was not executed, and is to be asked elsewhere: where the node says, or the map.
     Redirected(Box<QueueEntry>, Option<Redirect>),
 }
 

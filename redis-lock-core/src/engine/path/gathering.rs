@@ -3,6 +3,7 @@
 use std::sync::{Arc, Mutex};
 
 use super::entry::{QueueEntry, Settled};
+use super::in_hand::InHand;
 use super::origin::{Gathered, Gathering, Origin};
 use crate::domain::clock::Moment;
 use crate::domain::error::Fault;
@@ -56,6 +57,6 @@ impl Gathering {
             Err(fault) if fault.class.is_unknown() => Outcome::Unknown(fault),
             Err(fault) => Outcome::Refused(fault),
         };
-        Some(Settled::Done { origin, sent, outcome })
+        Some(Settled::Done { origin, sent, outcome, hand: InHand::default() })
     }
 }

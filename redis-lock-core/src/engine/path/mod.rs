@@ -32,15 +32,18 @@ use crate::engine::cache_padded::CachePadded;
 use crate::lock::{Outcome, Reap};
 use crate::store::{Command, TaskWaker, Verb, Watcher, Wire};
 use entry::InFlight;
+use in_hand::InHandCount;
 
 pub(crate) use entry::{QueueEntry, Settled};
 pub(crate) use gathering::PartEntry;
+pub(crate) use in_hand::InHand;
 pub(crate) use origin::{Gathering, Origin, Overdue, Reply};
 pub(crate) use send::After;
 
 mod answers;
 mod entry;
 mod gathering;
+mod in_hand;
 mod origin;
 mod send;
 mod supervise;
@@ -128,10 +131,10 @@ pub(crate) struct Traffic {
     batch: usize,
     /// Questions that their machines have dropped. No further round of them is sent.
     dropped: BTreeSet<u64>,
-    /// Questions whose outcome became unknown with the last connection, and whose machines may not
-    /// know that yet.
+    /// Questions whose outcome became unknown: their machines may not have heard of it yet.
     lost: BTreeSet<u64>,
-    /// At how many dropped questions to remove settled ones.
+    in_hand: InHandCount,
+    /// At how many dropped questions to look for those that are settled.
     dropped_limit: usize,
     ready: Vec<ReadyReply>,
     time_limit: Duration,
@@ -184,6 +187,7 @@ impl Path {
             batch: send::MIN_BATCH,
             dropped: BTreeSet::new(),
             lost: BTreeSet::new(),
+            in_hand: InHandCount::default(),
             dropped_limit: MIN_DROPPED_SWEEP,
             ready: Vec::new(),
             time_limit: time_limit.max(Duration::from_millis(500)),
@@ -229,15 +233,19 @@ impl Traffic {
         match &self.connection {
             ConnectionState::Down(fault) => {
                 let fault = fault.clone();
+                entry.hand = self.in_hand.take();
                 return results.push(entry.settle(Outcome::Refused(fault)));
             }
             ConnectionState::Retired => {
+                entry.hand = self.in_hand.take();
                 return results.push(Settled::Redirected(Box::new(entry), None));
             }
             ConnectionState::Unused | ConnectionState::Connecting | ConnectionState::Up(_) => {}
         }
         self.deadline_check = self.deadline_check.min(entry.deadline);
+        let hand = std::mem::take(&mut entry.hand);
         self.waiting.push_back(entry);
+        drop(hand);
     }
 
     /// The machine of a question no longer wants it, and releases its token.
@@ -253,18 +261,40 @@ impl Traffic {
         }
     }
 
-    fn settle(&mut self, entry: QueueEntry, outcome: Outcome, results: &mut Vec<Settled>) {
-        if let Some(number) = entry.number()
-            && self.dropped.remove(&number)
-            && !planted!(AnyAnswer)
-        {
-            // Its token is being released, so nobody needs the outcome.
-            return;
+    fn settle(&mut self, mut entry: QueueEntry, outcome: Outcome, results: &mut Vec<Settled>) {
+        if let Some(number) = entry.number() {
+            let is_unknown = matches!(outcome, Outcome::Unknown(_));
+            if self.dropped.remove(&number) && !planted!(AnyAnswer) {
+                // Its token is being released; nobody else wants to know.
+                return if is_unknown {
+                    self.doubt_waiting(&entry)
+                };
+            }
+            if is_unknown {
+                self.lost.insert(number);
+            }
         }
+        entry.hand = self.in_hand.take();
         results.push(entry.settle(outcome));
     }
 
-    /// Ends the epoch. This is the only way in which a connection ends.
+    /// Releases that were not sent yet relied on coming behind a question that may be executed later
+    /// than they.
+    fn doubt_waiting(&mut self, question: &QueueEntry) {
+        let (main, now) = (question.main(), Moment::now());
+        for entry in self.waiting.iter_mut().filter(|entry| entry.main() == main) {
+            if let Origin::Reap(reap) = &mut entry.origin {
+                reap.doubt(now);
+            }
+        }
+    }
+
+    /// The machine of a question has heard that its outcome is unknown.
+    pub(crate) fn told_unknown(&mut self, number: u64) {
+        self.lost.remove(&number);
+    }
+
+    /// Ends the epoch: the one way in which a connection ends.
     pub(crate) fn close(&mut self, fault: &Fault, results: &mut Vec<Settled>) {
         let ConnectionState::Up(up) =
             std::mem::replace(&mut self.connection, ConnectionState::Connecting)
@@ -274,8 +304,6 @@ impl Traffic {
         drop(up.wire);
         self.closed(up.has_answered, up.made);
         let entries: Vec<_> = self.written.drain().collect();
-        let numbers = entries.iter().filter_map(QueueEntry::number);
-        self.lost = numbers.filter(|number| !self.dropped.contains(number)).collect();
         for entry in entries {
             self.settle(entry, Outcome::Unknown(fault.clone()), results);
         }
@@ -346,7 +374,18 @@ impl Traffic {
         self.waiting.iter().chain(self.written.iter()).any(first)
     }
 
-    /// Whether an entry other than our own `PING` is queued or has no outcome yet.
+    /// Whether outcomes were taken out whose consequences are not drawn yet.
+    pub(crate) fn is_in_hand(&self) -> bool {
+        !self.in_hand.is_empty()
+    }
+
+    /// As if an outcome were taken out.
+    #[cfg(test)]
+    pub(crate) fn take_in_hand(&self) -> InHand {
+        self.in_hand.take()
+    }
+
+    /// Whether something other than our own PING is on the queue or on its way.
     pub(crate) fn has_questions(&self) -> bool {
         let asks = |entry: &QueueEntry| !matches!(entry.origin, Origin::Ping);
         self.waiting.iter().chain(self.written.iter()).any(asks)
@@ -371,6 +410,7 @@ impl Traffic {
         self.attempt = None;
         let ready = std::mem::take(&mut self.ready);
         self.dropped.clear();
+        self.lost.clear();
         let rest: Vec<_> = self.written.drain().collect();
         (rest.into_iter().chain(waiting).map(|entry| entry.origin).collect(), ready)
     }

@@ -34,10 +34,12 @@ impl Traffic {
     pub(crate) fn due(&self) -> Moment {
         let link = match (&self.connection, self.written.front()) {
             (ConnectionState::Up(up), Some(oldest)) => {
-                let silent = up.received.max(oldest.written).after(self.time_limit);
-                let suspect = oldest.written.after(oldest.limit).max(self.suspect_at);
-                let is_silent = up.received <= oldest.written && self.attempt.is_none();
-                if is_silent { silent.min(suspect) } else { silent }
+                up.wire.owes_since(oldest.written).map_or(Moment::NEVER, |since| {
+                    let silent = up.received.max(since).after(self.time_limit);
+                    let suspect = since.after(oldest.limit).max(self.suspect_at);
+                    let is_silent = up.received <= since && self.attempt.is_none();
+                    if is_silent { silent.min(suspect) } else { silent }
+                })
             }
             (ConnectionState::Up(up), None) if up.wire.is_instant() => Moment::NEVER,
             (ConnectionState::Up(up), None) => up.received.after(SILENCE),
@@ -81,7 +83,8 @@ impl Traffic {
             }
             return;
         };
-        let silence = now.since(up.received.max(oldest.written));
+        let Some(since) = up.wire.owes_since(oldest.written) else { return };
+        let silence = now.since(up.received.max(since));
         let is_twice_late = now.since(oldest.written) >= oldest.limit * 2;
         if silence >= self.time_limit || planted!(LimitCloses) && is_twice_late {
             crate::observe::log::silent(silence);
@@ -89,8 +92,8 @@ impl Traffic {
             self.end(&Fault::new(FaultClass::Unknown, what), results);
             return;
         }
-        let is_late = now.since(oldest.written) >= oldest.limit;
-        let is_silent = up.received <= oldest.written;
+        let is_late = now.since(since) >= oldest.limit;
+        let is_silent = up.received <= since;
         if is_late && is_silent && self.attempt.is_none() && now >= self.suspect_at {
             // If a second connection works, the first one is half open, and nobody need wait for
             // its time limit. If not, the network is slow or the server frozen, and the first one
@@ -137,9 +140,9 @@ impl Traffic {
         }
         self.attempt = None;
         if let (ConnectionState::Up(up), Some(oldest)) = (&self.connection, self.written.front())
-            && up.received > oldest.written
+            && up.wire.owes_since(oldest.written).is_none_or(|since| up.received > since)
         {
-            // The first connection has received something meanwhile.
+            // The first one has spoken meanwhile, or has nothing to say.
             return;
         }
         if let (ConnectionState::Up(_), None) = (&self.connection, self.written.front()) {

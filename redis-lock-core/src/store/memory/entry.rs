@@ -16,8 +16,8 @@ use crate::store::{Answer, Blocker, CLAIM};
 /// How much longer than asked for a lease may be before a renewal reports it.
 const SLACK: Duration = Duration::from_secs(1);
 
-/// How long a place in the queue is kept after its end.
-const QUEUE_GRACE: Duration = Duration::from_secs(1);
+/// How long places in a queue that have ended are remembered.
+pub(crate) const QUEUE_GRACE: Duration = Duration::from_secs(1);
 
 /// The state of one key.
 #[derive(Clone, Debug, Default)]

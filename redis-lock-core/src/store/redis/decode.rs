@@ -126,11 +126,13 @@ fn done(verb: &Verb, items: &[Value]) -> Answer {
 /// The command that asks why a lock is gone, when the answer doesn't say: the scripts that renew a
 /// mutex see no key but its own.
 pub(super) fn asks_why(command: &Command, answer: &Answer) -> Option<Command> {
-    let (Verb::Renew { token, .. } | Verb::Keep { token, .. } | Verb::Check { token }) =
-        &command.verb
-    else {
-        return None;
-    };
+    let asks = matches!(command.verb, Verb::Renew { .. } | Verb::Keep { .. } | Verb::Check { .. });
+    asks.then(|| ask_why(command, answer)).flatten()
+}
+
+/// The same where only the lock was read.
+pub(super) fn ask_why(command: &Command, answer: &Answer) -> Option<Command> {
+    let token = command.verb.token()?;
     let mutex = command.kind.is_value();
     let unexplained = matches!(answer, Answer::Gone { because: None, .. });
     let verb = Verb::Why { token: Arc::clone(token) };

@@ -56,6 +56,8 @@ mod wire;
 
 pub(crate) use address::AddressMap;
 pub(crate) use nodes::{ClusterDirectory, Dial, SentinelDirectory};
+#[cfg(test)]
+pub(crate) use transaction::Sequence;
 
 /// What all connections of one manager have in common.
 #[derive(Clone, Debug)]
@@ -228,9 +230,9 @@ impl RedisConnector {
         Ok(self.replicated(connected, run))
     }
 
-    /// Tests whether the server honours `WATCH`, once for each run id: testing it at each connect
-    /// would cost another six round trips.
-    async fn test_watch(&self, pool: &Pool, run: Option<&str>) -> Result<(), Fault> {
+    /// Tests whether the server honours `WATCH`, once for each run of it: at each connect it would
+    /// cost another six round trips.
+    async fn test_watch(&self, pool: &Arc<Pool>, run: Option<&str>) -> Result<(), Fault> {
         let tested = || self.watch_tested.lock().unwrap_or_else(PoisonError::into_inner);
         if run.is_some() && tested().as_deref() == run {
             return Ok(());

@@ -14,6 +14,7 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 
 use super::wait_link::{Awaited, VerdictInbox, WaitLink};
+use crate::domain::clock::Moment;
 use crate::store::{Answer, Command, Connected, Filled, Pulled, Readiness, Verb, Watcher, Wire};
 
 /// A wire that holds answers back until enough replicas have what they confirm.
@@ -101,6 +102,10 @@ impl Wire for ReplicatedWire {
     fn fill(&mut self) -> io::Result<Filled> {
         let filled = self.inner.fill()?;
         Ok(Filled { received: filled.received || !self.inbox.is_empty(), ..filled })
+    }
+
+    fn owes_since(&self, oldest: Moment) -> Option<Moment> {
+        if self.kept.is_empty() { self.inner.owes_since(oldest) } else { Some(oldest) }
     }
 
     fn pull(&mut self, wants: &mut dyn FnMut(u64) -> bool) -> Option<Pulled> {

@@ -190,6 +190,100 @@ fn the_release_of_a_question_that_went_down_with_its_connection_buries_the_token
     }
 }
 
+#[test]
+fn an_unknown_outcome_of_one_command_is_no_concern_of_others() {
+    let mut bench = Bench::new();
+    let [late, other] = [bench.put_question(), bench.put_question()];
+    bench.connect();
+    bench.server().unknown.push_back(0);
+    bench.turn(0);
+    assert_eq!(bench.numbers(is_unknown), [late]);
+    assert!(bench.path.traffic().epoch().is_some() && !bench.server().is_closed);
+    bench.answer(1);
+    assert_eq!(bench.numbers(is_answered), [other]);
+}
+
+#[test]
+fn where_a_command_fails_in_silence_the_server_is_asked_whether_it_is_there() {
+    let mut bench = Bench::new();
+    let fails = |bench: &mut Bench, seq| {
+        bench.server().unknown.push_back(seq);
+        bench.turn(0);
+        bench.path.traffic().origins().filter(|origin| matches!(origin, Origin::Ping)).count()
+    };
+    for _ in 0..3 {
+        bench.put_question();
+    }
+    bench.connect();
+    bench.pass(10);
+    bench.server().murmurs = true;
+    assert_eq!(fails(&mut bench, 0), 0, "something has come");
+    bench.pass(10);
+    bench.put_question();
+    bench.turn(0);
+    assert_eq!(fails(&mut bench, 3), 1);
+    bench.put_question();
+    bench.turn(0);
+    assert_eq!(fails(&mut bench, 5), 1, "it was asked already");
+}
+
+#[test]
+fn the_release_of_a_question_whose_outcome_is_unknown_buries_the_token() {
+    // Whether it comes when the outcome is known here, or was put before and not sent.
+    for is_early in [false, true] {
+        let mut bench = Bench::new();
+        let (question, reap) = abandoned();
+        let mut reap = Some(reap);
+        bench.put_command(question);
+        bench.connect();
+        if is_early {
+            bench.put_release(reap.take().unwrap());
+        }
+        bench.server().unknown.push_back(0);
+        let now = bench.moment();
+        bench.path.traffic().pump(now, &mut bench.results.settled);
+        assert_eq!(bench.settled().len(), usize::from(!is_early));
+        reap.into_iter().for_each(|reap| bench.put_release(reap));
+        bench.turn(0);
+        let pushed = bench.server().pushed.clone();
+        let release = pushed.iter().find_map(|(_, verb)| match verb {
+            Verb::Release { bury, .. } => Some(*bury),
+            _ => None,
+        });
+        assert!(release.is_some_and(|bury| bury.is_some()), "{pushed:?}");
+    }
+}
+
+#[test]
+fn a_machine_that_has_heard_of_an_unknown_outcome_releases_as_it_sees_fit() {
+    let mut bench = Bench::new();
+    let (question, reap) = abandoned();
+    let number = question.number;
+    bench.put_command(question);
+    bench.connect();
+    bench.server().unknown.push_back(0);
+    bench.turn(0);
+    bench.settled();
+    bench.path.traffic().told_unknown(number);
+    bench.put_release(reap);
+    bench.turn(0);
+    let pushed = bench.server().pushed.clone();
+    let is_plain = |verb: &Verb| matches!(verb, Verb::Release { bury: None, .. });
+    assert!(pushed.iter().any(|(_, verb)| is_plain(verb)), "{pushed:?}");
+}
+
+#[test]
+fn what_was_taken_out_counts_until_its_consequences_are_drawn() {
+    let mut bench = Bench::new();
+    bench.put_release(abandoned().1);
+    bench.connect();
+    assert!(bench.path.traffic().has_first_releases() && !bench.path.traffic().is_in_hand());
+    bench.break_off();
+    assert!(!bench.path.traffic().has_first_releases() && bench.path.traffic().is_in_hand());
+    end(bench.settled());
+    assert!(!bench.path.traffic().is_in_hand());
+}
+
 /// Gives up the releases among these.
 fn end(settled: Vec<Settled>) {
     for settled in settled {

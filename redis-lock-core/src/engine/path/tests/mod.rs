@@ -27,9 +27,13 @@ struct Server {
     /// Whether bytes come that complete no answer.
     murmurs: bool,
     answers: VecDeque<u64>,
+    /// Commands of which nobody knows what became, while others go on.
+    unknown: VecDeque<u64>,
     /// Commands that take another round, and those of which it was sent.
     rounds: VecDeque<u64>,
     further: Vec<u64>,
+    /// Whether all is answered on other connections.
+    owes_nothing: bool,
     is_broken: bool,
     is_closed: bool,
 }
@@ -70,6 +74,10 @@ impl Wire for FakeWire {
         Ok(Filled { received, more: false })
     }
 
+    fn owes_since(&self, oldest: Moment) -> Option<Moment> {
+        (!self.server().owes_nothing).then_some(oldest)
+    }
+
     fn pull(&mut self, wants: &mut dyn FnMut(u64) -> bool) -> Option<Pulled> {
         let mut server = self.server();
         while let Some(seq) = server.rounds.pop_front() {
@@ -78,6 +86,9 @@ impl Wire for FakeWire {
                 return Some(Pulled::Done(seq, Err(nobody)));
             }
             server.further.push(seq);
+        }
+        if let Some(seq) = server.unknown.pop_front() {
+            return Some(Pulled::Done(seq, Err(Fault::new(FaultClass::Unknown, "it is late"))));
         }
         server.answers.pop_front().map(|seq| Pulled::Done(seq, Ok(Answer::Done)))
     }

@@ -25,6 +25,20 @@ fn a_second_connection_is_made_after_the_limit_of_the_oldest_question_in_silence
 }
 
 #[test]
+fn the_silence_of_a_connection_that_owes_nothing_is_no_silence() {
+    let mut bench = Bench::up();
+    bench.server().owes_nothing = true;
+    bench.put_question();
+    bench.turn(0);
+    bench.turn(LIMIT);
+    bench.turn(PATIENCE);
+    assert!(bench.attempts().is_empty() && bench.settled().is_empty());
+    bench.server().owes_nothing = false;
+    bench.turn(0);
+    assert_eq!(bench.settled().len(), 1, "it counts as soon as one is owed");
+}
+
+#[test]
 fn nothing_is_suspected_where_something_was_heard() {
     let mut bench = Bench::up();
     bench.pass(100);

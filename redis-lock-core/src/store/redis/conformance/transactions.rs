@@ -21,7 +21,7 @@ pub(super) struct Transactions {
 impl Transactions {
     pub(super) fn new(server: &Server) -> Self {
         let runtime = Builder::new_current_thread().enable_all().build().unwrap();
-        let pool = Arc::new(Pool::new(server.client(), Duration::from_secs(5)));
+        let pool = Pool::new(server.client(), Duration::from_secs(5));
         Self { runtime, pool }
     }
 

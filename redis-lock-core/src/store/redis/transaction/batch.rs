@@ -4,15 +4,14 @@
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use redis::Value;
 use tokio::time::timeout;
 
 use super::plan::{Decision, DecisionTerms, ReadPlan, decide};
-use super::pool::{Lane, lost};
-use super::run::{Setting, Written, begin, late, opened, write};
+use super::pool::{Lane, SIZE, lost};
+use super::run::{Written, begin, explain, late, opened, write};
+use super::setting::Setting;
 use super::snapshot::Snapshot;
 use crate::domain::error::Fault;
-use crate::store::redis::{decode, encode};
 use crate::store::{Answer, Command, Verb};
 
 /// The most commands in one transaction. All of them are aborted when another client changes one of
@@ -47,7 +46,8 @@ impl BatchKind {
 #[derive(Debug, Default)]
 pub(super) struct WaitingBatch {
     waiting: Vec<(u64, Command)>,
-    pub(super) is_under_way: bool,
+    /// How many batches have no answer.
+    under_way: usize,
 }
 
 impl WaitingBatch {
@@ -55,13 +55,19 @@ impl WaitingBatch {
         self.waiting.push((seq, command));
     }
 
-    /// The next batch, unless one is under way: meanwhile, commands are collected.
+    /// What goes next. While others are under way, the next ones are collected until they are as many
+    /// as go at once.
     pub(super) fn next(&mut self) -> Option<Vec<(u64, Command)>> {
-        if self.is_under_way || self.waiting.is_empty() {
+        let is_full = self.waiting.len() >= MOST && self.under_way < SIZE;
+        if self.waiting.is_empty() || self.under_way > 0 && !is_full {
             return None;
         }
-        self.is_under_way = true;
+        self.under_way += 1;
         Some(self.waiting.drain(..MOST.min(self.waiting.len())).collect())
+    }
+
+    pub(super) fn end(&mut self) {
+        self.under_way = self.under_way.saturating_sub(1);
     }
 }
 
@@ -79,7 +85,7 @@ pub(super) async fn carry_out(
     let is_sent = AtomicBool::new(false);
     let limit = shortest.unwrap_or(Duration::ZERO);
     let together = timeout(limit, together(setting, &batch, &is_sent)).await;
-    match together.unwrap_or_else(|_| Err(late(&is_sent))) {
+    match together.unwrap_or_else(|_| Err(late(setting, &is_sent))) {
         Ok(answers) => sorted(batch, answers),
         Err(fault) if fault.class.is_unknown() => {
             (batch.iter().map(|(seq, _)| (*seq, Err(fault.clone()))).collect(), Vec::new())
@@ -156,13 +162,38 @@ fn plan(command: &Command, terms: &DecisionTerms) -> ReadPlan {
     ReadPlan { tombs: Vec::new(), ..ReadPlan::of(command, terms) }
 }
 
-/// Adds why a lock is gone, if a reason was left.
-async fn explain(setting: &Setting, command: &Command, answer: &mut Answer) {
-    let Some(why) = decode::asks_why(command, answer) else { return };
-    let Some(token) = why.verb.token() else { return };
-    // The answer is right without the reason, too.
-    let reason = setting.pool.ask_beside(vec![encode::why(&why, token)]).await;
-    let reason = reason.ok().and_then(|mut reasons| reasons.pop()).unwrap_or(Value::Nil);
-    let gone = std::mem::replace(answer, Answer::Done);
-    *answer = decode::why(gone, &reason);
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::domain::kind::Kind;
+    use crate::domain::names::Names;
+
+    fn renewal(number: u64) -> (u64, Command) {
+        let names = Arc::new(Names::new("", number.to_string()));
+        let verb = Verb::Renew { token: "t".into(), ttl: None };
+        let timeout = Duration::from_secs(1);
+        (number, Command { names, kind: Kind::Mutex, verb, timeout })
+    }
+
+    #[test]
+    fn few_are_collected_while_others_are_under_way_and_many_go_beside_them() {
+        let mut line = WaitingBatch::default();
+        let add = |line: &mut WaitingBatch, count: usize| {
+            (0..count as u64).map(renewal).for_each(|(seq, command)| line.add(seq, command));
+        };
+        assert!(line.next().is_none());
+        add(&mut line, 1);
+        assert_eq!(line.next().map(|batch| batch.len()), Some(1));
+        add(&mut line, MOST - 1);
+        assert!(line.next().is_none(), "they are collected");
+        add(&mut line, SIZE * MOST);
+        let sizes: Vec<_> = std::iter::from_fn(|| line.next()).map(|batch| batch.len()).collect();
+        assert_eq!(sizes, [MOST; SIZE - 1], "each has a connection");
+        line.end();
+        assert_eq!(line.next().map(|batch| batch.len()), Some(MOST));
+        (0..SIZE).for_each(|_| line.end());
+        assert_eq!(line.next().map(|batch| batch.len()), Some(MOST - 1));
+    }
 }

@@ -15,6 +15,7 @@
 //! because connections have no common order.
 
 mod batch;
+mod line_up;
 mod look;
 mod plan;
 mod pool;
@@ -22,12 +23,17 @@ mod run;
 mod self_test;
 mod sequence;
 mod serve;
+mod setting;
 mod snapshot;
 mod wire;
 mod writes;
 
 pub(super) use pool::Pool;
 #[cfg(test)]
-pub(super) use run::{Setting, run};
+pub(super) use run::run;
 pub(super) use self_test::self_test;
+#[cfg(test)]
+pub(crate) use sequence::Sequence;
+#[cfg(test)]
+pub(super) use setting::Setting;
 pub(super) use wire::wire;

@@ -62,18 +62,15 @@ pub(super) enum Decision {
 impl ReadPlan {
     pub(super) fn of(command: &Command, terms: &DecisionTerms) -> Self {
         let names = &command.names;
-        if is_brief(command, terms) {
-            let scope = ReadScope { queue: false, fence: false, lenient: false };
-            return Self { watch: vec![names.main().to_owned()], scope, tombs: Vec::new() };
-        }
         let has_queue = terms.dialect == Dialect::Millis;
-        let lock = || names.main().to_owned();
-        let mut watch = vec![lock()];
-        let mut scope = ReadScope { queue: has_queue, fence: false, lenient: false };
+        let is_brief = is_brief(command, terms);
+        let mut watch = vec![names.main().to_owned()];
+        let mut scope = ReadScope { queue: has_queue, fence: false, lenient: false, ends: true };
         let mut tombs: Vec<Arc<str>> = command.verb.token().into_iter().cloned().collect();
         match &command.verb {
             Verb::Acquire(terms) => {
-                scope.fence = terms.fences > 0 && has_queue;
+                (scope.queue, scope.fence) =
+                    (has_queue && !is_brief, terms.fences > 0 && has_queue);
                 watch.extend(tombs.iter().map(|token| names.tomb(token)));
                 watch.extend(scope.fence.then(|| names.fence()));
             }
@@ -81,12 +78,17 @@ impl ReadPlan {
                 watch.extend(tombs.iter().map(|token| names.tomb(token)));
                 scope.queue = false;
             }
-            Verb::Release { .. } => watch.extend(tombs.iter().map(|token| names.tomb(token))),
+            Verb::Release { keep, bury, .. } => {
+                (scope.queue, scope.ends) = (has_queue && !is_brief, keep.is_some());
+                // Where nothing is buried, it tells no more than why the token has nothing.
+                tombs.retain(|_| bury.is_some());
+                watch.extend(tombs.iter().map(|token| names.tomb(token)));
+            }
             Verb::Force { tokens, .. } => {
                 tombs = tokens.iter().map(|token| Arc::clone(token.wire())).collect();
             }
             Verb::Look => {
-                scope = ReadScope { queue: has_queue, fence: has_queue, lenient: true };
+                scope = ReadScope { fence: has_queue, lenient: true, ..scope };
                 return Self { watch: Vec::new(), scope, tombs };
             }
             _ => scope.queue = false,
@@ -98,18 +100,33 @@ impl ReadPlan {
     }
 }
 
-/// Whether the value at the key is likely to be enough: for releases that nobody is known to wait
-/// for.
+/// Whether the value at the key is likely to tell all: nobody is known to wait for what is released,
+/// or what is asked for was let in.
 fn is_brief(command: &Command, terms: &DecisionTerms) -> bool {
-    !terms.whole
-        && matches!(command.verb, Verb::Release { waited_for: false, keep: None, bury: None, .. })
+    let is_likely = match &command.verb {
+        Verb::Release { waited_for, keep, bury, .. } => {
+            !waited_for && keep.is_none() && bury.is_none()
+        }
+        Verb::Acquire(acquire) => acquire.told,
+        _ => false,
+    };
+    is_likely && !terms.whole
+}
+
+/// Whether it was as likely.
+fn is_as_likely(command: &Command, snapshot: &Snapshot) -> bool {
+    let is_let_in = matches!(command.verb, Verb::Acquire(_));
+    // A mark or another value, and the queue is to be looked at.
+    let value = snapshot.value().map(|value| match is_let_in {
+        true => super::snapshot::unmarked(value).0,
+        false => value,
+    });
+    value == command.verb.token().map(|token| &**token)
 }
 
 /// Decides what to do about a command, from what was read.
 pub(super) fn decide(command: &Command, snapshot: &Snapshot, terms: &DecisionTerms) -> Decision {
-    // A mark, or another value: then the queue has to be read.
-    let stands_alone = snapshot.value() == command.verb.token().map(|token| &**token);
-    if is_brief(command, terms) && !stands_alone {
+    if is_brief(command, terms) && !is_as_likely(command, snapshot) {
         return Decision::ReadAll;
     }
     let is_other = snapshot.lock == Standing::Other;

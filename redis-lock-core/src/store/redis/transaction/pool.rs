@@ -1,20 +1,20 @@
 //! Connections that serve one transaction at a time.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Cmd, Pipeline, RedisError, Value};
-use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::sync::{Notify, Semaphore, SemaphorePermit};
 use tokio::time::timeout;
 
 use crate::domain::error::{Fault, FaultClass};
 use crate::store::redis::decode;
 use crate::store::{Command, Verb};
 
-/// How many transactions run at once. As many renewals may run besides them.
-const SIZE: usize = 4;
+/// So many transactions run at once, and as many of renewals beside them.
+pub(super) const SIZE: usize = 4;
 
 /// Callers of one lane wait for each other when all its connections are in use.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -38,7 +38,9 @@ pub(in crate::store::redis) struct Pool {
     client: redis::Client,
     /// How long connecting may take.
     time_limit: Duration,
-    idle: Mutex<Vec<MultiplexedConnection>>,
+    idle: Mutex<IdleConnections>,
+    /// Rung when one has become idle, or could not be made.
+    news: Notify,
     slots: Semaphore,
     renewals: Semaphore,
     /// For commands outside of transactions.
@@ -49,10 +51,20 @@ pub(in crate::store::redis) struct Pool {
     has_heard: AtomicBool,
 }
 
-/// A connection for one transaction. It is closed unless it is given back, because a transaction
-/// that was dropped halfway leaves it in an unknown state.
+/// What can be leased at once, and what is on its way.
+#[derive(Default)]
+struct IdleConnections {
+    /// With whether they have served before.
+    free: Vec<(MultiplexedConnection, bool)>,
+    connecting: usize,
+    failures: u64,
+    fault: Option<Fault>,
+}
+
+/// A connection for one transaction. It is closed unless it is given back: nobody knows what a
+/// transaction has left on it that was dropped halfway.
 pub(super) struct Leased<'a> {
-    pool: &'a Pool,
+    pool: &'a Arc<Pool>,
     connection: MultiplexedConnection,
     /// Whether it was used before, so that the server may have closed it meanwhile.
     pub(super) is_used: bool,
@@ -60,34 +72,72 @@ pub(super) struct Leased<'a> {
 }
 
 impl Pool {
-    pub(in crate::store::redis) fn new(client: redis::Client, time_limit: Duration) -> Self {
-        Self {
+    pub(in crate::store::redis) fn new(client: redis::Client, time_limit: Duration) -> Arc<Self> {
+        Arc::new(Self {
             client,
             time_limit,
             idle: Mutex::default(),
+            news: Notify::new(),
             slots: Semaphore::new(SIZE),
             renewals: Semaphore::new(SIZE),
             beside: tokio::sync::Mutex::new(None),
             may_publish: AtomicBool::new(true),
             may_ask_listeners: AtomicBool::new(true),
             has_heard: AtomicBool::new(false),
-        }
+        })
     }
 
-    pub(super) async fn lease(&self, lane: Lane) -> Result<Leased<'_>, Fault> {
+    pub(super) async fn lease(self: &Arc<Self>, lane: Lane) -> Result<Leased<'_>, Fault> {
         let slots = match lane {
             Lane::Renewals => &self.renewals,
             Lane::Others => &self.slots,
         };
         // The semaphore is never closed.
         let slot = slots.acquire().await.ok();
-        let idle = self.idle().pop();
-        let is_used = idle.is_some();
-        let connection = match idle {
-            Some(connection) => connection,
-            None => self.connect().await?,
-        };
-        Ok(Leased { pool: self, connection, is_used, _slot: slot })
+        let failures = self.idle().failures;
+        let mut is_asked = false;
+        loop {
+            let news = self.news.notified();
+            {
+                let mut idle = self.idle();
+                if let Some((connection, is_used)) = idle.free.pop() {
+                    return Ok(Leased { pool: self, connection, is_used, _slot: slot });
+                }
+                if let Some(fault) = idle.fault.clone().filter(|_| idle.failures != failures) {
+                    return Err(fault);
+                }
+            }
+            if !std::mem::replace(&mut is_asked, true) {
+                self.prepare();
+            }
+            news.await;
+        }
+    }
+
+    /// Makes a connection if none is idle. It is of use also when whoever wanted it has no time left:
+    /// else none would ever be made where that takes longer than a transaction may.
+    pub(super) fn prepare(self: &Arc<Self>) {
+        let mut idle = self.idle();
+        if idle.free.is_empty() && idle.connecting < 2 * SIZE {
+            idle.connecting += 1;
+            let pool = Arc::clone(self);
+            tokio::spawn(async move { pool.made(pool.connect().await) });
+        }
+    }
+
+    fn made(&self, made: Result<MultiplexedConnection, Fault>) {
+        {
+            let mut idle = self.idle();
+            idle.connecting -= 1;
+            match made {
+                Ok(connection) => idle.free.push((connection, false)),
+                Err(fault) => {
+                    idle.failures += 1;
+                    idle.fault = Some(fault);
+                }
+            }
+        }
+        self.news.notify_waiters();
     }
 
     async fn connect(&self) -> Result<MultiplexedConnection, Fault> {
@@ -126,7 +176,7 @@ impl Pool {
         self.has_heard.swap(false, Ordering::Relaxed)
     }
 
-    fn idle(&self) -> std::sync::MutexGuard<'_, Vec<MultiplexedConnection>> {
+    fn idle(&self) -> MutexGuard<'_, IdleConnections> {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -142,7 +192,8 @@ impl Leased<'_> {
 
     /// To be called when nothing is watched and nothing is queued on it.
     pub(super) fn give_back(self) {
-        self.pool.idle().push(self.connection);
+        self.pool.idle().free.push((self.connection, true));
+        self.pool.news.notify_waiters();
     }
 }
 

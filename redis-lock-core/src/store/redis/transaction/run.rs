@@ -1,41 +1,19 @@
 //! Executes one command, with as many transactions as it takes.
 
 use redis::{Cmd, Value};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::time::{sleep, timeout};
 
+use super::line_up::line_up;
 use super::look;
 use super::plan::{Decision, DecisionTerms, ReadPlan, decide, pause};
-use super::pool::{Lane, Leased, Pool, lost};
+use super::pool::{Lane, Leased, lost};
+use super::setting::Setting;
 use super::snapshot::Snapshot;
 use super::writes::Message;
 use crate::domain::error::{Fault, FaultClass};
-use crate::store::redis::channel::Channel;
-use crate::store::redis::decode;
-use crate::store::redis::dialect::Dialect;
+use crate::store::redis::{decode, encode};
 use crate::store::{Acquire, Answer, Command, Verb};
-
-/// What transactions need of their connection.
-pub(in crate::store::redis) struct Setting {
-    pub(in crate::store::redis) pool: Arc<Pool>,
-    pub(in crate::store::redis) dialect: Dialect,
-    pub(in crate::store::redis) channel: Channel,
-    /// Whether the server is in cluster mode, where one command may use keys of one slot only.
-    pub(in crate::store::redis) is_cluster: bool,
-}
-
-impl Setting {
-    pub(super) fn terms(&self) -> DecisionTerms {
-        DecisionTerms {
-            dialect: self.dialect,
-            channel: self.channel.name(),
-            listeners: [].into(),
-            frugal: false,
-            whole: false,
-        }
-    }
-}
 
 /// The outcome of one transaction.
 pub(super) enum TransactionResult {
@@ -54,11 +32,13 @@ pub(in crate::store::redis) async fn run(
 ) -> Result<Answer, Fault> {
     let is_sent = AtomicBool::new(false);
     let bounded = timeout(command.timeout, attempts(setting, command, &is_sent));
-    bounded.await.unwrap_or_else(|_| Err(late(&is_sent)))
+    bounded.await.unwrap_or_else(|_| Err(late(setting, &is_sent)))
 }
 
-/// The fault of a command that took too long.
-pub(super) fn late(is_sent: &AtomicBool) -> Fault {
+/// The fault of what took too long.
+pub(super) fn late(setting: &Setting, is_sent: &AtomicBool) -> Fault {
+    // Its own connection is closed by now; the next try shall not have to wait for another.
+    setting.pool.prepare();
     if is_sent.load(Ordering::Relaxed) {
         let what = "the server did not say in time what became of a transaction";
         return Fault::new(FaultClass::Unknown, what);
@@ -73,6 +53,9 @@ async fn attempts(
     command: &Command,
     is_sent: &AtomicBool,
 ) -> Result<Answer, Fault> {
+    if let Some(answer) = line_up(setting, command, is_sent).await? {
+        return Ok(answer);
+    }
     let mut terms = setting.terms();
     let mut aborts = 0;
     loop {
@@ -80,8 +63,11 @@ async fn attempts(
         let is_used = leased.is_used;
         is_sent.store(false, Ordering::Relaxed);
         match attempt(setting, command, leased, &mut terms, is_sent).await {
-            Ok(TransactionResult::Done(answer)) => {
+            Ok(TransactionResult::Done(mut answer)) => {
                 notice(command, &answer);
+                if let Verb::Release { bury: None, .. } = command.verb {
+                    explain(setting, command, &mut answer).await;
+                }
                 return Ok(answer);
             }
             Ok(TransactionResult::Aborted) => {
@@ -211,11 +197,7 @@ pub(super) async fn write(
     let first_message = writes.len();
     let mut cmds = writes;
     if setting.pool.may_publish.load(Ordering::Relaxed) {
-        cmds.extend(messages.iter().map(|message| {
-            let mut cmd = redis::cmd("PUBLISH");
-            cmd.arg(&message.channel).arg(&message.text);
-            cmd
-        }));
+        cmds.extend(messages.iter().map(Message::publish));
     }
     cmds.push(redis::cmd("EXEC"));
     is_sent.store(true, Ordering::Relaxed);
@@ -327,7 +309,18 @@ async fn ask_type(
     Err(decode::other_kind(Some(&kind)))
 }
 
-/// Warns of a value without a ttl that an acquisition found.
+/// Adds why a lock is gone, where somebody left the reason.
+pub(super) async fn explain(setting: &Setting, command: &Command, answer: &mut Answer) {
+    let Some(why) = decode::ask_why(command, answer) else { return };
+    let Some(token) = why.verb.token() else { return };
+    // Without it the answer is true as well.
+    let reason = setting.pool.ask_beside(vec![encode::why(&why, token)]).await;
+    let reason = reason.ok().and_then(|mut reasons| reasons.pop()).unwrap_or(Value::Nil);
+    let gone = std::mem::replace(answer, Answer::Done);
+    *answer = decode::why(gone, &reason);
+}
+
+/// Tells operators what an acquisition found.
 fn notice(command: &Command, answer: &Answer) {
     if let (Verb::Acquire(Acquire { repair_orphan, .. }), Answer::Busy(blocker)) =
         (&command.verb, answer)

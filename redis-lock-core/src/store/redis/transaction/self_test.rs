@@ -1,13 +1,15 @@
 //! Tests whether a server honours `WATCH`: some accept it and do nothing.
 
+use std::sync::Arc;
+
 use redis::{Cmd, Value};
 
 use super::pool::{Lane, Leased, Pool, lost};
 use crate::domain::error::{Fault, FaultClass};
 use crate::store::redis::decode;
 
-/// Changes a key while it is watched. `key` must belong to no lock.
-pub(in crate::store::redis) async fn self_test(pool: &Pool, key: &str) -> Result<(), Fault> {
+/// Changes a key while it is watched. `key` is nobody's.
+pub(in crate::store::redis) async fn self_test(pool: &Arc<Pool>, key: &str) -> Result<(), Fault> {
     let (watching, changing) = tokio::join!(pool.lease(Lane::Others), pool.lease(Lane::Others));
     let (mut watching, mut changing) = (watching?, changing?);
     let with = |name: &str| {

@@ -14,15 +14,15 @@ struct Line {
 
 /// The running and waiting commands of all keys.
 #[derive(Debug, Default)]
-pub(super) struct Sequence {
+pub(crate) struct Sequence {
     lines: HashMap<Box<str>, Line>,
     /// The running commands, by their numbers.
     running: HashMap<u64, Command>,
 }
 
 impl Sequence {
-    /// Returns the command if it may run now, and stores it otherwise.
-    pub(super) fn begin(&mut self, seq: u64, command: Command) -> Option<Command> {
+    /// The command if it may run now; it is kept otherwise.
+    pub(crate) fn begin(&mut self, seq: u64, command: Command) -> Option<Command> {
         if is_of_no_key(&command) {
             return Some(command);
         }
@@ -40,13 +40,21 @@ impl Sequence {
         }
     }
 
-    /// The running command with this number, unless it belongs to no key.
-    pub(super) fn running(&self, seq: u64) -> Option<&Command> {
+    /// The command that runs by this number, unless it is of no key.
+    pub(crate) fn running(&self, seq: u64) -> Option<&Command> {
         self.running.get(&seq)
     }
 
-    /// A command is done. Returns the next one of its key.
-    pub(super) fn end(&mut self, seq: u64) -> Option<(u64, Command)> {
+    /// Nobody knows whether a command was executed, or is yet to be: takes out those of its key that
+    /// rely on coming after it.
+    pub(crate) fn abandon(&mut self, seq: u64) -> impl Iterator<Item = u64> + use<> {
+        let abandoned = self.running.remove(&seq);
+        let line = abandoned.and_then(|command| self.lines.remove(command.names.main()));
+        line.into_iter().flat_map(|line| line.waiting).map(|(seq, _)| seq)
+    }
+
+    /// A command is done with; returns the next one of its key.
+    pub(crate) fn end(&mut self, seq: u64) -> Option<(u64, Command)> {
         let ended = self.running.remove(&seq)?;
         let key = ended.names.main();
         let line = self.lines.get_mut(key)?;
@@ -94,6 +102,19 @@ mod tests {
         assert_eq!(sequence.end(3).map(|(seq, _)| seq), Some(5));
         assert!(sequence.end(5).is_none());
         assert!(sequence.end(4).is_none());
+        assert!(sequence.lines.is_empty() && sequence.running.is_empty());
+    }
+
+    #[test]
+    fn what_relies_on_an_unknown_outcome_goes_with_it_and_nothing_else_does() {
+        let mut sequence = Sequence::default();
+        for (seq, key) in [(1, "a"), (2, "a"), (3, "b"), (4, "a"), (5, "b")] {
+            sequence.begin(seq, check(key));
+        }
+        assert_eq!(sequence.abandon(1).collect::<Vec<_>>(), [2, 4]);
+        assert!(sequence.begin(6, check("a")).is_some(), "what comes later is asked");
+        assert_eq!(sequence.end(3).map(|(seq, _)| seq), Some(5));
+        assert!(sequence.end(6).is_none() && sequence.end(5).is_none());
         assert!(sequence.lines.is_empty() && sequence.running.is_empty());
     }
 }

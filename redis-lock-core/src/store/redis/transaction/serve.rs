@@ -7,7 +7,8 @@ use futures_util::stream::{FuturesUnordered, StreamExt};
 use tokio::sync::mpsc;
 
 use super::batch::{self, Answers, BatchKind, WaitingBatch};
-use super::run::{Setting, run};
+use super::run::run;
+use super::setting::Setting;
 use crate::domain::error::Fault;
 use crate::store::{Answer, BoxFuture, Command, TaskWaker};
 
@@ -72,7 +73,7 @@ pub(super) async fn serve(setting: Arc<Setting>, mut jobs: Jobs, inbox: Arc<Answ
                     under_way.push(Box::pin(by_itself(setting, seq, command)));
                 }
                 if let Some(kind) = brought.batch {
-                    lines[kind as usize].is_under_way = false;
+                    lines[kind as usize].end();
                 }
             }
         }
@@ -80,7 +81,7 @@ pub(super) async fn serve(setting: Arc<Setting>, mut jobs: Jobs, inbox: Arc<Answ
             continue;
         }
         for kind in BatchKind::EACH {
-            if let Some(batch) = lines[kind as usize].next() {
+            while let Some(batch) = lines[kind as usize].next() {
                 under_way.push(Box::pin(together(setting, kind, batch)));
             }
         }

@@ -25,9 +25,14 @@ pub(super) struct ReadScope {
     pub(super) fence: bool,
     /// Whether a fencing counter with an invalid value counts as absent.
     pub(super) lenient: bool,
+    /// When what stands there ends.
+    pub(super) ends: bool,
 }
 
-/// The value at the key of a lock.
+/// How long a key has left that has no end, or whose end makes no difference.
+const NO_END: Value = Value::Int(-1);
+
+/// What stands at the key of a lock.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Standing {
     Nothing,
@@ -57,12 +62,14 @@ pub(super) struct Snapshot {
 
 impl ReadScope {
     pub(super) fn reads(self, names: &Names, tombs: &[Arc<str>], dialect: Dialect) -> Vec<Cmd> {
-        let mut reads = vec![cmd("GET", names.main()), dialect.left(names.main())];
+        let mut reads = vec![cmd("GET", names.main())];
+        reads.extend(self.ends.then(|| dialect.left(names.main())));
         if self.queue {
             let mut queue = cmd("ZRANGE", &names.queue());
             queue.arg(0).arg(-1).arg("WITHSCORES");
             reads.extend([queue, cmd("HGETALL", &names.waiters())]);
-            reads.extend([cmd("PTTL", &names.queue()), redis::cmd("TIME")]);
+            reads.extend(self.ends.then(|| cmd("PTTL", &names.queue())));
+            reads.push(redis::cmd("TIME"));
         }
         if self.fence {
             reads.push(cmd("GET", &names.fence()));
@@ -87,8 +94,9 @@ impl Snapshot {
         answers: &mut impl Iterator<Item = Value>,
     ) -> Result<Self, Fault> {
         let mut next = || answers.next().ok_or_else(|| nonsense("an answer is missing"));
-        let lock = standing(next()?, next()?, dialect)?;
-        // When the clock is not read, only time differences matter.
+        let value = next()?;
+        let lock = standing(value, if scope.ends { next()? } else { NO_END }, dialect)?;
+        // Where the clock is not asked, only distances count.
         let mut snapshot = Self {
             now: Moment::START.after(Duration::from_secs(1)),
             lock,
@@ -100,7 +108,7 @@ impl Snapshot {
         };
         if scope.queue {
             let (queue, places) = (tolerated(next()?)?, tolerated(next()?)?);
-            let left: i64 = parsed(next()?)?;
+            let left: i64 = parsed(if scope.ends { next()? } else { NO_END })?;
             snapshot.queue_left = u64::try_from(left).ok().map(Duration::from_millis);
             let (seconds, micros): (u64, u64) = parsed(next()?)?;
             let time = Duration::from_secs(seconds) + Duration::from_micros(micros);
@@ -225,7 +233,7 @@ pub(super) fn is_ours(value: &str) -> bool {
         && !label.contains(WAITERS_MARK)
 }
 
-fn standing(value: Value, left: Value, dialect: Dialect) -> Result<Standing, Fault> {
+pub(super) fn standing(value: Value, left: Value, dialect: Dialect) -> Result<Standing, Fault> {
     let Some(value) = tolerated(value)? else { return Ok(Standing::Other) };
     let left: i64 = parsed(left)?;
     let text: Option<Vec<u8>> = parsed(value)?;

@@ -10,9 +10,10 @@ use tokio::sync::mpsc;
 
 use super::plan::is_possible;
 use super::pool::Pool;
-use super::run::Setting;
 use super::sequence::Sequence;
 use super::serve::{AnswerInbox, serve};
+use super::setting::Setting;
+use crate::domain::clock::Moment;
 use crate::domain::error::{Fault, FaultClass};
 use crate::store::redis::channel::Channel;
 use crate::store::redis::dialect::Dialect;
@@ -29,12 +30,14 @@ struct TransactionWire {
     jobs: mpsc::UnboundedSender<(u64, Command)>,
     inbox: Arc<AnswerInbox>,
     done: VecDeque<Pulled>,
+    /// When the commands were pushed to which the link owes the answers.
+    owed: VecDeque<Moment>,
 }
 
 /// Makes a wire from a link, on the engine's runtime.
 pub(in crate::store::redis) fn wire(
     link: Connected,
-    pool: Pool,
+    pool: Arc<Pool>,
     found: Found,
     channel: Channel,
 ) -> Connected {
@@ -42,8 +45,7 @@ pub(in crate::store::redis) fn wire(
         AtomicBy::Transactions(dialect) => dialect,
         AtomicBy::Scripts => Dialect::Millis,
     };
-    let setting =
-        Arc::new(Setting { pool: Arc::new(pool), dialect, channel, is_cluster: found.cluster });
+    let setting = Arc::new(Setting { pool, dialect, channel, is_cluster: found.cluster });
     let (jobs, receiver) = mpsc::unbounded_channel();
     let inbox = Arc::new(AnswerInbox::default());
     tokio::spawn(serve(Arc::clone(&setting), receiver, Arc::clone(&inbox)));
@@ -57,6 +59,7 @@ pub(in crate::store::redis) fn wire(
         jobs,
         inbox,
         done: VecDeque::new(),
+        owed: VecDeque::new(),
     };
     Connected { wire: Box::new(wire), watcher }
 }
@@ -64,6 +67,7 @@ pub(in crate::store::redis) fn wire(
 impl TransactionWire {
     fn start(&mut self, seq: u64, command: Command) {
         if self.goes_on_link(&command) {
+            self.owed.push_back(Moment::now());
             return self.link.push(seq, command);
         }
         self.ask_task(seq, command);
@@ -91,8 +95,11 @@ impl TransactionWire {
         if let Err(fault) = &answer
             && fault.class.is_unknown()
         {
-            // It may still be executed, so later commands must not rely on its end.
-            return self.done.push_back(Pulled::Broken(fault.clone()));
+            // It may be executed yet, so whatever follows it must not take it for done.
+            for seq in std::iter::once(seq).chain(self.sequence.abandon(seq)) {
+                self.done.push_back(Pulled::Done(seq, Err(fault.clone())));
+            }
+            return;
         }
         let answer = answer.map(|answer| self.introduce(answer));
         self.done.push_back(Pulled::Done(seq, answer));
@@ -153,12 +160,17 @@ impl Wire for TransactionWire {
 
     fn fill(&mut self) -> io::Result<Filled> {
         let arrived = self.inbox.take();
-        let heard = self.setting.pool.take_heard() || !arrived.is_empty();
+        let heard = self.setting.pool.take_heard();
         for (seq, answer) in arrived {
             self.finish(seq, answer);
         }
         let filled = self.link.fill()?;
-        Ok(Filled { received: heard || filled.received, more: filled.more })
+        // While the link owes an answer, others that speak must not hide that it is silent.
+        Ok(Filled { received: filled.received || heard && self.owed.is_empty(), more: filled.more })
+    }
+
+    fn owes_since(&self, _: Moment) -> Option<Moment> {
+        self.owed.front().copied()
     }
 
     fn pull(&mut self, wants: &mut dyn FnMut(u64) -> bool) -> Option<Pulled> {
@@ -166,7 +178,9 @@ impl Wire for TransactionWire {
             if let Some(done) = self.done.pop_front() {
                 return Some(done);
             }
-            match self.link.pull(wants)? {
+            let pulled = self.link.pull(wants)?;
+            self.owed.pop_front();
+            match pulled {
                 Pulled::Done(seq, answer) => self.linked(seq, answer, wants),
                 other => return Some(other),
             }

@@ -20,7 +20,15 @@ pub(super) struct Message {
     pub(super) text: String,
 }
 
-/// Compares a lock before and after a command of the model.
+impl Message {
+    pub(super) fn publish(&self) -> Cmd {
+        let mut cmd = one("PUBLISH", &self.channel);
+        cmd.arg(&self.text);
+        cmd
+    }
+}
+
+/// Compares a lock before and after a command.
 pub(super) struct Writes<'a> {
     pub(super) names: &'a Names,
     pub(super) dialect: Dialect,
@@ -100,9 +108,7 @@ impl Writes<'_> {
 
     /// The message to the holder that somebody waits.
     fn ask_to_hand_over(&self, holder: &StoredHolder) -> Option<Message> {
-        let token = crate::Token::from_wire(&holder.token);
-        let channel = self.names.channel(token.manager()?);
-        Some(Message { channel, text: format!("w {}", self.names.main()) })
+        told_of_waiters(self.names, &holder.token)
     }
 
     fn queue(&self, out: &mut Vec<Cmd>) {
@@ -177,8 +183,14 @@ impl Writes<'_> {
     }
 }
 
+/// Tells a holder that somebody waits.
+pub(super) fn told_of_waiters(names: &Names, holder: &str) -> Option<Message> {
+    let channel = names.channel(crate::Token::from_wire(holder).manager()?);
+    Some(Message { channel, text: format!("w {}", names.main()) })
+}
+
 /// Whether a holder may keep the lease while nobody is inside.
-fn may_be_idle(value: &str) -> bool {
+pub(super) fn may_be_idle(value: &str) -> bool {
     crate::Token::from_wire(unmarked(value).0).may_be_idle()
 }
 
@@ -198,7 +210,7 @@ pub(super) fn value_of(holder: &StoredHolder) -> String {
     clippy::cast_sign_loss,
     reason = "microseconds since 1970 are exact in a double until the year 2255"
 )]
-fn ticket(now: Moment, last: f64) -> String {
+pub(super) fn ticket(now: Moment, last: f64) -> String {
     let micros = u64::try_from(now.since(Moment::START).as_micros()).unwrap_or(u64::MAX);
     let next = if last >= micros as f64 { last as u64 + 1 } else { micros };
     next.to_string()

@@ -1,0 +1,40 @@
+//! What a place says without having been asked.
+
+use std::sync::atomic::Ordering;
+
+use super::core::{Core, Work};
+use super::places::PlaceId;
+use super::table::LockId;
+use crate::Token;
+use crate::store::Event;
+
+impl Core {
+    /// Takes in an event that is no answer to a question: a message, or that listening began.
+    pub(crate) fn receive(&self, place: PlaceId, event: Event, work: &mut Work) {
+        match event {
+            Event::Granted { token, waited_for } => {
+                let Some(id) = self.index().get(token.as_str()).cloned() else { return };
+                self.step(&id, work, |machine, env, out| {
+                    machine.hinted(&token, waited_for, env, out);
+                });
+            }
+            Event::WaitedFor { key } => {
+                let id = LockId::mutex(&key);
+                self.step(&id, work, |machine, env, out| machine.somebody_waits(env, out));
+            }
+            Event::Asked { key, token } => {
+                let (id, asker) = (LockId::mutex(&key), Token::from_wire(&token));
+                self.step(&id, work, |machine, env, out| machine.asked_for(&asker, env, out));
+            }
+            Event::Forced { token } => {
+                self.search().add(token);
+                self.waker.wake();
+            }
+            Event::Listening { hints_enabled } => {
+                let Some(place) = self.places.get(place) else { return };
+                place.hints_enabled.store(hints_enabled, Ordering::Relaxed);
+                self.step_all_at(place.id, work, |machine, env, out| machine.listening(env, out));
+            }
+        }
+    }
+}

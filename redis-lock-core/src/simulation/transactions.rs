@@ -1,0 +1,100 @@
+//! The rung without scripts, as the engine sees it: each question is a transaction of its own, whose
+//! outcome may be unknown while the connection goes on. It may be executed later, unless somebody has
+//! changed meanwhile what it watches.
+
+use super::clock::{self, MILLI};
+use super::network::Item;
+use super::plan::{HistoryPlan, Sort};
+use super::server::SimulatedServer;
+use super::world::{World, WorldEvent};
+use crate::domain::error::{Fault, FaultClass};
+use crate::store::{Command, Verb};
+
+/// How much later than the engine gave it up a transaction is executed.
+const LATEST: u64 = 3_000;
+
+/// Of a hundred transactions, so many are late.
+const LATE: u64 = 12;
+
+/// Each waits for the one before at its key, so the shortest leases have to last for several.
+const LATENCY: u64 = 15 * MILLI;
+
+impl HistoryPlan {
+    /// The history of a seed on a server without scripts: mutexes alone, each by itself.
+    pub(super) fn by_transactions(seed: u64) -> Self {
+        let mut plan = Self::of(seed);
+        plan.path.late_transactions = LATE;
+        plan.path.latency = plan.path.latency.min(LATENCY);
+        plan.keys.fill(Sort::Mutex);
+        for wish in &mut plan.wishes {
+            wish.keys.truncate(1);
+        }
+        plan
+    }
+}
+
+impl SimulatedServer {
+    /// What a transaction for this command watches, as it stands now.
+    fn watched(&self, command: &Command) -> String {
+        let entry = self.state.entries.get(command.names.main());
+        match command.verb {
+            Verb::Acquire(_) => format!("{entry:?}"),
+            _ => format!("{:?}", entry.map(|entry| &entry.holders)),
+        }
+    }
+}
+
+impl World {
+    pub(super) fn is_without_scripts(&self) -> bool {
+        self.plan.path.late_transactions > 0
+    }
+
+    /// Whether nobody learns what becomes of a command that has arrived; then it is executed now or
+    /// later, or never.
+    pub(super) fn is_given_up(&mut self, index: usize, seq: u64, command: &Command) -> bool {
+        let (now, chance) = (clock::now(), self.chance(91, index as u64, seq));
+        let is_transaction = matches!(
+            command.verb,
+            Verb::Acquire(_) | Verb::Renew { .. } | Verb::Check { .. } | Verb::Release { .. }
+        );
+        let is_late = chance % 100 < self.plan.path.late_transactions;
+        if !is_transaction || !is_late || now >= self.plan.calm_at {
+            return false;
+        }
+        let process = self.links[index].process;
+        if let (Verb::Acquire(_), Some(token)) = (&command.verb, command.verb.token()) {
+            self.server.note(token).is_doubtful = true;
+        }
+        match chance >> 8 & 3 {
+            0 => {}
+            1 => drop(self.execute(process, command)),
+            _ => {
+                let at = now + (chance >> 16) % LATEST * MILLI;
+                let watched = self.server.watched(command);
+                self.late_until = self.late_until.max(at);
+                self.at(at, WorldEvent::Exec(process, Box::new(command.clone()), watched));
+            }
+        }
+        let what = "the server did not say in time what became of a transaction";
+        self.reply(index, Item::Answer(seq, Err(Fault::new(FaultClass::Unknown, what))));
+        true
+    }
+
+    /// An `EXEC` arrives that nobody counts on any more.
+    pub(super) fn exec(&mut self, process: usize, command: &Command, watched: &str) {
+        let is_same = self.server.watched(command) == watched;
+        let answer = is_same.then(|| self.execute(process, command).0);
+        let mut books = self.books.borrow_mut();
+        books.history.step(44, process as u64);
+        books.history.line(|names| {
+            let command = super::shown::command(command, names);
+            match &answer {
+                None => format!("server: late EXEC of p{process}: {command}: aborted"),
+                Some(answer) => {
+                    let answer = super::shown::answer(answer, names);
+                    format!("server: late EXEC of p{process}: {command}: {answer}")
+                }
+            }
+        });
+    }
+}

@@ -1,0 +1,29 @@
+//! What transactions run with.
+
+use std::sync::Arc;
+
+use super::plan::DecisionTerms;
+use super::pool::Pool;
+use crate::store::redis::channel::Channel;
+use crate::store::redis::dialect::Dialect;
+
+/// What transactions need of their connection.
+pub(in crate::store::redis) struct Setting {
+    pub(in crate::store::redis) pool: Arc<Pool>,
+    pub(in crate::store::redis) dialect: Dialect,
+    pub(in crate::store::redis) channel: Channel,
+    /// Whether the server is in cluster mode, where one command may use keys of one slot only.
+    pub(in crate::store::redis) is_cluster: bool,
+}
+
+impl Setting {
+    pub(super) fn terms(&self) -> DecisionTerms {
+        DecisionTerms {
+            dialect: self.dialect,
+            channel: self.channel.name(),
+            listeners: [].into(),
+            frugal: false,
+            whole: false,
+        }
+    }
+}
