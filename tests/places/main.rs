@@ -16,6 +16,8 @@ mod mayhem;
 mod released;
 mod replicas;
 mod sentinel;
+#[cfg(feature = "rustls")]
+mod tls;
 
 /// Whether a guard still has its lock, as far as it knows.
 fn is_held(guard: &redis_locks::Guard) -> bool {

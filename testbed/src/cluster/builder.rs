@@ -4,6 +4,7 @@ use super::{Cluster, PATIENCE};
 use crate::binary::ServerBinary;
 use crate::node::{Node, NodeSettings, until_well};
 use crate::server::Mode;
+use crate::tls::Certificates;
 
 const SLOTS: usize = 16_384;
 
@@ -66,6 +67,14 @@ impl ClusterBuilder {
     pub fn proxied(mut self) -> Self {
         self.nodes.proxied = true;
         self
+    }
+
+    /// With nodes that speak TLS, with clients and among themselves.
+    ///
+    /// The program must be one for which [`ServerBinary::speaks_tls`] holds.
+    pub fn tls(mut self, certificates: &Certificates) -> Self {
+        self.nodes.tls = Some(certificates.clone());
+        self.arguments(["--tls-cluster", "yes", "--tls-replication", "yes"])
     }
 
     /// More options for each node.
@@ -135,7 +144,7 @@ fn meet(cluster: &Cluster) {
 
 /// Its port, and the one on which it listens for other nodes.
 fn meeting_point(node: &Node) -> String {
-    let port = node.server().port();
+    let port = node.inner_port();
     let bus: Option<(String, u16)> = node.try_run("CONFIG GET cluster-port");
     let bus = bus.map_or(0, |(_, bus)| bus);
     format!("{port} {}", if bus == 0 { port + 10_000 } else { bus })
