@@ -322,40 +322,6 @@ fn g10_locks_are_kept_and_passed_on_while_slots_move_to_and_fro() {
 }
 
 #[test]
-fn users_with_the_documented_rights_can_lock_at_every_node() {
-    let rights = "locks on >secret resetchannels ~lock:* &lock:* +set +get +del +exists +pttl \
-        +pexpire +persist +time +zadd +zrem +zcard +zscore +zrange +hset +hget +hdel +evalsha +eval \
-        +script|load +publish +subscribe +unsubscribe +pubsub|numsub +ping +info +spublish \
-        +ssubscribe +sunsubscribe +pubsub|shardnumsub +cluster|slots +cluster|info +cluster|myid \
-        +asking +delifeq";
-    let cluster = Cluster::builder().replicas(0).start();
-    for node in cluster.nodes() {
-        let known = rights.replace("+delifeq", "");
-        node.server().run::<()>(&format!("ACL SETUSER {known}"));
-    }
-    let urls: Vec<_> =
-        cluster.urls().iter().map(|url| url.replace("redis://", "redis://locks:secret@")).collect();
-    let locks = || Locks::builder().cluster(&urls).open().unwrap();
-    let (one, other) = (locks(), locks());
-    for key in keys(&cluster) {
-        let guard = take(one.mutex(&key));
-        let waiting = Waiting::start(other.mutex(&key));
-        waiting.must_wait();
-        let start = Instant::now();
-        release(guard);
-        waiting.must_have_it();
-        assert!(start.elapsed() < ms(700), "notified: {:?}", start.elapsed());
-        waiting.finish();
-    }
-    cluster.assert_clean();
-    let wrong: Vec<_> = urls.iter().map(|url| url.replace("secret", "wrong")).collect();
-    let locks = Locks::builder().cluster(&wrong).open().unwrap();
-    let error = locks.mutex("job").blocking_acquire().map(drop).unwrap_err();
-    let LockError::Backend { source, .. } = &error else { panic!("{error:?}") };
-    assert!(!source.is_retryable() && error.to_string().contains("password"), "{error}");
-}
-
-#[test]
 fn a_map_of_addresses_leads_to_nodes_that_announce_what_cannot_be_reached() {
     let cluster = Cluster::builder().replicas(0).proxied().start();
     // What the nodes announce leads nowhere.

@@ -15,6 +15,7 @@ mod config;
 mod mayhem;
 mod released;
 mod replicas;
+mod rights;
 mod sentinel;
 #[cfg(feature = "rustls")]
 mod tls;
