@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 use redis::{FromRedisValue, Value};
 
 use crate::binary::ServerBinary;
+use crate::clock_shim::ClockShim;
 use crate::proxy::Proxy;
 use crate::server::{Mode, Server, ServerBuilder};
 use crate::tls::Certificates;
@@ -23,6 +24,7 @@ pub(crate) struct NodeSettings {
     pub(crate) proxied: bool,
     /// With these, clients and nodes talk to each other over TLS.
     pub(crate) tls: Option<Certificates>,
+    pub(crate) clock: Option<ClockShim>,
     pub(crate) arguments: Vec<String>,
 }
 
@@ -32,6 +34,9 @@ impl NodeSettings {
         let mut builder = ServerBuilder::default().mode(mode).arguments(self.arguments.clone());
         if let Some(binary) = &self.binary {
             builder = builder.binary(binary.clone());
+        }
+        if let Some(shim) = &self.clock {
+            builder = builder.clock(shim);
         }
         if let Some(certificates) = &self.tls {
             builder = builder.tls(certificates);

@@ -35,7 +35,7 @@ fn release(guard: Guard) {
 }
 
 #[test]
-fn every_kind_of_lock_excludes_at_every_node_and_over_several() {
+fn g6_every_kind_of_lock_excludes_at_every_node_and_over_several() {
     for binary in binaries() {
         let cluster = Cluster::builder().binary(binary).replicas(0).start();
         let url = cluster.urls().join(",").replace("redis://", "");
@@ -156,7 +156,7 @@ fn g2_g9_a_held_lock_outlives_a_slot_that_is_half_moved() {
 }
 
 #[test]
-fn g12_who_waits_is_let_in_after_its_slot_and_its_channels_have_moved() {
+fn g5_g12_who_waits_is_let_in_after_its_slot_and_its_channels_have_moved() {
     let cluster = Cluster::builder().replicas(0).start();
     let (one, other) = (open(&cluster), open(&cluster));
     let key = keys(&cluster).remove(0);

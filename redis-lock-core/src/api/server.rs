@@ -156,9 +156,10 @@ impl NodeOptions {
             return Ok(named);
         }
         let add = |client: redis::Client| match crate::store::tls::is_used_by(&client) {
-            true => self.certificates.added_to(&client).map_err(|error| {
-                ConfigError::BadCertificate { problem: error.to_string() }
-            }),
+            true => self
+                .certificates
+                .added_to(&client)
+                .map_err(|error| ConfigError::BadCertificate { problem: error.to_string() }),
             false => Err(ConfigError::CertificatesAlone),
         };
         Ok(Some(match named {

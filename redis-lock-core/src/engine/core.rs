@@ -396,7 +396,12 @@ impl Core {
             }
             Event::Listening { hints_enabled } => {
                 let Some(place) = self.places.get(place) else { return };
-                place.hints_enabled.store(hints_enabled, Ordering::Relaxed);
+                let before = place.hints_enabled.swap(hints_enabled, Ordering::Relaxed);
+                if before && !hints_enabled {
+                    // A node that has lost its slots ends the subscription, before anything is
+                    // asked there.
+                    self.look_soon();
+                }
                 self.step_all_at(place.id, work, |machine, env, out| machine.listening(env, out));
             }
         }

@@ -2,6 +2,7 @@ use std::time::Duration;
 
 use super::{Cluster, PATIENCE};
 use crate::binary::ServerBinary;
+use crate::clock_shim::ClockShim;
 use crate::node::{Node, NodeSettings, until_well};
 use crate::server::Mode;
 use crate::tls::Certificates;
@@ -16,6 +17,8 @@ pub struct ClusterBuilder {
     primaries: usize,
     replicas: usize,
     node_timeout: Duration,
+    /// Nodes whose clocks the test moves.
+    clocks: Vec<(usize, ClockShim)>,
 }
 
 impl Default for ClusterBuilder {
@@ -25,6 +28,7 @@ impl Default for ClusterBuilder {
             primaries: 3,
             replicas: 1,
             node_timeout: Duration::from_secs(1),
+            clocks: Vec::new(),
         }
     }
 }
@@ -53,6 +57,12 @@ impl ClusterBuilder {
     /// After which silence a node counts as failed: 1 s at first.
     pub fn node_timeout(mut self, timeout: Duration) -> Self {
         self.node_timeout = timeout;
+        self
+    }
+
+    /// The clock of this node, by its number among [`Cluster::nodes`], is moved by the test.
+    pub fn clock(mut self, number: usize, shim: &ClockShim) -> Self {
+        self.clocks.push((number, shim.clone()));
         self
     }
 
@@ -87,7 +97,7 @@ impl ClusterBuilder {
     /// they don't become one.
     pub fn start(self) -> Cluster {
         let count = self.primaries * (1 + self.replicas);
-        let cluster = Cluster { nodes: (0..count).map(|_| self.node()).collect() };
+        let cluster = Cluster { nodes: (0..count).map(|number| self.node(number)).collect() };
         self.share_slots(&cluster);
         meet(&cluster);
         for (number, replica) in cluster.nodes[self.primaries..].iter().enumerate() {
@@ -101,8 +111,10 @@ impl ClusterBuilder {
         cluster
     }
 
-    fn node(&self) -> Node {
+    fn node(&self, number: usize) -> Node {
         let mut settings = self.nodes.clone();
+        let own_clock = self.clocks.iter().find(|(of, _)| *of == number);
+        settings.clock = own_clock.map(|(_, shim)| shim.clone());
         let timeout = self.node_timeout.as_millis().to_string();
         let own = ["--cluster-node-timeout", &timeout, "--cluster-announce-ip", "127.0.0.1"];
         // Replicas stay with the primary that the test gave them.
