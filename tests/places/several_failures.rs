@@ -113,3 +113,79 @@ fn f13_a_sentinel_that_slept_through_the_fail_over_misleads_nobody() {
     drop(locks);
     heir.server().assert_clean();
 }
+
+#[test]
+fn g3_where_slots_need_not_be_covered_a_dead_node_is_shown_and_costs_its_own_locks_alone() {
+    for binary in binaries() {
+        let cluster = Cluster::builder().binary(binary).replicas(0);
+        let cluster = cluster.arguments(["--cluster-require-full-coverage", "no"]).start();
+        let locks = Locks::builder().cluster(cluster.urls()).outage(ms(1_500)).open().unwrap();
+        let wire = |name: &str| format!("lock:{name}");
+        let names = cluster.primaries().into_iter().map(|node| cluster.name_at(node, "job", wire));
+        let names: Vec<_> = names.collect();
+        for name in &names {
+            take(locks.mutex(name)).blocking_release().unwrap();
+        }
+        let dead = cluster.owner_of(&wire(&names[0]));
+        dead.server().kill9();
+        let start = Instant::now();
+        while start.elapsed() < ms(3_000) {
+            let asked = Instant::now();
+            for name in &names[1..] {
+                take(locks.mutex(name)).blocking_release().unwrap();
+            }
+            assert!(asked.elapsed() < ms(400), "the others go on: {:?}", asked.elapsed());
+        }
+        is_refused_within(locks.mutex(&names[0]), 8_000);
+        let troubles = || -> Vec<String> {
+            let nodes = locks.blocking_status(&names[1]).unwrap().server.nodes.into_iter();
+            nodes.filter(|node| node.trouble.is_some()).map(|node| node.address).collect()
+        };
+        eventually(LONG, "it is shown which node is in trouble", || {
+            troubles() == [format!("127.0.0.1:{}", dead.port())]
+        });
+        dead.server().restart();
+        cluster.until_ok();
+        eventually(LONG, "it works again", || locks.mutex(&names[0]).blocking_acquire().is_ok());
+        eventually(LONG, "and that is shown", || troubles().is_empty());
+        drop(locks);
+        cluster.assert_clean();
+    }
+}
+
+#[test]
+fn a_listing_while_slots_move_shows_what_stays_and_ends() {
+    for binary in binaries() {
+        let cluster = Cluster::builder().binary(binary).replicas(0).start();
+        let locks = Locks::builder().cluster(cluster.urls()).open().unwrap();
+        let names: Vec<_> = (0..60).map(|number| format!("stays{number}")).collect();
+        let guards: Vec<_> = names.iter().map(|name| take(locks.mutex(name))).collect();
+        let moving = take(locks.mutex("moves"));
+        let slot = cluster.slot_of("lock:moves");
+        let done = std::sync::atomic::AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let lists = scope.spawn(|| {
+                let mut lists = 0;
+                while !done.load(std::sync::atomic::Ordering::SeqCst) || lists < 3 {
+                    let seen: std::collections::BTreeSet<_> =
+                        locks.blocking_list("*").map(|status| status.unwrap().key).collect();
+                    assert!(names.iter().all(|name| seen.contains(name)), "{seen:?}");
+                    lists += 1;
+                }
+            });
+            let start = Instant::now();
+            while start.elapsed() < ms(3_000) {
+                let from = cluster.owner(slot);
+                let primaries = cluster.primaries();
+                let to = primaries.into_iter().find(|node| node.id() != from.id()).unwrap();
+                cluster.move_slots(slot..=slot, to);
+            }
+            done.store(true, std::sync::atomic::Ordering::SeqCst);
+            lists.join().unwrap();
+        });
+        moving.blocking_release().unwrap();
+        guards.into_iter().for_each(|guard| guard.blocking_release().unwrap());
+        drop(locks);
+        cluster.assert_clean();
+    }
+}

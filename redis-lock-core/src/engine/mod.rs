@@ -98,6 +98,11 @@ impl Link {
         &self.core
     }
 
+    /// Whether there are several nodes, so that keys may be on their way between them.
+    pub(crate) fn has_map(&self) -> bool {
+        self.core.places.lobby().is_some()
+    }
+
     pub(crate) fn is_closed(&self) -> bool {
         self.core.is_closed()
     }

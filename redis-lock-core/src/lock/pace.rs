@@ -33,8 +33,11 @@ const LEAST: Duration = Duration::from_millis(350);
 /// The shortest time between two questions that messages cause: whoever may publish may lie.
 const HINTS: Duration = Duration::from_millis(10);
 
-/// How long to wait for keys that are on their way to another node, at the most.
+/// How long to wait for keys that are on their way to another node, at the most, at first.
 pub(super) const MOVE: Duration = Duration::from_millis(50);
+
+/// So many tries are that quick.
+const QUICK: u32 = 16;
 
 /// How long a process may hand the lock among its own tasks before it asks whether another process
 /// waits. A round trip in this much time is what the question costs.
@@ -116,7 +119,8 @@ pub(super) fn look_at(blocker: &Blocker, looks: u32, env: &Env<'_>) -> Moment {
 /// When to ask again after so many failures in a row.
 pub(super) fn retry_at(class: FaultClass, failures: u32, env: &Env<'_>) -> Moment {
     let pause = match class.is_passing() {
-        true => MOVE,
+        // A slot moves fast, or its move was given up, and then nobody knows when it goes on.
+        true => MOVE * (1 << (failures / QUICK).min(3)),
         false => Duration::from_millis(25) * (1 << failures.min(5)),
     };
     env.now.after(pause / 2 + pause * u32::from(env.spread) / 512)

@@ -54,6 +54,9 @@ pub(crate) const PICK_UP: Duration = Duration::from_millis(20);
 /// Up to so many dropped questions are remembered without looking for those that are settled.
 const FEW: usize = 1024;
 
+/// The shortest time between two reads of the map, whatever the nodes say.
+pub(crate) const LOOK_PAUSE: Duration = Duration::from_millis(100);
+
 /// The first pause between two tries to connect.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 

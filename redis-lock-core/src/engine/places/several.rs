@@ -7,13 +7,10 @@ use std::time::Duration;
 use super::routing::Routing;
 use super::{FIRST, LOBBY, Place};
 use crate::domain::clock::Moment;
-use crate::engine::path::Path;
+use crate::engine::path::{LOOK_PAUSE, Path};
 use crate::store::directory::{Directory, Map};
 use crate::store::redirect::NodeName;
 use crate::store::redis::ClusterMode;
-
-/// The shortest time between two reads of the map, whatever the nodes say.
-const LOOK_PAUSE: Duration = Duration::from_millis(100);
 
 /// The same while some node says that it does not serve its slots: when it does again is seen by
 /// looking only.
