@@ -128,7 +128,7 @@ impl Several {
     /// The slots, in order, that have another owner than when this was last asked.
     pub(super) fn take_moved(&self) -> Vec<u16> {
         let (before, _) = self.change(Routing::notified);
-        before.moved().to_vec()
+        before.moved()
     }
 
     /// Has somebody look soon; says when.
