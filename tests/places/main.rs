@@ -17,6 +17,7 @@ mod together;
 mod clocks;
 mod cluster;
 mod config;
+mod everywhere;
 mod lost_writes;
 mod mayhem;
 mod released;
