@@ -1,5 +1,7 @@
 //! The body that acquires the lock, runs the user's body, and leaves.
 
+use std::collections::HashSet;
+
 use proc_macro2::{Delimiter, Group, Ident, Span, TokenStream};
 use quote::{ToTokens, quote, quote_spanned};
 use syn::{Path, ReceiverKind, Type};
@@ -8,26 +10,41 @@ use crate::function::{Argument, Function, Shape};
 use crate::key::Key;
 use crate::options::{OnLost, Options, Release};
 use crate::rebind::{self, Kept};
-use crate::tokens::{block, local, located, words};
+use crate::tokens::{block, local, located, unraw, words};
 use crate::{request, returns};
 
 /// Everything that is known, with nothing wrong in it.
 pub(crate) struct Expansion<'a> {
-    pub(crate) options: &'a Options,
-    pub(crate) function: &'a Function,
-    pub(crate) key: Key,
-    pub(crate) krate: Path,
+    options: &'a Options,
+    function: &'a Function,
+    key: Key,
+    krate: Path,
+    /// The crate, named where the return type stands: rustc reports an unfit type where a call stands.
+    krate_at_return: TokenStream,
     /// What the function, or its future, yields.
-    pub(crate) returned: Type,
+    returned: Type,
+    /// Where that type stands.
+    span: Span,
 }
 
-impl Expansion<'_> {
+impl<'a> Expansion<'a> {
+    pub(crate) fn new(
+        options: &'a Options,
+        function: &'a Function,
+        key: Key,
+        krate: Path,
+        returned: Type,
+    ) -> Self {
+        let span = returns::span(&returned);
+        let krate_at_return = located(krate.to_token_stream(), span);
+        Self { options, function, key, krate, krate_at_return, returned, span }
+    }
+
     pub(crate) fn expand(&self, shape: &Shape) -> TokenStream {
         match shape {
             Shape::Async => {
                 let arguments = self.function.arguments();
-                let rebinding = rebind::inside(self.function, &arguments, &self.kept());
-                let content = self.asynchronous(rebinding, &self.function.body, Some(&arguments));
+                let content = self.asynchronous(&self.function.body, Some(&arguments));
                 let copies = rebind::copies(&arguments, &self.kept(), &self.krate);
                 self.function.with_body(quote!(#copies #content))
             }
@@ -35,7 +52,7 @@ impl Expansion<'_> {
                 let content = future.only.clone().unwrap_or_else(|| self.whole_body());
                 let span = content.span();
                 // What the block captures goes where it is used, and has to end up in the body.
-                let content = self.asynchronous(TokenStream::new(), &content, None);
+                let content = self.asynchronous(&content, None);
                 self.function.with_body_only(future.replaced(content, span))
             }
             Shape::Sync => {
@@ -65,10 +82,10 @@ impl Expansion<'_> {
     ///
     /// Output:
     /// ```text
-    /// match &{ let scope = Scope::asking(PLAN, None, render(format_args!(..))); scope } {
+    /// match &{ let scope = Scope::asking(LABEL, &[Known::ttl(..)], None, render(format_args!(..))); scope } {
     ///     scope => {
     ///         let body = pin!(async move {
-    ///             if let Some(value) = None::<Result<u64, E>> { return value; } // what it yields
+    ///             if false { return never::<Result<u64, E>>(); } // what it yields
     ///             let order_id = order_id; // dropped before the release
     ///             { body }
     ///         });
@@ -77,15 +94,12 @@ impl Expansion<'_> {
     /// }
     /// ```
     /// A key that only the body can form is asked for there.
-    fn asynchronous(
-        &self,
-        rebinding: TokenStream,
-        body: &Group,
-        arguments: Option<&[Argument]>,
-    ) -> TokenStream {
+    fn asynchronous(&self, body: &Group, arguments: Option<&[Argument]>) -> TokenStream {
         let asks_before = arguments.is_some() && request::is_plain(self.options, self.function);
+        let named = if asks_before { request::named(self.options) } else { HashSet::new() };
+        let rebinding = arguments.map(|it| rebind::inside(self.function, it, &self.kept(), &named));
         let asked = if asks_before {
-            request::used(self.options, self.function)
+            request::used(&named, self.function)
         } else {
             let (scope, request, made) = (local("scope"), local("request"), self.request());
             quote!(#made #scope.ask(#request);)
@@ -97,28 +111,24 @@ impl Expansion<'_> {
         if !asks_before {
             return self.within_scope(run);
         }
-        let asking = request::asking(self.options, &self.key, &self.plan(), &self.krate);
+        let asking = request::asking(self.options, &self.key, &self.fixed(), &self.krate);
         self.within(&asking, run)
     }
 
     /// Tells rustc what the body yields, before it reads the body.
     fn edge(&self) -> TokenStream {
-        let value = local("value");
+        let krate = &self.krate_at_return;
         let output = self.output();
-        let span = returns::span(&self.returned);
-        quote_spanned! {span=>
-            if let ::core::option::Option::Some(#value) = ::core::option::Option::None::<#output> {
-                return #value;
-            }
-        }
+        let span = self.span;
+        quote_spanned!(span=> if false { return #krate::__private_0_1::never::<#output>(); })
     }
 
     /// What polls the body, and what is returned when the lock failed.
     fn run(&self, content: &TokenStream) -> TokenStream {
-        let krate = self.krate_at_return();
+        let krate = &self.krate_at_return;
         let (scope, body, ended) = (local("scope"), local("body"), local("ended"));
         let output = self.output();
-        let span = returns::span(&self.returned);
+        let span = self.span;
         let pinned = quote!(let #body = ::core::pin::pin!(#content););
         if self.options.on_error.is_none() {
             let ending = quote_spanned!(span=> #krate::__private_0_1::ending::<#output>());
@@ -136,14 +146,14 @@ impl Expansion<'_> {
     /// As [`asynchronous`](Self::asynchronous), with a closure for the block: inference and
     /// coercions come from the closure's expected type.
     fn blocking(&self, arguments: &[Argument]) -> TokenStream {
-        let krate = self.krate_at_return();
+        let krate = &self.krate_at_return;
         let scope = local("scope");
         let output = self.output();
-        let span = returns::span(&self.returned);
+        let span = self.span;
         let keyword = (!self.lends()).then(|| quote!(move));
         let request = self.request();
         let run = if self.options.on_error.is_none() {
-            let rebinding = rebind::inside(self.function, arguments, &self.kept());
+            let rebinding = rebind::inside(self.function, arguments, &self.kept(), &HashSet::new());
             let acquired = self.blocking_acquired(&block(&self.function.body).into_token_stream());
             let ending = local("ending");
             let of_type = quote_spanned!(span=> #krate::__private_0_1::ending::<#output>());
@@ -177,13 +187,13 @@ impl Expansion<'_> {
 
     /// `match ended { Ok(value) => return value, Err(error) => return on_error(error) }`
     fn handled(&self, ended: &TokenStream, is_blocking: bool) -> TokenStream {
-        let krate = self.krate_at_return();
+        let krate = &self.krate_at_return;
         let (value, error) = (local("value"), local("error"));
         let output = self.output();
         let on_error = self.options.on_error.as_ref().map(|on_error| &on_error.value);
         // A type that is inferred is only known by the value.
         let seen = (is_blocking && matches!(output, Type::Infer(_))).then(|| {
-            let span = returns::span(&self.returned);
+            let span = self.span;
             quote_spanned!(span=> let _ = #krate::__private_0_1::output_of(&#value).own_error();)
         });
         quote! {
@@ -198,8 +208,8 @@ impl Expansion<'_> {
 
     /// The function that tells the body's own errors from its other values.
     fn own_error(&self) -> TokenStream {
-        let krate = self.krate_at_return();
-        let span = returns::span(&self.returned);
+        let krate = &self.krate_at_return;
+        let span = self.span;
         match self.output() {
             // A type that is inferred cannot be asked whether it is a `Result`.
             Type::Infer(_) => quote_spanned!(span=> #krate::__private_0_1::never_own_error),
@@ -216,8 +226,8 @@ impl Expansion<'_> {
     /// Within a scope that has not asked for anything yet.
     fn within_scope(&self, run: TokenStream) -> TokenStream {
         let krate = &self.krate;
-        let plan = self.plan();
-        self.within(&quote!(#krate::__private_0_1::Scope::new(const { &#plan })), run)
+        let fixed = self.fixed();
+        self.within(&quote!(#krate::__private_0_1::Scope::new(#fixed)), run)
     }
 
     /// A `match`, so that nothing of ours is bound by a `let` of the function.
@@ -226,24 +236,26 @@ impl Expansion<'_> {
         quote!(match &#made { #scope => { #run } })
     }
 
-    /// What is known at compile time.
-    fn plan(&self) -> TokenStream {
+    /// What is known at compile time: the label, and a list of options.
+    fn fixed(&self) -> TokenStream {
         let krate = &self.krate;
-        let name = crate::tokens::unraw(&self.function.signature.ident);
-        let name = format!("::{name}");
-        let label = quote!(::core::concat!(::core::module_path!(), #name));
-        let mut plan = quote!(#krate::__private_0_1::Plan::new(#label));
-        plan.extend(request::known(self.options));
-        if self.options.on_lost.as_ref().is_some_and(|it| it.value == OnLost::Finish) {
-            plan.extend(quote!(.finish()));
+        let name = format!("::{}", unraw(&self.function.signature.ident));
+        let known = request::known(self.options, krate);
+        let options = self.options;
+        let own = [
+            ("finish", options.on_lost.as_ref().is_some_and(|it| it.value == OnLost::Finish)),
+            (
+                "background",
+                options.release.as_ref().is_some_and(|it| it.value == Release::Background),
+            ),
+            ("answer_busy", options.on_busy.is_some()),
+        ];
+        let own = own.into_iter().filter(|(_, is_set)| *is_set);
+        let own = own.map(|(name, _)| Ident::new(name, Span::call_site()));
+        quote! {
+            ::core::concat!(::core::module_path!(), #name),
+            &[#known #(#krate::__private_0_1::Known::#own,)*]
         }
-        if self.options.release.as_ref().is_some_and(|it| it.value == Release::Background) {
-            plan.extend(quote!(.background()));
-        }
-        if self.options.on_busy.is_some() {
-            plan.extend(quote!(.answer_busy()));
-        }
-        plan
     }
 
     fn request(&self) -> TokenStream {
@@ -263,10 +275,9 @@ impl Expansion<'_> {
         if unknown.iter().any(|it| !it.attributes.is_empty() || returns::has_impl(&it.ty)) {
             return quote!(#krate::__private_0_1::Box::pin(#content));
         }
-        let types = unknown.iter().rev().fold(quote!(()), |rest, argument| {
-            let ty = &argument.ty;
-            quote!((#ty, #rest))
-        });
+        let mut types = unknown.iter().map(|argument| argument.ty.to_token_stream());
+        let first = types.next();
+        let types = types.fold(quote!(#first), |rest, ty| quote!((#ty, #rest)));
         quote!(#krate::__private_0_1::Sizes::<#types>::new().place(#content))
     }
 
@@ -354,11 +365,6 @@ impl Expansion<'_> {
 
     fn output(&self) -> Type {
         returns::without_impl(self.returned.clone())
-    }
-
-    /// rustc reports an unfit return type where a call stands, so the call stands there.
-    fn krate_at_return(&self) -> TokenStream {
-        located(self.krate.to_token_stream(), returns::span(&self.returned))
     }
 
     /// What `on_error` uses.

@@ -48,8 +48,7 @@ pub(crate) fn expand(arguments: TokenStream, item: TokenStream) -> TokenStream {
     };
     match key {
         Some(key) if mistakes.is_empty() => {
-            Expansion { options: &options, function: &function, key, krate, returned }
-                .expand(&shape)
+            Expansion::new(&options, &function, key, krate, returned).expand(&shape)
         }
         _ => {
             let function = unlocked(&function, &options, &arguments, &krate);

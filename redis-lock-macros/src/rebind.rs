@@ -1,6 +1,6 @@
 //! The function's arguments inside its body, where they are dropped before the lock is released.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use proc_macro2::{Ident, Span, TokenStream};
 use quote::{quote, quote_spanned};
@@ -8,16 +8,28 @@ use syn::token::Underscore;
 use syn::{Pat, PatIdent, PatWild, Path, Token, Type};
 
 use crate::function::{Argument, Binding, Function};
+use crate::returns;
 use crate::tokens::unraw;
 
 /// The names that `on_error` uses, and where.
 pub(crate) type Kept = HashMap<String, Span>;
 
 /// Moves every argument into the body, so that they are dropped there in the order of the plain
-/// function.
-pub(crate) fn inside(function: &Function, arguments: &[Argument], kept: &Kept) -> TokenStream {
+/// function. What is `used` there is in the body already, and stays as it is if no drop shows it.
+pub(crate) fn inside(
+    function: &Function,
+    arguments: &[Argument],
+    kept: &Kept,
+    used: &HashSet<String>,
+) -> TokenStream {
     let receiver = receiver(function);
-    let arguments = arguments.iter().map(|argument| {
+    let stays = |argument: &&Argument| {
+        matches!(argument.binding, Binding::Name(None))
+            && kept.is_empty()
+            && returns::is_never_dropped(&argument.ty)
+            && used.contains(&unraw(&argument.name))
+    };
+    let arguments = arguments.iter().filter(|argument| !stays(argument)).map(|argument| {
         let whole = rebound(argument, kept);
         let Binding::Pattern(pattern) = &argument.binding else { return whole };
         let Argument { attributes, name, .. } = argument;

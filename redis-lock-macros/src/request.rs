@@ -11,14 +11,14 @@ use crate::key::Key;
 use crate::options::{KeySource, Lease, Options, Setting, Time, Waiting};
 use crate::tokens::{first_span, local, located, unraw, words};
 
-/// `.ttl(..).wait(..)`, on the plan of the function, under the names that the user wrote.
-pub(crate) fn known(options: &Options) -> TokenStream {
+/// `Known::ttl(..), Known::wait(..),` under the names that the user wrote.
+pub(crate) fn known(options: &Options, krate: &Path) -> TokenStream {
     let kind = options.kind.as_ref().and_then(|Setting { name, value }| match &value.argument {
         Some(argument) if !is_literal(argument) => None,
-        argument => Some(option(value.call, name, quote!(#argument))),
+        argument => Some(Call::of(value.call, name, argument.as_ref().map(|it| quote!(#it)))),
     });
-    let calls = calls(options).into_iter().filter(|call| call.is_known).map(|call| call.tokens);
-    quote!(#kind #(#calls)*)
+    let known = kind.into_iter().chain(calls(options)).filter_map(|call| call.known(krate));
+    quote!(#(#known,)*)
 }
 
 /// `let request = ..;`
@@ -36,7 +36,7 @@ pub(crate) fn made(options: &Options, key: &Key, krate: &Path) -> TokenStream {
 pub(crate) fn asking(
     options: &Options,
     key: &Key,
-    plan: &TokenStream,
+    fixed: &TokenStream,
     krate: &Path,
 ) -> TokenStream {
     let scope = local("scope");
@@ -44,8 +44,7 @@ pub(crate) fn asking(
         let name = Ident::new(name, Span::mixed_site());
         quote!(#krate::__private_0_1::Scope::#name)
     });
-    let plan = quote!(const { &#plan },);
-    let asking = from_key(options, key, krate, methods, Some(plan));
+    let asking = from_key(options, key, krate, methods, Some(quote!(#fixed,)));
     quote!({ let #scope = #asking; #scope })
 }
 
@@ -88,7 +87,7 @@ pub(crate) fn is_plain(options: &Options, function: &Function) -> bool {
         || function.arguments().iter().any(|it| matches!(it.binding, Binding::Pattern(_)));
     let is_computed = || {
         let limit = options.kind.as_ref().and_then(|kind| kind.value.argument.as_ref());
-        calls(options).iter().any(|call| !call.is_known)
+        calls(options).iter().any(|call| call.constant.is_none())
             || limit.is_some_and(|limit| !is_literal(limit))
     };
     let Some(Setting { value: key, .. }) = &options.key else { return false };
@@ -102,11 +101,15 @@ pub(crate) fn is_plain(options: &Options, function: &Function) -> bool {
     via.chain(keys).all(is_place) && !key.calls() && !has_patterns() && !is_computed()
 }
 
-/// Uses the arguments that only the request needs: it is made before they are moved into the body.
-pub(crate) fn used(options: &Options, function: &Function) -> TokenStream {
+/// The names that the request is made of.
+pub(crate) fn named(options: &Options) -> HashSet<String> {
     let via = options.via.iter().flat_map(|via| words(via.value.to_token_stream()).into_keys());
     let key = options.key.iter().flat_map(|key| key.value.words());
-    let named: HashSet<String> = via.chain(key).collect();
+    via.chain(key).collect()
+}
+
+/// Uses the arguments that only the request needs: it is made before they are moved into the body.
+pub(crate) fn used(named: &HashSet<String>, function: &Function) -> TokenStream {
     let used = function.names().into_iter().filter(|(name, _)| named.contains(&unraw(name)));
     used.map(|(name, cfg)| quote!(#(#cfg)* let _ = &#name;)).collect()
 }
@@ -128,8 +131,7 @@ fn is_place(expr: &Expr) -> bool {
 /// The options that are expressions, on the request if there is one.
 fn computed(options: &Options, krate: &Path) -> Option<TokenStream> {
     let (request, error) = (local("request"), local("error"));
-    let calls: Vec<TokenStream> =
-        calls(options).into_iter().filter(|call| !call.is_known).map(|call| call.tokens).collect();
+    let calls: Vec<TokenStream> = calls(options).iter().filter_map(Call::computed).collect();
     let argument = options.kind.as_ref().and_then(|kind| kind.value.argument.as_ref());
     let limit = argument.filter(|limit| !is_literal(limit));
     if calls.is_empty() && limit.is_none() {
@@ -148,33 +150,72 @@ fn computed(options: &Options, krate: &Path) -> Option<TokenStream> {
     })
 }
 
-/// An option as a method call.
+/// An option as a method call, or as the constant of the same name.
 struct Call {
-    is_known: bool,
-    tokens: TokenStream,
+    /// Where the user wrote the option.
+    name: Ident,
+    /// As it stands in a method call.
+    argument: Option<TokenStream>,
+    /// As it stands in a constant, if it is one.
+    constant: Option<TokenStream>,
+}
+
+impl Call {
+    /// With an argument that is a literal, or with none.
+    fn of(name: &str, written: &Ident, argument: Option<TokenStream>) -> Self {
+        let constant =
+            Some(argument.as_ref().map(|argument| quote!((#argument))).unwrap_or_default());
+        Self { name: Ident::new(name, written.span()), argument, constant }
+    }
+
+    fn of_switch(name: &str, Setting { name: written, value }: &Setting<Expr>) -> Self {
+        let call = Self::of(name, written, Some(quote!(#value)));
+        if is_literal(value) { call } else { Self { constant: None, ..call } }
+    }
+
+    fn of_time(name: &str, written: &Ident, time: &Time) -> Self {
+        let name = Ident::new(name, written.span());
+        match time {
+            Time::Known(known, _) => {
+                let (seconds, nanoseconds) = (known.as_secs(), known.subsec_nanos());
+                let constant = Some(quote!((#seconds, #nanoseconds)));
+                Self { name, argument: None, constant }
+            }
+            Time::Expr(value) => Self { name, argument: Some(quote!(#value)), constant: None },
+        }
+    }
+
+    fn known(&self, krate: &Path) -> Option<TokenStream> {
+        let (name, constant) = (&self.name, self.constant.as_ref()?);
+        Some(quote!(#krate::__private_0_1::Known::#name #constant))
+    }
+
+    /// `.ttl(value)`, if only the call knows the value.
+    fn computed(&self) -> Option<TokenStream> {
+        let (name, argument) = (&self.name, &self.argument);
+        self.constant.is_none().then(|| quote!(.#name(#argument)))
+    }
 }
 
 fn calls(options: &Options) -> Vec<Call> {
     let ttl = options.ttl.as_ref().map(|ttl| match &ttl.value {
-        Lease::Never(_) => flag("never_expires", &ttl.name),
-        Lease::For(time) => timed("ttl", &ttl.name, time),
+        Lease::Never(_) => Call::of("never_expires", &ttl.name, None),
+        Lease::For(time) => Call::of_time("ttl", &ttl.name, time),
     });
     let wait = options.wait.as_ref().map(|wait| match &wait.value {
-        Waiting::Forever(_) => flag("wait_forever", &wait.name),
-        Waiting::None => flag("no_wait", &wait.name),
-        Waiting::For(time) => timed("wait", &wait.name, time),
+        Waiting::Forever(_) => Call::of("wait_forever", &wait.name, None),
+        Waiting::None => Call::of("no_wait", &wait.name, None),
+        Waiting::For(time) => Call::of_time("wait", &wait.name, time),
     });
-    let switches = options.switches().into_iter().filter_map(|(method, setting)| {
-        let Setting { name, value } = setting.as_ref()?;
-        let tokens = option(method, name, quote!(#value));
-        Some(Call { is_known: is_literal(value), tokens })
+    let switches = options.switches().into_iter();
+    let switches =
+        switches.filter_map(|(name, setting)| Some(Call::of_switch(name, setting.as_ref()?)));
+    let times = options.times().into_iter().filter_map(|(name, setting)| {
+        let setting = setting.as_ref()?;
+        Some(Call::of_time(name, &setting.name, &setting.value))
     });
-    let times = options.times().into_iter().filter_map(|(method, setting)| {
-        let Setting { name, value } = setting.as_ref()?;
-        Some(timed(method, name, value))
-    });
-    let fenced = options.fence.as_ref().map(|fence| flag("fenced", &fence.name));
-    let reentrant = options.reentrant.as_ref().map(|it| flag("reentrant", &it.name));
+    let fenced = options.fence.as_ref().map(|fence| Call::of("fenced", &fence.name, None));
+    let reentrant = options.reentrant.as_ref().map(|it| Call::of("reentrant", &it.name, None));
     ttl.into_iter()
         .chain(wait)
         .chain(switches)
@@ -182,20 +223,6 @@ fn calls(options: &Options) -> Vec<Call> {
         .chain(fenced)
         .chain(reentrant)
         .collect()
-}
-
-fn flag(method: &str, written: &Ident) -> Call {
-    Call { is_known: true, tokens: option(method, written, TokenStream::new()) }
-}
-
-fn timed(method: &str, written: &Ident, time: &Time) -> Call {
-    Call { is_known: time.known().is_some(), tokens: option(method, written, quote!(#time)) }
-}
-
-/// `.ttl(value)`, with the method named where the user wrote the option.
-fn option(method: &str, written: &Ident, value: TokenStream) -> TokenStream {
-    let method = Ident::new(method, written.span());
-    quote!(.#method(#value))
 }
 
 fn is_literal(value: &Expr) -> bool {

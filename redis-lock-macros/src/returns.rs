@@ -145,6 +145,22 @@ fn first_type(arguments: &AngleBracketedGenericArguments) -> Option<&Type> {
     })
 }
 
+/// Whether dropping a value of this type does nothing. A type of somebody's own that is called `u64`
+/// is dropped a little later among the arguments, and nothing else.
+pub(crate) fn is_never_dropped(ty: &Type) -> bool {
+    const PRIMITIVES: [&str; 16] = [
+        "bool", "char", "f32", "f64", "i8", "i16", "i32", "i64", "i128", "isize", "u8", "u16",
+        "u32", "u64", "u128", "usize",
+    ];
+    match ty {
+        Type::Reference(reference) => reference.mutability.is_none(),
+        Type::Path(path) => {
+            path.path.get_ident().is_some_and(|name| PRIMITIVES.iter().any(|it| name == it))
+        }
+        _ => false,
+    }
+}
+
 /// Whether every value of this type is known to be small by its mere syntax. A name says nothing: any
 /// type can be called `u64`.
 pub(crate) fn is_small(ty: &Type) -> bool {
@@ -194,5 +210,12 @@ pub(crate) fn is_static(ty: &Type) -> bool {
 
 /// A span that stands for the whole type, as far as stable Rust lets one be made.
 pub(crate) fn span(ty: &Type) -> Span {
-    crate::tokens::first_span(ty.to_token_stream())
+    match ty {
+        // The usual type, without taking it to pieces.
+        Type::Path(TypePath { qself: None, path, .. }) if path.leading_colon.is_none() => {
+            let first = path.segments.first().map(|segment| segment.ident.span());
+            first.map_or_else(Span::call_site, |first| Span::call_site().located_at(first))
+        }
+        _ => crate::tokens::first_span(ty.to_token_stream()),
+    }
 }

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::time::Duration;
 
 use proc_macro2::TokenStream;
-use quote::{ToTokens, quote};
+use quote::ToTokens;
 use syn::parse::ParseStream;
 use syn::{Error, Expr, ExprLit, ExprUnary, Lit, LitStr, Result, Token, UnOp};
 
@@ -198,18 +198,6 @@ impl Time {
             }
             _ => Ok(Self::Expr(value)),
         }
-    }
-}
-
-impl ToTokens for Time {
-    fn to_tokens(&self, tokens: &mut TokenStream) {
-        tokens.extend(match self {
-            Self::Known(duration, _) => {
-                let (seconds, nanos) = (duration.as_secs(), duration.subsec_nanos());
-                quote!(::core::time::Duration::new(#seconds, #nanos))
-            }
-            Self::Expr(expr) => expr.to_token_stream(),
-        });
     }
 }
 

@@ -28,6 +28,14 @@ pub struct Sizes<T>(AnySizes<T>);
 #[derive(Debug)]
 pub struct AnySizes<T>(PhantomData<fn() -> T>);
 
+impl<T> Copy for AnySizes<T> {}
+
+impl<T> Clone for AnySizes<T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
 impl<T> Sizes<T> {
     /// Of arguments of these types.
     #[must_use]
@@ -39,14 +47,14 @@ impl<T> Sizes<T> {
 
 impl<T: Small> Sizes<T> {
     /// Leaves the body where it is.
-    pub fn place<F>(&self, body: F) -> F {
+    pub fn place<F>(self, body: F) -> F {
         body
     }
 }
 
 impl<T> AnySizes<T> {
     /// Boxes the body.
-    pub fn place<F>(&self, body: F) -> Pin<Box<F>> {
+    pub fn place<F>(self, body: F) -> Pin<Box<F>> {
         Box::pin(body)
     }
 }

@@ -7,7 +7,7 @@ use std::pin::{Pin, pin};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 
-use super::plan::Plan;
+use super::plan::{Known, Plan};
 use crate::api::acquire::{self, Begun, begin};
 use crate::api::caller::Caller;
 use crate::api::nesting;
@@ -38,7 +38,7 @@ impl Closed for Content {
 }
 
 struct Content {
-    plan: &'static Plan,
+    plan: Plan,
     held: BodyLock,
     state: Mutex<CallState>,
 }
@@ -72,12 +72,14 @@ struct CallState {
 }
 
 impl Scope {
-    /// The scope of a call of the function that `plan` describes, whose body asks for the lock.
+    /// The scope of a call of a function whose body asks for the lock. The function's holders are
+    /// called `label`.
     #[must_use]
-    pub fn new(plan: &'static Plan) -> Self {
+    pub fn new(label: &'static str, known: &'static [Known]) -> Self {
+        let plan = Plan::new(label, known);
         let mut held = BodyLock::default();
-        held.finishes = plan.finishes;
-        held.in_background = plan.in_background;
+        held.finishes = plan.finishes();
+        held.in_background = plan.in_background();
         let state = CallState { stage: CallStage::Starting, asked: None, lost: None };
         Self(Box::new(Content { plan, held, state: Mutex::new(state) }))
     }
@@ -93,7 +95,7 @@ impl Scope {
     ) -> Result<Request, LockError> {
         let key = key?;
         let locks = manager(locks)?;
-        let request = Request::new(locks.into_owned(), self.open().plan.kind, Keys::One(key));
+        let request = Request::new(locks.into_owned(), self.open().plan.kind(), Keys::One(key));
         Ok(self.open().plan.apply(request))
     }
 
@@ -113,11 +115,12 @@ impl Scope {
     /// A scope that asks for the lock of one key, as [`request`](Self::request) has it.
     #[must_use]
     pub fn asking(
-        plan: &'static Plan,
+        label: &'static str,
+        known: &'static [Known],
         locks: Option<&Locks>,
         key: Result<LockKey, LockError>,
     ) -> Self {
-        let scope = Self::new(plan);
+        let scope = Self::new(label, known);
         scope.ask(scope.request(locks, key));
         scope
     }
@@ -125,11 +128,12 @@ impl Scope {
     /// A scope that asks for the lock of several keys.
     #[must_use]
     pub fn asking_all(
-        plan: &'static Plan,
+        label: &'static str,
+        known: &'static [Known],
         locks: Option<&Locks>,
         keys: Result<Vec<LockKey>, LockError>,
     ) -> Self {
-        let scope = Self::new(plan);
+        let scope = Self::new(label, known);
         scope.ask(scope.request_all(locks, keys));
         scope
     }
@@ -209,7 +213,7 @@ impl Scope {
                 self.open().held.put(guard);
                 self.enter(CallStage::Running);
             }
-            Err(error) if error.is_busy() && self.open().plan.answers_busy => {
+            Err(error) if error.is_busy() && self.open().plan.answers_busy() => {
                 self.enter(CallStage::Refused);
                 self.ended().await;
                 return None;

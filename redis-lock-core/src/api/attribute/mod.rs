@@ -14,14 +14,15 @@ pub use output::{
 };
 
 mod plan;
-pub use plan::Plan;
+pub use plan::Known;
 
 mod render;
 pub use render::{collected, key, keys, render};
 
 mod run;
 pub use run::{
-    Ending, Run, RunOr, blocking_run, blocking_run_or, call, ending, fence, handled, run, run_or,
+    Ending, Run, RunOr, blocking_run, blocking_run_or, call, ending, fence, handled, never, run,
+    run_or,
 };
 
 mod segment;

@@ -1,150 +1,136 @@
-//! What is fixed about an annotated function: a constant of the program, which costs no code.
+//! What is fixed about an annotated function: constants of the program, which cost no code.
 
 use std::time::Duration;
 
+use crate::Request;
 use crate::domain::kind::Kind;
-use crate::{Request, Wait};
 
-/// The options of an annotated function that are known when it is compiled.
+/// An option of an annotated function that is known when it is compiled, under the name of what it
+/// becomes on a [`Request`].
+///
+/// A list of these is a constant by its mere form. Whatever would have to be computed for it, rustc
+/// would compute for each function anew whenever it checks the program; so a time is its whole
+/// seconds and its nanoseconds.
 #[derive(Clone, Copy, Debug)]
-pub struct Plan {
-    pub(super) label: &'static str,
-    pub(super) kind: Kind,
-    /// Whether the body runs to its end although the lock is lost.
-    pub(super) finishes: bool,
-    /// Whether the release is not waited for.
-    pub(super) in_background: bool,
-    /// Whether the body has a value of its own for a busy lock.
-    pub(super) answers_busy: bool,
-    ttl: Option<PlannedTtl>,
-    wait: Option<Wait>,
-    renew: Option<bool>,
-    fair: Option<bool>,
-    max_hold: Option<Duration>,
-    min_hold: Option<Duration>,
-    repair_orphan: Option<Duration>,
-    linger: Option<Duration>,
-    fenced: bool,
-    reentrant: bool,
+#[non_exhaustive]
+#[allow(non_camel_case_types, reason = "an editor leads from the user's option to its page here")]
+pub enum Known {
+    /// See `Locks::read`.
+    read,
+    /// See `Locks::write`.
+    write,
+    /// See `Locks::permit`.
+    permits(u32),
+    /// See `Request::ttl`.
+    ttl(u64, u32),
+    /// See `Request::never_expires`.
+    never_expires,
+    /// See `Request::wait`.
+    wait(u64, u32),
+    /// See `Request::wait_forever`.
+    wait_forever,
+    /// See `Request::no_wait`.
+    no_wait,
+    /// See `Request::renew`.
+    renew(bool),
+    /// See `Request::fair`.
+    fair(bool),
+    /// See `Request::max_hold`.
+    max_hold(u64, u32),
+    /// See `Request::min_hold`.
+    min_hold(u64, u32),
+    /// See `Request::repair_orphan`.
+    repair_orphan(u64, u32),
+    /// See `Request::linger`.
+    linger(u64, u32),
+    /// See `Request::fenced`.
+    fenced,
+    /// See `Request::reentrant`.
+    reentrant,
+    /// Lets the body run to its end when the lock is lost, and keeps its value.
+    finish,
+    /// Does not wait until the server confirms the release.
+    background,
+    /// Leaves it to the body what to return when the lock is busy.
+    answer_busy,
 }
 
-#[derive(Clone, Copy, Debug)]
-enum PlannedTtl {
-    Never,
-    For(Duration),
+/// What is known of an annotated function.
+#[derive(Clone, Copy)]
+pub(super) struct Plan {
+    /// What its holders are called.
+    pub(super) label: &'static str,
+    known: &'static [Known],
 }
 
 impl Plan {
-    /// An exclusive lock with the manager's defaults. Its holders are called `label`.
-    #[must_use]
-    pub const fn new(label: &'static str) -> Self {
-        Self {
-            label,
-            kind: Kind::Mutex,
-            finishes: false,
-            in_background: false,
-            answers_busy: false,
-            ttl: None,
-            wait: None,
-            renew: None,
-            fair: None,
-            max_hold: None,
-            min_hold: None,
-            repair_orphan: None,
-            linger: None,
-            fenced: false,
-            reentrant: false,
-        }
+    pub(super) fn new(label: &'static str, known: &'static [Known]) -> Self {
+        Self { label, known }
     }
 
-    pub(super) fn apply(&self, mut request: Request) -> Request {
-        match self.ttl {
-            Some(PlannedTtl::Never) => request = request.never_expires(),
-            Some(PlannedTtl::For(ttl)) => request = request.ttl(ttl),
-            None => {}
-        }
-        if let Some(wait) = self.wait {
-            request = request.wait(wait);
-        }
-        if let Some(renew) = self.renew {
-            request = request.renew(renew);
-        }
-        if let Some(fair) = self.fair {
-            request = request.fair(fair);
-        }
-        if let Some(limit) = self.max_hold {
-            request = request.max_hold(limit);
-        }
-        if let Some(least) = self.min_hold {
-            request = request.min_hold(least);
-        }
-        if let Some(grace) = self.repair_orphan {
-            request = request.repair_orphan(grace);
-        }
-        if let Some(idle) = self.linger {
-            request = request.linger(idle);
-        }
-        if self.fenced {
-            request = request.fenced();
-        }
-        if self.reentrant {
-            request = request.reentrant();
-        }
+    pub(super) fn kind(&self) -> Kind {
+        let kind = self.known.iter().find_map(|it| match *it {
+            Known::read => Some(Kind::Read),
+            Known::write => Some(Kind::Write),
+            Known::permits(limit) => Some(Kind::Permit { limit }),
+            _ => None,
+        });
+        kind.unwrap_or(Kind::Mutex)
+    }
+
+    /// Whether the body runs to its end although the lock is lost.
+    pub(super) fn finishes(&self) -> bool {
+        self.has(|it| matches!(it, Known::finish))
+    }
+
+    /// Whether the release is not waited for.
+    pub(super) fn in_background(&self) -> bool {
+        self.has(|it| matches!(it, Known::background))
+    }
+
+    /// Whether the body has a value of its own for a busy lock.
+    pub(super) fn answers_busy(&self) -> bool {
+        self.has(|it| matches!(it, Known::answer_busy))
+    }
+
+    fn has(&self, option: fn(&Known) -> bool) -> bool {
+        self.known.iter().any(option)
+    }
+
+    pub(super) fn apply(&self, request: Request) -> Request {
+        let mut request = self.known.iter().fold(request, |request, known| known.apply(request));
         request.options.label = Some(self.label.into());
         request
     }
 }
 
-macro_rules! setters {
-    ($($(#[$doc:meta])* $name:ident($($argument:ident: $ty:ty)?) $field:ident = $value:expr;)+) => {
-        impl Plan {$(
-            $(#[$doc])*
-            #[must_use]
-            pub const fn $name(mut self $(, $argument: $ty)?) -> Self {
-                self.$field = $value;
-                self
+impl Known {
+    fn apply(self, request: Request) -> Request {
+        match self {
+            Self::ttl(seconds, nanoseconds) => request.ttl(Duration::new(seconds, nanoseconds)),
+            Self::never_expires => request.never_expires(),
+            Self::wait(seconds, nanoseconds) => request.wait(Duration::new(seconds, nanoseconds)),
+            Self::wait_forever => request.wait_forever(),
+            Self::no_wait => request.no_wait(),
+            Self::renew(renew) => request.renew(renew),
+            Self::fair(fair) => request.fair(fair),
+            Self::max_hold(seconds, nanoseconds) => {
+                request.max_hold(Duration::new(seconds, nanoseconds))
             }
-        )+}
-    };
-}
-
-setters! {
-    /// See `Locks::read`.
-    read() kind = Kind::Read;
-    /// See `Locks::write`.
-    write() kind = Kind::Write;
-    /// See `Locks::permit`.
-    permits(limit: u32) kind = Kind::Permit { limit };
-    /// See `Request::ttl`.
-    ttl(ttl: Duration) ttl = Some(PlannedTtl::For(ttl));
-    /// See `Request::never_expires`.
-    never_expires() ttl = Some(PlannedTtl::Never);
-    /// See `Request::wait`.
-    wait(limit: Duration) wait = Some(Wait::For(limit));
-    /// See `Request::wait_forever`.
-    wait_forever() wait = Some(Wait::Forever);
-    /// See `Request::no_wait`.
-    no_wait() wait = Some(Wait::None);
-    /// See `Request::renew`.
-    renew(renew: bool) renew = Some(renew);
-    /// See `Request::fair`.
-    fair(fair: bool) fair = Some(fair);
-    /// See `Request::max_hold`.
-    max_hold(limit: Duration) max_hold = Some(limit);
-    /// See `Request::min_hold`.
-    min_hold(least: Duration) min_hold = Some(least);
-    /// See `Request::repair_orphan`.
-    repair_orphan(grace: Duration) repair_orphan = Some(grace);
-    /// See `Request::linger`.
-    linger(idle: Duration) linger = Some(idle);
-    /// See `Request::fenced`.
-    fenced() fenced = true;
-    /// See `Request::reentrant`.
-    reentrant() reentrant = true;
-    /// Lets the body run to its end when the lock is lost, and keeps its value.
-    finish() finishes = true;
-    /// Does not wait until the server confirms the release.
-    background() in_background = true;
-    /// Leaves it to the body what to return when the lock is busy.
-    answer_busy() answers_busy = true;
+            Self::min_hold(seconds, nanoseconds) => {
+                request.min_hold(Duration::new(seconds, nanoseconds))
+            }
+            Self::repair_orphan(seconds, nanoseconds) => {
+                request.repair_orphan(Duration::new(seconds, nanoseconds))
+            }
+            Self::linger(seconds, nanoseconds) => {
+                request.linger(Duration::new(seconds, nanoseconds))
+            }
+            Self::fenced => request.fenced(),
+            Self::reentrant => request.reentrant(),
+            // Said by the kind of the request, or of no concern to it.
+            Self::read | Self::write | Self::permits(_) => request,
+            Self::finish | Self::background | Self::answer_busy => request,
+        }
+    }
 }

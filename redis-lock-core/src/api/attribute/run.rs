@@ -35,6 +35,14 @@ impl<R> fmt::Debug for Ending<R> {
     }
 }
 
+/// A value of any type, in a place that is never reached: it tells rustc the type.
+#[must_use]
+pub fn never<R>() -> R {
+    loop {
+        std::thread::park();
+    }
+}
+
 /// Runs the body under the scope's lock, and releases the lock.
 ///
 /// The lock is checked before each poll: once it is lost, the body is never polled again. The body
