@@ -9,19 +9,19 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use redis_locks::{Guard, Locks};
+use redis_locks::Locks;
+use scenery::figures::{processor_time, tell};
+use scenery::held::{AT_ONCE, take};
 use testbed::Server;
 use tokio::runtime::Builder;
-use tokio::task::JoinSet;
+
+mod scenery;
 
 const LOCKS: usize = 10_000;
 
 const TTL: Duration = Duration::from_secs(6);
 
 const HELD: Duration = Duration::from_secs(15);
-
-/// Few enough at once that what is under way does not count as memory of what is held.
-const AT_ONCE: usize = 64;
 
 /// What is promised: none lost, so much of a core, so many bytes of memory for each.
 const GOAL_CORE: f64 = 0.08;
@@ -43,9 +43,9 @@ fn main() -> Result<()> {
     let guards = runtime.block_on(take(&locks, "held", LOCKS))?;
     let memory = (resident()? - before) / LOCKS as f64;
 
-    let (start, used) = (Instant::now(), computed()?);
+    let (start, used) = (Instant::now(), processor_time()?);
     sleep(HELD);
-    let core = (computed()? - used) / start.elapsed().as_secs_f64();
+    let core = (processor_time()? - used) / start.elapsed().as_secs_f64();
     let held = guards.iter().filter(|guard| guard.is_held()).count();
     let keys: usize = server.run("DBSIZE");
     let lost = LOCKS.saturating_sub(held.min(keys));
@@ -61,44 +61,10 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-fn tell(what: &str, figure: f64, goal: f64, unit: &str) {
-    let verdict = if figure <= goal { "reached" } else { "MISSED" };
-    println!("{what:16} {figure:8.1}{unit}, goal at most {goal}{unit} {verdict}");
-}
-
-async fn take(locks: &Locks, name: &str, count: usize) -> Result<Vec<Guard>> {
-    let mut guards = Vec::with_capacity(count);
-    let mut taking = JoinSet::new();
-    for number in 0..count {
-        if taking.len() == AT_ONCE
-            && let Some(taken) = taking.join_next().await
-        {
-            guards.push(taken??);
-        }
-        let request = locks.mutex(format!("{name}:{number}"));
-        taking.spawn(request.acquire());
-    }
-    while let Some(taken) = taking.join_next().await {
-        guards.push(taken??);
-    }
-    Ok(guards)
-}
-
 /// The memory that this process has from the system, in bytes.
 fn resident() -> Result<f64> {
     let text = fs::read_to_string("/proc/self/status").context("this bench needs /proc")?;
     let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:")).context("no VmRSS")?;
     let kilobytes: f64 = line.trim().trim_end_matches(" kB").parse()?;
     Ok(kilobytes * 1024.0)
-}
-
-/// The processor time that this process has used, in seconds.
-fn computed() -> Result<f64> {
-    let mut sum = 0.0;
-    for thread in fs::read_dir("/proc/self/task").context("this bench needs /proc")? {
-        let text = fs::read_to_string(thread?.path().join("schedstat"))?;
-        let nanos: f64 = text.split(' ').next().context("an empty schedstat")?.parse()?;
-        sum += nanos / 1e9;
-    }
-    Ok(sum)
 }

@@ -7,13 +7,16 @@
 
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, ensure};
-use redis::aio::MultiplexedConnection;
+use anyhow::Result;
+use redis::IntoConnectionInfo;
 use redis::io::tcp::TcpSettings;
-use redis::{IntoConnectionInfo, Script};
 use redis_locks::Locks;
+use scenery::bare::Bare;
+use scenery::figures::median;
 use testbed::Server;
 use tokio::runtime::{Builder, Runtime};
+
+mod scenery;
 
 const TTL: Duration = Duration::from_secs(30);
 
@@ -45,7 +48,7 @@ enum Place {
 #[derive(Clone)]
 enum Subject {
     Ours(Locks, Release),
-    Bare { connection: MultiplexedConnection, script: Script, number: u64 },
+    Bare(Bare),
 }
 
 fn main() -> Result<()> {
@@ -97,12 +100,7 @@ impl Subject {
     async fn bare(url: &str, nodelay: bool) -> Result<Self> {
         let settings = TcpSettings::default().set_nodelay(nodelay);
         let address = url.into_connection_info()?.set_tcp_settings(settings);
-        let connection = redis::Client::open(address)?.get_multiplexed_async_connection().await?;
-        let script = Script::new(
-            "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end \
-             return 0",
-        );
-        Ok(Self::Bare { connection, script, number: 0 })
+        Ok(Self::Bare(Bare::connect(address).await?))
     }
 
     async fn pair(&mut self) -> Result<()> {
@@ -114,17 +112,7 @@ impl Subject {
                     Release::InBackground => guard.release_in_background(),
                 }
             }
-            Self::Bare { connection, script, number } => {
-                *number += 1;
-                let token = format!("{number:032x}");
-                let mut set = redis::cmd("SET");
-                set.arg("pair:bare").arg(&token).arg("NX").arg("PX").arg(TTL.as_millis() as u64);
-                let set: Option<String> = set.query_async(connection).await?;
-                ensure!(set.is_some(), "somebody else has the lock of the bare driver");
-                let deleted: u32 =
-                    script.key("pair:bare").arg(&token).invoke_async(connection).await?;
-                ensure!(deleted == 1, "the lock of the bare driver was lost");
-            }
+            Self::Bare(bare) => bare.pair().await?,
         }
         Ok(())
     }
@@ -156,9 +144,4 @@ fn measure(runtime: &Runtime, place: Place, subject: Subject) -> Result<f64> {
         Place::Main => runtime.block_on(subject.pairs())?,
     };
     Ok(median(times))
-}
-
-fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
 }

@@ -5,19 +5,21 @@
 //! `contended`) it measures that part alone. Rounds alternate, and ratios are taken within each round,
 //! so that a busy machine slows both.
 
-use std::fs;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, ensure};
-use redis::Script;
-use redis::aio::MultiplexedConnection;
-use redis_locks::{Guard, Locks, Scripting};
+use anyhow::Result;
+use redis_locks::{Locks, Scripting};
+use scenery::bare::Bare;
+use scenery::figures::{median, processor_time, tell};
+use scenery::held::take;
 use testbed::{Server, ServerBinary};
 use tokio::runtime::{Builder, Runtime};
 use tokio::task::JoinSet;
+
+mod scenery;
 
 const TTL: Duration = Duration::from_secs(6);
 const ROUNDS: usize = 15;
@@ -26,7 +28,6 @@ const WARM_UP: usize = 600;
 
 const HELD: usize = 10_000;
 const HELD_FOR: Duration = Duration::from_secs(15);
-const AT_ONCE: usize = 64;
 
 const CLIENTS: usize = 16;
 const CONTEND_FOR: Duration = Duration::from_secs(5);
@@ -64,34 +65,14 @@ async fn open(server: &Server, scripting: Scripting) -> Result<Locks> {
 #[derive(Clone)]
 enum Subject {
     Ours(Locks),
-    Bare { connection: MultiplexedConnection, script: Script, number: u64 },
+    Bare(Bare),
 }
 
 impl Subject {
-    async fn bare(server: &Server) -> Result<Self> {
-        let client = redis::Client::open(server.url())?;
-        let connection = client.get_multiplexed_async_connection().await?;
-        let script = Script::new(
-            "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end \
-             return 0",
-        );
-        Ok(Self::Bare { connection, script, number: 0 })
-    }
-
     async fn pair(&mut self) -> Result<()> {
         match self {
             Self::Ours(locks) => locks.mutex("pair").acquire().await?.release().await?,
-            Self::Bare { connection, script, number } => {
-                *number += 1;
-                let token = format!("{number:032x}");
-                let mut set = redis::cmd("SET");
-                set.arg("pair:bare").arg(&token).arg("NX").arg("PX").arg(30_000);
-                let set: Option<String> = set.query_async(connection).await?;
-                ensure!(set.is_some(), "somebody else has the lock of the bare driver");
-                let deleted: u32 =
-                    script.key("pair:bare").arg(&token).invoke_async(connection).await?;
-                ensure!(deleted == 1, "the lock of the bare driver was lost");
-            }
+            Self::Bare(bare) => bare.pair().await?,
         }
         Ok(())
     }
@@ -114,7 +95,7 @@ fn pairs(runtime: &Runtime, server: &Server) -> Result<()> {
         anyhow::Ok([
             Subject::Ours(open(server, Scripting::Never).await?),
             Subject::Ours(open(server, Scripting::Auto).await?),
-            Subject::bare(server).await?,
+            Subject::Bare(Bare::connect(server.url()).await?),
         ])
     })?;
     let on_worker =
@@ -154,11 +135,11 @@ fn pairs(runtime: &Runtime, server: &Server) -> Result<()> {
 
 fn held(runtime: &Runtime, server: &Server) -> Result<()> {
     let locks = runtime.block_on(open(server, Scripting::Never))?;
-    let guards = runtime.block_on(take(&locks, HELD))?;
+    let guards = runtime.block_on(take(&locks, "held", HELD))?;
     let before = server.command_counts();
-    let (start, used) = (Instant::now(), computed()?);
+    let (start, used) = (Instant::now(), processor_time()?);
     sleep(HELD_FOR);
-    let core = (computed()? - used) / start.elapsed().as_secs_f64();
+    let core = (processor_time()? - used) / start.elapsed().as_secs_f64();
     let counts = server.command_counts();
     let count = |name: &str| {
         counts.get(name).copied().unwrap_or_default()
@@ -189,22 +170,6 @@ fn held(runtime: &Runtime, server: &Server) -> Result<()> {
         exec(&server.command_counts()) - exec(&execs)
     );
     Ok(())
-}
-
-async fn take(locks: &Locks, count: usize) -> Result<Vec<Guard>> {
-    let (mut guards, mut taking) = (Vec::with_capacity(count), JoinSet::new());
-    for number in 0..count {
-        if taking.len() == AT_ONCE
-            && let Some(taken) = taking.join_next().await
-        {
-            guards.push(taken??);
-        }
-        taking.spawn(locks.mutex(format!("held:{number}")).acquire());
-    }
-    while let Some(taken) = taking.join_next().await {
-        guards.push(taken??);
-    }
-    Ok(guards)
 }
 
 /// Each client is a manager of its own, as another process would be.
@@ -253,25 +218,4 @@ fn contended(runtime: &Runtime, server: &Server) -> Result<()> {
     tell("commands per lock", sent / locks, 12.0, "");
     tell("most / least served", spread, 3.0, " x");
     Ok(())
-}
-
-fn tell(what: &str, figure: f64, goal: f64, unit: &str) {
-    let verdict = if figure <= goal { "reached" } else { "MISSED" };
-    println!("  {what:22} {figure:8.2}{unit}, goal at most {goal}{unit} {verdict}");
-}
-
-fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
-}
-
-/// The processor time that this process has used, in seconds.
-fn computed() -> Result<f64> {
-    let mut sum = 0.0;
-    for thread in fs::read_dir("/proc/self/task").context("this bench needs /proc")? {
-        let text = fs::read_to_string(thread?.path().join("schedstat"))?;
-        let nanos: f64 = text.split(' ').next().context("an empty schedstat")?.parse()?;
-        sum += nanos / 1e9;
-    }
-    Ok(sum)
 }

@@ -19,7 +19,7 @@ pub(crate) async fn acquire(
     }
     let guard = request.acquire().await?;
     let mut out = stdout().lock();
-    // Whoever can't be told the token could not end the hold: then the guard ends it.
+    // If the token can't be printed, nobody could end the hold, so the guard releases it.
     if common.json {
         writeln!(out, "{}", json!({ "key": task.key, "token": guard.token().to_string() }))?;
     } else {

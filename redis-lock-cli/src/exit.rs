@@ -1,4 +1,4 @@
-//! How it ends: exit codes of `sysexits.h`, and what is said on the way out.
+//! Exit codes, those of `sysexits.h` where they exist, and error messages.
 
 use std::process::ExitCode;
 use std::{fmt, io};
@@ -25,12 +25,12 @@ impl Code {
     pub(crate) const LOST: Self = Self(76);
     /// `EX_CONFIG`: no server was named, or an option has no meaning.
     pub(crate) const CONFIG: Self = Self(78);
-    /// As shells have it: found, and not to be executed.
+    /// Like shells: the command exists but can't be executed.
     pub(crate) const NOT_EXECUTABLE: Self = Self(126);
-    /// As shells have it.
+    /// Like shells: the command does not exist.
     pub(crate) const NOT_FOUND: Self = Self(127);
 
-    /// As shells have it: ended by a signal.
+    /// Like shells: the command was ended by a signal.
     pub(crate) fn of_signal(signal: i32) -> Self {
         Self(u8::try_from(128 + signal).unwrap_or(u8::MAX))
     }
@@ -42,7 +42,7 @@ impl From<Code> for ExitCode {
     }
 }
 
-/// What kept it from doing what was asked for.
+/// Why the command failed.
 #[derive(Debug)]
 pub(crate) enum Failure {
     Lock(LockError),
@@ -62,7 +62,7 @@ impl Failure {
                 | LockError::InvalidKey { .. },
             ) => Code::CONFIG,
             Self::Lock(_) => Code::UNAVAILABLE,
-            // Whoever read the output has seen enough.
+            // The reader of the output has closed the pipe, which is no failure.
             Self::Io(error) if error.kind() == io::ErrorKind::BrokenPipe => Code::OK,
             Self::Io(_) => Code::IO,
             Self::Usage(_) => Code::USAGE,
@@ -73,7 +73,7 @@ impl Failure {
         }
     }
 
-    /// The same in a word.
+    /// One word for it, for programs.
     pub(crate) fn word(&self) -> &'static str {
         match self.code() {
             Code::BUSY => "busy",

@@ -1,4 +1,4 @@
-//! What programs read. The fields are documented in the help and stay as they are.
+//! JSON output. The fields are documented in the help, and stay stable.
 
 use std::time::SystemTime;
 
@@ -54,7 +54,7 @@ pub(crate) fn status(status: &Status) -> Value {
     })
 }
 
-/// Whether nobody is inside; nothing where only the holder knows.
+/// Whether the lease is idle; `None` when only the holder knows.
 fn idle(idle: Idle) -> Option<bool> {
     match idle {
         Idle::No => Some(false),

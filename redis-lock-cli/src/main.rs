@@ -27,7 +27,7 @@ fn main() -> ExitCode {
         Ok(arguments) => arguments,
         Err(error) => {
             let code = if error.use_stderr() { Code::USAGE } else { Code::OK };
-            // Nobody is left to tell where this can't be written.
+            // A failure to write to standard error can't be reported.
             let _ = error.print();
             return code.into();
         }
@@ -40,7 +40,7 @@ fn main() -> ExitCode {
             if code != Code::OK {
                 let line =
                     if json { json::failure(&failure) } else { format!("redis-lock: {failure}") };
-                // As above.
+                // Ignored for the same reason as above.
                 let _ = writeln!(io::stderr(), "{line}");
             }
             code.into()
@@ -69,7 +69,7 @@ fn perform(arguments: Arguments) -> Result<Code, Failure> {
             Task::Acquire(task) => acquire::acquire(&locks, &common, task).await,
             Task::Release(task) => release::release(&locks, &common, &task).await,
             Task::Run(task) => run::run(&locks, &common, task).await,
-            // They need no server, and are done.
+            // They need no server, and were carried out before.
             Task::Man(_) | Task::Completions(_) => Ok(Code::OK),
         };
         // What was given up on the way is still being released.

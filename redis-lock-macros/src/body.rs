@@ -1,4 +1,4 @@
-//! The body that acquires the lock, runs the user's body, and leaves.
+//! Generates the body that acquires the lock, runs the user's body, and releases the lock.
 
 use std::collections::HashSet;
 
@@ -13,13 +13,14 @@ use crate::rebind::{self, Kept};
 use crate::tokens::{block, local, located, unraw, words};
 use crate::{request, returns};
 
-/// Everything that is known, with nothing wrong in it.
+/// The checked options and function.
 pub(crate) struct Expansion<'a> {
     options: &'a Options,
     function: &'a Function,
     key: Key,
     krate: Path,
-    /// The crate, named where the return type stands: rustc reports an unfit type where a call stands.
+    /// The crate at the position of the return type: rustc reports an unsuitable return type at the
+    /// position of the call.
     krate_at_return: TokenStream,
     /// What the function, or its future, yields.
     returned: Type,
@@ -51,7 +52,7 @@ impl<'a> Expansion<'a> {
             Shape::Future(future) => {
                 let content = future.only.clone().unwrap_or_else(|| self.whole_body());
                 let span = content.span();
-                // What the block captures goes where it is used, and has to end up in the body.
+                // What the block captures has to be moved into the body.
                 let content = self.asynchronous(&content, None);
                 self.function.with_body_only(future.replaced(content, span))
             }
@@ -64,8 +65,8 @@ impl<'a> Expansion<'a> {
         }
     }
 
-    /// The body of a function that makes its future in more than one statement, to be run under the
-    /// lock: the future that it makes, on whatever way out, is awaited there.
+    /// The body of a function that makes its future in more than one statement. All of it runs
+    /// under the lock, and the future that it returns, by whatever path, is awaited there.
     fn whole_body(&self) -> Group {
         let krate = &self.krate;
         let signature = &self.function.signature;
@@ -82,7 +83,7 @@ impl<'a> Expansion<'a> {
     ///
     /// Output:
     /// ```text
-    /// match &{ let scope = Scope::asking(LABEL, &[Known::ttl(..)], None, render(format_args!(..))); scope } {
+    /// match &{ let scope = Scope::asking(LABEL, &[Fixed::ttl(..)], None, render(format_args!(..))); scope } {
     ///     scope => {
     ///         let body = pin!(async move {
     ///             if false { return never::<Result<u64, E>>(); } // what it yields
@@ -93,7 +94,7 @@ impl<'a> Expansion<'a> {
     ///     }
     /// }
     /// ```
-    /// A key that only the body can form is asked for there.
+    /// If only the body can compute the key, the body requests the lock.
     fn asynchronous(&self, body: &Group, arguments: Option<&[Argument]>) -> TokenStream {
         let asks_before = arguments.is_some() && request::is_plain(self.options, self.function);
         let named = if asks_before { request::named(self.options) } else { HashSet::new() };
@@ -115,7 +116,7 @@ impl<'a> Expansion<'a> {
         self.within(&asking, run)
     }
 
-    /// Tells rustc what the body yields, before it reads the body.
+    /// Tells rustc the type of the body's value before it reads the body.
     fn edge(&self) -> TokenStream {
         let krate = &self.krate_at_return;
         let output = self.output();
@@ -223,7 +224,7 @@ impl<'a> Expansion<'a> {
         }
     }
 
-    /// Within a scope that has not asked for anything yet.
+    /// In a scope that has not requested a lock yet.
     fn within_scope(&self, run: TokenStream) -> TokenStream {
         let krate = &self.krate;
         let fixed = self.fixed();
@@ -254,7 +255,7 @@ impl<'a> Expansion<'a> {
         let own = own.map(|(name, _)| Ident::new(name, Span::call_site()));
         quote! {
             ::core::concat!(::core::module_path!(), #name),
-            &[#known #(#krate::__private_0_1::Known::#own,)*]
+            &[#known #(#krate::__private_0_1::Fixed::#own,)*]
         }
     }
 
@@ -262,8 +263,8 @@ impl<'a> Expansion<'a> {
         request::made(self.options, &self.key, &self.krate)
     }
 
-    /// The content in a box, unless all arguments are small: they stand in the future more than
-    /// once. By its types, where the syntax does not tell.
+    /// The content in a box, unless all arguments are small, because the future contains them more
+    /// than once. If the syntax does not say whether they are small, their types decide.
     fn placed(&self, content: TokenStream, arguments: &[Argument]) -> TokenStream {
         let krate = &self.krate;
         let unknown = arguments.iter().filter(|argument| !returns::is_small(&argument.ty));
@@ -343,7 +344,7 @@ impl<'a> Expansion<'a> {
         }
     }
 
-    /// What the guard is bound to.
+    /// The variable that the guard is bound to.
     fn guard(&self) -> Ident {
         match (&self.options.guard, &self.options.fence) {
             (Some(guard), _) => guard.value.clone(),
@@ -367,7 +368,7 @@ impl<'a> Expansion<'a> {
         returns::without_impl(self.returned.clone())
     }
 
-    /// What `on_error` uses.
+    /// The names that `on_error` uses.
     fn kept(&self) -> Kept {
         let on_error = self.options.on_error.as_ref();
         on_error.map(|it| words(it.value.to_token_stream())).unwrap_or_default()

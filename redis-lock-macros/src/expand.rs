@@ -1,4 +1,4 @@
-//! From options and function to the function that takes the lock.
+//! Expands options and function to the function that takes the lock.
 
 use proc_macro2::{Ident, Span, TokenStream};
 use quote::quote;
@@ -11,8 +11,8 @@ use crate::options::{self, Options};
 use crate::tokens::{unraw, words};
 use crate::{key, manifest};
 
-/// Expands the attribute. When anything is wrong, the errors come with the function as it was, so
-/// that nothing else breaks for want of it.
+/// Expands the attribute. When anything is wrong, the function is emitted unchanged beside the
+/// errors, so that its callers cause no more errors.
 pub(crate) fn expand(arguments: TokenStream, item: TokenStream) -> TokenStream {
     let mut mistakes = Mistakes::default();
     let options = options::parse(arguments.clone(), &mut mistakes);
@@ -61,7 +61,7 @@ pub(crate) fn expand(arguments: TokenStream, item: TokenStream) -> TokenStream {
 const MISSING_KEY: &str = "missing `key`: name what is locked, e.g. \
                            `#[redis_lock(key = \"order:{order_id}\")]`";
 
-/// The function as it was, with the names that the attribute would have bound.
+/// The unchanged function, with the names that the attribute would have bound.
 fn unlocked(
     function: &Function,
     options: &Options,
@@ -71,7 +71,7 @@ fn unlocked(
     let fence = options.fence.iter().map(|fence| (&fence.value, parse_quote!(u64)));
     let guard = options.guard.iter().map(|guard| (&guard.value, parse_quote!(&#krate::Guard)));
     let bound: Vec<(&Ident, Type)> = fence.chain(guard).collect();
-    // What only the attribute uses would be reported as unused.
+    // Arguments that only the attribute uses would be reported as unused.
     let named = words(arguments.clone());
     let used = function.names().into_iter().filter(|(name, _)| named.contains_key(&unraw(name)));
     let used: Vec<TokenStream> = used.map(|(name, cfg)| quote!(#(#cfg)* let _ = &#name;)).collect();

@@ -1,4 +1,4 @@
-//! The annotated function: its signature, read; its body, kept as it came.
+//! The annotated function: its parsed signature, and its body as tokens.
 
 use proc_macro2::{Delimiter, Group, Ident, Span, TokenStream, TokenTree};
 use quote::{quote, quote_spanned};
@@ -13,7 +13,7 @@ use crate::diagnostics::Mistakes;
 use crate::returns::{self, Future};
 use crate::tokens::{local, unraw, words};
 
-/// A function with a body. The body is never parsed: what is half typed stays completable.
+/// A function with a body. The body is never parsed, so that editors can complete half-typed code.
 pub(crate) struct Function {
     pub(crate) attributes: Vec<Attribute>,
     visibility: Visibility,
@@ -22,7 +22,7 @@ pub(crate) struct Function {
     pub(crate) body: Group,
 }
 
-/// What the body is, and so where the lock goes.
+/// The form of the body, which decides where the lock is taken.
 pub(crate) enum Shape {
     /// `async fn`
     Async,
@@ -35,12 +35,13 @@ pub(crate) enum Shape {
 
 /// The async block that a body ends in.
 pub(crate) struct AsyncBlock {
-    /// Where `async` stands: what takes the place of the block stands there too.
+    /// The position of `async`, for the code that replaces the block.
     keyword: Span,
     /// `Box::pin` with its path, and its parentheses, when the block stands in it.
     pin: Option<(TokenStream, Span)>,
-    /// What is in the block, when the body is nothing but the block. Otherwise statements come
-    /// before it, which must not run without the lock, and one of them may return another future.
+    /// The content of the block, when the body is nothing but the block. Otherwise there are
+    /// statements before it, which must not run without the lock, and one of them may return
+    /// another future.
     pub(crate) only: Option<Group>,
 }
 
@@ -139,7 +140,7 @@ fn body(input: ParseStream<'_>) -> Result<Group> {
 }
 
 impl Function {
-    /// Reports what cannot be locked, whatever the options say.
+    /// Reports functions that can't be locked, whatever the options say.
     pub(crate) fn check(&mut self, mistakes: &mut Mistakes) {
         let signature = &self.signature;
         if let Some(constness) = &signature.constness {
@@ -163,7 +164,8 @@ impl Function {
                  `Result<Infallible, LockError>`",
             );
         }
-        // Under another name, it is seen by what the outer one has made of the body.
+        // A second attribute under another name is found by the variable that the outer one has put
+        // into the body.
         if words(self.body.stream()).contains_key(&local("scope").to_string()) {
             mistakes.at(&signature.ident, TWICE);
         }
@@ -181,8 +183,8 @@ impl Function {
         }
     }
 
-    /// Tells how the body runs. A future that cannot be seen into is a mistake: locking its
-    /// construction would release the lock before it runs.
+    /// Finds out how the body runs. An opaque future is a mistake: the lock would be released
+    /// before the future runs.
     pub(crate) fn shape(&self, has_handler: bool, mistakes: &mut Mistakes) -> (Shape, Type) {
         let ty = returns::returned(&self.signature.output, &self.signature.ident);
         if self.signature.asyncness.is_some() {
@@ -191,8 +193,8 @@ impl Function {
         let yielded = returns::future(&ty);
         match (AsyncBlock::at_end_of(&self.body), yielded) {
             (_, Future::No) => {
-                // With a handler rustc judges by the type; without, any answer is a refusal, and
-                // this one says why.
+                // With a handler, rustc decides by the type. Without one, the function is refused
+                // in any case, and this message says why.
                 if !has_handler && returns::is_called_future(&ty) {
                     mistakes.at(&ty, UNSEEN);
                 }
@@ -426,7 +428,7 @@ impl AsyncBlock {
         let future = quote_spanned!(self.keyword=> async move #block);
         match &self.pin {
             None if self.only.is_some() => future,
-            // There were statements before it: clippy would propose an `async fn` for ours.
+            // There were statements before it, for which clippy would propose an `async fn`.
             None => quote!(::core::convert::identity(#future)),
             Some((pin, span)) => {
                 let mut pinned = Group::new(Delimiter::Parenthesis, future);

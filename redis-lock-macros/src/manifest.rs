@@ -1,11 +1,11 @@
-//! Under which name the crate that is compiled knows `redis-locks`.
+//! Finds the name under which the compiled crate depends on `redis-locks`.
 
 use std::path::Path;
 use std::sync::OnceLock;
 use std::{env, fs};
 
-/// The name, where it is another one and `crate = ..` is needed: rustc would only say that there is
-/// no `redis_locks`.
+/// The name, if it differs so that `crate = ..` is needed. rustc would only say that there is no
+/// `redis_locks`.
 pub(crate) fn other_name() -> Option<&'static str> {
     static NAME: OnceLock<Option<String>> = OnceLock::new();
     let name = NAME.get_or_init(|| {

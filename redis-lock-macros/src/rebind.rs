@@ -40,7 +40,7 @@ pub(crate) fn inside(
     quote!(#receiver #(#arguments)*)
 }
 
-/// Takes the patterns apart, by names that nobody changes yet: for keys.
+/// Destructures the patterns into immutable names, for keys.
 pub(crate) fn patterns(arguments: &[Argument]) -> TokenStream {
     let patterns = arguments.iter().filter_map(|argument| {
         let Binding::Pattern(pattern) = &argument.binding else { return None };
@@ -131,13 +131,13 @@ fn rebound(argument: &Argument, kept: &Kept) -> TokenStream {
     }
 }
 
-/// What only `on_error` uses is used, although that happens outside of the body.
+/// Marks a name as used that only `on_error` uses, outside of the body.
 fn use_of(name: &Ident, kept: &Kept) -> Option<TokenStream> {
     kept.contains_key(&unraw(name)).then(|| quote!(let _ = &#name;))
 }
 
-/// None of these lints is of a group that is on by default. Only those that the name can meet: each
-/// costs every build.
+/// Allows lints for a name. None of them is on by default. Only those that the name can trigger are
+/// listed, because each one takes build time.
 fn quiet(name: &Ident) -> TokenStream {
     if !unraw(name).starts_with('_') {
         return quote!(#[allow(clippy::shadow_same)]);

@@ -1,4 +1,5 @@
-//! The request for the lock: what is known at compile time, and what is computed by the call.
+//! Generates the request for the lock: the part that is known at compile time, and the part that
+//! each call computes.
 
 use std::collections::HashSet;
 
@@ -11,7 +12,7 @@ use crate::key::Key;
 use crate::options::{KeySource, Lease, Options, Setting, Time, Waiting};
 use crate::tokens::{first_span, local, located, unraw, words};
 
-/// `Known::ttl(..), Known::wait(..),` under the names that the user wrote.
+/// `Fixed::ttl(..), Fixed::wait(..),` under the names that the user wrote.
 pub(crate) fn known(options: &Options, krate: &Path) -> TokenStream {
     let kind = options.kind.as_ref().and_then(|Setting { name, value }| match &value.argument {
         Some(argument) if !is_literal(argument) => None,
@@ -93,7 +94,7 @@ pub(crate) fn is_plain(options: &Options, function: &Function) -> bool {
     let Some(Setting { value: key, .. }) = &options.key else { return false };
     let keys: Vec<&Expr> = match key {
         KeySource::Template(_, arguments) => arguments.iter().map(|it| &it.value).collect(),
-        // What is no template is moved into the key, and the body could not have it any more.
+        // An expression is moved into the key, so the body could not use it any more.
         KeySource::List(elements) if elements.iter().all(|it| it.expr().is_none()) => Vec::new(),
         KeySource::List(_) | KeySource::Iterator(_) => return false,
     };
@@ -187,7 +188,7 @@ impl Call {
 
     fn known(&self, krate: &Path) -> Option<TokenStream> {
         let (name, constant) = (&self.name, self.constant.as_ref()?);
-        Some(quote!(#krate::__private_0_1::Known::#name #constant))
+        Some(quote!(#krate::__private_0_1::Fixed::#name #constant))
     }
 
     /// `.ttl(value)`, if only the call knows the value.

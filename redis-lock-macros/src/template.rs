@@ -1,8 +1,8 @@
 //! The text of a key template, read the way `format!` reads it.
 //!
-//! The macro only needs to know what stands in the braces; the text itself goes to `format_args!`
-//! untouched, so that rustc's own errors point at the placeholder. Whatever this reader cannot
-//! read, rustc cannot either, and says it better.
+//! The macro only needs to know the content of the braces. The text itself is passed to
+//! `format_args!` unchanged, so that rustc's errors point at the placeholder. What this parser does
+//! not understand, rustc does not understand either, and explains better.
 
 /// A template, taken apart.
 #[derive(Debug, PartialEq, Eq)]
@@ -18,7 +18,7 @@ pub(crate) enum Piece {
     Hole(Hole),
 }
 
-/// What stands between braces.
+/// The content between braces.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Hole {
     /// As written, without the braces.
@@ -46,7 +46,7 @@ pub(crate) enum Step {
     Call(String),
 }
 
-/// What stands behind the colon.
+/// The part after the colon.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Spec {
     /// As written, with the colon; empty when there is none.

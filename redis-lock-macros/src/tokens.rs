@@ -1,4 +1,4 @@
-//! Small questions about tokens, and tokens made to order.
+//! Small functions on tokens.
 
 use std::collections::HashMap;
 
@@ -7,7 +7,7 @@ use syn::Lit;
 
 use crate::template::{Template, Value, Width};
 
-/// A name that the user's code cannot see, and that no item of theirs has by chance.
+/// A name that is invisible to the user's code and unlikely to be the name of an item.
 pub(crate) fn local(name: &str) -> Ident {
     Ident::new(&format!("__redis_locks_{name}"), Span::mixed_site())
 }
@@ -33,7 +33,7 @@ pub(crate) fn located(tokens: TokenStream, span: Span) -> TokenStream {
         .collect()
 }
 
-/// Where the tokens begin, for tokens of ours that stand for them.
+/// The span of the first token, for generated tokens that replace these.
 pub(crate) fn first_span(tokens: TokenStream) -> Span {
     let first = tokens.into_iter().next();
     first.map_or_else(Span::call_site, |first| Span::call_site().located_at(first.span()))

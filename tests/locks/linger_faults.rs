@@ -32,6 +32,22 @@ async fn leave_idle(server: &Server, locks: &Locks, key: &str) {
     }
 }
 
+/// A server, and two managers, the first of which keeps an idle lease of `k`.
+async fn idle_and_other() -> (Server, Locks, Locks) {
+    let server = Server::start();
+    let (owner, other) = (manager(&server).await, manager(&server).await);
+    leave_idle(&server, &owner, "k").await;
+    (server, owner, other)
+}
+
+/// Shuts the managers down. Nothing may be left then.
+async fn end(server: &Server, managers: &[&Locks]) {
+    for locks in managers {
+        locks.shutdown().await;
+    }
+    server.assert_clean();
+}
+
 /// Leaves an idle lease behind and says so; then it is killed, or told to end.
 pub(crate) fn keep(io: &mut ChildIo) {
     Runtime::new().unwrap().block_on(async {
@@ -61,15 +77,12 @@ async fn lg1_an_idle_holder_that_dies_costs_others_its_lease_and_no_more() {
     let guard = locks.mutex("k").wait(SOON).acquire().await.unwrap();
     assert!(start.elapsed() < TTL + SOON / 4, "{:?}", start.elapsed());
     guard.release().await.unwrap();
-    locks.shutdown().await;
-    server.assert_clean();
+    end(&server, &[&locks]).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn lg3_a_lease_that_is_asked_for_while_it_is_taken_again_lets_one_in() {
-    let server = Server::start();
-    let (owner, other) = (manager(&server).await, manager(&server).await);
-    leave_idle(&server, &owner, "k").await;
+    let (server, owner, other) = idle_and_other().await;
     let (inside, is_over) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicBool::new(false)));
     let enter = |inside: &Arc<AtomicUsize>| {
         assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "two are inside");
@@ -96,16 +109,12 @@ async fn lg3_a_lease_that_is_asked_for_while_it_is_taken_again_lets_one_in() {
     }
     is_over.store(true, Ordering::SeqCst);
     loops.await.unwrap();
-    owner.shutdown().await;
-    other.shutdown().await;
-    server.assert_clean();
+    end(&server, &[&owner, &other]).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn lg10_a_flush_ends_an_idle_lease_with_its_next_renewal_and_fences_rise() {
-    let server = Server::start();
-    let (owner, other) = (manager(&server).await, manager(&server).await);
-    leave_idle(&server, &owner, "k").await;
+    let (server, owner, other) = idle_and_other().await;
     let guard = lingering(&owner, "f").fenced().acquire().await.unwrap();
     let before = guard.fence().unwrap();
     guard.release().await.unwrap();
@@ -127,9 +136,7 @@ async fn lg10_a_flush_ends_an_idle_lease_with_its_next_renewal_and_fences_rise()
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn lg13_an_idle_lease_is_ended_by_force() {
-    let server = Server::start();
-    let (owner, other) = (manager(&server).await, manager(&server).await);
-    leave_idle(&server, &owner, "k").await;
+    let (server, owner, other) = idle_and_other().await;
     assert!(other.force_release("k", "it is in the way").await.unwrap());
     let guard = other.mutex("k").try_acquire().await.unwrap().expect("nobody has it");
     let since = Instant::now();
@@ -138,9 +145,7 @@ async fn lg13_an_idle_lease_is_ended_by_force() {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     guard.release().await.unwrap();
-    owner.shutdown().await;
-    other.shutdown().await;
-    server.assert_clean();
+    end(&server, &[&owner, &other]).await;
 }
 
 async fn use_each(locks: &Locks, keys: std::ops::Range<usize>) {
@@ -181,15 +186,10 @@ async fn lg17_two_who_ask_for_an_idle_lease_get_it_one_after_the_other() {
     let others = [manager(&server).await, manager(&server).await];
     leave_idle(&server, &owner, "k").await;
     let [first, second] = others.each_ref().map(|locks| locks.mutex("k").wait(SOON).acquire());
-    let (first, second) =
-        tokio::join!(async { first.await.unwrap().release().await.unwrap() }, async {
-            second.await.unwrap().release().await.unwrap()
-        },);
-    let ((), ()) = (first, second);
-    for locks in others.iter().chain([&owner]) {
-        locks.shutdown().await;
-    }
-    server.assert_clean();
+    tokio::join!(async { first.await.unwrap().release().await.unwrap() }, async {
+        second.await.unwrap().release().await.unwrap()
+    });
+    end(&server, &[&owner, &others[0], &others[1]]).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -202,22 +202,18 @@ async fn lg4_a_lost_message_costs_a_waiter_no_more_than_a_look() {
     assert_eq!(deaf.count(), 1, "one connection listens");
     deaf.hole_down();
     let start = Instant::now();
-    // The renewal says that somebody waits, a third of the lease later at the most.
+    // The answer to the renewal, a third of the lease later at most, says that another process
+    // waits.
     let guard = other.mutex("k").wait(SOON).acquire().await.unwrap();
     assert!(start.elapsed() < SOON / 2, "{:?}", start.elapsed());
     guard.release().await.unwrap();
     deaf.pass();
-    owner.shutdown().await;
-    other.shutdown().await;
-    server.assert_clean();
+    end(&server, &[&owner, &other]).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_key_that_is_asked_away_unused_does_not_linger_for_a_while() {
-    let server = Server::start();
-    let (owner, other) = (manager(&server).await, manager(&server).await);
-    leave_idle(&server, &owner, "warm").await;
-    leave_idle(&server, &owner, "k").await;
+    let (server, owner, other) = idle_and_other().await;
     other.mutex("k").acquire().await.unwrap().release().await.unwrap();
     let (begun, mut stayed) = (Instant::now(), false);
     lingering(&owner, "k").acquire().await.unwrap().release().await.unwrap();
@@ -228,16 +224,12 @@ async fn a_key_that_is_asked_away_unused_does_not_linger_for_a_while() {
         lingering(&owner, "k").acquire().await.unwrap().release().await.unwrap();
         stayed = server.exists("lock:k");
     }
-    owner.shutdown().await;
-    other.shutdown().await;
-    server.assert_clean();
+    end(&server, &[&owner, &other]).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_status_of_an_idle_lease_says_that_nobody_is_inside() {
-    let server = Server::start();
-    let (owner, other) = (manager(&server).await, manager(&server).await);
-    leave_idle(&server, &owner, "k").await;
+    let (server, owner, other) = idle_and_other().await;
     let status = owner.status("k").await.unwrap();
     assert!(matches!(status.holders[0].idle, Idle::Since(_)), "{status:?}");
     let status = other.status("k").await.unwrap();
@@ -248,6 +240,5 @@ async fn the_status_of_an_idle_lease_says_that_nobody_is_inside() {
     let plain = owner.mutex("plain").acquire().await.unwrap();
     assert_eq!(other.status("plain").await.unwrap().holders[0].idle, Idle::No);
     plain.release().await.unwrap();
-    owner.shutdown().await;
-    other.shutdown().await;
+    end(&server, &[&owner, &other]).await;
 }

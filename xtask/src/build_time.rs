@@ -1,5 +1,5 @@
-//! What the attribute costs every build in processor time, beside the same lock written by hand and
-//! beside the attribute that everybody knows.
+//! Measures the build time of annotated functions, compared with the same lock written by hand and
+//! with `#[async_trait]`.
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
@@ -14,10 +14,10 @@ use crate::cargo::{cargo, must_succeed};
 /// How many functions a program has.
 const FUNCTIONS: u32 = 500;
 
-/// How often each is built. The best time counts: what else the machine does only ever adds.
+/// How often each is built. The best time counts, because other load only makes builds slower.
 const ROUNDS: u32 = 3;
 
-/// A way to write the functions, as what stands above them and around their bodies.
+/// A way to write the functions: their attribute, and the code around their bodies.
 struct Style {
     name: &'static str,
     attribute: &'static str,
@@ -85,7 +85,8 @@ fn package(style: &Style) -> String {
     style.name.replace([' ', ':'], "-")
 }
 
-/// What every program has, the plain one too, so that no style pays for linking the engine.
+/// The code of every program, including the plain one, so that the time to link the engine is the
+/// same for all.
 const BASE: &str = "use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Waker};
@@ -139,7 +140,7 @@ struct Cost {
     bytes: u64,
 }
 
-/// Builds each style in turn, round by round, so that what else the machine does falls on all alike.
+/// Builds the styles in turn, round by round, so that other load affects all of them alike.
 fn measure(folder: &Path) -> Result<[Cost; STYLES.len()]> {
     let target = folder.join("target");
     let never = || Cost {
@@ -174,7 +175,7 @@ fn measure(folder: &Path) -> Result<[Cost; STYLES.len()]> {
 fn build(program: &Path, target: &Path, arguments: &[&str]) -> Result<Duration> {
     let mut build = cargo(arguments);
     build.args(["--quiet", "--offline"]);
-    // What was compiled before would hide what a change costs.
+    // An incremental build would hide the cost.
     build.env("CARGO_INCREMENTAL", "0").env("CARGO_TARGET_DIR", target).current_dir(program);
     let (start, before) = (Instant::now(), processor_time());
     must_succeed(build)?;
@@ -182,8 +183,8 @@ fn build(program: &Path, target: &Path, arguments: &[&str]) -> Result<Duration> 
     Ok(spent.unwrap_or_else(|| start.elapsed()))
 }
 
-/// What the processes that we started and that ended have cost, on Linux. Elsewhere the time that
-/// passes has to do, and then nothing else may run beside it.
+/// The processor time of all ended child processes, on Linux. Elsewhere wall-clock time is used,
+/// and nothing else should run at the same time.
 fn processor_time() -> Option<Duration> {
     let text = fs::read_to_string("/proc/self/stat").ok()?;
     // The name of the program is in parentheses and may hold spaces. The 16th and 17th field are

@@ -1,4 +1,4 @@
-//! Whether what the documents point to is there.
+//! Checks that everything that the documents link to or name exists.
 
 use std::collections::BTreeSet;
 use std::fs;

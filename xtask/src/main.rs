@@ -68,10 +68,10 @@ fn run(arguments: &[String]) -> Result<()> {
     match command.as_str() {
         "test" => test::run(rest),
         "demo" => demo::run(),
-        // What the demo starts, not for people.
+        // Started by the demo.
         "demo-worker" => demo::work(rest),
         "soak" => soak::run(rest),
-        // What the soak starts.
+        // Started by the soak test.
         "soak-worker" => soak::work(rest),
         "simulate" => simulate::run(rest),
         "build-time" => build_time::run(),

@@ -4,8 +4,8 @@ use testbed::{Permission, find_or_install};
 use crate::cargo::{cargo, must_succeed};
 use crate::soak::Mix;
 
-/// 500 waiters in ten processes, and somebody who kills waiters and holders: the test that takes 20
-/// seconds otherwise, for as long as is wanted, with its figures shown.
+/// Runs the test with 500 waiters in ten processes, of which waiters and holders are killed, for a
+/// chosen time instead of 20 seconds, and shows its figures.
 pub(crate) fn run(arguments: &[String]) -> Result<()> {
     let (mut seconds, mut scripting) = ("120", Mix::Auto);
     for option in arguments.chunks(2) {
@@ -16,7 +16,7 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
         }
     }
     let server = find_or_install(Permission::System).map_err(|advice| anyhow!(advice))?;
-    // Not by nextest, which ends what takes longer than a test should.
+    // Not with nextest, which ends tests that take too long.
     let mut test = cargo(&["test", "--package", "redis-locks", "--test", "waiting", "mayhem"]);
     test.args(["--", "--nocapture", "--test-threads", "1"])
         .env("REDIS_LOCKS_SERVER", server.path())

@@ -3,8 +3,8 @@ use testbed::{Permission, find_or_install};
 
 use crate::cargo::{cargo, must_succeed};
 
-/// 20 contended keys for as long as is wanted, and whether the memory of their process stays as it
-/// is.
+/// Runs the test that contends for 20 keys for a chosen time, and checks that the memory of the
+/// process does not grow.
 pub(crate) fn run(arguments: &[String]) -> Result<()> {
     let seconds = match arguments {
         [] => "600",

@@ -18,8 +18,8 @@ const PARTS: [&str; 9] = [
     "memory/**",
 ];
 
-/// The tests that are about those parts, quick and without a server. The simulation sees more, and
-/// takes minutes for each change: try it on what these let through.
+/// The tests of those parts, which are quick and need no server. The simulation finds more, but
+/// takes minutes for each change: try it on changes that these tests miss.
 const TESTS: [&str; 7] = ["lock::", "lease::", "hold::", "reaper", "decode", "encode", "memory"];
 
 /// Changes the code in small ways, one at a time, and shows which changes no test sees: by

@@ -6,7 +6,7 @@ use testbed::{Permission, ServerBinary, find_or_install, target_dir};
 
 use crate::cargo::{cargo, must_succeed};
 
-/// Sees to it that servers are there, then runs every test of the workspace.
+/// Makes sure that servers are installed, then runs every test of the workspace.
 pub(crate) fn run(filters: &[String]) -> Result<()> {
     let server = find_or_install(Permission::System).map_err(|advice| anyhow!(advice))?;
     eprintln!("tests run on {server}");
@@ -26,7 +26,7 @@ pub(crate) fn run(filters: &[String]) -> Result<()> {
     } else {
         cargo(&["test", "--workspace", "--all-features", "--all-targets"])
     };
-    // Whoever has to mend one wants to know of all.
+    // All failures are shown, not only the first.
     tests.arg("--no-fail-fast");
     tests.env("REDIS_LOCKS_SERVER", server.path()).env("TESTBED_SKIPPED", &skipped).args(filters);
     let tests = must_succeed(tests);

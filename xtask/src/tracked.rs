@@ -4,8 +4,8 @@ use anyhow::{Context, Result, bail};
 
 use crate::cargo::root;
 
-/// The files that git has which fit one of these patterns, or all of them, below the root; but for
-/// those that were removed and not yet committed.
+/// The files that git tracks below the root and that fit one of these patterns, except removed
+/// ones; all of them without a pattern.
 pub(crate) fn files(patterns: &[&str]) -> Result<Vec<String>> {
     let mut list = Command::new("git");
     list.args(["ls-files", "-z", "--"]).args(patterns).current_dir(root());

@@ -13,12 +13,12 @@ use crate::engine::Asking;
 use crate::observe::Acquiring;
 use crate::{Guard, Holder, LockError, LockKey, Locks, Request, Token};
 
-/// An acquisition under way: checked, and in the queue. Small, because it lives in every caller's
-/// future; what the request was made of is gone by then.
+/// An acquisition that was checked and has joined the waiters. It is small, because it is part of
+/// every caller's future; the request itself was dropped before.
 pub(crate) struct Begun {
     locks: Locks,
     asking: Asking,
-    /// What it joins, when it asks for nothing but its turn there.
+    /// The outer hold that it joins, when it is a nested call that waits for its turn there.
     joins: Option<Box<Outer>>,
     observed: Option<Box<Acquiring>>,
     place: Option<TaskPlace>,
@@ -35,12 +35,13 @@ pub(crate) fn begin(request: Request, caller: Caller) -> Result<Begun, LockError
     }
 }
 
-/// Takes over the hold of a token. Whoever adopts waits for nobody, so nothing can be nested in it.
+/// Takes over the hold of a token. An adoption waits for nobody, so the checks for nested calls are
+/// not needed.
 pub(crate) fn adopt(request: Request) -> Result<Begun, LockError> {
     anew(request, Caller::Task)
 }
 
-/// The fencing number of the token that is to be adopted, where the server still knows it.
+/// The fencing number of the token that is to be adopted, if the server still knows it.
 pub(crate) async fn fence_of(request: &Request, token: &Token) -> Result<Option<u64>, LockError> {
     let Some(key) = request.keys.as_slice().first() else { return Ok(None) };
     let status = request.locks.status(key.clone()).await?;

@@ -1,4 +1,4 @@
-//! Waiting for a future with nothing but the calling thread.
+//! Waits for a future on the calling thread.
 
 use std::cell::Cell;
 use std::future::Future;
@@ -11,13 +11,13 @@ use std::time::{Duration, Instant};
 
 use tokio::runtime::{Handle, RuntimeFlavor};
 
-/// A wait this long is worth handing a worker's other tasks over for.
+/// After waiting this long, a worker thread hands its other tasks over.
 const BRIEF: Duration = Duration::from_millis(10);
 
-/// A wait this long on a thread that other tasks need is worth a warning.
+/// After waiting this long on a thread that other tasks need, a warning is emitted.
 const LONG: Duration = Duration::from_secs(1);
 
-/// What Tokio calls its threads, and those for blocking work, unless its builder says otherwise.
+/// Tokio's default names of worker threads and threads for blocking work.
 const TOKIO_NAMES: [&str; 2] = ["tokio-rt-worker", "tokio-runtime-worker"];
 
 struct Unpark(Thread);
@@ -28,8 +28,8 @@ impl Wake for Unpark {
     }
 }
 
-/// Runs `future` on this thread. The engine lives on its own thread, so there is always somebody to
-/// wake this one. A worker of a multi-threaded runtime hands its other tasks over first.
+/// Runs `future` on this thread. The engine has its own thread, so this thread is always woken. A
+/// worker of a multi-threaded runtime hands its other tasks over first.
 pub(crate) fn block_on<F: Future>(future: F) -> F::Output {
     block_on_or(future, || ())
 }
@@ -45,7 +45,7 @@ pub(crate) fn block_on_or<F: Future>(future: F, stalled: impl FnOnce()) -> F::Ou
         Ok(RuntimeFlavor::MultiThread) if may_hand_over() => {
             in_place(|| park_until_ready(future.as_mut()))
         }
-        // A thread for blocking work keeps nobody from anything.
+        // A thread for blocking work delays no other task.
         Ok(RuntimeFlavor::CurrentThread) if !is_of_tokio() => {
             match park(future.as_mut(), Some(LONG)) {
                 Some(output) => output,
@@ -64,8 +64,8 @@ fn is_of_tokio() -> bool {
 }
 
 thread_local! {
-    /// Whether `block_in_place` has panicked on this thread. It would each time, and each time the
-    /// panic hook would print it.
+    /// Whether `block_in_place` has panicked on this thread. It would panic each time, and the
+    /// panic hook would print a message each time.
     static REFUSES: Cell<bool> = const { Cell::new(false) };
 }
 
@@ -77,8 +77,8 @@ fn may_hand_over() -> bool {
     !REFUSES.get() && (is_of_tokio() || is_in_task())
 }
 
-/// `block_in_place` where it may be used. Where a `LocalSet` is run it may not, and says so by a
-/// panic before it begins; nothing else tells.
+/// Calls `block_in_place` if that is allowed. On a thread that runs a `LocalSet` it panics before
+/// it begins, and there is no other way to find out.
 fn in_place<R>(mut work: impl FnMut() -> R) -> R {
     let mut has_begun = false;
     let mut run = || {

@@ -1,4 +1,4 @@
-//! How `Locks` are set up.
+//! The builder of `Locks`.
 
 use std::fmt;
 use std::sync::Arc;
@@ -127,9 +127,10 @@ impl Builder {
         self
     }
 
-    /// Where nodes are reached that announce addresses which can't be reached from here, as behind a
-    /// translation of addresses, in containers or through tunnels: called with the host and the port
-    /// that a node announces, gives those to connect to. Not called for the URLs that you named.
+    /// Translates addresses, for nodes that announce addresses which can't be reached from here, as
+    /// with network address translation, in containers or through tunnels. It is called with the
+    /// host and the port that a node announces, and returns those to connect to. It is not called
+    /// for the URLs that you name.
     pub fn address_map(
         mut self,
         map: impl Fn(&str, u16) -> (String, u16) + Send + Sync + 'static,
@@ -138,10 +139,10 @@ impl Builder {
         self
     }
 
-    /// Has an acquisition or a renewal count only when so many replicas of its server have it, so that
-    /// a fail-over to one of them does not lose it; by default none. Each then takes a round trip to
-    /// the replicas longer, and without enough of them no lock is acquired or kept: that is
-    /// [`NotReplicated`](crate::NotReplicated).
+    /// Lets an acquisition or a renewal count only when this many replicas of its server have it,
+    /// so that a fail-over to one of them does not lose it; by default none. Each takes longer
+    /// then, by a round trip to the replicas. Without enough of them no lock is acquired or kept;
+    /// the error is [`NotReplicated`](crate::NotReplicated).
     pub fn replicas(mut self, count: u32) -> Self {
         self.replicas = count;
         self
@@ -153,7 +154,7 @@ impl Builder {
         self
     }
 
-    /// What stands before every key, with a colon: by default `lock`. Empty for bare keys.
+    /// The prefix of every key, which a colon follows: by default `lock`. Empty for no prefix.
     pub fn namespace(mut self, namespace: impl Into<String>) -> Self {
         self.namespace = Some(namespace.into());
         self
@@ -165,7 +166,7 @@ impl Builder {
         self
     }
 
-    /// How long to wait for locks that don't say; by default for ever.
+    /// How long to wait for locks, unless the request says otherwise; by default for ever.
     pub fn wait(mut self, wait: impl Into<Wait>) -> Self {
         self.wait = wait.into();
         self
@@ -178,7 +179,7 @@ impl Builder {
         self
     }
 
-    /// How long an acquisition puts up with a server that can't be used; by default 10 seconds.
+    /// How long an acquisition waits for a server that can't be used; by default 10 seconds.
     ///
     /// [`wait`](Self::wait) is for locks that are busy, and for nothing else: an acquisition that
     /// got no useful answer for this long fails with [`Backend`](LockError::Backend), however long
@@ -189,14 +190,15 @@ impl Builder {
         self
     }
 
-    /// How long mutexes that don't say keep their lease after a release, while nobody else wants
-    /// it; by default not at all. See [`Request::linger`](crate::Request::linger).
+    /// How long mutexes keep their lease after a release, while nobody else wants it, unless the
+    /// request says otherwise; by default not at all. See
+    /// [`Request::linger`](crate::Request::linger).
     pub fn linger(mut self, linger: Duration) -> Self {
         self.linger = Some(linger);
         self
     }
 
-    /// What holders call themselves, for people who look; by default host and process.
+    /// The label of holders, which `status` shows; by default host and process.
     pub fn label(mut self, label: impl Into<String>) -> Self {
         self.label = Some(label.into());
         self
@@ -301,7 +303,7 @@ impl fmt::Debug for Builder {
 
 #[cfg(test)]
 impl Builder {
-    /// Locks of an arbiter that the simulation plays.
+    /// Locks of an arbiter that the simulation provides.
     pub(crate) fn simulated(self, arbiter: crate::engine::ArbiterFactory<'_>) -> Locks {
         let settings = self.unchecked();
         let link = Link::new(settings.command_timeout(), arbiter);

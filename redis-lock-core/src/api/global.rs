@@ -1,4 +1,4 @@
-//! The `Locks` that code finds without being handed one: of the scope it runs in, or the process's.
+//! The `Locks` that code uses without being given one: those of its scope, or those of the process.
 
 use std::cell::RefCell;
 use std::future::{Future, poll_fn};
@@ -118,7 +118,7 @@ impl Locks {
     }
 }
 
-/// A future and the `Locks` that it finds.
+/// A future, and the `Locks` that it uses.
 struct Scoped<F> {
     locks: Locks,
     future: Option<std::pin::Pin<Box<F>>>,
@@ -132,7 +132,7 @@ impl<F> Drop for Scoped<F> {
     }
 }
 
-/// While it lives, this thread is in a scope; afterwards in the one that it was in before.
+/// Puts this thread into a scope. Dropping it restores the former scope.
 struct Entered {
     outer: Option<Locks>,
 }

@@ -40,7 +40,7 @@ pub struct Guard {
     locks: Locks,
     id: LockId,
     hold: Arc<Hold>,
-    /// Of a guard that joined an outer hold: its turn among those who joined the same one.
+    /// For a guard that joined an outer hold: its turn among all guards that joined that hold.
     turn: Option<Box<Self>>,
 }
 
@@ -58,7 +58,7 @@ impl Guard {
         &self.hold
     }
 
-    /// What nested calls have to know of this hold.
+    /// What nested calls need to know about this hold.
     pub(crate) fn note(&self) -> Note {
         Note::new(&self.locks, &self.id, &self.hold, self.turn.as_ref().map(|turn| &turn.hold))
     }
@@ -224,7 +224,7 @@ impl Guard {
         self.released().await
     }
 
-    /// Gives the lock back without waiting. The same as dropping the guard, said in words.
+    /// Releases the lock without waiting, like dropping the guard.
     pub fn release_in_background(self) {
         drop(self);
     }
@@ -313,7 +313,7 @@ impl Guard {
         ask(confirm);
         match outcome.await {
             Ok(outcome) => outcome,
-            // Nobody was asked: the hold has ended, or the engine has.
+            // The question was not sent: the hold has ended, or the engine has.
             Err(_) => Err(match self.hold.loss(Moment::now()) {
                 Some(reason) => self.hold.lost_error(reason),
                 None => LockError::Shutdown,

@@ -16,10 +16,10 @@ use crate::lock::LocalView;
 use crate::store::{Answer, Command, MOST_FORCED, MOST_SHOWN, ServerView, Verb};
 use crate::{LockError, LockKey, Locks, Token};
 
-/// How often something is asked whose answer does not come.
+/// How often a command is sent when its answer does not come.
 const TRIES: usize = 3;
 
-/// The longest reason: it stands on the server until the holder has read it.
+/// The longest reason. It is short because it stays on the server for some time.
 const MAX_REASON: usize = 1024;
 
 impl Locks {
@@ -180,7 +180,7 @@ impl Locks {
             let verb = Verb::Force { tokens: some.to_vec(), foreign: None, because: because() };
             if self.ask(names, verb).await? == Answer::Done {
                 ended = true;
-                // Those of this process need no message to know.
+                // Holders in this process are notified directly.
                 some.iter().for_each(|token| self.link().forced(token));
             }
         }
@@ -213,7 +213,7 @@ impl Locks {
         }
     }
 
-    /// Some keys that match the pattern which `names` stands for.
+    /// One page of the keys that match the pattern in `names`.
     pub(crate) async fn scan(
         &self,
         names: &Arc<Names>,
@@ -228,7 +228,7 @@ impl Locks {
         }
     }
 
-    /// Asks something that may be asked more than once.
+    /// Sends a command that may be sent more than once.
     async fn ask(&self, names: &Arc<Names>, verb: Verb) -> Result<Answer, LockError> {
         let scan = matches!(verb, Verb::Scan { .. });
         let timeout = self.settings().command_timeout();
@@ -239,10 +239,10 @@ impl Locks {
         }
         let asked = Moment::now();
         let mut answer = link.query(command.clone()).await;
-        // A connection that was cut while idle answers with its end, until that has been noticed.
+        // A connection that was closed while idle is noticed only by the next command.
         for tries in 1.. {
             let class = answer.as_ref().err().map(|fault| fault.class);
-            let is_moving = class.is_some_and(FaultClass::is_passing) && link.has_map();
+            let is_moving = class.is_some_and(FaultClass::is_moving) && link.has_map();
             let is_unknown = class == Some(FaultClass::Unknown) && tries < TRIES;
             if !(is_moving || is_unknown) || Moment::now().since(asked) >= timeout {
                 break;
@@ -265,13 +265,13 @@ impl Locks {
     }
 }
 
-/// The token whose lease lingers here, and since when.
+/// The token of an idle lease in this process, and since when it is idle.
 fn idle_since(view: &LocalView) -> Option<(Token, SystemTime)> {
     let (token, since) = view.kept.as_ref()?;
     Some((token.clone(), (*since)?))
 }
 
-/// What the server saw and what this process knows, in one.
+/// Combines what the server knows and what this process knows.
 fn status(key: &str, server_view: ServerView, views: Vec<LocalView>) -> Status {
     let mut holders = server_view.holders;
     let held = views.iter().filter_map(|view| view.held.as_ref());
@@ -299,15 +299,16 @@ fn status(key: &str, server_view: ServerView, views: Vec<LocalView>) -> Status {
             }
         }
     }
-    // Those who wait for a hand-over inside this process are in nobody's queue.
+    // Those who wait for a hand-over inside this process are not in the server's queue.
     let elsewhere = here.into_iter().map(|view| view.waiters).chain(queued.into_values());
     waiters.extend(elsewhere.flatten());
-    // Whoever answered a look has said who it is.
+    // The answer to a look contains the description of the server.
     let server = server_view.server.unwrap_or_else(crate::domain::status::unknown_server);
     Status { key: key.to_owned(), kind: server_view.kind, holders, waiters, server }
 }
 
-/// The reason as it is kept for the holder, who takes an empty one for none.
+/// The reason in the form in which it is stored. It must not be empty, because that means that
+/// there is none.
 fn reason_of(reason: &str) -> Arc<str> {
     let mut end = reason.len().min(MAX_REASON);
     while !reason.is_char_boundary(end) {

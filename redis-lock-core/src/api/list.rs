@@ -1,4 +1,4 @@
-//! Locks one after the other.
+//! Listings: locks, one page after the other.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -26,7 +26,7 @@ pub struct Listing {
     pattern: Arc<Names>,
     found: VecDeque<Status>,
     page: Option<PageFuture>,
-    /// Where the next page begins; nowhere after the last.
+    /// The cursor of the next page; `None` after the last one.
     next: Option<u64>,
 }
 
@@ -93,7 +93,7 @@ impl Stream for Listing {
     }
 }
 
-/// The keys from one place on, each looked at; the looks travel together.
+/// One page of keys, with the status of each. The looks are sent together.
 async fn fetch(locks: Locks, pattern: Arc<Names>, cursor: u64) -> Result<Page, LockError> {
     let (keys, next) = locks.scan(&pattern, cursor).await?;
     let namespace = &locks.settings().namespace;
@@ -101,7 +101,7 @@ async fn fetch(locks: Locks, pattern: Arc<Names>, cursor: u64) -> Result<Page, L
     let mut found = Vec::new();
     for status in join_all(looks).await {
         let status = status?;
-        // What has gone since then is no lock any more.
+        // A key that is gone by now is no lock any more.
         if status.kind != LockKind::Free {
             found.push(status);
         }

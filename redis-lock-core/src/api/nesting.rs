@@ -23,7 +23,7 @@ thread_local! {
     static HELD: RefCell<Vec<Note>> = const { RefCell::new(Vec::new()) };
 }
 
-/// What was noted since its making is forgotten when it is dropped, also by a panic.
+/// Removes, on drop, all notes that were added since its creation, also after a panic.
 #[must_use]
 pub(crate) struct Frame {
     height: usize,
@@ -40,7 +40,7 @@ pub(crate) fn enter(guard: Option<&Guard>) -> Frame {
 
 /// The body that is being polled holds `guard` from now on.
 pub(crate) fn note(guard: &Guard) {
-    // While the thread's storage is torn down nothing nests any more.
+    // While the thread-local storage is destroyed, nested calls are not supported.
     let _ = HELD.try_with(|held| held.borrow_mut().push(guard.note()));
 }
 
@@ -76,7 +76,7 @@ pub(crate) fn outer(request: &Request, caller: Caller) -> Result<Option<Outer>, 
     };
     let found = HELD.try_with(|held| {
         let held = held.borrow();
-        // The innermost hold first: whoever joined is joined in turn.
+        // The innermost hold first, so that a hold that joined another one can itself be joined.
         request.keys.as_slice().iter().find_map(|key| {
             let note = held.iter().rev().find(|note| holds(note, key) && waits_on(note))?;
             Some((key.clone(), note.clone()))
@@ -121,12 +121,13 @@ impl Outer {
         if let Some(reason) = hold.loss(Moment::now()) {
             return Err(hold.lost_error(reason));
         }
-        // Siblings meet at the hold that they joined: the outermost one, or another one's turn.
+        // Calls that joined the same hold exclude each other: be that the outermost one, or another
+        // call's turn.
         let meeting = turn.as_ref().unwrap_or(hold).token.to_string();
         Ok(TURNS.mutex(meeting).never_expires().wait(request.options.wait))
     }
 
-    /// The guard of one whose turn has come.
+    /// The guard of a call whose turn has come.
     ///
     /// # Errors
     /// Those of waiting for the turn, in terms of the hold.

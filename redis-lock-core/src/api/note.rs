@@ -1,4 +1,4 @@
-//! What nested calls have to know of a hold.
+//! What nested calls need to know about a hold.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::lock::hold::Hold;
 /// One hold of a body that is being polled.
 #[derive(Clone, Debug)]
 pub(crate) struct Note {
-    /// The task that polls the body, where a runtime knows.
+    /// The task that polls the body, if the runtime has task ids.
     pub(super) task: Option<task::Id>,
     /// Which manager, by the address of its engine.
     pub(super) manager: usize,

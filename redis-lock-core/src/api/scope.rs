@@ -1,4 +1,4 @@
-//! Running a body under a guard: nothing of it is polled once the lock is lost.
+//! Runs a body under a guard: the body is not polled after the lock is lost.
 
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
@@ -29,7 +29,7 @@ impl BodyLock {
         self.guard.get_or_init(|| guard)
     }
 
-    /// Why the lock is lost, if it is and the body is not to finish regardless.
+    /// Why the lock is lost, if it is and the body has to stop then.
     pub(crate) fn loss(&self) -> Option<LockError> {
         self.guard.get().filter(|_| !self.finishes)?.loss()
     }
@@ -47,7 +47,7 @@ impl BodyLock {
         &self,
         mut body: Pin<&mut Option<F>>,
     ) -> Result<F::Output, LockError> {
-        // Until the body has taken the lock there is nothing to watch but itself.
+        // Before the lock is acquired, only the body itself has to be polled.
         let early = poll_fn(|context| match self.poll(body.as_mut(), context) {
             Poll::Ready(value) => Poll::Ready(Some(value)),
             Poll::Pending if self.guard.get().is_some() => Poll::Ready(None),
@@ -85,7 +85,7 @@ impl BodyLock {
         }
     }
 
-    /// Ends when the lock is lost; never when the body is to finish regardless.
+    /// Completes when the lock is lost; never, if the body may finish without it.
     pub(crate) async fn lost(&self) -> LockError {
         if let Some(guard) = self.guard.get().filter(|_| !self.finishes) {
             let reason = guard.lost().await;

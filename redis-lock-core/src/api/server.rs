@@ -23,7 +23,7 @@ pub(crate) enum Server {
     Memory,
 }
 
-/// What is said about servers, beside who they are.
+/// Options for servers, apart from their addresses.
 #[derive(Clone, Default)]
 pub(crate) struct NodeOptions {
     #[cfg(feature = "rustls")]
@@ -32,7 +32,7 @@ pub(crate) struct NodeOptions {
     pub(crate) address_map: Option<AddressMap>,
 }
 
-/// Servers that can be connected to, as far as that can be known without asking them.
+/// Checked servers.
 pub(crate) enum Servers {
     Memory(Memory),
     One(Box<redis::Client>),
@@ -108,7 +108,7 @@ impl Servers {
         }
     }
 
-    /// What knows them, for one manager.
+    /// Creates the arbiter for one manager.
     pub(crate) fn arbiter(&self, manager: &Arc<str>, terms: &dyn Fn(&str) -> Terms) -> Arbiter {
         match self {
             Self::Memory(memory) => Arbiter::One(Arc::new(memory.connector(manager))),
@@ -133,7 +133,7 @@ impl Servers {
 }
 
 impl NodeOptions {
-    /// What is said about several nodes means nothing for one.
+    /// Options for several nodes make no sense for one server.
     fn check(&self, named: Option<&Named>) -> Result<(), ConfigError> {
         let is_sentinel = matches!(named, Some(Named::Sentinel(..)));
         let is_one = matches!(named, None | Some(Named::One(_)));

@@ -10,7 +10,7 @@ const SENTINEL_PORT: u16 = 26379;
 /// Whether TLS was built in.
 const HAS_TLS: bool = cfg!(feature = "rustls");
 
-/// Who is at the other end of a URL.
+/// What a URL leads to.
 #[derive(Debug)]
 pub(crate) enum Named {
     One(redis::Client),
@@ -141,7 +141,7 @@ fn no_seed(url: &str) -> ConfigError {
     ConfigError::BadUrl { problem }
 }
 
-/// All nodes are reached in the same way, as far as the seeds tell it.
+/// Checks that the URLs of all seeds have the same settings.
 fn check_seeds(seeds: &[redis::Client]) -> Result<(), ConfigError> {
     let Some(first) = seeds.first() else { return Err(ConfigError::NoSeeds) };
     let way = |client: &redis::Client| {

@@ -1,4 +1,4 @@
-//! What all requests of a manager start from.
+//! The defaults of all requests of a manager.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::Wait;
 use crate::domain::status::Scripting;
 
-/// What all requests of a `Locks` start from.
+/// The defaults of all requests of a `Locks`.
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
     pub(crate) namespace: String,
@@ -15,7 +15,7 @@ pub(crate) struct Settings {
     pub(crate) label: Arc<str>,
     pub(crate) outage: Duration,
     pub(crate) linger: Option<Duration>,
-    /// Where the locks are, for people; no secrets.
+    /// The address of the server for messages, without secrets.
     pub(crate) server: String,
     pub(crate) command_timeout: Option<Duration>,
     pub(crate) scripting: Scripting,

@@ -1,4 +1,4 @@
-//! What the tasks of a current-thread runtime hold and wait for, noted on its thread.
+//! Keeps, for a thread with a current-thread runtime, which locks its tasks hold and wait for.
 //!
 //! A call that blocks such a thread keeps all of its tasks from going on. When one of them has the
 //! lock that the call waits for, or gets it first, the call would never end.
@@ -15,8 +15,8 @@ use crate::domain::names::Names;
 use crate::lock::hold::Hold;
 use crate::{Locks, Wait};
 
-/// Entries that have ended are swept out when there are twice as many as the last sweep left, and
-/// more than this.
+/// Ended entries are removed when there are more than this, and twice as many as after the last
+/// time.
 const FEW: usize = 32;
 
 thread_local! {
@@ -27,7 +27,7 @@ thread_local! {
 
 struct Entries {
     all: Vec<TaskEntry>,
-    /// How many the last sweep left.
+    /// How many entries were left after the last removal.
     left: usize,
 }
 
@@ -126,7 +126,7 @@ impl TaskEntry {
         }
     }
 
-    /// Whether it holds the lock, or will as long as nobody stops it.
+    /// Whether it holds the lock, or is about to.
     fn will_hold(&self, demand: &Demand) -> bool {
         self.hold.is_some() || demand.wait == Wait::Forever
     }

@@ -20,7 +20,7 @@ impl Moment {
         Self(crate::domain::env::nanos())
     }
 
-    /// As a bare number, in the order of moments.
+    /// Nanoseconds since the start of the clock.
     pub(crate) const fn as_nanos(self) -> u64 {
         self.0
     }
@@ -38,16 +38,16 @@ impl Moment {
         Self(self.0.saturating_add(nanos(wait)))
     }
 
-    /// The last of the points before it, or at it, that are 2^`exponent` nanoseconds apart. One of
-    /// them is at `phase`.
+    /// Rounds down to a grid of points in time that are 2^`exponent` nanoseconds apart, one of
+    /// which is at `phase`.
     pub(crate) fn at_or_before(self, exponent: u32, phase: u64) -> Self {
         let mask = u64::MAX.checked_shl(exponent).unwrap_or(0);
         let beyond = self.0.wrapping_sub(phase) & !mask;
         Self(self.0.saturating_sub(beyond))
     }
 
-    /// Bits of it that look random from one call to the next.
-    pub(crate) fn scattered(self) -> u8 {
+    /// A hash of it, as a cheap source of bits that differ from call to call.
+    pub(crate) fn scrambled(self) -> u8 {
         // Fibonacci hashing: neighbours end up far apart.
         (self.0.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 56) as u8
     }

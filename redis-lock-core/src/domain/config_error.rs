@@ -27,7 +27,7 @@ pub enum ConfigError {
     )]
     #[non_exhaustive]
     UnknownScheme {
-        /// What stood before `://`.
+        /// The part before `://`.
         scheme: String,
     },
     /// The server's URL can't be read.
@@ -39,37 +39,37 @@ pub enum ConfigError {
         /// What is wrong with it, without the password.
         problem: String,
     },
-    /// Several nodes were announced, and none named.
+    /// Several nodes were configured, but none was named.
     #[error("no node was named; name at least one, better several, as redis://host:port")]
     NoSeeds,
-    /// Nodes that are reached in different ways.
+    /// The URLs of the nodes differ in more than host and port.
     #[error(
         "the URLs of the nodes differ in more than the address; all nodes are reached with the same \
          scheme, user, password and database"
     )]
     SeedsDiffer,
-    /// Another database than the one that a cluster has.
+    /// A cluster has only database 0, and another one was asked for.
     #[error("a cluster has database 0 only, and the URL names {db}; leave the number out")]
     #[non_exhaustive]
     ClusterDatabase {
         /// The database that was asked for.
         db: i64,
     },
-    /// Sentinels, without what they call the primary.
+    /// Sentinels were given without the name of the primary.
     #[error(
         "the primary's name is missing; write it as redis-sentinel://host:26379/mymaster, or as the \
          second argument of `sentinel`"
     )]
     NoPrimaryName,
-    /// `sentinel_auth` without sentinels.
+    /// `sentinel_auth` was given without sentinels.
     #[error(
         "sentinel_auth has no meaning without sentinels; credentials of a server stand in its URL"
     )]
     SentinelAuthAlone,
-    /// `address_map` for a server that is reached by its own URL.
+    /// `address_map` was given for a single server, which is reached by its own URL.
     #[error("address_map has no meaning for one server; name the address where it is reached")]
     AddressMapAlone,
-    /// Replicas of what no server has.
+    /// Replicas were asked for, and locks in memory have none.
     #[error("locks in memory have no replicas; leave `replicas` out, or name a server")]
     MemoryHasNoReplicas,
     /// The URL asks for TLS, and this program was built without it.
@@ -91,42 +91,42 @@ pub enum ConfigError {
         /// What is wrong with it.
         problem: String,
     },
-    /// The namespace can't stand before a key.
+    /// The namespace can't be used as a prefix of keys.
     #[error("a namespace can't contain braces or NUL")]
     BadNamespace,
-    /// No server answers that fast.
+    /// The command timeout is shorter than any server can answer in.
     #[error("a command_timeout below 1 ms leaves no time to answer")]
     CommandTimeoutTooShort,
     /// `install` was called a second time.
     #[error("a `Locks` is installed already; call `install()` once, at start-up")]
     AlreadyInstalled,
-    /// `install` was called after the `Locks` of the environment were used.
+    /// `install` was called after `Locks` from the environment had been used.
     #[error(
         "the `Locks` that REDIS_URL describes are in use already, so calls before this one were \
          locked there; call `install()` at start-up, before the first annotated function"
     )]
     AlreadyInUse,
-    /// The lease is too short to be kept.
+    /// The lease is too short to be renewed in time.
     #[error("a ttl of {ttl:?} is too short to be kept; the least is {least:?}, 30 s is usual")]
     #[non_exhaustive]
     TtlTooShort {
         /// The ttl that was asked for.
         ttl: Duration,
-        /// The shortest.
+        /// The shortest ttl.
         least: Duration,
     },
-    /// A time that the server can't count.
+    /// The time is out of the range of the server's clock.
     #[error("{option} of {given:?} is too long; {advice}")]
     #[non_exhaustive]
     TooLong {
         /// The name of the option.
         option: &'static str,
-        /// What was asked for.
+        /// The value that was asked for.
         given: Duration,
         /// What to write instead.
         advice: &'static str,
     },
-    /// Something else than a mutex was asked for without a lease.
+    /// A lock other than a mutex was asked for without a lease.
     #[error("only a mutex can be held without a ttl; give this lock a ttl")]
     TtlRequired,
     /// A limit of zero permits.
@@ -159,13 +159,13 @@ pub enum ConfigError {
         /// As asked for.
         max_hold: Duration,
     },
-    /// `linger` on something else than a mutex.
+    /// `linger` was set for a lock other than a mutex.
     #[error("only the lease of a mutex can linger; leave `linger` out for this kind of lock")]
     LingerWithoutMutex,
-    /// `all` of nothing.
+    /// `all` was called with no keys.
     #[error("no key to lock was given; name at least one")]
     NoKeys,
-    /// `all` of too many.
+    /// `all` was called with too many keys.
     #[error(
         "{given} keys are more than the {most} that one lock can have; lock something above them"
     )]
@@ -200,14 +200,14 @@ pub enum ConfigError {
     /// `adopt` of a lock with a lease by a request that never expires.
     #[error("this token's lock has a lease, so whoever adopts it must renew it; give it a ttl")]
     AdoptWithoutTtl,
-    /// A text that is no token.
+    /// The text is no token.
     #[error("`{text}` is no token of a guard; pass on what `detach` gave, unchanged")]
     #[non_exhaustive]
     BadToken {
         /// The text, cut when it is long.
         text: String,
     },
-    /// A downgrade of something else than a writer's hold.
+    /// A hold other than a writer's was to be downgraded.
     #[error("only the hold of a writer can be downgraded; acquire it by `write`")]
     NotAWriter,
     /// A reentrant call wants more keys than the outer hold has.

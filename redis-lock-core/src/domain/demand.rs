@@ -1,4 +1,4 @@
-//! What one acquisition asks for, checked.
+//! What one acquisition asks for: the options of a request, and the checked demand.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -13,10 +13,10 @@ use crate::{ConfigError, LockError, LockKey, Token, Wait};
 /// The shortest lease: below it, renewals could not be answered in time on an ordinary network.
 const MIN_TTL: Duration = Duration::from_millis(100);
 
-/// How long a hold is renewed when nobody said otherwise; ends guards that were leaked.
+/// How long a hold is renewed by default. It ends the holds of leaked guards.
 const DEFAULT_MAX_HOLD: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// A hold that another guard gave away.
+/// A hold that another guard gave away with `detach`.
 #[derive(Clone, Debug)]
 pub(crate) struct Adopted {
     pub(crate) token: Token,
@@ -36,13 +36,13 @@ pub(crate) struct Options {
     pub(crate) fair: bool,
     pub(crate) reentrant: bool,
     pub(crate) repair_orphan: Option<Duration>,
-    /// What is added to the manager's label, made harmless already.
+    /// The text that is added to the manager's label, free of control characters already.
     pub(crate) label: Option<Cow<'static, str>>,
     /// How long the lease stays after its last release while nobody else wants it.
     pub(crate) linger: Option<Duration>,
-    /// How long a server that can't be used is put up with.
+    /// How long an acquisition waits for a server that can't be used.
     pub(crate) outage: Duration,
-    /// The token that another process gave away, and that has the lock.
+    /// The token that another process gave away, and which has the lock.
     pub(crate) adopts: Option<Adopted>,
 }
 
@@ -64,11 +64,11 @@ pub(crate) struct Demand {
     pub(crate) label: Label,
     /// How long one command for this lock may take.
     pub(crate) timeout: Duration,
-    /// In whole milliseconds; `None` gives the lease back with the last release.
+    /// In whole milliseconds; with `None` the last release gives the lease back.
     pub(crate) linger: Option<Duration>,
-    /// How long an acquisition puts up with a server that can't be used, whatever its wait.
+    /// How long an acquisition waits for a server that can't be used, whatever its wait.
     pub(crate) outage: Duration,
-    /// The token that another process gave away, and that has the lock.
+    /// The token that another process gave away, and which has the lock.
     pub(crate) adopts: Option<Adopted>,
 }
 
@@ -92,7 +92,7 @@ impl Options {
         }
     }
 
-    /// Checks the combination and the values, and rounds them to what the server counts in.
+    /// Checks the values and their combination.
     pub(crate) fn check(&self, kind: Kind) -> Result<(), LockError> {
         if let Some(ttl) = self.ttl {
             check_ttl(ttl)?;
@@ -164,14 +164,14 @@ impl Options {
             label,
             linger: self.linger.filter(|_| ttl.is_some()).map(whole_millis),
             outage: self.outage,
-            timeout: ttl.map_or(command_timeout, |ttl| command_timeout.min(patience(ttl))),
+            timeout: ttl.map_or(command_timeout, |ttl| command_timeout.min(command_limit(ttl))),
             adopts: self.adopts.clone(),
         })
     }
 }
 
-/// How long one command may take when a lease of this length depends on it.
-fn patience(ttl: Duration) -> Duration {
+/// The time limit of a command that renews a lease of this length.
+fn command_limit(ttl: Duration) -> Duration {
     (ttl / 6).clamp(Duration::from_millis(100), Duration::from_secs(2))
 }
 
@@ -201,7 +201,7 @@ pub(crate) fn whole_millis(duration: Duration) -> Duration {
     if rest == 0 {
         return duration;
     }
-    // What overflows here is refused by `check_millis`.
+    // `check_millis` refuses what overflows here.
     duration.saturating_add(Duration::from_nanos(u64::from(1_000_000 - rest)))
 }
 
@@ -275,8 +275,8 @@ pub(crate) mod tests {
 
     #[test]
     fn c14_a_short_lease_gets_a_short_patience() {
-        assert_eq!(patience(Duration::from_millis(400)), Duration::from_millis(100));
-        assert_eq!(patience(Duration::from_secs(6)), Duration::from_secs(1));
-        assert_eq!(patience(Duration::from_secs(60)), Duration::from_secs(2));
+        assert_eq!(command_limit(Duration::from_millis(400)), Duration::from_millis(100));
+        assert_eq!(command_limit(Duration::from_secs(6)), Duration::from_secs(1));
+        assert_eq!(command_limit(Duration::from_secs(60)), Duration::from_secs(2));
     }
 }

@@ -1,7 +1,7 @@
-//! Time, randomness and identity: all that the runtime takes from the machine it runs on.
+//! Clocks, random bits and the process id: all that this crate takes from the machine it runs on.
 //!
 //! Nothing else reads a clock, draws random bits or asks for the process id. In tests a thread can
-//! have a world of its own, in which all of them are what the simulation says.
+//! have an environment of its own, in which the simulation sets all three.
 
 #[cfg(unix)]
 use std::sync::OnceLock;
@@ -12,7 +12,7 @@ use uuid::Uuid;
 /// Nanoseconds on the clock that leases are measured with.
 pub(crate) fn nanos() -> u64 {
     #[cfg(test)]
-    if let Some(now) = world::now() {
+    if let Some(now) = simulated::now() {
         return now;
     }
     clock()
@@ -38,7 +38,7 @@ fn clock() -> u64 {
 /// The time of day, for people.
 pub(crate) fn wall() -> SystemTime {
     #[cfg(test)]
-    if let Some(now) = world::now() {
+    if let Some(now) = simulated::now() {
         return SystemTime::UNIX_EPOCH + std::time::Duration::from_nanos(now);
     }
     SystemTime::now()
@@ -47,7 +47,7 @@ pub(crate) fn wall() -> SystemTime {
 /// 128 random bits that nobody drew before.
 pub(crate) fn unique() -> Uuid {
     #[cfg(test)]
-    if let Some(bits) = world::bits() {
+    if let Some(bits) = simulated::bits() {
         return uuid::Builder::from_random_bytes(bits.to_be_bytes()).into_uuid();
     }
     Uuid::new_v4()
@@ -56,18 +56,18 @@ pub(crate) fn unique() -> Uuid {
 /// Which process this is. After a `fork` it is another one.
 pub(crate) fn process() -> u32 {
     #[cfg(test)]
-    if let Some(process) = world::process() {
+    if let Some(process) = simulated::process() {
         return process;
     }
     unforked().unwrap_or_else(std::process::id)
 }
 
-/// The process id as it was when forks began to be noticed, and a look at whether there was one.
+/// The process id at registration, and the guard that says whether the process has forked since.
 #[cfg(unix)]
 static BEFORE_FORKS: OnceLock<Option<(forkguard::atfork::Guard, u32)>> = OnceLock::new();
 
-/// Has forks noticed from now on, so that [`process`] need not ask the system: several such calls
-/// for each lock were an eighth of what it costs.
+/// Registers for notifications of forks, so that [`process`] need not ask the system. Those calls
+/// made up an eighth of the cost of a lock.
 pub(crate) fn notice_forks() {
     #[cfg(unix)]
     BEFORE_FORKS
@@ -76,7 +76,7 @@ pub(crate) fn notice_forks() {
 
 #[cfg(unix)]
 fn unforked() -> Option<u32> {
-    // Never waits: in a child whoever was to fill it in may be gone.
+    // This must not wait: in a child process the thread that was to initialize it may not exist.
     let (guard, process) = BEFORE_FORKS.get()?.as_ref()?;
     (!guard.clone().detected_fork()).then_some(*process)
 }
@@ -87,8 +87,8 @@ fn unforked() -> Option<u32> {
 }
 
 #[cfg(test)]
-pub(crate) mod world {
-    //! A world that a test thread has to itself.
+pub(crate) mod simulated {
+    //! An environment that belongs to one test thread.
 
     use std::cell::Cell;
 
@@ -103,17 +103,17 @@ pub(crate) mod world {
         static ENV: Cell<Option<Env>> = const { Cell::new(None) };
     }
 
-    /// From now on this thread lives in a world that begins at `now`, with this seed.
+    /// From now on this thread has an environment of its own, which begins at `now` with this seed.
     pub(crate) fn begin(now: u64, seed: u64) {
         ENV.set(Some(Env { now, process: 1, state: seed | 1 }));
     }
 
-    /// Whether this thread lives in a world of its own.
+    /// Whether this thread has an environment of its own.
     pub(crate) fn is_active() -> bool {
         ENV.get().is_some()
     }
 
-    /// The thread is back in the real world.
+    /// The thread uses the real clock, random bits and process id again.
     pub(crate) fn end() {
         ENV.set(None);
     }

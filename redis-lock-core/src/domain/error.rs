@@ -1,4 +1,4 @@
-//! What can go wrong, by what the caller can do about it.
+//! Errors, grouped by what the caller can do about them.
 
 use std::error::Error;
 use std::fmt;
@@ -33,7 +33,7 @@ pub enum LockError {
         /// Who held it when last seen.
         holder: Option<Box<Holder>>,
     },
-    /// The lock was held and is not any more. What the body did after that was not protected.
+    /// The lock was lost while it was held. What the body did after that was not protected.
     #[error("lock `{key}` was lost: {reason}; check what was done under it before doing it again")]
     #[non_exhaustive]
     Lost {
@@ -138,7 +138,7 @@ const THIS_TASK: &str = "this task; mark the inner use `reentrant` to join the o
 const OTHER_TASK: &str = "another task on this thread, which can't go on while this call blocks the \
      thread; use the async form, or call it by `spawn_blocking`";
 
-/// A time as people say it: three digits at most, one unit or two.
+/// A duration for messages: rounded, in at most two units.
 fn in_words(time: Duration) -> String {
     let (seconds, micros) = (time.as_secs(), time.subsec_micros());
     match (seconds, micros) {
@@ -237,28 +237,28 @@ pub struct NotReplicated {
     pub wanted: u32,
 }
 
-/// What is known of a command that brought no answer of its own.
+/// What is known of a command that has no answer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum FaultClass {
-    /// It was not executed, and may be later.
+    /// It was not executed; trying again may help.
     Refused,
-    /// It was not executed, because its keys are on their way from one node to another.
+    /// It was not executed, because its slot is being moved to another node.
     Moving,
-    /// It was not executed, and will not be before somebody changes something.
+    /// It was not executed, and will not be until an operator changes something.
     Permanent,
-    /// It was not executed, because the caller asks for what can't be.
+    /// It was not executed, because the request makes no sense.
     Misuse,
     /// It was not executed, because this server can't do it.
     Unsupported,
-    /// It was executed for some of its keys, and not for others, which are on their way.
-    Torn,
-    /// It may have been executed: the way to the server broke.
+    /// It was executed for some of its keys. The slots of the others are being moved.
+    PartlyDone,
+    /// It may have been executed: the connection broke.
     Unknown,
-    /// It may have been executed, or still be: no answer came in time.
+    /// It may have been executed, or may be executed later: no answer came in time.
     Late,
 }
 
-/// A command's failure, as the engine weighs it.
+/// A command's failure, with what the engine needs to decide what to do.
 #[derive(Clone, Debug)]
 pub(crate) struct Fault {
     pub(crate) class: FaultClass,
@@ -267,19 +267,19 @@ pub(crate) struct Fault {
 }
 
 impl FaultClass {
-    /// Whether the command may have been executed, or may be yet.
+    /// Whether the command may have been executed, or may be executed later.
     pub(crate) fn is_unknown(self) -> bool {
-        matches!(self, Self::Torn | Self::Unknown | Self::Late)
+        matches!(self, Self::PartlyDone | Self::Unknown | Self::Late)
     }
 
-    /// Whether it was refused because keys are on their way from one node to another, which takes
+    /// Whether it was refused because a slot is being moved to another node, which takes
     /// milliseconds.
-    pub(crate) fn is_passing(self) -> bool {
-        matches!(self, Self::Moving | Self::Torn)
+    pub(crate) fn is_moving(self) -> bool {
+        matches!(self, Self::Moving | Self::PartlyDone)
     }
 }
 
-/// Equal when they say the same; the driver's errors can't be compared.
+/// Faults are equal when their class and text are: the driver's errors can't be compared.
 impl PartialEq for Fault {
     fn eq(&self, other: &Self) -> bool {
         self.class == other.class && self.what == other.what
@@ -287,7 +287,7 @@ impl PartialEq for Fault {
 }
 
 impl Fault {
-    /// What only scripts can do was asked of a server that is used without.
+    /// Something that needs scripts was asked of a server that is used without them.
     pub(crate) fn needs_scripts(what: &str) -> Self {
         let what = format!(
             "{what} needs scripts, and this server is used without: it denies EVAL, or \
@@ -296,7 +296,7 @@ impl Fault {
         Self::new(FaultClass::Unsupported, what)
     }
 
-    /// Connecting failed by a bug, with a message on standard error.
+    /// The driver panicked while it connected.
     pub(crate) fn driver_panicked() -> Self {
         let what = "the driver failed while connecting; standard error has its message";
         Self::new(FaultClass::Permanent, what)

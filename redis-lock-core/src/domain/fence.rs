@@ -1,10 +1,11 @@
 //! Fencing numbers: how many are reserved at once, and where a reservation begins.
 
 /// How many fencing numbers a fenced acquisition reserves, so that local hand-overs need no server.
-/// Numbers follow the clock in microseconds; more than one acquisition takes anyway would run ahead.
+/// Numbers follow the server's clock in microseconds. A larger reservation could take more numbers
+/// than microseconds pass during an acquisition, and would run ahead of the clock.
 pub(crate) const FENCES: u32 = 32;
 
-/// The number that a reservation began with which ended with `last`.
+/// The first number of the reservation that ends with `last`.
 pub(crate) fn first_fence(last: u64) -> u64 {
     (last + 1).saturating_sub(FENCES.into())
 }

@@ -1,48 +1,48 @@
-//! What happens to leases that linger, for whoever counts.
+//! What happens to leases that linger, for metrics.
 
-/// Something that happened to a lease that lingers, or may.
+/// Something that happened to a lease that lingers, or that was asked for because it may.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum IdleEvent {
-    /// Nobody is inside any more, and the lease stays.
+    /// The last guard was dropped, and the lease stays.
     Began,
     /// The next call here took it without a command.
     TakenAgain,
     Ended(IdleEnd),
-    /// A holder elsewhere that may be idle was asked for its lease.
+    /// Another process, whose lease may be idle, was asked to hand over.
     Asked(AskOutcome),
 }
 
-/// Why a lease does not linger any longer, other than by being taken again.
+/// Why a lease no longer lingers, apart from being taken again.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum IdleEnd {
-    /// Its time is over.
+    /// Its `linger` time is over.
     Over,
-    /// Somebody elsewhere wants the lock.
+    /// Another process wants the lock.
     Asked,
-    /// Somebody here wants it in other terms.
+    /// A caller of this process wants it with other options.
     Terms,
-    /// There are too many.
+    /// Too many leases linger.
     Limit,
-    /// The connection, the messages or the lease itself are gone.
+    /// The connection, the subscription or the lease itself was lost.
     Trouble,
     Shutdown,
 }
 
-/// What came of asking a holder that may be idle.
+/// The answer of a holder that may be idle.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum AskOutcome {
     HandedOver,
-    /// Somebody is inside.
+    /// The lock is in use.
     InUse,
     /// No answer came in time.
     Silent,
 }
 
-/// What a lease shows of the use of its key.
+/// Whether letting a lease linger was worth it, for the next leases of the same key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Habit {
+pub(crate) enum KeyUse {
     /// Another process wanted it before it was used a second time.
     AskedAwayUnused,
-    /// It has been used often.
+    /// The lease was used often.
     Used,
 }

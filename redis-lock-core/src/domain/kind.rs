@@ -11,9 +11,10 @@ pub(crate) enum Kind {
     Permit {
         limit: u32,
     },
-    /// Several mutexes, all or none.
+    /// Several mutexes as one lock: all or none.
     All {
-        /// Whether keys are kept while waiting for the next, after rounds in vain.
+        /// Whether mutexes that are free are kept while waiting for the next, after several rounds
+        /// failed.
         ordered: bool,
     },
 }
@@ -21,11 +22,11 @@ pub(crate) enum Kind {
 /// Kinds of one family share a key; kinds of two are refused there.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Family {
-    /// A value stands at the key.
+    /// The key has a string: the holder's token.
     Mutex,
-    /// A set of holders stands at the key, each with its mode before its token.
+    /// The key has a set of holders, each with its mode before its token.
     ReadWrite,
-    /// The same, of at most a number that the holders agree on.
+    /// A set of holders as well, no more than the limit that they agree on.
     Permits,
 }
 
@@ -40,19 +41,19 @@ impl Family {
     }
 }
 
-/// What is true of a kind, whatever its limit.
+/// The properties of a kind, whatever its limit.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Traits {
-    /// In events and metrics.
+    /// Its name in events and metrics.
     pub(crate) name: &'static str,
     pub(crate) family: Family,
-    /// The letter before a holder's token, where holders stand in a set.
+    /// The letter before a holder's token, for kinds whose holders are in a set.
     pub(crate) mode: Option<&'static str>,
     /// Whether a holder shuts out all others.
     pub(crate) is_exclusive: bool,
-    /// Whether the tasks of a process contend as one: they share a machine, and its lease passes from
-    /// one to the next without the server. Such a lock can also be taken by a bare `SET NX`, linger,
-    /// and be held without a lease.
+    /// Whether the tasks of a process share one machine, so that a lease passes from one to the
+    /// next without asking the server. Such a lock can also be taken with `SET NX`, linger, and be
+    /// held without a lease.
     pub(crate) is_pooled: bool,
     /// Whether a holder can go on as a reader.
     pub(crate) can_downgrade: bool,
@@ -67,7 +68,7 @@ impl Kind {
         }
     }
 
-    /// The one table of kinds: all else is derived from it.
+    /// The table of kinds, from which all else is derived.
     pub(crate) const fn traits(self) -> Traits {
         let exclusive = Traits {
             name: "mutex",
@@ -104,7 +105,7 @@ impl Kind {
         }
     }
 
-    /// One of each, for what is made once for every kind.
+    /// One of each kind, for what is created once for every kind.
     pub(crate) const EACH: [Self; 5] = [
         Self::Mutex,
         Self::Read,
@@ -121,12 +122,12 @@ impl Kind {
         self.traits().family
     }
 
-    /// Whether values stand at its keys, rather than sets of holders.
+    /// Whether its keys have strings, rather than sets of holders.
     pub(crate) const fn is_value(self) -> bool {
         matches!(self.family(), Family::Mutex)
     }
 
-    /// Whether the tasks of a process contend for it as one; see [`Traits::is_pooled`].
+    /// See [`Traits::is_pooled`].
     pub(crate) const fn is_pooled(self) -> bool {
         self.traits().is_pooled
     }
@@ -145,7 +146,7 @@ impl Kind {
         Some(if kind.limit().is_some() { Self::Permit { limit } } else { kind })
     }
 
-    /// Whether who holds this has all that `inner` asks for.
+    /// Whether a holder of this kind has all that `inner` asks for, so that calls can be nested.
     pub(crate) fn covers(self, inner: Self) -> bool {
         match (self, inner) {
             (Self::Write, Self::Read) => true,

@@ -3,10 +3,10 @@
 use std::ops::Deref;
 use std::sync::Arc;
 
-/// The longest label: it travels with every acquisition.
+/// The longest label. It is short because it is sent with every acquisition.
 const MAX_LABEL: usize = 128;
 
-/// The label of who names none.
+/// The default label.
 pub(crate) fn host_and_process() -> String {
     format!("{}/{}", host(), super::env::process())
 }
@@ -21,8 +21,7 @@ fn host() -> String {
     std::env::var("HOSTNAME").or_else(|_| std::env::var("COMPUTERNAME")).unwrap_or_default()
 }
 
-/// What the holders of one demand are called: the manager's label, or one made for the demand, which
-/// is not copied once more to be shared.
+/// The label of a demand: either the manager's, which is shared, or one of its own.
 #[derive(Clone, Debug)]
 pub(crate) enum Label {
     Shared(Arc<str>),
@@ -51,7 +50,7 @@ impl Deref for Label {
     }
 }
 
-/// Without what would confuse the value at the key, or a terminal.
+/// Replaces characters that would confuse the format of the value, or a terminal.
 pub(crate) fn printable(label: &str) -> String {
     let is_odd = |c: char| matches!(c, '+' | '#') || c.is_control();
     let plain = label.chars().map(|c| if is_odd(c) { '_' } else { c });

@@ -10,7 +10,7 @@ pub(crate) fn margin(ttl: Duration) -> Duration {
     ttl / 100 + Duration::from_millis(2)
 }
 
-/// The lease whose end, as this side reckons it, is not before `hold` has passed.
+/// The shortest lease that, by this side's clock, lasts at least as long as `hold`.
 pub(crate) fn covering(hold: Duration) -> Duration {
     crate::domain::demand::whole_millis(
         hold.saturating_add(hold / 50).saturating_add(Duration::from_millis(5)),
@@ -25,18 +25,18 @@ pub(crate) fn deadline(sent: Moment, ttl: Option<Duration>) -> Moment {
 /// When to renew: after a third of the lease, which leaves time for two more tries. `spread` in
 /// 0..=255 moves it by up to a tenth either way, so that locks taken together are not renewed together.
 ///
-/// From there it is moved back to the next of points in time that all locks with such a lease share:
-/// what is due at once goes in one command, and wakes the engine once. `phase` moves these points, so
-/// that processes don't share them.
+/// The time is then rounded down to a grid that all locks with such a lease share: renewals that
+/// are due together go in one command, and wake the engine once. `phase` moves the grid, so that
+/// processes have different ones.
 pub(crate) fn renewal(sent: Moment, ttl: Duration, spread: u8, phase: u64) -> Moment {
     let tenth = ttl / 30;
     let at = sent.after(ttl / 3 - tenth + tenth * 2 * u32::from(spread) / 255);
     at.at_or_before(shared_points(ttl), phase)
 }
 
-/// How far these points are apart, as a power of two of nanoseconds: at most a 64th of the lease.
-/// Less often than each 67 ms there is nothing to be saved, and what is due at once would keep others
-/// waiting for longer.
+/// The distance of the points of that grid, as a power of two of nanoseconds: at most a 64th of the
+/// lease, and at most 67 ms, because larger batches save nothing more and delay other commands for
+/// longer.
 fn shared_points(ttl: Duration) -> u32 {
     let part = u64::try_from(ttl.as_nanos() / 64).unwrap_or(u64::MAX);
     part.checked_ilog2().unwrap_or(0).min(26)
@@ -96,5 +96,12 @@ mod tests {
         let points: std::collections::BTreeSet<_> = of(77).collect();
         assert!((10..=24).contains(&points.len()), "{points:?}");
         assert!(of(3_000_000).all(|point| !points.contains(&point)));
+    }
+    #[test]
+    fn a_failed_renewal_is_tried_again_after_a_part_of_the_lease() {
+        for (ttl, pause) in [(100, 10), (400, 20), (2_000, 100), (30_000, 200)] {
+            let pause = SENT.after(Duration::from_millis(pause));
+            assert_eq!(renewal_retry(SENT, Duration::from_millis(ttl)), pause, "{ttl} ms");
+        }
     }
 }

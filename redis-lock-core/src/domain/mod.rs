@@ -1,4 +1,4 @@
-//! What all parts speak of. It depends on none of them.
+//! The terms that all other modules share. It depends on none of them.
 
 pub(crate) mod clock;
 pub(crate) mod config_error;

@@ -13,9 +13,9 @@ pub(crate) struct Names {
     prefix_len: usize,
     /// The other locks, where several are taken together.
     others: Box<[Self]>,
-    /// What people are shown then.
+    /// The name of such a lock for users.
     joined: Option<Box<str>>,
-    /// The locks by slot, once somebody has asked.
+    /// The locks by slot; computed on first use.
     groups: OnceLock<Box<[Arc<Self>]>>,
 }
 
@@ -26,7 +26,7 @@ impl Names {
         Self { main: main.into(), prefix_len, others, joined: None, groups }
     }
 
-    /// The names of several locks that are taken together, `joined` for people.
+    /// The names of several locks that are taken together. `joined` is shown to users.
     pub(crate) fn together(first: Self, others: Vec<Self>, joined: &str) -> Self {
         Self { others: others.into(), joined: Some(joined.into()), ..first }
     }
@@ -65,12 +65,12 @@ impl Names {
         self.all().any(|names| names.own_key() == user_key)
     }
 
-    /// The key that the lock itself stands at, the one that other clients know.
+    /// The key of the lock itself, which other clients know.
     pub(crate) fn main(&self) -> &str {
         &self.main
     }
 
-    /// The same, for what outlives these names.
+    /// The same, as a shared string.
     pub(crate) fn shared_main(&self) -> Arc<str> {
         Arc::clone(&self.main)
     }
@@ -84,12 +84,12 @@ impl Names {
         self.main.get(self.prefix_len..).unwrap_or_default()
     }
 
-    /// The waiters in the order of their coming: a sorted set of tokens.
+    /// The queue: a sorted set of tokens in the order of arrival.
     pub(crate) fn queue(&self) -> String {
         self.side("q")
     }
 
-    /// What is known of each waiter: a hash from token to lease and channel.
+    /// The waiters' details: a hash from token to lease and channel.
     pub(crate) fn waiters(&self) -> String {
         self.side("w")
     }
@@ -130,19 +130,20 @@ impl Names {
     }
 }
 
-/// Whether a key, without its namespace, has the form of a side key: a tag first, and at its end
-/// what it is of its lock.
+/// Whether a key, without its namespace, has the form of a side key: it begins with a tag and ends
+/// with the name of a side key.
 pub(crate) fn is_reserved(key: &str) -> bool {
     let ends = || [":~q", ":~w", ":~f", ":~n"].iter().any(|end| key.ends_with(end));
     key.starts_with('{') && key.contains("}:") && (ends() || key.contains(":~x:"))
 }
 
 enum Tag<'a> {
-    /// The key has no braces: as a tag it hashes like itself.
+    /// The key has no braces, so the key itself serves as the tag.
     Whole,
     /// The key carries a valid tag of its own.
     Given(&'a str),
-    /// The key has braces that are no tag; this number hashes to its slot.
+    /// The key has braces that are no tag. This number hashes to the same slot and serves as the
+    /// tag.
     Found(String),
 }
 

@@ -1,4 +1,4 @@
-//! What a guard knows of its hold.
+//! The state of a hold, as its guard knows it.
 
 use crate::Token;
 
@@ -39,7 +39,7 @@ pub enum LossReason {
     #[error("somebody else holds it now ({by})")]
     #[non_exhaustive]
     Overwritten {
-        /// What stands there.
+        /// The value that the key has now.
         by: Token,
     },
     /// The key is gone: deleted, flushed, evicted, or released by force.

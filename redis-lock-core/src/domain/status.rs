@@ -51,15 +51,15 @@ impl Status {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[non_exhaustive]
 pub enum LockKind {
-    /// By nobody.
+    /// Nobody holds it.
     Free,
-    /// By one.
+    /// One holder, as a mutex.
     Mutex,
-    /// By readers.
+    /// Readers.
     Read,
-    /// By a writer.
+    /// A writer.
     Write,
-    /// By some of at most `limit`.
+    /// Holders of permits, at most `limit`.
     #[non_exhaustive]
     Permit {
         /// How many can hold it at once.
@@ -155,19 +155,19 @@ pub enum Scripting {
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 #[non_exhaustive]
 pub struct ServerInfo {
-    /// Name and version, such as `Valkey 9.0.1`, as far as it tells.
+    /// Name and version, such as `Valkey 9.0.1`, if the server says so.
     pub version: String,
     /// How a lock that nobody waits for is released there.
     pub release: ReleaseBy,
     /// Whether scripts are used there. Without them locks are mutexes, and what takes several steps
     /// is done by transactions.
     pub scripts: bool,
-    /// How many servers there are, and what they are to each other.
+    /// How many servers there are, and how they are related.
     pub topology: Topology,
-    /// How often the nodes have agreed anew on who has what, as far as was heard; `None` where
-    /// there is one server.
+    /// The epoch of the cluster or of the sentinels' configuration, which rises with each change;
+    /// `None` for one server.
     pub epoch: Option<u64>,
-    /// The nodes that are known; none where there is one server.
+    /// The known nodes; empty for one server.
     pub nodes: Vec<NodeInfo>,
 }
 
@@ -180,7 +180,7 @@ impl ServerInfo {
     }
 }
 
-/// How many servers there are, and what they are to each other.
+/// How many servers there are, and how they are related.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[non_exhaustive]
 pub enum Topology {
@@ -188,7 +188,7 @@ pub enum Topology {
     Memory,
     /// One.
     Single,
-    /// One at a time, which sentinels replace when it is gone.
+    /// One primary at a time, which sentinels replace when it fails.
     Sentinel,
     /// Several, each with a part of the keys.
     Cluster,
@@ -223,9 +223,9 @@ pub struct NodeInfo {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[non_exhaustive]
 pub enum NodeRole {
-    /// It has keys, and changes them.
+    /// It has keys, and accepts writes.
     Primary,
-    /// It has a copy of what a primary has.
+    /// It has a copy of a primary's keys.
     Replica,
 }
 
@@ -238,7 +238,7 @@ impl fmt::Display for NodeRole {
     }
 }
 
-/// Stands in for a server that did not say who it is.
+/// Describes a server of which nothing is known.
 pub(crate) fn unknown_server() -> ServerInfo {
     ServerInfo::alone("unknown version".into(), ReleaseBy::Script)
 }

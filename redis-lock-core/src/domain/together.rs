@@ -8,7 +8,7 @@ use crate::{ConfigError, LockError, LockKey};
 /// The most keys of one lock: its scripts keep the server from everything else while they run.
 const MOST: usize = 128;
 
-/// What a request names. Most name one key, and pay for no list.
+/// The keys of a request. Most requests name one key, and need no list.
 #[derive(Clone, Debug)]
 pub(crate) enum Keys {
     One(LockKey),
@@ -23,8 +23,8 @@ impl Keys {
         }
     }
 
-    /// The key that people are shown and the names on the server, in the order in which whoever
-    /// must wait with some of them in hand takes them.
+    /// The key that is shown to users, and the names on the server. They are in the order in which
+    /// an acquisition that keeps some keys while it waits takes them.
     pub(crate) fn named(self, namespace: &str) -> Result<(LockKey, Names), LockError> {
         self.as_slice().iter().try_for_each(LockKey::check)?;
         let names = |key: &LockKey| Names::new(namespace, key.in_namespace(namespace));

@@ -7,13 +7,14 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::ConfigError;
 
-/// What marks a value as written by this library.
+/// The prefix of values that this library wrote.
 const PREFIX: &str = "rl1.";
 
-/// The same for a value that stands without a ttl on purpose, so that nobody repairs it.
+/// The prefix of values that have no ttl on purpose, so that `repair_orphan` leaves them alone.
 const LASTING_PREFIX: &str = "rl1.n";
 
-/// What the time in a token begins with when its holder may be idle: the number stays the same.
+/// A leading zero before the time in a token says that its holder may be idle. It does not change
+/// the number.
 const IDLE_FLAG: &str = "0";
 
 /// The appended mark that tells a holder that somebody waits (see `docs/PROTOCOL.md`).
@@ -40,7 +41,7 @@ pub struct Token {
 }
 
 impl Token {
-    /// A token nobody had before. `label` says who asks, for people who look at the server.
+    /// A token that was never used before.
     ///
     /// `manager` is where a message to the holder is published; `label` says who asks, for people
     /// who look at the server.
@@ -87,7 +88,7 @@ impl Token {
         &self.text
     }
 
-    /// Who made it, where this library made it.
+    /// The label of its holder, if this library made it.
     pub(crate) fn label(&self) -> Option<&str> {
         let label = self.fields()?.3;
         (!label.is_empty()).then_some(label)

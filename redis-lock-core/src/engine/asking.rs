@@ -1,4 +1,4 @@
-//! A place among the waiters of a lock.
+//! A caller's place among the waiters of a lock.
 
 use std::sync::Arc;
 
@@ -13,14 +13,15 @@ use crate::lock::Waiter;
 use crate::lock::hold::Hold;
 use crate::{LockError, observe};
 
-/// A place among the waiters. Dropping it gives the place up, and the lock as well if it has been
-/// granted meanwhile.
+/// A caller's place among the waiters. Dropping it gives up the place, and also the lock if it has
+/// been granted meanwhile.
 pub(crate) struct Asking {
     link: Option<Arc<Link>>,
     id: LockId,
     number: u64,
     answer: oneshot::Receiver<Result<Arc<Hold>, LockError>>,
-    /// The hold of this process when the caller joined, for events; `None` where nobody listens.
+    /// The hold that this process had when the caller joined, for events; `None` when nobody
+    /// listens.
     pub(crate) behind: Option<Arc<Hold>>,
 }
 
@@ -34,7 +35,8 @@ impl Asking {
         let listening = observe::is_listening();
         core.act(|work| {
             if let Kind::All { .. } = demand.kind {
-                // A lease that lingers in this process must not block the keys that are asked for.
+                // A lease that lingers in this process must not block keys that this process asks
+                // for.
                 for names in demand.names.all() {
                     core.step(&LockId::mutex(names.main()), work, |machine, env, out| {
                         machine.give_up_kept(IdleEnd::Terms, env, out);
@@ -42,8 +44,8 @@ impl Asking {
                 }
             }
             core.begin(&id, work, |machine, env, out| {
-                // Numbered under the machine's lock, so that numbers are in the order in which
-                // callers came.
+                // Numbered under the machine's lock, so that the numbers follow the order of
+                // arrival.
                 number = core.number();
                 machine.ask(Waiter { id: number, handle, demand, asked: env.now }, env, out);
                 if core.is_shut() {
@@ -59,7 +61,7 @@ impl Asking {
     /// Waits for the lock.
     pub(crate) async fn granted(mut self) -> Result<(LockId, Arc<Hold>), LockError> {
         let answer = (&mut self.answer).await;
-        // Taken out, so that dropping `self` does not cancel the request.
+        // Without the link, dropping `self` does not cancel the request.
         self.link = None;
         let hold = answer.unwrap_or(Err(LockError::Shutdown))?;
         Ok((self.id.clone(), hold))
@@ -75,7 +77,7 @@ impl Drop for Asking {
         }
         self.answer.close();
         match self.answer.try_recv() {
-            // The token of an adopted hold stays with whoever gave it away.
+            // The token of an adopted hold still belongs to the process that gave it away.
             Ok(Ok(hold)) if hold.demand.adopts.is_some() => drop(link.detach(&self.id, &hold)),
             Ok(Ok(hold)) => link.release(&self.id, &hold, None),
             Ok(Err(_)) => {}

@@ -1,4 +1,4 @@
-//! Carrying out notices, without any lock of ours.
+//! Carries out notices while no lock of the engine is held.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Weak;
@@ -8,10 +8,10 @@ use super::notices::Notice;
 use crate::observe;
 
 impl Core {
-    /// Runs the user's code. A panic of it ends here.
+    /// Runs the user's code, and catches its panics.
     pub(super) fn carry_out(&self, notice: Notice, work: &mut Work) {
         let run = AssertUnwindSafe(|| self.run(notice, work));
-        // The notice itself is done: the value was put into its channel before its waker ran.
+        // The notice itself is done: the value was sent before the waker ran.
         let _ = catch_unwind(run);
     }
 
@@ -19,14 +19,15 @@ impl Core {
         match notice {
             Notice::Grant(id, handle, hold) => {
                 if let Err(Ok(hold)) = handle.send(Ok(hold)) {
-                    // Nobody took it. An adopted token stays with whoever gave it away.
+                    // The caller is gone. An adopted token still belongs to the process that gave
+                    // it away.
                     self.step(&id, work, |machine, env, out| match hold.demand.adopts {
                         Some(_) => drop(machine.detach(&hold, env, out)),
                         None => machine.release(&hold, None, env, out),
                     });
                 }
             }
-            // The callers may have gone; that changes no outcome.
+            // The caller may be gone, which changes nothing.
             Notice::Fail(handle, error) => drop(handle.send(Err(error))),
             Notice::Confirm(confirm, outcome) => drop(confirm.send(outcome)),
             Notice::Reply(reply, answer) => drop(reply.send(answer)),
@@ -49,8 +50,8 @@ impl Core {
         }
     }
 
-    /// What a thread does that carries out notices: it goes on until there are enough of them, or
-    /// the engine has ended.
+    /// The loop of a thread that carries out notices. It ends when there are enough such threads,
+    /// or when the engine has ended.
     pub(super) fn notifier(&self) -> impl FnOnce() + Send + 'static {
         let me = Weak::clone(&self.me);
         move || {

@@ -1,4 +1,5 @@
-//! What callers, the engine's thread and the tasks that read share: the one way into a machine.
+//! The state that callers, the engine's thread and reading tasks share, and the only way to change
+//! a machine.
 
 use std::cell::Cell;
 use std::collections::{HashMap, VecDeque};
@@ -7,9 +8,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use tokio::sync::watch;
 
-use super::apart::Apart;
-use super::bell::Bell;
-use super::here::here;
+use super::cache_padded::CachePadded;
+use super::current_runtime::current_runtime;
+use super::engine_waker::EngineWaker;
 use super::idle_leases::IdleLeases;
 use super::notices::{Notice, Notices};
 use super::path::{After, Origin, Overdue, QueueEntry, Results, Settled};
@@ -24,30 +25,29 @@ use crate::lock::{Effects, Env, Machine, Outcome, Outgoing};
 use crate::store::{Answer, Event};
 use crate::{Token, observe};
 
-/// What one `Locks` consists of while it runs: machines, places, and tokens that are to be
-/// released.
+/// The running state of one `Locks`: machines, places, and tokens that have to be released.
 pub(crate) struct Core {
     pub(crate) table: Table,
     pub(crate) manager: Arc<str>,
     pub(crate) places: Places,
-    pub(crate) bell: Bell,
+    pub(crate) waker: EngineWaker,
     pub(crate) notices: Notices,
     pub(super) reaper: Mutex<Reaper>,
     pub(super) released: Mutex<Released>,
     pub(super) search: Mutex<Search>,
     pub(crate) idle: IdleLeases,
-    /// The machines of tokens that the server may have queued, and so may name in a message.
+    /// Finds the machine of a token that may be in the server's queue, and so in a message.
     index: Mutex<HashMap<Arc<str>, LockId>>,
-    numbers: Apart<AtomicU64>,
+    numbers: CachePadded<AtomicU64>,
     pub(super) closed: AtomicBool,
-    /// When a shutdown ends at the latest.
+    /// When a shutdown gives up waiting.
     pub(super) closing: Mutex<Option<Moment>>,
     pub(super) ended: watch::Sender<bool>,
-    /// The last reference to its `Locks` was dropped, so no request can come any more.
+    /// Whether the last reference to its `Locks` was dropped, so that no more requests can come.
     pub(super) is_abandoned: AtomicBool,
     /// The process that it belongs to.
-    home: u32,
-    /// A reference for tasks and threads that outlive the call that starts them.
+    process: u32,
+    /// A reference to itself, for tasks and threads that it starts.
     pub(super) me: Weak<Self>,
 }
 
@@ -57,27 +57,26 @@ impl std::fmt::Debug for Core {
     }
 }
 
-/// What a step has brought about and is still to be done: outcomes to hand over, entries to send,
-/// notices to carry out.
+/// What has to be done after a step: outcomes to hand over, entries to send, notices to carry out.
 #[derive(Debug, Default)]
 pub(crate) struct Work {
-    /// Outcomes that are still to be handed to those who asked.
+    /// Outcomes that have to be handed to those who asked.
     pub(super) settled: Vec<Settled>,
-    /// What runs the user's code, to be done last.
+    /// Notices, which run the user's code and come last.
     pub(super) notices: VecDeque<Notice>,
     effects: Effects<Handle>,
-    /// Something was put on the queue of the only place, and is still to be sent.
+    /// Whether an entry was put on the queue of the only place, and has to be sent.
     is_put: bool,
-    /// Where something was put on the queue, if there are several places.
+    /// The places on whose queues entries were put, if there are several places.
     touched: Vec<Arc<Place>>,
-    /// Too many leases linger.
-    is_crowded: bool,
-    /// The engine's own turn: what it brings about need not wake the engine.
+    /// Whether too many leases linger.
+    has_too_many_idle: bool,
+    /// Whether this is the engine's own turn, which need not wake the engine.
     pub(super) is_turn: bool,
 }
 
 thread_local! {
-    /// A `Work` to be used again: every step needs one, and allocating it each time would cost.
+    /// A `Work` to reuse: every step needs one, and allocating it each time would take time.
     static SPARE: Cell<Option<Box<Work>>> = const { Cell::new(None) };
 }
 
@@ -89,19 +88,19 @@ impl Core {
             table: Table::new(),
             manager: manager.into(),
             places,
-            bell: Bell::default(),
+            waker: EngineWaker::default(),
             notices: Notices::default(),
             reaper: Mutex::default(),
             released: Mutex::default(),
             search: Mutex::default(),
             idle: IdleLeases::default(),
             index: Mutex::default(),
-            numbers: Apart::new(AtomicU64::new(1)),
+            numbers: CachePadded::new(AtomicU64::new(1)),
             closed: AtomicBool::new(false),
             closing: Mutex::new(None),
             ended: watch::Sender::new(false),
             is_abandoned: AtomicBool::new(false),
-            home: crate::domain::env::process(),
+            process: crate::domain::env::process(),
         })
     }
 
@@ -113,15 +112,15 @@ impl Core {
         self.closed.load(Ordering::Acquire) || self.is_forked()
     }
 
-    /// Whether it takes no new work, as far as this process is concerned.
+    /// Whether it accepts no new work in this process.
     pub(super) fn is_shut(&self) -> bool {
         self.closed.load(Ordering::Acquire)
     }
 
-    /// Whether this is a copy in a child process: its connections and its locks are the parent's,
-    /// and its own locks may be locked for ever.
+    /// Whether this is a copy in a forked child process: its connections and locks belong to the
+    /// parent, and its mutexes may stay locked for ever.
     pub(crate) fn is_forked(&self) -> bool {
-        self.home != crate::domain::env::process()
+        self.process != crate::domain::env::process()
     }
 
     pub(crate) fn number(&self) -> u64 {
@@ -144,10 +143,10 @@ impl Core {
         self.index.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Does something for a caller, on the caller's own thread, with all that follows from it.
-    /// Notices, which run the user's code, come last, when everything has been sent.
+    /// Runs `act` on the caller's thread, then does everything that follows from it. Notices, which
+    /// run the user's code, come last, after everything has been sent.
     pub(crate) fn act<R>(&self, act: impl FnOnce(&mut Work) -> R) -> R {
-        // A guard may be dropped while its thread ends, after the thread's local storage.
+        // A guard may be dropped after the thread-local storage of its thread.
         let mut work = SPARE.try_with(Cell::take).ok().flatten().unwrap_or_default();
         let result = act(&mut work);
         self.finish(&mut work);
@@ -155,7 +154,7 @@ impl Core {
         result
     }
 
-    /// Sends what was put on the queue, and does what follows, until nothing is left to do.
+    /// Sends what was put on queues and does what follows, until nothing is left to do.
     pub(super) fn finish(&self, work: &mut Work) {
         loop {
             self.send(work);
@@ -164,9 +163,9 @@ impl Core {
         }
     }
 
-    /// The one way into a machine: for callers, readers, timers, hints and shutdown. Everything
-    /// that is derived from the machine is corrected in the same step, and what it asks is on the
-    /// queue before anybody else can change it.
+    /// The only way to change a machine, for callers, readers, timers, hints and shutdown. All that
+    /// is derived from the machine is updated in the same step, and its question is on the queue
+    /// before another step can change the machine.
     pub(crate) fn step(
         &self,
         id: &LockId,
@@ -193,20 +192,20 @@ impl Core {
         work: &mut Work,
         change: impl FnOnce(&mut Machine<Handle>, &Env<'_>, &mut Effects<Handle>),
     ) {
-        // `enabled!` is the user's code, so it is asked before the lock is taken.
+        // `enabled!` calls the user's subscriber, so it is called before the lock is taken.
         let listening = observe::is_listening();
         let place = self.places.of(&id.main);
-        let Work { settled, notices, effects, touched, is_put, is_crowded, .. } = work;
+        let Work { settled, notices, effects, touched, is_put, has_too_many_idle, .. } = work;
         let mut shard = self.table.shard(&id.main);
-        // Read under the lock, so that no step has an earlier time than the one before.
+        // Read under the lock, so that the time never goes back from one step to the next.
         let now = Moment::now();
-        let lingers = !shard.switched_off.has(&id.main, now);
+        let lingers = !shard.linger_pauses.has(&id.main, now);
         let resident = if makes { Some(shard.get_or_create(id)) } else { shard.get_mut(id) };
         let Some(resident) = resident else { return };
         let env = Env { lingers, ..self.env(now, listening, &place) };
         change(&mut resident.machine, &env, effects);
         self.correct_index(id, resident);
-        *is_crowded |= self.correct_idle(id, resident);
+        *has_too_many_idle |= self.correct_idle(id, resident);
         if !effects.out.is_empty() {
             if self.places.only().is_some() {
                 *is_put = true;
@@ -216,16 +215,16 @@ impl Core {
                 }
             } else {
                 let asked = &mut resident.asked;
-                self.put_somewhere(id, effects.out.drain(..), now, asked, (settled, touched));
+                self.put_where_known(id, effects.out.drain(..), now, asked, (settled, touched));
             }
         }
-        if let Some(habit) = effects.habit.take() {
-            shard.switched_off.note(&id.main, habit, now);
+        if let Some(key_use) = effects.key_use.take() {
+            shard.linger_pauses.note(&id.main, key_use, now);
         }
         let due = shard.settle(id, now);
         drop(shard);
         if let Some(due) = due {
-            self.bell.wake_by(due);
+            self.waker.wake_by(due);
         }
         notices.extend(effects.later.drain(..).map(|later| Notice::of(id, later)));
     }
@@ -235,15 +234,15 @@ impl Core {
             now,
             hints: place.hints_enabled.load(Ordering::Relaxed),
             manager: &self.manager,
-            spread: now.scattered() ^ self.manager.as_bytes().last().copied().unwrap_or(0),
+            spread: now.scrambled() ^ self.manager.as_bytes().last().copied().unwrap_or(0),
             lingers: true,
             listening,
             numbers: &self.numbers,
-            home: self.home,
+            process: self.process,
         }
     }
 
-    /// Keeps the index of tokens that messages may name.
+    /// Updates the index of tokens that messages may name.
     fn correct_index(&self, id: &LockId, resident: &mut Resident) {
         let awaited = resident.machine.awaited();
         if awaited == resident.indexed.as_ref() {
@@ -262,7 +261,7 @@ impl Core {
         resident.indexed = awaited;
     }
 
-    /// Keeps the list of leases that linger. Returns whether there are too many.
+    /// Updates the list of leases that linger. Returns whether there are too many.
     fn correct_idle(&self, id: &LockId, resident: &mut Resident) -> bool {
         if resident.machine.is_idle() {
             if let Some(number) = resident.idle_entry.take() {
@@ -273,13 +272,13 @@ impl Core {
         let (Some(since), None) = (resident.machine.idle_since(), resident.idle_entry) else {
             return false;
         };
-        let (number, is_crowded) = self.idle.enter(id, since);
+        let (number, has_too_many_idle) = self.idle.enter(id, since);
         resident.idle_entry = Some(number);
-        is_crowded
+        has_too_many_idle
     }
 
-    /// Gives back the oldest of too many leases that linger. One that was used since it was entered
-    /// is entered anew, by the same step.
+    /// Gives back the oldest lease when too many linger. A lease that was used since it was entered
+    /// is entered again by the same step.
     fn make_room(&self, work: &mut Work) {
         while let Some((number, (since, id))) = self.idle.pop_surplus() {
             if let Some(resident) = self.table.shard(&id.main).get_mut(&id)
@@ -291,11 +290,10 @@ impl Core {
         }
     }
 
-    /// Sends what was put on the queues, and hands outcomes that are known already to those who
-    /// asked.
+    /// Sends what was put on the queues, and hands over outcomes that are known already.
     pub(super) fn send(&self, work: &mut Work) {
         loop {
-            if std::mem::take(&mut work.is_crowded) {
+            if std::mem::take(&mut work.has_too_many_idle) {
                 self.make_room(work);
             }
             if let (Some(place), true) = (self.places.only(), std::mem::take(&mut work.is_put)) {
@@ -312,23 +310,23 @@ impl Core {
     }
 
     fn send_at(&self, place: &Place, work: &mut Work) {
-        let (after, due) = place.path.after_put(here(), &mut work.settled);
+        let (after, due) = place.path.after_put(current_runtime(), &mut work.settled);
         if !work.is_turn {
-            // Somebody may have been promised an answer sooner than the engine would look.
-            self.bell.wake_by(due);
+            // A caller's time limit may pass before the engine would wake by itself.
+            self.waker.wake_by(due);
         }
         match after {
-            After::Nothing | After::RingTask => {}
-            // It sends, or waits for the connection, before it sleeps.
-            After::RingEngine if work.is_turn => {}
-            After::RingEngine => self.bell.ring(),
+            After::Nothing | After::WakeTask => {}
+            // The engine sends, or waits for the connection, before it sleeps.
+            After::WakeEngine if work.is_turn => {}
+            After::WakeEngine => self.waker.wake(),
             After::Pump => place.path.traffic().pump(Moment::now(), &mut work.settled),
             After::OpenReader => work.notices.push_back(Notice::OpenReader(place.id)),
         }
     }
 
-    /// Puts something on the queue of the place that has its key, to be sent by
-    /// [`send`](Self::send). Not for what a machine asks: that is put there under the lock of its
+    /// Puts an entry on the queue of the place that has its key, to be sent by
+    /// [`send`](Self::send). Not for a machine's question, which is put there under the lock of its
     /// shard.
     pub(super) fn put(&self, entry: QueueEntry, work: &mut Work) {
         match (self.places.only(), entry.main()) {
@@ -346,13 +344,13 @@ impl Core {
         work.touch(place);
     }
 
-    /// Hands outcomes to their owners.
+    /// Hands outcomes to those who asked.
     fn settle(&self, work: &mut Work) {
         for settled in std::mem::take(&mut work.settled) {
             let (origin, sent, outcome) = match settled {
                 Settled::Done { origin, sent, outcome } => (origin, sent, outcome),
-                Settled::Elsewhere(entry, redirect) => {
-                    self.go_elsewhere(*entry, redirect, work);
+                Settled::Redirected(entry, redirect) => {
+                    self.redirect(*entry, redirect, work);
                     continue;
                 }
             };
@@ -373,8 +371,9 @@ impl Core {
         }
     }
 
-    /// Takes in an event that is no answer to a question: a message, or that listening began.
-    pub(crate) fn hear(&self, place: PlaceId, event: Event, work: &mut Work) {
+    /// Handles an event that is no answer to a question: a message, or the begin or end of a
+    /// subscription.
+    pub(crate) fn receive(&self, place: PlaceId, event: Event, work: &mut Work) {
         match event {
             Event::Granted { token, waited_for } => {
                 let Some(id) = self.index().get(token.as_str()).cloned() else { return };
@@ -392,7 +391,7 @@ impl Core {
             }
             Event::Forced { token } => {
                 self.search().add(token);
-                self.bell.ring();
+                self.waker.wake();
             }
             Event::Listening { hints_enabled } => {
                 let Some(place) = self.places.get(place) else { return };
@@ -412,7 +411,7 @@ impl Core {
         self.step_all_at(place, work, |machine, env, out| machine.connected(env, out));
     }
 
-    /// Changes all machines of the locks that a place has.
+    /// Steps the machines of all locks that a place has.
     fn step_all_at(
         &self,
         place: PlaceId,
@@ -423,7 +422,7 @@ impl Core {
         self.step_where(&is_there, work, change);
     }
 
-    /// Changes all machines of locks that have such a key, be it one of several.
+    /// Steps the machines of all locks of which at least one key fits.
     pub(super) fn step_where(
         &self,
         fits: &dyn Fn(&str) -> bool,
@@ -432,7 +431,7 @@ impl Core {
     ) {
         for id in self.table.ids() {
             let fits_first = fits(&id.main);
-            if fits_first || id.is_apart() {
+            if fits_first || id.has_own_machine() {
                 self.step(&id, work, |machine, env, out| {
                     if fits_first || machine.any_other_key(fits) {
                         change(machine, env, out);
@@ -452,7 +451,7 @@ impl Core {
         }
     }
 
-    /// Takes over the results of driving a path, but for those that its driver carries out itself.
+    /// Takes over the results of driving a path, except those that its driver carries out itself.
     pub(super) fn take_in(&self, results: &mut Results, work: &mut Work) {
         work.settled.append(&mut results.settled);
         for overdue in results.overdue.drain(..) {
@@ -468,7 +467,7 @@ impl Core {
 }
 
 impl Work {
-    /// Something was put on the queue of this place.
+    /// Notes that an entry was put on the queue of this place.
     pub(super) fn touch(&mut self, place: &Arc<Place>) {
         touch(&mut self.touched, place);
     }
@@ -480,14 +479,14 @@ pub(super) fn touch(touched: &mut Vec<Arc<Place>>, place: &Arc<Place>) {
     }
 }
 
-/// What a machine sends, as it stands in a queue.
+/// The queue entry of something that a machine sends.
 pub(super) fn entry_of(id: &LockId, outgoing: Outgoing, now: Moment) -> QueueEntry {
     match outgoing {
         Outgoing::Ask(question) => {
             QueueEntry::question(id.clone(), question.number, question.command, now)
         }
         Outgoing::Part(reap) => QueueEntry::reap(reap, now),
-        Outgoing::Tell(command) => QueueEntry::message(command, now),
+        Outgoing::Message(command) => QueueEntry::message(command, now),
     }
 }
 

@@ -1,5 +1,5 @@
-//! Driving a core from one thread, as the simulation does: what `run` does with a thread, a runtime
-//! and a clock.
+//! Drives a core from one thread for the simulation, as `run` does with a thread, a runtime and a
+//! clock.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -10,7 +10,7 @@ use super::path::{Job, Origin, Path};
 use crate::LockError;
 use crate::domain::clock::Moment;
 
-/// What came of a turn that the simulation drove.
+/// The results of one turn that the simulation drove.
 pub(crate) struct Driven {
     pub(crate) due: Moment,
     /// The numbers of the connections to be made.
@@ -30,23 +30,23 @@ impl Core {
 
     /// One turn, as the engine's thread takes it.
     pub(crate) fn drive(&self, work: &mut Work) -> Driven {
-        self.bell.wakes();
+        self.waker.wakes();
         let turn = self.turn(work);
         self.notices.add(&mut work.notices);
         let due = turn.due.unwrap_or(Moment::NEVER);
-        self.bell.sleep_until(due);
-        // A timer that was set before the bell knew how long the engine sleeps.
+        self.waker.sleep_until(due);
+        // A timer that was set before the waker knew how long the engine sleeps.
         let due = due.min(self.table.next_due());
         let connects = turn.jobs.iter().map(|(_, Job::Connect(number))| *number).collect();
         Driven { due, connects, is_done: self.is_done(Moment::now()) }
     }
 
-    /// The way to the only place that the simulation has so far.
+    /// The path to the only place of the simulation.
     pub(crate) fn only_path(&self) -> &Path {
         &self.places.only().expect("one place").path
     }
 
-    /// Who wants the next turn, and when.
+    /// When the next turn is due, and why.
     pub(crate) fn wanted_by(&self) -> [(&'static str, Moment); 4] {
         [
             ("path", self.only_path().traffic().due()),
@@ -56,7 +56,7 @@ impl Core {
         ]
     }
 
-    /// Sends, and hands over, what was brought about outside of a turn.
+    /// Sends and hands over what resulted from steps outside of a turn.
     pub(crate) fn collect_notices(&self, work: &mut Work) {
         self.notices.add(&mut work.notices);
     }
@@ -65,14 +65,14 @@ impl Core {
         !self.notices.is_empty()
     }
 
-    /// Carries out what runs the user's code.
+    /// Carries out all notices.
     pub(crate) fn carry_out_all(&self) {
         while let Some(notice) = self.notices.take() {
             self.act(|work| self.carry_out(notice, work));
         }
     }
 
-    /// What the engine's thread does last.
+    /// What the engine's thread does when it ends.
     pub(crate) fn stop(&self) {
         self.closed.store(true, Ordering::Release);
         self.end_all(&LockError::Shutdown, SHUT_DOWN);
@@ -80,7 +80,7 @@ impl Core {
         self.notify_end();
     }
 
-    /// Whether this thread has one of the locks. Only meaningful where there is one thread.
+    /// Whether one of the engine's mutexes is locked. Only meaningful when there is one thread.
     pub(crate) fn holds_locks(&self) -> bool {
         self.table.is_locked()
             || self.only_path().is_locked()
@@ -88,12 +88,12 @@ impl Core {
             || self.search.try_lock().is_err()
     }
 
-    /// The tokens whose leases are kept although nobody is inside, and since when.
+    /// The tokens of idle leases, and since when they are idle.
     pub(crate) fn kept(&self) -> Vec<(Arc<str>, Moment)> {
         self.table.kept()
     }
 
-    /// The tokens in machines, with the reaper, and in releases on their way.
+    /// The tokens in machines, and those in the reaper and in releases that have no outcome yet.
     pub(crate) fn tokens(&self) -> (Vec<Arc<str>>, Vec<Arc<str>>) {
         let in_machines = self.table.tokens();
         let mut leaving: Vec<_> =

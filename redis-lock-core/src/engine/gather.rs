@@ -1,4 +1,4 @@
-//! Commands for keys of several slots: where their parts go, and what comes of them.
+//! Commands for keys of several slots: sends their parts, and combines the outcomes.
 
 use std::sync::Arc;
 
@@ -40,7 +40,7 @@ impl Core {
             None => {}
             Some(NextPart::Done(answer)) => work.settled.extend(gathering.settle(answer)),
             Some(NextPart::Ask(_)) if !self.is_wanted(gathering) => {
-                // Its token is being released; a further round would overtake the release.
+                // Its token is being released; another round would overtake the release.
                 let what = "nobody wants the lock any more";
                 let dropped = Err(Fault::new(FaultClass::Refused, what));
                 work.settled.extend(gathering.settle(dropped));

@@ -1,7 +1,7 @@
 //! The leases that linger, the oldest first, so that there are never too many.
 //!
-//! A lease is entered once, and not for each use: when it comes up, it may have been used since, and
-//! is entered anew with its time.
+//! A lease is entered once, and not for each use. When it becomes the oldest, it may have been used
+//! meanwhile, and is entered again with its new time.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -9,7 +9,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use super::table::LockId;
 use crate::domain::clock::Moment;
 
-/// So many linger at once.
+/// The most leases that linger at once.
 pub(crate) const MOST: usize = 10_000;
 
 #[derive(Debug, Default)]
@@ -26,8 +26,8 @@ impl IdleLeases {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Enters a lease that lingers since then. Returns the number of the entry, and whether there
-    /// are too many now.
+    /// Enters a lease that has been idle since `since`. Returns the number of the entry, and
+    /// whether there are too many now.
     pub(super) fn enter(&self, id: &LockId, since: Moment) -> (u64, bool) {
         let mut list = self.list();
         let number = list.next;
@@ -40,7 +40,7 @@ impl IdleLeases {
         self.list().entries.remove(&number);
     }
 
-    /// Takes out the oldest entry, with its number, where there are too many.
+    /// Takes out the oldest entry, with its number, if there are too many.
     pub(super) fn pop_surplus(&self) -> Option<(u64, (Moment, LockId))> {
         let mut list = self.list();
         if list.entries.len() <= MOST {

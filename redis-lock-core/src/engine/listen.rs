@@ -1,4 +1,4 @@
-//! Keeping a listener beside a connection.
+//! Keeps a subscription beside each connection.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,22 +15,23 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 /// A subscription that ends sooner than this counts as one that could not be made.
 const SHORT_LIFE: Duration = Duration::from_secs(2);
 
-/// Listens again whenever listening ends, for as long as the connection beside it lasts.
+/// Subscribes again whenever the subscription ends, until the connection beside it ends.
 pub(super) async fn keep_listening(connector: Arc<dyn Connector>, hints: Hints) {
     let mut pause = FIRST_PAUSE;
     let mut warned = false;
     loop {
         let since = Instant::now();
         let why = connector.listen(hints.clone()).await;
-        // Without an engine nobody hears it, and this task ends with the engine.
+        // This task ends with the engine, so a closed channel needs no handling.
         hints.send(Event::Listening { hints_enabled: false });
         if since.elapsed() >= SHORT_LIFE {
             (pause, warned) = (FIRST_PAUSE, false);
             continue;
         }
-        // All who wait look once more after each subscription: not in a tight loop.
+        // Every waiter looks at its lock after each subscription, so this must not happen in a
+        // tight loop.
         if !warned {
-            crate::observe::log::deaf(&why.what);
+            crate::observe::log::not_listening(&why.what);
             warned = true;
         }
         sleep(pause).await;
@@ -38,7 +39,7 @@ pub(super) async fn keep_listening(connector: Arc<dyn Connector>, hints: Hints) 
     }
 }
 
-/// Has the engine look who has what whenever the directory hears that this changed.
+/// Has the engine read the map whenever the directory is notified of a change.
 pub(super) async fn keep_watching(core: Arc<Core>, directory: Arc<dyn Directory>) {
     loop {
         directory.changed().await;

@@ -1,4 +1,4 @@
-//! Keeping the map: when to look, and what follows from what was seen.
+//! Keeps the map of slots up to date, and does what follows from a change.
 
 use super::core::{Core, Work};
 use super::path::Results;
@@ -12,7 +12,7 @@ impl Core {
     /// A node contradicted the map, or may have.
     pub(super) fn look_soon(&self) {
         if let Some(due) = self.places.look_soon() {
-            self.bell.wake_by(due);
+            self.waker.wake_by(due);
         }
     }
 
@@ -22,14 +22,14 @@ impl Core {
         self.look_soon();
     }
 
-    /// Begins a look when it is due.
+    /// Begins to read the map when that is due.
     pub(super) fn look_if_due(&self, now: Moment, results: &mut Results) {
         if let Some(lobby) = self.places.begin_look(now) {
             lobby.path.traffic().look(now, results);
         }
     }
 
-    /// The nodes were asked who has what.
+    /// The map was read.
     pub(super) fn looked(&self, number: u64, map: &Map, work: &mut Work) {
         let Some(lobby) = self.places.lobby() else { return };
         let mut results = Results::default();
@@ -48,7 +48,7 @@ impl Core {
         self.notify_moved(work);
     }
 
-    /// Machines whose lock is at another place now ask, or renew, at once.
+    /// Has machines whose lock is at another place now ask, or renew, at once.
     fn notify_moved(&self, work: &mut Work) {
         let moved = self.places.take_moved();
         if moved.is_empty() {

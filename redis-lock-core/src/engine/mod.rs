@@ -1,8 +1,9 @@
 //! The engine: one for each `Locks`, whatever runtimes the callers use.
 //!
-//! Callers change machines themselves, under short locks, and put what the machines ask on the
-//! queue of the place that the lock is at. A thread of its own looks after the connection, reads
-//! answers where no runtime does, and lets time pass.
+//! Callers step the machines themselves, under locks that are held for a short time, and put the
+//! machines' questions on the queue of the place that has the lock. The engine's own thread
+//! supervises the connections, reads answers unless a task of the caller's runtime does, and runs
+//! timers.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering;
@@ -20,17 +21,17 @@ use crate::{LockError, LossReason, Token, observe};
 use core::Core;
 use places::Places;
 
-mod apart;
 mod asking;
-mod bell;
+mod cache_padded;
 mod carry_out;
 pub(crate) mod core;
+mod current_runtime;
 #[cfg(test)]
 pub(crate) mod driven;
-mod elsewhere;
+mod engine_waker;
 mod gather;
-mod here;
 mod idle_leases;
+mod linger_pauses;
 mod listen;
 mod mapping;
 mod notices;
@@ -39,6 +40,7 @@ pub(crate) mod places;
 mod query;
 mod reader;
 mod reaper;
+mod redirected;
 mod released;
 mod releasing;
 #[cfg(test)]
@@ -46,7 +48,6 @@ mod rest_tests;
 mod run;
 mod search;
 mod shutdown;
-mod switched_off;
 pub(crate) mod table;
 #[cfg(test)]
 mod tests;
@@ -55,20 +56,20 @@ mod turn;
 pub(crate) use asking::Asking;
 pub(crate) use table::{Handle, LockId};
 
-/// Why a hold ended that a shutdown ended.
+/// The reason of holds that end by a shutdown.
 const SHUT_DOWN: &str = "its `Locks` were shut down";
 
-/// Who arbitrates.
+/// The arbiter: a server, a cluster, or the memory of this process.
 pub(crate) enum Arbiter {
     One(Arc<dyn Connector>),
     /// Several nodes, or one that may be replaced by another.
     Several(Arc<dyn Directory>),
 }
 
-/// Makes what knows the arbiter, once the manager has its name.
+/// Creates the arbiter for the manager of this name.
 pub(crate) type ArbiterFactory<'a> = &'a dyn Fn(&Arc<str>) -> Arbiter;
 
-/// A caller's way to the engine. The thread starts when it is first needed.
+/// A handle to the engine, whose thread starts when it is first needed.
 pub(crate) struct Link {
     core: Arc<Core>,
     thread: OnceLock<()>,
@@ -81,14 +82,14 @@ impl std::fmt::Debug for Link {
 }
 
 impl Link {
-    pub(crate) fn new(patience: Duration, arbiter: ArbiterFactory<'_>) -> Self {
+    pub(crate) fn new(time_limit: Duration, arbiter: ArbiterFactory<'_>) -> Self {
         let unique = crate::domain::env::unique();
         let manager = unique.simple().to_string();
         let manager: Arc<str> = manager.get(..12).unwrap_or(&manager).into();
         let spread = unique.as_bytes()[15];
         let places = match arbiter(&manager) {
-            Arbiter::One(connector) => Places::one(connector, patience, spread),
-            Arbiter::Several(directory) => Places::several(directory, patience, spread),
+            Arbiter::One(connector) => Places::one(connector, time_limit, spread),
+            Arbiter::Several(directory) => Places::several(directory, time_limit, spread),
         };
         let core = Core::new(places, &manager);
         Self { core, thread: OnceLock::new() }
@@ -112,7 +113,7 @@ impl Link {
         self.thread.get_or_init(|| spawn(&self.core));
     }
 
-    /// Ends a hold whose guard is gone.
+    /// Releases a hold whose guard was dropped.
     pub(crate) fn release(&self, id: &LockId, hold: &Arc<Hold>, confirm: Option<Confirm>) {
         if self.core.is_forked() {
             return refuse_forked(hold, confirm);
@@ -124,13 +125,14 @@ impl Link {
             });
         });
         if let Some(confirm) = confirm {
-            // The hold has ended and its machine was removed; the caller may have gone as well.
+            // The hold had ended and its machine was removed. The caller may be gone as well.
             let _ = confirm.send(lock::ended(hold, Moment::now()));
         }
         hold.report_release();
     }
 
-    /// Has the machine of a hold ask the server something, and answer the caller.
+    /// Has the machine of a hold send a question to the server, and report the outcome to the
+    /// caller.
     pub(crate) fn ask(
         &self,
         id: &LockId,
@@ -149,8 +151,7 @@ impl Link {
         token
     }
 
-    /// What this process knows of a lock that the server does not: of its mutex, and of what
-    /// several can hold.
+    /// What the machines of a key know that the server does not.
     pub(crate) fn views(&self, main: &str) -> Vec<LocalView> {
         let (now, wall) = (Moment::now(), crate::domain::env::wall());
         let shard = self.core.table.shard(main);
@@ -160,14 +161,14 @@ impl Link {
     /// The hold of a token was ended by force: the machine that has it asks the server.
     pub(crate) fn forced(&self, token: &Token) {
         let event = crate::store::Event::Forced { token: token.wire().to_string() };
-        self.core.act(|work| self.core.hear(places::FIRST, event, work));
+        self.core.act(|work| self.core.receive(places::FIRST, event, work));
     }
 
     /// Panics, as a bug in the engine would.
     #[cfg(test)]
     pub(crate) fn crash(&self) {
         run::PANIC.store(true, Ordering::SeqCst);
-        self.core.bell.ring();
+        self.core.waker.wake();
     }
 }
 
@@ -175,18 +176,18 @@ fn stopped() -> Fault {
     Fault::new(FaultClass::Refused, "the engine stopped")
 }
 
-/// In a child process nothing of the parent's is touched.
+/// Refuses a release in a forked child process, which must not touch what belongs to the parent.
 fn refuse_forked(hold: &Hold, confirm: Option<Confirm>) {
     if let Some(confirm) = confirm {
         let reason = hold.loss(Moment::now()).unwrap_or(LossReason::Expired);
-        // The caller may have gone.
+        // The caller may be gone.
         let _ = confirm.send(Err(hold.lost_error(reason)));
     }
 }
 
 fn spawn(core: &Arc<Core>) {
     #[cfg(test)]
-    if crate::domain::env::world::is_active() {
+    if crate::domain::env::simulated::is_active() {
         // The simulation drives the core itself.
         return;
     }
@@ -198,15 +199,15 @@ fn spawn(core: &Arc<Core>) {
             loop {
                 match catch_unwind(AssertUnwindSafe(|| run::serve(&core))) {
                     Ok(()) => return,
-                    // A bug in the engine: what it knew may be wrong, so nobody keeps a lock
-                    // because of it, and it starts afresh.
+                    // A bug made the engine panic. What it knew may be wrong, so every hold ends as
+                    // lost, and a new engine starts from nothing.
                     Err(_) => core.fail_all(),
                 }
             }
         }
     };
     if thread::Builder::new().name("redis-locks".into()).spawn(engine).is_err() {
-        // Without its thread the engine would answer nobody.
+        // Without its thread the engine could answer no request.
         core.closed.store(true, Ordering::Release);
         core.end_all(&LockError::Shutdown, SHUT_DOWN);
     }
@@ -215,7 +216,8 @@ fn spawn(core: &Arc<Core>) {
 impl Drop for Link {
     fn drop(&mut self) {
         if self.core.is_forked() {
-            // Dropping its parts would write to the parent's connections, or close them.
+            // In a forked child process, dropping the parts would write to the parent's
+            // connections, or close them.
             std::mem::forget(Arc::clone(&self.core));
             return;
         }

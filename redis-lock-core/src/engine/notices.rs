@@ -1,8 +1,9 @@
-//! What runs the user's code: wakers, subscribers, and the drops of what they hold.
+//! Notices: what runs the user's code, such as wakers, subscribers, and the drops of what they
+//! hold.
 //!
-//! None of it runs under a lock of ours, and none of it on the engine's thread. Each is taken from
-//! one list and carried out by itself, so one that panics, or blocks for ever, costs nobody else an
-//! answer: another thread takes the rest.
+//! No notice runs while a lock of the engine is held, and none runs on the engine's thread. Each is
+//! taken from one list and carried out by itself. So one that panics, or blocks for ever, keeps no
+//! answer from others: another thread takes the rest.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -43,7 +44,7 @@ pub(crate) enum Notice {
     Drop(Arc<Hold>),
     /// The server can't be reached; it is tried again after the pause.
     Unreachable(Fault, Duration),
-    /// A task of the present runtime is to read from now on.
+    /// A task of the current runtime takes the role of the reader.
     OpenReader(super::places::PlaceId),
 }
 
@@ -64,7 +65,7 @@ impl Notice {
     }
 }
 
-/// The list of notices that the engine, or a task that reads, has brought about.
+/// The notices that the engine or a reading task wants carried out.
 #[derive(Debug, Default)]
 pub(crate) struct Notices {
     list: Mutex<List>,
@@ -97,7 +98,7 @@ impl Notices {
         self.list().notices.is_empty()
     }
 
-    /// The next to be carried out.
+    /// The next notice.
     pub(crate) fn take(&self) -> Option<Notice> {
         self.list().notices.pop_front().map(|(_, notice)| notice)
     }
@@ -135,7 +136,7 @@ impl Notices {
 
     fn start_thread(list: &mut List, serve: impl FnOnce() + Send + 'static) {
         let builder = thread::Builder::new().name("redis-locks-tell".into());
-        // Without a thread the next watch tries again.
+        // If no thread can be started, the next call of `watch` tries again.
         if builder.spawn(serve).is_ok() {
             list.threads += 1;
         }
@@ -147,14 +148,14 @@ impl Notices {
         self.news.notify_all();
     }
 
-    /// Waits for a notice; none when the thread is to end.
+    /// Waits for a notice; returns `None` when the thread should end.
     pub(super) fn next(&self) -> Option<Notice> {
         let mut list = self.list();
         loop {
             if let Some((_, notice)) = list.notices.pop_front() {
                 return Some(notice);
             }
-            // A thread that was blocked may find that another has replaced it.
+            // Another thread may have replaced this one while it was blocked.
             if list.is_over || list.idle > 0 {
                 list.threads -= 1;
                 return None;

@@ -1,4 +1,4 @@
-//! What is asked of the arbiter on behalf of no lock.
+//! Commands that belong to no machine, such as looks and scans.
 
 use std::sync::Arc;
 
@@ -12,12 +12,12 @@ use crate::domain::clock::Moment;
 use crate::domain::error::{Fault, FaultClass};
 use crate::store::{Answer, Command, Verb};
 
-/// A cursor names the node that it belongs to in its highest bits: no node has as many keys as the
-/// rest can count.
+/// The highest bits of a cursor contain the node that it belongs to. The other bits are enough for
+/// any node's cursor.
 const CURSOR_BITS: u32 = 48;
 
 impl Link {
-    /// Sends a command that belongs to no lock.
+    /// Sends a command that belongs to no machine.
     pub(crate) async fn query(&self, command: Command) -> Result<Answer, Fault> {
         if let (Verb::Scan { cursor }, None) = (&command.verb, self.core.places.only()) {
             let cursor = *cursor;
@@ -33,7 +33,7 @@ impl Link {
     pub(crate) async fn query_again(&self, command: Command) -> Result<Answer, Fault> {
         let Some(lobby) = self.core.places.lobby() else { return self.query(command).await };
         let answer = self.core.query_at(lobby, command);
-        self.core.bell.ring();
+        self.core.waker.wake();
         answer.await.unwrap_or_else(|_| Err(stopped()))
     }
 
@@ -59,7 +59,7 @@ impl Link {
         }
     }
 
-    /// Connects now, and says how that went.
+    /// Connects now, and waits until that succeeds or fails.
     pub(crate) async fn connect(&self) -> Result<(), Fault> {
         self.mapped().await?;
         let primaries = self.core.places.primaries();
@@ -85,21 +85,21 @@ impl Link {
         let mut results = Results::default();
         place.path.traffic().when_ready(reply, &mut results);
         self.core.act(|work| self.core.take_in(&mut results, work));
-        self.core.bell.ring();
+        self.core.waker.wake();
         self.start();
         answer
     }
 }
 
 impl Core {
-    /// Asks something that belongs to no lock.
+    /// Sends a command that belongs to no machine.
     fn query(&self, command: Command) -> oneshot::Receiver<Result<Answer, Fault>> {
         let (reply, answer) = oneshot::channel();
         self.act(|work| self.put(QueueEntry::query(command, reply, Moment::now()), work));
         answer
     }
 
-    /// Asks a place something that belongs to no lock.
+    /// Sends such a command to a place.
     fn query_at(
         &self,
         place: &Arc<Place>,

@@ -1,10 +1,10 @@
-//! Reading on the callers' own runtime.
+//! Reads answers on the callers' own runtime.
 //!
-//! Answers that the engine's thread reads cost a thread switch more than the bare driver's. Whoever
-//! asks a lot from the tasks of a runtime with several threads has a task of that runtime read
-//! instead. It has no connection and decides nothing: it takes the role of the reader from the
-//! engine, which takes it back when the task ends, and looks after answers that nobody has read for
-//! 20 ms, because the runtime's threads are blocked.
+//! An answer that the engine's thread reads costs a thread switch. So when the tasks of a
+//! multi-threaded runtime send many commands, a task of that runtime reads instead. It has no
+//! connection of its own and decides nothing: it takes the role of the reader from the engine,
+//! which takes it back when the task ends. When the runtime's threads are blocked, so that answers
+//! are not read for 20 ms, the engine reads them.
 
 use std::future::poll_fn;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -20,13 +20,13 @@ use crate::domain::clock::Moment;
 use crate::store::{Readiness, Watcher};
 
 impl Core {
-    /// Has a task of the present runtime read from now on.
+    /// Makes a task of the current runtime the reader.
     pub(super) fn open_reader(&self, place: PlaceId) {
         let (Some(core), Ok(here)) = (self.shared(), runtime::Handle::try_current()) else {
             return;
         };
         if here.runtime_flavor() != runtime::RuntimeFlavor::MultiThread {
-            // It was only thought to be one, and nobody may drive it for long.
+            // The cached runtime was wrong, and this one may not be driven for long.
             return;
         }
         let Some(place) = self.places.get(place) else { return };
@@ -35,7 +35,7 @@ impl Core {
     }
 }
 
-/// Gives the role back when the task ends, for whatever reason.
+/// The role of the reader, which is given back when the task ends, for whatever reason.
 struct Role {
     core: Arc<Core>,
     place: Arc<Place>,
@@ -44,7 +44,7 @@ struct Role {
 }
 
 impl Role {
-    /// Takes the role from the engine; none when the connection is another one by now.
+    /// Takes the role from the engine; `None` when the connection has been replaced meanwhile.
     fn take(core: Arc<Core>, place: Arc<Place>, epoch: u64, runtime: runtime::Id) -> Option<Self> {
         let reader = Reader::Task(runtime);
         {
@@ -54,8 +54,8 @@ impl Role {
             }
             traffic.set_reader(reader);
         }
-        // The engine's own registration would wake it for each answer.
-        core.bell.ring();
+        // The engine must stop watching the socket, or it would wake for each answer.
+        core.waker.wake();
         Some(Self { core, place, epoch, reader })
     }
 
@@ -71,12 +71,12 @@ impl Drop for Role {
             traffic.set_reader(Reader::Engine);
         }
         drop(traffic);
-        self.core.bell.ring();
+        self.core.waker.wake();
     }
 }
 
-/// Watches the socket on this runtime. A runtime that was built without I/O says so by a panic; it
-/// is not asked again.
+/// Registers the socket with this runtime. A runtime that was built without I/O panics, and is not
+/// tried again.
 fn watched(place: &Place, watcher: &Watcher, here: runtime::Id) -> Option<Box<dyn Readiness>> {
     match catch_unwind(AssertUnwindSafe(|| watcher())) {
         Ok(watching) => watching.ok(),
@@ -87,7 +87,7 @@ fn watched(place: &Place, watcher: &Watcher, here: runtime::Id) -> Option<Box<dy
     }
 }
 
-/// The task that reads, for as long as its connection lasts.
+/// The reading task, which ends with its connection.
 async fn serve(
     core: Arc<Core>,
     place: Arc<Place>,
@@ -100,25 +100,25 @@ async fn serve(
     let mut work = Box::<Work>::default();
     while let Some(sending) = role.is_sending() {
         match role.woken(&*readiness, sending).await {
-            Woken::Arrived => role.hear(&mut work).await,
+            Woken::Arrived => role.receive(&mut work).await,
             Woken::Asked => role.flush_others(&mut work).await,
-            Woken::Blind => return,
+            Woken::Unwatchable => return,
         }
     }
 }
 
-/// Why the task runs.
+/// Why the task was woken.
 enum Woken {
     /// Something may have arrived, or more can be sent.
     Arrived,
-    /// Somebody else has something to send.
+    /// Another thread has something to send.
     Asked,
     /// The runtime cannot watch the socket any more.
-    Blind,
+    Unwatchable,
 }
 
 impl Role {
-    /// Whether there is more to be sent; none when the connection is not the one it watches.
+    /// Whether there is more to send; `None` when the connection has been replaced.
     fn is_sending(&self) -> Option<bool> {
         let traffic = self.path().traffic();
         (traffic.epoch() == Some(self.epoch)).then(|| !traffic.is_sent())
@@ -127,14 +127,14 @@ impl Role {
     async fn woken(&self, readiness: &dyn Readiness, sending: bool) -> Woken {
         poll_fn(|context| match readiness.poll_ready(context, sending) {
             Poll::Ready(Ok(())) => Poll::Ready(Woken::Arrived),
-            Poll::Ready(Err(_)) => Poll::Ready(Woken::Blind),
-            Poll::Pending => self.path().task_news.poll_rung(context).map(|()| Woken::Asked),
+            Poll::Ready(Err(_)) => Poll::Ready(Woken::Unwatchable),
+            Poll::Pending => self.path().task_news.poll_woken(context).map(|()| Woken::Asked),
         })
         .await
     }
 
-    /// Reads what has arrived, and sends what comes of it.
-    async fn hear(&self, work: &mut Work) {
+    /// Reads what has arrived, and sends what follows from it.
+    async fn receive(&self, work: &mut Work) {
         {
             let mut traffic = self.path().traffic();
             traffic.task_flushes = true;
@@ -155,8 +155,8 @@ impl Role {
         }
     }
 
-    /// Tasks that were notified just now are likely to send something: they run first, so that one
-    /// batch takes all of it.
+    /// Lets tasks run that were woken just now: they are likely to send something, which then goes
+    /// in one batch.
     async fn let_others_run(&self) {
         tokio::task::yield_now().await;
     }
@@ -172,14 +172,14 @@ impl Role {
 }
 
 impl Core {
-    /// Hands over all outcomes that were read, and then notifies callers, one at a time.
+    /// Hands over all outcomes that were read, then notifies callers one at a time.
     fn read(&self, work: &mut Work) {
         let mut are_listed = false;
         loop {
             self.send(work);
             let notice = match work.notices.len() {
                 0 if !are_listed => return,
-                // Nobody else's answer can be held up by it.
+                // No other answer can be delayed by it.
                 1 if !are_listed => work.notices.pop_front(),
                 _ => {
                     are_listed = true;

@@ -1,4 +1,4 @@
-//! Tokens that wait for the next try to release them.
+//! The reaper: tokens that wait for the next try to release them.
 
 use std::collections::BTreeMap;
 
@@ -6,12 +6,13 @@ use crate::domain::clock::Moment;
 use crate::lock::{Confirmation, Reap};
 
 /// Tokens whose release was refused, has an unknown outcome, or must be repeated because an
-/// acquisition of them may still be on its way. Those that are on the queue of a place are not here.
+/// acquisition of them may still be executed. Tokens whose release is in the queue of a place are
+/// not here.
 #[derive(Debug, Default)]
 pub(crate) struct Reaper {
     pausing: BTreeMap<(Moment, u64), Box<Reap>>,
     number: u64,
-    /// No caller has to be told before this that no answer came.
+    /// The earliest time limit of a caller.
     deadline_check: Option<Moment>,
 }
 
@@ -25,7 +26,7 @@ impl Reaper {
         self.pausing.insert((at, self.number), reap);
     }
 
-    /// A token that is to be released now.
+    /// Takes out a token that is due to be released.
     pub(crate) fn pop_due(&mut self, now: Moment) -> Option<Box<Reap>> {
         let first = self.pausing.first_entry()?;
         (first.key().0 <= now).then(|| first.remove())
@@ -42,7 +43,7 @@ impl Reaper {
         overdue
     }
 
-    /// When something is to be done.
+    /// When the next release or time limit is due.
     pub(crate) fn due(&self) -> Moment {
         let next = self.pausing.first_key_value().map_or(Moment::NEVER, |((at, _), _)| *at);
         next.min(self.deadline_check.unwrap_or(Moment::NEVER))
@@ -57,7 +58,7 @@ impl Reaper {
         self.pausing.values().all(|reap| reap.was_answered())
     }
 
-    /// Takes all of them out, to be released now, or given up.
+    /// Takes out all tokens, to be released now, or given up.
     pub(crate) fn drain(&mut self) -> impl Iterator<Item = Box<Reap>> + use<> {
         std::mem::take(&mut self.pausing).into_values()
     }
@@ -80,7 +81,7 @@ mod tests {
         Moment::at_millis(100_000 + millis)
     }
 
-    /// The release of a hold that its caller waits for, until long before those times.
+    /// The release of a hold whose caller waits, with an early time limit.
     fn reap() -> (Box<Reap>, Told) {
         let mut bench = Bench::new();
         let hold = bench.hold(1, demand("k"));
@@ -88,14 +89,14 @@ mod tests {
         (bench.released().take(), told)
     }
 
-    /// The same that nobody waits for any more.
+    /// The same without a waiting caller.
     fn unawaited() -> Box<Reap> {
         let (mut reap, _) = reap();
         reap.overdue();
         reap
     }
 
-    /// One that was answered, and is to be repeated.
+    /// A release that was answered and has to be repeated.
     fn answered() -> Box<Reap> {
         let (mut reap, now) = (unawaited(), Moment::at_millis(2_000));
         reap.put_in_doubt(now, None);
@@ -143,6 +144,16 @@ mod tests {
         assert!(told.try_recv().unwrap().is_err());
         assert!(reaper.overdue(at(0)).is_empty(), "once");
         assert_eq!(reaper.due(), at(0), "the release goes on");
+        assert_eq!(give_up(&mut reaper), 1);
+    }
+
+    #[test]
+    fn a_caller_hears_it_also_when_nobody_looked_at_its_deadline() {
+        let (reap, _told) = reap();
+        let late = reap.deadline().after(std::time::Duration::from_secs(1));
+        let mut reaper = Reaper::default();
+        reaper.add(at(0), reap);
+        assert_eq!(reaper.overdue(late).len(), 1);
         assert_eq!(give_up(&mut reaper), 1);
     }
 

@@ -1,8 +1,8 @@
-//! What was released lately, for servers that never heard of it.
+//! Recent releases, for servers that never received them.
 //!
-//! A primary answers before its replica has heard. When it is gone a moment later, the replica that
-//! takes its place still has the lock, of which nobody here knows any more: it would stand until its
-//! lease ends. So what was released is released again whenever a server has left the map.
+//! A primary answers before its replica has received the release. If it fails a moment later, the
+//! replica that replaces it still has the lock, which would stay until its lease ends. So recent
+//! releases are repeated whenever a server has left the map.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -10,11 +10,12 @@ use super::places::PlaceId;
 use crate::domain::clock::Moment;
 use crate::lock::Reap;
 
-/// So many are remembered of each place: those of one that serves must not push out those of one that
-/// has died, which is noticed seconds later. A replica is behind by milliseconds.
+/// The most releases that are remembered of each place. They are counted for each place, because a
+/// failure is noticed only seconds later, and releases at other places must not displace those of
+/// the failed one. A replica is only milliseconds behind.
 const MOST: usize = 512;
 
-/// Releases that were answered, in that order, until no server can have their tokens any more.
+/// Releases that were answered, in that order, until the leases of their tokens would have ended.
 #[derive(Debug, Default)]
 pub(crate) struct Released(BTreeMap<PlaceId, VecDeque<Box<Reap>>>);
 
@@ -32,8 +33,8 @@ impl Released {
         }
     }
 
-    /// Takes out those whose tokens some server may still have, whichever place released them: the
-    /// slot of a key may have been on its way.
+    /// Takes out the releases whose tokens some server may still have, whichever place answered
+    /// them, because a slot may have been moved at that time.
     pub(crate) fn take(&mut self, now: Moment) -> impl Iterator<Item = Box<Reap>> + use<> {
         let all = std::mem::take(&mut self.0).into_values().flatten();
         all.filter(move |reap| reap.gone_by() > now)
@@ -48,7 +49,7 @@ mod tests {
     use crate::lock::{Next, Outcome};
     use crate::store::{Answer, Verb};
 
-    /// A release of a lease of 30 s that was answered at this time.
+    /// A release of a lease of 30 s that was answered at this time, in milliseconds.
     fn answered(millis: u64) -> Box<Reap> {
         let mut bench = Bench::new();
         let hold = bench.hold(1, demand("k"));

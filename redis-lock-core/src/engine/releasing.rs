@@ -1,4 +1,4 @@
-//! What becomes of a try to release a token, and when it is released once more.
+//! Handles the outcome of a release, and repeats releases.
 
 use super::core::{Core, Work};
 use super::notices::Notice;
@@ -8,7 +8,7 @@ use crate::lock::{Next, Outcome, Reap};
 use crate::observe;
 
 impl Core {
-    /// A try to release a token has its outcome.
+    /// The outcome of a try to release a token.
     pub(super) fn reaped(&self, reap: Box<Reap>, outcome: Outcome, sent: Moment, work: &mut Work) {
         if let (Outcome::Refused(fault) | Outcome::Unknown(fault), true) =
             (&outcome, observe::is_listening())
@@ -21,7 +21,7 @@ impl Core {
         work.notices
             .extend(confirmation.map(|(confirm, outcome)| Notice::Confirm(confirm, outcome)));
         match next {
-            // One server has forgotten it for good.
+            // With only one server, nothing has to be released again.
             Next::Done(_) if self.places.only().is_some() => {}
             Next::Done(reap) => {
                 let place = self.places.of(reap.names().main()).id;
@@ -30,12 +30,12 @@ impl Core {
             Next::Again(at, reap) if at <= now => self.put(QueueEntry::reap(reap, now), work),
             Next::Again(at, reap) => {
                 self.reaper().add(at, reap);
-                self.bell.wake_by(at);
+                self.waker.wake_by(at);
             }
         }
     }
 
-    /// A server is gone: another one, whichever it is, may have what that one released.
+    /// A server has left the map: another one may still have tokens that it released.
     pub(super) fn release_again(&self, work: &mut Work) {
         let now = Moment::now();
         let again = self.released().take(now);

@@ -1,4 +1,4 @@
-//! The engine's thread: it waits for something to happen, and has the core deal with it.
+//! The engine's thread: waits for events, and lets the core handle them.
 
 use std::collections::HashMap;
 use std::future::poll_fn;
@@ -20,26 +20,26 @@ use crate::domain::error::Fault;
 use crate::store::directory::Map;
 use crate::store::{BoxFuture, Connected, Event, Hints, Readiness};
 
-/// The most hints that are dealt with in one turn.
+/// The most hints that are handled in one turn.
 const HINTS: usize = 1024;
 
 /// Panics, as a bug in the engine would.
 #[cfg(test)]
 pub(super) static PANIC: std::sync::atomic::AtomicBool = std::sync::atomic::AtomicBool::new(false);
 
-/// What came of a job.
+/// The result of a job.
 enum JobReport {
     Connected(PlaceId, u64, Connected),
     Looked(u64, Map),
     Failed(PlaceId, u64, Fault),
 }
 
-/// The tasks that serve a place beside its path.
+/// The tasks and registrations of a place, besides its path.
 #[derive(Default)]
-struct Attendance {
-    /// What listens for hints, beside the connection of this epoch.
+struct PlaceTasks {
+    /// The task that listens for hints, beside the connection of this epoch.
     listener: Option<(u64, JoinHandle<()>)>,
-    /// Tells when the connection of this epoch has something to read.
+    /// The registration that says when the connection of this epoch can be read.
     readiness: Option<(u64, Box<dyn Readiness>)>,
 }
 
@@ -50,28 +50,28 @@ struct Engine<'a> {
     report: mpsc::UnboundedSender<JobReport>,
     hints: mpsc::UnboundedReceiver<(PlaceId, Event)>,
     hint_sender: mpsc::UnboundedSender<(PlaceId, Event)>,
-    attendances: HashMap<PlaceId, Attendance>,
-    /// Waits for news from the directory, where there is one.
+    place_tasks: HashMap<PlaceId, PlaceTasks>,
+    /// The task that waits for changes of the map, if there are several nodes.
     directory: Option<JoinHandle<()>>,
 }
 
-/// Runs until nobody is left who could ask, or until a shutdown is done.
+/// Runs until no reference to the `Locks` is left, or until a shutdown is done.
 pub(super) fn serve(core: &Arc<Core>) {
     let built = runtime::Builder::new_current_thread().enable_all().build();
     if let Ok(runtime) = built {
         runtime.block_on(async {
             let (report, inputs) = mpsc::unbounded_channel();
             let (hint_sender, hints) = mpsc::unbounded_channel();
-            let (attendances, work) = (HashMap::new(), Box::default());
+            let (place_tasks, work) = (HashMap::new(), Box::default());
             let directory = core.places.directory().map(|directory| {
                 tokio::spawn(super::listen::keep_watching(Arc::clone(core), Arc::clone(directory)))
             });
             let mut engine =
-                Engine { core, work, inputs, report, hints, hint_sender, attendances, directory };
+                Engine { core, work, inputs, report, hints, hint_sender, place_tasks, directory };
             engine.run().await;
         });
     }
-    // Without a runtime there is no I/O, so no request can be answered.
+    // Without a runtime there is no I/O, and no request can be answered.
     core.closed.store(true, std::sync::atomic::Ordering::Release);
     core.end_all(&LockError::Shutdown, SHUT_DOWN);
     core.stop_paths();
@@ -94,7 +94,7 @@ impl Engine<'_> {
         }
     }
 
-    /// Does what is due, and says when to come again.
+    /// Does what is due, and returns when the next turn is due.
     fn turn(&mut self) -> Moment {
         while let Ok(input) = self.inputs.try_recv() {
             match input {
@@ -113,13 +113,13 @@ impl Engine<'_> {
         }
         self.core.notices.add(&mut self.work.notices);
         self.core.notices.hand_to_thread(self.core.notifier());
-        self.attend();
+        self.start_tasks();
         let now = Moment::now();
         let watch = self.core.notices.watch(now, self.core.notifier());
         turn.due.unwrap_or(now).min(watch)
     }
 
-    /// Carries out a job on this runtime. How long it may take is the path's to decide.
+    /// Carries out a job on this runtime. The path limits its time.
     fn begin(&self, place: PlaceId, job: Job) {
         let Job::Connect(number) = job;
         let Some(work) = self.job(place, number) else { return };
@@ -129,12 +129,12 @@ impl Engine<'_> {
             let input = done
                 .unwrap_or_else(|_| Err(Fault::driver_panicked()))
                 .unwrap_or_else(|fault| JobReport::Failed(place, number, fault));
-            // Without an engine nobody reads it.
+            // When the engine has ended, nobody receives it.
             let _ = report.send(input);
         });
     }
 
-    /// Connecting to a place; for those that have none, a look at who has what.
+    /// Connects to a place, or reads the map for the lobby.
     fn job(
         &self,
         place: PlaceId,
@@ -151,32 +151,33 @@ impl Engine<'_> {
         Some(Box::pin(async move { looking.await.map(|map| JobReport::Looked(number, map)) }))
     }
 
-    /// Listens, and watches the sockets, beside the connections that stand now.
-    fn attend(&mut self) {
+    /// Subscribes and watches the sockets for all present connections.
+    fn start_tasks(&mut self) {
         let places = self.core.places.all();
         let gone = |id: &PlaceId| !places.iter().any(|place| place.id == *id);
-        let gone: Vec<_> = self.attendances.keys().copied().filter(gone).collect();
+        let gone: Vec<_> = self.place_tasks.keys().copied().filter(gone).collect();
         for id in gone {
-            if let Some(attendance) = self.attendances.remove(&id) {
-                attendance.end();
+            if let Some(tasks) = self.place_tasks.remove(&id) {
+                tasks.end();
             }
         }
         for place in places.iter().filter(|place| !place.is_lobby()) {
-            let attendance = self.attendances.entry(place.id).or_default();
-            if attendance.follow_epoch(place, &self.hint_sender) {
-                // A hint that is on its way is as good as any.
-                let deaf = Event::Listening { hints_enabled: false };
-                self.core.hear(place.id, deaf, &mut self.work);
+            let tasks = self.place_tasks.entry(place.id).or_default();
+            if tasks.follow_epoch(place, &self.hint_sender) {
+                // The end of a subscription can be reported at once; hints that are still queued do
+                // no harm.
+                let not_listening = Event::Listening { hints_enabled: false };
+                self.core.receive(place.id, not_listening, &mut self.work);
             }
         }
     }
 
     async fn wait(&mut self, due: Moment) {
-        self.core.bell.sleep_until(due);
+        self.core.waker.sleep_until(due);
         let now = Moment::now();
-        // A timer that was set before the bell knew how long the engine sleeps.
+        // A timer that was set before the waker knew how long the engine sleeps.
         let due = due.min(self.core.table.next_due());
-        let watched = watched(self.core, &self.attendances);
+        let watched = watched(self.core, &self.place_tasks);
         let is_watched = !watched.is_empty();
         let ready = poll_fn(|context| poll_any(&watched, context));
         let mut blind = None;
@@ -184,47 +185,47 @@ impl Engine<'_> {
             biased;
             event = self.hints.recv() => {
                 if let Some((place, event)) = event {
-                    self.core.hear(place, event, &mut self.work);
+                    self.core.receive(place, event, &mut self.work);
                 }
             }
             input = self.inputs.recv() => {
                 if let Some(input) = input {
-                    // In order with those that came meanwhile.
+                    // It is queued behind those that came meanwhile.
                     let _ = self.report.send(input);
                 }
             }
             place = ready, if is_watched => blind = place,
-            () = self.core.bell.rung() => {}
+            () = self.core.waker.woken() => {}
             () = tokio::time::sleep(due.since(now)) => {}
         }
-        self.core.bell.wakes();
-        if let Some(attendance) = blind.and_then(|place| self.attendances.get_mut(&place)) {
-            // It is watched anew, or found to be closed.
-            attendance.readiness = None;
+        self.core.waker.wakes();
+        if let Some(tasks) = blind.and_then(|place| self.place_tasks.get_mut(&place)) {
+            // It is registered again, or found to be closed.
+            tasks.readiness = None;
         }
     }
 
     fn take_hints(&mut self) {
         for _ in 0..HINTS {
             let Ok((place, event)) = self.hints.try_recv() else { return };
-            self.core.hear(place, event, &mut self.work);
+            self.core.receive(place, event, &mut self.work);
         }
     }
 }
 
-/// A place whose socket is watched here, and whether something is to be sent there.
+/// A place whose socket is watched here, and whether something has to be sent there.
 type Watched<'a> = (PlaceId, &'a dyn Readiness, bool);
 
-fn watched<'a>(core: &Core, attendances: &'a HashMap<PlaceId, Attendance>) -> Vec<Watched<'a>> {
+fn watched<'a>(core: &Core, place_tasks: &'a HashMap<PlaceId, PlaceTasks>) -> Vec<Watched<'a>> {
     let watched = |place: &Arc<Place>| {
-        let (_, readiness) = attendances.get(&place.id)?.readiness.as_ref()?;
+        let (_, readiness) = place_tasks.get(&place.id)?.readiness.as_ref()?;
         Some((place.id, &**readiness, !place.path.traffic().is_sent()))
     };
     core.places.all().iter().filter_map(watched).collect()
 }
 
-/// Ends when one of them has something to do, with the place that can't be watched any more, if
-/// there is one.
+/// Ready when one of them can be read or written. Returns the place that can't be watched any more,
+/// if there is one.
 fn poll_any(watched: &[Watched<'_>], context: &mut Context<'_>) -> Poll<Option<PlaceId>> {
     let mut is_ready = false;
     for (place, readiness, sending) in watched {
@@ -245,9 +246,9 @@ impl Drop for Engine<'_> {
     }
 }
 
-impl Attendance {
-    /// Listens, and watches the socket, beside the connection that stands now. Whether a listener
-    /// ended, because it may lead to another server than the connection does.
+impl PlaceTasks {
+    /// Subscribes and watches the socket for the present connection. Returns whether it ended an
+    /// old subscription, which may lead to another server than the connection.
     fn follow_epoch(
         &mut self,
         place: &Place,

@@ -1,18 +1,19 @@
-//! Looking for the holds of tokens among all machines: seldom, whatever messages say.
+//! Searches all machines for the holds of tokens, at a limited rate.
 
 use std::collections::HashSet;
 use std::time::Duration;
 
 use crate::domain::clock::Moment;
 
-/// The shortest time between two searches. Whoever may publish may name tokens that nobody has, and
-/// a search looks at every lock of this process.
-const PACE: Duration = Duration::from_millis(50);
+/// The shortest time between two searches. A search looks at every lock of this process, and
+/// messages may be forged.
+const INTERVAL: Duration = Duration::from_millis(50);
 
-/// The most tokens to look for at a time. What is dropped is found out by the next renewal.
+/// The most tokens to search for at once. A hold whose token is dropped here notices by its next
+/// renewal.
 const MOST: usize = 1024;
 
-/// Tokens to look for.
+/// Tokens to search for.
 #[derive(Debug, Default)]
 pub(super) struct Search {
     tokens: HashSet<String>,
@@ -30,12 +31,12 @@ impl Search {
     pub(super) fn due(&self) -> Moment {
         match self.last {
             _ if self.tokens.is_empty() => Moment::NEVER,
-            Some(last) => last.after(PACE),
+            Some(last) => last.after(INTERVAL),
             None => Moment::START,
         }
     }
 
-    /// What to search for now, if anything.
+    /// The tokens to search for now, if a search is due.
     pub(super) fn begin(&mut self, now: Moment) -> Option<HashSet<String>> {
         if self.due() > now {
             return None;

@@ -1,5 +1,5 @@
-//! LetEnd: of a `Locks` that is shut down, of one that nobody refers to, and of an engine that
-//! failed.
+//! Ends the engine: when a `Locks` is shut down, when its last reference is dropped, or when the
+//! engine has failed.
 
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
@@ -17,7 +17,7 @@ use crate::lock::Reap;
 const PATIENCE: Duration = Duration::from_secs(3);
 
 impl Link {
-    /// Releases everything and refuses new work. Each call returns when that is done.
+    /// Releases everything and refuses new work. Each caller waits until that is done.
     pub(crate) async fn shutdown(&self) {
         let core = self.core();
         if core.is_forked() {
@@ -41,38 +41,38 @@ impl Link {
     }
 }
 
-/// Lets the engine end when all that is to be released is queued, and not before: it may look
-/// meanwhile, and would find nothing left to be released. A subscriber that panics delays nothing.
+/// Allows the engine to end. This happens on drop, after all releases were queued: before that, the
+/// engine would find nothing to wait for. It also happens when a subscriber panics.
 struct LetEnd<'a>(&'a Core);
 
 impl Drop for LetEnd<'_> {
     fn drop(&mut self) {
         *self.0.closing.lock().unwrap_or_else(PoisonError::into_inner) =
             Some(Moment::now().after(PATIENCE));
-        self.0.bell.ring();
+        self.0.waker.wake();
     }
 }
 
 impl Core {
-    /// When a shutdown is over at the latest, if one is under way.
+    /// When a shutdown that is under way gives up waiting.
     pub(super) fn closing_ends(&self) -> Option<Moment> {
         *self.closing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Ends every hold and every wait, and begins to release their tokens.
+    /// Ends every hold and every wait, and queues the releases of their tokens.
     pub(crate) fn close_all(&self, error: &LockError, because: &str, work: &mut Work) {
         self.step_all(work, |machine, env, out| machine.close(error, because, env, out));
     }
 
-    /// The last reference to the `Locks` was dropped: leases that linger are released, then the
-    /// engine ends.
+    /// The last reference to the `Locks` was dropped: idle leases are released, then the engine
+    /// ends.
     pub(super) fn abandon(&self) {
         self.act(|work| self.close_all(&LockError::Shutdown, SHUT_DOWN, work));
         self.is_abandoned.store(true, Ordering::Release);
-        self.bell.ring();
+        self.waker.wake();
     }
 
-    /// Whether the engine has nothing left to do, and nobody is left who could ask for more.
+    /// Whether the engine has nothing left to do and no requests can come.
     pub(crate) fn is_done(&self, now: Moment) -> bool {
         let releases_are_answered = || {
             self.reaper().is_settled() && !self.any_place(|traffic| traffic.has_first_releases())
@@ -87,7 +87,7 @@ impl Core {
         }
     }
 
-    /// Ends everything without asking the server again.
+    /// Ends all holds and waits without sending anything.
     pub(crate) fn end_all(&self, error: &LockError, because: &str) {
         self.act(|work| {
             self.close_all(error, because, work);
@@ -102,9 +102,9 @@ impl Core {
         self.end_all(&LockError::backend(None, &fault), what);
     }
 
-    /// Drops what is on the queue, on its way, or waits for another try.
+    /// Drops all entries of all places, and the tokens that wait for another try.
     fn drop_all(&self, error: &LockError, work: &mut Work) {
-        // What is refused at once, because nothing is connected, is there already.
+        // Entries that were refused at once, because there is no connection, are settled already.
         let refused = std::mem::take(&mut work.settled).into_iter().map(Settled::into_origin);
         let paused = self.reaper().drain();
         // Dropping the other end of the channel counts as an answer.
@@ -124,7 +124,7 @@ impl Core {
         self.places.all().iter().any(|place| is(&place.path.traffic()))
     }
 
-    /// Refuses what is asked of these paths from now on.
+    /// Closes all paths, which refuse new entries from now on.
     pub(super) fn stop_paths(&self) {
         for place in self.places.all().iter() {
             place.path.traffic().stop();
@@ -138,7 +138,7 @@ impl Core {
     }
 }
 
-/// The release that something in a queue is, or is a part of.
+/// The release that a queue entry belongs to, if any.
 fn reap_of(origin: Origin) -> Option<Box<Reap>> {
     match origin {
         Origin::Reap(reap) => Some(reap),

@@ -1,4 +1,4 @@
-//! All locks that this process has to do with, behind short locks.
+//! The table of machines, in shards whose locks are held for a short time.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::hash::{BuildHasher, Hasher};
@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 
-use super::apart::Apart;
-use super::switched_off::SwitchedOff;
+use super::cache_padded::CachePadded;
+use super::linger_pauses::LingerPauses;
 use crate::LockError;
 use crate::domain::clock::Moment;
 use crate::domain::demand::Demand;
@@ -19,25 +19,25 @@ use crate::lock::hold::Hold;
 /// How a waiter is notified.
 pub(crate) type Handle = oneshot::Sender<Result<Arc<Hold>, LockError>>;
 
-/// Names a machine: the key of a mutex; key and number for locks that several hold at once.
+/// Identifies a machine: by the key for a mutex, by key and number for locks that several can hold.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(crate) struct LockId {
     pub(crate) main: Arc<str>,
-    /// 0 for the mutex.
+    /// 0 for a mutex.
     number: u64,
 }
 
 impl LockId {
-    /// The machine that a demand belongs to. `number` tells apart acquisitions that don't share one.
+    /// The machine of a demand. `number` distinguishes acquisitions that don't share a machine.
     pub(crate) fn of(demand: &Demand, number: u64) -> Self {
-        // Whoever adopts a hold must not wait behind those who wait for its end.
-        let is_apart = !demand.kind.is_pooled() || demand.adopts.is_some();
-        let number = if is_apart { number } else { 0 };
+        // An adoption must not wait behind those who wait for the end of the same hold.
+        let has_own_machine = !demand.kind.is_pooled() || demand.adopts.is_some();
+        let number = if has_own_machine { number } else { 0 };
         Self { main: demand.names.shared_main(), number }
     }
 
-    /// Whether it may be for keys of several slots, of which `main` is the first.
-    pub(crate) fn is_apart(&self) -> bool {
+    /// Whether it is a machine of its own, whose lock may have keys of several slots.
+    pub(crate) fn has_own_machine(&self) -> bool {
         self.number != 0
     }
 
@@ -46,36 +46,38 @@ impl LockId {
     }
 }
 
-/// More shards than threads that are likely to meet, fewer than would cost memory.
+/// More shards than threads that are likely to collide, and not so many that they need much memory.
 const SHARDS: usize = 64;
 
-/// A timer that is due later than this is set later: most locks are released long before anything
-/// is due for them, and a timer for each acquisition cost a tenth of the throughput.
+/// A timer that is due later than this is not set at once: most locks are released long before
+/// their timers are due, and a timer for each acquisition cost a tenth of the throughput.
 const SOON: Duration = Duration::from_secs(1);
 
-/// When such a timer is set.
+/// When such a timer is set, if the lock is still held.
 const DEFERRED: Duration = Duration::from_millis(500);
 
-/// Those of so much time, some 17 ms as a power of two of nanoseconds, are set together.
-const TOGETHER: u32 = 24;
+/// Deferred timers are set together, in steps of 2^24 nanoseconds, some 17 ms.
+const TIMER_GRID: u32 = 24;
 
-/// Room for so many timers is not worth giving back.
-const FEW: usize = 64;
+/// Capacity for this many timers is never given back.
+const MIN_TIMER_ROOM: usize = 64;
 
-/// A machine with what was derived from it.
+/// A machine, and the data that is derived from it.
 #[derive(Debug)]
 pub(crate) struct Resident {
     pub(crate) machine: Machine<Handle>,
     number: u64,
     timer: Option<Moment>,
-    /// A timer of it has come up: it lasts, and its next one is not put off.
+    /// Whether one of its timers has been due: then the lock is held for long, and timers are set
+    /// at once.
     has_been_due: bool,
     is_deferred: bool,
-    /// The token under which a message may name it.
+    /// The token by which messages may refer to it.
     pub(crate) indexed: Option<Arc<str>>,
-    /// Its entry in the list of leases that linger.
+    /// The number of its entry in the list of idle leases.
     pub(crate) idle_entry: Option<u64>,
-    /// Which routing its open question went by, where there are several places.
+    /// The version of the routing that its open question was sent with, when there are several
+    /// places.
     pub(crate) asked: u64,
 }
 
@@ -94,16 +96,16 @@ impl Resident {
     }
 }
 
-/// The machines of one key. In boxes, since the table has room for twice as many keys as there are,
-/// and moves them about.
+/// The machines of one key. They are in boxes, because the hash table has twice the needed capacity
+/// and moves its entries when it grows.
 #[derive(Debug, Default)]
 struct KeyEntry {
     mutex: Option<Box<Resident>>,
     shared: BTreeMap<u64, Box<Resident>>,
 }
 
-/// Hashes a key eight bytes at a time. Keys may come from strangers, so what they hash to depends on
-/// a secret of this process; it is fixed in tests, so that a simulation has one order.
+/// Hashes a key eight bytes at a time. Keys may come from untrusted input, so the hash depends on a
+/// secret of this process. In tests the secret is fixed, so that a simulation has one order.
 #[derive(Clone, Debug)]
 struct Hashes(u64);
 
@@ -136,22 +138,23 @@ impl Hasher for Hash {
         for chunk in bytes.chunks(8) {
             let mut word = [0; 8];
             word.iter_mut().zip(chunk).for_each(|(to, from)| *to = *from);
-            // Both halves of a wide product, so that no bit of a key is lost at either end.
+            // Uses both halves of the product, so that every bit of a key counts.
             let mixed = u128::from(self.0 ^ u64::from_le_bytes(word)) * 0x9E37_79B9_7F4A_7C15;
             self.0 = (mixed as u64) ^ ((mixed >> 64) as u64);
         }
     }
 }
 
-/// Some of the machines, and when something is due for them.
+/// One shard: some of the machines, and their timers.
 #[derive(Debug, Default)]
 pub(crate) struct Shard {
     entries: HashMap<Arc<str>, KeyEntry, Hashes>,
-    /// By time, and by the numbers of residents: names would have to be looked at to be compared.
+    /// Ordered by time, then by the number of the resident, which is cheaper to compare than the
+    /// id.
     timers: BTreeMap<(Moment, u64), LockId>,
     /// The number of the next resident.
     next: u64,
-    pub(super) switched_off: SwitchedOff,
+    pub(super) linger_pauses: LingerPauses,
     deferred: VecDeque<(Moment, LockId)>,
 }
 
@@ -188,8 +191,8 @@ impl Shard {
         }
     }
 
-    /// Brings up to date what is derived from a machine: its timer, and whether it is kept at all.
-    /// Returns when the engine has to wake for it, unless it wakes by then anyway.
+    /// Updates what is derived from a machine: its timer, and whether it is still needed. Returns
+    /// when the engine has to wake for it, if that is sooner than its present timer.
     pub(crate) fn settle(&mut self, id: &LockId, now: Moment) -> Option<Moment> {
         let resident = self.get_mut(id)?;
         if resident.machine.is_idle() {
@@ -212,7 +215,7 @@ impl Shard {
                 return None;
             }
             resident.is_deferred = true;
-            let at = now.after(DEFERRED).at_or_before(TOGETHER, 0);
+            let at = now.after(DEFERRED).at_or_before(TIMER_GRID, 0);
             self.deferred.push_back((at, id.clone()));
             return None;
         }
@@ -224,7 +227,7 @@ impl Shard {
         Some(due)
     }
 
-    /// A machine for which something is due.
+    /// Takes out a machine whose timer is due.
     pub(crate) fn pop_due(&mut self, now: Moment) -> Option<LockId> {
         self.end_deferral(now);
         let ((at, _), _) = self.timers.first_key_value()?;
@@ -238,7 +241,7 @@ impl Shard {
         Some(id)
     }
 
-    /// Sets the timers whose setting was put off.
+    /// Sets the timers that were deferred.
     fn end_deferral(&mut self, now: Moment) {
         while self.deferred.front().is_some_and(|(at, _)| *at <= now) {
             let Some((_, id)) = self.deferred.pop_front() else { return };
@@ -251,13 +254,13 @@ impl Shard {
                 self.timers.insert((due, number), id);
             }
         }
-        // After a burst most of its room is of no use.
-        if self.deferred.capacity() > FEW.max(self.deferred.len() * 4) {
+        // After a burst most of the capacity is not needed.
+        if self.deferred.capacity() > MIN_TIMER_ROOM.max(self.deferred.len() * 4) {
             self.deferred.shrink_to(self.deferred.len() * 2);
         }
     }
 
-    /// When `pop_due` has something to do.
+    /// When the next timer is due.
     pub(crate) fn due(&self) -> Moment {
         let timer = self.timers.first_key_value().map_or(Moment::NEVER, |((at, _), _)| *at);
         self.deferred.front().map_or(timer, |(at, _)| timer.min(*at))
@@ -296,23 +299,21 @@ impl Shard {
 /// A shard, and when its next timer is due.
 type SharedShard = (Mutex<Shard>, AtomicU64);
 
-/// The machines, spread over shards, so that callers with different keys rarely wait for the same
-/// lock.
+/// The machines, in shards, so that callers with different keys rarely wait for the same mutex.
 #[derive(Debug)]
 pub(crate) struct Table {
-    shards: Box<[Apart<SharedShard>; SHARDS]>,
+    shards: Box<[CachePadded<SharedShard>; SHARDS]>,
 }
 
 impl Table {
     pub(crate) fn new() -> Self {
-        let shard = |_| Apart::new((Mutex::default(), AtomicU64::new(u64::MAX)));
+        let shard = |_| CachePadded::new((Mutex::default(), AtomicU64::new(u64::MAX)));
         Self { shards: Box::new(std::array::from_fn(shard)) }
     }
 
-    /// The shard of a key, locked. Nothing slow may be done while it is, and nothing of the user's.
+    /// Locks the shard of a key. Nothing slow, and no code of the user, may run while it is locked.
     pub(crate) fn shard(&self, main: &str) -> Locked<'_> {
-        // Somebody who chooses keys that collide gains nothing but a little waiting, so a hash
-        // without a secret is enough.
+        // Colliding keys only cost a little waiting, so a hash without a secret is enough.
         let mixed = main.bytes().fold(0_u32, |mixed, byte| {
             (mixed ^ u32::from(byte)).wrapping_mul(0x0100_0193).rotate_left(5)
         });
@@ -324,7 +325,7 @@ impl Table {
         self.shards.iter().map(|shard| &**shard)
     }
 
-    /// The machines for which something is due.
+    /// The machines whose timers are due.
     pub(crate) fn due_at(&self, now: Moment) -> Vec<LockId> {
         let mut due = Vec::new();
         for (shard, earliest) in self.shards() {
@@ -337,13 +338,13 @@ impl Table {
         due
     }
 
-    /// When the next thing is due.
+    /// When the next timer is due.
     pub(crate) fn next_due(&self) -> Moment {
         let earliest = self.shards().map(|(_, earliest)| earliest.load(Ordering::Acquire));
         earliest.min().map_or(Moment::NEVER, Moment::from_nanos)
     }
 
-    /// The names of all machines.
+    /// The ids of all machines.
     pub(crate) fn ids(&self) -> Vec<LockId> {
         self.shards().flat_map(|(shard, _)| lock(shard).ids()).collect()
     }
@@ -357,7 +358,7 @@ impl Table {
 
 #[cfg(test)]
 impl Table {
-    /// The tokens whose leases are kept although nobody is inside, and since when.
+    /// The tokens of idle leases, and since when they are idle.
     pub(crate) fn kept(&self) -> Vec<(Arc<str>, Moment)> {
         let mut kept = Vec::new();
         for (shard, _) in self.shards() {
@@ -389,7 +390,7 @@ fn lock(shard: &Mutex<Shard>) -> MutexGuard<'_, Shard> {
     shard.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A locked shard. Unlocking it publishes when its next timer is due.
+/// A locked shard. Unlocking it publishes when the next timer of the shard is due.
 pub(crate) struct Locked<'a> {
     shard: MutexGuard<'a, Shard>,
     earliest: &'a AtomicU64,

@@ -7,7 +7,7 @@ use futures_util::FutureExt;
 use testbed::{Server, eventually, holds_for};
 
 use super::path::Reader;
-use crate::domain::env::world;
+use crate::domain::env::simulated;
 use crate::{LockError, LockState, Locks};
 
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -102,14 +102,14 @@ struct Still;
 
 impl Still {
     fn begin() -> Self {
-        world::begin(0, 1);
+        simulated::begin(0, 1);
         Self
     }
 }
 
 impl Drop for Still {
     fn drop(&mut self) {
-        world::end();
+        simulated::end();
     }
 }
 

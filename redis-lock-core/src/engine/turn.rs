@@ -1,19 +1,20 @@
-//! Letting time pass: what the engine does each time it wakes.
+//! One turn of the engine: what it does each time it wakes.
 
 use std::sync::Arc;
 
 use super::core::{Core, Work};
 use super::notices::Notice;
-use super::path::{Job, News, PICK_UP, QueueEntry, Reader, Results};
+use super::path::{ENGINE_READS_AFTER, Job, News, QueueEntry, Reader, Results};
 use super::places::{LOBBY, Place, PlaceId};
 use crate::domain::clock::Moment;
 use crate::domain::error::Fault;
 use crate::store::Connected;
 
-/// The longest the engine sleeps: after a suspended host wakes up, clocks disagree for this long.
+/// The longest time that the engine sleeps: after a host was suspended, its timers are late by this
+/// much at most.
 const LONGEST_SLEEP: std::time::Duration = std::time::Duration::from_secs(1);
 
-/// What came of one pass of the loop.
+/// The results of one turn.
 #[derive(Debug, Default)]
 pub(crate) struct Pass {
     /// When the next one is due.
@@ -22,7 +23,7 @@ pub(crate) struct Pass {
 }
 
 impl Core {
-    /// Reads what is there to be read, does what is due, and sends. What runs the user's code is
+    /// Reads what has arrived, does what is due, and sends. Notices, which run the user's code, are
     /// left in `work`.
     pub(crate) fn turn(&self, work: &mut Work) -> Pass {
         let now = Moment::now();
@@ -47,11 +48,11 @@ impl Core {
         Pass { due: Some(self.due(now)), jobs }
     }
 
-    /// Reads what a place has said, and looks after its connection.
+    /// Reads the answers of a place, and supervises its connection.
     fn turn_of(&self, place: &Place, now: Moment, results: &mut Results, work: &mut Work) {
         {
             let mut traffic = place.path.traffic();
-            if traffic.reader() == Reader::Engine || traffic.age(now) >= PICK_UP {
+            if traffic.reader() == Reader::Engine || traffic.age(now) >= ENGINE_READS_AFTER {
                 traffic.pump(now, &mut results.settled);
             }
         }
@@ -59,7 +60,7 @@ impl Core {
         self.send(work);
         place.path.traffic().turn(now, results);
         self.take_in(results, work);
-        self.hear_news(place, results, work);
+        self.handle_news(place, results, work);
     }
 
     /// A connection was made.
@@ -69,13 +70,13 @@ impl Core {
         {
             let mut traffic = place.path.traffic();
             let now = Moment::now();
-            // What the old connection has answered meanwhile is read first, so that it does not
-            // count as silent.
+            // Answers that the old connection has received meanwhile are read first, so that it
+            // does not count as silent.
             traffic.pump(now, &mut results.settled);
             traffic.connected(number, made, now, &mut results);
         }
         self.take_in(&mut results, work);
-        self.hear_news(&place, &mut results, work);
+        self.handle_news(&place, &mut results, work);
         self.send(work);
     }
 
@@ -85,19 +86,19 @@ impl Core {
         let mut results = Results::default();
         place.path.traffic().failed(number, fault, Moment::now(), &mut results);
         self.take_in(&mut results, work);
-        self.hear_news(&place, &mut results, work);
+        self.handle_news(&place, &mut results, work);
         self.send(work);
     }
 
-    fn hear_news(&self, place: &Place, results: &mut Results, work: &mut Work) {
+    fn handle_news(&self, place: &Place, results: &mut Results, work: &mut Work) {
         for news in results.news.drain(..) {
             match news {
                 News::Up => {
                     if place.path.traffic().epoch() > Some(1) {
-                        // It may be another one now.
+                        // Another server may be reached now.
                         self.look_soon();
                     }
-                    // Releases that were refused meanwhile go before what is asked next.
+                    // Releases that were refused meanwhile are sent before new questions.
                     let refused = self.reaper().drain();
                     for reap in refused {
                         self.put(QueueEntry::reap(reap, Moment::now()), work);
@@ -114,7 +115,7 @@ impl Core {
         }
     }
 
-    /// Does what is due for machines, releases that are repeated, and searches.
+    /// Runs due timers of machines, due releases, and due searches.
     fn tick(&self, now: Moment, work: &mut Work) {
         for id in self.table.due_at(now) {
             self.step(&id, work, |machine, env, out| machine.tick(env, out));
@@ -130,7 +131,7 @@ impl Core {
         self.look_for_forced(now, work);
     }
 
-    /// Has the machines ask the server whose tokens were ended by force, as a message says.
+    /// Has the machines of tokens that were ended by force, according to messages, ask the server.
     fn look_for_forced(&self, now: Moment, work: &mut Work) {
         let Some(tokens) = self.search().begin(now) else { return };
         for id in self.table.ids() {
@@ -158,13 +159,13 @@ impl Core {
     }
 }
 
-/// When the engine has something to do at a place.
+/// When the engine has to act at a place.
 fn due_of(place: &Place, now: Moment) -> Moment {
     let traffic = place.path.traffic();
-    // Where somebody else reads, the engine looks whether that works.
+    // When a task reads, the engine checks that it does.
     let pick_up = match traffic.reader() {
         Reader::Engine => Moment::NEVER,
-        Reader::Task(_) => now.after(PICK_UP.saturating_sub(traffic.age(now))),
+        Reader::Task(_) => now.after(ENGINE_READS_AFTER.saturating_sub(traffic.age(now))),
     };
     traffic.due().min(pick_up)
 }

@@ -1,53 +1,53 @@
-//! A token with the lease that it was made for.
+//! An attempt: a token, with the lease that it asks for.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::pace::{PLACE, UNLEASED};
+use super::timing::{PLACE, UNLEASED};
 use crate::Token;
 use crate::domain::clock::Moment;
 use crate::domain::demand::Demand;
 
-/// One try to get a lock, by one token.
+/// One attempt to get a lock, with one token.
 ///
-/// Neither `Clone` nor `Copy`: a token is in one place at a time, in a machine, in a release on its
-/// way, or with the reaper. So nothing can forget to release it, and nothing can release it while a
-/// machine still counts on it.
+/// Neither `Clone` nor `Copy`: a token is in one place at a time: in a machine, in a release that
+/// was sent, or in the reaper. So it can't be forgotten, and it can't be released while a machine
+/// relies on it.
 #[derive(Debug)]
 #[must_use = "a token that is dropped stays on the server until its lease ends"]
 pub(crate) struct Attempt {
     token: Token,
-    /// The lease that it asks for; `None` never ends.
+    /// The lease that it asks for; `None` for one that never ends.
     ttl: Option<Duration>,
     /// The longest lease that any question asked for, which an `extend` may have raised.
     longest: Duration,
-    trace: Trace,
+    on_server: OnServer,
     /// Whether another process may use the same token.
     adopted: bool,
 }
 
-/// What the server may know of a token.
+/// What the server may have of a token.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Trace {
-    /// Nothing: no question about it was ever asked, or nothing was left of it.
-    Unheard,
-    /// What its questions asked for. One release, in order behind them, undoes it.
-    Heard,
-    /// The outcome of a question is unknown, and its bytes may be executed until then. One release
-    /// is not enough.
+pub(crate) enum OnServer {
+    /// Nothing: no question about it was ever sent, or the server has removed it.
+    Nothing,
+    /// What its questions asked for. One release, sent after them, undoes that.
+    Asked,
+    /// The outcome of a question is unknown, and it may be executed until then. One release is not
+    /// enough.
     InDoubt { until: Moment },
 }
 
 impl Attempt {
     pub(crate) fn new(token: Token, ttl: Option<Duration>) -> Self {
         let longest = ttl.unwrap_or(UNLEASED);
-        Self { token, ttl, longest, trace: Trace::Unheard, adopted: false }
+        Self { token, ttl, longest, on_server: OnServer::Nothing, adopted: false }
     }
 
-    /// A token that another process made and gave away.
+    /// An attempt with a token that another process made and gave away.
     pub(crate) fn adopted(token: Token, ttl: Option<Duration>) -> Self {
         let mut attempt = Self::new(token, ttl);
-        (attempt.adopted, attempt.trace) = (true, Trace::Heard);
+        (attempt.adopted, attempt.on_server) = (true, OnServer::Asked);
         attempt
     }
 
@@ -63,76 +63,79 @@ impl Attempt {
         self.longest
     }
 
-    pub(crate) fn trace(&self) -> Trace {
-        self.trace
+    pub(crate) fn on_server(&self) -> OnServer {
+        self.on_server
     }
 
     pub(crate) fn is_adopted(&self) -> bool {
         self.adopted
     }
 
-    /// Whether it was made in the terms of this demand.
+    /// Whether its lease is the one that this demand asks for.
     pub(crate) fn suits(&self, demand: &Demand) -> bool {
         self.adopted || self.ttl == super::asked_ttl(demand) || planted!(WaitersTtl)
     }
 
-    /// A question about it is asked, for a lease of `ttl`.
+    /// Notes that a question about it is sent, for a lease of `ttl`.
     pub(crate) fn asked(&mut self, ttl: Option<Duration>) {
         self.longest = self.longest.max(ttl.unwrap_or(UNLEASED));
-        if self.trace == Trace::Unheard {
-            self.trace = Trace::Heard;
+        if self.on_server == OnServer::Nothing {
+            self.on_server = OnServer::Asked;
         }
     }
 
-    /// The outcome of a question for `ttl`, made at `sent`, is unknown: whatever it asks for may
-    /// still be done, and then lasts as long as the lease or the place in the queue.
+    /// The outcome of a question for `ttl`, created at `sent`, is unknown: it may still be
+    /// executed, and its effect then lasts as long as the lease or the place in the queue.
     pub(crate) fn doubt(&mut self, sent: Moment, ttl: Option<Duration>) {
         let end = sent.after(ttl.unwrap_or(UNLEASED).saturating_add(PLACE));
-        self.trace = match self.trace {
-            Trace::InDoubt { until } => Trace::InDoubt { until: until.max(end) },
-            _ => Trace::InDoubt { until: end },
+        self.on_server = match self.on_server {
+            OnServer::InDoubt { until } => OnServer::InDoubt { until: until.max(end) },
+            _ => OnServer::InDoubt { until: end },
         };
     }
 
-    /// Its only question left nothing behind.
+    /// Its only question had no effect.
     pub(crate) fn left_nothing(&mut self) {
-        if self.trace == Trace::Heard {
-            self.trace = Trace::Unheard;
+        if self.on_server == OnServer::Asked {
+            self.on_server = OnServer::Nothing;
         }
     }
 
     pub(crate) fn is_in_doubt(&self) -> bool {
-        matches!(self.trace, Trace::InDoubt { .. })
+        matches!(self.on_server, OnServer::InDoubt { .. })
     }
 
-    /// The server has nothing of it any more.
-    pub(crate) fn left(&mut self) {
-        self.trace = Trace::Unheard;
+    /// The server has nothing of the token any more.
+    pub(crate) fn forgotten(&mut self) {
+        self.on_server = OnServer::Nothing;
     }
 
-    /// Another server may have what was given back.
-    pub(crate) fn came_back(&mut self) {
-        self.trace = Trace::Heard;
+    /// Another server may still have what was released.
+    pub(crate) fn may_be_back(&mut self) {
+        self.on_server = OnServer::Asked;
     }
 
-    /// Ends an attempt of which the server has nothing.
+    /// Consumes an attempt of which the server has nothing.
     pub(crate) fn ends(mut self) {
-        self.left();
+        self.forgotten();
     }
 
-    /// The token, for whoever takes over from here; nothing is released.
+    /// Returns the token, for whoever takes over the hold. Nothing is released.
     pub(crate) fn into_token(mut self) -> Token {
-        self.trace = Trace::Unheard;
+        self.on_server = OnServer::Nothing;
         self.token.clone()
     }
 }
 
 #[cfg(test)]
 impl Drop for Attempt {
-    /// In tests it is a failure to drop a token that the server may still have.
+    /// In tests, dropping a token that the server may still have is a failure.
     fn drop(&mut self) {
-        if self.trace != Trace::Unheard && !std::thread::panicking() {
-            panic!("the attempt {:?} was dropped and not released: {:?}", self.token, self.trace);
+        if self.on_server != OnServer::Nothing && !std::thread::panicking() {
+            panic!(
+                "the attempt {:?} was dropped and not released: {:?}",
+                self.token, self.on_server
+            );
         }
     }
 }

@@ -1,10 +1,10 @@
-//! Getting the lock from the server.
+//! Contending: getting the lock from the server.
 
 use std::sync::Arc;
-use std::time::Duration;
 
-use super::pace::{HintThrottle, PLACE, look_at, retry_at};
+use super::hand_over::{ASK, ASK_WAIT, HandOverRequest};
 use super::question::{About, Open};
+use super::timing::{HintThrottle, PLACE, look_at, retry_at};
 use super::{Attempt, Effects, Env, Later, Machine, Outcome, Reap, Stage, Waiter, asked_ttl, busy};
 use crate::domain::clock::Moment;
 use crate::domain::demand::Demand;
@@ -16,59 +16,39 @@ use crate::domain::lease;
 use crate::store::{Acquire, Answer, Blocker, Verb};
 use crate::{LockError, Token};
 
-/// How often several keys are asked for all at once. After so many refusals those that were free
-/// are kept: a caller of many keys that are all busy often would otherwise wait for ever.
+/// How often several keys are asked for all at once. After this many refusals, keys that are free
+/// are kept, because a caller of many busy keys might otherwise wait for ever.
 const ROUNDS: u32 = 3;
 
-/// How long a caller that does not wait stands in the queue after an idle holder was asked.
-const ASK: Duration = Duration::from_millis(200);
-
-/// How long the holder has to answer, or three round trips where those take longer.
-const ASK_WAIT: Duration = Duration::from_millis(50);
-
-/// Whether a holder that may be idle was asked to hand over to callers that do not wait.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum HandOverRequest {
-    Not,
-    /// It was asked, and its answer is awaited until the next look.
-    Waits,
-    /// It has answered, or its time to do so is over: what the next look finds counts.
-    Over {
-        answered: bool,
-    },
-    /// That look has found somebody inside.
-    Refused,
-}
-
-/// An attempt on its way to the lock.
+/// The stage in which an attempt contends for the lock.
 #[derive(Debug)]
 pub(super) struct Contending {
     pub(super) attempt: Attempt,
-    /// For whom it was last asked.
+    /// The demand of the waiter for whom the last question was asked.
     demand: Arc<Demand>,
-    /// Whether it was asked for with a place in the queue, so that a message may name it.
-    may_be_named: bool,
-    /// When to ask again, if no question is open then.
+    /// Whether a place in the queue was asked for, so that messages may name the token.
+    may_be_queued: bool,
+    /// When to ask again, if no question is open at that time.
     pub(super) look: Moment,
-    /// A hint came while a question was open: ask once more whatever the outcome.
+    /// Whether a hint came while a question was open, so that another one follows.
     hinted: bool,
     throttle: HintThrottle,
-    /// Failures in a row.
+    /// Consecutive failures.
     failures: u32,
-    /// Looks in a row that found the same holder.
+    /// Consecutive looks that found the same holder.
     looks: u32,
-    /// How often somebody else had the lock.
+    /// How often the lock was busy.
     refusals: u32,
     last_answer: LastAnswer,
-    /// When the last answer came, good or bad.
+    /// When the last answered question was sent, or the last failure came.
     pub(super) answered_at: Moment,
-    /// When the server was last known to be of use.
+    /// When the server last gave a useful answer.
     pub(super) useful: Moment,
-    /// One of our own tokens stood in the way, of a release that may be on its way.
-    behind_own: bool,
+    /// Whether the last blocker was a token of ours, which may be being released.
+    blocked_by_own: bool,
     hand_over: HandOverRequest,
-    /// A message has named the token since the last question.
-    is_told: bool,
+    /// Whether a message has named the token since the last question.
+    was_notified: bool,
 }
 
 /// What the last answer said.
@@ -84,7 +64,7 @@ impl Contending {
         Self {
             attempt,
             demand: Arc::clone(demand),
-            may_be_named: false,
+            may_be_queued: false,
             look: now,
             hinted: false,
             throttle: HintThrottle::default(),
@@ -94,23 +74,24 @@ impl Contending {
             last_answer: LastAnswer::Nothing,
             answered_at: Moment::START,
             useful: now,
-            behind_own: false,
+            blocked_by_own: false,
             hand_over: HandOverRequest::Not,
-            is_told: false,
+            was_notified: false,
         }
     }
 
-    /// For whom it was last asked.
+    /// The demand of the waiter for whom the last question was asked.
     pub(super) fn demand(&self) -> &Demand {
         &self.demand
     }
 
-    /// Whether to follow a hint now. If not, since another was followed a moment ago, then soon.
+    /// Whether to follow a hint now. If another one was followed a moment ago, the next look is set
+    /// for soon.
     fn follows_hint(&mut self, now: Moment) -> bool {
         let at = self.throttle.follow_at(now);
         if at > now {
             if at < self.look {
-                // That look follows all hints until then, so it counts as one that was followed.
+                // That look follows all hints until then, so it counts as a followed hint.
                 self.look = at;
                 self.throttle.followed(at);
             }
@@ -120,23 +101,23 @@ impl Contending {
         true
     }
 
-    /// The token, where a message may name it.
-    pub(super) fn named(&self) -> Option<&Arc<str>> {
-        self.may_be_named.then(|| self.attempt.wire())
+    /// The token, if messages may name it.
+    pub(super) fn queued_token(&self) -> Option<&Arc<str>> {
+        self.may_be_queued.then(|| self.attempt.wire())
     }
 
-    /// Whether it is in the queue, and no message has named it since.
+    /// Whether it is in the queue and no message has named it since.
     fn stays(&self) -> bool {
         let is_queued = matches!(&self.last_answer, LastAnswer::Busy(blocker) if blocker.queued);
-        is_queued && !self.is_told
+        is_queued && !self.was_notified
     }
 
-    /// Whether the answer of a holder that may be idle is waited for.
+    /// Whether the answer of a holder that may be idle is awaited.
     pub(super) fn waits_for_holder(&self) -> bool {
         self.hand_over == HandOverRequest::Waits
     }
 
-    /// A holder that may be idle was asked by a question sent at `sent`: it is given some time.
+    /// Sets how long to wait for a holder that was asked by a question sent at `sent`.
     fn wait_for_holder(&mut self, sent: Moment, now: Moment) {
         self.hand_over = HandOverRequest::Waits;
         let wait = ASK_WAIT.max(now.since(sent) * 3).min(self.demand.timeout / 2);
@@ -161,7 +142,7 @@ fn unanswered<W>(waiter: &Waiter<W>) -> LockError {
 }
 
 impl Contending {
-    /// Whether the server's last answer was of no use, or is missing.
+    /// Whether the server's last answer was a failure, or is missing.
     pub(super) fn is_in_trouble(&self, is_open: bool) -> bool {
         is_open || self.failures > 0
     }
@@ -184,7 +165,7 @@ impl<W> Machine<W> {
         self.ask_again(env, out);
     }
 
-    /// Gives the present token up and begins with a fresh one.
+    /// Gives up the present token and begins with a fresh one.
     fn start_over(&mut self, open: Option<Open>, env: &Env<'_>, out: &mut Effects<W>) {
         let Stage::Contending(contending) = std::mem::replace(&mut self.stage, Stage::Idle) else {
             return;
@@ -203,14 +184,14 @@ impl<W> Machine<W> {
 
     /// Asks the server for the token; there is no open question.
     pub(super) fn ask_again(&mut self, env: &Env<'_>, out: &mut Effects<W>) {
-        let patient = self.waiters.any_patient();
+        let patient = self.waiters.any_can_wait();
         let (Stage::Contending(contending), Some(first)) = (&mut self.stage, self.waiters.first())
         else {
             return;
         };
         let demand = Arc::clone(&first.demand);
         if !contending.attempt.suits(&demand) {
-            // The lock is meant for somebody with other terms now; what was asked for goes back.
+            // The first waiter now asks for another lease, so the old attempt is released.
             return self.start_over(None, env, out);
         }
         let ttl = asked_ttl(&demand);
@@ -218,7 +199,7 @@ impl<W> Machine<W> {
         let ordered = contending.refusals >= ROUNDS;
         let blind = demand.kind.is_pooled()
             && !self.contended
-            && contending.attempt.trace() == super::Trace::Unheard
+            && contending.attempt.on_server() == super::OnServer::Nothing
             && !demand.fenced
             && demand.repair_orphan.is_none();
         let (about, verb) = if contending.attempt.is_adopted() {
@@ -237,22 +218,22 @@ impl<W> Machine<W> {
             (about, Verb::Acquire(terms))
         };
         if contending.failures == 0 {
-            // The server was of use until now; how long it takes counts from here.
+            // The server has answered until now; an outage is counted from here.
             contending.useful = env.now;
         }
         if contending.hand_over == HandOverRequest::Waits {
-            contending.hand_over = HandOverRequest::Over { answered: contending.is_told };
+            contending.hand_over = HandOverRequest::Over { answered: contending.was_notified };
         }
         contending.attempt.asked(ttl);
         if let Verb::Acquire(Acquire { queue, ask, .. }) = &verb {
-            contending.may_be_named |= queue.is_some() || ask.is_some();
+            contending.may_be_queued |= queue.is_some() || ask.is_some();
         }
         contending.demand = Arc::clone(&demand);
-        (contending.hinted, contending.is_told) = (false, false);
+        (contending.hinted, contending.was_notified) = (false, false);
         self.send(&demand, about, verb, env, out);
     }
 
-    /// The outcome of the question, while the lock is contended for.
+    /// Handles the outcome of a question while contending.
     pub(super) fn contended(
         &mut self,
         open: Open,
@@ -261,10 +242,10 @@ impl<W> Machine<W> {
         out: &mut Effects<W>,
     ) {
         match outcome {
-            Outcome::Answered(Answer::Held { fence }) => self.got_it(&open, fence, env, out),
+            Outcome::Answered(Answer::Held { fence }) => self.granted(&open, fence, env, out),
             Outcome::Answered(Answer::Busy(blocker)) => self.refused(&open, blocker, env, out),
             Outcome::Answered(Answer::Done | Answer::Renewed { .. }) => {
-                self.got_it(&open, None, env, out);
+                self.granted(&open, None, env, out);
             }
             Outcome::Answered(Answer::Gone { by, because }) => {
                 let reason = super::lost_to(by.as_deref(), because.as_deref());
@@ -281,7 +262,7 @@ impl<W> Machine<W> {
         }
     }
 
-    /// The token that was to be adopted does not have the lock any more.
+    /// The token that was to be adopted no longer has the lock.
     fn not_adopted(&mut self, reason: &crate::LossReason, out: &mut Effects<W>) {
         for waiter in self.waiters.drain() {
             let (key, reason) = (waiter.demand.key.to_string(), reason.clone());
@@ -292,7 +273,7 @@ impl<W> Machine<W> {
         }
     }
 
-    /// A message says that the lock waits for this token. Only the server knows whether that is true.
+    /// A message says that this token was granted the lock, which only the server can confirm.
     pub(crate) fn hinted(
         &mut self,
         token: &str,
@@ -304,13 +285,13 @@ impl<W> Machine<W> {
         if is_it {
             self.waited_for |= waited_for;
             if let Stage::Contending(contending) = &mut self.stage {
-                contending.is_told = true;
+                contending.was_notified = true;
             }
             self.look_soon(env, out);
         }
     }
 
-    /// Looks now, or as soon as the open question has its outcome.
+    /// Asks now, or as soon as the open question has its outcome.
     pub(super) fn look_soon(&mut self, env: &Env<'_>, out: &mut Effects<W>) {
         let Stage::Contending(contending) = &mut self.stage else { return };
         if self.open.is_some() {
@@ -320,11 +301,11 @@ impl<W> Machine<W> {
         }
     }
 
-    fn got_it(&mut self, open: &Open, fence: Option<u64>, env: &Env<'_>, out: &mut Effects<W>) {
+    fn granted(&mut self, open: &Open, fence: Option<u64>, env: &Env<'_>, out: &mut Effects<W>) {
         if let Stage::Contending(contending) = &mut self.stage {
             contending.useful = env.now;
         }
-        // A caller that waits for its first answer gets it, even a little late.
+        // A caller that waits for its first answer gets it, even if that is a little late.
         self.refuse_overdue_after_busy(env, out);
         let (Stage::Contending(contending), Some(first)) = (&mut self.stage, self.waiters.first())
         else {
@@ -336,11 +317,12 @@ impl<W> Machine<W> {
             return self.ask_again(env, out);
         }
         if is_spent || !contending.attempt.suits(&demand) {
-            // The answer took longer than the lease, or it was asked for somebody who left.
+            // The answer took longer than the lease, or the waiter that it was asked for has left.
             return self.start_over(None, env, out);
         }
         if demand.fenced && fence.is_none() && !contending.attempt.is_adopted() {
-            // Numbers were not reserved; the same token is asked for once more, with them.
+            // No fencing numbers were reserved, so the same token is asked for once more, with
+            // them.
             return self.ask_again(env, out);
         }
         let Stage::Contending(contending) = std::mem::replace(&mut self.stage, Stage::Idle) else {
@@ -353,14 +335,13 @@ impl<W> Machine<W> {
         self.hand_out(contending.attempt, open, fence, was_free, env, out);
     }
 
-    /// Refuses those whose time limit has passed, unless they have not had any answer yet.
+    /// Refuses waiters whose time limit has passed, unless they have not had any answer yet.
     fn refuse_overdue_after_busy(&mut self, env: &Env<'_>, out: &mut Effects<W>) {
         let Stage::Contending(contending) = &self.stage else { return };
         let answered_at = contending.answered_at;
         while let Some(waiter) = self.waiters.overdue(env.now) {
             if answered_at < waiter.asked {
-                // The ends are in order of time, so somebody behind may be overdue as well; the
-                // next tick refuses them.
+                // Other waiters may be overdue as well; the next tick refuses them.
                 return;
             }
             let id = waiter.id;
@@ -405,29 +386,29 @@ impl<W> Machine<W> {
         let same = matches!(&contending.last_answer, LastAnswer::Busy(last) if last.value == blocker.value);
         contending.looks = if same { contending.looks.saturating_add(1) } else { 0 };
         contending.look = look_at(&blocker, contending.looks, env);
-        // An answer tells of the time after its question was sent, not before.
+        // An answer describes a time after its question was sent, not before.
         contending.answered_at = open.sent;
         let of_ours = |value: &String| Token::from_wire(value).manager() == Some(env.manager);
-        let behind_own = blocker.value.as_ref().is_some_and(of_ours);
-        let again = behind_own && !contending.behind_own && self.waiters.any_impatient();
-        contending.behind_own = behind_own;
+        let blocked_by_own = blocker.value.as_ref().is_some_and(of_ours);
+        let again = blocked_by_own && !contending.blocked_by_own && self.waiters.any_no_wait();
+        contending.blocked_by_own = blocked_by_own;
         contending.last_answer = LastAnswer::Busy(blocker);
         self.refuse_late(open.sent, env, out);
         self.abandon_if_unwanted(env, out);
         let Stage::Contending(contending) = &mut self.stage else { return };
         if again || contending.hinted && contending.follows_hint(env.now) {
-            // A hint, or a release of our own that is on its way.
+            // There was a hint, or a release of our own is on its way.
             return self.ask_again(env, out);
         }
-        self.refuse_impatient(open.sent, env, out);
+        self.refuse_no_wait(open.sent, env, out);
         self.abandon_if_unwanted(env, out);
         self.ask_for_those_owed_an_answer(env, out);
     }
 
-    /// Callers that came after the question was sent must get an answer of their own.
+    /// Asks again for callers that came after the question was sent.
     fn ask_for_those_owed_an_answer(&mut self, env: &Env<'_>, out: &mut Effects<W>) {
         let contending = matches!(self.stage, Stage::Contending(_));
-        let impatient = self.waiters.any_impatient() && !planted!(NextLook);
+        let impatient = self.waiters.any_no_wait() && !planted!(NextLook);
         if contending && self.open.is_none() && (impatient || self.waiters.any_late()) {
             self.ask_again(env, out);
         }
@@ -440,16 +421,16 @@ impl<W> Machine<W> {
         contending.last_answer = LastAnswer::Failed(fault);
         contending.answered_at = env.now;
         match class {
-            // A connection that was cut while idle answers the first question with its end.
+            // A connection that was closed while idle is noticed only by the first question.
             FaultClass::Unknown | FaultClass::Late if failures == 1 => self.ask_again(env, out),
             FaultClass::Unknown
             | FaultClass::Late
             | FaultClass::Refused
             | FaultClass::Moving
-            | FaultClass::Torn => {
+            | FaultClass::PartlyDone => {
                 contending.look = retry_at(class, failures, env);
                 self.refuse_late(open.sent, env, out);
-                self.refuse_impatient(open.sent, env, out);
+                self.refuse_no_wait(open.sent, env, out);
                 self.abandon_if_unwanted(env, out);
             }
             FaultClass::Permanent | FaultClass::Misuse | FaultClass::Unsupported => {
@@ -480,7 +461,7 @@ impl<W> Machine<W> {
         LockError::backend(Some(waiter.demand.key.as_str()), &fault)
     }
 
-    /// Takes the token back when nobody is left who wants it.
+    /// Releases the token when no waiter is left.
     pub(super) fn abandon_if_unwanted(&mut self, _: &Env<'_>, out: &mut Effects<W>) {
         if !self.waiters.is_empty() || !matches!(self.stage, Stage::Contending(_)) {
             return;
@@ -490,7 +471,7 @@ impl<W> Machine<W> {
             return;
         };
         if contending.attempt.is_adopted() {
-            // The token is not ours alone: whoever gave it away may take it again.
+            // The token is not ours alone: the process that gave it away may adopt it again.
             contending.attempt.ends();
         } else {
             out.part(Reap::of(contending.attempt, open, &contending.demand));

@@ -1,4 +1,4 @@
-//! What a step of a machine wants done.
+//! The effects of a machine's step.
 
 use std::sync::Arc;
 
@@ -6,41 +6,41 @@ use super::{Confirm, Env, Hold, Question, Reap};
 use crate::LockError;
 use crate::domain::demand::Demand;
 use crate::domain::error::Fault;
-use crate::domain::idle_event::{Habit, IdleEvent};
+use crate::domain::idle_event::{IdleEvent, KeyUse};
 use crate::store::Command;
 
-/// What one step of a machine wants done, in order.
+/// What has to be done after one step of a machine, in order.
 #[derive(Debug)]
 pub(crate) struct Effects<W> {
-    /// What goes to the server, in this order.
+    /// What to send to the server, in this order.
     pub(crate) out: Vec<Outgoing>,
-    /// What runs the user's code: after all locks are released.
+    /// What runs the user's code, to be done when no lock of the engine is held.
     pub(crate) later: Vec<Later<W>>,
-    /// What was learnt of how the key is used.
-    pub(crate) habit: Option<Habit>,
+    /// What was learnt about letting leases of this key linger.
+    pub(crate) key_use: Option<KeyUse>,
 }
 
-/// Something for the server.
+/// Something to send to the server.
 #[derive(Debug)]
 pub(crate) enum Outgoing {
     Ask(Question),
     Part(Box<Reap>),
-    /// Something that nobody waits for.
-    Tell(Command),
+    /// A command that nobody waits for.
+    Message(Command),
 }
 
-/// Something that runs code of the user: wakers, subscribers, and what they do.
+/// Something that runs the user's code: wakers and subscribers.
 #[derive(Debug)]
 pub(crate) enum Later<W> {
-    /// Hand this hold to the waiter. When nobody takes it, release it.
+    /// Hand this hold to the waiter. If the waiter is gone, release it.
     Grant(W, Arc<Hold>),
-    /// The waiter gets no lock.
+    /// Tell the waiter that it does not get the lock.
     Fail(W, LockError),
     /// Report to a caller the outcome of what it asked for.
     Confirm(Confirm, Result<(), LockError>),
-    /// This hold was lost: wake those who wait for that, and notify subscribers.
+    /// This hold was lost: wake those who wait for the loss, and notify subscribers.
     Lost(Arc<Hold>),
-    /// Another process has the lock, with the value that stands there.
+    /// Another process has the lock, with this value at the key.
     Contended(Arc<Demand>, Option<String>),
     /// The lease of this hold was renewed.
     Renewed(Arc<Hold>),
@@ -50,13 +50,13 @@ pub(crate) enum Later<W> {
     Fault(Arc<Demand>, Fault),
     /// Something happened to a lease that lingers.
     Idle(IdleEvent),
-    /// Nobody refers to this hold here any more; its span ends with the last reference.
+    /// Drops a reference to this hold. Its span ends with the last one.
     Drop(Arc<Hold>),
 }
 
 impl<W> Default for Effects<W> {
     fn default() -> Self {
-        Self { out: Vec::new(), later: Vec::new(), habit: None }
+        Self { out: Vec::new(), later: Vec::new(), key_use: None }
     }
 }
 
@@ -71,7 +71,7 @@ impl<W> Effects<W> {
         }
     }
 
-    /// Reports what happened to a lease that lingers, where somebody listens.
+    /// Reports what happened to a lease that lingers, if somebody listens.
     pub(super) fn idle(&mut self, event: IdleEvent, env: &Env<'_>) {
         if env.listening {
             self.later.push(Later::Idle(event));

@@ -1,11 +1,11 @@
-//! Holding the lock: renewing it, asking about it, losing it.
+//! Holding the lock: renewals, callers' questions, and loss.
 
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::pace::{HintThrottle, Turn};
 use super::question::{About, HoldRequest, Open, Wanted, Wants};
+use super::timing::{HintThrottle, Turn};
 use super::{Attempt, Confirm, Effects, Env, Later, Machine, Outcome, Reap, Stage, lost_to};
 use crate::domain::clock::Moment;
 use crate::domain::demand::Demand;
@@ -17,23 +17,23 @@ use crate::lock::hold::Hold;
 use crate::store::{Answer, Blocker, Verb};
 use crate::{LockError, LossReason};
 
-/// How much longer than anything we asked for the server's lease must be to be cut: less is the
-/// difference between two clocks.
+/// A server's lease that is longer than what we asked for by more than this is cut. A smaller
+/// surplus may be the difference between two clocks.
 const SURPLUS: Duration = Duration::from_secs(1);
 
-/// The lease on the server, whoever of us has it.
+/// The lease on the server, whichever caller of this process holds the lock.
 #[derive(Debug)]
 pub(super) struct Lease {
-    /// What renewals ask for; `None` never ends.
+    /// The ttl that renewals ask for; `None` for one that never ends.
     pub(super) ttl: Option<Duration>,
-    /// When it was last asked for, of all questions that were answered.
+    /// When the last question that was answered was sent.
     pub(super) sent: Moment,
     pub(super) end: Moment,
     pub(super) renew_at: Moment,
 }
 
 impl Lease {
-    /// The lease of an answered question, in that question's own terms.
+    /// The lease that an answered question asked for.
     fn granted(open: &Open) -> Self {
         let end = lease::deadline(open.sent, open.ttl);
         Self { ttl: open.ttl, sent: open.sent, end, renew_at: Moment::NEVER }
@@ -46,7 +46,7 @@ impl Lease {
         end
     }
 
-    /// Sets the next renewal: none is needed for what lasts until `limit`.
+    /// Sets the time of the next renewal. None is needed when the lease lasts until `limit`.
     pub(super) fn schedule(&mut self, renews: bool, limit: Moment, env: &Env<'_>) {
         self.renew_at = match self.ttl {
             Some(ttl) if renews && self.end < limit => {
@@ -62,24 +62,24 @@ impl Lease {
     }
 }
 
-/// The lock is held by one of us.
+/// The stage in which a caller of this process holds the lock.
 #[derive(Debug)]
 pub(super) struct Held {
     pub(super) attempt: Attempt,
     pub(super) hold: Arc<Hold>,
     pub(super) lease: Lease,
     pub(super) turn: Turn,
-    /// Fencing numbers that are reserved and not given to anybody.
+    /// Fencing numbers that are reserved and not used yet.
     pub(super) fences: Range<u64>,
-    /// Whether nobody had it when it was asked for, so that it may linger.
+    /// Whether the lock was free when it was acquired, so that its lease may linger.
     pub(super) was_free: bool,
-    /// How many holds it has served since the server granted it.
+    /// How many holds there were since the server granted the lease.
     pub(super) uses: u32,
     wanted: Wanted,
     throttle: HintThrottle,
-    /// Limits how often those are answered who ask for an idle lease.
+    /// Limits how often requests for an idle lease are answered.
     answers: HintThrottle,
-    /// When to check a report of a release by force.
+    /// When to check a message about a forced release.
     check_at: Moment,
 }
 
@@ -134,7 +134,7 @@ impl Held {
         self.lease.schedule(renews, self.hold.limit(), env);
     }
 
-    /// What to ask next, if anything.
+    /// The next question, if there is one.
     fn next_question(&self, now: Moment) -> Option<(About, Verb)> {
         let token = Arc::clone(self.attempt.wire());
         let wanted = &self.wanted;
@@ -156,7 +156,7 @@ impl Held {
 }
 
 impl<W> Machine<W> {
-    /// Gives the lease that a question brought to the first waiter.
+    /// Hands the lease that a question brought to the first waiter.
     pub(super) fn hand_out(
         &mut self,
         attempt: Attempt,
@@ -167,7 +167,7 @@ impl<W> Machine<W> {
         out: &mut Effects<W>,
     ) {
         let Some(waiter) = self.waiters.pop() else {
-            // Looked at before; without anybody the token is given back.
+            // Unreachable: the caller has checked that there is a waiter.
             return;
         };
         let mut fences = last_fence.map_or(0..0, |last| first_fence(last)..last + 1);
@@ -182,17 +182,18 @@ impl<W> Machine<W> {
             None => None,
         };
         let token = attempt.token().clone();
-        let hold = Arc::new(Hold::new(waiter.demand, token, fence, open.sent, lease.end, env.home));
+        let hold =
+            Arc::new(Hold::new(waiter.demand, token, fence, open.sent, lease.end, env.process));
         let turn = Turn::begin(env.now, self.waited_for);
         let mut held = Held::new(attempt, Arc::clone(&hold), lease, turn);
         (held.fences, held.was_free) = (fences, was_free);
         held.schedule(env);
         self.stage = Stage::Held(held);
         out.later.push(Later::Grant(waiter.handle, hold));
-        self.refuse_impatient(env.now, env, out);
+        self.refuse_no_wait(env.now, env, out);
     }
 
-    /// A caller wants something of its hold. Confirmation nothing when the hold is not this one.
+    /// A caller wants something of its hold. Does nothing when the present hold is another one.
     pub(super) fn want(
         &mut self,
         hold: &Arc<Hold>,
@@ -226,7 +227,7 @@ impl<W> Machine<W> {
         self.want(hold, Wants::Extend(ttl), confirm, env, out);
     }
 
-    /// Asks the server whether the lock is still ours.
+    /// Asks the server whether the token still has the lock.
     pub(crate) fn check(
         &mut self,
         hold: &Arc<Hold>,
@@ -237,7 +238,7 @@ impl<W> Machine<W> {
         self.want(hold, Wants::Check, confirm, env, out);
     }
 
-    /// Asks the server to let a writer go on as a reader.
+    /// Asks the server to turn a writer's hold into a reader's.
     pub(crate) fn downgrade(
         &mut self,
         hold: &Arc<Hold>,
@@ -257,7 +258,7 @@ impl<W> Machine<W> {
     }
 
     /// Another process asks for the lock without waiting, and it is in use here. Returns whether to
-    /// answer that.
+    /// answer.
     pub(super) fn answers_in_use(&mut self, now: Moment) -> bool {
         let Stage::Held(held) = &mut self.stage else { return false };
         let answers = held.answers.follow_at(now) <= now;
@@ -267,7 +268,7 @@ impl<W> Machine<W> {
         answers
     }
 
-    /// Does what is due for a hold.
+    /// Does what is due while holding.
     pub(super) fn maintain_hold(&mut self, env: &Env<'_>, out: &mut Effects<W>) {
         let Stage::Held(held) = &mut self.stage else { return };
         let asked = self.open.as_mut().map(|open| &mut open.askers);
@@ -292,7 +293,7 @@ impl<W> Machine<W> {
         self.ask_wanted(env, out);
     }
 
-    /// Asks what is wanted or due, unless a question is open.
+    /// Sends the next question, unless one is open.
     fn ask_wanted(&mut self, env: &Env<'_>, out: &mut Effects<W>) {
         let Stage::Held(held) = &mut self.stage else { return };
         if self.open.is_some() {
@@ -315,7 +316,7 @@ impl<W> Machine<W> {
         }
     }
 
-    /// The outcome of a question about the hold.
+    /// Handles the outcome of a question about the hold.
     pub(super) fn held(
         &mut self,
         open: Open,
@@ -355,7 +356,7 @@ impl<W> Machine<W> {
         if let Answer::Renewed { longer, waited_for } = answer {
             let most = held.attempt.longest().saturating_add(SURPLUS);
             let is_ours_alone = !held.attempt.is_adopted() && held.lease.ttl.is_some();
-            // The server's clock was set back: its lease would outlive us by that much.
+            // The server's clock was set back, so its lease would last that much longer than ours.
             held.wanted.cut = is_ours_alone && longer.is_some_and(|left| left > most);
             if *waited_for {
                 self.somebody_waits(env, out);
@@ -368,7 +369,7 @@ impl<W> Machine<W> {
         self.ask_wanted(env, out);
     }
 
-    /// A question about the hold brought no answer. The lease that is known runs on.
+    /// A question about the hold has no answer. The known lease runs on.
     fn missed(
         &mut self,
         open: Open,
@@ -385,9 +386,9 @@ impl<W> Machine<W> {
             }
             held.hold.doubted(env.now);
             if held.lease.renew_at != Moment::NEVER {
-                // A late renewal can't do harm, since the server only lengthens what is still ours.
-                // So a renewal of unknown outcome is simply asked again.
-                let ttl = held.lease.ttl.unwrap_or(super::pace::UNLEASED);
+                // A late renewal can do no harm, because the server only lengthens a lease that the
+                // token still has. So a renewal with an unknown outcome is simply sent again.
+                let ttl = held.lease.ttl.unwrap_or(super::timing::UNLEASED);
                 let retry = lease::renewal_retry(env.now, ttl);
                 held.lease.renew_at = if is_unknown { env.now } else { retry };
             }
@@ -406,7 +407,7 @@ impl<W> Machine<W> {
         self.ask_wanted(env, out);
     }
 
-    /// The server says that the lock is not ours.
+    /// The server says that the token does not have the lock.
     fn gone(&mut self, open: Open, reason: LossReason, env: &Env<'_>, out: &mut Effects<W>) {
         let Stage::Held(held) = &mut self.stage else { return };
         held.hold.lose(env.now, reason);
@@ -414,7 +415,7 @@ impl<W> Machine<W> {
         self.lost(true, env, out);
     }
 
-    /// Turns to the next waiter when the hold has ended without a release.
+    /// Notices when the lease has ended, and turns to the next waiter.
     pub(super) fn notice_loss(&mut self, env: &Env<'_>, out: &mut Effects<W>) {
         if let Stage::Held(held) = &self.stage
             && held.hold.quiet_loss(env.now).is_some()
@@ -423,7 +424,8 @@ impl<W> Machine<W> {
         }
     }
 
-    /// The hold has ended. `is_gone`: the server itself says that it has nothing of the token.
+    /// The hold was lost. `is_gone` means that the server itself says that it has nothing of the
+    /// token.
     fn lost(&mut self, is_gone: bool, env: &Env<'_>, out: &mut Effects<W>) {
         let Stage::Held(held) = std::mem::replace(&mut self.stage, Stage::Idle) else { return };
         self.part_with_lost(held, is_gone, env, out);
@@ -438,8 +440,8 @@ impl<W> Machine<W> {
         for asker in wanted.askers.into_iter().chain(asked) {
             out.confirm(Some(asker.confirm), Err(hold.lost_error(reason.clone())));
         }
-        // Of several keys, those that are not lost are ours still. And the server may count a lease
-        // that was renewed without our learning of it.
+        // Of several keys, some may still be ours. And the server may have executed a renewal whose
+        // answer was lost.
         let is_partly_ours = matches!(hold.demand.kind, Kind::All { .. });
         if planted!(LapsedNotReleased)
             || attempt.is_adopted()
@@ -453,8 +455,8 @@ impl<W> Machine<W> {
         out.later.push(Later::Lost(hold));
     }
 
-    /// Takes the lock from its guard, for good.
-    pub(super) fn surrender(&mut self, because: &str, env: &Env<'_>, out: &mut Effects<W>) {
+    /// Takes the lock from its guard, which then counts as lost.
+    pub(super) fn revoke(&mut self, because: &str, env: &Env<'_>, out: &mut Effects<W>) {
         if !matches!(self.stage, Stage::Held(_)) {
             return;
         }
@@ -464,7 +466,7 @@ impl<W> Machine<W> {
         self.part_with_lost(held, false, env, out);
     }
 
-    /// What a demand may know of its own hold in this machine: for tests and for `Demand`'s terms.
+    /// Whether the held lease is the one that another demand would ask for.
     pub(super) fn same_terms(held: &Held, next: &Demand) -> bool {
         next.ttl.is_some()
             && next.ttl == held.lease.ttl

@@ -1,4 +1,4 @@
-//! One hold of one lock: what a guard and the engine both look at.
+//! One hold of one lock, shared by its guard and the engine.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,22 +12,22 @@ use crate::domain::kind::Kind;
 use crate::observe::{self, HoldFacts, HoldReport};
 use crate::{LockError, LockState, LossReason, Token};
 
-/// One hold, shared by its guard and the engine.
+/// One hold of one lock.
 ///
-/// Whoever looks first after the lease's end latches the loss; nothing that arrives later undoes it.
+/// The first to look after the lease's end records the loss. Nothing that arrives later undoes it.
 #[derive(Debug)]
 pub(crate) struct Hold {
     pub(crate) demand: Arc<Demand>,
     pub(crate) token: Token,
     pub(crate) fence: Option<u64>,
-    /// When the server counted the lock as ours at the earliest.
+    /// The earliest time at which the server may have granted the lock.
     pub(crate) since: Moment,
     life: Mutex<HoldState>,
     ended: Notify,
     report: HoldReport,
-    /// The process that it belongs to.
-    home: u32,
-    /// Whether its guard has given it back: for the guard itself, which drops soon after.
+    /// The id of the process that it belongs to.
+    process: u32,
+    /// Whether its guard has released it, for the guard's drop.
     is_given_back: AtomicBool,
 }
 
@@ -54,7 +54,7 @@ impl Hold {
         fence: Option<u64>,
         since: Moment,
         deadline: Moment,
-        home: u32,
+        process: u32,
     ) -> Self {
         let life = Mutex::new(HoldState { phase: Phase::Held, deadline, kind: demand.kind });
         let mut hold = Self {
@@ -65,7 +65,7 @@ impl Hold {
             life,
             ended: Notify::new(),
             report: HoldReport::default(),
-            home,
+            process,
             is_given_back: AtomicBool::new(false),
         };
         let limit = hold.limit();
@@ -74,12 +74,12 @@ impl Hold {
         hold
     }
 
-    /// What it is held as now.
+    /// The kind that it is held as now.
     pub(crate) fn kind(&self) -> Kind {
         self.read(Moment::now(), |life| life.kind)
     }
 
-    /// A writer goes on as a reader.
+    /// The hold was downgraded from a writer's to a reader's.
     pub(crate) fn downgraded(&self) {
         self.lock().kind = Kind::Read;
     }
@@ -97,12 +97,12 @@ impl Hold {
         self.read(now, HoldState::state)
     }
 
-    /// The state as it was last looked at.
+    /// The state as of the last look, without checking the time.
     pub(crate) fn last_state(&self) -> LockState {
         self.lock().state()
     }
 
-    /// What it is held as, from whatever process somebody looks.
+    /// The kind that it is held as, also in a forked child process.
     #[cfg(test)]
     pub(crate) fn last_kind(&self) -> Kind {
         self.lock().kind
@@ -113,12 +113,12 @@ impl Hold {
         self.life.try_lock().is_err()
     }
 
-    /// Whether its guard has given it back.
+    /// Whether its guard has released it.
     pub(crate) fn is_released(&self) -> bool {
         self.is_given_back.load(Ordering::Relaxed)
     }
 
-    /// What is left of the lease; nothing once it is lost or released.
+    /// The rest of the lease; zero once it is lost or released.
     pub(crate) fn remaining(&self, now: Moment) -> Duration {
         self.read(now, |life| match life.phase {
             Phase::Held | Phase::Uncertain => life.deadline.since(now),
@@ -126,12 +126,13 @@ impl Hold {
         })
     }
 
-    /// When the lease ends, as far as this side knows.
+    /// When the lease ends by this side's clock.
     pub(crate) fn deadline(&self) -> Moment {
         self.lock().deadline
     }
 
-    /// Why it was lost, for the machine of its lock, which tells it when its own lock is released.
+    /// Why it was lost, if it was. For the machine, which notifies others later, when no lock is
+    /// held.
     pub(crate) fn quiet_loss(&self, now: Moment) -> Option<LossReason> {
         let mut life = self.lock();
         life.latch(now, self.limit());
@@ -141,7 +142,7 @@ impl Hold {
         }
     }
 
-    /// Why it was lost, where it was.
+    /// Why it was lost, if it was.
     pub(crate) fn loss(&self, now: Moment) -> Option<LossReason> {
         self.read(now, |life| match &life.phase {
             Phase::Lost(reason) => Some(reason.clone()),
@@ -154,8 +155,8 @@ impl Hold {
         LockError::Lost { key: self.demand.key.to_string(), reason }
     }
 
-    /// A renewal was confirmed: the lease runs to `deadline`, unless it had ended before.
-    /// Returns whether the hold still stands.
+    /// A renewal was confirmed: the lease runs until `deadline`, unless it had ended before.
+    /// Returns whether it is still held.
     pub(crate) fn renewed(&self, now: Moment, deadline: Moment) -> bool {
         let limit = self.limit();
         let mut life = self.lock();
@@ -179,8 +180,8 @@ impl Hold {
         }
     }
 
-    /// The server said that the lock is not ours. A loss that was latched before stays. Those who
-    /// wait for it are notified by [`notify_loss`](Self::notify_loss).
+    /// The server said that the token does not have the lock. An earlier loss keeps its reason.
+    /// [`notify_loss`](Self::notify_loss) notifies those who wait for the loss.
     pub(crate) fn lose(&self, now: Moment, reason: LossReason) {
         let mut life = self.lock();
         life.latch(now, self.limit());
@@ -189,8 +190,8 @@ impl Hold {
         }
     }
 
-    /// Wakes those who wait for the loss. Their wakers are the user's code, so this is called
-    /// without any lock of ours.
+    /// Wakes those who wait for the loss. Their wakers are the user's code, so no lock of the
+    /// engine may be held.
     pub(crate) fn notify_loss(&self) {
         self.ended.notify_waiters();
     }
@@ -207,13 +208,13 @@ impl Hold {
         held
     }
 
-    /// What is reported of it.
+    /// The facts for events.
     pub(crate) fn described(&self) -> HoldFacts<'_> {
         let Self { demand, token, fence, report, .. } = self;
         HoldFacts { demand, token, fence: *fence, report }
     }
 
-    /// Reports that its guard has given it back, where its beginning was reported.
+    /// Reports its release, if its beginning was reported.
     #[inline]
     pub(crate) fn report_release(&self) {
         if self.report.has_begun() {
@@ -221,7 +222,7 @@ impl Hold {
         }
     }
 
-    /// Reports its end. A loss is reported even to those who did not hear of its beginning.
+    /// Reports its end. A loss is reported even if the beginning was not.
     pub(crate) fn report_end(&self) {
         observe::ended(self.described(), || {
             let now = Moment::now();
@@ -240,8 +241,8 @@ impl Hold {
         }
     }
 
-    /// Looks at the life as it is at `now`: a lease that has run out is latched as lost first, by
-    /// whoever looks, and who waits for that is notified afterwards.
+    /// Reads the state at `now`. If the lease has run out, the loss is recorded first, and those
+    /// who wait for it are notified afterwards.
     fn read<R>(&self, now: Moment, look: impl FnOnce(&HoldState) -> R) -> R {
         if self.is_forked() {
             return look(&HoldState::forked(self.demand.kind));
@@ -257,9 +258,9 @@ impl Hold {
         seen
     }
 
-    /// Whether this is a copy in a child process: the lock is its parent's.
+    /// Whether this is a copy in a forked child process: the lock belongs to the parent.
     fn is_forked(&self) -> bool {
-        self.home != crate::domain::env::process()
+        self.process != crate::domain::env::process()
     }
 
     fn lock(&self) -> MutexGuard<'_, HoldState> {
@@ -277,7 +278,8 @@ impl HoldState {
         }
     }
 
-    /// Loses what has run out at `now`. Returns whether that is news.
+    /// Records the loss of a lease that has run out at `now`. Returns whether it was not recorded
+    /// before.
     fn latch(&mut self, now: Moment, limit: Moment) -> bool {
         let runs = matches!(self.phase, Phase::Held | Phase::Uncertain);
         let is_over = runs && now >= self.deadline;
@@ -288,7 +290,7 @@ impl HoldState {
         is_over
     }
 
-    /// What a child process sees, without touching a lock that may be locked for ever there.
+    /// The state in a forked child process, where the mutex may stay locked for ever.
     fn forked(kind: Kind) -> Self {
         let because = Some("the guard belongs to the parent of this process".to_owned());
         let phase = Phase::Lost(LossReason::Removed { because });

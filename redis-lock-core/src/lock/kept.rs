@@ -1,31 +1,31 @@
-//! A lease that is kept for a while although nobody is inside, so that the next call costs nothing.
+//! An idle lease that is kept for a while, so that the next call needs no command.
 
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::held::{Held, Lease};
-use super::pace::Turn;
 use super::question::{About, Open};
+use super::timing::Turn;
 use super::{Attempt, Effects, Env, Later, Machine, Outcome, Outgoing, Reap, Stage};
 use crate::Token;
 use crate::domain::clock::Moment;
 use crate::domain::demand::Demand;
-use crate::domain::idle_event::{Habit, IdleEnd, IdleEvent};
+use crate::domain::idle_event::{IdleEnd, IdleEvent, KeyUse};
 use crate::domain::lease;
 use crate::lock::hold::Hold;
 use crate::store::{Answer, Verb};
 
-/// A lease that was used so often is worth keeping.
+/// A lease that was used this often was worth keeping.
 const OFTEN: u32 = 8;
 
-/// No guard of this process has the lock, and this process keeps its lease until it is released.
+/// The stage in which no guard of this process has the lock, but its lease is kept.
 #[derive(Debug)]
 pub(super) struct KeptLease {
     attempt: Attempt,
     lease: Lease,
     fences: Range<u64>,
-    /// In whose terms it was last held.
+    /// The demand of the last hold.
     demand: Arc<Demand>,
     since: Moment,
     until: Moment,
@@ -47,7 +47,7 @@ impl KeptLease {
         renewal.min(self.until).min(self.lease.end)
     }
 
-    /// Whether the lease is as the demand would ask for it.
+    /// Whether the lease is the one that a demand would ask for.
     fn suits(&self, demand: &Demand, now: Moment) -> bool {
         demand.ttl.is_some()
             && demand.ttl == self.lease.ttl
@@ -60,7 +60,7 @@ impl KeptLease {
 }
 
 impl<W> Machine<W> {
-    /// Whether the lease of a hold that is over may stay with this process for a while.
+    /// Whether the lease of a hold that has ended may linger.
     pub(super) fn may_linger(&self, env: &Env<'_>) -> bool {
         let Stage::Held(held) = &self.stage else { return false };
         let demand = &held.hold.demand;
@@ -80,7 +80,7 @@ impl<W> Machine<W> {
             && held.lease.is_fresh(env.now)
     }
 
-    /// Keeps the lease of the hold that is over.
+    /// Keeps the lease of a hold that has ended.
     pub(super) fn keep(&mut self, env: &Env<'_>, out: &mut Effects<W>) {
         let Stage::Held(held) = std::mem::replace(&mut self.stage, Stage::Idle) else { return };
         let Held { attempt, hold, lease, fences, uses, .. } = held;
@@ -95,16 +95,17 @@ impl<W> Machine<W> {
             uses,
             turns: hold.token.clone(),
         };
-        // An unused lease is renewed only as long as it lingers.
+        // An idle lease is renewed only as long as it lingers.
         kept.lease.schedule(true, kept.until, env);
         if uses >= OFTEN {
-            out.habit = Some(Habit::Used);
+            out.key_use = Some(KeyUse::Used);
         }
         self.stage = Stage::Kept(kept);
         out.idle(IdleEvent::Began, env);
     }
 
-    /// Somebody here wants a lease that is kept: it costs no command when the terms are the same.
+    /// A caller wants the lock while its lease is kept: without any command, if it asks for the
+    /// same lease.
     pub(super) fn take_kept(&mut self, env: &Env<'_>, out: &mut Effects<W>) {
         let (Stage::Kept(kept), Some(first)) = (&self.stage, self.waiters.first()) else { return };
         if !kept.suits(&first.demand, env.now) {
@@ -116,7 +117,8 @@ impl<W> Machine<W> {
         let Some(waiter) = self.waiters.pop() else { return };
         let fence = if waiter.demand.fenced { fences.next() } else { None };
         let token = turns.next_turn();
-        let hold = Arc::new(Hold::new(waiter.demand, token, fence, env.now, lease.end, env.home));
+        let hold =
+            Arc::new(Hold::new(waiter.demand, token, fence, env.now, lease.end, env.process));
         let mut held = Held::new(attempt, Arc::clone(&hold), lease, Turn::begin(env.now, false));
         (held.fences, held.was_free, held.uses) = (fences, true, uses.saturating_add(1));
         held.schedule(env);
@@ -126,7 +128,7 @@ impl<W> Machine<W> {
         self.maintain_hold(env, out);
     }
 
-    /// Does what is due for a lease that is kept.
+    /// Does what is due while a lease is kept.
     pub(super) fn maintain_kept(&mut self, env: &Env<'_>, out: &mut Effects<W>) {
         let Stage::Kept(kept) = &mut self.stage else { return };
         if env.now >= kept.until || env.now >= kept.lease.end {
@@ -142,7 +144,7 @@ impl<W> Machine<W> {
         }
     }
 
-    /// The outcome of the renewal of a lease that is kept.
+    /// Handles the outcome of the renewal of a kept lease.
     pub(super) fn kept(
         &mut self,
         open: Open,
@@ -159,7 +161,7 @@ impl<W> Machine<W> {
                 let until = kept.until;
                 kept.lease.schedule(true, until, env);
             }
-            // Nobody was inside, so nobody has lost anything.
+            // No caller held it, so nobody has lost anything.
             Outcome::Answered(Answer::Gone { .. }) => {
                 if let Stage::Kept(kept) = std::mem::replace(&mut self.stage, Stage::Idle) {
                     kept.attempt.ends();
@@ -170,10 +172,10 @@ impl<W> Machine<W> {
         }
     }
 
-    /// Somebody elsewhere, who does not wait, asks for the lock if nobody is inside.
+    /// A caller in another process, which does not wait, asks for the lock in case it is idle.
     pub(crate) fn asked_for(&mut self, asker: &Token, env: &Env<'_>, out: &mut Effects<W>) {
         if let Stage::Kept(_) = self.stage {
-            // It stands in the queue, so that the release hands over to it.
+            // It is in the queue, so the release grants it the lock.
             self.waited_for = true;
             return self.give_up_kept(IdleEnd::Asked, env, out);
         }
@@ -183,18 +185,18 @@ impl<W> Machine<W> {
         {
             let asker = Arc::clone(asker.wire());
             let in_use = super::command(&held.hold.demand, Verb::InUse { asker });
-            out.out.push(Outgoing::Tell(in_use));
+            out.out.push(Outgoing::Message(in_use));
         }
     }
 
-    /// Gives back what lingers since then, because too many do.
+    /// Gives back the lease that has been idle since `since`, because too many linger.
     pub(crate) fn make_room(&mut self, since: Moment, env: &Env<'_>, out: &mut Effects<W>) {
         if self.idle_since() == Some(since) {
             self.give_up_kept(IdleEnd::Limit, env, out);
         }
     }
 
-    /// Since when nobody has been inside, although the lease is ours.
+    /// Since when the lease has been idle.
     pub(crate) fn idle_since(&self) -> Option<Moment> {
         match &self.stage {
             Stage::Kept(kept) => Some(kept.since),
@@ -202,7 +204,7 @@ impl<W> Machine<W> {
         }
     }
 
-    /// Gives a lease back that nobody here is using.
+    /// Gives back an idle lease.
     pub(crate) fn give_up_kept(&mut self, why: IdleEnd, env: &Env<'_>, out: &mut Effects<W>) {
         if !matches!(self.stage, Stage::Kept(_)) {
             return;
@@ -210,7 +212,7 @@ impl<W> Machine<W> {
         let Stage::Kept(kept) = std::mem::replace(&mut self.stage, Stage::Idle) else { return };
         out.idle(IdleEvent::Ended(why), env);
         if why == IdleEnd::Asked && kept.uses < 2 {
-            out.habit = Some(Habit::AskedAwayUnused);
+            out.key_use = Some(KeyUse::AskedAwayUnused);
         }
         let reap = Reap::of(kept.attempt, self.open.take(), &kept.demand);
         out.part(reap.map(|reap| reap.waited_for(self.waited_for)));

@@ -1,4 +1,4 @@
-//! What this process knows of a lock and the server does not.
+//! What this process knows of a lock beyond what the server knows.
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -9,21 +9,22 @@ use crate::domain::clock::Moment;
 use crate::domain::status::Waiting;
 use crate::lock::hold::Hold;
 
-/// What one machine adds to what the server says.
+/// What one machine knows of its lock.
 #[derive(Debug)]
 pub(crate) struct LocalView {
-    /// The present hold, and the number that its guard was given.
+    /// The token of the present hold, and its fencing number.
     pub(crate) held: Option<(Token, Option<u64>)>,
-    /// The token by which the server knows of all who wait here, if it does.
+    /// The token in the server's queue that stands for all waiters of this process, if there is
+    /// one.
     pub(crate) queued: Option<Token>,
-    /// Who waits here, in the order of their coming.
+    /// The waiters of this process, in the order of arrival.
     pub(crate) waiters: Vec<Waiting>,
-    /// The token whose lease is kept although nobody is inside, and since when.
+    /// The token of an idle lease, and since when it is idle.
     pub(crate) kept: Option<(Token, Option<SystemTime>)>,
 }
 
 impl<W> Machine<W> {
-    /// Who of us has it.
+    /// The present hold of this process.
     pub(crate) fn hold(&self) -> Option<&Arc<Hold>> {
         match &self.stage {
             Stage::Held(held) => Some(held.hold()),
@@ -31,7 +32,7 @@ impl<W> Machine<W> {
         }
     }
 
-    /// What is known of it here, at `now` on both clocks.
+    /// What this process knows; `now` and `wall` are the present time on both clocks.
     pub(crate) fn view(&self, now: Moment, wall: SystemTime) -> LocalView {
         let at = |moment: Moment| wall.checked_sub(now.since(moment));
         let mut view = LocalView { held: None, queued: None, waiters: Vec::new(), kept: None };

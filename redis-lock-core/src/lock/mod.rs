@@ -1,9 +1,10 @@
-//! The life of one lock in this process, without I/O: who waits, who holds, what to ask the server.
+//! The state machine of one lock in this process, without I/O: who waits, who holds, what to ask
+//! the server.
 //!
-//! A [`Machine`] is given events with the time they happened at, and says what to do next as
-//! [`Effects`]. It has no clock, no socket and no randomness of its own. All waiters of a process
-//! for one mutex share one machine, so the server sees one contender; a lock that several can hold
-//! at once has a machine for each acquisition.
+//! A [`Machine`] is given events with their times, and returns [`Effects`] that say what to do. It
+//! has no clock, no socket and no randomness of its own. All waiters of a process for one mutex
+//! share a machine, so the server sees one contender. For a lock that several can hold, each
+//! acquisition has a machine of its own.
 //!
 //! ```text
 //!            ask                    answered "held"
@@ -18,13 +19,13 @@
 //!    +---------------------- Kept <--------------------+  (and back to Held when asked again)
 //! ```
 //!
-//! Two rules carry the proof that no two guards are valid at once:
+//! Two rules are the basis of the proof that no two guards are valid at once:
 //!
-//! - A machine has at most one open [`Question`], and takes nothing but its outcome, in that
-//!   question's own terms. Any other outcome is of a question that was dropped, whose token is being
-//!   released.
-//! - An [`Attempt`], which is a token, is moved and never copied. It leaves a machine as a [`Reap`],
-//!   and what follows it on the ordered queue of its place can't overtake it.
+//! - A machine has at most one open [`Question`], and accepts only its outcome, for the lease that
+//!   this question asked for. Any other outcome belongs to a question that was dropped, whose token
+//!   is being released.
+//! - An [`Attempt`], which contains a token, is moved and never copied. It leaves a machine as a
+//!   [`Reap`], and later entries in the ordered queue of its place can't overtake it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -45,19 +46,20 @@ use question::{About, Open};
 mod attempt;
 mod contend;
 mod effects;
+mod hand_over;
 mod held;
 pub(crate) mod hold;
 mod kept;
 mod local_view;
-mod pace;
 mod question;
 mod reap;
 mod release;
 #[cfg(test)]
 pub(crate) mod tests;
+mod timing;
 mod waiters;
 
-pub(crate) use attempt::{Attempt, Trace};
+pub(crate) use attempt::{Attempt, OnServer};
 pub(crate) use effects::{Effects, Later, Outgoing};
 pub(crate) use local_view::LocalView;
 pub(crate) use question::{Confirm, Outcome, Question};
@@ -65,23 +67,23 @@ pub(crate) use reap::{Confirmation, Next, Reap, lost_to};
 pub(crate) use release::ended;
 pub(crate) use waiters::{Waiter, Waiters};
 
-/// What a machine is given of its surroundings at the time of an event.
+/// The environment of a machine at the time of an event.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Env<'a> {
     pub(crate) now: Moment,
-    /// Whether grants are announced by message.
+    /// Whether grants are announced by messages.
     pub(crate) hints: bool,
-    /// Names this manager in tokens.
+    /// The name of this manager, which is part of tokens.
     pub(crate) manager: &'a Arc<str>,
-    /// Random, to spread what would otherwise happen at once.
+    /// A random number, to spread what would otherwise happen at the same time.
     pub(crate) spread: u8,
     /// Whether leases of this key may linger now.
     pub(crate) lingers: bool,
-    /// Whether a subscriber wants to know what happens.
+    /// Whether a subscriber listens to events.
     pub(crate) listening: bool,
     pub(crate) numbers: &'a AtomicU64,
-    /// The process that holds belong to.
-    pub(crate) home: u32,
+    /// The id of the process that holds belong to.
+    pub(crate) process: u32,
 }
 
 impl Env<'_> {
@@ -89,19 +91,19 @@ impl Env<'_> {
         self.numbers.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Where the points in time lie at which this manager does what can be done together.
+    /// The offset of the grid of points in time at which this manager does things together.
     fn phase(&self) -> u64 {
         let digits =
             self.manager.as_bytes().last_chunk().map_or(0, |last| u32::from_le_bytes(*last));
-        // Spread over all bits, since only some of the digits' bits differ.
+        // Multiplied, because only some bits of the digits differ.
         u64::from(digits).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32
     }
 
-    /// A fresh token in the terms of a demand.
+    /// An attempt with a fresh token for a demand.
     fn attempt(&self, demand: &Demand) -> Attempt {
         let make = match (demand.ttl, demand.linger) {
             (None, _) => Token::lasting,
-            // Where nobody could ask for it by message, it does not linger.
+            // Without messages nobody could ask for the idle lease, so it does not linger.
             (Some(_), Some(_)) if self.hints && self.lingers => Token::lingering,
             (Some(_), _) => Token::fresh,
         };
@@ -114,26 +116,27 @@ impl Env<'_> {
 pub(crate) struct Machine<W> {
     waiters: Waiters<W>,
     stage: Stage,
-    /// The question that has had no outcome. It is about the attempt of the stage.
+    /// The question without an outcome. It is about the attempt of the stage.
     open: Option<Open>,
-    /// Whether somebody else had it lately, so that taking it blindly is a wasted round trip.
+    /// Whether another process had the lock lately, so that trying `SET NX` first would waste a
+    /// round trip.
     contended: bool,
-    /// Whether somebody elsewhere waits for what we have or were granted.
+    /// Whether another process waits for the lock.
     waited_for: bool,
-    /// How many outcomes came of questions that were dropped.
+    /// How many outcomes of dropped questions have arrived.
     #[cfg(test)]
     pub(crate) strays: u64,
 }
 
 #[derive(Debug)]
 enum Stage {
-    /// Nobody has it here and nobody wants it.
+    /// Nobody in this process has the lock or wants it.
     Idle,
-    /// The waiters' token is asked for, or queued on the server.
+    /// The waiters' token contends for the lock, or is in the server's queue.
     Contending(Contending),
-    /// One of us has it.
+    /// A caller of this process holds the lock.
     Held(Held),
-    /// None of us has it, and the lease is ours still.
+    /// Nobody in this process holds the lock, but the lease is kept.
     Kept(KeptLease),
 }
 
@@ -150,12 +153,12 @@ impl<W> Machine<W> {
         }
     }
 
-    /// Whether nothing is left to be done, so that the machine can go.
+    /// Whether the machine can be removed.
     pub(crate) fn is_idle(&self) -> bool {
         matches!(self.stage, Stage::Idle) && self.waiters.is_empty()
     }
 
-    /// Whether one of its keys but the first is such a one.
+    /// Whether one of its keys, other than the first, fits.
     pub(crate) fn any_other_key(&self, fits: &dyn Fn(&str) -> bool) -> bool {
         let demand = match &self.stage {
             Stage::Idle | Stage::Kept(_) => return false,
@@ -165,15 +168,15 @@ impl<W> Machine<W> {
         demand.names.all().skip(1).any(|names| fits(names.main()))
     }
 
-    /// The token that the server may have queued, and may name in a message.
+    /// The token that may be in the server's queue, and in messages.
     pub(crate) fn awaited(&self) -> Option<&Arc<str>> {
         match &self.stage {
-            Stage::Contending(contending) => contending.named(),
+            Stage::Contending(contending) => contending.queued_token(),
             Stage::Idle | Stage::Held(_) | Stage::Kept(_) => None,
         }
     }
 
-    /// The token that it has, or asks for.
+    /// The token that holds the lock or contends for it.
     #[cfg(test)]
     pub(crate) fn token(&self) -> Option<&Arc<str>> {
         match &self.stage {
@@ -184,7 +187,7 @@ impl<W> Machine<W> {
         }
     }
 
-    /// The token whose lease is kept although nobody is inside, and since when.
+    /// The token of an idle lease, and since when it is idle.
     #[cfg(test)]
     pub(crate) fn kept_since(&self) -> Option<(Arc<str>, Moment)> {
         match &self.stage {
@@ -193,18 +196,19 @@ impl<W> Machine<W> {
         }
     }
 
-    /// Somebody wants the lock.
+    /// A caller wants the lock.
     pub(crate) fn ask(&mut self, waiter: Waiter<W>, env: &Env<'_>, out: &mut Effects<W>) {
         self.notice_loss(env, out);
-        if let (Stage::Held(held), false) = (&self.stage, waiter.is_patient()) {
+        if let (Stage::Held(held), false) = (&self.stage, waiter.can_wait()) {
             let busy = busy(&waiter, Some(&held.as_blocker(env.now)), env.now);
             return out.fail(waiter.handle, busy);
         }
-        let patient = waiter.is_patient();
+        let patient = waiter.can_wait();
         self.waiters.join(waiter);
         match &self.stage {
             Stage::Idle => self.start(env, out),
-            // What is known may be a second old: one who does not wait is owed a fresh answer.
+            // The last answer may be a second old, and a caller that does not wait needs a fresh
+            // one.
             Stage::Contending(contending)
                 if !patient
                     && self.open.is_none()
@@ -218,7 +222,7 @@ impl<W> Machine<W> {
         }
     }
 
-    /// A waiter gave up. Returns whether it was still waiting.
+    /// A waiter has given up. Returns whether it was still waiting.
     pub(crate) fn cancel(&mut self, id: u64, env: &Env<'_>, out: &mut Effects<W>) -> bool {
         let left = self.waiters.leave(id).is_some();
         self.abandon_if_unwanted(env, out);
@@ -241,7 +245,7 @@ impl<W> Machine<W> {
         }
     }
 
-    /// The next time that `tick` has something to do.
+    /// When `tick` is due.
     pub(crate) fn due(&self) -> Moment {
         let is_open = self.open.is_some();
         let stage = match &self.stage {
@@ -258,12 +262,12 @@ impl<W> Machine<W> {
         stage.min(self.waiters.due())
     }
 
-    /// Whether this question has had no outcome, and is wanted still.
+    /// Whether this question is open and still wanted.
     pub(crate) fn wants(&self, number: u64) -> bool {
         self.open.as_ref().is_some_and(|open| open.number == number)
     }
 
-    /// The outcome of a question.
+    /// Handles the outcome of a question.
     pub(crate) fn outcome(
         &mut self,
         number: u64,
@@ -287,7 +291,7 @@ impl<W> Machine<W> {
         }
     }
 
-    /// A (new) connection stands: who waits looks, who holds renews.
+    /// A connection was made: waiters look, holders renew.
     pub(crate) fn connected(&mut self, env: &Env<'_>, out: &mut Effects<W>) {
         match &mut self.stage {
             Stage::Held(held) => {
@@ -300,7 +304,7 @@ impl<W> Machine<W> {
         }
     }
 
-    /// Messages arrive from now on, or do not: whoever waits looks.
+    /// Messages arrive from now on, or no longer do: waiters look.
     pub(crate) fn listening(&mut self, env: &Env<'_>, out: &mut Effects<W>) {
         match self.stage {
             Stage::Kept(_) if !env.hints => self.give_up_kept(IdleEnd::Trouble, env, out),
@@ -308,7 +312,7 @@ impl<W> Machine<W> {
         }
     }
 
-    /// Somebody elsewhere waits, says a message.
+    /// A message says that another process waits.
     pub(crate) fn somebody_waits(&mut self, env: &Env<'_>, out: &mut Effects<W>) {
         self.waited_for = true;
         match &mut self.stage {
@@ -318,7 +322,7 @@ impl<W> Machine<W> {
         }
     }
 
-    /// Ends everything: nobody gets the lock any more, and who has it learns that it is gone.
+    /// Ends everything: waiters are refused, and the present hold is lost.
     pub(crate) fn close(
         &mut self,
         error: &LockError,
@@ -329,12 +333,12 @@ impl<W> Machine<W> {
         for waiter in self.waiters.drain() {
             out.fail(waiter.handle, error.clone());
         }
-        self.surrender(because, env, out);
+        self.revoke(because, env, out);
         self.give_up_kept(IdleEnd::Shutdown, env, out);
         self.abandon_if_unwanted(env, out);
     }
 
-    /// Asks the server something about the attempt of the stage.
+    /// Sends a question about the attempt of the stage.
     fn send(
         &mut self,
         demand: &Demand,
@@ -366,7 +370,7 @@ impl<W> Machine<W> {
         out.out.push(Outgoing::Ask(Question { number, command }));
     }
 
-    /// Refuses those whose time limit has passed.
+    /// Refuses waiters whose time limit has passed.
     fn refuse_overdue(&mut self, env: &Env<'_>, out: &mut Effects<W>) {
         while let Some(waiter) = self.waiters.overdue(env.now) {
             let (id, asked, answer_by) = (waiter.id, waiter.asked, waiter.answer_by());
@@ -375,7 +379,8 @@ impl<W> Machine<W> {
                 _ => true,
             };
             if !known && answer_by > env.now {
-                // Busy or broken: the first answer since it came decides.
+                // Whether the lock is busy or the server has failed is decided by the first answer
+                // since the waiter arrived.
                 self.waiters.put_off(id, answer_by);
                 if self.open.is_none() {
                     self.ask_again(env, out);
@@ -390,7 +395,7 @@ impl<W> Machine<W> {
         if let Stage::Contending(contending) = &self.stage
             && contending.is_in_trouble(self.open.is_some())
         {
-            let ended = self.waiters.out_of_patience(contending.useful, env.now);
+            let ended = self.waiters.over_outage(contending.useful, env.now);
             for waiter in ended {
                 let error = self.outage(&waiter, env.now);
                 out.fail(waiter.handle, error);
@@ -399,7 +404,8 @@ impl<W> Machine<W> {
         self.abandon_if_unwanted(env, out);
     }
 
-    /// Refuses those whose time limit had passed before any answer came, if they came before `sent`.
+    /// Refuses waiters whose time limit passed before any answer came, if they arrived before
+    /// `sent`.
     fn refuse_late(&mut self, sent: Moment, env: &Env<'_>, out: &mut Effects<W>) {
         for waiter in self.waiters.take_late(sent) {
             let error = self.refusal(&waiter, env.now);
@@ -407,15 +413,15 @@ impl<W> Machine<W> {
         }
     }
 
-    /// Refuses those who wanted a single attempt, and came before `sent`.
-    fn refuse_impatient(&mut self, sent: Moment, env: &Env<'_>, out: &mut Effects<W>) {
-        while let Some(waiter) = self.waiters.pop_impatient(sent) {
+    /// Refuses waiters that want a single attempt, if they arrived before `sent`.
+    fn refuse_no_wait(&mut self, sent: Moment, env: &Env<'_>, out: &mut Effects<W>) {
+        while let Some(waiter) = self.waiters.pop_no_wait(sent) {
             let error = self.refusal(&waiter, env.now);
             out.fail(waiter.handle, error);
         }
     }
 
-    /// Why a waiter does not get the lock: what was last seen says whether somebody has it.
+    /// Why a waiter does not get the lock, according to the last answer.
     fn refusal(&self, waiter: &Waiter<W>, now: Moment) -> LockError {
         match &self.stage {
             Stage::Contending(contending) => contending.refusal(waiter, now),
@@ -425,14 +431,14 @@ impl<W> Machine<W> {
     }
 }
 
-/// The error of a waiter that somebody else kept waiting.
+/// The error of a waiter when the lock is busy.
 fn busy<W>(waiter: &Waiter<W>, blocker: Option<&Blocker>, now: Moment) -> LockError {
     let holder = blocker.and_then(Blocker::holder).map(Box::new);
     let key = waiter.demand.key.to_string();
     LockError::Busy { key, waited: now.since(waiter.asked), holder }
 }
 
-/// The lease to ask for: the whole ttl, or less where `max_hold` comes first.
+/// The lease to ask for: the ttl, or less when `max_hold` ends earlier.
 fn asked_ttl(demand: &Demand) -> Option<Duration> {
     demand.ttl.map(|ttl| ttl.min(lease::covering(demand.max_hold)))
 }

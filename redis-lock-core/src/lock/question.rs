@@ -1,4 +1,4 @@
-//! What is asked of the server, and what comes of it.
+//! Questions to the server, and their outcomes.
 
 use std::time::Duration;
 
@@ -12,60 +12,61 @@ use crate::store::{Answer, Command};
 /// Reports to a caller the outcome of what it asked for.
 pub(crate) type Confirm = oneshot::Sender<Result<(), LockError>>;
 
-/// A question on its way to the server.
+/// A question to the server.
 #[derive(Debug)]
 pub(crate) struct Question {
-    /// Names it: its outcome, and no other, is taken by the machine that asked it.
+    /// Identifies the question: the machine accepts only the outcome with this number.
     pub(crate) number: u64,
     pub(crate) command: Command,
 }
 
-/// What becomes of a question: exactly one of these, once.
+/// The outcome of a question. Every question has exactly one.
 #[derive(Clone, Debug)]
 pub(crate) enum Outcome {
     Answered(Answer),
     /// It was certainly not executed.
     Refused(Fault),
-    /// Its connection is gone, and any answer with it: it was executed, or may be yet, or not.
+    /// Its connection ended without an answer: it may have been executed, or may still be.
     Unknown(Fault),
 }
 
-/// The question of a machine that has had no outcome yet, with its own terms.
+/// An open question: it has no outcome yet.
 #[derive(Debug)]
 pub(super) struct Open {
     pub(super) number: u64,
     pub(super) about: About,
     /// The lease that it asks for.
     pub(super) ttl: Option<Duration>,
-    /// When it was made, which is before any of its bytes were sent. Leases are counted from here.
+    /// When it was created, which is before any of its bytes were sent. Leases are counted from
+    /// here.
     pub(super) sent: Moment,
-    /// When an answer that has not come counts as missed: the question goes on, and its answer still
-    /// counts, but whoever relies on the lease is to know.
+    /// When the answer counts as missed. The question stays open, and its answer still counts, but
+    /// the hold becomes uncertain.
     pub(super) late_at: Moment,
-    /// Who wants to know.
+    /// The callers that wait for the outcome.
     pub(super) askers: Vec<HoldRequest>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum About {
     Take,
-    /// Whether a place in the queue was asked for as well.
+    /// Acquires the lock. `queues` says whether a place in the queue is asked for as well.
     Acquire {
         queues: bool,
         ordered: bool,
     },
     Renew,
-    /// A lease that is longer than anything we asked for is cut to what we did.
+    /// Cuts a lease that is longer than anything that was asked for.
     Cut,
     Check,
     Downgrade,
 }
 
-/// A caller who wants something of a hold.
+/// A caller that wants something of a hold.
 #[derive(Debug)]
 pub(super) struct HoldRequest {
     pub(super) confirm: Confirm,
-    /// When it learns that no answer came.
+    /// When it is told that no answer came in time.
     pub(super) deadline: Moment,
     pub(super) wants: Wants,
 }
@@ -77,23 +78,23 @@ pub(super) enum Wants {
     Downgrade,
 }
 
-/// What callers want of a hold while a question about it is open.
+/// What callers want of a hold, collected while a question is open.
 #[derive(Debug, Default)]
 pub(super) struct Wanted {
     pub(super) askers: Vec<HoldRequest>,
-    /// Nobody in particular wants to know whether the hold stands.
+    /// Whether to check the hold although no caller asked for that.
     pub(super) check: bool,
-    /// The server has a longer lease for us than we ever asked for.
+    /// Whether the server's lease is longer than anything that was asked for.
     pub(super) cut: bool,
 }
 
 impl Wanted {
-    /// When the first of them learns that no answer came.
+    /// The earliest time limit of these callers.
     pub(super) fn deadline(&self) -> Moment {
         self.askers.iter().map(|asker| asker.deadline).fold(Moment::NEVER, Moment::min)
     }
 
-    /// Takes those out who get their answer from a question of this sort.
+    /// Takes out the callers that a question of this sort answers.
     pub(super) fn take(&mut self, about: About) -> Vec<HoldRequest> {
         let served = |asker: &mut HoldRequest| match about {
             About::Renew => !matches!(asker.wants, Wants::Downgrade),
@@ -104,7 +105,7 @@ impl Wanted {
         self.askers.extract_if(.., served).collect()
     }
 
-    /// The longest lease that somebody wants.
+    /// The longest lease that a caller wants.
     pub(super) fn extension(&self) -> Option<Duration> {
         let longer = self.askers.iter().filter_map(|asker| match asker.wants {
             Wants::Extend(ttl) => Some(ttl),

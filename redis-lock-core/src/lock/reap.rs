@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::pace::{MOVE, PLACE};
 use super::question::{About, Open};
-use super::{Attempt, Confirm, Outcome, Trace};
+use super::timing::{MAX_MOVE_WAIT, PLACE};
+use super::{Attempt, Confirm, OnServer, Outcome};
 use crate::domain::clock::Moment;
 use crate::domain::demand::Demand;
 use crate::domain::error::{Fault, FaultClass};
@@ -15,7 +15,7 @@ use crate::store::redis::is_split;
 use crate::store::{Answer, Command, Verb};
 use crate::{LockError, LossReason, Token};
 
-/// How long the first pause between two tries is, and the longest.
+/// The first and the longest pause between two tries.
 const FIRST_PAUSE: Duration = Duration::from_millis(25);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
@@ -28,47 +28,47 @@ pub(crate) struct Reap {
     kind: Kind,
     /// How long one try may take.
     timeout: Duration,
-    /// Whether somebody is likely to wait for the lock.
+    /// Whether a waiter is likely to be in the queue.
     waited_for: bool,
     /// Keep the lock until then instead of freeing it.
     keep_until: Option<Moment>,
-    /// A question about the token that has had no outcome: nobody waits for that any more.
+    /// The number of an open question about the token, whose outcome nobody needs any more.
     drops: Option<u64>,
-    /// When its hold ends by this side's clock. A release that was sent before did it, if the token
-    /// is gone afterwards.
+    /// When the lease of its hold ends by this side's clock. If the token is gone before that, an
+    /// earlier try may have released it.
     held_until: Moment,
     confirm: Option<Confirm>,
-    /// When the confirming caller learns that no answer came.
+    /// When the caller is told that no answer came in time.
     deadline: Moment,
     tries: u32,
-    /// A try that could have released it ended in the unknown.
+    /// Whether an earlier try, with an unknown outcome, may have released it.
     may_be_done: bool,
-    /// Whether an acquisition of it had no outcome when it was given up.
+    /// Whether an acquisition of it was open when it was given up.
     unanswered: bool,
-    /// When the server has forgotten the token by itself.
+    /// When the server will have forgotten the token by itself.
     gone_by: Moment,
     was_answered: bool,
     /// Why the last try failed.
     fault: Option<Fault>,
 }
 
-/// What to do next about a token.
+/// What to do after a try to release a token.
 #[derive(Debug)]
 pub(crate) enum Next {
-    /// Nothing of it is left where it was released.
+    /// The server that was asked has nothing of it any more.
     Done(Box<Reap>),
     /// Release it again at this time.
     Again(Moment, Box<Reap>),
 }
 
-/// A caller, and what it is to learn.
+/// A caller, and the outcome to report to it.
 pub(crate) type Confirmation = (Confirm, Result<(), LockError>);
 
 impl Reap {
-    /// The release of an attempt, and the end of its open question. None where the server has heard
-    /// of nothing.
+    /// The release of an attempt, which also drops its open question. `None` when the server has
+    /// nothing of it.
     pub(super) fn of(attempt: Attempt, open: Option<Open>, demand: &Demand) -> Option<Self> {
-        if attempt.trace() == Trace::Unheard && open.is_none() {
+        if attempt.on_server() == OnServer::Nothing && open.is_none() {
             attempt.ends();
             return None;
         }
@@ -114,19 +114,19 @@ impl Reap {
         self
     }
 
-    /// The question that this release makes void.
+    /// Takes the number of the open question that this release drops.
     pub(crate) fn dropped_question(&mut self) -> Option<u64> {
         self.drops.take()
     }
 
-    /// The question that this release makes void may have gone another way than the release goes.
+    /// The question that this release drops may have been sent to another place than the release.
     pub(crate) fn doubt_dropped(&mut self, now: Moment) {
         if self.drops.is_some() {
             self.doubt(now);
         }
     }
 
-    /// The question that this release makes void has an unknown outcome.
+    /// The question that this release drops has an unknown outcome.
     pub(crate) fn doubt(&mut self, now: Moment) {
         if self.unanswered {
             let longest = self.attempt.longest();
@@ -134,16 +134,16 @@ impl Reap {
         }
     }
 
-    /// When the server has forgotten the token by itself.
+    /// When the server will have forgotten the token by itself.
     pub(crate) fn gone_by(&self) -> Moment {
         self.gone_by
     }
 
-    /// Releases once more what was released: a server that never heard of that has taken the place
-    /// of the one that did it.
+    /// Prepares to release the token once more, because a server that never received the release
+    /// has replaced the one that executed it.
     pub(crate) fn repeated(mut self: Box<Self>) -> Box<Self> {
-        self.attempt.came_back();
-        // The time by which it is given up stays that of the first try.
+        self.attempt.may_be_back();
+        // The time at which it is given up stays that of the first try.
         (self.tries, self.was_answered) = (1, true);
         self
     }
@@ -186,7 +186,7 @@ impl Reap {
         if self.confirm.is_some() { self.deadline } else { Moment::NEVER }
     }
 
-    /// What the caller learns at the deadline. The release goes on.
+    /// What to report to the caller at its deadline. The release goes on.
     pub(crate) fn overdue(&mut self) -> Option<Confirmation> {
         let late =
             || Fault::new(FaultClass::Late, "the server did not confirm the release in time");
@@ -196,13 +196,13 @@ impl Reap {
 
     /// The command of the next try.
     pub(crate) fn command(&self, now: Moment) -> Command {
-        // Until the last bytes that may ask for it have come, however rarely it is repeated.
-        let bury = match self.attempt.trace() {
-            Trace::InDoubt { until } if !planted!(NotBuried) => Some(until.since(now)),
+        // The tombstone lasts until no acquisition can arrive any more.
+        let bury = match self.attempt.on_server() {
+            OnServer::InDoubt { until } if !planted!(NotBuried) => Some(until.since(now)),
             _ => None,
         };
         let bury = bury.map(crate::domain::demand::whole_millis).filter(|rest| !rest.is_zero());
-        // A keep that is over by now is a release.
+        // When the time to keep it is over, it is released.
         let keep = self.keep_until.map(|end| crate::domain::demand::whole_millis(end.since(now)));
         let verb = Verb::Release {
             token: Arc::clone(self.attempt.wire()),
@@ -213,7 +213,8 @@ impl Reap {
         Command { names: Arc::clone(&self.names), kind: self.kind, verb, timeout: self.timeout }
     }
 
-    /// The outcome of a try that was made at `sent`: what the caller learns, and what to do next.
+    /// Handles the outcome of a try that was created at `sent`: returns what to report to the
+    /// caller, and what to do next.
     pub(crate) fn outcome(
         mut self: Box<Self>,
         outcome: Outcome,
@@ -235,7 +236,8 @@ impl Reap {
                     FaultClass::Permanent | FaultClass::Misuse | FaultClass::Unsupported
                 );
                 self.fault = Some(fault);
-                // What is certainly not done is tried for as long as the caller waits.
+                // A release that was certainly not executed is tried again for as long as the
+                // caller waits.
                 let confirmation = if is_final { self.overdue() } else { None };
                 (confirmation, self.again(now))
             }
@@ -243,7 +245,8 @@ impl Reap {
                 self.may_be_done |= sent < self.held_until && !planted!(TryForgotten);
                 self.fault = Some(fault);
                 if self.unanswered {
-                    // Its connection broke as well, and what it carried may be executed yet.
+                    // The connection of the release broke as well, and an acquisition on it may
+                    // still be executed.
                     let longest = self.attempt.longest();
                     self.attempt.doubt(sent, Some(longest));
                 }
@@ -252,13 +255,14 @@ impl Reap {
         }
     }
 
-    /// It was released once. In doubt, an acquisition may arrive yet, and is undone again.
+    /// It was released once. If it is in doubt, an acquisition may still arrive, so the release is
+    /// repeated.
     fn answered(mut self: Box<Self>, now: Moment) -> Next {
         (self.unanswered, self.was_answered) = (false, true);
-        // It would set the pace of what is repeated.
+        // The fault would change the pause before the next repetition.
         self.fault = None;
-        match self.attempt.trace() {
-            Trace::InDoubt { until } if now < until => {
+        match self.attempt.on_server() {
+            OnServer::InDoubt { until } if now < until => {
                 let at = now.after(self.pause());
                 Next::Again(at, self)
             }
@@ -267,9 +271,9 @@ impl Reap {
     }
 
     fn again(mut self: Box<Self>, now: Moment) -> Next {
-        let until = match self.attempt.trace() {
-            Trace::InDoubt { until } => until.max(self.gone_by),
-            Trace::Heard | Trace::Unheard => self.gone_by,
+        let until = match self.attempt.on_server() {
+            OnServer::InDoubt { until } => until.max(self.gone_by),
+            OnServer::Asked | OnServer::Nothing => self.gone_by,
         };
         if now >= until && self.confirm.is_none() {
             return self.done();
@@ -277,19 +281,19 @@ impl Reap {
         if planted!(FreshDeadlines) {
             self.deadline = now.after(self.timeout);
         }
-        // A connection that was cut while idle answers the first try with its end.
+        // A connection that was closed while idle is noticed only by the first try.
         let at = if self.tries == 1 { now } else { now.after(self.pause()) };
         Next::Again(at, self)
     }
 
     fn done(mut self: Box<Self>) -> Next {
-        self.attempt.left();
+        self.attempt.forgotten();
         Next::Done(self)
     }
 
     fn pause(&self) -> Duration {
-        if self.fault.as_ref().is_some_and(|fault| fault.class.is_passing()) {
-            return MOVE;
+        if self.fault.as_ref().is_some_and(|fault| fault.class.is_moving()) {
+            return MAX_MOVE_WAIT;
         }
         (FIRST_PAUSE * (1 << self.tries.saturating_sub(1).min(6))).min(LONGEST_PAUSE)
     }
@@ -298,10 +302,10 @@ impl Reap {
         Some((self.confirm.take()?, outcome))
     }
 
-    /// What the answer to a release means for whoever asked for it.
+    /// What the answer to a release means for the caller.
     fn verdict(&self, answer: &Answer) -> Result<(), LockError> {
         let Answer::Gone { by, because } = answer else { return Ok(()) };
-        // An earlier try may have released it, and whoever waited has it by now.
+        // An earlier try may have released it, and another waiter may have it by now.
         if self.may_be_done && !(planted!(OthersTokenIsLoss) && by.is_some()) {
             return Ok(());
         }
@@ -311,14 +315,14 @@ impl Reap {
         })
     }
 
-    /// Gives the token up without another try: nobody is left who could release it.
+    /// Gives up the token without another try, because the engine ends.
     pub(crate) fn give_up(self) -> Option<Confirm> {
         self.attempt.ends();
         self.confirm
     }
 }
 
-/// Why a lock is lost that the server says is not ours.
+/// The reason of a loss, from the server's answer.
 pub(crate) fn lost_to(by: Option<&str>, because: Option<&str>) -> LossReason {
     match by {
         Some(by) => LossReason::Overwritten { by: Token::from_wire(by) },

@@ -1,4 +1,4 @@
-//! Giving the lock back, or on.
+//! Releasing the lock, or passing it on within this process.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use crate::lock::hold::Hold;
 use crate::{LockError, LockState, Token};
 
 impl<W> Machine<W> {
-    /// The guard of `hold` gives it back.
+    /// The guard of `hold` was dropped.
     pub(crate) fn release(
         &mut self,
         hold: &Arc<Hold>,
@@ -40,8 +40,8 @@ impl<W> Machine<W> {
         }
     }
 
-    /// Releases the token, and contends with a fresh one where somebody waits. The two questions
-    /// keep their order, so whoever waits elsewhere is served first.
+    /// Releases the token, and contends with a fresh one if there are waiters. The two commands
+    /// keep their order, so waiters of other processes come first.
     fn part_with_hold(
         &mut self,
         keep_until: Option<Moment>,
@@ -61,8 +61,7 @@ impl<W> Machine<W> {
         });
         out.part(reap);
         out.later.push(Later::Drop(hold));
-        // Our own next token queues behind whoever waits elsewhere: taking it blindly would only
-        // find that out.
+        // Our own next token queues behind waiters of other processes, so `SET NX` would fail.
         let waited_for = self.waited_for;
         if !self.waiters.is_empty() {
             self.contended |= waited_for;
@@ -90,14 +89,14 @@ impl<W> Machine<W> {
         let token = held.hold.token.next_turn();
         let fence = if waiter.demand.fenced { held.fences.next() } else { None };
         let next =
-            Arc::new(Hold::new(waiter.demand, token, fence, env.now, held.lease.end, env.home));
+            Arc::new(Hold::new(waiter.demand, token, fence, env.now, held.lease.end, env.process));
         let before = std::mem::replace(&mut held.hold, Arc::clone(&next));
         held.schedule(env);
         out.later.push(Later::Drop(before));
         out.later.push(Later::Grant(waiter.handle, next));
     }
 
-    /// Gives the hold up without releasing it: its token is for whoever adopts it.
+    /// Gives up the hold without releasing it. Its token is for whoever adopts it.
     pub(crate) fn detach(
         &mut self,
         hold: &Arc<Hold>,
@@ -112,7 +111,7 @@ impl<W> Machine<W> {
         let Stage::Held(held) = std::mem::replace(&mut self.stage, Stage::Idle) else {
             return None;
         };
-        // A renewal that is on its way can only lengthen the lease, for whoever has the token.
+        // A renewal that is on its way can only lengthen the lease, which does no harm.
         self.open = None;
         let token = held.attempt.into_token();
         out.later.push(Later::Drop(held.hold));
@@ -122,7 +121,7 @@ impl<W> Machine<W> {
     }
 }
 
-/// What a release finds that comes after the end of its hold.
+/// The outcome of a release after its hold has ended.
 pub(crate) fn ended(hold: &Hold, now: Moment) -> Result<(), LockError> {
     hold.quiet_loss(now).map_or(Ok(()), |reason| Err(hold.lost_error(reason)))
 }

@@ -1,4 +1,4 @@
-//! Who waits for one lock in this process, in the order of their coming.
+//! The waiters for one lock in this process, in the order of arrival.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -8,10 +8,10 @@ use crate::Wait;
 use crate::domain::clock::Moment;
 use crate::domain::demand::Demand;
 
-/// How often it is looked whether somebody has put up with a broken server for long enough.
-const OUTAGE_PACE: Duration = Duration::from_millis(50);
+/// How often to check whether a waiter's time limit for an outage has passed.
+const OUTAGE_CHECK_INTERVAL: Duration = Duration::from_millis(50);
 
-/// One who waits.
+/// One waiter.
 #[derive(Debug)]
 pub(crate) struct Waiter<W> {
     pub(crate) id: u64,
@@ -21,11 +21,11 @@ pub(crate) struct Waiter<W> {
 }
 
 impl<W> Waiter<W> {
-    pub(crate) fn is_patient(&self) -> bool {
+    pub(crate) fn can_wait(&self) -> bool {
         self.demand.wait != Wait::None
     }
 
-    /// When its patience ends; that of one who does not wait, when its answer must be there.
+    /// When its wait ends. For a caller that does not wait, when its answer is due.
     pub(super) fn until(&self) -> Moment {
         match self.demand.wait {
             Wait::Forever => Moment::NEVER,
@@ -34,7 +34,7 @@ impl<W> Waiter<W> {
         }
     }
 
-    /// When it gets an answer at the latest, whether or not the server has answered.
+    /// When it has to get an answer, whether or not the server has answered.
     pub(super) fn answer_by(&self) -> Moment {
         match self.demand.wait {
             Wait::Forever => Moment::NEVER,
@@ -44,28 +44,29 @@ impl<W> Waiter<W> {
         }
     }
 
-    /// When it has put up with a server that can't be used for long enough.
+    /// When its time limit for an outage passes.
     fn outage_end(&self, useful: Moment) -> Moment {
         self.asked.max(useful).after(self.demand.outage)
     }
 }
 
-/// The waiters of one lock. Joining, leaving and the next end cost no more for many than for few.
+/// The waiters of one lock. Joining, leaving and finding the next end take about the same time
+/// however many there are.
 #[derive(Debug)]
 pub(crate) struct Waiters<W> {
-    /// In the order of their ids, which is that of their coming. Who has left leaves a gap.
+    /// Ordered by id, which is the order of arrival. A waiter that has left leaves a gap.
     queue: VecDeque<(u64, Option<Waiter<W>>)>,
     count: usize,
-    /// When somebody may have to get an answer.
+    /// When waiters have to get an answer.
     ends: BTreeSet<(Moment, u64)>,
-    /// Those who don't wait, in the order of their coming. Some may have left.
-    impatient: VecDeque<u64>,
-    impatient_count: usize,
-    /// Those whose patience has ended and who have had no answer yet. Some may have left.
+    /// The callers that don't wait, in the order of arrival. Some may have left.
+    no_wait: VecDeque<u64>,
+    no_wait_count: usize,
+    /// The waiters whose wait has ended and who have had no answer yet. Some may have left.
     late: Vec<u64>,
-    /// The shortest outage that anybody puts up with.
+    /// The shortest time limit for an outage among the waiters.
     outage: Duration,
-    /// Nobody's outage ends before this.
+    /// No waiter's time limit for an outage passes before this.
     outage_check: Moment,
 }
 
@@ -75,8 +76,8 @@ impl<W> Default for Waiters<W> {
             queue: VecDeque::new(),
             count: 0,
             ends: BTreeSet::new(),
-            impatient: VecDeque::new(),
-            impatient_count: 0,
+            no_wait: VecDeque::new(),
+            no_wait_count: 0,
             late: Vec::new(),
             outage: Duration::MAX,
             outage_check: Moment::START,
@@ -94,16 +95,16 @@ impl<W> Waiters<W> {
         if until != Moment::NEVER {
             self.ends.insert((until, waiter.id));
         }
-        if !waiter.is_patient() {
-            self.impatient.push_back(waiter.id);
-            self.impatient_count += 1;
+        if !waiter.can_wait() {
+            self.no_wait.push_back(waiter.id);
+            self.no_wait_count += 1;
         }
         self.outage = self.outage.min(waiter.demand.outage);
         self.count += 1;
         self.queue.push_back((waiter.id, Some(waiter)));
     }
 
-    /// Takes out one who does not want to wait any longer.
+    /// Takes out a waiter that has given up.
     pub(super) fn leave(&mut self, id: u64) -> Option<Waiter<W>> {
         let index = self.queue.binary_search_by_key(&id, |(id, _)| *id).ok()?;
         let waiter = self.queue.get_mut(index)?.1.take()?;
@@ -125,32 +126,32 @@ impl<W> Waiters<W> {
         self.queue.iter().filter_map(|(_, waiter)| waiter.as_ref())
     }
 
-    pub(super) fn any_patient(&self) -> bool {
-        self.count > self.impatient_count
+    pub(super) fn any_can_wait(&self) -> bool {
+        self.count > self.no_wait_count
     }
 
-    pub(super) fn any_impatient(&self) -> bool {
-        self.impatient_count > 0
+    pub(super) fn any_no_wait(&self) -> bool {
+        self.no_wait_count > 0
     }
 
-    /// The next of those who don't wait, if it came before `moment`.
-    pub(super) fn pop_impatient(&mut self, moment: Moment) -> Option<Waiter<W>> {
-        while let Some(id) = self.impatient.front().copied() {
+    /// Takes out the next caller that does not wait, if it arrived before `moment`.
+    pub(super) fn pop_no_wait(&mut self, moment: Moment) -> Option<Waiter<W>> {
+        while let Some(id) = self.no_wait.front().copied() {
             let Some(waiter) = self.get(id) else {
-                self.impatient.pop_front();
+                self.no_wait.pop_front();
                 continue;
             };
             if waiter.asked > moment {
                 return None;
             }
-            self.impatient.pop_front();
+            self.no_wait.pop_front();
             return self.leave(id);
         }
         None
     }
 
-    /// The next whose patience has ended at `now`. It is still there; see [`put_off`](Self::put_off)
-    /// and [`leave`](Self::leave).
+    /// The next waiter whose wait has ended at `now`. It is not taken out; see
+    /// [`put_off`](Self::put_off) and [`leave`](Self::leave).
     pub(super) fn overdue(&mut self, now: Moment) -> Option<&Waiter<W>> {
         while let Some((at, id)) = self.ends.first().copied() {
             if at > now {
@@ -164,14 +165,14 @@ impl<W> Waiters<W> {
         None
     }
 
-    /// The waiter is not refused yet, but by the first answer or at `until`.
+    /// The waiter will be refused by the first answer, or at `until`.
     pub(super) fn put_off(&mut self, id: u64, until: Moment) {
         self.ends.pop_first();
         self.ends.insert((until, id));
         self.late.push(id);
     }
 
-    /// Takes out those who were put off, if they came no later than `moment`.
+    /// Takes out the waiters that were put off, if they arrived no later than `moment`.
     pub(super) fn take_late(&mut self, moment: Moment) -> Vec<Waiter<W>> {
         let (mut stay, mut found) = (Vec::new(), Vec::new());
         for id in std::mem::take(&mut self.late) {
@@ -185,18 +186,18 @@ impl<W> Waiters<W> {
         found
     }
 
-    /// Whether somebody was put off and has had no answer.
+    /// Whether a waiter was put off and has had no answer.
     pub(super) fn any_late(&self) -> bool {
         !self.late.is_empty()
     }
 
-    /// Those who have put up with a server that can't be used for long enough. The last useful
-    /// answer came at `useful`.
-    pub(super) fn out_of_patience(&mut self, useful: Moment, now: Moment) -> Vec<Waiter<W>> {
+    /// Takes out the waiters whose time limit for an outage has passed. The last useful answer came
+    /// at `useful`.
+    pub(super) fn over_outage(&mut self, useful: Moment, now: Moment) -> Vec<Waiter<W>> {
         if self.outage_due(useful) > now {
             return Vec::new();
         }
-        self.outage_check = now.after(OUTAGE_PACE);
+        self.outage_check = now.after(OUTAGE_CHECK_INTERVAL);
         let ended = |waiter: &&Waiter<W>| waiter.outage_end(useful) <= now;
         let ids: Vec<_> = self.iter().filter(ended).map(|waiter| waiter.id).collect();
         let rest = self.iter().filter(|waiter| !ended(waiter));
@@ -204,7 +205,7 @@ impl<W> Waiters<W> {
         ids.into_iter().filter_map(|id| self.leave(id)).collect()
     }
 
-    /// When to call [`out_of_patience`](Self::out_of_patience).
+    /// When to call [`over_outage`](Self::over_outage).
     pub(super) fn outage_due(&self, useful: Moment) -> Moment {
         if self.outage == Duration::MAX || self.is_empty() {
             return Moment::NEVER;
@@ -213,7 +214,7 @@ impl<W> Waiters<W> {
         oldest.after(self.outage).max(self.outage_check)
     }
 
-    /// When somebody's patience ends.
+    /// When the next wait ends.
     pub(super) fn due(&self) -> Moment {
         self.ends.first().map_or(Moment::NEVER, |(at, _)| *at)
     }
@@ -230,14 +231,14 @@ impl<W> Waiters<W> {
 
     fn left(&mut self, waiter: &Waiter<W>) {
         self.count -= 1;
-        self.impatient_count -= usize::from(!waiter.is_patient());
+        self.no_wait_count -= usize::from(!waiter.can_wait());
         let until = waiter.until();
         if until != Moment::NEVER && !self.ends.remove(&(until, waiter.id)) {
             self.ends.remove(&(waiter.answer_by(), waiter.id));
         }
         if self.count == 0 {
             self.queue.clear();
-            self.impatient.clear();
+            self.no_wait.clear();
             self.late.clear();
             self.outage = Duration::MAX;
             return;
@@ -245,7 +246,7 @@ impl<W> Waiters<W> {
         while matches!(self.queue.front(), Some((_, None))) {
             self.queue.pop_front();
         }
-        // Gaps in the middle go when they are most of it.
+        // Gaps in the middle are removed when they make up most of the queue.
         if self.queue.len() > 32 && self.queue.len() > self.count * 2 {
             self.queue.retain(|(_, waiter)| waiter.is_some());
         }

@@ -1,4 +1,4 @@
-//! The same as spans and events. Without the `tracing` feature nothing is said.
+//! Spans and events of `tracing`. Without the feature these functions do nothing.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use crate::domain::demand::Demand;
 use crate::domain::error::Fault;
 use crate::{LockError, LossReason};
 
-/// Says something if the feature is there; names the values it would say in any case.
+/// Emits an event when the feature is on. The values in brackets count as used when it is off.
 macro_rules! say {
     ($level:ident, [$($value:ident),*], $($what:tt)+) => {{
         #[cfg(feature = "tracing")]
@@ -17,7 +17,7 @@ macro_rules! say {
     }};
 }
 
-/// Whether anybody wants to know more than what is wrong.
+/// Whether a subscriber listens to events below the level of warnings.
 #[inline]
 pub(super) fn is_listening() -> bool {
     #[cfg(feature = "tracing")]
@@ -26,7 +26,7 @@ pub(super) fn is_listening() -> bool {
     false
 }
 
-/// A span, or nothing.
+/// A span of `tracing`; nothing without the feature.
 #[derive(Debug)]
 pub(super) struct Span {
     #[cfg(feature = "tracing")]

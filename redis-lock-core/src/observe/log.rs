@@ -1,4 +1,4 @@
-//! What is worth telling an operator. Without the `tracing` feature nothing is said.
+//! Messages for operators. Without the `tracing` feature these functions do nothing.
 
 use std::time::Duration;
 
@@ -32,7 +32,7 @@ pub(crate) fn unreachable(why: &str, pause: Duration) {
     let _ = (why, pause);
 }
 
-/// All nodes that were known are gone, and others are at their addresses.
+/// Warns that all known nodes are gone and that nodes of another cluster have their addresses.
 pub(crate) fn another_cluster() {
     #[cfg(feature = "tracing")]
     tracing::warn!(
@@ -68,7 +68,7 @@ pub(crate) fn limits_differ(key: &str, limit: u32, other: u32) {
     let _ = (key, limit, other);
 }
 
-pub(crate) fn deaf(why: &str) {
+pub(crate) fn not_listening(why: &str) {
     #[cfg(feature = "tracing")]
     tracing::warn!(target: "redis_locks", "waiters look for their locks at intervals, since they can't be told: {why}");
     #[cfg(not(feature = "tracing"))]

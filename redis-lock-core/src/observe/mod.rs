@@ -1,8 +1,9 @@
-//! What is reported of the life of locks: spans and events (feature `tracing`), numbers (`metrics`).
+//! Reports what happens to locks: spans and events (feature `tracing`), metrics (feature
+//! `metrics`).
 //!
-//! `docs/OBSERVABILITY.md` lists what is reported. While nobody listens, each hook is a branch or two:
-//! it allocates nothing and reads no clock. No hook is called under a lock of the engine's, because
-//! what it calls is the user's code.
+//! `docs/OBSERVABILITY.md` lists what is reported. While nobody listens, each hook is a branch or
+//! two: it allocates nothing and reads no clock. No hook is called while a lock of the engine is
+//! held, because subscribers and recorders are the user's code.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -22,15 +23,15 @@ pub(crate) mod numbers;
 #[path = "silence.rs"]
 pub(crate) mod numbers;
 
-/// Whether anybody listens to what is reported.
+/// Whether a subscriber or a recorder may listen.
 #[inline]
 pub(crate) fn is_listening() -> bool {
     cfg!(feature = "metrics") || events::is_listening()
 }
 
-/// One acquisition, from the call to its end.
+/// Reports one acquisition, from the call to its end.
 ///
-/// Dropping it without an end means that the caller has dropped the future.
+/// When it is dropped without [`ended`](Self::ended), the caller has dropped the future.
 #[derive(Debug)]
 pub(crate) struct Acquiring {
     demand: Arc<Demand>,
@@ -40,7 +41,7 @@ pub(crate) struct Acquiring {
 }
 
 impl Acquiring {
-    /// To be kept where somebody listens. Boxed, because it would be most of its caller's future.
+    /// `None` when nobody listens. Boxed, because it would make up most of the caller's future.
     #[inline]
     pub(crate) fn begin(demand: &Arc<Demand>) -> Option<Box<Self>> {
         is_listening().then(|| Self::begun(Arc::clone(demand)))
@@ -53,13 +54,13 @@ impl Acquiring {
         Box::new(Self { demand, started: Moment::now(), span, is_over: false })
     }
 
-    /// Another task of this process has it.
+    /// Another task of this process has the lock.
     pub(crate) fn contended(&self, holder: Option<&str>) {
         numbers::contended(self.demand.kind);
         self.span.within(|| events::contended(&self.demand, holder, true));
     }
 
-    /// It ended with this.
+    /// The acquisition ended with this outcome.
     pub(crate) fn ended(mut self, outcome: Result<HoldFacts<'_>, &LockError>) {
         self.is_over = true;
         let kind = self.demand.kind;
@@ -89,7 +90,7 @@ impl Drop for Acquiring {
     }
 }
 
-/// What is reported of one hold.
+/// The facts about a hold that are reported.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct HoldFacts<'a> {
     pub(crate) demand: &'a Demand,
@@ -98,10 +99,10 @@ pub(crate) struct HoldFacts<'a> {
     pub(crate) report: &'a HoldReport,
 }
 
-/// What is reported of one hold, once at its beginning and once at its end.
+/// Which reports of a hold were made: one at its beginning, one at its end.
 #[derive(Debug, Default)]
 pub(crate) struct HoldReport {
-    /// 0 while it has not begun, or nobody listened when it did.
+    /// 0 until the beginning is reported, which happens only when somebody listens.
     stage: AtomicU8,
     span: events::HoldSpan,
 }
@@ -115,19 +116,19 @@ impl HoldReport {
         let begun = self.stage.compare_exchange(0, BEGUN, Ordering::AcqRel, Ordering::Relaxed);
         match begun {
             Ok(_) => numbers::held(hold.demand.kind, 1.0),
-            // It was lost before any caller had its guard.
+            // The hold was lost before its caller got the guard.
             Err(_) => self.span.close(|| {}),
         }
     }
 
-    /// Whether its beginning was reported, and not its end.
+    /// Whether the beginning was reported and the end was not.
     #[inline]
     pub(crate) fn has_begun(&self) -> bool {
         self.stage.load(Ordering::Acquire) == BEGUN
     }
 }
 
-/// A hold has ended: `end` says after which time, and why when it was lost.
+/// A hold has ended. `end` returns how long it lasted and, if it was lost, why.
 #[cold]
 pub(crate) fn ended(hold: HoldFacts<'_>, end: impl FnOnce() -> (Duration, Option<LossReason>)) {
     let stage = hold.report.stage.swap(OVER, Ordering::AcqRel);
@@ -145,14 +146,14 @@ pub(crate) fn ended(hold: HoldFacts<'_>, end: impl FnOnce() -> (Duration, Option
     });
 }
 
-/// Another process has the lock that is asked for.
+/// Another process has the lock that was asked for.
 pub(crate) fn contended(demand: &Demand, holder: Option<&str>) {
     numbers::contended(demand.kind);
     let holder = holder.map(Token::from_wire);
     events::contended(demand, holder.as_ref().and_then(Token::label), false);
 }
 
-/// A renewal was answered, or was not.
+/// A renewal was confirmed or missed.
 pub(crate) fn renewed(key: &str, outcome: Result<(), &Fault>) {
     numbers::renewed(outcome.is_ok());
     if let Err(fault) = outcome {
@@ -160,7 +161,7 @@ pub(crate) fn renewed(key: &str, outcome: Result<(), &Fault>) {
     }
 }
 
-/// Something happened to a lease that lingers, or may.
+/// Something happened to a lease that lingers, or that was asked for because it may.
 pub(crate) fn idle(event: IdleEvent) {
     match event {
         IdleEvent::Began => numbers::idle(1.0),
@@ -182,7 +183,7 @@ pub(crate) fn failed(key: &str, fault: &Fault) {
     events::fault(key, fault);
 }
 
-/// A hold was ended by force, from here.
+/// This process ended a hold by force.
 pub(crate) fn forced(key: &str, reason: &str) {
     numbers::forced();
     events::forced(key, reason);

@@ -43,7 +43,7 @@ macro_rules! label {
 
 type Labels = &'static [Label];
 
-/// Tells the recorder what the names mean. A recorder that is installed later does without.
+/// Describes the metrics to the recorder. A recorder that is installed later gets no descriptions.
 pub(crate) fn describe() {
     let counters = [
         (ACQUIRED, "locks acquired"),

@@ -3,7 +3,7 @@
 use std::cell::Cell;
 
 use crate::domain::clock::Moment;
-use crate::domain::env::world;
+use crate::domain::env::simulated;
 
 pub(super) const MILLI: u64 = 1_000_000;
 pub(super) const SECOND: u64 = 1_000_000_000;
@@ -57,7 +57,7 @@ impl ProcessClock {
 
     /// From here on, this thread is in the process that the clock is of.
     pub(super) fn enter(&self) {
-        world::set_now(self.at(now()));
-        world::set_process(self.process);
+        simulated::set_now(self.at(now()));
+        simulated::set_process(self.process);
     }
 }

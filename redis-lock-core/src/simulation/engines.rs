@@ -131,7 +131,7 @@ impl World {
         if !process.is_alive {
             return;
         }
-        if process.core.bell.take() {
+        if process.core.waker.take() {
             self.drive_soon(index);
         }
         let process = &mut self.processes[index];

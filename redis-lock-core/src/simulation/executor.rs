@@ -28,14 +28,14 @@ pub(super) struct Executor {
     locked: Arc<Mutex<bool>>,
 }
 
-struct TaskWaker {
+struct SimulatedWaker {
     task: usize,
     ready: Ready,
     core: Option<Weak<Core>>,
     locked: Arc<Mutex<bool>>,
 }
 
-impl Wake for TaskWaker {
+impl Wake for SimulatedWaker {
     fn wake(self: Arc<Self>) {
         // Here the user's code would run: none of the engine's locks may be held.
         if self.core.as_ref().and_then(Weak::upgrade).is_some_and(|core| core.holds_locks()) {
@@ -84,13 +84,13 @@ impl Executor {
     pub(super) fn poll(&mut self, task: usize) {
         let process = self.tasks[task].0;
         let Some(mut future) = self.tasks[task].1.take() else { return };
-        let bell = TaskWaker {
+        let waker = SimulatedWaker {
             task,
             ready: Arc::clone(&self.ready),
             core: self.cores.get(process).cloned(),
             locked: Arc::clone(&self.locked),
         };
-        let waker = Waker::from(Arc::new(bell));
+        let waker = Waker::from(Arc::new(waker));
         if future.as_mut().poll(&mut Context::from_waker(&waker)).is_pending() {
             self.tasks[task].1 = Some(future);
         }
@@ -112,7 +112,7 @@ impl Executor {
     }
 }
 
-/// Those who fell asleep since the last call.
+/// The sleepers that were added since the last call.
 pub(super) fn sleepers() -> Vec<(u64, Waker)> {
     SLEEPERS.take()
 }

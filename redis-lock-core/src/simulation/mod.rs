@@ -61,12 +61,12 @@ fn run(plan: &HistoryPlan, keeps_lines: bool) -> Ran {
     if ended.is_err() {
         // What it knew may be half done, so nothing of it is touched again.
         let ran = world.abandoned();
-        crate::domain::env::world::end();
+        crate::domain::env::simulated::end();
         return ran;
     }
     let (steps, hash) = world.so_far();
     let taken_apart = catch_unwind(AssertUnwindSafe(|| world.end()));
-    crate::domain::env::world::end();
+    crate::domain::env::simulated::end();
     taken_apart.unwrap_or_else(|_| {
         let violation = Some(PANIC.take().unwrap_or_else(|| "a panic at the end".into()));
         Ran { violation, steps, hash, lines: String::new(), by_sort: [0; 64] }
@@ -79,7 +79,7 @@ fn listen_to_panics() {
     ONCE.call_once(|| {
         let others = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |panic| {
-            if crate::domain::env::world::is_active() {
+            if crate::domain::env::simulated::is_active() {
                 PANIC.with_borrow_mut(|said| {
                     said.get_or_insert(panic.to_string());
                 });

@@ -73,11 +73,11 @@ impl Wire for SimulatedWire {
 
     fn fill(&mut self) -> io::Result<Filled> {
         let mut pipe = lock(&self.pipe);
-        let heard = std::mem::take(&mut pipe.is_news);
-        if pipe.is_ended && !heard {
+        let received = std::mem::take(&mut pipe.is_news);
+        if pipe.is_ended && !received {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
-        Ok(Filled { heard, more: pipe.is_ended })
+        Ok(Filled { received, more: pipe.is_ended })
     }
 
     fn pull(&mut self, wants: &mut dyn FnMut(u64) -> bool) -> Option<Pulled> {
@@ -142,7 +142,7 @@ pub(super) struct NetworkLink {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum LinkState {
     Open,
-    /// Nothing passes any more, and nobody is told.
+    /// Nothing passes any more, without an error.
     HalfOpen,
     /// The network or the server has ended it; the client learns of it, or did.
     Cut,

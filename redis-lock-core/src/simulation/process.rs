@@ -90,7 +90,7 @@ impl SimulatedProcess {
     /// One turn of its engine, with all that has come in.
     pub(super) fn turn(&mut self) -> Driven {
         for hint in std::mem::take(&mut self.hints) {
-            self.core.hear(FIRST, hint, &mut self.work);
+            self.core.receive(FIRST, hint, &mut self.work);
         }
         for (number, made) in std::mem::take(&mut self.inputs) {
             match made {

@@ -151,8 +151,8 @@ impl World {
         if !process.is_alive || process.is_over {
             return;
         }
-        crate::domain::env::world::set_now(process.clock.at(clock::now()));
-        crate::domain::env::world::set_process(process.clock.process + 1_000);
+        crate::domain::env::simulated::set_now(process.clock.at(clock::now()));
+        crate::domain::env::simulated::set_process(process.clock.process + 1_000);
         let seen = super::caller::look_from_child(&self.books.borrow(), index);
         let asked = process.locks.mutex("child").acquire().now_or_never();
         process.clock.enter();
@@ -177,7 +177,7 @@ impl World {
         }
     }
 
-    /// Somebody publishes what is not true.
+    /// A forged message is published.
     pub(super) fn forge(&mut self, index: usize) {
         let now = clock::now();
         let present = self.server.present(now);

@@ -100,7 +100,7 @@ pub(super) struct Ran {
 impl World {
     pub(super) fn new(plan: &HistoryPlan, keeps_lines: bool) -> Self {
         clock::set(0);
-        crate::domain::env::world::begin(0, plan.seed);
+        crate::domain::env::simulated::begin(0, plan.seed);
         let history = History::new(keeps_lines);
         let books = Books { history, stalled: vec![0; plan.processes.len()], ..Books::default() };
         let mut world = Self {

@@ -1,16 +1,16 @@
-//! Callers that disagree on the number of permits.
+//! Warns of callers that ask for permits of one key with different limits.
 
 use std::collections::HashSet;
 use std::sync::{Mutex, PoisonError};
 
-/// So many keys are remembered as reported about.
+/// The most keys for which a warning is remembered.
 const MOST: usize = 1000;
 
-/// A key, and the two limits that were met there.
+/// A key and the two limits that were found there.
 type Met = (Box<str>, u32, u32);
 
-/// Says, once for each key and pair of limits, that somebody who holds a permit asked for another
-/// number of them.
+/// Warns, once for each key and pair of limits, that a holder of a permit asked for it with another
+/// limit.
 pub(super) fn differ(key: &str, limit: u32, other: u32) {
     static REPORTED: Mutex<Option<HashSet<Met>>> = Mutex::new(None);
     let mut reported = REPORTED.lock().unwrap_or_else(PoisonError::into_inner);

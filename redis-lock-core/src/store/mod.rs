@@ -1,4 +1,4 @@
-//! The seam between the engine and whoever arbitrates.
+//! The interface between the engine and the arbiter: commands, answers and connections.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,24 +13,24 @@ pub(crate) mod memory;
 pub(crate) mod redirect;
 pub(crate) mod redis;
 pub(crate) mod server_view;
-mod task_bell;
+mod task_waker;
 #[cfg(feature = "rustls")]
 pub(crate) mod tls;
 mod wire;
 
 pub(crate) use server_view::ServerView;
-pub(crate) use task_bell::TaskBell;
+pub(crate) use task_waker::TaskWaker;
 pub(crate) use wire::{
     BoxFuture, Connected, Connector, Filled, Hints, Pulled, Readiness, Watcher, Wire,
 };
 
-/// How long a granted lock waits for its new owner to take it.
+/// How long a granted lock is reserved for the waiter that it was granted to.
 pub(crate) const CLAIM: Duration = Duration::from_secs(1);
 
-/// So many holders and waiters of one lock are shown at once.
+/// The most holders, and the most waiters, that one look at a lock shows.
 pub(crate) const MOST_SHOWN: usize = 200;
 
-/// So many holds are ended at once.
+/// The most holds that one command ends by force.
 pub(crate) const MOST_FORCED: usize = 32;
 
 /// One command for one lock.
@@ -46,52 +46,53 @@ pub(crate) struct Command {
 /// What a command does. Times are whole milliseconds.
 #[derive(Clone, Debug)]
 pub(crate) enum Verb {
-    /// Takes a mutex that is free, without looking at anything else. Not idempotent: an unknown
-    /// outcome is resolved by `Acquire` with the same token.
+    /// Takes a mutex when its key is free, and does not look at the queue. It is not idempotent:
+    /// after an unknown outcome, `Acquire` with the same token finds out who has the lock.
     Take { token: Arc<str>, ttl: Option<Duration> },
-    /// Takes the lock, recognises it as taken, or queues for it.
+    /// Takes the lock, recognises that the token has it already, or puts the token into the queue.
     Acquire(Acquire),
     /// Lets the lease run for `ttl` from now, unless it runs longer.
     Renew { token: Arc<str>, ttl: Option<Duration> },
-    /// Lets what the token has end in `time` from now, be that later or earlier. Only for a token
-    /// that nobody believes to have the lock.
+    /// Sets the end of the token's lease to `time` from now, even when that is earlier than before.
+    /// Only for a token that no guard relies on.
     Keep { token: Arc<str>, time: Duration },
-    /// Asks whether the lock is still ours.
+    /// Asks whether the token still has the lock.
     Check { token: Arc<str> },
-    /// Asks why the token does not have the lock any more. Only a store sends it, after an answer
-    /// that says no more than that.
+    /// Asks why the token no longer has the lock. Only a store sends this, after an answer that did
+    /// not say why.
     Why { token: Arc<str> },
-    /// Lets a writer go on as a reader.
+    /// Turns a writer's hold into a reader's.
     Downgrade { token: Arc<str> },
-    /// Raises the fencing counters of the keys to a number that others of the same lock have
-    /// reached. Only a store sends it, where the keys of a lock are in several places.
+    /// Raises the fencing counters of the keys to a number that other keys of the same lock have
+    /// reached. Only a store sends this, when the keys of a lock have several slots.
     Raise { token: Arc<str>, fence: u64 },
-    /// Ends the hold or the wait of a token.
+    /// Releases the lock that a token has, or removes the token from the queue.
     Release {
         token: Arc<str>,
-        /// Whether somebody is likely to wait for it.
+        /// Whether a waiter is likely to be in the queue.
         waited_for: bool,
         /// Keep the lock for this long instead of freeing it.
         keep: Option<Duration>,
-        /// Refuse an acquisition of this token that arrives later, for this long.
+        /// Leave a tombstone for this long, which refuses an acquisition of the token that arrives
+        /// later.
         bury: Option<Duration>,
     },
-    /// Shows who has the lock and who waits for it; changes nothing.
+    /// Reads who has the lock and who waits for it. Changes nothing.
     Look,
-    /// Ends the hold of whoever has one of these tokens, [`MOST_FORCED`] at once at most, and leaves
-    /// the reason.
+    /// Ends the holds of these tokens, at most [`MOST_FORCED`] of them, and leaves the reason for
+    /// their holders.
     Force {
         /// The tokens and the managers that made them.
         tokens: Vec<Token>,
-        /// The value that no client of ours wrote, by the name that a look gave it.
+        /// Identifies a value that another program wrote, as [`ServerView::foreign`] did.
         foreign: Option<Arc<str>>,
         because: Arc<str>,
     },
-    /// Names some of the keys that match; the name of the command is the pattern.
+    /// Lists some of the keys that match a pattern. The pattern is the main key of the command.
     Scan { cursor: u64 },
-    /// Tells whoever asked for an idle lease, by this token, that somebody is inside.
+    /// Tells the process that asked for an idle lease, with this token, that the lock is in use.
     InUse { asker: Arc<str> },
-    /// Asks whether somebody is there.
+    /// Asks the server for a sign of life.
     Ping,
 }
 
@@ -100,22 +101,22 @@ pub(crate) enum Verb {
 pub(crate) struct Acquire {
     pub(crate) token: Arc<str>,
     pub(crate) ttl: Option<Duration>,
-    /// Queue when it is busy, and stay there for this long without asking again.
+    /// When the lock is busy, queue for this long.
     pub(crate) queue: Option<Duration>,
     pub(crate) fair: bool,
     /// How many fencing numbers to reserve.
     pub(crate) fences: u32,
     pub(crate) repair_orphan: Option<Duration>,
-    /// When a holder has it that may be idle: ask that for it, and queue for this long. Only for a
-    /// mutex, and where it does not queue anyway.
+    /// When the holder may be idle, ask it to hand over, and queue for this long. Only for a mutex,
+    /// and only when `queue` is `None`.
     pub(crate) ask: Option<Duration>,
-    /// It is in the queue, as far as it knows, and nothing says that it can be let in: whoever looks
-    /// for many at once may look for it as well.
+    /// Whether this only renews a place in the queue: the token was queued before, and no message
+    /// has granted it the lock since. Such looks can be bundled with those of other waiters.
     pub(crate) stays: bool,
 }
 
 impl Acquire {
-    /// What is asked for when nothing else is said.
+    /// An acquisition with no other options.
     #[cfg(test)]
     pub(crate) fn of(token: Arc<str>, ttl: Option<Duration>) -> Self {
         Self {
@@ -132,7 +133,7 @@ impl Acquire {
 }
 
 impl Verb {
-    /// The token it is about.
+    /// The token that the command is about.
     pub(crate) fn token(&self) -> Option<&Arc<str>> {
         match self {
             Self::Take { token, .. }
@@ -153,76 +154,80 @@ impl Verb {
     }
 }
 
-/// What the arbiter said.
+/// What the arbiter answered.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Answer {
-    /// The lock is ours; the last of the reserved fencing numbers, where some were asked for.
+    /// The token has the lock. `fence` is the last of the reserved fencing numbers, if any were
+    /// asked for.
     Held { fence: Option<u64> },
     /// Somebody else has it.
     Busy(Blocker),
-    /// This token was buried; it can't be used any more.
+    /// A tombstone refuses this token. It can't be used any more.
     Buried,
     /// The lease runs at least as long as was asked for.
     Renewed {
-        /// What is left of it, when that is more than a second longer than was asked for.
+        /// The rest of the lease, when it is more than a second longer than was asked for.
         longer: Option<Duration>,
         /// Whether somebody waits for the lock.
         waited_for: bool,
     },
-    /// Still ours, kept, or released.
+    /// The command was executed: the token has the lock, keeps it, or has released it.
     Done,
-    /// It is not ours: another value stands there, or none.
+    /// The token does not have the lock: the key is gone, or has another value.
     Gone { by: Option<String>, because: Option<String> },
     /// Who has it and who waits.
     Seen(Box<ServerView>),
-    /// Keys, and where to go on; nowhere when that was the end.
+    /// Keys, and the cursor of the next page; `None` after the last one.
     Keys { keys: Vec<String>, next: Option<u64> },
 }
 
-/// Who has a lock that was asked for.
+/// The holder that keeps an acquisition from getting the lock.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Blocker {
     /// The holder's value, where one holder can be named.
     pub(crate) value: Option<String>,
-    /// What is left of its lease; `None` when it has no end.
+    /// The rest of its lease; `None` when the lease never ends.
     pub(crate) ttl: Option<Duration>,
-    /// Whether we are in the queue now and will be notified.
+    /// Whether our token is in the queue now, so that a message will follow.
     pub(crate) queued: bool,
-    /// Whether a value without ttl was given one just now.
+    /// Whether this acquisition gave a ttl to a value that had none.
     pub(crate) repaired: bool,
-    /// Whether the holder, which may be idle, was asked for it.
+    /// Whether the holder, which may be idle, was asked to hand over.
     pub(crate) asked: bool,
-    /// Whether many are before us in the queue, so that to look again has time.
+    /// Whether many waiters are ahead in the queue, so that the next look can be late.
     pub(crate) is_far: bool,
 }
 
 impl Blocker {
-    /// Somebody of whom nothing is known.
+    /// A holder of whom nothing is known.
     pub(crate) const fn unknown() -> Self {
         Self { value: None, ttl: None, queued: false, repaired: false, asked: false, is_far: false }
     }
 
-    /// The holder as people want to see it.
+    /// The holder as it is shown to users.
     pub(crate) fn holder(&self) -> Option<Holder> {
         self.value.as_deref().map(|value| Holder::of(Token::from_wire(value), self.ttl))
     }
 }
 
-/// Something that happened without having been asked for.
+/// Something that the server reports without having been asked.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Event {
-    /// A token was granted what it waits for. A hint: only the next `Acquire` is proof.
+    /// A token was granted the lock that it waits for. This is a hint: only the answer to the next
+    /// `Acquire` proves it.
     Granted {
         token: String,
-        /// Whether others wait behind it.
+        /// Whether more waiters are in the queue.
         waited_for: bool,
     },
-    /// Somebody waits for the lock at this key. A hint as well.
+    /// Another process waits for the lock at this key. This is a hint as well.
     WaitedFor { key: String },
-    /// A token that does not wait asks for the lock at this key, if nobody is inside. A hint as well.
+    /// A caller that does not wait asks for the lock at this key, in case its lease is idle. This
+    /// is a hint as well.
     Asked { key: String, token: String },
-    /// A token's hold was ended by force. A hint as well.
+    /// A token's hold was ended by force. This is a hint as well.
     Forced { token: String },
-    /// Grants are announced from now on, or are not: whoever waits must look again.
+    /// From now on grants are announced by messages, or no longer are: every waiter must look
+    /// again.
     Listening { hints_enabled: bool },
 }

@@ -1,15 +1,16 @@
-//! Being sent from one node to another.
+//! Redirects from one node of a cluster to another.
 
 use std::sync::Arc;
 
 /// A node's name: the address that it announces, as `host:port`.
 pub(crate) type NodeName = Arc<str>;
 
-/// A command that was certainly not executed where it was sent, and who is to be asked.
+/// Says that a command was certainly not executed, and which node to ask.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Redirect {
     /// Another node has the slot.
     Moved { slot: u16, to: NodeName },
-    /// Another node has this key, while its slot moves there; to be asked with `ASKING`.
+    /// Another node has this key while its slot is being moved there. It has to be asked with
+    /// `ASKING`.
     Ask { to: NodeName },
 }

@@ -1,4 +1,4 @@
-//! What an arbiter shows of one lock.
+//! What the arbiter knows of one lock.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,24 +8,24 @@ use crate::domain::kind::Kind;
 use crate::domain::status::{LockKind, ServerInfo};
 use crate::{Holder, Token};
 
-/// One lock, as the arbiter sees it.
+/// One lock as the arbiter has it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct ServerView {
     pub(crate) kind: LockKind,
     pub(crate) holders: Vec<Holder>,
-    /// The tokens that wait, in the order of their coming.
+    /// The tokens in the queue, in order.
     pub(crate) waiters: Vec<Token>,
-    /// How many more there are than are shown.
+    /// How many more there are than are listed.
     pub(crate) more_holders: usize,
     pub(crate) more_waiters: usize,
-    /// What names the value of another program, so that this one and no other is ended by force.
+    /// Identifies the value of another program, so that a forced release ends exactly that one.
     pub(crate) foreign: Option<Arc<str>>,
-    /// Filled in by who knows it.
+    /// Filled in by the connection.
     pub(crate) server: Option<ServerInfo>,
 }
 
 impl ServerView {
-    /// A key at which a string stands.
+    /// A lock whose key has a string.
     pub(crate) fn of_value(value: &str, ttl: Option<Duration>, fence: Option<(u64, &str)>) -> Self {
         let token = Token::from_wire(value);
         let kind = if token.is_ours() { LockKind::Mutex } else { LockKind::Foreign };
@@ -33,7 +33,7 @@ impl ServerView {
         Self { holders, ..Self::of_nobody(kind) }
     }
 
-    /// A key at which a set of holders stands, each with its mode before its token.
+    /// A lock whose key has a set of holders, each with its mode before its token.
     pub(crate) fn of_members(
         members: &[(String, Duration)],
         limit: u32,
@@ -60,7 +60,7 @@ impl ServerView {
         Self { holders, ..Self::of_nobody(kind) }
     }
 
-    /// A key at which nothing stands, or nothing that can be a lock.
+    /// A key that does not exist, or has a value that can't be a lock.
     pub(crate) fn of_nobody(kind: LockKind) -> Self {
         Self {
             kind,
@@ -74,7 +74,7 @@ impl ServerView {
     }
 }
 
-/// A holder, with its number where the last numbers given out were given to it.
+/// A holder, with its fencing number if the last numbers were given to it.
 pub(crate) fn holder(token: Token, ttl: Option<Duration>, fence: Option<(u64, &str)>) -> Holder {
     let fence = fence.filter(|(_, owner)| *owner == &**token.wire());
     let fence = fence.map(|(last, _)| first_fence(last));

@@ -1,13 +1,13 @@
-//! The cryptography that TLS stands on, and the certificates that it is given.
+//! The cryptography provider of TLS, and the certificates that it is given.
 
 use redis::{ClientTlsConfig, ConnectionAddr, RedisResult, TlsCertificates};
 use rustls::crypto::{CryptoProvider, ring};
 
-/// Names one for the process, where the application has named none: without one the driver's
-/// first TLS connection would panic.
+/// Installs a provider for the process, unless the application has installed one: without one the
+/// driver's first TLS connection would panic.
 pub(crate) fn provide() {
     if CryptoProvider::get_default().is_none() {
-        // Somebody else may have been faster, which is as good.
+        // Another thread may have installed one meanwhile, which is as good.
         let _ = ring::default_provider().install_default();
     }
 }

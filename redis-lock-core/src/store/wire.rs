@@ -1,4 +1,4 @@
-//! A connection to an arbiter, as the queue of a place drives it.
+//! A connection to the arbiter, as the queue of a place drives it.
 
 use std::future::Future;
 use std::io;
@@ -14,13 +14,13 @@ use crate::domain::error::Fault;
 
 pub(crate) type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
-/// One connection. Nothing that it does blocks, and any thread may use it, one at a time. What is
-/// pushed first is executed first.
+/// One connection. None of its methods blocks, and any thread may use it, one at a time. Commands
+/// are executed in the order in which they are pushed.
 pub(crate) trait Wire: Send {
-    /// Adds a command to what is to be sent. `seq` names it from here on.
+    /// Adds a command to the output buffer. `seq` identifies it in the results.
     fn push(&mut self, seq: u64, command: Command);
 
-    /// The same for a key that is on its way to the node that this leads to.
+    /// The same with an `ASKING` before it, for a key whose slot is being moved to this node.
     fn push_asking(&mut self, seq: u64, command: Command) {
         self.push(seq, command);
     }
@@ -28,17 +28,19 @@ pub(crate) trait Wire: Send {
     /// Sends what can be sent now.
     fn flush(&mut self) -> io::Result<()>;
 
-    /// Whether all has been sent.
+    /// Whether the output buffer is empty.
     fn is_flushed(&self) -> bool;
 
     /// Takes in what has arrived.
     fn fill(&mut self) -> io::Result<Filled>;
 
-    /// The next command that is done with, if there is one. A command may take several rounds, and
-    /// others pass it meanwhile; `wants` says whether a further round of one is wanted still.
+    /// The next command that has its outcome, if there is one. A command may take several rounds,
+    /// during which later commands are answered; `wants` says whether the caller still wants
+    /// another round.
     fn pull(&mut self, wants: &mut dyn FnMut(u64) -> bool) -> Option<Pulled>;
 
-    /// Whether commands are executed as they are pushed, so that their answers are there at once.
+    /// Whether commands are executed as they are pushed, so that their answers are available at
+    /// once.
     fn is_instant(&self) -> bool {
         false
     }
@@ -47,43 +49,43 @@ pub(crate) trait Wire: Send {
 /// What came of an attempt to read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Filled {
-    /// Something arrived.
-    pub(crate) heard: bool,
-    /// There may be more.
+    /// Whether something arrived.
+    pub(crate) received: bool,
+    /// Whether there may be more to read.
     pub(crate) more: bool,
 }
 
-/// What a wire has to report.
+/// What [`Wire::pull`] reports.
 #[derive(Debug)]
 pub(crate) enum Pulled {
-    /// A command is done with. A fault that is not of an unknown outcome means that it was
-    /// certainly not executed.
+    /// A command has its outcome. A fault means that it was certainly not executed, unless the
+    /// fault says that the outcome is unknown.
     Done(u64, Result<Answer, Fault>),
     /// A command was certainly not executed, because another node has its key.
     Redirected(u64, Command, Redirect),
-    /// The connection can't be used any longer: its place in the stream of answers is lost, or it
-    /// leads to somebody who must not be asked.
+    /// The connection can't be used any longer: answers can't be matched to commands, or it leads
+    /// to a server that must not be asked.
     Broken(Fault),
 }
 
-/// Tells when a wire has something to do.
+/// Says when a wire can read or write.
 pub(crate) trait Readiness: Send + Sync {
-    /// Ready when something may have arrived; where `sending`, also when more can be sent. Only the
-    /// task that polled last is woken.
+    /// Ready when something may have arrived and, if `sending`, also when more can be sent. Only
+    /// the task that polled last is woken.
     fn poll_ready(&self, context: &mut Context<'_>, sending: bool) -> Poll<io::Result<()>>;
 }
 
-/// Makes the readiness of a wire on the runtime that it is called on.
+/// Registers a wire with the runtime that it is called on.
 pub(crate) type Watcher = Arc<dyn Fn() -> io::Result<Box<dyn Readiness>> + Send + Sync>;
 
-/// A connection that has introduced itself.
+/// A connection that is authenticated and ready for commands.
 pub(crate) struct Connected {
     pub(crate) wire: Box<dyn Wire>,
-    /// None where answers are there at once.
+    /// `None` when answers are available at once.
     pub(crate) watcher: Option<Watcher>,
 }
 
-/// Where a place learns what happens without having asked.
+/// Receives the events of one place.
 #[derive(Clone, Debug)]
 pub(crate) struct Hints {
     place: u64,
@@ -91,12 +93,12 @@ pub(crate) struct Hints {
 }
 
 impl Hints {
-    /// What happens at this place, with its number, to whoever receives it.
+    /// Sends the events of a place, with its number, to this receiver.
     pub(crate) fn new(place: u64, events: mpsc::UnboundedSender<(u64, Event)>) -> Self {
         Self { place, events }
     }
 
-    /// `false` when nobody is there any more to hear it.
+    /// Returns `false` when the receiver is gone.
     pub(crate) fn send(&self, event: Event) -> bool {
         self.events.send((self.place, event)).is_ok()
     }
@@ -108,10 +110,11 @@ impl Hints {
 
 /// Knows the address and the credentials of one arbiter, and makes connections to it.
 pub(crate) trait Connector: Send + Sync {
-    /// Connects, introduces itself and finds out what the server can do. Polled on the engine's
-    /// runtime; whoever polls bounds the time.
+    /// Connects, authenticates and finds out what the server can do. It is polled on the engine's
+    /// runtime, and the caller limits the time.
     fn connect(&self) -> BoxFuture<'static, Result<Connected, Fault>>;
 
-    /// Listens for hints until that ends, and says why. It reports when it has begun.
+    /// Listens for hints until the subscription ends, and returns why it ended. It sends
+    /// `Listening` once the subscription works.
     fn listen(&self, hints: Hints) -> BoxFuture<'static, Fault>;
 }

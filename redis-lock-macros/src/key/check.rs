@@ -1,4 +1,5 @@
-//! What a template may not say, because two calls could form the same key, or one call two keys.
+//! Refuses templates with which different calls could get the same key, or equal calls different
+//! keys.
 
 use syn::LitStr;
 

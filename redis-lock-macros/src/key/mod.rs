@@ -168,12 +168,12 @@ fn unbound<'a>(
     names
 }
 
-/// What stands for constants: values like any other, so they are wrapped. They cannot be shadowed,
-/// but arguments of their name come first for `format_args!`.
+/// Code for constants in templates. They are wrapped like all values. They can't be shadowed by
+/// variables, but `format_args!` prefers arguments of the same name.
 struct Constants {
     arguments: Vec<Forwarded>,
-    /// A name in small letters is most likely a slip, which rustc explains at the placeholder. If
-    /// there is a constant of that name after all, these statements refuse it.
+    /// A lower-case name is most likely a typing mistake, which rustc explains at the placeholder.
+    /// If there is a constant of that name after all, these statements refuse it.
     refusals: Vec<TokenStream>,
 }
 
@@ -191,7 +191,7 @@ fn constants(names: &[&str], literal: &LitStr, scope: &Scope<'_>) -> Constants {
             let value = quote_spanned!(span=> #krate::__private_0_1::segment(&#ident));
             constants.arguments.push(Forwarded { name: Some(quote!(#ident =)), value });
         } else {
-            // In a constant, where rustc does not look for what the name may have meant.
+            // In a constant, so that rustc makes no suggestions for the name.
             constants.refusals.push(quote_spanned! {span=>
                 const _: fn() = || {
                     let #ident = #krate::__private_0_1::no_constant();
@@ -203,7 +203,7 @@ fn constants(names: &[&str], literal: &LitStr, scope: &Scope<'_>) -> Constants {
     constants
 }
 
-/// A value behind the template: `name = value` or `value`.
+/// An argument after the template: `name = value` or `value`.
 struct Forwarded {
     name: Option<TokenStream>,
     value: TokenStream,
@@ -369,7 +369,7 @@ impl Value {
 
 /// `let order_id = segment(&order_id);`, so that the untouched literal means the wrapped value.
 fn shadow(name: &Ident, cfg: &[Attribute], krate: &Path) -> TokenStream {
-    // Each lint that is named costs every build.
+    // Each lint that is named takes build time.
     let of_underscore =
         unraw(name).starts_with('_').then(|| quote!(, clippy::used_underscore_binding));
     quote! {

@@ -1,4 +1,4 @@
-//! What fits together and what does not.
+//! Checks which options fit together.
 
 use std::time::Duration;
 
@@ -12,8 +12,8 @@ use crate::diagnostics::Mistakes;
 /// The shortest lease that the runtime keeps.
 const MIN_TTL: Duration = Duration::from_millis(100);
 
-/// Reports what is missing and what contradicts. A contradiction stands at the later option, and
-/// names both.
+/// Reports what is missing and what contradicts. A contradiction is reported at the later option,
+/// and names both.
 pub(crate) fn check(options: &Options, mistakes: &mut Mistakes) {
     check_short(options, mistakes);
     check_bindings(options, mistakes);
@@ -22,7 +22,7 @@ pub(crate) fn check(options: &Options, mistakes: &mut Mistakes) {
     check_calls(options, mistakes);
 }
 
-/// What a lock without a lease, of some kind or without renewal can't have.
+/// Refuses options that a lock without a lease, without renewal, or of this kind can't have.
 fn check_lease(options: &Options, mistakes: &mut Mistakes) {
     let Options { ttl, renew, max_hold, repair_orphan, linger, kind, .. } = options;
     let mut clash = |one, other, why| clash(options, mistakes, one, other, why);

@@ -1,11 +1,11 @@
-//! String literals in expressions that look like templates, and that nobody interpolates.
+//! Finds string literals in expressions that look like templates but are not interpolated.
 
 use proc_macro2::{Literal, TokenStream, TokenTree};
 use quote::ToTokens;
 use syn::{Error, Lit, Result};
 
-/// Refuses a literal with a `{`: every call would lock that very text. What other macros make of
-/// their literals is their affair, as `format!("item:{id}")`.
+/// Refuses a literal with a `{`, because every call would lock that very text. Literals in other
+/// macros, such as `format!("item:{id}")`, are left to these.
 pub(super) fn check(value: impl ToTokens) -> Result<()> {
     let Some(literal) = plain(value.to_token_stream()) else { return Ok(()) };
     let message = format!(
@@ -21,7 +21,7 @@ fn plain(tokens: TokenStream) -> Option<Literal> {
         match tree {
             TokenTree::Literal(literal) if holds_brace(&literal) => return Some(literal),
             TokenTree::Group(group) => {
-                // These pass their literals on as they are.
+                // These macros don't interpolate their literals.
                 let passes_on = ["vec", "concat", "matches", "dbg"].contains(&word.as_str());
                 if (!is_called || passes_on)
                     && let Some(found) = plain(group.stream())

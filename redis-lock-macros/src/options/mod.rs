@@ -22,7 +22,7 @@ pub(crate) struct Setting<T> {
     pub(crate) value: T,
 }
 
-/// What was given. What was not given is the manager's to decide.
+/// The options that were given. The manager's defaults apply to the others.
 #[derive(Default)]
 pub(crate) struct Options {
     /// Every name, in the order of writing.

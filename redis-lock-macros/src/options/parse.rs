@@ -1,4 +1,4 @@
-//! From tokens to [`Options`], with every mistake on the way.
+//! Parses tokens to [`Options`], and collects all mistakes.
 
 use proc_macro2::{Ident, TokenStream, TokenTree};
 use quote::ToTokens;

@@ -26,7 +26,7 @@ pub(super) fn assign<T>(
     read: impl FnOnce(ParseStream<'_>) -> Result<T>,
 ) -> Result<()> {
     let value = assigned(&name, input, example, read);
-    // Set twice and wrong as well: the first is what the user has to decide.
+    // When an option is given twice and is also wrong, only the former is reported.
     if place.is_some() {
         return Err(Error::new_spanned(&name, format!("`{name}` is set twice; keep one of them")));
     }
@@ -69,7 +69,8 @@ pub(super) fn expression(input: ParseStream<'_>) -> Result<Expr> {
     input.parse()
 }
 
-/// What makes a value of an error. Values and futures are what people write instead.
+/// An expression that turns an error into a value: a closure or a path. Users often write a value
+/// or a future instead.
 pub(super) fn handler(input: ParseStream<'_>) -> Result<Expr> {
     let value = unwrapped(input.parse()?);
     let is_value = match &value {

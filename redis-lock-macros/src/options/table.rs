@@ -1,5 +1,5 @@
-//! Every option of the attribute, once: its name, how it is written, what it is mistaken for, and
-//! how it is read.
+//! The table of the attribute's options: the name of each, an example, other words that users write
+//! for it, and its parser.
 
 use proc_macro2::Ident;
 use syn::Result;
@@ -15,9 +15,9 @@ use super::value::{Kind, Lease, OnLost, Release, Time, Waiting};
 /// An option.
 pub(super) struct Entry {
     pub(super) name: &'static str,
-    /// How it is written.
+    /// An example of its use.
     pub(super) example: &'static str,
-    /// Words that people use for it, and what to tell them.
+    /// Other words that users write for it, and the advice for them.
     pub(super) meant_by: &'static [(&'static [&'static str], &'static str)],
     pub(super) read: fn(&mut Options, Ident, &Self, ParseStream<'_>) -> Result<()>,
 }

@@ -77,7 +77,7 @@ impl Proxy {
     }
 
     /// A proxy to any address.
-    pub fn to_address(upstream: SocketAddr) -> Self {
+    fn to_address(upstream: SocketAddr) -> Self {
         let shared = Arc::new(Shared {
             state: Mutex::new(State {
                 upstream,

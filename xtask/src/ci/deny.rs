@@ -2,8 +2,8 @@ use anyhow::Result;
 
 use crate::cargo::{cargo, has_command, must_succeed};
 
-/// Licences, sources and versions of dependencies, as `deny.toml` wants them. Known holes are left
-/// out: their list is fetched, and changes without a change here.
+/// Checks licences, sources and versions of dependencies against `deny.toml`. Security advisories
+/// are left out, because their list is downloaded and changes without a change here.
 pub(super) fn check() -> Result<()> {
     if !has_command("deny") {
         eprintln!("not checked: cargo-deny is not installed");

@@ -15,7 +15,7 @@ pub(crate) use public_api::run as public_api;
 
 type Work = fn() -> Result<()>;
 
-/// What has to pass, by name. What is quick and fails often comes first.
+/// The checks, by name. Quick ones, and those that fail often, come first.
 const STEPS: [(&str, Work); 12] = [
     ("formatting", || must_succeed(cargo(&["fmt", "--all", "--check"]))),
     ("floors", floors::run),
@@ -31,8 +31,8 @@ const STEPS: [(&str, Work); 12] = [
     ("frameworks", frameworks),
 ];
 
-/// What builds other packages from nothing, which is more than a change can wait for: by name, or
-/// all of it as `long`.
+/// Checks that build other packages from nothing, which takes too long for every change. They run
+/// by name, or all of them as `long`.
 const LONG_STEPS: [(&str, Work); 4] = [
     ("public-api", || public_api(&[])),
     ("oldest-dependencies", minimal_versions::check),

@@ -1,4 +1,4 @@
-//! What happened to one lock.
+//! Records the grants of one lock.
 
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -11,13 +11,13 @@ pub(super) struct Grant {
     pub(super) granted: Instant,
 }
 
-/// Who was inside, and when.
+/// The grants of one lock, and how many holders it has.
 #[derive(Debug)]
 pub(super) struct Book {
     pub(super) kind: &'static str,
     /// The keys, as the servers know them.
     pub(super) keys: Vec<String>,
-    /// How many may be inside at once.
+    /// How many may hold it at once.
     pub(super) room: u64,
     inside: AtomicU64,
     pub(super) overlaps: AtomicU64,

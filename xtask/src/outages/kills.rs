@@ -1,4 +1,4 @@
-//! Primaries that die.
+//! Kills primaries, and measures how long locks are not granted.
 
 use std::sync::Arc;
 use std::thread;
@@ -16,11 +16,11 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// From a new primary that accepts writes to the next grant.
 const GOAL: Duration = Duration::from_millis(300);
 
-/// What killing one primary cost a lock.
+/// How long a lock was not granted after its primary was killed.
 struct Toll {
-    /// From the moment at which its heir took writes: until the next grant, …
+    /// From the moment at which the new primary accepted writes until the next grant.
     recovery: Duration,
-    /// … and until the last was served of those who waited.
+    /// From the same moment until the last of those who waited was served.
     served: Duration,
 }
 

@@ -1,4 +1,5 @@
-//! What a cluster costs those who lock on it while its slots move and its primaries die.
+//! Measures how long locks on a cluster are not granted while slots are moved and primaries are
+//! killed.
 
 mod book;
 mod kills;

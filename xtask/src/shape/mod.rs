@@ -1,4 +1,4 @@
-//! Whether files and functions are short, and each name of a type has one meaning.
+//! Checks that files and functions are short, and that no two types of a package have one name.
 
 mod functions;
 mod names;

@@ -3,12 +3,12 @@ use std::time::{Duration, Instant};
 use redis::{ConnectionLike, RedisResult};
 use redis_locks::Guard;
 
-/// Compares what guards believe with what the server says.
+/// Compares the remaining lease of guards with the server's ttl.
 ///
-/// A guard's belief is read first, and the server is asked then: until its answer is here, the
-/// server's time has run at least as far. So a belief that reaches beyond the answer is wrong, however
-/// long anything took. A guard that believes nothing by the time of the answer is not wrong: another
-/// task may have shut its manager down after the first reading, and what it held is released then.
+/// The guard's remaining time is read first, then the server is asked. The answer describes a later
+/// time, so a guard's end that is later than the server's is wrong, however long the question took.
+/// A guard that is no longer valid when the answer arrives is not wrong: another task may have shut
+/// its manager down after the first reading, which releases the lock.
 pub(crate) struct Auditor {
     url: String,
     connection: Option<redis::Connection>,
@@ -17,7 +17,7 @@ pub(crate) struct Auditor {
 /// A server says whole milliseconds.
 const ROUNDING: Duration = Duration::from_millis(1);
 
-/// A question that takes longer, or that nobody answers, tells nothing.
+/// A question that takes longer, or has no answer, shows nothing.
 const PATIENCE: Duration = Duration::from_millis(100);
 
 impl Auditor {
@@ -25,8 +25,8 @@ impl Auditor {
         Self { url: url.to_owned(), connection: None }
     }
 
-    /// By how much the guard's belief exceeds the server's word on any of its keys; `None` when the
-    /// server does not answer, or the guard believes nothing.
+    /// By how much the guard's remaining time exceeds the ttl of any of its keys; `None` when the
+    /// server does not answer, or the guard is not valid.
     pub(crate) fn excess(&mut self, guard: &Guard, keys: &[String]) -> Option<Duration> {
         let mut worst = None;
         for key in keys {

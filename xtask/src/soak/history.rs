@@ -3,7 +3,7 @@ use std::fmt;
 
 use super::kind::Kind;
 
-/// What workers tell of their holds, in one line each.
+/// What workers report of their holds, one line for each event.
 ///
 /// Times are nanoseconds of the system's boot clock, which all processes share.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -14,9 +14,9 @@ pub(crate) enum Event {
     Ended { hold: u64, at: u64 },
     /// A read-modify-write of the fenced store was accepted.
     Fenced { key: u64 },
-    /// One of the other store was made.
+    /// A read-modify-write of the plain store was made.
     Plain { key: u64 },
-    /// Somebody else had the lock for as long as we waited.
+    /// The lock was busy for the whole wait.
     Busy,
     /// The server failed.
     Failed,
@@ -24,7 +24,7 @@ pub(crate) enum Event {
     Lost,
     /// A call took longer than it may, in milliseconds.
     Late { took: u64 },
-    /// What a guard believes was compared with what the server says: it was this much too long, in
+    /// A guard's remaining time was compared with the server's ttl, and was longer by this many
     /// microseconds.
     Compared { hold: u64, excess: u64 },
     /// A manager was shut down, and another took its place.
@@ -125,7 +125,7 @@ impl fmt::Display for Hold {
 }
 
 impl Hold {
-    /// The one among holds of the same key, valid when this one began, that must not have been.
+    /// The hold of the same key that was valid when this one began although it must not have been.
     fn clash<'a>(&self, valid: &[&'a Self]) -> Option<&'a Self> {
         // Of several, the one that reaches furthest.
         let furthest =
@@ -213,7 +213,7 @@ impl History {
 fn overlaps(key: u64, holds: &[&Hold], violations: &mut Vec<String>) {
     let mut valid: Vec<&Hold> = Vec::new();
     for hold in holds {
-        // Whoever overlaps whom, one of them begins while the others are valid.
+        // Of holds that overlap, one begins while the others are valid.
         valid.retain(|before| before.end > hold.start);
         if let Some(before) = hold.clash(&valid) {
             let micros = (before.end - hold.start) / 1000;

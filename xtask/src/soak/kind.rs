@@ -14,15 +14,15 @@ pub(crate) fn is_volatile(key: u64) -> bool {
     key % 2 == 1
 }
 
-/// What sort of hold.
+/// The kind of a hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     Mutex,
     Read,
     Write,
-    /// One of so many.
+    /// A permit, with its limit.
     Permit(u32),
-    /// Of several mutexes at once, which those who want a single one also want.
+    /// Several mutexes at once, for which holders of single ones contend as well.
     All,
 }
 

@@ -27,10 +27,10 @@ use store::Store;
 pub(crate) use worker::work;
 use workers::Workers;
 
-/// Unless the caller wants another number of them.
+/// The default number of workers.
 const WORKERS: usize = 3;
 const TTL: Duration = Duration::from_millis(800);
-/// Those who lock one key ask for different leases, up to this.
+/// The longest lease: workers ask for different ones, even for the same key.
 const LONGEST_TTL: Duration = Duration::from_millis(2400);
 const WAIT: Duration = Duration::from_secs(2);
 

@@ -7,7 +7,7 @@ use super::random::Random;
 use super::target::{REFUSALS, Target};
 use super::workers::Workers;
 
-/// Does everything to servers, network and workers that they must be able to bear.
+/// Causes random faults of servers, network and workers.
 pub(crate) struct Nemesis<'a> {
     pub(crate) place: &'a Single,
     pub(crate) random: Random,
@@ -16,7 +16,7 @@ pub(crate) struct Nemesis<'a> {
 }
 
 impl<'a> Nemesis<'a> {
-    /// Does one thing, and says what. Whatever it broke works again afterwards.
+    /// Causes one fault, and returns its description. The fault is over when this returns.
     fn strike(&mut self, workers: &mut Workers) -> String {
         let target = self.target();
         match self.random.below(18) {
@@ -54,7 +54,7 @@ impl<'a> Nemesis<'a> {
         let worker = self.random.below(self.place.workers() as u64);
         let worker = usize::try_from(worker).unwrap_or(0);
         let proxy = self.place.proxy(worker, volatile);
-        // From a blink to longer than a lease.
+        // From milliseconds to longer than a lease.
         let longest = u64::try_from(TTL.as_millis()).unwrap_or(u64::MAX) * 2;
         let duration = if self.random.once_in(2) {
             self.random.millis(1..200)
@@ -64,7 +64,7 @@ impl<'a> Nemesis<'a> {
         Target { server, name, worker, proxy, duration }
     }
 
-    /// Strikes until the time is up, with short pauses in between.
+    /// Causes faults until the time is over, with short pauses in between.
     pub(crate) fn rage(
         &mut self,
         until: Instant,

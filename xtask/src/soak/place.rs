@@ -1,10 +1,10 @@
 use anyhow::{Result, bail};
 use testbed::{Proxy, Server, ServerBinary};
 
-/// Where the locks live while everything is broken.
+/// The servers on which the locks are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum PlaceKind {
-    /// Servers by themselves.
+    /// Single servers.
     Single,
 }
 
@@ -17,8 +17,8 @@ impl PlaceKind {
     }
 }
 
-/// What workers are given: where they lock, and where they ask what a server thinks, past all faults
-/// of the network.
+/// The addresses for a worker: of the proxies through which it locks, and of the server itself,
+/// which it asks without network faults.
 #[derive(Debug, Clone)]
 pub(crate) struct Addresses {
     pub(crate) durable: String,

@@ -55,7 +55,7 @@ impl fmt::Display for Mix {
     }
 }
 
-/// How a worker is told to do without scripts.
+/// Parses the argument of a worker that says whether to use scripts.
 pub(crate) fn parse(word: &str) -> Result<Scripting> {
     match word {
         "auto" => Ok(Scripting::Auto),

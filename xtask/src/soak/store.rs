@@ -6,8 +6,8 @@ use redis::Script;
 /// What the locks are there to protect: counters on a server of their own, which nobody disturbs.
 /// Each is read and written in two steps.
 ///
-/// The *fenced* counter remembers the highest fence that came with a read or a write, and refuses
-/// lower ones. The *plain* one believes everybody.
+/// The *fenced* counter remembers the highest fencing number of its reads and writes, and refuses
+/// lower ones. The *plain* one accepts every write.
 pub(crate) struct Store {
     connection: redis::Connection,
     read: Script,

@@ -5,8 +5,8 @@ use testbed::{Proxy, Server, continue_process, stop_process};
 
 use super::workers::Workers;
 
-/// What is struck next, and for how long. Each method does one thing to it and says what; it works
-/// again afterwards.
+/// The target of the next fault, and how long it lasts. Each method causes one fault and returns
+/// its description. The fault is over when the method returns.
 pub(super) struct Target<'a> {
     pub(super) server: &'a Server,
     /// What the server is called.

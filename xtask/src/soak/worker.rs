@@ -18,11 +18,11 @@ use super::{LONGEST_TTL, TTL, WAIT};
 /// More than there are keys: in each process, several want the same one at the same time.
 const TASKS: u64 = 16;
 
-/// A hold is looked at this often, to see whether it is valid.
+/// How often a worker checks that its hold is valid.
 const LOOK: Duration = Duration::from_millis(5);
 
-/// What a call may take beyond its own bound: a command timeout, a pause by the nemesis, and a
-/// machine that is busy with all of this.
+/// How much longer than its own limit a call may take: a command timeout, a fault of the nemesis,
+/// and the load of the machine.
 const GRACE: Duration = Duration::from_secs(6);
 
 /// One worker process: `soak-worker <durable> <volatile> <durable, directly> <store> <seed> <number>
@@ -87,7 +87,7 @@ impl Manager {
         self.locks.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Has the others work with another one from now on. Returns the former.
+    /// Replaces the manager for all tasks. Returns the former one.
     fn replace(&self) -> Result<Locks> {
         let new = Self::locks(&self.url, self.scripting)?;
         let mut locks = self.locks.write().unwrap_or_else(PoisonError::into_inner);
@@ -123,7 +123,7 @@ impl Task {
             let (kind, keys) = Kind::pick(self.mutexes_only, |limit| self.random.below(limit));
             let request = self.request(kind, &keys);
             let start = Instant::now();
-            // Some lose their patience at a bad moment.
+            // Some calls are dropped at a random moment.
             let patience = if self.random.once_in(8) {
                 self.random.millis(0..10)
             } else {

@@ -9,7 +9,7 @@ use super::history::{Event, History};
 use super::place::{Addresses, Single};
 use super::scripting::{self, Mix};
 
-/// The worker processes. What they tell goes into the history.
+/// The worker processes. Their reports go into the history.
 pub(crate) struct Workers {
     /// The processes, with the numbers that they were started with.
     running: Vec<(u64, Child)>,
@@ -48,7 +48,7 @@ impl Workers {
         Ok(workers)
     }
 
-    /// What tells the present ones apart from those that were replaced.
+    /// The numbers of the present workers.
     pub(crate) fn numbers(&self) -> impl Iterator<Item = u64> + '_ {
         self.running.iter().map(|(number, _)| *number)
     }
@@ -78,7 +78,7 @@ impl Workers {
         Ok(())
     }
 
-    /// Kills them all, and returns when everything they reported is in the history.
+    /// Kills all workers, and returns when all their reports are in the history.
     pub(crate) fn end(mut self) {
         for (_, worker) in &mut self.running {
             let _ = worker.kill();
@@ -89,7 +89,7 @@ impl Workers {
         }
     }
 
-    /// How a worker locks, and what.
+    /// The arguments of a worker that say whether it uses scripts, and which kinds of lock.
     fn ways(&self, index: usize) -> [&'static str; 2] {
         let scripting = scripting::word(self.scripting.of_worker(index));
         [scripting, if self.scripting == Mix::Auto { "all" } else { "mutexes" }]

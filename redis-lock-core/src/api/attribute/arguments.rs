@@ -1,4 +1,5 @@
-//! What becomes of an annotated function's arguments: where they live, and who may still see them.
+//! The arguments of an annotated function: whether the body is boxed for them, and what `on_error`
+//! may use.
 
 use std::borrow::Cow;
 use std::ffi::OsString;

@@ -7,7 +7,7 @@ use std::pin::{Pin, pin};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 
-use super::plan::{Known, Plan};
+use super::plan::{Fixed, Plan};
 use crate::api::acquire::{self, Begun, begin};
 use crate::api::caller::Caller;
 use crate::api::nesting;
@@ -75,7 +75,7 @@ impl Scope {
     /// The scope of a call of a function whose body asks for the lock. The function's holders are
     /// called `label`.
     #[must_use]
-    pub fn new(label: &'static str, known: &'static [Known]) -> Self {
+    pub fn new(label: &'static str, known: &'static [Fixed]) -> Self {
         let plan = Plan::new(label, known);
         let mut held = BodyLock::default();
         held.finishes = plan.finishes();
@@ -116,7 +116,7 @@ impl Scope {
     #[must_use]
     pub fn asking(
         label: &'static str,
-        known: &'static [Known],
+        known: &'static [Fixed],
         locks: Option<&Locks>,
         key: Result<LockKey, LockError>,
     ) -> Self {
@@ -129,7 +129,7 @@ impl Scope {
     #[must_use]
     pub fn asking_all(
         label: &'static str,
-        known: &'static [Known],
+        known: &'static [Fixed],
         locks: Option<&Locks>,
         keys: Result<Vec<LockKey>, LockError>,
     ) -> Self {

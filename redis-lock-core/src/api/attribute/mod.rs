@@ -14,7 +14,7 @@ pub use output::{
 };
 
 mod plan;
-pub use plan::Known;
+pub use plan::Fixed;
 
 mod render;
 pub use render::{collected, key, keys, render};

@@ -14,7 +14,7 @@ use crate::LockError;
     note = "or keep the type and say what to return then: `on_error = |err| …`"
 )]
 pub trait Fallible: Sized {
-    /// What it can carry.
+    /// The error type.
     type Error;
 
     /// The return value of a call that failed.
@@ -99,7 +99,7 @@ impl<T, E> Output<Result<T, E>> {
 }
 
 impl<R> AnyOutput<R> {
-    /// There is no error that a value could be; that it may be awaited is its receiver's affair.
+    /// Such a value is never an error. Whether it can be awaited concerns only its receiver.
     #[must_use]
     pub fn own_error_of_value(&self) -> fn(&R) -> bool {
         |_| false
@@ -129,7 +129,7 @@ impl<F: Future + ?Sized> BoxedOutput<Box<F>> {
 }
 
 impl<R> AnyOutput<R> {
-    /// There is no error that a value could be.
+    /// Such a value is never an error.
     #[must_use]
     pub fn own_error(&self) -> fn(&R) -> bool {
         |_| false

@@ -14,7 +14,7 @@ use crate::domain::kind::Kind;
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 #[allow(non_camel_case_types, reason = "an editor leads from the user's option to its page here")]
-pub enum Known {
+pub enum Fixed {
     /// See `Locks::read`.
     read,
     /// See `Locks::write`.
@@ -60,19 +60,19 @@ pub enum Known {
 pub(super) struct Plan {
     /// What its holders are called.
     pub(super) label: &'static str,
-    known: &'static [Known],
+    known: &'static [Fixed],
 }
 
 impl Plan {
-    pub(super) fn new(label: &'static str, known: &'static [Known]) -> Self {
+    pub(super) fn new(label: &'static str, known: &'static [Fixed]) -> Self {
         Self { label, known }
     }
 
     pub(super) fn kind(&self) -> Kind {
         let kind = self.known.iter().find_map(|it| match *it {
-            Known::read => Some(Kind::Read),
-            Known::write => Some(Kind::Write),
-            Known::permits(limit) => Some(Kind::Permit { limit }),
+            Fixed::read => Some(Kind::Read),
+            Fixed::write => Some(Kind::Write),
+            Fixed::permits(limit) => Some(Kind::Permit { limit }),
             _ => None,
         });
         kind.unwrap_or(Kind::Mutex)
@@ -80,20 +80,20 @@ impl Plan {
 
     /// Whether the body runs to its end although the lock is lost.
     pub(super) fn finishes(&self) -> bool {
-        self.has(|it| matches!(it, Known::finish))
+        self.has(|it| matches!(it, Fixed::finish))
     }
 
     /// Whether the release is not waited for.
     pub(super) fn in_background(&self) -> bool {
-        self.has(|it| matches!(it, Known::background))
+        self.has(|it| matches!(it, Fixed::background))
     }
 
     /// Whether the body has a value of its own for a busy lock.
     pub(super) fn answers_busy(&self) -> bool {
-        self.has(|it| matches!(it, Known::answer_busy))
+        self.has(|it| matches!(it, Fixed::answer_busy))
     }
 
-    fn has(&self, option: fn(&Known) -> bool) -> bool {
+    fn has(&self, option: fn(&Fixed) -> bool) -> bool {
         self.known.iter().any(option)
     }
 
@@ -104,7 +104,7 @@ impl Plan {
     }
 }
 
-impl Known {
+impl Fixed {
     fn apply(self, request: Request) -> Request {
         match self {
             Self::ttl(seconds, nanoseconds) => request.ttl(Duration::new(seconds, nanoseconds)),

@@ -1,4 +1,4 @@
-//! From a template and its values to a key.
+//! Renders a key from a template and its values.
 
 use std::fmt::{self, Write};
 
@@ -54,7 +54,8 @@ pub fn keys<const N: usize>(
     keys.into_iter().collect()
 }
 
-/// Text that allocates once: never while it is short, and then all at once.
+/// A text buffer on the stack, which is copied into one allocation of the final size, or moves to
+/// the heap when it gets long.
 struct Text {
     short: [u8; SHORT],
     len: usize,

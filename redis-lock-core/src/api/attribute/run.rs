@@ -103,7 +103,7 @@ impl<R, F: Future<Output = R>> Future for RunOr<'_, R, F> {
     }
 }
 
-/// What a call needs beside its body: the same for all functions that return the same.
+/// What a call needs besides its body: the same for all functions with one return type.
 struct Call<'a, R> {
     scope: &'a Scope,
     life: Life<'a>,
@@ -160,7 +160,7 @@ impl<R, F> fmt::Debug for RunOr<'_, R, F> {
     }
 }
 
-/// The body's value, or what stands in its place when the lock was lost before its end.
+/// The body's value, or what is returned instead when the lock was lost before its end.
 fn settle<R>(
     value: Option<R>,
     failure: Option<LockError>,
@@ -201,7 +201,7 @@ where
     settle(Some(value?), lost, is_own_error)
 }
 
-/// What `on_error` makes of a failure.
+/// The value that `on_error` returns for a failure.
 pub fn handled<R, C: FnOnce(LockError) -> R>(error: LockError, on_error: C) -> R {
     on_error(error)
 }

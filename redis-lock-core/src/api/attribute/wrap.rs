@@ -54,7 +54,7 @@ impl<T: KeySegment + ?Sized> Segment<'_, T> {
     }
 }
 
-/// Counts by being written to.
+/// Counts the characters that are written to it.
 struct Nowhere;
 
 impl Write for Nowhere {
@@ -85,7 +85,8 @@ impl Write for ZeroPadded<'_> {
     }
 }
 
-/// What a name in small letters is tried to be bound to: it fails if there is a constant.
+/// Code that the attribute generates binds a lower-case name to this type, which fails to compile
+/// if the name is a constant.
 #[derive(Debug)]
 pub struct ConstantsInKeysAreUpperCase(());
 
@@ -95,7 +96,7 @@ pub const fn no_constant() -> ConstantsInKeysAreUpperCase {
     ConstantsInKeysAreUpperCase(())
 }
 
-/// Implemented by nothing: every style but the plain one is refused, in words.
+/// Implemented by nothing: every style but the plain one is refused with a message.
 #[diagnostic::on_unimplemented(
     message = "only the plain text of a value can be part of a lock key",
     label = "this placeholder asks for another style",

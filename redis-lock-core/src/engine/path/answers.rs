@@ -1,4 +1,4 @@
-//! Reading: what arrives, and whose outcome it is.
+//! Reads answers and hands outcomes to those who asked.
 
 use std::time::Duration;
 
@@ -9,20 +9,20 @@ use crate::lock::Outcome;
 use crate::store::redirect::Redirect;
 use crate::store::{Answer, Command, Filled, Pulled};
 
-/// So many nodes may send a command elsewhere, one after the other.
+/// How often a command may be redirected.
 const MOST_HOPS: u8 = 5;
 
 impl Traffic {
-    /// Takes in what has arrived, and settles what is done.
+    /// Reads what has arrived, and settles the entries that are answered.
     pub(crate) fn pump(&mut self, now: Moment, results: &mut Vec<Settled>) {
         self.size_batch();
         loop {
             let ConnectionState::Up(up) = &mut self.connection else { return };
             let filled = up.wire.fill();
-            if let Ok(Filled { heard: true, .. }) = filled {
-                up.heard = now;
+            if let Ok(Filled { received: true, .. }) = filled {
+                up.received = now;
             }
-            // What arrived before the end counts.
+            // Answers that arrived before the connection ended still count.
             let lost = self.pull_all(results);
             match (lost, filled) {
                 (Some(fault), _) => return self.close(&fault, results),
@@ -33,7 +33,8 @@ impl Traffic {
         }
     }
 
-    /// Settles what is done with; returns why the connection can't be used any longer, if so.
+    /// Settles the entries that are answered. Returns a fault if the connection can't be used any
+    /// longer.
     fn pull_all(&mut self, results: &mut Vec<Settled>) -> Option<Fault> {
         loop {
             let ConnectionState::Up(up) = &mut self.connection else { return None };
@@ -70,7 +71,7 @@ impl Traffic {
         }
     }
 
-    /// Another node has the key of what was asked.
+    /// Another node has the key of an entry.
     fn redirected(
         &mut self,
         seq: u64,
@@ -88,11 +89,11 @@ impl Traffic {
             return self.settle(entry, outcome, results);
         }
         if entry.number().is_some_and(|number| self.dropped.remove(&number)) {
-            // It was not executed, and nobody wants it any more.
+            // It was not executed, and its machine no longer wants it.
             return;
         }
         entry.command = Some(command);
-        results.push(Settled::Elsewhere(Box::new(entry), Some(redirect)));
+        results.push(Settled::Redirected(Box::new(entry), Some(redirect)));
     }
 
     /// An answer that comes later than this has an unknown outcome, because another node may have

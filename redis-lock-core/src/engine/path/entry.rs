@@ -1,4 +1,4 @@
-//! What stands in the queue of a place, and what comes of it.
+//! The entries in the queue of a place, and their outcomes.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -13,24 +13,24 @@ use crate::store::Command;
 use crate::store::redirect::Redirect;
 use crate::store::redis::is_split;
 
-/// One question in the queue, or on its way.
+/// One command in the queue, or sent and without an outcome.
 #[derive(Debug)]
 pub(crate) struct QueueEntry {
     pub(crate) origin: Origin,
-    /// What to send. A release is made when it is written, because what it asks for depends on the
-    /// time.
+    /// The command; `None` for a release, whose command depends on the time and is created when it
+    /// is written.
     pub(crate) command: Option<Command>,
-    /// When it was made.
+    /// When the entry was created.
     pub(crate) sent: Moment,
-    /// When it was written.
+    /// When it was written to the connection.
     pub(super) written: Moment,
-    /// How long an answer may take before somebody doubts the connection.
+    /// How long the answer may take before the connection is suspected.
     pub(super) limit: Duration,
-    /// When whoever asked learns that no answer came.
+    /// When the caller is told that no answer came in time.
     pub(super) deadline: Moment,
-    /// Whether the node is to be told that its key is on its way to it.
+    /// Whether an `ASKING` is sent before it, because its slot is being moved to the node.
     pub(crate) asks: bool,
-    /// How many nodes have sent it elsewhere.
+    /// How often it was redirected.
     pub(super) hops: u8,
 }
 
@@ -50,7 +50,7 @@ impl QueueEntry {
         Self::new(Origin::Query(Some(reply)), Some(command), limit, now.after(limit), now)
     }
 
-    /// A part of what was made at `sent`.
+    /// A part of an entry that was created at `sent`.
     pub(crate) fn part(
         gathering: Arc<Gathering>,
         group: usize,
@@ -61,7 +61,7 @@ impl QueueEntry {
         Self::new(Origin::Part(gathering, group), Some(command), limit, deadline, sent)
     }
 
-    /// A message, to which nobody wants an answer.
+    /// A message, whose answer nobody needs.
     pub(crate) fn message(command: Command, now: Moment) -> Self {
         let limit = command.timeout;
         Self::new(Origin::Query(None), Some(command), limit, Moment::NEVER, now)
@@ -83,7 +83,7 @@ impl QueueEntry {
         Self { origin, command, sent: now, written: now, limit, deadline, asks, hops }
     }
 
-    /// The key that says which place it goes to, where it goes to one.
+    /// The key that decides to which place it goes; `None` when it goes to no place in particular.
     pub(crate) fn main(&self) -> Option<Arc<str>> {
         match (&self.origin, &self.command) {
             (Origin::Lock(id, _), _) => Some(Arc::clone(&id.main)),
@@ -97,7 +97,7 @@ impl QueueEntry {
         self.origin.is_awaited()
     }
 
-    /// The number of the question, where a machine asked it.
+    /// The number of the question, if a machine asked it.
     pub(super) fn number(&self) -> Option<u64> {
         match &self.origin {
             Origin::Lock(_, number) => Some(*number),
@@ -105,7 +105,7 @@ impl QueueEntry {
         }
     }
 
-    /// The command as it goes out at `now`.
+    /// The command to send at `now`.
     pub(crate) fn take_command(&mut self, now: Moment) -> Option<Command> {
         match &self.origin {
             Origin::Reap(reap) => Some(reap.command(now)),
@@ -127,12 +127,12 @@ impl QueueEntry {
         self.deadline
     }
 
-    /// It can't be asked anywhere.
+    /// Settles an entry that can't be sent to any place.
     pub(crate) fn refused(self, what: &str) -> Settled {
         self.settle(Outcome::Refused(Fault::new(FaultClass::Refused, what)))
     }
 
-    /// Lets whoever waits learn that no answer came in time. The question goes on.
+    /// Takes out the caller, to tell it that no answer came in time. The command goes on.
     pub(super) fn overdue(&mut self) -> Option<Overdue> {
         self.deadline = Moment::NEVER;
         self.origin.overdue()
@@ -143,27 +143,28 @@ impl QueueEntry {
     }
 }
 
-/// What became of a question.
+/// What became of an entry.
 #[derive(Debug)]
 pub(crate) enum Settled {
     /// It has its one outcome.
     Done { origin: Origin, sent: Moment, outcome: Outcome },
-    /// It was not executed, and is to be asked elsewhere: where the node says, or the map.
-    Elsewhere(Box<QueueEntry>, Option<Redirect>),
+    /// It was not executed, and has to be sent to the node in the redirect, or else to the one on
+    /// the map.
+    Redirected(Box<QueueEntry>, Option<Redirect>),
 }
 
 impl Settled {
     pub(crate) fn into_origin(self) -> Origin {
         match self {
             Self::Done { origin, .. } => origin,
-            Self::Elsewhere(entry, _) => entry.origin,
+            Self::Redirected(entry, _) => entry.origin,
         }
     }
 
     pub(crate) fn is_awaited(&self) -> bool {
         match self {
             Self::Done { origin, .. } => origin.is_awaited(),
-            Self::Elsewhere(..) => false,
+            Self::Redirected(..) => false,
         }
     }
 }
@@ -173,19 +174,19 @@ impl Settled {
     pub(crate) fn origin(&self) -> &Origin {
         match self {
             Self::Done { origin, .. } => origin,
-            Self::Elsewhere(entry, _) => &entry.origin,
+            Self::Redirected(entry, _) => &entry.origin,
         }
     }
 
     pub(crate) fn outcome(&self) -> &Outcome {
         match self {
             Self::Done { outcome, .. } => outcome,
-            Self::Elsewhere(..) => panic!("it goes elsewhere"),
+            Self::Redirected(..) => panic!("it goes elsewhere"),
         }
     }
 }
 
-/// What was written and has had no outcome, in the order of the wire.
+/// The entries that were written and have no outcome, in the order in which they were sent.
 #[derive(Debug, Default)]
 pub(super) struct InFlight {
     entries: VecDeque<(u64, Option<QueueEntry>)>,
@@ -194,7 +195,7 @@ pub(super) struct InFlight {
 }
 
 impl InFlight {
-    /// The name that the next entry will have.
+    /// The sequence number of the next entry.
     pub(super) fn next_seq(&self) -> u64 {
         self.seq
     }
@@ -205,7 +206,7 @@ impl InFlight {
         self.count += 1;
     }
 
-    /// Names follow each other without a gap, because only the front is ever removed.
+    /// Sequence numbers have no gaps, because entries are removed only at the front.
     fn index(&self, seq: u64) -> Option<usize> {
         let (first, _) = self.entries.front()?;
         seq.wrapping_sub(*first).try_into().ok()
@@ -225,7 +226,7 @@ impl InFlight {
         Some(entry)
     }
 
-    /// The oldest that has had no outcome.
+    /// The oldest entry without an outcome.
     pub(super) fn front(&self) -> Option<&QueueEntry> {
         self.entries.front()?.1.as_ref()
     }

@@ -1,4 +1,4 @@
-//! One command for keys of several slots, asked in parts at the places that have them.
+//! Splits one command for keys of several slots into parts for the places that have them.
 
 use std::sync::{Arc, Mutex};
 
@@ -10,18 +10,18 @@ use crate::lock::Outcome;
 use crate::store::Answer;
 use crate::store::redis::{ClusterMode, NextPart, Part, Split};
 
-/// A part, and the key that says where it goes.
+/// A part, and the key that decides where it goes.
 pub(crate) type PartEntry = (Arc<str>, QueueEntry);
 
 impl Gathering {
-    /// Cuts an entry for keys of several slots into parts. There may be an outcome at once.
+    /// Splits an entry for keys of several slots into parts. There may be an outcome at once.
     pub(crate) fn begin(
         mut entry: QueueEntry,
         now: Moment,
         cluster: &Arc<ClusterMode>,
     ) -> (Vec<PartEntry>, Option<Settled>) {
         if let Origin::Reap(reap) = &mut entry.origin {
-            // Its parts and those of what it makes void need not meet in one queue.
+            // Its parts may go to other queues than those of the acquisition that it undoes.
             reap.doubt_dropped(now);
         }
         let Some(command) = entry.take_command(now) else { return (Vec::new(), None) };

@@ -1,8 +1,8 @@
-//! The way to one place: a queue of questions, the connection behind it, and its supervision.
+//! The path to one place: a queue of entries, the connection behind it, and its supervision.
 //!
-//! All that is sent for a lock goes through the queue of its place, so what one thread asks and
-//! what another one asks afterwards reach the server in that order, over reconnects too. Decisions
-//! are made here without I/O: whoever drives a path carries out its [`Job`]s and hands it the time.
+//! All commands for a lock go through the queue of its place, so commands of different threads
+//! reach the server in the order in which they were put there, even after a reconnect. Decisions
+//! are made here without I/O: the driver of a path carries out its [`Job`]s and passes the time in.
 //!
 //! ```text
 //!   Unused --first question--> Connecting --connected--> Up --closed--> Connecting
@@ -12,9 +12,9 @@
 //!                                 Down: what is asked is refused at once <--+ (failed)
 //! ```
 //!
-//! An epoch is the life of one connection. It has one end, [`Traffic::close`]: what was written has
-//! an unknown outcome, in order; what was not stays for the next epoch, in order. The socket goes
-//! with the epoch, so no answer of it can come later.
+//! An epoch is the lifetime of one connection. It ends in one way, [`Traffic::close`]: entries that
+//! were written get an unknown outcome, and entries that were not stay queued, in order, for the
+//! next epoch. The socket is closed with the epoch, so no answer can come later.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::atomic::AtomicU32;
@@ -28,9 +28,9 @@ use crate::domain::clock::Moment;
 use crate::domain::error::{Fault, FaultClass};
 use crate::domain::kind::Kind;
 use crate::domain::names::Names;
-use crate::engine::apart::Apart;
+use crate::engine::cache_padded::CachePadded;
 use crate::lock::{Outcome, Reap};
-use crate::store::{Command, TaskBell, Verb, Watcher, Wire};
+use crate::store::{Command, TaskWaker, Verb, Watcher, Wire};
 use entry::InFlight;
 
 pub(crate) use entry::{QueueEntry, Settled};
@@ -47,12 +47,12 @@ mod supervise;
 #[cfg(test)]
 mod tests;
 
-/// How old a question may get before the engine looks whether its answer is there, although
-/// another reads.
-pub(crate) const PICK_UP: Duration = Duration::from_millis(20);
+/// How old a question may get before the engine itself reads, although a task has the role of the
+/// reader.
+pub(crate) const ENGINE_READS_AFTER: Duration = Duration::from_millis(20);
 
-/// Up to so many dropped questions are remembered without looking for those that are settled.
-const FEW: usize = 1024;
+/// How many dropped questions are remembered before settled ones are removed.
+const MIN_DROPPED_SWEEP: usize = 1024;
 
 /// The shortest time between two reads of the map, whatever the nodes say.
 pub(crate) const LOOK_PAUSE: Duration = Duration::from_millis(100);
@@ -60,7 +60,7 @@ pub(crate) const LOOK_PAUSE: Duration = Duration::from_millis(100);
 /// The first pause between two tries to connect.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 
-/// Something that a path can't do by itself.
+/// Something that the driver of a path has to do.
 #[derive(Debug)]
 pub(crate) enum Job {
     /// Connect, and report the result under this number.
@@ -70,15 +70,15 @@ pub(crate) enum Job {
 /// What happened to the connection, for those who drive the path.
 #[derive(Debug)]
 pub(crate) enum News {
-    /// A connection stands.
+    /// A connection was made.
     Up,
-    /// The server can't be reached; tried again after the pause.
+    /// The server can't be reached. The next try follows after the pause.
     Unreachable(Fault, Duration),
     /// Another try failed, for the same reason.
     StillUnreachable,
 }
 
-/// What driving a path has brought about.
+/// The results of driving a path.
 #[derive(Debug, Default)]
 pub(crate) struct Results {
     pub(crate) settled: Vec<Settled>,
@@ -88,7 +88,7 @@ pub(crate) struct Results {
     pub(crate) jobs: Vec<Job>,
 }
 
-/// Answers somebody whether the server can be used.
+/// Tells a caller whether the server can be used.
 pub(crate) type ReadyReply = oneshot::Sender<Result<(), Fault>>;
 
 /// Who reads the answers.
@@ -102,11 +102,11 @@ pub(crate) enum Reader {
 
 /// The queue and the connection of one place.
 pub(crate) struct Path {
-    traffic: Apart<Mutex<Traffic>>,
-    /// Commands that tasks of a multi-threaded runtime sent while the engine read.
+    traffic: CachePadded<Mutex<Traffic>>,
+    /// How many commands tasks of a multi-threaded runtime have sent while the engine read.
     busy: AtomicU32,
     /// Wakes the task that reads.
-    pub(crate) task_news: TaskBell,
+    pub(crate) task_news: TaskWaker,
 }
 
 impl std::fmt::Debug for Path {
@@ -118,48 +118,48 @@ impl std::fmt::Debug for Path {
 pub(crate) struct Traffic {
     connection: ConnectionState,
     reader: Reader,
-    /// A runtime whose tasks can't read.
-    blind: Option<runtime::Id>,
-    /// Whether the task that reads is about to flush by itself.
+    /// A runtime whose tasks can't read, because it was built without I/O.
+    unreadable: Option<runtime::Id>,
+    /// Whether the reading task is about to flush, so that callers need not.
     pub(crate) task_flushes: bool,
-    /// What was not written, in order.
+    /// Entries that were not written yet, in order.
     waiting: VecDeque<QueueEntry>,
     written: InFlight,
-    /// How many of those have been sent as a whole.
+    /// How many entries have been sent completely.
     sent_whole: usize,
-    /// How many commands are sent at once although more are about to be made.
+    /// How many commands make up a batch that is sent although more commands are about to follow.
     batch: usize,
-    /// Questions whose machines have dropped them: no further round of them is sent.
+    /// Questions that their machines have dropped. No further round of them is sent.
     dropped: BTreeSet<u64>,
-    /// Questions whose outcome became unknown with the last connection: their machines may not have
-    /// heard of it yet.
+    /// Questions whose outcome became unknown with the last connection, and whose machines may not
+    /// know that yet.
     lost: BTreeSet<u64>,
-    /// At how many dropped questions to look for those that are settled.
+    /// At how many dropped questions to remove settled ones.
     dropped_limit: usize,
     ready: Vec<ReadyReply>,
-    patience: Duration,
-    /// The connection that is being made: its number, and since when.
+    time_limit: Duration,
+    /// The connection that is being made: its number, and when that began.
     attempt: Option<(u64, Moment)>,
     attempts: u64,
     retry_at: Moment,
     pause: Duration,
-    /// No second connection is made beside a silent one before this.
+    /// When a second connection may be made beside a silent one.
     suspect_at: Moment,
-    /// No caller has to be told before this that no answer came.
+    /// The earliest time limit of a caller.
     deadline_check: Moment,
     spread: u8,
-    /// An answer that took longer neither starts nor lengthens a lease.
+    /// Answers that took longer have an unknown outcome, and neither start nor lengthen a lease.
     distrust_after: Option<Duration>,
 }
 
 enum ConnectionState {
     Unused,
-    /// Being made; nothing is known to be wrong.
+    /// A connection is being made, and nothing is known to be wrong.
     Connecting,
     Up(Up),
-    /// Could not be made, and is tried again.
+    /// The last try failed. Another one follows.
     Down(Fault),
-    /// Nothing is asked here any more: the node has no keys.
+    /// The path is not used any more: the node has no keys.
     Retired,
 }
 
@@ -168,28 +168,28 @@ struct Up {
     watcher: Option<Watcher>,
     epoch: u64,
     made: Moment,
-    /// When something was received last.
-    heard: Moment,
-    /// Whether it has ever answered.
+    /// When bytes were last received.
+    received: Moment,
+    /// Whether it has ever answered a command.
     has_answered: bool,
 }
 
 impl Path {
-    pub(crate) fn new(patience: Duration, spread: u8) -> Self {
+    pub(crate) fn new(time_limit: Duration, spread: u8) -> Self {
         let traffic = Traffic {
             connection: ConnectionState::Unused,
             reader: Reader::Engine,
-            blind: None,
+            unreadable: None,
             task_flushes: false,
             waiting: VecDeque::new(),
             written: InFlight::default(),
             sent_whole: 0,
-            batch: send::LEAST,
+            batch: send::MIN_BATCH,
             dropped: BTreeSet::new(),
             lost: BTreeSet::new(),
-            dropped_limit: FEW,
+            dropped_limit: MIN_DROPPED_SWEEP,
             ready: Vec::new(),
-            patience: patience.max(Duration::from_millis(500)),
+            time_limit: time_limit.max(Duration::from_millis(500)),
             attempt: None,
             attempts: 0,
             retry_at: Moment::START,
@@ -200,9 +200,9 @@ impl Path {
             distrust_after: None,
         };
         Self {
-            traffic: Apart::new(Mutex::new(traffic)),
+            traffic: CachePadded::new(Mutex::new(traffic)),
             busy: AtomicU32::new(0),
-            task_news: TaskBell::default(),
+            task_news: TaskWaker::default(),
         }
     }
 
@@ -215,8 +215,8 @@ impl Path {
         self.traffic.try_lock().is_err()
     }
 
-    /// Puts something on the queue. To be called under the lock of the shard that it belongs to, so
-    /// that the order on the queue is that of the steps.
+    /// Puts an entry on the queue. To be called under the lock of the machine's shard, so that the
+    /// order in the queue is that of the steps.
     pub(crate) fn put(&self, entry: QueueEntry, results: &mut Vec<Settled>) {
         self.traffic().put(entry, results);
     }
@@ -235,7 +235,7 @@ impl Traffic {
                 return results.push(entry.settle(Outcome::Refused(fault)));
             }
             ConnectionState::Retired => {
-                return results.push(Settled::Elsewhere(Box::new(entry), None));
+                return results.push(Settled::Redirected(Box::new(entry), None));
             }
             ConnectionState::Unused | ConnectionState::Connecting | ConnectionState::Up(_) => {}
         }
@@ -243,16 +243,16 @@ impl Traffic {
         self.waiting.push_back(entry);
     }
 
-    /// The machine of a question is not interested in it any more, and releases its token.
+    /// The machine of a question no longer wants it, and releases its token.
     fn drop_question(&mut self, number: u64, reap: &mut Reap, now: Moment) {
         if self.lost.remove(&number) {
-            // What became of it was not heard when it was dropped.
+            // Its outcome was not known when it was dropped.
             return reap.doubt(now);
         }
         self.dropped.insert(number);
         if self.dropped.len() > self.dropped_limit {
             self.forget_dropped();
-            self.dropped_limit = (self.dropped.len() * 2).max(FEW);
+            self.dropped_limit = (self.dropped.len() * 2).max(MIN_DROPPED_SWEEP);
         }
     }
 
@@ -261,13 +261,13 @@ impl Traffic {
             && self.dropped.remove(&number)
             && !planted!(AnyAnswer)
         {
-            // Its token is being released; nobody wants to know.
+            // Its token is being released, so nobody needs the outcome.
             return;
         }
         results.push(entry.settle(outcome));
     }
 
-    /// Ends the epoch: the one way in which a connection ends.
+    /// Ends the epoch. This is the only way in which a connection ends.
     pub(crate) fn close(&mut self, fault: &Fault, results: &mut Vec<Settled>) {
         let ConnectionState::Up(up) =
             std::mem::replace(&mut self.connection, ConnectionState::Connecting)
@@ -285,7 +285,7 @@ impl Traffic {
         self.forget_dropped();
     }
 
-    /// Forgets the numbers of questions that are neither waiting nor written.
+    /// Forgets the numbers of dropped questions that are settled.
     fn forget_dropped(&mut self) {
         let known: BTreeSet<_> =
             self.waiting.iter().chain(self.written.iter()).filter_map(QueueEntry::number).collect();
@@ -327,14 +327,14 @@ impl Traffic {
         self.task_flushes = false;
     }
 
-    /// No task of this runtime can read.
+    /// Notes that no task of this runtime can read.
     pub(crate) fn never_read_on(&mut self, runtime: runtime::Id) {
-        self.blind = Some(runtime);
+        self.unreadable = Some(runtime);
     }
 
     fn can_read_on(&self, runtime: runtime::Id) -> bool {
         self.reader == Reader::Engine
-            && self.blind != Some(runtime)
+            && self.unreadable != Some(runtime)
             && matches!(&self.connection, ConnectionState::Up(up) if up.watcher.is_some() && !up.wire.is_instant())
     }
 
@@ -343,19 +343,19 @@ impl Traffic {
         self.written.front().map_or(Duration::ZERO, |entry| now.since(entry.written))
     }
 
-    /// Whether a release is on the queue or on its way that was never answered.
+    /// Whether a release that was never answered is queued or has no outcome yet.
     pub(crate) fn has_first_releases(&self) -> bool {
         let first = |entry: &QueueEntry| entry.origin.is_first_release();
         self.waiting.iter().chain(self.written.iter()).any(first)
     }
 
-    /// Whether something other than our own PING is on the queue or on its way.
+    /// Whether an entry other than our own `PING` is queued or has no outcome yet.
     pub(crate) fn has_questions(&self) -> bool {
         let asks = |entry: &QueueEntry| !matches!(entry.origin, Origin::Ping);
         self.waiting.iter().chain(self.written.iter()).any(asks)
     }
 
-    /// Whether nothing is on the queue or on its way.
+    /// Whether no entry is queued or without an outcome.
     #[cfg(test)]
     pub(crate) fn is_at_rest(&self) -> bool {
         self.waiting.is_empty() && self.written.is_empty() && self.dropped.is_empty()
@@ -366,9 +366,8 @@ impl Traffic {
         self.waiting.iter().chain(self.written.iter()).map(|entry| &entry.origin)
     }
 
-    /// Drops all that is on the queue or on its way, because nobody is left to carry it out.
-    /// Whoever waits for any of it is woken when what this returns is dropped, so that is to happen
-    /// without a lock.
+    /// Removes all entries, because nobody is left to send them. Dropping the returned values wakes
+    /// the callers, so no lock may be held then.
     pub(crate) fn drain(&mut self) -> (Vec<Origin>, Vec<ReadyReply>) {
         let waiting = std::mem::take(&mut self.waiting);
         self.connection = ConnectionState::Unused;
@@ -381,16 +380,16 @@ impl Traffic {
 }
 
 impl Traffic {
-    /// Nobody works for this path any more: what is asked is refused at once.
+    /// Closes the path for good: new entries are refused at once.
     pub(crate) fn stop(&mut self) {
         self.connection =
             ConnectionState::Down(Fault::new(FaultClass::Refused, "the engine stopped"));
     }
 }
 
-fn ping(patience: Duration) -> Command {
+fn ping(time_limit: Duration) -> Command {
     let names = Arc::new(Names::new("", String::new()));
-    Command { names, kind: Kind::Mutex, verb: Verb::Ping, timeout: patience }
+    Command { names, kind: Kind::Mutex, verb: Verb::Ping, timeout: time_limit }
 }
 
 fn broken(error: &std::io::Error) -> Fault {

@@ -1,4 +1,4 @@
-//! On whose behalf something is asked.
+//! On whose behalf a command is sent.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -11,21 +11,21 @@ use crate::lock::{Confirmation, Outcome, Reap};
 use crate::store::Answer;
 use crate::store::redis::{NextPart, Split};
 
-/// Answers somebody who asked something that belongs to no lock.
+/// Answers a caller whose command belongs to no machine.
 pub(crate) type Reply = oneshot::Sender<Result<Answer, Fault>>;
 
-/// On whose behalf something is asked.
+/// On whose behalf a command is sent.
 #[derive(Debug)]
 pub(crate) enum Origin {
-    /// The machine of a lock, by a question with this number.
+    /// The machine of a lock, for its question with this number.
     Lock(LockId, u64),
     /// The release of a token.
     Reap(Box<Reap>),
     /// One of several parts, each for the keys of one slot.
     Part(Arc<Gathering>, usize),
-    /// A caller that looks at locks; `None` once it was told that no answer came in time.
+    /// A caller that looks at locks; `None` after its time limit has passed.
     Query(Option<Reply>),
-    /// The path itself, to hear whether somebody is there.
+    /// The path itself, to check the connection.
     Ping,
 }
 
@@ -40,7 +40,7 @@ impl Origin {
         }
     }
 
-    /// Takes out whoever waits, to learn that no answer came in time.
+    /// Takes out the caller, to tell it that no answer came in time.
     pub(crate) fn overdue(&mut self) -> Option<Overdue> {
         match self {
             Self::Query(reply) => reply.take().map(|reply| {
@@ -70,21 +70,21 @@ pub(crate) enum Overdue {
     Release(Confirmation),
 }
 
-/// What is asked in parts, until it has its one outcome.
+/// A command that was split into parts, until it has its one outcome.
 #[derive(Debug)]
 pub(crate) struct Gathering(pub(super) Mutex<Gathered>);
 
 #[derive(Debug)]
 pub(super) struct Gathered {
     pub(super) split: Split,
-    /// Who asked; `None` once the outcome is known.
+    /// On whose behalf it was asked; `None` once the outcome is known.
     pub(super) origin: Option<Origin>,
     pub(super) sent: Moment,
     pub(super) deadline: Moment,
 }
 
 impl Gathering {
-    /// A part has its outcome; what to do now, if that was the last.
+    /// A part has its outcome. Returns the next step, if this was the last missing part.
     pub(crate) fn answered(&self, group: usize, outcome: Outcome) -> Option<NextPart> {
         let answer = match outcome {
             Outcome::Answered(answer) => Ok(answer),
@@ -95,8 +95,8 @@ impl Gathering {
         gathered.split.next()
     }
 
-    /// The machine that asked, and the number of its question; `None` where nobody wants the answer
-    /// any more.
+    /// The machine that asked, and the number of its question. The outer `None` means that nobody
+    /// wants the answer any more.
     pub(crate) fn asked_by(&self) -> Option<Option<(LockId, u64)>> {
         match self.gathered().origin.as_ref()? {
             Origin::Lock(id, number) => Some(Some((id.clone(), *number))),
@@ -108,7 +108,7 @@ impl Gathering {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Who asked, when nobody is left to carry it out.
+    /// Takes out the origin, when nobody is left to carry it out.
     pub(crate) fn take_origin(&self) -> Option<Origin> {
         self.gathered().origin.take()
     }

@@ -1,4 +1,4 @@
-//! How what is on the queue goes out, and who has to look after it then.
+//! Sends queued entries, and says who has to act next.
 
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
@@ -8,34 +8,34 @@ use tokio::runtime;
 use super::{ConnectionState, Path, QueueEntry, Reader, Settled, Traffic, broken};
 use crate::domain::clock::Moment;
 
-/// How many commands a runtime must have sent before its own task reads their answers.
-const WORTH: u32 = 200;
+/// How many commands the tasks of a runtime must have sent before one of its tasks becomes the
+/// reader.
+const MIN_COMMANDS: u32 = 200;
 
-/// A batch is sent when so many of its commands are made, even while others are being made.
-pub(super) const LEAST: usize = 4;
+/// The smallest batch that is sent while more commands are about to follow.
+pub(super) const MIN_BATCH: usize = 4;
 
-/// How many batches are under way at once: the server works on one while the others are read and
-/// made.
-const BATCHES: usize = 3;
+/// How many batches are under way at once: the server executes one while the answers of another are
+/// read and a third is prepared.
+const MAX_BATCHES: usize = 3;
 
-/// What a caller has to do after it put something on the queue.
+/// What a caller has to do after it put an entry on the queue.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum After {
     Nothing,
-    /// The engine has something to do.
-    RingEngine,
-    /// The task that reads has something to do.
-    RingTask,
-    /// Answers are there.
+    /// Wake the engine.
+    WakeEngine,
+    /// Wake the reading task.
+    WakeTask,
+    /// Read: answers are available at once.
     Pump,
-    /// Answers would come sooner if a task of the present runtime read them.
+    /// Let a task of the current runtime become the reader, because it gets answers sooner.
     OpenReader,
 }
 
 impl Path {
-    /// Sees to it that what was put goes out, and says when somebody has to look after it at the
-    /// latest. To be called without any lock. `here` is the multi-threaded runtime that the caller
-    /// is on.
+    /// Makes sure that queued entries are sent. Also returns by when the engine has to act at the
+    /// latest. No lock may be held. `here` is the multi-threaded runtime of the caller.
     pub(crate) fn after_put(
         &self,
         here: Option<runtime::Id>,
@@ -46,10 +46,10 @@ impl Path {
         let due = traffic.due();
         drop(traffic);
         match (after, here) {
-            (After::RingTask, _) => self.task_news.ring(),
-            (After::Nothing | After::RingEngine, Some(here)) => {
+            (After::WakeTask, _) => self.task_news.wake(),
+            (After::Nothing | After::WakeEngine, Some(here)) => {
                 let busy = self.busy.fetch_add(1, Ordering::Relaxed);
-                if busy % WORTH == WORTH - 1 && self.traffic().can_read_on(here) {
+                if busy % MIN_COMMANDS == MIN_COMMANDS - 1 && self.traffic().can_read_on(here) {
                     return (After::OpenReader, due);
                 }
             }
@@ -62,7 +62,7 @@ impl Path {
 impl Traffic {
     fn after_put(&mut self, here: Option<runtime::Id>, results: &mut Vec<Settled>) -> After {
         let ConnectionState::Up(_) = &self.connection else {
-            return if self.waiting.is_empty() { After::Nothing } else { After::RingEngine };
+            return if self.waiting.is_empty() { After::Nothing } else { After::WakeEngine };
         };
         if self.waiting.is_empty() && self.is_flushed() {
             return After::Nothing;
@@ -77,54 +77,54 @@ impl Traffic {
         };
         let awaited = self.waiting.iter().any(QueueEntry::is_awaited);
         let was_flushed = self.is_sent();
-        // When the last of them was made, which was just now: it saves looking at the clock again.
+        // The last entry was created just now, so its time saves reading the clock again.
         let now = self.waiting.back().map_or_else(Moment::now, |last| last.sent);
         self.write(now);
         if !aside.is_empty() {
             self.waiting.extend(aside);
-            return After::RingEngine;
+            return After::WakeEngine;
         }
-        let ConnectionState::Up(up) = &self.connection else { return After::RingEngine };
+        let ConnectionState::Up(up) = &self.connection else { return After::WakeEngine };
         if up.wire.is_instant() {
             return After::Pump;
         }
         let idle = awaited && self.sent_whole == 0;
         match self.reader {
-            // What nobody waits for is sent with the next entry that somebody waits for; while
-            // others are under way, it is sent with theirs. The task that reads runs after the
-            // tasks that run now.
+            // An entry that nobody waits for is sent with the next one that somebody waits for. The
+            // reading task runs after the tasks that are running now, and sends what they have
+            // queued.
             Reader::Task(id) if here == Some(id) => {
                 if idle || self.unsent() >= self.batch {
                     self.flush(results);
                 }
                 let is_woken = self.task_flushes || self.is_flushed() || !was_flushed;
-                if is_woken { After::Nothing } else { After::RingTask }
+                if is_woken { After::Nothing } else { After::WakeTask }
             }
             Reader::Task(_) => {
                 self.flush(results);
-                if self.is_flushed() { After::Nothing } else { After::RingTask }
+                if self.is_flushed() { After::Nothing } else { After::WakeTask }
             }
             Reader::Engine => {
                 if idle {
                     self.flush(results);
                 }
-                if self.is_flushed() { After::Nothing } else { After::RingEngine }
+                if self.is_flushed() { After::Nothing } else { After::WakeEngine }
             }
         }
     }
 
-    /// Encodes what waits.
+    /// Encodes the queued entries.
     fn write(&mut self, now: Moment) {
         let ConnectionState::Up(up) = &mut self.connection else { return };
         while let Some(mut entry) = self.waiting.pop_front() {
             if entry.number().is_some_and(|number| self.dropped.remove(&number)) {
-                // Its machine has dropped it, and it was never sent.
+                // Its machine has dropped it before it was sent.
                 continue;
             }
             let Some(command) = entry.take_command(now) else { continue };
             if self.written.is_empty() {
-                // Silence is counted from here.
-                up.heard = up.heard.max(now);
+                // The connection counts as silent from here on.
+                up.received = up.received.max(now);
             }
             entry.written = now;
             let seq = self.written.next_seq();
@@ -137,17 +137,17 @@ impl Traffic {
         }
     }
 
-    /// Remembers how much is under way before answers are read: that many commands are likely to
-    /// follow them.
+    /// Notes how many commands are under way before their answers are read: about as many new ones
+    /// are likely to follow.
     pub(super) fn size_batch(&mut self) {
-        self.batch = LEAST.max(self.written.len() / BATCHES);
+        self.batch = MIN_BATCH.max(self.written.len() / MAX_BATCHES);
     }
 
     fn unsent(&self) -> usize {
         self.written.len().saturating_sub(self.sent_whole)
     }
 
-    /// Sends what can be sent.
+    /// Sends as much as the socket takes.
     pub(crate) fn flush(&mut self, results: &mut Vec<Settled>) {
         let ConnectionState::Up(up) = &mut self.connection else { return };
         match up.wire.flush() {
@@ -157,7 +157,7 @@ impl Traffic {
         }
     }
 
-    /// Writes and sends all there is.
+    /// Encodes and sends everything in the queue.
     pub(crate) fn push_out(&mut self, results: &mut Vec<Settled>) {
         if !self.waiting.is_empty() {
             self.write(Moment::now());

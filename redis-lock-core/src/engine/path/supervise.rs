@@ -1,4 +1,4 @@
-//! Keeping a connection: when to make one, when one is dead, and whom to notify.
+//! Supervises the connection: when to connect, when a connection is dead, and whom to notify.
 
 use std::time::Duration;
 
@@ -13,16 +13,15 @@ use crate::store::Connected;
 
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
-/// How long nothing may come from the server before it is asked whether it is there.
+/// How long the server may be silent before a `PING` is sent.
 const SILENCE: Duration = Duration::from_secs(1);
 
-/// A connection that ends sooner than this, and never answered anything, counts as one that could
-/// not be made.
+/// A connection that ends sooner than this without ever having answered counts as a failed try.
 const SHORT_LIFE: Duration = Duration::from_secs(1);
 
 impl Traffic {
-    /// Does what is due, and says when to come again. Whoever calls it has read all there is to
-    /// read before, so that what counts as silence is silence.
+    /// Does what is due, and returns when to call it again. The caller must have read everything
+    /// that has arrived, so that the server does not seem silent.
     pub(crate) fn turn(&mut self, now: Moment, results: &mut Results) -> Moment {
         self.watch_silence(now, results);
         self.connect_if_due(now, results);
@@ -31,17 +30,17 @@ impl Traffic {
         self.due()
     }
 
-    /// When `turn` has something to do.
+    /// When `turn` is due.
     pub(crate) fn due(&self) -> Moment {
         let link = match (&self.connection, self.written.front()) {
             (ConnectionState::Up(up), Some(oldest)) => {
-                let silent = up.heard.max(oldest.written).after(self.patience);
+                let silent = up.received.max(oldest.written).after(self.time_limit);
                 let suspect = oldest.written.after(oldest.limit).max(self.suspect_at);
-                let is_silent = up.heard <= oldest.written && self.attempt.is_none();
+                let is_silent = up.received <= oldest.written && self.attempt.is_none();
                 if is_silent { silent.min(suspect) } else { silent }
             }
             (ConnectionState::Up(up), None) if up.wire.is_instant() => Moment::NEVER,
-            (ConnectionState::Up(up), None) => up.heard.after(SILENCE),
+            (ConnectionState::Up(up), None) => up.received.after(SILENCE),
             (ConnectionState::Unused, _) if self.waiting.is_empty() => Moment::NEVER,
             (ConnectionState::Unused, _) => self.retry_at,
             (ConnectionState::Connecting | ConnectionState::Down(_), _)
@@ -55,7 +54,7 @@ impl Traffic {
         link.min(attempt).min(self.deadline_check)
     }
 
-    /// Says when the server can be used.
+    /// Notifies `reply` when the server can be used, or can't be.
     pub(crate) fn when_ready(&mut self, reply: ReadyReply, results: &mut Results) {
         match &self.connection {
             ConnectionState::Up(_) => results.ready.push((reply, Ok(()))),
@@ -65,36 +64,38 @@ impl Traffic {
         }
     }
 
-    /// How long making a connection may take.
+    /// The time limit for connecting.
     fn limit(&self) -> Duration {
-        self.patience
+        self.time_limit
     }
 
-    /// Closes what has been silent for too long, and suspects what is about to be.
+    /// Closes a connection that has been silent for too long, and begins a second one beside one
+    /// that is about to be.
     fn watch_silence(&mut self, now: Moment, results: &mut Results) {
         let ConnectionState::Up(up) = &self.connection else { return };
         let Some(oldest) = self.written.front() else {
-            if now >= up.heard.after(SILENCE) && !up.wire.is_instant() && self.waiting.is_empty() {
-                let entry = QueueEntry::ping(ping(self.patience), now);
+            if now >= up.received.after(SILENCE) && !up.wire.is_instant() && self.waiting.is_empty()
+            {
+                let entry = QueueEntry::ping(ping(self.time_limit), now);
                 self.put(entry, &mut results.settled);
             }
             return;
         };
-        let silence = now.since(up.heard.max(oldest.written));
+        let silence = now.since(up.received.max(oldest.written));
         let is_twice_late = now.since(oldest.written) >= oldest.limit * 2;
-        if silence >= self.patience || planted!(LimitCloses) && is_twice_late {
+        if silence >= self.time_limit || planted!(LimitCloses) && is_twice_late {
             crate::observe::log::silent(silence);
             let what = format!("nothing came from the server for {silence:.1?}");
             self.end(&Fault::new(FaultClass::Unknown, what), results);
             return;
         }
         let is_late = now.since(oldest.written) >= oldest.limit;
-        let is_silent = up.heard <= oldest.written;
+        let is_silent = up.received <= oldest.written;
         if is_late && is_silent && self.attempt.is_none() && now >= self.suspect_at {
-            // A second connection shows whether the path is slow or the server frozen, so that the
-            // first one can stay, or whether the first one is half open, so that nobody need wait
-            // for it until `patience` ends.
-            self.suspect_at = now.after(self.patience);
+            // If a second connection works, the first one is half open, and nobody need wait for
+            // its time limit. If not, the network is slow or the server frozen, and the first one
+            // can stay.
+            self.suspect_at = now.after(self.time_limit);
             self.begin_attempt(now, results);
         }
     }
@@ -123,7 +124,7 @@ impl Traffic {
         results.jobs.push(Job::Connect(self.attempts));
     }
 
-    /// A connection was made. One that comes after its attempt was given up is dropped.
+    /// A connection was made. It is dropped when its attempt was given up meanwhile.
     pub(crate) fn connected(
         &mut self,
         number: u64,
@@ -136,9 +137,9 @@ impl Traffic {
         }
         self.attempt = None;
         if let (ConnectionState::Up(up), Some(oldest)) = (&self.connection, self.written.front())
-            && up.heard > oldest.written
+            && up.received > oldest.written
         {
-            // The first one has spoken meanwhile.
+            // The first connection has received something meanwhile.
             return;
         }
         if let (ConnectionState::Up(_), None) = (&self.connection, self.written.front()) {
@@ -153,7 +154,7 @@ impl Traffic {
             watcher,
             epoch,
             made: now,
-            heard: now,
+            received: now,
             has_answered: false,
         });
         self.retry_at = now;
@@ -174,7 +175,7 @@ impl Traffic {
         }
         self.attempt = None;
         if let ConnectionState::Up(_) = self.connection {
-            // It was a second one, beside one that may only be slow.
+            // This was a second connection beside one that may only be slow.
             return;
         }
         let pause = self.jittered_pause();
@@ -197,15 +198,15 @@ impl Traffic {
         });
     }
 
-    /// Reads the map again. Only for the lobby, where entries wait that belong to no node.
+    /// Reads the map again. Only for the lobby, where entries without a node wait.
     pub(crate) fn look(&mut self, now: Moment, results: &mut Results) {
         if self.attempt.is_none() {
             self.begin_attempt(now, results);
         }
     }
 
-    /// The map was read, so nothing has to wait in the lobby any more. Returns `false` when that
-    /// read was given up meanwhile.
+    /// The map was read, so no entry has to wait in the lobby any more. Returns `false` when that
+    /// read had been given up.
     pub(crate) fn looked(&mut self, number: u64, now: Moment, results: &mut Results) -> bool {
         if self.attempt.is_none_or(|(current, _)| current != number) {
             return false;
@@ -213,18 +214,20 @@ impl Traffic {
         (self.attempt, self.pause) = (None, FIRST_PAUSE);
         self.connection = ConnectionState::Unused;
         self.retry_at = now.after(LOOK_PAUSE);
-        let waiting = self.waiting.drain(..).map(|entry| Settled::Elsewhere(Box::new(entry), None));
+        let waiting =
+            self.waiting.drain(..).map(|entry| Settled::Redirected(Box::new(entry), None));
         results.settled.extend(waiting);
         results.ready.extend(self.ready.drain(..).map(|reply| (reply, Ok(()))));
         true
     }
 
-    /// Closes the way to a node that has no keys any more. What waits goes elsewhere.
+    /// Closes the path to a node that has no keys any more. Its queued entries are redirected.
     pub(crate) fn retire(&mut self, fault: &Fault, results: &mut Results) {
         self.end(fault, results);
         self.connection = ConnectionState::Retired;
         self.attempt = None;
-        let waiting = self.waiting.drain(..).map(|entry| Settled::Elsewhere(Box::new(entry), None));
+        let waiting =
+            self.waiting.drain(..).map(|entry| Settled::Redirected(Box::new(entry), None));
         results.settled.extend(waiting);
         let gone = self.ready.drain(..).map(|reply| (reply, Err(fault.clone())));
         results.ready.extend(gone);
@@ -237,7 +240,7 @@ impl Traffic {
         }
     }
 
-    /// What an epoch's end means for the next attempt.
+    /// Sets the pause before the next try after an epoch has ended.
     pub(super) fn closed(&mut self, has_answered: bool, made: Moment) {
         let now = Moment::now();
         self.sent_whole = 0;
@@ -253,7 +256,7 @@ impl Traffic {
         }
     }
 
-    /// Answers those who are owed an answer by now.
+    /// Refuses callers whose time limit has passed.
     fn refuse_overdue(&mut self, now: Moment, results: &mut Results) {
         if now < self.deadline_check {
             return;
@@ -268,7 +271,7 @@ impl Traffic {
         self.deadline_check = next;
     }
 
-    /// Between half of the pause and all of it, differently for each manager and try.
+    /// Between half of the pause and the full pause, different for each manager and try.
     fn jittered_pause(&self) -> Duration {
         let seed = self.attempts.wrapping_add(u64::from(self.spread));
         let mixed = (seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 56) as u8;

@@ -1,9 +1,9 @@
-//! The nodes that arbitrate, and which of them has which lock.
+//! The nodes of the arbiter, and which of them has which lock.
 //!
-//! Each has a path of its own, so that one that is slow or gone delays its own locks alone. Where
-//! there are several, a map says who has which slot. It is read from the nodes again whenever they
-//! contradict it, and a place that is no longer on it is closed: what was on its way there has an
-//! unknown outcome, and what was not goes where the new map says.
+//! Each node has a path of its own, so that a slow or dead node delays only its own locks. When
+//! there are several, a map says which node has which slot. It is read again whenever a node
+//! contradicts it. A place that is no longer on the map is closed: commands that were sent there
+//! get an unknown outcome, and queued ones go where the new map says.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -24,24 +24,24 @@ mod several;
 #[cfg(test)]
 mod tests;
 
-/// Names a place among those of one engine. No number is given twice.
+/// Identifies a place of one engine. No number is used twice.
 pub(crate) type PlaceId = u64;
 
-/// The place where what belongs to no node waits for a map.
+/// The place where entries without a node wait for a map.
 pub(super) const LOBBY: PlaceId = 0;
 
-/// The first of the places that lead to nodes.
+/// The first place that leads to a node.
 pub(crate) const FIRST: PlaceId = 1;
 
-/// One node, and the way to it.
+/// One node, and the path to it.
 pub(crate) struct Place {
     pub(crate) id: PlaceId,
-    /// None where there is only one.
+    /// `None` when there is only one.
     pub(crate) name: Option<NodeName>,
     pub(crate) path: Path,
-    /// None for the lobby, whose connection is a look at the map.
+    /// `None` for the lobby, whose connection is a read of the map.
     pub(crate) connector: Option<Arc<dyn Connector>>,
-    /// Whether grants are announced by message at present.
+    /// Whether grants are announced by messages at present.
     pub(crate) hints_enabled: AtomicBool,
 }
 
@@ -84,7 +84,7 @@ impl Deref for PlaceOf<'_> {
     }
 }
 
-/// The places that there are at some moment.
+/// All present places.
 pub(crate) enum AllPlaces<'a> {
     Only(&'a [Arc<Place>]),
     Found(Vec<Arc<Place>>),
@@ -103,11 +103,11 @@ impl Deref for AllPlaces<'_> {
 
 impl Places {
     /// One server.
-    pub(crate) fn one(connector: Arc<dyn Connector>, patience: Duration, spread: u8) -> Self {
+    pub(crate) fn one(connector: Arc<dyn Connector>, time_limit: Duration, spread: u8) -> Self {
         let place = Place {
             id: FIRST,
             name: None,
-            path: Path::new(patience, spread),
+            path: Path::new(time_limit, spread),
             connector: Some(connector),
             hints_enabled: AtomicBool::new(false),
         };
@@ -115,8 +115,8 @@ impl Places {
     }
 
     /// Several nodes, or one that may be replaced by another.
-    pub(crate) fn several(directory: Arc<dyn Directory>, patience: Duration, spread: u8) -> Self {
-        let several = Several::new(directory, patience, spread);
+    pub(crate) fn several(directory: Arc<dyn Directory>, time_limit: Duration, spread: u8) -> Self {
+        let several = Several::new(directory, time_limit, spread);
         Self { form: Form::Several(Box::new(several)) }
     }
 
@@ -154,7 +154,7 @@ impl Places {
         }
     }
 
-    /// The places that have keys, in the order of their names.
+    /// The places of nodes with keys, ordered by name.
     pub(crate) fn primaries(&self) -> AllPlaces<'_> {
         match &self.form {
             Form::One(places) => AllPlaces::Only(places),
@@ -170,7 +170,7 @@ impl Places {
         self.all().iter().find(|place| place.id == id).cloned()
     }
 
-    /// The lobby, where entries wait that belong to no node.
+    /// The lobby, where entries without a node wait.
     pub(crate) fn lobby(&self) -> Option<&Arc<Place>> {
         self.as_several().map(|several| &several.lobby)
     }
@@ -183,12 +183,12 @@ impl Places {
         self.as_several().map(|several| &several.cluster)
     }
 
-    /// Grows whenever it changes who has what.
+    /// Grows with each change of the routing.
     pub(crate) fn version(&self) -> u64 {
         self.as_several().map_or(0, |several| several.routing().version())
     }
 
-    /// The names of the nodes that are known.
+    /// The names of all known nodes.
     pub(crate) fn names(&self) -> Vec<NodeName> {
         self.all().iter().filter_map(|place| place.name.clone()).collect()
     }
@@ -198,35 +198,35 @@ impl Places {
         self.as_several()?.named(name)
     }
 
-    /// A node says that another one has a slot.
+    /// Routes a slot to another node, because a node said so.
     pub(crate) fn correct(&self, slot: u16, to: &NodeName) {
         if let Some(several) = self.as_several() {
             several.correct(slot, to);
         }
     }
 
-    /// Has the map read soon; returns when, where there are several nodes.
+    /// Has the map read soon. Returns when, if there are several nodes.
     pub(crate) fn look_soon(&self) -> Option<Moment> {
         self.as_several().map(Several::look_soon)
     }
 
-    /// When to read the map.
+    /// When the map has to be read.
     pub(crate) fn look_due(&self) -> Moment {
         self.as_several().map_or(Moment::NEVER, Several::look_due)
     }
 
-    /// The lobby, if it is time to read the map.
+    /// Returns the lobby if it is time to read the map.
     pub(crate) fn begin_look(&self, now: Moment) -> Option<&Arc<Place>> {
         let several = self.as_several().filter(|several| several.begins_look(now))?;
         Some(&several.lobby)
     }
 
-    /// Uses a new map from now on, and returns the places that are not on it.
+    /// Replaces the map. Returns the places that are not on the new one.
     pub(crate) fn take_map(&self, map: &Map, now: Moment) -> Vec<Arc<Place>> {
         self.as_several().map(|several| several.take_map(map, now)).unwrap_or_default()
     }
 
-    /// The slots, in order, that have another owner than when this was last asked.
+    /// The slots, in order, whose owner has changed since the last call.
     pub(crate) fn take_moved(&self) -> Vec<u16> {
         self.as_several().map(Several::take_moved).unwrap_or_default()
     }

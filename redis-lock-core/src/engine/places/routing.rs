@@ -8,17 +8,17 @@ use crate::domain::names::SLOTS;
 use crate::store::directory::Map;
 use crate::store::redirect::NodeName;
 
-/// An index into the places, or nobody.
+/// An index into the places, or `NOBODY`.
 type Owner = u16;
 const NOBODY: Owner = Owner::MAX;
 
-/// Which place has which slot, as far as is known. It is never changed: a new one replaces it.
+/// Which place has which slot, as far as is known. It is immutable: changes create a new one.
 #[derive(Clone)]
 pub(super) struct Routing {
     version: u64,
     epoch: u64,
-    /// Whether some node said that it does not serve its slots.
-    is_ill: bool,
+    /// Whether a node said that it does not serve its slots.
+    is_unhealthy: bool,
     places: Vec<Arc<Place>>,
     owners: Vec<Owner>,
     /// Slots whose owner changed since the machines were last notified, and whom they know.
@@ -28,8 +28,14 @@ pub(super) struct Routing {
 impl Default for Routing {
     fn default() -> Self {
         let owners = vec![NOBODY; usize::from(SLOTS)];
-        let moved = BTreeMap::new();
-        Self { version: 0, epoch: 0, is_ill: false, places: Vec::new(), owners, moved }
+        Self {
+            version: 0,
+            epoch: 0,
+            is_unhealthy: false,
+            places: Vec::new(),
+            owners,
+            moved: BTreeMap::new(),
+        }
     }
 }
 
@@ -59,10 +65,10 @@ impl Routing {
         self.places.iter().find(|place| place.name.as_ref() == Some(name))
     }
 
-    /// The routing of a map. Places that are known keep their connections.
+    /// The routing after a new map was read. Known places keep their connections.
     pub(super) fn mapped(&self, map: &Map, make: impl Fn(&NodeName) -> Arc<Place>) -> Self {
-        let (version, is_ill) = (self.version + 1, !map.is_well);
-        let mut next = Self { version, epoch: map.epoch, is_ill, ..Self::default() };
+        let (version, is_unhealthy) = (self.version + 1, !map.is_healthy);
+        let mut next = Self { version, epoch: map.epoch, is_unhealthy, ..Self::default() };
         for primary in &map.primaries {
             let place = self.of_name(&primary.name).cloned();
             let owner = next.add(place.unwrap_or_else(|| make(&primary.name)));
@@ -70,8 +76,8 @@ impl Routing {
                 next.set(slot, owner);
             }
         }
-        // Where nodes serve their slots again, whoever was refused looks at once.
-        let recovered = self.is_ill && map.is_well;
+        // When nodes serve their slots again, all waiters look at once, as if all slots had moved.
+        let recovered = self.is_unhealthy && map.is_healthy;
         next.moved = match recovered {
             true => (0..SLOTS).map(|slot| (slot, LOBBY)).collect(),
             false => self.moved_in(&next),
@@ -79,7 +85,7 @@ impl Routing {
         next
     }
 
-    /// The routing after a node said that another one has a slot.
+    /// The routing after a node has said that another node has a slot.
     pub(super) fn corrected(
         &self,
         slot: u16,
@@ -95,7 +101,7 @@ impl Routing {
         next
     }
 
-    /// The routing with one more node, which has no slots as far as is known.
+    /// The routing with one more node, which has no known slots.
     pub(super) fn joined(&self, name: &NodeName, make: impl Fn(&NodeName) -> Arc<Place>) -> Self {
         let mut next = self.clone();
         if next.of_name(name).is_none() {
@@ -104,7 +110,7 @@ impl Routing {
         next
     }
 
-    /// The routing after the machines have heard what moved.
+    /// The routing after the machines were notified of moved slots.
     pub(super) fn notified(&self) -> Self {
         Self { moved: BTreeMap::new(), ..self.clone() }
     }
@@ -158,14 +164,15 @@ mod tests {
 
     #[test]
     fn g15_all_look_when_nodes_that_were_in_trouble_serve_again() {
-        let map = |is_well| {
+        let map = |is_healthy| {
             let primaries = vec![Primary { name: "a:1".into(), slots: vec![0..=SLOTS - 1] }];
-            Map { epoch: 1, is_well, primaries }
+            Map { epoch: 1, is_healthy, primaries }
         };
         let mut routing = Routing::default();
-        for (is_well, moved) in [(true, SLOTS), (true, 0), (false, 0), (false, 0), (true, SLOTS)] {
-            routing = routing.notified().mapped(&map(is_well), place);
-            assert_eq!(routing.moved().len(), usize::from(moved), "{is_well}");
+        for (is_healthy, moved) in [(true, SLOTS), (true, 0), (false, 0), (false, 0), (true, SLOTS)]
+        {
+            routing = routing.notified().mapped(&map(is_healthy), place);
+            assert_eq!(routing.moved().len(), usize::from(moved), "{is_healthy}");
         }
     }
 
@@ -176,14 +183,14 @@ mod tests {
         for slot in [9, 3, 7, 3] {
             routing = routing.corrected(slot, &to, place);
         }
-        // They are searched as what is sorted.
+        // They are found by binary search.
         assert_eq!(routing.moved(), [3, 7, 9]);
     }
 
     #[test]
     fn what_the_map_does_not_say_has_not_moved() {
         let primaries = vec![Primary { name: "a:1".into(), slots: vec![0..=SLOTS - 1] }];
-        let map = Map { epoch: 1, is_well: true, primaries };
+        let map = Map { epoch: 1, is_healthy: true, primaries };
         let known = Routing::default().mapped(&map, place).notified();
         let disputed = known.corrected(7, &"b:1".into(), place);
         assert_eq!(disputed.moved(), [7], "no map may follow");

@@ -1,4 +1,4 @@
-//! Several nodes: which are known, and when to ask them who has what.
+//! Several nodes: the present routing, and when to read the map again.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
@@ -12,12 +12,12 @@ use crate::store::directory::{Directory, Map};
 use crate::store::redirect::NodeName;
 use crate::store::redis::ClusterMode;
 
-/// The same while some node says that it does not serve its slots: when it does again is seen by
-/// looking only.
-const ILL_PAUSE: Duration = Duration::from_millis(150);
+/// The same while a node says that it does not serve its slots: only another read shows when it
+/// does again.
+const UNHEALTHY_PAUSE: Duration = Duration::from_millis(150);
 
-/// How old an answer may be that starts or lengthens a lease, where another node may have taken the
-/// place of the one that answers.
+/// How old an answer may be to start or lengthen a lease: the node may have been replaced before it
+/// answered.
 const FRESH: Duration = Duration::from_secs(1);
 
 pub(super) struct Several {
@@ -25,11 +25,11 @@ pub(super) struct Several {
     routing: RwLock<Arc<Routing>>,
     pub(super) lobby: Arc<Place>,
     look: Mutex<Look>,
-    /// What locks of keys in several slots are under way.
+    /// The acquisitions of keys in several slots that are under way.
     pub(super) cluster: Arc<ClusterMode>,
     ids: AtomicU64,
-    /// For the paths of nodes to come.
-    patience: Duration,
+    /// The time limit for paths of new nodes.
+    time_limit: Duration,
     spread: u8,
 }
 
@@ -37,16 +37,16 @@ pub(super) struct Several {
 #[derive(Debug)]
 struct Look {
     at: Moment,
-    /// When the last one began.
+    /// When the last read began.
     last: Option<Moment>,
 }
 
 impl Several {
-    pub(super) fn new(directory: Arc<dyn Directory>, patience: Duration, spread: u8) -> Self {
+    pub(super) fn new(directory: Arc<dyn Directory>, time_limit: Duration, spread: u8) -> Self {
         let lobby = Arc::new(Place {
             id: LOBBY,
             name: None,
-            path: Path::new(patience, spread),
+            path: Path::new(time_limit, spread),
             connector: None,
             hints_enabled: AtomicBool::new(false),
         });
@@ -57,7 +57,7 @@ impl Several {
             look: Mutex::new(Look { at: Moment::NEVER, last: None }),
             cluster: Arc::default(),
             ids: AtomicU64::new(FIRST),
-            patience,
+            time_limit,
             spread,
         }
     }
@@ -83,9 +83,9 @@ impl Several {
         routing.of_name(name).cloned()
     }
 
-    /// The way to a node that was not known.
+    /// Creates the place of a new node.
     fn make(&self, name: &NodeName) -> Arc<Place> {
-        let path = Path::new(self.patience, self.spread);
+        let path = Path::new(self.time_limit, self.spread);
         path.traffic().distrust_after(FRESH);
         Arc::new(Place {
             id: self.ids.fetch_add(1, Ordering::Relaxed),
@@ -96,7 +96,7 @@ impl Several {
         })
     }
 
-    /// Puts another routing in the place of the present one; returns the one before, and it.
+    /// Replaces the routing; returns the old one and the new one.
     fn change(&self, change: impl FnOnce(&Routing) -> Routing) -> (Arc<Routing>, Arc<Routing>) {
         let mut routing = self.routing.write().unwrap_or_else(PoisonError::into_inner);
         let next = Arc::new(change(&routing));
@@ -104,19 +104,20 @@ impl Several {
         (before, next)
     }
 
-    /// A node says that another one has a slot.
+    /// Routes a slot to another node, because a node said so.
     pub(super) fn correct(&self, slot: u16, to: &NodeName) {
         self.change(|routing| routing.corrected(slot, to, |name| self.make(name)));
     }
 
-    /// Uses a new map from now on, unless it is older than the one that is there. Returns the
-    /// places that are not on it.
+    /// Replaces the map unless the present one is newer. Returns the places that are not on the new
+    /// one.
     pub(super) fn take_map(&self, map: &Map, now: Moment) -> Vec<Arc<Place>> {
         {
             let mut look = self.look();
             look.last = Some(now);
-            let pace = if map.is_well { self.directory.pace() } else { ILL_PAUSE };
-            look.at = look.at.max(now.after(LOOK_PAUSE)).min(now.after(pace));
+            let look_interval =
+                if map.is_healthy { self.directory.look_interval() } else { UNHEALTHY_PAUSE };
+            look.at = look.at.max(now.after(LOOK_PAUSE)).min(now.after(look_interval));
         }
         if map.epoch < self.routing().epoch() {
             return Vec::new();
@@ -125,13 +126,13 @@ impl Several {
         before.places().filter(|place| next.get(place.id).is_none()).cloned().collect()
     }
 
-    /// The slots, in order, that have another owner than when this was last asked.
+    /// The slots, in order, whose owner has changed since the last call.
     pub(super) fn take_moved(&self) -> Vec<u16> {
         let (before, _) = self.change(Routing::notified);
         before.moved()
     }
 
-    /// Has somebody look soon; says when.
+    /// Has the map read soon; returns when.
     pub(super) fn look_soon(&self) -> Moment {
         let mut look = self.look();
         let soonest = look.last.map_or(Moment::START, |last| last.after(LOOK_PAUSE));
@@ -143,13 +144,13 @@ impl Several {
         self.look().at
     }
 
-    /// Whether it is time to look.
+    /// Whether it is time to read the map.
     pub(super) fn begins_look(&self, now: Moment) -> bool {
         let mut look = self.look();
         if now < look.at {
             return false;
         }
-        look.at = now.after(self.directory.pace());
+        look.at = now.after(self.directory.look_interval());
         look.last = Some(now);
         true
     }

@@ -1,6 +1,8 @@
 //! From the first question to the hold.
 
 use super::*;
+use crate::domain::kind::Kind;
+use crate::domain::names::Names;
 
 #[test]
 fn an_uncontended_pair_is_two_commands() {
@@ -169,4 +171,39 @@ fn numbers_that_were_not_reserved_are_asked_for_before_anything_is_handed_out() 
     assert_eq!(again.command.verb.token(), first.command.verb.token());
     bench.answer(&again, Outcome::Answered(Answer::Held { fence: Some(100) }));
     assert_eq!(bench.granted().1.fence, Some(69));
+}
+
+#[test]
+fn only_the_open_question_is_wanted() {
+    let mut bench = Bench::new();
+    assert!(!bench.machine.wants(0));
+    bench.ask(1, demand("k"));
+    let take = bench.asked();
+    assert!(bench.machine.wants(take.number));
+    assert!(!bench.machine.wants(take.number + 1));
+    bench.answer(&take, busy_unknown());
+    let acquire = bench.asked();
+    assert!(bench.machine.wants(acquire.number) && !bench.machine.wants(take.number));
+    bench.cancel(1);
+    assert!(!bench.machine.wants(acquire.number), "its token is being released");
+}
+
+#[test]
+fn a_lock_of_several_keys_is_found_by_each_of_them_but_the_first() {
+    let name = |key: &str| Names::new("lock", key.into());
+    let names = Arc::new(Names::together(name("a"), vec![name("b"), name("c")], "a, b, c"));
+    let several = Demand { names, kind: Kind::All { ordered: false }, ..demand("a") };
+    let found = |bench: &Bench| {
+        ["a", "b", "c", "d"].map(|key| bench.machine.any_other_key(&|main| main == key))
+    };
+    let mut bench = Bench::new();
+    assert_eq!(found(&bench), [false; 4], "nobody wants it");
+    bench.ask(1, several);
+    assert_eq!(found(&bench), [false, true, true, false]);
+    let acquire = bench.asked();
+    bench.answer(&acquire, got());
+    let (_, hold) = bench.granted();
+    assert_eq!(found(&bench), [false, true, true, false]);
+    bench.release(&hold);
+    assert_eq!(found(&bench), [false; 4]);
 }

@@ -106,7 +106,7 @@ fn a_caller_that_waits_asks_nobody_since_its_place_does() {
 /// The answers that a holder gives to whoever asks by this token.
 fn told_by_holder(bench: &mut Bench, asker: &Token) -> usize {
     bench.step(|machine, env, out| machine.asked_for(asker, env, out));
-    let is_answer = |outgoing: &Outgoing| matches!(outgoing, Outgoing::Tell(_));
+    let is_answer = |outgoing: &Outgoing| matches!(outgoing, Outgoing::Message(_));
     bench.effects.out.extract_if(.., |outgoing| is_answer(outgoing)).count()
 }
 
@@ -132,4 +132,16 @@ fn a_holder_inside_says_so_but_not_to_a_flood_and_not_to_strangers() {
     assert_eq!(told_by_holder(&mut bench, &asker), 0);
     bench.tick(10);
     assert_eq!(told_by_holder(&mut bench, &asker), 1);
+}
+
+#[test]
+fn a_holder_on_a_very_slow_path_is_given_half_the_timeout_at_most() {
+    let timeout = u64::try_from(impatient().timeout.as_millis()).unwrap();
+    let (mut bench, question) = begin(impatient());
+    bench.tick(timeout * 3 / 10);
+    bench.answer(&question, asked_holder());
+    bench.tick(timeout / 2 - 1);
+    assert!(bench.is_silent(), "{:?}", bench.effects);
+    bench.tick(1);
+    bench.asked();
 }

@@ -223,10 +223,26 @@ fn a_new_connection_renews_at_once() {
 
 #[test]
 fn a_lease_that_a_clock_made_longer_is_cut_to_what_was_asked_for() {
-    let (mut bench, _hold, renew) = renewing();
+    let (mut bench, hold, renew) = renewing();
     let longer = Answer::Renewed { longer: Some(secs(3_600)), waited_for: false };
     bench.answer(&renew, Outcome::Answered(longer));
     let cut = bench.asked();
     let Verb::Keep { time, .. } = cut.command.verb else { panic!("{cut:?}") };
     assert_eq!(time, secs(30));
+    let sent = bench.moment();
+    bench.answer(&cut, done());
+    assert_eq!(hold.deadline(), lease::deadline(sent, Some(secs(30))), "it ends as it was cut");
+}
+
+#[test]
+fn processes_do_not_renew_at_the_same_points_in_time() {
+    let due = |manager: &str| {
+        let mut bench = Bench::new();
+        bench.manager = manager.into();
+        let _hold = bench.hold(1, demand("k"));
+        bench.machine.due()
+    };
+    let managers = ["0123456789ab", "0123456789ac", "0123456789bb", "ab0123456789"];
+    let points: std::collections::BTreeSet<_> = managers.into_iter().map(due).collect();
+    assert_eq!(points.len(), managers.len(), "{points:?}");
 }

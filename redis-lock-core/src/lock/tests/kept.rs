@@ -1,7 +1,7 @@
 //! A lease that stays here for a while although nobody is inside.
 
 use super::*;
-use crate::domain::idle_event::Habit;
+use crate::domain::idle_event::KeyUse;
 
 fn lingering() -> Demand {
     Demand { linger: Some(secs(5)), ..demand("k") }
@@ -155,20 +155,20 @@ fn a_kept_lease_is_given_up_when_its_renewal_fails() {
 #[test]
 fn a_lease_that_is_asked_away_shows_whether_it_was_used() {
     let (mut bench, _) = kept();
-    assert_eq!(bench.effects.habit.take(), None);
+    assert_eq!(bench.effects.key_use.take(), None);
     bench.somebody_waits();
-    assert_eq!(bench.effects.habit.take(), Some(Habit::AskedAwayUnused));
+    assert_eq!(bench.effects.key_use.take(), Some(KeyUse::AskedAwayUnused));
     bench.released();
     let (mut bench, _) = kept();
     for turn in 2..=8 {
         bench.ask(turn, lingering());
         let (_, hold) = bench.granted();
-        assert_eq!(bench.effects.habit.take(), None, "turn {turn}");
+        assert_eq!(bench.effects.key_use.take(), None, "turn {turn}");
         bench.release(&hold);
     }
-    assert_eq!(bench.effects.habit.take(), Some(Habit::Used));
+    assert_eq!(bench.effects.key_use.take(), Some(KeyUse::Used));
     bench.somebody_waits();
-    assert_eq!(bench.effects.habit.take(), None);
+    assert_eq!(bench.effects.key_use.take(), None);
     bench.released();
 }
 

@@ -77,7 +77,7 @@ impl Bench {
             spread: 0,
             listening: false,
             numbers: &self.numbers,
-            home: crate::domain::env::process(),
+            process: crate::domain::env::process(),
         };
         let done = event(&mut self.machine, &env, &mut self.effects);
         self.confirm();

@@ -100,3 +100,13 @@ fn whoever_waits_for_a_release_learns_once_that_no_answer_came() {
     assert!(reap.was_answered());
     reap.give_up();
 }
+
+#[test]
+fn what_is_released_once_more_may_be_on_a_server_again() {
+    let (reap, now) = unawaited();
+    let Next::Done(reap) = reap.outcome(done(), now, now).1 else { panic!("one was enough") };
+    assert_eq!(reap.attempt().on_server(), OnServer::Nothing);
+    let reap = reap.repeated();
+    assert_eq!(reap.attempt().on_server(), OnServer::Asked);
+    reap.give_up();
+}

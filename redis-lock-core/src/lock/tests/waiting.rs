@@ -264,3 +264,145 @@ fn a_shutdown_ends_holds_and_waits() {
     assert_eq!(hold.loss(bench.moment()), Some(crate::LossReason::Removed { because }));
     assert!(bench.machine.is_idle());
 }
+
+#[test]
+fn one_who_does_not_wait_gets_a_fresh_answer_beside_those_who_do() {
+    let mut bench = Bench::new();
+    bench.contend(1, demand("k"), busy_with(Some(secs(20))));
+    bench.tick(100);
+    bench.ask(2, demand("k"));
+    assert!(bench.is_silent(), "one who waits looks with the others");
+    bench.ask(3, impatient());
+    let question = bench.asked();
+    bench.answer(&question, busy_with(Some(secs(20))));
+    let (id, error) = bench.failed().remove(0);
+    assert!(id == 3 && error.is_busy(), "{error:?}");
+}
+
+#[test]
+fn an_answer_to_a_question_that_was_sent_at_once_counts_for_its_caller() {
+    let mut bench = Bench::new();
+    bench.contend(1, impatient(), busy_with(Some(secs(20))));
+    bench.failed();
+    bench.ask(2, impatient());
+    let acquire = bench.asked();
+    bench.answer(&acquire, busy_with(Some(secs(20))));
+    let (id, error) = bench.failed().remove(0);
+    assert!(id == 2 && error.is_busy(), "{error:?}");
+}
+
+#[test]
+fn an_answer_from_before_a_caller_came_does_not_say_that_it_is_busy() {
+    let mut bench = Bench::new();
+    bench.contend(1, demand("k"), busy_with(Some(secs(20))));
+    bench.tick(100);
+    bench.ask(2, impatient());
+    bench.asked();
+    bench.tick(u64::try_from(impatient().timeout.as_millis()).unwrap());
+    let (id, error) = bench.failed().remove(0);
+    assert!(id == 2 && matches!(error, LockError::Backend { .. }), "{error:?}");
+}
+
+/// Whether the question says that its token is in the queue, as far as is known.
+fn stays(question: &Question) -> bool {
+    matches!(&question.command.verb, Verb::Acquire(terms) if terms.stays)
+}
+
+#[test]
+fn a_place_in_the_queue_is_relied_on_until_a_message_names_the_token() {
+    let mut bench = Bench::new();
+    bench.ask(1, demand("k"));
+    let take = bench.asked();
+    bench.answer(&take, busy_unknown());
+    let first = bench.asked();
+    assert!(!stays(&first), "no answer said so yet");
+    bench.answer(&first, busy_with(Some(secs(20))));
+    bench.tick(1_000);
+    let second = bench.asked();
+    assert!(stays(&second));
+    bench.answer(&second, busy_with(Some(secs(20))));
+    bench.tick(100);
+    bench.hinted(second.command.verb.token().unwrap());
+    let hinted = bench.asked();
+    assert!(!stays(&hinted), "it may have been granted the lock and have lost it");
+    bench.answer(&hinted, busy_unknown());
+    bench.tick(1_000);
+    assert!(!stays(&bench.asked()), "it is not in the queue");
+}
+
+#[test]
+fn a_hint_right_after_another_is_followed_soon() {
+    for (lease, looks_after) in [(secs(20), 10), (millis(4), 5)] {
+        let mut bench = Bench::new();
+        bench.contend(1, demand("k"), busy_with(Some(secs(20))));
+        let token = bench.machine.awaited().map(ToString::to_string).unwrap();
+        bench.hinted(&token);
+        let question = bench.asked();
+        bench.settle(&question, busy_with(Some(lease)));
+        let begun = bench.moment();
+        bench.tick(2);
+        bench.hinted(&token);
+        assert!(bench.is_silent());
+        assert_eq!(bench.machine.due(), begun.after(millis(looks_after)), "{lease:?}");
+    }
+}
+
+#[test]
+fn the_news_that_others_wait_comes_with_a_hint_and_stays() {
+    for says_so in [false, true] {
+        let mut bench = Bench::new();
+        bench.contend(1, demand("k"), busy_with(Some(secs(20))));
+        let token = bench.machine.awaited().map(ToString::to_string).unwrap();
+        bench.step(|machine, env, out| machine.hinted(&token, says_so, env, out));
+        let question = bench.asked();
+        bench.hinted(&token);
+        bench.answer(&question, got());
+        let (_, hold) = bench.granted();
+        bench.release(&hold);
+        assert_eq!(bench.released().says_waited_for(), says_so);
+    }
+}
+
+#[test]
+fn a_busy_lock_is_no_outage_however_long_ago_the_last_answer_came() {
+    let mut bench = Bench::new();
+    bench.contend(1, Demand { outage: millis(200), ..demand("k") }, busy_with(Some(secs(20))));
+    let look = bench.machine.due();
+    assert!(look > bench.moment().after(millis(500)), "{look:?}");
+    bench.tick(500);
+    assert!(bench.is_silent(), "{:?}", bench.effects);
+}
+
+/// The question with a fresh token that follows when the first waiter leaves, and the next one
+/// wants another lease.
+fn start_over(next: Demand) -> (Bench, Question) {
+    let mut bench = Bench::new();
+    bench.ask(1, Demand { ttl: Some(secs(5)), ..demand("k") });
+    bench.ask(2, next);
+    let take = bench.asked();
+    bench.answer(&take, busy_unknown());
+    let acquire = bench.asked();
+    bench.answer(&acquire, busy_with(Some(secs(20))));
+    bench.cancel(1);
+    bench.tick(1_000);
+    bench.released();
+    let question = bench.asked();
+    (bench, question)
+}
+
+#[test]
+fn what_a_server_said_of_one_token_counts_for_the_next() {
+    let (mut bench, _question) = start_over(patient(1_500));
+    bench.tick(499);
+    let (id, error) = bench.failed().remove(0);
+    assert!(id == 2 && error.is_busy(), "{error:?}");
+}
+
+#[test]
+fn a_lease_that_somebody_else_had_before_is_not_kept_by_a_fresh_token_either() {
+    let (mut bench, question) = start_over(Demand { linger: Some(secs(5)), ..demand("k") });
+    bench.answer(&question, got());
+    let (_, hold) = bench.granted();
+    bench.release(&hold);
+    bench.released();
+}

@@ -1,4 +1,4 @@
-//! Commands for several mutexes that one token takes together.
+//! Commands for several mutexes that are one lock.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,11 +11,11 @@ use crate::domain::error::{Fault, FaultClass};
 use crate::domain::kind::Kind;
 use crate::store::{Acquire, Answer, Command, Verb};
 
-/// What one of several mutexes is to everybody else.
+/// The kind of each of the mutexes.
 const ONE: Kind = Kind::Mutex;
 
 impl State {
-    /// Executes a command of `manager` for several keys.
+    /// Executes a command of `manager` for all keys of a lock.
     pub(super) fn answer_all(
         &mut self,
         command: &Command,
@@ -119,7 +119,7 @@ impl State {
         let mut blocker = None;
         for (at, key) in keys.iter().enumerate() {
             let entry = self.entry(key, now);
-            entry.mixes(ONE)?;
+            entry.check_family(ONE)?;
             if entry.holders.is_empty() && *fair {
                 entry.admit(ONE, Some(token), now, publish);
             }
@@ -165,7 +165,7 @@ impl State {
         number
     }
 
-    /// Whether the token has all of the keys.
+    /// Checks that the token has all of the keys.
     fn look_at_all(&mut self, keys: &[&str], token: &Arc<str>, now: Moment) -> Answer {
         for key in keys {
             let entry = self.entry(key, now);
@@ -178,7 +178,7 @@ impl State {
 }
 
 impl Entry {
-    /// Ends a hold, if the token has one here, and lets the next in.
+    /// Releases the mutex if the token has it, and grants it to the next waiter.
     fn give_back(&mut self, token: &Arc<str>, now: Moment, publish: Publish<'_>) {
         if self.holders.remove(token).is_some() {
             self.admit(ONE, None, now, publish);

@@ -1,4 +1,4 @@
-//! One lock: who has it, who waits, and who may join whom.
+//! One lock: its holders, its queue, and which holders fit together.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -13,27 +13,27 @@ use crate::domain::error::{Fault, FaultClass};
 use crate::domain::kind::Kind;
 use crate::store::{Answer, Blocker, CLAIM};
 
-/// So much longer than asked for a lease may run before a renewal says so.
+/// How much longer than asked for a lease may be before a renewal reports it.
 const SLACK: Duration = Duration::from_secs(1);
 
-/// How long places in a queue that have ended are remembered.
-const REST: Duration = Duration::from_secs(1);
+/// How long a place in the queue is kept after its end.
+const QUEUE_GRACE: Duration = Duration::from_secs(1);
 
-/// What stands at one key.
+/// The state of one key.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Entry {
-    /// All of one sort: see [`Entry::mixes`].
+    /// All of one family: see [`Entry::check_family`].
     pub(crate) holders: Holders,
-    /// In the order of their coming.
+    /// In the order of arrival.
     pub(crate) queue: VecDeque<StoredWaiter>,
-    /// When the whole queue is forgotten, unless somebody asks again.
+    /// When the whole queue is forgotten, unless a waiter asks again.
     pub(crate) queue_end: Option<Moment>,
     pub(crate) fence: Option<Last>,
-    /// By token: which are not let in any more.
+    /// Tombstones, by the token that they refuse.
     pub(crate) tombs: BTreeMap<Arc<str>, Tomb>,
 }
 
-/// Keeps a token out.
+/// A tombstone: refuses acquisitions of a token.
 #[derive(Clone, Debug)]
 pub(crate) struct Tomb {
     /// Why its hold was ended by force; empty where it was not.
@@ -41,12 +41,12 @@ pub(crate) struct Tomb {
     pub(crate) until: Moment,
 }
 
-/// Who waits for it.
+/// A waiter in the queue.
 #[derive(Clone, Debug)]
 pub(crate) struct StoredWaiter {
     pub(crate) token: Arc<str>,
     pub(crate) kind: Kind,
-    /// The end of its place when it does not ask again.
+    /// When its place ends, unless it asks again.
     pub(crate) until: Moment,
     pub(crate) manager: Arc<str>,
 }
@@ -62,7 +62,7 @@ impl Entry {
         self.fence.take_if(|last| last.is_forgotten(now));
     }
 
-    /// Whether nothing is left to be remembered.
+    /// Whether the entry can be removed.
     pub(super) fn is_blank(&mut self, now: Moment) -> bool {
         self.expire(now);
         self.holders.is_empty()
@@ -71,7 +71,7 @@ impl Entry {
             && self.fence.is_none()
     }
 
-    /// Whether at most a fencing number is left.
+    /// Whether nothing but a fencing number is left.
     #[cfg(test)]
     pub(crate) fn is_free_of_locks(&mut self, now: Moment) -> bool {
         self.expire(now);
@@ -91,8 +91,8 @@ impl Entry {
         self.holders.get(token).is_some()
     }
 
-    /// Fails when the lock is held as another kind.
-    pub(super) fn mixes(&self, kind: Kind) -> Result<(), Fault> {
+    /// Fails when the lock is held as a kind of another family.
+    pub(super) fn check_family(&self, kind: Kind) -> Result<(), Fault> {
         match self.holders.first() {
             Some(holder) if holder.kind.family() != kind.family() => {
                 let what = format!(
@@ -105,24 +105,24 @@ impl Entry {
         }
     }
 
-    /// Whether one more fits beside those who hold now.
+    /// Whether another holder of this kind fits beside the present ones.
     pub(super) fn fits(&self, kind: Kind) -> bool {
         match kind.limit() {
             _ if kind.traits().is_exclusive => self.holders.is_empty(),
             Some(limit) => {
                 self.holders.len() < usize::try_from(self.least(limit)).unwrap_or(usize::MAX)
             }
-            // A writer has it alone, so the first speaks for all.
+            // A writer holds alone, so the first holder is like all others.
             None => self.holders.first().is_none_or(|holder| holder.kind == kind),
         }
     }
 
-    /// The smallest number of permits that anybody here allows.
+    /// The smallest limit of permits among the holders and this one.
     pub(super) fn least(&self, limit: u32) -> u32 {
         self.holders.least_limit().map_or(limit, |least| least.min(limit))
     }
 
-    /// Lets a token have the lock, no shorter than it has it already.
+    /// Makes a token a holder until `end`; a lease that it has already is not shortened.
     pub(super) fn put(&mut self, token: &Arc<str>, kind: Kind, end: Moment) {
         let waited_for = kind.is_value() && !self.queue.is_empty();
         match self.holders.get(token) {
@@ -137,7 +137,7 @@ impl Entry {
         }
     }
 
-    /// Lets the lease of a token run for so long from now, unless it runs longer.
+    /// Lets the lease of a token run for `ttl` from now, unless it runs longer.
     pub(super) fn renew(
         &mut self,
         token: &Arc<str>,
@@ -166,8 +166,8 @@ impl Entry {
         manager: &Arc<str>,
     ) {
         self.queue_end.take_if(|_| self.queue.is_empty());
-        // Who comes too late, and finds its place still there, may have it.
-        self.queue_end = self.queue_end.max(Some(until.after(REST)));
+        // A waiter that asks again a little too late still finds its place.
+        self.queue_end = self.queue_end.max(Some(until.after(QUEUE_GRACE)));
         let waiter =
             StoredWaiter { token: Arc::clone(token), kind, until, manager: Arc::clone(manager) };
         match self.queue.iter_mut().find(|waiter| waiter.token == *token) {
@@ -176,21 +176,21 @@ impl Entry {
         }
     }
 
-    /// Lets the holders of a mutex learn that somebody waits.
+    /// Marks the holder of a mutex, so that it learns that somebody waits.
     pub(super) fn mark(&mut self) {
         if self.holders.first().is_some_and(|holder| holder.kind.is_value()) {
             self.holders.note_waiter();
         }
     }
 
-    /// Whether the holder of a mutex may have nobody inside.
+    /// Whether the holder of a mutex may keep an idle lease.
     pub(super) fn may_be_idle(&self, kind: Kind) -> bool {
         let holder = self.holders.first().filter(|_| kind == Kind::Mutex);
         holder.is_some_and(|holder| Token::from_wire(&holder.token).may_be_idle())
     }
 
-    /// Lets waiters in, from the first on, while they fit. Returns whether nobody is left before
-    /// `me`.
+    /// Grants the lock to waiters, from the first on, while they fit. Returns whether no waiter is
+    /// left ahead of `me`.
     pub(super) fn admit(
         &mut self,
         kind: Kind,
@@ -204,7 +204,7 @@ impl Entry {
             }
             let mut lives = head.until > now && head.kind.family() == kind.family();
             if lives && !self.fits(head.kind) {
-                // Nobody is let in past the first who waits for a mutex, so it can stay.
+                // Only the first waiter for a mutex is granted it, so its place can stay.
                 if kind.is_value() || publish(&head.manager, None) {
                     return false;
                 }
@@ -214,7 +214,7 @@ impl Entry {
             if lives && publish(&head.manager, Some(&head.token)) {
                 self.put(&head.token, head.kind, now.after(CLAIM));
                 if kind.is_value() {
-                    // Who comes behind is looked at when it is free again.
+                    // The other waiters are looked at when the mutex is free again.
                     return false;
                 }
             }
@@ -222,10 +222,10 @@ impl Entry {
         true
     }
 
-    /// Whom one who wants in has to wait for.
+    /// The holder that a new acquisition has to wait for.
     pub(super) fn blocker(&self, kind: Kind, queued: bool, now: Moment) -> Blocker {
-        // A permit is free when the first holder is gone, a lock for reading or writing after the
-        // last.
+        // A permit is free as soon as the first lease ends, a read-write lock when the last one
+        // does.
         let holder = match kind.limit() {
             Some(_) => self.holders.soonest(),
             None => self.holders.latest(),

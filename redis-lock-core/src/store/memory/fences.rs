@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use crate::domain::clock::Moment;
 
-/// How long a number is remembered that nobody asks for.
+/// How long the last number is remembered when no more are asked for.
 const IDLE: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// The last number, and whom it was given to.
+/// The last fencing number, and the token that it was given to.
 #[derive(Clone, Debug)]
 pub(crate) struct Last {
     number: u64,
@@ -17,7 +17,7 @@ pub(crate) struct Last {
 }
 
 impl Last {
-    /// A number that a server remembers for as long as it is asked.
+    /// A number that was read from a server.
     pub(crate) fn remembered(number: u64, owner: Arc<str>) -> Self {
         Self { number, owner, until: Moment::NEVER }
     }
@@ -27,12 +27,12 @@ impl Last {
         self.until
     }
 
-    /// The number, and whose it is.
+    /// The number, and the token that it was given to.
     pub(crate) fn of(&self) -> (u64, &str) {
         (self.number, &self.owner)
     }
 
-    /// What a test compares, and sets to what the server has.
+    /// The fields, for tests that compare them with the server's.
     #[cfg(test)]
     pub(crate) fn parts(&mut self) -> (&mut u64, &str, &mut Moment) {
         (&mut self.number, &self.owner, &mut self.until)
@@ -43,15 +43,15 @@ impl Last {
     }
 }
 
-/// Goes on from `reached`, unless the counter has served somebody else meanwhile.
+/// Continues from `reached`, unless another token has been given a number meanwhile.
 pub(super) fn raise(last: &mut Option<Last>, token: &Arc<str>, reached: u64, now: Moment) {
     if last.as_ref().is_none_or(|last| last.owner == *token && last.number < reached) {
         *last = Some(Last { number: reached, owner: Arc::clone(token), until: now.after(IDLE) });
     }
 }
 
-/// Reserves `count` numbers above all that were given for any of the locks; returns the last of
-/// them. The same token gets the same again unless `anew`.
+/// Reserves `count` numbers above all that were given for any of these locks, and returns the last
+/// of them. A token that asks again gets the same numbers, unless `anew`.
 pub(super) fn number(
     lasts: &mut [&mut Option<Last>],
     token: &Arc<str>,
@@ -67,12 +67,12 @@ pub(super) fn number(
     {
         return most;
     }
-    // Above the clock, so that numbers rise although old ones are forgotten.
+    // Not below the clock, so that numbers rise even after the last one was forgotten.
     let floor = u64::try_from(now.since(Moment::START).as_micros()).unwrap_or(u64::MAX);
     let first = most.map_or(floor, |most| most.saturating_add(1).max(floor));
     let number = first.saturating_add(u64::from(count.saturating_sub(1)));
-    // A number that is ahead of the clock is kept until the clock is past it, or it would be given
-    // again.
+    // A number that is ahead of the clock is kept until the clock has passed it, since it would be
+    // given a second time otherwise.
     let ahead = Duration::from_micros(number.saturating_sub(floor));
     let until = now.after(ahead).after(IDLE);
     for last in lasts {

@@ -1,9 +1,9 @@
-//! The messages that follow from what was executed, besides those about grants.
+//! The messages that follow from an executed command, besides those about grants.
 
 use crate::Token;
 use crate::store::{Answer, Blocker, Command, Event, Verb};
 
-/// Whom an answer has notified, and of what: the name of a manager, and the message.
+/// The message that follows from an answer, and the name of the manager that it is for.
 pub(crate) fn hint_of(command: &Command, answer: &Answer) -> Option<(String, Event)> {
     let manager = |value: &str| Token::from_wire(value).manager().map(ToOwned::to_owned);
     let key = || command.names.main().to_owned();

@@ -1,5 +1,5 @@
-//! Those who have one lock: to take it, renew it or give it back costs much the same however many
-//! they are.
+//! The holders of one lock. Adding, renewing and removing one costs about the same however many
+//! there are.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -8,23 +8,23 @@ use std::sync::Arc;
 use crate::domain::clock::Moment;
 use crate::domain::kind::Kind;
 
-/// Who has the lock, or was granted it and has not claimed it yet.
+/// A holder, or a waiter that was granted the lock and has not claimed it yet.
 #[derive(Clone, Debug)]
 pub(crate) struct StoredHolder {
     pub(crate) token: Arc<str>,
     pub(crate) kind: Kind,
     pub(crate) end: Moment,
-    /// Whether somebody has come to wait for a mutex since it was taken.
+    /// Whether a waiter has arrived since a mutex was taken.
     pub(super) waited_for: bool,
 }
 
 impl StoredHolder {
-    /// Who has a mutex, as a server shows it.
+    /// The holder of a mutex, as a server shows it.
     pub(crate) fn of_mutex(token: Arc<str>, end: Moment, waited_for: bool) -> Self {
         Self { token, kind: Kind::Mutex, end, waited_for }
     }
 
-    /// Whether somebody has come to wait for a mutex since it was taken.
+    /// Whether a waiter has arrived since a mutex was taken.
     pub(crate) fn is_waited_for(&self) -> bool {
         self.waited_for
     }
@@ -37,12 +37,12 @@ pub(crate) struct Holders {
     by_number: BTreeMap<u64, StoredHolder>,
     numbers: BTreeMap<Arc<str>, u64>,
     ends: BTreeSet<(Moment, u64)>,
-    /// How many of them hold a permit of a limit.
+    /// How many of them hold a permit with each limit.
     limits: BTreeMap<u32, usize>,
     next: u64,
 }
 
-/// Shows who they are, so that two that were filled in different ways show the same.
+/// Shows the holders only, so that two sets with the same holders print the same.
 impl fmt::Debug for Holders {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_list().entries(self.iter()).finish()
@@ -66,7 +66,7 @@ impl Holders {
         self.by_number.len()
     }
 
-    /// The one who came first. All others are of the same family.
+    /// The holder that came first. All others are of the same family.
     pub(crate) fn first(&self) -> Option<&StoredHolder> {
         self.by_number.first_key_value().map(|(_, holder)| holder)
     }
@@ -80,27 +80,27 @@ impl Holders {
         self.by_number.get(self.numbers.get(token)?)
     }
 
-    /// The one whose lease ends first.
+    /// The holder whose lease ends first.
     pub(super) fn soonest(&self) -> Option<&StoredHolder> {
         self.by_number.get(&self.ends.first()?.1)
     }
 
-    /// The one whose lease ends last.
+    /// The holder whose lease ends last.
     pub(super) fn latest(&self) -> Option<&StoredHolder> {
         self.by_number.get(&self.ends.last()?.1)
     }
 
-    /// The smallest limit that anybody has a permit of.
+    /// The smallest limit among the permits that are held.
     pub(super) fn least_limit(&self) -> Option<u32> {
         self.limits.first_key_value().map(|(limit, _)| *limit)
     }
 
-    /// Another limit than this that somebody has a permit of.
+    /// The limit of a held permit that differs from ours, if there is one.
     pub(super) fn other_limit(&self, ours: u32) -> Option<u32> {
         self.limits.keys().copied().find(|limit| *limit != ours)
     }
 
-    /// Lets another one in.
+    /// Adds a holder.
     pub(super) fn add(&mut self, holder: StoredHolder) {
         let number = self.next;
         self.next += 1;
@@ -117,7 +117,7 @@ impl Holders {
         self.forget(number)
     }
 
-    /// Sets when the lease of a token ends; `false` when it has none.
+    /// Sets when the lease of a token ends; returns `false` when it has none.
     pub(crate) fn set_end(&mut self, token: &Arc<str>, end: Moment) -> bool {
         let Some(number) = self.numbers.get(token) else { return false };
         let Some(holder) = self.by_number.get_mut(number) else { return false };
@@ -127,7 +127,7 @@ impl Holders {
         true
     }
 
-    /// Lets the one writer go on as a reader.
+    /// Turns the writer's hold into a reader's.
     pub(super) fn downgrade(&mut self, token: &Arc<str>) {
         if let Some(holder) =
             self.numbers.get(token).and_then(|number| self.by_number.get_mut(number))
@@ -136,12 +136,12 @@ impl Holders {
         }
     }
 
-    /// Somebody has come to wait for what they have.
+    /// Notes that a waiter has arrived.
     pub(super) fn note_waiter(&mut self) {
         self.by_number.values_mut().for_each(|holder| holder.waited_for = true);
     }
 
-    /// Ends those whose leases are over.
+    /// Removes holders whose leases have ended.
     pub(super) fn expire(&mut self, now: Moment) {
         while let Some((end, number)) = self.ends.first().copied()
             && end <= now

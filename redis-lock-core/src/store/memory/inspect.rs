@@ -10,11 +10,11 @@ use crate::domain::clock::Moment;
 use crate::domain::status::{LockKind, ReleaseBy, ServerInfo};
 use crate::store::{Answer, ServerView, server_view};
 
-/// How long the reason of a forced release waits for a holder without a lease.
+/// How long the reason of a forced release is kept for a holder without a lease.
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// So much longer than the lease would have lasted the reason is kept.
-const REST: Duration = Duration::from_secs(1);
+/// How much longer than the lease would have lasted the reason of a forced release is kept.
+const REASON_GRACE: Duration = Duration::from_secs(1);
 
 impl Entry {
     pub(super) fn server_view(&self, now: Moment) -> ServerView {
@@ -60,7 +60,7 @@ impl Entry {
         };
         for holder in ended {
             let lasting = holder.end == Moment::NEVER;
-            let until = if lasting { now.after(DAY) } else { holder.end.after(REST) };
+            let until = if lasting { now.after(DAY) } else { holder.end.after(REASON_GRACE) };
             self.bury(&holder.token, because, until);
         }
         self.admit(kind, None, now, publish);

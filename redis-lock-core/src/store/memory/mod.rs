@@ -1,6 +1,6 @@
 //! The arbiter without a server: this process's memory.
 //!
-//! It says in plain code what the scripts do on a server, and the tests hold the scripts to it.
+//! It is also the model of what the scripts do on a server: the conformance test compares the two.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -27,8 +27,8 @@ pub(crate) mod trouble;
 
 pub(crate) use hints::hint_of;
 
-/// Below so many locks nobody looks for those that can be forgotten.
-const FEW: usize = 1024;
+/// Below this many locks, nothing looks for entries that can be removed.
+const MIN_SWEEP: usize = 1024;
 
 /// Locks in memory. Clones share it.
 #[derive(Clone, Debug, Default)]
@@ -46,14 +46,14 @@ struct SharedLocks {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct State {
     pub(crate) entries: BTreeMap<String, Entry>,
-    /// At how many entries to look for those that can be forgotten.
+    /// At how many entries to look for those that can be removed.
     sweep_at: usize,
 }
 
-/// Who receives messages about grants.
+/// The managers that receive messages.
 pub(super) type Managers = BTreeMap<Arc<str>, Hints>;
 
-/// One manager's way to the memory.
+/// One manager's connector to the locks in memory.
 #[derive(Debug)]
 pub(crate) struct MemoryConnector {
     memory: Memory,
@@ -81,14 +81,14 @@ impl Connector for MemoryConnector {
         let listener = Listener { memory: self.memory.clone(), manager: Arc::clone(&self.manager) };
         Box::pin(async move {
             listener.memory.shared().managers.insert(Arc::clone(&listener.manager), hints.clone());
-            // Without an engine nobody hears it.
+            // When the engine has ended, nobody receives it.
             hints.send(Event::Listening { hints_enabled: true });
             std::future::pending().await
         })
     }
 }
 
-/// A manager that receives grants until this is dropped.
+/// Registers a manager for messages until it is dropped.
 struct Listener {
     memory: Memory,
     manager: Arc<str>,
@@ -112,7 +112,7 @@ impl Wire for MemoryWire {
         let now = Moment::now();
         let mut shared = self.memory.shared();
         let SharedLocks { state, managers } = &mut *shared;
-        // Hints are queued and never applied under this lock.
+        // Hints are only queued here: nothing is done about them under this lock.
         let mut publish = |manager: &str, token: Option<&str>| {
             let Some(hints) = managers.get(manager) else { return false };
             let Some(token) = token else { return !hints.is_closed() };
@@ -123,7 +123,7 @@ impl Wire for MemoryWire {
         if let Some((manager, event)) = hint
             && let Some(hints) = managers.get(manager.as_str())
         {
-            // Nobody hears it who has no engine.
+            // When that manager's engine has ended, nobody receives it.
             let _ = hints.send(event);
         }
         drop(shared);
@@ -139,7 +139,7 @@ impl Wire for MemoryWire {
     }
 
     fn fill(&mut self) -> io::Result<Filled> {
-        Ok(Filled { heard: !self.answers.is_empty(), more: false })
+        Ok(Filled { received: !self.answers.is_empty(), more: false })
     }
 
     fn pull(&mut self, _: &mut dyn FnMut(u64) -> bool) -> Option<Pulled> {
@@ -151,22 +151,22 @@ impl Wire for MemoryWire {
     }
 }
 
-/// Notifies a manager that a token of it was granted; `false` when nobody is there to hear it. Without a
-/// token it only finds out whether somebody is.
+/// Notifies a manager that one of its tokens was granted the lock; returns `false` when the manager
+/// does not listen. Without a token, only says whether it listens.
 pub(crate) type Publish<'a> = &'a mut dyn FnMut(&str, Option<&str>) -> bool;
 
 impl State {
-    /// A world in which there is one lock, as a server shows it.
+    /// A state with one lock, as it was read from a server.
     pub(crate) fn of_one(key: &str, entry: Entry) -> Self {
         Self { entries: BTreeMap::from([(key.to_owned(), entry)]), sweep_at: 0 }
     }
 
-    /// What is left at a key.
+    /// Takes the state of one key out.
     pub(crate) fn into_entry(mut self, key: &str) -> Entry {
         self.entries.remove(key).unwrap_or_default()
     }
 
-    /// Whether who holds a mutex can see that somebody waits.
+    /// Whether the holder of a mutex can see that somebody waits.
     #[cfg(test)]
     pub(crate) fn is_waited_for(&mut self, key: &str, now: Moment) -> bool {
         let entry = self.entries.get_mut(key);
@@ -199,14 +199,14 @@ impl State {
                 self.entries.remove(names.main());
             }
         }
-        if self.entries.len() > self.sweep_at.max(FEW) {
+        if self.entries.len() > self.sweep_at.max(MIN_SWEEP) {
             self.entries.retain(|_, entry| !entry.is_blank(now));
             self.sweep_at = self.entries.len() * 2;
         }
         answer
     }
 
-    /// The lock at a key, without those whose lease has ended.
+    /// The lock at a key, after what has ended was removed.
     pub(super) fn entry(&mut self, key: &str, now: Moment) -> &mut Entry {
         let entry = self.entries.entry(key.to_owned()).or_default();
         entry.expire(now);

@@ -40,7 +40,7 @@ impl Entry {
             Verb::Keep { token, .. } | Verb::Check { token } => self.gone(kind, token),
             Verb::Why { token } => Answer::Gone { by: None, because: self.reason(token) },
             Verb::Downgrade { token } => match self.holders.get(token).map(|holder| holder.kind) {
-                // It has been let go on as a reader before, and changes nothing for anybody.
+                // It was downgraded before, so nothing changes.
                 Some(Kind::Read) => Answer::Done,
                 Some(_) => {
                     self.holders.downgrade(token);
@@ -49,7 +49,7 @@ impl Entry {
                 }
                 None => self.gone(kind, token),
             },
-            // Whoever has its keys in one place gives all the same number to begin with.
+            // All keys are in one place here, so they have the same number already.
             Verb::Raise { .. } => Answer::Done,
             Verb::Ping | Verb::InUse { .. } => Answer::Done,
             Verb::Look => Answer::Seen(Box::new(self.server_view(now))),
@@ -59,7 +59,7 @@ impl Entry {
             Verb::Release { token, waited_for: false, keep: None, bury: None }
                 if kind == Kind::Mutex && self.is_unmarked(token) =>
             {
-                // A plain delete, which lets nobody in.
+                // Like a plain delete: no waiter is granted the lock.
                 self.holders.remove(token);
                 Answer::Done
             }
@@ -70,7 +70,7 @@ impl Entry {
         Ok(answer)
     }
 
-    /// Whether a token has the lock, and nobody has come to wait for it since.
+    /// Whether a token has the lock, and no waiter has arrived since it took it.
     fn is_unmarked(&self, token: &Arc<str>) -> bool {
         self.holders.get(token).is_some_and(|holder| !holder.is_waited_for())
     }
@@ -94,10 +94,10 @@ impl Entry {
             self.leave(token);
             self.gone(kind, token)
         };
-        // Also after a waiter left: it may have stood before others that fit. A mutex that is
-        // kept has nothing for anybody.
+        // Also after a waiter has left the queue, since those behind it may fit. A mutex that is
+        // kept can't be granted to anybody.
         let free = answer == Answer::Done && keep.is_none();
-        if free || !kind.is_value() && self.mixes(kind).is_ok() {
+        if free || !kind.is_value() && self.check_family(kind).is_ok() {
             self.admit(kind, None, now, publish);
         }
         if let Some(bury) = bury {
@@ -119,14 +119,14 @@ impl Entry {
         if self.is_buried(token) {
             return Ok(Answer::Buried);
         }
-        self.mixes(kind)?;
+        self.check_family(kind)?;
         if let Some(limit) = kind.limit()
             && let Some(other) = self.holders.other_limit(limit)
         {
             limits::differ(command.names.user_key(), limit, other);
         }
         if !self.has(token) {
-            // A mutex that is held needs no look at who else waits.
+            // While a mutex is held, the rest of the queue makes no difference.
             let held = kind.is_value() && !self.holders.is_empty();
             let first = !fair || held || self.admit(kind, Some(token), now, publish);
             if !first || !self.fits(kind) {
@@ -148,7 +148,7 @@ impl Entry {
         self.leave(token);
         self.put(token, kind, end(now, *ttl));
         if !kind.is_value() {
-            // Those behind may fit as well: a run of readers is let in together.
+            // The next waiters may fit as well: consecutive readers are granted the lock together.
             self.admit(kind, None, now, publish);
         }
         let fence =
@@ -156,7 +156,7 @@ impl Entry {
         Ok(Answer::Held { fence })
     }
 
-    /// The answer to a token that does not have it.
+    /// The answer to a token that does not have the lock.
     pub(super) fn gone(&self, kind: Kind, token: &Arc<str>) -> Answer {
         let because = self.reason(token);
         if because.is_some() {

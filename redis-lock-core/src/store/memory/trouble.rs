@@ -1,4 +1,4 @@
-//! A server that refuses for a while, or loses its data: what the model needs to stand for one.
+//! Lets the model behave like a server that refuses commands for a while, or loses its data.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ pub(crate) enum Trouble {
     NoReplicas,
     /// It is full.
     OutOfMemory,
-    /// It reads its data.
+    /// It is loading its data.
     Loading,
 }
 
@@ -32,10 +32,10 @@ impl State {
         publish: Publish<'_>,
     ) -> Result<Answer, Fault> {
         let Some(trouble) = trouble else { return self.answer(command, manager, now, publish) };
-        // Nothing is published of what may yet be refused.
-        let mut world = self.clone();
-        let answer = world.answer(command, manager, now, &mut |manager, _| publish(manager, None));
-        if self.refuses(trouble, command, &answer, &world, now) {
+        // No grant is published before it is certain that the command is not refused.
+        let mut trial = self.clone();
+        let answer = trial.answer(command, manager, now, &mut |manager, _| publish(manager, None));
+        if self.refuses(trouble, command, &answer, &trial, now) {
             let code = match trouble {
                 Trouble::ReadOnly => "READONLY",
                 Trouble::NoReplicas => "NOREPLICAS",
@@ -47,8 +47,8 @@ impl State {
         self.answer(command, manager, now, publish)
     }
 
-    /// Forgets everything, as a server does that starts again without its data. With its data it has
-    /// what it had, but for what has ended meanwhile.
+    /// Forgets everything, like a server that restarts without its data. (After a restart with its
+    /// data, a server has all that has not ended meanwhile.)
     pub(crate) fn clear(&mut self) {
         self.entries.clear();
     }
@@ -64,8 +64,8 @@ impl State {
         let take = matches!(command.verb, Verb::Take { .. });
         match trouble {
             Trouble::Loading => true,
-            // Whoever is answered "busy" is answered by a command that writes, and whoever has a lock that
-            // several can hold.
+            // An acquisition writes even when the answer is "busy", and so do all commands for
+            // locks that several can hold.
             Trouble::ReadOnly | Trouble::NoReplicas => {
                 let busy = matches!(answer, Ok(Answer::Busy(_)));
                 let shared = !matches!(command.kind, Kind::Mutex | Kind::All { .. });
@@ -74,7 +74,7 @@ impl State {
                     || held
                     || self.shown(command, now) != after.clone().shown(command, now)
             }
-            // Who has the lock keeps it, and gives it up.
+            // A full server still renews and releases.
             Trouble::OutOfMemory => {
                 let held = matches!(answer, Ok(Answer::Held { .. }));
                 let had = command.verb.token().is_some_and(|token| {
@@ -86,7 +86,7 @@ impl State {
         }
     }
 
-    /// What stands at the keys of a command.
+    /// The state of all keys of a command, as text.
     fn shown(&mut self, command: &Command, now: Moment) -> String {
         let entries =
             command.names.all().map(|names| format!("{:?}", self.entry(names.main(), now)));
@@ -123,7 +123,7 @@ mod tests {
         assert_eq!(ask(full, release, now).unwrap(), Answer::Done);
         assert!(ask(full, take("b"), now).is_err());
         ask(None, take("b"), now).unwrap();
-        // A clock that is set back lets nobody in.
+        // Setting the clock back ends no lease.
         assert!(matches!(ask(None, take("c"), Moment::at_millis(1)), Ok(Answer::Busy(_))));
         state.clear();
         assert!(state.entries.is_empty());

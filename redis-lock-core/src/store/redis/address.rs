@@ -19,14 +19,16 @@ impl Address {
         Self { host: host.into(), port }
     }
 
-    /// Reads `host:port`. Servers write an IPv6 address without brackets, people with them.
+    /// Parses `host:port`. Servers write IPv6 addresses without brackets, users write them with
+    /// brackets.
     pub(crate) fn parse(text: &str) -> Option<Self> {
         let (host, port) = text.rsplit_once(':')?;
         let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
         Some(Self::new(host, port.parse().ok()?))
     }
 
-    /// The same where a node that does not know its own address says so: with nothing, or with `?`.
+    /// Replaces the host by `asked`, the address of the node that answered, when the node does not
+    /// know its own address and sent an empty host or `?`.
     pub(crate) fn seen_from(self, asked: &str) -> Self {
         match self.host.as_str() {
             "" | "?" => Self { host: asked.into(), ..self },
@@ -46,10 +48,11 @@ impl fmt::Display for Address {
     }
 }
 
-/// What leads from an address that a node announces to the one where it is reached.
+/// The user's function from the address that a node announces to the address where it can be
+/// reached.
 pub(crate) type AddressMap = Arc<dyn Fn(&str, u16) -> (String, u16) + Send + Sync>;
 
-/// Where a reply sends whoever asked the node of this name, if it does.
+/// The redirect that a reply of the node `asked` contains, if any.
 pub(super) fn redirect(value: &Value, asked: &NodeName) -> Option<Redirect> {
     let Value::ServerError(error) = value else { return None };
     let (slot, to) = error.details()?.split_once(' ')?;

@@ -1,38 +1,38 @@
-//! Where grants for a manager are published.
+//! The channel on which a manager receives messages.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Where a manager hears of grants at one server, as long as it does.
+/// The channel on which a manager is subscribed at one server, while it is.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Channel(Arc<Mutex<Option<Arc<str>>>>);
 
 impl Channel {
-    /// Its name for those who queue; `-` when nobody listens.
+    /// The name to put into queue entries; `-` while there is no subscription.
     pub(super) fn name(&self) -> Arc<str> {
-        self.heard().clone().unwrap_or_else(|| "-".into())
+        self.current().clone().unwrap_or_else(|| "-".into())
     }
 
-    /// One on which somebody listens.
+    /// A channel with a subscription.
     #[cfg(test)]
-    pub(super) fn heard_at(name: &str) -> Self {
+    pub(super) fn listened_at(name: &str) -> Self {
         Self(Arc::new(Mutex::new(Some(name.into()))))
     }
 
-    /// While what this returns lives, whoever queues says that its manager can be notified.
-    pub(super) fn begin(&self, name: Arc<str>) -> Heard {
-        *self.heard() = Some(name);
-        Heard(self.clone())
+    /// Until the returned value is dropped, queue entries name this channel.
+    pub(super) fn begin(&self, name: Arc<str>) -> ChannelInUse {
+        *self.current() = Some(name);
+        ChannelInUse(self.clone())
     }
 
-    fn heard(&self) -> MutexGuard<'_, Option<Arc<str>>> {
+    fn current(&self) -> MutexGuard<'_, Option<Arc<str>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-pub(super) struct Heard(Channel);
+pub(super) struct ChannelInUse(Channel);
 
-impl Drop for Heard {
+impl Drop for ChannelInUse {
     fn drop(&mut self) {
-        *self.0.heard() = None;
+        *self.0.current() = None;
     }
 }

@@ -1,16 +1,16 @@
-//! What is known of a server in cluster mode, beyond what it says.
+//! What this process remembers about acquisitions on a server in cluster mode.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// A server that may refuse scripts over keys of several slots, and the acquisitions that are made
-/// of several steps for that reason.
+/// Whether the server is in cluster mode, where a script may use keys of one slot only, and which
+/// acquisitions of several slots are under way for that reason.
 ///
-/// What such an acquisition gives back may arrive late, when the same token has been asked for again
-/// and got everything. So a token whose acquisition has given back, without having heard that it was
-/// done, is not used for another one; and an acquisition that was asked for again, since its answer
-/// took too long, gives nothing back any more.
+/// When such an acquisition gives keys back, that command may arrive late: after the same token was
+/// asked for again and got everything. So a token is not used again while the outcome of giving
+/// back is unknown. And an attempt whose token was asked for again, because its answer took too
+/// long, no longer gives anything back.
 #[derive(Debug, Default)]
 pub(crate) struct ClusterMode {
     is_one: AtomicBool,
@@ -20,24 +20,24 @@ pub(crate) struct ClusterMode {
 #[derive(Debug)]
 struct KnownToken {
     attempt: Arc<GroupAttempt>,
-    /// The group in whose queue the token is, and nothing else of it anywhere.
+    /// The group in whose queue the token is, if nothing else is known of it on the server.
     place: Option<usize>,
-    /// What some attempt asked for may be done yet, so that nothing is known for sure.
+    /// Whether a command of some attempt may still be executed, so that `place` can't be relied on.
     doubtful: bool,
 }
 
 /// How an attempt ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum End {
-    /// The token has everything, or nothing is left of it.
+    /// The token has every key, or nothing of it is left on the server.
     Clear,
-    /// It waits in the queue of this group.
+    /// The token waits in the queue of this group.
     Queued(usize),
-    /// Nobody knows.
+    /// The outcome is unknown.
     Unknown,
 }
 
-/// One try to get several groups of keys.
+/// One attempt to acquire keys in several slots.
 #[derive(Debug, Default)]
 pub(super) struct GroupAttempt(Mutex<AttemptStage>);
 
@@ -48,15 +48,15 @@ enum AttemptStage {
     Ended,
     /// The token was asked for again.
     Superseded,
-    /// Keys are being given back; it is not known yet that they were.
+    /// Keys are being given back, and this is not confirmed yet.
     GivingBack,
 }
 
-/// What an attempt was doing when another one began.
+/// Whether a new attempt may replace an older one.
 enum Superseding {
     Ended,
     Running,
-    /// It is giving back: there can be no other one.
+    /// No: the older one is giving keys back.
     Refused,
 }
 
@@ -70,8 +70,8 @@ impl ClusterMode {
         self.is_one.store(is_one, Ordering::Relaxed);
     }
 
-    /// Begins an attempt: it, and the group where the token waits, if nothing else is left of the
-    /// attempts before. None when the token can't be used any more.
+    /// Begins an attempt. Returns it, and the group in whose queue the token is, if nothing else is
+    /// left of earlier attempts. `None` when the token can't be used any more.
     pub(super) fn begin(&self, token: &Arc<str>) -> Option<(Arc<GroupAttempt>, Option<usize>)> {
         let attempt = Arc::new(GroupAttempt::default());
         let mut tokens = self.tokens();
@@ -120,7 +120,7 @@ impl GroupAttempt {
         *self.stage() == AttemptStage::Superseded
     }
 
-    /// Keys are to be given back; `false` when that must not be done any more.
+    /// Called before keys are given back; returns `false` when that is no longer allowed.
     pub(super) fn gives_back(&self) -> bool {
         let mut stage = self.stage();
         if *stage == AttemptStage::Running {
@@ -129,7 +129,7 @@ impl GroupAttempt {
         *stage == AttemptStage::GivingBack
     }
 
-    /// They were given back.
+    /// Called when giving back is confirmed.
     pub(super) fn gave_back(&self) {
         *self.stage() = AttemptStage::Running;
     }
@@ -146,7 +146,7 @@ impl GroupAttempt {
         how
     }
 
-    /// `false` when it ends without knowing what became of what it gave back.
+    /// Returns `false` when it is not known whether keys were given back.
     fn end(&self) -> bool {
         let mut stage = self.stage();
         if *stage == AttemptStage::Running {
@@ -191,9 +191,9 @@ mod tests {
         assert!(second.gives_back());
         second.gave_back();
         cluster.end(&token, &second, End::Queued(3));
-        // What an older attempt says at last changes nothing.
+        // The end of an older attempt changes nothing.
         cluster.end(&token, &first, End::Clear);
-        // And what it asked for may be done yet, so everything has to be looked at.
+        // Its commands may still be executed, so every group has to be asked.
         assert_eq!(begun(&cluster).1, None);
     }
 

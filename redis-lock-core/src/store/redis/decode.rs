@@ -1,4 +1,4 @@
-//! What the server's answers mean.
+//! Decodes the server's replies.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,13 +14,13 @@ use crate::store::{Answer, Blocker, Command, ServerView, Verb};
 /// The answer of a plain command.
 pub(super) enum Plain {
     Answer(Answer),
-    /// Only the script can tell more.
+    /// Only the script can find out more.
     AskScript,
 }
 
 pub(super) fn plain(verb: &Verb, value: Value) -> Result<Plain, Fault> {
     match (verb, value) {
-        // Something else stands there by now; the script says so without an error.
+        // The key has a value of another type by now; the script answers that without an error.
         (Verb::Release { .. }, Value::ServerError(error)) if code_of(&error) == "WRONGTYPE" => {
             Ok(Plain::AskScript)
         }
@@ -46,7 +46,7 @@ pub(super) fn is_forgotten(value: &Value) -> bool {
     has_code(value, "NOSCRIPT")
 }
 
-/// Whether the server knows no scripts, or allows this user none.
+/// Whether the server has no scripting, or denies it to this user.
 pub(super) fn denies_scripts(value: &Value) -> bool {
     let Value::ServerError(error) = value else { return false };
     let detail = error.details().unwrap_or_default();
@@ -58,7 +58,7 @@ pub(super) fn denies_scripts(value: &Value) -> bool {
     }
 }
 
-/// Whether the server is not the primary, or not any longer.
+/// Whether the server is not a primary, or no longer is.
 pub(super) fn is_demoted(value: &Value) -> bool {
     has_code(value, "READONLY")
 }
@@ -111,7 +111,7 @@ pub(super) fn script(verb: &Verb, value: Value) -> Option<Result<Answer, Fault>>
     Some(answer)
 }
 
-/// The answer to what was done.
+/// The answer of a command that was executed.
 fn done(verb: &Verb, items: &[Value]) -> Answer {
     if !matches!(verb, Verb::Renew { .. }) {
         return Answer::Done;
@@ -123,8 +123,8 @@ fn done(verb: &Verb, items: &[Value]) -> Answer {
     Answer::Renewed { longer, waited_for: integer(items.get(2)) == Some(1) }
 }
 
-/// What finds out why a lock is gone, where the answer can't tell: the scripts that renew a mutex see
-/// no other key than its own.
+/// The command that asks why a lock is gone, when the answer doesn't say: the scripts that renew a
+/// mutex see no key but its own.
 pub(super) fn asks_why(command: &Command, answer: &Answer) -> Option<Command> {
     let (Verb::Renew { token, .. } | Verb::Keep { token, .. } | Verb::Check { token }) =
         &command.verb
@@ -137,8 +137,8 @@ pub(super) fn asks_why(command: &Command, answer: &Answer) -> Option<Command> {
     (mutex && unexplained).then(|| Command { verb, ..command.clone() })
 }
 
-/// What a tombstone adds to an answer: whoever ended the hold by force may have given the lock to
-/// the next already, so the reason says more than who has it now.
+/// Adds the reason from a tombstone. The lock may have been granted to the next waiter already, so
+/// the reason says more than its present holder.
 pub(super) fn why(gone: Answer, value: &Value) -> Answer {
     let reason = match value {
         Value::Array(tombs) => tombs.iter().find_map(reason),
@@ -154,7 +154,7 @@ fn reason(tomb: &Value) -> Option<String> {
     string(Some(tomb)).filter(|reason| !reason.is_empty())
 }
 
-/// The keys of one `SCAN`. Those that are no text can't be keys of ours.
+/// The keys of one `SCAN`. Keys that are not UTF-8 can't be ours.
 fn page(items: &[Value]) -> Option<Answer> {
     let [cursor, Value::Array(found)] = items else { return None };
     let next: u64 = string(Some(cursor))?.parse().ok()?;
@@ -208,7 +208,7 @@ pub(super) fn repaired(value: &Value) -> Option<String> {
     if busy { string(items.get(2)) } else { None }
 }
 
-/// Another limit than ours that a holder of a permit asked for.
+/// The limit that another holder of a permit asked for, if it differs from ours.
 pub(super) fn other_limit(value: &Value) -> Option<u32> {
     let Value::Array(items) = value else { return None };
     let at = match integer(items.first()) {
@@ -244,7 +244,7 @@ pub(super) fn orphan(value: Option<&str>) -> Fault {
     Fault::new(FaultClass::Permanent, what)
 }
 
-/// Something else than the lock that was asked for stands at its key.
+/// The key has something other than the kind of lock that was asked for.
 pub(super) fn other_kind(kind: Option<&str>) -> Fault {
     let kind = kind.unwrap_or_default();
     let of_mode = || Kind::of_mode(kind, 0).map(Kind::family);
@@ -278,7 +278,7 @@ pub(super) fn refusal(error: &ServerError) -> Fault {
     }
 }
 
-/// The codes that make a difference.
+/// The codes that are told apart.
 const CODES: [&str; 16] = [
     "WRONGTYPE",
     "NOSCRIPT",
@@ -298,7 +298,7 @@ const CODES: [&str; 16] = [
     "UNKILLABLE",
 ];
 
-/// The code that says what happened.
+/// The error's code.
 pub(super) fn code_of(error: &ServerError) -> &str {
     inner_code(error.code(), error.details().unwrap_or_default())
 }
@@ -328,7 +328,7 @@ fn classify(code: &str, detail: &str) -> (FaultClass, &'static str) {
         "OOM" | "MISCONF" | "NOREPLICAS" | "BUSY" => (FaultClass::Refused, ""),
         "LOADING" => (FaultClass::Refused, "; the server has just started, and reads its data"),
         "MASTERDOWN" => (FaultClass::Refused, "; this server is a replica that lost its primary"),
-        // Slots come back, from a migration or a repair, so it is tried again.
+        // A slot comes back after a migration or a repair, so it is tried again.
         "TRYAGAIN" => (
             FaultClass::Moving,
             "; the slot of this key is being moved to another node, and its keys are in two places",
@@ -359,7 +359,7 @@ fn classify(code: &str, detail: &str) -> (FaultClass, &'static str) {
     }
 }
 
-/// An error of the way to the server: what was sent may have been executed.
+/// An error of the connection: what was sent may have been executed.
 pub(super) fn broken(error: RedisError) -> Fault {
     Fault {
         class: FaultClass::Unknown,
@@ -368,10 +368,10 @@ pub(super) fn broken(error: RedisError) -> Fault {
     }
 }
 
-/// An error of connecting: nothing was sent.
+/// An error while connecting: nothing was sent.
 pub(super) fn unreachable(error: RedisError) -> Fault {
     let text = error.to_string();
-    let (class, advice) = weigh_connecting(&error, &text);
+    let (class, advice) = classify_connecting(&error, &text);
     Fault {
         class,
         what: format!("the server can't be used: {text}{advice}"),
@@ -379,8 +379,8 @@ pub(super) fn unreachable(error: RedisError) -> Fault {
     }
 }
 
-/// Whether connecting again can help, and what would.
-fn weigh_connecting(error: &RedisError, text: &str) -> (FaultClass, &'static str) {
+/// Whether connecting again can help, and advice on what would.
+fn classify_connecting(error: &RedisError, text: &str) -> (FaultClass, &'static str) {
     use redis::ErrorKind::AuthenticationFailed;
     match error.code().or_else(|| code_in(text)).unwrap_or_default() {
         _ if text.contains("LOADING") => (FaultClass::Refused, ""),

@@ -1,4 +1,4 @@
-//! The commands that a server has for leases.
+//! Which commands a server has for leases.
 
 use std::time::Duration;
 
@@ -9,14 +9,14 @@ use super::decode;
 /// What a server can do without scripts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) enum Dialect {
-    /// Leases in milliseconds, and all that a mutex has: Redis from 2.6.12 on.
+    /// Leases in milliseconds, with a queue and fencing numbers: Redis from 2.6.12 on.
     #[default]
     Millis,
     /// Leases in whole seconds, no queue and no fencing numbers: Redis from 2.2 on.
     Seconds,
 }
 
-/// Commands that change nothing and that a server for [`Dialect::Millis`] executes.
+/// Commands that change nothing. A server that knows all of them has [`Dialect::Millis`].
 pub(super) const PROBES: [&[&str]; 6] = [
     &["TIME"],
     &["PTTL", "~"],
@@ -40,7 +40,7 @@ impl Dialect {
         if answers.iter().any(lacks) { Self::Seconds } else { Self::Millis }
     }
 
-    /// Asks how long a key lasts.
+    /// The command that asks for the rest of a key's ttl.
     pub(super) fn left(self, key: &str) -> Cmd {
         let mut cmd = redis::cmd(match self {
             Self::Millis => "PTTL",
@@ -50,7 +50,7 @@ impl Dialect {
         cmd
     }
 
-    /// What the answer says; none when the key has no end. Whole seconds may have been rounded up.
+    /// Reads its answer; `None` when the key has no ttl. Whole seconds may have been rounded up.
     pub(super) fn read_left(self, answer: i64) -> Option<Duration> {
         let answer = u64::try_from(answer).ok()?;
         Some(match self {
@@ -59,7 +59,7 @@ impl Dialect {
         })
     }
 
-    /// Writes a value that lasts for so long; for ever without a time.
+    /// The command that writes a value with a ttl, or without one.
     pub(super) fn set(self, key: &str, value: &str, time: Option<Duration>) -> Cmd {
         let mut cmd = Cmd::with_capacity(5, 64 + key.len() + value.len());
         match (self, time) {
@@ -72,7 +72,7 @@ impl Dialect {
         cmd
     }
 
-    /// Lets a key last for so long from now.
+    /// The command that sets the ttl of a key.
     pub(super) fn expire(self, key: &str, time: Duration) -> Cmd {
         let mut cmd = Cmd::with_capacity(3, 48 + key.len());
         match self {
@@ -83,13 +83,13 @@ impl Dialect {
     }
 }
 
-/// At least a millisecond: a key that is given no time at all would be deleted.
+/// At least one millisecond, since a ttl of zero would delete the key.
 fn millis(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX).max(1)
 }
 
-/// Rounded up, and one more: a server that counts in seconds may end a key nearly a second early,
-/// and nobody may believe in a lease that has ended there.
+/// Rounded up, plus one: a server that counts in seconds may expire a key nearly a second early,
+/// and no guard may outlive its lease on the server.
 fn seconds(time: Duration) -> u64 {
     time.as_secs() + u64::from(time.subsec_nanos() > 0) + 1
 }

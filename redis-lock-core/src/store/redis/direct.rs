@@ -1,4 +1,4 @@
-//! A real server that commands are sent to without a store, for tests.
+//! Sends commands to a real server without an engine, for tests.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,7 +29,7 @@ impl Direct {
         Self { server, connection, delete: Delete::Script }
     }
 
-    /// One for each server that there is.
+    /// One for each server that is installed.
     pub(super) fn each() -> Vec<Self> {
         let start = |binary| Self::start(Server::builder().binary(binary));
         Self::binaries().map(start).collect()
@@ -48,7 +48,7 @@ impl Direct {
 
     /// Runs a command as the store would; grants are published at `channel`.
     pub(super) fn send(&mut self, command: &Command, channel: &str) -> Result<Answer, Fault> {
-        let context = Context { delete: self.delete, channel: &Channel::heard_at(channel) };
+        let context = Context { delete: self.delete, channel: &Channel::listened_at(channel) };
         let (mut step, mut cmd) = match encode::plain(command, &context) {
             Some(cmd) => (Step::Plain, cmd),
             None => {
@@ -88,7 +88,7 @@ impl Direct {
     }
 }
 
-/// Redis 6.2, where somebody named it: it is no longer in the packages of systems.
+/// Redis 6.2, if its path is given: distributions no longer have it.
 pub(super) fn redis_6() -> Option<ServerBinary> {
     ServerBinary::at(std::env::var_os("REDIS_LOCKS_SERVER_6")?)
 }
@@ -102,7 +102,7 @@ pub(super) fn names() -> Names {
     Names::new("lock", "lock:a".into())
 }
 
-/// The token of somebody, in its full shape.
+/// A token in its full form.
 pub(super) fn token(number: usize) -> Arc<str> {
     format!("rl1.{number:032x}.a.0.").into()
 }

@@ -1,5 +1,5 @@
-//! A connection that only the driver can use, as over TLS: it is fed one command at a time, in
-//! order, by one task, so that completion is per command.
+//! A connection that only the driver can use, as over TLS. One task hands it the commands one at a
+//! time, in order, so that each has a reply of its own.
 
 use std::collections::VecDeque;
 use std::io;
@@ -13,16 +13,17 @@ use tokio::sync::mpsc;
 
 use super::conversation::Conversation;
 use super::decode;
-use crate::store::{BoxFuture, Command, Filled, Pulled, Readiness, TaskBell, Watcher, Wire};
+use crate::store::{BoxFuture, Command, Filled, Pulled, Readiness, TaskWaker, Watcher, Wire};
 
 type DriverReply = Result<Value, RedisError>;
 
-/// Replies that the task has brought.
+/// Replies that the task has received.
 #[derive(Default)]
 struct ReplyInbox {
     replies: Mutex<VecDeque<DriverReply>>,
-    /// Those who want to know of them. The role of the reader changes hands, so there may be two.
-    watches: Mutex<Vec<Weak<TaskBell>>>,
+    /// The tasks to wake when a reply arrives. While the role of the reader changes hands, there
+    /// may be two.
+    watches: Mutex<Vec<Weak<TaskWaker>>>,
 }
 
 impl ReplyInbox {
@@ -33,23 +34,23 @@ impl ReplyInbox {
     fn put(&self, reply: DriverReply) {
         self.replies.lock().unwrap_or_else(PoisonError::into_inner).push_back(reply);
         let watches = self.watches.lock().unwrap_or_else(PoisonError::into_inner);
-        watches.iter().filter_map(Weak::upgrade).for_each(|bell| bell.ring());
+        watches.iter().filter_map(Weak::upgrade).for_each(|waker| waker.wake());
     }
 
     fn watch(&self) -> ReplyWatch {
-        let bell = Arc::new(TaskBell::default());
-        // Of what is there already nobody told it.
-        bell.ring();
+        let waker = Arc::new(TaskWaker::default());
+        // Replies may have arrived before this was registered.
+        waker.wake();
         let mut watches = self.watches.lock().unwrap_or_else(PoisonError::into_inner);
         watches.retain(|watch| watch.strong_count() > 0);
-        watches.push(Arc::downgrade(&bell));
-        ReplyWatch(bell)
+        watches.push(Arc::downgrade(&waker));
+        ReplyWatch(waker)
     }
 }
 
 pub(super) struct DriverWire {
     conversation: Conversation,
-    /// What is to be sent.
+    /// Commands that have to be sent.
     out: Vec<Cmd>,
     tasks: mpsc::UnboundedSender<Cmd>,
     inbox: Arc<ReplyInbox>,
@@ -96,9 +97,9 @@ impl Wire for DriverWire {
 
     fn fill(&mut self) -> io::Result<Filled> {
         let arrived = self.inbox.take();
-        let heard = arrived.iter().any(Result::is_ok);
+        let received = arrived.iter().any(Result::is_ok);
         self.arrived.extend(arrived);
-        Ok(Filled { heard, more: false })
+        Ok(Filled { received, more: false })
     }
 
     fn pull(&mut self, wants: &mut dyn FnMut(u64) -> bool) -> Option<Pulled> {
@@ -108,7 +109,7 @@ impl Wire for DriverWire {
         while let Some(reply) = self.arrived.pop_front() {
             let out = &mut self.out;
             match reply {
-                Ok(value) => self.conversation.hear(value, wants, &mut |cmd| out.push(cmd)),
+                Ok(value) => self.conversation.take_reply(value, wants, &mut |cmd| out.push(cmd)),
                 Err(error) => self.conversation.end(decode::broken(error)),
             }
         }
@@ -116,16 +117,16 @@ impl Wire for DriverWire {
     }
 }
 
-struct ReplyWatch(Arc<TaskBell>);
+struct ReplyWatch(Arc<TaskWaker>);
 
 impl Readiness for ReplyWatch {
     fn poll_ready(&self, context: &mut Context<'_>, sending: bool) -> Poll<io::Result<()>> {
-        // What is to be sent can be sent at once.
-        if sending { Poll::Ready(Ok(())) } else { self.0.poll_rung(context).map(Ok) }
+        // There is always room to send more.
+        if sending { Poll::Ready(Ok(())) } else { self.0.poll_woken(context).map(Ok) }
     }
 }
 
-/// Feeds the connection in order, and brings its replies in order.
+/// Sends the commands in order, and receives the replies in order.
 async fn serve(
     driver: MultiplexedConnection,
     mut commands: mpsc::UnboundedReceiver<Cmd>,
@@ -138,7 +139,7 @@ async fn serve(
             command = commands.recv() => match command {
                 Some(command) => {
                     let mut asking: BoxFuture<'_, DriverReply> = Box::pin(ask(driver.clone(), command));
-                    // The first poll hands it to the driver, so it is made here, in order.
+                    // The first poll hands the command to the driver, so it happens here, in order.
                     match poll_once(&mut asking).await {
                         Poll::Ready(reply) if under_way.is_empty() => inbox.put(reply),
                         Poll::Ready(reply) => {

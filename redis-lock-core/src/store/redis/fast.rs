@@ -1,7 +1,7 @@
-//! Renewals, written without a detour.
+//! Renewals, encoded with few allocations.
 //!
-//! Ten thousand locks are renewed thousands of times a second, so what a renewal allocates counts.
-//! It says the same as the call in `encode`, which serves when the server has forgotten the script.
+//! Ten thousand locks are renewed thousands of times a second, so allocations matter. The result is
+//! the same as that of `encode`, which is used when the server has forgotten the script.
 
 use redis::Cmd;
 
@@ -9,7 +9,7 @@ use super::scripts::RENEW;
 use crate::domain::kind::Kind;
 use crate::store::{Command, Verb};
 
-/// The call by name, for what has a short way.
+/// The call by hash, for verbs that have such a short form.
 pub(super) fn call(command: &Command) -> Option<Cmd> {
     let (Kind::Mutex, Verb::Renew { token, ttl: Some(ttl) }) = (command.kind, &command.verb) else {
         return None;

@@ -1,4 +1,4 @@
-//! The connection that grants arrive on.
+//! The connection on which messages arrive.
 
 use std::time::Duration;
 
@@ -7,17 +7,17 @@ use redis::RedisError;
 use tokio::time::{sleep, timeout};
 
 use super::channel::Channel;
-use super::message::{BEAT, read};
+use super::message::{PING_INTERVAL, read};
 use super::nodes::Site;
 use super::{Terms, sharded};
 use crate::domain::error::{Fault, FaultClass};
 use crate::domain::names::tag_of;
 use crate::store::{Event, Hints};
 
-/// Subscribes to the manager's channel, and passes on what arrives until that ends.
+/// Subscribes to the manager's channel, and passes messages on until the subscription ends.
 ///
-/// Messages are hints. What is lost with a connection is made up for by the look that every waiter
-/// takes after `Listening`.
+/// Messages are hints. Some are lost with a connection, so every waiter looks at its lock after
+/// `Listening`.
 pub(super) async fn listen(
     client: redis::Client,
     site: Option<&Site>,
@@ -25,29 +25,29 @@ pub(super) async fn listen(
     channel: Channel,
     hints: Hints,
 ) -> Fault {
-    let patience = terms.patience;
+    let time_limit = terms.time_limit;
     if let Some((site, slot)) = site.and_then(|site| site.lowest_slot().map(|slot| (site, slot)))
         && site.has_neighbours()
     {
         let name = terms.channel(&format!("{{{}}}", tag_of(slot)));
-        if let Some(subscription) = sharded::subscribe(&client, &name, patience).await {
+        if let Some(subscription) = sharded::subscribe(&client, &name, time_limit).await {
             let heard = channel.begin(name);
-            // As below.
+            // The result is ignored for the same reason as below.
             let _ = hints.send(Event::Listening { hints_enabled: true });
-            sharded::relay(subscription, site, patience, &hints).await;
+            sharded::relay(subscription, site, time_limit, &hints).await;
             drop(heard);
             return Fault::new(FaultClass::Unknown, "the subscription ended");
         }
     }
     let name = terms.channel("");
-    let subscription = match subscribe(&client, &name, patience).await {
+    let subscription = match subscribe(&client, &name, time_limit).await {
         Ok(subscription) => subscription,
         Err(why) => return Fault::new(FaultClass::Refused, why),
     };
     let heard = channel.begin(name);
-    // Without an engine nobody hears it, and this task ends with the engine.
+    // This task ends with the engine, so a closed channel needs no handling.
     let _ = hints.send(Event::Listening { hints_enabled: true });
-    relay(subscription, patience, &hints).await;
+    relay(subscription, time_limit, &hints).await;
     drop(heard);
     Fault::new(FaultClass::Unknown, "the subscription ended")
 }
@@ -55,37 +55,37 @@ pub(super) async fn listen(
 async fn subscribe(
     client: &redis::Client,
     channel: &str,
-    patience: Duration,
+    time_limit: Duration,
 ) -> Result<redis::aio::PubSub, String> {
-    let patience = patience.max(Duration::from_millis(500));
+    let time_limit = time_limit.max(Duration::from_millis(500));
     let subscribing = async {
         let mut subscription = client.get_async_pubsub().await?;
         subscription.subscribe(channel).await?;
         Ok::<_, RedisError>(subscription)
     };
-    match timeout(patience, subscribing).await {
+    match timeout(time_limit, subscribing).await {
         Ok(Ok(subscription)) => Ok(subscription),
         Ok(Err(error)) => Err(error.to_string()),
-        Err(_) => Err(format!("no subscription within {patience:?}")),
+        Err(_) => Err(format!("no subscription within {time_limit:?}")),
     }
 }
 
 /// Passes messages on until the connection ends or falls silent.
-async fn relay(subscription: redis::aio::PubSub, patience: Duration, hints: &Hints) {
+async fn relay(subscription: redis::aio::PubSub, time_limit: Duration, hints: &Hints) {
     let (mut sink, mut messages) = subscription.split();
     loop {
         tokio::select! {
             message = messages.next() => match message {
                 Some(message) => {
                     if let Some(event) = read(&message.get_payload::<String>().unwrap_or_default()) {
-                        // As above.
+                        // The result is ignored for the same reason as above.
                         let _ = hints.send(event);
                     }
                 }
                 None => return,
             },
-            () = sleep(BEAT) => {
-                if !matches!(timeout(patience, sink.ping::<redis::Value>()).await, Ok(Ok(_))) {
+            () = sleep(PING_INTERVAL) => {
+                if !matches!(timeout(time_limit, sink.ping::<redis::Value>()).await, Ok(Ok(_))) {
                     return;
                 }
             }

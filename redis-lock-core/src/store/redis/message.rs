@@ -1,14 +1,15 @@
-//! What managers are told by messages.
+//! The messages that managers receive.
 
 use std::time::Duration;
 
 use crate::domain::token::WAITERS_MARK;
 use crate::store::Event;
 
-/// How often the other end is asked whether it is there: a half-open path is silent for ever.
-pub(super) const BEAT: Duration = Duration::from_secs(2);
+/// How often a subscription is checked with a `PING`: a half-open connection would stay silent for
+/// ever.
+pub(super) const PING_INTERVAL: Duration = Duration::from_secs(2);
 
-/// What a message says; nothing for what nobody of us wrote.
+/// Parses a message; `None` for text that is no message of this library.
 pub(super) fn read(payload: &str) -> Option<Event> {
     let (what, whom) = payload.split_once(' ')?;
     match what {
@@ -17,10 +18,10 @@ pub(super) fn read(payload: &str) -> Option<Event> {
             let token = unmarked.unwrap_or(whom).to_owned();
             Some(Event::Granted { token, waited_for: unmarked.is_some() })
         }
-        // Whoever asked is to look, whatever the answer will be.
+        // The process that asked looks at the lock, whatever the answer is.
         "u" => Some(Event::Granted { token: whom.to_owned(), waited_for: false }),
         "a" => {
-            // Both may have spaces in them.
+            // Both parts may contain spaces.
             let (length, rest) = whom.split_once(' ')?;
             let (token, key) = rest.split_at_checked(length.parse().ok()?)?;
             let key = key.strip_prefix(' ')?.to_owned();

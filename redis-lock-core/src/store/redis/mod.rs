@@ -14,7 +14,7 @@ pub(crate) use self::cluster::ClusterMode;
 use self::conversation::Conversation;
 pub(crate) use self::groups::{NextPart, Part, Split, is_split};
 use self::nodes::Site;
-use self::probe::{Found, Rung, probe};
+use self::probe::{AtomicBy, Found, probe};
 use self::transaction::{Pool, self_test};
 use self::wait_link::WaitLink;
 use self::wire::RedisWire;
@@ -63,23 +63,23 @@ pub(crate) struct Terms {
     namespace: Arc<str>,
     manager: Arc<str>,
     /// How long connecting may take.
-    patience: Duration,
-    /// Differs between managers, so that they don't do the same at the same time.
+    time_limit: Duration,
+    /// Differs between managers, so that they don't act at the same time.
     spread: u8,
-    /// How many replicas must have what counts.
+    /// How many replicas must have an acquisition or a renewal before it counts.
     replicas: u32,
     /// Whether scripts may be used.
     scripting: Scripting,
-    /// The lease of locks that set none.
+    /// The default lease.
     ttl: Duration,
 }
 
 impl Terms {
-    pub(crate) fn new(namespace: &str, manager: &str, patience: Duration) -> Self {
+    pub(crate) fn new(namespace: &str, manager: &str, time_limit: Duration) -> Self {
         Self {
             namespace: namespace.into(),
             manager: manager.into(),
-            patience: patience.max(Duration::from_millis(500)),
+            time_limit: time_limit.max(Duration::from_millis(500)),
             spread: crate::domain::env::unique().as_bytes()[15],
             replicas: 0,
             scripting: Scripting::Auto,
@@ -87,17 +87,17 @@ impl Terms {
         }
     }
 
-    /// Warns of what is longer than this lease.
+    /// Sets the default lease, for warnings about fail-overs that take longer.
     pub(crate) fn with_ttl(self, ttl: Duration) -> Self {
         Self { ttl, ..self }
     }
 
-    /// Has acquisitions and renewals count only when so many replicas have them.
+    /// Lets acquisitions and renewals count only when this many replicas have them.
     pub(crate) fn with_replicas(self, replicas: u32) -> Self {
         Self { replicas, ..self }
     }
 
-    /// Says whether scripts may be used.
+    /// Sets whether scripts may be used.
     pub(crate) fn with_scripting(self, scripting: Scripting) -> Self {
         Self { scripting, ..self }
     }
@@ -107,12 +107,12 @@ impl Terms {
         pace * 9 / 10 + pace * u32::from(self.spread) / (5 * 255)
     }
 
-    /// Where this manager learns of grants; the tag chooses a slot.
+    /// The channel of this manager; the tag chooses its slot.
     fn channel(&self, tag: &str) -> Arc<str> {
         self.side(tag, "m").into()
     }
 
-    /// What belongs to this manager and to no lock.
+    /// A key that belongs to this manager and to no lock.
     fn side(&self, tag: &str, what: &str) -> String {
         let Self { namespace, manager, .. } = self;
         let colon = if namespace.is_empty() { "" } else { ":" };
@@ -129,7 +129,7 @@ pub(crate) struct RedisConnector {
     cluster: Arc<ClusterMode>,
     /// Whether scripts were used by the connection before.
     had_scripts: Arc<AtomicBool>,
-    /// The run of the server that was seen to honour `WATCH`.
+    /// The run id of the server for which `WATCH` was tested.
     watch_tested: Arc<Mutex<Option<String>>>,
 }
 
@@ -169,7 +169,7 @@ impl RedisConnector {
         Self::by(Way::Alone(Box::new(client)), terms)
     }
 
-    /// To one node of several.
+    /// Connects to one node of several.
     fn of_node(dial: Dial, site: Site, terms: &Terms) -> Self {
         Self::by(Way::Node(Box::new(dial), site), terms)
     }
@@ -194,7 +194,7 @@ impl RedisConnector {
                 let (socket, watcher) = introduced.into_socket().await;
                 let conversation = self.conversation(found.clone());
                 let wire = Box::new(RedisWire::new(socket, conversation));
-                self.on_rung(Connected { wire, watcher: Some(watcher) }, found).await
+                self.with_transactions(Connected { wire, watcher: Some(watcher) }, found).await
             }
             None => self.connected_by_driver(&client).await,
         }
@@ -207,12 +207,13 @@ impl RedisConnector {
         let mut driver = connecting.await.map_err(decode::unreachable)?;
         let found = self.probed(&mut driver).await?;
         let (wire, watcher) = driver_wire::wire(driver, self.conversation(found.clone()));
-        self.on_rung(Connected { wire: Box::new(wire), watcher: Some(watcher) }, found).await
+        self.with_transactions(Connected { wire: Box::new(wire), watcher: Some(watcher) }, found)
+            .await
     }
 
-    /// What the link serves for: all there is, or what needs no transaction.
-    async fn on_rung(&self, link: Connected, found: Found) -> Result<Connected, Fault> {
-        let has_scripts = found.rung == Rung::Scripts;
+    /// Adds transactions to a connection that has no scripts.
+    async fn with_transactions(&self, link: Connected, found: Found) -> Result<Connected, Fault> {
+        let has_scripts = found.atomic_by == AtomicBy::Scripts;
         let had_scripts = self.had_scripts.swap(has_scripts, Ordering::Relaxed);
         if had_scripts != has_scripts && self.terms.scripting == Scripting::Auto {
             crate::observe::log::scripting_changed(has_scripts);
@@ -221,14 +222,14 @@ impl RedisConnector {
         if has_scripts {
             return Ok(self.replicated(link, run));
         }
-        let pool = Pool::new(self.way.client()?, self.terms.patience);
+        let pool = Pool::new(self.way.client()?, self.terms.time_limit);
         self.test_watch(&pool, run.as_deref()).await?;
         let connected = transaction::wire(link, pool, found, self.channel.clone());
         Ok(self.replicated(connected, run))
     }
 
-    /// Tests whether the server honours `WATCH`, once for each run of it: at each connect it would
-    /// cost another six round trips.
+    /// Tests whether the server honours `WATCH`, once for each run id: testing it at each connect
+    /// would cost another six round trips.
     async fn test_watch(&self, pool: &Pool, run: Option<&str>) -> Result<(), Fault> {
         let tested = || self.watch_tested.lock().unwrap_or_else(PoisonError::into_inner);
         if run.is_some() && tested().as_deref() == run {
@@ -239,7 +240,7 @@ impl RedisConnector {
         Ok(())
     }
 
-    /// Waits for replicas before anything counts, where that is asked for.
+    /// Makes answers wait for replicas, if the user asked for that.
     fn replicated(&self, connected: Connected, run: Option<String>) -> Connected {
         match self.terms.replicas {
             0 => connected,
@@ -273,15 +274,15 @@ impl RedisConnector {
 
 impl Connector for RedisConnector {
     fn connect(&self) -> BoxFuture<'static, Result<Connected, Fault>> {
-        let (connector, patience) = (self.clone(), self.terms.patience);
+        let (connector, time_limit) = (self.clone(), self.terms.time_limit);
         Box::pin(async move {
             let late = || {
-                let what = format!("the server can't be used: no connection within {patience:?}");
+                let what = format!("the server can't be used: no connection within {time_limit:?}");
                 Fault::new(FaultClass::Refused, what)
             };
             let site = connector.way.site().cloned();
             site.iter().for_each(Site::begin_connect);
-            let connecting = timeout(patience, connector.connected()).await;
+            let connecting = timeout(time_limit, connector.connected()).await;
             let connected = connecting.unwrap_or_else(|_| Err(late()));
             site.iter().for_each(|site| site.end_connect(connected.as_ref().err()));
             connected

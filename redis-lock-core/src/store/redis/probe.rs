@@ -1,4 +1,4 @@
-//! What a server can do, found out at each connect.
+//! Finds out what a server can do, at each connect.
 
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, RedisError, Value};
@@ -7,20 +7,20 @@ use super::dialect::{Dialect, PROBES};
 use super::{decode, scripts};
 use crate::domain::status::{ReleaseBy, Scripting, ServerInfo};
 
-/// How a key is deleted when it has a certain value.
+/// How to delete a key only if it has a certain value.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) enum Delete {
     /// `DELIFEQ key value`: Valkey 9.
     DelIfEq,
     /// `DELEX key IFEQ value`: Redis 8.4.
     DelEx,
-    /// A script, where the server has no such command.
+    /// A script, for servers without such a command.
     #[default]
     Script,
 }
 
 impl Delete {
-    /// Whether the server compares and deletes by itself.
+    /// Whether the server has a command for that.
     pub(super) fn is_native(self) -> bool {
         matches!(self, Self::DelIfEq | Self::DelEx)
     }
@@ -37,7 +37,7 @@ impl Delete {
         cmd
     }
 
-    /// The same for a server that has forgotten the script.
+    /// The same with the full text, for a server that has forgotten the script.
     pub(super) fn in_full(key: &str, value: &str) -> Cmd {
         let mut cmd = redis::cmd("EVAL");
         cmd.arg(&scripts::DELETE.code).arg(1).arg(key).arg(value);
@@ -45,36 +45,36 @@ impl Delete {
     }
 }
 
-/// How what takes several steps is made one.
+/// How several commands are executed as one step.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(super) enum Rung {
+pub(super) enum AtomicBy {
     #[default]
     Scripts,
-    /// Where scripts are denied, unknown or not wanted.
+    /// When scripts are denied, unknown or not wanted.
     Transactions(Dialect),
 }
 
-/// What was found out about a server.
+/// What was found out about a server when connecting.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Found {
     pub(super) delete: Delete,
-    pub(super) rung: Rung,
-    /// Name and version, as far as the server tells.
+    pub(super) atomic_by: AtomicBy,
+    /// Name and version, if the server says so.
     pub(super) version: String,
-    /// Whether it runs in cluster mode, and executes scripts over keys of one slot only.
+    /// Whether it runs in cluster mode, where scripts may use keys of one slot only.
     pub(super) cluster: bool,
-    /// What names this run of the server, until it is started again.
+    /// Its run id, which changes with each start.
     pub(super) run: Option<String>,
-    /// How many replicas it has, as far as it tells.
+    /// How many replicas are connected, if the server says so.
     pub(super) replicas: u32,
-    /// What an operator should know.
+    /// Warnings for operators.
     pub(super) warnings: Vec<String>,
 }
 
 impl Found {
-    /// The same for users.
+    /// The description for users.
     pub(super) fn info(&self) -> ServerInfo {
-        let scripts = self.rung == Rung::Scripts;
+        let scripts = self.atomic_by == AtomicBy::Scripts;
         let release = match self.delete {
             Delete::DelIfEq | Delete::DelEx => ReleaseBy::CompareAndDelete,
             Delete::Script if scripts => ReleaseBy::Script,
@@ -85,10 +85,10 @@ impl Found {
     }
 }
 
-/// Asks the server what it can do, and teaches it the scripts.
+/// Asks the server what it can do, and loads the scripts.
 ///
-/// Errors that the server gives as answers (rights that are missing) only narrow what is known;
-/// errors of the connection fail the probe.
+/// Error replies, such as missing rights, only leave something unknown. Errors of the connection
+/// fail the probe.
 pub(super) async fn probe(
     connection: &mut MultiplexedConnection,
     namespace: &str,
@@ -128,12 +128,15 @@ pub(super) async fn probe(
     let run = field(&info, "run_id").map(Into::into);
     let denied =
         scripting == Scripting::Never || answers.get(3).is_some_and(decode::denies_scripts);
-    let rung =
-        if denied { Rung::Transactions(dialect(connection, &key).await?) } else { Rung::Scripts };
+    let atomic_by = if denied {
+        AtomicBy::Transactions(dialect(connection, &key).await?)
+    } else {
+        AtomicBy::Scripts
+    };
     let replicas = field(&info, "connected_slaves").and_then(|count| count.parse().ok());
     let replicas = replicas.unwrap_or(u32::MAX);
     let (version, warnings) = (version(&info), warnings(&info));
-    Ok(Found { delete, rung, version, cluster, run, replicas, warnings })
+    Ok(Found { delete, atomic_by, version, cluster, run, replicas, warnings })
 }
 
 /// Asks which commands the server has for leases.
@@ -150,8 +153,8 @@ async fn dialect(connection: &mut MultiplexedConnection, key: &str) -> Result<Di
     Ok(Dialect::of(&answers))
 }
 
-/// Whether the server knows the command that it answered so: of an unknown one it would say that,
-/// whichever node of a cluster has the key.
+/// Whether the answer shows that the server knows the command: even a node that does not have the
+/// key reports an unknown command.
 fn is_known(answer: &Value) -> bool {
     let elsewhere = |code| matches!(code, "MOVED" | "ASK" | "CLUSTERDOWN");
     match answer {

@@ -52,7 +52,7 @@ impl Played {
 
     fn hear_value(&mut self, value: Value) -> Option<Pulled> {
         let sent = &mut self.sent;
-        self.conversation.hear(value, &mut |_| true, &mut |cmd| sent.push(name(&cmd)));
+        self.conversation.take_reply(value, &mut |_| true, &mut |cmd| sent.push(name(&cmd)));
         self.conversation.next_done()
     }
 }

@@ -1,9 +1,9 @@
-//! Acquisitions and renewals that count when replicas have them.
+//! Lets acquisitions and renewals count only when replicas have them.
 //!
-//! `WAIT` tells how many replicas have what its own connection wrote before. So there is a connection
-//! for that beside the one that the locks are asked over: it writes something of its own, which comes
-//! behind all that was answered so far, and waits for that. One `WAIT` serves for all answers that
-//! came until it was sent, and a replica that is frozen delays nothing but such answers.
+//! `WAIT` returns how many replicas have what its own connection wrote. So there is a second
+//! connection, which writes something after all that was answered so far, and waits for that. One
+//! `WAIT` serves all answers that arrived before it was sent, and a frozen replica delays nothing
+//! but such answers.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -16,18 +16,18 @@ use tokio::sync::mpsc;
 use super::wait_link::{Awaited, VerdictInbox, WaitLink};
 use crate::store::{Answer, Command, Connected, Filled, Pulled, Readiness, Verb, Watcher, Wire};
 
-/// A wire that keeps answers back until replicas have what they say.
+/// A wire that holds answers back until enough replicas have what they confirm.
 struct ReplicatedWire {
     inner: Box<dyn Wire>,
-    /// Questions whose answers are kept back, and how long each may take.
+    /// Commands whose answers will be held back, and their time limits.
     counted: BTreeMap<u64, Duration>,
-    /// Answers that are kept back.
+    /// Answers that are held back.
     kept: BTreeMap<u64, Answer>,
     asked: mpsc::UnboundedSender<Awaited>,
     inbox: Arc<VerdictInbox>,
 }
 
-/// Keeps back what this connection answers. To be called on the engine's runtime.
+/// Holds back the answers of this connection. To be called on the engine's runtime.
 pub(super) fn wrap(connected: Connected, link: WaitLink) -> Connected {
     let Connected { wire: inner, watcher } = connected;
     let (asked, awaited) = mpsc::unbounded_channel();
@@ -52,8 +52,8 @@ impl ReplicatedWire {
         }
     }
 
-    /// Passes on what need not be kept back.
-    fn sift(&mut self, pulled: Pulled) -> Option<Pulled> {
+    /// Passes on what need not be held back.
+    fn keep_back(&mut self, pulled: Pulled) -> Option<Pulled> {
         let (Pulled::Done(seq, _) | Pulled::Redirected(seq, _, _)) = pulled else {
             return Some(pulled);
         };
@@ -64,7 +64,7 @@ impl ReplicatedWire {
                 Pulled::Done(seq, Ok(answer @ (Answer::Held { .. } | Answer::Renewed { .. }))),
             ) => {
                 self.kept.insert(seq, answer);
-                // Should the other end be gone, nobody is ever told, and the connection with it.
+                // When the other end is gone, so is this connection, and the answer is not needed.
                 let _ = self.asked.send(Awaited { seq, timeout });
                 None
             }
@@ -100,7 +100,7 @@ impl Wire for ReplicatedWire {
 
     fn fill(&mut self) -> io::Result<Filled> {
         let filled = self.inner.fill()?;
-        Ok(Filled { heard: filled.heard || !self.inbox.is_empty(), ..filled })
+        Ok(Filled { received: filled.received || !self.inbox.is_empty(), ..filled })
     }
 
     fn pull(&mut self, wants: &mut dyn FnMut(u64) -> bool) -> Option<Pulled> {
@@ -108,7 +108,7 @@ impl Wire for ReplicatedWire {
             return Some(decided);
         }
         while let Some(pulled) = self.inner.pull(wants) {
-            if let Some(pulled) = self.sift(pulled) {
+            if let Some(pulled) = self.keep_back(pulled) {
                 return Some(pulled);
             }
         }
@@ -116,7 +116,7 @@ impl Wire for ReplicatedWire {
     }
 }
 
-/// Ends when either has something.
+/// Ready when the connection or the inbox has something.
 struct ReplicaWatch {
     inner: Box<dyn Readiness>,
     inbox: Arc<VerdictInbox>,

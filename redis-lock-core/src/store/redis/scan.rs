@@ -1,12 +1,12 @@
-//! Finding the end of one reply in a stream of bytes, in either version of the protocol.
+//! Finds the end of one reply in a stream of bytes, in either version of the protocol.
 
-/// The longest reply: nothing that we ask for comes near it.
+/// The longest reply that is accepted, far more than any command needs.
 const LONGEST: usize = 64 * 1024 * 1024;
 
 /// The most values that one reply may consist of.
 const MOST_VALUES: usize = 4 * 1024 * 1024;
 
-/// These bytes are no reply, so the place in the stream is lost.
+/// The bytes are no reply, so replies can't be told apart any more.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Malformed;
 
@@ -15,17 +15,17 @@ pub(super) struct Malformed;
 pub(super) enum Scanned {
     /// A reply of this many bytes.
     Reply(usize),
-    /// A message of this many bytes that nobody asked for.
+    /// A push message of this many bytes.
     Push(usize),
-    /// Not all of it is there.
+    /// An incomplete reply.
     Part,
 }
 
-/// Looks what the stream begins with. Nothing is parsed, and nothing is nested on the stack.
+/// Finds out what the stream begins with. It parses no values and does not recurse.
 pub(super) fn scan(bytes: &[u8]) -> Result<Scanned, Malformed> {
     let is_push = bytes.first() == Some(&b'>');
     let mut at = 0;
-    // How many values are to come before it is whole.
+    // How many values are missing before the reply is complete.
     let mut missing = 1_usize;
     while missing > 0 {
         let rest = bytes.get(at..).unwrap_or_default();
@@ -45,7 +45,7 @@ pub(super) fn scan(bytes: &[u8]) -> Result<Scanned, Malformed> {
             }
             b'*' | b'~' | b'>' => missing += number(text)?.unwrap_or(0),
             b'%' => missing += number(text)?.unwrap_or(0) * 2,
-            // Attributes stand before the value that they belong to.
+            // Attributes come before the value that they belong to.
             b'|' => missing += number(text)?.unwrap_or(0) * 2 + 1,
             _ => return Err(Malformed),
         }
@@ -59,7 +59,7 @@ pub(super) fn scan(bytes: &[u8]) -> Result<Scanned, Malformed> {
     Ok(if is_push { Scanned::Push(at) } else { Scanned::Reply(at) })
 }
 
-/// A length; none for the nil of the older protocol.
+/// A length; `None` for the nil of the older protocol.
 fn number(text: &[u8]) -> Result<Option<usize>, Malformed> {
     if text == b"-1" {
         return Ok(None);

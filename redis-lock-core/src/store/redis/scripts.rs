@@ -1,15 +1,16 @@
-//! The scripts, each a whole of its own on the wire.
+//! The scripts, each complete in itself.
 //!
-//! The first lines of a script name its keys and arguments; the names are made variables of here, so
-//! that nobody counts positions. `EACH KEYS` and `EACH ARGV` are repeated for each of several; a
-//! script gets the i-th of them by `each(i)`, keys first, and how many there are as `count`.
+//! The first lines of a script name its keys and arguments. Variables are generated from these
+//! names, so that no script counts positions. `EACH KEYS` and `EACH ARGV` are repeated for each
+//! lock; a script gets those of the i-th lock by `each(i)`, keys first, and the number of locks as
+//! `count`.
 
 use std::fmt::Write as _;
 use std::sync::LazyLock;
 
 use redis::Script;
 
-/// One script and its name among the server's.
+/// A script and its hash.
 pub(super) struct Lua {
     pub(super) code: String,
     pub(super) hash: String,
@@ -31,7 +32,7 @@ impl Lua {
     }
 }
 
-/// The names of what a script is given.
+/// The names of a script's keys and arguments.
 #[derive(PartialEq, Eq, Debug)]
 pub(super) struct Head {
     pub(super) keys: Vec<&'static str>,
@@ -78,7 +79,7 @@ fn fixed(table: &str, names: &[&str]) -> String {
     format!("local {} = {}\n", names.join(", "), values.join(", "))
 }
 
-/// The i-th of what is repeated, after `first` others and in steps of `step`.
+/// The i-th repeated keys or arguments, which begin after `first` others and repeat every `step`.
 fn each(table: &str, first: usize, step: usize) -> impl Iterator<Item = String> {
     (1..=step).map(move |at| format!("{table}[{first} + {step} * (i - 1) + {at}]"))
 }
@@ -117,7 +118,8 @@ script!(ALL_RAISE: "lua/all_raise.lua" with FENCE);
 script!(LOOK: "lua/look.lua" with COMMON, QUEUE, DIGEST);
 script!(FORCE: "lua/force.lua" with COMMON, QUEUE, SHARED, DIGEST);
 
-/// Those of the commonest lock, to be loaded at connect. The others are sent when they are needed.
+/// The scripts of the mutex, which are loaded at connect. The others are sent when they are first
+/// needed.
 pub(super) fn all() -> [&'static Lua; 5] {
     [&ACQUIRE, &DELETE, &RELEASE, &RENEW, &RENEW_MANY]
 }

@@ -1,8 +1,7 @@
-//! Listening at one node of a cluster, by a channel that only this node has.
+//! Subscribes at one node of a cluster, to a sharded channel of that node.
 //!
-//! A message on a plain channel goes to all nodes; one on a sharded channel to those who listen at
-//! the node that has the channel's slot. So there is a channel for each node, in the first slot that
-//! it has.
+//! A message on a plain channel is sent to all nodes, one on a sharded channel only to the node
+//! that has the channel's slot. So there is a channel for each node, in the first of its slots.
 
 use std::time::Duration;
 
@@ -11,7 +10,7 @@ use redis::{AsyncConnectionConfig, ProtocolVersion, PushInfo, PushKind, Value};
 use tokio::sync::mpsc;
 use tokio::time::{sleep, timeout};
 
-use super::message::{BEAT, read};
+use super::message::{PING_INTERVAL, read};
 use super::nodes::{Site, text};
 use crate::store::Hints;
 
@@ -21,11 +20,11 @@ pub(super) struct Subscription {
     pushes: mpsc::UnboundedReceiver<PushInfo>,
 }
 
-/// Subscribes; nothing where the server or the rights don't allow it.
+/// Subscribes; `None` when the server or the user's rights don't allow it.
 pub(super) async fn subscribe(
     client: &redis::Client,
     channel: &str,
-    patience: Duration,
+    time_limit: Duration,
 ) -> Option<Subscription> {
     let info = client.get_connection_info().clone();
     let settings = info.redis_settings().clone().set_protocol(ProtocolVersion::RESP3);
@@ -41,16 +40,16 @@ pub(super) async fn subscribe(
         connection.send_packed_command(command.arg(channel)).await?.extract_error()?;
         Ok::<_, redis::RedisError>(connection)
     };
-    let connection = timeout(patience, subscribing).await.ok()?.ok()?;
+    let connection = timeout(time_limit, subscribing).await.ok()?.ok()?;
     Some(Subscription { connection, pushes })
 }
 
-/// Passes messages on until the connection ends or falls silent, or the channel is not this node's
-/// any more.
+/// Passes messages on until the connection ends or falls silent, or the node loses the channel's
+/// slot.
 pub(super) async fn relay(
     subscription: Subscription,
     site: &Site,
-    patience: Duration,
+    time_limit: Duration,
     hints: &Hints,
 ) {
     let Subscription { mut connection, mut pushes } = subscription;
@@ -62,7 +61,7 @@ pub(super) async fn relay(
                 Some(PushInfo { kind: PushKind::SMessage, data }) => {
                     let payload = data.get(1).and_then(text).unwrap_or_default();
                     if let Some(event) = read(&payload) {
-                        // Without an engine nobody hears it, and this task ends with the engine.
+                        // This task ends with the engine, so a closed channel needs no handling.
                         let _ = hints.send(event);
                     }
                 }
@@ -73,9 +72,9 @@ pub(super) async fn relay(
                 Some(_) => {}
             },
             () = &mut moved => return,
-            () = sleep(BEAT) => {
+            () = sleep(PING_INTERVAL) => {
                 let ping = redis::cmd("PING");
-                let answer = timeout(patience, connection.send_packed_command(&ping)).await;
+                let answer = timeout(time_limit, connection.send_packed_command(&ping)).await;
                 if !matches!(answer, Ok(Ok(Value::SimpleString(_)))) {
                     return;
                 }

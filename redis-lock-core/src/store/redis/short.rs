@@ -1,14 +1,14 @@
-//! The replies that almost every command gets, read without a detour.
+//! Parses the few forms of reply that almost every command gets.
 //!
-//! A pair of commands has two of them, and the driver's parser takes longer for each than all that is
-//! done with them. Whatever is not recognised here goes to that parser.
+//! The driver's parser takes longer for such a reply than all other work on it. Replies of any
+//! other form are left to that parser.
 
 use redis::Value;
 
-/// More digits than this may not fit.
+/// A number with more digits may overflow.
 const DIGITS: usize = 18;
 
-/// The reply that the stream begins with, and its length; none where it is not all there, or of
+/// The reply that the stream begins with, and its length; `None` when it is incomplete or of
 /// another form.
 pub(super) fn read(bytes: &[u8]) -> Option<(Value, usize)> {
     match bytes {

@@ -18,7 +18,7 @@ use tokio::task::JoinHandle;
 
 use crate::store::{Readiness, Watcher};
 
-/// A socket to the server, and the driver's connection over the same, which has introduced itself.
+/// A socket to the server, and the driver's connection over it, which is authenticated.
 pub(super) struct Introduced {
     pub(super) driver: MultiplexedConnection,
     task: JoinHandle<()>,
@@ -38,8 +38,8 @@ impl Introduced {
     }
 }
 
-/// Connects and has the driver authenticate and choose the database. None where a plain socket does
-/// not lead to the server.
+/// Connects and has the driver authenticate and choose the database. `None` when the server is not
+/// reached over a plain socket.
 pub(super) async fn connect(
     info: &redis::ConnectionInfo,
 ) -> Result<Option<Introduced>, RedisError> {
@@ -110,7 +110,7 @@ impl Socket {
     }
 }
 
-/// The same socket as a runtime sees it.
+/// The same socket, registered with a runtime.
 #[derive(Debug)]
 enum SocketWatch {
     Tcp(TcpStream),
@@ -130,8 +130,8 @@ impl SocketWatch {
         }
     }
 
-    /// Whoever reads or writes does so until nothing is left. So the readiness counts as used up
-    /// before; what happens meanwhile is reported again.
+    /// Clears the readiness. Reads and writes go on until nothing is left, so the readiness is
+    /// cleared before them, and what happens meanwhile is reported again.
     fn use_up(&self, interest: Interest) {
         let used = || Err::<(), _>(io::ErrorKind::WouldBlock.into());
         let _ = match self {

@@ -1,4 +1,4 @@
-//! The connection over which replicas are waited for.
+//! The connection that waits for replicas.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,41 +15,41 @@ use super::probe::field;
 use super::{Terms, Way, decode};
 use crate::domain::error::{Fault, FaultClass, NotReplicated};
 use crate::domain::names::tag_of;
-use crate::store::TaskBell;
+use crate::store::TaskWaker;
 
-/// The longest time that replicas are waited for: an answer that is older starts no lease where
-/// another node may have taken the place of this one.
+/// The longest time to wait for replicas: with several nodes, an older answer starts no lease,
+/// because another node may have become the primary.
 const LONGEST: Duration = Duration::from_millis(400);
 
 const SHORTEST: Duration = Duration::from_millis(20);
 
-/// Writes something that replicas receive, and leaves nothing.
+/// A script that writes something that replicas receive, and deletes it again.
 const WRITE: &str = "redis.call('SET', KEYS[1], 1, 'PX', 1000) return redis.call('DEL', KEYS[1])";
 
-/// An answer that counts when replicas have it.
+/// An answer that waits for replicas.
 #[derive(Debug)]
 pub(super) struct Awaited {
     pub(super) seq: u64,
-    /// How long its question may take.
+    /// The time limit of its command.
     pub(super) timeout: Duration,
 }
 
-/// What became of those that were waited for.
+/// The results of waiting.
 #[derive(Default)]
 pub(super) struct VerdictInbox {
     verdicts: Mutex<VecDeque<(u64, Result<(), Fault>)>>,
-    news: TaskBell,
+    news: TaskWaker,
 }
 
 impl VerdictInbox {
     fn put(&self, verdicts: impl IntoIterator<Item = (u64, Result<(), Fault>)>) {
         self.verdicts.lock().unwrap_or_else(PoisonError::into_inner).extend(verdicts);
-        self.news.ring();
+        self.news.wake();
     }
 
-    /// Ready when something was put there.
+    /// Ready when there is a result.
     pub(super) fn poll_filled(&self, context: &Context<'_>) -> Poll<()> {
-        self.news.poll_rung(context)
+        self.news.poll_woken(context)
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -65,10 +65,10 @@ pub(super) struct WaitLink {
     way: Way,
     terms: Terms,
     wanted: u32,
-    /// The run of the server that the answers come from.
+    /// The run id of the server that gave the answers.
     run: Option<String>,
     connection: Option<MultiplexedConnection>,
-    /// As they were found out, which takes some time.
+    /// Tags of slots that were computed before, which takes some time.
     tags: BTreeMap<u16, String>,
 }
 
@@ -77,7 +77,7 @@ impl WaitLink {
         Self { way, terms, wanted, run, connection: None, tags: BTreeMap::new() }
     }
 
-    /// Waits for one batch after the other, until nobody asks any more.
+    /// Waits for one batch after the other, until the sender is dropped.
     pub(super) async fn serve(
         mut self,
         mut awaited: mpsc::UnboundedReceiver<Awaited>,
@@ -91,7 +91,7 @@ impl WaitLink {
             let shortest = batch.iter().map(|one| one.timeout).min().unwrap_or(LONGEST);
             let verdict = self.wait((shortest / 2).clamp(SHORTEST, LONGEST)).await;
             if verdict.is_err() {
-                // What it still has to say would be taken for the answer to something else.
+                // A late reply would be taken for the answer to something else.
                 self.connection = None;
             }
             inbox.put(batch.into_iter().map(|one| (one.seq, verdict.clone())));
@@ -115,7 +115,7 @@ impl WaitLink {
             match timeout(time * 2, self.write_and_wait(&key, time)).await {
                 Ok(Ok(Ok(got))) if got >= self.wanted => return Ok(()),
                 Ok(Ok(Ok(got))) => return Err(not_replicated(got, self.wanted)),
-                // This slot may be on its way to another node, and then another one is not.
+                // This slot may be being moved to another node; another slot may not.
                 Ok(Ok(Err(fault))) => refused = Some(fault),
                 Ok(Err(fault)) => return Err(fault),
                 Err(_) => return Err(not_replicated(0, self.wanted)),
@@ -124,7 +124,7 @@ impl WaitLink {
         Err(refused.unwrap_or_else(|| unknown("no key could be written")))
     }
 
-    /// How many replicas have it; inside, why the write was refused.
+    /// How many replicas have it. The inner error says why the write was refused.
     async fn write_and_wait(
         &mut self,
         key: &str,
@@ -142,7 +142,7 @@ impl WaitLink {
                 Err(refused(error))
             }
             (_, Some(Value::Int(got))) => Ok(u32::try_from(*got).unwrap_or(0)),
-            // Of a primary that was deposed meanwhile.
+            // The server is no primary any more.
             _ => Ok(0),
         })
     }
@@ -165,14 +165,14 @@ impl WaitLink {
         if let (Some(own), Some(run)) = (&self.run, run)
             && own != run
         {
-            // It has not what the other one was asked for, whatever its replicas have.
+            // This server does not have what the other one answered.
             return Err(unknown("another server is at this address by now"));
         }
         self.connection = Some(made);
         Ok(())
     }
 
-    /// What makes a key hash to a slot; nothing where there are none to tell apart.
+    /// The tag that makes a key hash to a slot; empty when the server is no cluster.
     fn tag(&mut self, slot: Option<u16>) -> String {
         let Some(slot) = slot else { return String::new() };
         let tag = || format!("{{{}}}", tag_of(slot));

@@ -1,8 +1,8 @@
-//! A connection over a plain socket: whoever has something to say writes it to the socket, and
-//! whoever has the role of the reader reads.
+//! A connection over a plain socket. Any thread that has commands writes them to the socket; the
+//! thread or task with the role of the reader reads.
 //!
-//! The driver has connected, authenticated and found out what the server can do. From there its
-//! task between caller and socket would cost more than all of our logic.
+//! The driver has connected and authenticated. After that it is not used: its task between caller
+//! and socket would cost more than all of our own work.
 
 use std::io;
 
@@ -12,35 +12,36 @@ use super::short;
 use super::socket::Socket;
 use crate::store::{Command, Filled, Pulled, Wire};
 
-/// Room for what arrives at once.
-const ROOM: usize = 16 * 1024;
+/// How many bytes one read can take.
+const READ_SIZE: usize = 16 * 1024;
 
-/// A buffer larger than this is given back when it is empty.
-const LARGE: usize = 256 * 1024;
+/// A larger buffer is freed when it is empty.
+const MAX_KEPT_BUFFER: usize = 256 * 1024;
 
 pub(super) struct RedisWire {
     socket: Socket,
     conversation: Conversation,
     out: Vec<u8>,
-    /// How much of `out` has been sent.
+    /// How many bytes of `out` have been sent.
     sent: usize,
     input: InputBuffer,
 }
 
 impl RedisWire {
     pub(super) fn new(socket: Socket, conversation: Conversation) -> Self {
-        let input = InputBuffer { buffer: vec![0; ROOM], start: 0, end: 0 };
+        let input = InputBuffer { buffer: vec![0; READ_SIZE], start: 0, end: 0 };
         Self { socket, conversation, out: Vec::new(), sent: 0, input }
     }
 
-    /// Reads the replies that are there as a whole.
-    fn hear(&mut self, wants: &mut dyn FnMut(u64) -> bool) {
+    /// Reads the replies that are complete.
+    fn read_replies(&mut self, wants: &mut dyn FnMut(u64) -> bool) {
         loop {
             let rest = self.input.rest();
             if let Some((value, length)) = short::read(rest) {
                 self.input.start += length;
                 let out = &mut self.out;
-                self.conversation.hear(value, wants, &mut |cmd| cmd.write_packed_command(out));
+                self.conversation
+                    .take_reply(value, wants, &mut |cmd| cmd.write_packed_command(out));
                 continue;
             }
             let length = match scan(rest) {
@@ -58,7 +59,7 @@ impl RedisWire {
                 Ok(value) => {
                     let out = &mut self.out;
                     let mut send = |cmd: redis::Cmd| cmd.write_packed_command(out);
-                    self.conversation.hear(value, wants, &mut send);
+                    self.conversation.take_reply(value, wants, &mut send);
                 }
                 Err(error) => return self.conversation.lose_place(&error.to_string()),
             }
@@ -90,7 +91,7 @@ impl Wire for RedisWire {
             }
         }
         self.out.clear();
-        self.out.shrink_to(LARGE);
+        self.out.shrink_to(MAX_KEPT_BUFFER);
         self.sent = 0;
         Ok(())
     }
@@ -106,13 +107,13 @@ impl Wire for RedisWire {
             Ok(count) => {
                 let more = count == room.len();
                 self.input.end += count;
-                Ok(Filled { heard: true, more })
+                Ok(Filled { received: true, more })
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                Ok(Filled { heard: false, more: false })
+                Ok(Filled { received: false, more: false })
             }
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {
-                Ok(Filled { heard: false, more: true })
+                Ok(Filled { received: false, more: true })
             }
             Err(error) => Err(error),
         }
@@ -122,12 +123,12 @@ impl Wire for RedisWire {
         if let Some(done) = self.conversation.next_answer() {
             return Some(done);
         }
-        self.hear(wants);
+        self.read_replies(wants);
         self.conversation.next_done()
     }
 }
 
-/// What has arrived and was not read.
+/// Bytes that have arrived and were not parsed.
 struct InputBuffer {
     buffer: Vec<u8>,
     start: usize,
@@ -139,17 +140,17 @@ impl InputBuffer {
         self.buffer.get(self.start..self.end).unwrap_or_default()
     }
 
-    /// Where the next bytes go.
+    /// The free part of the buffer.
     fn room(&mut self) -> &mut [u8] {
         if self.start == self.end {
             (self.start, self.end) = (0, 0);
-            if self.buffer.len() > LARGE {
-                self.buffer = vec![0; ROOM];
+            if self.buffer.len() > MAX_KEPT_BUFFER {
+                self.buffer = vec![0; READ_SIZE];
             }
-        } else if self.buffer.len() - self.end < ROOM / 4 {
+        } else if self.buffer.len() - self.end < READ_SIZE / 4 {
             self.buffer.copy_within(self.start..self.end, 0);
             (self.start, self.end) = (0, self.end - self.start);
-            if self.buffer.len() - self.end < ROOM / 4 {
+            if self.buffer.len() - self.end < READ_SIZE / 4 {
                 self.buffer.resize(self.buffer.len() * 2, 0);
             }
         }

@@ -5,7 +5,7 @@ use std::io;
 use super::*;
 use crate::domain::demand::Demand;
 use crate::domain::demand::tests::demand;
-use crate::domain::env::world;
+use crate::domain::env::simulated;
 use crate::engine::table::LockId;
 use crate::lock::Question;
 use crate::lock::tests::Bench as Locks;
@@ -61,13 +61,13 @@ impl Wire for FakeWire {
 
     fn fill(&mut self) -> io::Result<Filled> {
         let mut server = self.server();
-        let heard = std::mem::take(&mut server.murmurs)
+        let received = std::mem::take(&mut server.murmurs)
             || !server.answers.is_empty()
             || !server.rounds.is_empty();
         if server.is_broken {
             return Err(io::ErrorKind::ConnectionReset.into());
         }
-        Ok(Filled { heard, more: false })
+        Ok(Filled { received, more: false })
     }
 
     fn pull(&mut self, wants: &mut dyn FnMut(u64) -> bool) -> Option<Pulled> {
@@ -109,14 +109,14 @@ impl Drop for Bench {
                 }
             }
         }
-        world::end();
+        simulated::end();
     }
 }
 
 impl Bench {
     fn new() -> Self {
         let now = 1_000;
-        world::begin(Moment::at_millis(now).as_nanos(), 1);
+        simulated::begin(Moment::at_millis(now).as_nanos(), 1);
         let path = Path::new(Duration::from_millis(PATIENCE), 0);
         let server = Arc::default();
         Self { path, now, results: Results::default(), server, questions: 100 }
@@ -143,7 +143,7 @@ impl Bench {
 
     fn pass(&mut self, millis: u64) {
         self.now += millis;
-        world::set_now(self.moment().as_nanos());
+        simulated::set_now(self.moment().as_nanos());
     }
 
     /// Time passes, what has arrived is read, and what is due is done.

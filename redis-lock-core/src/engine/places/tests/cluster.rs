@@ -17,7 +17,7 @@ use crate::store::memory::State;
 use crate::store::redirect::{NodeName, Redirect};
 use crate::store::{
     Answer, BoxFuture, Command, Connected, Connector, Event, Filled, Hints, Pulled, Readiness,
-    TaskBell, Wire,
+    TaskWaker, Wire,
 };
 use crate::{Builder, Locks};
 
@@ -55,7 +55,7 @@ pub(super) struct Cluster {
     nodes: Arc<Mutex<Nodes>>,
     changed: Arc<Notify>,
     /// Of each node: somebody may have something to read.
-    answered: Arc<Vec<TaskBell>>,
+    answered: Arc<Vec<TaskWaker>>,
 }
 
 impl Cluster {
@@ -63,7 +63,7 @@ impl Cluster {
     pub(super) fn of(count: usize) -> Self {
         let owners = (0..SLOTS).map(|slot| (slot, usize::from(slot) * count / usize::from(SLOTS)));
         let nodes = Nodes { owners: owners.collect(), epoch: 1, ..Nodes::default() };
-        let answered = (0..count).map(|_| TaskBell::default()).collect();
+        let answered = (0..count).map(|_| TaskWaker::default()).collect();
         Self {
             nodes: Arc::new(Mutex::new(nodes)),
             changed: Arc::default(),
@@ -123,7 +123,7 @@ impl Cluster {
             nodes.listeners.retain(|(at, _), _| *at != node);
         }
         drop(nodes);
-        self.answered[node].ring();
+        self.answered[node].wake();
     }
 
     pub(super) fn set_silent(&self, node: usize, is_silent: bool) {
@@ -133,7 +133,7 @@ impl Cluster {
             nodes.silent.push(node);
         }
         drop(nodes);
-        self.answered[node].ring();
+        self.answered[node].wake();
     }
 
     /// What this node releases from now on is lost with it.
@@ -230,7 +230,7 @@ impl Directory for Seen {
         };
         let primaries = (0..self.cluster.answered.len()).map(primary);
         let primaries = primaries.filter(|primary| !primary.slots.is_empty()).collect();
-        Box::pin(std::future::ready(Ok(Map { epoch: nodes.epoch, is_well: true, primaries })))
+        Box::pin(std::future::ready(Ok(Map { epoch: nodes.epoch, is_healthy: true, primaries })))
     }
 
     fn changed(&self) -> BoxFuture<'static, ()> {
@@ -238,7 +238,7 @@ impl Directory for Seen {
         Box::pin(async move { changed.notified().await })
     }
 
-    fn pace(&self) -> Duration {
+    fn look_interval(&self) -> Duration {
         Duration::from_secs(600)
     }
 
@@ -284,7 +284,7 @@ impl Connector for Node {
 
 impl Readiness for Node {
     fn poll_ready(&self, context: &mut Context<'_>, _: bool) -> Poll<io::Result<()>> {
-        self.cluster.answered[self.node].poll_rung(context).map(Ok)
+        self.cluster.answered[self.node].poll_woken(context).map(Ok)
     }
 }
 
@@ -314,7 +314,7 @@ impl Wire for NodeWire {
 
     fn flush(&mut self) -> io::Result<()> {
         if std::mem::take(&mut self.has_news) {
-            self.node.cluster.answered[self.node.node].ring();
+            self.node.cluster.answered[self.node.node].wake();
         }
         Ok(())
     }
@@ -327,7 +327,7 @@ impl Wire for NodeWire {
         if self.node.is_down() {
             return Err(io::ErrorKind::ConnectionReset.into());
         }
-        Ok(Filled { heard: !self.replies.is_empty(), more: false })
+        Ok(Filled { received: !self.replies.is_empty(), more: false })
     }
 
     fn pull(&mut self, _: &mut dyn FnMut(u64) -> bool) -> Option<Pulled> {

@@ -9,9 +9,9 @@ use crate::store::Answer;
 use crate::store::memory::State;
 use crate::store::memory::entry::Entry;
 
-/// What distinguishes worlds.
-pub(super) fn shape(world: &State) -> String {
-    let mut keys: Vec<_> = world.entries.iter().collect();
+/// A text by which states are compared.
+pub(super) fn shape(state: &State) -> String {
+    let mut keys: Vec<_> = state.entries.iter().collect();
     keys.sort_by_key(|(key, _)| *key);
     let show = |(key, entry): &(&String, &Entry)| {
         let holders: BTreeSet<_> = entry
@@ -25,9 +25,9 @@ pub(super) fn shape(world: &State) -> String {
     keys.iter().map(show).collect::<Vec<_>>().join("; ")
 }
 
-/// Whether those who hold a lock together may.
-pub(super) fn exclusive(world: &State) -> Result<(), String> {
-    for (key, entry) in &world.entries {
+/// Checks that the holders of each lock may hold it together.
+pub(super) fn exclusive(state: &State) -> Result<(), String> {
+    for (key, entry) in &state.entries {
         let kinds: Vec<Kind> = entry.holders.iter().map(|holder| holder.kind).collect();
         let count = kinds.len();
         let fits = kinds.iter().all(|kind| match kind {
@@ -55,11 +55,11 @@ pub(super) fn alike(
         }
         (Ok(Answer::Busy(one)), Ok(Answer::Busy(other))) => {
             let close = match (one.ttl, other.ttl) {
-                (Some(one), Some(other)) => one.abs_diff(other) <= window.blur(),
+                (Some(one), Some(other)) => one.abs_diff(other) <= window.tolerance(),
                 (None, None) => true,
                 _ => false,
             };
-            // Of several that end at about the same time, either may be named.
+            // Of several holders whose leases end at about the same time, either may be named.
             let named = matches!(kind, Kind::Read | Kind::Permit { .. } | Kind::Write)
                 || one.value.as_deref()
                     == other.value.as_deref().map(|value| value.trim_end_matches('+'));
@@ -70,7 +70,7 @@ pub(super) fn alike(
             Ok(Answer::Renewed { longer: other, waited_for: marked }),
         ) => {
             let close = match (one, other) {
-                (Some(one), Some(other)) => one.abs_diff(*other) <= window.blur(),
+                (Some(one), Some(other)) => one.abs_diff(*other) <= window.tolerance(),
                 (None, None) => true,
                 _ => false,
             };

@@ -1,20 +1,11 @@
-//! Sequences that once showed a difference, and are run each time.
+//! Sequences of steps that once showed a difference. They are run each time.
 
-use super::{ALL, Actor, ModelStep, actor, on_every_server_once, permit};
-use crate::domain::kind::Kind;
+use super::{EACH_KIND, ModelStep, on_every_server_once};
 
 #[test]
 fn who_keeps_a_mutex_lets_nobody_in_and_nobody_out_of_the_queue() {
-    static ACTORS: &[Actor] = &[
-        actor(Kind::Mutex, &["k"], true),
-        actor(Kind::Mutex, &["k"], true),
-        actor(Kind::Read, &["k"], true),
-        actor(Kind::Write, &["k"], true),
-        permit(2, true),
-        actor(ALL, &["j", "k"], true),
-    ];
     on_every_server_once(
-        ACTORS,
+        EACH_KIND,
         &[
             ModelStep::unfair(3, 430, false),
             ModelStep::unfair(2, 430, true),

@@ -1,7 +1,8 @@
-//! The real scripts on a real server, step by step beside the plain model that serves in memory.
+//! Compares the scripts on real servers, step by step, with the model that is also the store in
+//! memory.
 //!
-//! The server's clock is moved by the test, so that leases and places in the queue end in the midst
-//! of a run. What happens within a few milliseconds of such an end may go either way, so all worlds
+//! The test moves the server's clock, so that leases and places in the queue end during a run.
+//! Within a few milliseconds of such an end either outcome is right, so all states of the model
 //! that explain the answers so far are followed.
 
 use std::collections::BTreeSet;
@@ -32,8 +33,8 @@ use seen::{LOOK, OneKey, Seen, Window};
 use steps::{ALL, Actor, ModelStep, actor, permit, step, token};
 use transactions::Transactions;
 
-/// A number that somebody set for this run: more cases, or another seed than the one that every run
-/// has, such as `REDIS_LOCKS_CONFORMANCE_SEED=$RANDOM cargo test -p redis-lock-core conformance`.
+/// A number from the environment for this run: more cases, or another seed than the fixed one, such
+/// as `REDIS_LOCKS_CONFORMANCE_SEED=$RANDOM cargo test -p redis-lock-core conformance`.
 fn number(name: &str) -> Option<u32> {
     Some(std::env::var(name).ok()?.parse().expect("a number"))
 }
@@ -41,16 +42,16 @@ fn number(name: &str) -> Option<u32> {
 const STEPS: usize = 60;
 const CASES: u32 = 150;
 
-/// How far the two clocks may be apart when something ends.
-const BLUR: Duration = Duration::from_millis(5);
+/// How much the two clocks may differ when something ends.
+const TOLERANCE: Duration = Duration::from_millis(5);
 
-/// A server beside the model.
+/// A server that is compared with the model.
 struct Bench {
     direct: Direct,
-    /// What transactions run with, where no scripts are used.
+    /// Set when transactions are used instead of scripts.
     transactions: Option<Transactions>,
     shim: ClockShim,
-    /// Listens, so that whoever is notified there counts as alive.
+    /// Subscribes to the channel of the actors that count as alive.
     _listener: std::thread::JoinHandle<()>,
     actors: &'static [Actor],
 }
@@ -98,7 +99,7 @@ impl Bench {
         let mut trouble = None;
         let mut offset = 0;
         self.set_clock(0);
-        let mut worlds = vec![State::default()];
+        let mut states = vec![State::default()];
         for (number, step) in steps.iter().enumerate() {
             if let ModelStep::Advance { millis } = step {
                 offset += millis;
@@ -106,39 +107,40 @@ impl Bench {
                 continue;
             }
             if let ModelStep::Refuse { trouble: next } = step {
-                // Before version 7 a replica's scripts see keys that are over.
+                // Before version 7 the scripts on a replica see expired keys.
                 let old = self.direct.server.binary().version().0 < 7;
                 trouble = next.map(|next| if old { Trouble::NoReplicas } else { next });
                 self.refuse(trouble);
                 continue;
             }
-            worlds = self.step(&worlds, step, trouble).map_err(|difference| {
+            states = self.step(&states, step, trouble).map_err(|difference| {
                 TestCaseError::fail(format!("step {number}, {step:?}: {difference}"))
             })?;
-            for world in &worlds {
-                exclusive(world).map_err(TestCaseError::fail)?;
+            for state in &states {
+                exclusive(state).map_err(TestCaseError::fail)?;
             }
         }
         Ok(())
     }
 
-    /// Takes a step on the server. Returns the worlds after it that explain the answer.
+    /// Executes a step on the server. Returns the states of the model after it that explain the
+    /// answer.
     fn step(
         &mut self,
-        worlds: &[State],
+        states: &[State],
         step: &ModelStep,
         trouble: Option<Trouble>,
     ) -> Result<Vec<State>, String> {
-        let Some((command, who)) = step.command(self.actors) else { return Ok(worlds.to_vec()) };
-        // Taken blindly, a lock does not know of those who wait until the next of them looks.
-        let waits = |world: &State| {
-            world.entries.get(command.names.main()).is_some_and(|entry| !entry.queue.is_empty())
+        let Some((command, who)) = step.command(self.actors) else { return Ok(states.to_vec()) };
+        // A mutex that is taken with `SET NX` is not marked before the next waiter looks.
+        let waits = |state: &State| {
+            state.entries.get(command.names.main()).is_some_and(|entry| !entry.queue.is_empty())
         };
-        if matches!(command.verb, Verb::Take { .. }) && worlds.iter().any(waits) {
-            return Ok(worlds.to_vec());
+        if matches!(command.verb, Verb::Take { .. }) && states.iter().any(waits) {
+            return Ok(states.to_vec());
         }
         let before = self.now();
-        let channel = if self.actors[who].heard { "lock:~m:alive" } else { "lock:~m:dead" };
+        let channel = if self.actors[who].listens { "lock:~m:alive" } else { "lock:~m:dead" };
         let answer = match &self.transactions {
             Some(transactions) => transactions.send(&command, channel, &mut self.direct),
             None => self.direct.send(&command, channel),
@@ -147,16 +149,16 @@ impl Bench {
         let window = Window { before, after: seen.at };
         let mut next: Vec<(String, State)> = Vec::new();
         let mut expected = Vec::new();
-        for world in worlds {
-            for now in window.moments(world) {
-                let mut world = world.clone();
-                let model = self.model(&mut world, trouble, &command, who, now);
-                let shape = shape(&world);
+        for state in states {
+            for now in window.moments(state) {
+                let mut state = state.clone();
+                let model = self.model(&mut state, trouble, &command, who, now);
+                let shape = shape(&state);
                 let mut keys = seen.keys.iter();
                 let difference =
-                    keys.find_map(|(key, seen)| seen.difference(&mut world, key, window));
-                // Whoever has nothing may be answered so or refused: some servers refuse to compare
-                // and delete, and leases that are over are removed first.
+                    keys.find_map(|(key, seen)| seen.difference(&mut state, key, window));
+                // A token that has nothing may be answered or refused: some servers refuse to
+                // compare and delete, and expired keys are removed first.
                 let refused = trouble.is_some()
                     && matches!(command.verb, Verb::Release { .. } | Verb::Downgrade { .. })
                     && matches!((&model, &answer), (Ok(Answer::Gone { .. }), Err(_)));
@@ -164,7 +166,7 @@ impl Bench {
                     && (refused || alike(command.kind, &model, &answer, window));
                 expected.push(format!("{model:?} with {shape}, but for {difference:?}"));
                 if fits && next.iter().all(|(known, _)| *known != shape) {
-                    next.push((shape, world));
+                    next.push((shape, state));
                 }
             }
         }
@@ -173,7 +175,7 @@ impl Bench {
                 "by {who}: the server said {answer:?} and shows {seen:?}, the model {expected:#?}"
             ));
         }
-        Ok(next.into_iter().take(16).map(|(_, world)| world).collect())
+        Ok(next.into_iter().take(16).map(|(_, state)| state).collect())
     }
 
     fn refuse(&self, trouble: Option<Trouble>) {
@@ -207,7 +209,7 @@ impl Bench {
         Moment::START.after(Duration::from_micros(time.0 * 1_000_000 + time.1))
     }
 
-    /// Who has each key on the server, who waits for it, and until when.
+    /// Reads the holders and waiters of each key from the server.
     fn look(&mut self) -> Seen {
         type One = (Vec<String>, Vec<String>, Vec<String>, Vec<String>, Vec<String>);
         type Answer = (u64, u64, Vec<One>);
@@ -252,14 +254,15 @@ impl Bench {
 
     fn model(
         &self,
-        world: &mut State,
+        state: &mut State,
         trouble: Option<Trouble>,
         command: &Command,
         who: usize,
         now: Moment,
     ) -> Result<Answer, Fault> {
-        let manager = if self.actors[who].heard { "lock:~m:alive" } else { "lock:~m:dead" }.into();
-        world.answer_in(trouble, command, &manager, now, &mut |manager, _| {
+        let manager =
+            if self.actors[who].listens { "lock:~m:alive" } else { "lock:~m:dead" }.into();
+        state.answer_in(trouble, command, &manager, now, &mut |manager, _| {
             manager == "lock:~m:alive"
         })
     }
@@ -367,15 +370,17 @@ fn tries_that_ask_for_an_idle_lease_do_as_the_model_does() {
     by_transactions(ACTORS);
 }
 
+/// Actors of every kind at one key.
+static EACH_KIND: &[Actor] = &[
+    actor(Kind::Mutex, &["k"], true),
+    actor(Kind::Mutex, &["k"], true),
+    actor(Kind::Read, &["k"], true),
+    actor(Kind::Write, &["k"], true),
+    permit(2, true),
+    actor(ALL, &["j", "k"], true),
+];
+
 #[test]
 fn kinds_that_do_not_mix_do_as_the_model_does() {
-    static ACTORS: &[Actor] = &[
-        actor(Kind::Mutex, &["k"], true),
-        actor(Kind::Mutex, &["k"], true),
-        actor(Kind::Read, &["k"], true),
-        actor(Kind::Write, &["k"], true),
-        permit(2, true),
-        actor(ALL, &["j", "k"], true),
-    ];
-    on_every_server(ACTORS);
+    on_every_server(EACH_KIND);
 }

@@ -1,15 +1,15 @@
-//! What the server shows after a command, and whether the model has the same.
+//! The state of the server after a command, and its comparison with the model.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::BLUR;
+use super::TOLERANCE;
 use crate::domain::clock::Moment;
 use crate::store::memory::State;
 use crate::store::memory::entry::Entry;
 
-/// A command was executed between these.
+/// The time between which a command was executed.
 #[derive(Clone, Copy)]
 pub(super) struct Window {
     pub(super) before: Moment,
@@ -17,32 +17,32 @@ pub(super) struct Window {
 }
 
 impl Window {
-    /// How far two ends may be apart that were set in it.
-    pub(super) fn blur(self) -> Duration {
-        BLUR + self.after.since(self.before)
+    /// How much two ends that were set in this time may differ.
+    pub(super) fn tolerance(self) -> Duration {
+        TOLERANCE + self.after.since(self.before)
     }
 
-    /// The times that can make a difference.
-    pub(super) fn moments(self, world: &State) -> Vec<Moment> {
-        let entries = world.entries.values();
+    /// The times in the window between which the outcome can differ.
+    pub(super) fn moments(self, state: &State) -> Vec<Moment> {
+        let entries = state.entries.values();
         let ends = entries.flat_map(|entry| {
             let holders = entry.holders.iter().map(|holder| holder.end);
             holders.chain(entry.queue.iter().map(|waiter| waiter.until))
         });
-        let earlier = Moment::START.after(self.before.since(Moment::START) - BLUR);
+        let earlier = Moment::START.after(self.before.since(Moment::START) - TOLERANCE);
         let within = ends.filter(|end| (self.before..self.after).contains(end));
-        within.chain([earlier, self.before, self.after, self.after.after(BLUR)]).collect()
+        within.chain([earlier, self.before, self.after, self.after.after(TOLERANCE)]).collect()
     }
 }
 
-/// What the server shows.
+/// The state of the server.
 #[derive(Debug)]
 pub(super) struct Seen {
     pub(super) at: Moment,
     pub(super) keys: BTreeMap<&'static str, OneKey>,
 }
 
-/// Tokens and the ends of their leases or places.
+/// The state of one key: tokens, and the ends of their leases or places.
 #[derive(Debug)]
 pub(super) struct OneKey {
     pub(super) holders: BTreeMap<String, Moment>,
@@ -102,16 +102,16 @@ end
 return {time[1], time[2], answer}";
 
 impl OneKey {
-    /// What the model has differently, but for what is about to end; takes over the ends to the
-    /// millisecond, so that the two don't drift apart.
+    /// The first difference, apart from what is about to end. Copies the ends into the model, so
+    /// that the two don't drift apart.
     pub(super) fn difference(
         &self,
-        world: &mut State,
+        state: &mut State,
         key: &str,
         window: Window,
     ) -> Option<&'static str> {
         let mut none = Entry::default();
-        let entry = world.entries.get_mut(&format!("lock:{key}")).unwrap_or(&mut none);
+        let entry = state.entries.get_mut(&format!("lock:{key}")).unwrap_or(&mut none);
         let holders = entry.holders.iter().map(|holder| (Arc::clone(&holder.token), holder.end));
         let mut ends: Vec<_> = holders.collect();
         let holders = ends.iter_mut().map(|(token, end)| (&**token, end));
@@ -140,10 +140,11 @@ impl OneKey {
         let Some(end) = entry.queue_end.filter(|_| !entry.queue.is_empty()) else { return true };
         let apart = |seen: &Moment| seen.since(end) + end.since(*seen);
         entry.queue_end = self.queue_ends.first().copied().or(Some(end));
-        self.queue_ends.iter().all(|seen| apart(seen) <= window.blur())
+        self.queue_ends.iter().all(|seen| apart(seen) <= window.tolerance())
     }
 
-    /// Whether the counter is the same; takes over the number, which follows the clock.
+    /// Whether the counter is the same. Copies the number into the model, because it follows the
+    /// clock.
     fn has_fence(&self, entry: &mut Entry, window: Window) -> bool {
         let (seen, end, model) = match (&self.fence, &mut entry.fence) {
             (None, None) => return true,
@@ -158,21 +159,21 @@ impl OneKey {
         };
         let (number, _, until) = model;
         let apart = Duration::from_micros(number.abs_diff(seen));
-        let close = end.since(*until) + until.since(end) <= window.blur();
+        let close = end.since(*until) + until.since(end) <= window.tolerance();
         (*number, *until) = (seen, end);
-        close && apart <= window.blur()
+        close && apart <= window.tolerance()
     }
 
-    /// Whether the same tokens are kept out, for the same reasons and as long.
+    /// Whether there are the same tombstones, with the same reasons and ends.
     fn has_tombs(&self, entry: &mut Entry, window: Window) -> bool {
         let mut known = 0;
         for (token, tomb) in &mut entry.tombs {
-            let lasts = tomb.until > window.after.after(BLUR);
+            let lasts = tomb.until > window.after.after(TOLERANCE);
             match self.tombs.get(&**token) {
                 Some((reason, end)) => {
                     known += 1;
                     let apart = end.since(tomb.until) + tomb.until.since(*end);
-                    if *reason != *tomb.reason || apart > window.blur() {
+                    if *reason != *tomb.reason || apart > window.tolerance() {
                         return false;
                     }
                     tomb.until = *end;
@@ -181,7 +182,7 @@ impl OneKey {
                 None => {}
             }
         }
-        let ending = |end: Moment| end <= window.after.after(BLUR);
+        let ending = |end: Moment| end <= window.after.after(TOLERANCE);
         let more = self.tombs.iter().filter(|(token, _)| !entry.tombs.contains_key(&***token));
         known <= self.tombs.len() && more.into_iter().all(|(_, (_, end))| ending(*end))
     }
@@ -193,11 +194,11 @@ fn same<'a>(
     window: Window,
 ) -> bool {
     let mut known = BTreeSet::new();
-    let lasts = |end: Moment| end > window.after.after(BLUR);
+    let lasts = |end: Moment| end > window.after.after(TOLERANCE);
     for (token, end) in model {
         known.insert(token);
         match seen.get(token) {
-            Some(seen) if seen.since(*end) + end.since(*seen) <= window.blur() => *end = *seen,
+            Some(seen) if seen.since(*end) + end.since(*seen) <= window.tolerance() => *end = *seen,
             Some(_) => return false,
             None if lasts(*end) => return false,
             None => {}

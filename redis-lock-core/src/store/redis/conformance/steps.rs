@@ -1,4 +1,4 @@
-//! Who takes part, and what they do at random.
+//! The actors of a run, and the random steps that they take.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,20 +11,20 @@ use crate::domain::names::Names;
 use crate::store::memory::trouble::Trouble;
 use crate::store::{Acquire, Command, Verb};
 
-/// Who takes part: each has a token, a kind of lock and keys of its own.
+/// An actor: it has a token, a kind of lock and the keys that it uses.
 pub(super) struct Actor {
     pub(super) kind: Kind,
     pub(super) keys: &'static [&'static str],
-    /// Whether anybody listens where it would be notified.
-    pub(super) heard: bool,
+    /// Whether its channel has a subscriber.
+    pub(super) listens: bool,
 }
 
-pub(super) const fn actor(kind: Kind, keys: &'static [&'static str], heard: bool) -> Actor {
-    Actor { kind, keys, heard }
+pub(super) const fn actor(kind: Kind, keys: &'static [&'static str], listens: bool) -> Actor {
+    Actor { kind, keys, listens }
 }
 
-pub(super) const fn permit(limit: u32, heard: bool) -> Actor {
-    actor(Kind::Permit { limit }, &["k"], heard)
+pub(super) const fn permit(limit: u32, listens: bool) -> Actor {
+    actor(Kind::Permit { limit }, &["k"], listens)
 }
 
 pub(super) const ALL: Kind = Kind::All { ordered: false };
@@ -68,7 +68,7 @@ pub(super) enum ModelStep {
     Advance {
         millis: u64,
     },
-    /// The server refuses to write from now on, for this reason, or does so no longer.
+    /// From now on the server refuses writes for this reason, or accepts them again.
     Refuse {
         trouble: Option<Trouble>,
     },
@@ -100,7 +100,7 @@ impl ModelStep {
         Self::Acquire { who, ttl, patient, fair: false, fenced: false, ordered: false }
     }
 
-    /// Who does it, and by which verb; none when its kind of lock has no such verb.
+    /// The actor and its verb; `None` when its kind of lock has no such verb.
     fn verb(&self, actors: &[Actor]) -> Option<(usize, Verb)> {
         let millis = Duration::from_millis;
         let place = millis(5_000);
@@ -110,7 +110,8 @@ impl ModelStep {
                 let queue = patient.then_some(place);
                 let fences = if fenced { 32 } else { 0 };
                 let (token, ttl) = (token(who), Some(millis(ttl)));
-                // Nobody is asked who holds several keys: such a hold does not linger.
+                // The holder of several keys is never asked to hand over, because such a lease does
+                // not linger.
                 let lingers =
                     actors.iter().all(|actor| actor.kind.is_pooled() == actor.kind.is_value());
                 let asks = !patient && lingers && kind(who) == Kind::Mutex;

@@ -34,7 +34,7 @@ impl Transactions {
         if let Verb::Take { .. } = command.verb {
             return direct.send(command, channel);
         }
-        let channel = Channel::heard_at(channel);
+        let channel = Channel::listened_at(channel);
         let setting = Setting {
             pool: Arc::clone(&self.pool),
             dialect: Dialect::Millis,

@@ -1,27 +1,28 @@
-//! Renewals of many locks, and looks of many who wait for one, in one call.
+//! Bundles: renewals of many locks, or looks of many waiters for one lock, in one script call.
 //!
-//! What such a question costs the server is mostly its arrival, so those that are sent in one breath
-//! go together. Each keeps its number, and has an answer of its own: what the call could not simply
-//! do is asked for by itself, and so is all of it when the server refuses the call as a whole.
+//! Most of what such a command costs the server is receiving it, so commands that are sent at the
+//! same time are bundled. Each keeps its number and has an answer of its own. What the call could
+//! not do in the simple way is sent again by itself, and so are all commands of a bundle that the
+//! server refuses as a whole.
 
 use redis::{ServerError, Value};
 
-use super::together::{Said, Together};
+use super::together::{BundledAnswer, Together};
 use super::{Conversation, Expected, Send, dropped};
 use crate::store::Command;
 use crate::store::redis::decode;
-use crate::store::redis::probe::Rung;
+use crate::store::redis::probe::AtomicBy;
 
-/// So many go together: more would save nothing, and keep others waiting for longer.
+/// The most commands in a bundle: more would save nothing, and delay other commands.
 const MOST: usize = 64;
 
-/// So many bundles are collected at once, since each question is compared with all of them.
+/// The most bundles that are collected at once, because each command is compared with all of them.
 const MOST_BUNDLES: usize = 16;
 
-/// Names longer than this in all go in several calls.
+/// The most bytes of key names in a bundle.
 const LONG: usize = 8 * 1024;
 
-/// Questions that go together.
+/// Commands that are sent in one call.
 #[derive(Debug)]
 pub(super) struct Bundle {
     together: Together,
@@ -29,11 +30,11 @@ pub(super) struct Bundle {
     questions: Vec<(u64, Command)>,
 }
 
-/// What waits to be sent with others.
+/// The bundles that are being collected.
 #[derive(Debug, Default)]
 pub(super) struct Bundles(Vec<Bundle>);
 
-/// Which bundles the server has refused for good.
+/// Which sorts of bundles this server refuses.
 #[derive(Debug, Default)]
 pub(super) struct Denied {
     renewals: bool,
@@ -51,7 +52,7 @@ impl Bundles {
         self.0.is_empty()
     }
 
-    /// Adds a question. Returns a bundle that is to be sent before anything else is added.
+    /// Adds a command. Returns a bundle that has to be sent before anything else is added.
     fn add(&mut self, together: Together, question: (u64, Command)) -> Option<Bundle> {
         let place = self.0.iter().position(|it| it.together == together).unwrap_or_else(|| {
             self.0.push(Bundle { together, length: 0, questions: Vec::new() });
@@ -68,8 +69,8 @@ impl Bundles {
 }
 
 impl Conversation {
-    /// Keeps a question back that can go with others, until [`send_bundles`](Self::send_bundles).
-    /// Returns any other command.
+    /// Collects a command that can be bundled, until [`send_bundles`](Self::send_bundles). Returns
+    /// any other command.
     pub(super) fn bundle(&mut self, seq: u64, command: Command, send: Send<'_>) -> Option<Command> {
         let Some(together) = Together::of(&command).filter(|it| self.can_bundle(it)) else {
             return Some(command);
@@ -83,18 +84,18 @@ impl Conversation {
         None
     }
 
-    /// A node of a cluster executes scripts for keys of one slot only, and that may be on its way to
-    /// another node.
+    /// In a cluster, only looks are bundled, since a script may use keys of one slot only, and not
+    /// while that slot is being moved.
     fn can_bundle(&mut self, together: &Together) -> bool {
         let has_neighbours = self.site.as_ref().is_some_and(|site| site.has_neighbours());
         !*self.denied.of(together)
-            && self.found.rung == Rung::Scripts
+            && self.found.atomic_by == AtomicBy::Scripts
             && !has_neighbours
             && !self.cluster.is_one()
     }
 
-    /// Sends the questions that were kept back. To be called before anything else is sent, since what
-    /// follows may be for one of their keys.
+    /// Sends the collected bundles. To be called before anything else is sent, because that may be
+    /// for one of their keys.
     pub(in crate::store::redis) fn send_bundles(&mut self, send: Send<'_>) {
         while let Some(bundle) = self.bundles.0.pop() {
             self.send_bundle(bundle, send);
@@ -112,7 +113,7 @@ impl Conversation {
     }
 
     /// The reply to a bundle.
-    pub(super) fn hear_bundle(
+    pub(super) fn take_bundle_reply(
         &mut self,
         bundle: Bundle,
         InFull(in_full): InFull,
@@ -128,22 +129,22 @@ impl Conversation {
             }
             return;
         }
-        let said = match value {
+        let answers = match value {
             Value::ServerError(error) => return self.refused(bundle, &error, wants, send),
             value => bundle.together.read(&value, bundle.questions.len()),
         };
-        let Some(said) = said else {
+        let Some(answers) = answers else {
             return self.lose_place("the answer to many questions makes no sense");
         };
-        for ((seq, command), said) in bundle.questions.into_iter().zip(said) {
-            match said {
-                Said::AskAlone => self.ask_alone(seq, command, wants, send),
-                Said::Answer(answer) => self.finish(seq, Ok(answer)),
+        for ((seq, command), answers) in bundle.questions.into_iter().zip(answers) {
+            match answers {
+                BundledAnswer::AskAlone => self.ask_alone(seq, command, wants, send),
+                BundledAnswer::Answer(answer) => self.finish(seq, Ok(answer)),
             }
         }
     }
 
-    /// The server has refused all of them, which says little of each.
+    /// The server has refused the bundle as a whole, which says nothing about the single commands.
     fn refused(
         &mut self,
         bundle: Bundle,
@@ -152,7 +153,7 @@ impl Conversation {
         send: Send<'_>,
     ) {
         match decode::code_of(error) {
-            // The user or the server may lack a command that single questions do without.
+            // The user or the server may lack a command that only the bundle needs.
             "NOPERM" | "ERR" => *self.denied.of(&bundle.together) = true,
             "CROSSSLOT" => self.cluster.found(true),
             _ => {}
@@ -181,7 +182,7 @@ impl Conversation {
         }
     }
 
-    /// Without those whose tokens are being released: a further round would overtake the release.
+    /// Removes commands whose tokens are being released: another round would overtake the release.
     fn still_wanted(&mut self, mut bundle: Bundle, wants: &mut dyn FnMut(u64) -> bool) -> Bundle {
         let questions = std::mem::take(&mut bundle.questions);
         let (wanted, rest): (Vec<_>, Vec<_>) =
@@ -193,6 +194,6 @@ impl Conversation {
     }
 }
 
-/// Whether a bundle was sent with the script's text.
+/// Whether a bundle was sent with the full text of the script.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct InFull(bool);

@@ -64,7 +64,7 @@ impl Talk {
 
     fn hear(&mut self, value: Value, wants: &mut dyn FnMut(u64) -> bool) {
         let out = &mut self.out;
-        self.conversation.hear(value, wants, &mut |cmd| out.push(cmd));
+        self.conversation.take_reply(value, wants, &mut |cmd| out.push(cmd));
     }
 
     /// Sends everything, hears everything, until nothing is left to be asked.

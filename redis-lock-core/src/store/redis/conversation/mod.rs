@@ -1,11 +1,12 @@
-//! What is asked over one connection, and what its replies mean. No I/O happens here.
+//! Commands and replies of one connection, without I/O.
 //!
 //! A command may take several rounds: a script that the server has forgotten is sent in full, a
-//! plain delete that finds a mark asks the script, keys of several slots are asked for in parts. The
-//! rounds of one command follow each other; what was asked behind its first round passes the others.
+//! plain delete that finds a mark is followed by the script, keys of several slots are asked for in
+//! parts. The rounds of one command follow each other; commands that were sent after its first
+//! round are answered before the other rounds.
 //!
-//! A node of a cluster may say that another one has the key. Then nothing was done, in whatever round
-//! that was said, and the whole command is handed back.
+//! A node of a cluster may answer that another node has the key. Then nothing was executed, in
+//! whatever round this happens, and the whole command is handed back.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -20,7 +21,7 @@ use super::encode::{self, Context, ScriptCall};
 use super::fast;
 use super::groups::{self, NextPart, Part, Split};
 use super::nodes::Site;
-use super::probe::{Delete, Found, Rung};
+use super::probe::{AtomicBy, Delete, Found};
 use crate::domain::error::{Fault, FaultClass};
 use crate::store::{Acquire, Answer, Command, Pulled, Verb, limits};
 use bundle::{Bundle, Bundles, Denied, InFull};
@@ -35,49 +36,49 @@ const NO_SCRIPTS: &str = "the server does not let this user run scripts any more
 /// How a command was sent.
 #[derive(Debug)]
 pub(super) enum Step {
-    /// Without one of the scripts that know all.
+    /// With a plain command, or a script that knows only part of the lock.
     Plain,
-    /// The same for a server that has forgotten how.
+    /// The same with the script's full text, for a server that has forgotten it.
     PlainInFull,
-    /// By the script's name, written without a detour.
+    /// With the script's hash, as `fast` encodes it.
     Fast,
     ByHash(ScriptCall),
     InFull(ScriptCall),
-    /// By this command, for the reason of this answer.
+    /// With this command, which asks for the reason of this answer.
     Why(Box<Command>, Answer),
 }
 
-/// Something that was sent, and whose reply is to come.
+/// A command that was sent and has no reply yet.
 #[derive(Debug)]
 struct Asked {
     seq: u64,
     command: Command,
-    /// The part of the command that it is, where that is asked in parts.
+    /// Which part of the command this is, if the command is asked in parts.
     group: Option<usize>,
     step: Step,
     /// Whether each round needs an `ASKING` before it.
     asking: bool,
 }
 
-/// What the next reply is the answer to.
+/// What the next reply belongs to.
 #[derive(Debug)]
 enum Expected {
-    /// To an `ASKING`: it says nothing, and what follows it has an answer of its own.
+    /// To an `ASKING`. Its reply means nothing; the command after it has a reply of its own.
     Asking,
     One(Asked),
     Bundle(Bundle, InFull),
 }
 
-/// Everything that is under way on one connection.
+/// All commands of one connection that have no outcome yet.
 pub(super) struct Conversation {
     found: Arc<Found>,
     cluster: Arc<ClusterMode>,
     channel: Channel,
-    /// The node that this leads to, where there are others.
+    /// The node that this connection leads to, if there are several.
     site: Option<Site>,
     /// What was sent, in the order of the replies.
     asked: VecDeque<Expected>,
-    /// What is sent with what is asked next, or with the next flush.
+    /// Commands that are sent with the next other command, or with the next flush.
     bundles: Bundles,
     denied: Denied,
     splits: BTreeMap<u64, Split>,
@@ -85,7 +86,7 @@ pub(super) struct Conversation {
     broken: Option<Fault>,
 }
 
-/// Takes what is to be sent.
+/// Receives what has to be sent.
 pub(super) type Send<'a> = &'a mut dyn FnMut(Cmd);
 
 impl Conversation {
@@ -114,7 +115,7 @@ impl Conversation {
         Context { delete: self.found.delete, channel: &self.channel }
     }
 
-    /// Asks for a command.
+    /// Sends a command.
     pub(super) fn ask(&mut self, seq: u64, command: Command, send: Send<'_>) {
         let Some(command) = self.bundle(seq, command, send) else { return };
         self.send_bundles(send);
@@ -125,13 +126,13 @@ impl Conversation {
         }
     }
 
-    /// Asks for a command whose key is on its way here.
+    /// Sends a command whose slot is being moved to this node.
     pub(super) fn ask_asking(&mut self, seq: u64, command: Command, send: Send<'_>) {
         self.send_bundles(send);
         self.ask_part(seq, command, None, true, send);
     }
 
-    /// Whether something is to be sent that was kept back.
+    /// Whether collected bundles have to be sent.
     pub(super) fn keeps_back(&self) -> bool {
         !self.bundles.is_empty()
     }
@@ -161,7 +162,7 @@ impl Conversation {
         self.asked.push_back(Expected::One(Asked { seq, command, group, step, asking }));
     }
 
-    /// Says that what follows is for a key that is on its way to this node.
+    /// Sends an `ASKING` if needed.
     fn announce(&mut self, asking: bool, send: Send<'_>) {
         if asking {
             send(redis::cmd("ASKING"));
@@ -192,7 +193,7 @@ impl Conversation {
     }
 
     /// Takes the next reply. `wants` says whether further rounds of a command are wanted.
-    pub(super) fn hear(
+    pub(super) fn take_reply(
         &mut self,
         value: Value,
         wants: &mut dyn FnMut(u64) -> bool,
@@ -203,7 +204,7 @@ impl Conversation {
             Some(Expected::Asking) => return,
             Some(Expected::Bundle(bundle, in_full)) => {
                 self.note_trouble(&value);
-                return self.hear_bundle(bundle, in_full, value, wants, send);
+                return self.take_bundle_reply(bundle, in_full, value, wants, send);
             }
             None => return self.lose_place("the server said something that nobody asked"),
         };
@@ -222,7 +223,7 @@ impl Conversation {
             && decode::crosses_slots(&value)
             && groups::is_split(command.kind, &command.names)
         {
-            // The server runs in cluster mode, and may not tell us so.
+            // This shows that the server is in cluster mode, even if the user may not ask for that.
             self.cluster.found(true);
             return self.split(seq, &command, send);
         }
@@ -236,8 +237,8 @@ impl Conversation {
                 let wanted = wants(seq);
                 self.answered(seq, group, answer, wanted, send);
             }
-            // What only a script could tell is found out by whoever has this for a link.
-            Err(_) if self.found.rung != Rung::Scripts => {
+            // Without scripts, the transaction wire around this finds out the rest.
+            Err(_) if self.found.atomic_by != AtomicBy::Scripts => {
                 self.finish(seq, Ok(Answer::Gone { by: None, because: None }));
             }
             Err(step) if wants(seq) => {
@@ -245,13 +246,14 @@ impl Conversation {
                 send_step(&step, &command, &self.context(), send);
                 self.asked.push_back(Expected::One(Asked { seq, command, group, step, asking }));
             }
-            // Its token is being released; a further round would overtake the release.
+            // Its token is being released; another round would overtake the release.
             Err(_) => self.finish(seq, Err(dropped())),
         }
     }
 
-    /// Ends the connection where an answer says that it must not be used any longer. Whoever is the
-    /// primary now, or what there is beside scripts, is found by connecting again.
+    /// Ends the connection when an answer says that it must not be used any longer: because the
+    /// server is no primary any more, or no longer allows scripts. Connecting again finds out what
+    /// to do.
     fn note_trouble(&mut self, value: &Value) {
         let what = if is_demoted(value) {
             "the server has become a replica"
@@ -285,7 +287,7 @@ impl Conversation {
         }
     }
 
-    /// Who answered, where somebody looks.
+    /// Adds the description of the server to the answer of a look.
     fn introduce(&self, answer: Answer) -> Answer {
         match answer {
             Answer::Seen(mut server_view) => {
@@ -300,18 +302,17 @@ impl Conversation {
         }
     }
 
-    /// The next answer that was read before.
+    /// The next outcome that was found before.
     pub(super) fn next_answer(&mut self) -> Option<Pulled> {
         self.done.pop_front()
     }
 
-    /// The next that is done with; that the connection can't be used, when all that was said before
-    /// has been notified.
+    /// The next outcome. That the connection can't be used is reported last.
     pub(super) fn next_done(&mut self) -> Option<Pulled> {
         self.next_answer().or_else(|| self.broken.take().map(Pulled::Broken))
     }
 
-    /// What was heard can't be an answer to what was asked.
+    /// A reply can't belong to the command that was sent.
     pub(super) fn lose_place(&mut self, what: &str) {
         let what = format!("the place in the stream of replies is lost: {what}");
         self.broken.get_or_insert_with(|| Fault::new(FaultClass::Unknown, what));
@@ -324,7 +325,7 @@ impl Conversation {
 }
 
 impl Drop for Conversation {
-    /// Nobody knows what was done of what is asked in parts.
+    /// The outcome of commands in several parts is unknown.
     fn drop(&mut self) {
         let fault = Fault::new(FaultClass::Unknown, "the connection ended");
         for (_, split) in std::mem::take(&mut self.splits) {
@@ -337,7 +338,7 @@ fn dropped() -> Fault {
     Fault::new(FaultClass::Refused, "nobody wants the lock any more")
 }
 
-/// Sends the next round of what was asked before.
+/// Sends the next round of a command.
 fn send_step(step: &Step, command: &Command, context: &Context<'_>, send: Send<'_>) {
     match step {
         Step::ByHash(call) => send(call.by_hash()),
@@ -403,8 +404,8 @@ fn interpret(
     }
 }
 
-/// Tells operators what an acquisition found: callers that disagree on a number of permits, or a
-/// value that it gave a ttl.
+/// Warns of what an acquisition found: callers with different limits of permits, or a value without
+/// a ttl that was given one.
 fn notice(command: &Command, value: &Value) {
     let Verb::Acquire(Acquire { repair_orphan, .. }) = &command.verb else { return };
     let key = command.names.user_key();

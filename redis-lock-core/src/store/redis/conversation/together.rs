@@ -1,4 +1,4 @@
-//! What questions that go in one call have in common, and what one answer says of each.
+//! Which commands can be bundled in one call, and what its reply says of each.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,18 +10,18 @@ use crate::store::redis::encode::Context;
 use crate::store::redis::scripts::{Lua, RENEW_MANY, SHARED_STAY};
 use crate::store::{Acquire, Answer, Blocker, Command, Verb};
 
-/// What makes questions alike.
+/// Commands with equal values can be bundled.
 #[derive(PartialEq, Eq, Debug)]
 pub(super) enum Together {
     /// Renewals of mutexes, whose leases are of the same length.
     Renewals(Duration),
-    /// Looks of those who wait for one lock that several can hold, and let their places last so long.
+    /// Looks of waiters for one lock that several can hold, whose places last equally long.
     Looks { main: Arc<str>, kind: Kind, place: Duration },
 }
 
-/// What the answer says of one question.
+/// What the reply says of one command.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) enum Said {
+pub(super) enum BundledAnswer {
     Answer(Answer),
     AskAlone,
 }
@@ -29,7 +29,7 @@ pub(super) enum Said {
 type Questions = [(u64, Command)];
 
 impl Together {
-    /// None for a question that goes by itself.
+    /// `None` for a command that is sent by itself.
     pub(super) fn of(command: &Command) -> Option<Self> {
         match &command.verb {
             Verb::Renew { ttl: Some(ttl), .. } if command.kind == Kind::Mutex => {
@@ -92,15 +92,15 @@ impl Together {
         cmd
     }
 
-    /// What the answer says of each of so many; none when it can't have said that.
-    pub(super) fn read(&self, value: &Value, count: usize) -> Option<Vec<Said>> {
+    /// What the reply says of each of `count` commands; `None` when it is malformed.
+    pub(super) fn read(&self, value: &Value, count: usize) -> Option<Vec<BundledAnswer>> {
         let Value::Array(items) = value else { return None };
         match self {
             Self::Renewals(_) => {
                 let renewed = |waited_for| Answer::Renewed { longer: None, waited_for };
                 numbered(items, count, &renewed(false), &renewed(true))
             }
-            Self::Looks { .. } if items.is_empty() => Some(vec![Said::AskAlone; count]),
+            Self::Looks { .. } if items.is_empty() => Some(vec![BundledAnswer::AskAlone; count]),
             Self::Looks { .. } => {
                 let [Value::Int(left), holder, Value::Int(_), Value::Array(odd)] = items.as_slice()
                 else {
@@ -120,16 +120,25 @@ impl Together {
     }
 }
 
-/// Of each question that is not named, `plain`; of one named by the negative of its number, `other`.
-fn numbered(odd: &[Value], count: usize, plain: &Answer, other: &Answer) -> Option<Vec<Said>> {
-    let mut said = vec![Said::Answer(plain.clone()); count];
+/// The reply lists the commands that differ from `plain`: the number of a command that has to be
+/// sent by itself, or its negative for `other`.
+fn numbered(
+    odd: &[Value],
+    count: usize,
+    plain: &Answer,
+    other: &Answer,
+) -> Option<Vec<BundledAnswer>> {
+    let mut answers = vec![BundledAnswer::Answer(plain.clone()); count];
     for number in odd {
         let Value::Int(number) = number else { return None };
         let place = usize::try_from(number.unsigned_abs()).ok()?.checked_sub(1)?;
-        *said.get_mut(place)? =
-            if *number > 0 { Said::AskAlone } else { Said::Answer(other.clone()) };
+        *answers.get_mut(place)? = if *number > 0 {
+            BundledAnswer::AskAlone
+        } else {
+            BundledAnswer::Answer(other.clone())
+        };
     }
-    Some(said)
+    Some(answers)
 }
 
 fn token(command: &Command) -> &str {

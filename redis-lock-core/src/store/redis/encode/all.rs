@@ -1,4 +1,4 @@
-//! Commands for several mutexes that are taken together: `all.lua` and its siblings.
+//! Commands for several mutexes that are one lock: `all.lua` and the other `all_*.lua`.
 
 use super::{Context, ScriptCall, asked, flag, renewal, text};
 use crate::store::redis::scripts::{ALL_ACQUIRE, ALL_RAISE, ALL_RELEASE, ALL_RENEW};

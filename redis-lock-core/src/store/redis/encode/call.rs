@@ -6,12 +6,12 @@ use redis::Cmd;
 
 use crate::store::redis::scripts::Lua;
 
-/// A script with what it is given, in the order of its first lines.
+/// A script with its keys and arguments, in the order of its first lines.
 pub(in crate::store::redis) struct ScriptCall {
     script: &'static Lua,
     keys: Vec<String>,
     args: Vec<String>,
-    /// What each was meant to be.
+    /// The name of each, for the test.
     #[cfg(test)]
     names: (Vec<&'static str>, Vec<&'static str>),
 }
@@ -45,7 +45,7 @@ impl ScriptCall {
         self
     }
 
-    /// By the script's name, which the server knows after a first use.
+    /// With the script's hash, which the server knows after a first use.
     pub(in crate::store::redis) fn by_hash(&self) -> Cmd {
         self.form("EVALSHA", &self.script.hash)
     }
@@ -114,7 +114,7 @@ mod tests {
         let names = |key: &str| Names::new("", key.to_owned());
         let together = Names::together(names("a{t}"), vec![names("b{t}"), names("c{t}")], "abc");
         let together = Arc::new(together);
-        let context = Context { delete: Delete::Script, channel: &Channel::heard_at("c") };
+        let context = Context { delete: Delete::Script, channel: &Channel::listened_at("c") };
         for kind in Kind::EACH {
             let mut calls = 0;
             for verb in verbs() {
@@ -144,7 +144,7 @@ mod tests {
         let names = Arc::new(Names::new("lock", "lock:a".into()));
         let timeout = Duration::from_secs(1);
         let command = Command { names, kind: Kind::Mutex, verb, timeout };
-        let context = Context { delete: Delete::Script, channel: &Channel::heard_at("c") };
+        let context = Context { delete: Delete::Script, channel: &Channel::listened_at("c") };
         let call = encode::call(&command, &context).unwrap();
         let short = crate::store::redis::fast::call(&command).unwrap();
         assert_eq!(short.get_packed_command(), call.by_hash().get_packed_command());

@@ -1,4 +1,4 @@
-//! Commands as the server wants them.
+//! Encodes commands for the server.
 
 use std::time::Duration;
 
@@ -18,19 +18,19 @@ mod shared;
 
 pub(super) use call::ScriptCall;
 
-/// How many keys the server looks at for one answer: some tenths of a millisecond of its time.
+/// How many keys one `SCAN` looks at, which takes the server some tenths of a millisecond.
 const PAGE: usize = 500;
 
-/// What a command's form depends on besides the command.
+/// What the encoding depends on besides the command.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Context<'a> {
     pub(super) delete: Delete,
-    /// Where grants for this manager are published.
+    /// The channel on which this manager is notified.
     pub(super) channel: &'a Channel,
 }
 
 impl Context<'_> {
-    /// Where another manager hears of what happens to its tokens: as this one does, if it does.
+    /// The channel of another manager. It is sharded if this manager's channel is.
     fn channel_of(&self, names: &Names, manager: &str) -> String {
         match self.channel.name().rsplit_once("~m:") {
             Some((base, _)) => [base, "~m:", manager].concat(),
@@ -39,7 +39,7 @@ impl Context<'_> {
     }
 }
 
-/// The plain command that serves without a script, where there is one.
+/// The plain command that can be used instead of a script, if there is one.
 pub(super) fn plain(command: &Command, context: &Context<'_>) -> Option<Cmd> {
     if let Verb::Why { token } = &command.verb {
         return Some(why(command, token));
@@ -79,7 +79,7 @@ pub(super) fn why(command: &Command, token: &str) -> Cmd {
     cmd
 }
 
-/// Answers whoever asked for an idle lease. A token without a manager of ours has no channel.
+/// Answers the process that asked for an idle lease. Tokens of other libraries have no channel.
 fn in_use(command: &Command, asker: &str) -> Cmd {
     let token = Token::from_wire(asker);
     let channel = command.names.channel(token.manager().unwrap_or_default());
@@ -88,7 +88,7 @@ fn in_use(command: &Command, asker: &str) -> Cmd {
     cmd
 }
 
-/// The script that serves a command; none where there is no such command for this kind of lock.
+/// The script call for a command; `None` when this kind of lock has no such command.
 pub(super) fn call(command: &Command, context: &Context<'_>) -> Option<ScriptCall> {
     match command.kind {
         Kind::Mutex => mutex::call(command, context),
@@ -97,7 +97,7 @@ pub(super) fn call(command: &Command, context: &Context<'_>) -> Option<ScriptCal
     }
 }
 
-/// Adds what every acquisition asks for, in the order of the scripts.
+/// Adds the arguments that every acquisition has, in the order of the scripts.
 fn asked(call: ScriptCall, terms: &Acquire, context: &Context<'_>) -> ScriptCall {
     call.arg("token", &*terms.token)
         .arg("ttl", text(terms.ttl))
@@ -107,7 +107,7 @@ fn asked(call: ScriptCall, terms: &Acquire, context: &Context<'_>) -> ScriptCall
         .arg("fences", terms.fences.to_string())
 }
 
-/// The time that a verb gives a lease, and what the scripts do with it.
+/// The ttl that a verb gives a lease, and how the scripts apply it.
 fn renewal(verb: &Verb) -> (Option<Duration>, &'static str) {
     match verb {
         Verb::Renew { ttl: Some(ttl), .. } => (Some(*ttl), "lengthen"),

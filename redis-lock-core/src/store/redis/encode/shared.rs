@@ -1,4 +1,4 @@
-//! Commands for locks that several can hold at once: `shared.lua` and its siblings.
+//! Commands for locks that several can hold at once: `shared.lua` and the other `shared_*.lua`.
 
 use super::{Context, ScriptCall, asked, renewal, text};
 use crate::store::redis::scripts::{

@@ -1,10 +1,11 @@
-//! A lock of several keys on a server in cluster mode, where a script sees the keys of one slot.
+//! A lock of several keys on a server in cluster mode, where a script may use keys of one slot
+//! only.
 //!
-//! The keys are taken in groups of one slot each, a group in one step. All groups are asked for at
-//! once; when one is busy, those behind it are given back, and those before it too, unless the
-//! acquisition has come to keep what comes first (`ordered`). All processes have the same order of
-//! groups, so that those who keep some while they wait for the next never wait in a circle. No I/O
-//! happens here: a [`Split`] says what to ask, and makes one answer of many.
+//! The keys form groups of one slot each, and one step takes a group. All groups are asked for at
+//! once. When one is busy, those after it are given back, and those before it as well, unless the
+//! acquisition keeps what comes first (`ordered`). The order of groups is the same in all
+//! processes, so that holders of some groups that wait for the next never wait for each other in a
+//! circle. No I/O happens here: a [`Split`] says what to ask, and combines the answers.
 
 use std::sync::Arc;
 
@@ -20,9 +21,9 @@ pub(crate) struct Split {
     command: Command,
     cluster: Arc<ClusterMode>,
     stage: SplitStage,
-    /// What each group was asked last, where an acquisition needs to know it.
+    /// The last answer of each group.
     answers: Vec<Option<Result<Answer, Fault>>>,
-    /// How many parts are under way.
+    /// How many parts have no answer yet.
     open: usize,
     /// The first failure since the stage began.
     failure: Option<Fault>,
@@ -30,16 +31,16 @@ pub(crate) struct Split {
 
 #[derive(Debug)]
 enum SplitStage {
-    /// Every group is asked the same: to renew, look or release.
+    /// Every group is sent the same command, such as a renewal, a look or a release.
     Broadcasting,
     Acquiring(Arc<GroupAttempt>),
-    /// Every key is acquired; all get one fencing number.
+    /// Every key is acquired, and their counters are raised to one fencing number.
     Raising(Arc<GroupAttempt>, u64),
-    /// Not every key can be acquired, so none is kept from others. Then this is the answer.
+    /// Not every key could be acquired, so the others are given back. Then this is the answer.
     GivingBack(Arc<GroupAttempt>, Result<Answer, Fault>),
 }
 
-/// What a [`Split`] wants.
+/// The next step of a [`Split`].
 #[derive(Debug)]
 pub(crate) enum NextPart {
     Ask(Vec<Part>),
@@ -73,7 +74,8 @@ impl Split {
             Verb::Acquire(Acquire { token, .. }) => match cluster.begin(token) {
                 Some((attempt, place)) => {
                     split.stage = SplitStage::Acquiring(attempt);
-                    // Whoever waits at one group looks there first, at what it keeps as well.
+                    // A token that is in a group's queue is asked for there first, together with
+                    // the groups that it keeps.
                     match place {
                         Some(at) if split.is_ordered() => 0..at + 1,
                         Some(at) => at..at + 1,
@@ -110,7 +112,7 @@ impl Split {
         }
     }
 
-    /// What to do now; nothing while answers are missing.
+    /// The next step; `None` while answers are missing.
     pub(crate) fn next(&mut self) -> Option<NextPart> {
         if self.open > 0 {
             return None;
@@ -125,11 +127,11 @@ impl Split {
             SplitStage::GivingBack(attempt, verdict) => {
                 attempt.gave_back();
                 match self.failure.take() {
-                    // What is still there goes with the token, which is released as any of which
-                    // it is not known what it has.
+                    // What could not be given back is released with the token, whose outcome is
+                    // unknown.
                     Some(fault) => {
                         let what = format!("keys could not be given back: {}", fault.what);
-                        let class = torn(fault.class);
+                        let class = partly_done(fault.class);
                         self.end(&attempt, Err(Fault { class, what, ..fault }))
                     }
                     None => self.end(&attempt, verdict),
@@ -139,7 +141,7 @@ impl Split {
         Some(next)
     }
 
-    /// The connection broke: nobody knows what was done.
+    /// The connection broke, so the outcome is unknown.
     pub(super) fn broken(mut self, fault: Fault) -> Result<Answer, Fault> {
         match std::mem::replace(&mut self.stage, SplitStage::Broadcasting) {
             SplitStage::Broadcasting => {}
@@ -178,7 +180,7 @@ impl Split {
         self.ask(low)
     }
 
-    /// The fault that counts for all: what may have been executed somewhere is not known to be refused.
+    /// The worst fault of all groups: an unknown outcome counts more than a refusal.
     fn worst_fault(&self) -> Option<&Result<Answer, Fault>> {
         let faults = || self.answers.iter().flatten().filter(|answer| answer.is_err());
         let is_unknown = |answer: &&Result<Answer, Fault>| {
@@ -187,8 +189,8 @@ impl Split {
         faults().find(is_unknown).or_else(|| faults().next())
     }
 
-    /// Why not every key can be acquired, if so: what can't be asked for before what is in use, as one script
-    /// for all keys would have it, and of several in use the first.
+    /// The answer that keeps the lock from being acquired, if there is one: errors come before busy
+    /// keys, as in a script for all keys, and the first busy key before others.
     fn obstacle(&self) -> Option<Result<Answer, Fault>> {
         let answers = || self.answers.iter().flatten();
         let fault = self.worst_fault();
@@ -197,7 +199,7 @@ impl Split {
         fault.or_else(buried).or_else(busy).cloned()
     }
 
-    /// Gives back what an attempt got and may not keep; then `verdict` is the answer.
+    /// Gives back what an attempt may not keep. After that, `verdict` is the answer.
     fn give_back(
         &mut self,
         attempt: Arc<GroupAttempt>,
@@ -210,14 +212,14 @@ impl Split {
         let kept = queued.filter(|_| self.is_ordered()).unwrap_or(0);
         let release =
             Verb::Release { token: Arc::clone(token), waited_for: false, keep: None, bury: None };
-        // What is kept while waiting lasts as long as the place in the queue.
+        // Groups that are kept while waiting last as long as the place in the queue.
         let keep = |time| Verb::Keep { token: Arc::clone(token), time };
         let todo = |group| match self.answer(group)? {
             _ if group < kept => queue.map(|time| (group, keep(time))),
             _ if Some(group) == queued => None,
-            // Nothing was done there, and a release would be refused as well.
+            // Nothing was executed there, and a release would be refused as well.
             Err(_) => None,
-            // Who does not queue leaves nothing where it is busy.
+            // Without a place in the queue, a busy group has nothing of the token.
             Ok(Answer::Busy(_)) if queue.is_none() => None,
             _ => Some((group, release.clone())),
         };
@@ -244,14 +246,14 @@ impl Split {
         NextPart::Done(answer)
     }
 
-    /// The group in whose queue an answer leaves the token.
+    /// The group in whose queue the token is after this answer.
     fn place(&self, answer: &Result<Answer, Fault>) -> Option<usize> {
         let queued = matches!(answer, Ok(Answer::Busy(blocker)) if blocker.queued);
         let busy = |answer: &Option<_>| matches!(answer, Some(Ok(Answer::Busy(_))));
         self.answers.iter().position(busy).filter(|_| queued)
     }
 
-    /// The answer of all to what all were asked.
+    /// Combines the answers of all groups to one command.
     fn combined(&self) -> Result<Answer, Fault> {
         let answers = || self.answers.iter().flatten();
         let fault = self.worst_fault();
@@ -260,25 +262,25 @@ impl Split {
         let gone = || answers().find(|answer| matches!(answer, Ok(Answer::Gone { .. })));
         let lost = reason.or_else(gone);
         let worst = match self.command.verb {
-            // What was not released has to be released again.
+            // A group that was not released has to be released again.
             Verb::Release { .. } => match (fault, lost) {
                 (Some(Err(fault)), None) if self.is_half_done() => {
                     return Err(half_done(fault));
                 }
                 (fault, lost) => fault.or(lost),
             },
-            // The loss of one is the loss of all.
+            // A lock of several keys is lost when one key is.
             _ => lost.or(fault),
         };
         worst.cloned().unwrap_or_else(|| Ok(self.done()))
     }
 
-    /// Whether some group did as it was asked.
+    /// Whether at least one group executed the command.
     fn is_half_done(&self) -> bool {
         self.answers.iter().flatten().any(|answer| *answer == Ok(Answer::Done))
     }
 
-    /// The answer when every group did as it was asked.
+    /// The answer when every group executed the command.
     fn done(&self) -> Answer {
         if !matches!(self.command.verb, Verb::Renew { .. }) {
             return Answer::Done;
@@ -330,22 +332,22 @@ impl Split {
     }
 }
 
-/// Some groups were released and one refused: when all are released again, those are gone, and that
-/// is no loss.
+/// Some groups were released and one refused. When all are released again, the former are gone, and
+/// that is no loss.
 fn half_done(fault: &Fault) -> Fault {
     let class = match fault.class {
-        class @ (FaultClass::Refused | FaultClass::Moving) => torn(class),
+        class @ (FaultClass::Refused | FaultClass::Moving) => partly_done(class),
         class => class,
     };
     Fault { class, ..fault.clone() }
 }
 
-/// The class of what was done in part, where the rest was refused so.
-fn torn(class: FaultClass) -> FaultClass {
-    if class.is_passing() { FaultClass::Torn } else { FaultClass::Unknown }
+/// The class of a fault when other groups executed the command.
+fn partly_done(class: FaultClass) -> FaultClass {
+    if class.is_moving() { FaultClass::PartlyDone } else { FaultClass::Unknown }
 }
 
-/// The answer of an attempt after which the token was asked for again: that one knows more.
+/// The answer of an attempt whose token was asked for again: the newer attempt knows more.
 fn superseded() -> NextPart {
     let what = "no answer came in time, and the lock was asked for again";
     NextPart::Done(Err(Fault::new(FaultClass::Unknown, what)))

@@ -256,7 +256,7 @@ fn what_was_released_in_part_is_not_lost_when_it_is_released_again() {
         done(answer_all(&mut split, &answers)).unwrap_err().class
     };
     let (done, moving) = (|| Ok(Answer::Done), || fault(FaultClass::Moving));
-    assert_eq!(class([done(), moving(), done()]), FaultClass::Torn);
+    assert_eq!(class([done(), moving(), done()]), FaultClass::PartlyDone);
     assert_eq!(class([done(), fault(FaultClass::Refused), moving()]), FaultClass::Unknown);
     assert_eq!(class([done(), done(), fault(FaultClass::Permanent)]), FaultClass::Permanent);
     // Nothing was done, or something was lost before: the next try says so.

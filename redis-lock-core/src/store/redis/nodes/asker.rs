@@ -1,4 +1,4 @@
-//! Asking nodes who they are and whom they know, over connections that are kept for that.
+//! Asks nodes about themselves and the other nodes, over connections that are kept for that.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -13,12 +13,12 @@ use crate::domain::error::{Fault, FaultClass};
 use crate::store::redis::address::Address;
 use crate::store::redis::decode;
 
-/// Somebody who can be asked.
+/// A node or a sentinel that can be asked.
 #[derive(Clone)]
 pub(super) enum Target {
-    /// Named by the user, and reached as that says.
+    /// Given by the user as a URL.
     Seed(Box<redis::Client>),
-    /// Announced by another.
+    /// Announced by another node.
     Node(Address),
 }
 
@@ -38,7 +38,7 @@ impl Target {
     }
 }
 
-/// Connections to those who were asked before.
+/// Connections to nodes that were asked before.
 pub(super) struct Asker {
     dial: Dial,
     connections: Mutex<BTreeMap<Address, MultiplexedConnection>>,
@@ -49,7 +49,7 @@ impl Asker {
         Self { dial, connections: Mutex::default() }
     }
 
-    /// The answers of one node to several commands; errors that it answers are among them.
+    /// Sends several commands to one node. Error replies are among the answers.
     pub(super) async fn ask(
         &self,
         target: &Target,
@@ -93,7 +93,7 @@ impl Asker {
         Ok(answers)
     }
 
-    /// Closes the connections to all others.
+    /// Closes the connections to all other addresses.
     pub(super) fn keep(&self, wanted: impl Fn(&Address) -> bool) {
         self.connections().retain(|address, _| wanted(address));
     }
@@ -107,8 +107,8 @@ fn silent(limit: Duration) -> Fault {
     Fault::new(FaultClass::Refused, format!("no answer within {limit:?}"))
 }
 
-/// Of several failures the one that says most: that the password is wrong says more than that
-/// somebody was not there. Permanent only when all are.
+/// The most informative of several failures: a wrong password says more than an unreachable node.
+/// It is permanent only when all failures are.
 pub(super) fn worst(mut faults: Vec<Fault>, nobody: &str) -> Fault {
     let all = faults.iter().all(|fault| fault.class == FaultClass::Permanent);
     let first = faults.iter().position(|fault| fault.class == FaultClass::Permanent);

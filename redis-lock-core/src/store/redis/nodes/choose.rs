@@ -1,15 +1,15 @@
-//! Which of several opinions about a cluster counts.
+//! Chooses among the views that several nodes have of their cluster.
 
 use std::collections::BTreeSet;
 
 use super::slots::ClusterView;
 
-/// The view to go by. `known` are the names of the nodes that the last one had.
+/// The view to use. `known` are the ids of the nodes in the last view.
 ///
-/// An address may belong to a node of another cluster by now. So views that have no node in common are
-/// of different clusters: the one that is known counts, and when nobody tells of that one any more,
-/// the one that most tell of. Of one cluster the highest epoch is the latest, and of one epoch the
-/// view that covers most.
+/// An address may belong to a node of another cluster by now. Views that have no node in common
+/// describe different clusters: the known cluster is used, or, when no view describes that any
+/// more, the cluster that most views describe. Of one cluster the view with the highest epoch is
+/// the newest, and of equal epochs the view that covers most slots is used.
 pub(super) fn choose(views: Vec<ClusterView>, known: &BTreeSet<String>) -> Option<ClusterView> {
     let clusters = clusters(&views);
     let rank = |view: &ClusterView| {
@@ -19,15 +19,15 @@ pub(super) fn choose(views: Vec<ClusterView>, known: &BTreeSet<String>) -> Optio
             is_known,
             votes.map_or(0, |cluster| cluster.votes),
             view.epoch,
-            view.is_well,
+            view.is_healthy,
             view.covered(),
         )
     };
-    // The first of those that are equally good.
+    // The first of equally good views.
     views.iter().rev().max_by_key(|view| rank(view)).cloned()
 }
 
-/// Whether a view tells of one of these nodes. Of one that names nobody it can't be told.
+/// Whether a view contains one of these nodes. A view without ids may belong to any cluster.
 pub(super) fn touches(view: &ClusterView, ids: &BTreeSet<String>) -> bool {
     let mut named = view.ids().peekable();
     named.peek().is_none() || named.any(|id| ids.contains(id))
@@ -65,7 +65,7 @@ mod tests {
             let nodes = vec![Member { address, id: Some((*id).into()) }];
             ClusterShard { slots: vec![0..=1], nodes }
         };
-        ClusterView { epoch, is_well: true, shards: ids.iter().map(shard).collect() }
+        ClusterView { epoch, is_healthy: true, shards: ids.iter().map(shard).collect() }
     }
 
     fn known(ids: &[&str]) -> BTreeSet<String> {
@@ -94,7 +94,7 @@ mod tests {
 
     #[test]
     fn of_one_epoch_who_is_well_and_who_covers_most_counts() {
-        let ill = ClusterView { is_well: false, ..view(3, &["a", "b", "c"]) };
+        let ill = ClusterView { is_healthy: false, ..view(3, &["a", "b", "c"]) };
         let views = vec![ill, view(3, &["a"]), view(3, &["a", "b"])];
         assert_eq!(choose(views, &known(&[])), Some(view(3, &["a", "b"])));
     }

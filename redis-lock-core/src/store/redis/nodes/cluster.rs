@@ -1,4 +1,4 @@
-//! Redis Cluster: its nodes tell who has which slots.
+//! Redis Cluster: asks the nodes which of them has which slots.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -22,14 +22,14 @@ use crate::store::redis::address::Address;
 use crate::store::redis::{RedisConnector, Terms};
 use crate::store::{BoxFuture, Connector};
 
-/// So many nodes are asked at once.
+/// How many nodes are asked at once.
 const ASKED: usize = 6;
 
-/// How long the others are waited for when one has answered.
+/// How long to wait for the other nodes when one has answered.
 const GRACE: Duration = Duration::from_millis(100);
 
-/// How long a map holds without a cause to look again, give or take a tenth.
-const PACE: Duration = Duration::from_secs(30);
+/// How often the map is read when nothing says that it has changed, give or take a tenth.
+const LOOK_INTERVAL: Duration = Duration::from_secs(30);
 
 /// Asks the nodes of one cluster.
 pub(crate) struct ClusterDirectory {
@@ -42,7 +42,7 @@ struct ClusterShared {
     terms: Terms,
     asker: Asker,
     roster: Arc<Roster>,
-    /// How often was asked, so that it is not always the same nodes.
+    /// How often the nodes were asked, so that each time other nodes come first.
     looks: AtomicUsize,
 }
 
@@ -61,8 +61,8 @@ impl Directory for ClusterDirectory {
         Box::pin(async move { shared.look(known).await })
     }
 
-    fn pace(&self) -> Duration {
-        self.shared.terms.jittered(PACE)
+    fn look_interval(&self) -> Duration {
+        self.shared.terms.jittered(LOOK_INTERVAL)
     }
 
     fn connector(&self, node: &NodeName) -> Arc<dyn Connector> {
@@ -72,11 +72,11 @@ impl Directory for ClusterDirectory {
     }
 }
 
-/// Whether most of those who are as far as the view that counts say that the cluster serves. One that
-/// was cut off says otherwise for ever.
-fn is_well(opinions: &[(u64, bool)], epoch: u64) -> bool {
+/// Whether most nodes with the epoch of the chosen view say that the cluster works. A node that was
+/// cut off says otherwise for ever.
+fn is_healthy(opinions: &[(u64, bool)], epoch: u64) -> bool {
     let same = || opinions.iter().filter(|(of, _)| *of == epoch);
-    same().filter(|(_, is_well)| *is_well).count() * 2 > same().count()
+    same().filter(|(_, is_healthy)| *is_healthy).count() * 2 > same().count()
 }
 
 impl ClusterShared {
@@ -84,19 +84,19 @@ impl ClusterShared {
         let mut faults = Vec::new();
         for targets in self.targets(known).chunks(ASKED) {
             let mut views = self.ask_all(targets, &mut faults).await;
-            // A node that was removed knows nobody any more.
+            // A node that was removed from the cluster knows no shards.
             views.retain(|view| !view.shards.is_empty());
-            let opinions: Vec<_> = views.iter().map(|view| (view.epoch, view.is_well)).collect();
+            let opinions: Vec<_> = views.iter().map(|view| (view.epoch, view.is_healthy)).collect();
             if let Some(view) = choose(views, &self.roster.ids()) {
-                let is_well = is_well(&opinions, view.epoch);
-                return Ok(Map { is_well, ..self.accept(view) });
+                let is_healthy = is_healthy(&opinions, view.epoch);
+                return Ok(Map { is_healthy, ..self.accept(view) });
             }
         }
         Err(worst(faults, "no node of the cluster knows who has which slots"))
     }
 
-    /// Everybody who can be asked: first those of the last map, from another one each time, and last
-    /// the seeds.
+    /// All nodes that can be asked: those of the last map, beginning with another one each time,
+    /// then the seeds.
     fn targets(&self, known: Vec<NodeName>) -> Vec<Target> {
         let mut names = self.roster.names();
         if !names.is_empty() {
@@ -114,7 +114,7 @@ impl ClusterShared {
         let mut asking: FuturesUnordered<_> =
             targets.iter().map(|target| self.ask(target)).collect();
         let mut views = Vec::new();
-        let mut end = Instant::now() + self.terms.patience;
+        let mut end = Instant::now() + self.terms.time_limit;
         while let Ok(Some(answer)) = timeout_at(end, asking.next()).await {
             match answer {
                 Ok(view) => {
@@ -128,8 +128,8 @@ impl ClusterShared {
     }
 
     async fn ask(&self, target: &Target) -> Result<ClusterView, Fault> {
-        // Half of the time that a connection may take, so that those behind have a turn.
-        let limit = self.terms.patience / 2;
+        // Half of the time limit for connecting, so that time is left for the other nodes.
+        let limit = self.terms.time_limit / 2;
         let answers = self.asker.ask(target, &slots::question(), limit).await?;
         let asked = target.address().map(|address| address.host).unwrap_or_default();
         slots::view(&answers, &asked).map_err(is_no_cluster)
@@ -157,12 +157,12 @@ impl ClusterShared {
         }
         let names: BTreeSet<_> = listed.iter().map(|node| Arc::clone(&node.name)).collect();
         self.asker.keep(|address| names.contains(&address.name()));
-        let is_well = view.is_well;
-        Map { epoch: self.roster.set(view.epoch, listed), is_well, primaries }
+        let is_healthy = view.is_healthy;
+        Map { epoch: self.roster.set(view.epoch, listed), is_healthy, primaries }
     }
 }
 
-/// What a server says that is no node of a cluster, in words.
+/// Explains the reply of a server that is no node of a cluster.
 fn is_no_cluster(fault: Fault) -> Fault {
     if !fault.what.contains("cluster support disabled") {
         return fault;

@@ -1,4 +1,4 @@
-//! How nodes are reached.
+//! How to connect to the nodes of one arbiter.
 
 use redis::{ConnectionAddr, ConnectionInfo, RedisError};
 
@@ -12,13 +12,13 @@ pub(crate) struct Dial {
 }
 
 impl Dial {
-    /// As `model` connects, at whatever address.
+    /// Uses the settings of `model` for every address.
     pub(crate) fn like(model: &redis::Client, map: Option<AddressMap>) -> Self {
         Self { model: model.get_connection_info().clone(), map }
     }
 
-    /// A client of the node that announces this address. The map is the user's code: not to be
-    /// called under a lock.
+    /// A client of the node that announces this address. It calls the address map, which is the
+    /// user's code, so no lock may be held.
     pub(in crate::store::redis) fn client(
         &self,
         announced: &Address,
@@ -39,7 +39,7 @@ impl Dial {
     }
 }
 
-/// Where a client connects to, if that is a host.
+/// The address that a client connects to; `None` for a unix socket.
 pub(super) fn address_of(client: &redis::Client) -> Option<Address> {
     match client.get_connection_info().addr() {
         ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. } => {

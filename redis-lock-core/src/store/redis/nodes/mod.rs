@@ -1,4 +1,4 @@
-//! Several nodes that are one arbiter: who they are, and who of them has which keys.
+//! Several nodes that are one arbiter: finds them, and which of them has which keys.
 
 mod asker;
 mod choose;

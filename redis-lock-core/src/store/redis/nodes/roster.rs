@@ -1,4 +1,4 @@
-//! Who the nodes of one arbiter are, as was last heard.
+//! The known nodes of one arbiter.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
@@ -10,7 +10,7 @@ use tokio::sync::watch;
 use crate::domain::status::{NodeInfo, NodeRole, ServerInfo, Topology};
 use crate::store::redirect::NodeName;
 
-/// Shared by whoever asks around and by the connections to each node.
+/// The list of known nodes, shared by the directory and the connections to the nodes.
 pub(super) struct Roster {
     pub(super) topology: Topology,
     state: Mutex<RosterState>,
@@ -20,31 +20,31 @@ pub(super) struct Roster {
 
 #[derive(Default)]
 struct RosterState {
-    /// As the nodes count it.
+    /// The epoch that the nodes report.
     epoch: u64,
-    /// What is added to that, so that the number rises when somebody else is asked by now who has
-    /// counted less.
+    /// Is added to that, so that the epoch also rises after the nodes were set up anew and count
+    /// from the beginning.
     base: u64,
     nodes: Vec<Listed>,
-    /// As the nodes told when they were connected to.
+    /// The version of each node that was connected to.
     versions: BTreeMap<NodeName, String>,
     clocks: BTreeMap<NodeName, Clock>,
     /// Why they could not be connected to, where that was so the last time.
     troubles: BTreeMap<NodeName, String>,
-    /// How long it may take until another server has taken the place of a primary.
+    /// How long a fail-over may take.
     outage: Option<Duration>,
 }
 
-/// A node's clock, as it was read once.
+/// One reading of a node's clock.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Clock {
     /// Milliseconds by which it is ahead of our monotonic one.
     pub(super) ahead: i128,
-    /// How long the answer took.
+    /// How long the answer took, and so how inexact the reading is.
     pub(super) doubt: Duration,
 }
 
-/// One node on the list.
+/// One node in the list.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Listed {
     pub(super) name: NodeName,
@@ -58,7 +58,7 @@ impl Roster {
         Self { topology, state: Mutex::default(), changes: watch::Sender::new(0) }
     }
 
-    /// Notes a list, unless there is a later one; returns the epoch of its map.
+    /// Stores a list, unless there is a newer one. Returns the epoch of its map.
     pub(super) fn set(&self, epoch: u64, nodes: Vec<Listed>) -> u64 {
         let mut state = self.state();
         let map = state.base.saturating_add(epoch);
@@ -74,7 +74,7 @@ impl Roster {
         map
     }
 
-    /// From here on somebody else counts the epochs.
+    /// From now on the nodes count their epochs from the beginning.
     pub(super) fn begin_anew(&self) {
         let mut state = self.state();
         state.base = state.base.saturating_add(state.epoch).saturating_add(1);
@@ -97,7 +97,7 @@ impl Roster {
         self.changes.subscribe()
     }
 
-    /// Notes what a server is.
+    /// Stores the version of a server.
     pub(super) fn set_version(&self, name: &NodeName, version: &str) {
         self.state().versions.insert(Arc::clone(name), version.into());
     }
@@ -115,7 +115,7 @@ impl Roster {
         }
     }
 
-    /// Notes the clock of a node; returns another one that was noted before.
+    /// Stores the clock of a node; returns that of another node, for comparison.
     pub(super) fn set_clock(&self, name: &NodeName, clock: Clock) -> Option<(NodeName, Clock)> {
         let mut state = self.state();
         state.clocks.insert(Arc::clone(name), clock);
@@ -131,7 +131,7 @@ impl Roster {
         self.state().outage = Some(outage);
     }
 
-    /// Adds what is known of all nodes.
+    /// Adds all known nodes to a description.
     pub(super) fn describe(&self, info: &mut ServerInfo) {
         let state = self.state();
         info.topology = self.topology;

@@ -1,4 +1,4 @@
-//! Sentinels: they say which server is the primary, and replace it when it is gone.
+//! Sentinels: they say which server is the primary, and replace it when it fails.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -24,16 +24,16 @@ use crate::store::redis::address::Address;
 use crate::store::redis::{RedisConnector, Terms, decode};
 use crate::store::{BoxFuture, Connector};
 
-/// How long a sentinel may take to answer. One that is gone must not keep the others' answers.
+/// How long a sentinel may take to answer. A dead one must not delay the others' answers.
 const LIMIT: Duration = Duration::from_millis(500);
 
-/// How long the others are waited for when more than half have answered.
+/// How long to wait for the others when more than half have answered.
 const GRACE: Duration = Duration::from_millis(100);
 
-/// How often the sentinels are asked: an event may be missed.
-const PACE: Duration = Duration::from_millis(500);
+/// How often the sentinels are asked, since their events may be missed.
+const LOOK_INTERVAL: Duration = Duration::from_millis(500);
 
-/// The slots of a server that has all of them.
+/// All slots, which the one primary has.
 const ALL: std::ops::RangeInclusive<u16> = 0..=crate::domain::names::SLOTS - 1;
 
 /// Asks the sentinels of one primary.
@@ -42,13 +42,13 @@ pub(crate) struct SentinelDirectory {
 }
 
 struct SentinelShared {
-    /// What the sentinels call the primary.
+    /// The primary's name in the sentinels' configuration.
     name: String,
     seeds: Vec<redis::Client>,
-    /// Sentinels that others told of.
+    /// Sentinels that other sentinels have named.
     learned: Mutex<BTreeSet<Address>>,
     learned_more: Notify,
-    /// How sentinels are reached, and how servers.
+    /// How to connect to sentinels.
     sentinels: Dial,
     servers: Dial,
     terms: Terms,
@@ -57,18 +57,18 @@ struct SentinelShared {
     roster: Arc<Roster>,
 }
 
-/// What one sentinel says.
+/// The answer of one sentinel.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Told {
+pub(super) struct SentinelReport {
     pub(super) epoch: u64,
     pub(super) primary: Address,
     pub(super) others: Vec<Address>,
-    /// After which silence it takes the primary for dead.
+    /// How long the primary must be silent before the sentinel considers it down.
     pub(super) down_after: Option<Duration>,
 }
 
 impl SentinelDirectory {
-    /// `seeds` are sentinels, whose way of connecting `sentinels` is a model of; `servers` is that of
+    /// `seeds` are sentinels. `sentinels` says how to connect to them, `servers` how to connect to
     /// the primary.
     pub(crate) fn new(
         name: String,
@@ -104,8 +104,8 @@ impl Directory for SentinelDirectory {
         Box::pin(async move { shared.switched().await })
     }
 
-    fn pace(&self) -> Duration {
-        self.shared.terms.jittered(PACE)
+    fn look_interval(&self) -> Duration {
+        self.shared.terms.jittered(LOOK_INTERVAL)
     }
 
     fn connector(&self, node: &NodeName) -> Arc<dyn Connector> {
@@ -117,13 +117,13 @@ impl Directory for SentinelDirectory {
 
 impl SentinelShared {
     async fn look(&self) -> Result<Map, Fault> {
-        let told = self.ask_all().await?;
-        self.learn(&told);
-        if let Some(down_after) = told.iter().filter_map(|told| told.down_after).max() {
+        let reports = self.ask_all().await?;
+        self.learn(&reports);
+        if let Some(down_after) = reports.iter().filter_map(|report| report.down_after).max() {
             self.roster.set_outage(sentinel_outage(down_after));
         }
-        let most = told.len() * 2 > self.targets().len();
-        let Some(latest) = latest(told) else {
+        let most = reports.len() * 2 > self.targets().len();
+        let Some(latest) = latest(reports) else {
             return Err(Fault::new(FaultClass::Refused, "no sentinel answered"));
         };
         let is_older = latest.epoch < self.roster.epoch();
@@ -133,7 +133,7 @@ impl SentinelShared {
         }
         self.check_role(&latest.primary).await?;
         if is_older {
-            // Most of them were set up anew, and count from the beginning.
+            // Most sentinels were set up anew, and count from the beginning.
             self.roster.begin_anew();
         }
         let name = latest.primary.name();
@@ -141,31 +141,31 @@ impl SentinelShared {
         let role = NodeRole::Primary;
         let listed = Listed { name: Arc::clone(&name), id: None, role, slots: slots.clone() };
         let epoch = self.roster.set(latest.epoch, vec![listed]);
-        Ok(Map { epoch, is_well: true, primaries: vec![Primary { name, slots }] })
+        Ok(Map { epoch, is_healthy: true, primaries: vec![Primary { name, slots }] })
     }
 
-    async fn ask_all(&self) -> Result<Vec<Told>, Fault> {
+    async fn ask_all(&self) -> Result<Vec<SentinelReport>, Fault> {
         let targets = self.targets();
         let mut asking: FuturesUnordered<_> =
             targets.iter().map(|target| self.ask(target)).collect();
-        let (mut told, mut faults) = (Vec::new(), Vec::new());
-        let mut end = Instant::now() + self.terms.patience;
+        let (mut reports, mut faults) = (Vec::new(), Vec::new());
+        let mut end = Instant::now() + self.terms.time_limit;
         while let Ok(Some(answer)) = timeout_at(end, asking.next()).await {
             match answer {
-                Ok(answer) => told.push(answer),
+                Ok(answer) => reports.push(answer),
                 Err(fault) => faults.push(fault),
             }
-            if told.len() * 2 > targets.len() {
+            if reports.len() * 2 > targets.len() {
                 end = end.min(Instant::now() + GRACE);
             }
         }
-        if told.is_empty() { Err(worst(faults, "no sentinel answered")) } else { Ok(told) }
+        if reports.is_empty() { Err(worst(faults, "no sentinel answered")) } else { Ok(reports) }
     }
 
-    async fn ask(&self, target: &Target) -> Result<Told, Fault> {
+    async fn ask(&self, target: &Target) -> Result<SentinelReport, Fault> {
         let answers = self.asker.ask(target, &question(&self.name), LIMIT).await?;
         let asked = target.address().map(|address| address.host).unwrap_or_default();
-        told(&answers, &asked, &self.name)
+        read_report(&answers, &asked, &self.name)
     }
 
     fn targets(&self) -> Vec<Target> {
@@ -176,16 +176,17 @@ impl SentinelShared {
         all.filter(|target| target.address().is_none_or(|address| seen.insert(address))).collect()
     }
 
-    fn learn(&self, told: &[Told]) {
+    fn learn(&self, reports: &[SentinelReport]) {
         let mut learned = self.learned();
         let before = learned.len();
-        learned.extend(told.iter().flat_map(|told| told.others.iter().cloned()));
+        learned.extend(reports.iter().flat_map(|report| report.others.iter().cloned()));
         if learned.len() > before {
             self.learned_more.notify_one();
         }
     }
 
-    /// Sentinels name a new primary before it knows, and an old one until they know.
+    /// Checks that the server considers itself a primary: sentinels name a new primary before it is
+    /// promoted, and an old one until they notice.
     async fn check_role(&self, primary: &Address) -> Result<(), Fault> {
         let target = Target::Node(primary.clone());
         let mut question = redis::pipe();
@@ -197,12 +198,12 @@ impl SentinelShared {
                 let what = format!("the sentinels name {primary}, which says that it is a {role}");
                 Err(Fault::new(FaultClass::Refused, what))
             }
-            // Whoever may not ask for its role finds out by what it refuses.
+            // A user who may not ask for the role finds out by the commands that are refused.
             _ => Ok(()),
         }
     }
 
-    /// Ends when a sentinel tells of another primary.
+    /// Completes when a sentinel announces another primary.
     async fn switched(&self) {
         loop {
             let mut listening: FuturesUnordered<_> = self
@@ -222,7 +223,7 @@ impl SentinelShared {
     }
 }
 
-/// What a sentinel is asked.
+/// The commands that a sentinel is asked.
 fn question(name: &str) -> Pipeline {
     let mut pipeline = redis::pipe();
     pipeline.cmd("SENTINEL").arg("GET-MASTER-ADDR-BY-NAME").arg(name);
@@ -231,8 +232,12 @@ fn question(name: &str) -> Pipeline {
     pipeline
 }
 
-/// What a sentinel answered that was reached at the host `asked`.
-pub(super) fn told(answers: &[Value], asked: &str, name: &str) -> Result<Told, Fault> {
+/// Reads the answers of the sentinel at the host `asked`.
+pub(super) fn read_report(
+    answers: &[Value],
+    asked: &str,
+    name: &str,
+) -> Result<SentinelReport, Fault> {
     let primary = match answers.first() {
         Some(Value::Array(items)) => items.first().zip(items.get(1)),
         Some(Value::ServerError(error)) => return Err(decode::refusal(error)),
@@ -246,22 +251,23 @@ pub(super) fn told(answers: &[Value], asked: &str, name: &str) -> Result<Told, F
         let what = format!("this sentinel watches no primary that is called `{name}`");
         return Err(Fault::new(FaultClass::Permanent, what));
     };
-    let told = |name| answers.get(1).and_then(|fields| field(fields, name)?.parse::<u64>().ok());
+    let number = |name| answers.get(1).and_then(|fields| field(fields, name)?.parse::<u64>().ok());
     let others = match answers.get(2) {
         Some(Value::Array(others)) => others.iter().filter_map(address).collect(),
         _ => Vec::new(),
     };
-    let down_after = told("down-after-milliseconds").map(Duration::from_millis);
-    Ok(Told { epoch: told("config-epoch").unwrap_or(0), primary, others, down_after })
+    let down_after = number("down-after-milliseconds").map(Duration::from_millis);
+    Ok(SentinelReport { epoch: number("config-epoch").unwrap_or(0), primary, others, down_after })
 }
 
 fn address(fields: &Value) -> Option<Address> {
     Some(Address::new(field(fields, "ip")?, field(fields, "port")?.parse().ok()?))
 }
 
-/// The latest of several opinions: that of the highest epoch, and of one epoch what most say.
-pub(super) fn latest(told: Vec<Told>) -> Option<Told> {
-    let votes = |one: &Told| told.iter().filter(|other| other.primary == one.primary).count();
-    let rank = |one: &&Told| (one.epoch, votes(one));
-    told.iter().max_by_key(rank).cloned()
+/// The newest of several reports: the highest epoch, and of equal epochs what most sentinels say.
+pub(super) fn latest(reports: Vec<SentinelReport>) -> Option<SentinelReport> {
+    let votes =
+        |one: &SentinelReport| reports.iter().filter(|other| other.primary == one.primary).count();
+    let rank = |one: &&SentinelReport| (one.epoch, votes(one));
+    reports.iter().max_by_key(rank).cloned()
 }

@@ -1,4 +1,4 @@
-//! One node among others.
+//! One node of several, as its connection sees it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use crate::domain::status::{ServerInfo, Topology};
 use crate::store::redirect::NodeName;
 use crate::store::redis::decode;
 
-/// One node among those of its roster.
+/// The node that a connection leads to, and the list of all nodes.
 #[derive(Clone)]
 pub(in crate::store::redis) struct Site {
     pub(in crate::store::redis) name: NodeName,
@@ -27,13 +27,13 @@ impl Site {
         Self { name, roster }
     }
 
-    /// A node of a cluster of which nothing is known.
+    /// A node of a cluster, for tests.
     #[cfg(test)]
     pub(in crate::store::redis) fn of_cluster(name: &str) -> Self {
         Self::new(name.into(), Arc::new(Roster::new(Topology::Cluster)))
     }
 
-    /// Whether keys may be at other nodes.
+    /// Whether other nodes may have keys.
     pub(in crate::store::redis) fn has_neighbours(&self) -> bool {
         self.roster.topology == Topology::Cluster
     }
@@ -44,7 +44,7 @@ impl Site {
         self.roster.find(&self.name, lowest)
     }
 
-    /// Some of its slots, far from each other; none where there are none to tell apart.
+    /// Some of its slots, far from each other; empty when the server is no cluster.
     pub(in crate::store::redis) fn some_slots(&self) -> Vec<u16> {
         if !self.has_neighbours() {
             return Vec::new();
@@ -60,7 +60,7 @@ impl Site {
         self.roster.find(&self.name, ends).unwrap_or_default()
     }
 
-    /// Ends when its first slot is another one.
+    /// Completes when its first slot changes.
     pub(in crate::store::redis) async fn lowest_slot_moved(&self) {
         let mut changes = self.roster.changes();
         let before = self.lowest_slot();
@@ -71,7 +71,8 @@ impl Site {
         }
     }
 
-    /// Whether who answers is whom the roster means: an address may belong to another node by now.
+    /// Checks that the server is the node that the list means: an address may belong to another
+    /// node by now.
     pub(in crate::store::redis) async fn check(
         &self,
         connection: &mut MultiplexedConnection,
@@ -116,7 +117,7 @@ impl Site {
         Fault::new(FaultClass::Refused, what)
     }
 
-    /// Notes what its server is.
+    /// Stores the version of its server.
     pub(in crate::store::redis) fn set_version(&self, version: &str) {
         self.roster.set_version(&self.name, version);
     }
@@ -133,13 +134,13 @@ impl Site {
         self.roster.set_trouble(&self.name, fault.map(|fault| &*fault.what));
     }
 
-    /// Adds what is known of all nodes.
+    /// Adds all known nodes to a description.
     pub(in crate::store::redis) fn describe(&self, info: &mut ServerInfo) {
         self.roster.describe(info);
     }
 
-    /// What an operator should know of it and of those beside it. Whatever it may not be asked is not
-    /// warned of.
+    /// Warnings for operators about this node and the others. What the user may not ask for is
+    /// skipped.
     pub(in crate::store::redis) async fn warnings(
         &self,
         connection: &mut MultiplexedConnection,
@@ -165,7 +166,7 @@ impl Site {
     }
 }
 
-/// What a node's answer to `TIME` says of its clock.
+/// Reads a node's clock from its answer to `TIME`.
 fn clock(time: &Value, asked: Moment) -> Option<Clock> {
     let Value::Array(items) = time else { return None };
     let number = |at: usize| items.get(at).and_then(text)?.parse::<i128>().ok();

@@ -1,4 +1,4 @@
-//! What a node of a cluster tells about all of them.
+//! Reads what a node of a cluster says about all nodes.
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
@@ -10,7 +10,7 @@ use crate::store::redis::address::Address;
 use crate::store::redis::decode;
 use crate::store::redis::probe::field as field_of;
 
-/// One primary with its replicas, as somebody tells it.
+/// One primary with its replicas, as a node reports them.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(super) struct ClusterShard {
     pub(super) slots: Vec<RangeInclusive<u16>>,
@@ -21,22 +21,22 @@ pub(super) struct ClusterShard {
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) struct Member {
     pub(super) address: Address,
-    /// What the cluster calls it; servers before version 4 don't tell.
+    /// Its id in the cluster; servers before version 4 don't report it.
     pub(super) id: Option<String>,
 }
 
 /// The cluster as one node sees it.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(super) struct ClusterView {
-    /// How many changes of ownership this node has heard of.
+    /// The node's current epoch, which rises with each change of ownership.
     pub(super) epoch: u64,
-    /// Whether it takes the cluster for being well.
-    pub(super) is_well: bool,
+    /// Whether the node says that the cluster works.
+    pub(super) is_healthy: bool,
     pub(super) shards: Vec<ClusterShard>,
 }
 
 impl ClusterView {
-    /// What all nodes are called.
+    /// The ids of all nodes.
     pub(super) fn ids(&self) -> impl Iterator<Item = &str> {
         self.members().filter_map(|member| member.id.as_deref())
     }
@@ -51,7 +51,7 @@ impl ClusterView {
     }
 }
 
-/// What a node is asked.
+/// The commands that a node is asked.
 pub(super) fn question() -> Pipeline {
     let mut pipeline = redis::pipe();
     pipeline.cmd("CLUSTER").arg("SLOTS");
@@ -59,7 +59,7 @@ pub(super) fn question() -> Pipeline {
     pipeline
 }
 
-/// What a node answered that was reached at the host `asked`.
+/// Reads the answers of the node at the host `asked`.
 pub(super) fn view(answers: &[Value], asked: &str) -> Result<ClusterView, Fault> {
     let ranges = match answers.first() {
         Some(Value::Array(ranges)) => ranges.as_slice(),
@@ -74,12 +74,12 @@ pub(super) fn view(answers: &[Value], asked: &str) -> Result<ClusterView, Fault>
         shard.slots.push(slots);
         shard.nodes = nodes;
     }
-    // Denied, it leaves an epoch of 0, and then the last answer counts.
+    // If the user may not ask for it, the epoch is 0, and the last answer is used.
     let info = answers.get(1).and_then(text).unwrap_or_default();
     let epoch = field_of(&info, "cluster_current_epoch").and_then(|epoch| epoch.parse().ok());
     let epoch = epoch.unwrap_or(0);
-    let is_well = field_of(&info, "cluster_state").is_none_or(|state| state == "ok");
-    Ok(ClusterView { epoch, is_well, shards: shards.into_values().collect() })
+    let is_healthy = field_of(&info, "cluster_state").is_none_or(|state| state == "ok");
+    Ok(ClusterView { epoch, is_healthy, shards: shards.into_values().collect() })
 }
 
 /// `[first, last, primary, replica, …]`, each node as `[host, port, id, …]`.
@@ -93,7 +93,7 @@ fn read_range(range: &Value, asked: &str) -> Option<(RangeInclusive<u16>, Vec<Me
         let id = items.get(2).and_then(text).filter(|id| !id.is_empty());
         Some(Member { address: Address::new(host, port).seen_from(asked), id })
     };
-    // Without its primary a range is nobody's.
+    // A range without a primary belongs to no node.
     let primary = nodes.first().and_then(member)?;
     let replicas = nodes.iter().skip(1).filter_map(member);
     let nodes = std::iter::once(primary).chain(replicas).collect();
@@ -107,7 +107,7 @@ fn number(value: &Value) -> Option<u16> {
     }
 }
 
-/// A text in whatever form a version of the protocol has it.
+/// A text, in the form of either version of the protocol.
 pub(in crate::store::redis) fn text(value: &Value) -> Option<String> {
     match value {
         Value::BulkString(bytes) => Some(String::from_utf8_lossy(bytes).into_owned()),
@@ -116,7 +116,7 @@ pub(in crate::store::redis) fn text(value: &Value) -> Option<String> {
     }
 }
 
-/// A field of what is a list or a map, as the version of the protocol has it.
+/// A field of a list of pairs or a map, depending on the version of the protocol.
 pub(super) fn field(fields: &Value, name: &str) -> Option<String> {
     let is_name = |key: &Value| text(key).as_deref() == Some(name);
     match fields {

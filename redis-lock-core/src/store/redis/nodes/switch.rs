@@ -1,4 +1,4 @@
-//! What sentinels tell without having been asked.
+//! Listens to the events of sentinels.
 
 use std::time::Duration;
 
@@ -10,13 +10,14 @@ use super::dial::Dial;
 
 const CHANNEL: &str = "+switch-master";
 
-/// The pause before a sentinel that can't be listened to is tried again.
+/// The pause before subscribing at a sentinel again.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// How often the other end is asked whether it is there: a half-open path is silent for ever.
-const BEAT: Duration = Duration::from_secs(5);
+/// How often a subscription is checked with a `PING`: a half-open connection would stay silent for
+/// ever.
+const PING_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Ends when this sentinel says that another server is the primary of this name.
+/// Completes when this sentinel announces another primary of this name.
 pub(super) async fn heard(target: Target, dial: &Dial, name: &str, limit: Duration) {
     loop {
         if let Some(()) = listen(&target, dial, name, limit).await {
@@ -26,7 +27,7 @@ pub(super) async fn heard(target: Target, dial: &Dial, name: &str, limit: Durati
     }
 }
 
-/// Waits for that; nothing when the connection ends before.
+/// Waits for that announcement; `None` when the connection ends before.
 async fn listen(target: &Target, dial: &Dial, name: &str, limit: Duration) -> Option<()> {
     let client = target.client(dial).ok()?;
     let subscribing = async {
@@ -44,7 +45,7 @@ async fn listen(target: &Target, dial: &Dial, name: &str, limit: Duration) -> Op
                     return Some(());
                 }
             }
-            () = sleep(BEAT) => {
+            () = sleep(PING_INTERVAL) => {
                 timeout(limit, sink.ping::<redis::Value>()).await.ok()?.ok()?;
             }
         }

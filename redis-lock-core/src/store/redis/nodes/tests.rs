@@ -182,7 +182,7 @@ fn every_way_in_which_servers_tell_their_slots_is_read() {
     let slots = redis::parse_redis_value(reply.as_bytes()).unwrap();
     let info = b"cluster_state:fail\r\ncluster_current_epoch:12\r\n".to_vec();
     let view = slots::view(&[slots, redis::Value::BulkString(info)], "asked").unwrap();
-    assert_eq!((view.epoch, view.is_well, view.covered()), (12, false, 201));
+    assert_eq!((view.epoch, view.is_healthy, view.covered()), (12, false, 201));
     let own = view.shards.iter().find(|shard| shard.nodes[0].id.is_some()).unwrap();
     assert_eq!(own.slots, [0..=99, 200..=200]);
     assert_eq!(own.nodes[0].address, Address::new("asked", 7000));
@@ -193,15 +193,16 @@ fn every_way_in_which_servers_tell_their_slots_is_read() {
 
 #[test]
 fn f13_the_sentinel_with_the_highest_epoch_is_believed() {
-    let told = |epoch, port| sentinel::Told {
+    let report = |epoch, port| sentinel::SentinelReport {
         epoch,
         primary: Address::new("h", port),
         others: Vec::new(),
         down_after: None,
     };
-    let latest = |all: &[sentinel::Told]| sentinel::latest(all.to_vec()).unwrap().primary.port;
-    assert_eq!(latest(&[told(3, 1), told(3, 1), told(4, 2)]), 2);
-    assert_eq!(latest(&[told(3, 1), told(3, 2), told(3, 1)]), 1);
+    let latest =
+        |all: &[sentinel::SentinelReport]| sentinel::latest(all.to_vec()).unwrap().primary.port;
+    assert_eq!(latest(&[report(3, 1), report(3, 1), report(4, 2)]), 2);
+    assert_eq!(latest(&[report(3, 1), report(3, 2), report(3, 1)]), 1);
 }
 
 #[test]

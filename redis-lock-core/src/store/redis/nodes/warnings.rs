@@ -1,22 +1,22 @@
-//! What an operator of several nodes should know.
+//! Warnings for operators of several nodes.
 
 use std::time::Duration;
 
-/// Clocks that are this far apart are worth a word: leases end by them.
+/// The difference between two clocks that is worth a warning, since leases end by these clocks.
 const SKEW: Duration = Duration::from_millis(100);
 
-/// How long a cluster is without a primary, by the time after which its nodes count as failed: as
-/// measured, with the elections that don't succeed at once.
+/// How long a fail-over takes in a cluster with this `cluster-node-timeout`, as measured, including
+/// elections that don't succeed at once.
 pub(super) fn cluster_outage(node_timeout: Duration) -> Duration {
     node_timeout * 17 / 10 + Duration::from_secs(1)
 }
 
-/// The same with sentinels, which have to agree before and to tell afterwards.
+/// The same with sentinels, which have to agree first, and to announce the new primary afterwards.
 pub(super) fn sentinel_outage(down_after: Duration) -> Duration {
     down_after + Duration::from_secs(2)
 }
 
-/// A lease that can't be renewed while a primary is replaced is lost.
+/// Warns of a lease that is shorter than a fail-over, in which it can't be renewed.
 pub(super) fn short_lease(ttl: Duration, outage: Duration) -> Option<String> {
     let least = outage * 3 / 2;
     (ttl < least).then(|| {
@@ -28,7 +28,8 @@ pub(super) fn short_lease(ttl: Duration, outage: Duration) -> Option<String> {
     })
 }
 
-/// The clocks of two nodes, each as it was ahead of ours; `doubt` is how long the answers took.
+/// Warns when the clocks of two nodes differ. `own` and `other` are their offsets from ours;
+/// `doubt` is how long the answers took.
 pub(super) fn skew(own: i128, other: i128, doubt: Duration, named: &str) -> Option<String> {
     let apart = Duration::from_millis(u64::try_from((own - other).abs()).unwrap_or(u64::MAX));
     (apart > SKEW + doubt).then(|| {
@@ -39,7 +40,7 @@ pub(super) fn skew(own: i128, other: i128, doubt: Duration, named: &str) -> Opti
     })
 }
 
-/// Fewer replicas than have to have what counts.
+/// Warns when there are fewer replicas than an acquisition has to reach.
 pub(in crate::store::redis) fn few_replicas(linked: u32, wanted: u32) -> Option<String> {
     (linked < wanted).then(|| {
         format!(

@@ -1,4 +1,5 @@
-//! Commands of many keys in one transaction: renewals, and releases of locks for which nobody waits.
+//! Commands for many keys in one transaction: renewals, and releases of locks that nobody waits
+//! for.
 
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -14,14 +15,14 @@ use crate::domain::error::Fault;
 use crate::store::redis::{decode, encode};
 use crate::store::{Answer, Command, Verb};
 
-/// So many go into one transaction. More of them would be aborted together with one whose key
-/// somebody changes meanwhile.
+/// The most commands in one transaction. All of them are aborted when another client changes one of
+/// their keys.
 const MOST: usize = 64;
 
-/// What each command, by its number, came to.
+/// The outcome of each command, by its number.
 pub(super) type Answers = Vec<(u64, Result<Answer, Fault>)>;
 
-/// Which commands go with which.
+/// Which commands can be in one transaction.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum BatchKind {
     Renewals,
@@ -31,8 +32,8 @@ pub(super) enum BatchKind {
 impl BatchKind {
     pub(super) const EACH: [Self; 2] = [Self::Renewals, Self::Releases];
 
-    /// With which others a command can go. A lock that somebody waits for is released by itself: its
-    /// key changes often.
+    /// The batch that a command can be part of. A lock that somebody waits for is released by
+    /// itself, because its key changes often.
     pub(super) fn of(command: &Command) -> Option<Self> {
         match &command.verb {
             Verb::Renew { .. } => Some(Self::Renewals),
@@ -42,7 +43,7 @@ impl BatchKind {
     }
 }
 
-/// Commands of one kind that wait for those before them.
+/// Commands that wait until the transaction before them is done.
 #[derive(Debug, Default)]
 pub(super) struct WaitingBatch {
     waiting: Vec<(u64, Command)>,
@@ -54,7 +55,7 @@ impl WaitingBatch {
         self.waiting.push((seq, command));
     }
 
-    /// What goes next, unless others are under way: while they are, the next ones are collected.
+    /// The next batch, unless one is under way: meanwhile, commands are collected.
     pub(super) fn next(&mut self) -> Option<Vec<(u64, Command)>> {
         if self.is_under_way || self.waiting.is_empty() {
             return None;
@@ -64,10 +65,9 @@ impl WaitingBatch {
     }
 }
 
-/// Carries all of them out in one transaction. Returns their answers, and those that are to be
-/// carried out by themselves, each with a time of its own: what can't be told from a short look, and
-/// all of them when somebody changes one of the keys meanwhile, or when the server refuses them
-/// together.
+/// Executes all of them in one transaction. Returns the answers, and the commands that have to be
+/// executed by themselves: those that need more than a short look, and all of them when another
+/// client changes one of the keys meanwhile, or when the server refuses the transaction.
 pub(super) async fn carry_out(
     setting: &Setting,
     batch: Vec<(u64, Command)>,
@@ -88,7 +88,7 @@ pub(super) async fn carry_out(
     }
 }
 
-/// What has an answer, and what has none yet.
+/// Separates commands with an answer from those without.
 fn sorted(
     batch: Vec<(u64, Command)>,
     answers: Vec<Option<Answer>>,
@@ -103,7 +103,7 @@ fn sorted(
     (answered, rest)
 }
 
-/// The answers; none for what has to be carried out by itself.
+/// The answers; `None` for a command that has to be executed by itself.
 async fn together(
     setting: &Setting,
     batch: &[(u64, Command)],
@@ -121,7 +121,7 @@ async fn together(
     let mut leased = setting.pool.lease(lane).await?;
     let answers = match leased.ask(begin(&watch, reads)).await {
         Ok(answers) => answers,
-        // It was closed while nobody used it.
+        // The connection was closed while it was idle.
         Err(_) if leased.is_used => return Ok(nothing()),
         Err(error) => return Err(lost(&error)),
     };
@@ -134,7 +134,7 @@ async fn together(
                 writes.extend(own);
                 Some(answer)
             }
-            // Nobody is told of anything here, so nobody is asked after.
+            // These commands notify nobody, so no listeners are asked for.
             _ => None,
         });
     }
@@ -150,16 +150,17 @@ async fn together(
     Ok(decided)
 }
 
-/// What is read of a lock, without the tombstone: why a lock is gone is asked when it is.
+/// What is read of a lock. The tombstone is left out: the reason is asked for only when a lock is
+/// gone.
 fn plan(command: &Command, terms: &DecisionTerms) -> ReadPlan {
     ReadPlan { tombs: Vec::new(), ..ReadPlan::of(command, terms) }
 }
 
-/// Adds why a lock is gone, where somebody left the reason.
+/// Adds why a lock is gone, if a reason was left.
 async fn explain(setting: &Setting, command: &Command, answer: &mut Answer) {
     let Some(why) = decode::asks_why(command, answer) else { return };
     let Some(token) = why.verb.token() else { return };
-    // Without it the answer is true as well.
+    // The answer is right without the reason, too.
     let reason = setting.pool.ask_beside(vec![encode::why(&why, token)]).await;
     let reason = reason.ok().and_then(|mut reasons| reasons.pop()).unwrap_or(Value::Nil);
     let gone = std::mem::replace(answer, Answer::Done);

@@ -1,4 +1,4 @@
-//! What is shown of a lock.
+//! Looks at a lock without scripts.
 
 use redis::{Script, Value};
 
@@ -8,13 +8,13 @@ use crate::domain::clock::Moment;
 use crate::domain::status::LockKind;
 use crate::store::{Answer, MOST_SHOWN, ServerView};
 
-/// What others wrote may be of any size; so much of it is shown.
+/// The most bytes of another program's value that are shown.
 const MOST_BYTES: usize = 200;
 
-/// So much of a value names it.
+/// The most bytes of a value that go into its digest.
 const MOST_NAMING: usize = 4096;
 
-/// A lock at which a string stands, or nothing.
+/// A lock whose key has a string, or does not exist.
 pub(super) fn seen(snapshot: &Snapshot) -> Answer {
     let fence = snapshot.fence.as_ref().map(|(last, owner)| (*last, owner.as_str()));
     let mut view = match &snapshot.lock {
@@ -34,7 +34,7 @@ pub(super) fn seen(snapshot: &Snapshot) -> Answer {
     Answer::Seen(Box::new(view))
 }
 
-/// A lock that several hold, from its members with their ends.
+/// A lock that several can hold, from the members of its sorted set.
 pub(super) fn members(members: Value, now: Moment) -> Answer {
     let nobody = || ServerView::of_nobody(LockKind::Foreign);
     let Ok(members) = redis::from_redis_value::<Vec<(String, f64)>>(members) else {
@@ -57,12 +57,12 @@ pub(super) fn members(members: Value, now: Moment) -> Answer {
     Answer::Seen(Box::new(view))
 }
 
-/// A value as it is shown.
+/// The part of a value that is shown.
 pub(super) fn shown(value: &str) -> &str {
     if is_ours(value) { value } else { cut(value, MOST_BYTES) }
 }
 
-/// Names the value of another program, as `digest.lua` does where the value is text.
+/// Identifies the value of another program, as `digest.lua` does for text.
 pub(super) fn digest(value: &str) -> String {
     let named = format!("{} {}", cut(value, MOST_NAMING), value.len());
     Script::new(&named).get_hash().to_owned()

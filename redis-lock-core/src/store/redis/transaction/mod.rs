@@ -1,7 +1,7 @@
 //! Mutexes on servers where scripts can't be used: transactions under `WATCH`.
 //!
-//! What a script does in one step takes two flights here, on a connection that serves one command at
-//! a time:
+//! What a script does in one step takes two round trips here, on a connection that serves one
+//! command at a time:
 //!
 //! ```text
 //!   WATCH keys, read them, MULTI  -->  the model decides  -->  what it changed, EXEC
@@ -9,9 +9,10 @@
 //!                 +---------------- somebody changed a key --------------+
 //! ```
 //!
-//! Keys and bytes are those of the scripts, so clients of both sorts share a lock. What is decided is
-//! decided by the model that also serves in memory; here it is only read from the server and written
-//! back. Commands of one key follow each other, since connections have no common order.
+//! Keys and values are those of the scripts, so clients with and without scripts share a lock. The
+//! decisions are those of the model, which is also the store in memory; this module reads the state
+//! from the server and writes the changes back. Commands for one key run one after the other,
+//! because connections have no common order.
 
 mod batch;
 mod look;

@@ -1,4 +1,4 @@
-//! What a command reads of its lock, and what follows from that.
+//! What a command reads of its lock, and the decision that follows.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -18,44 +18,44 @@ use crate::store::redis::decode;
 use crate::store::redis::dialect::Dialect;
 use crate::store::{Acquire, Answer, Blocker, Command, Verb};
 
-/// So many waiters are asked after at once.
+/// The most channels whose listeners are asked for at once.
 const MOST: usize = 64;
 
-/// What is read, and what must not change until it is written.
+/// What is read, and which keys must not change before the write.
 #[derive(Clone, Debug)]
 pub(super) struct ReadPlan {
     pub(super) watch: Vec<String>,
     pub(super) scope: ReadScope,
-    /// Whose tombstones are looked at.
+    /// The tokens whose tombstones are read.
     pub(super) tombs: Vec<Arc<str>>,
 }
 
-/// What is decided from, beside the lock itself.
+/// What a decision depends on besides the lock itself.
 #[derive(Clone, Debug)]
 pub(super) struct DecisionTerms {
     pub(super) dialect: Dialect,
-    /// Where grants for this manager are published; `-` when they are not.
+    /// This manager's channel; `-` when it is not subscribed.
     pub(super) channel: Arc<str>,
-    /// By channel, whether somebody listens there.
+    /// Whether a channel has a subscriber, as far as was asked.
     pub(super) listeners: BTreeMap<String, bool>,
-    /// Whether nothing may be written that needs memory and is not asked for.
+    /// Whether the server is full, so that only what is necessary may be written.
     pub(super) frugal: bool,
-    /// Whether all of a lock is read, also where the value at its key may do.
+    /// Whether everything is read, even when the value at the key may be enough.
     pub(super) whole: bool,
 }
 
 /// What is to be done next.
 #[derive(Debug)]
 pub(super) enum Decision {
-    /// Write this; then this is the answer.
+    /// Write this. Then this is the answer.
     Write { answer: Answer, writes: Vec<Cmd>, messages: Vec<Message> },
     /// Nothing is to be done.
     Refuse(Fault),
-    /// First find out whether somebody listens at these channels.
+    /// First find out whether these channels have subscribers.
     AskListeners(Vec<String>),
-    /// First find out what stands at the key.
+    /// First find out the type of the key.
     AskType,
-    /// It takes more than what was read.
+    /// First read everything: what was read is not enough.
     ReadAll,
 }
 
@@ -98,22 +98,23 @@ impl ReadPlan {
     }
 }
 
-/// Whether the value at the key is likely to tell all: nobody is known to wait for what is released.
+/// Whether the value at the key is likely to be enough: for releases that nobody is known to wait
+/// for.
 fn is_brief(command: &Command, terms: &DecisionTerms) -> bool {
     !terms.whole
         && matches!(command.verb, Verb::Release { waited_for: false, keep: None, bury: None, .. })
 }
 
-/// What follows for a command from what was read.
+/// Decides what to do about a command, from what was read.
 pub(super) fn decide(command: &Command, snapshot: &Snapshot, terms: &DecisionTerms) -> Decision {
-    // A mark or another value, and the queue is to be looked at.
+    // A mark, or another value: then the queue has to be read.
     let stands_alone = snapshot.value() == command.verb.token().map(|token| &**token);
     if is_brief(command, terms) && !stands_alone {
         return Decision::ReadAll;
     }
     let is_other = snapshot.lock == Standing::Other;
     match &command.verb {
-        // A key that is not free, whatever stands there.
+        // The key is not free, whatever its value.
         Verb::Take { .. } if is_other => done(Answer::Busy(Blocker::unknown())),
         Verb::Look if is_other => Decision::AskType,
         Verb::Look => Decision::Write {
@@ -191,7 +192,7 @@ fn acquire_by_model(
         && !blocker.queued
         && writes.is_empty()
     {
-        // A server that can't write must say so, and not that the lock is busy.
+        // This write makes a server that can't write say so, instead of "busy".
         let mut leave = one("ZREM", &command.names.queue());
         leave.arg(&*token);
         writes.push(leave);
@@ -199,7 +200,7 @@ fn acquire_by_model(
     decision
 }
 
-/// Ends the hold of another program's value, if it is the one that was looked at.
+/// Deletes the value of another program, if it is the one that was looked at.
 fn force_foreign(
     command: &Command,
     name: &str,
@@ -220,11 +221,11 @@ fn done(answer: Answer) -> Decision {
     Decision::Write { answer, writes: Vec::new(), messages: Vec::new() }
 }
 
-/// Has the model execute the command on what was read.
+/// Lets the model execute the command on what was read.
 fn by_model(command: &Command, snapshot: &Snapshot, terms: &DecisionTerms) -> Decision {
     let mut snapshot = snapshot.clone();
     if terms.frugal {
-        // The lock is freed; who waits looks by itself.
+        // The lock is freed without a grant; the waiters look by themselves.
         snapshot.queue = None;
     }
     let before = snapshot.entry();
@@ -277,7 +278,7 @@ fn idle_asked(command: &Command, answer: &Answer) -> Option<Message> {
     Some(Message { channel: names.channel(holder.manager()?), text })
 }
 
-/// What stands at the key where a token is not, and is no token.
+/// Adds the value at the key when it is no token.
 fn explain(answer: Answer, snapshot: &Snapshot) -> Answer {
     match answer {
         Answer::Gone { by: None, because: None } if snapshot.lock == Standing::Other => {
@@ -287,7 +288,7 @@ fn explain(answer: Answer, snapshot: &Snapshot) -> Answer {
     }
 }
 
-/// Tells those whose holds are ended by force.
+/// The messages to those whose holds are ended by force.
 fn forced<'a>(command: &'a Command, before: &'a Entry) -> impl Iterator<Item = Message> + 'a {
     let tokens = match &command.verb {
         Verb::Force { tokens, .. } => tokens.as_slice(),
@@ -301,7 +302,8 @@ fn forced<'a>(command: &'a Command, before: &'a Entry) -> impl Iterator<Item = M
     })
 }
 
-/// Where those listen who may be let in, as far as that is not known.
+/// The channels of waiters that may be granted the lock, if it is not known yet whether they have
+/// subscribers.
 fn channels(before: &Entry, now: Moment, terms: &DecisionTerms) -> Vec<String> {
     let living = before.queue.iter().filter(|waiter| waiter.until > now);
     let channels: BTreeSet<&str> = living.map(|waiter| &*waiter.manager).collect();
@@ -324,8 +326,8 @@ pub(super) fn is_possible(command: &Command) -> Result<(), Fault> {
     Err(Fault::needs_scripts(what))
 }
 
-/// How long to pause after so many transactions that were aborted, at random so that two who disturb
-/// each other don't go on doing so.
+/// How long to pause after this many aborted transactions. It is random, so that two clients that
+/// disturb each other don't go on doing so.
 pub(super) fn pause(aborts: u32, random: u8) -> Duration {
     let longest = match aborts {
         0..=3 => Duration::from_millis(1),

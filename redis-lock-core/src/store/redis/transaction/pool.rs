@@ -13,13 +13,13 @@ use crate::domain::error::{Fault, FaultClass};
 use crate::store::redis::decode;
 use crate::store::{Command, Verb};
 
-/// So many transactions run at once, and as many of renewals beside them.
+/// How many transactions run at once. As many renewals may run besides them.
 const SIZE: usize = 4;
 
-/// Who waits for whom when all connections are in use.
+/// Callers of one lane wait for each other when all its connections are in use.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Lane {
-    /// What must not wait behind callers, or leases would end meanwhile.
+    /// Renewals. They must not wait for other commands, or leases would end meanwhile.
     Renewals,
     Others,
 }
@@ -37,33 +37,33 @@ impl Lane {
 pub(in crate::store::redis) struct Pool {
     client: redis::Client,
     /// How long connecting may take.
-    patience: Duration,
+    time_limit: Duration,
     idle: Mutex<Vec<MultiplexedConnection>>,
     slots: Semaphore,
     renewals: Semaphore,
-    /// For questions beside a transaction.
+    /// For commands outside of transactions.
     beside: tokio::sync::Mutex<Option<MultiplexedConnection>>,
     pub(super) may_publish: AtomicBool,
     pub(super) may_ask_listeners: AtomicBool,
-    /// Whether something has arrived since somebody looked.
+    /// Whether something has arrived since the last call of `take_heard`.
     has_heard: AtomicBool,
 }
 
-/// A connection for one transaction. It is closed unless it is given back: nobody knows what a
-/// transaction has left on it that was dropped halfway.
+/// A connection for one transaction. It is closed unless it is given back, because a transaction
+/// that was dropped halfway leaves it in an unknown state.
 pub(super) struct Leased<'a> {
     pool: &'a Pool,
     connection: MultiplexedConnection,
-    /// Whether it has served before, so that it may have been closed meanwhile.
+    /// Whether it was used before, so that the server may have closed it meanwhile.
     pub(super) is_used: bool,
     _slot: Option<SemaphorePermit<'a>>,
 }
 
 impl Pool {
-    pub(in crate::store::redis) fn new(client: redis::Client, patience: Duration) -> Self {
+    pub(in crate::store::redis) fn new(client: redis::Client, time_limit: Duration) -> Self {
         Self {
             client,
-            patience,
+            time_limit,
             idle: Mutex::default(),
             slots: Semaphore::new(SIZE),
             renewals: Semaphore::new(SIZE),
@@ -79,7 +79,7 @@ impl Pool {
             Lane::Renewals => &self.renewals,
             Lane::Others => &self.slots,
         };
-        // It is never closed.
+        // The semaphore is never closed.
         let slot = slots.acquire().await.ok();
         let idle = self.idle().pop();
         let is_used = idle.is_some();
@@ -94,7 +94,7 @@ impl Pool {
         let config =
             AsyncConnectionConfig::new().set_response_timeout(None).set_connection_timeout(None);
         let connecting = self.client.get_multiplexed_async_connection_with_config(&config);
-        match timeout(self.patience, connecting).await {
+        match timeout(self.time_limit, connecting).await {
             Ok(connected) => connected.map_err(decode::unreachable),
             Err(_) => {
                 let what = "the server can't be used: it accepts no connection for transactions";
@@ -103,7 +103,7 @@ impl Pool {
         }
     }
 
-    /// Asks beside the transactions, which would queue the question.
+    /// Sends commands outside of transactions, on a connection of their own.
     pub(super) async fn ask_beside(&self, cmds: Vec<Cmd>) -> Result<Vec<Value>, Fault> {
         let mut beside = self.beside.lock().await;
         let mut connection = match beside.take() {
@@ -121,7 +121,7 @@ impl Pool {
         }
     }
 
-    /// Whether something has arrived since the last look.
+    /// Whether something has arrived since the last call.
     pub(super) fn take_heard(&self) -> bool {
         self.has_heard.swap(false, Ordering::Relaxed)
     }
@@ -140,7 +140,7 @@ impl Leased<'_> {
         answers
     }
 
-    /// Nothing is watched and nothing queued.
+    /// To be called when nothing is watched and nothing is queued on it.
     pub(super) fn give_back(self) {
         self.pool.idle().push(self.connection);
     }

@@ -1,4 +1,4 @@
-//! One command, carried out by as many transactions as it takes.
+//! Executes one command, with as many transactions as it takes.
 
 use redis::{Cmd, Value};
 use std::sync::Arc;
@@ -16,12 +16,12 @@ use crate::store::redis::decode;
 use crate::store::redis::dialect::Dialect;
 use crate::store::{Acquire, Answer, Command, Verb};
 
-/// What a transaction runs with.
+/// What transactions need of their connection.
 pub(in crate::store::redis) struct Setting {
     pub(in crate::store::redis) pool: Arc<Pool>,
     pub(in crate::store::redis) dialect: Dialect,
     pub(in crate::store::redis) channel: Channel,
-    /// Whether one command may be about the keys of one slot only.
+    /// Whether the server is in cluster mode, where one command may use keys of one slot only.
     pub(in crate::store::redis) is_cluster: bool,
 }
 
@@ -37,17 +37,17 @@ impl Setting {
     }
 }
 
-/// What came of one transaction.
+/// The outcome of one transaction.
 pub(super) enum TransactionResult {
     Done(Answer),
-    /// Somebody changed a key meanwhile; nothing was written.
+    /// Another client changed a key meanwhile; nothing was written.
     Aborted,
-    /// It was not accepted, and is tried in another way.
+    /// It was not executed, and has to be tried in another way.
     Otherwise,
 }
 
-/// Carries out a command within its time. It is the caller's that no other command of the same key
-/// runs meanwhile.
+/// Executes a command within its time limit. The caller ensures that no other command of the same
+/// key runs meanwhile.
 pub(in crate::store::redis) async fn run(
     setting: &Setting,
     command: &Command,
@@ -57,7 +57,7 @@ pub(in crate::store::redis) async fn run(
     bounded.await.unwrap_or_else(|_| Err(late(&is_sent)))
 }
 
-/// The fault of what took too long.
+/// The fault of a command that took too long.
 pub(super) fn late(is_sent: &AtomicBool) -> Fault {
     if is_sent.load(Ordering::Relaxed) {
         let what = "the server did not say in time what became of a transaction";
@@ -89,7 +89,7 @@ async fn attempts(
                 sleep(pause(aborts, crate::domain::env::unique().as_bytes()[0])).await;
             }
             Ok(TransactionResult::Otherwise) => {}
-            // It was closed while nobody used it.
+            // The connection was closed while it was idle.
             Err(Failure::Broken(_)) if is_used => {}
             Err(Failure::Broken(fault) | Failure::Fault(fault)) => return Err(fault),
         }
@@ -153,7 +153,7 @@ async fn attempt(
     }
 }
 
-/// The first flight: `MULTI` goes with it, so that nothing is written unless it was accepted.
+/// The first round trip. It includes `MULTI`, so that nothing is written unless that was accepted.
 pub(super) fn begin(watch: &[String], reads: Vec<Cmd>) -> Vec<Cmd> {
     if watch.is_empty() {
         return reads;
@@ -167,7 +167,7 @@ pub(super) fn begin(watch: &[String], reads: Vec<Cmd>) -> Vec<Cmd> {
     cmds
 }
 
-/// The answers to the reads of the first flight, if it opened a transaction.
+/// The answers to the reads of the first round trip, if it opened a transaction.
 pub(super) fn opened(
     watches: bool,
     mut answers: Vec<Value>,
@@ -195,7 +195,7 @@ pub(super) enum Written {
     Otherwise,
 }
 
-/// The second flight.
+/// The second round trip.
 pub(super) async fn write(
     setting: &Setting,
     mut leased: Leased<'_>,
@@ -251,7 +251,7 @@ pub(super) async fn write(
     }
 }
 
-/// A command that failed in the midst of others that were executed.
+/// The failure of one command of a transaction whose other commands were executed.
 fn failed(result: &Value) -> Option<Fault> {
     match result {
         Value::ServerError(error) => {
@@ -262,7 +262,7 @@ fn failed(result: &Value) -> Option<Fault> {
     }
 }
 
-/// Leaves without having written; what was watched is not watched any more.
+/// Ends the transaction without writing, and unwatches the keys.
 pub(super) async fn discard(mut leased: Leased<'_>, is_open: bool) {
     if !is_open
         || matches!(leased.ask(vec![redis::cmd("DISCARD")]).await.as_deref(), Ok([Value::Okay]))
@@ -290,14 +290,14 @@ async fn ask_listeners(
         }
     }
     for channel in channels {
-        // Whoever can't be asked after may be there.
+        // When this can't be asked, a subscriber is assumed.
         let count = counts.iter().find(|(name, _)| *name == channel).map_or(1, |(_, count)| *count);
         terms.listeners.insert(channel, count > 0);
     }
     Ok(())
 }
 
-/// Finds out what stands at a key at which no string stands.
+/// Finds out the type of a key that has no string.
 async fn ask_type(
     setting: &Setting,
     command: &Command,
@@ -327,7 +327,7 @@ async fn ask_type(
     Err(decode::other_kind(Some(&kind)))
 }
 
-/// Tells operators what an acquisition found.
+/// Warns of a value without a ttl that an acquisition found.
 fn notice(command: &Command, answer: &Answer) {
     if let (Verb::Acquire(Acquire { repair_orphan, .. }), Answer::Busy(blocker)) =
         (&command.verb, answer)

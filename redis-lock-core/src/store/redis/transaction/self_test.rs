@@ -1,4 +1,4 @@
-//! Whether a server honours `WATCH`: some accept it and do nothing.
+//! Tests whether a server honours `WATCH`: some accept it and do nothing.
 
 use redis::{Cmd, Value};
 
@@ -6,7 +6,7 @@ use super::pool::{Lane, Leased, Pool, lost};
 use crate::domain::error::{Fault, FaultClass};
 use crate::store::redis::decode;
 
-/// Changes a key while it is watched. `key` is nobody's.
+/// Changes a key while it is watched. `key` must belong to no lock.
 pub(in crate::store::redis) async fn self_test(pool: &Pool, key: &str) -> Result<(), Fault> {
     let (watching, changing) = tokio::join!(pool.lease(Lane::Others), pool.lease(Lane::Others));
     let (mut watching, mut changing) = (watching?, changing?);
@@ -54,7 +54,7 @@ mod tests {
 
     use super::*;
 
-    /// The name of the next command, and whether there is one.
+    /// Reads the name of the next command, if there is one.
     fn command(input: &mut impl BufRead) -> Option<String> {
         let mut line = || {
             let mut line = String::new();
@@ -66,7 +66,7 @@ mod tests {
         words?.first().map(|word| word.to_uppercase())
     }
 
-    /// Accepts transactions and executes them whatever happened to what is watched.
+    /// A server that executes transactions although watched keys have changed.
     fn serve(stream: &TcpStream) {
         let mut input = BufReader::new(stream.try_clone().unwrap());
         let mut in_transaction = false;

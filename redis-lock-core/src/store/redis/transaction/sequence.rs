@@ -1,10 +1,10 @@
-//! Commands of one key, one after the other.
+//! Runs the commands of one key one after the other.
 
 use std::collections::{HashMap, VecDeque};
 
 use crate::store::{Command, Verb};
 
-/// What waits for the command before it.
+/// The running command of one key, and those that wait for it.
 #[derive(Debug, Default)]
 struct Line {
     /// The number of the command that runs.
@@ -12,16 +12,16 @@ struct Line {
     waiting: VecDeque<(u64, Command)>,
 }
 
-/// Which command of each key runs, and which follow.
+/// The running and waiting commands of all keys.
 #[derive(Debug, Default)]
 pub(super) struct Sequence {
     lines: HashMap<Box<str>, Line>,
-    /// What runs, by its number.
+    /// The running commands, by their numbers.
     running: HashMap<u64, Command>,
 }
 
 impl Sequence {
-    /// The command if it may run now; it is kept otherwise.
+    /// Returns the command if it may run now, and stores it otherwise.
     pub(super) fn begin(&mut self, seq: u64, command: Command) -> Option<Command> {
         if is_of_no_key(&command) {
             return Some(command);
@@ -40,12 +40,12 @@ impl Sequence {
         }
     }
 
-    /// The command that runs by this number, unless it is of no key.
+    /// The running command with this number, unless it belongs to no key.
     pub(super) fn running(&self, seq: u64) -> Option<&Command> {
         self.running.get(&seq)
     }
 
-    /// A command is done with; returns the next one of its key.
+    /// A command is done. Returns the next one of its key.
     pub(super) fn end(&mut self, seq: u64) -> Option<(u64, Command)> {
         let ended = self.running.remove(&seq)?;
         let key = ended.names.main();
@@ -61,7 +61,7 @@ impl Sequence {
     }
 }
 
-/// Whether the order of a command makes no difference.
+/// Whether a command belongs to no key, so that its order makes no difference.
 fn is_of_no_key(command: &Command) -> bool {
     matches!(command.verb, Verb::Ping | Verb::Scan { .. })
 }

@@ -1,4 +1,4 @@
-//! The task that carries transactions out, on the engine's runtime.
+//! The task that executes transactions, on the engine's runtime.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -9,15 +9,15 @@ use tokio::sync::mpsc;
 use super::batch::{self, Answers, BatchKind, WaitingBatch};
 use super::run::{Setting, run};
 use crate::domain::error::Fault;
-use crate::store::{Answer, BoxFuture, Command, TaskBell};
+use crate::store::{Answer, BoxFuture, Command, TaskWaker};
 
 pub(super) type Jobs = mpsc::UnboundedReceiver<(u64, Command)>;
 
-/// Answers that the task has brought.
+/// Answers that the task has received.
 #[derive(Default)]
 pub(super) struct AnswerInbox {
     answers: Mutex<VecDeque<(u64, Result<Answer, Fault>)>>,
-    pub(super) news: TaskBell,
+    pub(super) news: TaskWaker,
 }
 
 impl AnswerInbox {
@@ -27,14 +27,14 @@ impl AnswerInbox {
 
     fn put(&self, answers: Answers) {
         self.answers.lock().unwrap_or_else(PoisonError::into_inner).extend(answers);
-        self.news.ring();
+        self.news.wake();
     }
 }
 
-/// What a future under way brings.
+/// The result of one future of the task.
 struct Brought {
     answers: Answers,
-    /// Of a batch, what is to be carried out by itself.
+    /// The commands of a batch that have to be executed by themselves.
     rest: Vec<(u64, Command)>,
     batch: Option<BatchKind>,
 }
@@ -49,7 +49,7 @@ async fn together(setting: &Setting, kind: BatchKind, batch: Vec<(u64, Command)>
     Brought { answers, rest, batch: Some(kind) }
 }
 
-/// Carries out what is asked, until nobody asks any more. With the task go its connections.
+/// Executes commands until the sender is dropped. Its connections are closed when the task ends.
 pub(super) async fn serve(setting: Arc<Setting>, mut jobs: Jobs, inbox: Arc<AnswerInbox>) {
     let setting = &*setting;
     let mut under_way = FuturesUnordered::<BoxFuture<'_, Brought>>::new();
@@ -59,7 +59,7 @@ pub(super) async fn serve(setting: Arc<Setting>, mut jobs: Jobs, inbox: Arc<Answ
             biased;
             job = jobs.recv() => {
                 let Some((seq, command)) = job else { return };
-                // The keys of a cluster are in different slots.
+                // In a cluster the keys of a batch may have different slots.
                 match BatchKind::of(&command).filter(|_| !setting.is_cluster) {
                     Some(kind) => lines[kind as usize].add(seq, command),
                     None => under_way.push(Box::pin(by_itself(setting, seq, command))),
@@ -67,7 +67,7 @@ pub(super) async fn serve(setting: Arc<Setting>, mut jobs: Jobs, inbox: Arc<Answ
             }
             Some(brought) = under_way.next(), if !under_way.is_empty() => {
                 inbox.put(brought.answers);
-                // Those that take longer keep nobody waiting.
+                // They may take longer, and must not delay the answers.
                 for (seq, command) in brought.rest {
                     under_way.push(Box::pin(by_itself(setting, seq, command)));
                 }

@@ -1,4 +1,4 @@
-//! One lock as a server shows it, read while its keys are watched.
+//! One lock, read from the server while its keys are watched.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
@@ -17,23 +17,23 @@ use crate::store::memory::holders::StoredHolder;
 use crate::store::redis::decode;
 use crate::store::redis::dialect::Dialect;
 
-/// What is read of a lock.
+/// Which parts of a lock are read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct ReadScope {
-    /// The queue, and the server's clock.
+    /// The queue and the server's clock.
     pub(super) queue: bool,
     pub(super) fence: bool,
-    /// Whether a counter that is none counts as absent.
+    /// Whether a fencing counter with an invalid value counts as absent.
     pub(super) lenient: bool,
 }
 
-/// What stands at the key of a lock.
+/// The value at the key of a lock.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Standing {
     Nothing,
     Value {
         text: String,
-        /// None when it has no end.
+        /// `None` when it has no ttl.
         left: Option<Duration>,
     },
     /// A value of another type.
@@ -45,13 +45,13 @@ pub(super) enum Standing {
 pub(super) struct Snapshot {
     pub(super) now: Moment,
     pub(super) lock: Standing,
-    /// Tokens in the order of their coming, with their tickets; none where nobody can queue.
+    /// Tokens in the order of arrival, with their tickets; `None` when the server has no queue.
     pub(super) queue: Option<Vec<(String, f64)>>,
-    /// What is known of each who waits.
+    /// The details of each waiter, by token.
     places: HashMap<String, String>,
     queue_left: Option<Duration>,
     pub(super) fence: Option<(u64, String)>,
-    /// The reasons that stand in the tombstones that were asked for.
+    /// The reasons in the tombstones that were read.
     pub(super) tombs: BTreeMap<Arc<str>, String>,
 }
 
@@ -79,7 +79,7 @@ fn cmd(name: &str, key: &str) -> Cmd {
 }
 
 impl Snapshot {
-    /// Reads the answers to what a scope asks.
+    /// Reads the answers to the commands of a scope.
     pub(super) fn read(
         scope: ReadScope,
         tombs: &[Arc<str>],
@@ -88,7 +88,7 @@ impl Snapshot {
     ) -> Result<Self, Fault> {
         let mut next = || answers.next().ok_or_else(|| nonsense("an answer is missing"));
         let lock = standing(next()?, next()?, dialect)?;
-        // Where the clock is not asked, only distances count.
+        // When the clock is not read, only time differences matter.
         let mut snapshot = Self {
             now: Moment::START.after(Duration::from_secs(1)),
             lock,
@@ -120,7 +120,7 @@ impl Snapshot {
             snapshot.fence = text.and_then(read);
         }
         for token in tombs {
-            // Whatever stands there refuses the token.
+            // A tombstone of any type refuses the token.
             let reason = match tolerated(next()?)? {
                 Some(Value::Nil) => continue,
                 Some(value) => parsed::<Vec<u8>>(value)?,
@@ -133,7 +133,7 @@ impl Snapshot {
     }
 
     fn take_queue(&mut self, queue: Value, places: Value) -> Result<(), Fault> {
-        // What is no text can't be a token of ours.
+        // A token of ours is UTF-8.
         let text = |bytes: Vec<u8>| String::from_utf8(bytes).ok();
         let queue: Vec<(Vec<u8>, f64)> = parsed(queue)?;
         let queue = queue.into_iter().filter_map(|(token, at)| Some((text(token)?, at)));
@@ -144,7 +144,7 @@ impl Snapshot {
         Ok(())
     }
 
-    /// The value at the key, where it is a string.
+    /// The value at the key, if it is a string.
     pub(super) fn value(&self) -> Option<&str> {
         match &self.lock {
             Standing::Value { text, .. } => Some(text),
@@ -152,7 +152,7 @@ impl Snapshot {
         }
     }
 
-    /// Whether the value at the key never goes away by itself, and is not meant to stand so.
+    /// Whether the value at the key has no ttl, and is not meant to have none.
     pub(super) fn is_orphan(&self) -> bool {
         match &self.lock {
             Standing::Value { text, left: None } => !(is_ours(text) && text.starts_with("rl1.n")),
@@ -160,7 +160,7 @@ impl Snapshot {
         }
     }
 
-    /// The lock as the model has it.
+    /// The lock in the form of the model.
     pub(super) fn entry(&self) -> Entry {
         let waiter = |(token, _): &(String, f64)| {
             let (until, channel) = self.place(token).unwrap_or((Moment::START, "-"));
@@ -183,15 +183,15 @@ impl Snapshot {
 
     fn holder(&self) -> Option<StoredHolder> {
         let Standing::Value { text, left } = &self.lock else { return None };
-        // A key that is there has some time left.
+        // A key that exists has some time left.
         let end =
             left.map_or(Moment::NEVER, |left| self.now.after(left.max(Duration::from_millis(1))));
         let (token, marked) = unmarked(text);
         Some(StoredHolder::of_mutex(token.into(), end, marked))
     }
 
-    /// Until when a token keeps its place, and where its manager listens. None for those who wait for
-    /// another kind of lock, who find out by themselves that the kinds don't mix.
+    /// When the place of a token ends, and its manager's channel. `None` for waiters for a lock of
+    /// another family, which find out by themselves that the families differ.
     fn place(&self, token: &str) -> Option<(Moment, &str)> {
         let (until, channel) = self.places.get(token)?.split_once(' ')?;
         let until = Duration::from_millis(until.parse().ok()?);
@@ -199,7 +199,7 @@ impl Snapshot {
     }
 }
 
-/// A token without the mark that somebody waits, and whether it had it.
+/// Splits a value into the token and whether it has the mark that somebody waits.
 pub(super) fn unmarked(value: &str) -> (&str, bool) {
     match value.strip_suffix(WAITERS_MARK).filter(|_| is_ours(value)) {
         Some(token) => (token, true),
@@ -207,7 +207,7 @@ pub(super) fn unmarked(value: &str) -> (&str, bool) {
     }
 }
 
-/// Whether a value is a token of ours, with or without the mark; as `is_ours` in `common.lua`.
+/// Whether a value is a token of ours, with or without the mark, like `is_ours` in `common.lua`.
 pub(super) fn is_ours(value: &str) -> bool {
     let value = value.strip_suffix(WAITERS_MARK).unwrap_or(value);
     let Some(rest) = value.strip_prefix("rl1.") else { return false };
@@ -230,7 +230,7 @@ fn standing(value: Value, left: Value, dialect: Dialect) -> Result<Standing, Fau
     let left: i64 = parsed(left)?;
     let text: Option<Vec<u8>> = parsed(value)?;
     Ok(match text {
-        // Or it ended between the two commands.
+        // Or the key expired between the two commands.
         None => Standing::Nothing,
         Some(_) if left == -2 => Standing::Nothing,
         Some(text) => {
@@ -240,7 +240,7 @@ fn standing(value: Value, left: Value, dialect: Dialect) -> Result<Standing, Fau
     })
 }
 
-/// The answer; none where a value of another type stands at the key.
+/// The answer; `None` when the key has a value of another type.
 fn tolerated(value: Value) -> Result<Option<Value>, Fault> {
     match value {
         Value::ServerError(error) if decode::code_of(&error) == "WRONGTYPE" => Ok(None),

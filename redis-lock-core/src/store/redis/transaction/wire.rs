@@ -1,5 +1,5 @@
-//! A connection on which mutexes work without scripts: plain commands go on one link, in order, and
-//! transactions on connections of their own.
+//! A connection on which mutexes work without scripts: plain commands are sent on one link, in
+//! order, and transactions on connections of their own.
 
 use std::collections::VecDeque;
 use std::io;
@@ -16,7 +16,7 @@ use super::serve::{AnswerInbox, serve};
 use crate::domain::error::{Fault, FaultClass};
 use crate::store::redis::channel::Channel;
 use crate::store::redis::dialect::Dialect;
-use crate::store::redis::probe::{Found, Rung};
+use crate::store::redis::probe::{AtomicBy, Found};
 use crate::store::{Answer, Command, Connected, Filled, Pulled, Readiness, Verb, Watcher, Wire};
 
 struct TransactionWire {
@@ -31,16 +31,16 @@ struct TransactionWire {
     done: VecDeque<Pulled>,
 }
 
-/// Makes a wire of a link, on the engine's runtime.
+/// Makes a wire from a link, on the engine's runtime.
 pub(in crate::store::redis) fn wire(
     link: Connected,
     pool: Pool,
     found: Found,
     channel: Channel,
 ) -> Connected {
-    let dialect = match found.rung {
-        Rung::Transactions(dialect) => dialect,
-        Rung::Scripts => Dialect::Millis,
+    let dialect = match found.atomic_by {
+        AtomicBy::Transactions(dialect) => dialect,
+        AtomicBy::Scripts => Dialect::Millis,
     };
     let setting =
         Arc::new(Setting { pool: Arc::new(pool), dialect, channel, is_cluster: found.cluster });
@@ -91,7 +91,7 @@ impl TransactionWire {
         if let Err(fault) = &answer
             && fault.class.is_unknown()
         {
-            // It may be executed yet, so whatever follows it must not take it for done.
+            // It may still be executed, so later commands must not rely on its end.
             return self.done.push_back(Pulled::Broken(fault.clone()));
         }
         let answer = answer.map(|answer| self.introduce(answer));
@@ -101,7 +101,7 @@ impl TransactionWire {
         }
     }
 
-    /// Who answered, where somebody looks.
+    /// Adds the description of the server to the answer of a look.
     fn introduce(&self, answer: Answer) -> Answer {
         match answer {
             Answer::Seen(mut server_view) => {
@@ -112,7 +112,7 @@ impl TransactionWire {
         }
     }
 
-    /// The link has answered. A plain delete that found nothing does not know why.
+    /// The link has answered. A plain delete that found nothing does not say why.
     fn linked(
         &mut self,
         seq: u64,
@@ -137,7 +137,7 @@ impl Wire for TransactionWire {
     fn push(&mut self, seq: u64, command: Command) {
         if let Err(fault) = is_possible(&command) {
             self.done.push_back(Pulled::Done(seq, Err(fault)));
-            self.inbox.news.ring();
+            self.inbox.news.wake();
         } else if let Some(command) = self.sequence.begin(seq, command) {
             self.start(seq, command);
         }
@@ -158,7 +158,7 @@ impl Wire for TransactionWire {
             self.finish(seq, answer);
         }
         let filled = self.link.fill()?;
-        Ok(Filled { heard: heard || filled.heard, more: filled.more })
+        Ok(Filled { received: heard || filled.received, more: filled.more })
     }
 
     fn pull(&mut self, wants: &mut dyn FnMut(u64) -> bool) -> Option<Pulled> {
@@ -174,7 +174,7 @@ impl Wire for TransactionWire {
     }
 }
 
-/// Watches the link, and what the task brings.
+/// Watches both the link and the task's inbox.
 fn watch_both(link: Watcher, inbox: Arc<AnswerInbox>) -> Watcher {
     Arc::new(move || {
         let (link, inbox) = (link()?, Arc::clone(&inbox));
@@ -190,7 +190,7 @@ struct TransactionWatch {
 impl Readiness for TransactionWatch {
     fn poll_ready(&self, context: &mut Context<'_>, sending: bool) -> Poll<io::Result<()>> {
         match self.link.poll_ready(context, sending) {
-            Poll::Pending => self.inbox.news.poll_rung(context).map(Ok),
+            Poll::Pending => self.inbox.news.poll_woken(context).map(Ok),
             ready => ready,
         }
     }

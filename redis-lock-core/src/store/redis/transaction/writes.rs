@@ -1,4 +1,4 @@
-//! What has to be written for a lock to be on the server as the model has it.
+//! The commands that change a lock on the server to what the model has.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -20,7 +20,7 @@ pub(super) struct Message {
     pub(super) text: String,
 }
 
-/// Compares a lock before and after a command.
+/// Compares a lock before and after a command of the model.
 pub(super) struct Writes<'a> {
     pub(super) names: &'a Names,
     pub(super) dialect: Dialect,
@@ -30,7 +30,7 @@ pub(super) struct Writes<'a> {
 }
 
 impl Writes<'_> {
-    /// The commands, and whom to tell that somebody waits for what it has.
+    /// The commands, and the message to a holder that somebody waits for.
     pub(super) fn commands(&self) -> (Vec<Cmd>, Option<Message>) {
         let mut out = Vec::new();
         self.queue(&mut out);
@@ -58,7 +58,7 @@ impl Writes<'_> {
         }
     }
 
-    /// The lease goes on, perhaps with another end; or somebody waits for it now.
+    /// The holder is the same. Its lease may have another end, or somebody waits for it now.
     fn same_holder(
         &self,
         before: &StoredHolder,
@@ -69,12 +69,13 @@ impl Writes<'_> {
         let stands = self.snapshot.value()?;
         let newly_marked = after.is_waited_for() && !unmarked(stands).1 && is_ours(stands);
         if newly_marked {
-            // What is left was read a moment ago, so the lease is lengthened by that at most.
+            // The rest of the lease was read a moment ago, so this lengthens the lease by that
+            // moment at most.
             out.push(self.dialect.set(main, &value_of(after), self.left(after.end)));
             return self.ask_to_hand_over(after);
         }
         if is_ours(stands) && self.is_somebody_heard_now() && may_be_idle(stands) {
-            // The mark tells others at their release; one that keeps an idle lease must be told.
+            // The mark is found by a release; a holder that keeps an idle lease needs a message.
             return self.ask_to_hand_over(after);
         }
         if after.end != before.end {
@@ -86,7 +87,7 @@ impl Writes<'_> {
         None
     }
 
-    /// Whether a waiter can be told of a hand-over that could not before.
+    /// Whether a waiter can be notified of a hand-over now, and could not before.
     fn is_somebody_heard_now(&self) -> bool {
         let is_known = |waiter: &StoredWaiter| {
             let mut before = self.before.queue.iter();
@@ -97,7 +98,7 @@ impl Writes<'_> {
         marked && heard.any(|waiter| !is_known(waiter))
     }
 
-    /// Tells the holder that somebody waits, so that it need not find out.
+    /// The message to the holder that somebody waits.
     fn ask_to_hand_over(&self, holder: &StoredHolder) -> Option<Message> {
         let token = crate::Token::from_wire(&holder.token);
         let channel = self.names.channel(token.manager()?);
@@ -135,7 +136,7 @@ impl Writes<'_> {
         out.extend([&queue, &waiters].map(|key| self.dialect.expire(key, lasts)));
     }
 
-    /// Whether a waiter came, or left and came again, and stands behind all others.
+    /// Whether a waiter is new, or has left and come again, and so needs a place at the end.
     fn needs_ticket(&self, waiter: &StoredWaiter) -> bool {
         let stays = |known: &&StoredWaiter| {
             self.after.queue.iter().any(|waiter| waiter.token == known.token)
@@ -144,7 +145,8 @@ impl Writes<'_> {
         is_last(self.after.queue.back()) && !is_last(self.before.queue.iter().rfind(stays))
     }
 
-    /// Whether somebody came, or keeps its place for longer. One at most does in one command.
+    /// Whether a waiter is new, or keeps its place for longer. A command changes one waiter at
+    /// most.
     fn is_new(&self, waiter: &StoredWaiter) -> bool {
         let known = self.before.queue.iter().find(|known| known.token == waiter.token);
         known.is_none_or(|known| known.until != waiter.until || known.manager != waiter.manager)
@@ -180,7 +182,7 @@ fn may_be_idle(value: &str) -> bool {
     crate::Token::from_wire(unmarked(value).0).may_be_idle()
 }
 
-/// The value that stands for a holder: it is marked when somebody waits.
+/// The value of a holder, which has a mark when somebody waits.
 pub(super) fn value_of(holder: &StoredHolder) -> String {
     let mut value = holder.token.to_string();
     if holder.is_waited_for() {

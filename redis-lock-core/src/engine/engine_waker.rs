@@ -6,16 +6,16 @@ use crate::domain::clock::Moment;
 
 /// Wakes the engine's thread.
 #[derive(Debug, Default)]
-pub(crate) struct Bell {
-    is_rung: AtomicBool,
+pub(crate) struct EngineWaker {
+    is_woken: AtomicBool,
     notify: Notify,
-    /// When the engine wakes by itself; what is due later need not wake it.
+    /// When the engine wakes by itself. Timers that are due later need not wake it.
     sleeps_until: AtomicU64,
 }
 
-impl Bell {
-    pub(crate) fn ring(&self) {
-        if !self.is_rung.swap(true, Ordering::AcqRel) {
+impl EngineWaker {
+    pub(crate) fn wake(&self) {
+        if !self.is_woken.swap(true, Ordering::AcqRel) {
             self.notify.notify_one();
         }
     }
@@ -23,7 +23,7 @@ impl Bell {
     /// Wakes the engine if it would sleep beyond `due`.
     pub(super) fn wake_by(&self, due: Moment) {
         if due.as_nanos() < self.sleeps_until.load(Ordering::SeqCst) {
-            self.ring();
+            self.wake();
         }
     }
 
@@ -33,15 +33,15 @@ impl Bell {
 
     pub(super) fn wakes(&self) {
         self.sleeps_until.store(0, Ordering::SeqCst);
-        self.is_rung.store(false, Ordering::Release);
+        self.is_woken.store(false, Ordering::Release);
     }
 
-    pub(super) async fn rung(&self) {
+    pub(super) async fn woken(&self) {
         self.notify.notified().await;
     }
 
     #[cfg(test)]
     pub(crate) fn take(&self) -> bool {
-        self.is_rung.swap(false, Ordering::AcqRel)
+        self.is_woken.swap(false, Ordering::AcqRel)
     }
 }

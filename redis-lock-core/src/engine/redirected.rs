@@ -1,8 +1,8 @@
-//! Entries that a node did not execute, and that go on to another place.
+//! Entries that a node did not execute because another node has the key.
 //!
-//! A release may not be executed before the acquisition that it makes void. In one queue the order
-//! ensures that. Where the two may have gone to different places, the release leaves a tombstone;
-//! and a question that was sent elsewhere goes on only while its machine wants it.
+//! A release must not be executed before the acquisition that it undoes. In one queue the order
+//! ensures that. When the two may have gone to different places, the release leaves a tombstone. A
+//! question that was redirected is sent again only while its machine still wants it.
 
 use std::sync::Arc;
 
@@ -14,13 +14,13 @@ use crate::domain::clock::Moment;
 use crate::lock::{Outcome, Outgoing};
 use crate::store::redirect::Redirect;
 
-/// No routing has this version.
-const ASKED_ELSEWHERE: u64 = u64::MAX;
+/// A version that no routing has.
+const NO_ROUTING: u64 = u64::MAX;
 
 impl Core {
-    /// Puts what a machine sends on the queue of the place that has its lock, under the lock of its
-    /// shard. `asked` is the routing that its last question went by.
-    pub(super) fn put_somewhere(
+    /// Puts what a machine sends on the queue of the place that has its key, under the lock of the
+    /// machine's shard. `asked` is the version of the routing that its last question was sent with.
+    pub(super) fn put_where_known(
         &self,
         id: &LockId,
         outgoing: impl Iterator<Item = Outgoing>,
@@ -33,7 +33,7 @@ impl Core {
             match &mut outgoing {
                 Outgoing::Ask(_) => *asked = version,
                 Outgoing::Part(reap) if *asked != version => reap.doubt_dropped(now),
-                Outgoing::Part(_) | Outgoing::Tell(_) => {}
+                Outgoing::Part(_) | Outgoing::Message(_) => {}
             }
             let entry = entry_of(id, outgoing, now);
             for (main, entry) in self.parts(&id.main, entry, now, settled) {
@@ -44,7 +44,7 @@ impl Core {
         }
     }
 
-    /// Puts something on the queues of the places that have its keys.
+    /// Puts an entry, or its parts, on the queues of the places that have its keys.
     pub(super) fn put_split(&self, main: &Arc<str>, entry: QueueEntry, work: &mut Work) {
         for (main, entry) in self.parts(main, entry, Moment::now(), &mut work.settled) {
             let place = self.places.of(&main);
@@ -52,8 +52,8 @@ impl Core {
         }
     }
 
-    /// Something was not executed where it was sent.
-    pub(super) fn go_elsewhere(
+    /// Sends an entry on that was not executed by the node that it was sent to.
+    pub(super) fn redirect(
         &self,
         mut entry: QueueEntry,
         redirect: Option<Redirect>,
@@ -63,7 +63,7 @@ impl Core {
         let place = self.place_after(&main, redirect.as_ref());
         entry.asks = matches!(redirect, Some(Redirect::Ask { .. }));
         if place.is_lobby() && redirect.is_none() && self.places.version() > 0 {
-            // The map is there, and names nobody.
+            // There is a map, and no node on it has the slot.
             let settled = entry.refused("no node of the cluster has the slot of this key");
             return work.settled.push(settled);
         }
@@ -74,7 +74,7 @@ impl Core {
                 if !resident.machine.wants(*number) {
                     return;
                 }
-                resident.asked = ASKED_ELSEWHERE;
+                resident.asked = NO_ROUTING;
                 return self.put_at(&place, entry, work);
             }
             Origin::Reap(reap) => reap.doubt_dropped(Moment::now()),
@@ -97,7 +97,8 @@ impl Core {
         self.places.of(main)
     }
 
-    /// What was refused, or has an unknown outcome, may have been asked at the wrong node.
+    /// Has the map read again after a refusal or an unknown outcome, because the wrong node may
+    /// have been asked.
     pub(super) fn doubt_map(&self, outcome: &Outcome) {
         if let Outcome::Refused(_) | Outcome::Unknown(_) = outcome {
             self.look_soon();

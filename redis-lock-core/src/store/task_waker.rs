@@ -1,0 +1,60 @@
+//! Wakes one task that polls.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll};
+
+use futures_util::task::AtomicWaker;
+
+/// Wakes the task that polls it. A wake-up that comes before the poll is not lost.
+#[derive(Debug, Default)]
+pub(crate) struct TaskWaker {
+    is_woken: AtomicBool,
+    waker: AtomicWaker,
+}
+
+impl TaskWaker {
+    pub(crate) fn wake(&self) {
+        self.is_woken.store(true, Ordering::Release);
+        self.waker.wake();
+    }
+
+    pub(crate) fn poll_woken(&self, context: &Context<'_>) -> Poll<()> {
+        if self.is_woken.swap(false, Ordering::AcqRel) {
+            return Poll::Ready(());
+        }
+        self.waker.register(context.waker());
+        if self.is_woken.swap(false, Ordering::AcqRel) { Poll::Ready(()) } else { Poll::Pending }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::task::{Wake, Waker};
+
+    use super::*;
+
+    #[derive(Default)]
+    struct Woken(AtomicBool);
+
+    impl Wake for Woken {
+        fn wake(self: Arc<Self>) {
+            self.0.store(true, Ordering::Relaxed);
+        }
+    }
+
+    #[test]
+    fn a_wake_up_is_seen_once_whether_it_comes_before_the_poll_or_after_it() {
+        let (signal, woken) = (TaskWaker::default(), Arc::new(Woken::default()));
+        let task = Waker::from(Arc::clone(&woken));
+        let context = Context::from_waker(&task);
+        signal.wake();
+        assert!(signal.poll_woken(&context).is_ready());
+        assert!(signal.poll_woken(&context).is_pending());
+        assert!(!woken.0.load(Ordering::Relaxed));
+        signal.wake();
+        assert!(woken.0.load(Ordering::Relaxed));
+        assert!(signal.poll_woken(&context).is_ready());
+        assert!(signal.poll_woken(&context).is_pending());
+    }
+}
