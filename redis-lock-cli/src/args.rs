@@ -105,7 +105,8 @@ JSON
   waiters  who waits, in the order of their coming: label, since
   server   version, release (compare-and-delete, script or transaction), scripts (whether they
            are used; without them there are mutexes only), topology (single, sentinel or cluster),
-           epoch and nodes of several: address, role, version
+           epoch and nodes of several: address, role, version, trouble (why it can't be
+           connected to)
   Fields may be added; these stay.";
 
 /// List locks

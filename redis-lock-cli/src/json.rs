@@ -33,6 +33,7 @@ pub(crate) fn status(status: &Status) -> Value {
             "address": node.address,
             "role": node.role.to_string(),
             "version": node.version,
+            "trouble": node.trouble,
         })
     });
     json!({

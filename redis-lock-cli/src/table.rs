@@ -89,7 +89,9 @@ pub(crate) fn details(status: &Status, coloured: bool) -> Vec<String> {
     lines.push(paint(&server, FAINT, coloured));
     for node in &status.server.nodes {
         let version = node.version.as_deref().unwrap_or("not connected");
-        let line = format!("  {}  {}, {version}", node.role, plain(&node.address));
+        let trouble = node.trouble.as_deref().map(|what| format!(": {}", plain(what)));
+        let trouble = trouble.unwrap_or_default();
+        let line = format!("  {}  {}, {version}{trouble}", node.role, plain(&node.address));
         lines.push(paint(&line, FAINT, coloured));
     }
     lines

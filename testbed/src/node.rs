@@ -4,8 +4,10 @@ use std::time::{Duration, Instant};
 use redis::{FromRedisValue, Value};
 
 use crate::binary::ServerBinary;
+use crate::clock_shim::ClockShim;
 use crate::proxy::Proxy;
 use crate::server::{Mode, Server, ServerBuilder};
+use crate::tls::Certificates;
 
 /// One server of several, and the proxy before it if there is one.
 #[derive(Debug)]
@@ -20,6 +22,9 @@ pub struct Node {
 pub(crate) struct NodeSettings {
     pub(crate) binary: Option<ServerBinary>,
     pub(crate) proxied: bool,
+    /// With these, clients and nodes talk to each other over TLS.
+    pub(crate) tls: Option<Certificates>,
+    pub(crate) clock: Option<ClockShim>,
     pub(crate) arguments: Vec<String>,
 }
 
@@ -29,6 +34,12 @@ impl NodeSettings {
         let mut builder = ServerBuilder::default().mode(mode).arguments(self.arguments.clone());
         if let Some(binary) = &self.binary {
             builder = builder.binary(binary.clone());
+        }
+        if let Some(shim) = &self.clock {
+            builder = builder.clock(shim);
+        }
+        if let Some(certificates) = &self.tls {
+            builder = builder.tls(certificates);
         }
         // The proxy's port must be known to the server before the server's own port is.
         let proxy = self.proxied.then(|| Proxy::to(0));
@@ -57,14 +68,20 @@ impl Node {
         self.proxy.as_ref().expect("the place was started with proxied()")
     }
 
-    /// The port that clients learn of: the proxy's, where there is one.
+    /// The port that clients learn of: the proxy's, where there is one, or that for TLS.
     pub fn port(&self) -> u16 {
-        self.proxy.as_ref().map_or_else(|| self.server.port(), Proxy::port)
+        self.proxy.as_ref().map_or_else(|| self.inner_port(), Proxy::port)
     }
 
-    /// `redis://127.0.0.1:{port}`, with the port that clients learn of.
+    /// The port at which other nodes reach it.
+    pub(crate) fn inner_port(&self) -> u16 {
+        self.server.tls_port().unwrap_or_else(|| self.server.port())
+    }
+
+    /// `redis://127.0.0.1:{port}`, with the port that clients learn of; `rediss` for TLS.
     pub fn url(&self) -> String {
-        format!("redis://127.0.0.1:{}", self.port())
+        let scheme = if self.server.tls_port().is_some() { "rediss" } else { "redis" };
+        format!("{scheme}://127.0.0.1:{}", self.port())
     }
 
     /// What the cluster calls it.

@@ -19,9 +19,15 @@ impl Certificates {
     /// New ones; `None` where there is no `openssl` program to make them, and the test should say
     /// so with [`skip!`](crate::skip!).
     pub fn new() -> Option<Self> {
+        Self::naming(NAMES)
+    }
+
+    /// The same for a server of other names than those under which tests reach it:
+    /// `subjectAltName=DNS:elsewhere`.
+    pub fn naming(names: &str) -> Option<Self> {
         let dir = TempDir::with_prefix("testbed-tls-").expect("a temporary directory");
         let made = Self { dir: Arc::new(dir) };
-        fs::write(made.file("names"), NAMES).expect("a file can be written");
+        fs::write(made.file("names"), names).expect("a file can be written");
         (made.authority() && made.sign("server") && made.sign("client")).then_some(made)
     }
 
@@ -41,17 +47,14 @@ impl Certificates {
     }
 
     /// A server's options; clients may come without a certificate.
-    pub(crate) fn server_arguments(&self) -> Vec<String> {
+    pub(crate) fn server_options(&self) -> [(&'static str, String); 4] {
         let file = |name: &str| self.file(name).display().to_string();
         [
-            ("--tls-cert-file", file("server.pem")),
-            ("--tls-key-file", file("server.key")),
-            ("--tls-ca-cert-file", file("ca.pem")),
-            ("--tls-auth-clients", "no".into()),
+            ("tls-cert-file", file("server.pem")),
+            ("tls-key-file", file("server.key")),
+            ("tls-ca-cert-file", file("ca.pem")),
+            ("tls-auth-clients", "no".into()),
         ]
-        .into_iter()
-        .flat_map(|(option, value)| [option.to_owned(), value])
-        .collect()
     }
 
     fn authority(&self) -> bool {

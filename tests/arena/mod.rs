@@ -1,18 +1,23 @@
-//! Two processes' worth of locks on one arbiter: a server of either family, or memory.
+//! Two processes' worth of locks on one arbiter: memory, a server of either family, or several nodes.
 
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
 pub(crate) mod log;
+mod several;
 
 use std::time::Duration;
 
 use redis_locks::{Guard, LockError, Locks, Request, Scripting};
-use testbed::{Server, ServerBinary};
+use testbed::{Cluster, Sentinel, Server, ServerBinary};
+
+use several::Several;
 
 /// An arbiter and two managers that know nothing of each other.
 pub(crate) struct Arena {
     pub(crate) name: &'static str,
+    /// None for memory, and for several nodes.
     pub(crate) server: Option<Server>,
+    several: Option<Several>,
     pub(crate) one: Locks,
     pub(crate) other: Locks,
 }
@@ -27,13 +32,18 @@ pub(crate) const fn ms(millis: u64) -> Duration {
 impl Arena {
     pub(crate) fn memory() -> Self {
         let one = Locks::in_memory();
-        Self { name: "memory", server: None, other: one.clone(), one }
+        Self { name: "memory", server: None, several: None, other: one.clone(), one }
     }
 
     pub(crate) fn on(name: &'static str, server: Server) -> Self {
         let one = Locks::open(server.url()).unwrap();
         let other = Locks::open(server.url()).unwrap();
-        Self { name, server: Some(server), one, other }
+        Self { name, server: Some(server), several: None, one, other }
+    }
+
+    fn of_several(name: &'static str, several: Several) -> Self {
+        let (one, other) = (several.open(), several.open());
+        Self { name, server: None, several: Some(several), one, other }
     }
 
     /// A server on which mutexes work by transactions.
@@ -42,18 +52,47 @@ impl Arena {
         let open =
             || Locks::builder().url(server.url()).scripting(Scripting::Never).open().unwrap();
         let (one, other) = (open(), open());
-        Self { name: "transactions", server: Some(server), one, other }
+        Self { name: "transactions", server: Some(server), several: None, one, other }
     }
 
     pub(crate) fn server() -> Self {
         Self::on("server", Server::start())
     }
 
-    /// One of each sort that this machine has.
+    pub(crate) fn valkey() -> Option<Self> {
+        let start = |binary| Self::on("valkey", Server::builder().binary(binary).start());
+        ServerBinary::valkey(9).map(start)
+    }
+
+    pub(crate) fn redis_6() -> Option<Self> {
+        let start = |binary| Self::on("redis 6", Server::builder().binary(binary).start());
+        ServerBinary::redis_6().map(start)
+    }
+
+    pub(crate) fn cluster() -> Self {
+        Self::of_several("cluster of 3 + 3", Several::Cluster(Cluster::start()))
+    }
+
+    pub(crate) fn valkey_cluster() -> Option<Self> {
+        let start = |binary| Cluster::builder().binary(binary).start();
+        let cluster = ServerBinary::valkey(9).map(start)?;
+        Some(Self::of_several("valkey cluster of 3 + 3", Several::Cluster(cluster)))
+    }
+
+    pub(crate) fn sentinels() -> Self {
+        Self::of_several("sentinels", Several::Sentinel(Sentinel::start()))
+    }
+
+    /// One of each sort that this machine has. Several nodes take seconds to start: they are among
+    /// them in a lane of its own, with `TESTBED_PLACES` in the environment.
     pub(crate) fn each() -> Vec<Self> {
         let mut arenas = vec![Self::memory(), Self::server()];
-        if let Some(valkey) = ServerBinary::valkey(9) {
-            arenas.push(Self::on("valkey", Server::builder().binary(valkey).start()));
+        arenas.extend(Self::valkey());
+        arenas.extend(Self::redis_6());
+        if std::env::var_os("TESTBED_PLACES").is_some() {
+            arenas.extend([Self::cluster(), Self::sentinels()]);
+            arenas.extend(Self::valkey_cluster());
+            arenas.extend(Self::clusters());
         }
         arenas
     }
@@ -70,9 +109,10 @@ impl Arena {
 
     /// One more manager.
     pub(crate) fn third(&self) -> Locks {
-        match &self.server {
-            Some(server) => Locks::open(server.url()).unwrap(),
-            None => self.one.clone(),
+        match (&self.server, &self.several) {
+            (Some(server), _) => Locks::open(server.url()).unwrap(),
+            (None, Some(several)) => several.open(),
+            (None, None) => self.one.clone(),
         }
     }
 
@@ -81,6 +121,9 @@ impl Arena {
     pub(crate) fn assert_clean(&self) {
         if let Some(server) = &self.server {
             server.assert_clean();
+        }
+        if let Some(several) = &self.several {
+            several.assert_clean();
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use crate::scenery::*;
 use redis_locks::{LockState, Locks, LossReason};
+use std::time::Instant;
 use testbed::{Server, holds_for};
 
 /// A crash that loses the lock: the first holder is notified, and the next one's fence is larger.
@@ -81,4 +82,48 @@ async fn f2_locks_can_be_used_again_after_any_crash() {
     let guard = job(&locks).wait(PATIENCE).acquire().await.unwrap();
     guard.release().await.unwrap();
     server.assert_clean();
+}
+
+#[tokio::test]
+async fn f9_a_server_that_is_restarted_again_and_again_costs_no_lock() {
+    let server = Server::builder().aof().start();
+    let locks = connect(&server.url()).await;
+    let guard = locks.mutex(KEY).ttl(ms(5000)).acquire().await.unwrap();
+    let start = Instant::now();
+    while start.elapsed() < ms(15_000) {
+        server.restart();
+        // What is acquired between two restarts is kept and released as well.
+        let other = locks.mutex("other").wait(PATIENCE).acquire().await.unwrap();
+        tokio::time::sleep(ms(1500)).await;
+        assert!(guard.is_held(), "after {:?}", start.elapsed());
+        other.release().await.unwrap();
+    }
+    guard.verify().await.unwrap();
+    guard.release().await.unwrap();
+    server.assert_clean();
+}
+
+#[tokio::test]
+async fn f10_reloads_and_rewrites_cost_no_lock_and_a_shutdown_without_saving_is_a_loss() {
+    let server = Server::builder().aof().start();
+    let locks = connect(&server.url()).await;
+    let guard = locks.mutex(KEY).ttl(ms(1500)).fenced().acquire().await.unwrap();
+    for round in 0..10 {
+        // It refuses a second rewrite while one runs.
+        let _ = server.query::<redis::Value>(&redis::cmd("BGREWRITEAOF"));
+        server.run::<()>("DEBUG RELOAD");
+        tokio::time::sleep(ms(250)).await;
+        assert!(guard.is_held(), "in round {round}");
+    }
+    guard.verify().await.unwrap();
+    guard.release().await.unwrap();
+    server.assert_clean();
+
+    let forgetful = Server::start();
+    lost_at_a_crash(&forgetful, || {
+        // It ends without an answer.
+        let _ = forgetful.query::<redis::Value>(redis::cmd("SHUTDOWN").arg("NOSAVE"));
+        forgetful.restart();
+    })
+    .await;
 }

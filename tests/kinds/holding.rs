@@ -198,7 +198,7 @@ fn fair_off_takes_a_free_mutex_ahead_of_those_who_wait() {
 fn operators_are_told_of_limits_that_differ() {
     log::listen();
     for arena in Arena::each() {
-        let key = format!("limits-{}", arena.name);
+        let key = format!("limits({})", arena.name);
         let _wide = take(arena.one.permit(&key, 4));
         for _ in 0..3 {
             drop(take(arena.other.permit(&key, 2).wait(LONG)));

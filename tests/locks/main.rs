@@ -17,6 +17,7 @@ mod linger_faults;
 mod losing;
 mod short_path;
 mod status;
+mod transactions;
 mod without_scripts;
 
 #[test]

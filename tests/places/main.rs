@@ -10,12 +10,23 @@ mod owned_mutex;
 #[allow(dead_code, reason = "the example has a main of its own")]
 mod plain_lock;
 
+#[path = "../kinds/together.rs"]
+#[allow(dead_code, reason = "a part of it is used here")]
+mod together;
+
+mod clocks;
 mod cluster;
 mod config;
+mod everywhere;
+mod lost_writes;
 mod mayhem;
 mod released;
 mod replicas;
+mod rights;
 mod sentinel;
+mod several_failures;
+#[cfg(feature = "rustls")]
+mod tls;
 
 /// Whether a guard still has its lock, as far as it knows.
 fn is_held(guard: &redis_locks::Guard) -> bool {

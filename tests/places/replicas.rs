@@ -118,3 +118,29 @@ fn f15_only_what_was_written_before_counts_after_a_reconnect() {
         pair.replica.thaw();
     }
 }
+
+#[test]
+fn f14_a_primary_that_is_deposed_while_it_waits_for_its_replica_counts_nobody() {
+    for pair in pairs() {
+        let locks = pair.locks(1).command_timeout(ms(2_000)).open().unwrap();
+        take(locks.mutex("job")).blocking_release().unwrap();
+        pair.replica.freeze();
+        let asked = std::thread::spawn(move || {
+            let outcome = locks.mutex("job").wait(LONG).blocking_acquire();
+            (outcome.map(drop).unwrap_err(), locks)
+        });
+        eventually(LONG, "it waits for its replica", || {
+            pair.primary.run::<String>("CLIENT LIST").contains("cmd=wait")
+        });
+        // What it has still to wait for is answered by UNBLOCKED or 0.
+        pair.primary.run::<()>("REPLICAOF 127.0.0.1 1");
+        let (error, locks) = asked.join().unwrap();
+        assert!(matches!(error, LockError::Backend { .. }), "{error:?}");
+        pair.primary.run::<()>("REPLICAOF NO ONE");
+        pair.replica.thaw();
+        let works = || locks.mutex("job").wait(LONG).blocking_acquire().is_ok();
+        eventually(LONG, "it works again", works);
+        drop(locks);
+        pair.primary.assert_clean();
+    }
+}

@@ -69,7 +69,7 @@ impl Goal {
     pub(crate) fn describe(&self, metrics: &[Metric]) -> String {
         let metric = metrics.iter().find(|metric| metric.id == self.metric);
         let title = metric.map_or(self.metric, |metric| metric.title);
-        let whose = if self.who == PeerId::Ours { "" } else { ", background release" };
+        let whose = if self.who == PeerId::InBackground { ", background release" } else { "" };
         let bound = match self.bound {
             Bound::AtMost(limit) => format!("at most {}", self.unit(metrics).show(limit)),
             Bound::AtMostTimes(limit, peers) => format!("at most {limit} x {}", best(peers)),

@@ -44,7 +44,7 @@ fn main() -> Result<()> {
         eprintln!("on {binary}");
         let server = Server::builder().binary(binary.clone()).start();
         servers.push(binary);
-        let scene = Scene { server: &server, quick: arguments.quick };
+        let scene = Scene::new(&server, arguments.quick);
         for &work in &works {
             outcomes.push(run(work, flavor, &scene, &arguments));
         }

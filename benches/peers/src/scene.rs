@@ -1,10 +1,11 @@
 //! What a measurement takes place on.
 
+use std::cell::OnceCell;
 use std::future::Future;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use testbed::Server;
+use testbed::{Cluster, Server, eventually};
 use tokio::runtime::Runtime;
 
 /// A lease that nothing but a crash lets run out.
@@ -14,9 +15,39 @@ pub(crate) const LONG: Duration = Duration::from_secs(30);
 pub(crate) struct Scene<'a> {
     pub(crate) server: &'a Server,
     pub(crate) quick: bool,
+    cluster: OnceCell<Cluster>,
+    replica: OnceCell<Server>,
 }
 
-impl Scene<'_> {
+impl<'a> Scene<'a> {
+    pub(crate) fn new(server: &'a Server, quick: bool) -> Self {
+        Self { server, quick, cluster: OnceCell::new(), replica: OnceCell::new() }
+    }
+
+    /// Three nodes of the same program, started for the first work that wants them.
+    pub(crate) fn cluster(&self) -> &Cluster {
+        let start = || Cluster::builder().binary(self.server.binary().clone()).replicas(0).start();
+        self.cluster.get_or_init(start)
+    }
+
+    /// The nodes in one URL.
+    pub(crate) fn cluster_url(&self) -> String {
+        format!("redis-cluster://{}", self.cluster().urls().join(",").replace("redis://", ""))
+    }
+
+    /// The server, which has a replica from now on.
+    pub(crate) fn replicated_url(&self) -> String {
+        self.replica.get_or_init(|| {
+            let replica = Server::builder().binary(self.server.binary().clone()).start();
+            replica.run::<()>(&format!("REPLICAOF 127.0.0.1 {}", self.server.port()));
+            let is_linked =
+                || replica.info("replication", "master_link_status").as_deref() == Some("up");
+            eventually(Duration::from_secs(20), "the replica is linked", is_linked);
+            replica
+        });
+        self.server.url()
+    }
+
     /// How long to measure: a publishable figure takes longer than a first look.
     pub(crate) fn lasting(&self, full: u64, quick: u64) -> Duration {
         Duration::from_millis(if self.quick { quick } else { full })
@@ -29,6 +60,7 @@ impl Scene<'_> {
     /// Leaves nothing of the last measurement on the server.
     pub(crate) fn clear(&self) {
         self.server.run::<()>("FLUSHALL");
+        self.cluster.get().into_iter().for_each(Cluster::flush);
     }
 }
 

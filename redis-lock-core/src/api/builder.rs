@@ -106,6 +106,27 @@ impl Builder {
         self
     }
 
+    /// Who has signed the certificates of the servers, as PEM, where that is nobody whom the platform
+    /// trusts: nobody else is trusted then. For every server of a URL with `rediss`, and for all nodes
+    /// and sentinels.
+    #[cfg(feature = "rustls")]
+    pub fn tls_authority(mut self, pem: impl Into<Vec<u8>>) -> Self {
+        self.nodes.certificates.authority = Some(pem.into());
+        self
+    }
+
+    /// The certificate that this client shows, and the key to it, both as PEM, where servers ask for
+    /// one.
+    #[cfg(feature = "rustls")]
+    pub fn tls_identity(
+        mut self,
+        certificate: impl Into<Vec<u8>>,
+        key: impl Into<Vec<u8>>,
+    ) -> Self {
+        self.nodes.certificates.identity = Some((certificate.into(), key.into()));
+        self
+    }
+
     /// Translates addresses, for nodes that announce addresses which can't be reached from here, as
     /// with network address translation, in containers or through tunnels. It is called with the
     /// host and the port that a node announces, and returns those to connect to. It is not called

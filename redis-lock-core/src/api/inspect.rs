@@ -65,7 +65,7 @@ impl Locks {
     /// takes the next byte as it is. It is compared with keys as callers name them, without the
     /// namespace. `SCAN` is used, never `KEYS`: no single command keeps the server busy, and a
     /// lock that is held all the while comes at least once. One that comes or goes meanwhile may
-    /// be missing, and one may come twice. In an empty namespace all keys of the database are
+    /// be missing, and so may one that a cluster moves to another node; and one may come twice. In an empty namespace all keys of the database are
     /// looked at, and those that match are listed whoever wrote them.
     ///
     /// ```
@@ -240,12 +240,17 @@ impl Locks {
         let asked = Moment::now();
         let mut answer = link.query(command.clone()).await;
         // A connection that was closed while idle is noticed only by the next command.
-        for _ in 1..TRIES {
-            let unknown = answer.as_ref().is_err_and(|fault| fault.class == FaultClass::Unknown);
-            if !unknown || Moment::now().since(asked) >= timeout {
+        for tries in 1.. {
+            let class = answer.as_ref().err().map(|fault| fault.class);
+            let is_moving = class.is_some_and(FaultClass::is_moving) && link.has_map();
+            let is_unknown = class == Some(FaultClass::Unknown) && tries < TRIES;
+            if !(is_moving || is_unknown) || Moment::now().since(asked) >= timeout {
                 break;
             }
-            answer = link.query(command.clone()).await;
+            answer = match is_moving {
+                true => link.query_again(command.clone()).await,
+                false => link.query(command.clone()).await,
+            };
         }
         let key = (!scan).then(|| names.user_key());
         answer.map_err(|fault| {

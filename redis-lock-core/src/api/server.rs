@@ -23,9 +23,11 @@ pub(crate) enum Server {
     Memory,
 }
 
-/// Options for several nodes, apart from their addresses.
+/// Options for servers, apart from their addresses.
 #[derive(Clone, Default)]
 pub(crate) struct NodeOptions {
+    #[cfg(feature = "rustls")]
+    pub(crate) certificates: crate::store::tls::Certificates,
     pub(crate) sentinel_auth: Option<(String, String)>,
     pub(crate) address_map: Option<AddressMap>,
 }
@@ -53,9 +55,7 @@ impl Servers {
         };
         options.check(named.as_ref())?;
         #[cfg(feature = "rustls")]
-        if named.is_some() {
-            crate::store::tls::provide();
-        }
+        let named = options.secured(named)?;
         match named {
             None => Ok(Self::Memory(Memory::default())),
             Some(Named::One(client)) => Ok(Self::One(Box::new(client))),
@@ -144,6 +144,34 @@ impl NodeOptions {
             return Err(ConfigError::AddressMapAlone);
         }
         Ok(())
+    }
+
+    /// The same servers, with the certificates that were given.
+    #[cfg(feature = "rustls")]
+    fn secured(&self, named: Option<Named>) -> Result<Option<Named>, ConfigError> {
+        if named.is_some() {
+            crate::store::tls::provide();
+        }
+        if self.certificates.is_empty() {
+            return Ok(named);
+        }
+        let add = |client: redis::Client| match crate::store::tls::is_used_by(&client) {
+            true => self
+                .certificates
+                .added_to(&client)
+                .map_err(|error| ConfigError::BadCertificate { problem: error.to_string() }),
+            false => Err(ConfigError::CertificatesAlone),
+        };
+        Ok(Some(match named {
+            None => return Err(ConfigError::CertificatesAlone),
+            Some(Named::One(client)) => Named::One(add(client)?),
+            Some(Named::Cluster(nodes)) => {
+                Named::Cluster(nodes.into_iter().map(add).collect::<Result<_, _>>()?)
+            }
+            Some(Named::Sentinel(sentinels, name)) => {
+                Named::Sentinel(sentinels.into_iter().map(add).collect::<Result<_, _>>()?, name)
+            }
+        }))
     }
 
     /// The client of a sentinel that is named by the URL of this one.

@@ -78,6 +78,19 @@ pub enum ConfigError {
          redis-locks = {{ version = \"…\", features = [\"rustls\"] }}"
     )]
     NoTls,
+    /// Certificates for a server that is not reached over TLS.
+    #[error(
+        "certificates have no meaning without TLS; name the servers by rediss://, rediss-cluster:// or \
+         rediss-sentinel://"
+    )]
+    CertificatesAlone,
+    /// A certificate or a key that can't be read.
+    #[error("a certificate or its key can't be used: {problem}; both are PEM")]
+    #[non_exhaustive]
+    BadCertificate {
+        /// What is wrong with it.
+        problem: String,
+    },
     /// The namespace can't be used as a prefix of keys.
     #[error("a namespace can't contain braces or NUL")]
     BadNamespace,

@@ -225,24 +225,36 @@ mod tests {
     }
 
     #[test]
-    fn side_keys_share_the_slot_of_the_lock() {
+    fn g1_side_keys_share_the_slot_of_the_lock() {
         for key in
             ["a", "order:42", "a{b}c", "{b}", "{}", "}{", "{{a}}", "a}b", "x{}y{z}", "ü{", "{"]
         {
-            for namespace in ["lock", ""] {
-                let main = crate::LockKey::from(key).in_namespace(namespace);
-                let names = Names::new(namespace, main.clone());
-                for side in
-                    [names.queue(), names.waiters(), names.fence(), names.limit(), names.tomb("t")]
-                {
-                    assert_eq!(slot(&side), slot(&main), "{side} of {main}");
-                    assert!(side.starts_with(namespace), "{side}");
-                    assert!(names.has_side(&side), "{side}");
-                    let own = &side[names.prefix_len..];
-                    assert!(crate::LockKey::from(own).check().is_err(), "{side} names no lock");
-                }
-                assert!(!names.has_side(&main));
+            share_their_slot(key);
+        }
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn g1_side_keys_of_any_name_share_its_slot(key in "[{}a:~\\u{0}-\\u{7f}ü]{1,12}") {
+            share_their_slot(&key);
+        }
+    }
+
+    #[track_caller]
+    fn share_their_slot(key: &str) {
+        for namespace in ["lock", ""] {
+            let main = crate::LockKey::from(key).in_namespace(namespace);
+            let names = Names::new(namespace, main.clone());
+            for side in
+                [names.queue(), names.waiters(), names.fence(), names.limit(), names.tomb("t")]
+            {
+                assert_eq!(slot(&side), slot(&main), "{side} of {main}");
+                assert!(side.starts_with(namespace), "{side}");
+                assert!(names.has_side(&side), "{side}");
+                let own = &side[names.prefix_len..];
+                assert!(crate::LockKey::from(own).check().is_err(), "{side} names no lock");
             }
+            assert!(!names.has_side(&main) || is_reserved(key), "{main}");
         }
     }
 }

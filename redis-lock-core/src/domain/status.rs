@@ -215,6 +215,8 @@ pub struct NodeInfo {
     pub role: NodeRole,
     /// Name and version, once it was connected to.
     pub version: Option<String>,
+    /// Why it can't be used, where the last try to connect to it failed: its locks wait, and no others.
+    pub trouble: Option<String>,
 }
 
 /// What a node does.

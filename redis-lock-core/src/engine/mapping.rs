@@ -39,7 +39,7 @@ impl Core {
             let fault = Fault::new(FaultClass::Unknown, what);
             place.path.traffic().retire(&fault, &mut results);
         }
-        lobby.path.traffic().looked(number, &mut results);
+        lobby.path.traffic().looked(number, Moment::now(), &mut results);
         self.take_in(&mut results, work);
         self.send(work);
         if !gone.is_empty() {

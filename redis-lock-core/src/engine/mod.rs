@@ -29,8 +29,8 @@ mod current_runtime;
 #[cfg(test)]
 pub(crate) mod driven;
 mod engine_waker;
+mod events;
 mod gather;
-mod hear;
 mod idle_leases;
 mod linger_pauses;
 mod listen;
@@ -98,6 +98,11 @@ impl Link {
 
     pub(crate) fn core(&self) -> &Arc<Core> {
         &self.core
+    }
+
+    /// Whether there are several nodes, so that keys may be on their way between them.
+    pub(crate) fn has_map(&self) -> bool {
+        self.core.places.lobby().is_some()
     }
 
     pub(crate) fn is_closed(&self) -> bool {

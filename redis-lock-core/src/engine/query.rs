@@ -28,6 +28,15 @@ impl Link {
         answer.await.unwrap_or_else(|_| Err(stopped()))
     }
 
+    /// The same when the map has been read again, where there is one: what was on its way between two
+    /// nodes may have arrived by then.
+    pub(crate) async fn query_again(&self, command: Command) -> Result<Answer, Fault> {
+        let Some(lobby) = self.core.places.lobby() else { return self.query(command).await };
+        let answer = self.core.query_at(lobby, command);
+        self.core.waker.wake();
+        answer.await.unwrap_or_else(|_| Err(stopped()))
+    }
+
     /// Lists the keys of one node after the other.
     async fn scan(&self, cursor: u64, command: Command) -> Result<Answer, Fault> {
         let (node, cursor) = (cursor >> CURSOR_BITS, cursor & ((1 << CURSOR_BITS) - 1));

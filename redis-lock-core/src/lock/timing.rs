@@ -34,8 +34,11 @@ const MIN_LOOK_INTERVAL: Duration = Duration::from_millis(350);
 /// The shortest time between two questions that messages cause, because messages may be forged.
 const HINT_INTERVAL: Duration = Duration::from_millis(10);
 
-/// The longest wait for a slot that is being moved to another node.
+/// The longest wait, at first, for a slot that is being moved to another node.
 pub(super) const MAX_MOVE_WAIT: Duration = Duration::from_millis(50);
+
+/// So many tries are that quick.
+const QUICK: u32 = 16;
 
 /// How long a process may pass the lock among its own tasks before it asks whether another process
 /// waits. The question costs one round trip in this time.
@@ -118,7 +121,8 @@ pub(super) fn look_at(blocker: &Blocker, looks: u32, env: &Env<'_>) -> Moment {
 /// When to ask again after this many consecutive failures.
 pub(super) fn retry_at(class: FaultClass, failures: u32, env: &Env<'_>) -> Moment {
     let pause = match class.is_moving() {
-        true => MAX_MOVE_WAIT,
+        // A slot moves fast, or its move was given up, and then nobody knows when it goes on.
+        true => MAX_MOVE_WAIT * (1 << (failures / QUICK).min(3)),
         false => Duration::from_millis(25) * (1 << failures.min(5)),
     };
     env.now.after(pause / 2 + pause * u32::from(env.spread) / 512)

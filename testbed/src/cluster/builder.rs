@@ -2,8 +2,10 @@ use std::time::Duration;
 
 use super::{Cluster, PATIENCE};
 use crate::binary::ServerBinary;
+use crate::clock_shim::ClockShim;
 use crate::node::{Node, NodeSettings, until_well};
 use crate::server::Mode;
+use crate::tls::Certificates;
 
 const SLOTS: usize = 16_384;
 
@@ -15,6 +17,8 @@ pub struct ClusterBuilder {
     primaries: usize,
     replicas: usize,
     node_timeout: Duration,
+    /// Nodes whose clocks the test moves.
+    clocks: Vec<(usize, ClockShim)>,
 }
 
 impl Default for ClusterBuilder {
@@ -24,6 +28,7 @@ impl Default for ClusterBuilder {
             primaries: 3,
             replicas: 1,
             node_timeout: Duration::from_secs(1),
+            clocks: Vec::new(),
         }
     }
 }
@@ -55,6 +60,12 @@ impl ClusterBuilder {
         self
     }
 
+    /// The clock of this node, by its number among [`Cluster::nodes`], is moved by the test.
+    pub fn clock(mut self, number: usize, shim: &ClockShim) -> Self {
+        self.clocks.push((number, shim.clone()));
+        self
+    }
+
     /// With append-only files, synced before each answer: a node that is killed and restarted has
     /// lost nothing that it answered.
     pub fn durable(self) -> Self {
@@ -68,6 +79,14 @@ impl ClusterBuilder {
         self
     }
 
+    /// With nodes that speak TLS, with clients and among themselves.
+    ///
+    /// The program must be one for which [`ServerBinary::speaks_tls`] holds.
+    pub fn tls(mut self, certificates: &Certificates) -> Self {
+        self.nodes.tls = Some(certificates.clone());
+        self.arguments(["--tls-cluster", "yes", "--tls-replication", "yes"])
+    }
+
     /// More options for each node.
     pub fn arguments<S: Into<String>>(mut self, arguments: impl IntoIterator<Item = S>) -> Self {
         self.nodes.arguments.extend(arguments.into_iter().map(Into::into));
@@ -78,7 +97,7 @@ impl ClusterBuilder {
     /// they don't become one.
     pub fn start(self) -> Cluster {
         let count = self.primaries * (1 + self.replicas);
-        let cluster = Cluster { nodes: (0..count).map(|_| self.node()).collect() };
+        let cluster = Cluster { nodes: (0..count).map(|number| self.node(number)).collect() };
         self.share_slots(&cluster);
         meet(&cluster);
         for (number, replica) in cluster.nodes[self.primaries..].iter().enumerate() {
@@ -92,8 +111,10 @@ impl ClusterBuilder {
         cluster
     }
 
-    fn node(&self) -> Node {
+    fn node(&self, number: usize) -> Node {
         let mut settings = self.nodes.clone();
+        let own_clock = self.clocks.iter().find(|(of, _)| *of == number);
+        settings.clock = own_clock.map(|(_, shim)| shim.clone());
         let timeout = self.node_timeout.as_millis().to_string();
         let own = ["--cluster-node-timeout", &timeout, "--cluster-announce-ip", "127.0.0.1"];
         // Replicas stay with the primary that the test gave them.
@@ -135,7 +156,7 @@ fn meet(cluster: &Cluster) {
 
 /// Its port, and the one on which it listens for other nodes.
 fn meeting_point(node: &Node) -> String {
-    let port = node.server().port();
+    let port = node.inner_port();
     let bus: Option<(String, u16)> = node.try_run("CONFIG GET cluster-port");
     let bus = bus.map_or(0, |(_, bus)| bus);
     format!("{port} {}", if bus == 0 { port + 10_000 } else { bus })

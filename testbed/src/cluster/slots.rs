@@ -71,7 +71,7 @@ impl SlotMove<'_> {
     /// Moves one key. A node that has lost sight of the others refuses that for a while.
     #[track_caller]
     pub fn move_key(&self, key: &str) {
-        let port = self.to.server().port();
+        let port = self.to.inner_port();
         let mut migrate = redis::cmd("MIGRATE");
         // Replaces what a move before left there that was not confirmed to its source.
         migrate.arg("127.0.0.1").arg(port).arg("").arg(0).arg(5000).arg("REPLACE");

@@ -4,6 +4,7 @@ use super::Sentinel;
 use crate::binary::ServerBinary;
 use crate::node::{Node, NodeSettings};
 use crate::server::Mode;
+use crate::tls::Certificates;
 
 /// How to start a [`Sentinel`] group.
 #[derive(Clone, Debug)]
@@ -70,6 +71,14 @@ impl SentinelBuilder {
         self
     }
 
+    /// With servers and sentinels that speak TLS, with clients and with each other.
+    ///
+    /// The program must be one for which [`ServerBinary::speaks_tls`] holds.
+    pub fn tls(mut self, certificates: &Certificates) -> Self {
+        self.nodes.tls = Some(certificates.clone());
+        self.arguments(["--tls-replication", "yes"])
+    }
+
     /// More options for each server, not for sentinels.
     pub fn arguments<S: Into<String>>(mut self, arguments: impl IntoIterator<Item = S>) -> Self {
         self.nodes.arguments.extend(arguments.into_iter().map(Into::into));
@@ -110,6 +119,9 @@ impl SentinelBuilder {
             format!("sentinel failover-timeout {name} 6000"),
             format!("sentinel parallel-syncs {name} 1"),
         ];
+        if settings.tls.is_some() {
+            settings.arguments.push("tls-replication yes".into());
+        }
         // Sentinels find each other directly; only clients come through the proxy.
         settings.start(Mode::Sentinel, |_| Vec::new())
     }

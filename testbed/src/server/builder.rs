@@ -112,8 +112,15 @@ impl ServerBuilder {
         }
         let tls_port = self.tls.as_ref().map(|certificates| {
             let tls_port = free_port();
-            arguments.extend(["--tls-port".into(), tls_port.to_string()]);
-            arguments.extend(certificates.server_arguments());
+            let mut options = vec![("tls-port", tls_port.to_string())];
+            options.extend(certificates.server_options());
+            for (name, value) in options {
+                match self.mode {
+                    // Its arguments are the lines of a file.
+                    Mode::Sentinel => arguments.push(format!("{name} {value}")),
+                    _ => arguments.extend([format!("--{name}"), value]),
+                }
+            }
             tls_port
         });
         let server = Server {

@@ -89,6 +89,10 @@ impl Server {
         format!("rediss://127.0.0.1:{port}")
     }
 
+    pub(crate) fn tls_port(&self) -> Option<u16> {
+        self.tls_port
+    }
+
     /// The TCP port on loopback.
     pub fn port(&self) -> u16 {
         self.port

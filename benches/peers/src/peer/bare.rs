@@ -10,7 +10,7 @@ use redis::{IntoConnectionInfo, Script, Value};
 use super::Peer;
 
 /// Compare and delete, as every page on the subject has it.
-static RELEASE: LazyLock<Script> = LazyLock::new(|| {
+pub(super) static RELEASE: LazyLock<Script> = LazyLock::new(|| {
     Script::new(
         "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end \
          return 0",
@@ -18,7 +18,7 @@ static RELEASE: LazyLock<Script> = LazyLock::new(|| {
 });
 
 /// How long to wait before another look at a lock that is held.
-const POLL: Duration = Duration::from_millis(1);
+pub(super) const POLL: Duration = Duration::from_millis(1);
 
 /// No library: `SET NX PX` and a script by hand, the least that is a lock at all.
 #[derive(Clone)]
@@ -28,8 +28,8 @@ pub(crate) struct Bare {
 }
 
 pub(crate) struct Held {
-    key: String,
-    token: String,
+    pub(super) key: String,
+    pub(super) token: String,
 }
 
 impl Peer for Bare {
@@ -92,7 +92,7 @@ impl Peer for BareNoDelay {
 }
 
 /// Unique and cheap: what is measured is the driver, not a source of random numbers.
-fn token() -> String {
+pub(super) fn token() -> String {
     static NUMBER: AtomicU64 = AtomicU64::new(0);
     format!("{:08x}-{:016x}", std::process::id(), NUMBER.fetch_add(1, Ordering::Relaxed))
 }

@@ -8,6 +8,8 @@ use anyhow::Result;
 use serde::{Deserialize, Serialize};
 
 mod bare;
+mod bare_cluster;
+mod bare_replicated;
 mod distributed_lock;
 mod ours;
 mod redlock;
@@ -15,8 +17,10 @@ mod rlock;
 mod rslock;
 
 pub(crate) use bare::{Bare, BareNoDelay};
+pub(crate) use bare_cluster::BareCluster;
+pub(crate) use bare_replicated::BareReplicated;
 pub(crate) use distributed_lock::DistributedLock;
-pub(crate) use ours::{InBackground, Ours};
+pub(crate) use ours::{InBackground, Ours, Replicated};
 pub(crate) use redlock::Redlock;
 pub(crate) use rlock::RLock;
 pub(crate) use rslock::Rslock;
@@ -67,6 +71,12 @@ pub(crate) enum PeerId {
     Rlock,
     Redlock,
     DistributedLock,
+    /// Ours, where a replica must have each lock.
+    Replicated,
+    /// The driver's own client of a cluster.
+    BareCluster,
+    /// The driver and `WAIT`.
+    BareReplicated,
     /// No lock at all: what the server's push alone takes.
     Floor,
 }
@@ -100,6 +110,9 @@ impl PeerId {
             Self::Rlock => "rlock",
             Self::Redlock => "redlock",
             Self::DistributedLock => "distributed-lock-redis",
+            Self::Replicated => "redis-locks, replicas(1)",
+            Self::BareCluster => "bare cluster client of redis-rs",
+            Self::BareReplicated => "bare redis driver and WAIT",
             Self::Floor => "push floor",
         }
     }
@@ -121,6 +134,8 @@ impl PeerId {
             Self::Rlock => "#28935a",
             Self::Redlock => "#b9770e",
             Self::DistributedLock => "#8e44ad",
+            Self::Replicated => "#e67e22",
+            Self::BareCluster | Self::BareReplicated => "#34495e",
             Self::Floor => "#aab7b8",
         }
     }
@@ -163,7 +178,7 @@ pub(crate) enum Need {
 macro_rules! with_peer {
     ($id:expr, $peer:ident => $body:expr) => {{
         use $crate::peer::{Bare, BareNoDelay, DistributedLock, InBackground, Ours, PeerId};
-        use $crate::peer::{RLock, Redlock, Rslock};
+        use $crate::peer::{BareCluster, BareReplicated, RLock, Redlock, Replicated, Rslock};
         macro_rules! as_peer {
             ($library:ty) => {{
                 type $peer = $library;
@@ -179,6 +194,9 @@ macro_rules! with_peer {
             PeerId::Rlock => as_peer!(RLock),
             PeerId::Redlock => as_peer!(Redlock),
             PeerId::DistributedLock => as_peer!(DistributedLock),
+            PeerId::Replicated => as_peer!(Replicated),
+            PeerId::BareCluster => as_peer!(BareCluster),
+            PeerId::BareReplicated => as_peer!(BareReplicated),
             PeerId::Floor => anyhow::bail!("the push floor is no lock"),
         }
     }};

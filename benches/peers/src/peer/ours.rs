@@ -53,3 +53,27 @@ impl Peer for InBackground {
         guard.is_held()
     }
 }
+
+/// redis-locks, where a replica must have each lock.
+#[derive(Clone)]
+pub(crate) struct Replicated(Ours);
+
+impl Peer for Replicated {
+    type Guard = Guard;
+
+    async fn open(url: &str, ttl: Duration) -> Result<Self> {
+        Ok(Self(Ours(Locks::builder().url(url).ttl(ttl).replicas(1).connect().await?)))
+    }
+
+    async fn acquire(&self, key: &str) -> Result<Guard> {
+        self.0.acquire(key).await
+    }
+
+    async fn release(&self, guard: Guard) -> Result<()> {
+        self.0.release(guard).await
+    }
+
+    fn is_held(guard: &Guard) -> bool {
+        guard.is_held()
+    }
+}

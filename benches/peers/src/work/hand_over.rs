@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 use futures_util::StreamExt;
-use redis::Script;
+use redis::{AsyncConnectionConfig, IntoConnectionInfo, ProtocolVersion, PushInfo, PushKind, Script};
 use serde::{Deserialize, Serialize};
 use testbed::{Child, ChildIo};
+use tokio::sync::mpsc;
 
 use super::Work;
 use crate::child;
@@ -37,18 +38,41 @@ pub(super) const WORK: Work = Work {
     need: Some(Need::Waiting),
     rounds: (5, 3),
     goals: &[Goal::ours("p50", Bound::AtMostTimes(2.0, &[PeerId::Floor]))],
-    measure,
+    measure: |peer, scene| measure(peer, scene, scene.server.url(), false),
 };
+
+pub(super) const ON_CLUSTER: Work = Work {
+    id: "cluster-hand-over",
+    title: "Hand-over on three nodes to a waiter in another process",
+    what: "The same on a cluster of three nodes. The push floor is one script that sets a key and \
+           publishes by `SPUBLISH`, to a subscriber at the same node.",
+    metrics: WORK.metrics,
+    peers: &[PeerId::Ours, PeerId::Floor, PeerId::BareCluster],
+    need: Some(Need::Waiting),
+    rounds: (5, 3),
+    goals: &[Goal::ours("p50", Bound::AtMostTimes(2.0, &[PeerId::Floor]))],
+    measure: |peer, scene| {
+        let url = match peer {
+            PeerId::Floor => scene.cluster().owner_of(FLOOR).url(),
+            _ => scene.cluster_url(),
+        };
+        measure(peer, scene, url, true)
+    },
+};
+
+/// The key and the channel of the push floor.
+const FLOOR: &str = "floor";
 
 #[derive(Serialize, Deserialize)]
 struct HandOverOrder {
     peer: PeerId,
     url: String,
+    sharded: bool,
     times: usize,
 }
 
-fn measure(peer: PeerId, scene: &Scene<'_>) -> Result<Sample> {
-    let order = HandOverOrder { peer, url: scene.server.url(), times: scene.times(25, 12) };
+fn measure(peer: PeerId, scene: &Scene<'_>, url: String, sharded: bool) -> Result<Sample> {
+    let order = HandOverOrder { peer, url, sharded, times: scene.times(25, 12) };
     let mut waiter = child::start(ROLE, &order)?;
     let mut times = match peer {
         PeerId::Floor => publish(&order, &mut waiter)?,
@@ -104,13 +128,16 @@ fn publish(order: &HandOverOrder, waiter: &mut Child) -> Result<Vec<Duration>> {
     for number in 0..order.times {
         std::thread::sleep(pause(number));
         let mut connection = connection.clone();
+        let publish = if order.sharded { "SPUBLISH" } else { "PUBLISH" };
         let sent = on_worker(&runtime, async move {
             let script = Script::new(
                 "redis.call('SET', KEYS[1], ARGV[1], 'PX', 1000) \
-                 return redis.call('PUBLISH', 'floor', ARGV[1])",
+                 return redis.call(ARGV[2], KEYS[1], ARGV[1])",
             );
             let now = clock::now();
-            let heard: u32 = script.key("floor").arg("grant").invoke_async(&mut connection).await?;
+            let mut call = script.key(FLOOR);
+            call.arg("grant").arg(publish);
+            let heard: u32 = call.invoke_async(&mut connection).await?;
             if heard != 1 {
                 bail!("{heard} subscribers heard it");
             }
@@ -154,11 +181,14 @@ fn wait<P: Peer>(io: &mut ChildIo, order: &HandOverOrder) -> Result<()> {
 }
 
 fn subscribe(io: &mut ChildIo, order: &HandOverOrder) -> Result<()> {
+    if order.sharded {
+        return subscribe_sharded(io, order);
+    }
     let runtime = runtime()?;
     let client = redis::Client::open(order.url.as_str())?;
     let mut subscription = on_worker(&runtime, async move {
         let mut subscription = client.get_async_pubsub().await?;
-        subscription.subscribe("floor").await?;
+        subscription.subscribe(FLOOR).await?;
         Ok(subscription)
     })?;
     io.say("waiting");
@@ -169,6 +199,38 @@ fn subscribe(io: &mut ChildIo, order: &HandOverOrder) -> Result<()> {
             let now = clock::now();
             anyhow::ensure!(message.is_some(), "the subscription ended");
             Ok((subscription, now))
+        })?;
+        io.say(&format!("got {}", serde_json::to_string(&got)?));
+    }
+    io.hear();
+    Ok(())
+}
+
+/// Over the protocol in which messages come beside answers: the driver has no other way to sharded
+/// channels.
+fn subscribe_sharded(io: &mut ChildIo, order: &HandOverOrder) -> Result<()> {
+    let runtime = runtime()?;
+    let info = order.url.as_str().into_connection_info()?;
+    let settings = info.redis_settings().clone().set_protocol(ProtocolVersion::RESP3);
+    let client = redis::Client::open(info.set_redis_settings(settings))?;
+    let (sender, mut pushes) = mpsc::unbounded_channel();
+    let config = AsyncConnectionConfig::new().set_push_sender(sender);
+    let _connection = on_worker(&runtime, async move {
+        let mut connection = client.get_multiplexed_async_connection_with_config(&config).await?;
+        let mut command = redis::cmd("SSUBSCRIBE");
+        connection.send_packed_command(command.arg(FLOOR)).await?.extract_error()?;
+        Ok(connection)
+    })?;
+    io.say("waiting");
+    for _ in 0..order.times {
+        let got;
+        (pushes, got) = on_worker(&runtime, async move {
+            loop {
+                let push: PushInfo = pushes.recv().await.context("the subscription ended")?;
+                if push.kind == PushKind::SMessage {
+                    return Ok((pushes, clock::now()));
+                }
+            }
         })?;
         io.say(&format!("got {}", serde_json::to_string(&got)?));
     }

@@ -48,6 +48,10 @@ pub(crate) const ALL: &[Work] = &[
     held::WORK,
     held::LARGE,
     permit_waiters::WORK,
+    pair::ON_CLUSTER,
+    pairs::ON_CLUSTER,
+    hand_over::ON_CLUSTER,
+    pair::ON_REPLICA,
 ];
 
 /// What this program does when it is started by itself.

@@ -17,11 +17,7 @@ pub(super) const WORK: Work = Work {
            the runtime's workers, once inside `block_on` on the main thread, as many programs and \
            most tests run. The main thread is none of the workers and is woken by them, which \
            costs everybody alike.",
-    metrics: &[
-        Metric { id: "p50", title: "spawned: median", unit: Unit::Seconds },
-        Metric { id: "p99", title: "spawned: 99 of 100 below", unit: Unit::Seconds },
-        Metric { id: "main-p50", title: "block_on: median", unit: Unit::Seconds },
-    ],
+    metrics: METRICS,
     peers: PeerId::ALL,
     need: None,
     rounds: (7, 5),
@@ -31,12 +27,48 @@ pub(super) const WORK: Work = Work {
         Goal::in_background("p50", Bound::AtMostTimes(0.65, PeerId::BARE)),
         Goal::in_background("main-p50", Bound::AtMostTimes(0.65, PeerId::BARE)),
     ],
-    measure: |peer, scene| with_peer!(peer, P => measure::<P>(scene)),
+    measure: |peer, scene| with_peer!(peer, P => measure::<P>(scene, scene.server.url())),
 };
 
-fn measure<P: Peer>(scene: &Scene<'_>) -> Result<Sample> {
+const METRICS: &[Metric] = &[
+    Metric { id: "p50", title: "spawned: median", unit: Unit::Seconds },
+    Metric { id: "p99", title: "spawned: 99 of 100 below", unit: Unit::Seconds },
+    Metric { id: "main-p50", title: "block_on: median", unit: Unit::Seconds },
+];
+
+pub(super) const ON_CLUSTER: Work = Work {
+    id: "cluster-pair",
+    title: "Lock and unlock on three nodes, one task",
+    what: "The same on a cluster of three nodes, beside the driver's own client of a cluster.",
+    metrics: METRICS,
+    peers: &[PeerId::Ours, PeerId::BareCluster],
+    need: None,
+    rounds: (7, 5),
+    goals: &[Goal::ours("p50", Bound::AtMostTimes(1.0, &[PeerId::BareCluster]))],
+    measure: |peer, scene| with_peer!(peer, P => measure::<P>(scene, scene.cluster_url())),
+};
+
+pub(super) const ON_REPLICA: Work = Work {
+    id: "replicated-pair",
+    title: "Lock and unlock where a replica must have it, one task",
+    what: "The same with `replicas(1)`, beside the commands of the bare driver with a `WAIT` for one \
+           replica behind each.",
+    metrics: METRICS,
+    peers: &[PeerId::Replicated, PeerId::BareReplicated],
+    need: None,
+    rounds: (7, 5),
+    goals: &[Goal {
+        metric: "p50",
+        who: PeerId::Replicated,
+        bound: Bound::AtMostTimes(1.15, &[PeerId::BareReplicated]),
+        on: None,
+    }],
+    measure: |peer, scene| with_peer!(peer, P => measure::<P>(scene, scene.replicated_url())),
+};
+
+fn measure<P: Peer>(scene: &Scene<'_>, url: String) -> Result<Sample> {
     let runtime = runtime()?;
-    let (url, time) = (scene.server.url(), scene.lasting(500, 250));
+    let time = scene.lasting(500, 250);
     let (peer, mut spawned) = on_worker(&runtime, async move {
         let peer = P::open(&url, LONG).await?;
         peer.warm_up().await?;

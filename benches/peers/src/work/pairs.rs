@@ -47,7 +47,7 @@ pub(super) const ON_64: Work = Work {
             on: Some(Flavor::Valkey),
         },
     ],
-    measure: |peer, scene| with_peer!(peer, P => measure::<P>(scene, 64)),
+    measure: |peer, scene| with_peer!(peer, P => measure::<P>(scene, scene.server.url(), 64)),
 };
 
 pub(super) const ON_512: Work = Work {
@@ -59,12 +59,25 @@ pub(super) const ON_512: Work = Work {
     need: None,
     rounds: (7, 5),
     goals: &[Goal::ours("rate", Bound::AtLeastTimes(0.95, PeerId::BARE))],
-    measure: |peer, scene| with_peer!(peer, P => measure::<P>(scene, 512)),
+    measure: |peer, scene| with_peer!(peer, P => measure::<P>(scene, scene.server.url(), 512)),
 };
 
-fn measure<P: Peer>(scene: &Scene<'_>, tasks: usize) -> Result<Sample> {
+pub(super) const ON_CLUSTER: Work = Work {
+    id: "cluster-pairs-64",
+    title: "Lock and unlock on three nodes, 64 tasks on 64 keys",
+    what: "Each of 64 tasks takes and gives back a lock of its own on a cluster of three nodes, as fast \
+           as it can.",
+    metrics: METRICS,
+    peers: &[PeerId::Ours, PeerId::BareCluster],
+    need: None,
+    rounds: (7, 5),
+    goals: &[Goal::ours("rate", Bound::AtLeastTimes(1.2, &[PeerId::BareCluster]))],
+    measure: |peer, scene| with_peer!(peer, P => measure::<P>(scene, scene.cluster_url(), 64)),
+};
+
+fn measure<P: Peer>(scene: &Scene<'_>, url: String, tasks: usize) -> Result<Sample> {
     let runtime = runtime()?;
-    let (url, time) = (scene.server.url(), scene.lasting(800, 300));
+    let time = scene.lasting(800, 300);
     let warm_up = (WARM_UP / tasks).max(4);
     let rate = on_worker(&runtime, async move {
         let peer = P::open(&url, LONG).await?;

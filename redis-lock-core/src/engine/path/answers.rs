@@ -97,8 +97,9 @@ impl Traffic {
         let Some(mut entry) = self.written.take(seq) else { return };
         entry.hops += 1;
         if entry.hops > MOST_HOPS {
+            // They may go on like that for long: the next tries come ever later.
             let what = "the nodes of the cluster do not agree who has the key";
-            let outcome = Outcome::Refused(Fault::new(FaultClass::Moving, what));
+            let outcome = Outcome::Refused(Fault::new(FaultClass::Refused, what));
             return self.settle(entry, outcome, results);
         }
         if entry.number().is_some_and(|number| self.dropped.remove(&number)) {

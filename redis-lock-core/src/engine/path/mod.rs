@@ -57,6 +57,9 @@ pub(crate) const ENGINE_READS_AFTER: Duration = Duration::from_millis(20);
 /// How many dropped questions are remembered before settled ones are removed.
 const MIN_DROPPED_SWEEP: usize = 1024;
 
+/// The shortest time between two reads of the map, whatever the nodes say.
+pub(crate) const LOOK_PAUSE: Duration = Duration::from_millis(100);
+
 /// The first pause between two tries to connect.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use super::{
-    ConnectionState, FIRST_PAUSE, Job, News, QueueEntry, ReadyReply, Results, Settled, Traffic, Up,
-    ping,
+    ConnectionState, FIRST_PAUSE, Job, LOOK_PAUSE, News, QueueEntry, ReadyReply, Results, Settled,
+    Traffic, Up, ping,
 };
 use crate::domain::clock::Moment;
 use crate::domain::error::{Fault, FaultClass};
@@ -44,7 +44,7 @@ impl Traffic {
             (ConnectionState::Up(up), None) if up.wire.is_instant() => Moment::NEVER,
             (ConnectionState::Up(up), None) => up.received.after(SILENCE),
             (ConnectionState::Unused, _) if self.waiting.is_empty() => Moment::NEVER,
-            (ConnectionState::Unused, _) => Moment::START,
+            (ConnectionState::Unused, _) => self.retry_at,
             (ConnectionState::Connecting | ConnectionState::Down(_), _)
                 if self.attempt.is_none() =>
             {
@@ -210,12 +210,13 @@ impl Traffic {
 
     /// The map was read, so no entry has to wait in the lobby any more. Returns `false` when that
     /// read had been given up.
-    pub(crate) fn looked(&mut self, number: u64, results: &mut Results) -> bool {
+    pub(crate) fn looked(&mut self, number: u64, now: Moment, results: &mut Results) -> bool {
         if self.attempt.is_none_or(|(current, _)| current != number) {
             return false;
         }
         (self.attempt, self.pause) = (None, FIRST_PAUSE);
         self.connection = ConnectionState::Unused;
+        self.retry_at = now.after(LOOK_PAUSE);
         let waiting =
             self.waiting.drain(..).map(|entry| Settled::Redirected(Box::new(entry), None));
         results.settled.extend(waiting);

@@ -1,8 +1,9 @@
 //! Which place has which slot.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::{Place, PlaceId};
+use super::{LOBBY, Place, PlaceId};
 use crate::domain::names::SLOTS;
 use crate::store::directory::Map;
 use crate::store::redirect::NodeName;
@@ -20,8 +21,8 @@ pub(super) struct Routing {
     is_unhealthy: bool,
     places: Vec<Arc<Place>>,
     owners: Vec<Owner>,
-    /// Slots whose owner changed since the machines were last notified.
-    moved: Vec<u16>,
+    /// Slots whose owner changed since the machines were last notified, and whom they know.
+    moved: BTreeMap<u16, PlaceId>,
 }
 
 impl Default for Routing {
@@ -33,7 +34,7 @@ impl Default for Routing {
             is_unhealthy: false,
             places: Vec::new(),
             owners,
-            moved: Vec::new(),
+            moved: BTreeMap::new(),
         }
     }
 }
@@ -77,7 +78,10 @@ impl Routing {
         }
         // When nodes serve their slots again, all waiters look at once, as if all slots had moved.
         let recovered = self.is_unhealthy && map.is_healthy;
-        next.moved = if recovered { (0..SLOTS).collect() } else { self.moved_in(&next) };
+        next.moved = match recovered {
+            true => (0..SLOTS).map(|slot| (slot, LOBBY)).collect(),
+            false => self.moved_in(&next),
+        };
         next
     }
 
@@ -93,10 +97,7 @@ impl Routing {
         let known = known.and_then(|at| Owner::try_from(at).ok());
         let owner = known.unwrap_or_else(|| next.add(make(to)));
         next.set(slot, owner);
-        // Kept in order here, because a map may never follow: older ones are not used.
-        if let Err(at) = next.moved.binary_search(&slot) {
-            next.moved.insert(at, slot);
-        }
+        next.moved.entry(slot).or_insert_with(|| self.owner(slot));
         next
     }
 
@@ -111,19 +112,25 @@ impl Routing {
 
     /// The routing after the machines were notified of moved slots.
     pub(super) fn notified(&self) -> Self {
-        Self { moved: Vec::new(), ..self.clone() }
+        Self { moved: BTreeMap::new(), ..self.clone() }
     }
 
-    pub(super) fn moved(&self) -> &[u16] {
-        &self.moved
+    /// The slots that have another owner than the machines know, in order.
+    pub(super) fn moved(&self) -> Vec<u16> {
+        self.moved.keys().copied().collect()
     }
 
-    fn moved_in(&self, next: &Self) -> Vec<u16> {
-        let id = |place: Option<&Arc<Place>>| place.map(|place| place.id);
-        let differs = |slot: &u16| id(self.of_slot(*slot)) != id(next.of_slot(*slot));
-        let mut moved: Vec<_> = (0..SLOTS).filter(differs).chain(self.moved.clone()).collect();
-        moved.sort_unstable();
-        moved.dedup();
+    fn owner(&self, slot: u16) -> PlaceId {
+        self.of_slot(slot).map_or(LOBBY, |place| place.id)
+    }
+
+    /// What nodes said of each other's slots in the meantime, and the map does not say, has not moved.
+    fn moved_in(&self, next: &Self) -> BTreeMap<u16, PlaceId> {
+        let mut moved = self.moved.clone();
+        for slot in (0..SLOTS).filter(|slot| self.owner(*slot) != next.owner(*slot)) {
+            moved.entry(slot).or_insert_with(|| self.owner(slot));
+        }
+        moved.retain(|slot, known| *known != next.owner(*slot));
         moved
     }
 
@@ -150,8 +157,9 @@ mod tests {
 
     fn place(name: &NodeName) -> Arc<Place> {
         let path = Path::new(Duration::from_secs(1), 0);
+        let id = PlaceId::from(name.as_bytes()[0]);
         let (name, hints_enabled) = (Some(Arc::clone(name)), AtomicBool::new(false));
-        Arc::new(Place { id: 1, name, path, connector: None, hints_enabled })
+        Arc::new(Place { id, name, path, connector: None, hints_enabled })
     }
 
     #[test]
@@ -177,5 +185,18 @@ mod tests {
         }
         // They are found by binary search.
         assert_eq!(routing.moved(), [3, 7, 9]);
+    }
+
+    #[test]
+    fn what_the_map_does_not_say_has_not_moved() {
+        let primaries = vec![Primary { name: "a:1".into(), slots: vec![0..=SLOTS - 1] }];
+        let map = Map { epoch: 1, is_healthy: true, primaries };
+        let known = Routing::default().mapped(&map, place).notified();
+        let disputed = known.corrected(7, &"b:1".into(), place);
+        assert_eq!(disputed.moved(), [7], "no map may follow");
+        assert_eq!(disputed.mapped(&map, place).moved(), []);
+        let primaries = vec![Primary { name: "c:1".into(), slots: vec![7..=7] }];
+        let later = Map { primaries: [map.primaries, primaries].concat(), ..map };
+        assert_eq!(disputed.mapped(&later, place).moved(), [7]);
     }
 }

@@ -7,13 +7,10 @@ use std::time::Duration;
 use super::routing::Routing;
 use super::{FIRST, LOBBY, Place};
 use crate::domain::clock::Moment;
-use crate::engine::path::Path;
+use crate::engine::path::{LOOK_PAUSE, Path};
 use crate::store::directory::{Directory, Map};
 use crate::store::redirect::NodeName;
 use crate::store::redis::ClusterMode;
-
-/// The shortest time between two reads of the map.
-const LOOK_PAUSE: Duration = Duration::from_millis(100);
 
 /// The same while a node says that it does not serve its slots: only another read shows when it
 /// does again.
@@ -132,7 +129,7 @@ impl Several {
     /// The slots, in order, whose owner has changed since the last call.
     pub(super) fn take_moved(&self) -> Vec<u16> {
         let (before, _) = self.change(Routing::notified);
-        before.moved().to_vec()
+        before.moved()
     }
 
     /// Has the map read soon; returns when.

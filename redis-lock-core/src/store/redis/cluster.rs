@@ -14,11 +14,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 #[derive(Debug, Default)]
 pub(crate) struct ClusterMode {
     is_one: AtomicBool,
-    tokens: Mutex<HashMap<Arc<str>, Known>>,
+    tokens: Mutex<HashMap<Arc<str>, KnownToken>>,
 }
 
 #[derive(Debug)]
-struct Known {
+struct KnownToken {
     attempt: Arc<GroupAttempt>,
     /// The group in whose queue the token is, if nothing else is known of it on the server.
     place: Option<usize>,
@@ -75,7 +75,7 @@ impl ClusterMode {
     pub(super) fn begin(&self, token: &Arc<str>) -> Option<(Arc<GroupAttempt>, Option<usize>)> {
         let attempt = Arc::new(GroupAttempt::default());
         let mut tokens = self.tokens();
-        let fresh = || Known { attempt: Arc::clone(&attempt), place: None, doubtful: false };
+        let fresh = || KnownToken { attempt: Arc::clone(&attempt), place: None, doubtful: false };
         let known = tokens.entry(Arc::clone(token)).or_insert_with(fresh);
         if !Arc::ptr_eq(&known.attempt, &attempt) {
             match known.attempt.supersede() {
@@ -109,7 +109,7 @@ impl ClusterMode {
         self.tokens().remove(token);
     }
 
-    fn tokens(&self) -> MutexGuard<'_, HashMap<Arc<str>, Known>> {
+    fn tokens(&self) -> MutexGuard<'_, HashMap<Arc<str>, KnownToken>> {
         self.tokens.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

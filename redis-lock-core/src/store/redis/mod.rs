@@ -282,7 +282,12 @@ impl Connector for RedisConnector {
                 let what = format!("the server can't be used: no connection within {time_limit:?}");
                 Fault::new(FaultClass::Refused, what)
             };
-            timeout(time_limit, connector.connected()).await.unwrap_or_else(|_| Err(late()))
+            let site = connector.way.site().cloned();
+            site.iter().for_each(Site::begin_connect);
+            let connecting = timeout(time_limit, connector.connected()).await;
+            let connected = connecting.unwrap_or_else(|_| Err(late()));
+            site.iter().for_each(|site| site.end_connect(connected.as_ref().err()));
+            connected
         })
     }
 

@@ -137,8 +137,9 @@ impl WaitLink {
         let answers = connection.send_packed_commands(&pipeline, 0, 2).await;
         let answers = answers.map_err(|error| unknown(&error.to_string()))?;
         Ok(match (answers.first(), answers.get(1)) {
-            (Some(Value::ServerError(error)), _) => {
-                Err(Fault { class: FaultClass::Unknown, ..decode::refusal(error) })
+            (Some(Value::ServerError(error)), _) => Err(refused(error)),
+            (_, Some(Value::ServerError(error))) if decode::code_of(error) == "NOPERM" => {
+                Err(refused(error))
             }
             (_, Some(Value::Int(got))) => Ok(u32::try_from(*got).unwrap_or(0)),
             // The server is no primary any more.
@@ -177,6 +178,11 @@ impl WaitLink {
         let tag = || format!("{{{}}}", tag_of(slot));
         self.tags.entry(slot).or_insert_with(tag).clone()
     }
+}
+
+/// The answers that wait for this were given already.
+fn refused(error: &redis::ServerError) -> Fault {
+    Fault { class: FaultClass::Unknown, ..decode::refusal(error) }
 }
 
 fn not_replicated(got: u32, wanted: u32) -> Fault {

@@ -39,6 +39,10 @@ pub(super) struct Nodes {
     silent: Vec<usize>,
     /// Nodes that answer releases, and whose heirs never hear of them.
     cut_off: Vec<usize>,
+    /// Slots of which each node says that the next one has them.
+    disputed: Vec<u16>,
+    /// How often somebody was sent to another node.
+    pub(super) redirects: usize,
     epoch: u64,
     looks: usize,
     /// Who executed what, in order.
@@ -95,6 +99,15 @@ impl Cluster {
         self.nodes().migrating.insert(slot_of(key), to);
     }
 
+    /// Whether the nodes send everybody who asks for this key to and fro.
+    pub(super) fn dispute(&self, key: &str, is_disputed: bool) {
+        let mut nodes = self.nodes();
+        nodes.disputed.retain(|slot| *slot != slot_of(key));
+        if is_disputed {
+            nodes.disputed.push(slot_of(key));
+        }
+    }
+
     /// Another node has everything that this one had, which is gone.
     pub(super) fn fail_over(&self, from: usize, to: usize) {
         let mut nodes = self.nodes();
@@ -144,6 +157,10 @@ impl Cluster {
     fn execute(&self, node: usize, manager: &Arc<str>, command: &Command, asking: bool) -> Reply {
         let slot = slot(command.names.main());
         let mut nodes = self.nodes();
+        if nodes.disputed.contains(&slot) {
+            nodes.redirects += 1;
+            return Err(Redirect::Moved { slot, to: name((node + 1) % self.answered.len()) });
+        }
         let owner = nodes.owners[&slot];
         let target = nodes.migrating.get(&slot).copied();
         let is_here = nodes.state.entries.contains_key(command.names.main());

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 use testbed::{eventually, holds_for};
 
 use self::cluster::Cluster;
-use crate::{LockState, Locks};
+use crate::{LockError, LockState, Locks};
 
 mod cluster;
 
@@ -57,6 +57,32 @@ fn g9_a_slot_that_stays_half_moved_keeps_who_holds_and_lets_others_in() {
     let guard = locks.mutex(&key).ttl(TTL).blocking_acquire().unwrap();
     assert!(cluster.nodes().log.iter().all(|(node, _, _)| *node == 2), "asked where it goes");
     guard.blocking_release().unwrap();
+    eventually(PATIENCE, "nothing is left", || cluster.held().is_empty());
+}
+
+#[test]
+fn nodes_that_do_not_agree_for_long_are_asked_ever_later_and_that_is_told() {
+    let (cluster, _) = three();
+    let limit = Duration::from_secs(3);
+    let locks = cluster.locks(Locks::builder().outage(limit));
+    let (key, other) = (cluster.key_of(0), cluster.key_of(1));
+    let held = locks.mutex(&key).ttl(PATIENCE * 6).blocking_acquire().unwrap();
+    cluster.dispute(&key, true);
+    let asked = Instant::now();
+    let error = held.blocking_verify().unwrap_err();
+    assert!(error.to_string().contains("do not agree"), "{error}");
+    assert_ne!(held.state(), LockState::Lost, "nobody said that it is not ours");
+    drop(held);
+    let error = locks.mutex(&key).blocking_acquire().unwrap_err();
+    assert!(matches!(&error, LockError::Backend { source, .. } if source.is_retryable()));
+    assert!(error.to_string().contains("do not agree"), "{error}");
+    assert!(asked.elapsed() < limit * 3, "{:?}", asked.elapsed());
+    let redirects = cluster.nodes().redirects;
+    // Six for each try; 50 ms apart they would be 360, and those of the release as many.
+    assert!(redirects < 160, "{redirects}");
+    locks.mutex(&other).blocking_acquire().unwrap().blocking_release().unwrap();
+    cluster.dispute(&key, false);
+    locks.mutex(&key).wait(PATIENCE).blocking_acquire().unwrap().blocking_release().unwrap();
     eventually(PATIENCE, "nothing is left", || cluster.held().is_empty());
 }
 

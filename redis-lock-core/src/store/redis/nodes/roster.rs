@@ -29,6 +29,8 @@ struct RosterState {
     /// The version of each node that was connected to.
     versions: BTreeMap<NodeName, String>,
     clocks: BTreeMap<NodeName, Clock>,
+    /// Why they could not be connected to, where that was so the last time.
+    troubles: BTreeMap<NodeName, String>,
     /// How long a fail-over may take.
     outage: Option<Duration>,
 }
@@ -100,6 +102,19 @@ impl Roster {
         self.state().versions.insert(Arc::clone(name), version.into());
     }
 
+    pub(super) fn was_connected(&self, name: &NodeName) -> bool {
+        self.state().versions.contains_key(name)
+    }
+
+    /// Notes why a node can't be connected to, or that it was.
+    pub(super) fn set_trouble(&self, name: &NodeName, trouble: Option<&str>) {
+        let mut state = self.state();
+        match trouble {
+            Some(what) => drop(state.troubles.insert(Arc::clone(name), what.into())),
+            None => drop(state.troubles.remove(name)),
+        }
+    }
+
     /// Stores the clock of a node; returns that of another node, for comparison.
     pub(super) fn set_clock(&self, name: &NodeName, clock: Clock) -> Option<(NodeName, Clock)> {
         let mut state = self.state();
@@ -125,6 +140,7 @@ impl Roster {
             address: node.name.to_string(),
             role: node.role,
             version: state.versions.get(&node.name).cloned(),
+            trouble: state.troubles.get(&node.name).cloned(),
         };
         info.nodes = state.nodes.iter().map(node).collect();
     }

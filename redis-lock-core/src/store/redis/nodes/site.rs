@@ -122,6 +122,18 @@ impl Site {
         self.roster.set_version(&self.name, version);
     }
 
+    /// Another connection is being made. What the former one was good for nobody knows.
+    pub(in crate::store::redis) fn begin_connect(&self) {
+        if self.roster.was_connected(&self.name) {
+            let what = "the connection was lost, and another one is being made";
+            self.roster.set_trouble(&self.name, Some(what));
+        }
+    }
+
+    pub(in crate::store::redis) fn end_connect(&self, fault: Option<&Fault>) {
+        self.roster.set_trouble(&self.name, fault.map(|fault| &*fault.what));
+    }
+
     /// Adds all known nodes to a description.
     pub(in crate::store::redis) fn describe(&self, info: &mut ServerInfo) {
         self.roster.describe(info);

@@ -1,4 +1,4 @@
-//! What a place says without having been asked.
+//! Events of a place: messages, and the begin or end of a subscription.
 
 use std::sync::atomic::Ordering;
 
@@ -9,7 +9,7 @@ use crate::Token;
 use crate::store::Event;
 
 impl Core {
-    /// Takes in an event that is no answer to a question: a message, or that listening began.
+    /// Handles an event that is no answer to a question.
     pub(crate) fn receive(&self, place: PlaceId, event: Event, work: &mut Work) {
         match event {
             Event::Granted { token, waited_for } => {
@@ -32,7 +32,12 @@ impl Core {
             }
             Event::Listening { hints_enabled } => {
                 let Some(place) = self.places.get(place) else { return };
-                place.hints_enabled.store(hints_enabled, Ordering::Relaxed);
+                let before = place.hints_enabled.swap(hints_enabled, Ordering::Relaxed);
+                if before && !hints_enabled {
+                    // A node that has lost its slots ends the subscription, before anything is
+                    // asked there.
+                    self.look_soon();
+                }
                 self.step_all_at(place.id, work, |machine, env, out| machine.listening(env, out));
             }
         }

@@ -1,0 +1,181 @@
+//! Transactions of several tasks side by side: a late, aborted or refused one holds up no other.
+
+use std::io::Write;
+use std::net::TcpStream;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::Instant;
+
+use redis_locks::{LockError, Locks, Scripting};
+use testbed::{Proxy, Server, eventually};
+
+use crate::scenery::*;
+use crate::without_scripts::{NO_SCRIPTS, as_user, never};
+#[tokio::test]
+async fn who_queues_behind_others_is_never_aborted() {
+    let server = Server::start();
+    let held = job(&never(&server).await).acquire().await.unwrap();
+    let mut waiting = Vec::new();
+    for number in 1..=3 {
+        let locks = never(&server).await;
+        let request = job(&locks).acquire();
+        let watched = || server.command_counts().get("watch").copied().unwrap_or_default();
+        let before = watched();
+        waiting.push(tokio::spawn(async move { (number, request.await.unwrap(), locks) }));
+        let queued = || server.run::<usize>("ZCARD lock:{lock:job}:~q") == number;
+        until("it has queued", queued).await;
+        if number > 1 {
+            assert_eq!(watched(), before, "the lock is marked, so nothing needs to be watched");
+        } else {
+            until("the lock is marked", || server.get(WIRE).is_some_and(|it| it.ends_with('+')))
+                .await;
+        }
+    }
+    let mut held = Some(held);
+    for (at, waits) in waiting.into_iter().enumerate() {
+        held.take().unwrap().release().await.unwrap();
+        let (number, guard, _locks) = waits.await.unwrap();
+        assert_eq!(number, at + 1, "in the order of their coming");
+        held = Some(guard);
+    }
+    held.unwrap().release().await.unwrap();
+    server.assert_clean();
+}
+
+/// Takes its own lock again and again, and says how often.
+async fn go_on(locks: Locks, key: String, is_over: Arc<AtomicBool>) -> u32 {
+    let mut pairs = 0;
+    while !is_over.load(Ordering::SeqCst) {
+        let guard = locks.mutex(&key).ttl(LONG).acquire().await.unwrap();
+        match guard.release().await {
+            // It was late itself, and goes on without us.
+            Ok(()) | Err(LockError::Backend { .. }) => pairs += 1,
+            Err(other) => panic!("{other:?}"),
+        }
+    }
+    pairs
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_late_transaction_is_no_concern_of_others() {
+    let server = Server::start();
+    let proxy = Proxy::to(server.port());
+    let builder = Locks::builder().url(proxy.url()).scripting(Scripting::Never);
+    let locks = builder.command_timeout(COMMAND).connect().await.unwrap();
+    let held = job(&locks).acquire().await.unwrap();
+    let is_over = Arc::new(AtomicBool::new(false));
+    let others: Vec<_> = (0..4)
+        .map(|at| tokio::spawn(go_on(locks.clone(), format!("own:{at}"), Arc::clone(&is_over))))
+        .collect();
+    let own = format!("lock:own:{}", others.len() - 1);
+    eventually(PATIENCE, "they have begun", || server.exists(&own));
+    for round in 0..4 {
+        // The answer to an `EXEC` never comes, and it is not said that it will not.
+        let link = proxy.connections().iter().find(|it| it.open && !it.subscriber).unwrap().number;
+        let silent = proxy.only(|it| it.open && !it.subscriber && it.number != link);
+        assert!(silent.count() > 0, "no connection for transactions in round {round}");
+        silent.hole_down();
+        tokio::time::sleep(COMMAND + ms(200)).await;
+        let is_open = |number| proxy.connections().iter().any(|it| it.number == number && it.open);
+        assert!(is_open(link), "the connection of all is gone in round {round}");
+        assert!(held.is_held());
+    }
+    is_over.store(true, Ordering::SeqCst);
+    for other in others {
+        let pairs = other.await.unwrap();
+        assert!(pairs > 4, "{pairs} pairs beside four late transactions");
+    }
+    held.release().await.unwrap();
+    server.assert_clean();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_silence_of_the_common_connection_is_not_hidden_by_transactions() {
+    let server = Server::start();
+    let proxy = Proxy::to(server.port());
+    let builder = Locks::builder().url(proxy.url()).scripting(Scripting::Never);
+    let locks = builder.command_timeout(COMMAND).connect().await.unwrap();
+    let busy = job(&locks).acquire().await.unwrap();
+    let is_over = Arc::new(AtomicBool::new(false));
+    let asking = {
+        let is_over = Arc::clone(&is_over);
+        tokio::spawn(async move {
+            while !is_over.load(Ordering::SeqCst) {
+                // It goes by a transaction and is heard of all the time.
+                let _ = busy.verify().await;
+            }
+            busy.release().await
+        })
+    };
+    let link = proxy.connections().iter().find(|it| it.open && !it.subscriber).unwrap().number;
+    proxy.only(|it| it.number == link).hole();
+    let guard = locks.mutex("other").ttl(LONG).acquire().await.unwrap();
+    is_over.store(true, Ordering::SeqCst);
+    asking.await.unwrap().unwrap();
+    guard.release().await.unwrap();
+    server.assert_clean();
+}
+
+/// Changes a key without a gap, until it is told to stop.
+fn disturb(server: &Server, key: &str, is_over: &Arc<AtomicBool>) -> JoinHandle<()> {
+    let mut stream = TcpStream::connect(("127.0.0.1", server.port())).unwrap();
+    let touch = format!("PEXPIRE {key} {}\r\n", LONG.as_millis()).repeat(1_000);
+    let is_over = Arc::clone(is_over);
+    thread::spawn(move || {
+        // Whoever waits for no answer always has a command there.
+        stream.write_all(b"CLIENT REPLY OFF\r\n").unwrap();
+        while !is_over.load(Ordering::SeqCst) {
+            stream.write_all(touch.as_bytes()).unwrap();
+        }
+    })
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_release_that_does_not_come_through_delays_no_other() {
+    let server = Server::start();
+    let locks = never(&server).await;
+    let hot = job(&locks).acquire().await.unwrap();
+    let mut others = Vec::new();
+    for at in 0..5 {
+        others.push(locks.mutex(format!("k{at}")).ttl(LONG).acquire().await.unwrap());
+    }
+    let is_over = Arc::new(AtomicBool::new(false));
+    let disturbing = disturb(&server, WIRE, &is_over);
+    server.reset_counts();
+    let releasing = tokio::spawn(async {
+        let outcome = hot.release().await;
+        (outcome, Instant::now())
+    });
+    eventually(PATIENCE, "it is being released", || server.command_counts().contains_key("watch"));
+    for other in others {
+        other.release().await.unwrap();
+    }
+    let others_done = Instant::now();
+    is_over.store(true, Ordering::SeqCst);
+    disturbing.join().unwrap();
+    let (outcome, hot_done) = releasing.await.unwrap();
+    assert!(hot_done > others_done, "the others have waited for {outcome:?}");
+    eventually(PATIENCE, "all are free", || server.keys().iter().all(|key| !key.ends_with(WIRE)));
+    server.assert_clean();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_that_is_refused_spoils_no_other_in_its_transaction() {
+    let server = Server::builder().user(NO_SCRIPTS).start();
+    let locks = Locks::connect(as_user(&server, "app")).await.unwrap();
+    let mut guards = Vec::new();
+    for key in ["good:1", "good:2", "bad", "good:3"] {
+        guards.push((key, locks.mutex(key).ttl(LONG).acquire().await.unwrap()));
+    }
+    server.run::<()>("ACL SETUSER app resetkeys ~lock:good* ~*good*");
+    let releasing: Vec<_> =
+        guards.into_iter().map(|(key, guard)| (key, tokio::spawn(guard.release()))).collect();
+    for (key, releasing) in releasing {
+        let outcome = releasing.await.unwrap();
+        assert_eq!(outcome.is_ok(), key != "bad", "{key}: {outcome:?}");
+    }
+    server.run::<()>("ACL SETUSER app allkeys");
+    server.run::<()>("DEL lock:bad");
+    server.assert_clean();
+}
