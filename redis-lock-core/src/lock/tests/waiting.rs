@@ -406,3 +406,37 @@ fn a_lease_that_somebody_else_had_before_is_not_kept_by_a_fresh_token_either() {
     bench.release(&hold);
     bench.released();
 }
+
+/// The lock comes when the wait is over: the caller learns that it was busy.
+fn is_given_back(bench: &mut Bench, id: u64) {
+    bench.tick(1_000);
+    let question = bench.asked();
+    bench.now += 1_000;
+    bench.settle(&question, got());
+    assert!(bench.grants().is_empty());
+    let (refused, error) = bench.failed().remove(0);
+    assert!(refused == id && error.is_busy(), "{error:?}");
+    bench.released();
+    assert!(bench.machine.is_idle());
+}
+
+#[test]
+fn a_lock_that_comes_after_the_wait_is_given_back() {
+    let mut bench = Bench::new();
+    bench.contend(1, patient(1_500), busy_with(Some(secs(20))));
+    is_given_back(&mut bench, 1);
+    // The same where the first question was sent at once.
+    bench.ask(2, patient(1_500));
+    let question = bench.asked();
+    bench.answer(&question, busy_with(Some(secs(20))));
+    is_given_back(&mut bench, 2);
+}
+
+#[test]
+fn the_first_answer_counts_even_if_it_is_late() {
+    let mut bench = Bench::new();
+    bench.ask(1, patient(RTT - 1));
+    let take = bench.asked();
+    bench.answer(&take, got());
+    assert_eq!(bench.granted().0, 1);
+}
