@@ -1,4 +1,4 @@
-//! What is told to operators, for tests to read.
+//! Captures the messages to operators, for tests.
 
 use std::fmt::{Debug, Write};
 use std::sync::Mutex;

@@ -111,7 +111,7 @@ pub(crate) fn refused(request: Request) -> LockError {
     request.blocking_acquire().unwrap_err()
 }
 
-/// Every way to give up an acquisition, and what must be so afterwards: nobody has the lock, nobody
+/// Every way to give up an acquisition, and what must hold afterwards: nobody has the lock, nobody
 /// waits for it, and the next one gets it at once.
 pub(crate) async fn cancel_everywhere(arena: &Arena, make: impl Fn(&Locks) -> Request) {
     for busy in [false, true] {
@@ -159,7 +159,7 @@ impl Waiting {
         let (leave, left) = std::sync::mpsc::channel::<()>();
         let thread = std::thread::spawn(move || {
             let guard = take(request.wait(LONG));
-            // Whoever started it may not listen.
+            // The parent may not listen any more.
             let _ = told.send(());
             let _ = left.recv();
             guard.blocking_release().unwrap();

@@ -30,7 +30,8 @@ pub(crate) struct Log(Arc<Mutex<Vec<String>>>);
 
 impl Default for Log {
     fn default() -> Self {
-        // Whoever logs calls functions that need locks, and may be the first of its process.
+        // A logger may call functions that need locks, and may be the first of its process to do
+        // so.
         locks();
         Self(Arc::default())
     }

@@ -78,7 +78,7 @@ impl Wake for Troubled {
     }
 }
 
-/// A future that somebody has polled once, with a waker of their own.
+/// A future that was polled once, with a waker of its own.
 struct Polled<T> {
     future: Pin<Box<dyn Future<Output = T> + Send>>,
     waker: Arc<Troubled>,
@@ -160,7 +160,7 @@ impl Scene {
         Trouble::Blocks(Arc::clone(&self.gate.0))
     }
 
-    /// Somebody else has these, and gives them back later.
+    /// Another manager holds these, and releases them later.
     fn taken(&self, keys: &[&str]) -> Vec<Guard> {
         let take = |key: &&str| self.others.mutex(*key).ttl(LONG).blocking_acquire().unwrap();
         keys.iter().map(take).collect()
@@ -293,7 +293,7 @@ fn wakers_that_block_at_a_loss(path: Path) {
     scene.end();
 }
 
-/// The next waiter of one's own process is woken by whoever releases.
+/// The next waiter of the same process is woken by the release.
 fn wakers_that_block_a_release_of_our_own(path: Path) {
     let scene = Scene::by(path);
     let writer = scene.locks.write("a").ttl(TTL).blocking_acquire().unwrap();

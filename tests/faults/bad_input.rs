@@ -1,4 +1,4 @@
-//! What cannot work is told before anything is sent, and in words that help.
+//! What can't work is refused before anything is sent, with a helpful message.
 
 use redis_locks::{LockError, Locks};
 

@@ -4,7 +4,7 @@ use crate::scenery::*;
 use redis_locks::{LockState, Locks, LossReason};
 use testbed::{Server, holds_for};
 
-/// A crash that loses the lock: the first holder is told, and the next one's fence is larger.
+/// A crash that loses the lock: the first holder is notified, and the next one's fence is larger.
 async fn lost_at_a_crash(server: &Server, crash: impl FnOnce()) {
     let (locks, other) = (connect(&server.url()).await, connect(&server.url()).await);
     let first = locks.mutex(KEY).ttl(ms(3000)).fenced().acquire().await.unwrap();

@@ -1,4 +1,4 @@
-//! Processes that are killed or told to end, and runtimes that come, go and misbehave.
+//! Processes that are killed or asked to end, and runtimes that start, end and misbehave.
 
 use std::sync::OnceLock;
 use std::thread;

@@ -134,7 +134,7 @@ fn b6_a_guard_can_be_dropped_anywhere() {
     server.assert_clean();
 }
 
-/// Takes the lock and ends the process in the way that it is told.
+/// Takes the lock and ends the process as its parent says.
 pub(crate) fn end(io: &mut ChildIo) {
     thread_local! { static KEPT: RefCell<Option<Guard>> = const { RefCell::new(None) }; }
     let locks = open(&std::env::var("REDIS_URL").unwrap());
@@ -223,7 +223,7 @@ async fn b9_no_right_to_publish_is_no_obstacle() {
     server.assert_clean();
 }
 
-/// The waiter could be told, and waits for word; the one who releases cannot tell.
+/// The waiter could be notified and waits for a message; the releasing user may not publish.
 async fn b9_a_waiter_who_is_not_told_finds_out_by_itself() {
     let server = Server::builder().user("app on >secret ~* resetchannels +@all").start();
     let url = server.url().replace("redis://", "redis://app:secret@");

@@ -370,7 +370,7 @@ fn c15_a_process_that_was_frozen_does_not_go_on() {
         child.expect("holding");
         child.expect("running");
         child.freeze();
-        // Somebody else gets the lock, and holds it while the first one wakes up.
+        // Another holder gets the lock, and has it while the first one wakes up.
         let other = open(&server.url());
         let guard = job(&other).wait(PATIENCE).blocking_acquire().unwrap();
         thread::sleep(ms(100));

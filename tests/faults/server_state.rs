@@ -151,7 +151,7 @@ async fn e5_a_server_that_loads_its_data() {
     server.assert_clean();
 }
 
-/// A refusal that no waiting can change is told at once, whatever the wait.
+/// A refusal that waiting can't change is returned at once, whatever the wait.
 async fn refused_for_good(locks: &Locks, cause: &str) {
     let start = Instant::now();
     let outcome = job(locks).wait(PATIENCE).acquire().await;

@@ -1,11 +1,11 @@
-//! What is said to those who have not got it running yet: the text, the class, and how soon.
+//! Error messages of a first set-up: the text, the class, and how soon they come.
 
 use std::time::{Duration, Instant};
 
 use redis_locks::{ConfigError, LockError, Locks, redis_lock};
 use testbed::{Child, ChildIo, Server};
 
-/// What nobody can mend by waiting is told within this.
+/// Errors that waiting can't change are returned within this time.
 const AT_ONCE: Duration = Duration::from_secs(1);
 
 /// Waits for ever, as by default.

@@ -1,4 +1,4 @@
-//! Servers that can't be used: told after `outage`, whatever the wait.
+//! Servers that can't be used: an error after `outage`, whatever the wait.
 
 use std::time::{Duration, Instant};
 

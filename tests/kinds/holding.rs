@@ -178,7 +178,7 @@ fn a_foreign_value_with_a_ttl_simply_holds() {
 fn fair_off_takes_a_free_mutex_ahead_of_those_who_wait() {
     let arena = Arena::server();
     let server = arena.server.as_ref().unwrap();
-    // One waits whose turn it is, and who looks by itself; the holder before it has died.
+    // The next waiter gets no message and looks by itself, because the holder has died.
     let now: Vec<u64> = server.run("TIME");
     server.run::<()>("ZADD lock:{lock:k}:~q 1 rl1.waits");
     let mut entry = redis::cmd("HSET");

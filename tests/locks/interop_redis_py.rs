@@ -104,7 +104,7 @@ fn each_waits_for_the_other() {
     let locks = open(&server.url());
     let mut theirs = Python::start(&python, &server, "30");
 
-    // We wait for them: nobody tells us of their release, so we look for ourselves.
+    // Their release sends no message, so our waiter looks by itself.
     assert_eq!(theirs.ask("try"), "True");
     let waiting = std::thread::spawn({
         let request = job(&locks).wait(PATIENCE);

@@ -1,4 +1,4 @@
-//! A lease that stays in its process while nobody is inside, and others who want it.
+//! A lease that stays in its process while it is idle, and other processes that want it.
 
 use std::time::{Duration, Instant};
 

@@ -202,7 +202,8 @@ async fn lg4_a_lost_message_costs_a_waiter_no_more_than_a_look() {
     assert_eq!(deaf.count(), 1, "one connection listens");
     deaf.hole_down();
     let start = Instant::now();
-    // The renewal says that somebody waits, a third of the lease later at the most.
+    // The answer to the renewal, a third of the lease later at most, says that another process
+    // waits.
     let guard = other.mutex("k").wait(SOON).acquire().await.unwrap();
     assert!(start.elapsed() < SOON / 2, "{:?}", start.elapsed());
     guard.release().await.unwrap();

@@ -263,11 +263,11 @@ fn g13_a_primary_that_wakes_after_it_was_replaced_starts_and_extends_nothing() {
         move || take(locks.mutex(&name).wait(LONG))
     });
     cluster.until_replaced(frozen, slot);
-    // Until it has heard who the primary is now, it can't know better than the old one.
+    // Until it has learned which server is the primary now, it can only use the old one.
     release(take(one.mutex(&heard).wait(LONG)));
     frozen.server().thaw();
     release(late.join().unwrap());
-    // Whoever has it now is the only one who believes so.
+    // The present holder is the only one that relies on it.
     let next = other.mutex(&key).wait(LONG);
     if is_held(&held) {
         held.blocking_verify().unwrap();

@@ -32,7 +32,7 @@ enum Forgets {
     Some,
 }
 
-/// A key, and who is inside.
+/// A key, and its holders.
 struct Key {
     name: String,
     inside: AtomicU64,
@@ -60,7 +60,7 @@ struct Scene {
 
 enum News {
     Failed(String),
-    /// Of a worker: its longest call. Of whoever strikes: how long it did.
+    /// For a worker: its longest call. For the source of faults: how long it ran.
     Done(Duration),
 }
 

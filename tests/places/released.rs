@@ -1,4 +1,4 @@
-//! Releases that a primary answered, and that the replica in its place never heard of.
+//! Releases that a primary answered, and that the replica which replaced it never received.
 
 use redis_locks::{Locks, Request};
 use testbed::{Cluster, Node, Sentinel, ServerBinary};

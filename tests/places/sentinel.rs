@@ -81,7 +81,7 @@ fn f7_f12_an_old_primary_that_wakes_starts_and_extends_nothing() {
         move || take(locks.mutex("late").wait(LONG))
     });
     let heir = group.until_replaced(old);
-    // Until it has heard who the primary is now, it can't know better than the old one.
+    // Until it has learned which server is the primary now, it can only use the old one.
     take(one.mutex("heard").wait(LONG)).blocking_release().unwrap();
     old.server().thaw();
     let late = late.join().unwrap();

@@ -25,7 +25,7 @@ async fn b3_the_same_while_another_process_waits(builder: ServerBuilder) {
         let waiting = tokio::spawn(job(&other).acquire());
         until_queued(&server, 1);
         guard.release_in_background();
-        // Whoever waited has it, and not the one who let go.
+        // The waiter has it, and not the one that released it.
         assert!(job(&locks).try_acquire().await.unwrap().is_none(), "a newcomer passed the queue");
         waiting.await.unwrap().unwrap().release().await.unwrap();
     }

@@ -9,7 +9,7 @@ use testbed::{Child, ChildIo, ClockShim, Server, ServerBuilder, eventually};
 
 use crate::scenery::*;
 
-/// The lease of those who die.
+/// The lease of holders that are killed.
 const TTL: Duration = ms(1_500);
 
 /// What the place of a dead waiter lasts.
@@ -18,7 +18,7 @@ const PLACE: Duration = ms(5_000);
 /// What it may take after that until the next one is in.
 const MORE: Duration = ms(1_000);
 
-/// How often one who waits looks by itself, at least.
+/// How often a waiter looks by itself, at least.
 const LOOK: Duration = ms(1_250);
 
 /// A request of this kind for [`KEY`], among others.
@@ -34,7 +34,7 @@ fn request(locks: &Locks, kind: &str) -> Request {
     }
 }
 
-/// Gets a lock of the kind that it is told, and has it until the parent says a word.
+/// Gets a lock of the kind that the parent names, and holds it until the parent sends a line.
 pub(crate) fn have(io: &mut ChildIo) {
     let locks = Locks::open(env::var("REDIS_URL").unwrap()).unwrap();
     let guard = request(&locks, &env::var("KIND").unwrap()).ttl(TTL).blocking_acquire().unwrap();
@@ -144,7 +144,7 @@ async fn l4_a_killed_waiting_writer_costs_a_release_nothing(builder: ServerBuild
     dies.kill9();
     let killed = Instant::now();
     lives.release().await.unwrap();
-    // It can't be told, which the server says at once.
+    // It can't be notified, which the server says at once.
     must_get_it_within(&mut next, killed, MORE);
     must_end_well(vec![next]);
     assert_clean_after_deaths(&server);

@@ -52,7 +52,7 @@ async fn i4_a_foreign_holder_is_waited_for_and_left_alone(builder: ServerBuilder
         let start = Instant::now();
         assert!(foreigner.unlock());
         let guard = waiting.await.unwrap().unwrap();
-        // It tells nobody, so we look four times a second.
+        // It sends no message, so we look four times a second.
         assert!(start.elapsed() < ms(1500), "{:?} after its release", start.elapsed());
         assert!(!foreigner.try_lock(LONG), "it takes what is ours");
         assert!(!foreigner.unlock(), "it releases what is ours");

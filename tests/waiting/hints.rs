@@ -103,7 +103,7 @@ async fn i12_forged_and_foreign_messages_grant_nothing(builder: ServerBuilder) {
             _ => "r".repeat(1_000),
         }
     });
-    // The holder is told that its lock was taken from it.
+    // The holder is notified that its lock was taken from it.
     let alarms = flood(&server, &own, move || format!("r {held}"));
     let got = Arc::new(AtomicBool::new(false));
     let waiting = tokio::spawn({

@@ -108,7 +108,7 @@ async fn i1_a_holder_that_was_told_of_a_waiter_gives_the_lock_away_in_one_step(
 ) {
     let server = builder.start();
     let (holder, locks) = (manager(&server), manager(&server));
-    // Both are told what happens to their locks from here on.
+    // Both receive messages from here on.
     for manager in [&holder, &locks] {
         job(manager).acquire().await.unwrap().release().await.unwrap();
     }

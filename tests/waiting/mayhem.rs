@@ -1,4 +1,4 @@
-//! 500 waiters in ten processes, and somebody who kills waiters and holders all the time.
+//! 500 waiters in ten processes, of which waiters and holders are killed all the time.
 //!
 //! It lasts 20 seconds, or `WAITING_SECONDS`: `cargo xtask mayhem` takes two minutes.
 
@@ -26,7 +26,7 @@ const CROWD: usize = 23;
 const SINGLES: usize = 4;
 const KEYS: [&str; 2] = ["a", "b"];
 const TTL: Duration = Duration::from_secs(2);
-/// Those who lock one key ask for different leases, up to `TTL`.
+/// Callers ask for different leases, up to `TTL`, even for one key.
 const SHORT_TTL: Duration = Duration::from_millis(1200);
 
 fn time() -> Duration {

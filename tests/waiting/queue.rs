@@ -1,4 +1,4 @@
-//! First come, first served between processes, whoever dies meanwhile.
+//! First come, first served between processes, even when some are killed meanwhile.
 
 use std::env;
 use std::time::{Duration, Instant};
@@ -22,7 +22,7 @@ pub(crate) fn wait_in_line(io: &mut ChildIo) {
     io.hear();
 }
 
-/// So many processes in the queue, in this order, behind the guard.
+/// Puts this many processes into the queue, in order, behind the guard.
 fn line_up(server: &Server, count: u64) -> (Guard, Vec<Child>) {
     let guard = job(&manager(server)).fenced().blocking_acquire().unwrap();
     let url = server.url();

@@ -35,9 +35,9 @@ pub(super) struct CallRecord {
     pub(super) bound: Option<u64>,
     /// For how long the process had been held up when it began.
     pub(super) stalled: u64,
-    /// Nobody else of the process wanted the same at any time of the call.
+    /// No other caller of the process wanted the same key during the call.
     pub(super) is_alone: bool,
-    /// Somebody of the process had a guard of the same when the call ended.
+    /// The process had a guard of the same key when the call ended.
     pub(super) met_guard: bool,
     /// The lease ran when the call began.
     pub(super) was_valid: bool,
@@ -58,7 +58,7 @@ pub(super) struct HoldNote {
     pub(super) keys: Vec<usize>,
     pub(super) hold: Arc<Hold>,
     pub(super) first_deadline: Moment,
-    /// Nobody may lengthen it.
+    /// It must not be lengthened.
     pub(super) is_fixed: bool,
     pub(super) is_given_up: Cell<bool>,
     pub(super) loss_seen: Cell<bool>,

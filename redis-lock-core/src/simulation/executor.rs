@@ -112,7 +112,7 @@ impl Executor {
     }
 }
 
-/// Those who fell asleep since the last call.
+/// The sleepers that were added since the last call.
 pub(super) fn sleepers() -> Vec<(u64, Waker)> {
     SLEEPERS.take()
 }

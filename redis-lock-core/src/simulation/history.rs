@@ -29,7 +29,7 @@ impl History {
         self.hash = random::hash([self.hash, clock::now(), what, detail]);
     }
 
-    /// A line for people, made only where somebody reads it.
+    /// A line for people, formatted only if it is read.
     pub(super) fn line(&mut self, line: impl FnOnce(&mut Self) -> String) {
         if self.lines.is_none() {
             return;

@@ -20,7 +20,7 @@ use crate::{LockState, LossReason};
 /// How late the engine's thread may be, beside what the plan says.
 const SLACK: u64 = 15 * MILLI;
 
-/// How long nobody may wait for what nobody has.
+/// How long a caller may wait for a lock that is free.
 const LONGEST_IDLENESS: u64 = 3_500 * MILLI;
 
 impl World {
@@ -77,7 +77,7 @@ impl World {
         }
     }
 
-    /// Nobody believes in more lease than the server has for its token.
+    /// No guard relies on more lease than the server has for its token.
     fn check_belief(&self, note: &HoldNote) {
         let believed = self.processes[note.process].clock.when(note.hold.deadline());
         for key in &note.keys {
@@ -241,7 +241,7 @@ impl World {
         calls.iter().for_each(|call| self.check_bound(call));
     }
 
-    /// Busy means that somebody had it during the call.
+    /// "Busy" means that another holder had it during the call.
     fn check_busy(&self, call: &CallRecord) {
         let manager = Arc::clone(&self.processes[call.process].core.manager);
         let is_quiet = clock::now() >= self.troubled_until
@@ -357,7 +357,7 @@ impl World {
         }
     }
 
-    /// Nobody waits for long for what nobody has, while nothing is wrong.
+    /// No caller waits long for a lock that is free, while there is no fault.
     fn check_progress(&mut self) {
         let now = clock::now();
         let calm = self.troubled_until.max(self.quiet_from());
@@ -383,7 +383,7 @@ impl World {
         }
     }
 
-    /// Leases of processes that can answer, in which nobody is inside, and since when.
+    /// Idle leases of processes that can answer, and since when they are idle.
     fn kept(&self) -> BTreeMap<Arc<str>, u64> {
         let now = clock::now();
         let awake = |it: &&SimulatedProcess| it.is_alive && it.tasks_stand_until() <= now;

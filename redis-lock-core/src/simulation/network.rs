@@ -142,7 +142,7 @@ pub(super) struct NetworkLink {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum LinkState {
     Open,
-    /// Nothing passes any more, and nobody is told.
+    /// Nothing passes any more, without an error.
     HalfOpen,
     /// The network or the server has ended it; the client learns of it, or did.
     Cut,

@@ -1,4 +1,5 @@
-//! What happens in a history, decided before it begins: who wants what and when, and what goes wrong.
+//! The plan of a history, made before it begins: which callers want what and when, and which faults
+//! happen.
 
 use super::clock::{MILLI, SECOND};
 use super::random::Random;
@@ -7,7 +8,7 @@ use super::random::Random;
 #[derive(Clone, Debug)]
 pub(super) struct HistoryPlan {
     pub(super) seed: u64,
-    /// When faults end, and nobody wants anything any more.
+    /// When faults end and no new calls begin.
     pub(super) calm_at: u64,
     pub(super) path: PathPlan,
     pub(super) processes: Vec<ProcessPlan>,
@@ -77,7 +78,7 @@ pub(super) enum Act {
     Verify,
     Extend(u64),
     Downgrade,
-    /// Somebody ends all holds of its key.
+    /// A caller ends all holds of its key by force.
     Force,
 }
 
@@ -115,7 +116,7 @@ pub(super) enum PlannedTrouble {
     RefuseConnects {
         lasts: u64,
     },
-    /// Nobody answers attempts to connect.
+    /// Attempts to connect get no answer.
     LoseConnects {
         lasts: u64,
     },
@@ -214,7 +215,8 @@ impl HistoryPlan {
         plan
     }
 
-    /// Many who don't wait, or not for long, beside one who has it for long, on a slow path.
+    /// Many callers that don't wait, or not for long, beside one that holds for long, on a slow
+    /// path.
     fn be_in_a_hurry(&mut self, random: &mut Random) {
         let latency = random.pick(&[5, 20, 31]) * MILLI;
         (self.path.latency, self.path.slow, self.keys[0]) = (latency, 0, Sort::Mutex);
@@ -232,7 +234,8 @@ impl HistoryPlan {
         }
     }
 
-    /// Leases that are half spent when they come, and many who want them for a moment.
+    /// Leases that are half over when the answer arrives, and many callers that want them for a
+    /// moment.
     fn hand_on(&mut self, random: &mut Random) {
         self.path.latency = random.between(20, 110) * MILLI;
         let ttl = random.pick(&[300, 400]) * MILLI;
@@ -388,7 +391,7 @@ impl HistoryPlan {
         }
     }
 
-    /// Wishes and troubles in one row, for who wants to do without some.
+    /// Calls and faults in one list, to leave some out.
     pub(super) fn items(&self) -> usize {
         self.wishes.len() + self.troubles.len()
     }

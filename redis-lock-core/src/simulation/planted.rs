@@ -21,13 +21,13 @@ pub(crate) enum PlantedFault {
     IndexKept,
     /// A shutdown does not wait for its releases.
     HastyShutdown,
-    /// After a try of unknown outcome, somebody else's token is taken for a loss.
+    /// After a try of unknown outcome, another holder's token is taken for a loss.
     OthersTokenIsLoss,
-    /// Releases that nobody waits for go out later than what was asked after them.
+    /// Releases that nobody waits for are sent later than what was asked after them.
     LateReleases,
     /// Each try to release has a time limit of its own.
     FreshDeadlines,
-    /// One who doesn't wait gets what the next look finds.
+    /// A caller that doesn't wait is answered by the next look.
     NextLook,
     /// The server says "busy" where it should refuse.
     BusyForReadOnly,

@@ -30,10 +30,10 @@ pub(super) struct SimulatedServer {
     /// Which managers are subscribed, and what process that is.
     pub(super) subscribers: BTreeMap<Arc<str>, usize>,
     pub(super) tokens: HashMap<Arc<str>, TokenNote>,
-    /// Who has waited and could be told of something.
+    /// The waiters that could be notified.
     heard: BTreeSet<Arc<str>>,
     stays: BTreeMap<String, Vec<Stay>>,
-    /// What somebody else broke, said in words.
+    /// What another part found violated.
     pub(super) violation: Option<String>,
 }
 
@@ -78,7 +78,7 @@ pub(super) struct Stay {
     end: u64,
 }
 
-/// Who is to be told of what.
+/// The messages, and the processes that they are for.
 pub(super) type Messages = Vec<(usize, Event)>;
 
 impl SimulatedServer {
@@ -143,7 +143,7 @@ impl SimulatedServer {
         (answer, false)
     }
 
-    /// Those who look together are told whether others are before them in the queue.
+    /// Waiters that look together learn whether others are ahead of them in the queue.
     fn look_together(&self, command: &Command, answer: &mut Result<Answer, Fault>) {
         let (Verb::Acquire(terms), Ok(Answer::Busy(blocker))) = (&command.verb, answer) else {
             return;
@@ -312,7 +312,7 @@ impl SimulatedServer {
         stays.filter(move |stay| stay.until.unwrap_or(stay.end) >= since)
     }
 
-    /// Since when nobody has the key; `None` while somebody does.
+    /// Since when the key is free; `None` while it is held.
     pub(super) fn free_since(&self, key: &str, now: u64) -> Option<u64> {
         let clock = self.clock(now);
         let entry = self.state.entries.get(key);

@@ -237,7 +237,7 @@ impl World {
     pub(super) fn connect(&mut self, process: usize, number: u64) {
         let now = clock::now();
         if now < self.server.loses_until {
-            // Nobody answers; the engine gives up by itself.
+            // There is no answer; the engine gives up by itself.
             return;
         }
         let refused = now < self.server.refuses_until;

@@ -177,7 +177,7 @@ impl World {
         }
     }
 
-    /// Somebody publishes what is not true.
+    /// A forged message is published.
     pub(super) fn forge(&mut self, index: usize) {
         let now = clock::now();
         let present = self.server.present(now);
