@@ -38,9 +38,12 @@ fn kept() -> Bench {
     bench
 }
 
+/// What ends a lease that lingers.
+type Ends = fn(&mut Bench);
+
 #[test]
 fn the_end_of_a_lease_that_lingers_is_reported_with_its_reason() {
-    let ends: [(fn(&mut Bench), IdleEnd); 8] = [
+    let ends: [(Ends, IdleEnd); 8] = [
         (|bench| bench.step(Machine::connected), IdleEnd::Trouble),
         (|bench| bench.somebody_waits(), IdleEnd::Asked),
         (|bench| bench.ask(2, Demand { ttl: Some(secs(5)), ..demand("k") }), IdleEnd::Terms),
