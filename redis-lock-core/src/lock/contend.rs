@@ -418,9 +418,8 @@ impl<W> Machine<W> {
 
     /// Asks again for callers that came after the question was sent.
     fn ask_for_those_owed_an_answer(&mut self, env: &Env<'_>, out: &mut Effects<W>) {
-        let contending = matches!(self.stage, Stage::Contending(_));
         let impatient = self.waiters.any_no_wait() && !planted!(NextLook);
-        if contending && self.open.is_none() && (impatient || self.waiters.any_late()) {
+        if impatient || self.waiters.any_late() {
             self.ask_again(env, out);
         }
     }

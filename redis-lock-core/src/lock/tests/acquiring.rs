@@ -207,3 +207,15 @@ fn a_lock_of_several_keys_is_found_by_each_of_them_but_the_first() {
     bench.release(&hold);
     assert_eq!(found(&bench), [false; 4]);
 }
+
+#[test]
+fn who_asks_for_no_fencing_number_gets_none_that_was_reserved_for_another() {
+    let mut bench = Bench::new();
+    bench.ask(1, Demand { fenced: true, ..demand("k") });
+    bench.ask(2, demand("k"));
+    let question = bench.asked();
+    bench.cancel(1);
+    bench.answer(&question, Outcome::Answered(Answer::Held { fence: Some(100) }));
+    let (id, hold) = bench.granted();
+    assert_eq!((id, hold.fence), (2, None));
+}

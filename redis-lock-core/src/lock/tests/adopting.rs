@@ -71,3 +71,28 @@ fn who_waits_for_a_hold_that_is_detached_asks_with_a_token_of_its_own() {
     assert!(matches!(question.command.verb, Verb::Acquire(_)), "it is not free: {question:?}");
     assert_ne!(question.command.verb.token(), Some(hold.token.wire()));
 }
+
+#[test]
+fn who_adopts_a_token_is_not_passed_another_one() {
+    let token = Token::fresh("other", "");
+    let mut bench = Bench::new();
+    let hold = bench.hold(1, demand("k"));
+    bench.ask(2, adopting(&token));
+    bench.release(&hold);
+    assert!(bench.grants().is_empty());
+    assert_eq!(bench.asked().command.verb.token(), Some(token.wire()));
+}
+
+#[test]
+fn an_adopted_lease_is_not_cut_since_another_process_asked_for_it() {
+    let mut bench = Bench::new();
+    bench.ask(1, adopting(&Token::fresh("other", "")));
+    let question = bench.asked();
+    bench.answer(&question, done());
+    let _hold = bench.granted();
+    bench.tick(10_001);
+    let renew = bench.asked();
+    let longer = Answer::Renewed { longer: Some(secs(3_600)), waited_for: false };
+    bench.answer(&renew, Outcome::Answered(longer));
+    assert!(bench.is_silent(), "{:?}", bench.effects);
+}

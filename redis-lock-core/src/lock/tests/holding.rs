@@ -232,6 +232,7 @@ fn a_lease_that_a_clock_made_longer_is_cut_to_what_was_asked_for() {
     let sent = bench.moment();
     bench.answer(&cut, done());
     assert_eq!(hold.deadline(), lease::deadline(sent, Some(secs(30))), "it ends as it was cut");
+    assert!(bench.is_silent(), "it is cut once");
 }
 
 #[test]
@@ -245,4 +246,40 @@ fn processes_do_not_renew_at_the_same_points_in_time() {
     let managers = ["0123456789ab", "0123456789ac", "0123456789bb", "ab0123456789"];
     let points: std::collections::BTreeSet<_> = managers.into_iter().map(due).collect();
     assert_eq!(points.len(), managers.len(), "{points:?}");
+}
+
+/// Whether a lease is cut when a renewal finds that so much is left of it.
+fn is_cut(left: Option<Duration>, extension: Option<Duration>) -> bool {
+    let (mut bench, hold, mut renew) = renewing();
+    if let Some(ttl) = extension {
+        bench.answer(&renew, done());
+        let _told = bench.extend(&hold, ttl);
+        renew = bench.asked();
+    }
+    let answer = Answer::Renewed { longer: left, waited_for: false };
+    bench.answer(&renew, Outcome::Answered(answer));
+    !bench.questions().is_empty()
+}
+
+#[test]
+fn only_a_lease_that_is_longer_than_anything_that_was_asked_for_is_cut() {
+    assert!(!is_cut(None, None));
+    assert!(!is_cut(Some(secs(30)), None));
+    assert!(!is_cut(Some(secs(31)), None), "clocks differ");
+    assert!(is_cut(Some(millis(31_001)), None));
+    assert!(!is_cut(Some(secs(61)), Some(secs(60))));
+    assert!(is_cut(Some(millis(61_001)), Some(secs(60))));
+}
+
+#[test]
+fn a_lease_that_lasts_as_long_as_its_hold_may_is_not_renewed() {
+    for lasting in
+        [Demand { renew: false, ..demand("k") }, Demand { max_hold: secs(20), ..demand("k") }]
+    {
+        let mut bench = Bench::new();
+        let _hold = bench.hold(1, lasting);
+        bench.tick(15_000);
+        bench.step(Machine::connected);
+        assert!(bench.is_silent(), "{:?}", bench.effects);
+    }
 }

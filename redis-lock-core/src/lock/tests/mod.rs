@@ -16,6 +16,7 @@ use crate::store::Answer;
 mod acquiring;
 mod adopting;
 mod asking;
+mod events;
 mod holding;
 mod kept;
 mod reaping;
@@ -34,6 +35,7 @@ pub(crate) struct Bench {
     numbers: AtomicU64,
     hints: bool,
     lingers: bool,
+    listening: bool,
 }
 
 /// Gives up all that is left, so that only what the machine itself forgets is a failure.
@@ -57,6 +59,7 @@ impl Bench {
             numbers: AtomicU64::new(1),
             hints: true,
             lingers: true,
+            listening: false,
         }
     }
 
@@ -75,7 +78,7 @@ impl Bench {
             lingers: self.lingers,
             manager: &self.manager,
             spread: 0,
-            listening: false,
+            listening: self.listening,
             numbers: &self.numbers,
             process: crate::domain::env::process(),
         };

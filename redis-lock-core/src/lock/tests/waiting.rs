@@ -233,6 +233,7 @@ fn failures_in_a_row_are_one_outage() {
     }
     let error = failed.remove(0).1;
     assert!(error.to_string().contains("planted"), "it says what is wrong: {error}");
+    assert!(error.to_string().contains("tried for 3.0s"), "and for how long: {error}");
     assert!(bench.now >= begun + 3_000, "after {}", bench.now - begun);
 }
 
@@ -405,4 +406,78 @@ fn a_lease_that_somebody_else_had_before_is_not_kept_by_a_fresh_token_either() {
     let (_, hold) = bench.granted();
     bench.release(&hold);
     bench.released();
+}
+
+/// The lock comes when the wait is over: the caller learns that it was busy.
+fn is_given_back(bench: &mut Bench, id: u64) {
+    bench.tick(1_000);
+    let question = bench.asked();
+    bench.now += 1_000;
+    bench.settle(&question, got());
+    assert!(bench.grants().is_empty());
+    let (refused, error) = bench.failed().remove(0);
+    assert!(refused == id && error.is_busy(), "{error:?}");
+    bench.released();
+    assert!(bench.machine.is_idle());
+}
+
+#[test]
+fn a_lock_that_comes_after_the_wait_is_given_back() {
+    let mut bench = Bench::new();
+    bench.contend(1, patient(1_500), busy_with(Some(secs(20))));
+    is_given_back(&mut bench, 1);
+    // The same where the first question was sent at once.
+    bench.ask(2, patient(1_500));
+    let question = bench.asked();
+    bench.answer(&question, busy_with(Some(secs(20))));
+    is_given_back(&mut bench, 2);
+}
+
+#[test]
+fn the_first_answer_counts_even_if_it_is_late() {
+    let mut bench = Bench::new();
+    bench.ask(1, patient(RTT - 1));
+    let take = bench.asked();
+    bench.answer(&take, got());
+    assert_eq!(bench.granted().0, 1);
+}
+
+#[test]
+fn one_who_does_not_wait_and_came_while_a_question_was_open_is_asked_for_after_it() {
+    let mut bench = Bench::new();
+    bench.contend(1, demand("k"), busy_with(Some(secs(20))));
+    bench.tick(1_000);
+    let look = bench.asked();
+    bench.tick(1);
+    bench.ask(2, impatient());
+    bench.answer(&look, busy_with(Some(secs(20))));
+    assert!(bench.failed().is_empty(), "that answer tells of a time before it came");
+    let again = bench.asked();
+    bench.answer(&again, busy_with(Some(secs(20))));
+    assert_eq!(bench.failed().len(), 1);
+}
+
+#[test]
+fn one_who_does_not_wait_asks_once_more_when_a_token_of_its_own_process_is_being_released() {
+    let value = Some(Token::fresh("m", "").wire().to_string());
+    let ours = Outcome::Answered(Answer::Busy(Blocker { value, ..Blocker::unknown() }));
+    let mut bench = Bench::new();
+    bench.contend(1, impatient(), ours.clone());
+    assert!(bench.failed().is_empty());
+    let again = bench.asked();
+    bench.answer(&again, ours);
+    assert_eq!(bench.failed().len(), 1, "once");
+}
+
+#[test]
+fn a_lost_answer_is_asked_for_at_once_but_not_again_and_again() {
+    let mut bench = Bench::new();
+    bench.ask(1, demand("k"));
+    let take = bench.asked();
+    bench.answer(&take, unknown());
+    let again = bench.asked();
+    bench.answer(&again, unknown());
+    assert!(bench.is_silent(), "after a pause");
+    bench.tick(100);
+    bench.asked();
 }
