@@ -170,15 +170,30 @@ impl<W> Machine<W> {
         let Stage::Contending(contending) = std::mem::replace(&mut self.stage, Stage::Idle) else {
             return;
         };
-        let Contending { attempt, demand, refusals, useful, last_answer, answered_at, .. } =
-            contending;
+        let Contending {
+            attempt,
+            demand,
+            failures,
+            refusals,
+            useful,
+            last_answer,
+            answered_at,
+            ..
+        } = contending;
         out.part(Reap::of(attempt, open, &demand));
         let Some(first) = self.waiters.first() else { return };
         let demand = Arc::clone(&first.demand);
         let attempt = env.attempt(&demand);
         let fresh = Contending::new(attempt, &demand, env.now);
-        self.stage =
-            Stage::Contending(Contending { refusals, useful, last_answer, answered_at, ..fresh });
+        // An outage is not over because of a fresh token.
+        self.stage = Stage::Contending(Contending {
+            failures,
+            refusals,
+            useful,
+            last_answer,
+            answered_at,
+            ..fresh
+        });
         self.ask_again(env, out);
     }
 

@@ -19,6 +19,7 @@ mod asking;
 mod events;
 mod holding;
 mod kept;
+mod outage;
 mod reaping;
 mod releasing;
 mod waiting;

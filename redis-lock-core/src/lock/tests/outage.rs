@@ -1,0 +1,28 @@
+//! A server that can't be used, and how long callers wait for it.
+
+use super::*;
+
+#[test]
+fn an_outage_counts_from_the_last_useful_answer_whoever_leaves_meanwhile() {
+    let mut bench = Bench::new();
+    for id in 1..=4 {
+        // Each wants another lease, so each needs a fresh token when it is the first.
+        let ttl = Some(secs(5 * id));
+        bench.ask(id, Demand { ttl, outage: secs(3), ..demand("k") });
+    }
+    let begun = bench.now;
+    let mut gone = 0;
+    while gone < 4 {
+        if bench.now == begun + 2_500 {
+            bench.cancel(1);
+            gone += 1;
+        }
+        for question in bench.questions() {
+            bench.settle(&question, refused());
+        }
+        bench.tick(10);
+        gone += bench.failed().len();
+        drop(bench.parted());
+        assert!(bench.now < begun + 4_000, "only {gone} after {}", bench.now - begun);
+    }
+}
