@@ -1,6 +1,12 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
+/// For things that happen at some time, on a busy machine.
+pub const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Long enough that an expiry cannot hide what was left behind.
+pub const LONG: Duration = Duration::from_secs(30);
+
 const STEP: Duration = Duration::from_millis(5);
 
 /// Waits until `condition` holds and says how long that took; panics, naming `what`, after

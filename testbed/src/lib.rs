@@ -57,7 +57,7 @@ pub use child::{Child, ChildIo, Role, dispatch};
 pub use clock_shim::ClockShim;
 pub use cluster::{Cluster, ClusterBuilder, FailOver, SlotMove};
 pub use counter::SharedCounter;
-pub use deadline::{eventually, holds_for};
+pub use deadline::{LONG, PATIENCE, eventually, holds_for};
 pub use install::{Permission, find_or_install};
 pub use monitor::Monitor;
 pub use node::Node;

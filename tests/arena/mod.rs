@@ -22,8 +22,7 @@ pub(crate) struct Arena {
     pub(crate) other: Locks,
 }
 
-/// Long enough for what must happen on a busy machine; nothing waits for it to pass.
-pub(crate) const LONG: Duration = Duration::from_secs(20);
+pub(crate) use testbed::PATIENCE;
 
 pub(crate) const fn ms(millis: u64) -> Duration {
     Duration::from_millis(millis)
@@ -201,7 +200,7 @@ impl Waiting {
         let (told, has_it) = std::sync::mpsc::channel();
         let (leave, left) = std::sync::mpsc::channel::<()>();
         let thread = std::thread::spawn(move || {
-            let guard = take(request.wait(LONG));
+            let guard = take(request.wait(PATIENCE));
             // The parent may not listen any more.
             let _ = told.send(());
             let _ = left.recv();
@@ -212,7 +211,7 @@ impl Waiting {
 
     #[track_caller]
     pub(crate) fn must_have_it(&self) {
-        self.has_it.recv_timeout(LONG).expect("it comes to its turn");
+        self.has_it.recv_timeout(PATIENCE).expect("it comes to its turn");
     }
 
     #[track_caller]
@@ -233,7 +232,7 @@ impl Waiting {
 pub(crate) fn finish_all(mut waiting: Vec<Waiting>) {
     while !waiting.is_empty() {
         let mut next = None;
-        testbed::eventually(LONG, "somebody comes to its turn", || {
+        testbed::eventually(PATIENCE, "somebody comes to its turn", || {
             next = waiting.iter().position(|waiting| waiting.has_it.try_recv().is_ok());
             next.is_some()
         });

@@ -289,7 +289,7 @@ async fn d11_a_name_that_does_not_resolve() {
     let locks = open(url);
     let outcome = job(&locks).wait(ms(300)).acquire().await;
     assert!(matches!(outcome, Err(LockError::Backend { .. })), "{outcome:?}");
-    assert!(start.elapsed() < PATIENCE, "{:?}", start.elapsed());
+    assert!(start.elapsed() < HANGS, "{:?}", start.elapsed());
 }
 
 async fn d11_an_address_that_changes_hands() {

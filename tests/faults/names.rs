@@ -65,7 +65,7 @@ async fn k2_a_value_that_is_no_lock_is_told_and_not_waited_for() {
     for (key, cause) in [(KEY, "list of another program"), ("eternal", "ttl")] {
         let start = Instant::now();
         let outcome = locks.mutex(key).wait_forever().acquire().await;
-        assert!(start.elapsed() < PATIENCE, "{:?}", start.elapsed());
+        assert!(start.elapsed() < HANGS, "{:?}", start.elapsed());
         assert_backend(outcome, cause);
         assert_backend(locks.mutex(key).try_acquire().await, cause);
     }

@@ -5,10 +5,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use redis_locks::{LockError, Locks, redis_lock};
+use testbed::PATIENCE;
 use tokio::runtime;
 use tokio::time::sleep;
-
-const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Runs a program that might never end.
 #[track_caller]

@@ -5,12 +5,11 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use redis_locks::{LockError, Locks};
+use testbed::PATIENCE;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
 use crate::arena::Arena;
-
-const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Contends in the background; tells who leads, as `(name, term)`.
 fn candidate(locks: &Locks, name: &'static str, led: mpsc::UnboundedSender<(&'static str, u32)>) {

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use crate::arena::{
-    Arena, LONG, Waiting, cancel_everywhere, crash, is_free, ms, queued, refused, take,
+    Arena, PATIENCE, Waiting, cancel_everywhere, crash, is_free, ms, queued, refused, take,
 };
 use crate::together;
 use redis_locks::{LockError, LockState};
@@ -31,7 +31,7 @@ fn none_is_held_while_it_waits_for_another_at_first() {
     for arena in Arena::each() {
         let busy = take(arena.one.mutex("b"));
         let both = Waiting::start(arena.other.all(["a", "b"]));
-        eventually(LONG, "it waits for the busy one", || queued(&arena, "b") == 1);
+        eventually(PATIENCE, "it waits for the busy one", || queued(&arena, "b") == 1);
         assert!(is_free(arena.one.mutex("a")), "{}", arena.name);
         busy.blocking_release().unwrap();
         let released = Instant::now();
@@ -63,8 +63,8 @@ fn loss_of_one_is_loss_of_all() {
     let server = arena.server.as_ref().unwrap();
     let guard = take(arena.one.all(["a", "b", "c"]).ttl(ms(600)));
     server.run::<()>("DEL lock:b");
-    eventually(LONG, "the next renewal finds out", || guard.state() == LockState::Lost);
-    eventually(LONG, "the rest is given back", || is_free(arena.other.all(["a", "c"])));
+    eventually(PATIENCE, "the next renewal finds out", || guard.state() == LockState::Lost);
+    eventually(PATIENCE, "the rest is given back", || is_free(arena.other.all(["a", "c"])));
     assert!(guard.blocking_release().unwrap_err().is_lost());
 
     let guard = take(arena.one.all(["a", "b"]));
@@ -88,7 +88,7 @@ fn a_crash_frees_all_by_the_lease() {
     for arena in Arena::each() {
         crash(take(arena.one.all(["a", "b"]).ttl(ms(500)).renew(false)));
         let start = Instant::now();
-        take(arena.other.all(["b", "a"]).wait(LONG)).blocking_release().unwrap();
+        take(arena.other.all(["b", "a"]).wait(PATIENCE)).blocking_release().unwrap();
         assert!(start.elapsed() > ms(350) && start.elapsed() < ms(2_000), "{:?}", start.elapsed());
         arena.assert_clean();
     }
@@ -101,7 +101,7 @@ fn release_lets_those_in_who_wait_for_each_key() {
         let first = Waiting::start(arena.other.mutex("a"));
         let second = Waiting::start(arena.other.mutex("b"));
         for key in ["a", "b"] {
-            eventually(LONG, "one waits for each", || queued(&arena, key) == 1);
+            eventually(PATIENCE, "one waits for each", || queued(&arena, key) == 1);
         }
         let released = Instant::now();
         both.blocking_release().unwrap();
@@ -142,10 +142,10 @@ fn at_maxmemory_it_is_renewed_and_released() {
     let server = arena.server.as_ref().unwrap();
     let guard = take(arena.one.all(["a", "b"]).ttl(ms(400)));
     let next = Waiting::start(arena.other.all(["b", "c"]));
-    eventually(LONG, "the next waits", || queued(&arena, "b") == 1);
+    eventually(PATIENCE, "the next waits", || queued(&arena, "b") == 1);
     server.run::<()>("CONFIG SET maxmemory 1");
     let start = Instant::now();
-    eventually(LONG, "several leases have passed", || start.elapsed() > ms(1_500));
+    eventually(PATIENCE, "several leases have passed", || start.elapsed() > ms(1_500));
     assert_eq!(guard.state(), LockState::Held);
     guard.blocking_release().unwrap();
     next.must_have_it();
@@ -177,7 +177,7 @@ async fn a_nested_call_for_one_of_several_keys_is_told() {
     let locks = redis_locks::Locks::in_memory();
     let inner = locks
         .all(["a", "b"])
-        .run(async |_| locks.mutex("b").wait(LONG).run(async |_| ()).await)
+        .run(async |_| locks.mutex("b").wait(PATIENCE).run(async |_| ()).await)
         .await
         .unwrap();
     assert!(matches!(inner, Err(LockError::Reentrant { .. })), "{inner:?}");

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Mutex;
 use std::thread;
 
-use crate::arena::{Arena, LONG, crash, ms, take};
+use crate::arena::{Arena, PATIENCE, crash, ms, take};
 use redis_locks::{Guard, LockState, Locks, Request};
 use testbed::{Child, ChildIo, ClockShim, Proxy, Server, eventually};
 
@@ -36,7 +36,7 @@ fn m1_numbers_rise_strictly_among_tasks_and_processes() {
                     scope.spawn(move || {
                         let locks = if thread % 2 == 0 { &arena.one } else { &arena.other };
                         for _ in 0..60 {
-                            let guard = take(make(locks).fenced().wait(LONG));
+                            let guard = take(make(locks).fenced().wait(PATIENCE));
                             numbers.lock().unwrap().push(number(&guard));
                             guard.blocking_release().unwrap();
                         }
@@ -64,7 +64,7 @@ fn m1_readers_and_permits_have_a_number_each() {
         numbers.dedup();
         assert_eq!(numbers.len(), 20);
         let last = *numbers.last().unwrap();
-        assert!(number(&take(arena.one.write("k").fenced().wait(LONG))) > last);
+        assert!(number(&take(arena.one.write("k").fenced().wait(PATIENCE))) > last);
     }
 }
 
@@ -74,7 +74,7 @@ fn m1_one_counter_serves_all_kinds_of_a_key() {
         let mut last = 0;
         for turn in 0..20 {
             let (kind, make) = KINDS[turn % KINDS.len()];
-            let guard = take(make(&arena.one).fenced().wait(LONG));
+            let guard = take(make(&arena.one).fenced().wait(PATIENCE));
             assert!(number(&guard) > last, "{}: {kind}", arena.name);
             last = number(&guard);
             guard.blocking_release().unwrap();
@@ -105,10 +105,10 @@ fn m2_a_retry_gets_the_number_of_the_try_whose_answer_was_lost() {
         let before = counter();
         proxy.hole_down();
         let acquiring = thread::spawn({
-            let request = make(&locks).fenced().wait(LONG);
+            let request = make(&locks).fenced().wait(PATIENCE);
             move || take(request)
         });
-        eventually(LONG, "it was executed", || counter() != before);
+        eventually(PATIENCE, "it was executed", || counter() != before);
         let drawn = counter();
         proxy.pass();
         proxy.kill_all();
@@ -128,7 +128,7 @@ fn m3_numbers_rise_after_everything_was_lost() {
     let mut last = 0;
     for round in 0..8 {
         for (kind, make) in KINDS {
-            let guard = take(make(&locks).fenced().wait(LONG));
+            let guard = take(make(&locks).fenced().wait(PATIENCE));
             assert!(number(&guard) > last, "{kind} in round {round}");
             last = number(&guard);
             match round % 4 {
@@ -150,7 +150,7 @@ fn m4_numbers_fall_only_when_the_counter_is_lost_and_the_clock_set_back() {
     let server = Server::builder().clock(&shim).start();
     let locks = Locks::open(server.url()).unwrap();
     let draw = || {
-        let guard = take(locks.mutex("k").fenced().wait(LONG));
+        let guard = take(locks.mutex("k").fenced().wait(PATIENCE));
         let number = number(&guard);
         guard.blocking_release().unwrap();
         number
@@ -159,13 +159,13 @@ fn m4_numbers_fall_only_when_the_counter_is_lost_and_the_clock_set_back() {
     let first = draw();
     let now = clock();
     shim.set(-3_600.0);
-    eventually(LONG, "the clock is set back", || clock() < now - 3_000);
+    eventually(PATIENCE, "the clock is set back", || clock() < now - 3_000);
     let second = draw();
     assert!(second > first, "the counter remembers");
     server.run::<()>("DEL lock:{lock:k}:~f");
     assert!(draw() < second, "the documented exception");
     shim.set(0.0);
-    eventually(LONG, "the clock is right", || clock() >= now);
+    eventually(PATIENCE, "the clock is right", || clock() >= now);
     assert!(draw() > second, "the clock brings it up again");
 }
 
@@ -190,7 +190,7 @@ fn m5_a_store_refuses_who_has_lost_the_lock_without_knowing() {
         let mut store = Fenced::default();
         let stale = take(arena.one.mutex("k").fenced().ttl(ms(300)).renew(false));
         let stale_number = number(&stale);
-        let fresh = take(arena.other.mutex("k").fenced().wait(LONG));
+        let fresh = take(arena.other.mutex("k").fenced().wait(PATIENCE));
         assert!(store.write("row", number(&fresh), "fresh"));
         assert!(!store.write("row", stale_number, "stale"), "{}", arena.name);
         assert_eq!(store.0["row"].1, "fresh");
@@ -219,7 +219,7 @@ pub(crate) fn writer(io: &mut ChildIo) {
     io.say("holding");
     io.hear();
     let wrote = update(&redis::Client::open(url).unwrap(), fence, "stale");
-    eventually(LONG, "it finds out", || guard.state() == LockState::Lost);
+    eventually(PATIENCE, "it finds out", || guard.state() == LockState::Lost);
     io.say(if wrote { "done wrote" } else { "done refused" });
 }
 
@@ -230,7 +230,7 @@ fn m5_a_frozen_process_that_wakes_up_is_refused() {
     child.expect("holding");
     child.freeze();
     let locks = Locks::open(server.url()).unwrap();
-    let guard = take(locks.mutex("k").fenced().wait(LONG));
+    let guard = take(locks.mutex("k").fenced().wait(PATIENCE));
     assert!(update(&server.client(), number(&guard), "fresh"));
     child.tell("write");
     child.thaw();

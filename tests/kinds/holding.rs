@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use crate::arena::{
-    Arena, LONG, Waiting, crash, finish_all, is_free, log, ms, queued, refused, take,
+    Arena, PATIENCE, Waiting, crash, finish_all, is_free, log, ms, queued, refused, take,
 };
 use redis_locks::{Guard, LockError, LockState, Locks, LossReason, Request};
 use testbed::eventually;
@@ -29,7 +29,7 @@ fn min_hold_keeps_others_out_and_nobody_waiting_at_the_release() {
                 end(guard);
                 assert!(start.elapsed() < ms(600), "{kind}: the release does not sleep");
                 assert!(!is_free(other(&arena.other)), "{}: {kind}", arena.name);
-                take(other(&arena.other).wait(LONG)).blocking_release().unwrap();
+                take(other(&arena.other).wait(PATIENCE)).blocking_release().unwrap();
                 let held = start.elapsed();
                 assert!(held > ms(650) && held < ms(2_200), "{}: {kind}: {held:?}", arena.name);
             }
@@ -43,9 +43,9 @@ fn min_hold_that_has_passed_changes_nothing() {
     for arena in Arena::each() {
         let guard = take(arena.one.mutex("k").min_hold(ms(50)));
         let start = Instant::now();
-        eventually(LONG, "it has passed", || start.elapsed() > ms(60));
+        eventually(PATIENCE, "it has passed", || start.elapsed() > ms(60));
         let next = Waiting::start(arena.other.mutex("k"));
-        eventually(LONG, "one waits", || queued(&arena, "k") == 1);
+        eventually(PATIENCE, "one waits", || queued(&arena, "k") == 1);
         guard.blocking_release().unwrap();
         next.must_have_it();
         next.finish();
@@ -59,7 +59,7 @@ fn max_hold_ends_the_hold_although_the_guard_lives() {
         for (kind, make, other) in KINDS {
             let start = Instant::now();
             let guard = take(make(&arena.one).max_hold(ms(600)));
-            take(other(&arena.other).wait(LONG)).blocking_release().unwrap();
+            take(other(&arena.other).wait(PATIENCE)).blocking_release().unwrap();
             let held = start.elapsed();
             assert!(held > ms(500) && held < ms(2_000), "{}: {kind}: {held:?}", arena.name);
             assert_eq!(guard.state(), LockState::Lost, "{kind}");
@@ -86,7 +86,7 @@ fn never_expires_stands_without_a_ttl_until_its_owner_releases_it() {
             assert_eq!(server.pttl("lock:k"), Some(-1), "and is not repaired");
         }
         let next = Waiting::start(arena.other.mutex("k"));
-        eventually(LONG, "one waits", || queued(&arena, "k") == 1);
+        eventually(PATIENCE, "one waits", || queued(&arena, "k") == 1);
         guard.blocking_verify().unwrap();
         guard.blocking_release().unwrap();
         next.must_have_it();
@@ -95,7 +95,7 @@ fn never_expires_stands_without_a_ttl_until_its_owner_releases_it() {
         crash(take(arena.one.mutex("k").never_expires()));
         assert!(!is_free(arena.other.mutex("k")));
         assert!(arena.other.blocking_force_release("k", "its holder died").unwrap());
-        eventually(LONG, "it is free", || is_free(arena.other.mutex("k")));
+        eventually(PATIENCE, "it is free", || is_free(arena.other.mutex("k")));
         arena.assert_clean();
     }
 }
@@ -129,7 +129,7 @@ fn a_value_without_a_ttl_is_told_and_left_alone() {
     server.run::<()>("SET lock:k left-behind");
     for request in [arena.one.mutex("k"), arena.one.all(["j", "k"])] {
         let start = Instant::now();
-        let error = refused(request.wait(LONG));
+        let error = refused(request.wait(PATIENCE));
         assert!(start.elapsed() < ms(2_000), "it is not waited for");
         assert!(matches!(&error, LockError::Backend { source, .. } if !source.is_retryable()));
         assert!(error.to_string().contains("left-behind"), "{error}");
@@ -167,7 +167,7 @@ fn a_foreign_value_with_a_ttl_simply_holds() {
     for request in [arena.one.mutex("k"), arena.one.all(["j", "k"])] {
         server.run::<()>("SET lock:k somebody PX 700");
         let start = Instant::now();
-        let guard = take(request.wait(LONG));
+        let guard = take(request.wait(PATIENCE));
         assert!(start.elapsed() > ms(500) && start.elapsed() < ms(2_500), "{:?}", start.elapsed());
         guard.blocking_release().unwrap();
     }
@@ -189,7 +189,7 @@ fn fair_off_takes_a_free_mutex_ahead_of_those_who_wait() {
     assert!(!is_free(arena.one.mutex("k").fenced()), "but it is somebody else's turn");
     assert_eq!(server.get("lock:k").as_deref(), Some("rl1.waits"));
     assert!(!is_free(arena.other.mutex("k").fenced().fair(false)), "what is held stays held");
-    eventually(LONG, "the one who was granted it is dead", || is_free(arena.other.mutex("k")));
+    eventually(PATIENCE, "the one who was granted it is dead", || is_free(arena.other.mutex("k")));
     server.run::<()>("DEL lock:{lock:k}:~q lock:{lock:k}:~w");
     arena.assert_clean();
 }
@@ -201,7 +201,7 @@ fn operators_are_told_of_limits_that_differ() {
         let key = format!("limits({})", arena.name);
         let _wide = take(arena.one.permit(&key, 4));
         for _ in 0..3 {
-            drop(take(arena.other.permit(&key, 2).wait(LONG)));
+            drop(take(arena.other.permit(&key, 2).wait(PATIENCE)));
         }
         assert_eq!(log::count(&[&key, "limit=2", "other=4"]), 1, "{}", arena.name);
     }
@@ -214,7 +214,7 @@ async fn l13_a_nested_acquisition_whose_answer_is_lost_counts_once() {
     let (locks, other) = (Locks::open(proxy.url()).unwrap(), Locks::open(server.url()).unwrap());
     for round in 0..5 {
         proxy.cut_reply_once();
-        let request = locks.mutex("k").wait(LONG);
+        let request = locks.mutex("k").wait(PATIENCE);
         let deep = request
             .run(async |_| {
                 proxy.cut_reply_once();
@@ -223,7 +223,7 @@ async fn l13_a_nested_acquisition_whose_answer_is_lost_counts_once() {
             })
             .await;
         assert_eq!(deep.unwrap().unwrap().unwrap(), 3, "{round}");
-        let next = other.mutex("k").wait(LONG).acquire().await.unwrap();
+        let next = other.mutex("k").wait(PATIENCE).acquire().await.unwrap();
         next.release().await.unwrap();
     }
     proxy.pass();

@@ -1,6 +1,6 @@
 //! Keys that another node of a cluster has.
 
-use crate::arena::{LONG, ms, refused, take};
+use crate::arena::{PATIENCE, ms, refused, take};
 use redis_locks::{LockError, Locks};
 use testbed::{Server, eventually};
 
@@ -15,7 +15,7 @@ fn slots_that_another_node_has_are_reported() {
     other.run::<()>("CLUSTER FLUSHSLOTS");
     server.run::<()>(&format!("CLUSTER MEET 127.0.0.1 {} {bus}", other.port()));
     let known = || server.run::<String>("CLUSTER NODES").contains(&format!("{id} 127.0.0.1"));
-    eventually(LONG, "they know each other", known);
+    eventually(PATIENCE, "they know each other", known);
     server.run::<()>(&format!(
         "CLUSTER SETSLOT {} NODE {id}",
         server.run::<u16>("CLUSTER KEYSLOT lock:a")

@@ -5,7 +5,7 @@ use std::thread;
 use std::time::Instant;
 
 use crate::arena::{
-    Arena, LONG, Waiting, cancel_everywhere, crash, is_free, ms, queued, refused, take,
+    Arena, PATIENCE, Waiting, cancel_everywhere, crash, is_free, ms, queued, refused, take,
 };
 use redis_locks::LockError;
 use testbed::eventually;
@@ -20,7 +20,7 @@ fn l6_never_more_than_the_limit() {
                 scope.spawn(move || {
                     let locks = if number % 2 == 0 { &arena.one } else { &arena.other };
                     for _ in 0..20 {
-                        let guard = take(locks.permit("k", 3).wait(LONG));
+                        let guard = take(locks.permit("k", 3).wait(PATIENCE));
                         let holders = now.fetch_add(1, Ordering::SeqCst) + 1;
                         most.fetch_max(holders, Ordering::SeqCst);
                         thread::yield_now();
@@ -44,7 +44,7 @@ fn l6_a_crash_gives_the_permit_back_by_its_lease() {
         let _kept = take(arena.one.permit("k", 2));
         crash(take(arena.one.permit("k", 2).ttl(ms(500)).renew(false)));
         let start = Instant::now();
-        let next = take(arena.other.permit("k", 2).wait(LONG));
+        let next = take(arena.other.permit("k", 2).wait(PATIENCE));
         let waited = start.elapsed();
         assert!(waited > ms(350) && waited < ms(1_500), "{}: {waited:?}", arena.name);
         assert!(!is_free(arena.other.permit("k", 2)));
@@ -56,7 +56,7 @@ fn l6_a_crash_gives_the_permit_back_by_its_lease() {
 fn l6_releasing_what_has_expired_frees_nobody_elses() {
     for arena in Arena::each() {
         let expired = take(arena.one.permit("k", 1).ttl(ms(200)).renew(false));
-        let other = take(arena.other.permit("k", 1).wait(LONG));
+        let other = take(arena.other.permit("k", 1).wait(PATIENCE));
         let error = expired.blocking_release().unwrap_err();
         assert!(error.is_lost(), "{error}");
         assert!(!is_free(arena.one.permit("k", 1)), "{}", arena.name);
@@ -75,7 +75,7 @@ fn l6_where_limits_differ_the_smaller_counts() {
         assert!(!is_free(other.permit("k", 2)), "two are more than it allows beside itself");
         let third = take(one.permit("k", 4));
         drop((second, third));
-        eventually(LONG, "one is left", || is_free(other.permit("k", 2)));
+        eventually(PATIENCE, "one is left", || is_free(other.permit("k", 2)));
         let narrow = take(other.permit("k", 2));
         assert!(!is_free(one.permit("k", 4)), "{}: beside one that allows two", arena.name);
         narrow.blocking_release().unwrap();
@@ -91,9 +91,9 @@ fn l6_permits_are_handed_over_in_the_order_of_coming() {
         let first = take(arena.one.permit("k", 2));
         let second = take(arena.one.permit("k", 2));
         let third = Waiting::start(arena.other.permit("k", 2));
-        eventually(LONG, "one waits", || queued(&arena, "k") == 1);
+        eventually(PATIENCE, "one waits", || queued(&arena, "k") == 1);
         let fourth = Waiting::start(arena.one.permit("k", 2));
-        eventually(LONG, "two wait", || queued(&arena, "k") == 2);
+        eventually(PATIENCE, "two wait", || queued(&arena, "k") == 2);
         first.blocking_release().unwrap();
         third.must_have_it();
         fourth.must_wait();
@@ -114,7 +114,7 @@ fn nothing_is_left_on_the_server_when_all_have_gone() {
     permits.into_iter().for_each(|permit| permit.blocking_release().unwrap());
     assert_eq!(server.keys(), Vec::<String>::new());
     crash(take(arena.one.permit("k", 5).ttl(ms(300)).renew(false)));
-    eventually(LONG, "its lease has ended", || server.keys().is_empty());
+    eventually(PATIENCE, "its lease has ended", || server.keys().is_empty());
 }
 
 #[test]

@@ -6,7 +6,8 @@ use std::thread;
 use std::time::Instant;
 
 use crate::arena::{
-    Arena, LONG, Waiting, cancel_everywhere, crash, finish_all, is_free, ms, queued, refused, take,
+    Arena, PATIENCE, Waiting, cancel_everywhere, crash, finish_all, is_free, ms, queued, refused,
+    take,
 };
 use redis_locks::{LockError, LockState, Locks, Request};
 use testbed::{ClockShim, Server, eventually};
@@ -39,7 +40,7 @@ fn l1_a_reader_that_dies_frees_itself_and_nobody_else() {
         short.blocking_release().unwrap();
         writer.must_wait();
         if let Some(server) = &arena.server {
-            eventually(LONG, "the dead reader's lease has ended", || {
+            eventually(PATIENCE, "the dead reader's lease has ended", || {
                 let now: Vec<u64> = server.run("TIME");
                 let from = format!("({}", now[0] * 1000 + now[1] / 1000);
                 server.run::<usize>(&format!("ZCOUNT lock:k {from} +inf")) == 1
@@ -59,7 +60,7 @@ fn l1_a_writer_gets_the_lock_of_a_dead_reader_when_its_lease_has_ended() {
     for arena in Arena::each() {
         crash(take(arena.one.read("k").ttl(ms(600)).renew(false)));
         let start = Instant::now();
-        take(arena.other.write("k").wait(LONG)).blocking_release().unwrap();
+        take(arena.other.write("k").wait(PATIENCE)).blocking_release().unwrap();
         let waited = start.elapsed();
         assert!(waited > ms(450) && waited < ms(1_500), "{}: {waited:?}", arena.name);
         arena.assert_clean();
@@ -73,7 +74,7 @@ fn c13_a_renewal_never_shortens_what_others_need() {
     let _long = take(arena.one.read("k").ttl(ms(20_000)));
     let short = take(arena.other.read("k").ttl(ms(300)));
     let renewed = server.command_counts().get("zadd").copied().unwrap_or(0) + 3;
-    eventually(LONG, "the short lease is renewed some times", || {
+    eventually(PATIENCE, "the short lease is renewed some times", || {
         assert!(server.pttl("lock:k") > Some(15_000));
         server.command_counts().get("zadd").copied().unwrap_or(0) > renewed
     });
@@ -90,9 +91,9 @@ fn l3_readers_that_wait_for_a_writer_are_let_in_together() {
                 Waiting::start(locks.read("k"))
             })
             .collect();
-        eventually(LONG, "all wait", || queued(&arena, "k") == 10);
+        eventually(PATIENCE, "all wait", || queued(&arena, "k") == 10);
         let last = Waiting::start(arena.one.write("k"));
-        eventually(LONG, "a writer waits behind them", || queued(&arena, "k") == 11);
+        eventually(PATIENCE, "a writer waits behind them", || queued(&arena, "k") == 11);
         let late = Waiting::start(arena.one.read("k"));
         writer.blocking_release().unwrap();
         // None of them leaves before all are in.
@@ -116,7 +117,7 @@ fn l3_neither_writers_nor_readers_starve() {
         let turns = |make: fn(&Locks) -> Request, locks: &Locks| {
             let mut turns = 0;
             while !stop.load(Ordering::Relaxed) {
-                let guard = take(make(locks).wait(LONG));
+                let guard = take(make(locks).wait(PATIENCE));
                 thread::sleep(ms(5));
                 guard.blocking_release().unwrap();
                 turns += 1;
@@ -160,13 +161,13 @@ fn l2_exclusion_holds_among_many() {
                     barrier.wait();
                     for turn in 0..30 {
                         if (number + turn) % 4 == 0 {
-                            let guard = take(locks.write("k").wait(LONG));
+                            let guard = take(locks.write("k").wait(PATIENCE));
                             assert_eq!(writers.fetch_add(1, Ordering::SeqCst), 0);
                             assert_eq!(readers.load(Ordering::SeqCst), 0);
                             writers.fetch_sub(1, Ordering::SeqCst);
                             guard.blocking_release().unwrap();
                         } else {
-                            let guard = take(locks.read("k").wait(LONG));
+                            let guard = take(locks.read("k").wait(PATIENCE));
                             readers.fetch_add(1, Ordering::SeqCst);
                             assert_eq!(writers.load(Ordering::SeqCst), 0);
                             readers.fetch_sub(1, Ordering::SeqCst);
@@ -186,7 +187,7 @@ fn a_waiting_writer_is_let_in_by_the_last_reader_at_once() {
         let first = take(arena.one.read("k"));
         let second = take(arena.other.read("k"));
         let writer = Waiting::start(arena.other.write("k"));
-        eventually(LONG, "it waits", || queued(&arena, "k") == 1);
+        eventually(PATIENCE, "it waits", || queued(&arena, "k") == 1);
         first.blocking_release().unwrap();
         writer.must_wait();
         let released = Instant::now();
@@ -207,7 +208,7 @@ fn a_writer_that_gives_up_lets_the_readers_behind_it_in() {
             let request = arena.other.write("k").wait(ms(600));
             move || request.blocking_acquire().map(drop).unwrap_err()
         });
-        eventually(LONG, "the writer waits", || queued(&arena, "k") == 1);
+        eventually(PATIENCE, "the writer waits", || queued(&arena, "k") == 1);
         let behind = Waiting::start(arena.other.read("k"));
         behind.must_wait();
         assert!(writer.join().unwrap().is_busy());
@@ -257,11 +258,11 @@ fn l5_a_clock_that_jumps_neither_reorders_nor_stops_the_queue() {
     for jump in [-3_600.0, 0.0, 3_600.0] {
         let writer = take(arena.one.write("k"));
         let first = Waiting::start(arena.other.write("k"));
-        eventually(LONG, "the first waits", || queued(&arena, "k") == 1);
+        eventually(PATIENCE, "the first waits", || queued(&arena, "k") == 1);
         shim.set(jump);
         let second = Waiting::start(arena.other.write("k"));
         if jump <= 0.0 {
-            eventually(LONG, "the second waits", || queued(&arena, "k") == 2);
+            eventually(PATIENCE, "the second waits", || queued(&arena, "k") == 2);
             writer.blocking_release().unwrap();
             first.must_have_it();
             second.must_wait();
@@ -284,9 +285,9 @@ fn downgrade_keeps_writers_out_and_lets_readers_in() {
         let writer = take(arena.one.write("k").fenced());
         let (token, fence) = (writer.token().clone(), writer.fence());
         let reads = Waiting::start(arena.other.read("k"));
-        eventually(LONG, "one waits", || queued(&arena, "k") == 1);
+        eventually(PATIENCE, "one waits", || queued(&arena, "k") == 1);
         let writes = Waiting::start(arena.other.write("k"));
-        eventually(LONG, "two wait", || queued(&arena, "k") == 2);
+        eventually(PATIENCE, "two wait", || queued(&arena, "k") == 2);
         let reader = writer.blocking_downgrade().unwrap();
         assert_eq!((reader.token(), reader.fence()), (&token, fence));
         reads.must_have_it();
@@ -307,7 +308,7 @@ fn only_a_writer_can_be_downgraded() {
         for request in [arena.one.read("k"), arena.one.mutex("k"), arena.one.permit("k", 2)] {
             let error = take(request).blocking_downgrade().unwrap_err();
             assert!(matches!(error, LockError::InvalidConfig { .. }), "{error}");
-            eventually(LONG, "the guard is gone, and so is the lock", || {
+            eventually(PATIENCE, "the guard is gone, and so is the lock", || {
                 is_free(arena.other.mutex("k"))
             });
         }
@@ -325,7 +326,7 @@ async fn asking_to_write_while_reading_is_an_error_and_no_deadlock() {
             let inner = locks
                 .read("k")
                 .run(async |_| {
-                    let write = locks.write("k").wait(LONG);
+                    let write = locks.write("k").wait(PATIENCE);
                     let write = if reentrant { write.reentrant() } else { write };
                     write.run(async |_| ()).await
                 })
@@ -353,7 +354,7 @@ fn fair_off_takes_what_is_free_ahead_of_those_who_wait() {
         let reader = take(arena.one.read("k"));
         let writer = Waiting::start(arena.other.write("k"));
         // In memory a waiter is seen a moment before it has its place.
-        eventually(LONG, "readers queue behind the writer", || !is_free(arena.other.read("k")));
+        eventually(PATIENCE, "readers queue behind the writer", || !is_free(arena.other.read("k")));
         assert!(!is_free(arena.other.read("k")), "behind the writer");
         assert!(is_free(arena.other.read("k").fair(false)), "{}", arena.name);
         assert!(!is_free(arena.other.write("k").fair(false)), "what is not free stays so");
@@ -371,10 +372,10 @@ fn at_maxmemory_holders_are_renewed_released_and_followed() {
     let reader = take(arena.one.read("k").ttl(ms(400)));
     let writer = Waiting::start(arena.other.write("k").ttl(ms(400)));
     let permit = take(arena.one.permit("p", 2).ttl(ms(400)));
-    eventually(LONG, "the writer waits", || queued(&arena, "k") == 1);
+    eventually(PATIENCE, "the writer waits", || queued(&arena, "k") == 1);
     server.run::<()>("CONFIG SET maxmemory 1");
     let start = Instant::now();
-    eventually(LONG, "several leases have passed", || start.elapsed() > ms(1_500));
+    eventually(PATIENCE, "several leases have passed", || start.elapsed() > ms(1_500));
     assert_eq!((reader.state(), permit.state()), (LockState::Held, LockState::Held));
     reader.blocking_release().unwrap();
     writer.must_have_it();
@@ -383,7 +384,7 @@ fn at_maxmemory_holders_are_renewed_released_and_followed() {
     assert!(matches!(writer, Err(LockError::Backend { .. })), "{writer:?}");
     permit.blocking_release().unwrap();
     server.run::<()>("CONFIG SET maxmemory 0");
-    let writer = take(arena.one.write("k").wait(LONG));
+    let writer = take(arena.one.write("k").wait(PATIENCE));
     server.run::<()>("CONFIG SET maxmemory 1");
     writer.blocking_downgrade().unwrap().blocking_release().unwrap();
     server.run::<()>("CONFIG SET maxmemory 0");
@@ -433,7 +434,7 @@ fn kinds_do_not_mix_and_nothing_is_altered() {
         for (held, hold) in &kinds {
             let guard = take(hold(&arena.one));
             for (asked, ask) in kinds.iter().filter(|(asked, _)| sort(asked) != sort(held)) {
-                let error = refused(ask(&arena.other).wait(LONG));
+                let error = refused(ask(&arena.other).wait(PATIENCE));
                 assert!(
                     matches!(&error, LockError::InvalidConfig { cause, .. } if cause.to_string().starts_with("lock `")),
                     "{}: {asked} while {held}: {error:?}",
@@ -461,12 +462,12 @@ fn data_of_other_programs_are_told_and_left_alone() {
         server.run::<redis::Value>(make);
         let before: redis::Value = server.run(look);
         for request in [arena.one.read("k"), arena.one.write("k"), arena.one.permit("k", 1)] {
-            let error = refused(request.wait(LONG));
+            let error = refused(request.wait(PATIENCE));
             let LockError::Backend { source, .. } = &error else { panic!("{make}: {error:?}") };
             assert!(!source.is_retryable(), "{error}");
         }
         for request in [arena.one.mutex("k"), arena.one.all(["k", "l"])] {
-            let error = refused(request.wait(LONG));
+            let error = refused(request.wait(PATIENCE));
             assert!(matches!(error, LockError::Backend { .. }), "{make}: {error:?}");
         }
         assert_eq!(server.run::<redis::Value>(look), before, "{make}");

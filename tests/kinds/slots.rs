@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::arena::{Arena, LONG, Waiting, cancel_everywhere, is_free, ms, queued, take};
+use crate::arena::{Arena, PATIENCE, Waiting, cancel_everywhere, is_free, ms, queued, take};
 use crate::together::{self, KEYS};
 use redis_locks::{Guard, LockError, LockState, Locks};
 use testbed::{Child, ChildIo, Proxy, Server, eventually, holds_for};
@@ -68,7 +68,7 @@ fn whatever_is_busy_the_others_stay_free() {
             assert_eq!(server.keys(), [format!("lock:{busy}")], "{}", arena.name);
 
             let waiting = Waiting::start(arena.other.all(KEYS));
-            eventually(LONG, "it waits for the busy one", || queued(&arena, busy) == 1);
+            eventually(PATIENCE, "it waits for the busy one", || queued(&arena, busy) == 1);
             for key in KEYS.iter().filter(|key| **key != busy) {
                 let free = || is_free(arena.one.mutex(*key));
                 eventually(ms(500), "what is free is acquired by others", free);
@@ -92,7 +92,7 @@ fn after_rounds_in_vain_it_keeps_what_comes_first() {
         let busy = take(arena.one.mutex(last.trim_start_matches("lock:")));
         let waiting = Waiting::start(arena.other.all(KEYS));
         let place = i64::try_from(PLACE.as_millis()).unwrap();
-        eventually(LONG, "it keeps the first two for as long as its place lasts", || {
+        eventually(PATIENCE, "it keeps the first two for as long as its place lasts", || {
             [&first, &middle].iter().all(|key| server.pttl(key).is_some_and(|left| left <= place))
         });
         holds_for(ms(2_500), "and goes on keeping them", || {
@@ -137,7 +137,7 @@ fn loss_of_one_is_loss_of_all() {
         for lost in KEYS {
             let guard = take(arena.one.all(KEYS).ttl(ms(600)));
             server.run::<()>(&format!("DEL lock:{lost}"));
-            eventually(LONG, "the next renewal finds out", || guard.state() == LockState::Lost);
+            eventually(PATIENCE, "the next renewal finds out", || guard.state() == LockState::Lost);
             let given_back = || server.keys().iter().all(|key| key.contains(":~"));
             // Sooner than their lease would have ended.
             eventually(ms(350), "the rest is given back", given_back);
@@ -210,7 +210,7 @@ fn m2_a_lost_reply_changes_no_number() {
         for text in ["lock:a", "~f"] {
             proxy.cut_reply_to(text);
             let cuts = proxy.cuts();
-            let guard = take(locks.all(KEYS).fenced().wait(LONG));
+            let guard = take(locks.all(KEYS).fenced().wait(PATIENCE));
             assert!(proxy.cuts() > cuts, "the reply was lost");
             let number = guard.fence().unwrap();
             assert!(has_all(server, &guard, &KEYS));
@@ -242,7 +242,7 @@ fn as_many_slots_as_keys_may_be_taken() {
             holds_for(ms(2_500), "it is renewed", || guard.state() == LockState::Held);
             guard.blocking_verify().unwrap();
             let next = Waiting::start(arena.other.all(&keys[100..]));
-            eventually(LONG, "the next waits", || {
+            eventually(PATIENCE, "the next waits", || {
                 keys[100..].iter().any(|key| queued(&arena, key) == 1)
             });
             guard.blocking_release().unwrap();
@@ -261,12 +261,12 @@ fn who_waits_asks_for_what_it_waits_for_and_not_for_all() {
         keys.sort_by_key(|key| slot(server, key));
         let busy = take(arena.one.mutex(keys[0].as_str()));
         let waiting = Waiting::start(arena.other.all(&keys[..]));
-        eventually(LONG, "it waits", || queued(&arena, &keys[0]) == 1);
-        eventually(LONG, "and has none of the others", || server.keys().len() == 3);
+        eventually(PATIENCE, "it waits", || queued(&arena, &keys[0]) == 1);
+        eventually(PATIENCE, "and has none of the others", || server.keys().len() == 3);
         server.reset_counts();
         waiting.must_wait();
         let start = Instant::now();
-        eventually(LONG, "it has looked some times", || start.elapsed() > ms(3_000));
+        eventually(PATIENCE, "it has looked some times", || start.elapsed() > ms(3_000));
         let scripts = server.command_counts().get("evalsha").copied().unwrap_or(0);
         assert!((1..40).contains(&scripts), "{}: {scripts} in 3 s", arena.name);
         busy.blocking_release().unwrap();
@@ -289,7 +289,7 @@ fn keys_of_one_slot_are_taken_in_one_step() {
             guard.blocking_release().unwrap();
             // What comes after all that says that all has been recorded.
             take(arena.other.mutex("mark")).blocking_release().unwrap();
-            eventually(LONG, "all is recorded", || monitor.count("lock:mark") >= 2);
+            eventually(PATIENCE, "all is recorded", || monitor.count("lock:mark") >= 2);
             let lines = monitor.lines();
             let token = guard_token(&lines);
             let script = |line: &&String| line.contains("EVALSHA") && line.contains(&token);
@@ -336,15 +336,17 @@ fn a_late_return_of_keys_takes_nothing_from_whoever_got_them_since() {
 
         let busy = take(arena.one.mutex(last));
         proxy.delay_down(ms(300));
-        let request = locks.all(KEYS).wait(LONG);
+        let request = locks.all(KEYS).wait(PATIENCE);
         let waiting = thread::spawn(move || take(request));
-        eventually(LONG, "it was asked for", || queued(&arena, last) == 1);
+        eventually(PATIENCE, "it was asked for", || queued(&arena, last) == 1);
         // Its answers are on their way; what it gives back then gets stuck.
         let stuck = proxy.existing();
         proxy.delay_down(Duration::ZERO);
         stuck.delay_down(ms(300));
         stuck.hole_up();
-        eventually(LONG, "another connection is made", || proxy.existing().count() > stuck.count());
+        eventually(PATIENCE, "another connection is made", || {
+            proxy.existing().count() > stuck.count()
+        });
         busy.blocking_release().unwrap();
         let guard = waiting.join().unwrap();
         assert!(has_all(server, &guard, &KEYS), "{}", arena.name);
@@ -411,13 +413,13 @@ fn l4_processes_killed_in_the_midst_of_it_block_nobody_for_longer_than_their_lea
             let mut children = [start(), start(), start()];
             server.reset_counts();
             let scripts = || server.command_counts().get("evalsha").copied().unwrap_or(0);
-            eventually(LONG, "they are at it", || scripts() > 200);
+            eventually(PATIENCE, "they are at it", || scripts() > 200);
             children.iter_mut().for_each(Child::kill9);
             let killed = Instant::now();
             for key in server.keys() {
                 assert!(server.pttl(&key) != Some(-1), "{key} would stay");
             }
-            let guard = take(arena.one.all(KEYS).wait(LONG));
+            let guard = take(arena.one.all(KEYS).wait(PATIENCE));
             // The lease, or what is kept while waiting, and a claim.
             assert!(killed.elapsed() < PLACE + ms(1_500), "{:?}", killed.elapsed());
             guard.blocking_release().unwrap();

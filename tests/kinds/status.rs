@@ -1,6 +1,6 @@
 //! What is shown of locks that several can hold.
 
-use crate::arena::{Arena, LONG, Waiting, queued, take};
+use crate::arena::{Arena, PATIENCE, Waiting, queued, take};
 use redis_locks::LockState;
 use testbed::eventually;
 
@@ -10,7 +10,7 @@ fn status_shows_readers_and_force_ends_them_all() {
         let first = take(arena.one.read("k"));
         let second = take(arena.other.read("k"));
         let writer = Waiting::start(arena.one.write("k"));
-        eventually(LONG, "one waits", || queued(&arena, "k") == 1);
+        eventually(PATIENCE, "one waits", || queued(&arena, "k") == 1);
         let status = arena.other.blocking_status("k").unwrap();
         assert_eq!(status.kind, redis_locks::LockKind::Read);
         let tokens: Vec<_> = status.holders.iter().map(|holder| &holder.token).collect();
@@ -18,7 +18,7 @@ fn status_shows_readers_and_force_ends_them_all() {
         assert!(arena.other.blocking_force_release("k", "maintenance").unwrap());
         writer.must_have_it();
         for guard in [first, second] {
-            eventually(LONG, "it is notified", || guard.state() == LockState::Lost);
+            eventually(PATIENCE, "it is notified", || guard.state() == LockState::Lost);
             assert!(guard.blocking_verify().unwrap_err().to_string().contains("maintenance"));
         }
         writer.finish();

@@ -6,7 +6,7 @@ use std::thread;
 use redis_locks::{LockState, Locks};
 use testbed::eventually;
 
-use crate::arena::{Arena, LONG, is_free, ms, take};
+use crate::arena::{Arena, PATIENCE, is_free, ms, take};
 
 pub(crate) const KEYS: [&str; 3] = ["a", "b", "c"];
 
@@ -30,7 +30,7 @@ pub(crate) fn tasks_with_sets_in_any_order_progress(managers: &[&Locks]) {
                         keys.reverse();
                     }
                     let names = keys.iter().map(|key| format!("key:{key}"));
-                    let guard = take(locks.all(names).wait(3 * LONG));
+                    let guard = take(locks.all(names).wait(3 * PATIENCE));
                     for key in &keys {
                         assert_eq!(inside[*key].fetch_add(1, Ordering::SeqCst), 0);
                     }
@@ -56,14 +56,14 @@ pub(crate) fn who_needs_many_keys_does_not_starve(arena: &Arena, times: usize) {
             let stop = &stop;
             scope.spawn(move || {
                 while !stop.load(Ordering::Relaxed) {
-                    let guard = take(arena.one.mutex(key).wait(LONG));
+                    let guard = take(arena.one.mutex(key).wait(PATIENCE));
                     thread::sleep(ms(20));
                     guard.blocking_release().unwrap();
                 }
             });
         }
         let acquire = |_| {
-            let guard = arena.other.all(KEYS).wait(LONG).blocking_acquire();
+            let guard = arena.other.all(KEYS).wait(PATIENCE).blocking_acquire();
             guard.and_then(|guard| guard.blocking_release())
         };
         let took: Vec<_> = (0..times).map(acquire).collect();
@@ -79,8 +79,8 @@ pub(crate) fn releasing_one_by_force_ends_all(arena: &Arena) {
     assert!(arena.other.blocking_force_release("c", "it hangs").unwrap());
     let error = guard.blocking_verify().unwrap_err().to_string();
     assert!(error.contains("it hangs"), "{}: {error}", arena.name);
-    eventually(LONG, "the holder learns of it", || guard.state() == LockState::Lost);
-    eventually(LONG, "the other keys are free", || is_free(arena.other.all(["a", "b"])));
+    eventually(PATIENCE, "the holder learns of it", || guard.state() == LockState::Lost);
+    eventually(PATIENCE, "the other keys are free", || is_free(arena.other.all(["a", "b"])));
     drop(guard);
     arena.assert_clean();
 }

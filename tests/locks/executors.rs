@@ -5,9 +5,7 @@ use std::pin::Pin;
 use std::time::Duration;
 
 use redis_locks::{LockError, Locks, redis_lock};
-use testbed::{Server, eventually};
-
-const SOON: Duration = Duration::from_secs(10);
+use testbed::{PATIENCE, Server, eventually};
 
 #[redis_lock(key = "counter:{name}", ttl = "1s", via = locks)]
 async fn annotated(locks: &Locks, name: &str) -> Result<usize, LockError> {
@@ -32,7 +30,7 @@ fn in_executor(block_on: impl FnOnce(Pin<Box<dyn Future<Output = ()> + Send>>)) 
     let server = Server::start();
     let [locks, other] = [(); 2].map(|()| Locks::open(server.url()).unwrap());
     block_on(Box::pin(exercise(locks, other)));
-    eventually(SOON, "all is given back", || server.keys().is_empty());
+    eventually(PATIENCE, "all is given back", || server.keys().is_empty());
     server.assert_clean();
 }
 

@@ -9,7 +9,7 @@ use testbed::{Child, ChildIo, Proxy, Server, eventually};
 use tokio::runtime::Runtime;
 use tokio::task::JoinSet;
 
-const SOON: Duration = Duration::from_secs(20);
+const AMPLE: Duration = Duration::from_secs(20);
 const TTL: Duration = Duration::from_secs(3);
 
 async fn manager(server: &Server) -> Locks {
@@ -28,7 +28,7 @@ async fn leave_idle(server: &Server, locks: &Locks, key: &str) {
         if server.keys().iter().any(|it| it.ends_with(key)) {
             return;
         }
-        assert!(since.elapsed() < SOON, "its lease does not stay");
+        assert!(since.elapsed() < AMPLE, "its lease does not stay");
     }
 }
 
@@ -74,8 +74,8 @@ async fn lg1_an_idle_holder_that_dies_costs_others_its_lease_and_no_more() {
     child.kill9();
     let start = Instant::now();
     assert!(locks.mutex("k").try_acquire().await.unwrap().is_none(), "it may be inside");
-    let guard = locks.mutex("k").wait(SOON).acquire().await.unwrap();
-    assert!(start.elapsed() < TTL + SOON / 4, "{:?}", start.elapsed());
+    let guard = locks.mutex("k").wait(AMPLE).acquire().await.unwrap();
+    assert!(start.elapsed() < TTL + AMPLE / 4, "{:?}", start.elapsed());
     guard.release().await.unwrap();
     end(&server, &[&locks]).await;
 }
@@ -100,7 +100,7 @@ async fn lg3_a_lease_that_is_asked_for_while_it_is_taken_again_lets_one_in() {
     });
     let (since, mut taken) = (Instant::now(), 0);
     while taken < 200 {
-        assert!(since.elapsed() < SOON, "{taken} tries succeeded");
+        assert!(since.elapsed() < AMPLE, "{taken} tries succeeded");
         if let Some(guard) = other.mutex("k").try_acquire().await.unwrap() {
             enter(&inside);
             guard.release().await.unwrap();
@@ -124,7 +124,7 @@ async fn lg10_a_flush_ends_an_idle_lease_with_its_next_renewal_and_fences_rise()
     let guard = other.mutex("k").acquire().await.unwrap();
     let since = Instant::now();
     while lingering(&owner, "k").try_acquire().await.unwrap().is_some() {
-        assert!(since.elapsed() < SOON, "it is believed in for longer than until a renewal");
+        assert!(since.elapsed() < AMPLE, "it is believed in for longer than until a renewal");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     guard.verify().await.unwrap();
@@ -141,7 +141,7 @@ async fn lg13_an_idle_lease_is_ended_by_force() {
     let guard = other.mutex("k").try_acquire().await.unwrap().expect("nobody has it");
     let since = Instant::now();
     while lingering(&owner, "k").try_acquire().await.unwrap().is_some() {
-        assert!(since.elapsed() < SOON, "the ended lease is handed out");
+        assert!(since.elapsed() < AMPLE, "the ended lease is handed out");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     guard.release().await.unwrap();
@@ -152,7 +152,7 @@ async fn use_each(locks: &Locks, keys: std::ops::Range<usize>) {
     for start in keys.clone().step_by(200) {
         let mut some = JoinSet::new();
         for number in start..(start + 200).min(keys.end) {
-            let asking = lingering(locks, &format!("k{number}")).ttl(SOON * 10).acquire();
+            let asking = lingering(locks, &format!("k{number}")).ttl(AMPLE * 10).acquire();
             some.spawn(async move { asking.await.unwrap().release().await.unwrap() });
         }
         some.join_all().await;
@@ -171,7 +171,7 @@ async fn lg14_lg16_the_oldest_of_too_many_idle_leases_go_and_a_shutdown_takes_th
     use_each(&locks, 0..100).await;
     use_each(&locks, MOST..MOST + 500).await;
     let kept = || server.run::<usize>("DBSIZE");
-    eventually(SOON, "some are given back", || kept() <= MOST);
+    eventually(AMPLE, "some are given back", || kept() <= MOST);
     assert!(kept() > MOST - 1_000, "{}", kept());
     assert!(server.exists("lock:k50"), "it was used lately");
     assert!(!server.exists("lock:k300"), "it is one of the oldest");
@@ -185,7 +185,7 @@ async fn lg17_two_who_ask_for_an_idle_lease_get_it_one_after_the_other() {
     let owner = manager(&server).await;
     let others = [manager(&server).await, manager(&server).await];
     leave_idle(&server, &owner, "k").await;
-    let [first, second] = others.each_ref().map(|locks| locks.mutex("k").wait(SOON).acquire());
+    let [first, second] = others.each_ref().map(|locks| locks.mutex("k").wait(AMPLE).acquire());
     tokio::join!(async { first.await.unwrap().release().await.unwrap() }, async {
         second.await.unwrap().release().await.unwrap()
     });
@@ -204,8 +204,8 @@ async fn lg4_a_lost_message_costs_a_waiter_no_more_than_a_look() {
     let start = Instant::now();
     // The answer to the renewal, a third of the lease later at most, says that another process
     // waits.
-    let guard = other.mutex("k").wait(SOON).acquire().await.unwrap();
-    assert!(start.elapsed() < SOON / 2, "{:?}", start.elapsed());
+    let guard = other.mutex("k").wait(AMPLE).acquire().await.unwrap();
+    assert!(start.elapsed() < AMPLE / 2, "{:?}", start.elapsed());
     guard.release().await.unwrap();
     deaf.pass();
     end(&server, &[&owner, &other]).await;
@@ -220,7 +220,7 @@ async fn a_key_that_is_asked_away_unused_does_not_linger_for_a_while() {
     let since = Instant::now();
     assert!(!server.exists("lock:k") || begun.elapsed() > Duration::from_secs(1));
     while !stayed {
-        assert!(since.elapsed() < SOON, "it never lingers again");
+        assert!(since.elapsed() < AMPLE, "it never lingers again");
         lingering(&owner, "k").acquire().await.unwrap().release().await.unwrap();
         stayed = server.exists("lock:k");
     }

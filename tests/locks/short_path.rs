@@ -7,10 +7,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use redis_locks::Locks;
-use testbed::{Proxy, Server, cancel_at, eventually};
+use testbed::{PATIENCE, Proxy, Server, cancel_at, eventually};
 use tokio::runtime::{Builder, Runtime};
-
-const SOON: Duration = Duration::from_secs(10);
 
 /// How long one command may take, and what a busy machine may add.
 const COMMAND: Duration = Duration::from_secs(2);
@@ -63,7 +61,7 @@ fn on_short_path(runtime: &Runtime, server: &Server, url: &str) -> Locks {
     runtime
         .block_on(async { tokio::spawn(async move { pairs(&warming, 300).await }).await })
         .unwrap();
-    eventually(SOON, "commands and messages", || connections(server) == before + 2);
+    eventually(PATIENCE, "commands and messages", || connections(server) == before + 2);
     let warming = locks.clone();
     runtime
         .block_on(async { tokio::spawn(async move { pairs(&warming, 50).await }).await })
@@ -78,7 +76,7 @@ fn a_runtime_with_one_thread_has_as_many_connections() {
     let before = connections(&server);
     let locks = Locks::open(server.url()).unwrap();
     runtime.block_on(pairs(&locks, 300));
-    eventually(SOON, "commands and messages", || connections(&server) == before + 2);
+    eventually(PATIENCE, "commands and messages", || connections(&server) == before + 2);
     locks.blocking_shutdown();
     server.assert_clean();
 }
@@ -126,7 +124,7 @@ fn tasks_that_read_exclude_threads_and_other_managers() {
         thread.join().unwrap();
     }
     assert_eq!(runs.load(Ordering::SeqCst), 1_000);
-    eventually(SOON, "all is given back", || all_given_back(&server));
+    eventually(PATIENCE, "all is given back", || all_given_back(&server));
     server.assert_clean();
 }
 
@@ -199,11 +197,11 @@ fn a_lease_that_a_task_read_of_is_renewed() {
         let guard = runtime.block_on(async { tokio::spawn(task).await }).unwrap();
         let most = i64::try_from(ttl.as_millis()).unwrap() * 9 / 10;
         let renewed = || server.pttl("lock:renewed").is_some_and(|left| left > most);
-        eventually(SOON, "the first lease runs down", || !renewed());
-        eventually(SOON, "it is renewed", renewed);
+        eventually(PATIENCE, "the first lease runs down", || !renewed());
+        eventually(PATIENCE, "it is renewed", renewed);
         assert!(guard.is_held());
     }
-    eventually(SOON, "all is given back", || all_given_back(&server));
+    eventually(PATIENCE, "all is given back", || all_given_back(&server));
     server.assert_clean();
 }
 
@@ -223,10 +221,10 @@ fn a_release_does_not_wait_for_workers_that_are_all_blocked() {
         runtime.spawn(async move {
             drop(guard);
             // Blocks the worker on purpose, until the test has seen what it wants to see.
-            let _ = stopped.lock().unwrap().recv_timeout(SOON * 2);
+            let _ = stopped.lock().unwrap().recv_timeout(PATIENCE * 2);
         });
     }
-    eventually(SOON, "the lock is free", || !server.exists("lock:stuck"));
+    eventually(PATIENCE, "the lock is free", || !server.exists("lock:stuck"));
     drop(stop);
     server.assert_clean();
 }
@@ -246,7 +244,7 @@ fn a_runtime_that_ends_takes_no_release_with_it() {
         });
     }
     runtime.shutdown_background();
-    eventually(SOON, "all is given back", || all_given_back(&server));
+    eventually(PATIENCE, "all is given back", || all_given_back(&server));
     let guard = locks.mutex("after").blocking_acquire().unwrap();
     guard.blocking_release().unwrap();
     server.assert_clean();
@@ -285,7 +283,7 @@ fn a_connection_that_breaks_under_load_costs_nobody_a_lock() {
     for task in tasks {
         runtime.block_on(task).unwrap();
     }
-    eventually(SOON, "all is given back", || all_given_back(&server));
+    eventually(PATIENCE, "all is given back", || all_given_back(&server));
     server.assert_clean();
 }
 
@@ -300,9 +298,9 @@ fn a_connection_to_a_server_that_became_a_replica_is_given_up() {
     let refused = runtime.block_on(async { tokio::spawn(request.acquire()).await }).unwrap();
     assert!(refused.is_err(), "a replica grants nothing");
     // A connection to somewhere else is made when somebody has work for it again.
-    eventually(SOON, "it is closed", || !ids(&server).contains(&first));
+    eventually(PATIENCE, "it is closed", || !ids(&server).contains(&first));
     server.run::<()>("REPLICAOF NO ONE");
-    let again = locks.mutex("k").wait(SOON);
+    let again = locks.mutex("k").wait(PATIENCE);
     let guard = runtime.block_on(async { tokio::spawn(again.acquire()).await }).unwrap().unwrap();
     guard.blocking_release().unwrap();
     locks.blocking_shutdown();
@@ -322,7 +320,7 @@ fn a_frozen_server_is_told_within_one_command_timeout() {
     assert!(matches!(error, redis_locks::LockError::Backend { .. }), "{error}");
     assert!(started.elapsed() < COMMAND + GRACE, "{:?}", started.elapsed());
     server.thaw();
-    eventually(SOON, "what was sent leaves nothing", || all_given_back(&server));
+    eventually(PATIENCE, "what was sent leaves nothing", || all_given_back(&server));
     server.assert_clean();
 }
 
@@ -338,7 +336,7 @@ fn a_dropped_acquisition_leaves_nothing() {
             let locks = locks.clone();
             let task = async move { cancel_at(polls, locks.mutex("dropped").acquire()).await };
             drop(runtime.block_on(async { tokio::spawn(task).await }));
-            eventually(SOON, "nothing is left", || all_given_back(&server));
+            eventually(PATIENCE, "nothing is left", || all_given_back(&server));
         }
     }
     server.assert_clean();

@@ -3,7 +3,7 @@
 use redis_locks::Locks;
 use testbed::{ClockShim, Cluster, FailOver, eventually};
 
-use crate::arena::{LONG, log, ms, take};
+use crate::arena::{PATIENCE, log, ms, take};
 use crate::is_held;
 
 #[test]
@@ -25,7 +25,7 @@ fn f11_an_heir_whose_clock_is_ahead_is_warned_of_and_gets_a_whole_lease_and_larg
         cluster.pttl("lock:job").is_some_and(|left| left > 25_000)
     });
     assert!(is_held(&held));
-    eventually(LONG, "the clocks are told of", || {
+    eventually(PATIENCE, "the clocks are told of", || {
         log::count(&["its clock is", "apart from that of"]) > 0
     });
     held.blocking_release().unwrap();
@@ -37,7 +37,7 @@ fn f11_an_heir_whose_clock_is_ahead_is_warned_of_and_gets_a_whole_lease_and_larg
     let heir = cluster.owner_of("lock:job");
     cluster.until_replicated(heir);
     cluster.fail_over(cluster.replica_of(heir), FailOver::Plain);
-    eventually(LONG, "it is confirmed there", || ahead.blocking_verify().is_ok());
+    eventually(PATIENCE, "it is confirmed there", || ahead.blocking_verify().is_ok());
     let before = ahead.fence().unwrap();
     ahead.blocking_release().unwrap();
     let next = take(locks.mutex("job").fenced());

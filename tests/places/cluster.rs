@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use redis_locks::{Guard, LockError, Locks, NodeRole, Request, Topology};
 use testbed::{Cluster, ServerBinary, eventually};
 
-use crate::arena::{LONG, Waiting, ms, take};
+use crate::arena::{PATIENCE, Waiting, ms, take};
 use crate::is_held;
 
 fn binaries() -> Vec<ServerBinary> {
@@ -55,7 +55,7 @@ fn g6_every_kind_of_lock_excludes_at_every_node_and_over_several() {
                 let error = make(&other, key).no_wait().blocking_acquire().map(drop).unwrap_err();
                 assert!(error.is_busy(), "{error}");
                 let waiting = Waiting::start(make(&other, key));
-                eventually(LONG, "it waits", || {
+                eventually(PATIENCE, "it waits", || {
                     cluster.keys().iter().any(|key| key.ends_with(":~q"))
                 });
                 let start = Instant::now();
@@ -70,7 +70,7 @@ fn g6_every_kind_of_lock_excludes_at_every_node_and_over_several() {
         assert_eq!(status.server.nodes.len(), 3);
         assert!(status.server.nodes.iter().all(|node| node.role == NodeRole::Primary));
         drop((one, other));
-        eventually(LONG, "only what ends by itself is left", || {
+        eventually(PATIENCE, "only what ends by itself is left", || {
             cluster.keys().iter().all(|key| !key.ends_with(":~q"))
         });
         cluster.assert_clean();
@@ -86,7 +86,7 @@ fn listing_and_ending_by_force_reach_every_node() {
     let listed: BTreeSet<_> =
         other.blocking_list("job*").map(|status| status.unwrap().key).collect();
     assert_eq!(listed, keys.iter().cloned().collect());
-    eventually(LONG, "both listen at every node", || {
+    eventually(PATIENCE, "both listen at every node", || {
         let channels =
             |node: &testbed::Node| -> Vec<String> { node.server().run("PUBSUB SHARDCHANNELS") };
         cluster.primaries().into_iter().all(|node| channels(node).len() == 2)
@@ -107,7 +107,7 @@ fn g11_who_listens_at_another_node_is_not_taken_for_dead() {
         for _ in 0..3 {
             let guard = take(one.mutex(&key));
             let waiting = Waiting::start(other.mutex(&key));
-            eventually(LONG, "it is queued", || {
+            eventually(PATIENCE, "it is queued", || {
                 one.blocking_status(&key).unwrap().waiters.len() == 1
             });
             release(guard);
@@ -147,7 +147,7 @@ fn g2_g9_a_held_lock_outlives_a_slot_that_is_half_moved() {
             let left = moving.keys_left();
             assert!(!left.contains(&wire(&key)), "it is released where its key is: {left:?}");
             moving.abandon();
-            eventually(LONG, "it can be acquired again", || {
+            eventually(PATIENCE, "it can be acquired again", || {
                 locks.mutex(&key).blocking_acquire().is_ok()
             });
         }
@@ -165,7 +165,7 @@ fn g5_g12_who_waits_is_let_in_after_its_slot_and_its_channels_have_moved() {
     let to = to.unwrap();
     let guard = take(one.mutex(&key));
     let waiting = Waiting::start(other.mutex(&key));
-    eventually(LONG, "it waits", || one.blocking_status(&key).unwrap().waiters.len() == 1);
+    eventually(PATIENCE, "it waits", || one.blocking_status(&key).unwrap().waiters.len() == 1);
     // The slot of the channel first, so that its listener has to look for another one.
     cluster.move_slots(0..=0, to);
     waiting.must_wait();
@@ -181,7 +181,7 @@ fn g5_g12_who_waits_is_let_in_after_its_slot_and_its_channels_have_moved() {
     for key in keys(&cluster) {
         let guard = take(one.mutex(&key));
         let waiting = Waiting::start(other.mutex(&key));
-        eventually(LONG, "it waits", || one.blocking_status(&key).unwrap().waiters.len() == 1);
+        eventually(PATIENCE, "it waits", || one.blocking_status(&key).unwrap().waiters.len() == 1);
         release(guard);
         waiting.must_have_it();
         waiting.finish();
@@ -200,7 +200,7 @@ fn g3_g8_g15_a_dead_primary_costs_only_a_wait_and_no_lock_of_the_others() {
     cluster.until_replicated(victim);
     victim.server().kill9();
     cluster.until_replaced(victim, slot);
-    eventually(LONG, "the lock is released at the heir", || {
+    eventually(PATIENCE, "the lock is released at the heir", || {
         locks.blocking_status(&keys[0]).is_ok()
     });
     for guard in guards {
@@ -208,7 +208,7 @@ fn g3_g8_g15_a_dead_primary_costs_only_a_wait_and_no_lock_of_the_others() {
         guard.blocking_verify().unwrap();
         release(guard);
     }
-    let next = locks.mutex(&keys[0]).wait(LONG).blocking_acquire().unwrap();
+    let next = locks.mutex(&keys[0]).wait(PATIENCE).blocking_acquire().unwrap();
     release(next);
     cluster.assert_clean();
 }
@@ -260,21 +260,21 @@ fn g13_a_primary_that_wakes_after_it_was_replaced_starts_and_extends_nothing() {
     // A renewal and an acquisition are on their way to it.
     let late = std::thread::spawn({
         let locks = one.clone();
-        move || take(locks.mutex(&name).wait(LONG))
+        move || take(locks.mutex(&name).wait(PATIENCE))
     });
     cluster.until_replaced(frozen, slot);
     // Until it has learned which server is the primary now, it can only use the old one.
-    release(take(one.mutex(&heard).wait(LONG)));
+    release(take(one.mutex(&heard).wait(PATIENCE)));
     frozen.server().thaw();
     release(late.join().unwrap());
     // The present holder is the only one that relies on it.
-    let next = other.mutex(&key).wait(LONG);
+    let next = other.mutex(&key).wait(PATIENCE);
     if is_held(&held) {
         held.blocking_verify().unwrap();
         release(held);
     }
     release(next.blocking_acquire().unwrap());
-    eventually(LONG, "it follows", || !frozen.is_primary());
+    eventually(PATIENCE, "it follows", || !frozen.is_primary());
     cluster.assert_clean();
 }
 

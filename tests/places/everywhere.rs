@@ -9,7 +9,7 @@ use redis_locks::{Locks, LossReason, Request};
 use testbed::eventually;
 
 use crate::arena::{
-    Arena, LONG, Waiting, cancel_everywhere, crash, is_free, ms, queued, refused, take,
+    Arena, PATIENCE, Waiting, cancel_everywhere, crash, is_free, ms, queued, refused, take,
 };
 use crate::is_held;
 use crate::together;
@@ -44,11 +44,11 @@ fn lets_those_in_together_who_fit(arena: &Arena) {
     let readers = [take(arena.one.read("shared")), take(arena.other.read("shared"))];
     assert!(!is_free(arena.other.write("shared")), "{}", arena.name);
     drop(readers);
-    eventually(LONG, "the readers are gone", || is_free(arena.other.write("shared")));
+    eventually(PATIENCE, "the readers are gone", || is_free(arena.other.write("shared")));
     let permits = [take(arena.one.permit("pool", 2)), take(arena.other.permit("pool", 2))];
     assert!(!is_free(arena.one.permit("pool", 2)), "{}", arena.name);
     drop(permits);
-    eventually(LONG, "the permits are back", || is_free(arena.one.permit("pool", 2)));
+    eventually(PATIENCE, "the permits are back", || is_free(arena.one.permit("pool", 2)));
 }
 
 fn serves_in_order_of_coming(arena: &Arena) {
@@ -59,7 +59,7 @@ fn serves_in_order_of_coming(arena: &Arena) {
         waiting.push(Waiting::start(locks.mutex("order")));
         // In memory all are of one process, which has one place in the queue.
         let places = if arena.name == "memory" { 1 } else { number + 1 };
-        eventually(LONG, "it waits", || queued(arena, "order") == places);
+        eventually(PATIENCE, "it waits", || queued(arena, "order") == places);
         waiting[number].must_wait();
     }
     holder.blocking_release().unwrap();
@@ -95,7 +95,7 @@ fn leases_are_kept_and_end(arena: &Arena) {
     EXCLUSIVE.iter().for_each(|make| crash(take(short(make).renew(false))));
     let start = Instant::now();
     for make in EXCLUSIVE {
-        take(make(&arena.other).wait(LONG)).blocking_release().unwrap();
+        take(make(&arena.other).wait(PATIENCE)).blocking_release().unwrap();
     }
     assert!(start.elapsed() < ms(2_500), "{}: {:?}", arena.name, start.elapsed());
 }
@@ -106,7 +106,7 @@ fn can_be_looked_at_and_ended(arena: &Arena) {
         assert!(arena.other.blocking_status(key).unwrap().is_held(), "{}", arena.name);
         assert!(arena.other.blocking_force_release(key, "by hand").unwrap());
         let start = Instant::now();
-        eventually(LONG, "the holder is told", || !is_held(&held));
+        eventually(PATIENCE, "the holder is told", || !is_held(&held));
         assert!(start.elapsed() < Duration::from_secs(8), "before its renewal is due");
         let reason = pollster::block_on(held.lost());
         assert!(matches!(reason, LossReason::Removed { .. }), "{}: {reason:?}", arena.name);
@@ -130,7 +130,7 @@ fn nobody_meets_anybody(arena: &Arena) {
             scope.spawn(move || {
                 for turn in 0..20 {
                     let which = (number + turn) % EXCLUSIVE.len();
-                    let guard = take(EXCLUSIVE[which](locks).wait(LONG));
+                    let guard = take(EXCLUSIVE[which](locks).wait(PATIENCE));
                     assert_eq!(inside[which].fetch_add(1, SeqCst), 0, "two are inside");
                     thread::yield_now();
                     inside[which].fetch_sub(1, SeqCst);

@@ -4,7 +4,7 @@
 use redis_locks::{Guard, LockError, Locks};
 use testbed::{Cluster, FailOver, Node, Sentinel, Server, ServerBinary, eventually};
 
-use crate::arena::{LONG, ms, take};
+use crate::arena::{PATIENCE, ms, take};
 use crate::is_held;
 
 fn binaries() -> Vec<ServerBinary> {
@@ -26,7 +26,7 @@ fn fence(guard: &Guard) -> u64 {
 /// by its fence, and it hears of the loss when it renews, which is at once.
 #[track_caller]
 fn is_told_by_its_fence(first: Guard, other: &Locks) {
-    let second = take(other.mutex("job").fenced().wait(LONG));
+    let second = take(other.mutex("job").fenced().wait(PATIENCE));
     assert!(fence(&second) > fence(&first), "{:?} after {:?}", second.fence(), first.fence());
     // Its lease is much longer than anybody waits here.
     eventually(ms(3_000), "the first one hears of it", || !is_held(&first));
@@ -40,7 +40,7 @@ fn is_told_by_its_fence(first: Guard, other: &Locks) {
 fn f4_g8_a_lock_that_the_heir_in_a_cluster_never_heard_of_is_lost_and_fenced() {
     for binary in binaries() {
         let cluster = Cluster::builder().binary(binary).start();
-        let open = || Locks::builder().cluster(cluster.urls()).ttl(LONG * 3).open().unwrap();
+        let open = || Locks::builder().cluster(cluster.urls()).ttl(PATIENCE * 3).open().unwrap();
         let (one, other) = (open(), open());
         take(one.mutex("job").fenced()).blocking_release().unwrap();
         let victim = cluster.owner_of("lock:job");
@@ -62,7 +62,7 @@ fn f4_a_lock_that_the_heir_in_a_sentinel_group_never_heard_of_is_lost_and_fenced
     let group = Sentinel::start();
     let open = || {
         let builder = Locks::builder().sentinel(group.urls(), group.name());
-        builder.ttl(LONG * 3).open().unwrap()
+        builder.ttl(PATIENCE * 3).open().unwrap()
     };
     let (one, other) = (open(), open());
     take(one.mutex("job").fenced()).blocking_release().unwrap();
@@ -85,7 +85,7 @@ fn f6_a_lock_that_one_replica_had_is_lost_and_fenced_when_the_other_is_promoted(
     for binary in binaries() {
         let cluster = Cluster::builder().binary(binary).replicas(2).start();
         let open = |replicas| {
-            let builder = Locks::builder().cluster(cluster.urls()).ttl(LONG * 3);
+            let builder = Locks::builder().cluster(cluster.urls()).ttl(PATIENCE * 3);
             builder.replicas(replicas).open().unwrap()
         };
         let (one, other) = (open(1), open(0));
@@ -95,8 +95,8 @@ fn f6_a_lock_that_one_replica_had_is_lost_and_fenced_when_the_other_is_promoted(
         let replicas = cluster.replicas_of(victim);
         let (good, stale) = (replicas[0], replicas[1]);
         part(victim, stale);
-        let first = take(one.mutex("job").fenced().wait(LONG));
-        eventually(LONG, "the other replica has it", || good.server().run::<u64>("DBSIZE") > 0);
+        let first = take(one.mutex("job").fenced().wait(PATIENCE));
+        eventually(PATIENCE, "the other replica has it", || good.server().run::<u64>("DBSIZE") > 0);
         good.server().freeze();
         victim.server().kill9();
         stale.server().thaw();
@@ -120,7 +120,7 @@ fn f8_an_old_primary_that_goes_on_alone_is_fenced_and_can_be_made_to_refuse() {
         let (old, new) = (Server::start(), Server::start());
         new.run::<()>(&format!("REPLICAOF 127.0.0.1 {}", old.port()));
         let linked = || new.info("replication", "master_link_status").as_deref() == Some("up");
-        eventually(LONG, "the replica is linked", linked);
+        eventually(PATIENCE, "the replica is linked", linked);
         if guarded == "min-replicas" {
             old.run::<()>("CONFIG SET min-replicas-max-lag 1");
             old.run::<()>("CONFIG SET min-replicas-to-write 1");
@@ -130,7 +130,7 @@ fn f8_an_old_primary_that_goes_on_alone_is_fenced_and_can_be_made_to_refuse() {
         let (one, other) = (one.open().unwrap(), Locks::open(new.url()).unwrap());
         let mut first = take(one.mutex("before").fenced());
         let replicated = || new.exists("lock:before");
-        eventually(LONG, "the replica has it", replicated);
+        eventually(PATIENCE, "the replica has it", replicated);
         new.run::<()>("REPLICAOF NO ONE");
         if guarded == "nothing" {
             first = take(one.mutex("job").fenced());
@@ -140,7 +140,7 @@ fn f8_an_old_primary_that_goes_on_alone_is_fenced_and_can_be_made_to_refuse() {
             assert!(is_held(&second), "and its successor believes so as well");
             drop((first, second));
         } else {
-            eventually(LONG, "it is lost when it can't be renewed", || !is_held(&first));
+            eventually(PATIENCE, "it is lost when it can't be renewed", || !is_held(&first));
             let error = one.mutex("job").wait(ms(500)).blocking_acquire().map(drop).unwrap_err();
             assert!(matches!(error, LockError::Backend { .. }), "{error:?}");
             take(other.mutex("job").fenced()).blocking_release().unwrap();

@@ -12,13 +12,13 @@ use std::time::{Duration, Instant};
 use redis_locks::{Guard, LockError, Locks};
 use testbed::{Cluster, FailOver, eventually};
 
-use crate::arena::{LONG, ms};
+use crate::arena::{PATIENCE, ms};
 
 const TIME: Duration = ms(20_000);
 const LEASE: Duration = ms(30_000);
 const SHORT_LEASE: Duration = ms(4_000);
 /// A fail-over, and a lease that nobody released, are much shorter or longer.
-const PATIENCE: Duration = ms(19_000);
+const LONGEST_WAIT: Duration = ms(19_000);
 const MANAGERS: usize = 2;
 const WORKERS: u64 = 4;
 const PERMITS: u64 = 2;
@@ -149,7 +149,7 @@ impl Scene {
             }
         };
         let start = Instant::now();
-        let guard = match request.wait(PATIENCE).blocking_acquire() {
+        let guard = match request.wait(LONGEST_WAIT).blocking_acquire() {
             Ok(guard) => guard,
             Err(error) => panic!("kind {kind} after {:?}: {error}", start.elapsed()),
         };
@@ -231,7 +231,7 @@ fn rage(cluster: &Cluster, scene: &Scene) -> Duration {
         thread::sleep(ms(100 + random.below(400)));
     }
     let before = scene.holds.load(SeqCst);
-    eventually(LONG, "all goes on in peace", || scene.holds.load(SeqCst) > before + 50);
+    eventually(PATIENCE, "all goes on in peace", || scene.holds.load(SeqCst) > before + 50);
     start.elapsed()
 }
 
@@ -253,7 +253,7 @@ fn mayhem(forgets: Forgets) {
     let ttl = if forgets == Forgets::Nothing { LEASE } else { SHORT_LEASE };
     let (sender, news) = channel();
     for manager in 0..MANAGERS {
-        let locks = Locks::builder().cluster(cluster.urls()).ttl(ttl).outage(PATIENCE);
+        let locks = Locks::builder().cluster(cluster.urls()).ttl(ttl).outage(LONGEST_WAIT);
         let locks = locks.open().unwrap();
         for worker in 0..WORKERS {
             let (scene, locks) = (Arc::clone(&scene), locks.clone());
@@ -278,10 +278,10 @@ fn mayhem(forgets: Forgets) {
     }
     let (holds, lost) = (scene.holds.load(SeqCst), scene.lost.load(SeqCst));
     eprintln!("{holds} holds in {struck:?}, {lost} lost; the longest call took {longest:?}");
-    assert!(longest < PATIENCE, "{longest:?}");
+    assert!(longest < LONGEST_WAIT, "{longest:?}");
     if forgets == Forgets::Some {
         // What a server came to have again that had forgotten its release ends with its lease.
-        eventually(ttl + LONG, "every lease has ended", || {
+        eventually(ttl + PATIENCE, "every lease has ended", || {
             cluster.keys().iter().all(|key| key.contains(":~"))
         });
     }

@@ -3,7 +3,7 @@
 use redis_locks::{Locks, Request};
 use testbed::{Cluster, Node, Sentinel, ServerBinary};
 
-use crate::arena::{LONG, ms, take};
+use crate::arena::{PATIENCE, ms, take};
 
 /// Much longer than anybody waits here: what stands until its lease ends is seen.
 const LEASE: std::time::Duration = ms(90_000);
@@ -30,7 +30,7 @@ fn part(primary: &Node, replica: &Node) {
 fn must_be_free(other: &Locks, name: &str) {
     for request in requests(other, name) {
         let what = format!("{request:?}");
-        let guard = request.wait(LONG).blocking_acquire();
+        let guard = request.wait(PATIENCE).blocking_acquire();
         guard.unwrap_or_else(|error| panic!("{what}: {error}")).blocking_release().unwrap();
     }
 }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use redis_locks::{Builder, LockError, Locks, NotReplicated};
 use testbed::{Server, ServerBinary, eventually};
 
-use crate::arena::{LONG, ms, take};
+use crate::arena::{PATIENCE, ms, take};
 use crate::is_held;
 
 /// A server, and one that has a copy of it.
@@ -25,7 +25,7 @@ impl Pair {
         let replica = Server::builder().binary(binary).start();
         replica.run::<()>(&format!("REPLICAOF 127.0.0.1 {}", primary.port()));
         let linked = || replica.info("replication", "master_link_status").as_deref() == Some("up");
-        eventually(LONG, "the replica is linked", linked);
+        eventually(PATIENCE, "the replica is linked", linked);
         Some(Self { primary, replica })
     }
 
@@ -67,10 +67,10 @@ fn f5_f14_without_its_replica_nothing_is_acquired_and_others_are_not_delayed() {
         let NotReplicated { got, wanted, .. } = shortfall(&error);
         assert_eq!((got, wanted), (0, 1), "{error}");
         assert!(error.to_string().contains("0 of the 1 replicas"), "{error}");
-        eventually(LONG, "what was acquired is released", || !pair.primary.exists("lock:job"));
+        eventually(PATIENCE, "what was acquired is released", || !pair.primary.exists("lock:job"));
         pair.replica.thaw();
-        eventually(LONG, "it works again", || locks.mutex("job").blocking_acquire().is_ok());
-        eventually(LONG, "it is released", || !pair.primary.exists("lock:job"));
+        eventually(PATIENCE, "it works again", || locks.mutex("job").blocking_acquire().is_ok());
+        eventually(PATIENCE, "it is released", || !pair.primary.exists("lock:job"));
         pair.primary.assert_clean();
     }
 }
@@ -95,7 +95,7 @@ fn f14_as_many_replicas_are_counted_as_there_are() {
         let error = locks.mutex("job").blocking_acquire().map(drop).unwrap_err();
         let NotReplicated { got, wanted, .. } = shortfall(&error);
         assert_eq!((got, wanted), (1, 2), "{error}");
-        eventually(LONG, "what was acquired is released", || !pair.primary.exists("lock:job"));
+        eventually(PATIENCE, "what was acquired is released", || !pair.primary.exists("lock:job"));
     }
 }
 
@@ -126,10 +126,10 @@ fn f14_a_primary_that_is_deposed_while_it_waits_for_its_replica_counts_nobody() 
         take(locks.mutex("job")).blocking_release().unwrap();
         pair.replica.freeze();
         let asked = std::thread::spawn(move || {
-            let outcome = locks.mutex("job").wait(LONG).blocking_acquire();
+            let outcome = locks.mutex("job").wait(PATIENCE).blocking_acquire();
             (outcome.map(drop).unwrap_err(), locks)
         });
-        eventually(LONG, "it waits for its replica", || {
+        eventually(PATIENCE, "it waits for its replica", || {
             pair.primary.run::<String>("CLIENT LIST").contains("cmd=wait")
         });
         // What it has still to wait for is answered by UNBLOCKED or 0.
@@ -138,8 +138,8 @@ fn f14_a_primary_that_is_deposed_while_it_waits_for_its_replica_counts_nobody() 
         assert!(matches!(error, LockError::Backend { .. }), "{error:?}");
         pair.primary.run::<()>("REPLICAOF NO ONE");
         pair.replica.thaw();
-        let works = || locks.mutex("job").wait(LONG).blocking_acquire().is_ok();
-        eventually(LONG, "it works again", works);
+        let works = || locks.mutex("job").wait(PATIENCE).blocking_acquire().is_ok();
+        eventually(PATIENCE, "it works again", works);
         drop(locks);
         pair.primary.assert_clean();
     }

@@ -3,7 +3,7 @@
 use redis_locks::{Builder, Guard, LockError, Locks, Request};
 use testbed::{Cluster, Sentinel, Server, ServerBinary, eventually, holds_for};
 
-use crate::arena::{LONG, Waiting, ms, take};
+use crate::arena::{PATIENCE, Waiting, ms, take};
 use crate::is_held;
 
 const DOCS: &str = include_str!("../../docs/PROTOCOL.md");
@@ -70,13 +70,13 @@ fn each_kind(one: &Locks, other: &Locks) {
     let listed: Vec<_> = other.blocking_list("*").map(|status| status.unwrap().key).collect();
     assert_eq!(listed, ["job"]);
     assert!(other.blocking_force_release("job", "by hand").unwrap());
-    eventually(LONG, "the holder is told", || !is_held(&held));
+    eventually(PATIENCE, "the holder is told", || !is_held(&held));
 }
 
 /// A refusal that waiting does not cure.
 #[track_caller]
 fn wants_a_password(locks: &Locks) {
-    let error = locks.mutex("other").wait(LONG).blocking_acquire().map(drop).unwrap_err();
+    let error = locks.mutex("other").wait(PATIENCE).blocking_acquire().map(drop).unwrap_err();
     let LockError::Backend { source, .. } = &error else { panic!("{error:?}") };
     assert!(!source.is_retryable() && error.to_string().contains("password"), "{error}");
 }
@@ -147,7 +147,7 @@ fn the_documented_rights_are_enough_with_sentinels() {
     let held = take(one.mutex("job"));
     group.until_replicated();
     let heir = group.fail_over();
-    eventually(LONG, "it is confirmed at the new primary", || held.blocking_verify().is_ok());
+    eventually(PATIENCE, "it is confirmed at the new primary", || held.blocking_verify().is_ok());
     held.blocking_release().unwrap();
     each_kind(&one, &other);
     drop((one, other));
@@ -165,10 +165,10 @@ fn password_changes(builder: &dyn Fn() -> Builder, servers: &[&Server], set: &dy
         server.run::<u64>("CLIENT KILL USER locks");
     }
     wants_a_password(&locks);
-    eventually(LONG, "what can't be renewed is lost at its end", || !is_held(&held));
+    eventually(PATIENCE, "what can't be renewed is lost at its end", || !is_held(&held));
     set(">secret <new");
-    let works = || locks.mutex("job").wait(LONG).blocking_acquire().is_ok();
-    eventually(LONG, "it works again", works);
+    let works = || locks.mutex("job").wait(PATIENCE).blocking_acquire().is_ok();
+    eventually(PATIENCE, "it works again", works);
 }
 
 #[test]
@@ -217,7 +217,7 @@ fn locks_go_on_while_the_sentinels_want_another_password() {
     set(">hush <new");
     group.until_replicated();
     let heir = group.fail_over();
-    eventually(LONG, "it is confirmed at the new primary", || held.blocking_verify().is_ok());
+    eventually(PATIENCE, "it is confirmed at the new primary", || held.blocking_verify().is_ok());
     held.blocking_release().unwrap();
     pair().unwrap();
     heir.server().assert_clean();

@@ -3,7 +3,7 @@
 use redis_locks::{LockError, Locks, NodeRole, Topology};
 use testbed::{Sentinel, eventually};
 
-use crate::arena::{LONG, ms, take};
+use crate::arena::{PATIENCE, ms, take};
 use crate::is_held;
 
 fn url(group: &Sentinel) -> String {
@@ -27,7 +27,7 @@ fn a_held_lock_survives_an_orderly_fail_over_and_the_next_one_is_acquired_after_
     assert_eq!(status.server.nodes[0].role, NodeRole::Primary);
     assert!(status.server.nodes[0].version.is_some());
     let heir = group.fail_over();
-    eventually(LONG, "the locks follow", || {
+    eventually(PATIENCE, "the locks follow", || {
         locks.blocking_status("job").is_ok_and(|status| {
             status.server.nodes[0].address == format!("127.0.0.1:{}", heir.port())
         })
@@ -78,11 +78,11 @@ fn f7_f12_an_old_primary_that_wakes_starts_and_extends_nothing() {
     old.server().freeze();
     let late = std::thread::spawn({
         let locks = one.clone();
-        move || take(locks.mutex("late").wait(LONG))
+        move || take(locks.mutex("late").wait(PATIENCE))
     });
     let heir = group.until_replaced(old);
     // Until it has learned which server is the primary now, it can only use the old one.
-    take(one.mutex("heard").wait(LONG)).blocking_release().unwrap();
+    take(one.mutex("heard").wait(PATIENCE)).blocking_release().unwrap();
     old.server().thaw();
     let late = late.join().unwrap();
     let value = heir.server().get("lock:late").expect("it stands at the new primary");
@@ -92,10 +92,10 @@ fn f7_f12_an_old_primary_that_wakes_starts_and_extends_nothing() {
         held.blocking_verify().unwrap();
         held.blocking_release().unwrap();
     }
-    let next = other.mutex("job").wait(LONG).blocking_acquire().unwrap();
+    let next = other.mutex("job").wait(PATIENCE).blocking_acquire().unwrap();
     assert!(heir.server().exists("lock:job"));
     next.blocking_release().unwrap();
-    eventually(LONG, "the old one follows", || !old.is_primary());
+    eventually(PATIENCE, "the old one follows", || !old.is_primary());
     drop((one, other));
     heir.server().assert_clean();
 }

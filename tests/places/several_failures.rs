@@ -5,7 +5,7 @@ use std::time::Instant;
 use redis_locks::{LockError, Locks};
 use testbed::{Cluster, Sentinel, ServerBinary, eventually};
 
-use crate::arena::{LONG, ms, take};
+use crate::arena::{PATIENCE, ms, take};
 use crate::is_held;
 use crate::together;
 
@@ -43,7 +43,7 @@ fn g18_a_second_failure_before_the_resync_is_told_in_time_and_recovered_from() {
         heir.server().restart();
         well.server().restart();
         cluster.until_ok();
-        eventually(LONG, "it works again", || locks.mutex("job").blocking_acquire().is_ok());
+        eventually(PATIENCE, "it works again", || locks.mutex("job").blocking_acquire().is_ok());
         drop(locks);
         cluster.assert_clean();
     }
@@ -99,7 +99,7 @@ fn f13_a_sentinel_that_slept_through_the_fail_over_misleads_nobody() {
     sleeper.freeze();
     let heir = group.fail_over();
     let start = Instant::now();
-    eventually(LONG, "it is confirmed at the new primary", || held.blocking_verify().is_ok());
+    eventually(PATIENCE, "it is confirmed at the new primary", || held.blocking_verify().is_ok());
     assert!(start.elapsed() < ms(3_000), "the others know: {:?}", start.elapsed());
     sleeper.thaw();
     // For a moment it tells of the old primary, which does not know what the new one does.
@@ -141,13 +141,15 @@ fn g3_where_slots_need_not_be_covered_a_dead_node_is_shown_and_costs_its_own_loc
             let nodes = locks.blocking_status(&names[1]).unwrap().server.nodes.into_iter();
             nodes.filter(|node| node.trouble.is_some()).map(|node| node.address).collect()
         };
-        eventually(LONG, "it is shown which node is in trouble", || {
+        eventually(PATIENCE, "it is shown which node is in trouble", || {
             troubles() == [format!("127.0.0.1:{}", dead.port())]
         });
         dead.server().restart();
         cluster.until_ok();
-        eventually(LONG, "it works again", || locks.mutex(&names[0]).blocking_acquire().is_ok());
-        eventually(LONG, "and that is shown", || troubles().is_empty());
+        eventually(PATIENCE, "it works again", || {
+            locks.mutex(&names[0]).blocking_acquire().is_ok()
+        });
+        eventually(PATIENCE, "and that is shown", || troubles().is_empty());
         drop(locks);
         cluster.assert_clean();
     }

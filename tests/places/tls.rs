@@ -5,7 +5,7 @@ use std::fs;
 use redis_locks::{Builder, ConfigError, LockError, Locks, Topology};
 use testbed::{Certificates, Cluster, FailOver, Sentinel, Server, ServerBinary, eventually};
 
-use crate::arena::{LONG, Waiting, ms, take};
+use crate::arena::{PATIENCE, Waiting, ms, take};
 use crate::is_held;
 
 /// Servers that differ, as far as they speak TLS.
@@ -34,7 +34,7 @@ fn trusting(builder: Builder, certificates: &Certificates) -> Builder {
 /// Why it can't be used.
 #[track_caller]
 fn refusal(locks: &Locks) -> String {
-    let error = locks.mutex("job").wait(LONG).blocking_acquire().map(drop).unwrap_err();
+    let error = locks.mutex("job").wait(PATIENCE).blocking_acquire().map(drop).unwrap_err();
     assert!(matches!(error, LockError::Backend { .. }), "{error:?}");
     error.to_string()
 }
@@ -136,7 +136,9 @@ fn a_cluster_over_tls_has_every_kind_of_lock_while_its_slots_move_and_a_replica_
         cluster.move_slots(slot..=slot, to);
         held.blocking_verify().unwrap();
         cluster.fail_over(cluster.replica_of(cluster.owner(slot)), FailOver::Plain);
-        eventually(LONG, "it is confirmed at the new primary", || held.blocking_verify().is_ok());
+        eventually(PATIENCE, "it is confirmed at the new primary", || {
+            held.blocking_verify().is_ok()
+        });
         held.blocking_release().unwrap();
         exchange();
         drop((one, other));
@@ -165,7 +167,9 @@ fn sentinels_and_their_servers_are_both_reached_over_tls() {
         let held = take(one.mutex("job"));
         group.until_replicated();
         let heir = group.fail_over();
-        eventually(LONG, "it is confirmed at the new primary", || held.blocking_verify().is_ok());
+        eventually(PATIENCE, "it is confirmed at the new primary", || {
+            held.blocking_verify().is_ok()
+        });
         assert!(is_held(&held) && heir.server().exists("lock:job"));
         held.blocking_release().unwrap();
         drop((one, other));

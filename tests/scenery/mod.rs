@@ -7,19 +7,17 @@ use std::time::Duration;
 
 use redis_locks::{Builder, Guard, LockError, Locks, LossReason, Request, Scripting};
 use testbed::Server;
+pub use testbed::{LONG, PATIENCE};
 
 /// The key that most tests lock, and what it is on the server.
 pub const KEY: &str = "job";
 pub const WIRE: &str = "lock:job";
 
-/// Long enough that an expiry cannot hide what was left behind.
-pub const LONG: Duration = Duration::from_secs(30);
-
 /// Within this, nothing may be left of what was given up.
 pub const SOON: Duration = Duration::from_millis(300);
 
-/// For things that happen at some time, on a busy machine.
-pub const PATIENCE: Duration = Duration::from_secs(10);
+/// A call that takes as long as this hangs.
+pub const HANGS: Duration = Duration::from_secs(10);
 
 /// How long one command may take in these tests.
 pub const COMMAND: Duration = Duration::from_millis(500);

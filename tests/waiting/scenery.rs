@@ -6,18 +6,13 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use redis_locks::{Locks, Request};
+pub(crate) use testbed::{LONG, PATIENCE};
 use testbed::{Server, ServerBinary, ServerBuilder, eventually, report_skipped};
 
 /// The key that most cases lock, and what belongs to it on the server.
 pub(crate) const KEY: &str = "job";
 pub(crate) const WIRE: &str = "lock:job";
 pub(crate) const QUEUE: &str = "lock:{lock:job}:~q";
-
-/// Long enough that no expiry hides a hand-over that was lost.
-pub(crate) const LONG: Duration = Duration::from_secs(30);
-
-/// For things that happen at some time, on a busy machine.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The longest that a waiter goes without a look of its own, and as much again because the machine
 /// may be busy.

@@ -24,14 +24,14 @@ impl Core {
 
     /// Begins to read the map when that is due.
     pub(super) fn look_if_due(&self, now: Moment, results: &mut Results) {
-        if let Some(lobby) = self.places.begin_look(now) {
-            lobby.path.traffic().look(now, results);
+        if let Some(unrouted) = self.places.begin_look(now) {
+            unrouted.path.traffic().look(now, results);
         }
     }
 
     /// The map was read.
     pub(super) fn looked(&self, number: u64, map: &Map, work: &mut Work) {
-        let Some(lobby) = self.places.lobby() else { return };
+        let Some(unrouted) = self.places.unrouted() else { return };
         let mut results = Results::default();
         let gone = self.places.take_map(map, Moment::now());
         for place in &gone {
@@ -39,7 +39,7 @@ impl Core {
             let fault = Fault::new(FaultClass::Unknown, what);
             place.path.traffic().retire(&fault, &mut results);
         }
-        lobby.path.traffic().looked(number, Moment::now(), &mut results);
+        unrouted.path.traffic().looked(number, Moment::now(), &mut results);
         self.take_in(&mut results, work);
         self.send(work);
         if !gone.is_empty() {

@@ -102,7 +102,7 @@ impl Link {
 
     /// Whether there are several nodes, so that keys may be on their way between them.
     pub(crate) fn has_map(&self) -> bool {
-        self.core.places.lobby().is_some()
+        self.core.places.unrouted().is_some()
     }
 
     pub(crate) fn is_closed(&self) -> bool {

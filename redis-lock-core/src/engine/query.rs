@@ -31,8 +31,8 @@ impl Link {
     /// The same when the map has been read again, where there is one: what was on its way between two
     /// nodes may have arrived by then.
     pub(crate) async fn query_again(&self, command: Command) -> Result<Answer, Fault> {
-        let Some(lobby) = self.core.places.lobby() else { return self.query(command).await };
-        let answer = self.core.query_at(lobby, command);
+        let Some(unrouted) = self.core.places.unrouted() else { return self.query(command).await };
+        let answer = self.core.query_at(unrouted, command);
         self.core.waker.wake();
         answer.await.unwrap_or_else(|_| Err(stopped()))
     }
@@ -73,11 +73,11 @@ impl Link {
 
     /// Waits until there is a map.
     async fn mapped(&self) -> Result<(), Fault> {
-        let Some(lobby) = self.core.places.lobby() else { return Ok(()) };
+        let Some(unrouted) = self.core.places.unrouted() else { return Ok(()) };
         if self.core.places.version() > 0 {
             return Ok(());
         }
-        self.when_ready(lobby).await.unwrap_or_else(|_| Err(stopped()))
+        self.when_ready(unrouted).await.unwrap_or_else(|_| Err(stopped()))
     }
 
     fn when_ready(&self, place: &Arc<Place>) -> oneshot::Receiver<Result<(), Fault>> {

@@ -62,7 +62,7 @@ impl Core {
         let Some(main) = entry.main() else { return };
         let place = self.place_after(&main, redirect.as_ref());
         entry.asks = matches!(redirect, Some(Redirect::Ask { .. }));
-        if place.is_lobby() && redirect.is_none() && self.places.version() > 0 {
+        if place.is_unrouted() && redirect.is_none() && self.places.version() > 0 {
             // There is a map, and no node on it has the slot.
             let settled = entry.refused("no node of the cluster has the slot of this key");
             return work.settled.push(settled);

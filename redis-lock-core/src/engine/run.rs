@@ -134,7 +134,7 @@ impl Engine<'_> {
         });
     }
 
-    /// Connects to a place, or reads the map for the lobby.
+    /// Connects to a place, or reads the map for the unrouted place.
     fn job(
         &self,
         place: PlaceId,
@@ -161,7 +161,7 @@ impl Engine<'_> {
                 tasks.end();
             }
         }
-        for place in places.iter().filter(|place| !place.is_lobby()) {
+        for place in places.iter().filter(|place| !place.is_unrouted()) {
             let tasks = self.place_tasks.entry(place.id).or_default();
             if tasks.follow_epoch(place, &self.hint_sender) {
                 // The end of a subscription can be reported at once; hints that are still queued do

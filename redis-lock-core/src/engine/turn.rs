@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::core::{Core, Work};
 use super::notices::Notice;
 use super::path::{ENGINE_READS_AFTER, Job, News, QueueEntry, Reader, Results};
-use super::places::{LOBBY, Place, PlaceId};
+use super::places::{Place, PlaceId, UNROUTED};
 use crate::domain::clock::Moment;
 use crate::domain::error::Fault;
 use crate::store::Connected;
@@ -35,7 +35,7 @@ impl Core {
             jobs.extend(results.jobs.drain(..).map(|job| (place.id, job)));
         }
         self.look_if_due(now, &mut results);
-        jobs.extend(results.jobs.drain(..).map(|job| (LOBBY, job)));
+        jobs.extend(results.jobs.drain(..).map(|job| (UNROUTED, job)));
         // Machines get the outcomes that have arrived before their time limits are checked.
         self.send(work);
         self.tick(now, work);

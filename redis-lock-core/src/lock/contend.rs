@@ -170,29 +170,18 @@ impl<W> Machine<W> {
         let Stage::Contending(contending) = std::mem::replace(&mut self.stage, Stage::Idle) else {
             return;
         };
-        let Contending {
-            attempt,
-            demand,
-            failures,
-            refusals,
-            useful,
-            last_answer,
-            answered_at,
-            ..
-        } = contending;
-        out.part(Reap::of(attempt, open, &demand));
+        out.part(Reap::of(contending.attempt, open, &contending.demand));
         let Some(first) = self.waiters.first() else { return };
         let demand = Arc::clone(&first.demand);
         let attempt = env.attempt(&demand);
-        let fresh = Contending::new(attempt, &demand, env.now);
         // An outage is not over because of a fresh token.
         self.stage = Stage::Contending(Contending {
-            failures,
-            refusals,
-            useful,
-            last_answer,
-            answered_at,
-            ..fresh
+            failures: contending.failures,
+            refusals: contending.refusals,
+            useful: contending.useful,
+            last_answer: contending.last_answer,
+            answered_at: contending.answered_at,
+            ..Contending::new(attempt, &demand, env.now)
         });
         self.ask_again(env, out);
     }

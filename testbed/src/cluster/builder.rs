@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use super::{Cluster, PATIENCE};
+use super::{Cluster, READY};
 use crate::binary::ServerBinary;
 use crate::clock_shim::ClockShim;
 use crate::node::{Node, NodeSettings, until_well};
@@ -102,7 +102,7 @@ impl ClusterBuilder {
         meet(&cluster);
         for (number, replica) in cluster.nodes[self.primaries..].iter().enumerate() {
             let primary = cluster.nodes[number % self.primaries].id();
-            until_well(PATIENCE, || {
+            until_well(READY, || {
                 let done = replica.accepts(&format!("CLUSTER REPLICATE {primary}"));
                 (!done).then(|| format!("no replica of {primary}"))
             });
@@ -145,7 +145,7 @@ fn meet(cluster: &Cluster) {
         node.server().run::<()>(&format!("CLUSTER MEET 127.0.0.1 {}", meeting_point(first)));
     }
     let count = cluster.nodes.len().to_string();
-    until_well(PATIENCE, || {
+    until_well(READY, || {
         cluster.nodes.iter().find_map(|node| {
             let info: String = node.try_run("CLUSTER INFO")?;
             let line = info.lines().find_map(|line| line.strip_prefix("cluster_known_nodes:"));

@@ -1,7 +1,7 @@
 use std::time::{Duration, Instant};
 
 use super::topology::Topology;
-use super::{Cluster, PATIENCE};
+use super::{Cluster, READY};
 use crate::node::{Node, until_well};
 
 /// How a replica is made a primary.
@@ -33,12 +33,12 @@ impl Cluster {
     #[track_caller]
     pub fn fail_over(&self, replica: &Node, how: FailOver) {
         if how == FailOver::Plain {
-            until_well(PATIENCE, || {
+            until_well(READY, || {
                 (!replica.is_linked()).then(|| "the replica is not linked".into())
             });
         }
         let mut asked: Option<Instant> = None;
-        until_well(PATIENCE, || {
+        until_well(READY, || {
             if replica.is_primary() {
                 return None;
             }
@@ -56,7 +56,7 @@ impl Cluster {
     /// all live nodes know. Returns who.
     #[track_caller]
     pub fn until_replaced(&self, gone: &Node, slot: u16) -> &Node {
-        until_well(PATIENCE, || {
+        until_well(READY, || {
             let owner = Topology::of(self.any_live());
             (owner.owner(slot) == Some(gone.id())).then(|| format!("{} has its slots", gone.id()))
         });

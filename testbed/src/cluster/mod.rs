@@ -16,7 +16,7 @@ use crate::node::{Node, until_well};
 use topology::Topology;
 
 /// For what a cluster does by itself: elections, the join of a node that was away.
-const PATIENCE: Duration = Duration::from_secs(30);
+const READY: Duration = Duration::from_secs(30);
 
 /// A cluster of real servers on loopback: primaries that share the slots, and replicas of each.
 ///
@@ -156,7 +156,7 @@ impl Cluster {
     /// fine, each replica receives data. Panics with what is still wrong after 30 s.
     #[track_caller]
     pub fn until_ok(&self) {
-        until_well(PATIENCE, || topology::trouble(self));
+        until_well(READY, || topology::trouble(self));
     }
 
     /// Waits until all live nodes know the epochs of all. One that counted its next before it has heard
@@ -169,7 +169,7 @@ impl Cluster {
             info.lines().find(|line| line.starts_with("cluster_current_epoch")).map(Into::into)
         };
         let known = |node| (current(node), Topology::of(node).epochs());
-        until_well(PATIENCE, || {
+        until_well(READY, || {
             let views: BTreeSet<_> = self.live().map(known).collect();
             (views.len() > 1).then(|| format!("the nodes count {views:?}"))
         });
@@ -180,7 +180,7 @@ impl Cluster {
     pub fn until_replicated(&self, primary: &Node) {
         let replicas = self.replicas_of(primary);
         let sent = primary.offset().expect("a primary counts what it sends");
-        until_well(PATIENCE, || {
+        until_well(READY, || {
             replicas.iter().find_map(|node| {
                 let behind = !node.is_linked() || node.offset().is_none_or(|got| got < sent);
                 behind.then(|| format!("{} has not got what its primary sent", node.id()))

@@ -2,7 +2,7 @@ use std::ops::RangeInclusive;
 
 use redis::{RedisResult, Value};
 
-use super::{Cluster, PATIENCE, Topology};
+use super::{Cluster, READY, Topology};
 use crate::node::{Node, until_well};
 use crate::server::ADMIN;
 
@@ -53,7 +53,7 @@ impl Cluster {
             }
             Err(error) => panic!("slots {first} to {last} cannot be moved: {error}"),
         }
-        until_well(PATIENCE, || {
+        until_well(READY, || {
             let moved = self.owner(first).id() == to.id() && self.owner(last).id() == to.id();
             (!moved).then(|| format!("slots {first} to {last} are not at {}", to.id()))
         });
@@ -76,7 +76,7 @@ impl SlotMove<'_> {
         // Replaces what a move before left there that was not confirmed to its source.
         migrate.arg("127.0.0.1").arg(port).arg("").arg(0).arg(5000).arg("REPLACE");
         migrate.arg("AUTH2").arg(ADMIN).arg(ADMIN).arg("KEYS").arg(key);
-        until_well(PATIENCE, || {
+        until_well(READY, || {
             let moved: RedisResult<Value> = self.from.server().query(&migrate);
             moved.err().map(|error| format!("{key} cannot be moved: {error}"))
         });
@@ -87,7 +87,7 @@ impl SlotMove<'_> {
     pub fn finish(self) {
         let (cluster, slot) = (self.cluster, self.slot);
         let owner = format!("NODE {}", self.to.id());
-        until_well(PATIENCE, || {
+        until_well(READY, || {
             let keys = self.keys_left();
             keys.iter().for_each(|key| self.move_key(key));
             if !keys.is_empty() {
@@ -102,7 +102,7 @@ impl SlotMove<'_> {
         for primary in cluster.primaries() {
             set_slot(primary, slot, &owner);
         }
-        until_well(PATIENCE, || {
+        until_well(READY, || {
             let behind =
                 cluster.live().find(|node| Topology::of(node).owner(slot) != Some(self.to.id()));
             behind.map(|node| format!("{} has not heard of slot {slot}", node.id()))
@@ -130,7 +130,7 @@ fn set_slot(node: &Node, slot: u16, state: &str) {
     for word in state.split(' ') {
         command.arg(word);
     }
-    until_well(PATIENCE, || {
+    until_well(READY, || {
         let set: RedisResult<Value> = node.server().query(&command);
         set.err().map(|error| format!("slot {slot} is not {state} at {}: {error}", node.id()))
     });

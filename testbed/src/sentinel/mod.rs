@@ -9,7 +9,7 @@ pub use builder::SentinelBuilder;
 use crate::node::{Node, until_well};
 
 /// For elections, and for sentinels to hear of each other.
-const PATIENCE: Duration = Duration::from_secs(40);
+const READY: Duration = Duration::from_secs(40);
 
 /// A primary, its replicas, and the sentinels that replace it: real servers on loopback.
 ///
@@ -79,7 +79,7 @@ impl Sentinel {
     pub fn fail_over(&self) -> &Node {
         let before = self.primary();
         let command = format!("SENTINEL FAILOVER {}", self.name);
-        until_well(PATIENCE, || {
+        until_well(READY, || {
             let mut live = self.live_sentinels();
             (!live.any(|node| node.accepts(&command))).then(|| "no sentinel begins".to_owned())
         });
@@ -90,7 +90,7 @@ impl Sentinel {
     /// Returns the new one.
     #[track_caller]
     pub fn until_replaced(&self, before: &Node) -> &Node {
-        until_well(PATIENCE, || match self.reported_port() {
+        until_well(READY, || match self.reported_port() {
             Some(port) if port != before.port() => None,
             reported => {
                 Some(format!("the sentinels say {reported:?}, and it was {}", before.port()))
@@ -104,7 +104,7 @@ impl Sentinel {
     /// replica receives data.
     #[track_caller]
     pub fn until_ok(&self) {
-        until_well(PATIENCE, || self.trouble());
+        until_well(READY, || self.trouble());
     }
 
     /// Waits until the replicas have all that the primary has executed so far.
@@ -112,7 +112,7 @@ impl Sentinel {
     pub fn until_replicated(&self) {
         let primary = self.primary();
         let sent = primary.offset().expect("a primary counts what it sends");
-        until_well(PATIENCE, || {
+        until_well(READY, || {
             self.live_replicas(primary).find_map(|node| {
                 let behind = !node.is_linked() || node.offset().is_none_or(|got| got < sent);
                 behind.then(|| format!("port {} has not got what was sent", node.port()))

@@ -201,14 +201,14 @@ impl Traffic {
         });
     }
 
-    /// Reads the map again. Only for the lobby, where entries without a node wait.
+    /// Reads the map again. Only for the unrouted place, where entries without a node wait.
     pub(crate) fn look(&mut self, now: Moment, results: &mut Results) {
         if self.attempt.is_none() {
             self.begin_attempt(now, results);
         }
     }
 
-    /// The map was read, so no entry has to wait in the lobby any more. Returns `false` when that
+    /// The map was read, so no entry has to wait in the unrouted place any more. Returns `false` when that
     /// read had been given up.
     pub(crate) fn looked(&mut self, number: u64, now: Moment, results: &mut Results) -> bool {
         if self.attempt.is_none_or(|(current, _)| current != number) {

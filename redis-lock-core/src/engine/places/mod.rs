@@ -28,7 +28,7 @@ mod tests;
 pub(crate) type PlaceId = u64;
 
 /// The place where entries without a node wait for a map.
-pub(super) const LOBBY: PlaceId = 0;
+pub(super) const UNROUTED: PlaceId = 0;
 
 /// The first place that leads to a node.
 pub(crate) const FIRST: PlaceId = 1;
@@ -39,7 +39,7 @@ pub(crate) struct Place {
     /// `None` when there is only one.
     pub(crate) name: Option<NodeName>,
     pub(crate) path: Path,
-    /// `None` for the lobby, whose connection is a read of the map.
+    /// `None` for the unrouted place, whose connection is a read of the map.
     pub(crate) connector: Option<Arc<dyn Connector>>,
     /// Whether grants are announced by messages at present.
     pub(crate) hints_enabled: AtomicBool,
@@ -52,8 +52,8 @@ impl std::fmt::Debug for Place {
 }
 
 impl Place {
-    pub(crate) fn is_lobby(&self) -> bool {
-        self.id == LOBBY
+    pub(crate) fn is_unrouted(&self) -> bool {
+        self.id == UNROUTED
     }
 }
 
@@ -148,8 +148,8 @@ impl Places {
             Form::One(places) => AllPlaces::Only(places),
             Form::Several(several) => {
                 let routing = several.routing();
-                let lobby = std::iter::once(&several.lobby);
-                AllPlaces::Found(lobby.chain(routing.places()).cloned().collect())
+                let unrouted = std::iter::once(&several.unrouted);
+                AllPlaces::Found(unrouted.chain(routing.places()).cloned().collect())
             }
         }
     }
@@ -170,9 +170,9 @@ impl Places {
         self.all().iter().find(|place| place.id == id).cloned()
     }
 
-    /// The lobby, where entries without a node wait.
-    pub(crate) fn lobby(&self) -> Option<&Arc<Place>> {
-        self.as_several().map(|several| &several.lobby)
+    /// The unrouted place, where entries without a node wait.
+    pub(crate) fn unrouted(&self) -> Option<&Arc<Place>> {
+        self.as_several().map(|several| &several.unrouted)
     }
 
     pub(crate) fn directory(&self) -> Option<&Arc<dyn Directory>> {
@@ -215,10 +215,10 @@ impl Places {
         self.as_several().map_or(Moment::NEVER, Several::look_due)
     }
 
-    /// Returns the lobby if it is time to read the map.
+    /// Returns the unrouted place if it is time to read the map.
     pub(crate) fn begin_look(&self, now: Moment) -> Option<&Arc<Place>> {
         let several = self.as_several().filter(|several| several.begins_look(now))?;
-        Some(&several.lobby)
+        Some(&several.unrouted)
     }
 
     /// Replaces the map. Returns the places that are not on the new one.

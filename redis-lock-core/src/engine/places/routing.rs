@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::{LOBBY, Place, PlaceId};
+use super::{Place, PlaceId, UNROUTED};
 use crate::domain::names::SLOTS;
 use crate::store::directory::Map;
 use crate::store::redirect::NodeName;
@@ -79,7 +79,7 @@ impl Routing {
         // When nodes serve their slots again, all waiters look at once, as if all slots had moved.
         let recovered = self.is_unhealthy && map.is_healthy;
         next.moved = match recovered {
-            true => (0..SLOTS).map(|slot| (slot, LOBBY)).collect(),
+            true => (0..SLOTS).map(|slot| (slot, UNROUTED)).collect(),
             false => self.moved_in(&next),
         };
         next
@@ -121,7 +121,7 @@ impl Routing {
     }
 
     fn owner(&self, slot: u16) -> PlaceId {
-        self.of_slot(slot).map_or(LOBBY, |place| place.id)
+        self.of_slot(slot).map_or(UNROUTED, |place| place.id)
     }
 
     /// What nodes said of each other's slots in the meantime, and the map does not say, has not moved.

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 
 use super::routing::Routing;
-use super::{FIRST, LOBBY, Place};
+use super::{FIRST, Place, UNROUTED};
 use crate::domain::clock::Moment;
 use crate::engine::path::{LOOK_PAUSE, Path};
 use crate::store::directory::{Directory, Map};
@@ -23,7 +23,7 @@ const FRESH: Duration = Duration::from_secs(1);
 pub(super) struct Several {
     pub(super) directory: Arc<dyn Directory>,
     routing: RwLock<Arc<Routing>>,
-    pub(super) lobby: Arc<Place>,
+    pub(super) unrouted: Arc<Place>,
     look: Mutex<Look>,
     /// The acquisitions of keys in several slots that are under way.
     pub(super) cluster: Arc<ClusterMode>,
@@ -43,8 +43,8 @@ struct Look {
 
 impl Several {
     pub(super) fn new(directory: Arc<dyn Directory>, time_limit: Duration, spread: u8) -> Self {
-        let lobby = Arc::new(Place {
-            id: LOBBY,
+        let unrouted = Arc::new(Place {
+            id: UNROUTED,
             name: None,
             path: Path::new(time_limit, spread),
             connector: None,
@@ -53,7 +53,7 @@ impl Several {
         Self {
             directory,
             routing: RwLock::default(),
-            lobby,
+            unrouted,
             look: Mutex::new(Look { at: Moment::NEVER, last: None }),
             cluster: Arc::default(),
             ids: AtomicU64::new(FIRST),
@@ -71,7 +71,7 @@ impl Several {
     }
 
     pub(super) fn of_slot(&self, slot: u16) -> Arc<Place> {
-        Arc::clone(self.routing().of_slot(slot).unwrap_or(&self.lobby))
+        Arc::clone(self.routing().of_slot(slot).unwrap_or(&self.unrouted))
     }
 
     /// The place of a node, known or not.

@@ -33,27 +33,27 @@ impl AnswerInbox {
 }
 
 /// The result of one future of the task.
-struct Brought {
+struct Served {
     answers: Answers,
     /// The commands of a batch that have to be executed by themselves.
     rest: Vec<(u64, Command)>,
     batch: Option<BatchKind>,
 }
 
-async fn by_itself(setting: &Setting, seq: u64, command: Command) -> Brought {
+async fn by_itself(setting: &Setting, seq: u64, command: Command) -> Served {
     let answers = vec![(seq, run(setting, &command).await)];
-    Brought { answers, rest: Vec::new(), batch: None }
+    Served { answers, rest: Vec::new(), batch: None }
 }
 
-async fn together(setting: &Setting, kind: BatchKind, batch: Vec<(u64, Command)>) -> Brought {
+async fn together(setting: &Setting, kind: BatchKind, batch: Vec<(u64, Command)>) -> Served {
     let (answers, rest) = batch::carry_out(setting, batch).await;
-    Brought { answers, rest, batch: Some(kind) }
+    Served { answers, rest, batch: Some(kind) }
 }
 
 /// Executes commands until the sender is dropped. Its connections are closed when the task ends.
 pub(super) async fn serve(setting: Arc<Setting>, mut jobs: Jobs, inbox: Arc<AnswerInbox>) {
     let setting = &*setting;
-    let mut under_way = FuturesUnordered::<BoxFuture<'_, Brought>>::new();
+    let mut under_way = FuturesUnordered::<BoxFuture<'_, Served>>::new();
     let mut lines = [WaitingBatch::default(), WaitingBatch::default()];
     loop {
         tokio::select! {
