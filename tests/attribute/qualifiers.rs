@@ -22,8 +22,9 @@ fn e41_extern_c() -> R<()> {
 }
 
 mod m {
-    use crate::scenery::R;
     use redis_locks::redis_lock;
+
+    use crate::scenery::R;
 
     #[redis_lock(key = "k")]
     pub(in crate::qualifiers) async fn e43() -> R<()> {

@@ -5,10 +5,11 @@ use std::collections::HashSet;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use crate::scenery::*;
 use redis_locks::{LockError, Locks};
 use testbed::{Proxy, Server, cancel_at, cancel_in_flight, eventually, holds_for};
 use tokio::time::{sleep, timeout};
+
+use crate::scenery::*;
 
 async fn a1_dropped_before_send_leaves_nothing() {
     let server = Server::start();

@@ -1,10 +1,11 @@
 //! `run`, `extend` and `verify`, dropped after every number of polls: no key, no waiter and no
 //! renewal is left. (`acquire` and `release` are in the files on their own faults: rows A2, B3.)
 
-use crate::scenery::*;
 use redis_locks::Guard;
 use testbed::{Proxy, Server, cancel_at, cancel_in_flight, eventually, holds_for};
 use tokio::time::{sleep, timeout};
+
+use crate::scenery::*;
 
 const DELAYS: [u64; 3] = [0, 5, 50];
 

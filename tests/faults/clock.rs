@@ -4,10 +4,11 @@
 use std::thread;
 use std::time::Instant;
 
-use crate::scenery::*;
 use redis_locks::{LockState, LossReason};
 use testbed::{Child, ChildIo, ClockShim, Server, eventually, holds_for};
 use tokio::time::sleep;
+
+use crate::scenery::*;
 
 macro_rules! clock {
     () => {{

@@ -8,10 +8,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::scenery::*;
 use redis_locks::{Guard, LockError, LockState, Locks};
 use testbed::{Proxy, Server, eventually, free_port, holds_for};
 use tokio::time::sleep;
+
+use crate::scenery::*;
 
 async fn d1_a_half_open_connection_is_replaced() {
     let server = Server::start();

@@ -1,9 +1,11 @@
 //! Servers that crash and come back, with and without their data.
 
-use crate::scenery::*;
-use redis_locks::{LockState, Locks, LossReason};
 use std::time::Instant;
+
+use redis_locks::{LockState, Locks, LossReason};
 use testbed::{Server, holds_for};
+
+use crate::scenery::*;
 
 /// A crash that loses the lock: the first holder is notified, and the next one's fence is larger.
 async fn lost_at_a_crash(server: &Server, crash: impl FnOnce()) {

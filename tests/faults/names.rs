@@ -3,9 +3,10 @@
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
-use crate::scenery::*;
 use redis_locks::{LockError, Locks};
 use testbed::{Monitor, Server, holds_for};
+
+use crate::scenery::*;
 
 fn says_nothing(monitor: &Monitor) {
     holds_for(ms(100), "nothing is sent", || monitor.count(KEY) == 0 && monitor.count("EVAL") == 0);

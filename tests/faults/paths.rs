@@ -1,8 +1,9 @@
 //! How many connections the paths have that tests go by. That a task reads on the short one is
 //! shown beside the engine.
 
-use crate::scenery::*;
 use testbed::{Server, eventually};
+
+use crate::scenery::*;
 
 /// How many connections the manager has, those of the scenery not counted.
 fn connections(server: &Server) -> usize {

@@ -4,11 +4,12 @@ use std::sync::OnceLock;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::scenery::*;
 use redis_locks::{LockError, Locks, redis_lock};
 use testbed::{Child, ChildIo, Server, eventually, holds_for};
 use tokio::runtime::Runtime;
 use tokio::time::sleep;
+
+use crate::scenery::*;
 
 /// Holds ten locks until it is killed or told to end; then it shuts down in good order.
 pub(crate) fn hold(io: &mut ChildIo) {

@@ -5,10 +5,11 @@ use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Instant;
 
-use crate::scenery::*;
 use redis_locks::{Guard, LockError, LossReason};
 use testbed::{Child, ChildIo, Proxy, Server, cancel_at, cancel_in_flight, eventually, holds_for};
 use tokio::time::sleep;
+
+use crate::scenery::*;
 
 async fn b1_anothers_lock_is_left_alone() {
     let server = Server::start();

@@ -6,10 +6,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::scenery::*;
 use redis_locks::{LockError, LockState, Locks, LossReason};
 use testbed::{Child, ChildIo, Proxy, Server, cancel_at, cancel_in_flight, eventually, holds_for};
 use tokio::time::sleep;
+
+use crate::scenery::*;
 
 /// The engine's own tolerance for telling a loss: issue and docs promise 100 ms after the end.
 const TOLD: Duration = Duration::from_millis(100);

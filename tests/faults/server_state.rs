@@ -6,10 +6,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Instant;
 
-use crate::scenery::*;
 use redis_locks::{LockError, LockState, Locks, LossReason};
 use testbed::{Server, eventually, free_port, holds_for};
 use tokio::time::sleep;
+
+use crate::scenery::*;
 
 async fn e1_a_script_cache_that_is_flushed_all_the_time_is_invisible() {
     let server = Arc::new(Server::start());

@@ -3,11 +3,12 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::scenery::*;
 use redis_locks::{Guard, LockError, Locks};
 use testbed::{Child, ChildIo, Proxy, Server, cancel_at, eventually};
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
+
+use crate::scenery::*;
 
 /// By then a waiter has looked for itself, message or not.
 const POLLED: Duration = ms(2500);

@@ -2,12 +2,13 @@
 
 use std::time::Instant;
 
+use redis_locks::{LockError, LockState};
+use testbed::eventually;
+
 use crate::arena::{
     Arena, PATIENCE, Waiting, cancel_everywhere, crash, is_free, ms, queued, refused, take,
 };
 use crate::together;
-use redis_locks::{LockError, LockState};
-use testbed::eventually;
 
 #[test]
 fn all_keys_are_taken_and_given_back_together() {

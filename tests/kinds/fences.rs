@@ -4,9 +4,10 @@ use std::collections::HashMap;
 use std::sync::Mutex;
 use std::thread;
 
-use crate::arena::{Arena, PATIENCE, crash, ms, take};
 use redis_locks::{Guard, LockState, Locks, Request};
 use testbed::{Child, ChildIo, ClockShim, Proxy, Server, eventually};
+
+use crate::arena::{Arena, PATIENCE, crash, ms, take};
 
 type Make = fn(&Locks) -> Request;
 

@@ -2,11 +2,12 @@
 
 use std::time::Instant;
 
+use redis_locks::{Guard, LockError, LockState, Locks, LossReason, Request};
+use testbed::eventually;
+
 use crate::arena::{
     Arena, PATIENCE, Waiting, crash, finish_all, is_free, log, ms, queued, refused, take,
 };
-use redis_locks::{Guard, LockError, LockState, Locks, LossReason, Request};
-use testbed::eventually;
 
 type Make = fn(&Locks) -> Request;
 

@@ -1,8 +1,9 @@
 //! Keys that another node of a cluster has.
 
-use crate::arena::{PATIENCE, ms, refused, take};
 use redis_locks::{LockError, Locks};
 use testbed::{Server, eventually};
+
+use crate::arena::{PATIENCE, ms, refused, take};
 
 #[test]
 fn slots_that_another_node_has_are_reported() {

@@ -4,11 +4,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Instant;
 
+use redis_locks::LockError;
+use testbed::eventually;
+
 use crate::arena::{
     Arena, PATIENCE, Waiting, cancel_everywhere, crash, is_free, ms, queued, refused, take,
 };
-use redis_locks::LockError;
-use testbed::eventually;
 
 #[test]
 fn l6_never_more_than_the_limit() {

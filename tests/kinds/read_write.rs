@@ -5,12 +5,13 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::Instant;
 
+use redis_locks::{LockError, LockState, Locks, Request};
+use testbed::{ClockShim, Server, eventually};
+
 use crate::arena::{
     Arena, PATIENCE, Waiting, cancel_everywhere, crash, finish_all, is_free, ms, queued, refused,
     take,
 };
-use redis_locks::{LockError, LockState, Locks, Request};
-use testbed::{ClockShim, Server, eventually};
 
 #[test]
 fn readers_share_and_a_writer_is_alone() {

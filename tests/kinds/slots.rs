@@ -5,10 +5,11 @@ use std::collections::BTreeSet;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::arena::{Arena, PATIENCE, Waiting, cancel_everywhere, is_free, ms, queued, take};
-use crate::together::{self, KEYS};
 use redis_locks::{Guard, LockError, LockState, Locks};
 use testbed::{Child, ChildIo, Proxy, Server, eventually, holds_for};
+
+use crate::arena::{Arena, PATIENCE, Waiting, cancel_everywhere, is_free, ms, queued, take};
+use crate::together::{self, KEYS};
 
 /// What a place in a queue lasts, and so what is kept while waiting.
 const PLACE: Duration = ms(5_000);

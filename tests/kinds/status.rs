@@ -1,8 +1,9 @@
 //! What is shown of locks that several can hold.
 
-use crate::arena::{Arena, PATIENCE, Waiting, queued, take};
 use redis_locks::LockState;
 use testbed::eventually;
+
+use crate::arena::{Arena, PATIENCE, Waiting, queued, take};
 
 #[test]
 fn status_shows_readers_and_force_ends_them_all() {

@@ -4,8 +4,9 @@
 
 use std::time::Duration;
 
-use crate::arena::Arena;
 use redis_locks::{LockState, Locks, LossReason, Scripting};
+
+use crate::arena::Arena;
 
 #[path = "../../examples/acquire_release_pair.rs"]
 mod acquire_release_pair;

@@ -6,9 +6,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 use std::{env, thread};
 
-use crate::scenery::*;
 use redis_locks::Locks;
 use testbed::{Child, ChildIo, Server, ServerBinary, SharedCounter};
+
+use crate::scenery::*;
 
 const PROCESSES: u64 = 8;
 const TASKS: u64 = 8;

@@ -4,8 +4,9 @@ use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
-use crate::scenery::*;
 use testbed::Server;
+
+use crate::scenery::*;
 
 /// Takes and gives back the lock as it is told, line by line.
 const SCRIPT: &str = "

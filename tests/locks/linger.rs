@@ -2,9 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-use crate::scenery::{HANGS, PATIENCE, builder};
 use redis_locks::{Locks, Request, Scripting};
 use testbed::{Server, eventually};
+
+use crate::scenery::{HANGS, PATIENCE, builder};
 
 /// How long the holder is given to answer, and what a busy machine may add.
 const ANSWER: Duration = Duration::from_millis(50);

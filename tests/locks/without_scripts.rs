@@ -4,12 +4,13 @@ use std::env;
 use std::path::Path;
 use std::time::Instant;
 
-use crate::scenery::*;
 use redis_locks::{ConfigError, LockError, LockKind, Locks, ReleaseBy, Scripting};
 use testbed::{
     Child, ChildIo, Proxy, Server, ServerBinary, SharedCounter, cancel_at, cancel_in_flight,
     eventually,
 };
+
+use crate::scenery::*;
 
 /// Everything but scripts.
 pub(crate) const NO_SCRIPTS: &str = "app on >secret ~* &* +@all -eval -evalsha";

@@ -2,11 +2,10 @@
 
 use std::io::{self, Read, Write};
 use std::net;
-use std::sync::Arc;
-use std::task::{Context, Poll};
-
 #[cfg(unix)]
 use std::os::unix::net as unix;
+use std::sync::Arc;
+use std::task::{Context, Poll};
 
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, ConnectionAddr, RedisConnectionInfo, RedisError};

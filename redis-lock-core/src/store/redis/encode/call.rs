@@ -70,13 +70,13 @@ impl fmt::Debug for ScriptCall {
 
 #[cfg(test)]
 mod tests {
-    use crate::store::redis::channel::Channel;
     use std::sync::Arc;
     use std::time::Duration;
 
     use crate::Token;
     use crate::domain::kind::Kind;
     use crate::domain::names::Names;
+    use crate::store::redis::channel::Channel;
     use crate::store::redis::encode::{self, Context};
     use crate::store::redis::probe::Delete;
     use crate::store::{Acquire, Command, Verb};

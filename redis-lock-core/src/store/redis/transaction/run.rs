@@ -1,7 +1,8 @@
 //! Executes one command, with as many transactions as it takes.
 
-use redis::{Cmd, Value};
 use std::sync::atomic::{AtomicBool, Ordering};
+
+use redis::{Cmd, Value};
 use tokio::time::{sleep, timeout};
 
 use super::line_up::line_up;
