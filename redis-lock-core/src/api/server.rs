@@ -8,7 +8,7 @@ use crate::LockError;
 use crate::engine::Arbiter;
 use crate::store::memory::Memory;
 use crate::store::redis::{
-    AddressMap, ClusterDirectory, Dial, RedisConnector, SentinelDirectory, Terms,
+    AddressMap, ClusterDirectory, NodeAccess, RedisConnector, SentinelDirectory, Terms,
 };
 
 /// As the builder was given it.
@@ -36,8 +36,16 @@ pub(crate) struct NodeOptions {
 pub(crate) enum Servers {
     Memory(Memory),
     One(Box<redis::Client>),
-    Cluster { seeds: Vec<redis::Client>, dial: Box<Dial> },
-    Sentinel { name: String, seeds: Vec<redis::Client>, sentinels: Box<Dial>, servers: Box<Dial> },
+    Cluster {
+        seeds: Vec<redis::Client>,
+        access: Box<NodeAccess>,
+    },
+    Sentinel {
+        name: String,
+        seeds: Vec<redis::Client>,
+        sentinels: Box<NodeAccess>,
+        servers: Box<NodeAccess>,
+    },
 }
 
 impl Servers {
@@ -64,8 +72,8 @@ impl Servers {
                     return Err(ConfigError::ClusterDatabase { db }.into());
                 }
                 let first = seeds.first().ok_or(ConfigError::NoSeeds)?;
-                let dial = Box::new(Dial::like(first, options.address_map.clone()));
-                Ok(Self::Cluster { seeds, dial })
+                let access = Box::new(NodeAccess::like(first, options.address_map.clone()));
+                Ok(Self::Cluster { seeds, access })
             }
             Some(Named::Sentinel(seeds, name)) => Self::sentinel(&seeds, name, options),
         }
@@ -82,11 +90,11 @@ impl Servers {
             return Err(ConfigError::NoPrimaryName.into());
         }
         let first = seeds.first().ok_or(ConfigError::NoSeeds)?;
-        let servers = Box::new(Dial::like(first, options.address_map.clone()));
+        let servers = Box::new(NodeAccess::like(first, options.address_map.clone()));
         let own: Result<Vec<_>, _> = seeds.iter().map(|seed| options.as_sentinel(seed)).collect();
         let seeds = own.map_err(|error| ConfigError::BadUrl { problem: error.to_string() })?;
         let first = seeds.first().ok_or(ConfigError::NoSeeds)?;
-        let sentinels = Box::new(Dial::like(first, options.address_map.clone()));
+        let sentinels = Box::new(NodeAccess::like(first, options.address_map.clone()));
         Ok(Self::Sentinel { name, seeds, sentinels, servers })
     }
 
@@ -115,9 +123,9 @@ impl Servers {
             Self::One(client) => {
                 Arbiter::One(Arc::new(RedisConnector::new((**client).clone(), &terms(manager))))
             }
-            Self::Cluster { seeds, dial } => {
+            Self::Cluster { seeds, access } => {
                 let directory =
-                    ClusterDirectory::new(seeds.clone(), (**dial).clone(), terms(manager));
+                    ClusterDirectory::new(seeds.clone(), (**access).clone(), terms(manager));
                 Arbiter::Several(Arc::new(directory))
             }
             Self::Sentinel { name, seeds, sentinels, servers } => {

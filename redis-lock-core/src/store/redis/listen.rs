@@ -8,7 +8,7 @@ use tokio::time::{sleep, timeout};
 
 use super::channel::Channel;
 use super::message::{PING_INTERVAL, read};
-use super::nodes::Site;
+use super::nodes::Member;
 use super::{Terms, sharded};
 use crate::domain::error::{Fault, FaultClass};
 use crate::domain::names::tag_of;
@@ -20,21 +20,22 @@ use crate::store::{Event, Hints};
 /// `Listening`.
 pub(super) async fn listen(
     client: redis::Client,
-    site: Option<&Site>,
+    member: Option<&Member>,
     terms: &Terms,
     channel: Channel,
     hints: Hints,
 ) -> Fault {
     let time_limit = terms.time_limit;
-    if let Some((site, slot)) = site.and_then(|site| site.lowest_slot().map(|slot| (site, slot)))
-        && site.has_neighbours()
+    if let Some((member, slot)) =
+        member.and_then(|member| member.lowest_slot().map(|slot| (member, slot)))
+        && member.has_neighbours()
     {
         let name = terms.channel(&format!("{{{}}}", tag_of(slot)));
         if let Some(subscription) = sharded::subscribe(&client, &name, time_limit).await {
             let heard = channel.begin(name);
             // The result is ignored for the same reason as below.
             let _ = hints.send(Event::Listening { hints_enabled: true });
-            sharded::relay(subscription, site, time_limit, &hints).await;
+            sharded::relay(subscription, member, time_limit, &hints).await;
             drop(heard);
             return Fault::new(FaultClass::Unknown, "the subscription ended");
         }

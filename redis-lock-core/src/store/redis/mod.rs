@@ -13,7 +13,7 @@ use self::channel::Channel;
 pub(crate) use self::cluster::ClusterMode;
 use self::conversation::Conversation;
 pub(crate) use self::groups::{NextPart, Part, Split, is_split};
-use self::nodes::Site;
+use self::nodes::Member;
 use self::probe::{AtomicBy, Found, probe};
 use self::transaction::{Pool, self_test};
 use self::wait_link::WaitLink;
@@ -55,7 +55,7 @@ mod wait_link;
 mod wire;
 
 pub(crate) use address::AddressMap;
-pub(crate) use nodes::{ClusterDirectory, Dial, SentinelDirectory};
+pub(crate) use nodes::{ClusterDirectory, NodeAccess, SentinelDirectory};
 #[cfg(test)]
 pub(crate) use transaction::Sequence;
 
@@ -140,24 +140,25 @@ pub(crate) struct RedisConnector {
 enum Way {
     Alone(Box<redis::Client>),
     /// One of several nodes.
-    Node(Box<Dial>, Site),
+    Node(Box<NodeAccess>, Member),
 }
 
 impl Way {
     fn client(&self) -> Result<redis::Client, Fault> {
         match self {
             Self::Alone(client) => Ok(with_nodelay((**client).clone())),
-            Self::Node(dial, site) => {
-                let address = Address::parse(&site.name).ok_or_else(|| no_address(&site.name))?;
-                dial.client(&address).map(with_nodelay).map_err(decode::unreachable)
+            Self::Node(access, member) => {
+                let address =
+                    Address::parse(&member.name).ok_or_else(|| no_address(&member.name))?;
+                access.client(&address).map(with_nodelay).map_err(decode::unreachable)
             }
         }
     }
 
-    fn site(&self) -> Option<&Site> {
+    fn member(&self) -> Option<&Member> {
         match self {
             Self::Alone(_) => None,
-            Self::Node(_, site) => Some(site),
+            Self::Node(_, member) => Some(member),
         }
     }
 }
@@ -172,8 +173,8 @@ impl RedisConnector {
     }
 
     /// Connects to one node of several.
-    fn of_node(dial: Dial, site: Site, terms: &Terms) -> Self {
-        Self::by(Way::Node(Box::new(dial), site), terms)
+    fn of_node(access: NodeAccess, member: Member, terms: &Terms) -> Self {
+        Self::by(Way::Node(Box::new(access), member), terms)
     }
 
     fn by(way: Way, terms: &Terms) -> Self {
@@ -254,14 +255,14 @@ impl RedisConnector {
     }
 
     async fn probed(&self, driver: &mut MultiplexedConnection) -> Result<Found, Fault> {
-        if let Some(site) = self.way.site() {
-            site.check(driver).await?;
+        if let Some(member) = self.way.member() {
+            member.check(driver).await?;
         }
         let found = probe(driver, &self.terms.namespace, self.terms.scripting).await;
         let mut found = found.map_err(decode::unreachable)?;
-        if let Some(site) = self.way.site() {
-            site.set_version(&found.version);
-            found.warnings.extend(site.warnings(driver, self.terms.ttl).await?);
+        if let Some(member) = self.way.member() {
+            member.set_version(&found.version);
+            found.warnings.extend(member.warnings(driver, self.terms.ttl).await?);
         }
         found.warnings.extend(nodes::few_replicas(found.replicas, self.terms.replicas));
         crate::observe::log::connected(&found.version, &found.warnings);
@@ -270,7 +271,7 @@ impl RedisConnector {
 
     fn conversation(&self, found: Found) -> Conversation {
         let (cluster, channel) = (Arc::clone(&self.cluster), self.channel.clone());
-        Conversation::new(found, cluster, channel, self.way.site().cloned())
+        Conversation::new(found, cluster, channel, self.way.member().cloned())
     }
 }
 
@@ -282,11 +283,11 @@ impl Connector for RedisConnector {
                 let what = format!("the server can't be used: no connection within {time_limit:?}");
                 Fault::new(FaultClass::Refused, what)
             };
-            let site = connector.way.site().cloned();
-            site.iter().for_each(Site::begin_connect);
+            let member = connector.way.member().cloned();
+            member.iter().for_each(Member::begin_connect);
             let connecting = timeout(time_limit, connector.connected()).await;
             let connected = connecting.unwrap_or_else(|_| Err(late()));
-            site.iter().for_each(|site| site.end_connect(connected.as_ref().err()));
+            member.iter().for_each(|member| member.end_connect(connected.as_ref().err()));
             connected
         })
     }
@@ -296,7 +297,7 @@ impl Connector for RedisConnector {
         Box::pin(async move {
             let Self { way, terms, channel, .. } = connector;
             match way.client() {
-                Ok(client) => listen::listen(client, way.site(), &terms, channel, hints).await,
+                Ok(client) => listen::listen(client, way.member(), &terms, channel, hints).await,
                 Err(fault) => fault,
             }
         })

@@ -7,7 +7,7 @@ use redis::{Cmd, Value};
 use super::channel::Channel;
 use super::conversation::Conversation;
 use super::direct::{acquire, command, release, token};
-use super::nodes::Site;
+use super::nodes::Member;
 use super::probe::Found;
 use crate::domain::error::FaultClass;
 use crate::domain::kind::Kind;
@@ -23,15 +23,15 @@ struct Played {
 }
 
 impl Played {
-    fn with(site: Option<Site>, is_cluster: bool) -> Self {
+    fn with(member: Option<Member>, is_cluster: bool) -> Self {
         let found = Found { cluster: is_cluster, ..Found::default() };
-        let conversation = Conversation::new(found, Arc::default(), Channel::default(), site);
+        let conversation = Conversation::new(found, Arc::default(), Channel::default(), member);
         Self { conversation, sent: Vec::new() }
     }
 
     /// A node of a cluster of several.
     fn node() -> Self {
-        Self::with(Some(Site::of_cluster("a:7000")), false)
+        Self::with(Some(Member::of_cluster("a:7000")), false)
     }
 
     fn ask(&mut self, seq: u64, command: Command) {
@@ -172,7 +172,7 @@ fn whoever_named_one_server_learns_how_to_name_several() {
 
 #[test]
 fn a_part_that_is_moved_fails_the_whole_and_gives_back_what_was_acquired() {
-    let mut played = Played::with(Some(Site::of_cluster("a:7000")), true);
+    let mut played = Played::with(Some(Member::of_cluster("a:7000")), true);
     let each = ["foo", "bar"].map(|key| Names::new("", key.to_owned()));
     let [foo, bar] = each;
     let names = Arc::new(Names::together(foo, vec![bar], "foo, bar"));

@@ -11,7 +11,7 @@ use tokio::sync::mpsc;
 use tokio::time::{sleep, timeout};
 
 use super::message::{PING_INTERVAL, read};
-use super::nodes::{Site, text};
+use super::nodes::{Member, text};
 use crate::store::Hints;
 
 /// A subscription to one sharded channel.
@@ -48,12 +48,12 @@ pub(super) async fn subscribe(
 /// slot.
 pub(super) async fn relay(
     subscription: Subscription,
-    site: &Site,
+    member: &Member,
     time_limit: Duration,
     hints: &Hints,
 ) {
     let Subscription { mut connection, mut pushes } = subscription;
-    let moved = site.lowest_slot_moved();
+    let moved = member.lowest_slot_moved();
     tokio::pin!(moved);
     loop {
         tokio::select! {

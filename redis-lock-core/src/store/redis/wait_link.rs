@@ -10,7 +10,7 @@ use redis::{AsyncConnectionConfig, Value};
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
-use super::nodes::Site;
+use super::nodes::Member;
 use super::probe::field;
 use super::{Terms, Way, decode};
 use crate::domain::error::{Fault, FaultClass, NotReplicated};
@@ -106,7 +106,7 @@ impl WaitLink {
         };
         connected?;
         let mut refused = None;
-        let slots = self.way.site().map(Site::some_slots).unwrap_or_default();
+        let slots = self.way.member().map(Member::some_slots).unwrap_or_default();
         let slots =
             if slots.is_empty() { vec![None] } else { slots.into_iter().map(Some).collect() };
         for slot in slots {

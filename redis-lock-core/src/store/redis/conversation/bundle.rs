@@ -87,7 +87,7 @@ impl Conversation {
     /// In a cluster, only looks are bundled, since a script may use keys of one slot only, and not
     /// while that slot is being moved.
     fn can_bundle(&mut self, together: &Together) -> bool {
-        let has_neighbours = self.site.as_ref().is_some_and(|site| site.has_neighbours());
+        let has_neighbours = self.member.as_ref().is_some_and(|member| member.has_neighbours());
         !*self.denied.of(together)
             && self.found.atomic_by == AtomicBy::Scripts
             && !has_neighbours

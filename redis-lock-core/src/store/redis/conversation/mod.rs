@@ -20,7 +20,7 @@ use super::decode::{self, Plain, is_demoted};
 use super::encode::{self, Context, ScriptCall};
 use super::fast;
 use super::groups::{self, NextPart, Part, Split};
-use super::nodes::Site;
+use super::nodes::Member;
 use super::probe::{AtomicBy, Delete, Found};
 use crate::domain::error::{Fault, FaultClass};
 use crate::store::{Acquire, Answer, Command, Pulled, Verb, limits};
@@ -75,7 +75,7 @@ pub(super) struct Conversation {
     cluster: Arc<ClusterMode>,
     channel: Channel,
     /// The node that this connection leads to, if there are several.
-    site: Option<Site>,
+    member: Option<Member>,
     /// What was sent, in the order of the replies.
     asked: VecDeque<Expected>,
     /// Commands that are sent with the next other command, or with the next flush.
@@ -94,14 +94,14 @@ impl Conversation {
         found: Found,
         cluster: Arc<ClusterMode>,
         channel: Channel,
-        site: Option<Site>,
+        member: Option<Member>,
     ) -> Self {
         cluster.found(found.cluster);
         Self {
             found: Arc::new(found),
             cluster,
             channel,
-            site,
+            member,
             asked: VecDeque::new(),
             bundles: Bundles::default(),
             denied: Denied::default(),
@@ -208,9 +208,9 @@ impl Conversation {
             }
             None => return self.lose_place("the server said something that nobody asked"),
         };
-        if let (Some(site), None) = (&self.site, group)
-            && site.has_neighbours()
-            && let Some(redirect) = address::redirect(&value, &site.name)
+        if let (Some(member), None) = (&self.member, group)
+            && member.has_neighbours()
+            && let Some(redirect) = address::redirect(&value, &member.name)
         {
             return self.done.push_back(Pulled::Redirected(seq, command, redirect));
         }
@@ -292,8 +292,8 @@ impl Conversation {
         match answer {
             Answer::Seen(mut server_view) => {
                 let mut info = self.found.info();
-                if let Some(site) = &self.site {
-                    site.describe(&mut info);
+                if let Some(member) = &self.member {
+                    member.describe(&mut info);
                 }
                 server_view.server = Some(info);
                 Answer::Seen(server_view)

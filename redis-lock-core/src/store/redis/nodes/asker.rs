@@ -8,7 +8,7 @@ use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Pipeline, RedisError, Value};
 use tokio::time::timeout;
 
-use super::dial::{Dial, address_of};
+use super::access::{NodeAccess, address_of};
 use crate::domain::error::{Fault, FaultClass};
 use crate::store::redis::address::Address;
 use crate::store::redis::decode;
@@ -30,23 +30,23 @@ impl Target {
         }
     }
 
-    pub(super) fn client(&self, dial: &Dial) -> Result<redis::Client, RedisError> {
+    pub(super) fn client(&self, access: &NodeAccess) -> Result<redis::Client, RedisError> {
         match self {
             Self::Seed(client) => Ok((**client).clone()),
-            Self::Node(address) => dial.client(address),
+            Self::Node(address) => access.client(address),
         }
     }
 }
 
 /// Connections to nodes that were asked before.
 pub(super) struct Asker {
-    dial: Dial,
+    access: NodeAccess,
     connections: Mutex<BTreeMap<Address, MultiplexedConnection>>,
 }
 
 impl Asker {
-    pub(super) fn new(dial: Dial) -> Self {
-        Self { dial, connections: Mutex::default() }
+    pub(super) fn new(access: NodeAccess) -> Self {
+        Self { access, connections: Mutex::default() }
     }
 
     /// Sends several commands to one node. Error replies are among the answers.
@@ -82,7 +82,7 @@ impl Asker {
         }
         let config =
             AsyncConnectionConfig::new().set_response_timeout(None).set_connection_timeout(None);
-        let client = target.client(&self.dial).map_err(decode::unreachable)?;
+        let client = target.client(&self.access).map_err(decode::unreachable)?;
         let connecting = client.get_multiplexed_async_connection_with_config(&config);
         let mut made = connecting.await.map_err(decode::unreachable)?;
         let answers = made.send_packed_commands(commands, 0, count).await;

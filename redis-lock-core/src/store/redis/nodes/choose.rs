@@ -55,14 +55,14 @@ fn clusters(views: &[ClusterView]) -> Vec<Cluster> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::slots::{ClusterShard, Member};
+    use super::super::slots::{ClusterShard, ShardNode};
     use super::*;
     use crate::store::redis::address::Address;
 
     fn view(epoch: u64, ids: &[&str]) -> ClusterView {
         let shard = |id: &&str| {
             let address = Address::new(*id, 1);
-            let nodes = vec![Member { address, id: Some((*id).into()) }];
+            let nodes = vec![ShardNode { address, id: Some((*id).into()) }];
             ClusterShard { slots: vec![0..=1], nodes }
         };
         ClusterView { epoch, is_healthy: true, shards: ids.iter().map(shard).collect() }

@@ -8,11 +8,11 @@ use std::time::Duration;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use tokio::time::{Instant, timeout_at};
 
+use super::access::NodeAccess;
 use super::asker::{Asker, Target, worst};
 use super::choose::{choose, touches};
-use super::dial::Dial;
-use super::roster::{Listed, Roster};
-use super::site::Site;
+use super::member::Member;
+use super::node_list::{Listed, NodeList};
 use super::slots::{self, ClusterView};
 use crate::domain::error::{Fault, FaultClass};
 use crate::domain::status::{NodeRole, Topology};
@@ -38,20 +38,20 @@ pub(crate) struct ClusterDirectory {
 
 struct ClusterShared {
     seeds: Vec<redis::Client>,
-    dial: Dial,
+    access: NodeAccess,
     terms: Terms,
     asker: Asker,
-    roster: Arc<Roster>,
+    nodes: Arc<NodeList>,
     /// How often the nodes were asked, so that each time other nodes come first.
     looks: AtomicUsize,
 }
 
 impl ClusterDirectory {
-    pub(crate) fn new(seeds: Vec<redis::Client>, dial: Dial, terms: Terms) -> Self {
-        let roster = Arc::new(Roster::new(Topology::Cluster));
-        let asker = Asker::new(dial.clone());
+    pub(crate) fn new(seeds: Vec<redis::Client>, access: NodeAccess, terms: Terms) -> Self {
+        let nodes = Arc::new(NodeList::new(Topology::Cluster));
+        let asker = Asker::new(access.clone());
         let looks = AtomicUsize::new(0);
-        Self { shared: Arc::new(ClusterShared { seeds, dial, terms, asker, roster, looks }) }
+        Self { shared: Arc::new(ClusterShared { seeds, access, terms, asker, nodes, looks }) }
     }
 }
 
@@ -66,9 +66,9 @@ impl Directory for ClusterDirectory {
     }
 
     fn connector(&self, node: &NodeName) -> Arc<dyn Connector> {
-        let ClusterShared { dial, terms, roster, .. } = &*self.shared;
-        let site = Site::new(Arc::clone(node), Arc::clone(roster));
-        Arc::new(RedisConnector::of_node(dial.clone(), site, terms))
+        let ClusterShared { access, terms, nodes, .. } = &*self.shared;
+        let member = Member::new(Arc::clone(node), Arc::clone(nodes));
+        Arc::new(RedisConnector::of_node(access.clone(), member, terms))
     }
 }
 
@@ -87,7 +87,7 @@ impl ClusterShared {
             // A node that was removed from the cluster knows no shards.
             views.retain(|view| !view.shards.is_empty());
             let opinions: Vec<_> = views.iter().map(|view| (view.epoch, view.is_healthy)).collect();
-            if let Some(view) = choose(views, &self.roster.ids()) {
+            if let Some(view) = choose(views, &self.nodes.ids()) {
                 let is_healthy = is_healthy(&opinions, view.epoch);
                 return Ok(Map { is_healthy, ..self.accept(view) });
             }
@@ -98,7 +98,7 @@ impl ClusterShared {
     /// All nodes that can be asked: those of the last map, beginning with another one each time,
     /// then the seeds.
     fn targets(&self, known: Vec<NodeName>) -> Vec<Target> {
-        let mut names = self.roster.names();
+        let mut names = self.nodes.names();
         if !names.is_empty() {
             let first = self.looks.fetch_add(1, Ordering::Relaxed) % names.len();
             names.rotate_left(first);
@@ -136,10 +136,10 @@ impl ClusterShared {
     }
 
     fn accept(&self, view: ClusterView) -> Map {
-        let known = self.roster.ids();
+        let known = self.nodes.ids();
         if !known.is_empty() && !touches(&view, &known) {
             crate::observe::log::another_cluster();
-            self.roster.begin_anew();
+            self.nodes.begin_anew();
         }
         let mut listed = Vec::new();
         let mut primaries = Vec::new();
@@ -158,7 +158,7 @@ impl ClusterShared {
         let names: BTreeSet<_> = listed.iter().map(|node| Arc::clone(&node.name)).collect();
         self.asker.keep(|address| names.contains(&address.name()));
         let is_healthy = view.is_healthy;
-        Map { epoch: self.roster.set(view.epoch, listed), is_healthy, primaries }
+        Map { epoch: self.nodes.set(view.epoch, listed), is_healthy, primaries }
     }
 }
 

@@ -1,21 +1,21 @@
 //! Several nodes that are one arbiter: finds them, and which of them has which keys.
 
+mod access;
 mod asker;
 mod choose;
 mod cluster;
-mod dial;
-mod roster;
+mod member;
+mod node_list;
 mod sentinel;
-mod site;
 mod slots;
 mod switch;
 #[cfg(test)]
 mod tests;
 mod warnings;
 
+pub(crate) use access::NodeAccess;
 pub(crate) use cluster::ClusterDirectory;
-pub(crate) use dial::Dial;
+pub(super) use member::Member;
 pub(crate) use sentinel::SentinelDirectory;
-pub(super) use site::Site;
 pub(super) use slots::text;
 pub(super) use warnings::few_replicas;

@@ -9,10 +9,10 @@ use redis::{Pipeline, Value};
 use tokio::sync::Notify;
 use tokio::time::{Instant, timeout_at};
 
+use super::access::NodeAccess;
 use super::asker::{Asker, Target, worst};
-use super::dial::Dial;
-use super::roster::{Listed, Roster};
-use super::site::{Site, role};
+use super::member::{Member, role};
+use super::node_list::{Listed, NodeList};
 use super::slots::{field, text};
 use super::switch;
 use super::warnings::sentinel_outage;
@@ -49,12 +49,12 @@ struct SentinelShared {
     learned: Mutex<BTreeSet<Address>>,
     learned_more: Notify,
     /// How to connect to sentinels.
-    sentinels: Dial,
-    servers: Dial,
+    sentinels: NodeAccess,
+    servers: NodeAccess,
     terms: Terms,
     asker: Asker,
     server_asker: Asker,
-    roster: Arc<Roster>,
+    nodes: Arc<NodeList>,
 }
 
 /// The answer of one sentinel.
@@ -73,8 +73,8 @@ impl SentinelDirectory {
     pub(crate) fn new(
         name: String,
         seeds: Vec<redis::Client>,
-        sentinels: Dial,
-        servers: Dial,
+        sentinels: NodeAccess,
+        servers: NodeAccess,
         terms: Terms,
     ) -> Self {
         let shared = SentinelShared {
@@ -87,7 +87,7 @@ impl SentinelDirectory {
             sentinels,
             servers,
             terms,
-            roster: Arc::new(Roster::new(Topology::Sentinel)),
+            nodes: Arc::new(NodeList::new(Topology::Sentinel)),
         };
         Self { shared: Arc::new(shared) }
     }
@@ -109,9 +109,9 @@ impl Directory for SentinelDirectory {
     }
 
     fn connector(&self, node: &NodeName) -> Arc<dyn Connector> {
-        let SentinelShared { servers, terms, roster, .. } = &*self.shared;
-        let site = Site::new(Arc::clone(node), Arc::clone(roster));
-        Arc::new(RedisConnector::of_node(servers.clone(), site, terms))
+        let SentinelShared { servers, terms, nodes, .. } = &*self.shared;
+        let member = Member::new(Arc::clone(node), Arc::clone(nodes));
+        Arc::new(RedisConnector::of_node(servers.clone(), member, terms))
     }
 }
 
@@ -120,13 +120,13 @@ impl SentinelShared {
         let reports = self.ask_all().await?;
         self.learn(&reports);
         if let Some(down_after) = reports.iter().filter_map(|report| report.down_after).max() {
-            self.roster.set_outage(sentinel_outage(down_after));
+            self.nodes.set_outage(sentinel_outage(down_after));
         }
         let most = reports.len() * 2 > self.targets().len();
         let Some(latest) = latest(reports) else {
             return Err(Fault::new(FaultClass::Refused, "no sentinel answered"));
         };
-        let is_older = latest.epoch < self.roster.epoch();
+        let is_older = latest.epoch < self.nodes.epoch();
         if is_older && !most {
             let what = "only sentinels answer that missed the last fail-over";
             return Err(Fault::new(FaultClass::Refused, what));
@@ -134,13 +134,13 @@ impl SentinelShared {
         self.check_role(&latest.primary).await?;
         if is_older {
             // Most sentinels were set up anew, and count from the beginning.
-            self.roster.begin_anew();
+            self.nodes.begin_anew();
         }
         let name = latest.primary.name();
         let slots = vec![ALL];
         let role = NodeRole::Primary;
         let listed = Listed { name: Arc::clone(&name), id: None, role, slots: slots.clone() };
-        let epoch = self.roster.set(latest.epoch, vec![listed]);
+        let epoch = self.nodes.set(latest.epoch, vec![listed]);
         Ok(Map { epoch, is_healthy: true, primaries: vec![Primary { name, slots }] })
     }
 

@@ -15,11 +15,11 @@ use crate::store::redis::probe::field as field_of;
 pub(super) struct ClusterShard {
     pub(super) slots: Vec<RangeInclusive<u16>>,
     /// The primary first.
-    pub(super) nodes: Vec<Member>,
+    pub(super) nodes: Vec<ShardNode>,
 }
 
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(super) struct Member {
+pub(super) struct ShardNode {
     pub(super) address: Address,
     /// Its id in the cluster; servers before version 4 don't report it.
     pub(super) id: Option<String>,
@@ -41,7 +41,7 @@ impl ClusterView {
         self.members().filter_map(|member| member.id.as_deref())
     }
 
-    pub(super) fn members(&self) -> impl Iterator<Item = &Member> {
+    pub(super) fn members(&self) -> impl Iterator<Item = &ShardNode> {
         self.shards.iter().flat_map(|shard| &shard.nodes)
     }
 
@@ -66,7 +66,7 @@ pub(super) fn view(answers: &[Value], asked: &str) -> Result<ClusterView, Fault>
         Some(Value::ServerError(error)) => return Err(decode::refusal(error)),
         _ => &[],
     };
-    let mut shards: BTreeMap<Member, ClusterShard> = BTreeMap::new();
+    let mut shards: BTreeMap<ShardNode, ClusterShard> = BTreeMap::new();
     for range in ranges.iter().filter_map(|range| read_range(range, asked)) {
         let (slots, nodes) = range;
         let Some(primary) = nodes.first().cloned() else { continue };
@@ -83,7 +83,7 @@ pub(super) fn view(answers: &[Value], asked: &str) -> Result<ClusterView, Fault>
 }
 
 /// `[first, last, primary, replica, …]`, each node as `[host, port, id, …]`.
-fn read_range(range: &Value, asked: &str) -> Option<(RangeInclusive<u16>, Vec<Member>)> {
+fn read_range(range: &Value, asked: &str) -> Option<(RangeInclusive<u16>, Vec<ShardNode>)> {
     let Value::Array(items) = range else { return None };
     let [first, last, nodes @ ..] = items.as_slice() else { return None };
     let member = |node: &Value| {
@@ -91,7 +91,7 @@ fn read_range(range: &Value, asked: &str) -> Option<(RangeInclusive<u16>, Vec<Me
         let host = items.first().and_then(text).unwrap_or_default();
         let port = items.get(1).and_then(number)?;
         let id = items.get(2).and_then(text).filter(|id| !id.is_empty());
-        Some(Member { address: Address::new(host, port).seen_from(asked), id })
+        Some(ShardNode { address: Address::new(host, port).seen_from(asked), id })
     };
     // A range without a primary belongs to no node.
     let primary = nodes.first().and_then(member)?;

@@ -5,8 +5,8 @@ use std::time::Duration;
 use futures_util::StreamExt;
 use tokio::time::{sleep, timeout};
 
+use super::access::NodeAccess;
 use super::asker::Target;
-use super::dial::Dial;
 
 const CHANNEL: &str = "+switch-master";
 
@@ -18,9 +18,9 @@ const PAUSE: Duration = Duration::from_secs(1);
 const PING_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Completes when this sentinel announces another primary of this name.
-pub(super) async fn heard(target: Target, dial: &Dial, name: &str, limit: Duration) {
+pub(super) async fn heard(target: Target, access: &NodeAccess, name: &str, limit: Duration) {
     loop {
-        if let Some(()) = listen(&target, dial, name, limit).await {
+        if let Some(()) = listen(&target, access, name, limit).await {
             return;
         }
         sleep(PAUSE).await;
@@ -28,8 +28,8 @@ pub(super) async fn heard(target: Target, dial: &Dial, name: &str, limit: Durati
 }
 
 /// Waits for that announcement; `None` when the connection ends before.
-async fn listen(target: &Target, dial: &Dial, name: &str, limit: Duration) -> Option<()> {
-    let client = target.client(dial).ok()?;
+async fn listen(target: &Target, access: &NodeAccess, name: &str, limit: Duration) -> Option<()> {
+    let client = target.client(access).ok()?;
     let subscribing = async {
         let mut subscription = client.get_async_pubsub().await?;
         subscription.subscribe(CHANNEL).await?;

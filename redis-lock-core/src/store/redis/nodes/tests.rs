@@ -7,7 +7,7 @@ use testbed::{Cluster, FailOver, Sentinel, Server, ServerBinary};
 
 use super::super::Terms;
 use super::super::address::Address;
-use super::{ClusterDirectory, Dial, SentinelDirectory, sentinel, slots};
+use super::{ClusterDirectory, NodeAccess, SentinelDirectory, sentinel, slots};
 use crate::domain::error::{Fault, FaultClass};
 use crate::store::directory::{Directory, Map, Primary};
 use crate::store::redirect::NodeName;
@@ -30,14 +30,14 @@ fn open(urls: &[String]) -> Vec<redis::Client> {
 
 fn cluster_of(urls: &[String]) -> ClusterDirectory {
     let seeds = open(urls);
-    let dial = Dial::like(&seeds[0], None);
-    ClusterDirectory::new(seeds, dial, terms())
+    let access = NodeAccess::like(&seeds[0], None);
+    ClusterDirectory::new(seeds, access, terms())
 }
 
 fn sentinel_of(urls: &[String], name: &str) -> SentinelDirectory {
     let seeds = open(urls);
-    let dial = Dial::like(&seeds[0], None);
-    SentinelDirectory::new(name.into(), seeds, dial.clone(), dial, terms())
+    let access = NodeAccess::like(&seeds[0], None);
+    SentinelDirectory::new(name.into(), seeds, access.clone(), access, terms())
 }
 
 /// Binaries that differ in what their nodes say.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use redis::Value;
 use redis::aio::MultiplexedConnection;
 
-use super::roster::{Clock, Listed, Roster};
+use super::node_list::{Clock, Listed, NodeList};
 use super::slots::{field, text};
 use super::warnings::{cluster_outage, short_lease, skew};
 use crate::domain::clock::Moment;
@@ -17,31 +17,31 @@ use crate::store::redis::decode;
 
 /// The node that a connection leads to, and the list of all nodes.
 #[derive(Clone)]
-pub(in crate::store::redis) struct Site {
+pub(in crate::store::redis) struct Member {
     pub(in crate::store::redis) name: NodeName,
-    roster: Arc<Roster>,
+    nodes: Arc<NodeList>,
 }
 
-impl Site {
-    pub(super) fn new(name: NodeName, roster: Arc<Roster>) -> Self {
-        Self { name, roster }
+impl Member {
+    pub(super) fn new(name: NodeName, nodes: Arc<NodeList>) -> Self {
+        Self { name, nodes }
     }
 
     /// A node of a cluster, for tests.
     #[cfg(test)]
     pub(in crate::store::redis) fn of_cluster(name: &str) -> Self {
-        Self::new(name.into(), Arc::new(Roster::new(Topology::Cluster)))
+        Self::new(name.into(), Arc::new(NodeList::new(Topology::Cluster)))
     }
 
     /// Whether other nodes may have keys.
     pub(in crate::store::redis) fn has_neighbours(&self) -> bool {
-        self.roster.topology == Topology::Cluster
+        self.nodes.topology == Topology::Cluster
     }
 
     /// The first slot that it has.
     pub(in crate::store::redis) fn lowest_slot(&self) -> Option<u16> {
         let lowest = |node: &Listed| node.slots.iter().map(|range| *range.start()).min();
-        self.roster.find(&self.name, lowest)
+        self.nodes.find(&self.name, lowest)
     }
 
     /// Some of its slots, far from each other; empty when the server is no cluster.
@@ -57,12 +57,12 @@ impl Site {
             let middle = *ends.get(ends.len() / 2)?;
             Some(vec![first, last, middle])
         };
-        self.roster.find(&self.name, ends).unwrap_or_default()
+        self.nodes.find(&self.name, ends).unwrap_or_default()
     }
 
     /// Completes when its first slot changes.
     pub(in crate::store::redis) async fn lowest_slot_moved(&self) {
-        let mut changes = self.roster.changes();
+        let mut changes = self.nodes.changes();
         let before = self.lowest_slot();
         while self.lowest_slot() == before {
             if changes.changed().await.is_err() {
@@ -77,12 +77,12 @@ impl Site {
         &self,
         connection: &mut MultiplexedConnection,
     ) -> Result<(), Fault> {
-        match self.roster.topology {
+        match self.nodes.topology {
             Topology::Cluster => {
                 let mut question = redis::cmd("CLUSTER");
                 question.arg("MYID");
                 let answer = ask(connection, question).await?;
-                let id = self.roster.find(&self.name, |node| node.id.clone());
+                let id = self.nodes.find(&self.name, |node| node.id.clone());
                 match (id, text(&answer)) {
                     (Some(id), Some(own)) if id != own => Err(self.is_another(&own)),
                     _ => Ok(()),
@@ -119,24 +119,24 @@ impl Site {
 
     /// Stores the version of its server.
     pub(in crate::store::redis) fn set_version(&self, version: &str) {
-        self.roster.set_version(&self.name, version);
+        self.nodes.set_version(&self.name, version);
     }
 
     /// Another connection is being made. What the former one was good for nobody knows.
     pub(in crate::store::redis) fn begin_connect(&self) {
-        if self.roster.was_connected(&self.name) {
+        if self.nodes.was_connected(&self.name) {
             let what = "the connection was lost, and another one is being made";
-            self.roster.set_trouble(&self.name, Some(what));
+            self.nodes.set_trouble(&self.name, Some(what));
         }
     }
 
     pub(in crate::store::redis) fn end_connect(&self, fault: Option<&Fault>) {
-        self.roster.set_trouble(&self.name, fault.map(|fault| &*fault.what));
+        self.nodes.set_trouble(&self.name, fault.map(|fault| &*fault.what));
     }
 
     /// Adds all known nodes to a description.
     pub(in crate::store::redis) fn describe(&self, info: &mut ServerInfo) {
-        self.roster.describe(info);
+        self.nodes.describe(info);
     }
 
     /// Warnings for operators about this node and the others. What the user may not ask for is
@@ -153,13 +153,13 @@ impl Site {
             field(&timeout, "cluster-node-timeout").filter(|_| self.has_neighbours())
             && let Ok(millis) = timeout.parse()
         {
-            self.roster.set_outage(cluster_outage(Duration::from_millis(millis)));
+            self.nodes.set_outage(cluster_outage(Duration::from_millis(millis)));
         }
-        let short = self.roster.outage().and_then(|outage| short_lease(ttl, outage));
+        let short = self.nodes.outage().and_then(|outage| short_lease(ttl, outage));
         let asked = Moment::now();
         let time = ask(connection, redis::cmd("TIME")).await?;
         let skew = clock(&time, asked).and_then(|own| {
-            let (name, other) = self.roster.set_clock(&self.name, own)?;
+            let (name, other) = self.nodes.set_clock(&self.name, own)?;
             skew(own.ahead, other.ahead, own.doubt + other.doubt, &name)
         });
         Ok(short.into_iter().chain(skew).collect())

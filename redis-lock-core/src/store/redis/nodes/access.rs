@@ -6,12 +6,12 @@ use crate::store::redis::address::{Address, AddressMap};
 
 /// The credentials and the TLS of the seeds, which all nodes have in common.
 #[derive(Clone)]
-pub(crate) struct Dial {
+pub(crate) struct NodeAccess {
     model: ConnectionInfo,
     map: Option<AddressMap>,
 }
 
-impl Dial {
+impl NodeAccess {
     /// Uses the settings of `model` for every address.
     pub(crate) fn like(model: &redis::Client, map: Option<AddressMap>) -> Self {
         Self { model: model.get_connection_info().clone(), map }

@@ -11,15 +11,15 @@ use crate::domain::status::{NodeInfo, NodeRole, ServerInfo, Topology};
 use crate::store::redirect::NodeName;
 
 /// The list of known nodes, shared by the directory and the connections to the nodes.
-pub(super) struct Roster {
+pub(super) struct NodeList {
     pub(super) topology: Topology,
-    state: Mutex<RosterState>,
+    state: Mutex<NodeListState>,
     /// Grows with each change.
     changes: watch::Sender<u64>,
 }
 
 #[derive(Default)]
-struct RosterState {
+struct NodeListState {
     /// The epoch that the nodes report.
     epoch: u64,
     /// Is added to that, so that the epoch also rises after the nodes were set up anew and count
@@ -53,7 +53,7 @@ pub(super) struct Listed {
     pub(super) slots: Vec<RangeInclusive<u16>>,
 }
 
-impl Roster {
+impl NodeList {
     pub(super) fn new(topology: Topology) -> Self {
         Self { topology, state: Mutex::default(), changes: watch::Sender::new(0) }
     }
@@ -153,7 +153,7 @@ impl Roster {
         self.state().nodes.iter().find(|node| node.name == *name).and_then(read)
     }
 
-    fn state(&self) -> MutexGuard<'_, RosterState> {
+    fn state(&self) -> MutexGuard<'_, NodeListState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
