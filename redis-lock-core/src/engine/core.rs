@@ -15,7 +15,7 @@ use super::idle_leases::IdleLeases;
 use super::notices::{Notice, Notices};
 use super::path::{After, InHand, Origin, Overdue, QueueEntry, Results, Settled};
 use super::places::{Place, PlaceId, Places};
-use super::reaper::Reaper;
+use super::reaper::{LockedReaper, SharedReaper};
 use super::released::Released;
 use super::search::Search;
 use super::table::{Handle, LockId, Resident, Table};
@@ -32,7 +32,7 @@ pub(crate) struct Core {
     pub(crate) places: Places,
     pub(crate) waker: EngineWaker,
     pub(crate) notices: Notices,
-    pub(super) reaper: Mutex<Reaper>,
+    pub(super) reaper: SharedReaper,
     pub(super) released: Mutex<Released>,
     pub(super) search: Mutex<Search>,
     pub(crate) idle: IdleLeases,
@@ -92,7 +92,7 @@ impl Core {
             places,
             waker: EngineWaker::default(),
             notices: Notices::default(),
-            reaper: Mutex::default(),
+            reaper: SharedReaper::default(),
             released: Mutex::default(),
             search: Mutex::default(),
             idle: IdleLeases::default(),
@@ -129,8 +129,8 @@ impl Core {
         self.numbers.fetch_add(1, Ordering::Relaxed)
     }
 
-    pub(super) fn reaper(&self) -> MutexGuard<'_, Reaper> {
-        self.reaper.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(super) fn reaper(&self) -> LockedReaper<'_> {
+        self.reaper.lock()
     }
 
     pub(super) fn released(&self) -> MutexGuard<'_, Released> {
@@ -209,6 +209,7 @@ impl Core {
         self.correct_index(id, resident);
         *has_too_many_idle |= self.correct_idle(id, resident);
         if !effects.out.is_empty() {
+            self.release_owed(&mut effects.out);
             if self.places.only().is_some() {
                 *is_put = true;
                 let mut traffic = place.path.traffic();

@@ -84,7 +84,7 @@ impl Core {
     pub(crate) fn holds_locks(&self) -> bool {
         self.table.is_locked()
             || self.only_path().is_locked()
-            || self.reaper.try_lock().is_err()
+            || self.reaper.is_locked()
             || self.search.try_lock().is_err()
     }
 

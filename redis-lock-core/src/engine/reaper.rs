@@ -1,17 +1,26 @@
 //! The reaper: tokens that wait for the next try to release them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::{Deref, DerefMut};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::domain::clock::Moment;
+use crate::domain::names::Names;
 use crate::lock::{Confirmation, Reap};
+
+/// When a release is due, and its number among those that were added.
+type Due = (Moment, u64);
 
 /// Tokens whose release was refused, has an unknown outcome, or must be repeated because an
 /// acquisition of them may still be executed. Tokens whose release is in the queue of a place are
 /// not here.
 #[derive(Debug, Default)]
 pub(crate) struct Reaper {
-    pausing: BTreeMap<(Moment, u64), Box<Reap>>,
+    pausing: BTreeMap<Due, Box<Reap>>,
     number: u64,
+    /// By key, those that no server has answered yet.
+    owed: BTreeMap<Arc<str>, BTreeSet<Due>>,
     /// The earliest time limit of a caller.
     deadline_check: Option<Moment>,
 }
@@ -23,13 +32,42 @@ impl Reaper {
         let deadline = reap.deadline();
         let check = self.deadline_check.unwrap_or(Moment::NEVER);
         self.deadline_check = Some(check.min(deadline));
-        self.pausing.insert((at, self.number), reap);
+        let due = (at, self.number);
+        if !reap.was_answered() {
+            for names in reap.names().all() {
+                self.owed.entry(names.shared_main()).or_default().insert(due);
+            }
+        }
+        self.pausing.insert(due, reap);
+    }
+
+    fn take(&mut self, due: Due) -> Option<Box<Reap>> {
+        let reap = self.pausing.remove(&due)?;
+        for names in reap.names().all() {
+            if let Some(owed) = self.owed.get_mut(names.main()) {
+                owed.remove(&due);
+                if owed.is_empty() {
+                    self.owed.remove(names.main());
+                }
+            }
+        }
+        Some(reap)
+    }
+
+    /// Takes out the releases of these keys that no server has answered, in their order.
+    pub(crate) fn take_owed(&mut self, names: &Names) -> Vec<Box<Reap>> {
+        let of_each = names.all().filter_map(|names| self.owed.get(names.main()));
+        let owed: BTreeSet<_> = of_each.flatten().copied().collect();
+        owed.into_iter().filter_map(|due| self.take(due)).collect()
     }
 
     /// Takes out a token that is due to be released.
     pub(crate) fn pop_due(&mut self, now: Moment) -> Option<Box<Reap>> {
-        let first = self.pausing.first_entry()?;
-        (first.key().0 <= now).then(|| first.remove())
+        let (due, _) = self.pausing.first_key_value()?;
+        if due.0 > now {
+            return None;
+        }
+        self.take(*due)
     }
 
     /// Callers whose time limit has passed.
@@ -55,17 +93,68 @@ impl Reaper {
 
     /// Whether every release that was asked for has been answered at least once.
     pub(crate) fn is_settled(&self) -> bool {
-        self.pausing.values().all(|reap| reap.was_answered())
+        self.owed.is_empty()
     }
 
     /// Takes out all tokens, to be released now, or given up.
     pub(crate) fn drain(&mut self) -> impl Iterator<Item = Box<Reap>> + use<> {
+        self.owed.clear();
         std::mem::take(&mut self.pausing).into_values()
     }
 
     #[cfg(test)]
     pub(crate) fn reaps(&self) -> impl Iterator<Item = &Reap> {
         self.pausing.values().map(|reap| &**reap)
+    }
+}
+
+/// The reaper that callers and the engine share, and whether it owes a release to some server: most
+/// acquisitions need not lock it.
+#[derive(Debug, Default)]
+pub(crate) struct SharedReaper {
+    reaper: Mutex<Reaper>,
+    owes: AtomicBool,
+}
+
+impl SharedReaper {
+    pub(crate) fn lock(&self) -> LockedReaper<'_> {
+        let reaper = self.reaper.lock().unwrap_or_else(PoisonError::into_inner);
+        LockedReaper { reaper, owes: &self.owes }
+    }
+
+    pub(crate) fn owes(&self) -> bool {
+        self.owes.load(Ordering::Acquire)
+    }
+
+    #[cfg(test)]
+    pub(crate) fn is_locked(&self) -> bool {
+        self.reaper.try_lock().is_err()
+    }
+}
+
+/// The locked reaper. Unlocking it publishes whether it owes a release.
+pub(crate) struct LockedReaper<'a> {
+    reaper: MutexGuard<'a, Reaper>,
+    owes: &'a AtomicBool,
+}
+
+impl Deref for LockedReaper<'_> {
+    type Target = Reaper;
+
+    fn deref(&self) -> &Reaper {
+        &self.reaper
+    }
+}
+
+impl DerefMut for LockedReaper<'_> {
+    fn deref_mut(&mut self) -> &mut Reaper {
+        &mut self.reaper
+    }
+}
+
+impl Drop for LockedReaper<'_> {
+    fn drop(&mut self) {
+        self.owes.store(!self.reaper.is_settled(), Ordering::Release);
     }
 }
 
@@ -155,6 +244,27 @@ mod tests {
         reaper.add(at(0), reap);
         assert_eq!(reaper.overdue(late).len(), 1);
         assert_eq!(give_up(&mut reaper), 1);
+    }
+
+    #[test]
+    fn what_no_server_has_answered_is_owed_for_its_key_and_nothing_else_is() {
+        let reaper = SharedReaper::default();
+        reaper.lock().add(at(10), answered());
+        assert!(!reaper.owes(), "it was answered, and is only repeated");
+        for millis in [30, 20] {
+            reaper.lock().add(at(millis), unawaited());
+        }
+        assert!(reaper.owes());
+        let (names, other) = (demand("k").names, demand("other").names);
+        assert!(reaper.lock().take_owed(&other).is_empty());
+        let owed = reaper.lock().take_owed(&names);
+        assert_eq!(owed.len(), 2);
+        owed.into_iter().for_each(|reap| drop(reap.give_up()));
+        assert!(!reaper.owes() && reaper.lock().due() == at(10), "the repetition stays");
+        reaper.lock().add(at(5), unawaited());
+        reaper.lock().pop_due(at(5)).unwrap().give_up();
+        assert!(!reaper.owes() && reaper.lock().owed.is_empty(), "it is on its way");
+        assert_eq!(give_up(&mut reaper.lock()), 1);
     }
 
     #[test]

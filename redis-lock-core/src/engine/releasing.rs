@@ -4,7 +4,7 @@ use super::core::{Core, Work};
 use super::notices::Notice;
 use super::path::QueueEntry;
 use crate::domain::clock::Moment;
-use crate::lock::{Next, Outcome, Reap};
+use crate::lock::{Next, Outcome, Outgoing, Reap};
 use crate::observe;
 
 impl Core {
@@ -33,6 +33,21 @@ impl Core {
                 self.waker.wake_by(at);
             }
         }
+    }
+
+    /// Has the releases that are still owed for some keys sent before the keys are asked for again, so
+    /// that all commands for a lock keep one order. To be called under the lock of the machine's shard.
+    pub(super) fn release_owed(&self, out: &mut Vec<Outgoing>) {
+        if !self.reaper.owes() {
+            return;
+        }
+        let Some((at, names)) =
+            out.iter().enumerate().find_map(|(at, outgoing)| Some((at, outgoing.acquires()?)))
+        else {
+            return;
+        };
+        let owed = self.reaper().take_owed(names);
+        out.splice(at..at, owed.into_iter().map(Outgoing::Part));
     }
 
     /// A server has left the map: another one may still have tokens that it released.

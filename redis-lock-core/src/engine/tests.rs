@@ -7,9 +7,13 @@ use std::time::{Duration, Instant};
 use futures_util::FutureExt;
 use testbed::{Server, eventually, holds_for};
 
-use super::path::Reader;
+use super::path::{Origin, Reader};
 use crate::domain::clock::Moment;
+use crate::domain::demand::tests::demand;
 use crate::domain::env::simulated;
+use crate::domain::error::{Fault, FaultClass};
+use crate::lock::tests::Bench;
+use crate::lock::{Next, Outcome, Reap};
 use crate::{LockError, LockState, Locks};
 
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -128,6 +132,48 @@ fn what_is_refused_while_the_engine_ends_is_given_up() {
     let outcome = waiting.now_or_never();
     assert!(matches!(outcome, Some(Err(LockError::Shutdown))), "{outcome:?}");
     assert!(core.is_at_rest());
+}
+
+/// What stands on the queue, in order: the keys of releases and of questions.
+fn queued(core: &super::core::Core) -> Vec<String> {
+    let shown = |origin: &Origin| match origin {
+        Origin::Reap(reap) => format!("release {}", reap.names().main()),
+        Origin::Lock(id, _) => format!("ask for {}", id.main),
+        other => format!("{other:?}"),
+    };
+    core.only_path().traffic().origins().map(shown).collect()
+}
+
+/// The release of a hold of this key, after a try of unknown outcome.
+fn owed(key: &str) -> Box<Reap> {
+    let mut bench = Bench::new();
+    let hold = bench.hold(1, demand(key));
+    drop(bench.release(&hold));
+    let (now, what) = (Moment::now(), Fault::new(FaultClass::Unknown, "nobody knows"));
+    match bench.released().take().outcome(Outcome::Unknown(what), now, now) {
+        (_, Next::Again(_, reap)) => reap,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn what_is_owed_for_a_key_is_sent_before_the_key_is_asked_for_again() {
+    let _still = Still::begin();
+    let locks = Locks::in_memory();
+    let core = Arc::clone(locks.link().core());
+    let later = Moment::now().after(PATIENCE);
+    for key in ["job", "other", "job"] {
+        core.reaper().add(later, owed(key));
+    }
+    let mut waiting = pin!(locks.mutex("job").acquire());
+    assert!(waiting.as_mut().now_or_never().is_none(), "nothing is connected");
+    let main = |key| demand(key).names.main().to_owned();
+    let release = format!("release {}", main("job"));
+    let expected = [release.clone(), release, format!("ask for {}", main("job"))];
+    assert_eq!(queued(&core), expected);
+    assert_eq!(core.reaper().reaps().count(), 1, "the other one has time");
+    core.end_all(&LockError::Shutdown, "the test is over");
+    assert!(matches!(waiting.now_or_never(), Some(Err(LockError::Shutdown))));
 }
 
 fn two_workers() -> tokio::runtime::Runtime {

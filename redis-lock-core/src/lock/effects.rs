@@ -7,7 +7,8 @@ use crate::LockError;
 use crate::domain::demand::Demand;
 use crate::domain::error::Fault;
 use crate::domain::idle_event::{IdleEvent, KeyUse};
-use crate::store::Command;
+use crate::domain::names::Names;
+use crate::store::{Command, Verb};
 
 /// What has to be done after one step of a machine, in order.
 #[derive(Debug)]
@@ -27,6 +28,15 @@ pub(crate) enum Outgoing {
     Part(Box<Reap>),
     /// A command that nobody waits for.
     Message(Command),
+}
+
+impl Outgoing {
+    /// What it is to acquire, if it is an acquisition.
+    pub(crate) fn acquires(&self) -> Option<&Names> {
+        let Self::Ask(Question { command, .. }) = self else { return None };
+        let acquires = matches!(command.verb, Verb::Take { .. } | Verb::Acquire { .. });
+        acquires.then_some(&*command.names)
+    }
 }
 
 /// Something that runs the user's code: wakers and subscribers.

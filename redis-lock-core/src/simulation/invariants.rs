@@ -299,10 +299,7 @@ impl World {
                 .tokens
                 .get(&stay.token)
                 .is_some_and(|note| !note.is_leaving && !note.is_excused && note.is_of_mutex);
-            // Without scripts its release may have been held back behind a question of unknown outcome.
-            let is_held_back = self.is_without_scripts()
-                && self.server.tokens.get(&stay.token).is_some_and(|note| note.is_doubtful);
-            if is_own && !is_same && lasts && is_mutex && !is_held_back {
+            if is_own && !is_same && lasts && is_mutex {
                 let what = format!("p{process} asked for {key} before it released what it had");
                 return self.violated(what);
             }

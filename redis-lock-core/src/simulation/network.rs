@@ -17,12 +17,20 @@ pub(super) enum Item {
     Broken(Fault),
 }
 
+/// What the client does, in order.
+#[derive(Debug)]
+pub(super) enum Sent {
+    Command(u64, Command),
+    /// It has learned that nobody knows what became of this command.
+    Failed(u64),
+}
+
 /// The client's end of a connection.
 #[derive(Debug, Default)]
 pub(super) struct Pipe {
-    pushed: VecDeque<(u64, Command)>,
+    pushed: VecDeque<Sent>,
     /// What the client has sent and the network has not taken.
-    pub(super) sent: VecDeque<(u64, Command)>,
+    pub(super) sent: VecDeque<Sent>,
     /// What has arrived.
     pub(super) inbox: VecDeque<Item>,
     /// Whether something arrived that the client has not noticed.
@@ -37,6 +45,19 @@ impl Pipe {
     pub(super) fn arrive(&mut self, item: Item) {
         self.inbox.push_back(item);
         self.is_news = true;
+    }
+
+    fn push(&mut self, command: Option<(u64, Command)>) {
+        self.pushed.extend(command.map(|(seq, command)| Sent::Command(seq, command)));
+    }
+
+    fn flush(&mut self) {
+        self.sent.append(&mut self.pushed);
+    }
+
+    fn fail(&mut self, seq: u64) {
+        self.flush();
+        self.sent.push_back(Sent::Failed(seq));
     }
 }
 
@@ -64,10 +85,11 @@ impl SimulatedWire {
         if let Some(sequence) = &mut self.sequence {
             match &answer {
                 Err(fault) if fault.class.is_unknown() => {
+                    lock(&self.pipe).fail(seq);
                     let fails = |seq| Pulled::Done(seq, Err(fault.clone()));
                     self.done.extend(sequence.abandon(seq).map(fails));
                 }
-                _ => lock(&self.pipe).pushed.extend(sequence.end(seq)),
+                _ => lock(&self.pipe).push(sequence.end(seq)),
             }
         }
         Pulled::Done(seq, answer)
@@ -80,13 +102,11 @@ impl Wire for SimulatedWire {
             Some(sequence) => sequence.begin(seq, command),
             None => Some(command),
         };
-        lock(&self.pipe).pushed.extend(command.map(|command| (seq, command)));
+        lock(&self.pipe).push(command.map(|command| (seq, command)));
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        let mut pipe = lock(&self.pipe);
-        let Pipe { pushed, sent, .. } = &mut *pipe;
-        sent.append(pushed);
+        lock(&self.pipe).flush();
         Ok(())
     }
 
@@ -113,7 +133,7 @@ impl Wire for SimulatedWire {
                 Item::Answer(seq, answer) => return Some(self.finish(seq, answer)),
                 Item::Broken(fault) => return Some(Pulled::Broken(fault)),
                 Item::Again(seq, command) if wants(seq) => {
-                    lock(&self.pipe).pushed.push_back((seq, command));
+                    lock(&self.pipe).push(Some((seq, command)));
                 }
                 Item::Again(seq, _) => {
                     let what = "nobody wants its next round";
@@ -157,6 +177,8 @@ pub(super) struct NetworkLink {
     pub(super) messages: u64,
     /// Commands that were sent and not answered, with the time of their sending.
     pub(super) unanswered: BTreeMap<u64, (u64, Option<Arc<str>>)>,
+    /// The tokens of releases that were sent and not answered.
+    pub(super) releases: BTreeMap<u64, Arc<str>>,
     /// When the client was last handed something.
     pub(super) spoke: u64,
     /// What becomes of the bytes that the server has not executed when the connection ends.

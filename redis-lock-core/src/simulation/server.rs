@@ -50,7 +50,7 @@ pub(super) struct TokenNote {
     longest: u64,
     /// It was asked for a mutex alone.
     pub(super) is_of_mutex: bool,
-    /// Its release has been sent.
+    /// Its release has been sent, and its process knows of nothing that speaks against its execution.
     pub(super) is_leaving: bool,
     /// It stays until then although it was released.
     pub(super) kept_until: u64,

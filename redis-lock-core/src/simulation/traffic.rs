@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::clock::{self, MILLI};
-use super::network::{Item, LinkState, NetworkLink, Pipe, SharedPipe, SimulatedWire, lock};
+use super::network::{Item, LinkState, NetworkLink, Pipe, Sent, SharedPipe, SimulatedWire, lock};
 use super::world::{World, WorldEvent};
 use crate::domain::error::{Fault, FaultClass};
 use crate::store::{Answer, Command, Connected, Event as Hint, Verb};
@@ -38,11 +38,21 @@ impl World {
             let mut pipe = lock(&pipe);
             (std::mem::take(&mut pipe.sent), pipe.is_dropped)
         };
-        for (seq, command) in sent {
-            self.send(index, seq, command);
+        for sent in sent {
+            match sent {
+                Sent::Command(seq, command) => self.send(index, seq, command),
+                Sent::Failed(seq) => self.owes_again(index, seq),
+            }
         }
         if is_dropped {
             self.close(index);
+        }
+    }
+
+    /// The client knows that a command may not have been executed: what it released it owes again.
+    fn owes_again(&mut self, index: usize, seq: u64) {
+        if let Some(token) = self.links[index].releases.remove(&seq) {
+            self.server.note(&token).is_leaving = false;
         }
     }
 
@@ -60,6 +70,9 @@ impl World {
         let acquires = matches!(command.verb, Verb::Take { .. } | Verb::Acquire { .. });
         let token = command.verb.token().filter(|_| acquires).cloned();
         self.check_order(process, &command, acquires);
+        if let Verb::Release { token, .. } = &command.verb {
+            self.links[index].releases.insert(seq, Arc::clone(token));
+        }
         self.links[index].unanswered.insert(seq, (now, token));
         self.links[index].messages += 1;
         let latency = self.latency(index, self.links[index].messages);
@@ -181,6 +194,9 @@ impl World {
         if let Item::Answer(seq, _) | Item::Again(seq, _) = &item {
             link.unanswered.remove(seq);
         }
+        if let Item::Answer(seq, Ok(_)) = &item {
+            link.releases.remove(seq);
+        }
         link.has_bad_news |= matches!(item, Item::Broken(_));
         link.spoke = clock::now();
         lock(&link.pipe).arrive(item);
@@ -195,6 +211,7 @@ impl World {
         let link = &mut self.links[index];
         let was = std::mem::replace(&mut link.state, LinkState::Closed);
         let process = link.process;
+        let owed: Vec<_> = link.releases.keys().copied().collect();
         let lost = std::mem::take(&mut link.unanswered);
         let oldest = lost.values().map(|(sent, _)| *sent).min();
         let patience = self.plan.processes[process].command_timeout.max(500 * MILLI);
@@ -208,6 +225,9 @@ impl World {
             if let Some(token) = token {
                 self.server.note(&token).is_doubtful = true;
             }
+        }
+        for seq in owed {
+            self.owes_again(index, seq);
         }
         self.books.borrow_mut().history.line(|_| format!("p{process} closes connection {index}"));
         let process = &self.processes[process];
@@ -266,6 +286,7 @@ impl World {
             down: now,
             messages: 0,
             unanswered: BTreeMap::new(),
+            releases: BTreeMap::new(),
             spoke: now,
             late_by: None,
             has_bad_news: false,
