@@ -350,7 +350,12 @@ impl Core {
 
     /// Hands outcomes to those who asked.
     fn settle(&self, work: &mut Work) {
-        for settled in std::mem::take(&mut work.settled) {
+        let mut all = std::mem::take(&mut work.settled);
+        if all.len() > 1 && all.iter().any(Settled::is_owed) {
+            // What is owed for a key is known before its machine asks again.
+            all.sort_by_key(|settled| !settled.is_owed());
+        }
+        for settled in all {
             let (origin, sent, outcome) = match settled {
                 Settled::Done { origin, sent, outcome, hand } => {
                     if work.hand.is_none() {

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use futures_util::FutureExt;
 use testbed::{Server, eventually, holds_for};
 
-use super::path::{Origin, Reader};
+use super::path::{InHand, Origin, Reader, Settled};
 use crate::domain::clock::Moment;
 use crate::domain::demand::tests::demand;
 use crate::domain::env::simulated;
@@ -172,6 +172,28 @@ fn what_is_owed_for_a_key_is_sent_before_the_key_is_asked_for_again() {
     let expected = [release.clone(), release, format!("ask for {}", main("job"))];
     assert_eq!(queued(&core), expected);
     assert_eq!(core.reaper().reaps().count(), 1, "the other one has time");
+    core.end_all(&LockError::Shutdown, "the test is over");
+    assert!(matches!(waiting.now_or_never(), Some(Err(LockError::Shutdown))));
+}
+
+#[test]
+fn a_release_that_failed_with_a_question_of_its_key_is_sent_before_the_next_one() {
+    let _still = Still::begin();
+    let locks = Locks::in_memory();
+    let core = Arc::clone(locks.link().core());
+    let mut waiting = pin!(locks.mutex("job").acquire());
+    assert!(waiting.as_mut().now_or_never().is_none(), "nothing is connected");
+    let (asked, _) = core.only_path().traffic().drain();
+    let failed = |origin| {
+        let outcome = Outcome::Unknown(Fault::new(FaultClass::Unknown, "nobody knows"));
+        Settled::Done { origin, sent: Moment::now(), outcome, hand: InHand::default() }
+    };
+    core.act(|work| {
+        work.settled.extend(asked.into_iter().map(failed));
+        work.settled.push(failed(Origin::Reap(owed("job"))));
+    });
+    let main = demand("job").names.shared_main();
+    assert_eq!(queued(&core), [format!("release {main}"), format!("ask for {main}")]);
     core.end_all(&LockError::Shutdown, "the test is over");
     assert!(matches!(waiting.now_or_never(), Some(Err(LockError::Shutdown))));
 }

@@ -52,6 +52,8 @@ pub(super) struct TokenNote {
     pub(super) is_of_mutex: bool,
     /// Its release has been sent, and its process knows of nothing that speaks against its execution.
     pub(super) is_leaving: bool,
+    /// A release of it was answered; what follows only repeats it.
+    pub(super) is_released: bool,
     /// It stays until then although it was released.
     pub(super) kept_until: u64,
     /// How many guards have it, how many ever had, and when the last of them was given up.

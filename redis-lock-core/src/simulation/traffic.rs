@@ -52,7 +52,8 @@ impl World {
     /// The client knows that a command may not have been executed: what it released it owes again.
     fn owes_again(&mut self, index: usize, seq: u64) {
         if let Some(token) = self.links[index].releases.remove(&seq) {
-            self.server.note(&token).is_leaving = false;
+            let note = self.server.note(&token);
+            note.is_leaving = note.is_released;
         }
     }
 
@@ -194,13 +195,17 @@ impl World {
         if let Item::Answer(seq, _) | Item::Again(seq, _) = &item {
             link.unanswered.remove(seq);
         }
-        if let Item::Answer(seq, Ok(_)) = &item {
-            link.releases.remove(seq);
-        }
+        let released = match &item {
+            Item::Answer(seq, Ok(_)) => link.releases.remove(seq),
+            _ => None,
+        };
         link.has_bad_news |= matches!(item, Item::Broken(_));
         link.spoke = clock::now();
         lock(&link.pipe).arrive(item);
         let process = link.process;
+        if let Some(token) = released {
+            self.server.note(&token).is_released = true;
+        }
         self.books.borrow_mut().history.step(43, index as u64);
         self.drive_soon(process);
     }

@@ -163,6 +163,14 @@ impl Settled {
         }
     }
 
+    /// Whether it is a release that no server has answered yet.
+    pub(crate) fn is_owed(&self) -> bool {
+        match self {
+            Self::Done { outcome: Outcome::Answered(_), .. } | Self::Redirected(..) => false,
+            Self::Done { origin, .. } => origin.is_first_release(),
+        }
+    }
+
     pub(crate) fn is_awaited(&self) -> bool {
         match self {
             Self::Done { origin, .. } => origin.is_awaited(),
