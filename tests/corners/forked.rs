@@ -12,7 +12,7 @@ use std::{
     time::Instant,
 };
 
-use redis_locks::{Guard, LockError, Locks};
+use redis_locks::{Guard, LockError, Locks, Scripting};
 use testbed::{Child, ChildIo, Server, eventually, holds_for, kill_process};
 use tokio::runtime::Runtime;
 
@@ -174,6 +174,74 @@ fn in_copy(io: &mut ChildIo, held: Held, locks: Locks) {
     }
     own.blocking_shutdown();
     io.say("copy is done");
+}
+
+/// Keeps an idle lease, and copies itself.
+pub(crate) fn idle(io: &mut ChildIo) {
+    let url = std::env::var("REDIS_URL").unwrap();
+    let scripting = if std::env::var("SCRIPTING").as_deref() == Ok("never") {
+        Scripting::Never
+    } else {
+        Scripting::Auto
+    };
+    let open = || Locks::builder().url(&*url).scripting(scripting).open().unwrap();
+    let client = redis::Client::open(&*url).unwrap();
+    let value = || -> Option<String> {
+        redis::Commands::get(&mut client.get_connection().unwrap(), "lock:idle").unwrap()
+    };
+    let locks = open();
+    let request = || locks.mutex("idle").ttl(LONG).linger(LONG);
+    while value().is_none() {
+        request().blocking_acquire().unwrap().blocking_release().unwrap();
+    }
+    let before = value();
+    if testbed_fork::forked().is_none() {
+        // What the parent keeps is not handed out, and not touched by what the copy drops.
+        let tried = request().blocking_try_acquire();
+        if !matches!(tried, Err(LockError::Shutdown)) || value() != before {
+            io.say(&format!("wrong {tried:?}"));
+        }
+        drop(locks);
+        if value() != before {
+            io.say(&format!("wrong value {:?}", value()));
+        }
+        // A manager of its own asks for it as any other process does.
+        let own = open();
+        let start = Instant::now();
+        let guard = own.mutex("idle").ttl(LONG).wait(PATIENCE).blocking_acquire().unwrap();
+        guard.blocking_release().unwrap();
+        own.blocking_shutdown();
+        io.say(&format!("copy is done after {}", start.elapsed().as_millis()));
+        std::process::exit(0);
+    }
+    io.hear();
+    request().blocking_acquire().unwrap().blocking_release().unwrap();
+    locks.blocking_shutdown();
+    io.say("parent is done");
+}
+
+fn lg15_forks_while_idle(scripting: &str) {
+    let server = Server::start();
+    let mut child =
+        Child::spawn("forked_idle", &[("REDIS_URL", &*server.url()), ("SCRIPTING", scripting)]);
+    let millis = child.expect_within(PATIENCE, "copy is done after");
+    let wrong: Vec<_> = child.heard().iter().filter(|line| line.starts_with("wrong")).collect();
+    assert!(wrong.is_empty(), "{wrong:?}");
+    assert!(ms(millis.trim().parse().unwrap()) < LONG / 3, "it was handed over: {millis} ms");
+    child.tell("go on");
+    child.expect("parent is done");
+    assert!(child.wait().success());
+    server.assert_clean();
+}
+
+#[test]
+fn lg15_a_copy_asks_for_what_its_parent_keeps() {
+    lg15_forks_while_idle("auto");
+}
+
+#[test]
+fn lg15_the_same_without_scripts() {
+    lg15_forks_while_idle("never");
 }
 
 fn forks_and_looks(role: &str) {

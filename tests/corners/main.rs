@@ -19,5 +19,6 @@ fn child_process() {
     testbed::dispatch(&[
         ("forked_by_engine", forked::by_engine),
         ("forked_by_task", forked::by_task),
+        ("forked_idle", forked::idle),
     ]);
 }

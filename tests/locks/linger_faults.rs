@@ -4,16 +4,23 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use redis_locks::{Idle, Locks, Request};
+use redis_locks::{Idle, LockError, Locks, Request};
 use testbed::{Child, ChildIo, Proxy, Server, eventually};
 use tokio::runtime::Runtime;
 use tokio::task::JoinSet;
+
+use crate::scenery::{GRACE, builder, is_without_scripts};
+use crate::without_scripts::{as_user, scripting_of_child};
 
 const AMPLE: Duration = Duration::from_secs(20);
 const TTL: Duration = Duration::from_secs(3);
 
 async fn manager(server: &Server) -> Locks {
-    Locks::connect(server.url()).await.unwrap()
+    through(&server.url()).await
+}
+
+async fn through(url: &str) -> Locks {
+    builder(url).connect().await.unwrap()
 }
 
 fn lingering(locks: &Locks, key: &str) -> Request {
@@ -48,11 +55,17 @@ async fn end(server: &Server, managers: &[&Locks]) {
     server.assert_clean();
 }
 
+/// What a child is told of the way that the test goes.
+fn child_scripting() -> &'static str {
+    if is_without_scripts() { "never" } else { "auto" }
+}
+
 /// Leaves an idle lease behind and says so; then it is killed, or told to end.
 pub(crate) fn keep(io: &mut ChildIo) {
     Runtime::new().unwrap().block_on(async {
-        let locks = Locks::from_env().unwrap();
-        let client = redis::Client::open(std::env::var("REDIS_URL").unwrap()).unwrap();
+        let url = std::env::var("REDIS_URL").unwrap();
+        let client = redis::Client::open(&*url).unwrap();
+        let locks = Locks::builder().url(url).scripting(scripting_of_child()).open().unwrap();
         loop {
             lingering(&locks, "k").acquire().await.unwrap().release().await.unwrap();
             let mut connection = client.get_connection().unwrap();
@@ -65,11 +78,13 @@ pub(crate) fn keep(io: &mut ChildIo) {
     });
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn lg1_an_idle_holder_that_dies_costs_others_its_lease_and_no_more() {
     let server = Server::start();
     let locks = manager(&server).await;
-    let mut child = Child::spawn("linger_keep", &[("REDIS_URL", &server.url())]);
+    let mut child = Child::spawn(
+        "linger_keep",
+        &[("REDIS_URL", &*server.url()), ("SCRIPTING", child_scripting())],
+    );
     child.expect("idle");
     child.kill9();
     let start = Instant::now();
@@ -80,7 +95,6 @@ async fn lg1_an_idle_holder_that_dies_costs_others_its_lease_and_no_more() {
     end(&server, &[&locks]).await;
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn lg3_a_lease_that_is_asked_for_while_it_is_taken_again_lets_one_in() {
     let (server, owner, other) = idle_and_other().await;
     let (inside, is_over) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicBool::new(false)));
@@ -112,7 +126,6 @@ async fn lg3_a_lease_that_is_asked_for_while_it_is_taken_again_lets_one_in() {
     end(&server, &[&owner, &other]).await;
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn lg10_a_flush_ends_an_idle_lease_with_its_next_renewal_and_fences_rise() {
     let (server, owner, other) = idle_and_other().await;
     let guard = lingering(&owner, "f").fenced().acquire().await.unwrap();
@@ -134,7 +147,6 @@ async fn lg10_a_flush_ends_an_idle_lease_with_its_next_renewal_and_fences_rise()
     other.shutdown().await;
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn lg13_an_idle_lease_is_ended_by_force() {
     let (server, owner, other) = idle_and_other().await;
     assert!(other.force_release("k", "it is in the way").await.unwrap());
@@ -159,7 +171,6 @@ async fn use_each(locks: &Locks, keys: std::ops::Range<usize>) {
     }
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn lg14_lg16_the_oldest_of_too_many_idle_leases_go_and_a_shutdown_takes_the_rest() {
     const MOST: usize = 10_000;
     let server = Server::start();
@@ -179,7 +190,6 @@ async fn lg14_lg16_the_oldest_of_too_many_idle_leases_go_and_a_shutdown_takes_th
     assert_eq!(server.run::<usize>("DBSIZE"), 0, "a shutdown leaves nothing");
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn lg17_two_who_ask_for_an_idle_lease_get_it_one_after_the_other() {
     let server = Server::start();
     let owner = manager(&server).await;
@@ -192,11 +202,10 @@ async fn lg17_two_who_ask_for_an_idle_lease_get_it_one_after_the_other() {
     end(&server, &[&owner, &others[0], &others[1]]).await;
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn lg4_a_lost_message_costs_a_waiter_no_more_than_a_look() {
     let server = Server::start();
     let proxy = Proxy::to(server.port());
-    let (owner, other) = (Locks::connect(proxy.url()).await.unwrap(), manager(&server).await);
+    let (owner, other) = (through(&proxy.url()).await, manager(&server).await);
     leave_idle(&server, &owner, "k").await;
     let deaf = proxy.only(|connection| connection.subscriber);
     assert_eq!(deaf.count(), 1, "one connection listens");
@@ -211,7 +220,6 @@ async fn lg4_a_lost_message_costs_a_waiter_no_more_than_a_look() {
     end(&server, &[&owner, &other]).await;
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_key_that_is_asked_away_unused_does_not_linger_for_a_while() {
     let (server, owner, other) = idle_and_other().await;
     other.mutex("k").acquire().await.unwrap().release().await.unwrap();
@@ -227,7 +235,6 @@ async fn a_key_that_is_asked_away_unused_does_not_linger_for_a_while() {
     end(&server, &[&owner, &other]).await;
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_status_of_an_idle_lease_says_that_nobody_is_inside() {
     let (server, owner, other) = idle_and_other().await;
     let status = owner.status("k").await.unwrap();
@@ -240,5 +247,157 @@ async fn the_status_of_an_idle_lease_says_that_nobody_is_inside() {
     let plain = owner.mutex("plain").acquire().await.unwrap();
     assert_eq!(other.status("plain").await.unwrap().holders[0].idle, Idle::No);
     plain.release().await.unwrap();
+    end(&server, &[&owner, &other]).await;
+}
+
+/// A server, an owner and another one; of one of them, messages can be stopped.
+async fn with_proxy(is_owner: bool) -> (Server, Proxy, Locks, Locks) {
+    let server = Server::start();
+    let proxy = Proxy::to(server.port());
+    let (disturbed, direct) = (through(&proxy.url()).await, manager(&server).await);
+    let (owner, other) = if is_owner { (disturbed, direct) } else { (direct, disturbed) };
+    // Both are told by messages from here on.
+    leave_idle(&server, &other, "warm").await;
+    leave_idle(&server, &owner, "k").await;
+    (server, proxy, owner, other)
+}
+
+async fn lg5_a_question_that_is_lost_makes_a_try_busy_and_no_more() {
+    let (server, proxy, owner, other) = with_proxy(true).await;
+    let deaf = proxy.only(|connection| connection.subscriber);
+    assert_eq!(deaf.count(), 1, "one connection listens");
+    deaf.hole_down();
+    let start = Instant::now();
+    assert!(other.mutex("k").try_acquire().await.unwrap().is_none(), "nobody could answer");
+    assert!(start.elapsed() < AMPLE / 4, "{:?}", start.elapsed());
+    let guard = lingering(&owner, "k").try_acquire().await.unwrap().expect("it is its own");
+    guard.verify().await.unwrap();
+    guard.release().await.unwrap();
+    deaf.pass();
+    end(&server, &[&owner, &other]).await;
+}
+
+async fn lg5_an_answer_that_is_lost_is_found_by_a_look() {
+    let (server, proxy, owner, other) = with_proxy(false).await;
+    proxy.only(|connection| connection.subscriber).hole_down();
+    // What tells of the hand-over is lost.
+    let guard = other.mutex("k").try_acquire().await.unwrap().expect("the holder was idle");
+    guard.release().await.unwrap();
+    let inside = lingering(&owner, "k").acquire().await.unwrap();
+    // So is what says that somebody is inside.
+    let start = Instant::now();
+    assert!(other.mutex("k").try_acquire().await.unwrap().is_none(), "somebody is inside");
+    assert!(start.elapsed() < AMPLE / 4, "{:?}", start.elapsed());
+    inside.verify().await.unwrap();
+    inside.release().await.unwrap();
+    proxy.pass();
+    end(&server, &[&owner, &other]).await;
+}
+
+/// The holder is cut off, so its lease runs out while it is idle; others ask for it before, at, and
+/// after its end.
+async fn lg9_a_lease_that_is_asked_for_when_it_runs_out_goes_to_the_asker() {
+    const SHORT: Duration = Duration::from_millis(900);
+    let (server, proxy, owner, other) = with_proxy(true).await;
+    for before in [600, 60, 20, 0] {
+        let since = Instant::now();
+        while !server.exists("lock:s") {
+            lingering(&owner, "s").ttl(SHORT).acquire().await.unwrap().release().await.unwrap();
+            assert!(since.elapsed() < AMPLE, "its lease does not stay");
+        }
+        proxy.hole();
+        eventually(AMPLE, "the time has come", || {
+            server.pttl("lock:s").is_none_or(|left| left <= before)
+        });
+        let start = Instant::now();
+        let guard = other.mutex("s").ttl(AMPLE).wait(AMPLE).acquire().await.unwrap();
+        assert!(start.elapsed() < SHORT + GRACE, "{before} ms before: {:?}", start.elapsed());
+        proxy.pass();
+        let call = lingering(&owner, "s").ttl(SHORT).try_acquire().await;
+        // It has no lease any more; its connection may have been given up meanwhile.
+        assert!(matches!(call, Ok(None) | Err(LockError::Backend { .. })), "{before}: {call:?}");
+        guard.verify().await.unwrap();
+        guard.release().await.unwrap();
+    }
+    end(&server, &[&owner, &other]).await;
+}
+
+/// Takes a lock for this ttl again and again; nobody else may be inside meanwhile.
+async fn take_in_turn(
+    locks: Locks,
+    ttl: Duration,
+    inside: Arc<AtomicUsize>,
+    is_over: Arc<AtomicBool>,
+) {
+    while !is_over.load(Ordering::SeqCst) {
+        let guard = lingering(&locks, "k").ttl(ttl).acquire().await.unwrap();
+        assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "two are inside");
+        let left = guard.remaining();
+        assert!(left <= ttl && left > ttl / 3, "{left:?} of {ttl:?}");
+        inside.fetch_sub(1, Ordering::SeqCst);
+        guard.release().await.unwrap();
+        tokio::task::yield_now().await;
+    }
+}
+
+async fn lg23_two_ttls_take_turns_at_one_idle_lease_and_others_get_it_between() {
+    let (server, owner, other) = idle_and_other().await;
+    let (inside, is_over) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicBool::new(false)));
+    let turns = [TTL, TTL * 4].map(|ttl| {
+        let (inside, is_over) = (Arc::clone(&inside), Arc::clone(&is_over));
+        tokio::spawn(take_in_turn(owner.clone(), ttl, inside, is_over))
+    });
+    for round in 0..60 {
+        let guard = other.mutex("k").ttl(TTL).wait(AMPLE).acquire().await.unwrap();
+        assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "two are inside in round {round}");
+        inside.fetch_sub(1, Ordering::SeqCst);
+        guard.release().await.unwrap();
+    }
+    is_over.store(true, Ordering::SeqCst);
+    for turn in turns {
+        turn.await.unwrap();
+    }
+    end(&server, &[&owner, &other]).await;
+}
+
+by_ways!((usual, by_transactions) on 2 threads:
+    lg1_an_idle_holder_that_dies_costs_others_its_lease_and_no_more,
+    lg3_a_lease_that_is_asked_for_while_it_is_taken_again_lets_one_in,
+    lg4_a_lost_message_costs_a_waiter_no_more_than_a_look,
+    lg5_a_question_that_is_lost_makes_a_try_busy_and_no_more,
+    lg5_an_answer_that_is_lost_is_found_by_a_look,
+    lg9_a_lease_that_is_asked_for_when_it_runs_out_goes_to_the_asker,
+    lg10_a_flush_ends_an_idle_lease_with_its_next_renewal_and_fences_rise,
+    lg13_an_idle_lease_is_ended_by_force,
+    lg14_lg16_the_oldest_of_too_many_idle_leases_go_and_a_shutdown_takes_the_rest,
+    lg17_two_who_ask_for_an_idle_lease_get_it_one_after_the_other,
+    lg23_two_ttls_take_turns_at_one_idle_lease_and_others_get_it_between,
+    a_key_that_is_asked_away_unused_does_not_linger_for_a_while,
+    the_status_of_an_idle_lease_says_that_nobody_is_inside,
+);
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn idle_leases_are_handed_over_when_scripts_are_forgotten_or_denied_in_the_midst() {
+    let server = Server::builder().user("app on >secret ~* &* +@all").start();
+    let url = as_user(&server, "app");
+    let (owner, other) = (through(&url).await, through(&url).await);
+    let held = owner.mutex("held").ttl(TTL).acquire().await.unwrap();
+    let changes = [
+        "SCRIPT FLUSH",
+        "ACL SETUSER app -eval -evalsha",
+        "SCRIPT FLUSH",
+        "ACL SETUSER app +eval +evalsha",
+    ];
+    for change in changes {
+        leave_idle(&server, &owner, "k").await;
+        server.run::<()>(change);
+        let start = Instant::now();
+        let guard = other.mutex("k").wait(AMPLE).acquire().await.unwrap();
+        assert!(start.elapsed() < AMPLE / 2, "after {change}: {:?}", start.elapsed());
+        assert!(lingering(&owner, "k").try_acquire().await.unwrap().is_none(), "after {change}");
+        guard.release().await.unwrap();
+        held.verify().await.unwrap();
+    }
+    held.release().await.unwrap();
     end(&server, &[&owner, &other]).await;
 }

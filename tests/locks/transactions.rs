@@ -5,7 +5,7 @@ use std::net::TcpStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use redis_locks::{LockError, Locks, Scripting};
 use testbed::{Proxy, Server, eventually};
@@ -74,6 +74,91 @@ fn is_watched(lines: &[String], at: usize) -> bool {
         .filter(|line| address(line) == own)
         .take_while(|line| !line.contains("\"EXEC\""))
         .any(|line| line.contains("\"WATCH\""))
+}
+
+/// How many wait in the queue.
+fn places(server: &Server) -> usize {
+    server.run("ZCARD lock:{lock:job}:~q")
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_queues_behind_others_gets_what_is_ended_by_force() {
+    let server = Server::start();
+    let forcing = never(&server).await;
+    let mut held = job(&never(&server).await).acquire().await.unwrap();
+    let mut waiting = Vec::new();
+    for number in 1..=4 {
+        let locks = never(&server).await;
+        let request = job(&locks).acquire();
+        waiting.push(tokio::spawn(async move { (number, request.await.unwrap(), locks) }));
+        until("it has queued", || places(&server) == number).await;
+    }
+    for (at, waits) in waiting.into_iter().enumerate() {
+        let start = Instant::now();
+        assert!(forcing.force_release(KEY, "it hangs").await.unwrap());
+        loss(&held).await;
+        let (number, guard, _locks) = waits.await.unwrap();
+        assert_eq!(number, at + 1, "in the order of their coming");
+        assert!(start.elapsed() < LONG / 2, "{:?}: it was not handed on", start.elapsed());
+        held = guard;
+    }
+    held.release().await.unwrap();
+    server.assert_clean();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn queueing_while_the_lock_is_ended_by_force_leaves_nobody_behind() {
+    let server = Server::start();
+    let (holder, forcing) = (never(&server).await, never(&server).await);
+    let others = [never(&server).await, never(&server).await, never(&server).await];
+    for round in 0..20 {
+        let held = job(&holder).acquire().await.unwrap();
+        let waiting = others.each_ref().map(|locks| {
+            let acquiring = job(locks).acquire();
+            tokio::spawn(async move {
+                match acquiring.await.unwrap().release().await {
+                    // It may be its guard that was ended.
+                    Ok(()) | Err(LockError::Lost { .. }) => {}
+                    Err(other) => panic!("{other:?}"),
+                }
+            })
+        });
+        let start = Instant::now();
+        until("somebody has queued", || places(&server) > 0).await;
+        forcing.force_release(KEY, "it hangs").await.unwrap();
+        loss(&held).await;
+        for waits in waiting {
+            tokio::time::timeout(PATIENCE, waits).await.unwrap().unwrap();
+        }
+        assert!(start.elapsed() < LONG / 2, "round {round}: {:?}", start.elapsed());
+    }
+    for locks in others.iter().chain([&holder, &forcing]) {
+        locks.shutdown().await;
+    }
+    server.assert_clean();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_shutdown_while_it_queues_behind_others_leaves_no_place() {
+    let server = Server::start();
+    let held = job(&never(&server).await).acquire().await.unwrap();
+    let first = never(&server).await;
+    let waiting = tokio::spawn(job(&first).acquire());
+    until("the lock is marked", || server.get(WIRE).is_some_and(|it| it.ends_with('+'))).await;
+    for step in 0..24 {
+        let locks = never(&server).await;
+        let request = tokio::spawn(job(&locks).acquire());
+        // Before, while and after its place is written.
+        tokio::time::sleep(Duration::from_micros(200 * step)).await;
+        locks.shutdown().await;
+        let outcome = request.await.unwrap();
+        assert!(matches!(outcome, Err(LockError::Shutdown)), "step {step}: {outcome:?}");
+        until("its place is gone", || places(&server) == 1).await;
+    }
+    held.release().await.unwrap();
+    waiting.await.unwrap().unwrap().release().await.unwrap();
+    first.shutdown().await;
+    server.assert_clean();
 }
 
 /// Takes its own lock again and again, and says how often.

@@ -238,12 +238,17 @@ async fn s2_dropped_at_any_await_between_watch_and_exec_leaves_nothing() {
     server.assert_clean();
 }
 
-/// Adds to the counter in the file, each time under the lock, by scripts or without.
-pub(crate) fn count(io: &mut ChildIo) {
-    let scripting = match env::var("SCRIPTING").as_deref() {
+/// What this child process was told to use.
+pub(crate) fn scripting_of_child() -> Scripting {
+    match env::var("SCRIPTING").as_deref() {
         Ok("never") => Scripting::Never,
         _ => Scripting::Auto,
-    };
+    }
+}
+
+/// Adds to the counter in the file, each time under the lock, by scripts or without.
+pub(crate) fn count(io: &mut ChildIo) {
+    let scripting = scripting_of_child();
     let rounds: u64 = env::var("ROUNDS").unwrap().parse().unwrap();
     let url = env::var("REDIS_URL").unwrap();
     let locks = Locks::builder().url(url).scripting(scripting).open().unwrap();

@@ -1,6 +1,6 @@
 //! Locks on a primary that sentinels replace.
 
-use redis_locks::{LockError, Locks, NodeRole, Topology};
+use redis_locks::{LockError, Locks, NodeRole, Scripting, Topology};
 use testbed::{Sentinel, eventually};
 
 use crate::arena::{PATIENCE, ms, take};
@@ -66,10 +66,20 @@ fn sentinels_that_want_a_password_have_one_of_their_own() {
 
 #[test]
 fn f7_f12_an_old_primary_that_wakes_starts_and_extends_nothing() {
+    old_primary_wakes(Scripting::Auto);
+}
+
+/// Among what it wakes with are transactions of which nobody knows the outcome.
+#[test]
+fn f7_f12_the_same_without_scripts() {
+    old_primary_wakes(Scripting::Never);
+}
+
+fn old_primary_wakes(scripting: Scripting) {
     let group = Sentinel::start();
     let open = || {
         let builder = Locks::builder().sentinel(group.urls(), group.name()).ttl(ms(3_000));
-        builder.command_timeout(ms(1_000)).open().unwrap()
+        builder.scripting(scripting).command_timeout(ms(1_000)).open().unwrap()
     };
     let (one, other) = (open(), open());
     let held = take(one.mutex("job"));
