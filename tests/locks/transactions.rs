@@ -97,7 +97,7 @@ async fn who_queues_behind_others_gets_what_is_ended_by_force() {
         let start = Instant::now();
         assert!(forcing.force_release(KEY, "it hangs").await.unwrap());
         loss(&held).await;
-        let (number, guard, _locks) = waits.await.unwrap();
+        let (number, guard, _locks) = tokio::time::timeout(PATIENCE, waits).await.unwrap().unwrap();
         assert_eq!(number, at + 1, "in the order of their coming");
         assert!(start.elapsed() < LONG / 2, "{:?}: it was not handed on", start.elapsed());
         held = guard;

@@ -270,7 +270,8 @@ impl<W> Machine<W> {
             Outcome::Refused(fault) => self.failed(&open, fault, env, out),
             Outcome::Unknown(fault) => {
                 if let Stage::Contending(contending) = &mut self.stage {
-                    contending.attempt.doubt(open.sent, open.ttl);
+                    // It may have been written long after it was created.
+                    contending.attempt.doubt(env.now, open.ttl);
                 }
                 self.failed(&open, fault, env, out);
             }

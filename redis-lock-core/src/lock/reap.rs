@@ -248,7 +248,7 @@ impl Reap {
                     // The connection of the release broke as well, and an acquisition on it may
                     // still be executed.
                     let longest = self.attempt.longest();
-                    self.attempt.doubt(sent, Some(longest));
+                    self.attempt.doubt(now, Some(longest));
                 }
                 (None, self.again(now))
             }

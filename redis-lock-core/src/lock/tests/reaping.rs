@@ -110,3 +110,19 @@ fn what_is_released_once_more_may_be_on_a_server_again() {
     assert_eq!(reap.attempt().on_server(), OnServer::Asked);
     reap.give_up();
 }
+
+#[test]
+fn what_was_written_long_after_it_was_asked_is_in_doubt_from_the_end_of_its_connection() {
+    let mut bench = Bench::new();
+    bench.ask(1, demand("k"));
+    let take = bench.asked();
+    bench.now += 4_000;
+    bench.settle(&take, unknown());
+    let ended = bench.moment();
+    let again = bench.asked();
+    bench.settle(&again, refused());
+    assert!(bench.cancel(1));
+    let release = bench.released();
+    let lease = demand("k").ttl.unwrap();
+    assert_eq!(release.buries(ended), Some(lease + super::super::timing::PLACE));
+}
