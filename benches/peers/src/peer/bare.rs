@@ -3,7 +3,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use anyhow::Result;
-use redis::aio::MultiplexedConnection;
+use redis::aio::{ConnectionLike, MultiplexedConnection};
 use redis::io::tcp::TcpSettings;
 use redis::{IntoConnectionInfo, Script, Value};
 
@@ -40,25 +40,34 @@ impl Peer for Bare {
     }
 
     async fn acquire(&self, key: &str) -> Result<Held> {
-        let token = token();
-        let mut connection = self.connection.clone();
-        loop {
-            let mut set = redis::cmd("SET");
-            set.arg(key).arg(&token).arg("NX").arg("PX").arg(self.ttl);
-            match set.query_async(&mut connection).await? {
-                Value::Okay => return Ok(Held { key: key.to_owned(), token }),
-                _ => tokio::time::sleep(POLL).await,
-            }
-        }
+        acquire(self.connection.clone(), key, self.ttl).await
     }
 
     async fn release(&self, held: Held) -> Result<()> {
-        let mut connection = self.connection.clone();
-        let deleted: u32 =
-            RELEASE.key(held.key).arg(held.token).invoke_async(&mut connection).await?;
-        anyhow::ensure!(deleted == 1, "the lock was not ours any more");
-        Ok(())
+        release(self.connection.clone(), held).await
     }
+}
+
+pub(super) async fn acquire(
+    mut connection: impl ConnectionLike,
+    key: &str,
+    ttl: u64,
+) -> Result<Held> {
+    let token = token();
+    loop {
+        let mut set = redis::cmd("SET");
+        set.arg(key).arg(&token).arg("NX").arg("PX").arg(ttl);
+        match set.query_async(&mut connection).await? {
+            Value::Okay => return Ok(Held { key: key.to_owned(), token }),
+            _ => tokio::time::sleep(POLL).await,
+        }
+    }
+}
+
+pub(super) async fn release(mut connection: impl ConnectionLike, held: Held) -> Result<()> {
+    let deleted: u32 = RELEASE.key(held.key).arg(held.token).invoke_async(&mut connection).await?;
+    anyhow::ensure!(deleted == 1, "the lock was not ours any more");
+    Ok(())
 }
 
 impl Bare {
