@@ -6,8 +6,7 @@ use redis_locks::{LockError, Locks};
 use testbed::{Cluster, Sentinel, ServerBinary, eventually};
 
 use crate::arena::{PATIENCE, ms, take};
-use crate::is_held;
-use crate::together;
+use crate::{is_held, together};
 
 fn binaries() -> Vec<ServerBinary> {
     [Some(ServerBinary::any()), ServerBinary::valkey(9)].into_iter().flatten().collect()

@@ -1,12 +1,5 @@
 //! The libraries that are compared, all behind one trait.
 
-use std::fmt;
-use std::future::Future;
-use std::time::Duration;
-
-use anyhow::Result;
-use serde::{Deserialize, Serialize};
-
 mod bare;
 mod bare_cluster;
 mod bare_replicated;
@@ -24,6 +17,13 @@ pub(crate) use ours::{InBackground, Ours, Replicated};
 pub(crate) use redlock::Redlock;
 pub(crate) use rlock::RLock;
 pub(crate) use rslock::Rslock;
+
+use std::fmt;
+use std::future::Future;
+use std::time::Duration;
+
+use anyhow::Result;
+use serde::{Deserialize, Serialize};
 
 /// How many pairs come before a measurement.
 const WARM_UP: usize = 600;

@@ -1,5 +1,10 @@
 //! What is told of the results, and in which form.
 
+mod json;
+mod markdown;
+mod plot;
+pub(crate) mod table;
+
 use std::fs;
 use std::path::Path;
 
@@ -7,11 +12,6 @@ use anyhow::{Context, Result};
 
 use crate::results::WorkResults;
 use crate::setting::Setting;
-
-mod json;
-mod markdown;
-mod plot;
-pub(crate) mod table;
 
 /// Writes everything that `docs/bench` holds.
 pub(crate) fn write(dir: &Path, outcomes: &[WorkResults], setting: &Setting) -> Result<()> {

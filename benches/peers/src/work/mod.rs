@@ -1,12 +1,5 @@
 //! The works that every library is put to.
 
-use anyhow::Result;
-
-use crate::goal::Goal;
-use crate::peer::{Need, PeerId};
-use crate::sample::{Metric, Sample};
-use crate::scene::Scene;
-
 mod crash;
 mod drain;
 mod hand_over;
@@ -17,6 +10,13 @@ mod pair;
 mod pairs;
 mod permit_waiters;
 mod wake;
+
+use anyhow::Result;
+
+use crate::goal::Goal;
+use crate::peer::{Need, PeerId};
+use crate::sample::{Metric, Sample};
+use crate::scene::Scene;
 
 /// Something that every library is asked to do, and measured at.
 pub(crate) struct Work {

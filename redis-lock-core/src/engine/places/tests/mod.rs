@@ -1,3 +1,5 @@
+mod cluster;
+
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -5,8 +7,6 @@ use testbed::{eventually, holds_for};
 
 use self::cluster::Cluster;
 use crate::{LockError, LockState, Locks};
-
-mod cluster;
 
 const PATIENCE: Duration = Duration::from_secs(10);
 const TTL: Duration = Duration::from_millis(900);
