@@ -13,7 +13,7 @@ enum Part {
     Own,
 }
 
-struct Line<'a> {
+struct Declared<'a> {
     number: usize,
     /// What is declared or used, and whether others see it.
     is_module: bool,
@@ -35,7 +35,7 @@ pub(super) fn out_of_order(text: &str) -> Option<usize> {
 }
 
 /// The `mod` and `use` lines before the first item.
-fn beginning(text: &str) -> Vec<Line<'_>> {
+fn beginning(text: &str) -> Vec<Declared<'_>> {
     let mut found = Vec::new();
     let (mut is_open, mut follows_a_gap) = (false, false);
     for (index, line) in text.lines().enumerate() {
@@ -56,7 +56,7 @@ fn beginning(text: &str) -> Vec<Line<'_>> {
     found
 }
 
-fn read(line: &str) -> Option<Line<'_>> {
+fn read(line: &str) -> Option<Declared<'_>> {
     let is_public = line.starts_with("pub");
     let (before, rest) = match line.split_once("mod ") {
         Some((before, rest)) if rest.ends_with(';') && !before.contains("use ") => (before, rest),
@@ -66,11 +66,12 @@ fn read(line: &str) -> Option<Line<'_>> {
     let end = rest.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(rest.len());
     let is_module =
         line.len() - rest.len() >= 4 && line[..line.len() - rest.len()].ends_with("mod ");
-    let line = Line { number: 0, is_module, is_public, path: &rest[..end], follows_a_gap: false };
+    let line =
+        Declared { number: 0, is_module, is_public, path: &rest[..end], follows_a_gap: false };
     is_visibility.then_some(line)
 }
 
-fn part(line: &Line<'_>, modules: &BTreeSet<&str>) -> Part {
+fn part(line: &Declared<'_>, modules: &BTreeSet<&str>) -> Part {
     match line.path {
         _ if line.is_module => Part::Modules,
         _ if line.is_public => Part::HandedOn,
