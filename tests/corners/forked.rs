@@ -216,7 +216,7 @@ pub(crate) fn idle(io: &mut ChildIo) {
     io.say("parent is done");
 }
 
-fn lg15_forks_while_idle(scripting: &str) {
+fn forks_while_idle(scripting: &str) {
     let server = Server::start();
     let mut child =
         Child::spawn("forked_idle", &[("REDIS_URL", &*server.url()), ("SCRIPTING", scripting)]);
@@ -232,12 +232,12 @@ fn lg15_forks_while_idle(scripting: &str) {
 
 #[test]
 fn lg15_a_copy_asks_for_what_its_parent_keeps() {
-    lg15_forks_while_idle("auto");
+    forks_while_idle("auto");
 }
 
 #[test]
 fn lg15_the_same_without_scripts() {
-    lg15_forks_while_idle("never");
+    forks_while_idle("never");
 }
 
 fn forks_and_looks(role: &str) {

@@ -46,8 +46,8 @@ impl Core {
         else {
             return;
         };
-        let owed = self.reaper().take_owed(names);
-        out.splice(at..at, owed.into_iter().map(Outgoing::Part));
+        let owed: Vec<_> = self.reaper().take_owed(names).map(Outgoing::Part).collect();
+        out.splice(at..at, owed);
     }
 
     /// A server has left the map: another one may still have tokens that it released.

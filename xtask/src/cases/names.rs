@@ -91,11 +91,11 @@ fn codes(path: &str, name: &str) -> Vec<String> {
     words[..codes].iter().map(|code| format!("{}-{code}", catalogue(code))).collect()
 }
 
-/// A letter and a number.
+/// A letter and a number; of leases that linger, two letters.
 fn is_code(word: &str) -> bool {
-    let mut chars = word.chars();
-    let letter = chars.next().is_some_and(|letter| matches!(letter, 'a'..='n' | 's'));
-    letter && !chars.as_str().is_empty() && chars.all(|c| c.is_ascii_digit())
+    let number =
+        word.strip_prefix("lg").or_else(|| word.strip_prefix(|c| matches!(c, 'a'..='n' | 's')));
+    number.is_some_and(|number| !number.is_empty() && number.chars().all(|c| c.is_ascii_digit()))
 }
 
 #[cfg(test)]
@@ -112,6 +112,7 @@ mod tests {
     fn codes_are_found_in_names() {
         assert_eq!(found("tests/faults/a.rs", "async fn a10_much() {}"), ["fault-a10"]);
         assert_eq!(found("a.rs", "    pub(crate) fn c3_c4_more() {}"), ["fault-c3", "fault-c4"]);
+        assert_eq!(found("a.rs", "fn lg14_lg16_more() {}"), ["fault-lg14", "fault-lg16"]);
         assert_eq!(found("a.rs", "fn plain() {}\n// fn a1_x()\nlet x = a1_y();"), [""; 0]);
         assert_eq!(found("a.rs", "fn a1() {}\nfn z1_is_no_catalogue() {}"), [""; 0]);
     }
