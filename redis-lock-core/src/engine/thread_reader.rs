@@ -2,9 +2,12 @@
 //!
 //! A blocking call on a thread without a runtime would cost two thread switches for each answer
 //! that the engine's thread reads. So when threads send many commands, the one that waits takes the
-//! role of the reader and waits at the socket itself. It gives the role back when its own answer
-//! has come. If nobody else waits then, nobody reads until the next question is put: a thread that
-//! locks again and again wakes no other. If somebody does, the engine reads.
+//! role of the reader and waits at the socket itself, until the answer to its question has come. If
+//! no other answer is to come then, nobody reads until the next question is put: a thread that
+//! locks again and again wakes no other. Otherwise the engine reads.
+//!
+//! Code of other users must not delay this thread, so it hands over only what follows from its own
+//! answer. What follows from others is left to the threads for notices.
 
 use std::cell::RefCell;
 use std::sync::atomic::Ordering;
@@ -21,14 +24,14 @@ use crate::store::{Parker, Pollable};
 const LONGEST_POLL: Duration = Duration::from_secs(1);
 
 thread_local! {
-    /// The engine that this thread has asked last.
+    /// The engine that this thread has asked, until it has waited for the answer.
     static ASKED: RefCell<Weak<Core>> = const { RefCell::new(Weak::new()) };
 }
 
 /// Waits until the thread is woken or `limit` has passed, and reads answers meanwhile if that is
 /// worth it. May return early.
 pub(crate) fn wait(parker: &Parker, limit: Option<Duration>) {
-    let asked = ASKED.try_with(|asked| asked.borrow().upgrade()).ok().flatten();
+    let asked = ASKED.try_with(|asked| asked.take().upgrade()).ok().flatten();
     let role = asked.as_deref().filter(|_| parker.can_poll()).and_then(Role::take);
     match role {
         Some(role) => role.read(parker, limit),
@@ -82,10 +85,10 @@ impl<'a> Role<'a> {
         let mut work = Box::<Work>::default();
         while let Some(sending) = self.is_sending() {
             let left = end.map_or(LONGEST_POLL, |end| end.since(Moment::now()).min(LONGEST_POLL));
-            if left.is_zero() || !parker.poll(&*self.socket, sending, left) {
+            let is_woken = left.is_zero() || !parker.poll(&*self.socket, sending, left);
+            if is_woken || self.receive(&mut work) {
                 return;
             }
-            self.receive(&mut work);
         }
     }
 
@@ -96,13 +99,22 @@ impl<'a> Role<'a> {
         goes_on.then(|| !traffic.is_sent())
     }
 
-    fn receive(&self, work: &mut Work) {
-        {
+    /// Reads what has arrived. Returns whether that was the answer to this thread's question.
+    fn receive(&self, work: &mut Work) -> bool {
+        let is_alone = {
             let mut traffic = self.place.path.traffic();
+            let is_alone = traffic.expects_one_answer();
             traffic.pump(Moment::now(), &mut work.settled);
             traffic.push_out(&mut work.settled);
+            is_alone
+        };
+        let is_answered = !work.settled.is_empty();
+        if is_alone {
+            self.core.read(work);
+        } else {
+            self.core.leave_to_threads(work);
         }
-        self.core.read(work);
+        is_alone && is_answered
     }
 }
 

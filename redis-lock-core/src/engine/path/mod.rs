@@ -373,6 +373,11 @@ impl Traffic {
         !self.written.is_empty()
     }
 
+    /// Whether exactly one answer is to come.
+    pub(crate) fn expects_one_answer(&self) -> bool {
+        self.written.len() == 1 && self.waiting.is_empty()
+    }
+
     /// Whether nothing has come for a while.
     pub(crate) fn is_quiet(&self, now: Moment) -> bool {
         matches!(&self.connection, ConnectionState::Up(up) if now.since(up.received) > QUIET)
