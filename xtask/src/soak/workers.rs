@@ -5,8 +5,9 @@ use std::{env, thread};
 
 use anyhow::{Context, Result, bail};
 
-use super::history::{Event, History};
-use super::place::{Addresses, Single};
+use super::event::Event;
+use super::history::History;
+use super::place::{Addresses, Place};
 use super::scripting::{self, Mix};
 
 /// The worker processes. Their reports go into the history.
@@ -24,7 +25,7 @@ pub(crate) struct Workers {
 
 impl Workers {
     pub(crate) fn start(
-        place: &Single,
+        place: &dyn Place,
         store: &str,
         seed: u64,
         scripting: Mix,
@@ -97,10 +98,10 @@ impl Workers {
 
     fn spawn(&mut self, index: usize) -> Result<(u64, Child)> {
         let mut command = Command::new(env::current_exe().context("the path of this program")?);
-        let Addresses { durable, volatile, durable_direct } = &self.addresses[index];
+        let Addresses { durable, volatile, direct, ports, replicas } = &self.addresses[index];
         command
             .arg("soak-worker")
-            .args([durable, volatile, durable_direct, &self.store])
+            .args([durable, volatile, direct, ports, &replicas.to_string(), &self.store])
             .args([self.seed.to_string(), self.started.to_string()])
             .args(self.ways(index))
             .stdin(Stdio::null())
