@@ -27,7 +27,7 @@ pub(super) async fn listen(
 ) -> Fault {
     let time_limit = terms.time_limit;
     if let Some((member, slot)) =
-        member.and_then(|member| member.lowest_slot().map(|slot| (member, slot)))
+        member.and_then(|member| member.channel_slot().map(|slot| (member, slot)))
         && member.has_neighbours()
     {
         let name = terms.channel(&format!("{{{}}}", tag_of(slot)));

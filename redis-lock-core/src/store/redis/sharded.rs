@@ -1,7 +1,7 @@
 //! Subscribes at one node of a cluster, to a sharded channel of that node.
 //!
 //! A message on a plain channel is sent to all nodes, one on a sharded channel only to the node
-//! that has the channel's slot. So there is a channel for each node, in the first of its slots.
+//! that has the channel's slot. So there is a channel for each node, in one of its slots.
 
 use std::time::Duration;
 
@@ -53,7 +53,7 @@ pub(super) async fn relay(
     hints: &Hints,
 ) {
     let Subscription { mut connection, mut pushes } = subscription;
-    let moved = member.lowest_slot_moved();
+    let moved = member.channel_slot_moved();
     tokio::pin!(moved);
     loop {
         tokio::select! {
