@@ -192,6 +192,36 @@ fn g5_g12_who_waits_is_let_in_after_its_slot_and_its_channels_have_moved() {
 }
 
 #[test]
+fn g5_who_waits_is_told_by_the_node_to_which_its_place_in_the_queue_has_moved() {
+    let cluster = Cluster::builder().replicas(0).start();
+    let (one, other) = (open(&cluster), open(&cluster));
+    let key = keys(&cluster).remove(0);
+    let slot = cluster.slot_of(&wire(&key));
+    let served: Vec<_> = (0..5)
+        .map(|_| {
+            let from = cluster.owner(slot);
+            let to = cluster.primaries().into_iter().find(|node| node.id() != from.id()).unwrap();
+            let guard = take(one.mutex(&key));
+            let waiting = Waiting::start(other.mutex(&key));
+            eventually(PATIENCE, "it waits", || {
+                one.blocking_status(&key).unwrap().waiters.len() == 1
+            });
+            cluster.move_slots(slot..=slot, to);
+            let start = Instant::now();
+            release(guard);
+            waiting.must_have_it();
+            let served = start.elapsed();
+            waiting.finish();
+            served
+        })
+        .collect();
+    // Those that look by themselves do so after 750 ms.
+    let told = served.iter().filter(|served| **served < ms(500)).count();
+    assert!(told >= 3, "{served:?}");
+    cluster.assert_clean();
+}
+
+#[test]
 fn g3_g8_g15_a_dead_primary_costs_only_a_wait_and_no_lock_of_the_others() {
     let cluster = Cluster::start();
     let locks = Locks::builder().cluster(cluster.urls()).ttl(ms(15_000)).open().unwrap();

@@ -31,7 +31,9 @@ pub(super) async fn listen(
         && member.has_neighbours()
     {
         let name = terms.channel(&format!("{{{}}}", tag_of(slot)));
-        if let Some(subscription) = sharded::subscribe(&client, &name, time_limit).await {
+        if let Some(subscription) =
+            sharded::subscribe(&client, &name, &terms.channel(""), time_limit).await
+        {
             let heard = channel.begin(name);
             // The result is ignored for the same reason as below.
             let _ = hints.send(Event::Listening { hints_enabled: true });
