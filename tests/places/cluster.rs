@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering::SeqCst;
 use std::time::{Duration, Instant};
 
 use redis_locks::{Guard, LockError, Locks, NodeRole, Request, Topology};
-use testbed::{Cluster, ServerBinary, eventually};
+use testbed::{Cluster, FailOver, ServerBinary, eventually};
 
 use crate::arena::{PATIENCE, Waiting, ms, take};
 use crate::is_held;
@@ -97,6 +97,33 @@ fn listing_and_ending_by_force_reach_every_node() {
     }
     drop(guards);
     cluster.assert_clean();
+}
+
+#[test]
+fn a_listing_goes_on_where_its_nodes_are_replaced_between_two_pages() {
+    let cluster = Cluster::start();
+    let locks = Locks::builder().cluster(cluster.urls()).ttl(ms(120_000)).open().unwrap();
+    let keys: BTreeSet<_> = (0..3_000).map(|number| format!("job{number}")).collect();
+    let guards: Vec<_> = keys.iter().map(|key| take(locks.mutex(key))).collect();
+    // Twice, so that some heir comes before and some behind the node that it replaces, by address.
+    for _ in 0..2 {
+        let mut listing = locks.blocking_list("job*");
+        let first = listing.next().expect("there are locks").unwrap().key;
+        for primary in cluster.primaries() {
+            cluster.fail_over(cluster.replica_of(primary), FailOver::Plain);
+        }
+        let heirs: BTreeSet<_> =
+            cluster.primaries().iter().map(|node| format!("127.0.0.1:{}", node.port())).collect();
+        eventually(PATIENCE, "the heirs are known", || {
+            let nodes = locks.blocking_status("job0").unwrap().server.nodes;
+            let primaries = nodes.into_iter().filter(|node| node.role == NodeRole::Primary);
+            primaries.map(|node| node.address).collect::<BTreeSet<_>>() == heirs
+        });
+        let listed = listing.map(|status| status.unwrap().key).chain([first]).collect();
+        let missing: Vec<_> = keys.difference(&listed).collect();
+        assert!(missing.is_empty(), "{} of {}: {missing:?}", missing.len(), keys.len());
+    }
+    drop(guards);
 }
 
 #[test]

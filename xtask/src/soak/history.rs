@@ -3,7 +3,7 @@ use std::fmt;
 use std::time::Duration;
 
 use super::event::Event;
-use super::kind::Kind;
+use super::kind::{Kind, is_volatile};
 use super::losses::Losses;
 
 /// A hold's number begins with its worker's, and counts up from there.
@@ -133,9 +133,11 @@ impl History {
         self.holds.keys().filter(|hold| *hold >> WORKER_SHIFT == worker).count()
     }
 
-    /// The longest time in which nobody was granted a key, and which key that was.
-    pub(crate) fn longest_gap(&self) -> Option<(Duration, u64)> {
-        let gaps = self.by_key().into_iter().filter_map(|(key, holds)| {
+    /// The longest time in which nobody was granted a key, of those that may be lost or of the others,
+    /// and which key that was.
+    pub(crate) fn longest_gap(&self, volatile: bool) -> Option<(Duration, u64)> {
+        let keys = self.by_key().into_iter().filter(|(key, _)| is_volatile(*key) == volatile);
+        let gaps = keys.filter_map(|(key, holds)| {
             let gap = holds.windows(2).map(|pair| pair[1].start - pair[0].start).max()?;
             Some((Duration::from_nanos(gap), key))
         });
@@ -383,7 +385,7 @@ mod tests {
     #[test]
     fn the_longest_gap_is_that_between_two_grants_of_one_key() {
         let history = history(&[(1, 10, 20), (2, 40, 50), (3, 60, 61)]);
-        assert_eq!(history.longest_gap(), Some((Duration::from_nanos(30), 1)));
-        assert_eq!(History::default().longest_gap(), None);
+        assert_eq!(history.longest_gap(true), Some((Duration::from_nanos(30), 1)));
+        assert_eq!(history.longest_gap(false), None, "there was no hold of a durable key");
     }
 }

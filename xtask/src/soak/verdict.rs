@@ -66,8 +66,10 @@ impl Verdict<'_> {
                 self.found.push(format!("there was no {kind} hold at all"));
             }
         }
-        if let Some((gap, key)) = history.longest_gap() {
-            println!("longest time without a grant: {gap:.1?}, of key {key}");
+        for (sort, volatile) in [("durable", false), ("volatile", true)] {
+            if let Some((gap, key)) = history.longest_gap(volatile) {
+                println!("longest time without a grant: {gap:.1?}, of the {sort} key {key}");
+            }
         }
         println!(
             "{} calls found the lock busy, {} the server broken",
