@@ -105,19 +105,19 @@ fn a_listing_goes_on_where_its_nodes_are_replaced_between_two_pages() {
     let locks = Locks::builder().cluster(cluster.urls()).ttl(ms(120_000)).open().unwrap();
     let keys: BTreeSet<_> = (0..3_000).map(|number| format!("job{number}")).collect();
     let guards: Vec<_> = keys.iter().map(|key| take(locks.mutex(key))).collect();
-    // Twice, so that some heir comes before and some behind the node that it replaces, by address.
+    // Twice, so that some successor comes before and some behind the node that it replaces, by address.
     for _ in 0..2 {
         let mut listing = locks.blocking_list("job*");
         let first = listing.next().expect("there are locks").unwrap().key;
         for primary in cluster.primaries() {
             cluster.fail_over(cluster.replica_of(primary), FailOver::Plain);
         }
-        let heirs: BTreeSet<_> =
+        let successors: BTreeSet<_> =
             cluster.primaries().iter().map(|node| format!("127.0.0.1:{}", node.port())).collect();
-        eventually(PATIENCE, "the heirs are known", || {
+        eventually(PATIENCE, "the successors are known", || {
             let nodes = locks.blocking_status("job0").unwrap().server.nodes;
             let primaries = nodes.into_iter().filter(|node| node.role == NodeRole::Primary);
-            primaries.map(|node| node.address).collect::<BTreeSet<_>>() == heirs
+            primaries.map(|node| node.address).collect::<BTreeSet<_>>() == successors
         });
         let listed = listing.map(|status| status.unwrap().key).chain([first]).collect();
         let missing: Vec<_> = keys.difference(&listed).collect();
@@ -259,7 +259,7 @@ fn g3_g8_g15_a_dead_primary_costs_only_a_wait_and_no_lock_of_the_others() {
     cluster.until_replicated(victim);
     victim.server().kill9();
     cluster.until_replaced(victim, slot);
-    eventually(PATIENCE, "the lock is released at the heir", || {
+    eventually(PATIENCE, "the lock is released at the successor", || {
         locks.blocking_status(&keys[0]).is_ok()
     });
     for guard in guards {

@@ -146,7 +146,7 @@ fn f14_a_primary_that_is_deposed_while_it_waits_for_its_replica_counts_nobody() 
 }
 
 #[test]
-fn f14_under_sentinel_what_the_replica_has_survives_a_fail_over_and_is_counted_at_the_heir() {
+fn f14_under_sentinel_what_the_replica_has_survives_a_fail_over_and_is_counted_at_the_successor() {
     let group = Sentinel::start();
     let locks = Locks::builder()
         .sentinel(group.urls(), group.name())
@@ -164,17 +164,17 @@ fn f14_under_sentinel_what_the_replica_has_survives_a_fail_over_and_is_counted_a
         node.server().thaw();
     }
     group.until_ok();
-    let heir = group.fail_over();
+    let successor = group.fail_over();
     // Its replica is the primary that it has replaced.
     let mut other = None;
-    eventually(PATIENCE, "locks are acquired at the heir, and counted", || {
+    eventually(PATIENCE, "locks are acquired at the successor, and counted", || {
         other = locks.mutex("other").wait(PATIENCE).blocking_acquire().ok();
         other.is_some()
     });
-    assert!(heir.server().exists("lock:other"));
+    assert!(successor.server().exists("lock:other"));
     assert!(group.replica().server().exists("lock:other"));
     assert!(is_held(&guard));
     other.unwrap().blocking_release().unwrap();
     guard.blocking_release().unwrap();
-    heir.server().assert_clean();
+    successor.server().assert_clean();
 }

@@ -17,6 +17,9 @@ mod verdict;
 mod worker;
 mod workers;
 
+pub(crate) use scripting::Mix;
+pub(crate) use worker::work;
+
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -27,10 +30,8 @@ use testbed::{Permission, Server, ServerBinary, eventually, find_or_install};
 use history::History;
 use nemesis::Nemesis;
 use options::Options;
-pub(crate) use scripting::Mix;
 use store::Store;
 use verdict::Verdict;
-pub(crate) use worker::work;
 use workers::Workers;
 
 const TTL: Duration = Duration::from_millis(800);

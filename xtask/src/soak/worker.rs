@@ -13,9 +13,8 @@ use super::history::WORKER_SHIFT;
 use super::kind::{Kind, is_volatile};
 use super::port_map::PortMap;
 use super::random::Random;
-use super::scripting;
 use super::store::Store;
-use super::{LONGEST_TTL, TTL, WAIT};
+use super::{LONGEST_TTL, TTL, WAIT, scripting};
 
 /// More than there are keys: in each process, several want the same one at the same time.
 const TASKS: u64 = 16;

@@ -47,8 +47,8 @@ impl OnCluster {
         let (target, slot) = (self.target(node, random), self.slot_at(node));
         self.cluster.kill9(node);
         let fate = if node_is_missed(random) {
-            let heir = self.cluster.until_replaced(node, slot);
-            format!("replaced by {}", heir.port())
+            let successor = self.cluster.until_replaced(node, slot);
+            format!("replaced by {}", successor.port())
         } else {
             thread::sleep(target.duration);
             format!("back after {:?}", target.duration)
@@ -70,11 +70,11 @@ impl OnCluster {
         let node = self.primary(random);
         let (target, slot) = (self.target(node, random), self.slot_at(node));
         node.server().freeze();
-        let heir = self.cluster.until_replaced(node, slot);
+        let successor = self.cluster.until_replaced(node, slot);
         thread::sleep(target.duration);
         node.server().thaw();
         self.cluster.until_ok();
-        Fault::losing(format!("{} frozen until {} had its place", target.name, heir.port()))
+        Fault::losing(format!("{} frozen until {} had its place", target.name, successor.port()))
     }
 
     fn freeze(&self, random: &mut Random) -> Fault {

@@ -69,11 +69,11 @@ impl OnSentinel {
         let node = self.group.primary();
         let target = self.target(node, random);
         node.server().freeze();
-        let heir = self.group.until_replaced(node);
+        let successor = self.group.until_replaced(node);
         thread::sleep(target.duration);
         node.server().thaw();
         self.group.until_ok();
-        Fault::losing(format!("{} frozen until {} had its place", target.name, heir.port()))
+        Fault::losing(format!("{} frozen until {} had its place", target.name, successor.port()))
     }
 
     fn freeze(&self, random: &mut Random) -> Fault {
@@ -87,8 +87,8 @@ impl OnSentinel {
 
     fn fail_over(&self) -> Fault {
         let before = self.group.primary();
-        let heir = self.group.fail_over();
-        Fault::losing(format!("{} replaced by {} on request", before.port(), heir.port()))
+        let successor = self.group.fail_over();
+        Fault::losing(format!("{} replaced by {} on request", before.port(), successor.port()))
     }
 
     fn kill_sentinel(&self, random: &mut Random) -> Fault {

@@ -1,5 +1,12 @@
 //! Encodes commands for the server.
 
+mod all;
+mod call;
+mod mutex;
+mod shared;
+
+pub(super) use call::ScriptCall;
+
 use std::time::Duration;
 
 use redis::Cmd;
@@ -10,13 +17,6 @@ use crate::Token;
 use crate::domain::kind::Kind;
 use crate::domain::names::Names;
 use crate::store::{Acquire, Command, Verb};
-
-mod all;
-mod call;
-mod mutex;
-mod shared;
-
-pub(super) use call::ScriptCall;
 
 /// How many keys one `SCAN` looks at, which takes the server some tenths of a millisecond.
 const PAGE: usize = 500;
