@@ -5,9 +5,10 @@ mod scenery;
 use std::process::Output;
 
 use redis_lock_core::{LockState, Locks};
-use scenery::{code, objects, text};
 use serde_json::json;
 use testbed::{Cluster, PATIENCE, Program, eventually};
+
+use scenery::{code, objects, text};
 
 fn run(url: &str, arguments: &[&str]) -> Output {
     let mut command = scenery::bare_command();

@@ -1,3 +1,4 @@
+mod addresses;
 mod belief;
 mod clock;
 mod event;

@@ -5,9 +5,10 @@ use std::{env, thread};
 
 use anyhow::{Context, Result, bail};
 
+use super::addresses::Addresses;
 use super::event::Event;
 use super::history::History;
-use super::place::{Addresses, Place};
+use super::place::Place;
 use super::scripting::{self, Mix};
 
 /// The worker processes. Their reports go into the history.

@@ -3,12 +3,13 @@ use std::time::Duration;
 
 use testbed::{Cluster, FailOver, Node, Proxy, ServerBinary};
 
+use super::super::addresses::Addresses;
 use super::super::fault::Fault;
 use super::super::kind::every_lock;
 use super::super::random::Random;
 use super::super::target::{Refusal, Target};
 use super::super::workers::Workers;
-use super::{Addresses, Place, hosts, port_map, proxies_to};
+use super::{Place, hosts, port_map, proxies_to};
 
 /// A node may be replaced after a silence that is shorter than the nodes' timeout: as long as they
 /// wait for each other is as long as they had waited before.

@@ -7,6 +7,7 @@ mod single;
 use anyhow::{Result, bail};
 use testbed::{Proxy, ServerBinary};
 
+use super::addresses::Addresses;
 use super::fault::Fault;
 use super::random::Random;
 use super::workers::Workers;
@@ -64,21 +65,6 @@ pub(crate) trait Place {
 
     /// Every key of a lock that is left.
     fn locks_left(&self) -> Vec<String>;
-}
-
-/// How a worker reaches the servers.
-#[derive(Debug, Clone)]
-pub(crate) struct Addresses {
-    /// Of the locks that must survive all that happens, and of the others.
-    pub(crate) durable: String,
-    pub(crate) volatile: String,
-    /// Of all servers, without network faults, separated by commas.
-    pub(crate) direct: String,
-    /// The ports that servers announce, and those of the worker's proxies to them:
-    /// `7000=8000,7001=8001`.
-    pub(crate) ports: String,
-    /// How many replicas confirm what is to survive.
-    pub(crate) replicas: u32,
 }
 
 /// A worker's proxies, one to each of several ports.

@@ -3,11 +3,12 @@ use std::time::Duration;
 
 use testbed::{Node, Proxy, Sentinel, ServerBinary};
 
+use super::super::addresses::Addresses;
 use super::super::fault::Fault;
 use super::super::random::Random;
 use super::super::target::{Refusal, Target};
 use super::super::workers::Workers;
-use super::{Addresses, Place, hosts, port_map, proxies_to};
+use super::{Place, hosts, port_map, proxies_to};
 
 /// Much shorter than the silence after which sentinels replace a server.
 const HARMLESS_FREEZE: Duration = Duration::from_millis(400);

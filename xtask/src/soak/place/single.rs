@@ -1,10 +1,11 @@
 use testbed::{Proxy, Server, ServerBinary};
 
+use super::super::addresses::Addresses;
 use super::super::fault::Fault;
 use super::super::random::Random;
 use super::super::target::{Refusal, Target};
 use super::super::workers::Workers;
-use super::{Addresses, Place};
+use super::Place;
 
 /// A server that keeps its data and one that loses them.
 pub(super) struct OnSingle {
