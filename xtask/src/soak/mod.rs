@@ -53,7 +53,8 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
     let place = place.start(&binary, workers);
     let store = Server::builder().binary(binary).start();
     let history = Arc::new(Mutex::new(History::default()));
-    let mut workers = Workers::start(&*place, &store.url(), seed, scripting, &history)?;
+    let addresses = (0..workers).map(|worker| place.addresses(worker)).collect();
+    let mut workers = Workers::start(addresses, &store.url(), seed, scripting, &history)?;
     let mut nemesis = Nemesis::new(&*place, seed);
     rage(&mut nemesis, &mut workers, &history, Duration::from_secs_f64(minutes * 60.0))?;
 

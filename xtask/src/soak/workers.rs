@@ -8,7 +8,6 @@ use anyhow::{Context, Result, bail};
 use super::addresses::Addresses;
 use super::event::Event;
 use super::history::History;
-use super::place::Place;
 use super::scripting::{self, Mix};
 
 /// The worker processes. Their reports go into the history.
@@ -25,14 +24,15 @@ pub(crate) struct Workers {
 }
 
 impl Workers {
+    /// One for each of these addresses.
     pub(crate) fn start(
-        place: &dyn Place,
+        addresses: Vec<Addresses>,
         store: &str,
         seed: u64,
         scripting: Mix,
         history: &Arc<Mutex<History>>,
     ) -> Result<Self> {
-        let addresses = (0..place.workers()).map(|worker| place.addresses(worker)).collect();
+        let count = addresses.len();
         let mut workers = Self {
             running: Vec::new(),
             addresses,
@@ -43,7 +43,7 @@ impl Workers {
             history: Arc::clone(history),
             readers: Vec::new(),
         };
-        for index in 0..place.workers() {
+        for index in 0..count {
             let worker = workers.spawn(index)?;
             workers.running.push(worker);
         }

@@ -154,10 +154,6 @@ impl Place for OnCluster {
         }
     }
 
-    fn workers(&self) -> usize {
-        self.proxies.len()
-    }
-
     fn loses_always(&self) -> bool {
         false
     }

@@ -52,8 +52,6 @@ impl PlaceKind {
 pub(crate) trait Place {
     fn addresses(&self, worker: usize) -> Addresses;
 
-    fn workers(&self) -> usize;
-
     /// Whether volatile keys are lost at any time, not only by fail-overs.
     fn loses_always(&self) -> bool;
 

@@ -133,10 +133,6 @@ impl Place for OnSentinel {
         }
     }
 
-    fn workers(&self) -> usize {
-        self.proxies.len()
-    }
-
     fn loses_always(&self) -> bool {
         false
     }

@@ -50,10 +50,6 @@ impl Place for OnSingle {
         }
     }
 
-    fn workers(&self) -> usize {
-        self.proxies.len()
-    }
-
     fn loses_always(&self) -> bool {
         true
     }
