@@ -30,6 +30,8 @@ pub(super) struct PathPlan {
     pub(super) rounds: u64,
     /// Of a hundred questions, how many have an unknown outcome although the connection goes on.
     pub(super) late_transactions: u64,
+    /// Whether a server that does not answer in time is replaced, and answers later.
+    pub(super) replaces: bool,
     /// How long the engine's thread takes to run.
     pub(super) sluggish: u64,
 }
@@ -188,6 +190,7 @@ impl HistoryPlan {
             bad_hints: if is_calm { 0 } else { random.pick(&[0, 5, 40]) },
             rounds: random.pick(&[0, 0, 10]),
             late_transactions: 0,
+            replaces: false,
             sluggish: random.pick(&[20_000, 100_000, 2_000_000]),
         };
         let keys = (0..random.between(1, 3)).map(|_| sort(random)).collect::<Vec<_>>();

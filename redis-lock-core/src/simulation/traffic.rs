@@ -98,6 +98,9 @@ impl World {
         if takes_another && self.links[index].rounds.insert(seq) {
             return self.reply(index, Item::Again(seq, *command));
         }
+        if self.is_answered_too_late(index, seq, sent, &command) {
+            return;
+        }
         if self.is_given_up(index, seq, &command) {
             return;
         }
