@@ -60,6 +60,7 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
 
     let found = recovery(&mut workers, &history)?;
     workers.end();
+    nemesis.settle();
     // Killed with their locks: nothing may be left once the leases are over.
     eventually(LONGEST_TTL * 2 + Duration::from_secs(3), "every lease has ended", || {
         place.locks_left().is_empty()
