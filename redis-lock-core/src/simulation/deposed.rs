@@ -1,4 +1,5 @@
 //! A server that another one has replaced: it wakes after that, and answers what it was asked before.
+//! And replicas that don't confirm in time what they are counted for.
 
 use std::time::Duration;
 
@@ -6,6 +7,7 @@ use super::clock::{self, MILLI};
 use super::network::Item;
 use super::plan::HistoryPlan;
 use super::world::World;
+use crate::domain::error::{Fault, FaultClass};
 use crate::store::{Answer, Command, Verb};
 
 /// How old an answer may be that the engine counts on.
@@ -20,6 +22,7 @@ impl HistoryPlan {
     pub(super) fn with_successors(seed: u64) -> Self {
         let mut plan = Self::of(seed);
         plan.path.replaces = true;
+        plan.path.unconfirmed = [0, 5, 20][(seed % 3) as usize];
         plan
     }
 }
@@ -50,6 +53,31 @@ impl World {
         drop(books);
         self.reply(index, Item::Answer(seq, Ok(answer)));
         true
+    }
+}
+
+impl World {
+    /// The answer to what was executed, if as many replicas confirm it as are wanted.
+    pub(super) fn confirmed(
+        &mut self,
+        (index, seq): (usize, u64),
+        command: &Command,
+        answer: Result<Answer, Fault>,
+    ) -> Result<Answer, Fault> {
+        let is_counted =
+            matches!(command.verb, Verb::Take { .. } | Verb::Acquire(_) | Verb::Renew { .. });
+        let is_granted =
+            matches!(answer, Ok(Answer::Held { .. } | Answer::Renewed { .. } | Answer::Done));
+        let is_short = self.chance(92, index as u64, seq) % 100 < self.plan.path.unconfirmed;
+        if !(is_counted && is_granted && is_short) || clock::now() >= self.plan.calm_at {
+            return answer;
+        }
+        if let (Verb::Take { .. } | Verb::Acquire(_), Some(token)) =
+            (&command.verb, command.verb.token())
+        {
+            self.server.note(token).is_doubtful = true;
+        }
+        Err(Fault::new(FaultClass::Unknown, "no replica has it"))
     }
 }
 

@@ -124,7 +124,7 @@ fn histories_without_scripts_keep_every_promise() {
 }
 
 #[test]
-fn f12_histories_of_servers_that_are_replaced_keep_every_promise() {
+fn f12_f14_histories_of_servers_that_are_replaced_keep_every_promise() {
     keep_every_promise(HistoryPlan::with_successors, FIXED_SEEDS / 2);
 }
 
@@ -171,6 +171,7 @@ fn comes_deaf() -> HistoryPlan {
         rounds: 0,
         late_transactions: 0,
         replaces: false,
+        unconfirmed: 0,
         sluggish: MILLI,
     };
     let process = ProcessPlan { rate: 0, command_timeout: SECOND };

@@ -105,6 +105,7 @@ impl World {
             return;
         }
         let (answer, is_broken) = self.execute(process, &command);
+        let answer = self.confirmed((index, seq), &command, answer);
         {
             let mut books = self.books.borrow_mut();
             books.history.step(41, seq);
