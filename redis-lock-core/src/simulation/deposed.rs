@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use super::clock::{self, MILLI};
+use super::clock::{self, MILLI, SECOND};
 use super::network::Item;
 use super::plan::HistoryPlan;
 use super::world::World;
@@ -22,6 +22,11 @@ impl HistoryPlan {
     pub(super) fn with_successors(seed: u64) -> Self {
         let mut plan = Self::of(seed);
         plan.path.replaces = true;
+        // Much is late, and awaited for long enough to be heard.
+        plan.path.slow = plan.path.slow.max(40);
+        for process in &mut plan.processes {
+            process.command_timeout = process.command_timeout.max(2 * SECOND);
+        }
         plan.path.unconfirmed = [0, 5, 20][(seed % 3) as usize];
         plan
     }
