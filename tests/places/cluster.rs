@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering::SeqCst;
 use std::time::{Duration, Instant};
 
 use redis_locks::{Guard, LockError, Locks, NodeRole, Request, Topology};
-use testbed::{Cluster, ServerBinary, eventually};
+use testbed::{Cluster, FailOver, ServerBinary, eventually};
 
 use crate::arena::{PATIENCE, Waiting, ms, take};
 use crate::is_held;
@@ -100,6 +100,33 @@ fn listing_and_ending_by_force_reach_every_node() {
 }
 
 #[test]
+fn a_listing_goes_on_where_its_nodes_are_replaced_between_two_pages() {
+    let cluster = Cluster::start();
+    let locks = Locks::builder().cluster(cluster.urls()).ttl(ms(120_000)).open().unwrap();
+    let keys: BTreeSet<_> = (0..3_000).map(|number| format!("job{number}")).collect();
+    let guards: Vec<_> = keys.iter().map(|key| take(locks.mutex(key))).collect();
+    // Twice, so that some successor comes before and some behind the node that it replaces, by address.
+    for _ in 0..2 {
+        let mut listing = locks.blocking_list("job*");
+        let first = listing.next().expect("there are locks").unwrap().key;
+        for primary in cluster.primaries() {
+            cluster.fail_over(cluster.replica_of(primary), FailOver::Plain);
+        }
+        let successors: BTreeSet<_> =
+            cluster.primaries().iter().map(|node| format!("127.0.0.1:{}", node.port())).collect();
+        eventually(PATIENCE, "the successors are known", || {
+            let nodes = locks.blocking_status("job0").unwrap().server.nodes;
+            let primaries = nodes.into_iter().filter(|node| node.role == NodeRole::Primary);
+            primaries.map(|node| node.address).collect::<BTreeSet<_>>() == successors
+        });
+        let listed = listing.map(|status| status.unwrap().key).chain([first]).collect();
+        let missing: Vec<_> = keys.difference(&listed).collect();
+        assert!(missing.is_empty(), "{} of {}: {missing:?}", missing.len(), keys.len());
+    }
+    drop(guards);
+}
+
+#[test]
 fn g11_who_listens_at_another_node_is_not_taken_for_dead() {
     let cluster = Cluster::builder().replicas(0).start();
     let (one, other) = (open(&cluster), open(&cluster));
@@ -167,7 +194,9 @@ fn g5_g12_who_waits_is_let_in_after_its_slot_and_its_channels_have_moved() {
     let waiting = Waiting::start(other.mutex(&key));
     eventually(PATIENCE, "it waits", || one.blocking_status(&key).unwrap().waiters.len() == 1);
     // The slot of the channel first, so that its listener has to look for another one.
-    cluster.move_slots(0..=0, to);
+    let channels: Vec<String> = cluster.owner(slot).server().run("PUBSUB SHARDCHANNELS");
+    let channel = cluster.slot_of(channels.first().expect("both listen"));
+    cluster.move_slots(channel..=channel, to);
     waiting.must_wait();
     cluster.move_slots(slot..=slot, to);
     waiting.must_wait();
@@ -186,6 +215,36 @@ fn g5_g12_who_waits_is_let_in_after_its_slot_and_its_channels_have_moved() {
         waiting.must_have_it();
         waiting.finish();
     }
+    cluster.assert_clean();
+}
+
+#[test]
+fn g5_who_waits_is_told_by_the_node_to_which_its_place_in_the_queue_has_moved() {
+    let cluster = Cluster::builder().replicas(0).start();
+    let (one, other) = (open(&cluster), open(&cluster));
+    let key = keys(&cluster).remove(0);
+    let slot = cluster.slot_of(&wire(&key));
+    let served: Vec<_> = (0..5)
+        .map(|_| {
+            let from = cluster.owner(slot);
+            let to = cluster.primaries().into_iter().find(|node| node.id() != from.id()).unwrap();
+            let guard = take(one.mutex(&key));
+            let waiting = Waiting::start(other.mutex(&key));
+            eventually(PATIENCE, "it waits", || {
+                one.blocking_status(&key).unwrap().waiters.len() == 1
+            });
+            cluster.move_slots(slot..=slot, to);
+            let start = Instant::now();
+            release(guard);
+            waiting.must_have_it();
+            let served = start.elapsed();
+            waiting.finish();
+            served
+        })
+        .collect();
+    // Those that look by themselves do so after 750 ms.
+    let told = served.iter().filter(|served| **served < ms(500)).count();
+    assert!(told >= 3, "{served:?}");
     cluster.assert_clean();
 }
 

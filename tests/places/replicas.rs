@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use redis_locks::{Builder, LockError, Locks, NotReplicated};
-use testbed::{Server, ServerBinary, eventually};
+use testbed::{Sentinel, Server, ServerBinary, eventually};
 
 use crate::arena::{PATIENCE, ms, take};
 use crate::is_held;
@@ -143,4 +143,38 @@ fn f14_a_primary_that_is_deposed_while_it_waits_for_its_replica_counts_nobody() 
         drop(locks);
         pair.primary.assert_clean();
     }
+}
+
+#[test]
+fn f14_under_sentinel_what_the_replica_has_survives_a_fail_over_and_is_counted_at_the_successor() {
+    let group = Sentinel::start();
+    let locks = Locks::builder()
+        .sentinel(group.urls(), group.name())
+        .replicas(1)
+        .ttl(ms(60_000))
+        .outage(ms(1_500))
+        .open()
+        .unwrap();
+    let guard = take(locks.mutex("job"));
+    assert!(group.replica().server().exists("lock:job"), "it had it before the guard was there");
+    group.replica().server().freeze();
+    let error = locks.mutex("other").blocking_acquire().map(drop).unwrap_err();
+    assert_eq!(shortfall(&error).got, 0, "{error}");
+    for node in group.servers() {
+        node.server().thaw();
+    }
+    group.until_ok();
+    let successor = group.fail_over();
+    // Its replica is the primary that it has replaced.
+    let mut other = None;
+    eventually(PATIENCE, "locks are acquired at the successor, and counted", || {
+        other = locks.mutex("other").wait(PATIENCE).blocking_acquire().ok();
+        other.is_some()
+    });
+    assert!(successor.server().exists("lock:other"));
+    assert!(group.replica().server().exists("lock:other"));
+    assert!(is_held(&guard));
+    other.unwrap().blocking_release().unwrap();
+    guard.blocking_release().unwrap();
+    successor.server().assert_clean();
 }

@@ -28,7 +28,8 @@ cargo xtask <command>
   test [filter …]              find or fetch a server, then run every test
   demo                         processes share a counter, without and with the lock
   soak --minutes N [--seed S]  random faults on real servers, with a check of the history;
-                               `--place single` says where, and is the only place so far;
+                               `--place single|cluster|sentinel` says where, with
+                               `--server redis|valkey`;
                                `--scripting never|mixed` has all or half of the `--workers N` do
                                without scripts
   simulate --minutes N [--from-seed S], --seed S, --planted

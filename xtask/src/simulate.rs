@@ -23,15 +23,22 @@ struct Wish {
     fault: Option<String>,
     /// Whether the server has no scripts.
     transactions: bool,
+    /// Whether servers are replaced.
+    replaced: bool,
     /// Whether to look how soon each planted fault is found.
     planted: bool,
 }
 
 /// `--minutes N [--from-seed S] [--fault F]`, `--seed S [--fault F]`, or `--planted [--minutes N]`; the
-/// first two also with `--transactions`, on a server without scripts.
+/// first two also with `--transactions`, on a server without scripts, or with `--replaced`, on servers
+/// that are replaced and on replicas that are counted.
 pub(crate) fn run(arguments: &[String]) -> Result<()> {
     let wish = read(arguments)?;
-    let ordinary = if wish.transactions { WITHOUT_SCRIPTS } else { ORDINARY };
+    let ordinary = match (wish.transactions, wish.replaced) {
+        (true, _) => WITHOUT_SCRIPTS,
+        (_, true) => REPLACED,
+        _ => ORDINARY,
+    };
     if let Some(seed) = wish.seed {
         return test(&wish, ordinary, &[("SIMULATE_SEED", seed)]);
     }
@@ -52,6 +59,8 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
 
 const ORDINARY: &str = "simulation::tests::histories_of_fixed_seeds_keep_every_promise";
 const WITHOUT_SCRIPTS: &str = "simulation::tests::histories_without_scripts_keep_every_promise";
+const REPLACED: &str =
+    "simulation::tests::f12_f14_histories_of_servers_that_are_replaced_keep_every_promise";
 const PLANTED: &str = "simulation::tests::faults_that_are_put_back_are_found";
 
 fn test(wish: &Wish, name: &str, settings: &[(&str, u64)]) -> Result<()> {
@@ -76,6 +85,10 @@ fn read(arguments: &[String]) -> Result<Wish> {
         }
         if argument == "--transactions" {
             wish.transactions = true;
+            continue;
+        }
+        if argument == "--replaced" {
+            wish.replaced = true;
             continue;
         }
         let value = rest.next().with_context(|| format!("`{argument}` needs a value"))?;

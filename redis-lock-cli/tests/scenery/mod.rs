@@ -15,9 +15,16 @@ pub(crate) const SECOND: Duration = Duration::from_secs(1);
 
 /// The program, on this server.
 pub(crate) fn command(server: &Server) -> Command {
+    let mut command = bare_command();
+    command.env("REDIS_URL", server.url());
+    command
+}
+
+/// The program, on no server.
+pub(crate) fn bare_command() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_redis-lock"));
     command
-        .env("REDIS_URL", server.url())
+        .env_remove("REDIS_URL")
         .env_remove("REDIS_LOCKS_NAMESPACE")
         .stdin(Stdio::null())
         .stdout(Stdio::piped())

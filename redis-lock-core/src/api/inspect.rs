@@ -64,8 +64,10 @@ impl Locks {
     /// The pattern is the server's: `*` is any text, `?` one byte, `[a-z]` one of these, and `\`
     /// takes the next byte as it is. It is compared with keys as callers name them, without the
     /// namespace. `SCAN` is used, never `KEYS`: no single command keeps the server busy, and a
-    /// lock that is held all the while comes at least once. One that comes or goes meanwhile may
-    /// be missing, and so may one that a cluster moves to another node; and one may come twice. In an empty namespace all keys of the database are
+    /// lock that is held all the while comes at least once, also where a server is replaced by its
+    /// replica meanwhile. One that comes or goes meanwhile may be missing, and so may one that a
+    /// cluster moves to another node; and one may come twice. In an empty namespace all keys of the
+    /// database are
     /// looked at, and those that match are listed whoever wrote them.
     ///
     /// ```

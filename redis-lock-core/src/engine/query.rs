@@ -37,23 +37,31 @@ impl Link {
         answer.await.unwrap_or_else(|_| Err(stopped()))
     }
 
-    /// Lists the keys of one node after the other.
+    /// Lists the keys of one node after the other, in the order in which this process met them. One
+    /// that replaces another comes last, and is listed from its beginning: cursors are good at their
+    /// own node only. So nothing is left out, and some keys may come twice.
     async fn scan(&self, cursor: u64, command: Command) -> Result<Answer, Fault> {
-        let (node, cursor) = (cursor >> CURSOR_BITS, cursor & ((1 << CURSOR_BITS) - 1));
-        if node == 0 && cursor == 0 {
+        if cursor == 0 {
             self.mapped().await?;
         }
+        let (first, cursor) = (cursor >> CURSOR_BITS, cursor & ((1 << CURSOR_BITS) - 1));
         let primaries = self.core.places.primaries();
-        let index = usize::try_from(node).unwrap_or(usize::MAX);
-        let Some(place) = primaries.get(index) else {
-            return Err(Fault::new(FaultClass::Refused, "a node left while its keys were listed"));
+        let after =
+            |id| primaries.iter().filter(move |place| place.id >= id).min_by_key(|it| it.id);
+        let Some(place) = after(first) else {
+            return Ok(Answer::Keys { keys: Vec::new(), next: None });
         };
+        if place.id >> (u64::BITS - CURSOR_BITS) > 0 {
+            let what = "so many nodes have come and gone that there are no cursors for this one";
+            return Err(Fault::new(FaultClass::Unsupported, what));
+        }
+        let cursor = if place.id == first { cursor } else { 0 };
         let answer = self.core.query_at(place, Command { verb: Verb::Scan { cursor }, ..command });
         match answer.await.unwrap_or_else(|_| Err(stopped()))? {
             Answer::Keys { keys, next } => {
-                let other = (index + 1 < primaries.len()).then_some((node + 1) << CURSOR_BITS);
-                let next = next.map(|next| next | node << CURSOR_BITS).or(other);
-                Ok(Answer::Keys { keys, next })
+                let next = next.map(|next| (place.id, next));
+                let next = next.or_else(|| Some((after(place.id + 1)?.id, 0)));
+                Ok(Answer::Keys { keys, next: next.map(|(id, next)| next | id << CURSOR_BITS) })
             }
             answer => Ok(answer),
         }

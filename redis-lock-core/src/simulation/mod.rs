@@ -9,6 +9,7 @@
 mod books;
 mod caller;
 mod clock;
+mod deposed;
 mod ending;
 mod engines;
 mod executor;

@@ -30,6 +30,10 @@ pub(super) struct PathPlan {
     pub(super) rounds: u64,
     /// Of a hundred questions, how many have an unknown outcome although the connection goes on.
     pub(super) late_transactions: u64,
+    /// Whether a server that does not answer in time is replaced, and answers later.
+    pub(super) replaces: bool,
+    /// Of a hundred acquisitions and renewals, how many are executed, and not confirmed by replicas.
+    pub(super) unconfirmed: u64,
     /// How long the engine's thread takes to run.
     pub(super) sluggish: u64,
 }
@@ -188,6 +192,8 @@ impl HistoryPlan {
             bad_hints: if is_calm { 0 } else { random.pick(&[0, 5, 40]) },
             rounds: random.pick(&[0, 0, 10]),
             late_transactions: 0,
+            replaces: false,
+            unconfirmed: 0,
             sluggish: random.pick(&[20_000, 100_000, 2_000_000]),
         };
         let keys = (0..random.between(1, 3)).map(|_| sort(random)).collect::<Vec<_>>();

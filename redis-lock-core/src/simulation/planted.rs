@@ -47,13 +47,15 @@ pub(crate) enum PlantedFault {
     AnyTerms,
     /// A lease is handed on however little is left of it.
     StaleHandedOn,
+    /// An "ok" counts however late it comes, although its server may have been replaced meanwhile.
+    LateOkCredited,
     /// Who could not be told of anything when it came never tells the holder that it waits. Too rare
     /// in histories of chance: it has one of its own.
     ToldOnce,
 }
 
 impl PlantedFault {
-    pub(crate) const ALL: [Self; 21] = [
+    pub(crate) const ALL: [Self; 22] = [
         Self::AnyAnswer,
         Self::WaitersTtl,
         Self::QueueReversed,
@@ -75,6 +77,7 @@ impl PlantedFault {
         Self::LapsedNotReleased,
         Self::AnyTerms,
         Self::StaleHandedOn,
+        Self::LateOkCredited,
     ];
 
     pub(crate) fn named(name: &str) -> Option<Self> {

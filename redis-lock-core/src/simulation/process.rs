@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::clock::{ProcessClock, SECOND};
+use super::deposed::FRESH;
 use super::plan::HistoryPlan;
 use crate::Locks;
 use crate::domain::error::Fault;
@@ -57,6 +58,9 @@ impl SimulatedProcess {
         let builder = Locks::builder().label(format!("p{index}")).command_timeout(timeout);
         let locks = builder.simulated(arbiter);
         let core = Arc::clone(locks.link().core());
+        if plan.path.replaces {
+            core.only_path().traffic().distrust_after(FRESH);
+        }
         Self {
             index,
             locks,

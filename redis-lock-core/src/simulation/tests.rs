@@ -123,6 +123,19 @@ fn histories_without_scripts_keep_every_promise() {
     keep_every_promise(HistoryPlan::by_transactions, FIXED_SEEDS / 2);
 }
 
+#[test]
+fn f12_f14_histories_of_servers_that_are_replaced_keep_every_promise() {
+    keep_every_promise(HistoryPlan::with_successors, FIXED_SEEDS / 2);
+}
+
+/// The histories in which a planted fault shows.
+fn way_to(fault: PlantedFault) -> Way {
+    match fault {
+        PlantedFault::LateOkCredited => HistoryPlan::with_successors,
+        _ => HistoryPlan::of,
+    }
+}
+
 /// How many seeds the ordinary test run tries.
 const FIXED_SEEDS: u64 = 600;
 
@@ -133,7 +146,8 @@ fn faults_that_are_put_back_are_found() {
     let mut missed = Vec::new();
     for fault in PlantedFault::ALL {
         let started = Instant::now();
-        let tally = search(HistoryPlan::of, 1, u64::MAX, Duration::from_secs(seconds), Some(fault));
+        let way = way_to(fault);
+        let tally = search(way, 1, u64::MAX, Duration::from_secs(seconds), Some(fault));
         let (histories, seconds) = (tally.histories.into_inner(), started.elapsed().as_secs_f64());
         match tally.failed.into_inner().unwrap() {
             Some((seed, what)) => {
@@ -156,6 +170,8 @@ fn comes_deaf() -> HistoryPlan {
         bad_hints: 0,
         rounds: 0,
         late_transactions: 0,
+        replaces: false,
+        unconfirmed: 0,
         sluggish: MILLI,
     };
     let process = ProcessPlan { rate: 0, command_timeout: SECOND };

@@ -112,10 +112,14 @@ impl World {
         if takes_another && self.links[index].rounds.insert(seq) {
             return self.reply(index, Item::Again(seq, *command));
         }
+        if self.is_answered_too_late(index, seq, sent, &command) {
+            return;
+        }
         if self.is_given_up(index, seq, &command) {
             return;
         }
         let (answer, is_broken) = self.execute(process, &command);
+        let answer = self.confirmed((index, seq), &command, answer);
         {
             let mut books = self.books.borrow_mut();
             books.history.step(41, seq);

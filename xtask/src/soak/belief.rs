@@ -1,6 +1,7 @@
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use redis::{ConnectionLike, RedisResult};
+use redis::{ConnectionLike, RedisError, RedisResult, Value};
 use redis_locks::Guard;
 
 /// Compares the remaining lease of guards with the server's ttl.
@@ -10,8 +11,11 @@ use redis_locks::Guard;
 /// A guard that is no longer valid when the answer arrives is not wrong: another task may have shut
 /// its manager down after the first reading, which releases the lock.
 pub(crate) struct Auditor {
-    url: String,
-    connection: Option<redis::Connection>,
+    /// All servers. The lock is at one of them.
+    urls: Vec<String>,
+    /// Which one was asked last.
+    current: usize,
+    connections: BTreeMap<usize, redis::Connection>,
 }
 
 /// A server says whole milliseconds.
@@ -21,8 +25,10 @@ const ROUNDING: Duration = Duration::from_millis(1);
 const PATIENCE: Duration = Duration::from_millis(100);
 
 impl Auditor {
-    pub(crate) fn new(url: &str) -> Self {
-        Self { url: url.to_owned(), connection: None }
+    /// Asks these servers, named one after the other with commas between.
+    pub(crate) fn new(urls: &str) -> Self {
+        let urls = urls.split(',').map(ToOwned::to_owned).collect();
+        Self { urls, current: 0, connections: BTreeMap::new() }
     }
 
     /// By how much the guard's remaining time exceeds the ttl of any of its keys; `None` when the
@@ -44,26 +50,56 @@ impl Auditor {
         worst
     }
 
-    /// How long the server keeps the key; nothing when it has none.
+    /// How long the server that has the key keeps it; nothing when it has none.
     fn left(&mut self, key: &str) -> Option<Duration> {
-        let mut connection = self.connection.take().or_else(|| self.connect().ok())?;
-        let left: RedisResult<i64> = redis::cmd("PTTL").arg(key).query(&mut connection);
-        if left.is_ok() && connection.is_open() {
-            self.connection = Some(connection);
+        for _ in 0..self.urls.len() {
+            match self.ask(key) {
+                // A key without a ttl stays for ever, one that is gone has nothing left.
+                Ok(Some(-1)) => return Some(Duration::MAX),
+                Ok(Some(left)) => return Some(Duration::from_millis(left.try_into().unwrap_or(0))),
+                Ok(None) => self.current = (self.current + 1) % self.urls.len(),
+                Err(error) => self.current = self.named_by(&error)?,
+            }
         }
-        // A key without a ttl stays for ever, one that is gone has nothing left.
-        match left.ok()? {
-            -1 => Some(Duration::MAX),
-            left => Some(Duration::from_millis(left.try_into().unwrap_or(0))),
+        None
+    }
+
+    /// The server that has the slot, when the one that was asked names it; none while a slot moves.
+    fn named_by(&self, error: &RedisError) -> Option<usize> {
+        let is_moved = error.code() == Some("MOVED");
+        let (address, _) = error.redirect_node().filter(|_| is_moved)?;
+        self.urls.iter().position(|url| url.ends_with(address))
+    }
+
+    /// The key's `PTTL` at the current server; `None` where that is no primary.
+    fn ask(&mut self, key: &str) -> RedisResult<Option<i64>> {
+        let mut connection = match self.connections.remove(&self.current) {
+            Some(connection) => connection,
+            None => self.connect()?,
+        };
+        let answer: RedisResult<(i64, Value)> = redis::cmd("PTTL")
+            .arg(key)
+            .query(&mut connection)
+            .and_then(|left| Ok((left, redis::cmd("ROLE").query(&mut connection)?)));
+        // A connection whose answer is late would give it to the next question.
+        if connection.is_open() && !answer.as_ref().is_err_and(RedisError::is_timeout) {
+            self.connections.insert(self.current, connection);
         }
+        let (left, role) = answer?;
+        Ok(is_primary(&role).then_some(left))
     }
 
     fn connect(&self) -> RedisResult<redis::Connection> {
-        let client = redis::Client::open(&*self.url)?;
+        let client = redis::Client::open(&*self.urls[self.current])?;
         let connection = client.get_connection_with_timeout(PATIENCE)?;
         connection.set_read_timeout(Some(PATIENCE))?;
         Ok(connection)
     }
+}
+
+fn is_primary(role: &Value) -> bool {
+    let Value::Array(role) = role else { return false };
+    matches!(role.first(), Some(Value::BulkString(name)) if name == b"master")
 }
 
 /// `left` was true at some time before the question had taken `took`.
@@ -87,6 +123,18 @@ mod tests {
         assert_eq!(excess(ms(500), ms(480), ms(9)), ms(10));
         assert_eq!(excess(ms(500), ms(0), ms(0)), ms(499));
         assert_eq!(excess(ms(500), Duration::MAX, ms(5)), ms(0));
+    }
+
+    #[test]
+    fn the_server_that_has_the_lock_is_found_among_others() {
+        let cluster = testbed::Cluster::builder().replicas(0).start();
+        let locks = redis_locks::Locks::builder().cluster(cluster.urls()).open().unwrap();
+        let mut auditor = Auditor::new(&cluster.urls().join(","));
+        for node in cluster.nodes() {
+            let name = cluster.name_at(node, "job", |name| format!("lock:{name}"));
+            let guard = locks.mutex(&name).ttl(ms(60_000)).blocking_acquire().unwrap();
+            assert_eq!(auditor.excess(&guard, &[format!("lock:{name}")]), Some(ms(0)));
+        }
     }
 
     #[test]

@@ -1,88 +1,10 @@
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
+use std::time::Duration;
 
-use super::kind::Kind;
-
-/// What workers report of their holds, one line for each event.
-///
-/// Times are nanoseconds of the system's boot clock, which all processes share.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Event {
-    /// A guard was returned. It was valid at `at`.
-    Granted { hold: u64, kind: Kind, fence: Option<u64>, at: u64, keys: Vec<u64> },
-    /// It was still valid at `at`, and is not looked at any more.
-    Ended { hold: u64, at: u64 },
-    /// A read-modify-write of the fenced store was accepted.
-    Fenced { key: u64 },
-    /// A read-modify-write of the plain store was made.
-    Plain { key: u64 },
-    /// The lock was busy for the whole wait.
-    Busy,
-    /// The server failed.
-    Failed,
-    /// A hold ended in a loss.
-    Lost,
-    /// A call took longer than it may, in milliseconds.
-    Late { took: u64 },
-    /// A guard's remaining time was compared with the server's ttl, and was longer by this many
-    /// microseconds.
-    Compared { hold: u64, excess: u64 },
-    /// A manager was shut down, and another took its place.
-    ShutDown,
-}
-
-impl fmt::Display for Event {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Granted { hold, kind, fence, at, keys } => {
-                write!(f, "g {hold} {kind} {} {at}", fence.unwrap_or(0))?;
-                keys.iter().try_for_each(|key| write!(f, " {key}"))
-            }
-            Self::Ended { hold, at } => write!(f, "e {hold} {at}"),
-            Self::Fenced { key } => write!(f, "f {key}"),
-            Self::Plain { key } => write!(f, "p {key}"),
-            Self::Busy => f.write_str("b"),
-            Self::Failed => f.write_str("x"),
-            Self::Lost => f.write_str("l"),
-            Self::Late { took } => write!(f, "t {took}"),
-            Self::Compared { hold, excess } => write!(f, "c {hold} {excess}"),
-            Self::ShutDown => f.write_str("s"),
-        }
-    }
-}
-
-impl Event {
-    /// Reads a line; `None` for one that was cut when its writer was killed.
-    pub(crate) fn parse(line: &str) -> Option<Self> {
-        let mut words = line.split(' ');
-        let event = words.next()?;
-        if event == "g" {
-            return Self::granted(words);
-        }
-        let mut number = || words.next()?.parse::<u64>().ok();
-        Some(match event {
-            "e" => Self::Ended { hold: number()?, at: number()? },
-            "f" => Self::Fenced { key: number()? },
-            "p" => Self::Plain { key: number()? },
-            "b" => Self::Busy,
-            "x" => Self::Failed,
-            "l" => Self::Lost,
-            "t" => Self::Late { took: number()? },
-            "c" => Self::Compared { hold: number()?, excess: number()? },
-            "s" => Self::ShutDown,
-            _ => return None,
-        })
-    }
-
-    fn granted<'a>(mut words: impl Iterator<Item = &'a str>) -> Option<Self> {
-        let hold = words.next()?.parse().ok()?;
-        let kind = Kind::parse(words.next()?)?;
-        let fence = Some(words.next()?.parse().ok()?).filter(|fence| *fence > 0);
-        let at = words.next()?.parse().ok()?;
-        let keys: Vec<u64> = words.map(|key| key.parse().ok()).collect::<Option<_>>()?;
-        (!keys.is_empty()).then_some(Self::Granted { hold, kind, fence, at, keys })
-    }
-}
+use super::event::Event;
+use super::kind::{Kind, is_volatile};
+use super::losses::Losses;
 
 /// A hold's number begins with its worker's, and counts up from there.
 pub(crate) const WORKER_SHIFT: u32 = 40;
@@ -99,10 +21,25 @@ pub(crate) struct History {
     pub(crate) late: Vec<u64>,
     /// How often a guard and its server were compared, and what was wrong then.
     pub(crate) compared: u64,
-    pub(crate) excesses: Vec<String>,
+    excesses: Vec<Excess>,
     pub(crate) shut_down: u64,
     pub(crate) fenced: BTreeMap<u64, u64>,
     pub(crate) plain: BTreeMap<u64, u64>,
+}
+
+/// What a guard believed in beyond what the server said.
+#[derive(Debug)]
+struct Excess {
+    hold: u64,
+    micros: u64,
+    at: u64,
+}
+
+/// What was found wrong, and how much that would be wrong is explained by a loss of data.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Findings {
+    pub(crate) violations: Vec<String>,
+    pub(crate) explained: u64,
 }
 
 #[derive(Debug)]
@@ -164,17 +101,26 @@ impl History {
             Event::Failed => self.failed += 1,
             Event::Lost => self.lost += 1,
             Event::Late { took } => self.late.push(took),
-            Event::Compared { hold, excess } => self.compared(hold, excess),
+            Event::Compared { hold, excess, at } => self.compared(hold, excess, at),
             Event::ShutDown => self.shut_down += 1,
         }
     }
 
-    fn compared(&mut self, hold: u64, excess: u64) {
+    fn compared(&mut self, hold: u64, micros: u64, at: u64) {
         self.compared += 1;
-        if excess > 0 {
-            let hold = self.holds.get(&hold).map_or_else(|| hold.to_string(), Hold::to_string);
-            self.excesses.push(format!("{hold} believed in {excess} us too many"));
+        if micros > 0 {
+            self.excesses.push(Excess { hold, micros, at });
         }
+    }
+
+    /// Guards that believed in more than the server said, at a time at which it was clear who has the
+    /// lock.
+    pub(crate) fn excesses<'a>(&'a self, losses: &'a Losses) -> impl Iterator<Item = String> + 'a {
+        let wrong = self.excesses.iter().filter(|excess| !losses.is_disputed(excess.at));
+        wrong.map(|Excess { hold, micros, .. }| {
+            let hold = self.holds.get(hold).map_or_else(|| hold.to_string(), Hold::to_string);
+            format!("{hold} believed in {micros} us too many")
+        })
     }
 
     /// How many holds there were, of all kinds.
@@ -187,48 +133,71 @@ impl History {
         self.holds.keys().filter(|hold| *hold >> WORKER_SHIFT == worker).count()
     }
 
-    /// Holds of one key that were valid at the same time although their kinds exclude each other,
-    /// among the keys that `strict` names; and holds whose fences do not rise in the order of
-    /// holding. A hold of several keys is one of each.
-    pub(crate) fn violations(&self, strict: impl Fn(u64) -> bool) -> Vec<String> {
+    /// The longest time in which nobody was granted a key, of those that may be lost or of the others,
+    /// and which key that was.
+    pub(crate) fn longest_gap(&self, volatile: bool) -> Option<(Duration, u64)> {
+        let keys = self.by_key().into_iter().filter(|(key, _)| is_volatile(*key) == volatile);
+        let gaps = keys.filter_map(|(key, holds)| {
+            let gap = holds.windows(2).map(|pair| pair[1].start - pair[0].start).max()?;
+            Some((Duration::from_nanos(gap), key))
+        });
+        gaps.max()
+    }
+
+    /// Holds of one key that were valid at the same time although their kinds exclude each other, and
+    /// holds whose fences do not rise in the order of holding; but for those that a loss of data
+    /// explains. A hold of several keys is one of each.
+    pub(crate) fn findings(&self, losses: &Losses) -> Findings {
+        let mut findings = Findings::default();
+        for (key, holds) in self.by_key() {
+            overlaps(key, &holds, losses, &mut findings);
+            late_fences(key, &holds, losses, &mut findings);
+        }
+        findings
+    }
+
+    /// The holds of each key in the order of their beginning.
+    fn by_key(&self) -> BTreeMap<u64, Vec<&Hold>> {
         let mut by_key: BTreeMap<u64, Vec<&Hold>> = BTreeMap::new();
         for hold in self.holds.values() {
             for key in &hold.keys {
                 by_key.entry(*key).or_default().push(hold);
             }
         }
-        let mut violations = Vec::new();
-        for (key, mut holds) in by_key {
-            holds.sort_unstable_by_key(|hold| hold.start);
-            if strict(key) {
-                overlaps(key, &holds, &mut violations);
-            }
-            late_fences(key, &holds, &mut violations);
-        }
-        violations
+        by_key.values_mut().for_each(|holds| holds.sort_unstable_by_key(|hold| hold.start));
+        by_key
     }
 }
 
 /// Finds what must not overlap among holds of one key, in the order of their beginning.
-fn overlaps(key: u64, holds: &[&Hold], violations: &mut Vec<String>) {
+fn overlaps(key: u64, holds: &[&Hold], losses: &Losses, findings: &mut Findings) {
     let mut valid: Vec<&Hold> = Vec::new();
     for hold in holds {
         // Of holds that overlap, one begins while the others are valid.
         valid.retain(|before| before.end > hold.start);
         if let Some(before) = hold.clash(&valid) {
-            let micros = (before.end - hold.start) / 1000;
-            let number = valid.len();
-            violations.push(format!(
-                "key {key}: {before} was valid until {micros} us after {hold} was granted, \
-                 with {number} valid at that time"
-            ));
+            // Fences must tell whose effect is the later one.
+            let is_told = before.fence.is_none() || before.fence != hold.fence;
+            if is_told && losses.explain(key, before.start, hold.start) {
+                findings.explained += 1;
+            } else {
+                findings.violations.push(overlap(key, before, hold, valid.len()));
+            }
         }
         valid.push(hold);
     }
 }
 
+fn overlap(key: u64, before: &Hold, hold: &Hold, valid: usize) -> String {
+    let micros = (before.end - hold.start) / 1000;
+    format!(
+        "key {key}: {before} was valid until {micros} us after {hold} was granted, with {valid} valid \
+         at that time"
+    )
+}
+
 /// Finds the fences that do not rise among holds of one key, in the order of their beginning.
-fn late_fences(key: u64, holds: &[&Hold], violations: &mut Vec<String>) {
+fn late_fences(key: u64, holds: &[&Hold], losses: &Losses, findings: &mut Findings) {
     let mut highest: Option<&Hold> = None;
     // A fence is only late if the hold with the higher one had ended before.
     let mut ended: Vec<&Hold> = Vec::new();
@@ -241,7 +210,17 @@ fn late_fences(key: u64, holds: &[&Hold], violations: &mut Vec<String>) {
             !over
         });
         if let Some(highest) = highest.filter(|highest| highest.fence >= hold.fence) {
-            violations.push(format!("key {key}: {hold} was granted after {highest} had ended"));
+            // Of two servers that both thought they had the key, the one's answer took longer.
+            if highest.fence != hold.fence
+                && !losses.always
+                && losses.explain(key, highest.start, hold.start)
+            {
+                findings.explained += 1;
+            } else {
+                findings
+                    .violations
+                    .push(format!("key {key}: {hold} was granted after {highest} had ended"));
+            }
         }
         ended.push(hold);
     }
@@ -276,7 +255,7 @@ mod tests {
     }
 
     fn all(history: &History) -> usize {
-        history.violations(|_| true).len()
+        history.findings(&Losses::default()).violations.len()
     }
 
     #[test]
@@ -293,7 +272,12 @@ mod tests {
 
     #[test]
     fn an_overlap_is_allowed_where_data_are_lost_on_purpose() {
-        assert_eq!(history(&[(1, 10, 21), (2, 20, 30)]).violations(|_| false).len(), 0);
+        let losses = Losses::new(true);
+        let explained = history(&[(1, 10, 21), (2, 20, 30)]).findings(&losses);
+        assert_eq!(explained, Findings { violations: vec![], explained: 1 });
+        // Not one that fences don't tell.
+        let findings = history(&[(1, 10, 21), (1, 20, 30)]).findings(&losses);
+        assert_eq!((findings.violations.len(), findings.explained), (1, 0));
     }
 
     #[test]
@@ -380,43 +364,28 @@ mod tests {
             (Kind::Mutex, &[1], 20, 30),
             (Kind::All, &[5, 3], 20, 30),
         ];
-        assert_eq!(kinds(&legal).violations(|_| true), [] as [String; 0]);
+        assert_eq!(kinds(&legal).findings(&Losses::default()), Findings::default());
         assert_eq!(kinds(&legal).granted["permit"], 4);
     }
 
     #[test]
     fn a_belief_beyond_the_servers_word_is_seen() {
         let mut history = history(&[(1, 10, 20)]);
-        history.add(Event::Compared { hold: 0, excess: 0 });
-        assert_eq!((history.compared, history.excesses.len()), (1, 0));
-        history.add(Event::Compared { hold: 0, excess: 300 });
-        assert_eq!(
-            history.excesses,
-            ["mutex hold 0 of worker 0 with fence 1 believed in 300 us too many"]
-        );
+        let compared = |excess, at| Event::Compared { hold: 0, excess, at };
+        history.add(compared(0, 11));
+        let mut losses = Losses::default();
+        assert_eq!((history.compared, history.excesses(&losses).count()), (1, 0));
+        history.add(compared(300, 12));
+        let found: Vec<_> = history.excesses(&losses).collect();
+        assert_eq!(found, ["mutex hold 0 of worker 0 with fence 1 believed in 300 us too many"]);
+        losses.add(12, 13);
+        assert_eq!(history.excesses(&losses).count(), 0);
     }
 
     #[test]
-    fn events_survive_the_pipe() {
-        for event in [
-            mutex(u64::MAX, 3, 4),
-            Event::Granted { hold: 1, kind: Kind::Read, fence: None, at: 4, keys: vec![7] },
-            Event::Granted { hold: 1, kind: Kind::Write, fence: Some(2), at: 4, keys: vec![7] },
-            Event::Granted { hold: 1, kind: Kind::Permit(12), fence: None, at: 4, keys: vec![9] },
-            Event::Granted { hold: 1, kind: Kind::All, fence: Some(2), at: 4, keys: vec![5, 1] },
-            Event::Ended { hold: 5, at: 6 },
-            Event::Fenced { key: 7 },
-            Event::Plain { key: 8 },
-            Event::Busy,
-            Event::Failed,
-            Event::Lost,
-            Event::Late { took: 9 },
-            Event::Compared { hold: 7, excess: 0 },
-            Event::ShutDown,
-        ] {
-            assert_eq!(Event::parse(&event.to_string()), Some(event));
-        }
-        assert_eq!(Event::parse("g 1 m 2"), None);
-        assert_eq!(Event::parse("g 1 m 2 3"), None);
+    fn the_longest_gap_is_that_between_two_grants_of_one_key() {
+        let history = history(&[(1, 10, 20), (2, 40, 50), (3, 60, 61)]);
+        assert_eq!(history.longest_gap(true), Some((Duration::from_nanos(30), 1)));
+        assert_eq!(history.longest_gap(false), None, "there was no hold of a durable key");
     }
 }

@@ -9,9 +9,19 @@ const POOLS: u64 = 2;
 /// How many may have a permit of one pool.
 const PERMITS: u32 = 2;
 
-/// Half of the keys live on a server that keeps its data, half on one that loses them.
+/// Half of the keys survive all that happens: on a server that keeps its data, or confirmed by a
+/// replica. The other half is lost now and then.
 pub(crate) fn is_volatile(key: u64) -> bool {
     key % 2 == 1
+}
+
+/// The names of all locks.
+pub(crate) fn every_lock() -> Vec<String> {
+    let mutexes = (0..MUTEXES).map(|key| Kind::Mutex.lock(key));
+    let catalogs = (MUTEXES..MUTEXES + CATALOGS).map(|key| Kind::Read.lock(key));
+    let first_pool = MUTEXES + CATALOGS;
+    let pools = (first_pool..first_pool + POOLS).map(|key| Kind::Permit(PERMITS).lock(key));
+    mutexes.chain(catalogs).chain(pools).collect()
 }
 
 /// The kind of a hold.

@@ -1,80 +1,74 @@
 use std::thread;
 use std::time::Instant;
 
-use super::TTL;
-use super::place::Single;
+use super::clock::now;
+use super::fault::Effect;
+use super::losses::Losses;
+use super::place::Place;
 use super::random::Random;
-use super::target::{REFUSALS, Target};
 use super::workers::Workers;
 
 /// Causes random faults of servers, network and workers.
 pub(crate) struct Nemesis<'a> {
-    pub(crate) place: &'a Single,
-    pub(crate) random: Random,
+    place: &'a dyn Place,
+    random: Random,
+    /// How many faults it has caused.
+    pub(crate) faults: u64,
     /// How many servers and workers it has killed.
     pub(crate) killed: u64,
+    /// How often servers were replaced that it had not meant to be.
+    pub(crate) unasked: u64,
+    pub(crate) losses: Losses,
+    /// Who had the data at the last look, and when that was.
+    owners: Vec<String>,
+    looked: u64,
 }
 
 impl<'a> Nemesis<'a> {
+    pub(crate) fn new(place: &'a dyn Place, seed: u64) -> Self {
+        let losses = Losses::new(place.loses_always());
+        let (owners, random) = (place.owners(), Random::new(seed));
+        Self { place, random, faults: 0, killed: 0, unasked: 0, losses, owners, looked: now() }
+    }
+
     /// Causes one fault, and returns its description. The fault is over when this returns.
     fn strike(&mut self, workers: &mut Workers) -> String {
-        let target = self.target();
-        match self.random.below(18) {
-            0 => {
-                self.killed += 1;
-                target.kill_server()
-            }
-            1 | 2 => target.freeze_server(),
-            3 | 4 => target.cut_off(self.random.once_in(2)),
-            5 => target.hold_replies(),
-            6 => target.delay_requests(),
-            7 => target.cut_replies(1 + self.random.below(20)),
-            8 => target.refuse_connections(),
-            9 | 10 => target.freeze_worker(workers),
-            11 => {
-                self.killed += 1;
-                target.replace_worker(workers)
-            }
-            12 => target.drop_clients(if self.random.once_in(2) { "normal" } else { "pubsub" }),
-            13 | 14 => {
-                let refusal = self.random.below(REFUSALS.len() as u64);
-                target.refuse_writes(REFUSALS[usize::try_from(refusal).unwrap_or(0)])
-            }
-            15 | 16 => target.crawl(self.random.millis(200..2500)),
-            _ => {
-                self.place.volatile.run::<()>("FLUSHALL");
-                "volatile server flushed".to_owned()
-            }
+        let begun = now();
+        let fault = self.place.strike(&mut self.random, workers);
+        self.faults += 1;
+        self.killed += u64::from(fault.killed);
+        match fault.effect {
+            Effect::Loses => self.losses.add(begun, now()),
+            Effect::Moves => self.owners = self.place.owners(),
+            Effect::None => {}
         }
+        self.look(fault.effect);
+        fault.description
     }
 
-    fn target(&mut self) -> Target<'a> {
-        let volatile = self.random.once_in(2);
-        let (server, name) = self.place.server(volatile);
-        let worker = self.random.below(self.place.workers() as u64);
-        let worker = usize::try_from(worker).unwrap_or(0);
-        let proxy = self.place.proxy(worker, volatile);
-        // From milliseconds to longer than a lease.
-        let longest = u64::try_from(TTL.as_millis()).unwrap_or(u64::MAX) * 2;
-        let duration = if self.random.once_in(2) {
-            self.random.millis(1..200)
-        } else {
-            self.random.millis(200..longest)
-        };
-        Target { server, name, worker, proxy, duration }
+    /// Looks once more when all is over: a server may have been replaced after the last fault.
+    pub(crate) fn settle(&mut self) {
+        self.look(Effect::None);
     }
 
-    /// Causes faults until the time is over, with short pauses in between.
-    pub(crate) fn rage(
-        &mut self,
-        until: Instant,
-        workers: &mut Workers,
-        mut report: impl FnMut(&str),
-    ) {
+    /// On a slow machine servers replace each other by themselves.
+    fn look(&mut self, effect: Effect) {
+        let owners = self.place.owners();
+        let is_unasked = owners != self.owners && effect != Effect::Loses;
+        if is_unasked {
+            self.unasked += 1;
+            self.losses.add(self.looked, now());
+        }
+        (self.owners, self.looked) = (owners, now());
+    }
+
+    /// Causes faults until the time is over, with short pauses in between. Returns the last of them.
+    pub(crate) fn rage(&mut self, until: Instant, workers: &mut Workers) -> String {
+        let mut last = String::new();
         while Instant::now() < until {
-            let done = self.strike(workers);
-            report(&done);
+            last = self.strike(workers);
             thread::sleep(self.random.millis(50..700));
         }
+        last
     }
 }

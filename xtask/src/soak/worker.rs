@@ -5,11 +5,13 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use redis_locks::{Guard, LockError, Locks, Request, Scripting};
-use rustix::time::{ClockId, clock_gettime};
 
 use super::belief::Auditor;
-use super::history::{Event, WORKER_SHIFT};
+use super::clock::now;
+use super::event::Event;
+use super::history::WORKER_SHIFT;
 use super::kind::{Kind, is_volatile};
+use super::port_map::PortMap;
 use super::random::Random;
 use super::store::Store;
 use super::{LONGEST_TTL, TTL, WAIT, scripting};
@@ -24,16 +26,19 @@ const LOOK: Duration = Duration::from_millis(5);
 /// and the load of the machine.
 const GRACE: Duration = Duration::from_secs(6);
 
-/// One worker process: `soak-worker <durable> <volatile> <durable, directly> <store> <seed> <number>
-/// <auto|never> <all|mutexes>`.
+/// One worker process: `soak-worker <durable> <volatile> <servers, directly> <ports> <replicas>
+/// <store> <seed> <number> <auto|never> <all|mutexes>`.
 pub(crate) fn work(arguments: &[String]) -> Result<()> {
-    let [durable, volatile, direct, store, seed, number, way, kinds] = arguments else {
+    let [durable, volatile, direct, ports, replicas, store, seed, number, way, kinds] = arguments
+    else {
         bail!("soak-worker is started by the soak");
     };
     let (seed, number): (u64, u64) = (seed.parse()?, number.parse()?);
-    let scripting = scripting::parse(way)?;
-    let open = |url: &str| Manager::open(url, scripting);
-    let managers = Arc::new([open(durable)?, open(volatile)?]);
+    let (scripting, ports) = (scripting::parse(way)?, PortMap::parse(ports)?);
+    let open = |url: &str, replicas| {
+        Manager::open(Opening { url: url.to_owned(), scripting, ports: ports.clone(), replicas })
+    };
+    let managers = Arc::new([open(durable, replicas.parse()?)?, open(volatile, 0)?]);
     let mutexes_only = kinds == "mutexes";
     // Holds are told apart by number, among all workers that ever ran.
     static NEXT: AtomicU64 = AtomicU64::new(0);
@@ -64,22 +69,38 @@ pub(crate) fn work(arguments: &[String]) -> Result<()> {
     })
 }
 
-/// What all tasks of the process share for one server, until one of them shuts it down.
-struct Manager {
+/// Where a manager finds its locks, and how it uses them.
+struct Opening {
     url: String,
     scripting: Scripting,
+    ports: PortMap,
+    replicas: u32,
+}
+
+impl Opening {
+    fn open(&self) -> Result<Locks> {
+        let ports = self.ports.clone();
+        let builder = Locks::builder()
+            .url(&self.url)
+            .ttl(TTL)
+            .scripting(self.scripting)
+            .replicas(self.replicas)
+            .address_map(move |host, port| (host.to_owned(), ports.translate(port)))
+            .command_timeout(Duration::from_millis(200));
+        Ok(builder.open()?)
+    }
+}
+
+/// What all tasks of the process share for one place, until one of them shuts it down.
+struct Manager {
+    opening: Opening,
     locks: RwLock<Locks>,
 }
 
 impl Manager {
-    fn open(url: &str, scripting: Scripting) -> Result<Self> {
-        let locks = RwLock::new(Self::locks(url, scripting)?);
-        Ok(Self { url: url.to_owned(), scripting, locks })
-    }
-
-    fn locks(url: &str, scripting: Scripting) -> Result<Locks> {
-        let builder = Locks::builder().url(url).ttl(TTL).scripting(scripting);
-        Ok(builder.command_timeout(Duration::from_millis(200)).open()?)
+    fn open(opening: Opening) -> Result<Self> {
+        let locks = RwLock::new(opening.open()?);
+        Ok(Self { opening, locks })
     }
 
     fn current(&self) -> Locks {
@@ -88,14 +109,14 @@ impl Manager {
 
     /// Replaces the manager for all tasks. Returns the former one.
     fn replace(&self) -> Result<Locks> {
-        let new = Self::locks(&self.url, self.scripting)?;
+        let new = self.opening.open()?;
         let mut locks = self.locks.write().unwrap_or_else(PoisonError::into_inner);
         Ok(std::mem::replace(&mut locks, new))
     }
 }
 
 struct Task {
-    /// Of the durable server, and of the volatile one.
+    /// Of durable locks, and of volatile ones.
     managers: Arc<[Manager; 2]>,
     auditor: Auditor,
     store: Store,
@@ -259,7 +280,7 @@ impl Task {
             keys.iter().map(|key| format!("lock:{}", kind.lock(*key))).collect();
         let Some(excess) = self.auditor.excess(guard, &keys) else { return Ok(()) };
         let excess = excess.as_micros().try_into().unwrap_or(u64::MAX);
-        tell(Event::Compared { hold, excess })
+        tell(Event::Compared { hold, excess, at: now() })
     }
 }
 
@@ -288,13 +309,6 @@ fn look(guard: &Guard, valid: &mut Option<u64>) {
     if !guard.remaining().is_zero() {
         *valid = Some(at);
     }
-}
-
-/// Nanoseconds of the clock that all processes of this machine share.
-fn now() -> u64 {
-    let time = clock_gettime(ClockId::Boottime);
-    let (seconds, nanos) = (time.tv_sec.unsigned_abs(), time.tv_nsec.unsigned_abs());
-    seconds * 1_000_000_000 + nanos
 }
 
 fn tell(event: Event) -> Result<()> {

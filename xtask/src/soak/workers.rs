@@ -5,8 +5,9 @@ use std::{env, thread};
 
 use anyhow::{Context, Result, bail};
 
-use super::history::{Event, History};
-use super::place::{Addresses, Single};
+use super::addresses::Addresses;
+use super::event::Event;
+use super::history::History;
 use super::scripting::{self, Mix};
 
 /// The worker processes. Their reports go into the history.
@@ -23,14 +24,15 @@ pub(crate) struct Workers {
 }
 
 impl Workers {
+    /// One for each of these addresses.
     pub(crate) fn start(
-        place: &Single,
+        addresses: Vec<Addresses>,
         store: &str,
         seed: u64,
         scripting: Mix,
         history: &Arc<Mutex<History>>,
     ) -> Result<Self> {
-        let addresses = (0..place.workers()).map(|worker| place.addresses(worker)).collect();
+        let count = addresses.len();
         let mut workers = Self {
             running: Vec::new(),
             addresses,
@@ -41,7 +43,7 @@ impl Workers {
             history: Arc::clone(history),
             readers: Vec::new(),
         };
-        for index in 0..place.workers() {
+        for index in 0..count {
             let worker = workers.spawn(index)?;
             workers.running.push(worker);
         }
@@ -97,10 +99,10 @@ impl Workers {
 
     fn spawn(&mut self, index: usize) -> Result<(u64, Child)> {
         let mut command = Command::new(env::current_exe().context("the path of this program")?);
-        let Addresses { durable, volatile, durable_direct } = &self.addresses[index];
+        let Addresses { durable, volatile, direct, ports, replicas } = &self.addresses[index];
         command
             .arg("soak-worker")
-            .args([durable, volatile, durable_direct, &self.store])
+            .args([durable, volatile, direct, ports, &replicas.to_string(), &self.store])
             .args([self.seed.to_string(), self.started.to_string()])
             .args(self.ways(index))
             .stdin(Stdio::null())

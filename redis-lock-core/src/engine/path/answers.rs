@@ -63,7 +63,9 @@ impl Traffic {
             self.doubt_server(&entry, results);
         }
         let outcome = match answer {
-            Ok(_) if self.is_too_late(&entry) => Outcome::Unknown(too_late()),
+            Ok(_) if self.is_too_late(&entry) && !planted!(LateOkCredited) => {
+                Outcome::Unknown(too_late())
+            }
             Ok(answer) => Outcome::Answered(answer),
             Err(fault) if fault.class.is_unknown() => Outcome::Unknown(fault),
             Err(fault) => Outcome::Refused(fault),

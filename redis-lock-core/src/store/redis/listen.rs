@@ -27,11 +27,13 @@ pub(super) async fn listen(
 ) -> Fault {
     let time_limit = terms.time_limit;
     if let Some((member, slot)) =
-        member.and_then(|member| member.lowest_slot().map(|slot| (member, slot)))
+        member.and_then(|member| member.channel_slot().map(|slot| (member, slot)))
         && member.has_neighbours()
     {
         let name = terms.channel(&format!("{{{}}}", tag_of(slot)));
-        if let Some(subscription) = sharded::subscribe(&client, &name, time_limit).await {
+        if let Some(subscription) =
+            sharded::subscribe(&client, &name, &terms.channel(""), time_limit).await
+        {
             let heard = channel.begin(name);
             // The result is ignored for the same reason as below.
             let _ = hints.send(Event::Listening { hints_enabled: true });

@@ -1,7 +1,9 @@
 //! Subscribes at one node of a cluster, to a sharded channel of that node.
 //!
 //! A message on a plain channel is sent to all nodes, one on a sharded channel only to the node
-//! that has the channel's slot. So there is a channel for each node, in the first of its slots.
+//! that has the channel's slot. So there is a channel for each node, in one of its slots. A queue that
+//! comes to another node with its slot names the channel of the former one, where only a plain message
+//! arrives.
 
 use std::time::Duration;
 
@@ -20,10 +22,12 @@ pub(super) struct Subscription {
     pushes: mpsc::UnboundedReceiver<PushInfo>,
 }
 
-/// Subscribes; `None` when the server or the user's rights don't allow it.
+/// Subscribes to the channel, and to the plain one; `None` when the server or the user's rights don't
+/// allow the former.
 pub(super) async fn subscribe(
     client: &redis::Client,
     channel: &str,
+    plain: &str,
     time_limit: Duration,
 ) -> Option<Subscription> {
     let info = client.get_connection_info().clone();
@@ -38,6 +42,9 @@ pub(super) async fn subscribe(
         let mut connection = client.get_multiplexed_async_connection_with_config(&config).await?;
         let mut command = redis::cmd("SSUBSCRIBE");
         connection.send_packed_command(command.arg(channel)).await?.extract_error()?;
+        let mut command = redis::cmd("SUBSCRIBE");
+        // Without the right to it, waiters look by themselves when a slot has moved.
+        connection.send_packed_command(command.arg(plain)).await?;
         Ok::<_, redis::RedisError>(connection)
     };
     let connection = timeout(time_limit, subscribing).await.ok()?.ok()?;
@@ -53,12 +60,12 @@ pub(super) async fn relay(
     hints: &Hints,
 ) {
     let Subscription { mut connection, mut pushes } = subscription;
-    let moved = member.lowest_slot_moved();
+    let moved = member.channel_slot_moved();
     tokio::pin!(moved);
     loop {
         tokio::select! {
             push = pushes.recv() => match push {
-                Some(PushInfo { kind: PushKind::SMessage, data }) => {
+                Some(PushInfo { kind: PushKind::SMessage | PushKind::Message, data }) => {
                     let payload = data.get(1).and_then(text).unwrap_or_default();
                     if let Some(event) = read(&payload) {
                         // This task ends with the engine, so a closed channel needs no handling.

@@ -37,7 +37,7 @@ pub(super) struct Nodes {
     down: Vec<usize>,
     /// Nodes that execute, and don't answer for now.
     silent: Vec<usize>,
-    /// Nodes that answer releases, and whose heirs never hear of them.
+    /// Nodes that answer releases, and whose successors never hear of them.
     cut_off: Vec<usize>,
     /// Slots of which each node says that the next one has them.
     disputed: Vec<u16>,

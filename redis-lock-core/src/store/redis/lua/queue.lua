@@ -73,17 +73,25 @@ end
 -- A channel with a tag in it is one of a single node, for messages that others need not carry.
 local function is_sharded(channel) return string.find(channel, '}~m:', 1, true) ~= nil end
 
+-- A sharded channel whose slot is at another node can't be published to here: a queue that came with
+-- its slot names such. Whoever listens to it listens to a plain one as well, which reaches all nodes;
+-- nobody is counted then.
 local function publish(channel, message)
-  return redis.pcall(is_sharded(channel) and 'SPUBLISH' or 'PUBLISH', channel, message)
+  if not is_sharded(channel) then return redis.pcall('PUBLISH', channel, message) end
+  local heard = redis.pcall('SPUBLISH', channel, message)
+  if type(heard) ~= 'number' then
+    redis.pcall('PUBLISH', (string.gsub(channel, '{%d+}~m:', '~m:', 1)), message)
+  end
+  return heard
 end
 
--- Whether somebody listens. A sharded channel whose slot has gone to another node has no listener
--- here, and can't be published to; then nothing is known of it.
+-- Whether somebody listens. A sharded channel whose slot is at another node has no listener here, and
+-- nothing is known of it.
 local function is_heard(channel)
   local sharded = is_sharded(channel)
   local heard = redis.pcall('PUBSUB', sharded and 'SHARDNUMSUB' or 'NUMSUB', channel)
   if heard.err ~= nil or heard[2] ~= 0 then return true end
-  return sharded and type(publish(channel, '')) ~= 'number'
+  return sharded and type(redis.pcall('SPUBLISH', channel, '')) ~= 'number'
 end
 
 -- Whether a waiter may be there: one that looks by itself, and one whose channel somebody listens
@@ -178,7 +186,7 @@ local function ask_if_idle(lock, queue, waiters, token, place, channel)
   if not base or not holder or not may_be_idle(holder) then return false, false end
   local manager = string.match(holder, '^rl1%.%x+%.([^.]+)%.')
   local queued = enqueue(queue, waiters, token, place, channel)
-  redis.pcall('PUBLISH', base .. manager, 'a ' .. #token .. ' ' .. token .. ' ' .. lock)
+  publish(base .. manager, 'a ' .. #token .. ' ' .. token .. ' ' .. lock)
   return true, queued
 end
 

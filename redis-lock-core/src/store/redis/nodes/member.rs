@@ -6,6 +6,7 @@ use std::time::Duration;
 use redis::Value;
 use redis::aio::MultiplexedConnection;
 
+use super::channel_slot::channel_slot;
 use super::node_list::{Clock, Listed, NodeList};
 use super::slots::{field, text};
 use super::warnings::{cluster_outage, short_lease, skew};
@@ -38,10 +39,9 @@ impl Member {
         self.nodes.topology == Topology::Cluster
     }
 
-    /// The first slot that it has.
-    pub(in crate::store::redis) fn lowest_slot(&self) -> Option<u16> {
-        let lowest = |node: &Listed| node.slots.iter().map(|range| *range.start()).min();
-        self.nodes.find(&self.name, lowest)
+    /// The slot of its channel, which is the same for all managers.
+    pub(in crate::store::redis) fn channel_slot(&self) -> Option<u16> {
+        self.nodes.find(&self.name, |node| channel_slot(&node.slots))
     }
 
     /// Some of its slots, far from each other; empty when the server is no cluster.
@@ -60,11 +60,11 @@ impl Member {
         self.nodes.find(&self.name, ends).unwrap_or_default()
     }
 
-    /// Completes when its first slot changes.
-    pub(in crate::store::redis) async fn lowest_slot_moved(&self) {
+    /// Completes when its channel gets another slot.
+    pub(in crate::store::redis) async fn channel_slot_moved(&self) {
         let mut changes = self.nodes.changes();
-        let before = self.lowest_slot();
-        while self.lowest_slot() == before {
+        let before = self.channel_slot();
+        while self.channel_slot() == before {
             if changes.changed().await.is_err() {
                 return std::future::pending().await;
             }

@@ -2,6 +2,7 @@
 
 mod access;
 mod asker;
+mod channel_slot;
 mod choose;
 mod cluster;
 mod member;

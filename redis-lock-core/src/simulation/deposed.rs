@@ -1,0 +1,97 @@
+//! A server that another one has replaced: it wakes after that, and answers what it was asked before.
+//! And replicas that don't confirm in time what they are counted for.
+
+use std::time::Duration;
+
+use super::clock::{self, MILLI, SECOND};
+use super::network::Item;
+use super::plan::HistoryPlan;
+use super::world::World;
+use crate::domain::error::{Fault, FaultClass};
+use crate::store::{Answer, Command, Verb};
+
+/// How old an answer may be that the engine counts on.
+pub(super) const FRESH: Duration = Duration::from_secs(1);
+
+/// What arrives later than this is answered by a server that was replaced meanwhile. The rest is for
+/// clocks that run slowly.
+const REPLACED: u64 = 1_100 * MILLI;
+
+impl HistoryPlan {
+    /// The history of a seed on servers that are replaced when they don't answer in time.
+    pub(super) fn with_successors(seed: u64) -> Self {
+        let mut plan = Self::of(seed);
+        plan.path.replaces = true;
+        // Much is late, and awaited for long enough to be heard.
+        plan.path.slow = plan.path.slow.max(40);
+        for process in &mut plan.processes {
+            process.command_timeout = process.command_timeout.max(2 * SECOND);
+        }
+        plan.path.unconfirmed = [0, 5, 20][(seed % 3) as usize];
+        plan
+    }
+}
+
+impl World {
+    /// Whether a server answers that was replaced meanwhile: with "ok", of which its successor knows
+    /// nothing.
+    pub(super) fn is_answered_too_late(
+        &mut self,
+        index: usize,
+        seq: u64,
+        sent: u64,
+        command: &Command,
+    ) -> bool {
+        let is_replaced = self.plan.path.replaces && clock::now() > sent + REPLACED;
+        let Some(answer) = ok(&command.verb).filter(|_| is_replaced) else { return false };
+        if let (Verb::Take { .. } | Verb::Acquire(_), Some(token)) =
+            (&command.verb, command.verb.token())
+        {
+            self.server.note(token).is_doubtful = true;
+        }
+        let mut books = self.books.borrow_mut();
+        books.history.step(45, seq);
+        books.history.line(|names| {
+            let shown = super::shown::command(command, names);
+            format!("a server that was replaced says ok to q{seq} {shown}")
+        });
+        drop(books);
+        self.reply(index, Item::Answer(seq, Ok(answer)));
+        true
+    }
+}
+
+impl World {
+    /// The answer to what was executed, if as many replicas confirm it as are wanted.
+    pub(super) fn confirmed(
+        &mut self,
+        (index, seq): (usize, u64),
+        command: &Command,
+        answer: Result<Answer, Fault>,
+    ) -> Result<Answer, Fault> {
+        let is_counted =
+            matches!(command.verb, Verb::Take { .. } | Verb::Acquire(_) | Verb::Renew { .. });
+        let is_granted =
+            matches!(answer, Ok(Answer::Held { .. } | Answer::Renewed { .. } | Answer::Done));
+        let is_short = self.chance(92, index as u64, seq) % 100 < self.plan.path.unconfirmed;
+        if !(is_counted && is_granted && is_short) || clock::now() >= self.plan.calm_at {
+            return answer;
+        }
+        if let (Verb::Take { .. } | Verb::Acquire(_), Some(token)) =
+            (&command.verb, command.verb.token())
+        {
+            self.server.note(token).is_doubtful = true;
+        }
+        Err(Fault::new(FaultClass::Unknown, "no replica has it"))
+    }
+}
+
+/// What a server says that does what it is asked.
+fn ok(verb: &Verb) -> Option<Answer> {
+    match verb {
+        Verb::Acquire(_) => Some(Answer::Held { fence: None }),
+        Verb::Renew { .. } => Some(Answer::Renewed { longer: None, waited_for: false }),
+        Verb::Take { .. } | Verb::Check { .. } | Verb::Release { .. } => Some(Answer::Done),
+        _ => None,
+    }
+}

@@ -1,0 +1,8 @@
+use rustix::time::{ClockId, clock_gettime};
+
+/// Nanoseconds of the clock that all processes of this machine share.
+pub(crate) fn now() -> u64 {
+    let time = clock_gettime(ClockId::Boottime);
+    let (seconds, nanos) = (time.tv_sec.unsigned_abs(), time.tv_nsec.unsigned_abs());
+    seconds * 1_000_000_000 + nanos
+}

@@ -1,0 +1,119 @@
+use std::fmt;
+
+use super::kind::Kind;
+
+/// What workers report of their holds, one line for each event.
+///
+/// Times are nanoseconds of the system's boot clock, which all processes share.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Event {
+    /// A guard was returned. It was valid at `at`.
+    Granted { hold: u64, kind: Kind, fence: Option<u64>, at: u64, keys: Vec<u64> },
+    /// It was still valid at `at`, and is not looked at any more.
+    Ended { hold: u64, at: u64 },
+    /// A read-modify-write of the fenced store was accepted.
+    Fenced { key: u64 },
+    /// A read-modify-write of the plain store was made.
+    Plain { key: u64 },
+    /// The lock was busy for the whole wait.
+    Busy,
+    /// The server failed.
+    Failed,
+    /// A hold ended in a loss.
+    Lost,
+    /// A call took longer than it may, in milliseconds.
+    Late { took: u64 },
+    /// A guard's remaining time was compared with the server's ttl, and was longer by this many
+    /// microseconds. The answer was there at `at`.
+    Compared { hold: u64, excess: u64, at: u64 },
+    /// A manager was shut down, and another took its place.
+    ShutDown,
+}
+
+impl fmt::Display for Event {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Granted { hold, kind, fence, at, keys } => {
+                write!(f, "g {hold} {kind} {} {at}", fence.unwrap_or(0))?;
+                keys.iter().try_for_each(|key| write!(f, " {key}"))
+            }
+            Self::Ended { hold, at } => write!(f, "e {hold} {at}"),
+            Self::Fenced { key } => write!(f, "f {key}"),
+            Self::Plain { key } => write!(f, "p {key}"),
+            Self::Busy => f.write_str("b"),
+            Self::Failed => f.write_str("x"),
+            Self::Lost => f.write_str("l"),
+            Self::Late { took } => write!(f, "t {took}"),
+            Self::Compared { hold, excess, at } => write!(f, "c {hold} {excess} {at}"),
+            Self::ShutDown => f.write_str("s"),
+        }
+    }
+}
+
+impl Event {
+    /// Reads a line; `None` for one that was cut when its writer was killed.
+    pub(crate) fn parse(line: &str) -> Option<Self> {
+        let mut words = line.split(' ');
+        let event = words.next()?;
+        if event == "g" {
+            return Self::granted(words);
+        }
+        let mut number = || words.next()?.parse::<u64>().ok();
+        Some(match event {
+            "e" => Self::Ended { hold: number()?, at: number()? },
+            "f" => Self::Fenced { key: number()? },
+            "p" => Self::Plain { key: number()? },
+            "b" => Self::Busy,
+            "x" => Self::Failed,
+            "l" => Self::Lost,
+            "t" => Self::Late { took: number()? },
+            "c" => Self::Compared { hold: number()?, excess: number()?, at: number()? },
+            "s" => Self::ShutDown,
+            _ => return None,
+        })
+    }
+
+    fn granted<'a>(mut words: impl Iterator<Item = &'a str>) -> Option<Self> {
+        let hold = words.next()?.parse().ok()?;
+        let kind = Kind::parse(words.next()?)?;
+        let fence = Some(words.next()?.parse().ok()?).filter(|fence| *fence > 0);
+        let at = words.next()?.parse().ok()?;
+        let keys: Vec<u64> = words.map(|key| key.parse().ok()).collect::<Option<_>>()?;
+        (!keys.is_empty()).then_some(Self::Granted { hold, kind, fence, at, keys })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn events_survive_the_pipe() {
+        for event in [
+            Event::Granted {
+                hold: u64::MAX,
+                kind: Kind::Mutex,
+                fence: Some(3),
+                at: 4,
+                keys: vec![1],
+            },
+            Event::Granted { hold: 1, kind: Kind::Read, fence: None, at: 4, keys: vec![7] },
+            Event::Granted { hold: 1, kind: Kind::Write, fence: Some(2), at: 4, keys: vec![7] },
+            Event::Granted { hold: 1, kind: Kind::Permit(12), fence: None, at: 4, keys: vec![9] },
+            Event::Granted { hold: 1, kind: Kind::All, fence: Some(2), at: 4, keys: vec![5, 1] },
+            Event::Ended { hold: 5, at: 6 },
+            Event::Fenced { key: 7 },
+            Event::Plain { key: 8 },
+            Event::Busy,
+            Event::Failed,
+            Event::Lost,
+            Event::Late { took: 9 },
+            Event::Compared { hold: 7, excess: 0, at: 8 },
+            Event::ShutDown,
+        ] {
+            assert_eq!(Event::parse(&event.to_string()), Some(event));
+        }
+        assert_eq!(Event::parse("g 1 m 2"), None);
+        assert_eq!(Event::parse("g 1 m 2 3"), None);
+    }
+}

@@ -1,0 +1,101 @@
+use std::collections::BTreeMap;
+
+use anyhow::{Result, bail};
+
+use super::history::History;
+use super::kind::Kind;
+use super::nemesis::Nemesis;
+use super::scripting::Mix;
+use super::store::Store;
+
+/// What happened, and what of it must not have.
+pub(crate) struct Verdict<'a> {
+    pub(crate) history: &'a History,
+    pub(crate) nemesis: &'a Nemesis<'a>,
+    pub(crate) scripting: Mix,
+    /// What was found before.
+    pub(crate) found: Vec<String>,
+}
+
+impl Verdict<'_> {
+    /// Prints it; an error when something must not have happened.
+    pub(crate) fn tell(mut self, store: &mut Store) -> Result<()> {
+        self.tell_faults();
+        self.tell_holds();
+        self.tell_updates(store)?;
+        if self.found.is_empty() {
+            println!(
+                "no two valid guards that exclude each other, every fence in order, nothing left \
+                 behind"
+            );
+            return Ok(());
+        }
+        for violation in self.found.iter().take(20) {
+            println!("VIOLATION {violation}");
+        }
+        bail!("{} violations", self.found.len())
+    }
+
+    fn tell_faults(&mut self) {
+        let Nemesis { faults, killed, unasked, losses, .. } = self.nemesis;
+        println!("\n{faults} faults, {killed} of them the killing of a server or a worker");
+        if !losses.always {
+            println!("{unasked} times servers replaced each other by themselves");
+        }
+        let findings = self.history.findings(losses);
+        println!(
+            "{} overlaps, and {} more after {}",
+            findings.violations.len(),
+            findings.explained,
+            match losses.always {
+                true => "losses of data".to_owned(),
+                false => format!("{} possible losses of data", losses.count()),
+            }
+        );
+        self.found.extend(findings.violations);
+        self.found.extend(self.history.excesses(losses));
+    }
+
+    fn tell_holds(&mut self) {
+        let history = self.history;
+        println!("{} holds, {} found lost", history.total(), history.lost);
+        for kind in Kind::NAMES {
+            let holds = history.granted.get(kind).copied().unwrap_or_default();
+            println!("  {kind:<7}{holds:>8}");
+            if holds == 0 && self.scripting.has(kind) {
+                self.found.push(format!("there was no {kind} hold at all"));
+            }
+        }
+        for (sort, volatile) in [("durable", false), ("volatile", true)] {
+            if let Some((gap, key)) = history.longest_gap(volatile) {
+                println!("longest time without a grant: {gap:.1?}, of the {sort} key {key}");
+            }
+        }
+        println!(
+            "{} calls found the lock busy, {} the server broken",
+            history.busy, history.failed
+        );
+        println!("{} looks at what a guard believes and the server says", history.compared);
+        println!("{} managers were shut down under load", history.shut_down);
+        self.found.extend(history.late.iter().map(|took| format!("a call took {took} ms")));
+        if history.compared == 0 {
+            self.found.push("no guard was ever compared with the server".into());
+        }
+    }
+
+    fn tell_updates(&mut self, store: &mut Store) -> Result<()> {
+        let History { fenced, plain, .. } = self.history;
+        let count = |map: &BTreeMap<u64, u64>| map.values().sum::<u64>();
+        let lost = store.lost_fenced(fenced)?;
+        println!("fenced updates: {}, lost: {lost}", count(fenced));
+        println!(
+            "plain updates: {}, lost: {} (by paused workers and lost data, as is to be expected)",
+            count(plain),
+            store.lost_plain(plain)?
+        );
+        if lost > 0 {
+            self.found.push(format!("{lost} fenced updates were lost"));
+        }
+        Ok(())
+    }
+}
