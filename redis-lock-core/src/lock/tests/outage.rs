@@ -26,3 +26,15 @@ fn an_outage_counts_from_the_last_useful_answer_whoever_leaves_meanwhile() {
         assert!(bench.now < begun + 4_000, "only {gone} after {}", bench.now - begun);
     }
 }
+
+#[test]
+fn an_outage_ends_the_wait_whenever_the_time_is_looked_at() {
+    for late in [0, 700] {
+        let mut bench = Bench::new();
+        bench.ask(1, Demand { outage: secs(3), ..demand("k") });
+        bench.asked();
+        assert_eq!(bench.machine.due(), bench.moment().after(secs(3)));
+        bench.tick(3_000 + late);
+        assert_eq!(bench.failed().len(), 1, "{late} ms late");
+    }
+}

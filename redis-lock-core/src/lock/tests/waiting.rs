@@ -481,3 +481,22 @@ fn a_lost_answer_is_asked_for_at_once_but_not_again_and_again() {
     bench.tick(100);
     bench.asked();
 }
+
+#[test]
+fn those_who_wait_keep_their_place_when_one_who_does_not_wait_has_left() {
+    for leaves in [true, false] {
+        let mut bench = Bench::new();
+        bench.contend(1, demand("k"), busy_with(Some(secs(20))));
+        bench.tick(100);
+        bench.ask(2, impatient());
+        let question = bench.asked();
+        assert_eq!(leaves && bench.cancel(2), leaves);
+        bench.answer(&question, busy_with(Some(secs(20))));
+        assert_eq!(bench.failed().len(), usize::from(!leaves));
+        assert!(bench.is_silent(), "nobody is owed an answer");
+        bench.tick(1_000);
+        let look = bench.asked();
+        let Verb::Acquire(terms) = &look.command.verb else { panic!("{look:?}") };
+        assert!(terms.queue.is_some(), "{look:?}");
+    }
+}
