@@ -160,6 +160,13 @@ fn a_lease_that_is_asked_away_shows_whether_it_was_used() {
     assert_eq!(bench.effects.key_use.take(), Some(KeyUse::AskedAwayUnused));
     bench.released();
     let (mut bench, _) = kept();
+    bench.ask(2, lingering());
+    let (_, hold) = bench.granted();
+    bench.release(&hold);
+    bench.somebody_waits();
+    assert_eq!(bench.effects.key_use.take(), None, "it was used once more");
+    bench.released();
+    let (mut bench, _) = kept();
     for turn in 2..=8 {
         bench.ask(turn, lingering());
         let (_, hold) = bench.granted();

@@ -38,3 +38,20 @@ fn an_outage_ends_the_wait_whenever_the_time_is_looked_at() {
         assert_eq!(bench.failed().len(), 1, "{late} ms late");
     }
 }
+
+#[test]
+fn callers_with_different_limits_for_an_outage_end_each_at_its_own() {
+    let mut bench = Bench::new();
+    let begun = bench.moment();
+    bench.ask(1, Demand { outage: secs(5), ..demand("k") });
+    bench.asked();
+    bench.tick(3_000);
+    bench.ask(2, Demand { outage: secs(1), ..demand("k") });
+    bench.tick(500);
+    assert!(bench.failed().is_empty());
+    bench.tick(500);
+    assert_eq!(bench.failed().remove(0).0, 2);
+    assert_eq!(bench.machine.due(), begun.after(secs(5)));
+    bench.tick(1_000);
+    assert_eq!(bench.failed().remove(0).0, 1);
+}

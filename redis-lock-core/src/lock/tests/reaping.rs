@@ -1,6 +1,8 @@
 //! Releasing a token until the server has nothing of it.
 
 use super::*;
+use crate::domain::kind::Kind;
+use crate::domain::names::Names;
 
 /// A release on its way that its caller waits for, and the time.
 fn awaited() -> (Box<Reap>, Told, Moment) {
@@ -109,4 +111,41 @@ fn what_is_released_once_more_may_be_on_a_server_again() {
     let reap = reap.repeated();
     assert_eq!(reap.attempt().on_server(), OnServer::Asked);
     reap.give_up();
+}
+
+#[test]
+fn a_release_that_may_overtake_the_question_that_it_drops_is_repeated() {
+    let given_up = || {
+        let mut bench = Bench::new();
+        bench.ask(1, demand("k"));
+        bench.asked();
+        bench.cancel(1);
+        (bench.released(), bench.moment())
+    };
+    let (mut reap, now) = given_up();
+    assert_eq!(reap.buries(now), None, "on one connection they keep their order");
+    reap.doubt_dropped(now);
+    assert_eq!(reap.buries(now), Some(secs(35)));
+    let (mut reap, now) = given_up();
+    assert!(reap.dropped_question().is_some());
+    reap.doubt_dropped(now);
+    assert_eq!(reap.buries(now), None, "nothing is dropped any more");
+}
+
+#[test]
+fn only_keys_of_several_slots_are_released_in_parts() {
+    let is_split = |keys: &[&str]| {
+        let mut names = keys.iter().map(|key| Names::new("lock", (*key).into()));
+        let first = names.next().unwrap();
+        let names = Arc::new(Names::together(first, names.collect(), "several"));
+        let kind = if keys.len() > 1 { Kind::All { ordered: false } } else { Kind::Mutex };
+        let mut bench = Bench::new();
+        bench.ask(1, Demand { names, kind, ..demand("k") });
+        bench.asked();
+        bench.cancel(1);
+        bench.released().is_split()
+    };
+    assert!(!is_split(&["a"]));
+    assert!(is_split(&["a", "b"]));
+    assert!(!is_split(&["{a}", "{a}b"]));
 }

@@ -88,6 +88,7 @@ fn waiters_far_behind_look_together_and_at_the_end_of_a_lease() {
         assert_eq!(pauses(&far(ttl), true, 1), expected, "{ttl:?}");
     }
     assert_eq!(pauses(&far(Some(600)), true, 1), [[601_000], [611_200]]);
+    assert_eq!(pauses(&far(Some(749)), true, 1)[0], [point(750_000)]);
     assert_eq!(pauses(&far(Some(50)), true, 4)[0], [51_000, 51_000, 350_000, 350_000]);
     // Without messages it looks as any other.
     assert_eq!(pauses(&far(None), false, 2)[0], [15_000, 30_000]);

@@ -483,6 +483,27 @@ fn a_lost_answer_is_asked_for_at_once_but_not_again_and_again() {
 }
 
 #[test]
+fn the_end_of_a_wait_that_was_given_up_is_not_looked_at() {
+    let mut bench = Bench::new();
+    bench.contend(1, demand("k"), busy_with(Some(secs(20))));
+    let look = bench.machine.due();
+    bench.ask(2, patient(100));
+    assert_eq!(bench.machine.due(), bench.moment().after(millis(100)));
+    bench.cancel(2);
+    assert_eq!(bench.machine.due(), look);
+    // The same for one whose wait was over, and that had no answer yet.
+    let mut bench = Bench::new();
+    bench.ask(1, demand("k"));
+    bench.asked();
+    let outage = bench.machine.due();
+    bench.ask(2, patient(100));
+    bench.tick(100);
+    assert_eq!(bench.machine.due(), bench.moment().after(demand("k").timeout));
+    bench.cancel(2);
+    assert_eq!(bench.machine.due(), outage);
+}
+
+#[test]
 fn those_who_wait_keep_their_place_when_one_who_does_not_wait_has_left() {
     for leaves in [true, false] {
         let mut bench = Bench::new();
