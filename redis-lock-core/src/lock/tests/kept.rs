@@ -200,3 +200,15 @@ fn only_what_has_not_been_used_since_makes_room() {
     bench.step(|machine, env, out| machine.make_room(since, env, out));
     bench.released();
 }
+
+#[test]
+fn a_lease_that_lasts_as_long_as_it_lingers_is_not_renewed() {
+    let end = lease::deadline(Bench::new().moment(), Some(secs(30)));
+    let lingers = end.since(Bench::new().moment().after(millis(RTT)));
+    for (linger, renews) in [(lingers, false), (lingers + millis(1), true)] {
+        let mut bench = Bench::new();
+        let hold = bench.hold(1, Demand { linger: Some(linger), ..demand("k") });
+        bench.release(&hold);
+        assert_eq!(bench.machine.due() < end, renews, "{linger:?}");
+    }
+}
