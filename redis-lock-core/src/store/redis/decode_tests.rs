@@ -1,5 +1,6 @@
 //! What each reply of a server means.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use redis::Value;
@@ -8,7 +9,8 @@ use super::decode::*;
 use super::direct::{command, token};
 use crate::domain::error::FaultClass;
 use crate::domain::kind::Kind;
-use crate::store::{Acquire, Answer, Blocker, Verb};
+use crate::domain::status::LockKind;
+use crate::store::{Acquire, Answer, Blocker, ServerView, Verb};
 
 fn error(line: &str) -> Value {
     redis::parse_redis_value(format!("-{line}\r\n").as_bytes()).unwrap()
@@ -213,4 +215,77 @@ fn what_scripts_tell_beside_the_answer_is_noticed() {
     assert_eq!(other_limit(&array([int(1), Value::Nil, int(3)])), Some(3));
     assert_eq!(other_limit(&array([int(1), Value::Nil, int(0)])), None);
     assert_eq!(other_limit(&array([int(-2), Value::Nil, int(3)])), None);
+}
+
+/// The reply of `look.lua`, with nobody in the queue.
+fn looked(kind: Value, holders: Value, fence: &str, limit: i64) -> ServerView {
+    let nothing = || array([]);
+    let (none, fence, limit) = (|| Value::Int(0), text(fence), Value::Int(limit));
+    let reply = array([kind, holders, nothing(), fence, limit, none(), none(), text("")]);
+    match answer(&Verb::Look, reply) {
+        Answer::Seen(view) => *view,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_look_shows_who_has_a_lock_of_each_kind() {
+    let (first, second) = (token(1), token(2));
+    let tokens = |view: &ServerView| {
+        let each = view.holders.iter().map(|holder| holder.token.to_string());
+        each.collect::<Vec<_>>()
+    };
+    let free = looked(text("none"), array([]), "", 0);
+    assert_eq!((free.kind, free.holders.len()), (LockKind::Free, 0));
+    for kind in [text("string"), Value::SimpleString("string".into())] {
+        let holder = array([text(&first), Value::Int(250)]);
+        let mutex = looked(kind, holder, &format!("64 {first}"), 0);
+        assert_eq!((mutex.kind, tokens(&mutex)), (LockKind::Mutex, vec![first.to_string()]));
+        let [holder] = mutex.holders.as_slice() else { panic!("{mutex:?}") };
+        assert_eq!((holder.ttl, holder.fence), (Some(Duration::from_millis(250)), Some(33)));
+    }
+    let lasting = looked(text("string"), array([text(&first), Value::Int(-1)]), "", 0);
+    assert_eq!(lasting.holders[0].ttl, None);
+    let members = ["p:", "p:"].into_iter().zip([&first, &second]);
+    let member = |(mode, token): (&str, &Arc<str>)| [text(&[mode, token].concat()), Value::Int(5)];
+    let members = Value::Array(members.flat_map(member).collect());
+    let permits = looked(text("zset"), members, "", 3);
+    assert_eq!(tokens(&permits), [first.to_string(), second.to_string()]);
+    assert_eq!(permits.kind, LockKind::from(Kind::Permit { limit: 3 }));
+    assert_eq!(looked(text("hash"), array([]), "", 0).kind, LockKind::Foreign);
+}
+
+#[test]
+fn a_look_shows_who_waits_and_how_many_more_there_are() {
+    let waiters = array([text(&token(1)), text(&token(2))]);
+    let more = [Value::Int(3), Value::Int(4), text("1a2b")];
+    let head = [text("none"), array([]), waiters, text(""), Value::Int(0)];
+    let reply = Value::Array(head.into_iter().chain(more).collect());
+    let Answer::Seen(view) = answer(&Verb::Look, reply) else { panic!("nothing was seen") };
+    assert_eq!((view.waiters.len(), view.more_holders, view.more_waiters), (2, 3, 4));
+    assert_eq!(view.foreign.as_deref(), Some("1a2b"));
+}
+
+#[test]
+fn the_code_of_an_error_is_found_where_servers_put_it() {
+    let code = |line: &str| match error(line) {
+        Value::ServerError(error) => code_of(&error).to_owned(),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(code("ERR The user executing the script can't run this command"), "NOPERM");
+    assert_eq!(code("ERR ACL failure in script: no permission to run the 'get' command"), "NOPERM");
+    assert_eq!(code("ERR Error running script (call to f_1): -OOM no memory"), "OOM");
+    assert_eq!(code("ERR Error compiling script: BUSY"), "BUSY");
+    assert_eq!(code("ERR the value OOM is not a number"), "ERR");
+    assert_eq!(code("BUSY Error running script (call to f_1): -OOM no memory"), "BUSY");
+}
+
+#[test]
+fn a_server_that_may_come_back_is_waited_for() {
+    for code in ["MASTERDOWN", "CLUSTERDOWN", "MOVED", "ASK", "LOADING", "READONLY"] {
+        let Value::ServerError(error) = error(&format!("{code} why")) else { panic!("{code}") };
+        let fault = refusal(&error);
+        assert_eq!(fault.class, FaultClass::Refused, "{code}");
+        assert!(fault.what.contains("; "), "it gives advice: {}", fault.what);
+    }
 }
