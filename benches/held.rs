@@ -4,18 +4,19 @@
 //! `cargo bench --bench held` starts a server of its own. Memory and processor time are those of
 //! this process, in which nothing else happens.
 
+mod scenery;
+
 use std::fs;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use redis_locks::Locks;
-use scenery::figures::{processor_time, tell};
-use scenery::held::{AT_ONCE, take};
 use testbed::Server;
 use tokio::runtime::Builder;
 
-mod scenery;
+use scenery::figures::{processor_time, tell};
+use scenery::held::{AT_ONCE, take};
 
 const LOCKS: usize = 10_000;
 

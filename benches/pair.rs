@@ -5,18 +5,19 @@
 //! within each round, so that a busy machine slows both. `cargo xtask bench` compares with other
 //! libraries.
 
+mod scenery;
+
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use redis::IntoConnectionInfo;
 use redis::io::tcp::TcpSettings;
 use redis_locks::Locks;
-use scenery::bare::Bare;
-use scenery::figures::median;
 use testbed::Server;
 use tokio::runtime::{Builder, Runtime};
 
-mod scenery;
+use scenery::bare::Bare;
+use scenery::figures::median;
 
 const TTL: Duration = Duration::from_secs(30);
 

@@ -5,6 +5,8 @@
 //! `contended`) it measures that part alone. Rounds alternate, and ratios are taken within each round,
 //! so that a busy machine slows both.
 
+mod scenery;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::sleep;
@@ -13,14 +15,13 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, ensure};
 use redis::aio::MultiplexedConnection;
 use redis_locks::{Locks, Scripting};
-use scenery::bare::Bare;
-use scenery::figures::{median, processor_time, tell};
-use scenery::held::take;
 use testbed::{Server, ServerBinary};
 use tokio::runtime::{Builder, Runtime};
 use tokio::task::JoinSet;
 
-mod scenery;
+use scenery::bare::Bare;
+use scenery::figures::{median, processor_time, tell};
+use scenery::held::take;
 
 const TTL: Duration = Duration::from_secs(6);
 const ROUNDS: usize = 15;

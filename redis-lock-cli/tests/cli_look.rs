@@ -3,9 +3,10 @@
 mod scenery;
 
 use rustix::process::Signal;
-use scenery::{Running, SECOND, answering, code, locks, objects, run, text};
 use serde_json::{Value, json};
 use testbed::{Server, eventually};
+
+use scenery::{Running, SECOND, answering, code, locks, objects, run, text};
 
 /// Fields whose values are not known beforehand, checked by their sort and put aside.
 fn settled(mut status: Value) -> Value {

@@ -5,8 +5,9 @@ mod scenery;
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
-use scenery::{Running, SECOND, code, locks, objects, run, text};
 use testbed::{Program, Server, eventually};
+
+use scenery::{Running, SECOND, code, locks, objects, run, text};
 
 #[test]
 fn the_command_runs_under_the_lock_and_its_code_is_passed_on() {

@@ -8,8 +8,9 @@ mod several;
 use std::time::Duration;
 
 use redis_locks::{Guard, LockError, Locks, Request, Scripting};
-use several::Several;
 use testbed::{Cluster, Sentinel, Server, ServerBinary};
+
+use several::Several;
 
 /// An arbiter and two managers that know nothing of each other.
 pub(crate) struct Arena {

@@ -1,11 +1,9 @@
 //! Crowds of waiters and of shared locks cost each of them the same.
 
-use std::{
-    future::Future,
-    pin::Pin,
-    task::{Context, Waker},
-    time::{Duration, Instant},
-};
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Waker};
+use std::time::{Duration, Instant};
 
 use redis_locks::{Guard, LockError, Locks};
 

@@ -1,16 +1,12 @@
 //! A process that forks: the copy has the parent's sockets and believes to have its locks.
 
-use std::{
-    future::Future,
-    pin::Pin,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
-    task::{Context, Waker},
-    thread,
-    time::Instant,
-};
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Waker};
+use std::thread;
+use std::time::Instant;
 
 use redis_locks::{Guard, LockError, Locks};
 use testbed::{Child, ChildIo, Server, eventually, holds_for, kill_process};

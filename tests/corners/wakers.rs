@@ -1,19 +1,14 @@
 //! Wakers and subscribers are the user's code: one that blocks, panics or asks back costs nobody
 //! else an answer.
 
-use std::{
-    future::Future,
-    panic::{AssertUnwindSafe, catch_unwind},
-    pin::Pin,
-    sync::{
-        Arc, Condvar, Mutex, PoisonError,
-        atomic::{AtomicBool, Ordering},
-        mpsc,
-    },
-    task::{Context, Poll, Wake, Waker},
-    thread,
-    time::Duration,
-};
+use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, PoisonError, mpsc};
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread;
+use std::time::Duration;
 
 use redis_locks::{Guard, LockError, LockState, Locks};
 use testbed::{Server, eventually, holds_for};

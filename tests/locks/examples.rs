@@ -2,12 +2,6 @@
 
 #![allow(dead_code, reason = "each example has a main of its own")]
 
-use std::time::Duration;
-
-use redis_locks::{LockState, Locks, LossReason, Scripting};
-
-use crate::arena::Arena;
-
 #[path = "../../examples/acquire_release_pair.rs"]
 mod acquire_release_pair;
 #[path = "../../examples/automatic_release.rs"]
@@ -28,6 +22,12 @@ mod request_to_worker;
 mod scoped_mutex;
 #[path = "../../examples/wait_limit_and_timeout.rs"]
 mod wait_limit_and_timeout;
+
+use std::time::Duration;
+
+use redis_locks::{LockState, Locks, LossReason, Scripting};
+
+use crate::arena::Arena;
 
 /// Runs an example on every arbiter.
 fn on_each(example: impl Fn(&Locks)) {

@@ -34,9 +34,9 @@ fn f11_an_heir_whose_clock_is_ahead_is_warned_of_and_gets_a_whole_lease_and_larg
     ahead.blocking_release().unwrap();
     // Back to the one whose clock is right.
     let ahead = take(locks.mutex("job").fenced());
-    let heir = cluster.owner_of("lock:job");
-    cluster.until_replicated(heir);
-    cluster.fail_over(cluster.replica_of(heir), FailOver::Plain);
+    let successor = cluster.owner_of("lock:job");
+    cluster.until_replicated(successor);
+    cluster.fail_over(cluster.replica_of(successor), FailOver::Plain);
     eventually(PATIENCE, "it is confirmed there", || ahead.blocking_verify().is_ok());
     let before = ahead.fence().unwrap();
     ahead.blocking_release().unwrap();

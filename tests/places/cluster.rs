@@ -200,7 +200,7 @@ fn g3_g8_g15_a_dead_primary_costs_only_a_wait_and_no_lock_of_the_others() {
     cluster.until_replicated(victim);
     victim.server().kill9();
     cluster.until_replaced(victim, slot);
-    eventually(PATIENCE, "the lock is released at the heir", || {
+    eventually(PATIENCE, "the lock is released at the successor", || {
         locks.blocking_status(&keys[0]).is_ok()
     });
     for guard in guards {

@@ -1,7 +1,8 @@
 //! What is promised, on every place alike: memory, servers of each family and age, a cluster of one
 //! node and of several, a primary that sentinels name.
 
-use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::SeqCst;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -11,8 +12,7 @@ use testbed::eventually;
 use crate::arena::{
     Arena, PATIENCE, Waiting, cancel_everywhere, crash, is_free, ms, queued, refused, take,
 };
-use crate::is_held;
-use crate::together;
+use crate::{is_held, together};
 
 type Make = fn(&Locks) -> Request;
 

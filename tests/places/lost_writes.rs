@@ -72,10 +72,10 @@ fn f4_a_lock_that_the_heir_in_a_sentinel_group_never_heard_of_is_lost_and_fenced
     let first = take(one.mutex("job").fenced());
     victim.server().kill9();
     replica.server().thaw();
-    let heir = group.until_replaced(victim);
+    let successor = group.until_replaced(victim);
     is_told_by_its_fence(first, &other);
     drop((one, other));
-    heir.server().assert_clean();
+    successor.server().assert_clean();
 }
 
 /// One replica has it, and another one that has not is promoted: what `replicas(1)` of two can't

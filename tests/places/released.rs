@@ -69,8 +69,8 @@ fn f4_a_release_that_the_heir_in_a_sentinel_group_never_heard_of_is_repeated() {
     guards.drain(..).for_each(|guard| guard.blocking_release().unwrap());
     victim.server().kill9();
     replica.server().thaw();
-    let heir = group.until_replaced(victim);
+    let successor = group.until_replaced(victim);
     must_be_free(&other, "job");
     drop((one, other));
-    heir.server().assert_clean();
+    successor.server().assert_clean();
 }

@@ -146,12 +146,12 @@ fn the_documented_rights_are_enough_with_sentinels() {
     each_kind(&one, &other);
     let held = take(one.mutex("job"));
     group.until_replicated();
-    let heir = group.fail_over();
+    let successor = group.fail_over();
     eventually(PATIENCE, "it is confirmed at the new primary", || held.blocking_verify().is_ok());
     held.blocking_release().unwrap();
     each_kind(&one, &other);
     drop((one, other));
-    heir.server().assert_clean();
+    successor.server().assert_clean();
 }
 
 /// What the user of the locks may do after its password was changed, and changed back.
@@ -216,9 +216,9 @@ fn locks_go_on_while_the_sentinels_want_another_password() {
     held.blocking_verify().unwrap();
     set(">hush <new");
     group.until_replicated();
-    let heir = group.fail_over();
+    let successor = group.fail_over();
     eventually(PATIENCE, "it is confirmed at the new primary", || held.blocking_verify().is_ok());
     held.blocking_release().unwrap();
     pair().unwrap();
-    heir.server().assert_clean();
+    successor.server().assert_clean();
 }

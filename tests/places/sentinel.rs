@@ -26,17 +26,17 @@ fn a_held_lock_survives_an_orderly_fail_over_and_the_next_one_is_acquired_after_
     assert_eq!(status.server.nodes[0].address, format!("127.0.0.1:{before}"));
     assert_eq!(status.server.nodes[0].role, NodeRole::Primary);
     assert!(status.server.nodes[0].version.is_some());
-    let heir = group.fail_over();
+    let successor = group.fail_over();
     eventually(PATIENCE, "the locks follow", || {
         locks.blocking_status("job").is_ok_and(|status| {
-            status.server.nodes[0].address == format!("127.0.0.1:{}", heir.port())
+            status.server.nodes[0].address == format!("127.0.0.1:{}", successor.port())
         })
     });
     std::thread::sleep(ms(3_000));
     assert!(is_held(&guard), "renewed at the new primary");
     guard.blocking_release().unwrap();
     take(locks.mutex("job")).blocking_release().unwrap();
-    heir.server().assert_clean();
+    successor.server().assert_clean();
 }
 
 #[test]
@@ -80,12 +80,12 @@ fn f7_f12_an_old_primary_that_wakes_starts_and_extends_nothing() {
         let locks = one.clone();
         move || take(locks.mutex("late").wait(PATIENCE))
     });
-    let heir = group.until_replaced(old);
+    let successor = group.until_replaced(old);
     // Until it has learned which server is the primary now, it can only use the old one.
     take(one.mutex("heard").wait(PATIENCE)).blocking_release().unwrap();
     old.server().thaw();
     let late = late.join().unwrap();
-    let value = heir.server().get("lock:late").expect("it stands at the new primary");
+    let value = successor.server().get("lock:late").expect("it stands at the new primary");
     assert!(value.starts_with(&late.token().to_string()), "{value}");
     late.blocking_release().unwrap();
     if is_held(&held) {
@@ -93,9 +93,9 @@ fn f7_f12_an_old_primary_that_wakes_starts_and_extends_nothing() {
         held.blocking_release().unwrap();
     }
     let next = other.mutex("job").wait(PATIENCE).blocking_acquire().unwrap();
-    assert!(heir.server().exists("lock:job"));
+    assert!(successor.server().exists("lock:job"));
     next.blocking_release().unwrap();
     eventually(PATIENCE, "the old one follows", || !old.is_primary());
     drop((one, other));
-    heir.server().assert_clean();
+    successor.server().assert_clean();
 }

@@ -6,8 +6,7 @@ use redis_locks::{LockError, Locks};
 use testbed::{Cluster, Sentinel, ServerBinary, eventually};
 
 use crate::arena::{PATIENCE, ms, take};
-use crate::is_held;
-use crate::together;
+use crate::{is_held, together};
 
 fn binaries() -> Vec<ServerBinary> {
     [Some(ServerBinary::any()), ServerBinary::valkey(9)].into_iter().flatten().collect()
@@ -34,13 +33,13 @@ fn g18_a_second_failure_before_the_resync_is_told_in_time_and_recovered_from() {
         take(locks.mutex("job")).blocking_release().unwrap();
         cluster.until_replicated(well);
         well.server().kill9();
-        let heir = cluster.until_replaced(well, slot);
-        heir.server().kill9();
+        let successor = cluster.until_replaced(well, slot);
+        successor.server().kill9();
         // Nobody has the slot any more.
         for request in [locks.mutex("job"), locks.mutex("job").fenced(), locks.write("{job}w")] {
             is_refused_within(request, 8_000);
         }
-        heir.server().restart();
+        successor.server().restart();
         well.server().restart();
         cluster.until_ok();
         eventually(PATIENCE, "it works again", || locks.mutex("job").blocking_acquire().is_ok());
@@ -97,7 +96,7 @@ fn f13_a_sentinel_that_slept_through_the_fail_over_misleads_nobody() {
     group.until_replicated();
     let sleeper = group.sentinels()[0].server();
     sleeper.freeze();
-    let heir = group.fail_over();
+    let successor = group.fail_over();
     let start = Instant::now();
     eventually(PATIENCE, "it is confirmed at the new primary", || held.blocking_verify().is_ok());
     assert!(start.elapsed() < ms(3_000), "the others know: {:?}", start.elapsed());
@@ -111,7 +110,7 @@ fn f13_a_sentinel_that_slept_through_the_fail_over_misleads_nobody() {
     }
     held.blocking_release().unwrap();
     drop(locks);
-    heir.server().assert_clean();
+    successor.server().assert_clean();
 }
 
 #[test]

@@ -166,14 +166,14 @@ fn sentinels_and_their_servers_are_both_reached_over_tls() {
         waiting.finish();
         let held = take(one.mutex("job"));
         group.until_replicated();
-        let heir = group.fail_over();
+        let successor = group.fail_over();
         eventually(PATIENCE, "it is confirmed at the new primary", || {
             held.blocking_verify().is_ok()
         });
-        assert!(is_held(&held) && heir.server().exists("lock:job"));
+        assert!(is_held(&held) && successor.server().exists("lock:job"));
         held.blocking_release().unwrap();
         drop((one, other));
-        heir.server().assert_clean();
+        successor.server().assert_clean();
         let stranger = Locks::builder().url(&by_url).outage(ms(1_000)).open().unwrap();
         let said = refusal(&stranger);
         assert!(said.contains("certificate"), "{said}");

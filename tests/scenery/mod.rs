@@ -2,12 +2,13 @@
 
 #![allow(dead_code, unreachable_pub, reason = "each test file uses some of it")]
 
+pub use testbed::{LONG, PATIENCE};
+
 use std::future::Future;
 use std::time::Duration;
 
 use redis_locks::{Builder, Guard, LockError, Locks, LossReason, Request, Scripting};
 use testbed::Server;
-pub use testbed::{LONG, PATIENCE};
 
 /// The key that most tests lock, and what it is on the server.
 pub const KEY: &str = "job";

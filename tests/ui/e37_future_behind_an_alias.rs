@@ -1,6 +1,7 @@
 #![allow(unused)]
-use redis_locks::{LockError, redis_lock};
 use std::pin::Pin;
+
+use redis_locks::{LockError, redis_lock};
 
 type Hidden = Pin<Box<dyn Future<Output = u32>>>;
 

@@ -1,7 +1,8 @@
 #![allow(unused)]
-use redis_locks::{LockError, redis_lock};
 use std::future::Future;
 use std::pin::Pin;
+
+use redis_locks::{LockError, redis_lock};
 
 struct S(u32);
 

@@ -1,8 +1,9 @@
 #![allow(unused)]
-use redis_locks::{LockError, redis_lock};
 use std::future::{Future, IntoFuture, Ready, ready};
 use std::pin::Pin;
 use std::task::{Context, Poll};
+
+use redis_locks::{LockError, redis_lock};
 
 struct Own;
 

@@ -1,6 +1,7 @@
 #![allow(unused)]
-use redis_locks::{LockError, redis_lock};
 use std::sync::MutexGuard;
+
+use redis_locks::{LockError, redis_lock};
 
 #[redis_lock(key = "k:{id}")]
 fn f(id: MutexGuard<'_, u64>) -> Result<(), LockError> {

@@ -1,12 +1,13 @@
 //! What the cases share.
 
+pub(crate) use testbed::{LONG, PATIENCE};
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use redis_locks::{Locks, Request};
-pub(crate) use testbed::{LONG, PATIENCE};
 use testbed::{Server, ServerBinary, ServerBuilder, eventually, report_skipped};
 
 /// The key that most cases lock, and what belongs to it on the server.

@@ -25,7 +25,16 @@ pub(crate) struct Arguments {
     pub(crate) command: Option<String>,
 }
 
+/// The name by which pictures of growth are asked for, as if they were a work.
+pub(crate) const GROWTH: &str = "growth";
+
 impl Arguments {
+    /// Whether growth is measured: in a full run, and when asked for.
+    pub(crate) fn has_growth(&self) -> bool {
+        let named = |names: &Vec<String>| names.iter().any(|name| name == GROWTH);
+        self.works.as_ref().map_or_else(|| self.peers.is_none(), named)
+    }
+
     pub(crate) fn read(words: impl Iterator<Item = String>) -> Result<Self> {
         let mut read = Self {
             quick: false,

@@ -16,8 +16,10 @@ pub(crate) struct Goal {
 }
 
 #[derive(Clone, Copy, Debug)]
+#[expect(clippy::enum_variant_names, reason = "a bound is at most or at least something")]
 pub(crate) enum Bound {
     AtMost(f64),
+    AtLeast(f64),
     /// At most so many times the least of these.
     AtMostTimes(f64, &'static [PeerId]),
     /// At least so many times the most of these.
@@ -27,6 +29,10 @@ pub(crate) enum Bound {
 impl Goal {
     pub(crate) const fn ours(metric: &'static str, bound: Bound) -> Self {
         Self { metric, who: PeerId::Ours, bound, on: None }
+    }
+
+    pub(crate) const fn lingering(metric: &'static str, bound: Bound) -> Self {
+        Self { metric, who: PeerId::Lingering, bound, on: None }
     }
 
     pub(crate) const fn in_background(metric: &'static str, bound: Bound) -> Self {
@@ -39,7 +45,7 @@ impl Bound {
     /// same round; nothing when none of them has one.
     pub(crate) fn figure(self, value: f64, of: impl Fn(PeerId) -> Option<f64>) -> Option<f64> {
         match self {
-            Self::AtMost(_) => Some(value),
+            Self::AtMost(_) | Self::AtLeast(_) => Some(value),
             Self::AtMostTimes(_, peers) => {
                 let least = peers.iter().filter_map(|&peer| of(peer)).min_by(f64::total_cmp)?;
                 Some(value / least)
@@ -54,7 +60,7 @@ impl Bound {
     pub(crate) fn is_met_by(self, figure: f64) -> bool {
         match self {
             Self::AtMost(limit) | Self::AtMostTimes(limit, _) => figure <= limit,
-            Self::AtLeastTimes(limit, _) => figure >= limit,
+            Self::AtLeast(limit) | Self::AtLeastTimes(limit, _) => figure >= limit,
         }
     }
 }
@@ -69,9 +75,14 @@ impl Goal {
     pub(crate) fn describe(&self, metrics: &[Metric]) -> String {
         let metric = metrics.iter().find(|metric| metric.id == self.metric);
         let title = metric.map_or(self.metric, |metric| metric.title);
-        let whose = if self.who == PeerId::InBackground { ", background release" } else { "" };
+        let whose = match self.who {
+            PeerId::InBackground => ", background release",
+            PeerId::Lingering => ", linger",
+            _ => "",
+        };
         let bound = match self.bound {
             Bound::AtMost(limit) => format!("at most {}", self.unit(metrics).show(limit)),
+            Bound::AtLeast(limit) => format!("at least {}", self.unit(metrics).show(limit)),
             Bound::AtMostTimes(limit, peers) => format!("at most {limit} x {}", best(peers)),
             Bound::AtLeastTimes(limit, peers) => format!("at least {limit} x {}", best(peers)),
         };
@@ -81,7 +92,7 @@ impl Goal {
     /// What was reached, in the terms of the goal.
     pub(crate) fn show(&self, metrics: &[Metric], figure: f64) -> String {
         match self.bound {
-            Bound::AtMost(_) => self.unit(metrics).show(figure),
+            Bound::AtMost(_) | Bound::AtLeast(_) => self.unit(metrics).show(figure),
             Bound::AtMostTimes(..) | Bound::AtLeastTimes(..) => Unit::Times.show(figure),
         }
     }

@@ -7,6 +7,7 @@ mod child;
 mod clock;
 mod contest;
 mod goal;
+mod growth;
 mod peer;
 mod report;
 mod results;
@@ -30,15 +31,16 @@ use setting::Setting;
 use work::Work;
 
 fn main() -> Result<()> {
-    testbed::dispatch(work::ROLES);
+    testbed::dispatch(&[work::ROLES, growth::ROLES].concat());
     let arguments = Arguments::read(std::env::args().skip(1))?;
     let works = wanted_works(&arguments)?;
-    if works.is_empty() {
+    let has_growth = arguments.has_growth();
+    if works.is_empty() && !has_growth {
         return Ok(());
     }
     let load = setting::load();
     let mut outcomes = Vec::new();
-    let mut servers = Vec::new();
+    let (mut servers, mut curves) = (Vec::new(), Vec::new());
     for &flavor in &arguments.servers {
         let binary = binary(flavor)?;
         eprintln!("on {binary}");
@@ -48,11 +50,15 @@ fn main() -> Result<()> {
         for &work in &works {
             outcomes.push(run(work, flavor, &scene, &arguments));
         }
+        if has_growth {
+            curves.extend(growth::run(flavor, &scene)?);
+        }
     }
     report::table::print(&outcomes);
     if let Some(dir) = &arguments.out {
         let command = arguments.command.as_deref().unwrap_or("cargo xtask bench");
-        report::write(dir.as_ref(), &outcomes, &Setting::of(&servers, command, load))?;
+        let setting = Setting::of(&servers, command, load);
+        report::write(dir.as_ref(), &outcomes, &curves, &setting)?;
     }
     Ok(())
 }
@@ -61,15 +67,16 @@ fn wanted_works(arguments: &Arguments) -> Result<Vec<&'static Work>> {
     let Some(names) = &arguments.works else { return Ok(work::ALL.iter().collect()) };
     if names.iter().any(|name| name == "list") {
         for work in work::ALL {
-            println!("{:14} {}", work.id, work.title);
+            println!("{:18} {}", work.id, work.title);
         }
+        println!("{:18} How the cost of ours grows", arguments::GROWTH);
         return Ok(Vec::new());
     }
     let find = |name: &String| {
         let found = work::ALL.iter().find(|work| work.id == name);
         found.with_context(|| format!("there is no work `{name}`"))
     };
-    names.iter().map(find).collect()
+    names.iter().filter(|name| *name != arguments::GROWTH).map(find).collect()
 }
 
 fn binary(flavor: Flavor) -> Result<ServerBinary> {

@@ -1,11 +1,11 @@
 //! What a measurement takes place on.
 
-use std::cell::OnceCell;
+use std::cell::{Cell, OnceCell};
 use std::future::Future;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use testbed::{Cluster, Server, eventually};
+use testbed::{Certificates, Cluster, Server, eventually};
 use tokio::runtime::Runtime;
 
 /// A lease that nothing but a crash lets run out.
@@ -17,11 +17,21 @@ pub(crate) struct Scene<'a> {
     pub(crate) quick: bool,
     cluster: OnceCell<Cluster>,
     replica: OnceCell<Server>,
+    over_tls: OnceCell<(Server, Vec<u8>)>,
+    /// How often it was asked how many commands there were.
+    asked: Cell<u32>,
 }
 
 impl<'a> Scene<'a> {
     pub(crate) fn new(server: &'a Server, quick: bool) -> Self {
-        Self { server, quick, cluster: OnceCell::new(), replica: OnceCell::new() }
+        Self {
+            server,
+            quick,
+            cluster: OnceCell::new(),
+            replica: OnceCell::new(),
+            over_tls: OnceCell::new(),
+            asked: Cell::new(0),
+        }
     }
 
     /// Three nodes of the same program, started for the first work that wants them.
@@ -48,6 +58,18 @@ impl<'a> Scene<'a> {
         self.server.url()
     }
 
+    /// The URL of a server over TLS, and the certificate of its authority.
+    pub(crate) fn tls(&self) -> Result<(String, Vec<u8>)> {
+        if self.over_tls.get().is_none() {
+            let certificates = Certificates::new().context("there is no `openssl` program")?;
+            let authority = std::fs::read(certificates.authority_file())?;
+            let builder = Server::builder().binary(self.server.binary().clone());
+            let _ = self.over_tls.set((builder.tls(&certificates).start(), authority));
+        }
+        let (server, authority) = self.over_tls.get().context("it was started above")?;
+        Ok((server.tls_url(), authority.clone()))
+    }
+
     /// How long to measure: a publishable figure takes longer than a first look.
     pub(crate) fn lasting(&self, full: u64, quick: u64) -> Duration {
         Duration::from_millis(if self.quick { quick } else { full })
@@ -55,6 +77,15 @@ impl<'a> Scene<'a> {
 
     pub(crate) fn times(&self, full: usize, quick: usize) -> usize {
         if self.quick { quick } else { full }
+    }
+
+    /// How many commands the server has carried out, this question not counted.
+    pub(crate) fn commands(&self) -> Result<f64> {
+        let text = self.server.info("stats", "total_commands_processed");
+        let counted: f64 = text.context("INFO has no total_commands_processed")?.parse()?;
+        let asked = self.asked.get() + 1;
+        self.asked.set(asked);
+        Ok(counted - f64::from(asked))
     }
 
     /// Leaves nothing of the last measurement on the server.
@@ -68,6 +99,14 @@ impl<'a> Scene<'a> {
 pub(crate) fn runtime() -> Result<Runtime> {
     tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
+        .enable_all()
+        .build()
+        .context("a runtime can't be built")
+}
+
+/// A runtime whose only thread is the one that calls `block_on`.
+pub(crate) fn current_thread() -> Result<Runtime> {
+    tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .context("a runtime can't be built")

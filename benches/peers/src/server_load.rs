@@ -16,6 +16,11 @@ impl ServerLoad {
         Ok(Self { computed: computed(server)?, since: Instant::now() })
     }
 
+    /// The seconds that its main thread has computed since then.
+    pub(crate) fn seconds(&self, server: &Server) -> Result<f64> {
+        Ok(computed(server)?.saturating_sub(self.computed).as_secs_f64())
+    }
+
     /// The part of a core that its main thread has taken since then.
     pub(crate) fn share(&self, server: &Server) -> Result<f64> {
         let elapsed = self.since.elapsed();

@@ -8,9 +8,10 @@ mod queue;
 use std::sync::{Arc, Barrier};
 use std::thread;
 
-use queue::{Queue, work};
 use redis_locks::Locks;
 use testbed::Server;
+
+use queue::{Queue, work};
 
 const JOBS: u32 = 60;
 

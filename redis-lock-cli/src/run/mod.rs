@@ -1,5 +1,8 @@
 //! `redis-lock run`.
 
+mod child;
+mod signals;
+
 use std::io::{Write, stderr};
 use std::time::Instant;
 
@@ -10,9 +13,6 @@ use crate::exit::{Code, Failure};
 use crate::json;
 use child::Child;
 use signals::Signals;
-
-mod child;
-mod signals;
 
 pub(crate) async fn run(locks: &Locks, common: &Common, task: Run) -> Result<Code, Failure> {
     let mut signals = Signals::listen()?;

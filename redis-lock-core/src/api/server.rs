@@ -3,13 +3,12 @@
 use std::sync::Arc;
 
 use super::server_url::{self, Named, database};
-use crate::ConfigError;
-use crate::LockError;
 use crate::engine::Arbiter;
 use crate::store::memory::Memory;
 use crate::store::redis::{
     AddressMap, ClusterDirectory, NodeAccess, RedisConnector, SentinelDirectory, Terms,
 };
+use crate::{ConfigError, LockError};
 
 /// As the builder was given it.
 #[derive(Clone, Default)]

@@ -5,22 +5,6 @@
 //! supervises the connections, reads answers unless a task of the caller's runtime does, and runs
 //! timers.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::Ordering;
-use std::sync::{Arc, OnceLock};
-use std::thread;
-use std::time::Duration;
-
-use crate::domain::clock::Moment;
-use crate::domain::error::{Fault, FaultClass};
-use crate::lock::hold::Hold;
-use crate::lock::{self, Confirm, Effects, Env, LocalView, Machine};
-use crate::store::Connector;
-use crate::store::directory::Directory;
-use crate::{LockError, LossReason, Token, observe};
-use core::Core;
-use places::Places;
-
 mod asking;
 mod cache_padded;
 mod carry_out;
@@ -56,6 +40,22 @@ mod turn;
 
 pub(crate) use asking::Asking;
 pub(crate) use table::{Handle, LockId};
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, OnceLock};
+use std::thread;
+use std::time::Duration;
+
+use crate::domain::clock::Moment;
+use crate::domain::error::{Fault, FaultClass};
+use crate::lock::hold::Hold;
+use crate::lock::{self, Confirm, Effects, Env, LocalView, Machine};
+use crate::store::Connector;
+use crate::store::directory::Directory;
+use crate::{LockError, LossReason, Token, observe};
+use core::Core;
+use places::Places;
 
 /// The reason of holds that end by a shutdown.
 const SHUT_DOWN: &str = "its `Locks` were shut down";

@@ -27,22 +27,6 @@
 //! - An [`Attempt`], which contains a token, is moved and never copied. It leaves a machine as a
 //!   [`Reap`], and later entries in the ordered queue of its place can't overtake it.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
-
-use crate::domain::clock::Moment;
-use crate::domain::demand::Demand;
-use crate::domain::idle_event::IdleEnd;
-use crate::domain::lease;
-use crate::lock::hold::Hold;
-use crate::store::{Acquire, Blocker, Command, Verb};
-use crate::{LockError, Token};
-use contend::Contending;
-use held::Held;
-use kept::KeptLease;
-use question::{About, Open};
-
 mod attempt;
 mod contend;
 mod effects;
@@ -66,6 +50,22 @@ pub(crate) use question::{Confirm, Outcome, Question};
 pub(crate) use reap::{Confirmation, Next, Reap, lost_to};
 pub(crate) use release::ended;
 pub(crate) use waiters::{Waiter, Waiters};
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use crate::domain::clock::Moment;
+use crate::domain::demand::Demand;
+use crate::domain::idle_event::IdleEnd;
+use crate::domain::lease;
+use crate::lock::hold::Hold;
+use crate::store::{Acquire, Blocker, Command, Verb};
+use crate::{LockError, Token};
+use contend::Contending;
+use held::Held;
+use kept::KeptLease;
+use question::{About, Open};
 
 /// The environment of a machine at the time of an event.
 #[derive(Clone, Copy, Debug)]

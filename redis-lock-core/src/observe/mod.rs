@@ -5,6 +5,14 @@
 //! two: it allocates nothing and reads no clock. No hook is called while a lock of the engine is
 //! held, because subscribers and recorders are the user's code.
 
+mod events;
+pub(crate) mod log;
+#[cfg(feature = "metrics")]
+pub(crate) mod numbers;
+#[cfg(not(feature = "metrics"))]
+#[path = "silence.rs"]
+pub(crate) mod numbers;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
@@ -14,14 +22,6 @@ use crate::domain::demand::Demand;
 use crate::domain::error::Fault;
 use crate::domain::idle_event::IdleEvent;
 use crate::{LockError, LossReason, Token};
-
-mod events;
-pub(crate) mod log;
-#[cfg(feature = "metrics")]
-pub(crate) mod numbers;
-#[cfg(not(feature = "metrics"))]
-#[path = "silence.rs"]
-pub(crate) mod numbers;
 
 /// Whether a subscriber or a recorder may listen.
 #[inline]

@@ -4,8 +4,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 
-use super::clock;
-use super::random;
+use super::{clock, random};
 
 /// All that happened.
 pub(super) struct History {

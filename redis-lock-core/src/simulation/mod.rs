@@ -6,10 +6,6 @@
 //! threads, and the programs that use all this. A seed decides everything, so a history that fails
 //! fails again, and can be made short.
 
-use std::cell::RefCell;
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Once;
-
 mod books;
 mod caller;
 mod clock;
@@ -31,6 +27,10 @@ mod traffic;
 mod transactions;
 mod troubles;
 mod world;
+
+use std::cell::RefCell;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Once;
 
 use plan::HistoryPlan;
 use world::{Ran, World};

@@ -1,12 +1,5 @@
 //! The interface between the engine and the arbiter: commands, answers and connections.
 
-use std::sync::Arc;
-use std::time::Duration;
-
-use crate::domain::kind::Kind;
-use crate::domain::names::Names;
-use crate::{Holder, Token};
-
 pub(crate) mod directory;
 mod limits;
 pub(crate) mod memory;
@@ -23,6 +16,13 @@ pub(crate) use task_waker::TaskWaker;
 pub(crate) use wire::{
     BoxFuture, Connected, Connector, Filled, Hints, Pulled, Readiness, Watcher, Wire,
 };
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::domain::kind::Kind;
+use crate::domain::names::Names;
+use crate::{Holder, Token};
 
 /// How long a granted lock is reserved for the waiter that it was granted to.
 pub(crate) const CLAIM: Duration = Duration::from_secs(1);

@@ -3,14 +3,14 @@ mod fail_over;
 mod slots;
 mod topology;
 
+pub use builder::ClusterBuilder;
+pub use fail_over::FailOver;
+pub use slots::SlotMove;
+
 use std::collections::BTreeSet;
 use std::time::Duration;
 
 use redis::{Cmd, FromRedisValue, RedisResult};
-
-pub use builder::ClusterBuilder;
-pub use fail_over::FailOver;
-pub use slots::SlotMove;
 
 use crate::node::{Node, until_well};
 use topology::Topology;

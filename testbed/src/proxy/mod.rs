@@ -2,17 +2,17 @@ mod connection;
 mod faults;
 mod listener;
 
+pub use connection::Connection;
+
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-pub use connection::Connection;
+use crate::port::free_port;
 use connection::Link;
 use faults::{CutReply, Faults};
 use listener::ListenMode;
-
-use crate::port::free_port;
 
 /// A TCP proxy on loopback whose faults are switched while it runs.
 ///

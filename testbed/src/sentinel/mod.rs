@@ -1,10 +1,10 @@
 mod builder;
 
+pub use builder::SentinelBuilder;
+
 use std::time::Duration;
 
 use redis::Value;
-
-pub use builder::SentinelBuilder;
 
 use crate::node::{Node, until_well};
 

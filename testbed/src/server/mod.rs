@@ -1,6 +1,9 @@
 mod builder;
 mod inspect;
 
+pub use builder::ServerBuilder;
+pub(crate) use inspect::{ADMIN, ADMIN_RIGHTS};
+
 use std::fs::{self, OpenOptions};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -9,9 +12,6 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
-
-pub use builder::ServerBuilder;
-pub(crate) use inspect::{ADMIN, ADMIN_RIGHTS};
 
 use crate::binary::ServerBinary;
 use crate::clock_shim::ClockShim;

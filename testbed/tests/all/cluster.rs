@@ -48,11 +48,11 @@ fn a_replica_takes_the_place_of_a_killed_primary_which_comes_back_as_its_replica
     let (slot, owner) = (cluster.slot_of(KEY), cluster.owner_of(KEY));
     let replica = cluster.replica_of(owner);
     cluster.kill9(owner);
-    let heir = cluster.until_replaced(owner, slot);
-    assert_eq!(heir.id(), replica.id());
+    let successor = cluster.until_replaced(owner, slot);
+    assert_eq!(successor.id(), replica.id());
     assert!(cluster.exists(KEY));
     cluster.restart(owner);
-    assert_eq!(cluster.replica_of(heir).id(), owner.id());
+    assert_eq!(cluster.replica_of(successor).id(), owner.id());
 }
 
 #[test]
@@ -61,10 +61,10 @@ fn a_frozen_primary_is_replaced_and_steps_down_when_it_wakes() {
     let (slot, owner) = (cluster.slot_of(KEY), cluster.owner_of(KEY));
     owner.server().freeze();
     assert!(!owner.is_live());
-    let heir = cluster.until_replaced(owner, slot);
+    let successor = cluster.until_replaced(owner, slot);
     owner.server().thaw();
     cluster.until_ok();
-    assert!(!owner.is_primary() && heir.is_primary());
+    assert!(!owner.is_primary() && successor.is_primary());
 }
 
 #[test]

@@ -26,9 +26,9 @@ fn a_killed_primary_is_replaced_and_comes_back_as_a_replica() {
     let before = group.primary();
     before.server().run::<()>("SET lock:job 1 PX 60000");
     group.kill9(before);
-    let heir = group.until_replaced(before);
-    assert_ne!(heir.port(), before.port());
-    assert!(heir.server().exists("lock:job"));
+    let successor = group.until_replaced(before);
+    assert_ne!(successor.port(), before.port());
+    assert!(successor.server().exists("lock:job"));
     before.server().restart();
     testbed::eventually(std::time::Duration::from_secs(60), "it follows", || !before.is_primary());
     group.until_ok();

@@ -5,13 +5,14 @@ mod minimal_versions;
 mod packages;
 mod public_api;
 
+pub(crate) use public_api::run as public_api;
+
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
 use crate::cargo::{cargo, must_succeed};
 use crate::{cases, floors, links, shape, test};
-pub(crate) use public_api::run as public_api;
 
 type Work = fn() -> Result<()>;
 

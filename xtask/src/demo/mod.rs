@@ -1,6 +1,8 @@
 mod progress;
 mod worker;
 
+pub(crate) use worker::work;
+
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 use std::sync::mpsc;
@@ -11,7 +13,6 @@ use anyhow::{Context, Result, anyhow, bail};
 use testbed::{Permission, Server, SharedCounter, find_or_install};
 
 use progress::Progress;
-pub(crate) use worker::work;
 
 const WORKERS: u64 = 4;
 const UPDATES_EACH: u64 = 250;

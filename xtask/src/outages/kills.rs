@@ -55,10 +55,12 @@ fn verdict(mut tolls: Vec<Toll>) -> Vec<String> {
     println!("from writes until all who waited were served: worst {served:.1?}");
     let mut found = Vec::new();
     if worst > GOAL {
-        found.push(format!("a lock was granted again only {worst:?} after its heir took writes"));
+        found.push(format!(
+            "a lock was granted again only {worst:?} after its successor took writes"
+        ));
     }
     if served > Duration::from_secs(1) {
-        found.push(format!("one who waited was served {served:?} after the heir took writes"));
+        found.push(format!("one who waited was served {served:?} after the successor took writes"));
     }
     found
 }
@@ -69,7 +71,7 @@ fn kill(cluster: &Cluster, load: &Load, victim: &Node) -> Result<Vec<Toll>> {
         book.keys.iter().any(|key| cluster.owner_of(&wire(key)).id() == victim.id())
     };
     let (books, others): (Vec<_>, Vec<_>) = load.books.iter().partition(is_there);
-    let heir = cluster.replica_of(victim);
+    let successor = cluster.replica_of(victim);
     let Some(key) = books
         .iter()
         .flat_map(|book| &book.keys)
@@ -85,7 +87,9 @@ fn kill(cluster: &Cluster, load: &Load, victim: &Node) -> Result<Vec<Toll>> {
     // In the slot of a lock, and no lock.
     let mut probe = redis::cmd("SET");
     probe.arg(format!("probe:{{{key}}}")).arg("1").arg("PX").arg(1_000);
-    eventually(PATIENCE, "its heir takes writes", || heir.server().query::<()>(&probe).is_ok());
+    eventually(PATIENCE, "its successor takes writes", || {
+        successor.server().query::<()>(&probe).is_ok()
+    });
     let writable = Instant::now();
     let served = |book: &Book| book.granted_after(writable);
     for book in &books {
@@ -109,7 +113,7 @@ fn kill(cluster: &Cluster, load: &Load, victim: &Node) -> Result<Vec<Toll>> {
     cluster.until_replaced(victim, slot);
     cluster.restart(victim);
     println!(
-        "  {} killed; its heir took writes after {:.1?}; {} losses, {} overlaps so far",
+        "  {} killed; its successor took writes after {:.1?}; {} losses, {} overlaps so far",
         victim.id(),
         writable - begun,
         load.losses(),

@@ -1,6 +1,8 @@
-//! Checks that files and functions are short, and that no two types of a package have one name.
+//! Checks that files and functions are short, that no two types of a package have one name, and that
+//! all files begin in the same order.
 
 mod functions;
+mod imports;
 mod names;
 
 use std::fs;
@@ -20,8 +22,8 @@ const FUNCTION: usize = 60;
 /// Half of all functions have at most so many lines.
 const MEDIAN: usize = 8;
 
-/// Fails, naming the place, when a file or a function is too long, or when two modules of a package
-/// call different types by one name.
+/// Fails, naming the place, when a file or a function is too long, when two modules of a package
+/// call different types by one name, or when a file's first lines are in another order.
 pub(crate) fn run() -> Result<()> {
     let files = tracked::files(&["*.rs"])?;
     let (wrong, functions) = check(root(), &files)?;
@@ -30,7 +32,7 @@ pub(crate) fn run() -> Result<()> {
         println!("{} files, {} functions, median {median} lines", files.len(), functions.len());
         return Ok(());
     }
-    bail!("too long, or of a name that is taken:\n{}", wrong.join("\n"))
+    bail!("too long, of a name that is taken, or out of order:\n{}", wrong.join("\n"))
 }
 
 /// What is wrong with these files, and all functions in them.
@@ -50,6 +52,9 @@ fn check(root: &Path, files: &[String]) -> Result<(Vec<String>, Vec<Function>)> 
         }));
         functions.extend(found);
         types.read(file, &text);
+        wrong.extend(imports::out_of_order(&text).map(|line| {
+            format!("{file}:{line} is out of order: modules, what is handed on, std, others, own")
+        }));
     }
     wrong.extend(types.doubles());
     let median = median(&functions);
@@ -122,5 +127,25 @@ mod tests {
         }
         let twice = "#[cfg(unix)]\nstruct Handle;\n#[cfg(windows)]\nstruct Handle;\n";
         assert_eq!(wrong(&[("a/src/one.rs", twice)]), [] as [String; 0]);
+    }
+
+    #[test]
+    fn files_begin_in_one_order() {
+        let ordered = "//! A.\n\n#[cfg(test)]\nmod b;\nmod core;\n\npub use b::B;\n\n\
+                       use std::{\n    fs,\n    io,\n};\n\nuse serde::Value;\n\n\
+                       use crate::a;\nuse core::Core;\n\nfn c() {}\nuse std::f;\n";
+        assert_eq!(wrong(&[("src/a.rs", ordered)]), [] as [String; 0]);
+        for (text, line) in [
+            ("use std::fs;\n\nmod b;\n", 3),
+            ("use crate::a;\n\nuse std::fs;\n", 3),
+            ("use serde::Value;\n\n\nuse std::fs;\n", 4),
+            ("use std::fs;\nuse serde::Value;\n", 2),
+            ("mod b;\n\nuse b::B;\n\nuse std::fs;\n", 5),
+            ("use std::fs;\n\npub(crate) use std::io;\n", 3),
+        ] {
+            let found = wrong(&[("src/a.rs", text)]);
+            let named = format!("src/a.rs:{line} is out of order");
+            assert!(matches!(&found[..], [one] if one.starts_with(&named)), "{text:?}: {found:?}");
+        }
     }
 }

@@ -10,6 +10,9 @@ mod target;
 mod worker;
 mod workers;
 
+pub(crate) use scripting::Mix;
+pub(crate) use worker::work;
+
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -22,9 +25,7 @@ use kind::{Kind, is_volatile};
 use nemesis::Nemesis;
 use place::{PlaceKind, Single};
 use random::Random;
-pub(crate) use scripting::Mix;
 use store::Store;
-pub(crate) use worker::work;
 use workers::Workers;
 
 /// The default number of workers.

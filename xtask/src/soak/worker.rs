@@ -11,9 +11,8 @@ use super::belief::Auditor;
 use super::history::{Event, WORKER_SHIFT};
 use super::kind::{Kind, is_volatile};
 use super::random::Random;
-use super::scripting;
 use super::store::Store;
-use super::{LONGEST_TTL, TTL, WAIT};
+use super::{LONGEST_TTL, TTL, WAIT, scripting};
 
 /// More than there are keys: in each process, several want the same one at the same time.
 const TASKS: u64 = 16;

@@ -3,14 +3,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use anyhow::Result;
-use redis::aio::MultiplexedConnection;
+use redis::aio::{ConnectionLike, MultiplexedConnection};
 use redis::io::tcp::TcpSettings;
-use redis::{IntoConnectionInfo, Script, Value};
+use redis::{IntoConnectionInfo, Script, TlsCertificates, Value};
 
 use super::Peer;
 
 /// Compare and delete, as every page on the subject has it.
-pub(super) static RELEASE: LazyLock<Script> = LazyLock::new(|| {
+pub(crate) static RELEASE: LazyLock<Script> = LazyLock::new(|| {
     Script::new(
         "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end \
          return 0",
@@ -40,32 +40,53 @@ impl Peer for Bare {
     }
 
     async fn acquire(&self, key: &str) -> Result<Held> {
-        let token = token();
-        let mut connection = self.connection.clone();
-        loop {
-            let mut set = redis::cmd("SET");
-            set.arg(key).arg(&token).arg("NX").arg("PX").arg(self.ttl);
-            match set.query_async(&mut connection).await? {
-                Value::Okay => return Ok(Held { key: key.to_owned(), token }),
-                _ => tokio::time::sleep(POLL).await,
-            }
-        }
+        acquire(self.connection.clone(), key, self.ttl).await
     }
 
     async fn release(&self, held: Held) -> Result<()> {
-        let mut connection = self.connection.clone();
-        let deleted: u32 =
-            RELEASE.key(held.key).arg(held.token).invoke_async(&mut connection).await?;
-        anyhow::ensure!(deleted == 1, "the lock was not ours any more");
-        Ok(())
+        release(self.connection.clone(), held).await
     }
+}
+
+pub(super) async fn acquire(
+    mut connection: impl ConnectionLike,
+    key: &str,
+    ttl: u64,
+) -> Result<Held> {
+    let token = token();
+    loop {
+        let mut set = redis::cmd("SET");
+        set.arg(key).arg(&token).arg("NX").arg("PX").arg(ttl);
+        match set.query_async(&mut connection).await? {
+            Value::Okay => return Ok(Held { key: key.to_owned(), token }),
+            _ => tokio::time::sleep(POLL).await,
+        }
+    }
+}
+
+pub(super) async fn release(mut connection: impl ConnectionLike, held: Held) -> Result<()> {
+    let deleted: u32 = RELEASE.key(held.key).arg(held.token).invoke_async(&mut connection).await?;
+    anyhow::ensure!(deleted == 1, "the lock was not ours any more");
+    Ok(())
 }
 
 impl Bare {
     async fn connect(url: &str, ttl: Duration, settings: TcpSettings) -> Result<Self> {
         let address = url.into_connection_info()?.set_tcp_settings(settings);
-        let connection = redis::Client::open(address)?.get_multiplexed_async_connection().await?;
+        Self::by(redis::Client::open(address)?, ttl).await
+    }
+
+    async fn by(client: redis::Client, ttl: Duration) -> Result<Self> {
+        let connection = client.get_multiplexed_async_connection().await?;
         Ok(Self { connection, ttl: u64::try_from(ttl.as_millis())? })
+    }
+
+    /// Over TLS and with `TCP_NODELAY`, to a server whose certificate this authority has signed.
+    pub(crate) async fn over_tls(url: &str, ttl: Duration, authority: Vec<u8>) -> Result<Self> {
+        let settings = TcpSettings::default().set_nodelay(true);
+        let address = url.into_connection_info()?.set_tcp_settings(settings);
+        let certificates = TlsCertificates { client_tls: None, root_cert: Some(authority) };
+        Self::by(redis::Client::build_with_tls(address, certificates)?, ttl).await
     }
 }
 

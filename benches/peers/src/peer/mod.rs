@@ -1,12 +1,5 @@
 //! The libraries that are compared, all behind one trait.
 
-use std::fmt;
-use std::future::Future;
-use std::time::Duration;
-
-use anyhow::Result;
-use serde::{Deserialize, Serialize};
-
 mod bare;
 mod bare_cluster;
 mod bare_replicated;
@@ -15,15 +8,24 @@ mod ours;
 mod redlock;
 mod rlock;
 mod rslock;
+mod tokio_mutex;
 
-pub(crate) use bare::{Bare, BareNoDelay};
+pub(crate) use bare::{Bare, BareNoDelay, RELEASE};
 pub(crate) use bare_cluster::BareCluster;
 pub(crate) use bare_replicated::BareReplicated;
 pub(crate) use distributed_lock::DistributedLock;
-pub(crate) use ours::{InBackground, Ours, Replicated};
+pub(crate) use ours::{InBackground, Lingering, Ours, Replicated};
 pub(crate) use redlock::Redlock;
 pub(crate) use rlock::RLock;
 pub(crate) use rslock::Rslock;
+pub(crate) use tokio_mutex::TokioMutex;
+
+use std::fmt;
+use std::future::Future;
+use std::time::Duration;
+
+use anyhow::Result;
+use serde::{Deserialize, Serialize};
 
 /// How many pairs come before a measurement.
 const WARM_UP: usize = 600;
@@ -71,12 +73,16 @@ pub(crate) enum PeerId {
     Rlock,
     Redlock,
     DistributedLock,
+    /// Ours, where leases stay for a while after the release.
+    Lingering,
     /// Ours, where a replica must have each lock.
     Replicated,
     /// The driver's own client of a cluster.
     BareCluster,
     /// The driver and `WAIT`.
     BareReplicated,
+    /// A mutex of the process, without a server.
+    TokioMutex,
     /// No lock at all: what the server's push alone takes.
     Floor,
 }
@@ -110,9 +116,11 @@ impl PeerId {
             Self::Rlock => "rlock",
             Self::Redlock => "redlock",
             Self::DistributedLock => "distributed-lock-redis",
+            Self::Lingering => "redis-locks, linger",
             Self::Replicated => "redis-locks, replicas(1)",
             Self::BareCluster => "bare cluster client of redis-rs",
             Self::BareReplicated => "bare redis driver and WAIT",
+            Self::TokioMutex => "tokio::sync::Mutex, in one process",
             Self::Floor => "push floor",
         }
     }
@@ -134,9 +142,9 @@ impl PeerId {
             Self::Rlock => "#28935a",
             Self::Redlock => "#b9770e",
             Self::DistributedLock => "#8e44ad",
-            Self::Replicated => "#e67e22",
+            Self::Replicated | Self::Lingering => "#e67e22",
             Self::BareCluster | Self::BareReplicated => "#34495e",
-            Self::Floor => "#aab7b8",
+            Self::Floor | Self::TokioMutex => "#aab7b8",
         }
     }
 
@@ -179,6 +187,7 @@ macro_rules! with_peer {
     ($id:expr, $peer:ident => $body:expr) => {{
         use $crate::peer::{Bare, BareNoDelay, DistributedLock, InBackground, Ours, PeerId};
         use $crate::peer::{BareCluster, BareReplicated, RLock, Redlock, Replicated, Rslock};
+        use $crate::peer::{Lingering, TokioMutex};
         macro_rules! as_peer {
             ($library:ty) => {{
                 type $peer = $library;
@@ -194,6 +203,8 @@ macro_rules! with_peer {
             PeerId::Rlock => as_peer!(RLock),
             PeerId::Redlock => as_peer!(Redlock),
             PeerId::DistributedLock => as_peer!(DistributedLock),
+            PeerId::Lingering => as_peer!(Lingering),
+            PeerId::TokioMutex => as_peer!(TokioMutex),
             PeerId::Replicated => as_peer!(Replicated),
             PeerId::BareCluster => as_peer!(BareCluster),
             PeerId::BareReplicated => as_peer!(BareReplicated),

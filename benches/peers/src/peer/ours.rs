@@ -9,6 +9,13 @@ use super::Peer;
 #[derive(Clone)]
 pub(crate) struct Ours(Locks);
 
+impl Ours {
+    /// Over TLS, to a server whose certificate this authority has signed.
+    pub(crate) async fn over_tls(url: &str, ttl: Duration, authority: Vec<u8>) -> Result<Self> {
+        Ok(Self(Locks::builder().url(url).ttl(ttl).tls_authority(authority).connect().await?))
+    }
+}
+
 impl Peer for Ours {
     type Guard = Guard;
 
@@ -47,6 +54,33 @@ impl Peer for InBackground {
     async fn release(&self, guard: Guard) -> Result<()> {
         guard.release_in_background();
         Ok(())
+    }
+
+    fn is_held(guard: &Guard) -> bool {
+        guard.is_held()
+    }
+}
+
+/// redis-locks, where leases stay for a while after the release.
+#[derive(Clone)]
+pub(crate) struct Lingering(Ours);
+
+/// For longer than any measurement pauses.
+const LINGER: Duration = Duration::from_secs(5);
+
+impl Peer for Lingering {
+    type Guard = Guard;
+
+    async fn open(url: &str, ttl: Duration) -> Result<Self> {
+        Ok(Self(Ours(Locks::builder().url(url).ttl(ttl).linger(LINGER).connect().await?)))
+    }
+
+    async fn acquire(&self, key: &str) -> Result<Guard> {
+        self.0.acquire(key).await
+    }
+
+    async fn release(&self, guard: Guard) -> Result<()> {
+        self.0.release(guard).await
     }
 
     fn is_held(guard: &Guard) -> bool {

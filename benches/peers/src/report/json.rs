@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use anyhow::Result;
 use serde::Serialize;
 
+use crate::growth::{Curve, Point};
 use crate::results::WorkResults;
 use crate::sample::Unit;
 use crate::setting::Setting;
@@ -13,6 +14,7 @@ use crate::setting::Setting;
 struct Document<'a> {
     setting: &'a Setting,
     results: Vec<Results>,
+    growth: Vec<Growth>,
 }
 
 #[derive(Serialize)]
@@ -28,15 +30,37 @@ struct Results {
 }
 
 #[derive(Serialize)]
+struct Growth {
+    axis: &'static str,
+    title: &'static str,
+    server: String,
+    points: Vec<(usize, Point)>,
+}
+
+#[derive(Serialize)]
 struct Reached {
     goal: String,
     figure: f64,
     reached: bool,
 }
 
-pub(super) fn render(outcomes: &[WorkResults], setting: &Setting) -> Result<String> {
+pub(super) fn render(
+    outcomes: &[WorkResults],
+    curves: &[Curve],
+    setting: &Setting,
+) -> Result<String> {
     let results = outcomes.iter().map(results).collect();
-    Ok(serde_json::to_string_pretty(&Document { setting, results })? + "\n")
+    let growth = curves.iter().map(growth).collect();
+    Ok(serde_json::to_string_pretty(&Document { setting, results, growth })? + "\n")
+}
+
+fn growth(curve: &Curve) -> Growth {
+    Growth {
+        axis: curve.axis.id,
+        title: curve.axis.title,
+        server: format!("{:?}", curve.on),
+        points: curve.points.clone(),
+    }
 }
 
 fn results(outcome: &WorkResults) -> Results {

@@ -2,7 +2,8 @@
 
 use std::fmt::Write;
 
-use super::by_work;
+use super::{by_axis, by_work};
+use crate::growth::Curve;
 use crate::results::WorkResults;
 use crate::setting::Setting;
 
@@ -13,7 +14,7 @@ macro_rules! line {
     }};
 }
 
-pub(super) fn render(outcomes: &[WorkResults], setting: &Setting) -> String {
+pub(super) fn render(outcomes: &[WorkResults], curves: &[Curve], setting: &Setting) -> String {
     let mut out = String::new();
     head(&mut out, setting);
     goals(&mut out, outcomes);
@@ -23,6 +24,10 @@ pub(super) fn render(outcomes: &[WorkResults], setting: &Setting) -> String {
         for outcome in same {
             figures(&mut out, outcome);
         }
+    }
+    for axis in by_axis(curves).iter().filter_map(|same| Some(same.first()?.axis)) {
+        line!(out, "\n## How cost grows: {}\n\n{}\n", axis.title, axis.what);
+        line!(out, "![{}]({}.svg)", axis.title, axis.id);
     }
     out
 }

@@ -1,33 +1,58 @@
 //! What is told of the results, and in which form.
 
-use std::fs;
-use std::path::Path;
-
-use anyhow::{Context, Result};
-
-use crate::results::WorkResults;
-use crate::setting::Setting;
-
+mod curve;
 mod json;
 mod markdown;
 mod plot;
 pub(crate) mod table;
 
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context, Result};
+
+use crate::growth::Curve;
+use crate::results::WorkResults;
+use crate::setting::Setting;
+
 /// Writes everything that `docs/bench` holds.
-pub(crate) fn write(dir: &Path, outcomes: &[WorkResults], setting: &Setting) -> Result<()> {
+pub(crate) fn write(
+    dir: &Path,
+    outcomes: &[WorkResults],
+    curves: &[Curve],
+    setting: &Setting,
+) -> Result<()> {
     fs::create_dir_all(dir).with_context(|| format!("{} can't be made", dir.display()))?;
     let put = |name: &str, text: String| {
         let path = dir.join(name);
         fs::write(&path, text).with_context(|| format!("{} can't be written", path.display()))
     };
-    put("results.json", json::render(outcomes, setting)?)?;
-    put("results.md", markdown::render(outcomes, setting))?;
+    put("results.json", json::render(outcomes, curves, setting)?)?;
+    put("results.md", markdown::render(outcomes, curves, setting))?;
     for same in by_work(outcomes) {
         if let Some(work) = same.first().map(|outcome| outcome.work) {
             put(&format!("{}.svg", work.id), plot::render(&same))?;
         }
     }
+    for same in by_axis(curves) {
+        if let Some(axis) = same.first().map(|curve| curve.axis) {
+            put(&format!("{}.svg", axis.id), curve::render(&same))?;
+        }
+    }
     Ok(())
+}
+
+/// The curves of each axis, of all servers together.
+fn by_axis(curves: &[Curve]) -> Vec<Vec<&Curve>> {
+    let mut groups: Vec<Vec<&Curve>> = Vec::new();
+    for curve in curves {
+        let is_same = |group: &&mut Vec<&Curve>| group.iter().any(|it| it.axis.id == curve.axis.id);
+        match groups.iter_mut().find(is_same) {
+            Some(group) => group.push(curve),
+            None => groups.push(vec![curve]),
+        }
+    }
+    groups
 }
 
 /// The results of each work, of all servers together.

@@ -30,7 +30,7 @@ pub(super) const WORK: Work = Work {
     peers: PeerId::WAITING,
     need: Some(Need::Waiting),
     rounds: (3, 2),
-    goals: &[Goal::ours("most", Bound::AtMost(0.050))],
+    goals: &[Goal::ours("p50", Bound::AtMost(0.003)), Goal::ours("most", Bound::AtMost(0.010))],
     measure,
 };
 
@@ -48,12 +48,12 @@ fn inherit<P: Peer>(peer: PeerId, scene: &Scene<'_>) -> Result<Sample> {
     let runtime = runtime()?;
     let order = CrashOrder { peer, url: scene.server.url() };
     let url = order.url.clone();
-    let heir = on_worker(&runtime, async move { P::open(&url, TTL).await })?;
+    let successor = on_worker(&runtime, async move { P::open(&url, TTL).await })?;
     let mut times = Vec::new();
     for _ in 0..scene.times(4, 2) {
         let mut holder = child::start(ROLE, &order)?;
         holder.expect("held");
-        let own = heir.clone();
+        let own = successor.clone();
         let waiting = runtime.spawn(async move {
             let guard = own.acquire("crash").await?;
             let now = clock::now();
@@ -66,7 +66,7 @@ fn inherit<P: Peer>(peer: PeerId, scene: &Scene<'_>) -> Result<Sample> {
         let got = runtime.block_on(waiting)??;
         times.push(got.saturating_sub(expiry));
     }
-    drop(heir);
+    drop(successor);
     end(runtime);
     Ok([("p50", quantile(&mut times, 0.5)), ("most", quantile(&mut times, 1.0))].into())
 }

@@ -12,16 +12,26 @@ use crate::scene::{LONG, Scene, end, on_worker, runtime};
 pub(super) const WORK: Work = Work {
     id: "hot-key",
     title: "One hot key, 16 tasks in one process",
-    what: "16 tasks of one process take and give back the same lock, as fast as they can.",
+    what: "16 tasks of one process take and give back the same lock, as fast as they can; beside them \
+           a mutex of Tokio's own, which knows no other process.",
     metrics: &[
         Metric { id: "rate", title: "locks", unit: Unit::PerSecond },
         Metric { id: "spread", title: "most served / least served", unit: Unit::Times },
         Metric { id: "worst", title: "worst wait", unit: Unit::Seconds },
     ],
-    peers: PeerId::WAITING,
+    peers: &[
+        PeerId::Ours,
+        PeerId::TokioMutex,
+        PeerId::Bare,
+        PeerId::Rslock,
+        PeerId::Rlock,
+        PeerId::Redlock,
+        PeerId::DistributedLock,
+    ],
     need: Some(Need::Waiting),
     rounds: (5, 3),
     goals: &[
+        Goal::ours("rate", Bound::AtLeastTimes(0.5, &[PeerId::TokioMutex])),
         Goal::ours("rate", Bound::AtLeastTimes(100.0, &[PeerId::Rslock])),
         Goal::ours("spread", Bound::AtMost(2.0)),
         Goal::ours("worst", Bound::AtMost(0.050)),

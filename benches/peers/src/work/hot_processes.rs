@@ -13,6 +13,7 @@ use crate::goal::{Bound, Goal};
 use crate::peer::{Need, Peer, PeerId, with_peer};
 use crate::sample::{Metric, Sample, Unit};
 use crate::scene::{LONG, Scene, end, on_worker, runtime};
+use crate::server_load::ServerLoad;
 
 const PROCESSES: usize = 4;
 const TASKS: usize = 4;
@@ -25,6 +26,7 @@ pub(super) const WORK: Work = Work {
         Metric { id: "rate", title: "locks", unit: Unit::PerSecond },
         Metric { id: "spread", title: "most served process / least served", unit: Unit::Times },
         Metric { id: "worst", title: "worst wait", unit: Unit::Seconds },
+        Metric { id: "server", title: "the server computes for a lock", unit: Unit::Seconds },
     ],
     peers: PeerId::WAITING,
     need: Some(Need::Waiting),
@@ -54,6 +56,7 @@ fn measure(peer: PeerId, scene: &Scene<'_>) -> Result<Sample> {
     for process in &mut children {
         process.expect("ready");
     }
+    let server = ServerLoad::begin(scene.server)?;
     for process in &mut children {
         process.tell("go");
     }
@@ -61,12 +64,14 @@ fn measure(peer: PeerId, scene: &Scene<'_>) -> Result<Sample> {
     for process in &mut children {
         outcomes.push(child::answer::<Outcome>(process, "outcome")?);
     }
+    let server = server.seconds(scene.server)?;
     children.iter_mut().for_each(Child::kill9);
 
     let shares: Vec<u64> = outcomes.iter().map(|one| one.served.iter().sum()).collect();
-    let rate = shares.iter().sum::<u64>() as f64 / time.as_secs_f64();
+    let all = shares.iter().sum::<u64>() as f64;
+    let (rate, server) = (all / time.as_secs_f64(), server / all);
     let worst = outcomes.iter().map(|one| one.worst).max_by(f64::total_cmp).context("no child")?;
-    Ok([("rate", rate), ("spread", spread(&shares)), ("worst", worst)].into())
+    Ok([("rate", rate), ("spread", spread(&shares)), ("worst", worst), ("server", server)].into())
 }
 
 pub(super) const ROLE: &str = "hot-processes";

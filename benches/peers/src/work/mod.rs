@@ -1,22 +1,25 @@
 //! The works that every library is put to.
 
-use anyhow::Result;
-
-use crate::goal::Goal;
-use crate::peer::{Need, PeerId};
-use crate::sample::{Metric, Sample};
-use crate::scene::Scene;
-
 mod crash;
 mod drain;
 mod hand_over;
 mod held;
 mod hot_key;
 mod hot_processes;
+mod linger;
 mod pair;
+mod pair_thread;
 mod pairs;
+mod pairs_runtimes;
 mod permit_waiters;
 mod wake;
+
+use anyhow::Result;
+
+use crate::goal::Goal;
+use crate::peer::{Need, PeerId};
+use crate::sample::{Metric, Sample};
+use crate::scene::Scene;
 
 /// Something that every library is asked to do, and measured at.
 pub(crate) struct Work {
@@ -37,7 +40,10 @@ pub(crate) struct Work {
 
 pub(crate) const ALL: &[Work] = &[
     pair::WORK,
+    pair_thread::WORK,
+    pair::OVER_TLS,
     pairs::ON_64,
+    pairs_runtimes::WORK,
     pairs::ON_512,
     hot_key::WORK,
     hot_processes::WORK,
@@ -45,6 +51,9 @@ pub(crate) const ALL: &[Work] = &[
     drain::WORK,
     wake::WORK,
     crash::WORK,
+    linger::AGAIN,
+    linger::ASKED,
+    linger::APART,
     held::WORK,
     held::LARGE,
     permit_waiters::WORK,
@@ -60,5 +69,7 @@ pub(crate) const ROLES: &[(&str, testbed::Role)] = &[
     (hand_over::ROLE, hand_over::play),
     (crash::ROLE, crash::play),
     (held::ROLE, held::play),
+    (linger::KEEPER, linger::keep),
+    (linger::APART_ROLE, linger::play),
     (permit_waiters::ROLE, permit_waiters::play),
 ];

@@ -1,29 +1,31 @@
 //! One task that locks and unlocks.
 
+use std::future::Future;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
 
 use super::Work;
 use crate::goal::{Bound, Goal};
-use crate::peer::{Peer, PeerId, with_peer};
+use crate::peer::{Bare, Ours, Peer, PeerId, with_peer};
 use crate::sample::{Metric, Sample, Unit, quantile};
-use crate::scene::{LONG, Scene, end, on_worker, runtime};
+use crate::scene::{LONG, Scene, current_thread, end, on_worker, runtime};
 
 pub(super) const WORK: Work = Work {
     id: "pair",
     title: "Lock and unlock, one task",
     what: "One task takes a free lock and gives it back, over and over: once as a task spawned on \
            the runtime's workers, once inside `block_on` on the main thread, as many programs and \
-           most tests run. The main thread is none of the workers and is woken by them, which \
-           costs everybody alike.",
+           most tests run, and once on a current-thread runtime. The main thread is none of the \
+           workers and is woken by them, which costs everybody alike.",
     metrics: METRICS,
     peers: PeerId::ALL,
     need: None,
     rounds: (7, 5),
     goals: &[
-        Goal::ours("p50", Bound::AtMostTimes(1.10, PeerId::BARE)),
-        Goal::ours("main-p50", Bound::AtMostTimes(1.10, PeerId::BARE)),
+        Goal::ours("p50", Bound::AtMostTimes(1.05, PeerId::BARE)),
+        Goal::ours("main-p50", Bound::AtMostTimes(1.05, PeerId::BARE)),
+        Goal::ours("current-p50", Bound::AtMostTimes(1.05, PeerId::BARE)),
         Goal::in_background("p50", Bound::AtMostTimes(0.65, PeerId::BARE)),
         Goal::in_background("main-p50", Bound::AtMostTimes(0.65, PeerId::BARE)),
     ],
@@ -34,6 +36,7 @@ const METRICS: &[Metric] = &[
     Metric { id: "p50", title: "spawned: median", unit: Unit::Seconds },
     Metric { id: "p99", title: "spawned: 99 of 100 below", unit: Unit::Seconds },
     Metric { id: "main-p50", title: "block_on: median", unit: Unit::Seconds },
+    Metric { id: "current-p50", title: "current-thread: median", unit: Unit::Seconds },
 ];
 
 pub(super) const ON_CLUSTER: Work = Work {
@@ -66,11 +69,51 @@ pub(super) const ON_REPLICA: Work = Work {
     measure: |peer, scene| with_peer!(peer, P => measure::<P>(scene, scene.replicated_url())),
 };
 
+pub(super) const OVER_TLS: Work = Work {
+    id: "pair-tls",
+    title: "Lock and unlock over TLS, one task",
+    what: "The same over TLS, with a private authority.",
+    metrics: METRICS,
+    peers: &[PeerId::Ours, PeerId::Bare],
+    need: None,
+    rounds: (7, 5),
+    goals: &[
+        Goal::ours("p50", Bound::AtMostTimes(1.10, &[PeerId::Bare])),
+        Goal::ours("main-p50", Bound::AtMostTimes(1.10, &[PeerId::Bare])),
+        Goal::ours("current-p50", Bound::AtMostTimes(1.10, &[PeerId::Bare])),
+    ],
+    measure: |peer, scene| {
+        let (url, authority) = scene.tls()?;
+        match peer {
+            PeerId::Ours => settings(scene, || {
+                let (url, authority) = (url.clone(), authority.clone());
+                async move { Ours::over_tls(&url, LONG, authority).await }
+            }),
+            _ => settings(scene, || {
+                let (url, authority) = (url.clone(), authority.clone());
+                async move { Bare::over_tls(&url, LONG, authority).await }
+            }),
+        }
+    },
+};
+
 fn measure<P: Peer>(scene: &Scene<'_>, url: String) -> Result<Sample> {
+    settings(scene, || {
+        let url = url.clone();
+        async move { P::open(&url, LONG).await }
+    })
+}
+
+/// One library, in the three settings in which a task runs.
+fn settings<P: Peer, F>(scene: &Scene<'_>, open: impl Fn() -> F) -> Result<Sample>
+where
+    F: Future<Output = Result<P>> + Send + 'static,
+{
     let runtime = runtime()?;
     let time = scene.lasting(500, 250);
+    let opening = open();
     let (peer, mut spawned) = on_worker(&runtime, async move {
-        let peer = P::open(&url, LONG).await?;
+        let peer = opening.await?;
         peer.warm_up().await?;
         let times = pairs(&peer, time).await?;
         Ok((peer, times))
@@ -78,10 +121,18 @@ fn measure<P: Peer>(scene: &Scene<'_>, url: String) -> Result<Sample> {
     let mut on_main = runtime.block_on(pairs(&peer, time))?;
     drop(peer);
     end(runtime);
+    let current = current_thread()?;
+    let mut on_current = current.block_on(async {
+        let peer = open().await?;
+        peer.warm_up().await?;
+        pairs(&peer, time).await
+    })?;
+    end(current);
     Ok([
         ("p50", quantile(&mut spawned, 0.5)),
         ("p99", quantile(&mut spawned, 0.99)),
         ("main-p50", quantile(&mut on_main, 0.5)),
+        ("current-p50", quantile(&mut on_current, 0.5)),
     ]
     .into())
 }

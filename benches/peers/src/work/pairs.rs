@@ -9,15 +9,23 @@ use tokio::sync::Barrier;
 use tokio::task::JoinSet;
 
 use super::Work;
+use crate::clock;
 use crate::goal::{Bound, Goal};
 use crate::peer::{Peer, PeerId, with_peer};
 use crate::sample::{Metric, Sample, Unit};
 use crate::scene::{LONG, Scene, end, on_worker, runtime};
+use crate::server_load::ServerLoad;
 
 /// How many pairs come before, in all.
 const WARM_UP: usize = 1_500;
 
-const METRICS: &[Metric] = &[Metric { id: "rate", title: "pairs", unit: Unit::PerSecond }];
+const RATE: Metric = Metric { id: "rate", title: "pairs", unit: Unit::PerSecond };
+
+const METRICS: &[Metric] = &[
+    RATE,
+    Metric { id: "server", title: "the server computes for a pair", unit: Unit::Seconds },
+    Metric { id: "client", title: "the process computes for a pair", unit: Unit::Seconds },
+];
 
 pub(super) const ON_64: Work = Work {
     id: "pairs-64",
@@ -37,7 +45,7 @@ pub(super) const ON_64: Work = Work {
         Goal {
             metric: "rate",
             who: PeerId::Ours,
-            bound: Bound::AtLeastTimes(0.95, PeerId::BARE),
+            bound: Bound::AtLeastTimes(1.25, PeerId::BARE),
             on: Some(Flavor::Redis),
         },
         Goal {
@@ -46,6 +54,19 @@ pub(super) const ON_64: Work = Work {
             bound: Bound::AtLeastTimes(1.3, PeerId::BARE),
             on: Some(Flavor::Valkey),
         },
+        Goal {
+            metric: "server",
+            who: PeerId::Ours,
+            bound: Bound::AtMostTimes(0.85, PeerId::BARE),
+            on: Some(Flavor::Redis),
+        },
+        Goal {
+            metric: "server",
+            who: PeerId::Ours,
+            bound: Bound::AtMostTimes(0.65, PeerId::BARE),
+            on: Some(Flavor::Valkey),
+        },
+        Goal::ours("client", Bound::AtMostTimes(0.6, PeerId::BARE)),
     ],
     measure: |peer, scene| with_peer!(peer, P => measure::<P>(scene, scene.server.url(), 64)),
 };
@@ -58,7 +79,10 @@ pub(super) const ON_512: Work = Work {
     peers: PeerId::ALL,
     need: None,
     rounds: (7, 5),
-    goals: &[Goal::ours("rate", Bound::AtLeastTimes(0.95, PeerId::BARE))],
+    goals: &[
+        Goal::ours("rate", Bound::AtLeastTimes(1.5, PeerId::BARE)),
+        Goal::ours("rate", Bound::AtLeastTimes(1.3, &[PeerId::Rslock, PeerId::Rlock])),
+    ],
     measure: |peer, scene| with_peer!(peer, P => measure::<P>(scene, scene.server.url(), 512)),
 };
 
@@ -67,7 +91,7 @@ pub(super) const ON_CLUSTER: Work = Work {
     title: "Lock and unlock on three nodes, 64 tasks on 64 keys",
     what: "Each of 64 tasks takes and gives back a lock of its own on a cluster of three nodes, as fast \
            as it can.",
-    metrics: METRICS,
+    metrics: &[RATE],
     peers: &[PeerId::Ours, PeerId::BareCluster],
     need: None,
     rounds: (7, 5),
@@ -79,7 +103,8 @@ fn measure<P: Peer>(scene: &Scene<'_>, url: String, tasks: usize) -> Result<Samp
     let runtime = runtime()?;
     let time = scene.lasting(800, 300);
     let warm_up = (WARM_UP / tasks).max(4);
-    let rate = on_worker(&runtime, async move {
+    let (server, client) = (ServerLoad::begin(scene.server)?, clock::computed());
+    let (rate, pairs) = on_worker(&runtime, async move {
         let peer = P::open(&url, LONG).await?;
         let ready = Arc::new(Barrier::new(tasks + 1));
         let start = Arc::new(OnceLock::new());
@@ -112,8 +137,10 @@ fn measure<P: Peer>(scene: &Scene<'_>, url: String, tasks: usize) -> Result<Samp
             pairs += f64::from(own);
             longest = longest.max(ran);
         }
-        Ok(pairs / longest.as_secs_f64())
+        Ok((pairs / longest.as_secs_f64(), pairs + (warm_up * tasks) as f64))
     })?;
+    let server = server.seconds(scene.server)? / pairs;
+    let client = (clock::computed() - client).as_secs_f64() / pairs;
     end(runtime);
-    Ok([("rate", rate)].into())
+    Ok([("rate", rate), ("server", server), ("client", client)].into())
 }

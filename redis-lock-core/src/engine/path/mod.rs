@@ -16,6 +16,22 @@
 //! were written get an unknown outcome, and entries that were not stay queued, in order, for the
 //! next epoch. The socket is closed with the epoch, so no answer can come later.
 
+mod answers;
+mod entry;
+mod gathering;
+mod in_hand;
+mod origin;
+mod send;
+mod supervise;
+#[cfg(test)]
+mod tests;
+
+pub(crate) use entry::{QueueEntry, Settled};
+pub(crate) use gathering::PartEntry;
+pub(crate) use in_hand::InHand;
+pub(crate) use origin::{Gathering, Origin, Overdue, Reply};
+pub(crate) use send::After;
+
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::atomic::AtomicU32;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -33,22 +49,6 @@ use crate::lock::{Outcome, Reap};
 use crate::store::{Command, TaskWaker, Verb, Watcher, Wire};
 use entry::InFlight;
 use in_hand::InHandCount;
-
-pub(crate) use entry::{QueueEntry, Settled};
-pub(crate) use gathering::PartEntry;
-pub(crate) use in_hand::InHand;
-pub(crate) use origin::{Gathering, Origin, Overdue, Reply};
-pub(crate) use send::After;
-
-mod answers;
-mod entry;
-mod gathering;
-mod in_hand;
-mod origin;
-mod send;
-mod supervise;
-#[cfg(test)]
-mod tests;
 
 /// How old a question may get before the engine itself reads, although a task has the role of the
 /// reader.

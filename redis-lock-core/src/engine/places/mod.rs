@@ -5,6 +5,11 @@
 //! contradicts it. A place that is no longer on the map is closed: commands that were sent there
 //! get an unknown outcome, and queued ones go where the new map says.
 
+mod routing;
+mod several;
+#[cfg(test)]
+mod tests;
+
 use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -18,11 +23,6 @@ use crate::store::Connector;
 use crate::store::directory::{Directory, Map};
 use crate::store::redirect::NodeName;
 use crate::store::redis::ClusterMode;
-
-mod routing;
-mod several;
-#[cfg(test)]
-mod tests;
 
 /// Identifies a place of one engine. No number is used twice.
 pub(crate) type PlaceId = u64;

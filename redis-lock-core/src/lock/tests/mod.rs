@@ -1,5 +1,17 @@
 //! The machine by itself: no server, no clock of its own, one event after the other.
 
+mod acquiring;
+mod adopting;
+mod asking;
+mod events;
+mod holding;
+mod kept;
+mod outage;
+mod reaping;
+mod releasing;
+mod timing;
+mod waiting;
+
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -12,18 +24,6 @@ use crate::Wait;
 use crate::domain::demand::tests::demand;
 use crate::domain::error::{Fault, FaultClass};
 use crate::store::Answer;
-
-mod acquiring;
-mod adopting;
-mod asking;
-mod events;
-mod holding;
-mod kept;
-mod outage;
-mod reaping;
-mod releasing;
-mod timing;
-mod waiting;
 
 /// How long an answer takes.
 const RTT: u64 = 10;

@@ -2,6 +2,18 @@
 //!
 //! It is also the model of what the scripts do on a server: the conformance test compares the two.
 
+mod all;
+pub(crate) mod entry;
+pub(crate) mod fences;
+mod hints;
+pub(crate) mod holders;
+mod inspect;
+mod single;
+#[cfg(test)]
+pub(crate) mod trouble;
+
+pub(crate) use hints::hint_of;
+
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,18 +26,6 @@ use crate::domain::clock::Moment;
 use crate::domain::error::Fault;
 use crate::domain::glob;
 use crate::domain::kind::Kind;
-
-mod all;
-pub(crate) mod entry;
-pub(crate) mod fences;
-mod hints;
-pub(crate) mod holders;
-mod inspect;
-mod single;
-#[cfg(test)]
-pub(crate) mod trouble;
-
-pub(crate) use hints::hint_of;
 
 /// Below this many locks, nothing looks for entries that can be removed.
 const MIN_SWEEP: usize = 1024;

@@ -1,27 +1,5 @@
 //! The arbiter on one Redis or Valkey server.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
-
-use redis::AsyncConnectionConfig;
-use redis::aio::MultiplexedConnection;
-use tokio::time::timeout;
-
-use self::address::Address;
-use self::channel::Channel;
-pub(crate) use self::cluster::ClusterMode;
-use self::conversation::Conversation;
-pub(crate) use self::groups::{NextPart, Part, Split, is_split};
-use self::nodes::Member;
-use self::probe::{AtomicBy, Found, probe};
-use self::transaction::{Pool, self_test};
-use self::wait_link::WaitLink;
-use self::wire::RedisWire;
-use super::{BoxFuture, Connected, Connector, Hints};
-use crate::domain::error::{Fault, FaultClass};
-use crate::domain::status::Scripting;
-
 mod address;
 mod channel;
 mod cluster;
@@ -57,9 +35,31 @@ mod wait_link;
 mod wire;
 
 pub(crate) use address::AddressMap;
+pub(crate) use cluster::ClusterMode;
+pub(crate) use groups::{NextPart, Part, Split, is_split};
 pub(crate) use nodes::{ClusterDirectory, NodeAccess, SentinelDirectory};
 #[cfg(test)]
 pub(crate) use transaction::Sequence;
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use redis::AsyncConnectionConfig;
+use redis::aio::MultiplexedConnection;
+use tokio::time::timeout;
+
+use super::{BoxFuture, Connected, Connector, Hints};
+use crate::domain::error::{Fault, FaultClass};
+use crate::domain::status::Scripting;
+use address::Address;
+use channel::Channel;
+use conversation::Conversation;
+use nodes::Member;
+use probe::{AtomicBy, Found, probe};
+use transaction::{Pool, self_test};
+use wait_link::WaitLink;
+use wire::RedisWire;
 
 /// What all connections of one manager have in common.
 #[derive(Clone, Debug)]

@@ -1,5 +1,9 @@
 //! The queue of a place and its supervision, with a connection that does what the test says.
 
+mod epochs;
+mod sending;
+mod silence;
+
 use std::io;
 
 use super::*;
@@ -10,10 +14,6 @@ use crate::engine::table::LockId;
 use crate::lock::Question;
 use crate::lock::tests::Bench as Locks;
 use crate::store::{Answer, Connected, Filled, Pulled};
-
-mod epochs;
-mod sending;
-mod silence;
 
 const LIMIT: u64 = 2_000;
 const PATIENCE: u64 = 5_000;

@@ -1,3 +1,5 @@
+mod cluster;
+
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -5,8 +7,6 @@ use testbed::{eventually, holds_for};
 
 use self::cluster::Cluster;
 use crate::{LockError, LockState, Locks};
-
-mod cluster;
 
 const PATIENCE: Duration = Duration::from_secs(10);
 const TTL: Duration = Duration::from_millis(900);
@@ -151,9 +151,9 @@ fn who_holds_several_keys_renews_all_when_any_of_them_has_another_owner() {
         let keys: Vec<_> = (0..3).map(|node| cluster.key_of(node)).collect();
         let guard = locks.all(&keys).ttl(PATIENCE * 6).blocking_acquire().unwrap();
         cluster.set_down(gone, true);
-        let heir = (gone + 1) % 3;
-        cluster.fail_over(gone, heir);
-        let renewal = (heir, keys[gone].clone(), "renew");
+        let successor = (gone + 1) % 3;
+        cluster.fail_over(gone, successor);
+        let renewal = (successor, keys[gone].clone(), "renew");
         eventually(Duration::from_secs(2), "it is renewed there", || {
             cluster.nodes().log.contains(&renewal)
         });

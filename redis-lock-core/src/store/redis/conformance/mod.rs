@@ -5,6 +5,12 @@
 //! Within a few milliseconds of such an end either outcome is right, so all states of the model
 //! that explain the answers so far are followed.
 
+mod compare;
+mod kept;
+mod seen;
+mod steps;
+mod transactions;
+
 use std::collections::BTreeSet;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -21,13 +27,6 @@ use crate::domain::names::Names;
 use crate::store::memory::State;
 use crate::store::memory::trouble::Trouble;
 use crate::store::{Answer, Command, Verb};
-
-mod compare;
-mod kept;
-mod seen;
-mod steps;
-mod transactions;
-
 use compare::{alike, exclusive, shape};
 use seen::{LOOK, OneKey, Seen, Window};
 use steps::{ALL, Actor, ModelStep, actor, permit, step, token};

@@ -8,6 +8,11 @@
 //! A node of a cluster may answer that another node has the key. Then nothing was executed, in
 //! whatever round this happens, and the whole command is handed back.
 
+mod bundle;
+#[cfg(test)]
+mod bundle_tests;
+mod together;
+
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
@@ -25,11 +30,6 @@ use super::probe::{AtomicBy, Delete, Found};
 use crate::domain::error::{Fault, FaultClass};
 use crate::store::{Acquire, Answer, Command, Pulled, Verb, limits};
 use bundle::{Bundle, Bundles, Denied, InFull};
-
-mod bundle;
-#[cfg(test)]
-mod bundle_tests;
-mod together;
 
 const NO_SCRIPTS: &str = "the server does not let this user run scripts any more";
 

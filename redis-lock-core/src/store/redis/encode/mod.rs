@@ -1,5 +1,14 @@
 //! Encodes commands for the server.
 
+mod all;
+mod call;
+mod mutex;
+mod shared;
+#[cfg(test)]
+mod tests;
+
+pub(super) use call::ScriptCall;
+
 use std::time::Duration;
 
 use redis::Cmd;
@@ -10,15 +19,6 @@ use crate::Token;
 use crate::domain::kind::Kind;
 use crate::domain::names::Names;
 use crate::store::{Acquire, Command, Verb};
-
-mod all;
-mod call;
-mod mutex;
-mod shared;
-#[cfg(test)]
-mod tests;
-
-pub(super) use call::ScriptCall;
 
 /// How many keys one `SCAN` looks at, which takes the server some tenths of a millisecond.
 const PAGE: usize = 500;

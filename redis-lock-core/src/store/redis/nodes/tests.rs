@@ -97,9 +97,9 @@ fn a_map_follows_moves_and_fail_overs_and_dead_seeds() {
         cluster.until_replicated(before);
         // The only seed that was ever there is gone too, in one of the runs.
         before.server().kill9();
-        let heir = cluster.until_replaced(before, 6_000);
+        let successor = cluster.until_replaced(before, 6_000);
         let replaced =
-            |map: &Map| owner(map, 6_000).is_some_and(|one| one.name == name(heir.port()));
+            |map: &Map| owner(map, 6_000).is_some_and(|one| one.name == name(successor.port()));
         let third = until(&directory, "replaced", replaced);
         assert!(third.epoch > second.epoch);
         cluster.fail_over(cluster.replica_of(cluster.owner(0)), FailOver::TakeOver);
@@ -220,22 +220,25 @@ fn sentinels_tell_of_each_new_primary_by_themselves() {
             assert_eq!(first.primaries[0].slots, [0..=16_383]);
             let changed = tokio::spawn(directory.changed());
             tokio::time::sleep(Duration::from_millis(300)).await;
-            let heir = group.fail_over().port();
+            let successor = group.fail_over().port();
             tokio::time::timeout(LONG, changed).await.expect("it is told").unwrap();
             let start = Instant::now();
             let second = loop {
                 match directory.look(Vec::new()).await {
-                    Ok(map) if map.primaries[0].name == name(heir) => break map,
+                    Ok(map) if map.primaries[0].name == name(successor) => break map,
                     other => assert!(start.elapsed() < LONG, "{other:?}"),
                 }
             };
             assert!(second.epoch > first.epoch);
-            connect(&directory, &name(heir)).await.unwrap();
+            connect(&directory, &name(successor)).await.unwrap();
             let error = connect(&directory, &name(before)).await.unwrap_err();
             assert!(error.what.contains("slave"), "{}", error.what);
             // Whoever was asked first is gone.
             group.sentinels()[0].server().kill9();
-            assert_eq!(directory.look(Vec::new()).await.unwrap().primaries[0].name, name(heir));
+            assert_eq!(
+                directory.look(Vec::new()).await.unwrap().primaries[0].name,
+                name(successor)
+            );
         });
     }
 }

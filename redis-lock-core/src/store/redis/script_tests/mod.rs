@@ -1,5 +1,7 @@
 //! What the scripts do on servers that are full, demoted, spoilt or crowded, and with few rights.
 
+mod crowds;
+
 use std::time::Duration;
 
 use redis::Commands;
@@ -11,8 +13,6 @@ use super::probe::Delete;
 use crate::domain::error::FaultClass;
 use crate::domain::kind::Kind;
 use crate::store::{Acquire, Answer, ServerView, Verb};
-
-mod crowds;
 
 const ALL: Kind = Kind::All { ordered: false };
 const KINDS: [Kind; 5] = [Kind::Mutex, Kind::Read, Kind::Write, Kind::Permit { limit: 2 }, ALL];

@@ -1,0 +1,73 @@
+//! A plain thread that locks and unlocks.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, bail, ensure};
+use redis::Value;
+use redis_lock_core::Locks;
+
+use super::Work;
+use crate::goal::{Bound, Goal};
+use crate::peer::{PeerId, RELEASE};
+use crate::sample::{Metric, Unit, quantile};
+use crate::scene::LONG;
+
+pub(super) const WORK: Work = Work {
+    id: "pair-thread",
+    title: "Lock and unlock, a plain thread",
+    what: "A thread that knows no runtime takes a free lock and gives it back, over and over, beside \
+           the driver's synchronous client.",
+    metrics: &[
+        Metric { id: "p50", title: "median", unit: Unit::Seconds },
+        Metric { id: "p99", title: "99 of 100 below", unit: Unit::Seconds },
+    ],
+    peers: &[PeerId::Ours, PeerId::Bare],
+    need: None,
+    rounds: (7, 5),
+    goals: &[Goal::ours("p50", Bound::AtMostTimes(1.05, &[PeerId::Bare]))],
+    measure: |peer, scene| {
+        let time = scene.lasting(500, 250);
+        let mut times = match peer {
+            PeerId::Ours => ours(&scene.server.url(), time)?,
+            PeerId::Bare => bare(&scene.server.url(), time)?,
+            other => bail!("{other} has no synchronous side"),
+        };
+        Ok([("p50", quantile(&mut times, 0.5)), ("p99", quantile(&mut times, 0.99))].into())
+    },
+};
+
+/// Pairs that are not counted, then pairs for so long.
+fn pairs(time: Duration, mut pair: impl FnMut() -> Result<()>) -> Result<Vec<Duration>> {
+    for _ in 0..600 {
+        pair()?;
+    }
+    let mut times = Vec::with_capacity(1 << 14);
+    let start = Instant::now();
+    while start.elapsed() < time {
+        let before = Instant::now();
+        pair()?;
+        times.push(before.elapsed());
+    }
+    Ok(times)
+}
+
+fn ours(url: &str, time: Duration) -> Result<Vec<Duration>> {
+    let locks = Locks::builder().url(url).ttl(LONG).open()?;
+    pairs(time, || {
+        let guard = locks.mutex("pair").blocking_acquire()?;
+        Ok(guard.blocking_release()?)
+    })
+}
+
+fn bare(url: &str, time: Duration) -> Result<Vec<Duration>> {
+    let mut connection = redis::Client::open(url)?.get_connection()?;
+    let ttl = u64::try_from(LONG.as_millis())?;
+    pairs(time, || {
+        let mut set = redis::cmd("SET");
+        set.arg("pair").arg("token").arg("NX").arg("PX").arg(ttl);
+        ensure!(set.query::<Value>(&mut connection)? == Value::Okay, "the lock was not free");
+        let deleted: u32 = RELEASE.key("pair").arg("token").invoke(&mut connection)?;
+        ensure!(deleted == 1, "the lock was not ours any more");
+        Ok(())
+    })
+}
