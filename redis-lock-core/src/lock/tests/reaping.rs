@@ -149,3 +149,13 @@ fn only_keys_of_several_slots_are_released_in_parts() {
     assert!(is_split(&["a", "b"]));
     assert!(!is_split(&["{a}", "{a}b"]));
 }
+
+#[test]
+fn the_release_of_a_lock_that_never_expires_is_tried_for_a_day() {
+    let mut bench = Bench::new();
+    let hold = bench.hold(1, Demand { ttl: None, renew: false, ..demand("k") });
+    let _told = bench.release(&hold);
+    let (mut reap, now) = (bench.released(), bench.moment());
+    assert!(reap.outcome(refused(), now, now).is_none());
+    assert_eq!(reap.gone_by(), now.after(secs(86_400 + 1)));
+}
