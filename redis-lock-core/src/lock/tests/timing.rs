@@ -118,13 +118,11 @@ fn failed_questions_are_asked_again_at_growing_intervals() {
 
 #[test]
 fn a_slot_that_is_moving_is_asked_for_often_at_first() {
-    for (spread, quick) in [(0, 25_000.0), (255, 49_902.34375_f64)] {
+    let expected =
+        [(0, [25_000, 50_000, 100_000, 200_000]), (255, [49_902, 99_804, 199_609, 399_218])];
+    for (spread, [quick, twice, four, eight]) in expected {
         let pauses = failures(FaultClass::Moving, spread, 80);
-        let at = |failure: usize| pauses[failure - 1];
-        for (failure, factor) in
-            [(1, 1), (15, 1), (16, 2), (31, 2), (32, 4), (47, 4), (48, 8), (64, 8), (80, 8)]
-        {
-            assert_eq!(at(failure), (quick * f64::from(factor)) as u128, "{failure} {spread}");
-        }
+        let at = [1, 15, 16, 31, 32, 47, 48, 64, 80].map(|failure| pauses[failure - 1]);
+        assert_eq!(at, [quick, quick, twice, twice, four, four, eight, eight, eight]);
     }
 }
