@@ -242,6 +242,11 @@ mod tests {
             take(&mut state, number, later);
             assert_eq!(state.entries.len(), number - 5_000 + 1, "the first removes the ended ones");
         }
+        // A few are left where they are.
+        let mut state = State::default();
+        (0..3).for_each(|number| take(&mut state, number, Moment::at_millis(0)));
+        take(&mut state, 3, later);
+        assert_eq!(state.entries.len(), 4);
         // Looked through again and again, so many that still run would cost more each time.
         let mut state = State::default();
         for number in 1..=MIN_SWEEP + 1 {
