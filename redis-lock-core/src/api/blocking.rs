@@ -5,11 +5,15 @@ use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::task::{Context, Poll, Wake};
-use std::thread::{self, Thread};
+use std::task::{Context, Poll};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use tokio::runtime::{Handle, RuntimeFlavor};
+
+use crate::engine::blocking_call::BlockingCall;
+use crate::engine::thread_reader;
+use crate::store::Parker;
 
 /// After waiting this long, a worker thread hands its other tasks over.
 const BRIEF: Duration = Duration::from_millis(10);
@@ -19,14 +23,6 @@ const LONG: Duration = Duration::from_secs(1);
 
 /// Tokio's default names of worker threads and threads for blocking work.
 const TOKIO_NAMES: [&str; 2] = ["tokio-rt-worker", "tokio-runtime-worker"];
-
-struct Unpark(Thread);
-
-impl Wake for Unpark {
-    fn wake(self: Arc<Self>) {
-        self.0.unpark();
-    }
-}
 
 /// Runs `future` on this thread. The engine has its own thread, so this thread is always woken. A
 /// worker of a multi-threaded runtime hands its other tasks over first.
@@ -105,7 +101,9 @@ fn park_until_ready<F: Future>(mut future: Pin<&mut F>) -> F::Output {
 
 /// Polls until the future is ready, or `limit` has passed.
 fn park<F: Future>(mut future: Pin<&mut F>, limit: Option<Duration>) -> Option<F::Output> {
-    let waker = Arc::new(Unpark(thread::current())).into();
+    let _call = BlockingCall::begin();
+    let parker = Arc::new(Parker::new());
+    let waker = Arc::clone(&parker).into();
     let mut context = Context::from_waker(&waker);
     let mut end = None;
     loop {
@@ -113,7 +111,7 @@ fn park<F: Future>(mut future: Pin<&mut F>, limit: Option<Duration>) -> Option<F
             return Some(output);
         }
         let Some(limit) = limit else {
-            thread::park();
+            thread_reader::wait(&parker, None);
             continue;
         };
         let end = *end.get_or_insert_with(|| Instant::now() + limit);
@@ -121,6 +119,6 @@ fn park<F: Future>(mut future: Pin<&mut F>, limit: Option<Duration>) -> Option<F
         if left.is_zero() {
             return None;
         }
-        thread::park_timeout(left);
+        thread_reader::wait(&parker, Some(left));
     }
 }

@@ -9,7 +9,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use tokio::sync::watch;
 
 use super::cache_padded::CachePadded;
-use super::current_runtime::current_runtime;
 use super::engine_waker::EngineWaker;
 use super::idle_leases::IdleLeases;
 use super::notices::{Notice, Notices};
@@ -18,6 +17,7 @@ use super::places::{Place, PlaceId, Places};
 use super::reaper::Reaper;
 use super::released::Released;
 use super::search::Search;
+use super::sender::Sender;
 use super::table::{Handle, LockId, Resident, Table};
 use crate::domain::clock::Moment;
 use crate::domain::error::Fault;
@@ -313,7 +313,11 @@ impl Core {
     }
 
     fn send_at(&self, place: &Place, work: &mut Work) {
-        let (after, due) = place.path.after_put(current_runtime(), &mut work.settled);
+        let by = Sender::current();
+        let (after, due) = place.path.after_put(by, &mut work.settled);
+        if by == Sender::BlockedThread && place.path.is_read_by_threads() {
+            self.note_asked();
+        }
         if !work.is_turn {
             // A caller's time limit may pass before the engine would wake by itself.
             self.waker.wake_by(due);

@@ -6,10 +6,10 @@
 //! timers.
 
 mod asking;
+pub(crate) mod blocking_call;
 mod cache_padded;
 mod carry_out;
 pub(crate) mod core;
-mod current_runtime;
 #[cfg(test)]
 pub(crate) mod driven;
 mod engine_waker;
@@ -32,10 +32,12 @@ mod releasing;
 mod rest_tests;
 mod run;
 mod search;
+mod sender;
 mod shutdown;
 pub(crate) mod table;
 #[cfg(test)]
 mod tests;
+pub(crate) mod thread_reader;
 mod turn;
 
 pub(crate) use asking::Asking;

@@ -1,10 +1,10 @@
 //! Reads answers on the callers' own runtime.
 //!
-//! An answer that the engine's thread reads costs a thread switch. So when the tasks of a
-//! multi-threaded runtime send many commands, a task of that runtime reads instead. It has no
-//! connection of its own and decides nothing: it takes the role of the reader from the engine,
-//! which takes it back when the task ends. When the runtime's threads are blocked, so that answers
-//! are not read for 20 ms, the engine reads them.
+//! An answer that the engine's thread reads costs a thread switch. So when the tasks of a runtime
+//! send many commands, a task of that runtime reads instead. It has no connection of its own and
+//! decides nothing: it takes the role of the reader from the engine. The engine takes it back when
+//! the task ends, and when answers are not read for 20 ms: then the runtime's threads are blocked,
+//! or nobody drives a current-thread runtime.
 
 use std::future::poll_fn;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -25,10 +25,6 @@ impl Core {
         let (Some(core), Ok(here)) = (self.shared(), runtime::Handle::try_current()) else {
             return;
         };
-        if here.runtime_flavor() != runtime::RuntimeFlavor::MultiThread {
-            // The cached runtime was wrong, and this one may not be driven for long.
-            return;
-        }
         let Some(place) = self.places.get(place) else { return };
         let Some((epoch, watcher)) = place.path.traffic().watcher() else { return };
         here.spawn(serve(core, place, epoch, watcher, here.id()));
@@ -40,23 +36,23 @@ struct Role {
     core: Arc<Core>,
     place: Arc<Place>,
     epoch: u64,
-    reader: Reader,
+    /// Tells this time of reading from later ones.
+    number: u64,
 }
 
 impl Role {
     /// Takes the role from the engine; `None` when the connection has been replaced meanwhile.
     fn take(core: Arc<Core>, place: Arc<Place>, epoch: u64, runtime: runtime::Id) -> Option<Self> {
-        let reader = Reader::Task(runtime);
-        {
+        let number = {
             let mut traffic = place.path.traffic();
             if traffic.epoch() != Some(epoch) || traffic.reader() != Reader::Engine {
                 return None;
             }
-            traffic.set_reader(reader);
-        }
+            traffic.set_reader(Reader::Task(runtime))
+        };
         // The engine must stop watching the socket, or it would wake for each answer.
         core.waker.wake();
-        Some(Self { core, place, epoch, reader })
+        Some(Self { core, place, epoch, number })
     }
 
     fn path(&self) -> &Path {
@@ -67,11 +63,14 @@ impl Role {
 impl Drop for Role {
     fn drop(&mut self) {
         let mut traffic = self.place.path.traffic();
-        if traffic.epoch() == Some(self.epoch) && traffic.reader() == self.reader {
+        let is_reader = traffic.is_read_by(self.epoch, self.number);
+        if is_reader {
             traffic.set_reader(Reader::Engine);
         }
         drop(traffic);
-        self.core.waker.wake();
+        if is_reader {
+            self.core.waker.wake();
+        }
     }
 }
 
@@ -118,10 +117,11 @@ enum Woken {
 }
 
 impl Role {
-    /// Whether there is more to send; `None` when the connection has been replaced.
+    /// Whether there is more to send; `None` when the connection has been replaced, or the engine
+    /// has taken the role back.
     fn is_sending(&self) -> Option<bool> {
         let traffic = self.path().traffic();
-        (traffic.epoch() == Some(self.epoch)).then(|| !traffic.is_sent())
+        traffic.is_read_by(self.epoch, self.number).then(|| !traffic.is_sent())
     }
 
     async fn woken(&self, readiness: &dyn Readiness, sending: bool) -> Woken {
@@ -172,8 +172,15 @@ impl Role {
 }
 
 impl Core {
+    /// Hands over all outcomes that were read, and leaves callers to other threads to notify.
+    pub(super) fn leave_to_threads(&self, work: &mut Work) {
+        self.send(work);
+        self.notices.add(&mut work.notices);
+        self.notices.hand_to_thread(self.notifier());
+    }
+
     /// Hands over all outcomes that were read, then notifies callers one at a time.
-    fn read(&self, work: &mut Work) {
+    pub(super) fn read(&self, work: &mut Work) {
         let mut are_listed = false;
         loop {
             self.send(work);

@@ -14,6 +14,7 @@ use super::SHUT_DOWN;
 use super::core::{Core, Work};
 use super::path::{Job, Reader};
 use super::places::{Place, PlaceId};
+use super::sender::is_engine;
 use crate::LockError;
 use crate::domain::clock::Moment;
 use crate::domain::error::Fault;
@@ -57,6 +58,7 @@ struct Engine<'a> {
 
 /// Runs until no reference to the `Locks` is left, or until a shutdown is done.
 pub(super) fn serve(core: &Arc<Core>) {
+    is_engine();
     let built = runtime::Builder::new_current_thread().enable_all().build();
     if let Ok(runtime) = built {
         runtime.block_on(async {

@@ -44,19 +44,21 @@ fn j8_an_engine_that_fails_ends_every_hold_and_starts_again() {
     server.assert_clean();
 }
 
+fn reader(locks: &Locks) -> Reader {
+    locks.link().core().only_path().traffic().reader()
+}
+
+async fn pairs(locks: Locks, count: usize) {
+    for _ in 0..count {
+        locks.mutex("warm").acquire().await.unwrap().release().await.unwrap();
+    }
+}
+
 #[test]
 fn a_task_of_a_busy_runtime_reads_and_the_engine_when_it_has_ended() {
     let server = Server::start();
     let locks = Locks::open(server.url()).unwrap();
-    let reader = |locks: &Locks| locks.link().core().only_path().traffic().reader();
-    let pairs = |count: usize| {
-        let locks = locks.clone();
-        async move {
-            for _ in 0..count {
-                locks.mutex("warm").acquire().await.unwrap().release().await.unwrap();
-            }
-        }
-    };
+    let pairs = |count| pairs(locks.clone(), count);
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).build().unwrap();
     runtime.block_on(async { tokio::spawn(pairs(20)).await.unwrap() });
     assert_eq!(reader(&locks), Reader::Engine, "a few commands are not worth it");
@@ -64,11 +66,109 @@ fn a_task_of_a_busy_runtime_reads_and_the_engine_when_it_has_ended() {
     assert_eq!(reader(&locks), Reader::Engine, "a runtime without I/O can't read");
     drop(runtime);
     let runtime = two_workers();
-    runtime.block_on(async { tokio::spawn(pairs(400)).await.unwrap() });
-    assert_eq!(reader(&locks), Reader::Task(runtime.handle().id()));
+    let reads = Reader::Task(runtime.handle().id());
+    // On a busy machine the engine may take the role back meanwhile.
+    eventually(PATIENCE, "a task reads", || {
+        runtime.block_on(async { tokio::spawn(pairs(400)).await.unwrap() });
+        reader(&locks) == reads
+    });
     drop(runtime);
     eventually(PATIENCE, "the engine reads again", || reader(&locks) == Reader::Engine);
     locks.mutex("after").blocking_acquire().unwrap().blocking_release().unwrap();
+    server.assert_clean();
+}
+
+fn blocking_pairs(locks: &Locks, count: usize) {
+    for _ in 0..count {
+        locks.mutex("warm").blocking_acquire().unwrap().blocking_release().unwrap();
+    }
+}
+
+#[test]
+fn a_thread_that_waits_reads_and_nobody_between_its_calls() {
+    let server = Server::start();
+    let locks = Locks::open(server.url()).unwrap();
+    blocking_pairs(&locks, 20);
+    assert_eq!(reader(&locks), Reader::Engine, "a few commands are not worth it");
+    // On a busy machine the engine may take the role meanwhile.
+    let reads = || {
+        blocking_pairs(&locks, 1);
+        reader(&locks) == Reader::Nobody
+    };
+    blocking_pairs(&locks, 200);
+    eventually(PATIENCE, "the thread reads", reads);
+    // What is not waited for here is for the engine to read.
+    drop(locks.mutex("dropped").blocking_acquire().unwrap());
+    eventually(PATIENCE, "it is released", || server.keys().is_empty());
+    assert_eq!(reader(&locks), Reader::Engine);
+    eventually(PATIENCE, "the thread reads", reads);
+    eventually(PATIENCE, "the engine watches again", || reader(&locks) == Reader::Engine);
+    blocking_pairs(&locks, 1);
+    server.assert_clean();
+}
+
+#[test]
+fn a_thread_that_reads_is_woken_by_others_and_never_late() {
+    let server = Server::start();
+    let limit = Duration::from_millis(500);
+    let locks = Locks::builder().url(server.url()).command_timeout(limit).open().unwrap();
+    blocking_pairs(&locks, 300);
+    // The engine tells it, while it waits at a socket where nothing comes.
+    server.freeze();
+    let start = Instant::now();
+    let outcome = locks.mutex("frozen").wait(limit).blocking_acquire();
+    assert!(start.elapsed() < limit * 2 + PATIENCE / 4, "{:?}", start.elapsed());
+    assert!(outcome.is_err());
+    server.thaw();
+    eventually(PATIENCE, "no lock is left", || !server.exists("lock:frozen"));
+    blocking_pairs(&locks, 300);
+    // A restart is noticed, whoever reads.
+    server.restart();
+    eventually(PATIENCE, "it works again", || locks.mutex("after").blocking_acquire().is_ok());
+    eventually(PATIENCE, "no lock is left", || !server.exists("lock:after"));
+    server.assert_clean();
+}
+
+#[test]
+fn threads_and_tasks_that_wait_side_by_side_all_get_their_answers() {
+    let server = Server::start();
+    let locks = Locks::open(server.url()).unwrap();
+    let held = locks.mutex("renewed").ttl(Duration::from_millis(300)).blocking_acquire().unwrap();
+    let runtime = two_workers();
+    let task = runtime.spawn(pairs(locks.clone(), 2000));
+    thread::scope(|scope| {
+        for number in 0..4 {
+            let locks = &locks;
+            scope.spawn(move || {
+                for round in 0..1000 {
+                    // Keys of its own, and one for which all wait.
+                    let key = if round % 10 == 0 { "all".into() } else { format!("own:{number}") };
+                    locks.mutex(key).blocking_acquire().unwrap().blocking_release().unwrap();
+                }
+            });
+        }
+    });
+    runtime.block_on(task).unwrap();
+    assert!(held.is_held());
+    held.blocking_release().unwrap();
+    server.assert_clean();
+}
+
+#[test]
+fn a_task_of_a_current_thread_runtime_reads_until_nobody_drives_it() {
+    let server = Server::start();
+    let locks = Locks::open(server.url()).unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let reads = Reader::Task(runtime.handle().id());
+    for _ in 0..3 {
+        eventually(PATIENCE, "a task reads", || {
+            runtime.block_on(pairs(locks.clone(), 400));
+            reader(&locks) == reads
+        });
+        // An answer to somebody else waits until the engine takes the role back, and no further one.
+        locks.mutex("other").blocking_acquire().unwrap().blocking_release().unwrap();
+        assert_eq!(reader(&locks), Reader::Engine);
+    }
     server.assert_clean();
 }
 

@@ -1,6 +1,7 @@
 //! One turn of the engine: what it does each time it wakes.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::core::{Core, Work};
 use super::notices::Notice;
@@ -12,7 +13,7 @@ use crate::store::Connected;
 
 /// The longest time that the engine sleeps: after a host was suspended, its timers are late by this
 /// much at most.
-const LONGEST_SLEEP: std::time::Duration = std::time::Duration::from_secs(1);
+const LONGEST_SLEEP: Duration = Duration::from_secs(1);
 
 /// The results of one turn.
 #[derive(Debug, Default)]
@@ -52,8 +53,16 @@ impl Core {
     fn turn_of(&self, place: &Place, now: Moment, results: &mut Results, work: &mut Work) {
         {
             let mut traffic = place.path.traffic();
-            if traffic.reader() == Reader::Engine || traffic.age(now) >= ENGINE_READS_AFTER {
+            if traffic.reader() == Reader::Engine {
                 traffic.pump(now, &mut results.settled);
+            } else if traffic.age(now) >= ENGINE_READS_AFTER {
+                traffic.pump(now, &mut results.settled);
+                if !results.settled.is_empty() || traffic.reader() == Reader::Nobody {
+                    // The runtime of the reader does not run, and may not for long.
+                    traffic.set_reader(Reader::Engine);
+                }
+            } else if traffic.reader() == Reader::Nobody && traffic.is_quiet(now) {
+                traffic.set_reader(Reader::Engine);
             }
         }
         self.take_in(results, work);
@@ -162,10 +171,17 @@ impl Core {
 /// When the engine has to act at a place.
 fn due_of(place: &Place, now: Moment) -> Moment {
     let traffic = place.path.traffic();
-    // When a task reads, the engine checks that it does.
+    // When somebody else reads, the engine checks that it does.
     let pick_up = match traffic.reader() {
         Reader::Engine => Moment::NEVER,
-        Reader::Task(_) => now.after(ENGINE_READS_AFTER.saturating_sub(traffic.age(now))),
+        _ => now.after(until_next_check(traffic.age(now))),
     };
     traffic.due().min(pick_up)
+}
+
+/// A slow server is not asked about all the time: checks are as far apart as the first one is from
+/// the question.
+fn until_next_check(age: Duration) -> Duration {
+    let passed = age.as_nanos() % ENGINE_READS_AFTER.as_nanos();
+    ENGINE_READS_AFTER - Duration::from_nanos(u64::try_from(passed).unwrap_or_default())
 }

@@ -279,6 +279,7 @@ impl World {
         let made = Connected {
             wire: Box::new(SimulatedWire::new(pipe, self.is_without_scripts())),
             watcher: None,
+            pollable: None,
         };
         self.processes[process].inputs.push((number, Ok(made)));
         self.drive_soon(process);

@@ -1,8 +1,14 @@
 //! The interface between the engine and the arbiter: commands, answers and connections.
 
+#[cfg(unix)]
+mod bell;
+#[cfg(not(unix))]
+#[path = "bell_elsewhere.rs"]
+mod bell;
 pub(crate) mod directory;
 mod limits;
 pub(crate) mod memory;
+mod parker;
 pub(crate) mod redirect;
 pub(crate) mod redis;
 pub(crate) mod server_view;
@@ -11,6 +17,8 @@ mod task_waker;
 pub(crate) mod tls;
 mod wire;
 
+pub(crate) use bell::Bell;
+pub(crate) use parker::{Parker, Pollable};
 pub(crate) use server_view::ServerView;
 pub(crate) use task_waker::TaskWaker;
 pub(crate) use wire::{

@@ -9,7 +9,7 @@ use std::task::{Context, Poll};
 use tokio::sync::mpsc;
 
 use super::redirect::Redirect;
-use super::{Answer, Command, Event};
+use super::{Answer, Command, Event, Pollable};
 use crate::domain::clock::Moment;
 use crate::domain::error::Fault;
 
@@ -89,6 +89,8 @@ pub(crate) struct Connected {
     pub(crate) wire: Box<dyn Wire>,
     /// `None` when answers are available at once.
     pub(crate) watcher: Option<Watcher>,
+    /// The socket, where all answers come over one.
+    pub(crate) pollable: Option<Arc<dyn Pollable>>,
 }
 
 /// Receives the events of one place.

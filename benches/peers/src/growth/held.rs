@@ -41,7 +41,7 @@ struct HoldingOrder {
 }
 
 #[derive(Serialize, Deserialize)]
-struct Spent {
+struct Kept {
     pairs: f64,
     computed: f64,
     worst: f64,
@@ -54,7 +54,7 @@ fn measure(scene: &Scene<'_>, locks: usize) -> Result<Point> {
     let mut keeper = child::start(ROLE, &HoldingOrder { url, locks, millis })?;
     keeper.expect_within(PATIENCE, "holding");
     let before = scene.commands()?;
-    let spent: Spent = serde_json::from_str(&keeper.expect_within(time + PATIENCE, "spent"))?;
+    let spent: Kept = serde_json::from_str(&keeper.expect_within(time + PATIENCE, "spent"))?;
     let commands = scene.commands()? - before - 2.0 * spent.pairs;
     keeper.kill9();
     let each = locks as f64 * spent.seconds;
@@ -93,7 +93,7 @@ pub(super) fn play(io: &mut ChildIo) {
 }
 
 /// Takes and gives back a lock beside those that are held.
-async fn beside(peer: &Ours, time: Duration) -> Result<Spent> {
+async fn beside(peer: &Ours, time: Duration) -> Result<Kept> {
     let (start, computed) = (Instant::now(), clock::computed());
     let (mut pairs, mut worst) = (0.0, Duration::ZERO);
     while start.elapsed() < time {
@@ -104,7 +104,7 @@ async fn beside(peer: &Ours, time: Duration) -> Result<Spent> {
         peer.release(guard).await?;
         pairs += 1.0;
     }
-    Ok(Spent {
+    Ok(Kept {
         pairs,
         computed: (clock::computed() - computed).as_secs_f64(),
         worst: worst.as_secs_f64(),

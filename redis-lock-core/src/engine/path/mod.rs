@@ -46,13 +46,16 @@ use crate::domain::kind::Kind;
 use crate::domain::names::Names;
 use crate::engine::cache_padded::CachePadded;
 use crate::lock::{Outcome, Reap};
-use crate::store::{Command, TaskWaker, Verb, Watcher, Wire};
+use crate::store::{Command, Pollable, TaskWaker, Verb, Watcher, Wire};
 use entry::InFlight;
 use in_hand::InHandCount;
 
 /// How old a question may get before the engine itself reads, although a task has the role of the
 /// reader.
 pub(crate) const ENGINE_READS_AFTER: Duration = Duration::from_millis(20);
+
+/// When threads have not asked for this long, the engine watches the connection again.
+const QUIET: Duration = Duration::from_secs(1);
 
 /// How many dropped questions are remembered before settled ones are removed.
 const MIN_DROPPED_SWEEP: usize = 1024;
@@ -101,13 +104,19 @@ pub(crate) enum Reader {
     Engine,
     /// A task of this runtime.
     Task(runtime::Id),
+    /// A thread that waits for an answer of its own.
+    Thread,
+    /// Nobody, since no answer is to come. A thread that asks next is going to read.
+    Nobody,
 }
 
 /// The queue and the connection of one place.
 pub(crate) struct Path {
     traffic: CachePadded<Mutex<Traffic>>,
-    /// How many commands tasks of a multi-threaded runtime have sent while the engine read.
+    /// How many commands tasks of a runtime have sent while the engine read.
     busy: AtomicU32,
+    /// How many commands blocked threads have sent since one of them left others waiting.
+    pub(crate) thread_commands: AtomicU32,
     /// Wakes the task that reads.
     pub(crate) task_news: TaskWaker,
 }
@@ -121,6 +130,8 @@ impl std::fmt::Debug for Path {
 pub(crate) struct Traffic {
     connection: ConnectionState,
     reader: Reader,
+    /// How often the role of the reader has changed hands.
+    reader_number: u64,
     /// A runtime whose tasks can't read, because it was built without I/O.
     unreadable: Option<runtime::Id>,
     /// Whether the reading task is about to flush, so that callers need not.
@@ -169,6 +180,7 @@ enum ConnectionState {
 struct Up {
     wire: Box<dyn Wire>,
     watcher: Option<Watcher>,
+    pollable: Option<Arc<dyn Pollable>>,
     epoch: u64,
     made: Moment,
     /// When bytes were last received.
@@ -182,6 +194,7 @@ impl Path {
         let traffic = Traffic {
             connection: ConnectionState::Unused,
             reader: Reader::Engine,
+            reader_number: 0,
             unreadable: None,
             task_flushes: false,
             waiting: VecDeque::new(),
@@ -206,6 +219,7 @@ impl Path {
         Self {
             traffic: CachePadded::new(Mutex::new(traffic)),
             busy: AtomicU32::new(0),
+            thread_commands: AtomicU32::new(0),
             task_news: TaskWaker::default(),
         }
     }
@@ -346,13 +360,44 @@ impl Traffic {
         }
     }
 
+    /// The socket of the present connection, where all answers come over one.
+    pub(crate) fn pollable(&self) -> Option<(u64, Arc<dyn Pollable>)> {
+        match &self.connection {
+            ConnectionState::Up(up) => up.pollable.clone().map(|pollable| (up.epoch, pollable)),
+            _ => None,
+        }
+    }
+
+    /// Whether anything was written that has no answer yet.
+    pub(crate) fn expects_answers(&self) -> bool {
+        !self.written.is_empty()
+    }
+
+    /// Whether exactly one answer is to come.
+    pub(crate) fn expects_one_answer(&self) -> bool {
+        self.written.len() == 1 && self.waiting.is_empty()
+    }
+
+    /// Whether nothing has come for a while.
+    pub(crate) fn is_quiet(&self, now: Moment) -> bool {
+        matches!(&self.connection, ConnectionState::Up(up) if now.since(up.received) > QUIET)
+    }
+
     pub(crate) fn reader(&self) -> Reader {
         self.reader
     }
 
-    pub(crate) fn set_reader(&mut self, reader: Reader) {
+    /// Passes the role of the reader on. Returns the number of this change.
+    pub(crate) fn set_reader(&mut self, reader: Reader) -> u64 {
         self.reader = reader;
         self.task_flushes = false;
+        self.reader_number += 1;
+        self.reader_number
+    }
+
+    /// Whether the role of the reader has not changed hands since, on the connection of this epoch.
+    pub(crate) fn is_read_by(&self, epoch: u64, number: u64) -> bool {
+        self.epoch() == Some(epoch) && self.reader_number == number
     }
 
     /// Notes that no task of this runtime can read.

@@ -3,13 +3,12 @@
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
 
-use tokio::runtime;
-
 use super::{ConnectionState, Path, QueueEntry, Reader, Settled, Traffic, broken};
 use crate::domain::clock::Moment;
+use crate::engine::sender::Sender;
 
 /// How many commands the tasks of a runtime must have sent before one of its tasks becomes the
-/// reader.
+/// reader, or threads before one of them does.
 const MIN_COMMANDS: u32 = 200;
 
 /// The smallest batch that is sent while more commands are about to follow.
@@ -35,19 +34,18 @@ pub(crate) enum After {
 
 impl Path {
     /// Makes sure that queued entries are sent. Also returns by when the engine has to act at the
-    /// latest. No lock may be held. `here` is the multi-threaded runtime of the caller.
-    pub(crate) fn after_put(
-        &self,
-        here: Option<runtime::Id>,
-        results: &mut Vec<Settled>,
-    ) -> (After, Moment) {
+    /// latest. No lock may be held.
+    pub(crate) fn after_put(&self, by: Sender, results: &mut Vec<Settled>) -> (After, Moment) {
         let mut traffic = self.traffic();
-        let after = traffic.after_put(here, results);
+        let after = traffic.after_put(by, results);
         let due = traffic.due();
         drop(traffic);
-        match (after, here) {
+        match (after, by) {
             (After::WakeTask, _) => self.task_news.wake(),
-            (After::Nothing | After::WakeEngine, Some(here)) => {
+            (After::Nothing | After::WakeEngine, Sender::BlockedThread) => {
+                self.thread_commands.fetch_add(1, Ordering::Relaxed);
+            }
+            (After::Nothing | After::WakeEngine, Sender::Task(here)) => {
                 let busy = self.busy.fetch_add(1, Ordering::Relaxed);
                 if busy % MIN_COMMANDS == MIN_COMMANDS - 1 && self.traffic().can_read_on(here) {
                     return (After::OpenReader, due);
@@ -57,24 +55,22 @@ impl Path {
         }
         (after, due)
     }
+
+    /// Whether blocked threads have sent so much that one of them should read.
+    pub(crate) fn is_read_by_threads(&self) -> bool {
+        self.thread_commands.load(Ordering::Relaxed) >= MIN_COMMANDS
+    }
 }
 
 impl Traffic {
-    fn after_put(&mut self, here: Option<runtime::Id>, results: &mut Vec<Settled>) -> After {
+    fn after_put(&mut self, by: Sender, results: &mut Vec<Settled>) -> After {
         let ConnectionState::Up(_) = &self.connection else {
             return if self.waiting.is_empty() { After::Nothing } else { After::WakeEngine };
         };
         if self.waiting.is_empty() && self.is_flushed() {
             return After::Nothing;
         }
-        let aside: VecDeque<_> = if planted!(LateReleases) {
-            let (first, rest) =
-                std::mem::take(&mut self.waiting).into_iter().partition(QueueEntry::is_awaited);
-            self.waiting = first;
-            rest
-        } else {
-            VecDeque::new()
-        };
+        let aside = self.aside();
         let awaited = self.waiting.iter().any(QueueEntry::is_awaited);
         let was_flushed = self.is_sent();
         // The last entry was created just now, so its time saves reading the clock again.
@@ -89,11 +85,16 @@ impl Traffic {
             return After::Pump;
         }
         let idle = awaited && self.sent_whole == 0;
+        if self.reader == Reader::Nobody && by != Sender::BlockedThread {
+            // It has to watch the socket again.
+            self.set_reader(Reader::Engine);
+            return After::WakeEngine;
+        }
         match self.reader {
             // An entry that nobody waits for is sent with the next one that somebody waits for. The
             // reading task runs after the tasks that are running now, and sends what they have
             // queued.
-            Reader::Task(id) if here == Some(id) => {
+            Reader::Task(id) if by == Sender::Task(id) => {
                 if idle || self.unsent() >= self.batch {
                     self.flush(results);
                 }
@@ -104,6 +105,10 @@ impl Traffic {
                 self.flush(results);
                 if self.is_flushed() { After::Nothing } else { After::WakeTask }
             }
+            Reader::Thread | Reader::Nobody => {
+                self.flush(results);
+                if self.is_flushed() { After::Nothing } else { After::WakeEngine }
+            }
             Reader::Engine => {
                 if idle {
                     self.flush(results);
@@ -111,6 +116,17 @@ impl Traffic {
                 if self.is_flushed() { After::Nothing } else { After::WakeEngine }
             }
         }
+    }
+
+    /// What a planted fault sends later than the rest.
+    fn aside(&mut self) -> VecDeque<QueueEntry> {
+        if !planted!(LateReleases) {
+            return VecDeque::new();
+        }
+        let (first, rest) =
+            std::mem::take(&mut self.waiting).into_iter().partition(QueueEntry::is_awaited);
+        self.waiting = first;
+        rest
     }
 
     /// Encodes the queued entries.

@@ -150,11 +150,12 @@ impl Traffic {
         }
         let half_open = "another connection got through where this one was silent";
         self.end(&Fault::new(FaultClass::Unknown, half_open), results);
-        let Connected { wire, watcher } = made;
+        let Connected { wire, watcher, pollable } = made;
         let epoch = number;
         self.connection = ConnectionState::Up(Up {
             wire,
             watcher,
+            pollable,
             epoch,
             made: now,
             received: now,
@@ -248,7 +249,7 @@ impl Traffic {
         let now = Moment::now();
         self.sent_whole = 0;
         self.task_flushes = false;
-        self.reader = super::Reader::Engine;
+        self.set_reader(super::Reader::Engine);
         if !has_answered && now.since(made) < SHORT_LIFE {
             let pause = self.jittered_pause();
             self.pause = (self.pause * 2).min(LONGEST_PAUSE);

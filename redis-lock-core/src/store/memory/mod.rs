@@ -74,7 +74,7 @@ impl Connector for MemoryConnector {
     fn connect(&self) -> BoxFuture<'static, Result<Connected, Fault>> {
         let (memory, manager) = (self.memory.clone(), Arc::clone(&self.manager));
         let wire = Box::new(MemoryWire { memory, manager, answers: VecDeque::new() });
-        Box::pin(std::future::ready(Ok(Connected { wire, watcher: None })))
+        Box::pin(std::future::ready(Ok(Connected { wire, watcher: None, pollable: None })))
     }
 
     fn listen(&self, hints: Hints) -> BoxFuture<'static, Fault> {

@@ -49,7 +49,7 @@ use redis::AsyncConnectionConfig;
 use redis::aio::MultiplexedConnection;
 use tokio::time::timeout;
 
-use super::{BoxFuture, Connected, Connector, Hints};
+use super::{BoxFuture, Connected, Connector, Hints, Pollable};
 use crate::domain::error::{Fault, FaultClass};
 use crate::domain::status::Scripting;
 use address::Address;
@@ -198,8 +198,11 @@ impl RedisConnector {
                 let found = self.probed(&mut introduced.driver).await?;
                 let (socket, watcher) = introduced.into_socket().await;
                 let conversation = self.conversation(found.clone());
+                let pollable: Arc<dyn Pollable> = Arc::new(socket.clone());
                 let wire = Box::new(RedisWire::new(socket, conversation));
-                self.with_transactions(Connected { wire, watcher: Some(watcher) }, found).await
+                let connected =
+                    Connected { wire, watcher: Some(watcher), pollable: Some(pollable) };
+                self.with_transactions(connected, found).await
             }
             None => self.connected_by_driver(&client).await,
         }
@@ -212,8 +215,8 @@ impl RedisConnector {
         let mut driver = connecting.await.map_err(decode::unreachable)?;
         let found = self.probed(&mut driver).await?;
         let (wire, watcher) = driver_wire::wire(driver, self.conversation(found.clone()));
-        self.with_transactions(Connected { wire: Box::new(wire), watcher: Some(watcher) }, found)
-            .await
+        let connected = Connected { wire: Box::new(wire), watcher: Some(watcher), pollable: None };
+        self.with_transactions(connected, found).await
     }
 
     /// Adds transactions to a connection that has no scripts.

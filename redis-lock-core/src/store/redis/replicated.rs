@@ -30,7 +30,7 @@ struct ReplicatedWire {
 
 /// Holds back the answers of this connection. To be called on the engine's runtime.
 pub(super) fn wrap(connected: Connected, link: WaitLink) -> Connected {
-    let Connected { wire: inner, watcher } = connected;
+    let Connected { wire: inner, watcher, .. } = connected;
     let (asked, awaited) = mpsc::unbounded_channel();
     let inbox = Arc::new(VerdictInbox::default());
     tokio::spawn(link.serve(awaited, Arc::clone(&inbox)));
@@ -43,7 +43,7 @@ pub(super) fn wrap(connected: Connected, link: WaitLink) -> Connected {
     });
     let (counted, kept) = (BTreeMap::new(), BTreeMap::new());
     let wire = Box::new(ReplicatedWire { inner, counted, kept, asked, inbox });
-    Connected { wire, watcher }
+    Connected { wire, watcher, pollable: None }
 }
 
 impl ReplicatedWire {

@@ -6,6 +6,7 @@ use std::net;
 use std::os::unix::net as unix;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, ConnectionAddr, RedisConnectionInfo, RedisError};
@@ -15,7 +16,7 @@ use tokio::net::TcpStream;
 use tokio::net::UnixStream;
 use tokio::task::JoinHandle;
 
-use crate::store::{Readiness, Watcher};
+use crate::store::{Bell, Pollable, Readiness, Watcher};
 
 /// A socket to the server, and the driver's connection over it, which is authenticated.
 pub(super) struct Introduced {
@@ -84,7 +85,7 @@ async fn introduce(
 }
 
 /// A socket that never blocks.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) enum Socket {
     Tcp(Arc<net::TcpStream>),
     #[cfg(unix)]
@@ -138,6 +139,21 @@ impl SocketWatch {
             #[cfg(unix)]
             Self::Unix(stream) => stream.try_io(interest, used),
         };
+    }
+}
+
+impl Pollable for Socket {
+    #[cfg(unix)]
+    fn wait(&self, bell: &Bell, sending: bool, limit: Duration) -> io::Result<bool> {
+        match self {
+            Self::Tcp(stream) => bell.wait_with(&**stream, sending, limit),
+            Self::Unix(stream) => bell.wait_with(&**stream, sending, limit),
+        }
+    }
+
+    #[cfg(not(unix))]
+    fn wait(&self, bell: &Bell, _: bool, _: Duration) -> io::Result<bool> {
+        match *bell {}
     }
 }
 

@@ -211,7 +211,7 @@ impl Bench {
     fn connected(&mut self, attempt: u64) -> Arc<Mutex<Server>> {
         let made = Arc::<Mutex<Server>>::default();
         let wire = Box::new(FakeWire(Arc::clone(&made)));
-        let made_up = Connected { wire, watcher: None };
+        let made_up = Connected { wire, watcher: None, pollable: None };
         let now = self.moment();
         self.path.traffic().connected(attempt, made_up, now, &mut self.results);
         std::mem::replace(&mut self.server, made)

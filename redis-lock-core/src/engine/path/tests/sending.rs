@@ -1,13 +1,14 @@
 //! When what was put goes out, where a task of the callers' runtime reads.
 
 use super::*;
+use crate::engine::sender::Sender;
 
 impl Bench {
     /// Puts a question on the queue for a task of the runtime that reads; whether all has been sent
     /// by then.
     fn is_sent_after_one_more(&mut self, here: runtime::Id) -> bool {
         self.put_question();
-        self.path.after_put(Some(here), &mut self.results.settled);
+        self.path.after_put(Sender::Task(here), &mut self.results.settled);
         self.path.traffic().is_flushed()
     }
 

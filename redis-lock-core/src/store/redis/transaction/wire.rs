@@ -61,7 +61,7 @@ pub(in crate::store::redis) fn wire(
         done: VecDeque::new(),
         owed: VecDeque::new(),
     };
-    Connected { wire: Box::new(wire), watcher }
+    Connected { wire: Box::new(wire), watcher, pollable: None }
 }
 
 impl TransactionWire {

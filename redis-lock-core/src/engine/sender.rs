@@ -1,0 +1,67 @@
+//! Who puts something on a queue, as far as it decides who reads the answer.
+
+use std::cell::Cell;
+
+use tokio::runtime;
+
+use super::blocking_call;
+
+/// How many calls rely on a cached answer.
+const USES: u8 = 100;
+
+/// Who puts something on a queue.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Sender {
+    /// A task, or `block_on`, of this runtime.
+    Task(runtime::Id),
+    /// A thread that does nothing else until the answer has come.
+    BlockedThread,
+    /// The engine, or a thread that does not wait.
+    Other,
+}
+
+thread_local! {
+    /// The cached runtime, and how many calls may still rely on it.
+    static CURRENT: Cell<(Option<runtime::Id>, u8)> = const { Cell::new((None, 0)) };
+
+    static IS_ENGINE: Cell<bool> = const { Cell::new(false) };
+}
+
+impl Sender {
+    /// The one who calls.
+    pub(super) fn current() -> Self {
+        match blocking_call::is_blocking() {
+            true => Self::BlockedThread,
+            false => current_runtime().map_or(Self::Other, Self::Task),
+        }
+    }
+}
+
+/// Notes that this thread is an engine's.
+pub(super) fn is_engine() {
+    IS_ENGINE.set(true);
+}
+
+/// The runtime that this thread belongs to, if any: a task of it can read answers sooner than the
+/// engine's thread. Nothing on the engine's own thread, which reads anyway.
+///
+/// A thread rarely changes to another runtime, and asking for the current one changes a counter
+/// that all threads of the runtime share. So the answer is cached. A wrong answer costs only a
+/// little delay.
+fn current_runtime() -> Option<runtime::Id> {
+    let (known, uses) = CURRENT.try_with(Cell::get).unwrap_or_default();
+    if uses > 0 {
+        let _ = CURRENT.try_with(|here| here.set((known, uses - 1)));
+        return known;
+    }
+    let found = find_runtime();
+    let _ = CURRENT.try_with(|here| here.set((found, USES)));
+    found
+}
+
+fn find_runtime() -> Option<runtime::Id> {
+    if IS_ENGINE.try_with(Cell::get).unwrap_or_default() {
+        return None;
+    }
+    runtime::Handle::try_current().ok().map(|handle| handle.id())
+}
