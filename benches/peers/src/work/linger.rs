@@ -44,6 +44,8 @@ fn again<P: Peer>(scene: &Scene<'_>) -> Result<Sample> {
         peer.release(peer.acquire("again").await?).await?;
         Ok(peer)
     })?;
+    // Whoever has just connected still subscribes, and whoever left says so.
+    std::thread::sleep(Duration::from_millis(500));
     let before = scene.commands()?;
     let (pairs, ran, mut times) = on_worker(&runtime, async move {
         let (start, mut pairs, mut times) = (Instant::now(), 0.0, Vec::with_capacity(1 << 16));
