@@ -20,7 +20,8 @@ const PARTS: [&str; 9] = [
 
 /// The tests of those parts, which are quick and need no server. The simulation finds more, but
 /// takes minutes for each change: try it on changes that these tests miss.
-const TESTS: [&str; 7] = ["lock::", "lease::", "hold::", "reaper", "decode", "encode", "memory"];
+const TESTS: [&str; 8] =
+    ["lock::", "lease::", "hold::", "reaper", "decode", "encode", "render", "memory"];
 
 /// Changes the code in small ways, one at a time, and shows which changes no test sees: by
 /// cargo-mutants, over the parts without I/O or over the files that are named.

@@ -32,7 +32,7 @@ thread_local! {
 /// worth it. May return early.
 pub(crate) fn wait(parker: &Parker, limit: Option<Duration>) {
     let asked = ASKED.try_with(|asked| asked.take().upgrade()).ok().flatten();
-    let role = asked.as_deref().filter(|_| parker.can_poll()).and_then(Role::take);
+    let role = asked.as_deref().filter(|_| parker.can_poll()).and_then(Reading::take);
     match role {
         Some(role) => role.read(parker, limit),
         None => parker.park(limit),
@@ -52,7 +52,7 @@ impl Core {
 }
 
 /// The role of the reader, while a thread has it.
-struct Role<'a> {
+struct Reading<'a> {
     core: &'a Core,
     place: &'a Place,
     socket: Arc<dyn Pollable>,
@@ -60,7 +60,7 @@ struct Role<'a> {
     number: u64,
 }
 
-impl<'a> Role<'a> {
+impl<'a> Reading<'a> {
     /// Takes the role, unless a task or another thread has it, or no answer is to come.
     fn take(core: &'a Core) -> Option<Self> {
         let place = core.places.only().filter(|place| place.path.is_read_by_threads())?;
@@ -118,7 +118,7 @@ impl<'a> Role<'a> {
     }
 }
 
-impl Drop for Role<'_> {
+impl Drop for Reading<'_> {
     fn drop(&mut self) {
         let mut traffic = self.place.path.traffic();
         if !traffic.is_read_by(self.epoch, self.number) {

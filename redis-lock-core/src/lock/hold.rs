@@ -300,6 +300,8 @@ impl HoldState {
 
 #[cfg(test)]
 mod tests {
+    use std::task::{Context, Poll, Wake, Waker};
+
     use super::*;
     use crate::domain::demand::tests::demand;
 
@@ -349,10 +351,49 @@ mod tests {
         let released = hold(HOUR);
         assert!(released.release(Moment::at_millis(1)));
         assert!(!released.release(Moment::at_millis(2)));
+        assert!(released.is_released());
         assert_eq!(released.state(Moment::at_millis(2_000)), LockState::Released);
         let lost = hold(HOUR);
         lost.lose(Moment::at_millis(1), LossReason::Removed { because: None });
         assert!(!lost.release(Moment::at_millis(2)));
+        assert!(!lost.is_released());
         assert_eq!(lost.state(Moment::at_millis(2)), LockState::Lost);
+    }
+    /// A hold whose lease goes on, of the process with this id.
+    fn lasting(process: u32) -> Hold {
+        let (demand, token) = (Arc::new(demand("k")), Token::fresh("", ""));
+        Hold::new(demand, token, None, Moment::now(), Moment::now().after(HOUR), process)
+    }
+
+    #[derive(Default)]
+    struct Woken(AtomicBool);
+
+    impl Wake for Woken {
+        fn wake(self: Arc<Self>) {
+            self.0.store(true, Ordering::Relaxed);
+        }
+    }
+
+    #[test]
+    fn a_task_that_waits_for_the_loss_is_woken_by_it() {
+        let hold = lasting(crate::domain::env::process());
+        let (woken, mut lost) = (Arc::new(Woken::default()), std::pin::pin!(hold.lost()));
+        let waker = Waker::from(Arc::clone(&woken));
+        let mut context = Context::from_waker(&waker);
+        assert!(lost.as_mut().poll(&mut context).is_pending());
+        hold.lose(Moment::now(), LossReason::Expired);
+        assert!(!woken.0.load(Ordering::Relaxed), "not under a lock of ours");
+        hold.notify_loss();
+        assert!(woken.0.load(Ordering::Relaxed));
+        assert_eq!(lost.as_mut().poll(&mut context), Poll::Ready(LossReason::Expired));
+    }
+
+    #[test]
+    fn a_hold_of_the_parent_process_is_lost_in_the_child() {
+        let hold = lasting(crate::domain::env::process().wrapping_add(1));
+        let now = Moment::now();
+        assert_eq!((hold.state(now), hold.remaining(now)), (LockState::Lost, Duration::ZERO));
+        assert!(matches!(hold.loss(now), Some(LossReason::Removed { because: Some(_) })));
+        assert_eq!(hold.last_state(), LockState::Held, "the parent's copy is not touched");
     }
 }

@@ -207,9 +207,6 @@ impl<W> Waiters<W> {
 
     /// When to call [`over_outage`](Self::over_outage).
     pub(super) fn outage_due(&self, useful: Moment) -> Moment {
-        if self.outage == Duration::MAX || self.is_empty() {
-            return Moment::NEVER;
-        }
         let oldest = self.first().map_or(useful, |first| first.asked.max(useful));
         oldest.after(self.outage).max(self.outage_check)
     }
@@ -250,5 +247,33 @@ impl<W> Waiters<W> {
         if self.queue.len() > 32 && self.queue.len() > self.count * 2 {
             self.queue.retain(|(_, waiter)| waiter.is_some());
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::domain::demand::tests::demand;
+
+    fn waiters(count: u64) -> Waiters<()> {
+        let mut waiters = Waiters::default();
+        let demand = Arc::new(demand("k"));
+        for id in 0..count {
+            let demand = Arc::clone(&demand);
+            waiters.join(Waiter { id, handle: (), demand, asked: Moment::START });
+        }
+        waiters
+    }
+
+    #[test]
+    fn gaps_in_the_queue_are_removed_when_they_make_up_most_of_it() {
+        let mut many = waiters(100);
+        (1..=50).for_each(|id| assert!(many.leave(id).is_some()));
+        assert_eq!(many.queue.len(), 100);
+        assert!(many.leave(51).is_some());
+        assert_eq!((many.queue.len(), many.iter().count()), (49, 49));
+        let mut few = waiters(32);
+        (1..=30).for_each(|id| assert!(few.leave(id).is_some()));
+        assert_eq!((few.queue.len(), few.iter().count()), (32, 2), "too few to care");
     }
 }

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 /// There is none.
-pub(crate) enum Bell {}
+pub(crate) enum NoBell {}
 
-impl Bell {
+impl NoBell {
     pub(super) fn of_this_thread() -> Option<Arc<Self>> {
         None
     }

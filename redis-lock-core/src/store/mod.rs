@@ -3,8 +3,7 @@
 #[cfg(unix)]
 mod bell;
 #[cfg(not(unix))]
-#[path = "bell_elsewhere.rs"]
-mod bell;
+mod bell_elsewhere;
 pub(crate) mod directory;
 mod limits;
 pub(crate) mod memory;
@@ -17,7 +16,10 @@ mod task_waker;
 pub(crate) mod tls;
 mod wire;
 
+#[cfg(unix)]
 pub(crate) use bell::Bell;
+#[cfg(not(unix))]
+pub(crate) use bell_elsewhere::NoBell as Bell;
 pub(crate) use parker::{Parker, Pollable};
 pub(crate) use server_view::ServerView;
 pub(crate) use task_waker::TaskWaker;

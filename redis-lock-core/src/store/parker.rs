@@ -7,7 +7,7 @@ use std::task::Wake;
 use std::thread::{self, Thread};
 use std::time::Duration;
 
-use super::bell::Bell;
+use super::Bell;
 
 /// A socket that a thread can wait at.
 pub(crate) trait Pollable: Send + Sync {

@@ -144,4 +144,13 @@ mod tests {
         let at_the_edge = "é".repeat(SHORT / 2);
         assert_eq!(text(format_args!("a{}b", segment(&at_the_edge))), format!("a{at_the_edge}b"));
     }
+
+    #[test]
+    fn several_keys_keep_their_order_and_the_first_bad_one_is_reported() {
+        let names = |keys: Vec<LockKey>| keys.iter().map(ToString::to_string).collect::<Vec<_>>();
+        assert_eq!(names(collected(["b", "a"])), ["b", "a"]);
+        let one = |value: &str| render(format_args!("{}", segment(value)));
+        assert_eq!(names(keys([one("b"), one("a")]).unwrap()), ["b", "a"]);
+        assert!(keys([one("b"), one(""), one("a")]).is_err());
+    }
 }

@@ -96,3 +96,15 @@ fn an_adopted_lease_is_not_cut_since_another_process_asked_for_it() {
     bench.answer(&renew, Outcome::Answered(longer));
     assert!(bench.is_silent(), "{:?}", bench.effects);
 }
+
+#[test]
+fn an_adopted_hold_that_was_lost_is_not_released() {
+    let mut bench = Bench::new();
+    bench.ask(1, adopting(&Token::fresh("other", "")));
+    let question = bench.asked();
+    bench.answer(&question, done());
+    let (_, hold) = bench.granted();
+    bench.tick(40_000);
+    assert!(hold.loss(bench.moment()).is_some());
+    assert!(bench.parted().is_empty(), "whoever gave it away may hold it");
+}

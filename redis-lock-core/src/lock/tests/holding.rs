@@ -1,6 +1,7 @@
 //! Renewing a hold, asking about it, losing it.
 
 use super::*;
+use crate::domain::label::Label;
 use crate::{LockState, LossReason};
 
 /// A hold whose first renewal is open.
@@ -282,4 +283,50 @@ fn a_lease_that_lasts_as_long_as_its_hold_may_is_not_renewed() {
         bench.step(Machine::connected);
         assert!(bench.is_silent(), "{:?}", bench.effects);
     }
+}
+
+#[test]
+fn a_renewal_is_late_after_the_timeout_and_that_is_reported_once() {
+    let missed = |bench: &mut Bench| {
+        let is_it = |later: &mut Later<u64>| matches!(later, Later::Missed(..));
+        bench.effects.later.extract_if(.., is_it).count()
+    };
+    let (mut bench, hold, _renew) = renewing();
+    bench.tick(1_999);
+    assert_eq!((hold.state(bench.moment()), missed(&mut bench)), (LockState::Held, 0));
+    assert_eq!(bench.machine.due(), bench.moment().after(millis(1)));
+    bench.tick(1);
+    assert_eq!((hold.state(bench.moment()), missed(&mut bench)), (LockState::Uncertain, 1));
+    bench.tick(1_000);
+    assert_eq!(missed(&mut bench), 0);
+}
+
+#[test]
+fn whoever_asks_hears_of_an_unknown_outcome_when_there_is_no_time_to_ask_again() {
+    let mut bench = Bench::new();
+    let hold = bench.hold(1, demand("k"));
+    let mut told = bench.check(&hold);
+    let check = bench.asked();
+    bench.now += 2_000;
+    bench.settle(&check, unknown());
+    assert!(matches!(heard(&mut told), Some(Err(LockError::Backend { .. }))));
+    assert!(bench.is_silent(), "{:?}", bench.effects);
+}
+
+#[test]
+fn what_this_process_knows_of_its_lock_is_shown() {
+    let wall = std::time::SystemTime::UNIX_EPOCH + secs(1_000_000);
+    let mut bench = Bench::new();
+    let hold = bench.hold(1, demand("k"));
+    assert!(bench.machine.hold().is_some_and(|held| Arc::ptr_eq(held, &hold)));
+    bench.ask(2, demand("k"));
+    let label = Label::of(&"".into(), Some("worker"));
+    bench.ask(3, Demand { label, ..demand("k") });
+    bench.now += 5;
+    let view = bench.machine.view(bench.moment(), wall);
+    assert_eq!(view.held, Some((hold.token.clone(), None)));
+    let waiters: Vec<_> =
+        view.waiters.iter().map(|one| (one.label.as_deref(), one.since)).collect();
+    let since = Some(wall - millis(5));
+    assert_eq!(waiters, [(None, since), (Some("worker"), since)]);
 }

@@ -160,6 +160,13 @@ fn a_lease_that_is_asked_away_shows_whether_it_was_used() {
     assert_eq!(bench.effects.key_use.take(), Some(KeyUse::AskedAwayUnused));
     bench.released();
     let (mut bench, _) = kept();
+    bench.ask(2, lingering());
+    let (_, hold) = bench.granted();
+    bench.release(&hold);
+    bench.somebody_waits();
+    assert_eq!(bench.effects.key_use.take(), None, "it was used once more");
+    bench.released();
+    let (mut bench, _) = kept();
     for turn in 2..=8 {
         bench.ask(turn, lingering());
         let (_, hold) = bench.granted();
@@ -192,4 +199,16 @@ fn only_what_has_not_been_used_since_makes_room() {
     assert!(bench.is_silent());
     bench.step(|machine, env, out| machine.make_room(since, env, out));
     bench.released();
+}
+
+#[test]
+fn a_lease_that_lasts_as_long_as_it_lingers_is_not_renewed() {
+    let end = lease::deadline(Bench::new().moment(), Some(secs(30)));
+    let lingers = end.since(Bench::new().moment().after(millis(RTT)));
+    for (linger, renews) in [(lingers, false), (lingers + millis(1), true)] {
+        let mut bench = Bench::new();
+        let hold = bench.hold(1, Demand { linger: Some(linger), ..demand("k") });
+        bench.release(&hold);
+        assert_eq!(bench.machine.due() < end, renews, "{linger:?}");
+    }
 }

@@ -9,6 +9,7 @@ mod kept;
 mod outage;
 mod reaping;
 mod releasing;
+mod timing;
 mod waiting;
 
 use std::ops::{Deref, DerefMut};
@@ -37,6 +38,7 @@ pub(crate) struct Bench {
     hints: bool,
     lingers: bool,
     listening: bool,
+    spread: u8,
 }
 
 /// Gives up all that is left, so that only what the machine itself forgets is a failure.
@@ -61,6 +63,7 @@ impl Bench {
             hints: true,
             lingers: true,
             listening: false,
+            spread: 0,
         }
     }
 
@@ -78,7 +81,7 @@ impl Bench {
             hints: self.hints,
             lingers: self.lingers,
             manager: &self.manager,
-            spread: 0,
+            spread: self.spread,
             listening: self.listening,
             numbers: &self.numbers,
             process: crate::domain::env::process(),

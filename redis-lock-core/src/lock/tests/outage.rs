@@ -26,3 +26,91 @@ fn an_outage_counts_from_the_last_useful_answer_whoever_leaves_meanwhile() {
         assert!(bench.now < begun + 4_000, "only {gone} after {}", bench.now - begun);
     }
 }
+
+#[test]
+fn an_outage_ends_the_wait_whenever_the_time_is_looked_at() {
+    for late in [0, 700] {
+        let mut bench = Bench::new();
+        bench.ask(1, Demand { outage: secs(3), ..demand("k") });
+        bench.asked();
+        assert_eq!(bench.machine.due(), bench.moment().after(secs(3)));
+        bench.tick(3_000 + late);
+        assert_eq!(bench.failed().len(), 1, "{late} ms late");
+    }
+}
+
+#[test]
+fn callers_with_different_limits_for_an_outage_end_each_at_its_own() {
+    let mut bench = Bench::new();
+    let begun = bench.moment();
+    bench.ask(1, Demand { outage: secs(5), ..demand("k") });
+    bench.asked();
+    bench.tick(3_000);
+    bench.ask(2, Demand { outage: secs(1), ..demand("k") });
+    bench.tick(500);
+    assert!(bench.failed().is_empty());
+    bench.tick(500);
+    assert_eq!(bench.failed().remove(0).0, 2);
+    assert_eq!(bench.machine.due(), begun.after(secs(5)));
+    bench.tick(1_000);
+    assert_eq!(bench.failed().remove(0).0, 1);
+}
+
+#[test]
+fn an_outage_ends_even_an_endless_wait() {
+    let mut bench = Bench::new();
+    bench.ask(1, Demand { outage: secs(3), ..demand("k") });
+    bench.asked();
+    bench.tick(2_999);
+    assert!(bench.failed().is_empty());
+    bench.tick(1);
+    assert!(matches!(bench.failed().remove(0).1, LockError::Backend { .. }));
+    bench.released();
+    assert!(bench.machine.is_idle());
+}
+
+#[test]
+fn failures_in_a_row_are_one_outage() {
+    let mut bench = Bench::new();
+    bench.ask(1, Demand { outage: secs(3), ..demand("k") });
+    let begun = bench.now;
+    let mut failed = Vec::new();
+    while failed.is_empty() {
+        assert!(bench.now < begun + 4_000, "it puts up with three seconds");
+        for question in bench.questions() {
+            bench.settle(&question, refused());
+        }
+        bench.tick(10);
+        failed = bench.failed();
+    }
+    let error = failed.remove(0).1;
+    assert!(error.to_string().contains("planted"), "it says what is wrong: {error}");
+    assert!(error.to_string().contains("tried for 3.0s"), "and for how long: {error}");
+    assert!(bench.now >= begun + 3_000, "after {}", bench.now - begun);
+}
+
+#[test]
+fn no_outage_ends_a_wait_for_somebody_who_has_the_lock() {
+    let mut bench = Bench::new();
+    bench.ask(1, Demand { outage: secs(3), ..demand("k") });
+    let mut looks = 0;
+    for _ in 0..600 {
+        for question in bench.questions() {
+            looks += 1;
+            bench.answer(&question, busy_with(Some(secs(20))));
+        }
+        bench.tick(100);
+    }
+    assert!(bench.failed().is_empty(), "the server was of use all the time");
+    assert!(looks > 30, "{looks}");
+}
+
+#[test]
+fn a_busy_lock_is_no_outage_however_long_ago_the_last_answer_came() {
+    let mut bench = Bench::new();
+    bench.contend(1, Demand { outage: millis(200), ..demand("k") }, busy_with(Some(secs(20))));
+    let look = bench.machine.due();
+    assert!(look > bench.moment().after(millis(500)), "{look:?}");
+    bench.tick(500);
+    assert!(bench.is_silent(), "{:?}", bench.effects);
+}

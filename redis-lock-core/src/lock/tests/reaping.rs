@@ -1,6 +1,8 @@
 //! Releasing a token until the server has nothing of it.
 
 use super::*;
+use crate::domain::kind::Kind;
+use crate::domain::names::Names;
 
 /// A release on its way that its caller waits for, and the time.
 fn awaited() -> (Box<Reap>, Told, Moment) {
@@ -124,5 +126,52 @@ fn what_was_written_long_after_it_was_asked_is_in_doubt_from_the_end_of_its_conn
     assert!(bench.cancel(1));
     let release = bench.released();
     let lease = demand("k").ttl.unwrap();
-    assert_eq!(release.buries(ended), Some(lease + timing::PLACE));
+    assert_eq!(release.buries(ended), Some(lease + crate::lock::timing::PLACE));
+}
+
+#[test]
+fn a_release_that_may_overtake_the_question_that_it_drops_is_repeated() {
+    let given_up = || {
+        let mut bench = Bench::new();
+        bench.ask(1, demand("k"));
+        bench.asked();
+        bench.cancel(1);
+        (bench.released(), bench.moment())
+    };
+    let (mut reap, now) = given_up();
+    assert_eq!(reap.buries(now), None, "on one connection they keep their order");
+    reap.doubt_dropped(now);
+    assert_eq!(reap.buries(now), Some(secs(35)));
+    let (mut reap, now) = given_up();
+    assert!(reap.dropped_question().is_some());
+    reap.doubt_dropped(now);
+    assert_eq!(reap.buries(now), None, "nothing is dropped any more");
+}
+
+#[test]
+fn only_keys_of_several_slots_are_released_in_parts() {
+    let is_split = |keys: &[&str]| {
+        let mut names = keys.iter().map(|key| Names::new("lock", (*key).into()));
+        let first = names.next().unwrap();
+        let names = Arc::new(Names::together(first, names.collect(), "several"));
+        let kind = if keys.len() > 1 { Kind::All { ordered: false } } else { Kind::Mutex };
+        let mut bench = Bench::new();
+        bench.ask(1, Demand { names, kind, ..demand("k") });
+        bench.asked();
+        bench.cancel(1);
+        bench.released().is_split()
+    };
+    assert!(!is_split(&["a"]));
+    assert!(is_split(&["a", "b"]));
+    assert!(!is_split(&["{a}", "{a}b"]));
+}
+
+#[test]
+fn the_release_of_a_lock_that_never_expires_is_tried_for_a_day() {
+    let mut bench = Bench::new();
+    let hold = bench.hold(1, Demand { ttl: None, renew: false, ..demand("k") });
+    let _told = bench.release(&hold);
+    let (mut reap, now) = (bench.released(), bench.moment());
+    assert!(reap.outcome(refused(), now, now).is_none());
+    assert_eq!(reap.gone_by(), now.after(secs(86_400 + 1)));
 }

@@ -61,7 +61,8 @@ fn an_extended_lease_is_passed_on_to_nobody_who_asked_for_a_shorter_one() {
 
 #[test]
 fn a_lease_that_is_half_over_is_not_passed_on() {
-    for (late, passed) in [(14_000, true), (15_000, false)] {
+    // Half of 30 seconds is left 14.698 seconds after the question: this side ends it earlier.
+    for (late, passed) in [(14_000, true), (14_687, true), (14_688, false), (15_000, false)] {
         let mut bench = Bench::new();
         bench.ask(1, demand("k"));
         let take = bench.asked();
@@ -108,6 +109,23 @@ fn the_turn_of_a_process_ends_with_a_release_and_then_a_question() {
     let question = bench.asked();
     bench.answer(&question, got());
     assert_eq!(bench.granted().0, 3);
+}
+
+#[test]
+fn a_turn_lasts_10_ms_or_1_ms_from_when_somebody_waits_elsewhere() {
+    for (waited_for, late, passed) in
+        [(false, 9, true), (false, 10, false), (true, 0, true), (true, 1, false)]
+    {
+        let mut bench = Bench::new();
+        let hold = bench.hold(1, demand("k"));
+        if waited_for {
+            bench.somebody_waits();
+        }
+        bench.ask(2, demand("k"));
+        bench.now += late;
+        bench.release(&hold);
+        assert_eq!(is_passed(&mut bench), passed, "after {late} ms");
+    }
 }
 
 #[test]
@@ -194,6 +212,17 @@ fn a_hold_that_must_last_is_kept_on_the_server_until_then() {
 }
 
 #[test]
+fn a_hold_that_has_lasted_long_enough_is_passed_on() {
+    for (least, passed) in [(RTT + 1, false), (RTT, true)] {
+        let mut bench = Bench::new();
+        let hold = bench.hold(1, Demand { min_hold: Some(millis(least)), ..demand("k") });
+        bench.ask(2, demand("k"));
+        bench.release(&hold);
+        assert_eq!(is_passed(&mut bench), passed, "at least {least} ms");
+    }
+}
+
+#[test]
 fn b12_a_release_of_a_hold_that_ended_changes_nothing() {
     let mut bench = Bench::new();
     let hold = bench.hold(1, demand("k"));
@@ -228,12 +257,16 @@ fn a_lock_that_is_gone_at_the_first_try_was_lost() {
 
 #[test]
 fn a_lock_that_is_gone_after_an_unknown_try_was_released_by_that_try() {
-    let (bench, mut reap, _told) = on_its_way();
-    assert!(reap.outcome(unknown(), bench.moment(), bench.moment()).is_none());
-    assert!(!reap.is_done(), "it is tried again");
-    let (_, verdict) = reap.outcome(gone(), bench.moment(), bench.moment()).unwrap();
-    assert!(verdict.is_ok(), "{verdict:?}");
-    assert!(reap.is_done());
+    let taken = Answer::Gone { by: Some("theirs".into()), because: None };
+    // By then somebody else may have it.
+    for answer in [gone(), Outcome::Answered(taken)] {
+        let (bench, mut reap, _told) = on_its_way();
+        assert!(reap.outcome(unknown(), bench.moment(), bench.moment()).is_none());
+        assert!(!reap.is_done(), "it is tried again");
+        let (_, verdict) = reap.outcome(answer, bench.moment(), bench.moment()).unwrap();
+        assert!(verdict.is_ok(), "{verdict:?}");
+        assert!(reap.is_done());
+    }
 }
 
 #[test]
@@ -243,9 +276,11 @@ fn a_try_that_was_refused_or_came_after_the_lease_released_nothing() {
     let (_, verdict) = reap.outcome(gone(), bench.moment(), bench.moment()).unwrap();
     assert!(verdict.is_err_and(|error| error.is_lost()));
 
-    let (bench, mut reap, _told) = on_its_way();
-    let late = bench.moment().after(secs(40));
-    assert!(reap.outcome(unknown(), late, late).is_none());
-    let (_, verdict) = reap.outcome(gone(), late, late).unwrap();
-    assert!(verdict.is_err_and(|error| error.is_lost()));
+    let end = lease::deadline(Bench::new().moment(), Some(secs(30)));
+    for late in [end, end.after(secs(10))] {
+        let (_bench, mut reap, _told) = on_its_way();
+        assert!(reap.outcome(unknown(), late, late).is_none());
+        let (_, verdict) = reap.outcome(gone(), late, late).unwrap();
+        assert!(verdict.is_err_and(|error| error.is_lost()));
+    }
 }

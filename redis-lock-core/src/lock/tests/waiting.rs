@@ -1,4 +1,4 @@
-//! Waiting for somebody else, and for a server that can't be used.
+//! Waiting for somebody else.
 
 use super::*;
 
@@ -205,55 +205,6 @@ fn i12_a_flood_of_false_hints_is_followed_at_a_bounded_pace() {
 }
 
 #[test]
-fn an_outage_ends_even_an_endless_wait() {
-    let mut bench = Bench::new();
-    bench.ask(1, Demand { outage: secs(3), ..demand("k") });
-    bench.asked();
-    bench.tick(2_999);
-    assert!(bench.failed().is_empty());
-    bench.tick(1);
-    assert!(matches!(bench.failed().remove(0).1, LockError::Backend { .. }));
-    bench.released();
-    assert!(bench.machine.is_idle());
-}
-
-#[test]
-fn failures_in_a_row_are_one_outage() {
-    let mut bench = Bench::new();
-    bench.ask(1, Demand { outage: secs(3), ..demand("k") });
-    let begun = bench.now;
-    let mut failed = Vec::new();
-    while failed.is_empty() {
-        assert!(bench.now < begun + 4_000, "it puts up with three seconds");
-        for question in bench.questions() {
-            bench.settle(&question, refused());
-        }
-        bench.tick(10);
-        failed = bench.failed();
-    }
-    let error = failed.remove(0).1;
-    assert!(error.to_string().contains("planted"), "it says what is wrong: {error}");
-    assert!(error.to_string().contains("tried for 3.0s"), "and for how long: {error}");
-    assert!(bench.now >= begun + 3_000, "after {}", bench.now - begun);
-}
-
-#[test]
-fn no_outage_ends_a_wait_for_somebody_who_has_the_lock() {
-    let mut bench = Bench::new();
-    bench.ask(1, Demand { outage: secs(3), ..demand("k") });
-    let mut looks = 0;
-    for _ in 0..600 {
-        for question in bench.questions() {
-            looks += 1;
-            bench.answer(&question, busy_with(Some(secs(20))));
-        }
-        bench.tick(100);
-    }
-    assert!(bench.failed().is_empty(), "the server was of use all the time");
-    assert!(looks > 30, "{looks}");
-}
-
-#[test]
 fn a_shutdown_ends_holds_and_waits() {
     let mut bench = Bench::new();
     let hold = bench.hold(1, demand("k"));
@@ -332,6 +283,23 @@ fn a_place_in_the_queue_is_relied_on_until_a_message_names_the_token() {
 }
 
 #[test]
+fn only_the_first_question_for_a_place_says_that_the_token_is_new() {
+    let is_new = |question: &Question| match &question.command.verb {
+        Verb::Acquire(terms) => terms.is_new,
+        other => panic!("{other:?}"),
+    };
+    let mut bench = Bench::new();
+    bench.ask(1, demand("k"));
+    let take = bench.asked();
+    bench.answer(&take, busy_unknown());
+    let first = bench.asked();
+    assert!(is_new(&first));
+    bench.answer(&first, busy_with(Some(secs(20))));
+    bench.tick(1_000);
+    assert!(!is_new(&bench.asked()));
+}
+
+#[test]
 fn a_hint_right_after_another_is_followed_soon() {
     for (lease, looks_after) in [(secs(20), 10), (millis(4), 5)] {
         let mut bench = Bench::new();
@@ -362,16 +330,6 @@ fn the_news_that_others_wait_comes_with_a_hint_and_stays() {
         bench.release(&hold);
         assert_eq!(bench.released().says_waited_for(), says_so);
     }
-}
-
-#[test]
-fn a_busy_lock_is_no_outage_however_long_ago_the_last_answer_came() {
-    let mut bench = Bench::new();
-    bench.contend(1, Demand { outage: millis(200), ..demand("k") }, busy_with(Some(secs(20))));
-    let look = bench.machine.due();
-    assert!(look > bench.moment().after(millis(500)), "{look:?}");
-    bench.tick(500);
-    assert!(bench.is_silent(), "{:?}", bench.effects);
 }
 
 /// The question with a fresh token that follows when the first waiter leaves, and the next one
@@ -480,4 +438,44 @@ fn a_lost_answer_is_asked_for_at_once_but_not_again_and_again() {
     assert!(bench.is_silent(), "after a pause");
     bench.tick(100);
     bench.asked();
+}
+
+#[test]
+fn the_end_of_a_wait_that_was_given_up_is_not_looked_at() {
+    let mut bench = Bench::new();
+    bench.contend(1, demand("k"), busy_with(Some(secs(20))));
+    let look = bench.machine.due();
+    bench.ask(2, patient(100));
+    assert_eq!(bench.machine.due(), bench.moment().after(millis(100)));
+    bench.cancel(2);
+    assert_eq!(bench.machine.due(), look);
+    // The same for one whose wait was over, and that had no answer yet.
+    let mut bench = Bench::new();
+    bench.ask(1, demand("k"));
+    bench.asked();
+    let outage = bench.machine.due();
+    bench.ask(2, patient(100));
+    bench.tick(100);
+    assert_eq!(bench.machine.due(), bench.moment().after(demand("k").timeout));
+    bench.cancel(2);
+    assert_eq!(bench.machine.due(), outage);
+}
+
+#[test]
+fn those_who_wait_keep_their_place_when_one_who_does_not_wait_has_left() {
+    for leaves in [true, false] {
+        let mut bench = Bench::new();
+        bench.contend(1, demand("k"), busy_with(Some(secs(20))));
+        bench.tick(100);
+        bench.ask(2, impatient());
+        let question = bench.asked();
+        assert_eq!(leaves && bench.cancel(2), leaves);
+        bench.answer(&question, busy_with(Some(secs(20))));
+        assert_eq!(bench.failed().len(), usize::from(!leaves));
+        assert!(bench.is_silent(), "nobody is owed an answer");
+        bench.tick(1_000);
+        let look = bench.asked();
+        let Verb::Acquire(terms) = &look.command.verb else { panic!("{look:?}") };
+        assert!(terms.queue.is_some(), "{look:?}");
+    }
 }

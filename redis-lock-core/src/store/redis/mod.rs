@@ -7,6 +7,8 @@ mod cluster;
 mod conformance;
 mod conversation;
 mod decode;
+#[cfg(test)]
+mod decode_tests;
 mod dialect;
 #[cfg(test)]
 mod direct;

@@ -4,6 +4,8 @@ mod all;
 mod call;
 mod mutex;
 mod shared;
+#[cfg(test)]
+mod tests;
 
 pub(super) use call::ScriptCall;
 

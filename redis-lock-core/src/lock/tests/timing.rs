@@ -1,0 +1,128 @@
+//! When a waiter looks again, and when a failed question is asked once more.
+
+use super::*;
+
+impl Bench {
+    /// How long nothing is due.
+    fn pause(&self) -> Duration {
+        self.machine.due().since(self.moment())
+    }
+
+    /// Lets that time pass, to the millisecond.
+    fn pass_pause(&mut self) {
+        let pause = self.pause().as_nanos().div_ceil(1_000_000);
+        self.tick(u64::try_from(pause).unwrap());
+    }
+}
+
+/// The pauses between so many looks that all find the same holder, with the smallest and the
+/// largest spread, in microseconds.
+fn pauses(blocker: &Blocker, hints: bool, looks: usize) -> [Vec<u128>; 2] {
+    let busy = || Outcome::Answered(Answer::Busy(blocker.clone()));
+    [0, 255].map(|spread| {
+        let mut bench = Bench::new();
+        (bench.spread, bench.hints) = (spread, hints);
+        bench.contend(1, demand("k"), busy());
+        let mut pauses = vec![bench.pause().as_micros()];
+        while pauses.len() < looks {
+            bench.pass_pause();
+            let question = bench.asked();
+            bench.answer(&question, busy());
+            pauses.push(bench.pause().as_micros());
+        }
+        pauses
+    })
+}
+
+/// Somebody else holds the lock for so many milliseconds.
+fn holder(ttl: Option<u64>) -> Blocker {
+    let value = Some(Token::fresh("0123456789ab", "").wire().to_string());
+    Blocker { value, ttl: ttl.map(millis), queued: true, ..Blocker::unknown() }
+}
+
+#[test]
+fn a_waiter_in_the_queue_looks_about_once_a_second() {
+    for ttl in [None, Some(20_000)] {
+        assert_eq!(pauses(&holder(ttl), true, 3), [[750_000; 3], [1_248_046; 3]], "{ttl:?}");
+    }
+    let nobody = Blocker { value: None, ..holder(None) };
+    assert_eq!(pauses(&nobody, true, 1), [[750_000], [1_248_046]]);
+}
+
+#[test]
+fn a_waiter_looks_right_after_the_end_of_the_holders_lease() {
+    assert_eq!(pauses(&holder(Some(600)), true, 3), [[601_000; 3], [611_200; 3]]);
+    // A holder that goes on renewing a short lease.
+    let short = [[51_000, 51_000, 350_000, 350_000], [61_200, 61_200, 350_000, 350_000]];
+    assert_eq!(pauses(&holder(Some(50)), true, 4), short);
+    let not_queued = Blocker { queued: false, ..holder(Some(5)) };
+    assert_eq!(pauses(&not_queued, true, 4), [[6_000; 4], [16_200; 4]]);
+}
+
+#[test]
+fn a_waiter_for_another_program_looks_four_times_a_second() {
+    let foreign = Blocker { value: Some("theirs".into()), ..holder(None) };
+    assert_eq!(pauses(&foreign, true, 3), [[187_500; 3], [312_011; 3]]);
+}
+
+#[test]
+fn a_waiter_that_no_message_reaches_looks_at_growing_intervals() {
+    let growing = [15_000, 30_000, 60_000, 120_000, 240_000, 480_000, 480_000];
+    let spread = [24_960, 49_921, 99_843, 199_687, 399_375, 798_750, 798_750];
+    assert_eq!(pauses(&holder(None), false, 7), [growing, spread]);
+    let not_queued = Blocker { queued: false, ..holder(None) };
+    assert_eq!(pauses(&not_queued, true, 7), [growing, spread]);
+}
+
+#[test]
+fn waiters_far_behind_look_together_and_at_the_end_of_a_lease() {
+    // The points that looks are moved to are 67.1 ms apart.
+    let point = |micros: u64| {
+        let begun = Bench::new().now * 1_000 + 2 * RTT * 1_000;
+        let look = Moment::from_nanos((begun + micros) * 1_000).as_nanos() >> 26 << 26;
+        u128::from(look / 1_000 - begun)
+    };
+    let far = |ttl| Blocker { is_far: true, ..holder(ttl) };
+    for ttl in [None, Some(20_000), Some(1_000)] {
+        let expected = [[point(750_000)], [point(999_023)]];
+        assert_eq!(pauses(&far(ttl), true, 1), expected, "{ttl:?}");
+    }
+    assert_eq!(pauses(&far(Some(600)), true, 1), [[601_000], [611_200]]);
+    assert_eq!(pauses(&far(Some(749)), true, 1)[0], [point(750_000)]);
+    assert_eq!(pauses(&far(Some(50)), true, 4)[0], [51_000, 51_000, 350_000, 350_000]);
+    // Without messages it looks as any other.
+    assert_eq!(pauses(&far(None), false, 2)[0], [15_000, 30_000]);
+}
+
+/// The pauses after so many failures in a row, in microseconds.
+fn failures(class: FaultClass, spread: u8, count: usize) -> Vec<u128> {
+    let mut bench = Bench::new();
+    bench.spread = spread;
+    bench.ask(1, Demand { outage: secs(3_600), ..demand("k") });
+    let mut pauses = Vec::new();
+    while pauses.len() < count {
+        let question = bench.asked();
+        bench.settle(&question, Outcome::Refused(Fault::new(class, "planted")));
+        pauses.push(bench.pause().as_micros());
+        bench.pass_pause();
+    }
+    pauses
+}
+
+#[test]
+fn failed_questions_are_asked_again_at_growing_intervals() {
+    let of = |spread| failures(FaultClass::Refused, spread, 6);
+    assert_eq!(of(0), [25_000, 50_000, 100_000, 200_000, 400_000, 400_000]);
+    assert_eq!(of(255), [49_902, 99_804, 199_609, 399_218, 798_437, 798_437]);
+}
+
+#[test]
+fn a_slot_that_is_moving_is_asked_for_often_at_first() {
+    let expected =
+        [(0, [25_000, 50_000, 100_000, 200_000]), (255, [49_902, 99_804, 199_609, 399_218])];
+    for (spread, [quick, twice, four, eight]) in expected {
+        let pauses = failures(FaultClass::Moving, spread, 80);
+        let at = [1, 15, 16, 31, 32, 47, 48, 64, 80].map(|failure| pauses[failure - 1]);
+        assert_eq!(at, [quick, quick, twice, twice, four, four, eight, eight, eight]);
+    }
+}
