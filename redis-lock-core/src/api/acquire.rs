@@ -10,7 +10,7 @@ use crate::domain::error::Fault;
 use crate::domain::kind::Kind;
 use crate::domain::status::Scripting;
 use crate::engine::Asking;
-use crate::engine::blocking_call::BlockingCall;
+use crate::engine::thread_reader::ReadingCall;
 use crate::observe::Acquiring;
 use crate::{Guard, Holder, LockError, LockKey, Locks, Request, Token};
 
@@ -54,7 +54,7 @@ pub(crate) async fn fence_of(request: &Request, token: &Token) -> Result<Option<
 pub(crate) fn blocking(request: Request) -> Result<Guard, LockError> {
     let waits = thread_tasks::current_thread_runtime().map(|_| request.clone());
     // What is put on a queue from here on, this thread waits for.
-    let _call = BlockingCall::begin();
+    let _call = ReadingCall::begin();
     let begun = begin(request, Caller::Thread)?;
     block_on_or(begun.granted(), || {
         let Some(Request { keys, options, .. }) = &waits else { return };

@@ -11,8 +11,7 @@ use std::time::{Duration, Instant};
 
 use tokio::runtime::{Handle, RuntimeFlavor};
 
-use crate::engine::blocking_call::BlockingCall;
-use crate::engine::thread_reader;
+use crate::engine::thread_reader::{self, ReadingCall};
 use crate::store::Parker;
 
 /// After waiting this long, a worker thread hands its other tasks over.
@@ -101,7 +100,7 @@ fn park_until_ready<F: Future>(mut future: Pin<&mut F>) -> F::Output {
 
 /// Polls until the future is ready, or `limit` has passed.
 fn park<F: Future>(mut future: Pin<&mut F>, limit: Option<Duration>) -> Option<F::Output> {
-    let _call = BlockingCall::begin();
+    let _call = ReadingCall::begin();
     let parker = Arc::new(Parker::new());
     let waker = Arc::clone(&parker).into();
     let mut context = Context::from_waker(&waker);

@@ -1,10 +1,15 @@
 //! Whether a thread waits for what it asks.
 
 use std::cell::Cell;
+use std::num::NonZeroU64;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 thread_local! {
     /// How many blocking calls of this thread are going on, one inside another.
     static CALLS: Cell<u32> = const { Cell::new(0) };
+
+    /// The number of this thread, once it has one.
+    static NUMBER: Cell<Option<NonZeroU64>> = const { Cell::new(None) };
 }
 
 /// A blocking call: what this thread asks for meanwhile, it waits for.
@@ -15,6 +20,11 @@ impl BlockingCall {
         let _ = CALLS.try_with(|calls| calls.set(calls.get() + 1));
         Self(())
     }
+
+    /// Whether it is the only one of this thread.
+    pub(super) fn is_outermost(&self) -> bool {
+        CALLS.try_with(Cell::get).unwrap_or_default() <= 1
+    }
 }
 
 impl Drop for BlockingCall {
@@ -23,7 +33,17 @@ impl Drop for BlockingCall {
     }
 }
 
-/// Whether this thread is in a blocking call.
-pub(super) fn is_blocking() -> bool {
-    CALLS.try_with(Cell::get).unwrap_or_default() > 0
+/// The number of this thread while it is in a blocking call.
+pub(super) fn blocked_thread() -> Option<NonZeroU64> {
+    static LAST: AtomicU64 = AtomicU64::new(0);
+    let is_blocked = CALLS.try_with(Cell::get).unwrap_or_default() > 0;
+    let number = || {
+        let known = NUMBER.try_with(Cell::get).ok()?;
+        known.or_else(|| {
+            let made = NonZeroU64::new(LAST.fetch_add(1, Ordering::Relaxed) + 1);
+            let _ = NUMBER.try_with(|number| number.set(made));
+            made
+        })
+    };
+    if is_blocked { number() } else { None }
 }

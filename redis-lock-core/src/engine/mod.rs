@@ -6,7 +6,7 @@
 //! timers.
 
 mod asking;
-pub(crate) mod blocking_call;
+mod blocking_call;
 mod cache_padded;
 mod carry_out;
 pub(crate) mod core;

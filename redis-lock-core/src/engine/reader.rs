@@ -8,7 +8,7 @@
 
 use std::future::poll_fn;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::task::Poll;
 
 use tokio::runtime;
@@ -26,8 +26,37 @@ impl Core {
             return;
         };
         let Some(place) = self.places.get(place) else { return };
-        let Some((epoch, watcher)) = place.path.traffic().watcher() else { return };
-        here.spawn(serve(core, place, epoch, watcher, here.id()));
+        here.spawn(serve(Opening::begin(&core, place, here.id())));
+    }
+}
+
+/// A task that is going to read. Nobody may drive its runtime for long, so it keeps neither the
+/// engine nor a socket, and there is one at most on each runtime.
+struct Opening {
+    core: Weak<Core>,
+    place: Arc<Place>,
+    runtime: runtime::Id,
+}
+
+impl Opening {
+    fn begin(core: &Arc<Core>, place: Arc<Place>, runtime: runtime::Id) -> Self {
+        place.path.traffic().set_opening(runtime, true);
+        Self { core: Arc::downgrade(core), place, runtime }
+    }
+
+    /// Registers the socket with this runtime, and takes the role.
+    fn open(&self) -> Option<(Box<dyn Readiness>, Role)> {
+        let (epoch, watcher) = self.place.path.traffic().watcher()?;
+        let readiness = watched(&self.place, &watcher, self.runtime)?;
+        let core = self.core.upgrade()?;
+        let role = Role::take(core, Arc::clone(&self.place), epoch, self.runtime)?;
+        Some((readiness, role))
+    }
+}
+
+impl Drop for Opening {
+    fn drop(&mut self) {
+        self.place.path.traffic().set_opening(self.runtime, false);
     }
 }
 
@@ -87,15 +116,9 @@ fn watched(place: &Place, watcher: &Watcher, here: runtime::Id) -> Option<Box<dy
 }
 
 /// The reading task, which ends with its connection.
-async fn serve(
-    core: Arc<Core>,
-    place: Arc<Place>,
-    epoch: u64,
-    watcher: Watcher,
-    runtime: runtime::Id,
-) {
-    let Some(readiness) = watched(&place, &watcher, runtime) else { return };
-    let Some(role) = Role::take(core, place, epoch, runtime) else { return };
+async fn serve(opening: Opening) {
+    let Some((readiness, role)) = opening.open() else { return };
+    drop(opening);
     let mut work = Box::<Work>::default();
     while let Some(sending) = role.is_sending() {
         match role.woken(&*readiness, sending).await {
@@ -137,6 +160,9 @@ impl Role {
     async fn receive(&self, work: &mut Work) {
         {
             let mut traffic = self.path().traffic();
+            if !traffic.is_read_by(self.epoch, self.number) {
+                return;
+            }
             traffic.task_flushes = true;
             traffic.pump(Moment::now(), &mut work.settled);
         }
@@ -164,7 +190,9 @@ impl Role {
     fn flush(&self, work: &mut Work) {
         {
             let mut traffic = self.path().traffic();
-            traffic.task_flushes = false;
+            if traffic.is_read_by(self.epoch, self.number) {
+                traffic.task_flushes = false;
+            }
             traffic.push_out(&mut work.settled);
         }
         self.core.read(work);

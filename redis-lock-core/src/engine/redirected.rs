@@ -36,7 +36,9 @@ impl Core {
                 Outgoing::Part(_) | Outgoing::Message(_) => {}
             }
             let entry = entry_of(id, outgoing, now);
-            for (main, entry) in self.parts(&id.main, entry, now, settled) {
+            // A release that is owed may be of another key than the first one of these.
+            let main = entry.main().unwrap_or_else(|| Arc::clone(&id.main));
+            for (main, entry) in self.parts(&main, entry, now, settled) {
                 let place = self.places.of(&main);
                 place.path.put(entry, settled);
                 touch(touched, &place);

@@ -178,7 +178,7 @@ impl Engine<'_> {
         self.core.waker.sleep_until(due);
         let now = Moment::now();
         // A timer that was set before the waker knew how long the engine sleeps.
-        let due = due.min(self.core.table.next_due());
+        let due = due.min(self.core.due(now));
         let watched = watched(self.core, &self.place_tasks);
         let is_watched = !watched.is_empty();
         let ready = poll_fn(|context| poll_any(&watched, context));

@@ -4,7 +4,7 @@ use std::cell::Cell;
 
 use tokio::runtime;
 
-use super::blocking_call;
+use super::blocking_call::blocked_thread;
 
 /// How many calls rely on a cached answer.
 const USES: u8 = 100;
@@ -30,9 +30,9 @@ thread_local! {
 impl Sender {
     /// The one who calls.
     pub(super) fn current() -> Self {
-        match blocking_call::is_blocking() {
-            true => Self::BlockedThread,
-            false => current_runtime().map_or(Self::Other, Self::Task),
+        match blocked_thread() {
+            Some(_) => Self::BlockedThread,
+            None => current_runtime().map_or(Self::Other, Self::Task),
         }
     }
 }

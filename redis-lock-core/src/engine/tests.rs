@@ -8,12 +8,14 @@ use futures_util::FutureExt;
 use testbed::{Server, eventually, holds_for};
 
 use super::path::{InHand, Origin, Reader, Settled};
+use super::thread_reader::ReadingCall;
 use crate::domain::clock::Moment;
 use crate::domain::demand::tests::demand;
 use crate::domain::env::simulated;
 use crate::domain::error::{Fault, FaultClass};
 use crate::lock::tests::Bench;
 use crate::lock::{Next, Outcome, Reap};
+use crate::store::Parker;
 use crate::{LockError, LockState, Locks};
 
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -134,6 +136,77 @@ fn a_thread_that_reads_is_woken_by_others_and_never_late() {
 }
 
 #[test]
+fn a_forked_copy_of_a_thread_that_reads_leaves_the_connection_alone() {
+    let server = Server::start();
+    let locks = Locks::open(server.url()).unwrap();
+    blocking_pairs(&locks, 300);
+    let core = locks.link().core();
+    server.freeze();
+    let asking = thread::spawn({
+        let request = locks.mutex("asked").no_wait();
+        move || request.blocking_acquire()
+    });
+    let path = core.only_path();
+    eventually(PATIENCE, "an answer is to come", || path.traffic().expects_answers());
+    let (epoch, change) = {
+        let mut traffic = path.traffic();
+        (traffic.epoch().unwrap(), traffic.set_reader(Reader::Engine))
+    };
+    core.note_asked();
+    let parker = Parker::new();
+    {
+        let _still = Still::begin();
+        simulated::set_process(u32::MAX);
+        super::thread_reader::wait(&parker, Some(Duration::from_millis(1)));
+    }
+    assert!(path.traffic().is_read_by(epoch, change), "it has taken the role");
+    core.waker.wake();
+    server.thaw();
+    drop(asking.join().unwrap());
+}
+
+#[test]
+fn what_a_thread_asked_is_forgotten_when_its_call_ends() {
+    let server = Server::start();
+    let locks = Locks::open(server.url()).unwrap();
+    let core = locks.link().core();
+    {
+        let _call = ReadingCall::begin();
+        let inner = ReadingCall::begin();
+        core.note_asked();
+        drop(inner);
+        assert!(super::thread_reader::has_asked());
+    }
+    assert!(!super::thread_reader::has_asked());
+}
+
+#[test]
+fn a_runtime_that_nobody_drives_has_one_task_that_is_to_read() {
+    let server = Server::start();
+    let locks = Locks::open(server.url()).unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let _entered = runtime.enter();
+    for _ in 0..1000 {
+        drop(locks.mutex("dropped").blocking_acquire().unwrap());
+    }
+    assert!(runtime.metrics().num_alive_tasks() <= 1);
+    eventually(PATIENCE, "nothing is left", || server.keys().is_empty());
+    server.assert_clean();
+}
+
+#[test]
+fn an_engine_that_has_ended_leaves_nobody_else_reading() {
+    let server = Server::start();
+    let locks = Locks::open(server.url()).unwrap();
+    blocking_pairs(&locks, 1);
+    let path = locks.link().core().only_path();
+    path.traffic().set_reader(Reader::Nobody);
+    let drained = path.traffic().drain();
+    drop(drained);
+    assert_eq!(reader(&locks), Reader::Engine);
+}
+
+#[test]
 fn threads_and_tasks_that_wait_side_by_side_all_get_their_answers() {
     let server = Server::start();
     let locks = Locks::open(server.url()).unwrap();
@@ -245,7 +318,7 @@ fn queued(core: &super::core::Core) -> Vec<String> {
 }
 
 /// The release of a hold of this key, after a try of unknown outcome.
-fn owed(key: &str) -> Box<Reap> {
+pub(super) fn owed(key: &str) -> Box<Reap> {
     let mut bench = Bench::new();
     let hold = bench.hold(1, demand(key));
     drop(bench.release(&hold));

@@ -14,6 +14,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use super::blocking_call::{BlockingCall, blocked_thread};
 use super::core::{Core, Work};
 use super::path::Reader;
 use super::places::Place;
@@ -28,10 +29,35 @@ thread_local! {
     static ASKED: RefCell<Weak<Core>> = const { RefCell::new(Weak::new()) };
 }
 
+/// A blocking call during which this thread may read.
+pub(crate) struct ReadingCall(BlockingCall);
+
+impl ReadingCall {
+    pub(crate) fn begin() -> Self {
+        Self(BlockingCall::begin())
+    }
+}
+
+impl Drop for ReadingCall {
+    fn drop(&mut self) {
+        if self.0.is_outermost() {
+            // The answer may have come without waiting for it.
+            let _ = ASKED.try_with(RefCell::take);
+        }
+    }
+}
+
+/// Whether this thread has asked something that it has not waited for.
+#[cfg(test)]
+pub(super) fn has_asked() -> bool {
+    ASKED.with(|asked| asked.borrow().strong_count() > 0)
+}
+
 /// Waits until the thread is woken or `limit` has passed, and reads answers meanwhile if that is
 /// worth it. May return early.
 pub(crate) fn wait(parker: &Parker, limit: Option<Duration>) {
     let asked = ASKED.try_with(|asked| asked.take().upgrade()).ok().flatten();
+    let asked = asked.filter(|core| !core.is_forked());
     let role = asked.as_deref().filter(|_| parker.can_poll()).and_then(Reading::take);
     match role {
         Some(role) => role.read(parker, limit),
@@ -103,7 +129,7 @@ impl<'a> Reading<'a> {
     fn receive(&self, work: &mut Work) -> bool {
         let is_alone = {
             let mut traffic = self.place.path.traffic();
-            let is_alone = traffic.expects_one_answer();
+            let is_alone = blocked_thread().is_some_and(|own| traffic.expects_only(own));
             traffic.pump(Moment::now(), &mut work.settled);
             traffic.push_out(&mut work.settled);
             is_alone
@@ -126,10 +152,10 @@ impl Drop for Reading<'_> {
         }
         let is_awaited = traffic.expects_answers();
         traffic.set_reader(if is_awaited { Reader::Engine } else { Reader::Nobody });
-        drop(traffic);
         if is_awaited {
             // Others wait as well: the engine serves them better.
             self.place.path.thread_commands.store(0, Ordering::Relaxed);
+            drop(traffic);
             self.core.waker.wake();
         }
     }

@@ -60,6 +60,8 @@ impl Core {
                 if !results.settled.is_empty() || traffic.reader() == Reader::Nobody {
                     // The runtime of the reader does not run, and may not for long.
                     traffic.set_reader(Reader::Engine);
+                    drop(traffic);
+                    place.path.task_news.wake();
                 }
             } else if traffic.reader() == Reader::Nobody && traffic.is_quiet(now) {
                 traffic.set_reader(Reader::Engine);

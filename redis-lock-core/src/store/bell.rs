@@ -9,10 +9,14 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
+use crate::domain::env;
+
 /// A pipe from those who wake to the thread that waits.
 pub(crate) struct Bell {
     writer: UnixStream,
     reader: UnixStream,
+    /// The process that made it: a forked child must not hear what its parent's thread is told.
+    process: u32,
 }
 
 thread_local! {
@@ -23,14 +27,16 @@ impl Bell {
     /// The bell of this thread, made when it is first needed; `None` when the process has no more
     /// descriptors.
     pub(super) fn of_this_thread() -> Option<Arc<Self>> {
+        let process = env::process();
         let known = BELL.try_with(|bell| bell.borrow().clone()).ok()?;
+        let known = known.filter(|bell| bell.process == process);
         if known.is_some() {
             return known;
         }
         let (writer, reader) = UnixStream::pair().ok()?;
         writer.set_nonblocking(true).ok()?;
         reader.set_nonblocking(true).ok()?;
-        let made = Arc::new(Self { writer, reader });
+        let made = Arc::new(Self { writer, reader, process });
         let _ = BELL.try_with(|bell| bell.replace(Some(Arc::clone(&made))));
         Some(made)
     }
@@ -60,5 +66,25 @@ impl Bell {
         poll(&mut watched, Some(&limit))?;
         let [_, bell] = watched;
         Ok(!bell.revents().is_empty())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_forked_child_has_a_bell_of_its_own() {
+        env::simulated::begin(0, 1);
+        let own = Bell::of_this_thread().unwrap();
+        assert!(Arc::ptr_eq(&own, &Bell::of_this_thread().unwrap()));
+        env::simulated::set_process(2);
+        let child = Bell::of_this_thread().unwrap();
+        env::simulated::end();
+        own.ring();
+        assert!(!Arc::ptr_eq(&own, &child));
+        let silent = UnixStream::pair().unwrap();
+        assert!(!child.wait_with(&silent.0, false, Duration::ZERO).unwrap());
+        assert!(own.wait_with(&silent.0, false, Duration::ZERO).unwrap());
     }
 }

@@ -44,7 +44,7 @@ impl Parker {
                 None => thread::park(),
             }
             // Who woke it did so before the caller looks at what it waits for.
-            self.is_woken.store(false, Ordering::SeqCst);
+            self.is_woken.swap(false, Ordering::SeqCst);
         }
     }
 

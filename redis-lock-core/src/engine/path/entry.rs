@@ -1,6 +1,7 @@
 //! The entries in the queue of a place, and their outcomes.
 
 use std::collections::VecDeque;
+use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -33,6 +34,8 @@ pub(crate) struct QueueEntry {
     pub(crate) asks: bool,
     /// How often it was redirected.
     pub(super) hops: u8,
+    /// The thread that put it on the queue and does nothing else until it is answered.
+    pub(super) blocks: Option<NonZeroU64>,
     /// While it is on no queue.
     pub(super) hand: InHand,
 }
@@ -82,8 +85,8 @@ impl QueueEntry {
         deadline: Moment,
         now: Moment,
     ) -> Self {
-        let (asks, hops, hand) = (false, 0, InHand::default());
-        Self { origin, command, sent: now, written: now, limit, deadline, asks, hops, hand }
+        let (asks, hops, blocks, hand) = (false, 0, None, InHand::default());
+        Self { origin, command, sent: now, written: now, limit, deadline, asks, hops, blocks, hand }
     }
 
     /// The key that decides to which place it goes; `None` when it goes to no place in particular.

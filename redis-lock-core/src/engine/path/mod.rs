@@ -21,6 +21,7 @@ mod entry;
 mod gathering;
 mod in_hand;
 mod origin;
+mod reading;
 mod send;
 mod supervise;
 #[cfg(test)]
@@ -30,6 +31,7 @@ pub(crate) use entry::{QueueEntry, Settled};
 pub(crate) use gathering::PartEntry;
 pub(crate) use in_hand::InHand;
 pub(crate) use origin::{Gathering, Origin, Overdue, Reply};
+pub(crate) use reading::Reader;
 pub(crate) use send::After;
 
 use std::collections::{BTreeSet, VecDeque};
@@ -44,6 +46,7 @@ use crate::domain::clock::Moment;
 use crate::domain::error::{Fault, FaultClass};
 use crate::domain::kind::Kind;
 use crate::domain::names::Names;
+use crate::engine::blocking_call::blocked_thread;
 use crate::engine::cache_padded::CachePadded;
 use crate::lock::{Outcome, Reap};
 use crate::store::{Command, Pollable, TaskWaker, Verb, Watcher, Wire};
@@ -53,9 +56,6 @@ use in_hand::InHandCount;
 /// How old a question may get before the engine itself reads, although a task has the role of the
 /// reader.
 pub(crate) const ENGINE_READS_AFTER: Duration = Duration::from_millis(20);
-
-/// When threads have not asked for this long, the engine watches the connection again.
-const QUIET: Duration = Duration::from_secs(1);
 
 /// How many dropped questions are remembered before settled ones are removed.
 const MIN_DROPPED_SWEEP: usize = 1024;
@@ -97,19 +97,6 @@ pub(crate) struct Results {
 /// Tells a caller whether the server can be used.
 pub(crate) type ReadyReply = oneshot::Sender<Result<(), Fault>>;
 
-/// Who reads the answers.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Reader {
-    /// The engine's thread.
-    Engine,
-    /// A task of this runtime.
-    Task(runtime::Id),
-    /// A thread that waits for an answer of its own.
-    Thread,
-    /// Nobody, since no answer is to come. A thread that asks next is going to read.
-    Nobody,
-}
-
 /// The queue and the connection of one place.
 pub(crate) struct Path {
     traffic: CachePadded<Mutex<Traffic>>,
@@ -134,6 +121,8 @@ pub(crate) struct Traffic {
     reader_number: u64,
     /// A runtime whose tasks can't read, because it was built without I/O.
     unreadable: Option<runtime::Id>,
+    /// Runtimes on which a task is about to become the reader.
+    opening: Vec<runtime::Id>,
     /// Whether the reading task is about to flush, so that callers need not.
     pub(crate) task_flushes: bool,
     /// Entries that were not written yet, in order.
@@ -196,6 +185,7 @@ impl Path {
             reader: Reader::Engine,
             reader_number: 0,
             unreadable: None,
+            opening: Vec::new(),
             task_flushes: false,
             waiting: VecDeque::new(),
             written: InFlight::default(),
@@ -260,6 +250,7 @@ impl Traffic {
             ConnectionState::Unused | ConnectionState::Connecting | ConnectionState::Up(_) => {}
         }
         self.deadline_check = self.deadline_check.min(entry.deadline);
+        entry.blocks = blocked_thread();
         let hand = std::mem::take(&mut entry.hand);
         self.waiting.push_back(entry);
         drop(hand);
@@ -360,57 +351,6 @@ impl Traffic {
         }
     }
 
-    /// The socket of the present connection, where all answers come over one.
-    pub(crate) fn pollable(&self) -> Option<(u64, Arc<dyn Pollable>)> {
-        match &self.connection {
-            ConnectionState::Up(up) => up.pollable.clone().map(|pollable| (up.epoch, pollable)),
-            _ => None,
-        }
-    }
-
-    /// Whether anything was written that has no answer yet.
-    pub(crate) fn expects_answers(&self) -> bool {
-        !self.written.is_empty()
-    }
-
-    /// Whether exactly one answer is to come.
-    pub(crate) fn expects_one_answer(&self) -> bool {
-        self.written.len() == 1 && self.waiting.is_empty()
-    }
-
-    /// Whether nothing has come for a while.
-    pub(crate) fn is_quiet(&self, now: Moment) -> bool {
-        matches!(&self.connection, ConnectionState::Up(up) if now.since(up.received) > QUIET)
-    }
-
-    pub(crate) fn reader(&self) -> Reader {
-        self.reader
-    }
-
-    /// Passes the role of the reader on. Returns the number of this change.
-    pub(crate) fn set_reader(&mut self, reader: Reader) -> u64 {
-        self.reader = reader;
-        self.task_flushes = false;
-        self.reader_number += 1;
-        self.reader_number
-    }
-
-    /// Whether the role of the reader has not changed hands since, on the connection of this epoch.
-    pub(crate) fn is_read_by(&self, epoch: u64, number: u64) -> bool {
-        self.epoch() == Some(epoch) && self.reader_number == number
-    }
-
-    /// Notes that no task of this runtime can read.
-    pub(crate) fn never_read_on(&mut self, runtime: runtime::Id) {
-        self.unreadable = Some(runtime);
-    }
-
-    fn can_read_on(&self, runtime: runtime::Id) -> bool {
-        self.reader == Reader::Engine
-            && self.unreadable != Some(runtime)
-            && matches!(&self.connection, ConnectionState::Up(up) if up.watcher.is_some() && !up.wire.is_instant())
-    }
-
     /// How old the oldest question without an outcome is.
     pub(crate) fn age(&self, now: Moment) -> Duration {
         self.written.front().map_or(Duration::ZERO, |entry| now.since(entry.written))
@@ -455,6 +395,8 @@ impl Traffic {
     pub(crate) fn drain(&mut self) -> (Vec<Origin>, Vec<ReadyReply>) {
         let waiting = std::mem::take(&mut self.waiting);
         self.connection = ConnectionState::Unused;
+        self.set_reader(Reader::Engine);
+        self.sent_whole = 0;
         self.attempt = None;
         let ready = std::mem::take(&mut self.ready);
         self.dropped.clear();

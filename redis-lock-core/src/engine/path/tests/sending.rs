@@ -1,6 +1,7 @@
 //! When what was put goes out, where a task of the callers' runtime reads.
 
 use super::*;
+use crate::engine::blocking_call::{BlockingCall, blocked_thread};
 use crate::engine::sender::Sender;
 
 impl Bench {
@@ -34,4 +35,25 @@ fn a_part_is_sent_while_the_rest_is_being_made_and_no_command_alone_but_the_firs
         bench.path.traffic().push_out(&mut bench.results.settled);
         bench.answer_all();
     }
+}
+
+#[test]
+fn an_answer_is_a_threads_own_only_if_it_is_the_only_one_and_to_its_own_question() {
+    let mut bench = Bench::up();
+    let _call = BlockingCall::begin();
+    let own = blocked_thread().unwrap();
+    bench.put_question();
+    bench.path.traffic().push_out(&mut bench.results.settled);
+    assert!(bench.path.traffic().expects_only(own));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let _call = BlockingCall::begin();
+            let other = blocked_thread().unwrap();
+            assert_ne!(other, own);
+            assert!(!bench.path.traffic().expects_only(other), "it is of the first one");
+        });
+    });
+    bench.put_question();
+    bench.path.traffic().push_out(&mut bench.results.settled);
+    assert!(!bench.path.traffic().expects_only(own), "two are to come");
 }

@@ -6,6 +6,8 @@ use std::time::{Duration, Instant};
 use testbed::{eventually, holds_for};
 
 use self::cluster::Cluster;
+use crate::domain::clock::Moment;
+use crate::engine::tests::owed;
 use crate::{LockError, LockState, Locks};
 
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -30,6 +32,24 @@ fn each_lock_goes_to_the_node_that_has_its_slot() {
     }
     assert!(cluster.held().is_empty());
     assert_eq!(cluster.looks(), 1);
+}
+
+#[test]
+fn a_release_that_is_owed_goes_to_the_node_of_its_own_key() {
+    let (cluster, locks) = three();
+    let (first, other) = (cluster.key_of(0), cluster.key_of(2));
+    locks.mutex(&first).blocking_acquire().unwrap().blocking_release().unwrap();
+    let later = Moment::now().after(PATIENCE);
+    locks.link().core().reaper().add(later, owed(&other));
+    cluster.nodes().log.clear();
+    let both = locks.all([&first, &other]).blocking_acquire().unwrap();
+    let log = cluster.nodes().log.clone();
+    let at = |node| log.iter().filter(move |entry| entry.0 == node).collect::<Vec<_>>();
+    assert!(at(0).iter().all(|(_, key, _)| *key == first), "{log:?}");
+    let kinds: Vec<_> = at(2).iter().map(|(_, key, verb)| (&**key, *verb)).collect();
+    assert_eq!(kinds.first(), Some(&(&*other, "release")), "{log:?}");
+    both.blocking_release().unwrap();
+    eventually(PATIENCE, "nothing is left", || cluster.held().is_empty());
 }
 
 #[test]

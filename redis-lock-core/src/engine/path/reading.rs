@@ -1,0 +1,92 @@
+//! Who reads the answers of a place.
+
+use std::num::NonZeroU64;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::runtime;
+
+use super::{ConnectionState, QueueEntry, Traffic};
+use crate::domain::clock::Moment;
+use crate::store::Pollable;
+
+/// When threads have not asked for this long, the engine watches the connection again.
+const QUIET: Duration = Duration::from_secs(1);
+
+/// Who reads the answers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Reader {
+    /// The engine's thread.
+    Engine,
+    /// A task of this runtime.
+    Task(runtime::Id),
+    /// A thread that waits for an answer of its own.
+    Thread,
+    /// Nobody, since no answer is to come. A thread that asks next is going to read.
+    Nobody,
+}
+
+impl Traffic {
+    /// The socket of the present connection, where all answers come over one.
+    pub(crate) fn pollable(&self) -> Option<(u64, Arc<dyn Pollable>)> {
+        match &self.connection {
+            ConnectionState::Up(up) => up.pollable.clone().map(|pollable| (up.epoch, pollable)),
+            _ => None,
+        }
+    }
+
+    /// Whether anything was written that has no answer yet.
+    pub(crate) fn expects_answers(&self) -> bool {
+        !self.written.is_empty()
+    }
+
+    /// Whether exactly one answer is to come, to what this thread put while it was blocked.
+    pub(crate) fn expects_only(&self, thread: NonZeroU64) -> bool {
+        let is_own = |entry: &QueueEntry| entry.blocks == Some(thread);
+        self.waiting.is_empty()
+            && self.written.len() == 1
+            && self.written.front().is_some_and(is_own)
+    }
+
+    /// Whether nothing has come for a while.
+    pub(crate) fn is_quiet(&self, now: Moment) -> bool {
+        matches!(&self.connection, ConnectionState::Up(up) if now.since(up.received) > QUIET)
+    }
+
+    pub(crate) fn reader(&self) -> Reader {
+        self.reader
+    }
+
+    /// Passes the role of the reader on. Returns the number of this change.
+    pub(crate) fn set_reader(&mut self, reader: Reader) -> u64 {
+        self.reader = reader;
+        self.task_flushes = false;
+        self.reader_number += 1;
+        self.reader_number
+    }
+
+    /// Whether the role of the reader has not changed hands since, on the connection of this epoch.
+    pub(crate) fn is_read_by(&self, epoch: u64, number: u64) -> bool {
+        self.epoch() == Some(epoch) && self.reader_number == number
+    }
+
+    /// Notes that no task of this runtime can read.
+    pub(crate) fn never_read_on(&mut self, runtime: runtime::Id) {
+        self.unreadable = Some(runtime);
+    }
+
+    /// Notes that a task of this runtime is going to read, or that it has begun or given up.
+    pub(crate) fn set_opening(&mut self, runtime: runtime::Id, is_opening: bool) {
+        self.opening.retain(|other| *other != runtime);
+        if is_opening {
+            self.opening.push(runtime);
+        }
+    }
+
+    pub(super) fn can_read_on(&self, runtime: runtime::Id) -> bool {
+        self.reader == Reader::Engine
+            && !self.opening.contains(&runtime)
+            && self.unreadable != Some(runtime)
+            && matches!(&self.connection, ConnectionState::Up(up) if up.watcher.is_some() && !up.wire.is_instant())
+    }
+}
