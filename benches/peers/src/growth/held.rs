@@ -22,10 +22,10 @@ const PATIENCE: Duration = Duration::from_secs(120);
 pub(super) const AXIS: Axis = Axis {
     id: "growth-held",
     title: "Locks that one process holds",
-    what: "They have a lease of 15 s and are renewed. Meanwhile a task takes and gives back another \
-           lock, 100 times a second.",
+    what: "They have a lease of 15 s and are renewed. After that is measured, a task takes and gives \
+           back another lock for a while, 100 times a second.",
     titles: Titles {
-        commands: "commands for a held lock in a second, the task's own left out",
+        commands: "commands for a held lock in a second",
         client: "the process computes for a held lock in a second",
         worst: "the task's worst wait",
     },
@@ -42,27 +42,23 @@ struct HoldingOrder {
 
 #[derive(Serialize, Deserialize)]
 struct Kept {
-    pairs: f64,
     computed: f64,
-    worst: f64,
     seconds: f64,
 }
 
 fn measure(scene: &Scene<'_>, locks: usize) -> Result<Point> {
-    let time = scene.lasting(11_000, 6_000);
+    let time = scene.lasting(6_000, 5_500);
     let (url, millis) = (scene.server.url(), u64::try_from(time.as_millis())?);
     let mut keeper = child::start(ROLE, &HoldingOrder { url, locks, millis })?;
     keeper.expect_within(PATIENCE, "holding");
     let before = scene.commands()?;
-    let spent: Kept = serde_json::from_str(&keeper.expect_within(time + PATIENCE, "spent"))?;
-    let commands = scene.commands()? - before - 2.0 * spent.pairs;
+    let kept: Kept = serde_json::from_str(&keeper.expect_within(time + PATIENCE, "kept"))?;
+    let commands = scene.commands()? - before;
+    keeper.tell("go on");
+    let worst = child::answer::<f64>(&mut keeper, "worst")?;
     keeper.kill9();
-    let each = locks as f64 * spent.seconds;
-    Ok(Point {
-        commands: commands.max(0.0) / each,
-        client: spent.computed / each,
-        worst: spent.worst,
-    })
+    let each = locks as f64 * kept.seconds;
+    Ok(Point { commands: commands / each, client: kept.computed / each, worst })
 }
 
 pub(super) const ROLE: &str = "growth-held";
@@ -83,8 +79,14 @@ pub(super) fn play(io: &mut ChildIo) {
         })?;
         io.say("holding");
         let time = Duration::from_millis(order.millis);
-        let spent = on_worker(&runtime, async move { beside(&peer, time).await })?;
-        io.say(&format!("spent {}", serde_json::to_string(&spent)?));
+        let (start, computed) = (Instant::now(), clock::computed());
+        std::thread::sleep(time);
+        let computed = (clock::computed() - computed).as_secs_f64();
+        let kept = Kept { computed, seconds: start.elapsed().as_secs_f64() };
+        io.say(&format!("kept {}", serde_json::to_string(&kept)?));
+        io.hear();
+        let worst = on_worker(&runtime, async move { beside(&peer, time / 2).await })?;
+        io.say(&format!("worst {worst}"));
         io.hear();
         drop(guards);
         end(runtime);
@@ -92,22 +94,15 @@ pub(super) fn play(io: &mut ChildIo) {
     });
 }
 
-/// Takes and gives back a lock beside those that are held.
-async fn beside(peer: &Ours, time: Duration) -> Result<Kept> {
-    let (start, computed) = (Instant::now(), clock::computed());
-    let (mut pairs, mut worst) = (0.0, Duration::ZERO);
+/// The worst wait of a task that takes and gives back a lock beside those that are held.
+async fn beside(peer: &Ours, time: Duration) -> Result<f64> {
+    let (start, mut worst) = (Instant::now(), Duration::ZERO);
     while start.elapsed() < time {
         sleep(Duration::from_millis(10)).await;
         let asked = Instant::now();
         let guard = peer.acquire("beside").await?;
         worst = worst.max(asked.elapsed());
         peer.release(guard).await?;
-        pairs += 1.0;
     }
-    Ok(Kept {
-        pairs,
-        computed: (clock::computed() - computed).as_secs_f64(),
-        worst: worst.as_secs_f64(),
-        seconds: start.elapsed().as_secs_f64(),
-    })
+    Ok(worst.as_secs_f64())
 }
