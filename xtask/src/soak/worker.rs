@@ -85,9 +85,13 @@ impl Opening {
             .ttl(TTL)
             .scripting(self.scripting)
             .replicas(self.replicas)
-            .address_map(move |host, port| (host.to_owned(), ports.translate(port)))
             .command_timeout(Duration::from_millis(200));
-        Ok(builder.open()?)
+        // One server is reached where the URL says.
+        if self.url.starts_with("redis://") {
+            return Ok(builder.open()?);
+        }
+        let translated = move |host: &str, port| (host.to_owned(), ports.translate(port));
+        Ok(builder.address_map(translated).open()?)
     }
 }
 
