@@ -131,7 +131,7 @@ fn f12_f14_histories_of_servers_that_are_replaced_keep_every_promise() {
 
 #[test]
 fn g9_g11_histories_on_several_nodes_keep_every_promise() {
-    keep_every_promise(HistoryPlan::on_nodes, FIXED_SEEDS / 2);
+    keep_every_promise(HistoryPlan::on_nodes, FIXED_SEEDS / 12);
 }
 
 /// The histories in which a planted fault shows.

@@ -158,12 +158,12 @@ impl World {
         }
     }
 
-    pub(super) fn execute_late(&mut self, bytes: Box<LateBytes>) {
+    pub(super) fn execute_late(&mut self, bytes: LateBytes) {
         let thawed = self.frozen_until(bytes.node);
         if clock::now() < thawed {
-            return self.send_late(thawed, *bytes);
+            return self.send_late(thawed, bytes);
         }
-        let LateBytes { process, node, asking, command, .. } = *bytes;
+        let LateBytes { process, node, asking, command, .. } = bytes;
         let Verdict::Executes = self.verdict(node, asking, &command) else { return };
         let (answer, _) = self.execute(process, node, &command);
         let mut books = self.books.borrow_mut();

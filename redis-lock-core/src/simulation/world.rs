@@ -229,7 +229,7 @@ impl World {
         match event {
             WorldEvent::Arrive(link, seq, sent, command) => self.arrive(link, seq, sent, command),
             WorldEvent::Exec(process, command, watched) => self.exec(process, &command, &watched),
-            WorldEvent::Late(bytes) => self.execute_late(bytes),
+            WorldEvent::Late(bytes) => self.execute_late(*bytes),
             WorldEvent::Answer(link, item) => self.answer(link, item),
             WorldEvent::End(link) => self.end_link(link),
             WorldEvent::Drive(process, number) => self.drive(process, number),
