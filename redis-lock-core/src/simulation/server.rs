@@ -243,14 +243,15 @@ impl SimulatedServer {
         let Some(token) = command.verb.token() else { return };
         let note = self.tokens.entry(Arc::clone(token)).or_default();
         match (&command.verb, answer) {
-            (Verb::Release { keep, bury, .. }, Ok(answer)) => {
+            (Verb::Release { keep, .. }, Ok(answer)) => {
                 if let Some(keep) = keep {
                     // Of several keys, those that were not lost.
                     note.kept_until = now + nanos(*keep);
                 }
-                // An attempt for keys of several slots gives back some, and asks for them again.
-                let gives_back = bury.is_none() && matches!(command.kind, Kind::All { .. });
-                let stays = keep.is_some() && *answer == Answer::Done || gives_back;
+                // The part of one key says nothing of the token's other keys.
+                let is_all = matches!(command.kind, Kind::All { .. });
+                let is_part = is_all && command.names.all().count() == 1;
+                let stays = keep.is_some() && *answer == Answer::Done || is_part;
                 if note.is_doubtful && !stays {
                     note.undone_at = Some(now);
                 }

@@ -267,13 +267,23 @@ impl World {
             }
         }
         for seq in owed {
-            self.owes_again(index, seq);
+            if !self.is_released_elsewhere(index, seq) {
+                self.owes_again(index, seq);
+            }
         }
         self.books.borrow_mut().history.line(|_| format!("p{process} closes connection {index}"));
         let process = &self.processes[process];
         if is_needless && !process.is_over && process.is_alive {
             self.violated("a connection was closed that had spoken within the patience");
         }
+    }
+
+    /// Whether a release was refused here, and sent to another node since.
+    fn is_released_elsewhere(&self, index: usize, seq: u64) -> bool {
+        let Some(token) = self.links[index].releases.get(&seq) else { return false };
+        self.links.iter().any(|link| {
+            link.node != self.links[index].node && link.releases.values().any(|it| it == token)
+        })
     }
 
     /// The network or the server ends a connection; the client learns of it after `notice`.
