@@ -2,7 +2,6 @@
 //! else an answer.
 
 use std::future::Future;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError, mpsc};
@@ -161,6 +160,18 @@ impl Scene {
         keys.iter().map(take).collect()
     }
 
+    /// Releases what the others have as soon as all are queued who wait for it, and has their wakers
+    /// called.
+    fn hand_over<T>(&self, theirs: Vec<Guard>, waiting: &[Polled<T>]) {
+        let queue = |guard: &Guard| format!("lock:{{lock:{}}}:~q", guard.key());
+        let queues: Vec<_> = theirs.iter().map(queue).collect();
+        eventually(PATIENCE, "all are queued", || queues.iter().all(|it| self.server.exists(it)));
+        for guard in theirs {
+            guard.blocking_release().unwrap();
+        }
+        waiting.iter().for_each(Polled::until_called);
+    }
+
     /// The other locks of the same manager are granted, renewed, handed over and released.
     fn assert_others_go_on(&self) {
         let locks = self.locks.clone();
@@ -211,12 +222,7 @@ fn wakers_that_block(path: Path) {
     let keys = ["a", "b", "c"];
     let theirs = scene.taken(&keys);
     let waiting = keys.map(|key| waiter(&scene.locks, key, scene.blocks()));
-    let names = keys.map(|key| format!("lock:{{lock:{key}}}:~q"));
-    eventually(PATIENCE, "all are queued", || names.iter().all(|name| scene.server.exists(name)));
-    for guard in theirs {
-        guard.blocking_release().unwrap();
-    }
-    waiting.iter().for_each(Polled::until_called);
+    scene.hand_over(theirs, &waiting);
     scene.assert_others_go_on();
     for waiting in waiting {
         assert!(!waiting.waker.returned.load(Ordering::SeqCst), "it blocks all the time");
@@ -233,12 +239,7 @@ fn wakers_that_panic(path: Path) {
     let theirs = scene.taken(&keys.iter().map(String::as_str).collect::<Vec<_>>());
     let wait = |key: &String| waiter(&scene.locks, key, Trouble::Panics);
     let waiting: Vec<_> = keys.iter().map(wait).collect();
-    let names: Vec<_> = keys.iter().map(|key| format!("lock:{{lock:{key}}}:~q")).collect();
-    eventually(PATIENCE, "all are queued", || names.iter().all(|name| scene.server.exists(name)));
-    for guard in theirs {
-        guard.blocking_release().unwrap();
-    }
-    waiting.iter().for_each(Polled::until_called);
+    scene.hand_over(theirs, &waiting);
     scene.assert_others_go_on();
     for waiting in waiting {
         waiting.outcome().unwrap().blocking_release().unwrap();
@@ -320,10 +321,13 @@ fn wakers_that_block_a_release_of_our_own(path: Path) {
 #[cfg(feature = "tracing")]
 mod subscriber {
     use std::fmt::Debug;
+    use std::sync::atomic::{AtomicBool, Ordering};
     use std::sync::{Arc, Mutex, Once};
+    use std::thread;
 
     use tracing::field::{Field, Visit};
     use tracing::span::{Attributes, Id, Record};
+    use tracing::subscriber::Interest;
     use tracing::{Event, Metadata, Subscriber};
 
     use super::{Gate, PoisonError};
@@ -332,22 +336,46 @@ mod subscriber {
 
     static ARMED: Mutex<Armed> = Mutex::new(Vec::new());
 
-    /// From now on, what is told of `key` on a thread of ours meets trouble: a gate, or a panic.
-    pub(super) fn arm(key: &str, gate: Option<Arc<Gate>>) {
+    /// What met trouble.
+    static MET: Mutex<Vec<String>> = Mutex::new(Vec::new());
+
+    static PANICS_WHEN_ASKED: AtomicBool = AtomicBool::new(false);
+
+    fn listen() {
         static ONCE: Once = Once::new();
         ONCE.call_once(|| tracing::subscriber::set_global_default(Nasty).unwrap());
+    }
+
+    /// Whether it panics on threads that serve several callers when it is asked whether it listens.
+    pub(super) fn panic_when_asked(panics: bool) {
+        listen();
+        PANICS_WHEN_ASKED.store(panics, Ordering::SeqCst);
+    }
+
+    fn serves_several() -> bool {
+        let name = thread::current().name().unwrap_or_default().to_owned();
+        name.starts_with("redis-locks") || name.starts_with("tokio-r")
+    }
+
+    pub(super) fn has_met(what: &str) -> bool {
+        MET.lock().unwrap_or_else(PoisonError::into_inner).iter().any(|met| met == what)
+    }
+
+    /// From now on, an event of this key, or of this message, meets trouble: a gate, or a panic.
+    pub(super) fn arm(key: &str, gate: Option<Arc<Gate>>) {
+        listen();
         ARMED.lock().unwrap_or_else(PoisonError::into_inner).push((key.to_owned(), gate));
     }
 
     struct Nasty;
 
     #[derive(Default)]
-    struct Key(String);
+    struct Names(Vec<String>);
 
-    impl Visit for Key {
+    impl Visit for Names {
         fn record_str(&mut self, field: &Field, value: &str) {
-            if field.name() == "key" {
-                value.clone_into(&mut self.0);
+            if let "key" | "message" = field.name() {
+                self.0.push(value.to_owned());
             }
         }
 
@@ -358,7 +386,14 @@ mod subscriber {
 
     impl Subscriber for Nasty {
         fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+            if PANICS_WHEN_ASKED.load(Ordering::SeqCst) && serves_several() {
+                panic!("a subscriber panics when it is asked, as planned");
+            }
             metadata.target() == "redis_locks"
+        }
+
+        fn register_callsite(&self, _: &'static Metadata<'static>) -> Interest {
+            Interest::sometimes()
         }
 
         fn new_span(&self, _: &Attributes<'_>) -> Id {
@@ -370,16 +405,17 @@ mod subscriber {
         fn record_follows_from(&self, _: &Id, _: &Id) {}
 
         fn event(&self, event: &Event<'_>) {
-            let mut key = Key::default();
-            event.record(&mut key);
+            let mut names = Names::default();
+            event.record(&mut names);
             let armed = {
                 let armed = ARMED.lock().unwrap_or_else(PoisonError::into_inner);
-                armed.iter().find(|(armed, _)| *armed == key.0).map(|(_, gate)| gate.clone())
+                armed.iter().find(|(armed, _)| names.0.contains(armed)).cloned()
             };
-            match armed {
-                Some(Some(gate)) => gate.pass(),
-                Some(None) => panic!("a subscriber panics, as planned"),
-                None => {}
+            let Some((name, gate)) = armed else { return };
+            MET.lock().unwrap_or_else(PoisonError::into_inner).push(name);
+            match gate {
+                Some(gate) => gate.pass(),
+                None => panic!("a subscriber panics, as planned"),
             }
         }
 
@@ -391,6 +427,8 @@ mod subscriber {
 
 #[cfg(feature = "tracing")]
 fn subscribers_that_block_and_panic(path: Path) {
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+
     let scene = Scene::by(path);
     let names = ["blocks", "panics"].map(|what| format!("{what} {path:?}"));
     let mut guards = Vec::new();
@@ -411,6 +449,31 @@ fn subscribers_that_block_and_panic(path: Path) {
         // What a subscriber does on the caller's own thread is the caller's.
         let _ = catch_unwind(AssertUnwindSafe(move || drop(guard)));
     }
+    scene.end();
+}
+
+#[cfg(feature = "tracing")]
+fn subscribers_that_panic_when_asked(path: Path) {
+    let scene = Scene::by(path);
+    subscriber::panic_when_asked(true);
+    scene.assert_others_go_on();
+    subscriber::panic_when_asked(false);
+    scene.end();
+}
+
+#[cfg(feature = "tracing")]
+fn subscribers_that_block_when_the_server_falls_silent(path: Path) {
+    const SILENT: &str = "the lock server fell silent; connecting again";
+    let scene = Scene::by(path);
+    let held = scene.locks.mutex("held").ttl(LONG).blocking_acquire().unwrap();
+    subscriber::arm(SILENT, Some(Arc::clone(&scene.gate.0)));
+    scene.server.freeze();
+    eventually(PATIENCE, "the silence is noticed", || subscriber::has_met(SILENT));
+    scene.server.thaw();
+    scene.assert_others_go_on();
+    assert!(held.is_held());
+    scene.gate.0.open();
+    held.blocking_release().unwrap();
     scene.end();
 }
 
@@ -441,4 +504,8 @@ by_engine_and_task!(
     wakers_that_block_a_release_of_our_own,
     #[cfg(feature = "tracing")]
     subscribers_that_block_and_panic,
+    #[cfg(feature = "tracing")]
+    subscribers_that_panic_when_asked,
+    #[cfg(feature = "tracing")]
+    subscribers_that_block_when_the_server_falls_silent,
 );
