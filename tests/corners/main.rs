@@ -19,6 +19,7 @@ fn child_process() {
     testbed::dispatch(&[
         ("forked_by_engine", forked::by_engine),
         ("forked_by_task", forked::by_task),
+        ("forked_by_thread", forked::by_thread),
         ("forked_idle", forked::idle),
     ]);
 }
