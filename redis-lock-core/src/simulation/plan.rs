@@ -463,6 +463,17 @@ fn act(random: &mut Random) -> Act {
 impl PlannedTrouble {
     /// How long it lasts by itself.
     pub(super) fn lasts(&self) -> u64 {
+        self.clone().lasts_mut().map_or(0, |lasts| *lasts)
+    }
+
+    fn lasting(mut self, time: u64) -> Self {
+        if let Some(lasts) = self.lasts_mut() {
+            *lasts = time;
+        }
+        self
+    }
+
+    fn lasts_mut(&mut self) -> Option<&mut u64> {
         match self {
             Self::Stall { lasts, .. }
             | Self::Frozen { lasts }
@@ -473,25 +484,8 @@ impl PlannedTrouble {
             | Self::Pause { lasts, .. }
             | Self::Block { lasts, .. }
             | Self::LoseHints { lasts }
-            | Self::Deafen { lasts, .. } => *lasts,
-            _ => 0,
+            | Self::Deafen { lasts, .. } => Some(lasts),
+            _ => None,
         }
-    }
-
-    fn lasting(mut self, time: u64) -> Self {
-        match &mut self {
-            Self::Stall { lasts, .. }
-            | Self::Frozen { lasts }
-            | Self::RefuseConnects { lasts }
-            | Self::LoseConnects { lasts }
-            | Self::Refuse { lasts, .. }
-            | Self::Restart { lasts, .. }
-            | Self::Pause { lasts, .. }
-            | Self::Block { lasts, .. }
-            | Self::LoseHints { lasts }
-            | Self::Deafen { lasts, .. } => *lasts = time,
-            _ => {}
-        }
-        self
     }
 }
