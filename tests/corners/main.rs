@@ -12,6 +12,8 @@ mod forked;
 mod promptness;
 mod refused;
 mod releases;
+#[cfg(feature = "tracing")]
+mod subscriber;
 mod wakers;
 
 #[test]
