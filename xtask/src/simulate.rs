@@ -25,18 +25,22 @@ struct Wish {
     transactions: bool,
     /// Whether servers are replaced.
     replaced: bool,
+    /// Whether there are several nodes, whose slots move.
+    cluster: bool,
     /// Whether to look how soon each planted fault is found.
     planted: bool,
 }
 
 /// `--minutes N [--from-seed S] [--fault F]`, `--seed S [--fault F]`, or `--planted [--minutes N]`; the
-/// first two also with `--transactions`, on a server without scripts, or with `--replaced`, on servers
-/// that are replaced and on replicas that are counted.
+/// first two also with `--transactions`, on a server without scripts, with `--replaced`, on servers that
+/// are replaced and on replicas that are counted, or with `--cluster`, on several nodes whose slots
+/// move.
 pub(crate) fn run(arguments: &[String]) -> Result<()> {
     let wish = read(arguments)?;
-    let ordinary = match (wish.transactions, wish.replaced) {
-        (true, _) => WITHOUT_SCRIPTS,
-        (_, true) => REPLACED,
+    let ordinary = match (wish.transactions, wish.replaced, wish.cluster) {
+        (true, ..) => WITHOUT_SCRIPTS,
+        (_, true, _) => REPLACED,
+        (.., true) => CLUSTER,
         _ => ORDINARY,
     };
     if let Some(seed) = wish.seed {
@@ -61,6 +65,7 @@ const ORDINARY: &str = "simulation::tests::histories_of_fixed_seeds_keep_every_p
 const WITHOUT_SCRIPTS: &str = "simulation::tests::histories_without_scripts_keep_every_promise";
 const REPLACED: &str =
     "simulation::tests::f12_f14_histories_of_servers_that_are_replaced_keep_every_promise";
+const CLUSTER: &str = "simulation::tests::g9_g11_histories_on_several_nodes_keep_every_promise";
 const PLANTED: &str = "simulation::tests::faults_that_are_put_back_are_found";
 
 fn test(wish: &Wish, name: &str, settings: &[(&str, u64)]) -> Result<()> {
@@ -89,6 +94,10 @@ fn read(arguments: &[String]) -> Result<Wish> {
         }
         if argument == "--replaced" {
             wish.replaced = true;
+            continue;
+        }
+        if argument == "--cluster" {
+            wish.cluster = true;
             continue;
         }
         let value = rest.next().with_context(|| format!("`{argument}` needs a value"))?;

@@ -7,14 +7,16 @@ use std::sync::atomic::Ordering;
 use super::SHUT_DOWN;
 use super::core::{Core, Work};
 use super::path::{Job, Origin, Path};
+use super::places::{Place, PlaceId};
 use crate::LockError;
 use crate::domain::clock::Moment;
 
 /// The results of one turn that the simulation drove.
 pub(crate) struct Driven {
     pub(crate) due: Moment,
-    /// The numbers of the connections to be made.
-    pub(crate) connects: Vec<u64>,
+    /// The places to which connections are to be made, with the numbers of the attempts. At the
+    /// unrouted place it is a read of the map.
+    pub(crate) connects: Vec<(PlaceId, u64)>,
     pub(crate) is_done: bool,
 }
 
@@ -25,7 +27,14 @@ impl Core {
             && self.index().is_empty()
             && self.idle.is_empty()
             && self.reaper().is_empty()
-            && self.places.all().iter().all(|place| place.path.traffic().is_at_rest())
+            && self.places.all().iter().all(|place| self.is_place_at_rest(place))
+    }
+
+    /// Of several nodes there is always one that is asked for a sign of life.
+    fn is_place_at_rest(&self, place: &Place) -> bool {
+        let traffic = place.path.traffic();
+        traffic.is_at_rest()
+            || self.places.only().is_none() && !traffic.has_questions() && !traffic.has_dropped()
     }
 
     /// One turn, as the engine's thread takes it.
@@ -37,19 +46,23 @@ impl Core {
         self.waker.sleep_until(due);
         // A timer that was set before the waker knew how long the engine sleeps.
         let due = due.min(self.table.next_due());
-        let connects = turn.jobs.iter().map(|(_, Job::Connect(number))| *number).collect();
+        let connects = turn.jobs.iter().map(|(place, Job::Connect(number))| (*place, *number));
+        let connects = connects.collect();
         Driven { due, connects, is_done: self.is_done(Moment::now()) }
     }
 
-    /// The path to the only place of the simulation.
+    /// The path to the only place.
     pub(crate) fn only_path(&self) -> &Path {
         &self.places.only().expect("one place").path
     }
 
     /// When the next turn is due, and why.
-    pub(crate) fn wanted_by(&self) -> [(&'static str, Moment); 4] {
+    pub(crate) fn wanted_by(&self) -> [(&'static str, Moment); 5] {
+        let places = self.places.all();
+        let path = places.iter().map(|place| place.path.traffic().due()).min();
         [
-            ("path", self.only_path().traffic().due()),
+            ("path", path.unwrap_or(Moment::NEVER)),
+            ("map", self.places.look_due()),
             ("table", self.table.next_due()),
             ("reaper", self.reaper().due()),
             ("search", self.search().due()),
@@ -83,7 +96,7 @@ impl Core {
     /// Whether one of the engine's mutexes is locked. Only meaningful when there is one thread.
     pub(crate) fn holds_locks(&self) -> bool {
         self.table.is_locked()
-            || self.only_path().is_locked()
+            || self.places.all().iter().any(|place| place.path.is_locked())
             || self.reaper.is_locked()
             || self.search.try_lock().is_err()
     }
@@ -98,10 +111,8 @@ impl Core {
         let in_machines = self.table.tokens();
         let mut leaving: Vec<_> =
             self.reaper().reaps().map(|reap| Arc::clone(reap.attempt().wire())).collect();
-        for origin in self.only_path().traffic().origins() {
-            if let Origin::Reap(reap) = origin {
-                leaving.push(Arc::clone(reap.attempt().wire()));
-            }
+        for place in self.places.all().iter() {
+            leaving.extend(place.path.traffic().origins().filter_map(Origin::leaving));
         }
         (in_machines, leaving)
     }

@@ -30,7 +30,7 @@ impl Core {
     }
 
     /// The map was read.
-    pub(super) fn looked(&self, number: u64, map: &Map, work: &mut Work) {
+    pub(crate) fn looked(&self, number: u64, map: &Map, work: &mut Work) {
         let Some(unrouted) = self.places.unrouted() else { return };
         let mut results = Results::default();
         let gone = self.places.take_map(map, Moment::now());

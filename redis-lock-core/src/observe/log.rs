@@ -3,6 +3,10 @@
 //! Most are found on the engine's thread, or under its locks. A subscriber may block or panic, so it
 //! gets them on a thread of their own.
 
+#[cfg(feature = "tracing")]
+use std::panic::{AssertUnwindSafe, catch_unwind};
+#[cfg(feature = "tracing")]
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 /// Emits an event on a thread of its own, if a subscriber may listen to its level. The first values
@@ -19,10 +23,26 @@ macro_rules! say_aside {
     }};
 }
 
+/// The most messages that a subscriber which blocks can keep back. Later ones are dropped.
+#[cfg(feature = "tracing")]
+const MOST_ASIDE: usize = 64;
+
 #[cfg(feature = "tracing")]
 fn aside(say: impl FnOnce() + Send + 'static) {
-    // Where no thread can be started, there is more to worry about than a message.
-    let _ = std::thread::Builder::new().name("redis-locks-tell".into()).spawn(say);
+    static ASIDE: AtomicUsize = AtomicUsize::new(0);
+    if ASIDE.fetch_add(1, Ordering::Relaxed) >= MOST_ASIDE {
+        ASIDE.fetch_sub(1, Ordering::Relaxed);
+        return;
+    }
+    let said = move || {
+        // One that panics has said so itself.
+        let _ = catch_unwind(AssertUnwindSafe(say));
+        ASIDE.fetch_sub(1, Ordering::Relaxed);
+    };
+    if std::thread::Builder::new().name("redis-locks-tell".into()).spawn(said).is_err() {
+        // There is more to worry about than a message.
+        ASIDE.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 pub(crate) fn connected(version: &str, warnings: &[String]) {

@@ -2,7 +2,7 @@
 
 use super::clock::{self, MILLI, SECOND};
 use super::executor;
-use super::plan::PlannedTrouble;
+use super::planned_trouble::PlannedTrouble;
 use super::process::SimulatedProcess;
 use super::world::{Ran, World};
 

@@ -3,7 +3,10 @@
 use std::sync::Arc;
 
 use super::clock::{self, MILLI};
+use super::nodes::node_of;
+use super::process::Ear;
 use super::world::{World, WorldEvent};
+use crate::engine::places::{FIRST, PlaceId, UNROUTED};
 use crate::store::Event as Hint;
 
 impl World {
@@ -47,15 +50,19 @@ impl World {
             let by: Vec<_> = wanted.iter().filter(|(_, at)| *at <= soon).map(|it| it.0).collect();
             return self.violated(format!("the engine turns without an end, because of {by:?}"));
         }
-        for number in connects {
+        for (place, number) in connects {
+            let chance = self.chance(60, number + (place.max(FIRST) - FIRST) * 999, index as u64);
             // A connection takes some round trips: it is made, introduces itself and looks around.
-            let delay = self.plan.path.latency * 6 + self.chance(60, number, index as u64) % MILLI;
-            self.after(delay, WorldEvent::Connect(index, number));
+            let delay = self.plan.path.latency * 6 + chance % MILLI;
+            match place {
+                UNROUTED => self.after(delay, WorldEvent::ReadMap(index, number)),
+                _ => self.after(delay, WorldEvent::Connect(index, place, number)),
+            }
         }
         if driven.is_done {
             return self.finish(index);
         }
-        self.follow_epoch(index);
+        self.follow_epochs(index);
         // A thread never wakes at the very moment.
         self.drive_at(index, due.saturating_add(1_000));
     }
@@ -67,60 +74,91 @@ impl World {
         process.core.stop();
         process.is_over = true;
         let manager = Arc::clone(&process.core.manager);
-        self.server.subscribers.remove(&manager);
+        self.server.forget(&manager);
         self.books.borrow_mut().history.line(|_| format!("p{index} has ended"));
         self.check_farewell(index);
     }
 
-    /// Listens beside the connection that stands now.
-    pub(super) fn follow_epoch(&mut self, index: usize) {
+    /// Listens beside the connections that stand now.
+    fn follow_epochs(&mut self, index: usize) {
+        let core = Arc::clone(&self.processes[index].core);
+        let places = core.places.all();
+        let is_there = |place: &PlaceId| places.iter().any(|it| it.id == *place);
+        for (place, ear) in self.processes[index].ears.clone() {
+            if !is_there(&place) {
+                self.server.subscribers.remove(&(ear.node, Arc::clone(&core.manager)));
+                self.processes[index].ears.remove(&place);
+            }
+        }
+        for place in places.iter().filter(|place| !place.is_unrouted()) {
+            let epoch = place.path.traffic().epoch();
+            let node = place.name.as_ref().map_or(0, node_of);
+            let ear = Ear { node, ..Ear::default() };
+            self.processes[index].ears.entry(place.id).or_insert(ear);
+            self.follow_epoch(index, place.id, epoch);
+        }
+    }
+
+    fn follow_epoch(&mut self, index: usize, place: PlaceId, epoch: Option<u64>) {
         let process = &mut self.processes[index];
-        let epoch = process.core.only_path().traffic().epoch();
-        if epoch == process.epoch {
+        let Some(ear) = process.ears.get_mut(&place) else { return };
+        if std::mem::replace(&mut ear.epoch, epoch) == epoch {
             return;
         }
-        process.epoch = epoch;
+        let (node, is_listening) = (ear.node, ear.is_listening);
         let manager = Arc::clone(&process.core.manager);
-        if self.server.subscribers.remove(&manager).is_some() || process.is_listening {
-            self.stop_listening(index);
+        if self.server.subscribers.remove(&(node, manager)).is_some() || is_listening {
+            self.stop_listening(index, place);
         }
         if let Some(epoch) = epoch {
             let delay = self.plan.path.latency * 4;
-            self.after(delay, WorldEvent::Subscribe(index, epoch));
+            self.after(delay, WorldEvent::Subscribe(index, place, epoch));
         }
     }
 
-    pub(super) fn stop_listening(&mut self, index: usize) {
+    pub(super) fn stop_listening(&mut self, index: usize, place: PlaceId) {
         let process = &mut self.processes[index];
-        process.is_listening = false;
-        process.hints.push(Hint::Listening { hints_enabled: false });
+        if let Some(ear) = process.ears.get_mut(&place) {
+            ear.is_listening = false;
+        }
+        process.hints.push((place, Hint::Listening { hints_enabled: false }));
         self.drive_soon(index);
     }
 
-    pub(super) fn subscribe(&mut self, index: usize, epoch: u64) {
+    pub(super) fn subscribe(&mut self, index: usize, place: PlaceId, epoch: u64) {
         let now = clock::now();
         let process = &self.processes[index];
-        if process.epoch != Some(epoch) || process.is_over || !process.is_alive {
+        let Some(ear) = process.ears.get(&place).filter(|ear| ear.epoch == Some(epoch)) else {
+            return;
+        };
+        if process.is_over || !process.is_alive {
             return;
         }
-        let busy = [self.server.frozen_until, self.server.refuses_until, self.server.loses_until];
+        let frozen = self.frozen_until(ear.node);
+        let busy = [frozen, self.server.refuses_until, self.server.loses_until];
         let until = busy.into_iter().max().unwrap_or(0).max(process.deaf_until);
         if now < until {
-            return self.at(until + 50 * MILLI, WorldEvent::Subscribe(index, epoch));
+            return self.at(until + 50 * MILLI, WorldEvent::Subscribe(index, place, epoch));
         }
-        let manager = Arc::clone(&process.core.manager);
-        self.server.subscribers.insert(manager, index);
-        self.processes[index].is_listening = true;
+        let (node, manager) = (ear.node, Arc::clone(&process.core.manager));
+        self.server.subscribers.insert((node, manager), index);
+        if let Some(ear) = self.processes[index].ears.get_mut(&place) {
+            ear.is_listening = true;
+        }
         let latency = self.plan.path.latency;
-        self.after(latency, WorldEvent::Hint(index, Hint::Listening { hints_enabled: true }));
+        self.after(
+            latency,
+            WorldEvent::Hint(index, place, Hint::Listening { hints_enabled: true }),
+        );
     }
 
-    pub(super) fn hint(&mut self, index: usize, hint: Hint) {
+    pub(super) fn hint(&mut self, index: usize, place: PlaceId, hint: Hint) {
         let process = &mut self.processes[index];
-        if process.is_over || !process.is_alive || !process.is_listening {
+        let is_listening = process.ears.get(&place).is_some_and(|ear| ear.is_listening);
+        if process.is_over || !process.is_alive || !is_listening {
             return;
         }
-        process.hints.push(hint);
+        process.hints.push((place, hint));
         self.books.borrow_mut().history.step(45, index as u64);
         self.drive_soon(index);
     }

@@ -130,6 +130,10 @@ impl World {
         }
         note.loss_seen.set(true);
         let now = self.process_now(note.process);
+        if self.lost_by_moves(note, now) {
+            return self
+                .violated("a hold was lost although nothing was wrong but that slots moved");
+        }
         let process = &self.processes[note.process];
         let left = self.server.tokens.get(note.hold.token.wire()).and_then(|token| token.left);
         let is_true = match note.hold.quiet_loss(now) {
@@ -409,7 +413,7 @@ impl World {
         let is_whole = clock::now() >= self.troubled_until && clock::now() >= self.quiet_from();
         let only_shutdowns = self.plan.path.slow == 0
             && self.plan.troubles.iter().all(|(_, trouble)| {
-                matches!(trouble, super::plan::PlannedTrouble::Shutdown { .. })
+                matches!(trouble, super::planned_trouble::PlannedTrouble::Shutdown { .. })
             });
         if is_whole || only_shutdowns {
             let manager = Arc::clone(&process.core.manager);

@@ -5,6 +5,7 @@ use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::domain::error::Fault;
+use crate::store::redirect::Redirect;
 use crate::store::redis::Sequence;
 use crate::store::{Answer, BoxFuture, Command, Connected, Connector, Filled, Hints, Pulled, Wire};
 
@@ -14,6 +15,8 @@ pub(super) enum Item {
     Answer(u64, Result<Answer, Fault>),
     /// The command needs another round, as one does whose script is not known.
     Again(u64, Command),
+    /// Another node has the key.
+    Redirected(u64, Command, Redirect),
     Broken(Fault),
 }
 
@@ -21,6 +24,8 @@ pub(super) enum Item {
 #[derive(Debug)]
 pub(super) enum Sent {
     Command(u64, Command),
+    /// The same with an `ASKING` before it.
+    Asking(u64, Command),
     /// It has learned that nobody knows what became of this command.
     Failed(u64),
 }
@@ -105,6 +110,10 @@ impl Wire for SimulatedWire {
         lock(&self.pipe).push(command.map(|command| (seq, command)));
     }
 
+    fn push_asking(&mut self, seq: u64, command: Command) {
+        lock(&self.pipe).pushed.push_back(Sent::Asking(seq, command));
+    }
+
     fn flush(&mut self) -> io::Result<()> {
         lock(&self.pipe).flush();
         Ok(())
@@ -131,6 +140,9 @@ impl Wire for SimulatedWire {
             let item = lock(&self.pipe).inbox.pop_front()?;
             match item {
                 Item::Answer(seq, answer) => return Some(self.finish(seq, answer)),
+                Item::Redirected(seq, command, redirect) => {
+                    return Some(Pulled::Redirected(seq, command, redirect));
+                }
                 Item::Broken(fault) => return Some(Pulled::Broken(fault)),
                 Item::Again(seq, command) if wants(seq) => {
                     lock(&self.pipe).push(Some((seq, command)));
@@ -167,6 +179,8 @@ impl Connector for Unasked {
 /// A connection, as the network sees it.
 pub(super) struct NetworkLink {
     pub(super) process: usize,
+    /// The node that it leads to.
+    pub(super) node: usize,
     /// Its number among those of the process.
     pub(super) ordinal: u64,
     pub(super) pipe: SharedPipe,
@@ -187,6 +201,8 @@ pub(super) struct NetworkLink {
     pub(super) has_bad_news: bool,
     /// Commands that took another round.
     pub(super) rounds: BTreeSet<u64>,
+    /// Commands that were sent with an `ASKING`.
+    pub(super) asking: BTreeSet<u64>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

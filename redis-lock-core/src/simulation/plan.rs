@@ -2,7 +2,9 @@
 //! happen.
 
 use super::clock::{MILLI, SECOND};
+use super::planned_trouble::{PlannedTrouble, Refusal};
 use super::random::Random;
+use super::resharding::NodesPlan;
 
 /// A whole history, but for the order in which things come out.
 #[derive(Clone, Debug)]
@@ -11,6 +13,8 @@ pub(super) struct HistoryPlan {
     /// When faults end and no new calls begin.
     pub(super) calm_at: u64,
     pub(super) path: PathPlan,
+    /// Where there are several nodes.
+    pub(super) nodes: Option<NodesPlan>,
     pub(super) processes: Vec<ProcessPlan>,
     pub(super) keys: Vec<Sort>,
     pub(super) wishes: Vec<Wish>,
@@ -98,86 +102,6 @@ pub(super) enum CallEnding {
     Detach,
 }
 
-/// Something that goes wrong.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum PlannedTrouble {
-    /// A connection ends. What was on its way is executed so much later, or never.
-    Cut {
-        process: usize,
-        late: Option<u64>,
-    },
-    HalfOpen {
-        process: usize,
-        late: Option<u64>,
-    },
-    /// Nothing passes for a while, then all of it.
-    Stall {
-        process: usize,
-        lasts: u64,
-    },
-    /// The server does nothing for a while.
-    Frozen {
-        lasts: u64,
-    },
-    RefuseConnects {
-        lasts: u64,
-    },
-    /// Attempts to connect get no answer.
-    LoseConnects {
-        lasts: u64,
-    },
-    Refuse {
-        why: Refusal,
-        lasts: u64,
-    },
-    Restart {
-        keeps_data: bool,
-        lasts: u64,
-    },
-    Flush,
-    ServerClock {
-        forward: bool,
-        by: u64,
-    },
-    Pause {
-        process: usize,
-        lasts: u64,
-    },
-    /// The tasks of a process stand still, its engine does not.
-    Block {
-        process: usize,
-        lasts: u64,
-    },
-    Kill {
-        process: usize,
-    },
-    Fork {
-        process: usize,
-    },
-    Shutdown {
-        process: usize,
-    },
-    LoseHints {
-        lasts: u64,
-    },
-    /// The subscription ends, and nothing else.
-    Deafen {
-        process: usize,
-        lasts: u64,
-    },
-    Forge {
-        process: usize,
-    },
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Refusal {
-    ReadOnly,
-    OutOfMemory,
-    NoReplicas,
-    Loading,
-}
-
 /// Times on both sides of every limit that there is.
 const LONG: [u64; 11] = [50, 95, 105, 200, 450, 520, 990, 1_050, 1_900, 2_100, 5_100];
 
@@ -202,8 +126,16 @@ impl HistoryPlan {
         // A path that is slower than the patience with it is of no use to anybody.
         let least = processes.iter().map(|process| process.command_timeout).min().unwrap_or(0);
         let path = PathPlan { latency: path.latency.min(least.max(500 * MILLI) / 16), ..path };
-        let mut plan =
-            Self { seed, calm_at, path, processes, keys, wishes: Vec::new(), troubles: Vec::new() };
+        let mut plan = Self {
+            seed,
+            calm_at,
+            path,
+            nodes: None,
+            processes,
+            keys,
+            wishes: Vec::new(),
+            troubles: Vec::new(),
+        };
         let ttls = [random.pick(&TTLS), random.pick(&TTLS)];
         for process in 0..count {
             for task in 0..random.between(1, 4) as usize {
@@ -457,35 +389,5 @@ fn act(random: &mut Random) -> Act {
         14..17 => Act::Extend(random.pick(&[500, 1_500, 6_000, 30_000]) * MILLI),
         17..19 => Act::Downgrade,
         _ => Act::Force,
-    }
-}
-
-impl PlannedTrouble {
-    /// How long it lasts by itself.
-    pub(super) fn lasts(&self) -> u64 {
-        self.clone().lasts_mut().map_or(0, |lasts| *lasts)
-    }
-
-    fn lasting(mut self, time: u64) -> Self {
-        if let Some(lasts) = self.lasts_mut() {
-            *lasts = time;
-        }
-        self
-    }
-
-    fn lasts_mut(&mut self) -> Option<&mut u64> {
-        match self {
-            Self::Stall { lasts, .. }
-            | Self::Frozen { lasts }
-            | Self::RefuseConnects { lasts }
-            | Self::LoseConnects { lasts }
-            | Self::Refuse { lasts, .. }
-            | Self::Restart { lasts, .. }
-            | Self::Pause { lasts, .. }
-            | Self::Block { lasts, .. }
-            | Self::LoseHints { lasts }
-            | Self::Deafen { lasts, .. } => Some(lasts),
-            _ => None,
-        }
     }
 }

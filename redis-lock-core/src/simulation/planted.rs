@@ -49,13 +49,17 @@ pub(crate) enum PlantedFault {
     StaleHandedOn,
     /// An "ok" counts however late it comes, although its server may have been replaced meanwhile.
     LateOkCredited,
+    /// A renewal declares a second key, so that it is refused while its slot is half moved.
+    TwoKeyRenew,
+    /// What was written behind a command that was redirected is sent again as well.
+    BatchRedirected,
     /// Who could not be told of anything when it came never tells the holder that it waits. Too rare
     /// in histories of chance: it has one of its own.
     ToldOnce,
 }
 
 impl PlantedFault {
-    pub(crate) const ALL: [Self; 22] = [
+    pub(crate) const ALL: [Self; 24] = [
         Self::AnyAnswer,
         Self::WaitersTtl,
         Self::QueueReversed,
@@ -78,6 +82,8 @@ impl PlantedFault {
         Self::AnyTerms,
         Self::StaleHandedOn,
         Self::LateOkCredited,
+        Self::TwoKeyRenew,
+        Self::BatchRedirected,
     ];
 
     pub(crate) fn named(name: &str) -> Option<Self> {

@@ -1,5 +1,6 @@
 //! A process: its locks, its engine, its clock, and what has come in for it.
 
+use std::collections::BTreeMap;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -13,7 +14,8 @@ use crate::domain::error::Fault;
 use crate::engine::ArbiterFactory;
 use crate::engine::core::{Core, Work};
 use crate::engine::driven::Driven;
-use crate::engine::places::FIRST;
+use crate::engine::places::{PlaceId, UNROUTED};
+use crate::store::directory::Map;
 use crate::store::{Connected, Event as Hint};
 
 pub(super) struct SimulatedProcess {
@@ -38,14 +40,25 @@ pub(super) struct SimulatedProcess {
     pub(super) spins: u32,
     pub(super) driven_at: u64,
     pub(super) tells_soon: bool,
-    pub(super) epoch: Option<u64>,
-    pub(super) is_listening: bool,
+    /// Its subscriptions, one for each place.
+    pub(super) ears: BTreeMap<PlaceId, Ear>,
     pub(super) deaf_until: u64,
-    pub(super) inputs: Vec<(u64, Result<Connected, Fault>)>,
-    pub(super) hints: Vec<Hint>,
+    pub(super) inputs: Vec<(PlaceId, u64, Result<Connected, Fault>)>,
+    /// Maps that were read.
+    pub(super) maps: Vec<(u64, Result<Map, Fault>)>,
+    pub(super) hints: Vec<(PlaceId, Hint)>,
     /// The tasks of a process that was killed: they are never polled, and never dropped before the
     /// history is over.
     pub(super) corpses: Vec<Pin<Box<dyn Future<Output = ()>>>>,
+}
+
+/// A subscription, beside a connection.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Ear {
+    pub(super) node: usize,
+    /// The connection that it is beside.
+    pub(super) epoch: Option<u64>,
+    pub(super) is_listening: bool,
 }
 
 impl SimulatedProcess {
@@ -59,7 +72,7 @@ impl SimulatedProcess {
         let locks = builder.simulated(arbiter);
         let core = Arc::clone(locks.link().core());
         if plan.path.replaces {
-            core.only_path().traffic().distrust_after(FRESH);
+            core.places.all().iter().for_each(|it| it.path.traffic().distrust_after(FRESH));
         }
         Self {
             index,
@@ -78,10 +91,10 @@ impl SimulatedProcess {
             spins: 0,
             driven_at: 0,
             tells_soon: false,
-            epoch: None,
-            is_listening: false,
+            ears: BTreeMap::new(),
             deaf_until: 0,
             inputs: Vec::new(),
+            maps: Vec::new(),
             hints: Vec::new(),
             corpses: Vec::new(),
         }
@@ -93,16 +106,27 @@ impl SimulatedProcess {
 
     /// One turn of its engine, with all that has come in.
     pub(super) fn turn(&mut self) -> Driven {
-        for hint in std::mem::take(&mut self.hints) {
-            self.core.receive(FIRST, hint, &mut self.work);
+        for (place, hint) in std::mem::take(&mut self.hints) {
+            self.core.receive(place, hint, &mut self.work);
         }
-        for (number, made) in std::mem::take(&mut self.inputs) {
+        for (place, number, made) in std::mem::take(&mut self.inputs) {
             match made {
-                Ok(made) => self.core.made(FIRST, number, made, &mut self.work),
-                Err(fault) => self.core.not_made(FIRST, number, fault, &mut self.work),
+                Ok(made) => self.core.made(place, number, made, &mut self.work),
+                Err(fault) => self.core.not_made(place, number, fault, &mut self.work),
+            }
+        }
+        for (number, map) in std::mem::take(&mut self.maps) {
+            match map {
+                Ok(map) => self.core.looked(number, &map, &mut self.work),
+                Err(fault) => self.core.not_made(UNROUTED, number, fault, &mut self.work),
             }
         }
         self.core.drive(&mut self.work)
+    }
+
+    /// The place by which it knows a node.
+    pub(super) fn place_at(&self, node: usize) -> Option<PlaceId> {
+        self.ears.iter().find(|(_, ear)| ear.node == node).map(|(place, _)| *place)
     }
 
     /// Whether nothing is left of what it did; one that is dead has nothing to answer for.

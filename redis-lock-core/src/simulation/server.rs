@@ -6,10 +6,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::clock::SECOND;
-use super::plan::Refusal;
+use super::planned_trouble::Refusal;
 use crate::Token;
 use crate::domain::clock::Moment;
 use crate::domain::error::{Fault, FaultClass};
+use crate::domain::kind::Kind;
 use crate::store::memory::holders::Holders;
 use crate::store::memory::{State, hint_of};
 use crate::store::{Answer, Blocker, Command, Event, Verb};
@@ -27,8 +28,8 @@ pub(super) struct SimulatedServer {
     /// Until when attempts to connect are refused, and are not answered.
     pub(super) refuses_until: u64,
     pub(super) loses_until: u64,
-    /// Which managers are subscribed, and what process that is.
-    pub(super) subscribers: BTreeMap<Arc<str>, usize>,
+    /// Which managers are subscribed at which node, and what process that is.
+    pub(super) subscribers: BTreeMap<(usize, Arc<str>), usize>,
     pub(super) tokens: HashMap<Arc<str>, TokenNote>,
     /// The waiters that could be notified.
     heard: BTreeSet<Arc<str>>,
@@ -103,11 +104,21 @@ impl SimulatedServer {
         self.refusals.push((why, until));
     }
 
-    /// Executes a command. The second value is whether the connection is of no use afterwards.
+    /// The subscriptions of a manager end.
+    pub(super) fn forget(&mut self, manager: &str) {
+        self.subscribers.retain(|(_, other), _| **other != *manager);
+    }
+
+    /// The process of a manager that is subscribed at a node.
+    fn subscriber(&self, node: usize, manager: &str) -> Option<usize> {
+        self.subscribers.get(&(node, manager.into())).copied()
+    }
+
+    /// Executes a command at a node. The second value is whether the connection is of no use afterwards.
     pub(super) fn execute(
         &mut self,
         command: &Command,
-        manager: &Arc<str>,
+        (node, manager): (usize, &Arc<str>),
         now: u64,
         told: &mut Messages,
     ) -> (Result<Answer, Fault>, bool) {
@@ -124,7 +135,7 @@ impl SimulatedServer {
         }
         let subscribers = &self.subscribers;
         let mut tell = |manager: &str, token: Option<&str>| {
-            let Some(process) = subscribers.get(manager) else { return false };
+            let Some(process) = subscribers.get(&(node, manager.into())) else { return false };
             if let Some(token) = token {
                 let event =
                     Event::Granted { token: token.to_owned(), waited_for: now.is_multiple_of(3) };
@@ -140,8 +151,8 @@ impl SimulatedServer {
         for names in command.names.all() {
             self.look_back(names.main(), now, Some(&command.verb));
         }
-        self.hint(command, &answer, was_marked, told);
-        self.follow(command, &answer, now, told);
+        self.hint(node, command, &answer, was_marked, told);
+        self.follow(node, command, &answer, now, told);
         (answer, false)
     }
 
@@ -184,6 +195,7 @@ impl SimulatedServer {
     /// does, or by one that could not be told of anything before.
     fn hint(
         &mut self,
+        node: usize,
         command: &Command,
         answer: &Result<Answer, Fault>,
         was_marked: bool,
@@ -195,7 +207,7 @@ impl SimulatedServer {
         };
         if let (Event::WaitedFor { .. }, Some(token)) = (&event, command.verb.token()) {
             let asker = Token::from_wire(token);
-            if !asker.manager().is_some_and(|it| self.subscribers.contains_key(it)) {
+            if asker.manager().and_then(|it| self.subscriber(node, it)).is_none() {
                 return;
             }
             let is_idle = matches!(answer, Ok(Answer::Busy(Blocker { value: Some(value), .. }))
@@ -206,14 +218,15 @@ impl SimulatedServer {
                 return;
             }
         }
-        if let Some(process) = self.subscribers.get(manager.as_str()) {
-            told.push((*process, event));
+        if let Some(process) = self.subscriber(node, &manager) {
+            told.push((process, event));
         }
     }
 
     /// What follows from what was executed: messages of force, and what is known of the token.
     fn follow(
         &mut self,
+        node: usize,
         command: &Command,
         answer: &Result<Answer, Fault>,
         now: u64,
@@ -221,21 +234,24 @@ impl SimulatedServer {
     ) {
         if let (Verb::Force { tokens, .. }, Ok(Answer::Done)) = (&command.verb, answer) {
             for token in tokens {
-                if let Some(process) = token.manager().and_then(|it| self.subscribers.get(it)) {
+                if let Some(process) = token.manager().and_then(|it| self.subscriber(node, it)) {
                     let token = token.wire().to_string();
-                    told.push((*process, Event::Forced { token }));
+                    told.push((process, Event::Forced { token }));
                 }
             }
         }
         let Some(token) = command.verb.token() else { return };
         let note = self.tokens.entry(Arc::clone(token)).or_default();
         match (&command.verb, answer) {
-            (Verb::Release { keep, .. }, Ok(answer)) => {
+            (Verb::Release { keep, bury, .. }, Ok(answer)) => {
                 if let Some(keep) = keep {
                     // Of several keys, those that were not lost.
                     note.kept_until = now + nanos(*keep);
                 }
-                if note.is_doubtful && !(keep.is_some() && *answer == Answer::Done) {
+                // An attempt for keys of several slots gives back some, and asks for them again.
+                let gives_back = bury.is_none() && matches!(command.kind, Kind::All { .. });
+                let stays = keep.is_some() && *answer == Answer::Done || gives_back;
+                if note.is_doubtful && !stays {
                     note.undone_at = Some(now);
                 }
             }

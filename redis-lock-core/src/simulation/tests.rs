@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use super::clock::{MILLI, SECOND};
-use super::plan::{CallEnding, HistoryPlan, PathPlan, PlannedTrouble, ProcessPlan, Sort, Wish};
+use super::plan::{CallEnding, HistoryPlan, PathPlan, ProcessPlan, Sort, Wish};
+use super::planned_trouble::PlannedTrouble;
 use super::planted::{self, PlantedFault};
 use super::{run, shrink};
 
@@ -128,10 +129,16 @@ fn f12_f14_histories_of_servers_that_are_replaced_keep_every_promise() {
     keep_every_promise(HistoryPlan::with_successors, FIXED_SEEDS / 2);
 }
 
+#[test]
+fn g9_g11_histories_on_several_nodes_keep_every_promise() {
+    keep_every_promise(HistoryPlan::on_nodes, FIXED_SEEDS / 12);
+}
+
 /// The histories in which a planted fault shows.
 fn way_to(fault: PlantedFault) -> Way {
     match fault {
         PlantedFault::LateOkCredited => HistoryPlan::with_successors,
+        PlantedFault::TwoKeyRenew | PlantedFault::BatchRedirected => HistoryPlan::on_nodes,
         _ => HistoryPlan::of,
     }
 }
@@ -221,8 +228,9 @@ fn an_idle_lease_goes_to_one_who_came_deaf() {
 
 #[test]
 fn a_seed_brings_the_same_history_each_time() {
-    for seed in [1, 7, 42, 1_234] {
-        let plan = HistoryPlan::of(seed);
+    let ways = [HistoryPlan::of, HistoryPlan::on_nodes];
+    for (seed, way) in [1, 7, 42, 1_234].into_iter().flat_map(|it| ways.map(|way| (it, way))) {
+        let plan = way(seed);
         let (first, second) = (run(&plan, false), run(&plan, true));
         assert_eq!((first.hash, first.steps), (second.hash, second.steps), "seed {seed}");
     }

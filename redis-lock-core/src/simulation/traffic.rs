@@ -5,12 +5,23 @@ use std::sync::Arc;
 
 use super::clock::{self, MILLI};
 use super::network::{Item, LinkState, NetworkLink, Pipe, Sent, SharedPipe, SimulatedWire, lock};
+use super::nodes::{Verdict, node_of};
 use super::world::{World, WorldEvent};
 use crate::domain::error::{Fault, FaultClass};
+use crate::engine::places::{FIRST, PlaceId};
 use crate::store::{Answer, Command, Connected, Event as Hint, Verb};
 
 /// How long after their sending bytes can be executed at the latest: as long as a place lasts.
 const LATEST: u64 = 4_900 * MILLI;
+
+/// A command that a node executes after its connection has ended.
+pub(super) struct LateBytes {
+    pub(super) process: usize,
+    pub(super) node: usize,
+    pub(super) asking: bool,
+    pub(super) sent: u64,
+    pub(super) command: Command,
+}
 
 impl World {
     /// From one end of a link to the other, the message with this number.
@@ -41,6 +52,10 @@ impl World {
         for sent in sent {
             match sent {
                 Sent::Command(seq, command) => self.send(index, seq, command),
+                Sent::Asking(seq, command) => {
+                    self.links[index].asking.insert(seq);
+                    self.send(index, seq, command);
+                }
                 Sent::Failed(seq) => self.owes_again(index, seq),
             }
         }
@@ -60,12 +75,13 @@ impl World {
     pub(super) fn send(&mut self, index: usize, seq: u64, command: Command) {
         let now = clock::now();
         let process = self.links[index].process;
+        let to = self.shown_node(self.links[index].node);
         {
             let mut books = self.books.borrow_mut();
             books.history.step(40, seq);
             books.history.line(|names| {
                 let shown = super::shown::command(&command, names);
-                format!("p{process} > server  q{seq} {shown}")
+                format!("p{process} > {to}  q{seq} {shown}")
             });
         }
         let acquires = matches!(command.verb, Verb::Take { .. } | Verb::Acquire { .. });
@@ -85,26 +101,28 @@ impl World {
         self.at(up, WorldEvent::Arrive(index, seq, now, Box::new(command)));
     }
 
-    pub(super) fn send_late(&mut self, process: usize, at: u64, sent: u64, command: Command) {
-        if at > sent + LATEST {
+    pub(super) fn send_late(&mut self, at: u64, bytes: LateBytes) {
+        if at > bytes.sent + LATEST {
             return;
         }
         self.late_until = self.late_until.max(at);
-        self.at(at, WorldEvent::Late(process, sent, Box::new(command)));
+        self.at(at, WorldEvent::Late(Box::new(bytes)));
     }
 
     pub(super) fn arrive(&mut self, index: usize, seq: u64, sent: u64, command: Box<Command>) {
         let now = clock::now();
-        if now < self.server.frozen_until {
-            let thawed = self.server.frozen_until;
+        let (process, node) = (self.links[index].process, self.links[index].node);
+        let thawed = self.frozen_until(node);
+        if now < thawed {
             self.late_until = self.late_until.max(thawed);
             return self.at(thawed, WorldEvent::Arrive(index, seq, sent, command));
         }
-        let process = self.links[index].process;
+        let asking = self.links[index].asking.contains(&seq);
         if self.links[index].state != LinkState::Open {
             if let Some(late) = self.links[index].late_by {
                 // In the order of their arrival, since all are as late.
-                self.send_late(process, now + late, sent, *command);
+                let bytes = LateBytes { process, node, asking, sent, command: *command };
+                self.send_late(now + late, bytes);
             }
             return;
         }
@@ -118,7 +136,12 @@ impl World {
         if self.is_given_up(index, seq, &command) {
             return;
         }
-        let (answer, is_broken) = self.execute(process, &command);
+        let answer = match self.verdict(node, asking, &command) {
+            Verdict::Executes => self.execute(process, node, &command),
+            Verdict::Refuses(fault) => (Err(fault), false),
+            Verdict::Redirects(redirect) => return self.redirect(index, seq, *command, redirect),
+        };
+        let (answer, is_broken) = answer;
         let answer = self.confirmed((index, seq), &command, answer);
         {
             let mut books = self.books.borrow_mut();
@@ -135,12 +158,14 @@ impl World {
         }
     }
 
-    pub(super) fn execute_late(&mut self, process: usize, sent: u64, command: Box<Command>) {
-        if clock::now() < self.server.frozen_until {
-            let thawed = self.server.frozen_until;
-            return self.send_late(process, thawed, sent, *command);
+    pub(super) fn execute_late(&mut self, bytes: LateBytes) {
+        let thawed = self.frozen_until(bytes.node);
+        if clock::now() < thawed {
+            return self.send_late(thawed, bytes);
         }
-        let (answer, _) = self.execute(process, &command);
+        let LateBytes { process, node, asking, command, .. } = bytes;
+        let Verdict::Executes = self.verdict(node, asking, &command) else { return };
+        let (answer, _) = self.execute(process, node, &command);
         let mut books = self.books.borrow_mut();
         books.history.step(42, process as u64);
         books.history.line(|names| {
@@ -153,22 +178,24 @@ impl World {
     pub(super) fn execute(
         &mut self,
         process: usize,
+        node: usize,
         command: &Command,
     ) -> (Result<Answer, Fault>, bool) {
         let mut told = Vec::new();
         let manager = Arc::clone(&self.processes[process].core.manager);
-        let executed = self.server.execute(command, &manager, clock::now(), &mut told);
+        let executed = self.server.execute(command, (node, &manager), clock::now(), &mut told);
         if let Some(what) = self.server.violation.take() {
             self.violated(what);
         }
         for (process, hint) in told {
-            self.publish(process, hint);
+            self.publish(process, node, hint);
         }
         executed
     }
 
-    pub(super) fn publish(&mut self, process: usize, hint: Hint) {
+    fn publish(&mut self, process: usize, node: usize, hint: Hint) {
         let now = clock::now();
+        let place = self.processes[process].place_at(node).unwrap_or(FIRST);
         let chance = self.chance(80, now, self.number);
         let is_bad = now < self.plan.calm_at && chance % 100 < self.plan.path.bad_hints;
         let latency = self.plan.path.latency / 2 + (chance >> 40) % self.plan.path.latency;
@@ -176,10 +203,10 @@ impl World {
             return;
         }
         if is_bad && chance >> 16 & 3 == 1 {
-            self.after(latency * 2, WorldEvent::Hint(process, hint.clone()));
+            self.after(latency * 2, WorldEvent::Hint(process, place, hint.clone()));
         }
         let late = if is_bad && chance >> 16 & 3 == 2 { 700 * MILLI } else { 0 };
-        self.after(latency + late, WorldEvent::Hint(process, hint));
+        self.after(latency + late, WorldEvent::Hint(process, place, hint));
     }
 
     pub(super) fn reply(&mut self, index: usize, item: Item) {
@@ -196,8 +223,12 @@ impl World {
         if link.state != LinkState::Open {
             return;
         }
-        if let Item::Answer(seq, _) | Item::Again(seq, _) = &item {
+        if let Item::Answer(seq, _) | Item::Again(seq, _) | Item::Redirected(seq, ..) = &item {
             link.unanswered.remove(seq);
+        }
+        if let Item::Redirected(seq, ..) = &item {
+            // It is sent again elsewhere, in its turn.
+            link.releases.remove(seq);
         }
         let released = match &item {
             Item::Answer(seq, Ok(_)) => link.releases.remove(seq),
@@ -266,21 +297,23 @@ impl World {
         self.drive_soon(process);
     }
 
-    pub(super) fn connect(&mut self, process: usize, number: u64) {
+    pub(super) fn connect(&mut self, process: usize, place: PlaceId, number: u64) {
         let now = clock::now();
         if now < self.server.loses_until {
             // There is no answer; the engine gives up by itself.
             return;
         }
         let refused = now < self.server.refuses_until;
-        let frozen = now < self.server.frozen_until;
-        if frozen {
-            let thawed = self.server.frozen_until;
-            return self.at(thawed, WorldEvent::Connect(process, number));
+        let named = self.processes[process].core.places.get(place);
+        let Some(named) = named else { return };
+        let node = named.name.as_ref().map_or(0, node_of);
+        let thawed = self.frozen_until(node);
+        if now < thawed {
+            return self.at(thawed, WorldEvent::Connect(process, place, number));
         }
         if refused {
             let fault = Fault::new(FaultClass::Refused, "connection refused");
-            self.processes[process].inputs.push((number, Err(fault)));
+            self.processes[process].inputs.push((place, number, Err(fault)));
             return self.drive_soon(process);
         }
         let pipe: SharedPipe = Arc::default();
@@ -288,6 +321,7 @@ impl World {
         let ordinal = self.links.iter().filter(|link| link.process == process).count() as u64;
         self.links.push(NetworkLink {
             process,
+            node,
             ordinal,
             pipe: Arc::clone(&pipe),
             state: LinkState::Open,
@@ -300,6 +334,7 @@ impl World {
             late_by: None,
             has_bad_news: false,
             rounds: BTreeSet::new(),
+            asking: BTreeSet::new(),
         });
         let index = self.links.len() - 1;
         self.books
@@ -311,7 +346,7 @@ impl World {
             watcher: None,
             pollable: None,
         };
-        self.processes[process].inputs.push((number, Ok(made)));
+        self.processes[process].inputs.push((place, number, Ok(made)));
         self.drive_soon(process);
     }
 }

@@ -67,7 +67,7 @@ impl World {
         }
         match chance >> 8 & 3 {
             0 => {}
-            1 => drop(self.execute(process, command)),
+            1 => drop(self.execute(process, 0, command)),
             _ => {
                 let at = now + (chance >> 16) % LATEST * MILLI;
                 let watched = self.server.watched(command);
@@ -83,7 +83,7 @@ impl World {
     /// An `EXEC` arrives that nobody counts on any more.
     pub(super) fn exec(&mut self, process: usize, command: &Command, watched: &str) {
         let is_same = self.server.watched(command) == watched;
-        let answer = is_same.then(|| self.execute(process, command).0);
+        let answer = is_same.then(|| self.execute(process, 0, command).0);
         let mut books = self.books.borrow_mut();
         books.history.step(44, process as u64);
         books.history.line(|names| {

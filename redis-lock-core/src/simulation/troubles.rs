@@ -6,8 +6,9 @@ use futures_util::FutureExt;
 
 use super::clock::{self, MILLI, SECOND};
 use super::network::{LinkState, NetworkLink};
-use super::plan::PlannedTrouble;
+use super::planned_trouble::PlannedTrouble;
 use super::world::{World, WorldEvent};
+use crate::engine::places::FIRST;
 use crate::store::Event as Hint;
 
 impl World {
@@ -30,7 +31,8 @@ impl World {
             PlannedTrouble::Stall { process, lasts } => self.stall(process, now + lasts),
             PlannedTrouble::Frozen { lasts } => {
                 // One at a time: what waits for the end of one keeps its order.
-                if now >= self.server.frozen_until {
+                let thawed = (0..self.nodes.count()).all(|node| now >= self.frozen_until(node));
+                if thawed {
                     self.server.frozen_until = now + lasts;
                 }
             }
@@ -63,6 +65,11 @@ impl World {
             PlannedTrouble::LoseHints { lasts } => self.hints_lost_until = now + lasts,
             PlannedTrouble::Deafen { process, lasts } => self.deafen(process, lasts),
             PlannedTrouble::Forge { process } => self.forge(process),
+            PlannedTrouble::MoveSlot { key, to, part, lasts } => {
+                self.begin_move(key, to, part, lasts);
+            }
+            PlannedTrouble::DeafenAt { node } => self.deafen_at(node),
+            PlannedTrouble::FrozenNode { node, lasts } => self.freeze(node, lasts),
         }
     }
 
@@ -92,7 +99,12 @@ impl World {
 
     pub(super) fn link_of(&self, process: usize) -> Option<usize> {
         let open = |link: &NetworkLink| link.process == process && link.state == LinkState::Open;
-        self.links.iter().rposition(open)
+        if self.plan.nodes.is_none() {
+            return self.links.iter().rposition(open);
+        }
+        let all: Vec<_> = (0..self.links.len()).filter(|at| open(&self.links[*at])).collect();
+        let chosen = self.chance(54, clock::now(), process as u64) as usize;
+        all.get(chosen % all.len().max(1)).copied()
     }
 
     pub(super) fn stand(&mut self, index: usize, lasts: u64) {
@@ -111,7 +123,7 @@ impl World {
         self.server.refuses_until = self.server.refuses_until.max(clock::now() + lasts);
         self.server.subscribers.clear();
         for process in 0..self.processes.len() {
-            if self.processes[process].is_listening {
+            if self.processes[process].ears.values().any(|ear| ear.is_listening) {
                 self.deafen(process, lasts);
             }
         }
@@ -137,7 +149,7 @@ impl World {
                 self.cut(link, None, MILLI);
             }
         }
-        self.server.subscribers.remove(&manager);
+        self.server.forget(&manager);
         let mut books = self.books.borrow_mut();
         books.calls.retain(|call| call.process != index);
         books.holds.retain(|note| note.process != index);
@@ -166,14 +178,16 @@ impl World {
 
     pub(super) fn deafen(&mut self, index: usize, lasts: u64) {
         let manager = Arc::clone(&self.processes[index].core.manager);
-        self.server.subscribers.remove(&manager);
+        self.server.forget(&manager);
         let until = clock::now() + lasts;
         self.processes[index].deaf_until = until;
-        if let Some(epoch) = self.processes[index].epoch {
-            self.at(until, WorldEvent::Subscribe(index, epoch));
-        }
-        if self.processes[index].is_listening {
-            self.stop_listening(index);
+        for (place, ear) in self.processes[index].ears.clone() {
+            if let Some(epoch) = ear.epoch {
+                self.at(until, WorldEvent::Subscribe(index, place, epoch));
+            }
+            if ear.is_listening {
+                self.stop_listening(index, place);
+            }
         }
     }
 
@@ -189,6 +203,8 @@ impl World {
             1 => Hint::WaitedFor { key },
             _ => Hint::Forced { token },
         };
-        self.after(MILLI, WorldEvent::Hint(index, hint));
+        let node = self.chance(55, now, 0) as usize % self.nodes.count();
+        let place = self.processes[index].place_at(node).unwrap_or(FIRST);
+        self.after(MILLI, WorldEvent::Hint(index, place, hint));
     }
 }

@@ -4,7 +4,6 @@ use std::cell::RefCell;
 use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
 use std::rc::Rc;
-use std::sync::Arc;
 use std::task::Waker;
 
 use super::books::Books;
@@ -12,12 +11,14 @@ use super::caller::SimulatedCaller;
 use super::clock::{self, MILLI, SECOND};
 use super::executor::{self, Executor};
 use super::history::History;
-use super::network::{Item, NetworkLink, Unasked};
+use super::network::{Item, NetworkLink};
+use super::nodes::{self, SimulatedNodes};
 use super::plan::HistoryPlan;
 use super::process::SimulatedProcess;
 use super::random;
 use super::server::SimulatedServer;
-use crate::engine::Arbiter;
+use super::traffic::LateBytes;
+use crate::engine::places::PlaceId;
 use crate::store::{Command, Event as Hint};
 
 /// How long after the end of all troubles everybody must have been served.
@@ -28,20 +29,26 @@ pub(super) enum WorldEvent {
     /// A command arrives at the server.
     Arrive(usize, u64, u64, Box<Command>),
     /// So does one of a connection that is closed.
-    Late(usize, u64, Box<Command>),
+    Late(Box<LateBytes>),
     /// The end of a transaction that was given up arrives, with what it watches.
     Exec(usize, Box<Command>, String),
     Answer(usize, Item),
     /// The client learns that its connection has ended.
     End(usize),
     Drive(usize, u64),
-    Connect(usize, u64),
-    Subscribe(usize, u64),
-    Hint(usize, Hint),
+    Connect(usize, PlaceId, u64),
+    /// The nodes answer a process who has which slots.
+    ReadMap(usize, u64),
+    Subscribe(usize, PlaceId, u64),
+    Hint(usize, PlaceId, Hint),
     Notices(usize),
     Wake(Waker),
     Trouble(usize),
     Resume(usize),
+    /// The slot of a key is moved whole.
+    EndMove(usize),
+    /// A node learns who has which slots.
+    Gossip(usize),
     Look,
 }
 
@@ -77,6 +84,7 @@ pub(super) struct World {
     pub(super) processes: Vec<SimulatedProcess>,
     pub(super) executor: Executor,
     pub(super) server: SimulatedServer,
+    pub(super) nodes: SimulatedNodes,
     pub(super) links: Vec<NetworkLink>,
     pub(super) books: Rc<RefCell<Books>>,
     /// When the last trouble, or what it left, is over at the latest.
@@ -110,6 +118,7 @@ impl World {
             processes: Vec::new(),
             executor: Executor::default(),
             server: SimulatedServer::default(),
+            nodes: SimulatedNodes::new(plan),
             links: Vec::new(),
             books: Rc::new(RefCell::new(books)),
             troubled_until: 0,
@@ -130,8 +139,8 @@ impl World {
     }
 
     fn add_process(&mut self, index: usize) {
-        let process =
-            SimulatedProcess::new(index, &self.plan, &|_| Arbiter::One(Arc::new(Unasked)));
+        let has_nodes = self.plan.nodes.is_some();
+        let process = SimulatedProcess::new(index, &self.plan, &|_| nodes::arbiter(has_nodes));
         self.executor.watch(&process.core);
         let tasks = self.plan.wishes.iter().filter(|wish| wish.process == index);
         let most = tasks.map(|wish| wish.task + 1).max().unwrap_or(0);
@@ -220,13 +229,14 @@ impl World {
         match event {
             WorldEvent::Arrive(link, seq, sent, command) => self.arrive(link, seq, sent, command),
             WorldEvent::Exec(process, command, watched) => self.exec(process, &command, &watched),
-            WorldEvent::Late(process, sent, command) => self.execute_late(process, sent, command),
+            WorldEvent::Late(bytes) => self.execute_late(*bytes),
             WorldEvent::Answer(link, item) => self.answer(link, item),
             WorldEvent::End(link) => self.end_link(link),
             WorldEvent::Drive(process, number) => self.drive(process, number),
-            WorldEvent::Connect(process, number) => self.connect(process, number),
-            WorldEvent::Subscribe(process, epoch) => self.subscribe(process, epoch),
-            WorldEvent::Hint(process, hint) => self.hint(process, hint),
+            WorldEvent::Connect(process, place, number) => self.connect(process, place, number),
+            WorldEvent::ReadMap(process, number) => self.read_map(process, number),
+            WorldEvent::Subscribe(process, place, epoch) => self.subscribe(process, place, epoch),
+            WorldEvent::Hint(process, place, hint) => self.hint(process, place, hint),
             WorldEvent::Notices(process) => self.carry_out(process),
             WorldEvent::Wake(waker) => waker.wake(),
             WorldEvent::Trouble(index) => {
@@ -234,6 +244,8 @@ impl World {
                 self.trouble(trouble);
             }
             WorldEvent::Resume(process) => self.resume(process),
+            WorldEvent::EndMove(key) => self.end_move(key),
+            WorldEvent::Gossip(node) => self.nodes.learn(node),
             WorldEvent::Look => {
                 self.look();
                 self.after(50 * MILLI, WorldEvent::Look);

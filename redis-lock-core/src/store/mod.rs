@@ -149,6 +149,11 @@ impl Acquire {
 }
 
 impl Verb {
+    #[cfg(test)]
+    pub(crate) fn is_release(&self) -> bool {
+        matches!(self, Self::Release { .. })
+    }
+
     /// The token that the command is about.
     pub(crate) fn token(&self) -> Option<&Arc<str>> {
         match self {

@@ -111,6 +111,10 @@ impl Traffic {
         entry.command = Some(command);
         entry.hand = self.in_hand.take();
         results.push(Settled::Redirected(Box::new(entry), Some(redirect)));
+        if planted!(BatchRedirected) {
+            let batch = self.written.drain().filter(|entry| entry.main().is_some());
+            results.extend(batch.map(|entry| Settled::Redirected(Box::new(entry), None)));
+        }
     }
 
     /// An answer that comes later than this has an unknown outcome, because another node may have

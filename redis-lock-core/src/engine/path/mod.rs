@@ -389,6 +389,11 @@ impl Traffic {
     }
 
     #[cfg(test)]
+    pub(crate) fn has_dropped(&self) -> bool {
+        !self.dropped.is_empty()
+    }
+
+    #[cfg(test)]
     pub(crate) fn origins(&self) -> impl Iterator<Item = &Origin> {
         self.waiting.iter().chain(self.written.iter()).map(|entry| &entry.origin)
     }

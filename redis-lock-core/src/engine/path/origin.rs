@@ -53,6 +53,16 @@ impl Origin {
         }
     }
 
+    /// The token that it releases.
+    #[cfg(test)]
+    pub(crate) fn leaving(&self) -> Option<Arc<str>> {
+        match self {
+            Self::Reap(reap) => Some(Arc::clone(reap.attempt().wire())),
+            Self::Part(gathering, _) => gathering.gathered().origin.as_ref()?.leaving(),
+            Self::Lock(..) | Self::Query(_) | Self::Ping => None,
+        }
+    }
+
     /// Whether it is a release that was never answered.
     pub(crate) fn is_first_release(&self) -> bool {
         match self {

@@ -143,6 +143,9 @@ impl Traffic {
                 up.received = up.received.max(now);
             }
             entry.written = now;
+            if planted!(BatchRedirected) {
+                entry.command = Some(command.clone());
+            }
             let seq = self.written.next_seq();
             if std::mem::take(&mut entry.asks) {
                 up.wire.push_asking(seq, command);

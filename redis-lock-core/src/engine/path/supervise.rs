@@ -221,6 +221,7 @@ impl Traffic {
         let waiting =
             self.waiting.drain(..).map(|entry| Settled::Redirected(Box::new(entry), None));
         results.settled.extend(waiting);
+        self.forget_dropped();
         results.ready.extend(self.ready.drain(..).map(|reply| (reply, Ok(()))));
         true
     }
@@ -233,6 +234,7 @@ impl Traffic {
         let waiting =
             self.waiting.drain(..).map(|entry| Settled::Redirected(Box::new(entry), None));
         results.settled.extend(waiting);
+        self.forget_dropped();
         let gone = self.ready.drain(..).map(|reply| (reply, Err(fault.clone())));
         results.ready.extend(gone);
     }

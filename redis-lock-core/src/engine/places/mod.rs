@@ -28,7 +28,7 @@ use crate::store::redis::ClusterMode;
 pub(crate) type PlaceId = u64;
 
 /// The place where entries without a node wait for a map.
-pub(super) const UNROUTED: PlaceId = 0;
+pub(crate) const UNROUTED: PlaceId = 0;
 
 /// The first place that leads to a node.
 pub(crate) const FIRST: PlaceId = 1;

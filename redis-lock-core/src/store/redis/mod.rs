@@ -36,6 +36,8 @@ mod wire;
 
 pub(crate) use address::AddressMap;
 pub(crate) use cluster::ClusterMode;
+#[cfg(test)]
+pub(crate) use encode::{declared, declared_by_script};
 pub(crate) use groups::{NextPart, Part, Split, is_split};
 pub(crate) use nodes::{ClusterDirectory, NodeAccess, SentinelDirectory};
 #[cfg(test)]

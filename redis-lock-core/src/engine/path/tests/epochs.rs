@@ -167,6 +167,27 @@ fn a_question_that_was_dropped_before_it_was_written_is_not_sent() {
 }
 
 #[test]
+fn a_question_that_was_dropped_before_it_goes_elsewhere_is_not_remembered() {
+    for is_retired in [false, true] {
+        let mut bench = Bench::new();
+        let (question, reap) = abandoned();
+        bench.put_command(question);
+        bench.put_release(reap);
+        bench.turn(0);
+        let (attempt, now) = (bench.attempt(), bench.moment());
+        let mut traffic = bench.path.traffic();
+        if is_retired {
+            traffic.retire(&Fault::new(FaultClass::Unknown, "gone"), &mut bench.results);
+        } else {
+            traffic.looked(attempt, now, &mut bench.results);
+        }
+        drop(traffic);
+        end(bench.settled());
+        assert!(bench.path.traffic().is_at_rest(), "retired: {is_retired}");
+    }
+}
+
+#[test]
 fn the_release_of_a_question_that_went_down_with_its_connection_buries_the_token() {
     for is_lost in [false, true] {
         let mut bench = Bench::new();

@@ -43,6 +43,11 @@ impl ScriptCall {
         self
     }
 
+    #[cfg(test)]
+    pub(super) fn into_keys(self) -> Vec<String> {
+        self.keys
+    }
+
     /// With the script's hash, which the server knows after a first use.
     pub(in crate::store::redis) fn by_hash(&self) -> Cmd {
         self.form("EVALSHA", &self.script.hash)

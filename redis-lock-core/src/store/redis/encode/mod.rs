@@ -99,6 +99,30 @@ pub(super) fn call(command: &Command, context: &Context<'_>) -> Option<ScriptCal
     }
 }
 
+/// The keys that a command declares at first.
+#[cfg(test)]
+pub(crate) fn declared(command: &Command) -> Vec<String> {
+    match &command.verb {
+        Verb::Why { token } => command.names.all().map(|names| names.tomb(token)).collect(),
+        Verb::Ping | Verb::Scan { .. } | Verb::InUse { .. } => Vec::new(),
+        Verb::Take { .. } => vec![command.names.main().to_owned()],
+        Verb::Release { waited_for: false, keep: None, bury: None, .. }
+            if command.kind == Kind::Mutex =>
+        {
+            vec![command.names.main().to_owned()]
+        }
+        _ => declared_by_script(command),
+    }
+}
+
+/// The keys that the script for a command declares.
+#[cfg(test)]
+pub(crate) fn declared_by_script(command: &Command) -> Vec<String> {
+    let channel = Channel::listened_at("c");
+    let context = Context { delete: Delete::Script, channel: &channel };
+    call(command, &context).map(ScriptCall::into_keys).unwrap_or_default()
+}
+
 /// Adds the arguments that every acquisition has, in the order of the scripts.
 fn asked(call: ScriptCall, terms: &Acquire, context: &Context<'_>) -> ScriptCall {
     call.arg("token", &*terms.token)

@@ -16,7 +16,10 @@ pub(super) fn call(command: &Command, context: &Context<'_>) -> Option<ScriptCal
         Verb::Acquire(_) => acquire(command, context),
         Verb::Renew { token, .. } | Verb::Keep { token, .. } | Verb::Check { token } => {
             let (ttl, how) = renewal(&command.verb);
-            let call = ScriptCall::of(&RENEW).key("lock", command.names.main());
+            let mut call = ScriptCall::of(&RENEW).key("lock", command.names.main());
+            if planted!(TwoKeyRenew) {
+                call = call.key("tomb", command.names.tomb(token));
+            }
             Some(call.arg("token", &**token).arg("ttl", text(ttl)).arg("how", how))
         }
         Verb::Release { .. } => release(command),

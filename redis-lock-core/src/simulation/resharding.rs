@@ -1,0 +1,144 @@
+//! Histories on several nodes: how keys are spread, and how slots move.
+
+use std::collections::BTreeSet;
+
+use super::books::HoldNote;
+use super::clock::{self, MILLI};
+use super::full_key;
+use super::nodes::standing;
+use super::plan::{HistoryPlan, Sort};
+use super::planned_trouble::PlannedTrouble;
+use super::random::{self, Random};
+use super::world::{World, WorldEvent};
+use crate::LossReason;
+use crate::domain::clock::Moment;
+use crate::domain::names::{Names, slot};
+
+/// Several nodes in a plan.
+#[derive(Clone, Debug)]
+pub(super) struct NodesPlan {
+    pub(super) count: usize,
+    /// Which node has the slot of each key first.
+    pub(super) owners: Vec<usize>,
+    /// Nothing goes wrong but that slots move.
+    pub(super) only_moves: bool,
+}
+
+/// What tells these random numbers from those of the plan for one server.
+const OF_NODES: u64 = 57;
+
+/// Slower paths than this lose short leases by themselves.
+const QUICK: u64 = 5 * MILLI;
+
+/// How long a slot stays half moved.
+const HALF_MOVED: [u64; 8] = [0, 0, 5, 40, 300, 1_100, 2_500, 5_000];
+
+impl HistoryPlan {
+    /// The history of a seed on several nodes, whose slots move.
+    pub(super) fn on_nodes(seed: u64) -> Self {
+        let mut plan = Self::of(seed);
+        let random = &mut Random::new(random::hash([seed, OF_NODES, 0, 0]));
+        let count = random.between(2, 3) as usize;
+        let owners = plan.keys.iter().map(|_| random.below(count as u64) as usize).collect();
+        let only_moves = random.percent(30);
+        if only_moves {
+            plan.troubles.clear();
+            (plan.path.slow, plan.path.bad_hints) = (0, 0);
+            plan.path.latency = plan.path.latency.min(QUICK);
+        }
+        plan.nodes = Some(NodesPlan { count, owners, only_moves });
+        plan.move_slots(count, random);
+        plan
+    }
+
+    fn move_slots(&mut self, count: usize, random: &mut Random) {
+        for _ in 0..random.below(8) {
+            let at = random.below(self.calm_at);
+            let lasts = (random.pick(&HALF_MOVED) * MILLI).min(self.calm_at - at);
+            let key = random.below(self.keys.len() as u64) as usize;
+            let to = random.below(count as u64) as usize;
+            let part = random.pick(&[0, 50, 100]);
+            self.troubles.push((at, PlannedTrouble::MoveSlot { key, to, part, lasts }));
+        }
+        let is_troubled = self.nodes.as_ref().is_some_and(|nodes| !nodes.only_moves);
+        for _ in 0..if is_troubled { random.below(3) } else { 0 } {
+            let at = random.below(self.calm_at);
+            let node = random.below(count as u64) as usize;
+            let lasts = random.pick(&[200, 900, 2_100]) * MILLI;
+            let trouble = match random.percent(50) {
+                true => PlannedTrouble::DeafenAt { node },
+                false => PlannedTrouble::FrozenNode { node, lasts: lasts.min(self.calm_at - at) },
+            };
+            self.troubles.push((at, trouble));
+        }
+        self.troubles.sort_by_key(|(at, _)| *at);
+    }
+}
+
+impl World {
+    pub(super) fn begin_move(&mut self, key: usize, to: usize, part: u64, lasts: u64) {
+        let (now, name) = (clock::now(), full_key(key));
+        let slot = slot(&name);
+        let is_moving = self.nodes.is_half_moved(slot);
+        if self.plan.nodes.is_none() || is_moving || self.nodes.owner(slot) == to {
+            return;
+        }
+        let names = Names::new("lock", name);
+        let clock = self.server.clock(now);
+        let mut left = BTreeSet::new();
+        for (at, key) in standing(&self.server.state, &names, clock).into_iter().enumerate() {
+            if self.chance(58, now, at as u64) % 100 >= part {
+                left.insert(key);
+            }
+        }
+        self.nodes.begin_move(slot, to, left);
+        self.at(now + lasts, WorldEvent::EndMove(key));
+    }
+
+    pub(super) fn end_move(&mut self, key: usize) {
+        let now = clock::now();
+        let Some((from, to)) = self.nodes.end_move(slot(&full_key(key))) else { return };
+        let mut books = self.books.borrow_mut();
+        books.history.step(47, key as u64);
+        books.history.line(|_| format!("-- the slot of k{key} is moved from n{from} to n{to}"));
+        drop(books);
+        for node in (0..self.nodes.count()).filter(|node| *node != from && *node != to) {
+            let late = self.chance(59, now, node as u64) % 1_500 * MILLI;
+            self.at(now + late, WorldEvent::Gossip(node));
+        }
+    }
+
+    /// All subscriptions at a node end, as they do when it loses the slot of their channel.
+    pub(super) fn deafen_at(&mut self, node: usize) {
+        let delay = self.plan.path.latency * 4;
+        for index in 0..self.processes.len() {
+            let Some(place) = self.processes[index].place_at(node) else { continue };
+            let Some(ear) = self.processes[index].ears.get(&place).copied() else { continue };
+            let manager = self.processes[index].core.manager.clone();
+            self.server.subscribers.remove(&(node, manager));
+            if ear.is_listening {
+                self.stop_listening(index, place);
+            }
+            if let Some(epoch) = ear.epoch {
+                self.after(delay, WorldEvent::Subscribe(index, place, epoch));
+            }
+        }
+    }
+
+    pub(super) fn freeze(&mut self, node: usize, lasts: u64) {
+        let now = clock::now();
+        if now >= self.frozen_until(node) {
+            self.nodes.frozen_until[node] = now + lasts;
+        }
+    }
+}
+
+impl World {
+    /// Whether a hold was lost that is renewed, while nothing was wrong but that slots moved.
+    pub(super) fn lost_by_moves(&self, note: &HoldNote, now: Moment) -> bool {
+        let only_moves = self.plan.nodes.as_ref().is_some_and(|nodes| nodes.only_moves);
+        let is_mutex = note.keys.iter().all(|key| self.plan.keys[*key] == Sort::Mutex);
+        let is_expired = matches!(note.hold.quiet_loss(now), Some(LossReason::Expired));
+        only_moves && is_mutex && note.hold.demand.renew && is_expired
+    }
+}
