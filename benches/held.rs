@@ -7,16 +7,15 @@
 mod scenery;
 
 use std::fs;
-use std::thread::sleep;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use redis_locks::Locks;
 use testbed::Server;
 use tokio::runtime::Builder;
 
-use scenery::figures::{processor_time, tell};
-use scenery::held::{AT_ONCE, take};
+use scenery::figures::tell;
+use scenery::held::{AT_ONCE, keep, take};
 
 const LOCKS: usize = 10_000;
 
@@ -44,20 +43,15 @@ fn main() -> Result<()> {
     let guards = runtime.block_on(take(&locks, "held", LOCKS))?;
     let memory = (resident()? - before) / LOCKS as f64;
 
-    let (start, used) = (Instant::now(), processor_time()?);
-    sleep(HELD);
-    let core = (processor_time()? - used) / start.elapsed().as_secs_f64();
-    let held = guards.iter().filter(|guard| guard.is_held()).count();
-    let keys: usize = server.run("DBSIZE");
-    let lost = LOCKS.saturating_sub(held.min(keys));
+    let kept = keep(&server, &guards, HELD)?;
 
     let (major, minor, patch) = server.binary().version();
     println!(
         "{LOCKS} locks held for {HELD:?} on {:?} {major}.{minor}.{patch}",
         server.binary().flavor()
     );
-    tell("lost", lost as f64, 0.0, "");
-    tell("of a core", core * 100.0, GOAL_CORE * 100.0, " %");
+    tell("lost", kept.lost as f64, 0.0, "");
+    tell("of a core", kept.core * 100.0, GOAL_CORE * 100.0, " %");
     tell("memory per lock", memory, GOAL_MEMORY, " bytes");
     Ok(())
 }

@@ -7,7 +7,7 @@
 
 mod scenery;
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::Result;
 use redis::IntoConnectionInfo;
@@ -18,15 +18,9 @@ use tokio::runtime::{Builder, Runtime};
 
 use scenery::bare::Bare;
 use scenery::figures::median;
+use scenery::pairs::{Pair, ROUNDS, median_pair, warm_up};
 
 const TTL: Duration = Duration::from_secs(30);
-
-const ROUNDS: usize = 15;
-
-const ROUND: Duration = Duration::from_millis(150);
-
-/// A runtime that locks much is given a connection of its own: that is to be there before.
-const WARM_UP: usize = 600;
 
 /// What is compared with the bare driver, and what may come of it.
 const GOALS: [(&str, Release, f64); 2] =
@@ -62,7 +56,7 @@ fn main() -> Result<()> {
         bare.push(runtime.block_on(Subject::bare(&server.url(), nodelay))?);
     }
     for subject in bare.iter().cloned().chain([Subject::Ours(locks.clone(), Release::Awaited)]) {
-        runtime.block_on(async { tokio::spawn(subject.warm_up()).await? })?;
+        runtime.block_on(async { tokio::spawn(warm_up(subject)).await? })?;
     }
 
     let (major, minor, patch) = server.binary().version();
@@ -103,7 +97,9 @@ impl Subject {
         let address = url.into_connection_info()?.set_tcp_settings(settings);
         Ok(Self::Bare(Bare::connect(address).await?))
     }
+}
 
+impl Pair for Subject {
     async fn pair(&mut self) -> Result<()> {
         match self {
             Self::Ours(locks, release) => {
@@ -117,32 +113,12 @@ impl Subject {
         }
         Ok(())
     }
-
-    async fn warm_up(mut self) -> Result<()> {
-        for _ in 0..WARM_UP {
-            self.pair().await?;
-        }
-        Ok(())
-    }
-
-    /// How long each pair took, in seconds.
-    async fn pairs(mut self) -> Result<Vec<f64>> {
-        let mut times = Vec::new();
-        let start = Instant::now();
-        while start.elapsed() < ROUND {
-            let before = Instant::now();
-            self.pair().await?;
-            times.push(before.elapsed().as_secs_f64());
-        }
-        Ok(times)
-    }
 }
 
 /// The median time of a pair in one round, in seconds.
 fn measure(runtime: &Runtime, place: Place, subject: Subject) -> Result<f64> {
-    let times = match place {
-        Place::Worker => runtime.block_on(async { tokio::spawn(subject.pairs()).await? })?,
-        Place::Main => runtime.block_on(subject.pairs())?,
-    };
-    Ok(median(times))
+    match place {
+        Place::Worker => runtime.block_on(async { tokio::spawn(median_pair(subject)).await? }),
+        Place::Main => runtime.block_on(median_pair(subject)),
+    }
 }

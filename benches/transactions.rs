@@ -9,7 +9,6 @@ mod scenery;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
@@ -20,13 +19,11 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::task::JoinSet;
 
 use scenery::bare::Bare;
-use scenery::figures::{median, processor_time, tell};
-use scenery::held::take;
+use scenery::figures::{median, tell};
+use scenery::held::{keep, take};
+use scenery::pairs::{Pair, ROUNDS, median_pair, warm_up};
 
 const TTL: Duration = Duration::from_secs(6);
-const ROUNDS: usize = 15;
-const ROUND: Duration = Duration::from_millis(150);
-const WARM_UP: usize = 600;
 
 const HELD: usize = 10_000;
 const HELD_FOR: Duration = Duration::from_secs(15);
@@ -83,7 +80,9 @@ impl Subject {
         let (common, own) = (connect().await?, connect().await?);
         Ok(Self::Floor { common, own, number: 0 })
     }
+}
 
+impl Pair for Subject {
     async fn pair(&mut self) -> Result<()> {
         match self {
             Self::Ours(locks) => locks.mutex("pair").acquire().await?.release().await?,
@@ -108,17 +107,6 @@ impl Subject {
         }
         Ok(())
     }
-
-    /// The median time of a pair in one round, in seconds.
-    async fn median(mut self) -> Result<f64> {
-        let (mut times, start) = (Vec::new(), Instant::now());
-        while start.elapsed() < ROUND {
-            let before = Instant::now();
-            self.pair().await?;
-            times.push(before.elapsed().as_secs_f64());
-        }
-        Ok(median(times))
-    }
 }
 
 fn pairs(runtime: &Runtime, server: &Server) -> Result<()> {
@@ -131,19 +119,11 @@ fn pairs(runtime: &Runtime, server: &Server) -> Result<()> {
             Subject::floor(server).await?,
         ])
     })?;
-    let on_worker =
-        |subject: Subject| runtime.block_on(async { tokio::spawn(subject.median()).await? });
-    for mut subject in subjects.clone() {
-        runtime.block_on(async {
-            let warm = tokio::spawn(async move {
-                for _ in 0..WARM_UP {
-                    subject.pair().await?;
-                }
-                anyhow::Ok(())
-            });
-            warm.await?
-        })?;
+    for subject in subjects.clone() {
+        runtime.block_on(async { tokio::spawn(warm_up(subject)).await? })?;
     }
+    let on_worker =
+        |subject: Subject| runtime.block_on(async { tokio::spawn(median_pair(subject)).await? });
     let mut rounds = [const { Vec::new() }; 4];
     let (mut to_scripts, mut to_bare, mut floors) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..ROUNDS {
@@ -172,19 +152,15 @@ fn held(runtime: &Runtime, server: &Server) -> Result<()> {
     let locks = runtime.block_on(open(server, Scripting::Never))?;
     let guards = runtime.block_on(take(&locks, "held", HELD))?;
     let before = server.command_counts();
-    let (start, used) = (Instant::now(), processor_time()?);
-    sleep(HELD_FOR);
-    let core = (processor_time()? - used) / start.elapsed().as_secs_f64();
+    let kept = keep(server, &guards, HELD_FOR)?;
     let counts = server.command_counts();
     let count = |name: &str| {
         counts.get(name).copied().unwrap_or_default()
             - before.get(name).copied().unwrap_or_default()
     };
     println!("  {} renewals in {} transactions", count("pexpire"), count("exec"));
-    let held = guards.iter().filter(|guard| guard.is_held()).count();
-    let keys: usize = server.run("DBSIZE");
-    tell("10,000 held: lost", HELD.saturating_sub(held.min(keys)) as f64, 0.0, "");
-    tell("10,000 held: of a core", core * 100.0, 15.0, " %");
+    tell("10,000 held: lost", kept.lost as f64, 0.0, "");
+    tell("10,000 held: of a core", kept.core * 100.0, 15.0, " %");
     let (start, execs) = (Instant::now(), server.command_counts());
     runtime.block_on(async {
         let mut releasing = JoinSet::new();

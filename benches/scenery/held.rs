@@ -1,8 +1,14 @@
 //! Many locks that are held at the same time.
 
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
 use anyhow::Result;
 use redis_locks::{Guard, Locks};
+use testbed::Server;
 use tokio::task::JoinSet;
+
+use super::figures::processor_time;
 
 /// How many are acquired at once: few, so that what is under way does not count as memory of what
 /// is held.
@@ -23,4 +29,21 @@ pub async fn take(locks: &Locks, name: &str, count: usize) -> Result<Vec<Guard>>
         guards.push(taken??);
     }
     Ok(guards)
+}
+
+/// What holding locks for a while has cost.
+pub struct Kept {
+    pub lost: usize,
+    /// How much of a core this process has taken.
+    pub core: f64,
+}
+
+/// Holds locks for so long. They are all that the server has.
+pub fn keep(server: &Server, guards: &[Guard], time: Duration) -> Result<Kept> {
+    let (start, used) = (Instant::now(), processor_time()?);
+    sleep(time);
+    let core = (processor_time()? - used) / start.elapsed().as_secs_f64();
+    let held = guards.iter().filter(|guard| guard.is_held()).count();
+    let keys: usize = server.run("DBSIZE");
+    Ok(Kept { lost: guards.len().saturating_sub(held.min(keys)), core })
 }

@@ -5,3 +5,4 @@
 pub mod bare;
 pub mod figures;
 pub mod held;
+pub mod pairs;

@@ -24,7 +24,16 @@ const COPIES: usize = 25;
 const AT_ONCE: std::time::Duration = ms(500);
 
 pub(crate) fn by_engine(io: &mut ChildIo) {
-    play(io, &open(&std::env::var("REDIS_URL").unwrap()));
+    play(io, &open(&std::env::var("REDIS_URL").unwrap()), 2);
+}
+
+/// One thread locks all the time, so it reads the answers itself.
+pub(crate) fn by_thread(io: &mut ChildIo) {
+    let locks = open(&std::env::var("REDIS_URL").unwrap());
+    for _ in 0..400 {
+        locks.mutex("warm").blocking_acquire().unwrap().blocking_release().unwrap();
+    }
+    play(io, &locks, 1);
 }
 
 pub(crate) fn by_task(io: &mut ChildIo) {
@@ -34,13 +43,13 @@ pub(crate) fn by_task(io: &mut ChildIo) {
     let locks = runtime
         .block_on(async { tokio::spawn(scoped(warm, async move { connect(&url).await })).await })
         .unwrap();
-    play(io, &locks);
+    play(io, &locks, 2);
 }
 
 /// Holds locks, works on others in threads, and copies itself.
-fn play(io: &mut ChildIo, locks: &Locks) {
+fn play(io: &mut ChildIo, locks: &Locks, threads: usize) {
     let ended = Arc::new(AtomicBool::new(false));
-    let workers: Vec<_> = (0..2).map(|number| work(locks, number, &ended)).collect();
+    let workers: Vec<_> = (0..threads).map(|number| work(locks, number, &ended)).collect();
     let mut pid = None;
     for _ in 0..COPIES {
         let guards = Held::take(locks);
@@ -271,4 +280,9 @@ fn a_copy_of_the_process_has_lost_all_and_touches_nothing() {
 #[test]
 fn the_same_where_a_task_reads() {
     forks_and_looks("forked_by_task");
+}
+
+#[test]
+fn the_same_where_a_thread_reads() {
+    forks_and_looks("forked_by_thread");
 }

@@ -12,6 +12,8 @@ mod forked;
 mod promptness;
 mod refused;
 mod releases;
+#[cfg(feature = "tracing")]
+mod subscriber;
 mod wakers;
 
 #[test]
@@ -19,6 +21,7 @@ fn child_process() {
     testbed::dispatch(&[
         ("forked_by_engine", forked::by_engine),
         ("forked_by_task", forked::by_task),
+        ("forked_by_thread", forked::by_thread),
         ("forked_idle", forked::idle),
     ]);
 }

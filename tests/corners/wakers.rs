@@ -2,7 +2,6 @@
 //! else an answer.
 
 use std::future::Future;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError, mpsc};
@@ -15,18 +14,20 @@ use testbed::{Server, eventually, holds_for};
 use tokio::runtime::Runtime;
 
 use crate::scenery::*;
+#[cfg(feature = "tracing")]
+use crate::subscriber;
 
 const TTL: Duration = ms(900);
 
 /// Closed until the end of the test.
 #[derive(Default)]
-struct Gate {
+pub(crate) struct Gate {
     is_open: Mutex<bool>,
     news: Condvar,
 }
 
 impl Gate {
-    fn pass(&self) {
+    pub(crate) fn pass(&self) {
         let mut is_open = self.is_open.lock().unwrap_or_else(PoisonError::into_inner);
         while !*is_open {
             is_open = self.news.wait(is_open).unwrap_or_else(PoisonError::into_inner);
@@ -161,6 +162,18 @@ impl Scene {
         keys.iter().map(take).collect()
     }
 
+    /// Releases what the others have as soon as all are queued who wait for it, and has their wakers
+    /// called.
+    fn hand_over<T>(&self, theirs: Vec<Guard>, waiting: &[Polled<T>]) {
+        let queue = |guard: &Guard| format!("lock:{{lock:{}}}:~q", guard.key());
+        let queues: Vec<_> = theirs.iter().map(queue).collect();
+        eventually(PATIENCE, "all are queued", || queues.iter().all(|it| self.server.exists(it)));
+        for guard in theirs {
+            guard.blocking_release().unwrap();
+        }
+        waiting.iter().for_each(Polled::until_called);
+    }
+
     /// The other locks of the same manager are granted, renewed, handed over and released.
     fn assert_others_go_on(&self) {
         let locks = self.locks.clone();
@@ -211,12 +224,7 @@ fn wakers_that_block(path: Path) {
     let keys = ["a", "b", "c"];
     let theirs = scene.taken(&keys);
     let waiting = keys.map(|key| waiter(&scene.locks, key, scene.blocks()));
-    let names = keys.map(|key| format!("lock:{{lock:{key}}}:~q"));
-    eventually(PATIENCE, "all are queued", || names.iter().all(|name| scene.server.exists(name)));
-    for guard in theirs {
-        guard.blocking_release().unwrap();
-    }
-    waiting.iter().for_each(Polled::until_called);
+    scene.hand_over(theirs, &waiting);
     scene.assert_others_go_on();
     for waiting in waiting {
         assert!(!waiting.waker.returned.load(Ordering::SeqCst), "it blocks all the time");
@@ -233,12 +241,7 @@ fn wakers_that_panic(path: Path) {
     let theirs = scene.taken(&keys.iter().map(String::as_str).collect::<Vec<_>>());
     let wait = |key: &String| waiter(&scene.locks, key, Trouble::Panics);
     let waiting: Vec<_> = keys.iter().map(wait).collect();
-    let names: Vec<_> = keys.iter().map(|key| format!("lock:{{lock:{key}}}:~q")).collect();
-    eventually(PATIENCE, "all are queued", || names.iter().all(|name| scene.server.exists(name)));
-    for guard in theirs {
-        guard.blocking_release().unwrap();
-    }
-    waiting.iter().for_each(Polled::until_called);
+    scene.hand_over(theirs, &waiting);
     scene.assert_others_go_on();
     for waiting in waiting {
         waiting.outcome().unwrap().blocking_release().unwrap();
@@ -316,81 +319,10 @@ fn wakers_that_block_a_release_of_our_own(path: Path) {
     scene.end();
 }
 
-/// What blocks or panics in an event, when it is armed: there is one for the whole process.
-#[cfg(feature = "tracing")]
-mod subscriber {
-    use std::fmt::Debug;
-    use std::sync::{Arc, Mutex, Once};
-
-    use tracing::field::{Field, Visit};
-    use tracing::span::{Attributes, Id, Record};
-    use tracing::{Event, Metadata, Subscriber};
-
-    use super::{Gate, PoisonError};
-
-    type Armed = Vec<(String, Option<Arc<Gate>>)>;
-
-    static ARMED: Mutex<Armed> = Mutex::new(Vec::new());
-
-    /// From now on, what is told of `key` on a thread of ours meets trouble: a gate, or a panic.
-    pub(super) fn arm(key: &str, gate: Option<Arc<Gate>>) {
-        static ONCE: Once = Once::new();
-        ONCE.call_once(|| tracing::subscriber::set_global_default(Nasty).unwrap());
-        ARMED.lock().unwrap_or_else(PoisonError::into_inner).push((key.to_owned(), gate));
-    }
-
-    struct Nasty;
-
-    #[derive(Default)]
-    struct Key(String);
-
-    impl Visit for Key {
-        fn record_str(&mut self, field: &Field, value: &str) {
-            if field.name() == "key" {
-                value.clone_into(&mut self.0);
-            }
-        }
-
-        fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
-            self.record_str(field, &format!("{value:?}"));
-        }
-    }
-
-    impl Subscriber for Nasty {
-        fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-            metadata.target() == "redis_locks"
-        }
-
-        fn new_span(&self, _: &Attributes<'_>) -> Id {
-            Id::from_u64(1)
-        }
-
-        fn record(&self, _: &Id, _: &Record<'_>) {}
-
-        fn record_follows_from(&self, _: &Id, _: &Id) {}
-
-        fn event(&self, event: &Event<'_>) {
-            let mut key = Key::default();
-            event.record(&mut key);
-            let armed = {
-                let armed = ARMED.lock().unwrap_or_else(PoisonError::into_inner);
-                armed.iter().find(|(armed, _)| *armed == key.0).map(|(_, gate)| gate.clone())
-            };
-            match armed {
-                Some(Some(gate)) => gate.pass(),
-                Some(None) => panic!("a subscriber panics, as planned"),
-                None => {}
-            }
-        }
-
-        fn enter(&self, _: &Id) {}
-
-        fn exit(&self, _: &Id) {}
-    }
-}
-
 #[cfg(feature = "tracing")]
 fn subscribers_that_block_and_panic(path: Path) {
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+
     let scene = Scene::by(path);
     let names = ["blocks", "panics"].map(|what| format!("{what} {path:?}"));
     let mut guards = Vec::new();
@@ -411,6 +343,31 @@ fn subscribers_that_block_and_panic(path: Path) {
         // What a subscriber does on the caller's own thread is the caller's.
         let _ = catch_unwind(AssertUnwindSafe(move || drop(guard)));
     }
+    scene.end();
+}
+
+#[cfg(feature = "tracing")]
+fn subscribers_that_panic_when_asked(path: Path) {
+    let scene = Scene::by(path);
+    subscriber::panic_when_asked(true);
+    scene.assert_others_go_on();
+    subscriber::panic_when_asked(false);
+    scene.end();
+}
+
+#[cfg(feature = "tracing")]
+fn subscribers_that_block_when_the_server_falls_silent(path: Path) {
+    const SILENT: &str = "the lock server fell silent; connecting again";
+    let scene = Scene::by(path);
+    let held = scene.locks.mutex("held").ttl(LONG).blocking_acquire().unwrap();
+    subscriber::arm(SILENT, Some(Arc::clone(&scene.gate.0)));
+    scene.server.freeze();
+    eventually(PATIENCE, "the silence is noticed", || subscriber::has_met(SILENT));
+    scene.server.thaw();
+    scene.assert_others_go_on();
+    assert!(held.is_held());
+    scene.gate.0.open();
+    held.blocking_release().unwrap();
     scene.end();
 }
 
@@ -441,4 +398,8 @@ by_engine_and_task!(
     wakers_that_block_a_release_of_our_own,
     #[cfg(feature = "tracing")]
     subscribers_that_block_and_panic,
+    #[cfg(feature = "tracing")]
+    subscribers_that_panic_when_asked,
+    #[cfg(feature = "tracing")]
+    subscribers_that_block_when_the_server_falls_silent,
 );

@@ -147,14 +147,16 @@ async fn c4_a_frozen_server_is_a_loss_at_the_leases_end() {
     server.assert_clean();
 }
 
-async fn c5_a_renewal_confirmed_after_the_end_changes_nothing() {
+/// A manager that waits for late answers, and the way to its server.
+async fn patient() -> (Server, Proxy, Locks) {
     let server = Server::start();
     let proxy = Proxy::to(server.port());
-    let locks = builder(&proxy.url())
-        .command_timeout(ms(2000))
-        .connect()
-        .await
-        .expect("the server is there");
+    let locks = builder(&proxy.url()).command_timeout(ms(2000)).connect().await;
+    (server, proxy, locks.expect("the server is there"))
+}
+
+async fn c5_a_renewal_confirmed_after_the_end_changes_nothing() {
+    let (server, proxy, locks) = patient().await;
     let guard = locks.mutex(KEY).ttl(ms(600)).acquire().await.unwrap();
     proxy.delay_down(ms(900));
     assert_eq!(loss(&guard).await, LossReason::Expired);
@@ -208,13 +210,7 @@ async fn c7_anothers_value_is_a_loss_and_is_left_alone() {
 }
 
 async fn c8_the_lease_starts_when_the_request_is_sent() {
-    let server = Server::start();
-    let proxy = Proxy::to(server.port());
-    let locks = builder(&proxy.url())
-        .command_timeout(ms(2000))
-        .connect()
-        .await
-        .expect("the server is there");
+    let (server, proxy, locks) = patient().await;
     for (up, down) in [(200, 0), (0, 200), (100, 100)] {
         proxy.delay_up(ms(up));
         proxy.delay_down(ms(down));

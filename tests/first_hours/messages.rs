@@ -58,6 +58,7 @@ async fn h5_a_password_that_is_missing() {
     let server = Server::start();
     server.run::<()>("CONFIG SET requirepass secret");
     fails_at_once(&server.url(), &["redis://:password@host", "NOAUTH"]).await;
+    fails_at_once(&format!("{}/1", server.url()), &["redis://:password@host"]).await;
     Locks::connect(format!("redis://:secret@127.0.0.1:{}", server.port())).await.unwrap();
 }
 

@@ -12,6 +12,7 @@ mod mayhem;
 mod memory;
 mod mutants;
 mod outages;
+mod server_choice;
 mod shape;
 mod simulate;
 mod soak;

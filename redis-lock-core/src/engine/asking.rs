@@ -9,8 +9,8 @@ use super::table::LockId;
 use crate::domain::demand::Demand;
 use crate::domain::idle_event::IdleEnd;
 use crate::domain::kind::Kind;
-use crate::lock::Waiter;
 use crate::lock::hold::Hold;
+use crate::lock::{Later, Waiter};
 use crate::{LockError, observe};
 
 /// A caller's place among the waiters. Dropping it gives up the place, and also the lock if it has
@@ -47,10 +47,11 @@ impl Asking {
                 // Numbered under the machine's lock, so that the numbers follow the order of
                 // arrival.
                 number = core.number();
-                machine.ask(Waiter { id: number, handle, demand, asked: env.now }, env, out);
                 if core.is_shut() {
-                    machine.close(&LockError::Shutdown, super::SHUT_DOWN, env, out);
+                    // The engine may have ended, so nothing may be asked, and then be released.
+                    return out.later.push(Later::Fail(handle, LockError::Shutdown));
                 }
+                machine.ask(Waiter { id: number, handle, demand, asked: env.now }, env, out);
                 behind = machine.hold().filter(|_| listening).cloned();
             });
         });

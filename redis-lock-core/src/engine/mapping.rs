@@ -38,6 +38,7 @@ impl Core {
             let what = "the node is not a primary of the arbiter any more";
             let fault = Fault::new(FaultClass::Unknown, what);
             place.path.traffic().retire(&fault, &mut results);
+            place.path.wake_deposed();
         }
         unrouted.path.traffic().looked(number, Moment::now(), &mut results);
         self.take_in(&mut results, work);

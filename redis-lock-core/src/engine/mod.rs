@@ -24,6 +24,8 @@ pub(crate) mod path;
 pub(crate) mod places;
 mod query;
 mod reader;
+#[cfg(test)]
+mod reading_tests;
 mod reaper;
 mod redirected;
 mod released;

@@ -26,7 +26,9 @@ impl Core {
             return;
         };
         let Some(place) = self.places.get(place) else { return };
-        here.spawn(serve(Opening::begin(&core, place, here.id())));
+        if let Some(opening) = Opening::begin(&core, place, here.id()) {
+            here.spawn(serve(opening));
+        }
     }
 }
 
@@ -39,9 +41,10 @@ struct Opening {
 }
 
 impl Opening {
-    fn begin(core: &Arc<Core>, place: Arc<Place>, runtime: runtime::Id) -> Self {
-        place.path.traffic().set_opening(runtime, true);
-        Self { core: Arc::downgrade(core), place, runtime }
+    /// `None` when another task of the runtime is going to read.
+    fn begin(core: &Arc<Core>, place: Arc<Place>, runtime: runtime::Id) -> Option<Self> {
+        let is_first = place.path.traffic().begin_opening(runtime);
+        is_first.then(|| Self { core: Arc::downgrade(core), place, runtime })
     }
 
     /// Registers the socket with this runtime, and takes the role.
@@ -56,7 +59,7 @@ impl Opening {
 
 impl Drop for Opening {
     fn drop(&mut self) {
-        self.place.path.traffic().set_opening(self.runtime, false);
+        self.place.path.traffic().end_opening(self.runtime);
     }
 }
 
@@ -148,9 +151,12 @@ impl Role {
     }
 
     async fn woken(&self, readiness: &dyn Readiness, sending: bool) -> Woken {
+        let mut was_pending = false;
         poll_fn(|context| match readiness.poll_ready(context, sending) {
             Poll::Ready(Ok(())) => Poll::Ready(Woken::Arrived),
             Poll::Ready(Err(_)) => Poll::Ready(Woken::Unwatchable),
+            // The task that reads now may have taken the news that woke this one.
+            Poll::Pending if std::mem::replace(&mut was_pending, true) => Poll::Ready(Woken::Asked),
             Poll::Pending => self.path().task_news.poll_woken(context).map(|()| Woken::Asked),
         })
         .await

@@ -114,6 +114,7 @@ impl Core {
         // Dropping the other end of the channel counts as an answer.
         let drained: Vec<_> =
             self.places.all().iter().map(|place| place.path.traffic().drain()).collect();
+        self.wake_deposed();
         let queued = drained.into_iter().flat_map(|(origins, _ready)| origins);
         let queued = refused.chain(queued).filter_map(reap_of);
         for reap in paused.chain(queued) {
@@ -121,6 +122,13 @@ impl Core {
                 work.notices
                     .push_back(super::notices::Notice::Confirm(confirm, Err(error.clone())));
             }
+        }
+    }
+
+    /// Wakes tasks that read at places where nothing is to be read any more.
+    fn wake_deposed(&self) {
+        for place in self.places.all().iter() {
+            place.path.wake_deposed();
         }
     }
 

@@ -96,6 +96,10 @@ impl<'a> Reading<'a> {
             if !matches!(before, Reader::Engine | Reader::Nobody) || !traffic.expects_answers() {
                 return None;
             }
+            if !place.path.is_read_by_threads() {
+                // Another thread has given the role to the engine meanwhile.
+                return None;
+            }
             let (epoch, socket) = traffic.pollable()?;
             (epoch, socket, traffic.set_reader(Reader::Thread), before)
         };
@@ -129,15 +133,24 @@ impl<'a> Reading<'a> {
     fn receive(&self, work: &mut Work) -> bool {
         let is_alone = {
             let mut traffic = self.place.path.traffic();
+            if !traffic.is_read_by(self.epoch, self.number) {
+                return false;
+            }
             let is_alone = blocked_thread().is_some_and(|own| traffic.expects_only(own));
             traffic.pump(Moment::now(), &mut work.settled);
             traffic.push_out(&mut work.settled);
             is_alone
         };
         let is_answered = !work.settled.is_empty();
-        if is_alone {
-            self.core.read(work);
-        } else {
+        self.core.send(work);
+        if is_alone
+            && work.notices.len() == 1
+            && let Some(notice) = work.notices.pop_front()
+        {
+            self.core.carry_out(notice, work);
+            self.core.send(work);
+        }
+        if !work.notices.is_empty() {
             self.core.leave_to_threads(work);
         }
         is_alone && is_answered

@@ -60,8 +60,6 @@ impl Core {
                 if !results.settled.is_empty() || traffic.reader() == Reader::Nobody {
                     // The runtime of the reader does not run, and may not for long.
                     traffic.set_reader(Reader::Engine);
-                    drop(traffic);
-                    place.path.task_news.wake();
                 }
             } else if traffic.reader() == Reader::Nobody && traffic.is_quiet(now) {
                 traffic.set_reader(Reader::Engine);
@@ -70,6 +68,7 @@ impl Core {
         self.take_in(results, work);
         self.send(work);
         place.path.traffic().turn(now, results);
+        place.path.wake_deposed();
         self.take_in(results, work);
         self.handle_news(place, results, work);
     }

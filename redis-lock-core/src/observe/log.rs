@@ -1,30 +1,66 @@
 //! Messages for operators. Without the `tracing` feature these functions do nothing.
+//!
+//! Most are found on the engine's thread, or under its locks. A subscriber may block or panic, so it
+//! gets them on a thread of their own.
 
+#[cfg(feature = "tracing")]
+use std::panic::{AssertUnwindSafe, catch_unwind};
+#[cfg(feature = "tracing")]
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-pub(crate) fn connected(version: &str, warnings: &[String]) {
-    #[cfg(feature = "tracing")]
-    {
-        tracing::debug!(target: "redis_locks", version, "connected to the lock server");
-        for warning in warnings {
-            tracing::warn!(target: "redis_locks", version, "{warning}");
+/// Emits an event on a thread of its own, if a subscriber may listen to its level. The first values
+/// in brackets are borrowed, so the thread gets copies.
+macro_rules! say_aside {
+    ($level:ident, $constant:ident, [$($text:ident),*] [$($value:ident),*], $($what:tt)+) => {{
+        #[cfg(feature = "tracing")]
+        if tracing::level_filters::LevelFilter::current() >= tracing::Level::$constant {
+            $(let $text = $text.to_owned();)*
+            aside(move || tracing::$level!(target: "redis_locks", $($what)+));
         }
+        #[cfg(not(feature = "tracing"))]
+        let _ = ($(&$text,)* $(&$value,)*);
+    }};
+}
+
+/// The most messages that a subscriber which blocks can keep back. Later ones are dropped.
+#[cfg(feature = "tracing")]
+const MOST_ASIDE: usize = 64;
+
+#[cfg(feature = "tracing")]
+fn aside(say: impl FnOnce() + Send + 'static) {
+    static ASIDE: AtomicUsize = AtomicUsize::new(0);
+    if ASIDE.fetch_add(1, Ordering::Relaxed) >= MOST_ASIDE {
+        ASIDE.fetch_sub(1, Ordering::Relaxed);
+        return;
     }
-    #[cfg(not(feature = "tracing"))]
-    let _ = (version, warnings);
+    let said = move || {
+        // One that panics has said so itself.
+        let _ = catch_unwind(AssertUnwindSafe(say));
+        ASIDE.fetch_sub(1, Ordering::Relaxed);
+    };
+    if std::thread::Builder::new().name("redis-locks-tell".into()).spawn(said).is_err() {
+        // There is more to worry about than a message.
+        ASIDE.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+pub(crate) fn connected(version: &str, warnings: &[String]) {
+    say_aside!(debug, DEBUG, [version] [], version, "connected to the lock server");
+    for warning in warnings {
+        say_aside!(warn, WARN, [version, warning] [], version, "{warning}");
+    }
 }
 
 pub(crate) fn scripting_changed(allowed: bool) {
-    #[cfg(feature = "tracing")]
     if allowed {
-        tracing::info!(target: "redis_locks", "the lock server allows scripts again, so all kinds of lock work");
+        say_aside!(info, INFO, [] [], "the lock server allows scripts again, so all kinds of lock work");
     } else {
-        tracing::warn!(target: "redis_locks", "the lock server denies scripts: mutexes go on by transactions, other kinds of lock don't work");
+        say_aside!(warn, WARN, [] [], "the lock server denies scripts: mutexes go on by transactions, other kinds of lock don't work");
     }
-    #[cfg(not(feature = "tracing"))]
-    let _ = allowed;
 }
 
+/// To be called where a subscriber may block.
 pub(crate) fn unreachable(why: &str, pause: Duration) {
     #[cfg(feature = "tracing")]
     tracing::warn!(target: "redis_locks", ?pause, "{why}; trying again");
@@ -34,47 +70,47 @@ pub(crate) fn unreachable(why: &str, pause: Duration) {
 
 /// Warns that all known nodes are gone and that nodes of another cluster have their addresses.
 pub(crate) fn another_cluster() {
-    #[cfg(feature = "tracing")]
-    tracing::warn!(
-        target: "redis_locks",
+    say_aside!(
+        warn,
+        WARN,
+        [] [],
         "the nodes at the known addresses are another cluster by now; locks of the former are lost"
     );
 }
 
 pub(crate) fn silent(waited: Duration) {
-    #[cfg(feature = "tracing")]
-    tracing::warn!(target: "redis_locks", ?waited, "the lock server fell silent; connecting again");
-    #[cfg(not(feature = "tracing"))]
-    let _ = waited;
+    say_aside!(warn, WARN, [][waited], ?waited, "the lock server fell silent; connecting again");
 }
 
 pub(crate) fn repaired(key: &str, value: &str, grace: Option<Duration>) {
-    #[cfg(feature = "tracing")]
-    tracing::warn!(key, value, ?grace, "a value without a ttl blocked the lock and was given one");
-    #[cfg(not(feature = "tracing"))]
-    let _ = (key, value, grace);
+    say_aside!(
+        warn,
+        WARN,
+        [key, value][grace],
+        key,
+        value,
+        ?grace,
+        "a value without a ttl blocked the lock and was given one"
+    );
 }
 
 pub(crate) fn limits_differ(key: &str, limit: u32, other: u32) {
-    #[cfg(feature = "tracing")]
-    tracing::warn!(
-        target: "redis_locks",
+    say_aside!(
+        warn,
+        WARN,
+        [key] [limit, other],
         key,
         limit,
         other,
         "callers disagree on the number of permits; the smaller counts"
     );
-    #[cfg(not(feature = "tracing"))]
-    let _ = (key, limit, other);
 }
 
 pub(crate) fn not_listening(why: &str) {
-    #[cfg(feature = "tracing")]
-    tracing::warn!(target: "redis_locks", "waiters look for their locks at intervals, since they can't be told: {why}");
-    #[cfg(not(feature = "tracing"))]
-    let _ = why;
+    say_aside!(warn, WARN, [why] [], "waiters look for their locks at intervals, since they can't be told: {why}");
 }
 
+/// To be called on the thread of the one who acquires.
 pub(crate) fn stalled(key: &str, label: Option<&str>) {
     let who = label.unwrap_or("a blocking acquisition");
     #[cfg(feature = "tracing")]

@@ -100,6 +100,17 @@ pub(super) enum Refusal {
 impl PlannedTrouble {
     /// How long it lasts by itself.
     pub(super) fn lasts(&self) -> u64 {
+        self.clone().lasts_mut().map_or(0, |lasts| *lasts)
+    }
+
+    pub(super) fn lasting(mut self, time: u64) -> Self {
+        if let Some(lasts) = self.lasts_mut() {
+            *lasts = time;
+        }
+        self
+    }
+
+    fn lasts_mut(&mut self) -> Option<&mut u64> {
         match self {
             Self::Stall { lasts, .. }
             | Self::Frozen { lasts }
@@ -112,27 +123,8 @@ impl PlannedTrouble {
             | Self::LoseHints { lasts }
             | Self::MoveSlot { lasts, .. }
             | Self::FrozenNode { lasts, .. }
-            | Self::Deafen { lasts, .. } => *lasts,
-            _ => 0,
+            | Self::Deafen { lasts, .. } => Some(lasts),
+            _ => None,
         }
-    }
-
-    pub(super) fn lasting(mut self, time: u64) -> Self {
-        match &mut self {
-            Self::Stall { lasts, .. }
-            | Self::Frozen { lasts }
-            | Self::RefuseConnects { lasts }
-            | Self::LoseConnects { lasts }
-            | Self::Refuse { lasts, .. }
-            | Self::Restart { lasts, .. }
-            | Self::Pause { lasts, .. }
-            | Self::Block { lasts, .. }
-            | Self::LoseHints { lasts }
-            | Self::MoveSlot { lasts, .. }
-            | Self::FrozenNode { lasts, .. }
-            | Self::Deafen { lasts, .. } => *lasts = time,
-            _ => {}
-        }
-        self
     }
 }

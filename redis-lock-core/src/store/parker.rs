@@ -88,3 +88,46 @@ impl Wake for Parker {
         self.thread.unpark();
     }
 }
+
+#[cfg(all(test, unix))]
+mod tests {
+    use std::os::unix::net::UnixStream;
+    use std::time::Instant;
+
+    use super::*;
+
+    /// A socket at which nothing comes.
+    struct Silent(
+        UnixStream,
+        #[expect(dead_code, reason = "it keeps the other end open")] UnixStream,
+    );
+
+    impl Pollable for Silent {
+        fn wait(&self, bell: &Bell, sending: bool, limit: Duration) -> io::Result<bool> {
+            bell.wait_with(&self.0, sending, limit)
+        }
+    }
+
+    #[test]
+    fn a_thread_that_waits_at_a_socket_is_woken_from_elsewhere() {
+        let (one, other) = UnixStream::pair().unwrap();
+        let (silent, parker) = (Silent(one, other), Arc::new(Parker::new()));
+        let limit = Duration::from_secs(60);
+        for _ in 0..3 {
+            let start = Instant::now();
+            let waking = thread::spawn({
+                let parker = Arc::clone(&parker);
+                move || {
+                    while !parker.is_polling.load(Ordering::SeqCst) {
+                        thread::yield_now();
+                    }
+                    parker.wake();
+                }
+            });
+            assert!(!parker.poll(&silent, false, limit), "it was woken");
+            assert!(start.elapsed() < limit / 2, "{:?}", start.elapsed());
+            waking.join().unwrap();
+        }
+        assert!(parker.poll(&silent, false, Duration::ZERO), "nobody wakes it any more");
+    }
+}

@@ -8,25 +8,23 @@ mod reshard;
 
 use std::time::Duration;
 
-use anyhow::{Context, Result, anyhow, bail};
-use testbed::{Cluster, Permission, ServerBinary, find_or_install};
+use anyhow::{Context, Result, bail};
+use testbed::Cluster;
 
+use crate::server_choice::ServerChoice;
 use load::Load;
 
 struct OutageOptions {
     reshard: Duration,
     kill: Duration,
-    valkey: bool,
+    server: ServerChoice,
 }
 
 /// Puts a cluster of 3 + 3 under load of every kind, has slots move to and fro, then kills primaries,
 /// and tells what that cost.
 pub(crate) fn run(arguments: &[String]) -> Result<()> {
     let options = options(arguments)?;
-    let binary = match options.valkey {
-        true => ServerBinary::valkey(9).context("there is no Valkey 9 here")?,
-        false => find_or_install(Permission::System).map_err(|advice| anyhow!(advice))?,
-    };
+    let binary = options.server.binary()?;
     println!("a cluster of 3 + 3 on {binary}");
     let cluster = Cluster::builder().binary(binary).start();
     let load = Load::start(&cluster)?;
@@ -48,7 +46,7 @@ fn options(arguments: &[String]) -> Result<OutageOptions> {
     let mut options = OutageOptions {
         reshard: Duration::from_secs(30),
         kill: Duration::from_secs(120),
-        valkey: false,
+        server: ServerChoice::Any,
     };
     let mut words = arguments.iter();
     while let Some(word) = words.next() {
@@ -57,17 +55,9 @@ fn options(arguments: &[String]) -> Result<OutageOptions> {
         match word.as_str() {
             "--reshard" => options.reshard = seconds()?,
             "--kill" => options.kill = seconds()?,
-            "--server" => options.valkey = is_valkey(value)?,
+            "--server" => options.server = ServerChoice::parse(value)?,
             other => bail!("unknown option {other}; there are --reshard, --kill and --server"),
         }
     }
     Ok(options)
-}
-
-fn is_valkey(name: &str) -> Result<bool> {
-    match name {
-        "redis" => Ok(false),
-        "valkey" => Ok(true),
-        other => bail!("there is no server {other}; there are redis and valkey"),
-    }
 }

@@ -25,8 +25,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, anyhow};
-use testbed::{Permission, Server, ServerBinary, eventually, find_or_install};
+use anyhow::{Context, Result};
+use testbed::{Server, eventually};
 
 use history::History;
 use nemesis::Nemesis;
@@ -44,7 +44,7 @@ const WAIT: Duration = Duration::from_secs(2);
 /// and checks what happened.
 pub(crate) fn run(arguments: &[String]) -> Result<()> {
     let options = options::options(arguments)?;
-    let binary = binary(&options)?;
+    let binary = options.server.binary()?;
     let Options { minutes, seed, place, workers, scripting, .. } = options;
     println!(
         "soak for {minutes} minutes with --seed {seed}, {place:?}, {workers} processes, {scripting}, \
@@ -69,13 +69,6 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
     Verdict { history: &lock(&history), nemesis: &nemesis, scripting, found }
         .tell(&mut store)
         .with_context(|| format!("--seed {seed} repeats the faults, not their timing"))
-}
-
-fn binary(options: &Options) -> Result<ServerBinary> {
-    match options.valkey {
-        true => ServerBinary::valkey(9).context("there is no Valkey 9 here"),
-        false => find_or_install(Permission::System).map_err(|advice| anyhow!(advice)),
-    }
 }
 
 /// Causes faults for this time, and tells now and then how far it is.

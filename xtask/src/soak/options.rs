@@ -4,6 +4,7 @@ use anyhow::{Context, Result, bail};
 
 use super::place::PlaceKind;
 use super::scripting::Mix;
+use crate::server_choice::ServerChoice;
 
 /// The default number of workers.
 const WORKERS: usize = 3;
@@ -12,8 +13,7 @@ pub(crate) struct Options {
     pub(crate) minutes: f64,
     pub(crate) seed: u64,
     pub(crate) place: PlaceKind,
-    /// On Valkey 9, not on what there is.
-    pub(crate) valkey: bool,
+    pub(crate) server: ServerChoice,
     pub(crate) workers: usize,
     pub(crate) scripting: Mix,
 }
@@ -25,7 +25,7 @@ pub(crate) fn options(arguments: &[String]) -> Result<Options> {
         minutes: 10.0,
         seed,
         place: PlaceKind::Single,
-        valkey: false,
+        server: ServerChoice::Any,
         workers: WORKERS,
         scripting: Mix::Auto,
     };
@@ -36,7 +36,7 @@ pub(crate) fn options(arguments: &[String]) -> Result<Options> {
             "--minutes" => options.minutes = value.parse().context("--minutes wants a number")?,
             "--seed" => options.seed = value.parse().context("--seed wants a whole number")?,
             "--place" => options.place = PlaceKind::parse(value)?,
-            "--server" => options.valkey = is_valkey(value)?,
+            "--server" => options.server = ServerChoice::parse(value)?,
             "--workers" => options.workers = value.parse().context("--workers wants a number")?,
             "--scripting" => options.scripting = Mix::parse(value)?,
             other => bail!(
@@ -55,12 +55,4 @@ pub(crate) fn options(arguments: &[String]) -> Result<Options> {
         bail!("--workers wants at least one");
     }
     Ok(options)
-}
-
-fn is_valkey(name: &str) -> Result<bool> {
-    match name {
-        "redis" => Ok(false),
-        "valkey" => Ok(true),
-        other => bail!("there is no server {other}; there are redis and valkey"),
-    }
 }

@@ -119,6 +119,8 @@ pub(crate) struct Traffic {
     reader: Reader,
     /// How often the role of the reader has changed hands.
     reader_number: u64,
+    /// Whether a task has lost the role of the reader, and was not woken since.
+    has_deposed: bool,
     /// A runtime whose tasks can't read, because it was built without I/O.
     unreadable: Option<runtime::Id>,
     /// Runtimes on which a task is about to become the reader.
@@ -184,6 +186,7 @@ impl Path {
             connection: ConnectionState::Unused,
             reader: Reader::Engine,
             reader_number: 0,
+            has_deposed: false,
             unreadable: None,
             opening: Vec::new(),
             task_flushes: false,
@@ -250,7 +253,7 @@ impl Traffic {
             ConnectionState::Unused | ConnectionState::Connecting | ConnectionState::Up(_) => {}
         }
         self.deadline_check = self.deadline_check.min(entry.deadline);
-        entry.blocks = blocked_thread();
+        entry.blocks = blocked_thread().filter(|thread| self.is_waited_for(&entry, *thread));
         let hand = std::mem::take(&mut entry.hand);
         self.waiting.push_back(entry);
         drop(hand);

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::runtime;
 
-use super::{ConnectionState, QueueEntry, Traffic};
+use super::{ConnectionState, Path, QueueEntry, Traffic};
 use crate::domain::clock::Moment;
 use crate::store::Pollable;
 
@@ -24,6 +24,17 @@ pub(crate) enum Reader {
     Thread,
     /// Nobody, since no answer is to come. A thread that asks next is going to read.
     Nobody,
+}
+
+impl Path {
+    /// Wakes a task that has lost the role of the reader, so that it ends. Until then it keeps the
+    /// engine and a socket. No lock may be held.
+    pub(crate) fn wake_deposed(&self) {
+        let has_deposed = std::mem::take(&mut self.traffic().has_deposed);
+        if has_deposed {
+            self.task_news.wake();
+        }
+    }
 }
 
 impl Traffic {
@@ -48,6 +59,13 @@ impl Traffic {
             && self.written.front().is_some_and(is_own)
     }
 
+    /// Whether a thread that puts this entry waits for its answer. It waits for one at a time: a
+    /// question behind its own release is for those who wait for the lock.
+    pub(super) fn is_waited_for(&self, entry: &QueueEntry, thread: NonZeroU64) -> bool {
+        let is_second = || self.waiting.back().is_some_and(|last| last.blocks == Some(thread));
+        entry.is_awaited() && !is_second()
+    }
+
     /// Whether nothing has come for a while.
     pub(crate) fn is_quiet(&self, now: Moment) -> bool {
         matches!(&self.connection, ConnectionState::Up(up) if now.since(up.received) > QUIET)
@@ -59,6 +77,7 @@ impl Traffic {
 
     /// Passes the role of the reader on. Returns the number of this change.
     pub(crate) fn set_reader(&mut self, reader: Reader) -> u64 {
+        self.has_deposed |= matches!(self.reader, Reader::Task(_));
         self.reader = reader;
         self.task_flushes = false;
         self.reader_number += 1;
@@ -75,12 +94,18 @@ impl Traffic {
         self.unreadable = Some(runtime);
     }
 
-    /// Notes that a task of this runtime is going to read, or that it has begun or given up.
-    pub(crate) fn set_opening(&mut self, runtime: runtime::Id, is_opening: bool) {
-        self.opening.retain(|other| *other != runtime);
-        if is_opening {
+    /// Notes that a task of this runtime is going to read. Returns `false` when another one is.
+    pub(crate) fn begin_opening(&mut self, runtime: runtime::Id) -> bool {
+        let is_first = !self.opening.contains(&runtime);
+        if is_first {
             self.opening.push(runtime);
         }
+        is_first
+    }
+
+    /// Notes that the task that was going to read has begun, or given up.
+    pub(crate) fn end_opening(&mut self, runtime: runtime::Id) {
+        self.opening.retain(|other| *other != runtime);
     }
 
     pub(super) fn can_read_on(&self, runtime: runtime::Id) -> bool {

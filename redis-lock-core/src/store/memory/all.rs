@@ -37,11 +37,6 @@ impl State {
                 }
                 Ok(answer)
             }
-            Verb::Why { token } => {
-                let reasons = keys.iter().filter_map(|key| self.entry(key, now).reason(token));
-                let because = reasons.last();
-                Ok(Answer::Gone { by: None, because })
-            }
             Verb::Check { token } => Ok(self.look_at_all(&keys, token, now)),
             Verb::Release { token, keep, bury, .. } => {
                 let answer = self.release_all(&keys, token, *keep, now, publish);

@@ -230,7 +230,7 @@ impl Entry {
             Some(_) => self.holders.soonest(),
             None => self.holders.latest(),
         };
-        holder.map_or(Blocker { queued, ..Blocker::unknown() }, |holder| Blocker {
+        holder.map_or_else(Blocker::unknown, |holder| Blocker {
             value: Some(holder.token.to_string()),
             ttl: (holder.end != Moment::NEVER).then(|| holder.end.since(now)),
             queued,

@@ -10,6 +10,8 @@ pub(crate) mod holders;
 mod inspect;
 mod single;
 #[cfg(test)]
+mod tests;
+#[cfg(test)]
 pub(crate) mod trouble;
 
 pub(crate) use hints::hint_of;
@@ -211,47 +213,5 @@ impl State {
         let entry = self.entries.entry(key.to_owned()).or_default();
         entry.expire(now);
         entry
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::time::Duration;
-
-    use super::*;
-    use crate::domain::names::Names;
-
-    /// Takes a lock of its own for a second.
-    fn take(state: &mut State, number: usize, now: Moment) {
-        let names = Arc::new(Names::new("lock", format!("lock:{number}")));
-        let (second, token) = (Duration::from_secs(1), number.to_string().into());
-        let verb = Verb::Take { token, ttl: Some(second) };
-        let command = Command { names, kind: Kind::Mutex, verb, timeout: second };
-        let answer = state.answer(&command, &"m".into(), now, &mut |_, _| false);
-        assert_eq!(answer.unwrap(), Answer::Held { fence: None });
-    }
-
-    #[test]
-    fn locks_that_have_ended_are_removed_when_there_are_many() {
-        let mut state = State::default();
-        for number in 1..=MIN_SWEEP {
-            take(&mut state, number, Moment::at_millis(0));
-        }
-        let later = Moment::at_millis(1_000);
-        for number in 5_000..5_010 {
-            take(&mut state, number, later);
-            assert_eq!(state.entries.len(), number - 5_000 + 1, "the first removes the ended ones");
-        }
-        // A few are left where they are.
-        let mut state = State::default();
-        (0..3).for_each(|number| take(&mut state, number, Moment::at_millis(0)));
-        take(&mut state, 3, later);
-        assert_eq!(state.entries.len(), 4);
-        // Looked through again and again, so many that still run would cost more each time.
-        let mut state = State::default();
-        for number in 1..=MIN_SWEEP + 1 {
-            take(&mut state, number, later);
-        }
-        assert_eq!((state.entries.len(), state.sweep_at), (MIN_SWEEP + 1, 2 * (MIN_SWEEP + 1)));
     }
 }

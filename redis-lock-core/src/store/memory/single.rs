@@ -130,7 +130,7 @@ impl Entry {
             let held = kind.is_value() && !self.holders.is_empty();
             let first = !fair || held || self.admit(kind, Some(token), now, publish);
             if !first || !self.fits(kind) {
-                let ask = terms.ask.filter(|_| queue.is_none() && self.may_be_idle(kind));
+                let ask = terms.ask.filter(|_| self.may_be_idle(kind));
                 if queue.is_none() && !planted!(PlaceKept) {
                     self.leave(token);
                 }

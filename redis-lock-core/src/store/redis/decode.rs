@@ -354,7 +354,7 @@ fn classify(code: &str, detail: &str) -> (FaultClass, &'static str) {
             "; the server wants a password: it stands in the URL, as in redis://:password@host or \
              redis://user:password@host",
         ),
-        "WRONGPASS" => (FaultClass::Permanent, "; the user name or the password is wrong"),
+        "WRONGPASS" => (FaultClass::Permanent, WRONG_PASSWORD),
         "NOPERM" => (FaultClass::Permanent, "; docs/PROTOCOL.md lists the rights that are needed"),
         "ERR" if detail.contains("max number of clients") => (FaultClass::Refused, ""),
         _ => (FaultClass::Permanent, ""),
@@ -385,15 +385,11 @@ pub(super) fn unreachable(error: RedisError) -> Fault {
 fn classify_connecting(error: &RedisError, text: &str) -> (FaultClass, &'static str) {
     use redis::ErrorKind::AuthenticationFailed;
     match error.code().or_else(|| code_in(text)).unwrap_or_default() {
-        _ if text.contains("LOADING") => (FaultClass::Refused, ""),
-        "NOAUTH" => (
-            FaultClass::Permanent,
-            "; it wants a password, which stands in the URL: redis://:password@host or \
-             redis://user:password@host",
-        ),
-        "WRONGPASS" => (FaultClass::Permanent, WRONG_PASSWORD),
-        "NOPERM" => (FaultClass::Permanent, ""),
         _ if error.kind() == AuthenticationFailed => (FaultClass::Permanent, WRONG_PASSWORD),
+        // To choose a database is the first that a server refuses then, and the client library
+        // names no code of that.
+        _ if text.contains("Authentication required") => classify("NOAUTH", ""),
+        _ if text.contains("no permissions") => classify("NOPERM", ""),
         _ if text.contains("DB index") || text.contains("switch database") => (
             FaultClass::Permanent,
             "; the number after the last slash of the URL is the database, and this server has none \

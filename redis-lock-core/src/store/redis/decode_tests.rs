@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use redis::Value;
+use redis::{ErrorKind, ServerErrorKind, Value};
 
 use super::decode::*;
 use super::direct::{command, token};
@@ -281,11 +281,58 @@ fn the_code_of_an_error_is_found_where_servers_put_it() {
 }
 
 #[test]
-fn a_server_that_may_come_back_is_waited_for() {
-    for code in ["MASTERDOWN", "CLUSTERDOWN", "MOVED", "ASK", "LOADING", "READONLY"] {
-        let Value::ServerError(error) = error(&format!("{code} why")) else { panic!("{code}") };
-        let fault = refusal(&error);
-        assert_eq!(fault.class, FaultClass::Refused, "{code}");
-        assert!(fault.what.contains("; "), "it gives advice: {}", fault.what);
+fn refusals_say_whether_waiting_helps_and_what_else_would() {
+    for (line, class, advice) in [
+        ("LOADING it reads", FaultClass::Refused, "just started"),
+        ("MASTERDOWN no link", FaultClass::Refused, "a replica that lost its primary"),
+        ("TRYAGAIN it moves", FaultClass::Moving, "being moved"),
+        ("MOVED 1 elsewhere:1", FaultClass::Refused, "redis-cluster://"),
+        ("ASK 1 elsewhere:1", FaultClass::Refused, "redis-cluster://"),
+        ("CLUSTERDOWN no", FaultClass::Refused, "`CLUSTER INFO`"),
+        ("READONLY no", FaultClass::Refused, "name the primary"),
+        ("WRONGTYPE no", FaultClass::Permanent, "use another key or namespace"),
+        ("NOAUTH no", FaultClass::Permanent, "redis://:password@host"),
+        ("WRONGPASS no", FaultClass::Permanent, "user and password stand in the URL"),
+        ("NOPERM no", FaultClass::Permanent, "docs/PROTOCOL.md"),
+    ] {
+        let Value::ServerError(error) = error(line) else { panic!("{line}") };
+        let mut faults = vec![refusal(&error)];
+        // Nothing that is asked while connecting has a key.
+        if !["MOVED", "ASK"].contains(&code_of(&error)) {
+            faults.push(unreachable(error.into()));
+        }
+        for fault in faults {
+            assert_eq!(fault.class, class, "{}", fault.what);
+            assert!(fault.what.contains("; ") && fault.what.contains(advice), "{}", fault.what);
+        }
     }
+}
+
+#[test]
+fn what_keeps_from_connecting_is_told_apart() {
+    let class_of = |error: redis::RedisError, advice: &str| {
+        let fault = unreachable(error);
+        let given = fault.what.split_once("; ").map_or("", |(_, advice)| advice);
+        assert!(
+            given.starts_with(advice) && given.is_empty() == advice.is_empty(),
+            "{}",
+            fault.what
+        );
+        fault.class
+    };
+    let failed = ErrorKind::Server(ServerErrorKind::ResponseError);
+    let password = (ErrorKind::AuthenticationFailed, "Password authentication failed");
+    assert_eq!(class_of(password.into(), "user and password"), FaultClass::Permanent);
+    let refused = "Redis server refused to switch database";
+    for (text, detail, advice) in [
+        (refused, "SELECT is not allowed in cluster mode", "the number after"),
+        ("An error was signalled by the server", "DB index is out of range", "the number after"),
+        (refused, "Authentication required.", "the server wants a password"),
+        (refused, "User app has no permissions to run the 'select' command", "docs/PROTOCOL.md"),
+    ] {
+        let fault = (failed, text, detail.to_owned());
+        assert_eq!(class_of(fault.into(), advice), FaultClass::Permanent);
+    }
+    let broken = std::io::Error::from(std::io::ErrorKind::ConnectionRefused);
+    assert_eq!(class_of(broken.into(), ""), FaultClass::Refused);
 }

@@ -57,3 +57,37 @@ fn an_answer_is_a_threads_own_only_if_it_is_the_only_one_and_to_its_own_question
     bench.path.traffic().push_out(&mut bench.results.settled);
     assert!(!bench.path.traffic().expects_only(own), "two are to come");
 }
+
+#[test]
+fn what_a_thread_asks_on_behalf_of_others_does_not_block_it() {
+    let mut bench = Bench::new();
+    let _call = BlockingCall::begin();
+    let own = blocked_thread().unwrap();
+    let mut locks = Locks::new();
+    let hold = locks.hold(1, demand("k"));
+    let _told = locks.release(&hold);
+    // It releases, and the machine goes on for those who wait in this process.
+    bench.put_release(locks.released().take());
+    bench.put_question();
+    bench.connect();
+    bench.answer(0);
+    assert!(bench.path.traffic().expects_answers());
+    assert!(!bench.path.traffic().expects_only(own), "others wait for it");
+    for settled in bench.settled() {
+        if let Origin::Reap(reap) = settled.into_origin() {
+            reap.give_up();
+        }
+    }
+}
+
+#[test]
+fn one_task_of_a_runtime_is_to_read() {
+    let runtime = runtime::Builder::new_current_thread().build().unwrap();
+    let here = runtime.handle().id();
+    let bench = Bench::up();
+    let mut traffic = bench.path.traffic();
+    assert!(traffic.begin_opening(here));
+    assert!(!traffic.begin_opening(here), "one is to read already");
+    traffic.end_opening(here);
+    assert!(traffic.begin_opening(here));
+}

@@ -11,6 +11,9 @@ use crate::domain::names::Names;
 use crate::store::memory::trouble::Trouble;
 use crate::store::{Acquire, Command, Verb};
 
+/// How long the answer to a step may take.
+pub(super) const PATIENCE: Duration = Duration::from_secs(60);
+
 /// An actor: it has a token, a kind of lock and the keys that it uses.
 pub(super) struct Actor {
     pub(super) kind: Kind,
@@ -168,7 +171,8 @@ impl ModelStep {
             (Kind::All { .. }, Self::Acquire { ordered, .. }) => Kind::All { ordered: *ordered },
             (kind, _) => kind,
         };
-        let timeout = Duration::from_secs(1);
+        // No answer is ever late here: the machine may stand still for a while.
+        let timeout = PATIENCE;
         Some((Command { names: Arc::new(names), kind, verb, timeout }, who))
     }
 }

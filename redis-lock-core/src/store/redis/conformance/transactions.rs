@@ -1,11 +1,11 @@
 //! The same commands without scripts.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use testbed::Server;
 use tokio::runtime::{Builder, Runtime};
 
+use super::steps::PATIENCE;
 use crate::domain::error::Fault;
 use crate::store::redis::channel::Channel;
 use crate::store::redis::dialect::Dialect;
@@ -21,7 +21,7 @@ pub(super) struct Transactions {
 impl Transactions {
     pub(super) fn new(server: &Server) -> Self {
         let runtime = Builder::new_current_thread().enable_all().build().unwrap();
-        let pool = Pool::new(server.client(), Duration::from_secs(5));
+        let pool = Pool::new(server.client(), PATIENCE);
         Self { runtime, pool }
     }
 

@@ -34,7 +34,6 @@ use bundle::{Bundle, Bundles, Denied, InFull};
 const NO_SCRIPTS: &str = "the server does not let this user run scripts any more";
 
 /// How a command was sent.
-#[derive(Debug)]
 pub(super) enum Step {
     /// With a plain command, or a script that knows only part of the lock.
     Plain,
@@ -49,7 +48,6 @@ pub(super) enum Step {
 }
 
 /// A command that was sent and has no reply yet.
-#[derive(Debug)]
 struct Asked {
     seq: u64,
     command: Command,
@@ -61,7 +59,6 @@ struct Asked {
 }
 
 /// What the next reply belongs to.
-#[derive(Debug)]
 enum Expected {
     /// To an `ASKING`. Its reply means nothing; the command after it has a reply of its own.
     Asking,

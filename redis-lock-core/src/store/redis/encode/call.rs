@@ -1,7 +1,5 @@
 //! One call of a script.
 
-use std::fmt;
-
 use redis::Cmd;
 
 use crate::store::redis::scripts::Lua;
@@ -64,12 +62,6 @@ impl ScriptCall {
         let mut cmd = redis::cmd(name);
         cmd.arg(script).arg(self.keys.len()).arg(&self.keys).arg(&self.args);
         cmd
-    }
-}
-
-impl fmt::Debug for ScriptCall {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ScriptCall").field("keys", &self.keys).field("args", &self.args).finish()
     }
 }
 
@@ -140,6 +132,21 @@ mod tests {
             let scripts = if kind == Kind::Mutex { 8 } else { 6 };
             assert_eq!(calls, scripts, "verbs that have a script, {kind:?}");
         }
+    }
+
+    #[test]
+    fn a_script_in_full_is_the_same_call_with_its_text() {
+        let names = Arc::new(Names::new("lock", "lock:a".into()));
+        let command =
+            Command { names, kind: Kind::Mutex, verb: Verb::Look, timeout: Duration::from_secs(1) };
+        let context = Context { delete: Delete::Script, channel: &Channel::listened_at("c") };
+        let call = encode::call(&command, &context).unwrap();
+        let words = |cmd: &redis::Cmd| cmd.args_iter().map(|arg| format!("{arg:?}")).collect();
+        let (hash, full): (Vec<_>, Vec<_>) = (words(&call.by_hash()), words(&call.in_full()));
+        let start = redis::cmd("EVAL").arg(&*call.script.code).clone();
+        assert_eq!(full[..2], words(&start)[..]);
+        assert_eq!(full[2..], hash[2..]);
+        assert!(full.len() > 4, "with its keys and arguments");
     }
 
     #[test]

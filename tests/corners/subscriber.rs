@@ -1,0 +1,105 @@
+//! What blocks or panics in an event, when it is armed: there is one for the whole process.
+
+use std::fmt::Debug;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, Once, PoisonError};
+use std::thread;
+
+use tracing::field::{Field, Visit};
+use tracing::span::{Attributes, Id, Record};
+use tracing::subscriber::Interest;
+use tracing::{Event, Metadata, Subscriber};
+
+use crate::wakers::Gate;
+
+type Armed = Vec<(String, Option<Arc<Gate>>)>;
+
+static ARMED: Mutex<Armed> = Mutex::new(Vec::new());
+
+/// What met trouble.
+static MET: Mutex<Vec<String>> = Mutex::new(Vec::new());
+
+static PANICS_WHEN_ASKED: AtomicBool = AtomicBool::new(false);
+
+fn listen() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| tracing::subscriber::set_global_default(Nasty).unwrap());
+}
+
+/// Whether it panics on threads that serve several callers when it is asked whether it listens.
+pub(crate) fn panic_when_asked(panics: bool) {
+    listen();
+    PANICS_WHEN_ASKED.store(panics, Ordering::SeqCst);
+}
+
+fn serves_several() -> bool {
+    let name = thread::current().name().unwrap_or_default().to_owned();
+    name.starts_with("redis-locks") || name.starts_with("tokio-r")
+}
+
+pub(crate) fn has_met(what: &str) -> bool {
+    MET.lock().unwrap_or_else(PoisonError::into_inner).iter().any(|met| met == what)
+}
+
+/// From now on, an event of this key, or of this message, meets trouble: a gate, or a panic.
+pub(crate) fn arm(key: &str, gate: Option<Arc<Gate>>) {
+    listen();
+    ARMED.lock().unwrap_or_else(PoisonError::into_inner).push((key.to_owned(), gate));
+}
+
+struct Nasty;
+
+#[derive(Default)]
+struct Names(Vec<String>);
+
+impl Visit for Names {
+    fn record_str(&mut self, field: &Field, value: &str) {
+        if let "key" | "message" = field.name() {
+            self.0.push(value.to_owned());
+        }
+    }
+
+    fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
+        self.record_str(field, &format!("{value:?}"));
+    }
+}
+
+impl Subscriber for Nasty {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        if PANICS_WHEN_ASKED.load(Ordering::SeqCst) && serves_several() {
+            panic!("a subscriber panics when it is asked, as planned");
+        }
+        metadata.target() == "redis_locks"
+    }
+
+    fn register_callsite(&self, _: &'static Metadata<'static>) -> Interest {
+        Interest::sometimes()
+    }
+
+    fn new_span(&self, _: &Attributes<'_>) -> Id {
+        Id::from_u64(1)
+    }
+
+    fn record(&self, _: &Id, _: &Record<'_>) {}
+
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+
+    fn event(&self, event: &Event<'_>) {
+        let mut names = Names::default();
+        event.record(&mut names);
+        let armed = {
+            let armed = ARMED.lock().unwrap_or_else(PoisonError::into_inner);
+            armed.iter().find(|(armed, _)| names.0.contains(armed)).cloned()
+        };
+        let Some((name, gate)) = armed else { return };
+        MET.lock().unwrap_or_else(PoisonError::into_inner).push(name);
+        match gate {
+            Some(gate) => gate.pass(),
+            None => panic!("a subscriber panics, as planned"),
+        }
+    }
+
+    fn enter(&self, _: &Id) {}
+
+    fn exit(&self, _: &Id) {}
+}
