@@ -183,6 +183,31 @@ fn g2_g9_a_held_lock_outlives_a_slot_that_is_half_moved() {
 }
 
 #[test]
+fn g2_g9_locks_that_several_hold_outlive_a_slot_that_is_half_moved() {
+    let cluster = Cluster::builder().replicas(0).start();
+    let locks =
+        Locks::builder().cluster(cluster.urls()).ttl(ms(1_000)).outage(ms(1_500)).open().unwrap();
+    let key = keys(&cluster).remove(0);
+    let slot = cluster.slot_of(&wire(&key));
+    let to = cluster.primaries().into_iter().find(|node| node.id() != cluster.owner(slot).id());
+    for request in [locks.read(&key), locks.write(&key), locks.permit(&key, 2)] {
+        for keys_move in [false, true] {
+            let guard = take(request.clone());
+            let moving = cluster.begin_move(slot, to.unwrap());
+            if keys_move {
+                moving.keys_left().iter().for_each(|key| moving.move_key(key));
+            }
+            std::thread::sleep(ms(3_000));
+            assert!(is_held(&guard), "renewed where its keys are (moved: {keys_move})");
+            guard.blocking_verify().unwrap();
+            moving.abandon();
+            release(guard);
+        }
+    }
+    cluster.assert_clean();
+}
+
+#[test]
 fn g5_g12_who_waits_is_let_in_after_its_slot_and_its_channels_have_moved() {
     let cluster = Cluster::builder().replicas(0).start();
     let (one, other) = (open(&cluster), open(&cluster));

@@ -123,8 +123,8 @@ fn done(verb: &Verb, items: &[Value]) -> Answer {
     Answer::Renewed { longer, waited_for: integer(items.get(2)) == Some(1) }
 }
 
-/// The command that asks why a lock is gone, when the answer doesn't say: the scripts that renew a
-/// mutex see no key but its own.
+/// The command that asks why a lock is gone, when the answer doesn't say: the scripts that renew see
+/// no key that may not be there.
 pub(super) fn asks_why(command: &Command, answer: &Answer) -> Option<Command> {
     let asks = matches!(command.verb, Verb::Renew { .. } | Verb::Keep { .. } | Verb::Check { .. });
     asks.then(|| ask_why(command, answer)).flatten()
@@ -133,10 +133,9 @@ pub(super) fn asks_why(command: &Command, answer: &Answer) -> Option<Command> {
 /// The same where only the lock was read.
 pub(super) fn ask_why(command: &Command, answer: &Answer) -> Option<Command> {
     let token = command.verb.token()?;
-    let mutex = command.kind.is_value();
     let unexplained = matches!(answer, Answer::Gone { because: None, .. });
     let verb = Verb::Why { token: Arc::clone(token) };
-    (mutex && unexplained).then(|| Command { verb, ..command.clone() })
+    unexplained.then(|| Command { verb, ..command.clone() })
 }
 
 /// Adds the reason from a tombstone. The lock may have been granted to the next waiter already, so

@@ -10,7 +10,7 @@ pub(super) fn call(command: &Command, context: &Context<'_>) -> Option<ScriptCal
     let names = &command.names;
     let mode = command.kind.traits().mode?;
     let limit = command.kind.limit().unwrap_or(0);
-    let (limit, claim) = (limit.to_string(), text(Some(CLAIM)));
+    let (limit_text, claim) = (limit.to_string(), text(Some(CLAIM)));
     let call = match &command.verb {
         Verb::Acquire(terms) => {
             let call = ScriptCall::of(&SHARED_ACQUIRE)
@@ -21,15 +21,14 @@ pub(super) fn call(command: &Command, context: &Context<'_>) -> Option<ScriptCal
                 .key("tomb", names.tomb(&terms.token))
                 .key("limits", names.limit())
                 .arg("mode", mode)
-                .arg("limit", limit);
+                .arg("limit", limit_text);
             asked(call, terms, context).arg("claim", claim)
         }
         Verb::Renew { token, .. } | Verb::Keep { token, .. } | Verb::Check { token } => {
             let (ttl, how) = renewal(&command.verb);
             ScriptCall::of(&SHARED_RENEW)
                 .key("lock", names.main())
-                .key("limits", names.limit())
-                .key("tomb", names.tomb(token))
+                .key("limits", if limit > 0 { names.limit() } else { names.main().to_owned() })
                 .arg("mode", mode)
                 .arg("token", &**token)
                 .arg("ttl", text(ttl))
@@ -40,7 +39,7 @@ pub(super) fn call(command: &Command, context: &Context<'_>) -> Option<ScriptCal
                 .key("limits", names.limit())
                 .key("tomb", names.tomb(token))
                 .arg("mode", mode)
-                .arg("limit", limit)
+                .arg("limit", limit_text)
                 .arg("token", &**token)
                 .arg("keep", text(*keep))
                 .arg("bury", text(*bury))

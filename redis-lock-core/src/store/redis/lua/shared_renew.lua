@@ -1,12 +1,14 @@
--- KEYS: lock limits tomb
+-- KEYS: lock limits
 -- ARGV: mode token ttl how
--- Answers: 1 ours; {1, left, 0} as renew.lua; {0, reason} nothing there; {-1, holder} something else
---          stands there
+-- Answers: 1 ours; {1, left, 0} as renew.lua; {0} nothing there; {-1, holder} something else stands
+--          there
+-- No key that may not be there: a slot that is half way to another node serves a script whose keys are
+-- all at one of them, and no other. Where no limits are, they are the lock once more.
 ttl = tonumber(ttl)
-if stranger(lock, mode) then return gone(nil, tomb) end
+if stranger(lock, mode) then return {-1, shown(nil)} end
 local now = millis()
 local held, finish = hold_of(lock, mode, token)
-if not held or finish <= now then return gone(false, tomb) end
+if not held or finish <= now then return {0} end
 if how == 'look' then return 1 end
 if how == 'set' or finish < now + ttl then
   go_on_at_maxmemory(lock)
