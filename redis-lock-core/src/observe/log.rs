@@ -53,11 +53,14 @@ pub(crate) fn connected(version: &str, warnings: &[String]) {
 }
 
 pub(crate) fn scripting_changed(allowed: bool) {
+    #[cfg(feature = "tracing")]
     if allowed {
         say_aside!(info, INFO, [] [], "the lock server allows scripts again, so all kinds of lock work");
     } else {
         say_aside!(warn, WARN, [] [], "the lock server denies scripts: mutexes go on by transactions, other kinds of lock don't work");
     }
+    #[cfg(not(feature = "tracing"))]
+    let _ = allowed;
 }
 
 /// To be called where a subscriber may block.

@@ -130,11 +130,18 @@ impl Entry {
                 let end = end.max(holder.end);
                 self.holders.set_end(token, end);
             }
-            None => {
-                let token = Arc::clone(token);
-                self.holders.add(StoredHolder { token, kind, end, waited_for });
-            }
+            None => self.add(token, kind, end, waited_for),
         }
+    }
+
+    /// Lets a token have the lock, whoever waits for it.
+    pub(super) fn put_unmarked(&mut self, token: &Arc<str>, kind: Kind, end: Moment) {
+        self.add(token, kind, end, false);
+    }
+
+    fn add(&mut self, token: &Arc<str>, kind: Kind, end: Moment, waited_for: bool) {
+        let token = Arc::clone(token);
+        self.holders.add(StoredHolder { token, kind, end, waited_for });
     }
 
     /// Lets the lease of a token run for `ttl` from now, unless it runs longer.

@@ -26,7 +26,8 @@ impl Entry {
                 if !self.holders.is_empty() {
                     return Ok(Answer::Busy(Blocker::unknown()));
                 }
-                self.put(token, kind, end(now, *ttl));
+                // It does not look at the queue, so the value is not marked either.
+                self.put_unmarked(token, kind, end(now, *ttl));
                 Answer::Held { fence: None }
             }
             Verb::Acquire(terms) => return self.acquire(terms, command, manager, now, publish),

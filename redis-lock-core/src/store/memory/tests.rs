@@ -108,6 +108,16 @@ fn a_waiter_whose_place_has_ended_is_not_granted_the_lock() {
 }
 
 #[test]
+fn a_lock_that_was_taken_past_the_queue_is_freed_without_a_look_at_it() {
+    let mut lock = OneLock::default();
+    lock.at(0, take("a", Some(SECOND / 2)));
+    lock.at(0, queue("b"));
+    assert_eq!(lock.at(600, take("c", None)), Answer::Held { fence: None });
+    assert_eq!(lock.at(700, release("c", None)), Answer::Done);
+    assert!(lock.granted.is_empty(), "{:?}", lock.granted);
+}
+
+#[test]
 fn who_passes_the_queue_takes_several_locks_before_those_who_wait() {
     for (fair, granted) in [(false, Vec::new()), (true, vec!["b".to_owned()])] {
         let mut lock = OneLock::default();
