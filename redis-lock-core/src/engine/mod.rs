@@ -215,6 +215,8 @@ fn spawn(core: &Arc<Core>) {
         // Without its thread the engine could answer no request.
         core.closed.store(true, Ordering::Release);
         core.end_all(&LockError::Shutdown, SHUT_DOWN);
+        core.stop_paths();
+        core.notify_end();
     }
 }
 

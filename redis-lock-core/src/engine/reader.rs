@@ -84,6 +84,8 @@ impl Role {
         };
         // The engine must stop watching the socket, or it would wake for each answer.
         core.waker.wake();
+        // A task that has lost the role ends now: this one takes its place among those that are told.
+        place.path.task_news.wake();
         Some(Self { core, place, epoch, number })
     }
 

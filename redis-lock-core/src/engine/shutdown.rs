@@ -25,10 +25,6 @@ impl Link {
         }
         let mut ended = core.ended.subscribe();
         let first = !core.closed.swap(true, Ordering::AcqRel);
-        if self.thread.get().is_none() {
-            // An engine that never started holds nothing.
-            return;
-        }
         if first {
             core.act(|work| {
                 let _let_end = LetEnd(core);
@@ -36,7 +32,11 @@ impl Link {
                 core.send(work);
             });
         }
-        // When the engine ends, it drops its end of the channel, which counts as an answer.
+        if self.thread.get().is_none() {
+            // An engine that never started holds nothing. One that is being started has nothing to
+            // hold any more, and ends by itself.
+            return;
+        }
         let _ = ended.wait_for(|ended| *ended).await;
     }
 }

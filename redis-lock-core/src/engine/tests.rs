@@ -50,6 +50,16 @@ fn j8_an_engine_that_fails_ends_every_hold_and_starts_again() {
     server.assert_clean();
 }
 
+#[test]
+fn an_engine_that_starts_beside_a_shutdown_ends_and_keeps_nobody_waiting() {
+    let locks = Locks::in_memory();
+    locks.blocking_shutdown();
+    // As a request does that found it open a moment before.
+    locks.link().start();
+    let ended = thread::spawn(move || locks.blocking_shutdown());
+    eventually(PATIENCE, "the second shutdown returns", || ended.is_finished());
+}
+
 pub(super) fn reader(locks: &Locks) -> Reader {
     locks.link().core().only_path().traffic().reader()
 }

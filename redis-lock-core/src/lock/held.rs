@@ -30,25 +30,41 @@ pub(super) struct Lease {
     pub(super) sent: Moment,
     pub(super) end: Moment,
     pub(super) renew_at: Moment,
+    /// Set when a cut to this ttl has an unknown outcome: the server may execute it at any time, also
+    /// behind a later renewal for more. So no answer is trusted for longer than this.
+    at_most: Option<Duration>,
 }
 
 impl Lease {
     /// The lease that an answered question asked for.
     fn granted(open: &Open) -> Self {
         let end = lease::deadline(open.sent, open.ttl);
-        Self { ttl: open.ttl, sent: open.sent, end, renew_at: Moment::NEVER }
+        Self { ttl: open.ttl, sent: open.sent, end, renew_at: Moment::NEVER, at_most: None }
     }
 
-    fn extend(&mut self, open: &Open) -> Moment {
-        let end = lease::deadline(open.sent, open.ttl);
+    pub(super) fn extend(&mut self, open: &Open) -> Moment {
+        let end = lease::deadline(open.sent, self.trusted(open.ttl));
         self.sent = self.sent.max(open.sent);
         self.end = self.end.max(end);
         end
     }
 
+    /// How much of a ttl that was asked for can be trusted.
+    fn trusted(&self, ttl: Option<Duration>) -> Option<Duration> {
+        match (ttl, self.at_most) {
+            (Some(ttl), Some(most)) => Some(ttl.min(most)),
+            (ttl, most) => ttl.or(most),
+        }
+    }
+
+    /// A cut to this ttl may be executed at any time from now on.
+    fn may_be_cut(&mut self, ttl: Option<Duration>) {
+        self.at_most = self.trusted(ttl);
+    }
+
     /// Sets the time of the next renewal. None is needed when the lease lasts until `limit`.
     pub(super) fn schedule(&mut self, renews: bool, limit: Moment, env: &Env<'_>) {
-        self.renew_at = match self.ttl {
+        self.renew_at = match self.trusted(self.ttl) {
             Some(ttl) if renews && self.end < limit => {
                 lease::renewal(self.sent, ttl, env.spread, env.phase())
             }
@@ -380,6 +396,9 @@ impl<W> Machine<W> {
     ) {
         let Stage::Held(held) = &mut self.stage else { return };
         let demand = Arc::clone(&held.hold.demand);
+        if is_unknown && open.about == About::Cut {
+            held.lease.may_be_cut(open.ttl);
+        }
         if let About::Renew | About::Cut = open.about {
             if open.late_at != Moment::NEVER {
                 out.later.push(Later::Missed(Arc::clone(&demand), fault.clone()));

@@ -12,7 +12,6 @@ use crate::Token;
 use crate::domain::clock::Moment;
 use crate::domain::demand::Demand;
 use crate::domain::idle_event::{IdleEnd, IdleEvent, KeyUse};
-use crate::domain::lease;
 use crate::lock::hold::Hold;
 use crate::store::{Answer, Verb};
 
@@ -155,9 +154,7 @@ impl<W> Machine<W> {
         let Stage::Kept(kept) = &mut self.stage else { return };
         match outcome {
             Outcome::Answered(Answer::Done | Answer::Renewed { waited_for: false, .. }) => {
-                let end = lease::deadline(open.sent, open.ttl);
-                kept.lease.sent = open.sent;
-                kept.lease.end = kept.lease.end.max(end);
+                kept.lease.extend(&open);
                 let until = kept.until;
                 kept.lease.schedule(true, until, env);
             }

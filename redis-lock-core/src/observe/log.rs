@@ -14,7 +14,7 @@ use std::time::Duration;
 macro_rules! say_aside {
     ($level:ident, $constant:ident, [$($text:ident),*] [$($value:ident),*], $($what:tt)+) => {{
         #[cfg(feature = "tracing")]
-        if tracing::level_filters::LevelFilter::current() >= tracing::Level::$constant {
+        if is_heard(tracing::Level::$constant) {
             $(let $text = $text.to_owned();)*
             aside(move || tracing::$level!(target: "redis_locks", $($what)+));
         }
@@ -25,7 +25,16 @@ macro_rules! say_aside {
 
 /// The most messages that a subscriber which blocks can keep back. Later ones are dropped.
 #[cfg(feature = "tracing")]
-const MOST_ASIDE: usize = 64;
+const MOST_ASIDE: usize = 512;
+
+/// Whether a message of this level is for anybody. While there is no subscriber at all, `tracing` may
+/// hand warnings to the `log` crate.
+#[cfg(feature = "tracing")]
+fn is_heard(level: tracing::Level) -> bool {
+    use tracing::level_filters::LevelFilter;
+    let most = LevelFilter::current();
+    most >= level || most == LevelFilter::OFF && level <= tracing::Level::WARN
+}
 
 #[cfg(feature = "tracing")]
 fn aside(say: impl FnOnce() + Send + 'static) {

@@ -237,6 +237,29 @@ fn a_lease_that_a_clock_made_longer_is_cut_to_what_was_asked_for() {
 }
 
 #[test]
+fn a_cut_that_may_still_be_executed_bounds_what_later_answers_are_trusted_for() {
+    let (mut bench, hold, renew) = renewing();
+    let longer = Answer::Renewed { longer: Some(secs(3_600)), waited_for: false };
+    bench.answer(&renew, Outcome::Answered(longer));
+    let cut = bench.asked();
+    assert!(matches!(cut.command.verb, Verb::Keep { .. }), "{cut:?}");
+    bench.answer(&cut, unknown());
+    let again = bench.asked();
+    bench.answer(&again, done());
+    let mut told = bench.extend(&hold, secs(600));
+    let extension = bench.asked();
+    let sent = bench.moment();
+    bench.answer(&extension, done());
+    assert_eq!(heard(&mut told).map(|told| told.is_ok()), Some(true));
+    assert_eq!(
+        hold.deadline(),
+        lease::deadline(sent, Some(secs(30))),
+        "the cut may come behind it"
+    );
+    assert!(bench.machine.due() < hold.deadline(), "it is renewed before that");
+}
+
+#[test]
 fn processes_do_not_renew_at_the_same_points_in_time() {
     let due = |manager: &str| {
         let mut bench = Bench::new();

@@ -116,6 +116,14 @@ fn a_command_is_handed_back_whole_in_whatever_round_it_is_moved() {
 }
 
 #[test]
+fn what_is_known_to_be_gone_is_not_asked_again_where_its_reason_is() {
+    let mut played = Played::node();
+    played.ask(1, command(Kind::Permit { limit: 2 }, Verb::Check { token: token(1) }));
+    assert!(played.hear("*1\r\n:0\r\n").is_none(), "why is asked");
+    assert!(matches!(moved_to_b(played.hear(MOVED)), (1, Verb::Why { .. })));
+}
+
+#[test]
 fn each_round_for_a_key_on_its_way_here_is_asked_for_by_itself() {
     let mut played = Played::node();
     played.ask_asking(1, mutex(acquire(1, true)));

@@ -209,6 +209,12 @@ impl Conversation {
             && member.has_neighbours()
             && let Some(redirect) = address::redirect(&value, &member.name)
         {
+            let command = match step {
+                // That it is gone is known by then. The limits of permits may not be where the rest
+                // is, so the whole could not be asked again.
+                Step::Why(why, _) if !command.kind.is_value() => *why,
+                _ => command,
+            };
             return self.done.push_back(Pulled::Redirected(seq, command, redirect));
         }
         self.note_trouble(&value);

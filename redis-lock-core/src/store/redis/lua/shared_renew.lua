@@ -2,8 +2,9 @@
 -- ARGV: mode token ttl how
 -- Answers: 1 ours; {1, left, 0} as renew.lua; {0} nothing there; {-1, holder} something else stands
 --          there
--- No key that may not be there: a slot that is half way to another node serves a script whose keys are
--- all at one of them, and no other. Where no limits are, they are the lock once more.
+-- No key that is mostly absent: a slot that is half way to another node serves a script whose keys are
+-- all at one of them, and no other. For readers and writers, who have no limits, they are the lock once
+-- more.
 ttl = tonumber(ttl)
 if stranger(lock, mode) then return {-1, shown(nil)} end
 local now = millis()
