@@ -95,7 +95,11 @@ impl Turn {
 /// When to look again at a lock that `blocker` has, after `looks` looks found the same holder.
 pub(super) fn look_at(blocker: &Blocker, looks: u32, env: &Env<'_>) -> Moment {
     let spread = u32::from(env.spread);
-    let jitter = Duration::from_millis(1) + Duration::from_micros(40) * spread;
+    // At the end of the holder's lease those near the front of the queue look at once. The others may
+    // be many, so they come further apart.
+    let is_near = blocker.queued && !blocker.is_far;
+    let spread_out = Duration::from_micros(if is_near { 2 } else { 40 }) * spread;
+    let jitter = Duration::from_millis(1) + spread_out;
     let of_us = |value: &str| Token::from_wire(value).manager().is_some();
     let ours = blocker.value.as_deref().is_none_or(of_us);
     let least = if blocker.queued && looks > 1 { MIN_LOOK_INTERVAL } else { Duration::ZERO };

@@ -51,9 +51,9 @@ fn a_waiter_in_the_queue_looks_about_once_a_second() {
 
 #[test]
 fn a_waiter_looks_right_after_the_end_of_the_holders_lease() {
-    assert_eq!(pauses(&holder(Some(600)), true, 3), [[601_000; 3], [611_200; 3]]);
+    assert_eq!(pauses(&holder(Some(600)), true, 3), [[601_000; 3], [601_510; 3]]);
     // A holder that goes on renewing a short lease.
-    let short = [[51_000, 51_000, 350_000, 350_000], [61_200, 61_200, 350_000, 350_000]];
+    let short = [[51_000, 51_000, 350_000, 350_000], [51_510, 51_510, 350_000, 350_000]];
     assert_eq!(pauses(&holder(Some(50)), true, 4), short);
     let not_queued = Blocker { queued: false, ..holder(Some(5)) };
     assert_eq!(pauses(&not_queued, true, 4), [[6_000; 4], [16_200; 4]]);

@@ -209,12 +209,7 @@ impl Conversation {
             && member.has_neighbours()
             && let Some(redirect) = address::redirect(&value, &member.name)
         {
-            let command = match step {
-                // That it is gone is known by then. The limits of permits may not be where the rest
-                // is, so the whole could not be asked again.
-                Step::Why(why, _) if !command.kind.is_value() => *why,
-                _ => command,
-            };
+            let command = to_ask_elsewhere(command, step);
             return self.done.push_back(Pulled::Redirected(seq, command, redirect));
         }
         self.note_trouble(&value);
@@ -356,6 +351,16 @@ fn send_step(step: &Step, command: &Command, context: &Context<'_>, send: Send<'
             }
         }
         Step::Plain | Step::Fast => {}
+    }
+}
+
+/// What to ask the node that a round of a command was sent to.
+fn to_ask_elsewhere(command: Command, step: Step) -> Command {
+    match step {
+        // That it is gone is known by then. The limits of permits may not be where the rest is, so the
+        // whole could not be asked again.
+        Step::Why(why, _) if !command.kind.is_value() => *why,
+        _ => command,
     }
 }
 
