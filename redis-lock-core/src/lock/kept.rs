@@ -154,9 +154,12 @@ impl<W> Machine<W> {
         let Stage::Kept(kept) = &mut self.stage else { return };
         match outcome {
             Outcome::Answered(Answer::Done | Answer::Renewed { waited_for: false, .. }) => {
-                kept.lease.extend(&open);
-                let until = kept.until;
-                kept.lease.schedule(true, until, env);
+                // A check says nothing of how long the lease is.
+                if let About::Renew | About::Cut = open.about {
+                    kept.lease.extend(&open);
+                    let until = kept.until;
+                    kept.lease.schedule(true, until, env);
+                }
             }
             // No caller held it, so nobody has lost anything.
             Outcome::Answered(Answer::Gone { .. }) => {

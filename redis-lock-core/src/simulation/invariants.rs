@@ -267,12 +267,12 @@ impl World {
                 somebody |= !(is_own && is_past && !in_machines.contains(&stay.token));
             }
         }
-        // A hold that was ended by force is believed in until its process learns of it.
-        let is_believed = self
-            .server
-            .tokens
-            .iter()
-            .any(|(token, note)| note.is_excused && in_machines.contains(token));
+        // A hold that was ended by force is believed in until its process learns of it, or gives it
+        // up.
+        let is_believed = self.server.tokens.iter().any(|(token, note)| {
+            let is_given_up = note.given_up.is_some_and(|at| at >= call.began);
+            note.is_excused && (in_machines.contains(token) || is_given_up)
+        });
         if !anybody && !is_believed && !call.met_guard {
             self.violated(format!("call {} was told busy, and nobody had it", call.number));
         } else if anybody && is_quiet && call.is_alone && !somebody {

@@ -48,6 +48,26 @@ fn a_kept_lease_is_taken_again_without_a_question() {
 }
 
 #[test]
+fn a_check_that_is_answered_while_the_lease_is_kept_does_not_lengthen_it() {
+    let mut bench = Bench::new();
+    let hold = bench.hold(1, lingering());
+    let end = hold.deadline();
+    let _told = bench.check(&hold);
+    let check = bench.asked();
+    bench.tick(100);
+    bench.release(&hold);
+    assert!(bench.is_silent(), "it is kept");
+    bench.answer(&check, done());
+    bench.ask(2, lingering());
+    let (_, second) = bench.granted();
+    assert_eq!(second.deadline(), end);
+    assert!(bench.machine.due() < end, "it is renewed before that");
+    bench.release(&second);
+    bench.tick(5_000);
+    bench.released();
+}
+
+#[test]
 fn a_lease_is_kept_only_where_nobody_can_want_it() {
     let nothing = |_: &mut Bench, _: &Arc<Hold>| {};
     assert!(lingers(lingering(), nothing));
