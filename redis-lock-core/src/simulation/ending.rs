@@ -10,7 +10,9 @@ impl World {
     /// Everybody is served and no guard is left.
     pub(super) fn rest(&mut self) {
         let served = clock::now();
-        let pause = (self.plan.longest_linger() + SECOND).max(2 * SECOND);
+        // A release that met a silent connection is sent again when the silence has been noticed.
+        let silence = self.plan.longest_command_timeout();
+        let pause = self.plan.longest_linger().max(silence) + SECOND;
         loop {
             let last = served.max(self.late_until).max(self.server.frozen_until);
             if self.is_violated() || clock::now() >= last + pause {

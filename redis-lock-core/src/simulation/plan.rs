@@ -353,6 +353,10 @@ impl HistoryPlan {
         self.wishes.iter().filter_map(|wish| wish.linger).max().unwrap_or(0)
     }
 
+    pub(super) fn longest_command_timeout(&self) -> u64 {
+        self.processes.iter().map(|process| process.command_timeout).max().unwrap_or(0)
+    }
+
     /// The longest lease that anybody asks for.
     pub(super) fn longest(&self) -> u64 {
         let extended = self.wishes.iter().flat_map(|wish| &wish.acts).map(|act| match act {
