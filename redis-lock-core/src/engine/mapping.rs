@@ -41,6 +41,10 @@ impl Core {
             place.path.wake_deposed();
         }
         unrouted.path.traffic().looked(number, Moment::now(), &mut results);
+        for place in self.places.primaries().iter() {
+            let is_here = |main: &str| self.places.of(main).id == place.id;
+            place.path.traffic().give_up_moved(is_here, &mut results);
+        }
         self.take_in(&mut results, work);
         self.send(work);
         if !gone.is_empty() {
