@@ -42,7 +42,8 @@ impl World {
         sent: u64,
         command: &Command,
     ) -> bool {
-        let is_replaced = self.plan.path.replaces && clock::now() > sent + REPLACED;
+        let can_be = self.plan.path.replaces || !self.nodes.serves(self.links[index].node);
+        let is_replaced = can_be && clock::now() > sent + REPLACED;
         let Some(answer) = ok(&command.verb).filter(|_| is_replaced) else { return false };
         if let (Verb::Take { .. } | Verb::Acquire(_), Some(token)) =
             (&command.verb, command.verb.token())

@@ -134,7 +134,9 @@ impl World {
         if process.is_over || !process.is_alive {
             return;
         }
-        let frozen = self.frozen_until(ear.node);
+        // A node that does not serve has no channel.
+        let away = if self.nodes.serves(ear.node) { 0 } else { now + 1 };
+        let frozen = self.frozen_until(ear.node).max(away);
         let busy = [frozen, self.server.refuses_until, self.server.loses_until];
         let until = busy.into_iter().max().unwrap_or(0).max(process.deaf_until);
         if now < until {

@@ -8,6 +8,7 @@ use std::time::Duration;
 use super::books::{CallRecord, Ended, HoldNote, What};
 use super::clock::{self, MILLI, SECOND};
 use super::full_key;
+use super::network::NetworkLink;
 use super::plan::Sort;
 use super::process::SimulatedProcess;
 use super::server::Left;
@@ -283,11 +284,14 @@ impl World {
 
     /// What is asked for a mutex is sent in the order in which it was asked: whoever asks anew has
     /// sent the release of what it had.
-    pub(super) fn check_order(&mut self, process: usize, command: &Command, acquires: bool) {
+    pub(super) fn check_order(&mut self, index: usize, command: &Command, acquires: bool) {
+        let NetworkLink { process, node, .. } = self.links[index];
         if let Verb::Release { token, .. } = &command.verb {
             self.server.note(token).is_leaving = true;
         }
-        if !acquires || command.kind != Kind::Mutex {
+        // A node that does not have the slot executes nothing.
+        let executes = self.plan.nodes.is_none() || self.nodes.has(node, command.names.main());
+        if !acquires || command.kind != Kind::Mutex || !executes {
             return;
         }
         let manager = &self.processes[process].core.manager;

@@ -13,6 +13,7 @@ mod deposed;
 mod ending;
 mod engines;
 mod executor;
+mod failover;
 mod history;
 mod invariants;
 mod network;

@@ -87,6 +87,17 @@ pub(super) enum PlannedTrouble {
         node: usize,
         lasts: u64,
     },
+    /// The first node of a shard leaves the map for a while, and the second one serves. It is asked
+    /// to, or it does nothing any more and is replaced after so long.
+    FailOver {
+        shard: usize,
+        after: Option<u64>,
+        lasts: u64,
+    },
+    /// The nodes say that the cluster is down.
+    ClusterDown {
+        lasts: u64,
+    },
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -123,6 +134,8 @@ impl PlannedTrouble {
             | Self::LoseHints { lasts }
             | Self::MoveSlot { lasts, .. }
             | Self::FrozenNode { lasts, .. }
+            | Self::FailOver { lasts, .. }
+            | Self::ClusterDown { lasts }
             | Self::Deafen { lasts, .. } => Some(lasts),
             _ => None,
         }

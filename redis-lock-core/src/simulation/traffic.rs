@@ -86,7 +86,7 @@ impl World {
         }
         let acquires = matches!(command.verb, Verb::Take { .. } | Verb::Acquire { .. });
         let token = command.verb.token().filter(|_| acquires).cloned();
-        self.check_order(process, &command, acquires);
+        self.check_order(index, &command, acquires);
         if let Verb::Release { token, .. } = &command.verb {
             self.links[index].releases.insert(seq, Arc::clone(token));
         }
@@ -272,8 +272,11 @@ impl World {
             }
         }
         self.books.borrow_mut().history.line(|_| format!("p{process} closes connection {index}"));
+        let place = self.links[index].place;
         let process = &self.processes[process];
-        if is_needless && !process.is_over && process.is_alive {
+        // A node that is not on the map any more is of no use, however well its connection.
+        let is_on_map = process.core.places.get(place).is_some();
+        if is_needless && is_on_map && !process.is_over && process.is_alive {
             self.violated("a connection was closed that had spoken within the patience");
         }
     }
@@ -331,6 +334,7 @@ impl World {
         let ordinal = self.links.iter().filter(|link| link.process == process).count() as u64;
         self.links.push(NetworkLink {
             process,
+            place,
             node,
             ordinal,
             pipe: Arc::clone(&pipe),

@@ -70,6 +70,8 @@ impl World {
             }
             PlannedTrouble::DeafenAt { node } => self.deafen_at(node),
             PlannedTrouble::FrozenNode { node, lasts } => self.freeze(node, lasts),
+            PlannedTrouble::FailOver { shard, after, lasts } => self.fail_over(shard, after, lasts),
+            PlannedTrouble::ClusterDown { lasts } => self.be_down(now + lasts),
         }
     }
 

@@ -49,6 +49,12 @@ pub(super) enum WorldEvent {
     EndMove(usize),
     /// A node learns who has which slots.
     Gossip(usize),
+    /// The second node of a shard begins to serve it.
+    TakeOver(usize),
+    /// The first one serves it again.
+    Return(usize),
+    /// A node learns that another one serves its shard.
+    Deposed(usize),
     Look,
 }
 
@@ -246,6 +252,9 @@ impl World {
             WorldEvent::Resume(process) => self.resume(process),
             WorldEvent::EndMove(key) => self.end_move(key),
             WorldEvent::Gossip(node) => self.nodes.learn(node),
+            WorldEvent::TakeOver(shard) => self.take_over(shard),
+            WorldEvent::Return(shard) => self.come_back(shard),
+            WorldEvent::Deposed(node) => self.be_deposed(node),
             WorldEvent::Look => {
                 self.look();
                 self.after(50 * MILLI, WorldEvent::Look);
