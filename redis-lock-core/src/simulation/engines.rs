@@ -119,7 +119,7 @@ impl World {
     pub(super) fn stop_listening(&mut self, index: usize, place: PlaceId) {
         let process = &mut self.processes[index];
         if let Some(ear) = process.ears.get_mut(&place) {
-            ear.is_listening = false;
+            (ear.is_listening, ear.deaf_since) = (false, clock::now());
         }
         process.hints.push((place, Hint::Listening { hints_enabled: false }));
         self.drive_soon(index);
@@ -159,6 +159,9 @@ impl World {
         let is_listening = process.ears.get(&place).is_some_and(|ear| ear.is_listening);
         if process.is_over || !process.is_alive || !is_listening {
             return;
+        }
+        if let Hint::Granted { token, .. } = &hint {
+            self.promptness.hint(token);
         }
         process.hints.push((place, hint));
         self.books.borrow_mut().history.step(45, index as u64);

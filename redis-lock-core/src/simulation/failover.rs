@@ -92,7 +92,7 @@ impl World {
     /// A node knows that another one serves its shard.
     pub(super) fn be_deposed(&mut self, node: usize) {
         self.nodes.learn(node);
-        self.deafen_at(node);
+        self.deafen_at(node, 0);
     }
 
     /// The nodes say that the cluster is down, each for as long as it thinks so.

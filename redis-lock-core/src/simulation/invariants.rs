@@ -41,6 +41,7 @@ impl World {
         self.check_overdue();
         self.check_conservation();
         self.check_progress();
+        self.check_promptness();
     }
 
     fn process_now(&self, process: usize) -> Moment {
@@ -368,7 +369,7 @@ impl World {
     /// No caller waits long for a lock that is free, while there is no fault.
     fn check_progress(&mut self) {
         let now = clock::now();
-        let calm = self.troubled_until.max(self.quiet_from());
+        let calm = self.calm_since();
         let calls = self.books.borrow().calls.clone();
         let kept = self.kept();
         for call in calls.iter().filter(|call| call.what == What::Acquire) {
@@ -400,6 +401,11 @@ impl World {
             kept.map(|(token, since)| (token, process.clock.when(since)))
         });
         kept.collect()
+    }
+
+    /// When the last trouble and the last slow message are over.
+    pub(super) fn calm_since(&self) -> u64 {
+        self.troubled_until.max(self.quiet_from())
     }
 
     /// From when on no message is slow.

@@ -22,6 +22,7 @@ mod plan;
 mod planned_trouble;
 pub(crate) mod planted;
 mod process;
+mod promptness;
 mod random;
 mod resharding;
 mod server;

@@ -81,6 +81,7 @@ pub(super) enum PlannedTrouble {
     /// The subscriptions at one node end, and nothing else.
     DeafenAt {
         node: usize,
+        lasts: u64,
     },
     /// One node does nothing for a while.
     FrozenNode {
@@ -114,6 +115,11 @@ impl PlannedTrouble {
         self.clone().lasts_mut().map_or(0, |lasts| *lasts)
     }
 
+    /// Whether everybody is served meanwhile as soon as ever: messages only make it sooner.
+    pub(super) fn is_harmless(&self) -> bool {
+        matches!(self, Self::DeafenAt { .. })
+    }
+
     pub(super) fn lasting(mut self, time: u64) -> Self {
         if let Some(lasts) = self.lasts_mut() {
             *lasts = time;
@@ -133,6 +139,7 @@ impl PlannedTrouble {
             | Self::Block { lasts, .. }
             | Self::LoseHints { lasts }
             | Self::MoveSlot { lasts, .. }
+            | Self::DeafenAt { lasts, .. }
             | Self::FrozenNode { lasts, .. }
             | Self::FailOver { lasts, .. }
             | Self::ClusterDown { lasts }

@@ -53,13 +53,17 @@ pub(crate) enum PlantedFault {
     TwoKeyRenew,
     /// What was written behind a command that was redirected is sent again as well.
     BatchRedirected,
+    /// The messages of one node are counted on at another, so that who gets none waits for them.
+    CountedElsewhere,
+    /// Who is named by a message does not ask.
+    HintNotFollowed,
     /// Who could not be told of anything when it came never tells the holder that it waits. Too rare
     /// in histories of chance: it has one of its own.
     ToldOnce,
 }
 
 impl PlantedFault {
-    pub(crate) const ALL: [Self; 24] = [
+    pub(crate) const ALL: [Self; 26] = [
         Self::AnyAnswer,
         Self::WaitersTtl,
         Self::QueueReversed,
@@ -84,6 +88,8 @@ impl PlantedFault {
         Self::LateOkCredited,
         Self::TwoKeyRenew,
         Self::BatchRedirected,
+        Self::CountedElsewhere,
+        Self::HintNotFollowed,
     ];
 
     pub(crate) fn named(name: &str) -> Option<Self> {

@@ -59,6 +59,8 @@ pub(super) struct Ear {
     /// The connection that it is beside.
     pub(super) epoch: Option<u64>,
     pub(super) is_listening: bool,
+    /// When it last ended.
+    pub(super) deaf_since: u64,
 }
 
 impl SimulatedProcess {

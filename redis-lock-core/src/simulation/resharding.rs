@@ -53,8 +53,10 @@ impl HistoryPlan {
             wish.ttl = wish.ttl.max(plan.path.latency * 8);
         }
         plan.move_slots(count, random);
-        if !only_moves {
-            plan.lose_nodes(count);
+        match random.below(6) {
+            0 => plan.lack_messages(count),
+            _ if only_moves => {}
+            _ => plan.lose_nodes(count),
         }
         plan
     }
@@ -74,7 +76,7 @@ impl HistoryPlan {
             let node = random.below(count as u64) as usize;
             let lasts = random.pick(&[200, 900, 2_100]) * MILLI;
             let trouble = match random.percent(50) {
-                true => PlannedTrouble::DeafenAt { node },
+                true => PlannedTrouble::DeafenAt { node, lasts: 0 },
                 false => PlannedTrouble::FrozenNode { node, lasts: lasts.min(self.calm_at - at) },
             };
             self.troubles.push((at, trouble));
@@ -89,9 +91,8 @@ impl World {
         let slot = slot(&name);
         let from = self.nodes.shard(slot);
         // Nothing moves from or to a node that does nothing.
-        let is_failing = |shard: &usize| {
-            self.nodes.failing.contains(shard) || now < self.frozen_until(*shard)
-        };
+        let is_failing =
+            |shard: &usize| self.nodes.failing.contains(shard) || now < self.frozen_until(*shard);
         let is_moving = self.nodes.is_half_moved(slot);
         let several = self.plan.nodes.is_some() && from != to;
         if !several || is_moving || [from, to].iter().any(is_failing) {
@@ -133,9 +134,10 @@ impl World {
         }
     }
 
-    /// All subscriptions at a node end, as they do when it loses the slot of their channel.
-    pub(super) fn deafen_at(&mut self, node: usize) {
-        let delay = self.plan.path.latency * 4;
+    /// All subscriptions at a node end, as they do when it loses the slot of their channel, and for
+    /// a while there are no others.
+    pub(super) fn deafen_at(&mut self, node: usize, lasts: u64) {
+        let delay = (self.plan.path.latency * 4).max(lasts);
         for index in 0..self.processes.len() {
             let Some(place) = self.processes[index].place_at(node) else { continue };
             let Some(ear) = self.processes[index].ears.get(&place).copied() else { continue };

@@ -361,6 +361,15 @@ impl SimulatedServer {
         present
     }
 
+    /// All tokens that wait, with the key.
+    pub(super) fn waiting(&self, now: u64) -> impl Iterator<Item = (&str, &Arc<str>)> {
+        let clock = self.clock(now);
+        self.state.entries.iter().flat_map(move |(key, entry)| {
+            let waiters = entry.queue.iter().filter(move |it| it.until > clock);
+            waiters.map(|waiter| (key.as_str(), &waiter.token))
+        })
+    }
+
     /// Keys at which more than a fencing number is left.
     pub(super) fn litter(&mut self, now: u64) -> Vec<String> {
         let clock = self.clock(now);

@@ -139,6 +139,7 @@ fn way_to(fault: PlantedFault) -> Way {
     match fault {
         PlantedFault::LateOkCredited => HistoryPlan::with_successors,
         PlantedFault::TwoKeyRenew | PlantedFault::BatchRedirected => HistoryPlan::on_nodes,
+        PlantedFault::CountedElsewhere => HistoryPlan::with_deaf_ears,
         _ => HistoryPlan::of,
     }
 }

@@ -87,6 +87,9 @@ impl World {
         let acquires = matches!(command.verb, Verb::Take { .. } | Verb::Acquire { .. });
         let token = command.verb.token().filter(|_| acquires).cloned();
         self.check_order(index, &command, acquires);
+        if let Some(token) = command.verb.token() {
+            self.promptness.ask(token);
+        }
         if let Verb::Release { token, .. } = &command.verb {
             self.links[index].releases.insert(seq, Arc::clone(token));
         }

@@ -15,6 +15,7 @@ use super::network::{Item, NetworkLink};
 use super::nodes::{self, SimulatedNodes};
 use super::plan::HistoryPlan;
 use super::process::SimulatedProcess;
+use super::promptness::Promptness;
 use super::random;
 use super::server::SimulatedServer;
 use super::traffic::LateBytes;
@@ -96,6 +97,7 @@ pub(super) struct World {
     /// When the last trouble, or what it left, is over at the latest.
     pub(super) troubled_until: u64,
     pub(super) hints_lost_until: u64,
+    pub(super) promptness: Promptness,
     /// The largest fencing number of each key.
     pub(super) fences: Vec<u64>,
     queue: BinaryHeap<Reverse<Scheduled>>,
@@ -129,6 +131,7 @@ impl World {
             books: Rc::new(RefCell::new(books)),
             troubled_until: 0,
             hints_lost_until: 0,
+            promptness: Promptness::default(),
             fences: vec![0; plan.keys.len()],
             queue: BinaryHeap::new(),
             number: 0,
