@@ -56,7 +56,7 @@ impl Traffic {
     fn done(&mut self, seq: u64, answer: Result<Answer, Fault>, results: &mut Vec<Settled>) {
         self.sent_whole = self.sent_whole.saturating_sub(1);
         if let ConnectionState::Up(up) = &mut self.connection {
-            up.has_answered = true;
+            up.has_served |= answer.is_ok();
         }
         let Some(entry) = self.written.take(seq) else { return };
         if answer.is_err() {

@@ -176,8 +176,8 @@ struct Up {
     made: Moment,
     /// When bytes were last received.
     received: Moment,
-    /// Whether it has ever answered a command.
-    has_answered: bool,
+    /// Whether it has ever done what it was asked.
+    has_served: bool,
 }
 
 impl Path {
@@ -313,7 +313,7 @@ impl Traffic {
             return;
         };
         drop(up.wire);
-        self.closed(up.has_answered, up.made);
+        self.closed(up.has_served, up.made);
         let entries: Vec<_> = self.written.drain().collect();
         for entry in entries {
             self.settle(entry, Outcome::Unknown(fault.clone()), results);

@@ -16,7 +16,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 /// How long the server may be silent before a `PING` is sent.
 const SILENCE: Duration = Duration::from_secs(1);
 
-/// A connection that ends sooner than this without ever having answered counts as a failed try.
+/// A connection that ends sooner than this without ever having served anything counts as a failed try.
 const SHORT_LIFE: Duration = Duration::from_secs(1);
 
 impl Traffic {
@@ -159,7 +159,7 @@ impl Traffic {
             epoch,
             made: now,
             received: now,
-            has_answered: false,
+            has_served: false,
         });
         self.retry_at = now;
         for reply in self.ready.drain(..) {
@@ -261,12 +261,12 @@ impl Traffic {
     }
 
     /// Sets the pause before the next try after an epoch has ended.
-    pub(super) fn closed(&mut self, has_answered: bool, made: Moment) {
+    pub(super) fn closed(&mut self, has_served: bool, made: Moment) {
         let now = Moment::now();
         self.sent_whole = 0;
         self.task_flushes = false;
         self.set_reader(super::Reader::Engine);
-        if !has_answered && now.since(made) < SHORT_LIFE {
+        if !has_served && now.since(made) < SHORT_LIFE {
             let pause = self.jittered_pause();
             self.pause = (self.pause * 2).min(LONGEST_PAUSE);
             self.retry_at = now.after(pause);

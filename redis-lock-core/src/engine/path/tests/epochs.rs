@@ -103,6 +103,28 @@ fn a_connection_that_never_answered_pauses_before_the_next_attempt() {
 }
 
 #[test]
+fn a_connection_that_only_refused_pauses_before_the_next_attempt() {
+    let mut bench = Bench::new();
+    let mut pauses = Vec::new();
+    for _ in 0..4 {
+        bench.put_question();
+        let begun = bench.now;
+        bench.turn(0);
+        while bench.results.jobs.is_empty() {
+            bench.turn(1);
+        }
+        pauses.push(bench.now - begun);
+        let attempt = bench.attempt();
+        bench.connected(attempt);
+        // As a replica does, which ends the connection as well.
+        bench.server().unknown.push_back(0);
+        bench.turn(0);
+        bench.break_off();
+    }
+    assert!(pauses[0] == 0 && pauses.is_sorted() && pauses[3] >= 100, "{pauses:?}");
+}
+
+#[test]
 fn a_connection_that_was_of_use_is_made_again_at_once() {
     let mut bench = Bench::up();
     bench.break_off();
