@@ -10,7 +10,7 @@ use crate::store::redirect::NodeName;
 
 impl Core {
     /// A node contradicted the map, or may have.
-    pub(super) fn look_soon(&self) {
+    pub(crate) fn look_soon(&self) {
         if let Some(due) = self.places.look_soon() {
             self.waker.wake_by(due);
         }

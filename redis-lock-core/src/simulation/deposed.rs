@@ -18,7 +18,8 @@ pub(super) const FRESH: Duration = Duration::from_secs(1);
 const REPLACED: u64 = 1_100 * MILLI;
 
 impl HistoryPlan {
-    /// The history of a seed on servers that are replaced when they don't answer in time.
+    /// The history of a seed on servers that are replaced when they don't answer in time. In every fourth
+    /// one sentinels say by which.
     pub(super) fn with_successors(seed: u64) -> Self {
         let mut plan = Self::of(seed);
         plan.path.replaces = true;
@@ -28,6 +29,9 @@ impl HistoryPlan {
             process.command_timeout = process.command_timeout.max(2 * SECOND);
         }
         plan.path.unconfirmed = [0, 5, 20][(seed % 3) as usize];
+        if seed % 4 == 0 {
+            plan.have_sentinels();
+        }
         plan
     }
 }

@@ -79,6 +79,9 @@ impl World {
         books.history.step(48, after as u64);
         books.history.line(|_| format!("-- n{after} replaces n{before}, which leaves the map"));
         drop(books);
+        if self.plan.has_sentinels() {
+            return self.tell_sentinels();
+        }
         self.spread([before, after]);
     }
 

@@ -25,6 +25,7 @@ mod process;
 mod promptness;
 mod random;
 mod resharding;
+mod sentinels;
 mod server;
 mod shown;
 mod shrink;

@@ -26,6 +26,8 @@ use crate::store::{BoxFuture, Command, Connector};
 pub(super) enum Verdict {
     Executes,
     Refuses(Fault),
+    /// It refuses, and ends the connection.
+    Deposed(Fault),
     Redirects(Redirect),
 }
 
@@ -151,6 +153,15 @@ impl SimulatedNodes {
 
     pub(super) fn learn(&mut self, node: usize) {
         self.known[node] = self.owners.clone();
+    }
+
+    pub(super) fn epoch(&self) -> u64 {
+        self.owners.epoch
+    }
+
+    /// The node that serves a shard.
+    pub(super) fn primary(&self, shard: usize) -> usize {
+        self.owners.primary(shard, self.shards)
     }
 
     /// The map, as the best informed of these nodes knows it.
@@ -280,6 +291,9 @@ impl World {
 
     /// What a node does with a command: it looks at the keys that the real encoder declares.
     pub(super) fn verdict(&mut self, node: usize, asking: bool, command: &Command) -> Verdict {
+        if self.plan.has_sentinels() {
+            return self.verdict_alone(node, command);
+        }
         let keys = match self.plan.nodes {
             Some(_) => self.declared(command),
             None => BTreeSet::new(),
@@ -339,8 +353,13 @@ impl World {
         // Each is asked, and not all answer in time.
         let answers = |node: &usize| now >= self.frozen_until(*node) && chance >> node & 1 == 0;
         let refused = now < self.server.refuses_until;
-        let asked: Vec<_> = (0..self.nodes.count()).filter(answers).collect();
-        let map = self.nodes.map(&asked, now).filter(|_| !refused);
+        let map = if self.plan.has_sentinels() {
+            self.ask_sentinels(process, chance)
+        } else {
+            let asked: Vec<_> = (0..self.nodes.count()).filter(answers).collect();
+            self.nodes.map(&asked, now)
+        };
+        let map = map.filter(|_| !refused);
         let none = || Fault::new(FaultClass::Refused, "no node can be reached");
         self.books.borrow_mut().history.line(|_| format!("p{process} reads {}", shown(&map)));
         self.processes[process].maps.push((number, map.ok_or_else(none)));
@@ -350,11 +369,18 @@ impl World {
 
 /// What the engine knows the simulation by. It is never asked: the simulation makes connections and
 /// reads maps when the engine wants them.
-pub(super) fn arbiter(has_nodes: bool) -> Arbiter {
-    if has_nodes { Arbiter::Several(Arc::new(Unlooked)) } else { Arbiter::One(Arc::new(Unasked)) }
+pub(super) fn arbiter(plan: &HistoryPlan) -> Arbiter {
+    // As often as the directory of a cluster, and that of sentinels.
+    let interval = Duration::from_millis(if plan.has_sentinels() { 500 } else { 30_000 });
+    match plan.nodes {
+        Some(_) => Arbiter::Several(Arc::new(Unlooked { interval })),
+        None => Arbiter::One(Arc::new(Unasked)),
+    }
 }
 
-struct Unlooked;
+struct Unlooked {
+    interval: Duration,
+}
 
 impl Directory for Unlooked {
     fn look(&self, _: Vec<NodeName>) -> BoxFuture<'static, Result<Map, Fault>> {
@@ -362,7 +388,7 @@ impl Directory for Unlooked {
     }
 
     fn look_interval(&self) -> Duration {
-        Duration::from_secs(30)
+        self.interval
     }
 
     fn connector(&self, _: &NodeName) -> Arc<dyn Connector> {

@@ -23,6 +23,8 @@ pub(super) struct NodesPlan {
     pub(super) owners: Vec<usize>,
     /// Nothing goes wrong but that slots move.
     pub(super) only_moves: bool,
+    /// There is one shard that has all slots, and sentinels say which of its nodes serves.
+    pub(super) has_sentinels: bool,
 }
 
 /// What tells these random numbers from those of the plan for one server.
@@ -47,7 +49,7 @@ impl HistoryPlan {
             (plan.path.slow, plan.path.bad_hints) = (0, 0);
             plan.path.latency = plan.path.latency.min(QUICK);
         }
-        plan.nodes = Some(NodesPlan { count, owners, only_moves });
+        plan.nodes = Some(NodesPlan { count, owners, only_moves, has_sentinels: false });
         for wish in plan.wishes.iter_mut().filter(|wish| wish.keys.len() > 1) {
             // Fenced keys in several slots take two round trips, which a lease has to outlast.
             wish.ttl = wish.ttl.max(plan.path.latency * 8);

@@ -174,10 +174,7 @@ impl SimulatedServer {
         self.refusals.retain(|(_, until)| *until > now);
         let verb = &command.verb;
         let acquires = matches!(verb, Verb::Take { .. } | Verb::Acquire { .. });
-        let reads = matches!(
-            verb,
-            Verb::Check { .. } | Verb::Look | Verb::Ping | Verb::Why { .. } | Verb::Scan { .. }
-        );
+        let reads = reads(verb);
         let applies = |why: &Refusal| match why {
             Refusal::ReadOnly | Refusal::NoReplicas => !reads,
             Refusal::OutOfMemory => acquires,
@@ -416,6 +413,14 @@ impl SimulatedServer {
             self.note(&token).is_excused = true;
         }
     }
+}
+
+/// Whether a replica does it as well.
+pub(super) fn reads(verb: &Verb) -> bool {
+    matches!(
+        verb,
+        Verb::Check { .. } | Verb::Look | Verb::Ping | Verb::Why { .. } | Verb::Scan { .. }
+    )
 }
 
 fn asked(verb: &Verb) -> u64 {

@@ -142,6 +142,7 @@ impl World {
         let answer = match self.verdict(node, asking, &command) {
             Verdict::Executes => self.execute(process, node, &command),
             Verdict::Refuses(fault) => (Err(fault), false),
+            Verdict::Deposed(fault) => (Err(fault), true),
             Verdict::Redirects(redirect) => return self.redirect(index, seq, *command, redirect),
         };
         let (answer, is_broken) = answer;
@@ -327,7 +328,8 @@ impl World {
         if now < thawed {
             return self.at(thawed, WorldEvent::Connect(process, place, number));
         }
-        if refused {
+        let is_replica = self.plan.has_sentinels() && !self.nodes.serves(node);
+        if refused || is_replica {
             let fault = Fault::new(FaultClass::Refused, "connection refused");
             self.processes[process].inputs.push((place, number, Err(fault)));
             return self.drive_soon(process);

@@ -17,6 +17,7 @@ use super::plan::HistoryPlan;
 use super::process::SimulatedProcess;
 use super::promptness::Promptness;
 use super::random;
+use super::sentinels::SimulatedSentinels;
 use super::server::SimulatedServer;
 use super::traffic::LateBytes;
 use crate::engine::places::PlaceId;
@@ -48,6 +49,10 @@ pub(super) enum WorldEvent {
     Resume(usize),
     /// The slot of a key is moved whole.
     EndMove(usize),
+    /// A sentinel learns which node serves.
+    Told(usize),
+    /// A process hears from a sentinel that another node serves.
+    Switched(usize),
     /// A node learns who has which slots.
     Gossip(usize),
     /// The second node of a shard begins to serve it.
@@ -92,6 +97,7 @@ pub(super) struct World {
     pub(super) executor: Executor,
     pub(super) server: SimulatedServer,
     pub(super) nodes: SimulatedNodes,
+    pub(super) sentinels: SimulatedSentinels,
     pub(super) links: Vec<NetworkLink>,
     pub(super) books: Rc<RefCell<Books>>,
     /// When the last trouble, or what it left, is over at the latest.
@@ -127,6 +133,7 @@ impl World {
             executor: Executor::default(),
             server: SimulatedServer::default(),
             nodes: SimulatedNodes::new(plan),
+            sentinels: SimulatedSentinels::new(plan),
             links: Vec::new(),
             books: Rc::new(RefCell::new(books)),
             troubled_until: 0,
@@ -148,8 +155,8 @@ impl World {
     }
 
     fn add_process(&mut self, index: usize) {
-        let has_nodes = self.plan.nodes.is_some();
-        let process = SimulatedProcess::new(index, &self.plan, &|_| nodes::arbiter(has_nodes));
+        let arbiter = |_: &_| nodes::arbiter(&self.plan);
+        let process = SimulatedProcess::new(index, &self.plan, &arbiter);
         self.executor.watch(&process.core);
         let tasks = self.plan.wishes.iter().filter(|wish| wish.process == index);
         let most = tasks.map(|wish| wish.task + 1).max().unwrap_or(0);
@@ -254,6 +261,8 @@ impl World {
             }
             WorldEvent::Resume(process) => self.resume(process),
             WorldEvent::EndMove(key) => self.end_move(key),
+            WorldEvent::Told(sentinel) => self.be_told(sentinel),
+            WorldEvent::Switched(process) => self.switched(process),
             WorldEvent::Gossip(node) => self.nodes.learn(node),
             WorldEvent::TakeOver(shard) => self.take_over(shard),
             WorldEvent::Return(shard) => self.come_back(shard),
