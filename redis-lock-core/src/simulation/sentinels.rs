@@ -43,8 +43,8 @@ impl HistoryPlan {
         let random = &mut Random::new(random::hash([self.seed, OF_SENTINELS, 0, 0]));
         let owners = vec![0; self.keys.len()];
         self.nodes = Some(NodesPlan { count: 1, owners, only_moves: false, has_sentinels: true });
-        for _ in 0..random.below(4) {
-            let at = random.below(self.calm_at);
+        for _ in 0..random.between(1, 3) {
+            let at = random.below(self.calm_at * 2 / 3);
             let after = random.pick(&[None, Some(1_200), Some(1_900)]).map(|after| after * MILLI);
             let lasts = random.pick(&[300, 2_000, 3_000, 5_000]) * MILLI;
             let lasts = lasts.min(self.calm_at - at);
