@@ -105,6 +105,8 @@ impl Reap {
 
     pub(super) fn keep_until(mut self, end: Moment) -> Self {
         self.keep_until = Some(end);
+        self.attempt.is_kept();
+        self.unanswered |= self.drops.is_some();
         self
     }
 
@@ -164,6 +166,11 @@ impl Reap {
 
     pub(crate) fn timeout(&self) -> Duration {
         self.timeout
+    }
+
+    /// Whether a try of it has had its outcome.
+    pub(crate) fn was_tried(&self) -> bool {
+        self.tries > 0
     }
 
     /// Whether the server has answered a try.

@@ -48,7 +48,10 @@ impl Traffic {
                 Pulled::Redirected(seq, command, redirect) => {
                     self.redirected(seq, command, redirect, results);
                 }
-                Pulled::Broken(fault) => return Some(fault),
+                Pulled::Broken(fault) => {
+                    up.turned_away = true;
+                    return Some(fault);
+                }
             }
         }
     }
@@ -56,7 +59,7 @@ impl Traffic {
     fn done(&mut self, seq: u64, answer: Result<Answer, Fault>, results: &mut Vec<Settled>) {
         self.sent_whole = self.sent_whole.saturating_sub(1);
         if let ConnectionState::Up(up) = &mut self.connection {
-            up.has_served |= answer.is_ok();
+            up.has_answered = true;
         }
         let Some(entry) = self.written.take(seq) else { return };
         if answer.is_err() {
