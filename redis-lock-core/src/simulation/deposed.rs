@@ -29,7 +29,7 @@ impl HistoryPlan {
             process.command_timeout = process.command_timeout.max(2 * SECOND);
         }
         plan.path.unconfirmed = [0, 5, 20][(seed % 3) as usize];
-        if seed % 4 == 0 {
+        if seed.is_multiple_of(4) {
             plan.have_sentinels();
         }
         plan
