@@ -1,13 +1,13 @@
 //! A hold that goes from one manager to another by its token.
 
-use std::future::{Future, poll_fn};
-use std::task::Poll;
+use std::future::Future;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use redis_locks::{Guard, LockError, Locks, Scripting, Token};
-use testbed::{Server, eventually};
+use testbed::{Server, WakeLog, eventually};
 
-use crate::scenery::{HANGS, KEY, LONG, PATIENCE, WIRE};
+use crate::scenery::{HANGS, KEY, LONG, PATIENCE, WIRE, until};
 
 /// A holder and an adopter at one server, by scripts or by transactions.
 struct Pair {
@@ -134,8 +134,10 @@ async fn an_adoption_that_is_dropped_anywhere_leaves_the_lock_to_whoever_has_the
             let text = token.to_string().parse().unwrap();
             {
                 let mut adopts = Box::pin(pair.to.mutex(KEY).adopt(text));
+                let wakes = WakeLog::new();
                 for _ in 0..polls {
-                    match poll_fn(|context| Poll::Ready(adopts.as_mut().poll(context))).await {
+                    let before = wakes.count();
+                    match adopts.as_mut().poll(&mut Context::from_waker(&wakes.waker())) {
                         // It is had: the guard gives it away again.
                         Poll::Ready(guard) => {
                             drop(guard.unwrap().detach());
@@ -143,7 +145,7 @@ async fn an_adoption_that_is_dropped_anywhere_leaves_the_lock_to_whoever_has_the
                         }
                         Poll::Pending => {
                             // What it has asked for comes back, and nobody looks.
-                            tokio::time::sleep(Duration::from_millis(100)).await;
+                            until("it is woken", || wakes.count() > before).await;
                         }
                     }
                 }
