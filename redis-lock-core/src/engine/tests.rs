@@ -30,7 +30,10 @@ fn j8_an_engine_that_fails_ends_every_hold_and_starts_again() {
         let request = request();
         move || request.blocking_acquire()
     });
-    thread::sleep(Duration::from_millis(100));
+    let names = demand("job").names;
+    eventually(PATIENCE, "the other one waits", || {
+        locks.link().views(names.main()).iter().any(|view| view.waiters.len() == 1)
+    });
     locks.link().crash();
 
     eventually(PATIENCE, "the holder is told", || guard.state() == LockState::Lost);
