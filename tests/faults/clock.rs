@@ -75,7 +75,11 @@ async fn h2_a_waiter_does_not_sleep_for_an_hour() {
         server.pttl(WIRE).is_some_and(|left| left > 3_000_000)
     });
     let waiting = tokio::spawn(job(&locks).wait(PATIENCE).acquire());
-    until_queued(&server).await;
+    // It looks once for itself when it listens, and again although the lease has an hour to live.
+    until("it listens", || channels(&server) == 1).await;
+    let looks = || server.command_counts().get("evalsha").copied().unwrap_or_default();
+    let before = looks();
+    until("it looks again", || looks() > before + 1).await;
     // The clock is set right: the waiter must not rely on what it was told at first.
     clock.set(2.0);
     let start = Instant::now();

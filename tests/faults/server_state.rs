@@ -200,7 +200,9 @@ async fn e6_no_channel_rights_at_all() {
         let waiting = tokio::spawn(job(&other).wait(PATIENCE).acquire());
         until_queued(&server).await;
         guard.release().await.unwrap();
+        let start = Instant::now();
         waiting.await.unwrap().unwrap().release().await.unwrap();
+        assert!(start.elapsed() < ms(3000), "{:?}: a poll finds it", start.elapsed());
     }
     server.assert_clean();
 }

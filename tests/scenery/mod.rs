@@ -248,7 +248,11 @@ pub async fn until_queued(server: &Server) {
 
 /// Waits until a lease that is renewed by itself has been renewed.
 pub async fn until_renewed(guard: &Guard) {
-    let end = || std::time::Instant::now() + guard.remaining();
+    let end = || {
+        let left = guard.remaining();
+        assert!(!left.is_zero(), "the lease has ended and was not renewed");
+        std::time::Instant::now() + left
+    };
     // What lies between two readings of the clock is no renewal.
     let first = end() + ms(50);
     until("the lease is renewed", || end() > first).await;
