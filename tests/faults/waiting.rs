@@ -13,6 +13,9 @@ use crate::scenery::*;
 /// By then a waiter has looked for itself, message or not.
 const POLLED: Duration = ms(2500);
 
+/// For how long the looks of a waiter are counted.
+const COUNTED: Duration = ms(4000);
+
 type Waiting = JoinHandle<Result<Guard, LockError>>;
 
 async fn start_waiting(server: &Server, locks: &Locks) -> Waiting {
@@ -125,7 +128,7 @@ async fn i5_a_waiter_does_not_hurry_while_the_holder_renews() {
     let waiting = start_waiting(&server, &locks).await;
     let token = guard.token().to_string();
     let monitor = server.monitor();
-    sleep(ms(4000)).await;
+    sleep(COUNTED).await;
     // Only what clients send, not what scripts do; and not the holder's renewals. A transaction that
     // tries begins by watching the queue.
     let is_try = |line: &&String| match is_without_scripts() {
@@ -133,7 +136,7 @@ async fn i5_a_waiter_does_not_hurry_while_the_holder_renews() {
         false => line.contains(WIRE) && !line.contains("[0 lua]") && !line.contains(&token),
     };
     let tries = monitor.lines().iter().filter(is_try).count();
-    assert!(tries <= 20, "{tries} tries in 4 s");
+    assert!(tries <= 20, "{tries} tries in {COUNTED:?}");
     let took = hand_over(guard, waiting).await;
     assert!(took < ms(1000), "{took:?}");
     server.assert_clean();
