@@ -10,6 +10,7 @@ use crate::domain::demand::{check_millis, check_ttl, whole_millis};
 use crate::domain::label::{host_and_process, printable};
 use crate::domain::status::Scripting;
 use crate::engine::Link;
+use crate::store::TlsSettings;
 use crate::store::memory::Memory;
 use crate::store::redis::Terms;
 use crate::{ConfigError, LockError, Locks, Wait};
@@ -225,7 +226,8 @@ impl Builder {
         if self.replicas > 0 && matches!(servers, Servers::Memory(_)) {
             return Err(ConfigError::MemoryHasNoReplicas.into());
         }
-        Ok(locks(settings, &servers, self.replicas))
+        let tls = self.nodes.tls(&servers);
+        Ok(locks(settings, &servers, self.replicas, tls.as_ref()))
     }
 
     /// Checks everything and connects now.
@@ -244,7 +246,7 @@ impl Builder {
 
     /// The default settings without a server: nothing in them can be wrong.
     pub(crate) fn in_memory_locks(self) -> Locks {
-        locks(self.unchecked(), &Servers::Memory(Memory::default()), 0)
+        locks(self.unchecked(), &Servers::Memory(Memory::default()), 0, None)
     }
 
     fn settings(&self) -> Result<Settings, LockError> {
@@ -277,13 +279,13 @@ impl Builder {
     }
 }
 
-fn locks(settings: Settings, servers: &Servers, replicas: u32) -> Locks {
+fn locks(settings: Settings, servers: &Servers, replicas: u32, tls: Option<&TlsSettings>) -> Locks {
     let timeout = settings.command_timeout();
     let (scripting, namespace, ttl) =
         (settings.scripting, settings.namespace.clone(), settings.ttl);
     let terms = |manager: &str| {
         let terms = Terms::new(&namespace, manager, timeout).with_scripting(scripting);
-        terms.with_replicas(replicas).with_ttl(ttl)
+        terms.with_replicas(replicas).with_ttl(ttl).with_tls(tls)
     };
     let link = Link::new(timeout, &|manager| servers.arbiter(manager, &terms));
     Locks::new(Settings { server: servers.describe(), ..settings }, link)

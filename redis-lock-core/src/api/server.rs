@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::server_url::{self, Named, database};
 use crate::engine::Arbiter;
+use crate::store::TlsSettings;
 use crate::store::memory::Memory;
 use crate::store::redis::{
     AddressMap, ClusterDirectory, NodeAccess, RedisConnector, SentinelDirectory, Terms,
@@ -97,6 +98,16 @@ impl Servers {
         Ok(Self::Sentinel { name, seeds, sentinels, servers })
     }
 
+    /// One of the addresses that were named, with what else was said of it.
+    #[cfg(feature = "rustls")]
+    fn named(&self) -> Option<&redis::Client> {
+        match self {
+            Self::Memory(_) => None,
+            Self::One(client) => Some(client),
+            Self::Cluster { seeds, .. } | Self::Sentinel { seeds, .. } => seeds.first(),
+        }
+    }
+
     /// Where they are, without the credentials.
     pub(crate) fn describe(&self) -> String {
         let addresses = |clients: &[redis::Client]| {
@@ -179,6 +190,17 @@ impl NodeOptions {
                 Named::Sentinel(sentinels.into_iter().map(add).collect::<Result<_, _>>()?, name)
             }
         }))
+    }
+
+    /// How to speak TLS with the servers, where that is for us to do.
+    #[cfg(feature = "rustls")]
+    pub(crate) fn tls(&self, servers: &Servers) -> Option<TlsSettings> {
+        self.certificates.settings(servers.named()?)
+    }
+
+    #[cfg(not(feature = "rustls"))]
+    pub(crate) fn tls(&self, _: &Servers) -> Option<TlsSettings> {
+        None
     }
 
     /// The client of a sentinel that is named by the URL of this one.

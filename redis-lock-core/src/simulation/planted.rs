@@ -53,8 +53,8 @@ pub(crate) enum PlantedFault {
     TwoKeyRenew,
     /// What was written behind a command that was redirected is sent again as well.
     BatchRedirected,
-    /// Who could not be told of anything when it came never tells the holder that it waits. Too rare
-    /// in histories of chance: it has one of its own.
+    /// A holder that may keep an idle lease is told only once that somebody waits. It has a history of
+    /// its own, in which the first who waits can't tell.
     ToldOnce,
 }
 

@@ -23,6 +23,8 @@ pub(crate) use bell_elsewhere::NoBell as Bell;
 pub(crate) use parker::{Parker, Pollable};
 pub(crate) use server_view::ServerView;
 pub(crate) use task_waker::TaskWaker;
+#[cfg(feature = "rustls")]
+pub(crate) use tls::TlsSettings;
 pub(crate) use wire::{
     BoxFuture, Connected, Connector, Filled, Hints, Pulled, Readiness, Watcher, Wire,
 };
@@ -33,6 +35,10 @@ use std::time::Duration;
 use crate::domain::kind::Kind;
 use crate::domain::names::Names;
 use crate::{Holder, Token};
+
+/// Without the feature there are none.
+#[cfg(not(feature = "rustls"))]
+pub(crate) type TlsSettings = std::convert::Infallible;
 
 /// How long a granted lock is reserved for the waiter that it was granted to.
 pub(crate) const CLAIM: Duration = Duration::from_secs(1);
@@ -152,6 +158,11 @@ impl Verb {
     #[cfg(test)]
     pub(crate) fn is_release(&self) -> bool {
         matches!(self, Self::Release { .. })
+    }
+
+    /// Whether it asks for a lock.
+    pub(crate) fn acquires(&self) -> bool {
+        matches!(self, Self::Take { .. } | Self::Acquire(_))
     }
 
     /// The token that the command is about.

@@ -1,7 +1,17 @@
 //! The cryptography provider of TLS, and the certificates that it is given.
 
+use std::sync::Arc;
+
 use redis::{ClientTlsConfig, ConnectionAddr, RedisResult, TlsCertificates};
+use rustls::client::Resumption;
 use rustls::crypto::{CryptoProvider, ring};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::{ClientConfig, RootCertStore};
+use rustls_native_certs::load_native_certs;
+
+/// How TLS is spoken on connections of our own.
+pub(crate) type TlsSettings = Arc<ClientConfig>;
 
 /// Installs a provider for the process, unless the application has installed one: without one the
 /// driver's first TLS connection would panic.
@@ -33,6 +43,52 @@ impl Certificates {
             identity.map(|(client_cert, client_key)| ClientTlsConfig { client_cert, client_key });
         let certificates = TlsCertificates { client_tls, root_cert: self.authority.clone() };
         redis::Client::build_with_tls(client.get_connection_info().clone(), certificates)
+    }
+
+    /// How to speak TLS to this server on connections of our own. `None` where it is not spoken, or
+    /// only the driver knows how: the user may have given a client with certificates in it. Also
+    /// when they can't be used: the driver says why when it connects.
+    pub(crate) fn settings(&self, client: &redis::Client) -> Option<TlsSettings> {
+        match client.get_connection_info().addr() {
+            ConnectionAddr::TcpTls { insecure: false, tls_params: None, .. } => self.config(),
+            ConnectionAddr::TcpTls { insecure: false, .. } if !self.is_empty() => self.config(),
+            _ => None,
+        }
+    }
+
+    fn config(&self) -> Option<TlsSettings> {
+        let builder = ClientConfig::builder().with_root_certificates(self.trusted()?);
+        let mut config = match &self.identity {
+            None => builder.with_no_client_auth(),
+            Some((certificate, key)) => {
+                let chain = CertificateDer::pem_slice_iter(certificate).collect::<Result<_, _>>();
+                let key = PrivateKeyDer::from_pem_slice(key);
+                builder.with_client_auth_cert(chain.ok()?, key.ok()?).ok()?
+            }
+        };
+        // What is remembered of sessions is kept under a lock, and a forked child may find it locked
+        // for ever.
+        config.resumption = Resumption::disabled();
+        Some(Arc::new(config))
+    }
+
+    fn trusted(&self) -> Option<RootCertStore> {
+        let mut roots = RootCertStore::empty();
+        match &self.authority {
+            Some(authority) => {
+                for certificate in CertificateDer::pem_slice_iter(authority) {
+                    roots.add(certificate.ok()?).ok()?;
+                }
+            }
+            None => {
+                let found = load_native_certs();
+                if !found.errors.is_empty() {
+                    return None;
+                }
+                found.certs.into_iter().try_for_each(|known| roots.add(known)).ok()?;
+            }
+        }
+        Some(roots)
     }
 }
 

@@ -16,6 +16,8 @@ mod driver_wire;
 mod encode;
 mod fast;
 mod groups;
+mod introduction;
+mod link;
 mod listen;
 mod message;
 mod nodes;
@@ -30,6 +32,8 @@ mod scripts;
 mod sharded;
 mod short;
 mod socket;
+#[cfg(feature = "rustls")]
+mod tls_link;
 mod transaction;
 mod wait_link;
 mod wire;
@@ -51,7 +55,7 @@ use redis::AsyncConnectionConfig;
 use redis::aio::MultiplexedConnection;
 use tokio::time::timeout;
 
-use super::{BoxFuture, Connected, Connector, Hints, Pollable};
+use super::{BoxFuture, Connected, Connector, Hints, Pollable, TlsSettings};
 use crate::domain::error::{Fault, FaultClass};
 use crate::domain::status::Scripting;
 use address::Address;
@@ -78,6 +82,8 @@ pub(crate) struct Terms {
     scripting: Scripting,
     /// The default lease.
     ttl: Duration,
+    /// How to speak TLS, where that is for us to do.
+    tls: Option<TlsSettings>,
 }
 
 impl Terms {
@@ -90,6 +96,7 @@ impl Terms {
             replicas: 0,
             scripting: Scripting::Auto,
             ttl: Duration::MAX,
+            tls: None,
         }
     }
 
@@ -106,6 +113,11 @@ impl Terms {
     /// Sets whether scripts may be used.
     pub(crate) fn with_scripting(self, scripting: Scripting) -> Self {
         Self { scripting, ..self }
+    }
+
+    /// Sets how to speak TLS. Without it, the driver does it with what its clients bring along.
+    pub(crate) fn with_tls(self, tls: Option<&TlsSettings>) -> Self {
+        Self { tls: tls.cloned(), ..self }
     }
 
     /// A tenth more or less, differently for each manager.
@@ -195,13 +207,15 @@ impl RedisConnector {
     async fn connected(self) -> Result<Connected, Fault> {
         let client = self.way.client()?;
         let info = client.get_connection_info();
-        match socket::connect(info).await.map_err(decode::unreachable)? {
+        let introduced = introduction::connect(info, self.terms.tls.as_ref()).await;
+        match introduced.map_err(decode::unreachable)? {
             Some(mut introduced) => {
                 let found = self.probed(&mut introduced.driver).await?;
-                let (socket, watcher) = introduced.into_socket().await;
+                let link = introduced.into_link().await.map_err(decode::unreachable)?;
                 let conversation = self.conversation(found.clone());
-                let pollable: Arc<dyn Pollable> = Arc::new(socket.clone());
-                let wire = Box::new(RedisWire::new(socket, conversation));
+                let watcher = link.socket().watcher();
+                let pollable: Arc<dyn Pollable> = Arc::new(link.socket().clone());
+                let wire = Box::new(RedisWire::new(link, conversation));
                 let connected =
                     Connected { wire, watcher: Some(watcher), pollable: Some(pollable) };
                 self.with_transactions(connected, found).await

@@ -8,81 +8,12 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, ConnectionAddr, RedisConnectionInfo, RedisError};
-use tokio::io::{AsyncRead, AsyncWrite, Interest};
+use tokio::io::Interest;
 use tokio::net::TcpStream;
 #[cfg(unix)]
 use tokio::net::UnixStream;
-use tokio::task::JoinHandle;
 
 use crate::store::{Bell, Pollable, Readiness, Watcher};
-
-/// A socket to the server, and the driver's connection over it, which is authenticated.
-pub(super) struct Introduced {
-    pub(super) driver: MultiplexedConnection,
-    task: JoinHandle<()>,
-    socket: Socket,
-    watcher: Watcher,
-}
-
-impl Introduced {
-    /// The socket for our own use. All that the driver asked must have been answered.
-    pub(super) async fn into_socket(self) -> (Socket, Watcher) {
-        // Its task must have ended before we use the socket, since it would read our replies; and it
-        // must not end by itself, since it would shut the socket down.
-        self.task.abort();
-        let _ = self.task.await;
-        drop(self.driver);
-        (self.socket, self.watcher)
-    }
-}
-
-/// Connects and has the driver authenticate and choose the database. `None` when the server is not
-/// reached over a plain socket.
-pub(super) async fn connect(
-    info: &redis::ConnectionInfo,
-) -> Result<Option<Introduced>, RedisError> {
-    let settings = info.redis_settings();
-    match info.addr() {
-        ConnectionAddr::Tcp(host, port) => {
-            let stream = TcpStream::connect((host.as_str(), *port)).await?;
-            stream.set_nodelay(true)?;
-            let stream = Arc::new(stream.into_std()?);
-            let (driver, task) =
-                introduce(settings, TcpStream::from_std(stream.try_clone()?)?).await?;
-            let watched = Arc::clone(&stream);
-            let watcher: Watcher = Arc::new(move || {
-                let watch = TcpStream::from_std(watched.try_clone()?)?;
-                Ok(Box::new(SocketWatch::Tcp(watch)) as Box<dyn Readiness>)
-            });
-            Ok(Some(Introduced { driver, task, socket: Socket::Tcp(stream), watcher }))
-        }
-        #[cfg(unix)]
-        ConnectionAddr::Unix(path) => {
-            let stream = Arc::new(UnixStream::connect(path).await?.into_std()?);
-            let (driver, task) =
-                introduce(settings, UnixStream::from_std(stream.try_clone()?)?).await?;
-            let watched = Arc::clone(&stream);
-            let watcher: Watcher = Arc::new(move || {
-                let watch = UnixStream::from_std(watched.try_clone()?)?;
-                Ok(Box::new(SocketWatch::Unix(watch)) as Box<dyn Readiness>)
-            });
-            Ok(Some(Introduced { driver, task, socket: Socket::Unix(stream), watcher }))
-        }
-        _ => Ok(None),
-    }
-}
-
-async fn introduce(
-    settings: &RedisConnectionInfo,
-    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
-) -> Result<(MultiplexedConnection, JoinHandle<()>), RedisError> {
-    let config = AsyncConnectionConfig::new().set_response_timeout(None);
-    let (connection, driver) =
-        MultiplexedConnection::new_with_config(settings, stream, config).await?;
-    Ok((connection, tokio::spawn(driver)))
-}
 
 /// A socket that never blocks.
 #[derive(Clone, Debug)]
@@ -93,6 +24,21 @@ pub(super) enum Socket {
 }
 
 impl Socket {
+    /// Registers the same socket with the runtime that the watcher is called on.
+    pub(super) fn watcher(&self) -> Watcher {
+        match self.clone() {
+            Self::Tcp(stream) => Arc::new(move || {
+                let watch = TcpStream::from_std(stream.try_clone()?)?;
+                Ok(Box::new(SocketWatch::Tcp(watch)) as Box<dyn Readiness>)
+            }),
+            #[cfg(unix)]
+            Self::Unix(stream) => Arc::new(move || {
+                let watch = UnixStream::from_std(stream.try_clone()?)?;
+                Ok(Box::new(SocketWatch::Unix(watch)) as Box<dyn Readiness>)
+            }),
+        }
+    }
+
     pub(super) fn write(&self, bytes: &[u8]) -> io::Result<usize> {
         match self {
             Self::Tcp(stream) => (&**stream).write(bytes),

@@ -1,4 +1,4 @@
-//! A connection over a plain socket. Any thread that has commands writes them to the socket; the
+//! A connection over a socket of our own. Any thread that has commands writes them to the socket; the
 //! thread or task with the role of the reader reads.
 //!
 //! The driver has connected and authenticated. After that it is not used: its task between caller
@@ -7,9 +7,9 @@
 use std::io;
 
 use super::conversation::Conversation;
+use super::link::{Link, Read};
 use super::scan::{Scanned, scan};
 use super::short;
-use super::socket::Socket;
 use crate::store::{Command, Filled, Pulled, Wire};
 
 /// How many bytes one read can take.
@@ -19,7 +19,7 @@ const READ_SIZE: usize = 16 * 1024;
 const MAX_KEPT_BUFFER: usize = 256 * 1024;
 
 pub(super) struct RedisWire {
-    socket: Socket,
+    link: Link,
     conversation: Conversation,
     out: Vec<u8>,
     /// How many bytes of `out` have been sent.
@@ -28,9 +28,9 @@ pub(super) struct RedisWire {
 }
 
 impl RedisWire {
-    pub(super) fn new(socket: Socket, conversation: Conversation) -> Self {
+    pub(super) fn new(link: Link, conversation: Conversation) -> Self {
         let input = InputBuffer { buffer: vec![0; READ_SIZE], start: 0, end: 0 };
-        Self { socket, conversation, out: Vec::new(), sent: 0, input }
+        Self { link, conversation, out: Vec::new(), sent: 0, input }
     }
 
     /// Reads the replies that are complete.
@@ -81,8 +81,9 @@ impl Wire for RedisWire {
     fn flush(&mut self) -> io::Result<()> {
         let out = &mut self.out;
         self.conversation.send_bundles(&mut |cmd| cmd.write_packed_command(out));
+        self.link.flush()?;
         while let Some(rest) = self.out.get(self.sent..).filter(|rest| !rest.is_empty()) {
-            match self.socket.write(rest) {
+            match self.link.write(rest) {
                 Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
                 Ok(count) => self.sent += count,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
@@ -97,17 +98,15 @@ impl Wire for RedisWire {
     }
 
     fn is_flushed(&self) -> bool {
-        self.out.is_empty() && !self.conversation.keeps_back()
+        self.out.is_empty() && self.link.is_flushed() && !self.conversation.keeps_back()
     }
 
     fn fill(&mut self) -> io::Result<Filled> {
         let room = self.input.room();
-        match self.socket.read(room) {
-            Ok(0) => Err(io::ErrorKind::UnexpectedEof.into()),
-            Ok(count) => {
-                let more = count == room.len();
+        match self.link.read(room) {
+            Ok(Read { count, more }) => {
                 self.input.end += count;
-                Ok(Filled { received: true, more })
+                Ok(Filled { received: count > 0, more })
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                 Ok(Filled { received: false, more: false })

@@ -1,0 +1,74 @@
+//! What the bytes of a connection go over: a socket, alone or under TLS.
+
+use std::io;
+
+use super::socket::Socket;
+#[cfg(feature = "rustls")]
+use super::tls_link::TlsLink;
+
+/// None of its methods blocks.
+pub(super) enum Link {
+    Plain(Socket),
+    #[cfg(feature = "rustls")]
+    Tls(Box<TlsLink>),
+}
+
+/// What came of an attempt to read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Read {
+    pub(super) count: usize,
+    /// Whether there may be more to read.
+    pub(super) more: bool,
+}
+
+impl Link {
+    pub(super) fn socket(&self) -> &Socket {
+        match self {
+            Self::Plain(socket) => socket,
+            #[cfg(feature = "rustls")]
+            Self::Tls(link) => link.socket(),
+        }
+    }
+
+    /// Takes the first of these bytes, and says how many. Those that are taken are sent, or wait
+    /// for [`flush`](Self::flush).
+    pub(super) fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Self::Plain(socket) => socket.write(bytes),
+            #[cfg(feature = "rustls")]
+            Self::Tls(link) => link.write(bytes),
+        }
+    }
+
+    /// Sends what can be sent now of the bytes that were taken.
+    pub(super) fn flush(&mut self) -> io::Result<()> {
+        match self {
+            Self::Plain(_) => Ok(()),
+            #[cfg(feature = "rustls")]
+            Self::Tls(link) => link.flush(),
+        }
+    }
+
+    /// Whether all bytes that were taken are sent.
+    pub(super) fn is_flushed(&self) -> bool {
+        match self {
+            Self::Plain(_) => true,
+            #[cfg(feature = "rustls")]
+            Self::Tls(link) => link.is_flushed(),
+        }
+    }
+
+    /// # Errors
+    /// `UnexpectedEof` when the server has closed the connection, and `WouldBlock` when nothing has
+    /// arrived.
+    pub(super) fn read(&mut self, into: &mut [u8]) -> io::Result<Read> {
+        match self {
+            Self::Plain(socket) => match socket.read(into)? {
+                0 => Err(io::ErrorKind::UnexpectedEof.into()),
+                count => Ok(Read { count, more: count == into.len() }),
+            },
+            #[cfg(feature = "rustls")]
+            Self::Tls(link) => link.read(into),
+        }
+    }
+}
