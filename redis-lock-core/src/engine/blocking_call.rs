@@ -1,4 +1,4 @@
-//! Whether a thread waits for what it asks.
+//! Whether a thread is blocked until it has the answers to what it asks.
 
 use std::cell::Cell;
 use std::num::NonZeroU64;
@@ -12,7 +12,7 @@ thread_local! {
     static NUMBER: Cell<Option<NonZeroU64>> = const { Cell::new(None) };
 }
 
-/// A blocking call: what this thread asks for meanwhile, it waits for.
+/// A blocking call. While it lasts, this thread waits for the answer to everything that it asks.
 pub(crate) struct BlockingCall(());
 
 impl BlockingCall {
@@ -21,7 +21,7 @@ impl BlockingCall {
         Self(())
     }
 
-    /// Whether it is the only one of this thread.
+    /// Whether it is not inside of another blocking call.
     pub(super) fn is_outermost(&self) -> bool {
         CALLS.try_with(Cell::get).unwrap_or_default() <= 1
     }
