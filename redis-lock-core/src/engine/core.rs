@@ -62,8 +62,7 @@ impl std::fmt::Debug for Core {
 pub(crate) struct Work {
     /// Outcomes that have to be handed to those who asked.
     pub(super) settled: Vec<Settled>,
-    /// Counts the outcomes that were handed over as unfinished, until what their machines ask next is
-    /// on a queue.
+    /// Counts those as unfinished until what their machines ask next is on a queue.
     hand: InHand,
     /// What runs the user's code, to be done last.
     pub(super) notices: VecDeque<Notice>,
@@ -363,8 +362,7 @@ impl Core {
     fn settle(&self, work: &mut Work) {
         let mut all = std::mem::take(&mut work.settled);
         if all.len() > 1 && all.iter().any(Settled::is_owed) {
-            // Releases without an answer go to the reaper before the machine of their key asks again,
-            // so that they can be sent first.
+            // The reaper has unanswered releases before the machine of their key asks again.
             all.sort_by_key(|settled| !settled.is_owed());
         }
         for settled in all {
