@@ -167,6 +167,11 @@ impl<W> Machine<W> {
 
     /// Gives up the present token and begins with a fresh one.
     fn start_over(&mut self, open: Option<Open>, env: &Env<'_>, out: &mut Effects<W>) {
+        self.take_fresh_token(open, env, out);
+        self.ask_again(env, out);
+    }
+
+    fn take_fresh_token(&mut self, open: Option<Open>, env: &Env<'_>, out: &mut Effects<W>) {
         let Stage::Contending(contending) = std::mem::replace(&mut self.stage, Stage::Idle) else {
             return;
         };
@@ -183,7 +188,6 @@ impl<W> Machine<W> {
             answered_at: contending.answered_at,
             ..Contending::new(attempt, &demand, env.now)
         });
-        self.ask_again(env, out);
     }
 
     /// Asks the server for the token; there is no open question.
@@ -318,6 +322,10 @@ impl<W> Machine<W> {
     }
 
     fn granted(&mut self, open: &Open, fence: Option<u64>, env: &Env<'_>, out: &mut Effects<W>) {
+        let is_spent = lease::deadline(open.sent, open.ttl) <= env.now;
+        if is_spent {
+            return self.spent(open, env, out);
+        }
         if let Stage::Contending(contending) = &mut self.stage {
             contending.useful = env.now;
         }
@@ -328,12 +336,8 @@ impl<W> Machine<W> {
             return;
         };
         let demand = Arc::clone(&first.demand);
-        let is_spent = lease::deadline(open.sent, open.ttl) <= env.now;
-        if is_spent && contending.attempt.is_adopted() {
-            return self.ask_again(env, out);
-        }
-        if is_spent || !contending.attempt.suits(&demand) {
-            // The answer took longer than the lease, or the waiter that it was asked for has left.
+        if !contending.attempt.suits(&demand) {
+            // The waiter that it was asked for has left.
             return self.start_over(None, env, out);
         }
         if demand.fenced && fence.is_none() && !contending.attempt.is_adopted() {
@@ -349,6 +353,18 @@ impl<W> Machine<W> {
             out.idle(IdleEvent::Asked(AskOutcome::HandedOver), env);
         }
         self.hand_out(contending.attempt, open, fence, was_free, env, out);
+    }
+
+    /// The answer took longer than the lease that it grants, which is as good as no answer.
+    fn spent(&mut self, open: &Open, env: &Env<'_>, out: &mut Effects<W>) {
+        let Stage::Contending(contending) = &self.stage else { return };
+        if !contending.attempt.is_adopted() {
+            self.take_fresh_token(None, env, out);
+        }
+        let took = env.now.since(open.sent);
+        let what =
+            format!("the answer took {took:.1?}, longer than the lease; ask for a longer one");
+        self.failed(open, Fault::new(FaultClass::Late, what), env, out);
     }
 
     /// Refuses waiters whose time limit has passed, unless they have not had any answer yet.

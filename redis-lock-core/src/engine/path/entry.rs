@@ -104,6 +104,11 @@ impl QueueEntry {
         self.origin.is_awaited()
     }
 
+    /// Whether it is a release that was tried before.
+    pub(super) fn is_another_try(&self) -> bool {
+        matches!(&self.origin, Origin::Reap(reap) if reap.was_tried())
+    }
+
     /// The number of the question, if a machine asked it.
     pub(super) fn number(&self) -> Option<u64> {
         match &self.origin {
