@@ -15,8 +15,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-use super::link::Read;
-use super::socket::Socket;
+use super::socket::{Received, Socket};
 use crate::store::TlsSettings;
 
 /// A session of TLS, and its socket.
@@ -56,10 +55,10 @@ impl TlsLink {
         !self.session.wants_write()
     }
 
-    pub(super) fn read(&mut self, into: &mut [u8]) -> io::Result<Read> {
+    pub(super) fn read(&mut self, into: &mut [u8]) -> io::Result<Received> {
         let count = self.decrypted(into)?;
         if count > 0 {
-            return Ok(Read { count, more: true });
+            return Ok(Received { count, more: true });
         }
         let mut socket = Counted::of(&self.socket);
         if self.session.read_tls(&mut socket)? == 0 {
@@ -74,7 +73,7 @@ impl TlsLink {
         // Some messages of the session itself want an answer.
         self.flush()?;
         let count = self.decrypted(into)?;
-        Ok(Read { count, more: count == into.len() || !is_drained })
+        Ok(Received { count, more: count == into.len() || !is_drained })
     }
 
     /// Takes what has been decrypted.
@@ -281,7 +280,7 @@ mod tests {
         let (mut received, mut buffer) = (0, [0; 1_000]);
         loop {
             match link.read(&mut buffer) {
-                Ok(Read { count, more }) => {
+                Ok(Received { count, more }) => {
                     received += count;
                     if !more {
                         break;
@@ -304,7 +303,7 @@ mod tests {
         peer.send();
         let mut read = || loop {
             match link.read(&mut [0; 16]) {
-                Ok(Read { count: 0, .. }) => {}
+                Ok(Received { count: 0, .. }) => {}
                 other => return other.unwrap_err().kind(),
             }
         };
