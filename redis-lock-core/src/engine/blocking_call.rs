@@ -1,4 +1,4 @@
-//! Whether a thread waits for what it asks.
+//! Whether a thread is blocked until it has the answers to what it asks.
 
 use std::cell::Cell;
 use std::num::NonZeroU64;
@@ -27,7 +27,8 @@ impl Drop for OnBehalfOfOthers {
     }
 }
 
-/// A blocking call: what this thread asks for meanwhile, it waits for.
+/// A blocking call. While it lasts, this thread waits for the answer to everything that it asks on its
+/// own behalf.
 pub(crate) struct BlockingCall(());
 
 impl BlockingCall {
@@ -36,7 +37,7 @@ impl BlockingCall {
         Self(())
     }
 
-    /// Whether it is the only one of this thread.
+    /// Whether it is not inside of another blocking call.
     pub(super) fn is_outermost(&self) -> bool {
         CALLS.try_with(Cell::get).unwrap_or_default() <= 1
     }

@@ -27,7 +27,7 @@ impl Core {
             && self.places.all().iter().all(|place| self.is_place_at_rest(place))
     }
 
-    /// Of several nodes there is always one that is asked for a sign of life.
+    /// With several nodes, a `PING` may be under way at any time.
     fn is_place_at_rest(&self, place: &Place) -> bool {
         let traffic = place.path.traffic();
         traffic.is_at_rest()

@@ -221,7 +221,7 @@ impl<W> Machine<W> {
             let asks = !patient && env.hints && demand.kind == Kind::Mutex;
             let ask = (asks && contending.hand_over == HandOverRequest::Not).then_some(ASK);
             let about = About::Acquire { queues: patient, ordered };
-            let (stays, told) = (contending.stays(), contending.was_notified);
+            let (stays, notified) = (contending.stays(), contending.was_notified);
             let terms = Acquire {
                 token,
                 ttl,
@@ -231,7 +231,7 @@ impl<W> Machine<W> {
                 repair_orphan,
                 ask,
                 stays,
-                told,
+                notified,
                 is_new: !contending.may_be_queued,
             };
             (about, Verb::Acquire(terms))

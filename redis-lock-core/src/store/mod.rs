@@ -129,9 +129,10 @@ pub(crate) struct Acquire {
     /// Whether this only renews a place in the queue: the token was queued before, and no message
     /// has granted it the lock since. Such looks can be bundled with those of other waiters.
     pub(crate) stays: bool,
-    /// A message has said that it was let in: whoever reads piece by piece looks at that first.
-    pub(crate) told: bool,
-    /// It was never asked to queue before.
+    /// Whether a message has said that the token was granted the lock. A store that reads the lock in
+    /// several steps then begins with its holder.
+    pub(crate) notified: bool,
+    /// Whether the token was never asked to queue before.
     pub(crate) is_new: bool,
 }
 
@@ -148,7 +149,7 @@ impl Acquire {
             repair_orphan: None,
             ask: None,
             stays: false,
-            told: false,
+            notified: false,
             is_new: false,
         }
     }

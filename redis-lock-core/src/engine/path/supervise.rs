@@ -146,7 +146,7 @@ impl Traffic {
         if let (ConnectionState::Up(up), Some(oldest)) = (&self.connection, self.written.front())
             && up.wire.owes_since(oldest.written).is_none_or(|since| up.received > since)
         {
-            // The first one has spoken meanwhile, or has nothing to say.
+            // Something has arrived on the first one meanwhile, or no answer is due on it.
             return;
         }
         if let (ConnectionState::Up(_), None) = (&self.connection, self.written.front()) {

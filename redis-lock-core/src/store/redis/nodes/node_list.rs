@@ -29,7 +29,7 @@ struct NodeListState {
     /// The version of each node that was connected to.
     versions: BTreeMap<NodeName, String>,
     clocks: BTreeMap<NodeName, Clock>,
-    /// Why they could not be connected to, where that was so the last time.
+    /// For nodes to which the last attempt to connect has failed: why.
     troubles: BTreeMap<NodeName, String>,
     /// How long a fail-over may take.
     outage: Option<Duration>,

@@ -218,7 +218,14 @@ fn sentinels_tell_of_each_new_primary_by_themselves() {
             assert_eq!(first.primaries[0].name, name(before));
             assert_eq!(first.primaries[0].slots, [0..=16_383]);
             let changed = tokio::spawn(directory.changed());
-            tokio::time::sleep(Duration::from_millis(300)).await;
+            let heard = |node: &testbed::Node| {
+                node.server().run::<String>("CLIENT LIST TYPE pubsub").contains("sub=1")
+            };
+            let start = Instant::now();
+            while !group.sentinels().iter().all(heard) {
+                assert!(start.elapsed() < LONG, "it does not listen to all sentinels");
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
             let successor = group.fail_over().port();
             tokio::time::timeout(LONG, changed).await.expect("it is told").unwrap();
             let start = Instant::now();
