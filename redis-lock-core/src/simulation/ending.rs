@@ -15,6 +15,7 @@ impl World {
         let pause = self.plan.longest_linger().max(silence) + SECOND;
         loop {
             let last = served.max(self.late_until).max(self.server.frozen_until);
+            let last = last.max(self.nodes.troubled_until());
             if self.is_violated() || clock::now() >= last + pause {
                 break;
             }

@@ -155,6 +155,11 @@ impl SimulatedNodes {
         self.known[node] = self.owners.clone();
     }
 
+    /// Until when a node does nothing, or says that the cluster is down.
+    pub(super) fn troubled_until(&self) -> u64 {
+        self.frozen_until.iter().chain(&self.down_until).copied().max().unwrap_or(0)
+    }
+
     pub(super) fn epoch(&self) -> u64 {
         self.owners.epoch
     }
