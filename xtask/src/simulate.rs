@@ -33,8 +33,8 @@ struct Wish {
 
 /// `--minutes N [--from-seed S] [--fault F]`, `--seed S [--fault F]`, or `--planted [--minutes N]`; the
 /// first two also with `--transactions`, on a server without scripts, with `--replaced`, on servers that
-/// are replaced and on replicas that are counted, or with `--cluster`, on several nodes whose slots
-/// move.
+/// are replaced, as sentinels say in some histories, and on replicas that are counted, or with
+/// `--cluster`, on several nodes whose slots move and that leave and come back.
 pub(crate) fn run(arguments: &[String]) -> Result<()> {
     let wish = read(arguments)?;
     let ordinary = match (wish.transactions, wish.replaced, wish.cluster) {

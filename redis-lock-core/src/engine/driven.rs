@@ -101,6 +101,11 @@ impl Core {
         self.table.kept()
     }
 
+    /// Whether a lock waits with this token, and messages may name it.
+    pub(crate) fn awaits(&self, token: &Arc<str>) -> bool {
+        self.index().contains_key(token)
+    }
+
     /// The tokens in machines, and those in the reaper and in releases that have no outcome yet.
     pub(crate) fn tokens(&self) -> (Vec<Arc<str>>, Vec<Arc<str>>) {
         let in_machines = self.table.tokens();

@@ -302,7 +302,7 @@ impl<W> Machine<W> {
         out: &mut Effects<W>,
     ) {
         let is_it = self.awaited().is_some_and(|awaited| **awaited == *token);
-        if is_it {
+        if is_it && !planted!(HintNotFollowed) {
             self.waited_for |= waited_for;
             if let Stage::Contending(contending) = &mut self.stage {
                 contending.was_notified = true;

@@ -53,13 +53,17 @@ pub(crate) enum PlantedFault {
     TwoKeyRenew,
     /// What was written behind a command that was redirected is sent again as well.
     BatchRedirected,
+    /// The messages of one node are counted on at another, so that who gets none waits for them.
+    CountedElsewhere,
+    /// Who is named by a message does not ask.
+    HintNotFollowed,
     /// A holder that may keep an idle lease is told only once that somebody waits. It has a history of
     /// its own, in which the first who waits can't tell.
     ToldOnce,
 }
 
 impl PlantedFault {
-    pub(crate) const ALL: [Self; 24] = [
+    pub(crate) const ALL: [Self; 26] = [
         Self::AnyAnswer,
         Self::WaitersTtl,
         Self::QueueReversed,
@@ -84,6 +88,8 @@ impl PlantedFault {
         Self::LateOkCredited,
         Self::TwoKeyRenew,
         Self::BatchRedirected,
+        Self::CountedElsewhere,
+        Self::HintNotFollowed,
     ];
 
     pub(crate) fn named(name: &str) -> Option<Self> {

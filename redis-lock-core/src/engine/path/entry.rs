@@ -7,11 +7,10 @@ use std::time::Duration;
 
 use super::in_hand::InHand;
 use super::origin::{Gathering, Origin, Overdue, Reply};
-use super::owed::FailedRelease;
 use crate::domain::clock::Moment;
 use crate::domain::error::{Fault, FaultClass};
 use crate::engine::table::LockId;
-use crate::lock::{Outcome, Reap};
+use crate::lock::{Confirmation, Outcome, Reap};
 use crate::store::Command;
 use crate::store::redirect::Redirect;
 use crate::store::redis::is_split;
@@ -164,6 +163,16 @@ pub(crate) enum Settled {
     Redirected(Box<QueueEntry>, Option<Redirect>),
     /// It is a release that has failed, and it has its next place.
     Failed(Box<FailedRelease>),
+}
+
+/// What is to be told of a release that has failed. The release itself has its next place.
+#[derive(Debug)]
+pub(crate) struct FailedRelease {
+    pub(crate) key: String,
+    pub(crate) fault: Fault,
+    pub(crate) confirmation: Option<Confirmation>,
+    /// When it is tried again; `None` when it is in the queue.
+    pub(crate) due: Option<Moment>,
 }
 
 impl Settled {

@@ -28,11 +28,10 @@ mod supervise;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use entry::{QueueEntry, Settled};
+pub(crate) use entry::{FailedRelease, QueueEntry, Settled};
 pub(crate) use gathering::PartEntry;
 pub(crate) use in_hand::InHand;
 pub(crate) use origin::{Gathering, Origin, Overdue, Reply};
-pub(crate) use owed::FailedRelease;
 pub(crate) use reading::Reader;
 pub(crate) use send::After;
 

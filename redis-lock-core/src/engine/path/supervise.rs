@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use super::{
-    ConnectionState, FIRST_PAUSE, Job, LOOK_PAUSE, News, QueueEntry, ReadyReply, Results, Settled,
-    Traffic, Up, ping,
+    ConnectionState, FIRST_PAUSE, Job, LOOK_PAUSE, News, Origin, QueueEntry, ReadyReply, Results,
+    Settled, Traffic, Up, ping,
 };
 use crate::domain::clock::Moment;
 use crate::domain::error::{Fault, FaultClass};
@@ -242,6 +242,20 @@ impl Traffic {
         self.forget_dropped();
         let gone = self.ready.drain(..).map(|reply| (reply, Err(fault.clone())));
         results.ready.extend(gone);
+    }
+
+    /// Gives up entries that wait here although another node has their key by now: this one may not
+    /// be reached for long.
+    pub(crate) fn give_up_moved(&mut self, is_here: impl Fn(&str) -> bool, results: &mut Results) {
+        let stays = |entry: &QueueEntry| {
+            let is_bound = entry.asks || matches!(entry.origin, Origin::Query(_));
+            is_bound || entry.main().is_none_or(|main| is_here(&main))
+        };
+        let (here, moved) = std::mem::take(&mut self.waiting).into_iter().partition(stays);
+        self.waiting = here;
+        let moved = moved.into_iter().map(|entry| Settled::Redirected(Box::new(entry), None));
+        results.settled.extend(moved);
+        self.forget_dropped();
     }
 
     /// Ends the epoch, if there is one.

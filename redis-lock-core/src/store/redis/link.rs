@@ -2,7 +2,7 @@
 
 use std::io;
 
-use super::socket::Socket;
+use super::socket::{Received, Socket};
 #[cfg(feature = "rustls")]
 use super::tls_link::TlsLink;
 
@@ -11,14 +11,6 @@ pub(super) enum Link {
     Plain(Socket),
     #[cfg(feature = "rustls")]
     Tls(Box<TlsLink>),
-}
-
-/// What came of an attempt to read.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Read {
-    pub(super) count: usize,
-    /// Whether there may be more to read.
-    pub(super) more: bool,
 }
 
 impl Link {
@@ -61,11 +53,11 @@ impl Link {
     /// # Errors
     /// `UnexpectedEof` when the server has closed the connection, and `WouldBlock` when nothing has
     /// arrived.
-    pub(super) fn read(&mut self, into: &mut [u8]) -> io::Result<Read> {
+    pub(super) fn read(&mut self, into: &mut [u8]) -> io::Result<Received> {
         match self {
             Self::Plain(socket) => match socket.read(into)? {
                 0 => Err(io::ErrorKind::UnexpectedEof.into()),
-                count => Ok(Read { count, more: count == into.len() }),
+                count => Ok(Received { count, more: count == into.len() }),
             },
             #[cfg(feature = "rustls")]
             Self::Tls(link) => link.read(into),

@@ -38,12 +38,14 @@ mod transaction;
 mod wait_link;
 mod wire;
 
-pub(crate) use address::AddressMap;
+pub(crate) use address::{Address, AddressMap};
 pub(crate) use cluster::ClusterMode;
 #[cfg(test)]
 pub(crate) use encode::{declared, declared_by_script};
 pub(crate) use groups::{NextPart, Part, Split, is_split};
 pub(crate) use nodes::{ClusterDirectory, NodeAccess, SentinelDirectory};
+#[cfg(test)]
+pub(crate) use nodes::{NamedPrimary, NodeList, SentinelReport};
 #[cfg(test)]
 pub(crate) use transaction::Sequence;
 
@@ -58,7 +60,6 @@ use tokio::time::timeout;
 use super::{BoxFuture, Connected, Connector, Hints, Pollable, TlsSettings};
 use crate::domain::error::{Fault, FaultClass};
 use crate::domain::status::Scripting;
-use address::Address;
 use channel::Channel;
 use conversation::Conversation;
 use nodes::Member;

@@ -15,8 +15,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-use super::link::Read;
-use super::socket::Socket;
+use super::socket::{Received, Socket};
 use crate::store::TlsSettings;
 
 /// A session of TLS, and its socket.
@@ -56,10 +55,10 @@ impl TlsLink {
         !self.session.wants_write()
     }
 
-    pub(super) fn read(&mut self, into: &mut [u8]) -> io::Result<Read> {
+    pub(super) fn read(&mut self, into: &mut [u8]) -> io::Result<Received> {
         let count = self.decrypted(into)?;
         if count > 0 {
-            return Ok(Read { count, more: true });
+            return Ok(Received { count, more: true });
         }
         let mut socket = Counted::of(&self.socket);
         if self.session.read_tls(&mut socket)? == 0 {
@@ -74,7 +73,7 @@ impl TlsLink {
         // Some messages of the session itself want an answer.
         self.flush()?;
         let count = self.decrypted(into)?;
-        Ok(Read { count, more: count == into.len() || !is_drained })
+        Ok(Received { count, more: count == into.len() || !is_drained })
     }
 
     /// Takes what has been decrypted.
@@ -174,5 +173,148 @@ impl AsyncWrite for SharedStream {
 
     fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut *self.stream()).poll_shutdown(context)
+    }
+}
+
+#[cfg(all(test, unix))]
+mod tests {
+    use std::os::unix::net::UnixStream;
+
+    use rustls::pki_types::pem::PemObject;
+    use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+    use rustls::{ServerConfig, ServerConnection};
+    use testbed::Certificates;
+
+    use super::*;
+    use crate::store::tls;
+
+    /// The other end of a link, which reads and writes when the test says so.
+    struct Peer {
+        stream: UnixStream,
+        session: ServerConnection,
+    }
+
+    impl Peer {
+        /// Reads until nothing has arrived for a moment; returns how many bytes were meant for it.
+        fn read_all(&mut self) -> usize {
+            let (mut total, mut buffer) = (0, vec![0; 1 << 16]);
+            while self.session.read_tls(&mut self.stream).is_ok_and(|count| count > 0) {
+                self.session.process_new_packets().unwrap();
+                while let Ok(count @ 1..) = self.session.reader().read(&mut buffer) {
+                    total += count;
+                }
+            }
+            total
+        }
+
+        fn write_all(&mut self, bytes: &[u8]) {
+            self.session.writer().write_all(bytes).unwrap();
+            self.send();
+        }
+
+        fn send(&mut self) {
+            while self.session.wants_write() {
+                self.session.write_tls(&mut self.stream).unwrap();
+            }
+        }
+    }
+
+    fn server_config(certificates: &Certificates) -> ServerConfig {
+        let chain = CertificateDer::pem_file_iter(certificates.server_file()).unwrap();
+        let chain = chain.collect::<Result<_, _>>().unwrap();
+        let key = PrivateKeyDer::from_pem_file(certificates.server_key_file()).unwrap();
+        ServerConfig::builder().with_no_client_auth().with_single_cert(chain, key).unwrap()
+    }
+
+    /// Both ends, after their handshake.
+    fn linked() -> Option<(TlsLink, Peer)> {
+        let certificates = Certificates::new()?;
+        tls::provide();
+        let authority = Some(std::fs::read(certificates.authority_file()).unwrap());
+        let client = redis::Client::open("rediss://127.0.0.1").unwrap();
+        let own = tls::Certificates { authority, identity: None }.settings(&client).unwrap();
+        let (near, far) = UnixStream::pair().unwrap();
+        near.set_nonblocking(true).unwrap();
+        far.set_nonblocking(true).unwrap();
+        let name = ServerName::try_from("127.0.0.1").unwrap();
+        let session = ClientConnection::new(own, name).unwrap();
+        let mut link = TlsLink { socket: Socket::Unix(Arc::new(near)), session };
+        let session = ServerConnection::new(Arc::new(server_config(&certificates))).unwrap();
+        let mut peer = Peer { stream: far, session };
+        while link.session.is_handshaking() || peer.session.is_handshaking() {
+            link.flush().unwrap();
+            peer.read_all();
+            peer.send();
+            // There is nothing for us to read yet.
+            let _ = link.read(&mut [0; 16]);
+        }
+        // What servers send after the handshake.
+        while link.read(&mut [0; 16]).is_ok() {}
+        Some((link, peer))
+    }
+
+    #[test]
+    fn what_the_socket_does_not_take_is_sent_later() {
+        let Some((mut link, mut peer)) = linked() else { return };
+        let (bytes, mut taken) = (vec![7; 100_000], 0);
+        let full = loop {
+            match link.write(&bytes) {
+                Ok(count) => taken += count,
+                Err(error) => break error,
+            }
+        };
+        assert_eq!(full.kind(), io::ErrorKind::WouldBlock);
+        assert!(!link.is_flushed(), "the session has what the socket did not take");
+        let mut received = 0;
+        while !link.is_flushed() {
+            received += peer.read_all();
+            link.flush().unwrap();
+        }
+        assert_eq!(received + peer.read_all(), taken);
+    }
+
+    #[test]
+    fn what_was_decrypted_is_read_without_waiting_for_the_socket_again() {
+        let Some((mut link, mut peer)) = linked() else { return };
+        peer.write_all(&vec![7; 40_000]);
+        let (mut received, mut buffer) = (0, [0; 1_000]);
+        loop {
+            match link.read(&mut buffer) {
+                Ok(Received { count, more }) => {
+                    received += count;
+                    if !more {
+                        break;
+                    }
+                }
+                Err(error) => {
+                    assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
+                    break;
+                }
+            }
+        }
+        assert_eq!(received, 40_000, "whoever reads waits for the socket now");
+        assert_eq!(link.read(&mut buffer).unwrap_err().kind(), io::ErrorKind::WouldBlock);
+    }
+
+    #[test]
+    fn an_end_and_nonsense_are_told_from_silence() {
+        let Some((mut link, mut peer)) = linked() else { return };
+        peer.session.send_close_notify();
+        peer.send();
+        let mut read = || loop {
+            match link.read(&mut [0; 16]) {
+                Ok(Received { count: 0, .. }) => {}
+                other => return other.unwrap_err().kind(),
+            }
+        };
+        assert_eq!(read(), io::ErrorKind::UnexpectedEof);
+
+        let Some((mut link, peer)) = linked() else { return };
+        (&peer.stream).write_all(&[0; 64]).unwrap();
+        assert_eq!(link.read(&mut [0; 16]).unwrap_err().kind(), io::ErrorKind::InvalidData);
+
+        let Some((mut link, peer)) = linked() else { return };
+        drop(peer);
+        assert_eq!(link.read(&mut [0; 16]).unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
     }
 }

@@ -7,9 +7,10 @@
 use std::io;
 
 use super::conversation::Conversation;
-use super::link::{Link, Read};
+use super::link::Link;
 use super::scan::{Scanned, scan};
 use super::short;
+use super::socket::Received;
 use crate::store::{Command, Filled, Pulled, Wire};
 
 /// How many bytes one read can take.
@@ -104,7 +105,7 @@ impl Wire for RedisWire {
     fn fill(&mut self) -> io::Result<Filled> {
         let room = self.input.room();
         match self.link.read(room) {
-            Ok(Read { count, more }) => {
+            Ok(Received { count, more }) => {
                 self.input.end += count;
                 Ok(Filled { received: count > 0, more })
             }

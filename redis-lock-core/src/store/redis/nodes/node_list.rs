@@ -11,7 +11,7 @@ use crate::domain::status::{NodeInfo, NodeRole, ServerInfo, Topology};
 use crate::store::redirect::NodeName;
 
 /// The list of known nodes, shared by the directory and the connections to the nodes.
-pub(super) struct NodeList {
+pub(crate) struct NodeList {
     pub(super) topology: Topology,
     state: Mutex<NodeListState>,
     /// Grows with each change.
@@ -54,7 +54,7 @@ pub(super) struct Listed {
 }
 
 impl NodeList {
-    pub(super) fn new(topology: Topology) -> Self {
+    pub(crate) fn new(topology: Topology) -> Self {
         Self { topology, state: Mutex::default(), changes: watch::Sender::new(0) }
     }
 
