@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::hand_over::{ASK, ASK_WAIT, HandOverRequest};
 use super::question::{About, Open};
-use super::timing::{HintThrottle, PLACE, look_at, retry_at};
+use super::timing::{HintThrottle, PLACE, look_at};
 use super::{Attempt, Effects, Env, Later, Machine, Outcome, Reap, Stage, Waiter, asked_ttl, busy};
 use crate::domain::clock::Moment;
 use crate::domain::demand::Demand;
@@ -34,12 +34,12 @@ pub(super) struct Contending {
     hinted: bool,
     throttle: HintThrottle,
     /// Consecutive failures.
-    failures: u32,
+    pub(super) failures: u32,
     /// Consecutive looks that found the same holder.
     looks: u32,
     /// How often the lock was busy.
     refusals: u32,
-    last_answer: LastAnswer,
+    pub(super) last_answer: LastAnswer,
     /// When the last answered question was sent, or the last failure came.
     pub(super) answered_at: Moment,
     /// When the server last gave a useful answer.
@@ -53,7 +53,7 @@ pub(super) struct Contending {
 
 /// What the last answer said.
 #[derive(Debug)]
-enum LastAnswer {
+pub(super) enum LastAnswer {
     Nothing,
     Busy(Blocker),
     Failed(Fault),
@@ -171,7 +171,12 @@ impl<W> Machine<W> {
         self.ask_again(env, out);
     }
 
-    fn take_fresh_token(&mut self, open: Option<Open>, env: &Env<'_>, out: &mut Effects<W>) {
+    pub(super) fn take_fresh_token(
+        &mut self,
+        open: Option<Open>,
+        env: &Env<'_>,
+        out: &mut Effects<W>,
+    ) {
         let Stage::Contending(contending) = std::mem::replace(&mut self.stage, Stage::Idle) else {
             return;
         };
@@ -355,18 +360,6 @@ impl<W> Machine<W> {
         self.hand_out(contending.attempt, open, fence, was_free, env, out);
     }
 
-    /// The answer took longer than the lease that it grants, which is as good as no answer.
-    fn spent(&mut self, open: &Open, env: &Env<'_>, out: &mut Effects<W>) {
-        let Stage::Contending(contending) = &self.stage else { return };
-        if !contending.attempt.is_adopted() {
-            self.take_fresh_token(None, env, out);
-        }
-        let took = env.now.since(open.sent);
-        let what =
-            format!("the answer took {took:.1?}, longer than the lease; ask for a longer one");
-        self.failed(open, Fault::new(FaultClass::Late, what), env, out);
-    }
-
     /// Refuses waiters whose time limit has passed, unless they have not had any answer yet.
     fn refuse_overdue_after_busy(&mut self, env: &Env<'_>, out: &mut Effects<W>) {
         let Stage::Contending(contending) = &self.stage else { return };
@@ -443,53 +436,6 @@ impl<W> Machine<W> {
         if impatient || self.waiters.any_late() {
             self.ask_again(env, out);
         }
-    }
-
-    fn failed(&mut self, open: &Open, fault: Fault, env: &Env<'_>, out: &mut Effects<W>) {
-        let Stage::Contending(contending) = &mut self.stage else { return };
-        contending.failures = contending.failures.saturating_add(1);
-        let (class, failures) = (fault.class, contending.failures);
-        contending.last_answer = LastAnswer::Failed(fault);
-        contending.answered_at = env.now;
-        match class {
-            // A connection that was closed while idle is noticed only by the first question.
-            FaultClass::Unknown | FaultClass::Late if failures == 1 => self.ask_again(env, out),
-            FaultClass::Unknown
-            | FaultClass::Late
-            | FaultClass::Refused
-            | FaultClass::Moving
-            | FaultClass::PartlyDone => {
-                contending.look = retry_at(class, failures, env);
-                self.refuse_late(open.sent, env, out);
-                self.refuse_no_wait(open.sent, env, out);
-                self.abandon_if_unwanted(env, out);
-            }
-            FaultClass::Permanent | FaultClass::Misuse | FaultClass::Unsupported => {
-                for waiter in self.waiters.drain() {
-                    let error = self.refusal(&waiter, env.now);
-                    out.fail(waiter.handle, error);
-                }
-                self.abandon_if_unwanted(env, out);
-            }
-        }
-    }
-
-    /// The error of a caller that has waited for an unusable server as long as its `outage` allows.
-    pub(super) fn outage(&self, waiter: &Waiter<W>, now: Moment) -> LockError {
-        let waited = now.since(waiter.asked);
-        let fault = match &self.stage {
-            Stage::Contending(Contending { last_answer: LastAnswer::Failed(fault), .. }) => {
-                let what = format!("{} (tried for {waited:.1?})", fault.what);
-                Fault { what, ..fault.clone() }
-            }
-            _ => {
-                let what = format!(
-                    "the server can't be used: no connection within {waited:.1?} that answers"
-                );
-                Fault::new(FaultClass::Late, what)
-            }
-        };
-        LockError::backend(Some(waiter.demand.key.as_str()), &fault)
     }
 
     /// Releases the token when no waiter is left.

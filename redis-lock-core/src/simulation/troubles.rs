@@ -22,6 +22,10 @@ impl World {
         if !trouble.is_harmless() {
             self.troubled_until = self.troubled_until.max(now + trouble.lasts() + 8 * SECOND);
         }
+        self.begin_trouble(trouble, now);
+    }
+
+    fn begin_trouble(&mut self, trouble: PlannedTrouble, now: u64) {
         match trouble {
             PlannedTrouble::Cut { process, late } => {
                 if let Some(link) = self.link_of(process) {

@@ -23,8 +23,6 @@ pub(crate) use bell_elsewhere::NoBell as Bell;
 pub(crate) use parker::{Parker, Pollable};
 pub(crate) use server_view::ServerView;
 pub(crate) use task_waker::TaskWaker;
-#[cfg(feature = "rustls")]
-pub(crate) use tls::TlsSettings;
 pub(crate) use wire::{
     BoxFuture, Connected, Connector, Filled, Hints, Pulled, Readiness, Watcher, Wire,
 };
@@ -35,6 +33,10 @@ use std::time::Duration;
 use crate::domain::kind::Kind;
 use crate::domain::names::Names;
 use crate::{Holder, Token};
+
+/// How TLS is spoken on connections of our own.
+#[cfg(feature = "rustls")]
+pub(crate) type TlsSettings = Arc<rustls::ClientConfig>;
 
 /// Without the feature there are none.
 #[cfg(not(feature = "rustls"))]

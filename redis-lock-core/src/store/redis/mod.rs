@@ -17,7 +17,6 @@ mod encode;
 mod fast;
 mod groups;
 mod introduction;
-mod link;
 mod listen;
 mod message;
 mod nodes;
@@ -33,8 +32,9 @@ mod sharded;
 mod short;
 mod socket;
 #[cfg(feature = "rustls")]
-mod tls_link;
+mod tls_session;
 mod transaction;
+mod transport;
 mod wait_link;
 mod wire;
 
@@ -212,11 +212,11 @@ impl RedisConnector {
         match introduced.map_err(decode::unreachable)? {
             Some(mut introduced) => {
                 let found = self.probed(&mut introduced.driver).await?;
-                let link = introduced.into_link().await.map_err(decode::unreachable)?;
+                let transport = introduced.into_transport().await.map_err(decode::unreachable)?;
                 let conversation = self.conversation(found.clone());
-                let watcher = link.socket().watcher();
-                let pollable: Arc<dyn Pollable> = Arc::new(link.socket().clone());
-                let wire = Box::new(RedisWire::new(link, conversation));
+                let watcher = transport.socket().watcher();
+                let pollable: Arc<dyn Pollable> = Arc::new(transport.socket().clone());
+                let wire = Box::new(RedisWire::new(transport, conversation));
                 let connected =
                     Connected { wire, watcher: Some(watcher), pollable: Some(pollable) };
                 self.with_transactions(connected, found).await

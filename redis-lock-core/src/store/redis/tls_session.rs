@@ -19,18 +19,18 @@ use super::socket::{Received, Socket};
 use crate::store::TlsSettings;
 
 /// A session of TLS, and its socket.
-pub(super) struct TlsLink {
+pub(super) struct TlsSession {
     socket: Socket,
-    session: ClientConnection,
+    connection: ClientConnection,
 }
 
-impl TlsLink {
+impl TlsSession {
     pub(super) fn socket(&self) -> &Socket {
         &self.socket
     }
 
     pub(super) fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let taken = self.session.writer().write(bytes)?;
+        let taken = self.connection.writer().write(bytes)?;
         self.flush()?;
         if taken == 0 {
             // The session holds as much as it may until the socket takes more.
@@ -40,8 +40,8 @@ impl TlsLink {
     }
 
     pub(super) fn flush(&mut self) -> io::Result<()> {
-        while self.session.wants_write() {
-            match self.session.write_tls(&mut Counted::of(&self.socket)) {
+        while self.connection.wants_write() {
+            match self.connection.write_tls(&mut Counted::of(&self.socket)) {
                 Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
                 Err(error) if error.kind() != io::ErrorKind::Interrupted => return Err(error),
@@ -52,7 +52,7 @@ impl TlsLink {
     }
 
     pub(super) fn is_flushed(&self) -> bool {
-        !self.session.wants_write()
+        !self.connection.wants_write()
     }
 
     pub(super) fn read(&mut self, into: &mut [u8]) -> io::Result<Received> {
@@ -61,11 +61,11 @@ impl TlsLink {
             return Ok(Received { count, more: true });
         }
         let mut socket = Counted::of(&self.socket);
-        if self.session.read_tls(&mut socket)? == 0 {
+        if self.connection.read_tls(&mut socket)? == 0 {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
         let is_drained = socket.has_less;
-        if let Err(error) = self.session.process_new_packets() {
+        if let Err(error) = self.connection.process_new_packets() {
             // The session has an alert for the server. The connection is over, sent or not.
             let _ = self.flush();
             return Err(io::Error::new(io::ErrorKind::InvalidData, error));
@@ -78,7 +78,7 @@ impl TlsLink {
 
     /// Takes what has been decrypted.
     fn decrypted(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        match self.session.reader().read(into) {
+        match self.connection.reader().read(into) {
             Ok(0) => Err(io::ErrorKind::UnexpectedEof.into()),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(0),
             read => read,
@@ -134,13 +134,13 @@ impl SharedStream {
     }
 
     /// The session and its socket. The driver must have ended.
-    pub(super) fn into_link(self) -> io::Result<TlsLink> {
+    pub(super) fn into_session(self) -> io::Result<TlsSession> {
         let stream = Arc::into_inner(self.0)
             .ok_or_else(|| io::Error::other("the driver still uses the connection"))?
             .into_inner()
             .unwrap_or_else(PoisonError::into_inner);
-        let (socket, session) = stream.into_inner();
-        Ok(TlsLink { socket: Socket::Tcp(Arc::new(socket.into_std()?)), session })
+        let (socket, connection) = stream.into_inner();
+        Ok(TlsSession { socket: Socket::Tcp(Arc::new(socket.into_std()?)), connection })
     }
 
     fn stream(&self) -> MutexGuard<'_, TlsStream<TcpStream>> {
@@ -188,19 +188,19 @@ mod tests {
     use super::*;
     use crate::store::tls;
 
-    /// The other end of a link, which reads and writes when the test says so.
+    /// The server's end, which reads and writes when the test says so.
     struct Peer {
         stream: UnixStream,
-        session: ServerConnection,
+        connection: ServerConnection,
     }
 
     impl Peer {
         /// Reads until nothing has arrived for a moment; returns how many bytes were meant for it.
         fn read_all(&mut self) -> usize {
             let (mut total, mut buffer) = (0, vec![0; 1 << 16]);
-            while self.session.read_tls(&mut self.stream).is_ok_and(|count| count > 0) {
-                self.session.process_new_packets().unwrap();
-                while let Ok(count @ 1..) = self.session.reader().read(&mut buffer) {
+            while self.connection.read_tls(&mut self.stream).is_ok_and(|count| count > 0) {
+                self.connection.process_new_packets().unwrap();
+                while let Ok(count @ 1..) = self.connection.reader().read(&mut buffer) {
                     total += count;
                 }
             }
@@ -208,13 +208,13 @@ mod tests {
         }
 
         fn write_all(&mut self, bytes: &[u8]) {
-            self.session.writer().write_all(bytes).unwrap();
+            self.connection.writer().write_all(bytes).unwrap();
             self.send();
         }
 
         fn send(&mut self) {
-            while self.session.wants_write() {
-                self.session.write_tls(&mut self.stream).unwrap();
+            while self.connection.wants_write() {
+                self.connection.write_tls(&mut self.stream).unwrap();
             }
         }
     }
@@ -227,7 +227,7 @@ mod tests {
     }
 
     /// Both ends, after their handshake.
-    fn linked() -> Option<(TlsLink, Peer)> {
+    fn linked() -> Option<(TlsSession, Peer)> {
         let certificates = Certificates::new()?;
         tls::provide();
         let authority = Some(std::fs::read(certificates.authority_file()).unwrap());
@@ -237,49 +237,49 @@ mod tests {
         near.set_nonblocking(true).unwrap();
         far.set_nonblocking(true).unwrap();
         let name = ServerName::try_from("127.0.0.1").unwrap();
-        let session = ClientConnection::new(own, name).unwrap();
-        let mut link = TlsLink { socket: Socket::Unix(Arc::new(near)), session };
-        let session = ServerConnection::new(Arc::new(server_config(&certificates))).unwrap();
-        let mut peer = Peer { stream: far, session };
-        while link.session.is_handshaking() || peer.session.is_handshaking() {
-            link.flush().unwrap();
+        let connection = ClientConnection::new(own, name).unwrap();
+        let mut session = TlsSession { socket: Socket::Unix(Arc::new(near)), connection };
+        let connection = ServerConnection::new(Arc::new(server_config(&certificates))).unwrap();
+        let mut peer = Peer { stream: far, connection };
+        while session.connection.is_handshaking() || peer.connection.is_handshaking() {
+            session.flush().unwrap();
             peer.read_all();
             peer.send();
             // There is nothing for us to read yet.
-            let _ = link.read(&mut [0; 16]);
+            let _ = session.read(&mut [0; 16]);
         }
         // What servers send after the handshake.
-        while link.read(&mut [0; 16]).is_ok() {}
-        Some((link, peer))
+        while session.read(&mut [0; 16]).is_ok() {}
+        Some((session, peer))
     }
 
     #[test]
     fn what_the_socket_does_not_take_is_sent_later() {
-        let Some((mut link, mut peer)) = linked() else { return };
+        let Some((mut session, mut peer)) = linked() else { return };
         let (bytes, mut taken) = (vec![7; 100_000], 0);
         let full = loop {
-            match link.write(&bytes) {
+            match session.write(&bytes) {
                 Ok(count) => taken += count,
                 Err(error) => break error,
             }
         };
         assert_eq!(full.kind(), io::ErrorKind::WouldBlock);
-        assert!(!link.is_flushed(), "the session has what the socket did not take");
+        assert!(!session.is_flushed(), "the session has what the socket did not take");
         let mut received = 0;
-        while !link.is_flushed() {
+        while !session.is_flushed() {
             received += peer.read_all();
-            link.flush().unwrap();
+            session.flush().unwrap();
         }
         assert_eq!(received + peer.read_all(), taken);
     }
 
     #[test]
     fn what_was_decrypted_is_read_without_waiting_for_the_socket_again() {
-        let Some((mut link, mut peer)) = linked() else { return };
+        let Some((mut session, mut peer)) = linked() else { return };
         peer.write_all(&vec![7; 40_000]);
         let (mut received, mut buffer) = (0, [0; 1_000]);
         loop {
-            match link.read(&mut buffer) {
+            match session.read(&mut buffer) {
                 Ok(Received { count, more }) => {
                     received += count;
                     if !more {
@@ -293,28 +293,28 @@ mod tests {
             }
         }
         assert_eq!(received, 40_000, "whoever reads waits for the socket now");
-        assert_eq!(link.read(&mut buffer).unwrap_err().kind(), io::ErrorKind::WouldBlock);
+        assert_eq!(session.read(&mut buffer).unwrap_err().kind(), io::ErrorKind::WouldBlock);
     }
 
     #[test]
     fn an_end_and_nonsense_are_told_from_silence() {
-        let Some((mut link, mut peer)) = linked() else { return };
-        peer.session.send_close_notify();
+        let Some((mut session, mut peer)) = linked() else { return };
+        peer.connection.send_close_notify();
         peer.send();
         let mut read = || loop {
-            match link.read(&mut [0; 16]) {
+            match session.read(&mut [0; 16]) {
                 Ok(Received { count: 0, .. }) => {}
                 other => return other.unwrap_err().kind(),
             }
         };
         assert_eq!(read(), io::ErrorKind::UnexpectedEof);
 
-        let Some((mut link, peer)) = linked() else { return };
+        let Some((mut session, peer)) = linked() else { return };
         (&peer.stream).write_all(&[0; 64]).unwrap();
-        assert_eq!(link.read(&mut [0; 16]).unwrap_err().kind(), io::ErrorKind::InvalidData);
+        assert_eq!(session.read(&mut [0; 16]).unwrap_err().kind(), io::ErrorKind::InvalidData);
 
-        let Some((mut link, peer)) = linked() else { return };
+        let Some((mut session, peer)) = linked() else { return };
         drop(peer);
-        assert_eq!(link.read(&mut [0; 16]).unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
+        assert_eq!(session.read(&mut [0; 16]).unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
     }
 }

@@ -4,21 +4,21 @@ use std::io;
 
 use super::socket::{Received, Socket};
 #[cfg(feature = "rustls")]
-use super::tls_link::TlsLink;
+use super::tls_session::TlsSession;
 
 /// None of its methods blocks.
-pub(super) enum Link {
+pub(super) enum Transport {
     Plain(Socket),
     #[cfg(feature = "rustls")]
-    Tls(Box<TlsLink>),
+    Tls(Box<TlsSession>),
 }
 
-impl Link {
+impl Transport {
     pub(super) fn socket(&self) -> &Socket {
         match self {
             Self::Plain(socket) => socket,
             #[cfg(feature = "rustls")]
-            Self::Tls(link) => link.socket(),
+            Self::Tls(session) => session.socket(),
         }
     }
 
@@ -28,7 +28,7 @@ impl Link {
         match self {
             Self::Plain(socket) => socket.write(bytes),
             #[cfg(feature = "rustls")]
-            Self::Tls(link) => link.write(bytes),
+            Self::Tls(session) => session.write(bytes),
         }
     }
 
@@ -37,7 +37,7 @@ impl Link {
         match self {
             Self::Plain(_) => Ok(()),
             #[cfg(feature = "rustls")]
-            Self::Tls(link) => link.flush(),
+            Self::Tls(session) => session.flush(),
         }
     }
 
@@ -46,7 +46,7 @@ impl Link {
         match self {
             Self::Plain(_) => true,
             #[cfg(feature = "rustls")]
-            Self::Tls(link) => link.is_flushed(),
+            Self::Tls(session) => session.is_flushed(),
         }
     }
 
@@ -60,7 +60,7 @@ impl Link {
                 count => Ok(Received { count, more: count == into.len() }),
             },
             #[cfg(feature = "rustls")]
-            Self::Tls(link) => link.read(into),
+            Self::Tls(session) => session.read(into),
         }
     }
 }
