@@ -134,6 +134,10 @@ impl Notices {
         now.after(STUCK)
     }
 
+    pub(super) fn has_threads(&self) -> bool {
+        self.list().threads > 0
+    }
+
     /// Whether there are as many threads as there may be, and all of them are blocked.
     pub(super) fn are_stuck(&self) -> bool {
         let list = self.list();

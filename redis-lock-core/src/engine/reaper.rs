@@ -61,6 +61,12 @@ impl Reaper {
         owed.into_iter().filter_map(|due| self.take(due))
     }
 
+    /// Takes out the token that is due first, whenever that is.
+    pub(crate) fn take_any(&mut self) -> Option<Box<Reap>> {
+        let (due, _) = self.pausing.first_key_value()?;
+        self.take(*due)
+    }
+
     /// Takes out a token that is due to be released.
     pub(crate) fn pop_due(&mut self, now: Moment) -> Option<Box<Reap>> {
         let (due, _) = self.pausing.first_key_value()?;

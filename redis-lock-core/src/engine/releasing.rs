@@ -3,6 +3,7 @@
 use super::core::{Core, Work};
 use super::notices::Notice;
 use super::path::{FailedRelease, QueueEntry};
+use super::reaper::Reaper;
 use crate::domain::clock::Moment;
 use crate::lock::{Next, Outcome, Outgoing, Reap};
 use crate::observe;
@@ -63,6 +64,28 @@ impl Core {
         };
         let owed: Vec<_> = self.reaper().take_owed(names).map(Outgoing::Part).collect();
         out.splice(at..at, owed);
+    }
+
+    /// Puts releases from the reaper on their queues. The only queue is locked meanwhile, so that nobody
+    /// asks for their keys in between.
+    pub(super) fn put_reaps(
+        &self,
+        mut take: impl FnMut(&mut Reaper) -> Option<Box<Reap>>,
+        work: &mut Work,
+    ) {
+        let now = Moment::now();
+        let mut next = || take(&mut self.reaper());
+        let Some(place) = self.places.only() else {
+            while let Some(reap) = next() {
+                self.put(QueueEntry::reap(reap, now), work);
+            }
+            return;
+        };
+        let mut traffic = place.path.traffic();
+        while let Some(reap) = next() {
+            work.send_only_place();
+            traffic.put(QueueEntry::reap(reap, now), &mut work.settled);
+        }
     }
 
     /// A server has left the map: another one may still have tokens that it released.

@@ -89,6 +89,13 @@ fn tell_all(core: &Core) {
         if due == Moment::NEVER || core.notices.are_stuck() {
             return;
         }
+        if !core.notices.has_threads() {
+            // None can be started, and nobody needs this one any more.
+            while let Some(notice) = core.notices.take() {
+                core.act(|work| core.carry_out(notice, work));
+            }
+            return;
+        }
         thread::sleep(due.since(now));
     }
 }

@@ -105,6 +105,8 @@ impl Core {
         let mut work = Work::default();
         self.end_all(&LockError::backend(None, &fault), what, &mut work);
         self.notices.add(&mut work.notices);
+        // The next engine may fail before it hands anything on.
+        self.notices.hand_to_thread(self.notifier());
     }
 
     /// Ends the engine: everything in it, and whatever still comes. What is to be told of it is left
@@ -163,8 +165,9 @@ impl Core {
 
     /// Reports that the engine has ended.
     pub(super) fn notify_end(&self) {
-        self.ended.send_replace(true);
         self.notices.end();
+        // It may run the user's wakers, so it comes last.
+        self.ended.send_replace(true);
     }
 }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use testbed::{Server, eventually, holds_for};
 
-use super::path::{InHand, Origin, Settled};
+use super::path::{InHand, Origin, Results, Settled};
 use crate::domain::clock::Moment;
 use crate::domain::demand::tests::demand;
 use crate::domain::env::simulated;
@@ -181,6 +181,39 @@ fn a_release_that_failed_with_a_question_of_its_key_is_sent_before_the_next_one(
     assert_eq!(queued(&core), [format!("release {main}"), format!("ask for {main}")]);
     end(&core);
     assert!(matches!(waiting.now_or_never(), Some(Err(LockError::Shutdown))));
+}
+
+/// Whoever has the queue locked may lock the reaper, so nobody may do it the other way round.
+#[test]
+fn the_engine_locks_no_queue_while_it_has_the_reaper_locked() {
+    let locks = Locks::in_memory();
+    let core = Arc::clone(locks.link().core());
+    let traffic = core.only_path().traffic();
+    let looking = thread::spawn({
+        let core = Arc::clone(&core);
+        move || core.due(Moment::now())
+    });
+    let is_waiting = || !looking.is_finished();
+    holds_for(Duration::from_millis(50), "it waits for the queue", is_waiting);
+    eventually(Duration::from_secs(10), "the reaper is free", || !core.reaper.is_locked());
+    drop(traffic);
+    looking.join().unwrap();
+}
+
+#[test]
+fn nobody_waits_at_an_engine_that_has_ended() {
+    let locks = Locks::in_memory();
+    let core = Arc::clone(locks.link().core());
+    core.act(|work| core.end(work));
+    let (ready, mut told) = tokio::sync::oneshot::channel();
+    let mut results = Results::default();
+    for _ in 0..2 {
+        drop(core.only_path().traffic().drain());
+    }
+    core.only_path().traffic().when_ready(ready, &mut results);
+    assert_eq!(results.ready.len(), 1, "it is refused at once");
+    drop(results);
+    assert!(told.try_recv().is_err());
 }
 
 fn end(core: &super::core::Core) {

@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use super::core::{Core, Work};
 use super::notices::Notice;
-use super::path::{ENGINE_READS_AFTER, Job, News, QueueEntry, Reader, Results};
+use super::path::{ENGINE_READS_AFTER, Job, News, Reader, Results};
 use super::places::{Place, PlaceId, UNROUTED};
+use super::reaper::Reaper;
 use crate::domain::clock::Moment;
 use crate::domain::error::Fault;
 use crate::store::Connected;
@@ -108,10 +109,7 @@ impl Core {
                         self.look_soon();
                     }
                     // Releases that were refused meanwhile are sent before new questions.
-                    let refused = self.reaper().drain();
-                    for reap in refused {
-                        self.put(QueueEntry::reap(reap, Moment::now()), work);
-                    }
+                    self.put_reaps(Reaper::take_any, work);
                     self.send(work);
                     self.connected(place.id, work);
                 }
@@ -133,10 +131,7 @@ impl Core {
         work.notices.extend(
             overdue.into_iter().map(|(confirm, outcome)| Notice::Confirm(confirm, outcome)),
         );
-        loop {
-            let Some(reap) = self.reaper().pop_due(now) else { break };
-            self.put(QueueEntry::reap(reap, now), work);
-        }
+        self.put_reaps(|reaper| reaper.pop_due(now), work);
         self.look_for_forced(now, work);
     }
 
@@ -160,7 +155,10 @@ impl Core {
         let places = places.iter().map(|place| due_of(place, now));
         let closing = self.closing_ends().unwrap_or(Moment::NEVER);
         let (table, look) = (self.table.next_due(), self.places.look_due());
-        [table, look, self.reaper().due(), self.search().due(), closing]
+        // Whoever has a queue locked may lock the reaper, so it must be free before a queue is locked.
+        let reaper = self.reaper().due();
+        let search = self.search().due();
+        [table, look, reaper, search, closing]
             .into_iter()
             .chain(places)
             .fold(now.after(LONGEST_SLEEP), Moment::min)

@@ -105,9 +105,10 @@ impl Attempt {
 
     /// Its lease is to run on for a while after its release. A renewal that is executed behind the
     /// release finds nothing otherwise, but would lengthen such a lease.
-    pub(crate) fn is_kept(&mut self) {
+    pub(crate) fn is_kept(&mut self, end: Moment) {
         if self.renewed_until > Moment::START {
-            self.doubt(self.renewed_until, Some(Duration::ZERO));
+            // At its end it is released, and a renewal finds nothing after that.
+            self.doubt(self.renewed_until.min(end), Some(Duration::ZERO));
         }
     }
 

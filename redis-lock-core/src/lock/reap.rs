@@ -105,7 +105,7 @@ impl Reap {
 
     pub(super) fn keep_until(mut self, end: Moment) -> Self {
         self.keep_until = Some(end);
-        self.attempt.is_kept();
+        self.attempt.is_kept(end);
         self.unanswered |= self.drops.is_some();
         self
     }

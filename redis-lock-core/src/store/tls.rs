@@ -1,5 +1,6 @@
 //! The cryptography provider of TLS, and the certificates that it is given.
 
+use std::fmt;
 use std::sync::Arc;
 
 use redis::{ClientTlsConfig, ConnectionAddr, RedisResult, TlsCertificates};
@@ -30,6 +31,13 @@ pub(crate) struct Certificates {
     pub(crate) identity: Option<(Vec<u8>, Vec<u8>)>,
 }
 
+impl fmt::Debug for Certificates {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // The key is a secret.
+        f.debug_struct("Certificates").finish_non_exhaustive()
+    }
+}
+
 impl Certificates {
     pub(crate) fn is_empty(&self) -> bool {
         self.authority.is_none() && self.identity.is_none()
@@ -45,17 +53,21 @@ impl Certificates {
     }
 
     /// How to speak TLS to this server on connections of our own. `None` where it is not spoken, or
-    /// only the driver knows how: the user may have given a client with certificates in it. Also
-    /// when they can't be used: the driver says why when it connects.
+    /// only the driver knows how: the user may have given a client with certificates in it.
     pub(crate) fn settings(&self, client: &redis::Client) -> Option<TlsSettings> {
         match client.get_connection_info().addr() {
-            ConnectionAddr::TcpTls { insecure: false, tls_params: None, .. } => self.config(),
-            ConnectionAddr::TcpTls { insecure: false, .. } if !self.is_empty() => self.config(),
+            ConnectionAddr::TcpTls { insecure: false, tls_params, .. }
+                if tls_params.is_none() || !self.is_empty() =>
+            {
+                Some(Arc::new(self.clone()))
+            }
             _ => None,
         }
     }
 
-    fn config(&self) -> Option<TlsSettings> {
+    /// The settings of one connection: what the platform trusts may change. `None` when they can't be
+    /// used, or nobody is trusted: the driver says why when it connects.
+    pub(crate) fn config(&self) -> Option<ClientConfig> {
         let builder = ClientConfig::builder().with_root_certificates(self.trusted()?);
         let mut config = match &self.identity {
             None => builder.with_no_client_auth(),
@@ -68,7 +80,7 @@ impl Certificates {
         // What is remembered of sessions is kept under a lock, and a forked child may find it locked
         // for ever.
         config.resumption = Resumption::disabled();
-        Some(Arc::new(config))
+        Some(config)
     }
 
     fn trusted(&self) -> Option<RootCertStore> {
@@ -87,7 +99,7 @@ impl Certificates {
                 found.certs.into_iter().try_for_each(|known| roots.add(known)).ok()?;
             }
         }
-        Some(roots)
+        Some(roots).filter(|roots| !roots.is_empty())
     }
 }
 

@@ -430,7 +430,10 @@ impl Traffic {
     /// the callers, so no lock may be held then.
     pub(crate) fn drain(&mut self) -> (Vec<Origin>, Vec<ReadyReply>) {
         let waiting = std::mem::take(&mut self.waiting);
-        self.connection = ConnectionState::Unused;
+        // One that is down stays so: after the end of the engine nothing may wait here.
+        if !matches!(self.connection, ConnectionState::Down(_)) {
+            self.connection = ConnectionState::Unused;
+        }
         self.set_reader(Reader::Engine);
         self.sent_whole = 0;
         self.attempt = None;

@@ -190,6 +190,10 @@ impl Traffic {
         let pause = self.jittered_pause();
         self.pause = (self.pause * 2).min(LONGEST_PAUSE);
         self.retry_at = now.after(pause);
+        let is_known =
+            matches!(&self.connection, ConnectionState::Down(known) if known.what == fault.what);
+        // From here on a release that fails waits in the reaper.
+        self.connection = ConnectionState::Down(fault.clone());
         let waiting = std::mem::take(&mut self.waiting);
         for entry in waiting {
             self.settle(entry, Outcome::Refused(fault.clone()), &mut results.settled);
@@ -197,9 +201,6 @@ impl Traffic {
         for reply in self.ready.drain(..) {
             results.ready.push((reply, Err(fault.clone())));
         }
-        let is_known =
-            matches!(&self.connection, ConnectionState::Down(known) if known.what == fault.what);
-        self.connection = ConnectionState::Down(fault.clone());
         results.news.push(if is_known {
             News::StillUnreachable
         } else {

@@ -1,7 +1,10 @@
 //! Connections on which the driver authenticates, and which are then used without it.
 
+use std::future::Future;
+use std::io;
 use std::sync::Arc;
 
+use futures_util::future::select_ok;
 use redis::aio::MultiplexedConnection;
 use redis::{
     AsyncConnectionConfig, ConnectionAddr, ConnectionInfo, RedisConnectionInfo, RedisError,
@@ -56,14 +59,18 @@ pub(super) async fn connect(
     let settings = info.redis_settings();
     match (info.addr(), tls) {
         (ConnectionAddr::Tcp(host, port), _) => {
-            let stream = Arc::new(connected(host, *port).await?.into_std()?);
+            let plain = |stream| Box::pin(async { Ok::<_, RedisError>(stream) });
+            let stream = Arc::new(first_of(host, *port, plain).await?.into_std()?);
             let (driver, task) =
                 introduce(settings, TcpStream::from_std(stream.try_clone()?)?).await?;
             Ok(Some(Introduced { driver, task, carrier: Carrier::Plain(Socket::Tcp(stream)) }))
         }
         #[cfg(feature = "rustls")]
         (ConnectionAddr::TcpTls { host, port, .. }, Some(tls)) => {
-            let stream = SharedStream::connect(connected(host, *port).await?, host, tls).await?;
+            let Some(config) = tls.config() else { return Ok(None) };
+            let config = Arc::new(config);
+            let shake_hands = |stream| Box::pin(SharedStream::connect(stream, host, &config));
+            let stream = first_of(host, *port, shake_hands).await?;
             let (driver, task) = introduce(settings, stream.clone()).await?;
             Ok(Some(Introduced { driver, task, carrier: Carrier::Tls(stream) }))
         }
@@ -78,10 +85,31 @@ pub(super) async fn connect(
     }
 }
 
-async fn connected(host: &str, port: u16) -> Result<TcpStream, RedisError> {
-    let stream = TcpStream::connect((host, port)).await?;
-    stream.set_nodelay(true)?;
-    Ok(stream)
+/// Connects to all addresses of a host at once, and goes on with the first that is `ready`: some may
+/// lead nowhere.
+async fn first_of<T, R>(
+    host: &str,
+    port: u16,
+    ready: impl Fn(TcpStream) -> R,
+) -> Result<T, RedisError>
+where
+    R: Future<Output = Result<T, RedisError>>,
+{
+    let addresses = tokio::net::lookup_host((host, port)).await?;
+    let connecting: Vec<_> = addresses
+        .map(|address| {
+            let ready = &ready;
+            Box::pin(async move {
+                let stream = TcpStream::connect(address).await?;
+                stream.set_nodelay(true)?;
+                ready(stream).await
+            })
+        })
+        .collect();
+    if connecting.is_empty() {
+        return Err(io::Error::new(io::ErrorKind::NotFound, "the host has no address").into());
+    }
+    Ok(select_ok(connecting).await?.0)
 }
 
 async fn introduce(

@@ -8,15 +8,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 
 use redis::RedisError;
-use rustls::ClientConnection;
 use rustls::pki_types::ServerName;
+use rustls::{ClientConfig, ClientConnection};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
 use super::socket::{Received, Socket};
-use crate::store::TlsSettings;
 
 /// A session of TLS, and its socket.
 pub(super) struct TlsSession {
@@ -125,11 +124,11 @@ impl SharedStream {
     pub(super) async fn connect(
         stream: TcpStream,
         host: &str,
-        tls: &TlsSettings,
+        config: &Arc<ClientConfig>,
     ) -> Result<Self, RedisError> {
         let name = ServerName::try_from(host.to_owned())
             .map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
-        let stream = TlsConnector::from(Arc::clone(tls)).connect(name, stream).await?;
+        let stream = TlsConnector::from(Arc::clone(config)).connect(name, stream).await?;
         Ok(Self(Arc::new(Mutex::new(stream))))
     }
 
@@ -237,7 +236,7 @@ mod tests {
         near.set_nonblocking(true).unwrap();
         far.set_nonblocking(true).unwrap();
         let name = ServerName::try_from("127.0.0.1").unwrap();
-        let connection = ClientConnection::new(own, name).unwrap();
+        let connection = ClientConnection::new(Arc::new(own.config().unwrap()), name).unwrap();
         let mut session = TlsSession { socket: Socket::Unix(Arc::new(near)), connection };
         let connection = ServerConnection::new(Arc::new(server_config(&certificates))).unwrap();
         let mut peer = Peer { stream: far, connection };

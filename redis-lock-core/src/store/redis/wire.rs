@@ -107,7 +107,7 @@ impl Wire for RedisWire {
         match self.transport.read(room) {
             Ok(Received { count, more }) => {
                 self.input.end += count;
-                Ok(Filled { received: count > 0, more })
+                Ok(Filled { received: true, more })
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                 Ok(Filled { received: false, more: false })

@@ -68,6 +68,22 @@ fn it_pauses_where_nobody_asks_for_its_key() {
 }
 
 #[test]
+fn it_is_owed_where_the_attempt_to_connect_has_failed() {
+    let (mut bench, reaper) = owing();
+    bench.break_off();
+    let mut locks = Locks::new();
+    let hold = locks.hold(1, demand("k"));
+    drop(locks.release(&hold));
+    bench.put_release(locks.released().take());
+    bench.turn(0);
+    let (attempt, now) = (bench.attempt(), bench.moment());
+    let fault = Fault::new(FaultClass::Refused, "nobody is there");
+    bench.path.traffic().failed(attempt, fault, now, &mut bench.results);
+    assert!(queued(&bench).is_empty() && reaper.owes());
+    assert_eq!(give_up(&reaper), 1);
+}
+
+#[test]
 fn it_is_owed_at_once_where_nothing_is_connected() {
     let (mut bench, reaper) = owing();
     bench.path.traffic().stop();
