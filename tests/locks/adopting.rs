@@ -154,3 +154,16 @@ async fn an_adoption_that_is_dropped_anywhere_leaves_the_lock_to_whoever_has_the
         pair.end().await;
     }
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_adopter_that_shuts_down_leaves_nothing_behind() {
+    for pair in Pair::each().await {
+        let adopted = pair.adopt(&pair.detached(LONG).await).await.unwrap();
+        let lasting = pair.from.mutex("other").never_expires().acquire().await.unwrap().detach();
+        let lasting = pair.to.mutex("other").adopt(lasting).await.unwrap();
+        pair.to.shutdown().await;
+        assert!(!adopted.is_held() && !lasting.is_held());
+        assert_eq!(pair.server.keys(), Vec::<String>::new());
+        pair.end().await;
+    }
+}

@@ -447,11 +447,19 @@ impl<W> Machine<W> {
     /// token.
     fn lost(&mut self, is_gone: bool, env: &Env<'_>, out: &mut Effects<W>) {
         let Stage::Held(held) = std::mem::replace(&mut self.stage, Stage::Idle) else { return };
-        self.part_with_lost(held, is_gone, env, out);
+        // Whoever gave an adopted token away may have the lock: a lease that ran out here may run
+        // on there, and it ends by itself.
+        let is_shared = held.attempt.is_adopted() && held.lease.ttl.is_some();
+        // Of several keys, some may still be ours. And the server may have executed a renewal whose
+        // answer was lost.
+        let is_whole = !matches!(held.hold.demand.kind, Kind::All { .. });
+        let has_nothing = is_gone && is_whole && !held.attempt.is_in_doubt();
+        let releases = !is_shared && !has_nothing && !planted!(LapsedNotReleased);
+        self.part_with_lost(held, releases, env, out);
         self.start(env, out);
     }
 
-    fn part_with_lost(&mut self, held: Held, is_gone: bool, env: &Env<'_>, out: &mut Effects<W>) {
+    fn part_with_lost(&mut self, held: Held, releases: bool, env: &Env<'_>, out: &mut Effects<W>) {
         let Held { attempt, hold, wanted, .. } = held;
         let mut open = self.open.take();
         let asked = open.as_mut().map(|open| std::mem::take(&mut open.askers)).unwrap_or_default();
@@ -459,17 +467,11 @@ impl<W> Machine<W> {
         for asker in wanted.askers.into_iter().chain(asked) {
             out.confirm(Some(asker.confirm), Err(hold.lost_error(reason.clone())));
         }
-        // Of several keys, some may still be ours. And the server may have executed a renewal whose
-        // answer was lost.
-        let is_partly_ours = matches!(hold.demand.kind, Kind::All { .. });
-        if planted!(LapsedNotReleased)
-            || attempt.is_adopted()
-            || is_gone && !is_partly_ours && !attempt.is_in_doubt()
-        {
-            attempt.ends();
-        } else {
+        if releases {
             let reap = Reap::of(attempt, open, &hold.demand);
             out.part(reap.map(|reap| reap.waited_for(self.waited_for)));
+        } else {
+            attempt.ends();
         }
         out.later.push(Later::Lost(hold));
     }
@@ -482,7 +484,7 @@ impl<W> Machine<W> {
         let Stage::Held(held) = std::mem::replace(&mut self.stage, Stage::Idle) else { return };
         let because = Some(because.to_owned());
         held.hold.lose(env.now, LossReason::Removed { because });
-        self.part_with_lost(held, false, env, out);
+        self.part_with_lost(held, true, env, out);
     }
 
     /// Whether the held lease is the one that another demand would ask for.

@@ -108,3 +108,18 @@ fn an_adopted_hold_that_was_lost_is_not_released() {
     assert!(hold.loss(bench.moment()).is_some());
     assert!(bench.parted().is_empty(), "whoever gave it away may hold it");
 }
+
+#[test]
+fn an_adopted_hold_that_is_taken_away_is_released() {
+    for ttl in [Some(secs(30)), None] {
+        let mut bench = Bench::new();
+        let token = Token::fresh("other", "");
+        bench.ask(1, Demand { ttl, renew: ttl.is_some(), ..adopting(&token) });
+        let question = bench.asked();
+        bench.answer(&question, done());
+        let (_, hold) = bench.granted();
+        bench.step(|machine, env, out| machine.close(&LockError::Shutdown, "it ends", env, out));
+        assert!(hold.loss(bench.moment()).is_some());
+        assert_eq!(bench.released().verb(bench.moment()).token(), Some(token.wire()));
+    }
+}
