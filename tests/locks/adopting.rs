@@ -167,3 +167,19 @@ async fn an_adopter_that_shuts_down_leaves_nothing_behind() {
         pair.end().await;
     }
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_guard_that_joined_gives_away_only_its_turn() {
+    for pair in Pair::each().await {
+        let outer = pair.from.mutex(KEY).run(async |outer| {
+            let inner = pair.from.mutex(KEY).reentrant().acquire().await?;
+            let token = inner.detach();
+            assert!(pair.adopt(&token).await.unwrap_err().is_lost());
+            let again = pair.from.mutex(KEY).reentrant().no_wait().acquire().await?;
+            again.release().await?;
+            outer.verify().await
+        });
+        outer.await.unwrap().unwrap();
+        pair.end().await;
+    }
+}

@@ -71,6 +71,11 @@ impl Token {
         Self { text: text.into(), turn: 0 }
     }
 
+    /// A fresh token with the same label, for whoever must not have this one.
+    pub(crate) fn as_new(&self) -> Self {
+        Self::fresh(self.manager().unwrap_or_default(), self.label().unwrap_or_default())
+    }
+
     /// The token of a value read from the server, whoever wrote it.
     pub(crate) fn from_wire(value: &str) -> Self {
         let ours = value.starts_with(PREFIX);
