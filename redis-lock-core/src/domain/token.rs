@@ -1,11 +1,13 @@
 //! The name of one acquisition.
 
 use std::fmt::{self, Write as _};
+use std::hash::{Hash, Hasher};
 use std::str::FromStr;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::ConfigError;
+use crate::domain::unsettled::Unsettled;
 
 /// The prefix of values that this library wrote.
 const PREFIX: &str = "rl1.";
@@ -24,7 +26,9 @@ pub(crate) const WAITERS_MARK: char = '+';
 ///
 /// A fresh token is made for every acquisition and never used again after its release. Its text is
 /// the value that stands at the lock's key. Guards that were handed a lease inside one process share
-/// the text up to a `#` and differ after it.
+/// the text up to a `#` and differ after it. Of a hold that was given away by
+/// [`detach`](crate::Guard::detach) the text also says there, after a `?`, what its server may still
+/// execute; two tokens that differ in nothing else are equal.
 ///
 /// ```
 /// # fn main() -> Result<(), redis_locks::LockError> {
@@ -34,10 +38,12 @@ pub(crate) const WAITERS_MARK: char = '+';
 /// assert_ne!(first.token(), second.token());
 /// # Ok(()) }
 /// ```
-#[derive(Clone, PartialEq, Eq, Hash)]
+#[derive(Clone)]
 pub struct Token {
     text: Arc<str>,
     turn: u32,
+    /// `None` but for a few of those that were given away.
+    unsettled: Option<Box<Unsettled>>,
 }
 
 impl Token {
@@ -68,7 +74,7 @@ impl Token {
         let mut text = String::with_capacity(64 + manager.len() + label.len());
         // Writing to a string can't fail.
         let _ = write!(text, "{prefix}{}.{manager}.{flag}{since:x}.{label}", id.simple());
-        Self { text: text.into(), turn: 0 }
+        Self { text: text.into(), turn: 0, unsettled: None }
     }
 
     /// A fresh token with the same label, for whoever must not have this one.
@@ -80,12 +86,28 @@ impl Token {
     pub(crate) fn from_wire(value: &str) -> Self {
         let ours = value.starts_with(PREFIX);
         let text = if ours { value.strip_suffix(WAITERS_MARK).unwrap_or(value) } else { value };
-        Self { text: text.into(), turn: 0 }
+        Self { text: text.into(), turn: 0, unsettled: None }
     }
 
     /// The token of the next guard that is handed the same lease in this process.
     pub(crate) fn next_turn(&self) -> Self {
-        Self { text: Arc::clone(&self.text), turn: self.turn.wrapping_add(1) }
+        Self { turn: self.turn.wrapping_add(1), ..self.whole() }
+    }
+
+    /// The token of the lease, whichever guard of the process had it.
+    pub(crate) fn whole(&self) -> Self {
+        Self { turn: 0, ..self.clone() }
+    }
+
+    /// The token for whoever takes the hold over.
+    pub(crate) fn given_away(&self, unsettled: Unsettled) -> Self {
+        let unsettled = (!unsettled.is_settled()).then(|| Box::new(unsettled));
+        Self { unsettled, ..self.whole() }
+    }
+
+    /// What a server may still execute of the commands about it, as far as its giver knew.
+    pub(crate) fn unsettled(&self) -> Unsettled {
+        self.unsettled.as_deref().copied().unwrap_or_default()
     }
 
     /// The text that stands at the lock's key.
@@ -141,7 +163,11 @@ impl Token {
 impl fmt::Display for Token {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.text)?;
-        if self.turn > 0 { write!(f, "#{}", self.turn) } else { Ok(()) }
+        match (self.turn, &self.unsettled) {
+            (0, None) => Ok(()),
+            (turn, None) => write!(f, "#{turn}"),
+            (turn, Some(unsettled)) => write!(f, "#{turn}?{unsettled}"),
+        }
     }
 }
 
@@ -150,16 +176,36 @@ impl FromStr for Token {
 
     /// Reads what `Display` wrote.
     fn from_str(text: &str) -> Result<Self, ConfigError> {
-        let (wire, turn) = match text.rsplit_once('#') {
-            Some((wire, turn)) => (wire, turn.parse().ok()),
-            None => (text, Some(0)),
+        Self::read(text)
+            .ok_or_else(|| ConfigError::BadToken { text: text.chars().take(80).collect() })
+    }
+}
+
+impl Token {
+    fn read(text: &str) -> Option<Self> {
+        let (wire, rest) = text.rsplit_once('#').unwrap_or((text, "0"));
+        let (turn, unsettled) = match rest.split_once('?') {
+            Some((turn, unsettled)) => (turn, Unsettled::read(unsettled)?),
+            None => (rest, Unsettled::default()),
         };
-        let token = Self { turn: turn.unwrap_or(0), ..Self::from_wire(wire) };
-        if turn.is_none() || token.fields().is_none() || wire.chars().any(char::is_control) {
-            let text = text.chars().take(80).collect();
-            return Err(ConfigError::BadToken { text });
-        }
-        Ok(token)
+        let token =
+            Self { turn: turn.parse().ok()?, ..Self::from_wire(wire).given_away(unsettled) };
+        let is_whole = token.fields().is_some() && !wire.chars().any(char::is_control);
+        is_whole.then_some(token)
+    }
+}
+
+impl PartialEq for Token {
+    fn eq(&self, other: &Self) -> bool {
+        (&self.text, self.turn) == (&other.text, other.turn)
+    }
+}
+
+impl Eq for Token {}
+
+impl Hash for Token {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        (&self.text, self.turn).hash(state);
     }
 }
 
@@ -177,6 +223,8 @@ impl PartialEq<&Self> for Token {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     #[test]
@@ -205,8 +253,37 @@ mod tests {
         for token in [Token::fresh("m1", "host/17 job"), Token::lasting("m1", "").next_turn()] {
             assert_eq!(token.to_string().parse(), Ok(token));
         }
-        for text in ["", "abc", "rl1.a.b", "rl1.a.b.c.d#x", "rl1.a.b.c.d\n"] {
+        for text in [
+            "",
+            "abc",
+            "rl1.a.b",
+            "rl1.a.b.c.d#x",
+            "rl1.a.b.c.d\n",
+            "rl1.a.b.c.d#0?",
+            "rl1.a.b.c.d#0?1/",
+        ] {
             assert!(text.parse::<Token>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_token_that_is_given_away_tells_what_is_not_settled() {
+        let token = Token::fresh("m1", "host/17 what? job/3").next_turn();
+        for (doubt, at_most) in [(35, None), (0, Some(30)), (35, Some(30)), (0, None)] {
+            let seconds = Duration::from_secs;
+            let unsettled = Unsettled { doubt: seconds(doubt), at_most: at_most.map(seconds) };
+            let given = token.given_away(unsettled);
+            let read: Token = given.to_string().parse().unwrap();
+            assert_eq!((read.unsettled(), read.label()), (unsettled, token.label()));
+            assert_eq!(
+                (&read, read.wire()),
+                (&token.whole(), token.wire()),
+                "it is the same token"
+            );
+            assert_eq!(
+                read.unsettled().is_settled(),
+                read.to_string() == *token.wire().to_string()
+            );
         }
     }
 

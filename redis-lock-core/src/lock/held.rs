@@ -4,6 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::held_lease::Lease;
 use super::question::{About, HoldRequest, Open, Wanted, Wants};
 use super::timing::{HintThrottle, Turn};
 use super::{Attempt, Confirm, Effects, Env, Later, Machine, Outcome, Reap, Stage, lost_to};
@@ -20,63 +21,6 @@ use crate::{LockError, LossReason};
 /// A server's lease that is longer than what we asked for by more than this is cut. A smaller
 /// surplus may be the difference between two clocks.
 const SURPLUS: Duration = Duration::from_secs(1);
-
-/// The lease on the server, whichever caller of this process holds the lock.
-#[derive(Debug)]
-pub(super) struct Lease {
-    /// The ttl that renewals ask for; `None` for one that never ends.
-    pub(super) ttl: Option<Duration>,
-    /// When the last question that was answered was sent.
-    pub(super) sent: Moment,
-    pub(super) end: Moment,
-    pub(super) renew_at: Moment,
-    /// Set when a cut to this ttl has an unknown outcome: the server may execute it at any time, also
-    /// behind a later renewal for more. So no answer is trusted for longer than this.
-    at_most: Option<Duration>,
-}
-
-impl Lease {
-    /// The lease that an answered question asked for.
-    fn granted(open: &Open) -> Self {
-        let end = lease::deadline(open.sent, open.ttl);
-        Self { ttl: open.ttl, sent: open.sent, end, renew_at: Moment::NEVER, at_most: None }
-    }
-
-    pub(super) fn extend(&mut self, open: &Open) -> Moment {
-        let end = lease::deadline(open.sent, self.trusted(open.ttl));
-        self.sent = self.sent.max(open.sent);
-        self.end = self.end.max(end);
-        end
-    }
-
-    /// How much of a ttl that was asked for can be trusted.
-    fn trusted(&self, ttl: Option<Duration>) -> Option<Duration> {
-        match (ttl, self.at_most) {
-            (Some(ttl), Some(most)) => Some(ttl.min(most)),
-            (ttl, most) => ttl.or(most),
-        }
-    }
-
-    /// A cut to this ttl may be executed at any time from now on.
-    fn may_be_cut(&mut self, ttl: Option<Duration>) {
-        self.at_most = self.trusted(ttl);
-    }
-
-    /// Sets the time of the next renewal. None is needed when the lease lasts until `limit`.
-    pub(super) fn schedule(&mut self, renews: bool, limit: Moment, env: &Env<'_>) {
-        self.renew_at = match self.trusted(self.ttl) {
-            Some(ttl) if renews && self.end < limit => {
-                lease::renewal(self.sent, ttl, env.spread, env.phase())
-            }
-            _ => Moment::NEVER,
-        };
-    }
-
-    /// Whether more than half of it is left.
-    pub(super) fn is_fresh(&self, now: Moment) -> bool {
-        self.ttl.is_some_and(|ttl| self.end.since(now) > ttl / 2)
-    }
-}
 
 /// The stage in which a caller of this process holds the lock.
 #[derive(Debug)]
@@ -187,7 +131,7 @@ impl<W> Machine<W> {
             return;
         };
         let mut fences = last_fence.map_or(0..0, |last| first_fence(last)..last + 1);
-        let mut lease = Lease::granted(open);
+        let mut lease = Lease::granted(open, &attempt);
         if planted!(WaitersTtl) {
             lease.ttl = super::asked_ttl(&waiter.demand);
             lease.end = lease::deadline(open.sent, lease.ttl);

@@ -32,6 +32,7 @@ mod contend;
 mod effects;
 mod hand_over;
 mod held;
+mod held_lease;
 pub(crate) mod hold;
 mod kept;
 mod local_view;

@@ -53,6 +53,10 @@ pub(crate) enum PlantedFault {
     TwoKeyRenew,
     /// What was written behind a command that was redirected is sent again as well.
     BatchRedirected,
+    /// A token that is given away does not tell that it is in doubt.
+    DoubtNotPassedOn,
+    /// A token that is given away does not tell of a cut that may still be executed.
+    CutNotPassedOn,
     /// Who could not be told of anything when it came never tells the holder that it waits. Too rare
     /// in histories of chance: it has one of its own.
     ToldOnce,
