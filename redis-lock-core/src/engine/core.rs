@@ -32,7 +32,7 @@ pub(crate) struct Core {
     pub(crate) places: Places,
     pub(crate) waker: EngineWaker,
     pub(crate) notices: Notices,
-    pub(super) reaper: SharedReaper,
+    pub(super) reaper: Arc<SharedReaper>,
     pub(super) released: Mutex<Released>,
     pub(super) search: Mutex<Search>,
     pub(crate) idle: IdleLeases,
@@ -85,6 +85,10 @@ thread_local! {
 impl Core {
     pub(crate) fn new(places: Places, manager: &str) -> Arc<Self> {
         crate::domain::env::notice_forks();
+        let reaper = Arc::<SharedReaper>::default();
+        if let Some(place) = places.only() {
+            place.path.traffic().owe_to(Arc::clone(&reaper));
+        }
         Arc::new_cyclic(|me| Self {
             me: Weak::clone(me),
             table: Table::new(),
@@ -92,7 +96,7 @@ impl Core {
             places,
             waker: EngineWaker::default(),
             notices: Notices::default(),
-            reaper: SharedReaper::default(),
+            reaper,
             released: Mutex::default(),
             search: Mutex::default(),
             idle: IdleLeases::default(),
@@ -209,14 +213,16 @@ impl Core {
         self.correct_index(id, resident);
         *has_too_many_idle |= self.correct_idle(id, resident);
         if !effects.out.is_empty() {
-            self.release_owed(&mut effects.out);
             if self.places.only().is_some() {
                 *is_put = true;
+                // While the queue is locked, no release can fail.
                 let mut traffic = place.path.traffic();
+                self.release_owed(&mut effects.out);
                 for outgoing in effects.out.drain(..) {
                     traffic.put(entry_of(id, outgoing, now), settled);
                 }
             } else {
+                self.release_owed(&mut effects.out);
                 let asked = &mut resident.asked;
                 self.put_where_known(id, effects.out.drain(..), now, asked, (settled, touched));
             }
@@ -371,6 +377,10 @@ impl Core {
                     self.redirect(*entry, redirect, work);
                     continue;
                 }
+                Settled::Failed(failed) => {
+                    self.release_failed(*failed, work);
+                    continue;
+                }
             };
             self.doubt_map(&outcome);
             match origin {
@@ -454,6 +464,11 @@ impl Core {
 }
 
 impl Work {
+    /// Notes that an entry was put on the queue of the only place.
+    pub(super) fn send_only_place(&mut self) {
+        self.is_put = true;
+    }
+
     /// Notes that an entry was put on the queue of this place.
     pub(super) fn touch(&mut self, place: &Arc<Place>) {
         touch(&mut self.touched, place);

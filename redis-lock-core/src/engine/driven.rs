@@ -2,13 +2,10 @@
 //! clock.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
-use super::SHUT_DOWN;
 use super::core::{Core, Work};
 use super::path::{Job, Origin, Path};
 use super::places::{Place, PlaceId};
-use crate::LockError;
 use crate::domain::clock::Moment;
 
 /// The results of one turn that the simulation drove.
@@ -87,9 +84,7 @@ impl Core {
 
     /// What the engine's thread does when it ends.
     pub(crate) fn stop(&self) {
-        self.closed.store(true, Ordering::Release);
-        self.end_all(&LockError::Shutdown, SHUT_DOWN);
-        self.stop_paths();
+        self.act(|work| self.end(work));
         self.notify_end();
     }
 

@@ -46,6 +46,7 @@ pub(crate) use asking::Asking;
 pub(crate) use table::{Handle, LockId};
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+#[cfg(test)]
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 use std::thread;
@@ -57,7 +58,7 @@ use crate::lock::hold::Hold;
 use crate::lock::{self, Confirm, Effects, Env, LocalView, Machine};
 use crate::store::Connector;
 use crate::store::directory::Directory;
-use crate::{LockError, LossReason, Token, observe};
+use crate::{LossReason, Token, observe};
 use core::Core;
 use places::Places;
 
@@ -213,9 +214,7 @@ fn spawn(core: &Arc<Core>) {
     };
     if thread::Builder::new().name("redis-locks".into()).spawn(engine).is_err() {
         // Without its thread the engine could answer no request.
-        core.closed.store(true, Ordering::Release);
-        core.end_all(&LockError::Shutdown, SHUT_DOWN);
-        core.stop_paths();
+        core.act(|work| core.end(work));
         core.notify_end();
     }
 }

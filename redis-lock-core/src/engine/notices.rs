@@ -134,6 +134,12 @@ impl Notices {
         now.after(STUCK)
     }
 
+    /// Whether there are as many threads as there may be, and all of them are blocked.
+    pub(super) fn are_stuck(&self) -> bool {
+        let list = self.list();
+        list.threads >= MOST_THREADS && list.idle == 0
+    }
+
     fn start_thread(list: &mut List, serve: impl FnOnce() + Send + 'static) {
         let builder = thread::Builder::new().name("redis-locks-tell".into());
         // If no thread can be started, the next call of `watch` tries again.

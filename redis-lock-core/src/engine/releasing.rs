@@ -2,7 +2,7 @@
 
 use super::core::{Core, Work};
 use super::notices::Notice;
-use super::path::QueueEntry;
+use super::path::{FailedRelease, QueueEntry};
 use crate::domain::clock::Moment;
 use crate::lock::{Next, Outcome, Outgoing, Reap};
 use crate::observe;
@@ -35,8 +35,23 @@ impl Core {
         }
     }
 
+    /// Tells what is to be told of a release that has failed, and sees to its next try.
+    pub(super) fn release_failed(&self, failed: FailedRelease, work: &mut Work) {
+        let FailedRelease { key, fault, confirmation, due } = failed;
+        if observe::is_listening() {
+            work.notices.push_back(Notice::Failed(key, fault));
+        }
+        work.notices
+            .extend(confirmation.map(|(confirm, outcome)| Notice::Confirm(confirm, outcome)));
+        match due {
+            Some(due) => self.waker.wake_by(due),
+            None => work.send_only_place(),
+        }
+    }
+
     /// Has the releases that are still owed for some keys sent before the keys are asked for again, so
-    /// that all commands for a lock keep one order. To be called under the lock of the machine's shard.
+    /// that all commands for a lock keep one order. To be called under the lock of the machine's shard,
+    /// and of the only place if there is one.
     pub(super) fn release_owed(&self, out: &mut Vec<Outgoing>) {
         if !self.reaper.owes() {
             return;

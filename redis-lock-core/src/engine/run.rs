@@ -4,18 +4,17 @@ use std::collections::HashMap;
 use std::future::poll_fn;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::thread;
 
 use futures_util::FutureExt;
 use tokio::runtime;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
-use super::SHUT_DOWN;
 use super::core::{Core, Work};
 use super::path::{Job, Reader};
 use super::places::{Place, PlaceId};
 use super::sender::is_engine;
-use crate::LockError;
 use crate::domain::clock::Moment;
 use crate::domain::error::Fault;
 use crate::store::directory::Map;
@@ -74,10 +73,24 @@ pub(super) fn serve(core: &Arc<Core>) {
         });
     }
     // Without a runtime there is no I/O, and no request can be answered.
-    core.closed.store(true, std::sync::atomic::Ordering::Release);
-    core.end_all(&LockError::Shutdown, SHUT_DOWN);
-    core.stop_paths();
+    let mut work = Work::default();
+    core.end(&mut work);
+    core.notices.add(&mut work.notices);
+    tell_all(core);
     core.notify_end();
+}
+
+/// Sees to it that everything is told, although some of those who are told may block.
+fn tell_all(core: &Core) {
+    loop {
+        core.notices.hand_to_thread(core.notifier());
+        let now = Moment::now();
+        let due = core.notices.watch(now, core.notifier());
+        if due == Moment::NEVER || core.notices.are_stuck() {
+            return;
+        }
+        thread::sleep(due.since(now));
+    }
 }
 
 impl Engine<'_> {

@@ -6,7 +6,8 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::core::{Core, Work};
-use super::path::{Origin, Settled, Traffic};
+use super::notices::Notice;
+use super::path::{Origin, Traffic};
 use super::{Link, SHUT_DOWN};
 use crate::LockError;
 use crate::domain::clock::Moment;
@@ -91,38 +92,55 @@ impl Core {
         }
     }
 
-    /// Ends all holds and waits without sending anything.
-    pub(crate) fn end_all(&self, error: &LockError, because: &str) {
-        self.act(|work| {
-            self.close_all(error, because, work);
-            self.drop_all(error, work);
-        });
+    /// Ends all holds and waits without sending anything. What is to be told of it is left in `work`.
+    pub(crate) fn end_all(&self, error: &LockError, because: &str, work: &mut Work) {
+        self.close_all(error, because, work);
+        self.drop_all(error, work);
     }
 
     /// Ends every hold and every wait after the engine failed.
     pub(super) fn fail_all(&self) {
         let what = "the lock engine failed and was restarted";
         let fault = Fault::new(FaultClass::Refused, what);
-        self.end_all(&LockError::backend(None, &fault), what);
+        let mut work = Work::default();
+        self.end_all(&LockError::backend(None, &fault), what, &mut work);
+        self.notices.add(&mut work.notices);
+    }
+
+    /// Ends the engine: everything in it, and whatever still comes. What is to be told of it is left
+    /// in `work`.
+    pub(crate) fn end(&self, work: &mut Work) {
+        self.closed.store(true, Ordering::Release);
+        self.end_all(&LockError::Shutdown, SHUT_DOWN, work);
+        self.stop_paths();
+        // What was put meanwhile is refused as well.
+        self.drop_all(&LockError::Shutdown, work);
+        self.stop_paths();
     }
 
     /// Drops all entries of all places, and the tokens that wait for another try.
     fn drop_all(&self, error: &LockError, work: &mut Work) {
         // Entries that were refused at once, because there is no connection, are settled already.
-        let refused = std::mem::take(&mut work.settled).into_iter().map(Settled::into_origin);
-        let paused = self.reaper().drain();
-        // Dropping the other end of the channel counts as an answer.
-        let drained: Vec<_> =
-            self.places.all().iter().map(|place| place.path.traffic().drain()).collect();
-        self.wake_deposed();
-        let queued = drained.into_iter().flat_map(|(origins, _ready)| origins);
-        let queued = refused.chain(queued).filter_map(reap_of);
-        for reap in paused.chain(queued) {
-            if let Some(confirm) = reap.give_up() {
-                work.notices
-                    .push_back(super::notices::Notice::Confirm(confirm, Err(error.clone())));
+        let (mut origins, settled) = (Vec::new(), std::mem::take(&mut work.settled));
+        for settled in settled {
+            match settled.into_origin() {
+                Ok(origin) => origins.push(origin),
+                Err(failed) => work.notices.extend(
+                    failed.confirmation.map(|(confirm, outcome)| Notice::Confirm(confirm, outcome)),
+                ),
             }
         }
+        let paused = self.reaper().drain();
+        for place in self.places.all().iter() {
+            let (drained, ready) = place.path.traffic().drain();
+            origins.extend(drained);
+            let stopped = || Err(super::stopped());
+            work.notices.extend(ready.into_iter().map(|reply| Notice::Ready(reply, stopped())));
+        }
+        self.wake_deposed();
+        let notices = paused.map(|reap| given_up(reap, error)).collect::<Vec<_>>().into_iter();
+        let notices = notices.chain(origins.into_iter().map(|origin| dropped(origin, error)));
+        work.notices.extend(notices.flatten());
     }
 
     /// Wakes tasks that read at places where nothing is to be read any more.
@@ -150,11 +168,16 @@ impl Core {
     }
 }
 
-/// The release that a queue entry belongs to, if any.
-fn reap_of(origin: Origin) -> Option<Box<Reap>> {
+/// What is to be told of an entry that is dropped.
+fn dropped(origin: Origin, error: &LockError) -> Option<Notice> {
     match origin {
-        Origin::Reap(reap) => Some(reap),
-        Origin::Part(gathering, _) => reap_of(gathering.take_origin()?),
-        Origin::Lock(..) | Origin::Query(_) | Origin::Ping => None,
+        Origin::Reap(reap) => given_up(reap, error),
+        Origin::Part(gathering, _) => dropped(gathering.take_origin()?, error),
+        Origin::Query(reply) => Some(Notice::Reply(reply?, Err(super::stopped()))),
+        Origin::Lock(..) | Origin::Ping => None,
     }
+}
+
+fn given_up(reap: Box<Reap>, error: &LockError) -> Option<Notice> {
+    Some(Notice::Confirm(reap.give_up()?, Err(error.clone())))
 }

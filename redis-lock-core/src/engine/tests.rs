@@ -311,7 +311,7 @@ fn what_is_refused_while_the_engine_ends_is_given_up() {
     let mut waiting = pin!(locks.mutex("job").acquire());
     assert!(waiting.as_mut().now_or_never().is_none(), "it asks again when something is connected");
     // In tests a token that is dropped, and not given up, is a panic.
-    core.end_all(&LockError::Shutdown, "the test is over");
+    end(&core);
     let outcome = waiting.now_or_never();
     assert!(matches!(outcome, Some(Err(LockError::Shutdown))), "{outcome:?}");
     assert!(core.is_at_rest());
@@ -355,7 +355,7 @@ fn what_is_owed_for_a_key_is_sent_before_the_key_is_asked_for_again() {
     let expected = [release.clone(), release, format!("ask for {}", main("job"))];
     assert_eq!(queued(&core), expected);
     assert_eq!(core.reaper().reaps().count(), 1, "the other one has time");
-    core.end_all(&LockError::Shutdown, "the test is over");
+    end(&core);
     assert!(matches!(waiting.now_or_never(), Some(Err(LockError::Shutdown))));
 }
 
@@ -377,8 +377,12 @@ fn a_release_that_failed_with_a_question_of_its_key_is_sent_before_the_next_one(
     });
     let main = demand("job").names.shared_main();
     assert_eq!(queued(&core), [format!("release {main}"), format!("ask for {main}")]);
-    core.end_all(&LockError::Shutdown, "the test is over");
+    end(&core);
     assert!(matches!(waiting.now_or_never(), Some(Err(LockError::Shutdown))));
+}
+
+fn end(core: &super::core::Core) {
+    core.act(|work| core.end_all(&LockError::Shutdown, "the test is over", work));
 }
 
 pub(super) fn two_workers() -> tokio::runtime::Runtime {

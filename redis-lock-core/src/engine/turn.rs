@@ -1,6 +1,5 @@
 //! One turn of the engine: what it does each time it wakes.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use super::core::{Core, Work};
@@ -145,12 +144,11 @@ impl Core {
     fn look_for_forced(&self, now: Moment, work: &mut Work) {
         let Some(tokens) = self.search().begin(now) else { return };
         for id in self.table.ids() {
-            let held = {
+            let leased = {
                 let shard = self.table.shard(&id.main);
-                let hold = shard.get(&id).and_then(|resident| resident.machine.hold());
-                hold.map(|hold| Arc::clone(hold.token.wire()))
+                shard.get(&id).and_then(|resident| resident.machine.leased().cloned())
             };
-            if held.is_some_and(|held| tokens.contains(&*held)) {
+            if leased.is_some_and(|leased| tokens.contains(&*leased)) {
                 self.step(&id, work, |machine, env, out| machine.forced(env, out));
             }
         }

@@ -23,6 +23,8 @@ pub(crate) struct Attempt {
     /// The longest lease that any question asked for, which an `extend` may have raised.
     longest: Duration,
     on_server: OnServer,
+    /// Until when a renewal without an answer may be executed.
+    renewed_until: Moment,
     /// Whether another process may use the same token.
     adopted: bool,
 }
@@ -42,7 +44,8 @@ pub(crate) enum OnServer {
 impl Attempt {
     pub(crate) fn new(token: Token, ttl: Option<Duration>) -> Self {
         let longest = ttl.unwrap_or(UNLEASED);
-        Self { token, ttl, longest, on_server: OnServer::Nothing, adopted: false }
+        let (on_server, renewed_until) = (OnServer::Nothing, Moment::START);
+        Self { token, ttl, longest, on_server, renewed_until, adopted: false }
     }
 
     /// An attempt with a token that another process made and gave away at `now` or before.
@@ -98,6 +101,20 @@ impl Attempt {
             OnServer::InDoubt { until } => OnServer::InDoubt { until: until.max(end) },
             _ => OnServer::InDoubt { until: end },
         };
+    }
+
+    /// The outcome of a renewal for `ttl` is unknown.
+    pub(crate) fn doubt_renewal(&mut self, now: Moment, ttl: Option<Duration>) {
+        let end = now.after(ttl.unwrap_or(UNLEASED));
+        self.renewed_until = self.renewed_until.max(end);
+    }
+
+    /// Its lease is to run on for a while after its release. A renewal that is executed behind the
+    /// release finds nothing otherwise, but would lengthen such a lease.
+    pub(crate) fn is_kept(&mut self) {
+        if self.renewed_until > Moment::START {
+            self.doubt(self.renewed_until, Some(Duration::ZERO));
+        }
     }
 
     /// Its only question had no effect.

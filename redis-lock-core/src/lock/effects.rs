@@ -8,7 +8,7 @@ use crate::domain::demand::Demand;
 use crate::domain::error::Fault;
 use crate::domain::idle_event::{IdleEvent, KeyUse};
 use crate::domain::names::Names;
-use crate::store::{Command, Verb};
+use crate::store::Command;
 
 /// What has to be done after one step of a machine, in order.
 #[derive(Debug)]
@@ -34,8 +34,7 @@ impl Outgoing {
     /// What it is to acquire, if it is an acquisition.
     pub(crate) fn acquires(&self) -> Option<&Names> {
         let Self::Ask(Question { command, .. }) = self else { return None };
-        let acquires = matches!(command.verb, Verb::Take { .. } | Verb::Acquire { .. });
-        acquires.then_some(&*command.names)
+        command.verb.acquires().then_some(&*command.names)
     }
 }
 

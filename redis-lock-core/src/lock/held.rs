@@ -12,6 +12,7 @@ use crate::domain::clock::Moment;
 use crate::domain::demand::Demand;
 use crate::domain::error::{Fault, FaultClass};
 use crate::domain::fence::first_fence;
+use crate::domain::idle_event::IdleEnd;
 use crate::domain::kind::Kind;
 use crate::domain::lease;
 use crate::lock::hold::Hold;
@@ -211,9 +212,14 @@ impl<W> Machine<W> {
 
     /// A message says that the hold was ended by force. Only the server knows whether that is true.
     pub(crate) fn forced(&mut self, env: &Env<'_>, out: &mut Effects<W>) {
-        if let Stage::Held(held) = &mut self.stage {
-            held.check_at = held.check_at.min(held.throttle.follow_at(env.now));
-            self.maintain_hold(env, out);
+        match &mut self.stage {
+            Stage::Held(held) => {
+                held.check_at = held.check_at.min(held.throttle.follow_at(env.now));
+                self.maintain_hold(env, out);
+            }
+            // The next call must not be given it. If the message lies, that costs an idle lease.
+            Stage::Kept(_) => self.give_up_kept(IdleEnd::Trouble, env, out),
+            Stage::Idle | Stage::Contending(_) => {}
         }
     }
 
@@ -344,6 +350,9 @@ impl<W> Machine<W> {
             held.lease.may_be_cut(open.ttl);
         }
         if let About::Renew | About::Cut = open.about {
+            if is_unknown {
+                held.attempt.doubt_renewal(env.now, open.ttl);
+            }
             if open.late_at != Moment::NEVER {
                 out.later.push(Later::Missed(Arc::clone(&demand), fault.clone()));
             }

@@ -32,6 +32,15 @@ impl<W> Machine<W> {
         }
     }
 
+    /// The token of the lease that this process has, in use or idle, as the server knows it.
+    pub(crate) fn leased(&self) -> Option<&Arc<str>> {
+        match &self.stage {
+            Stage::Held(held) => Some(held.hold().token.wire()),
+            Stage::Kept(kept) => Some(kept.token().wire()),
+            Stage::Idle | Stage::Contending(_) => None,
+        }
+    }
+
     /// What this process knows; `now` and `wall` are the present time on both clocks.
     pub(crate) fn view(&self, now: Moment, wall: SystemTime) -> LocalView {
         let at = |moment: Moment| wall.checked_sub(now.since(moment));

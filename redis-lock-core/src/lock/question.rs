@@ -30,6 +30,12 @@ pub(crate) enum Outcome {
     Unknown(Fault),
 }
 
+impl Outcome {
+    pub(crate) fn is_answered(&self) -> bool {
+        matches!(self, Self::Answered(_))
+    }
+}
+
 /// An open question: it has no outcome yet.
 #[derive(Debug)]
 pub(super) struct Open {

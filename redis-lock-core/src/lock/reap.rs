@@ -105,6 +105,8 @@ impl Reap {
 
     pub(super) fn keep_until(mut self, end: Moment) -> Self {
         self.keep_until = Some(end);
+        self.attempt.is_kept();
+        self.unanswered |= self.drops.is_some();
         self
     }
 

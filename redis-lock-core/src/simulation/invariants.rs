@@ -320,7 +320,10 @@ impl World {
         if self.processes[call.process].is_closing {
             return;
         }
-        if call.was_valid && !note.is_excused && note.left == Some(Left::Released) {
+        // Of several keys, one may have expired on the way, and the others be released.
+        let has_expired = call.keys.len() > 1 && note.expired_at.is_some_and(|at| at >= call.began);
+        let is_released = note.left == Some(Left::Released) && !has_expired;
+        if call.was_valid && !note.is_excused && is_released {
             let what = "was told that its lock was lost, and it was released";
             self.violated(format!("call {} {what}", call.number));
         }

@@ -57,8 +57,8 @@ pub(crate) enum PlantedFault {
     DoubtNotPassedOn,
     /// A token that is given away does not tell of a cut that may still be executed.
     CutNotPassedOn,
-    /// Who could not be told of anything when it came never tells the holder that it waits. Too rare
-    /// in histories of chance: it has one of its own.
+    /// A holder that may keep an idle lease is told only once that somebody waits. It has a history of
+    /// its own, in which the first who waits can't tell.
     ToldOnce,
 }
 

@@ -137,6 +137,7 @@ impl SimulatedProcess {
     /// Ends it without a word to the server.
     pub(super) fn bury(&mut self) {
         self.core.collect_notices(&mut self.work);
-        self.core.end_all(&crate::LockError::Shutdown, "the history is over");
+        let over = "the history is over";
+        self.core.act(|work| self.core.end_all(&crate::LockError::Shutdown, over, work));
     }
 }

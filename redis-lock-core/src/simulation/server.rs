@@ -1,7 +1,7 @@
 //! The server: the model that the memory store is, with a clock and troubles of its own, and with
 //! notes of all that ever stood at its keys.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -31,8 +31,6 @@ pub(super) struct SimulatedServer {
     /// Which managers are subscribed at which node, and what process that is.
     pub(super) subscribers: BTreeMap<(usize, Arc<str>), usize>,
     pub(super) tokens: HashMap<Arc<str>, TokenNote>,
-    /// The waiters that could be notified.
-    heard: BTreeSet<Arc<str>>,
     stays: BTreeMap<String, Vec<Stay>>,
     /// What another part found violated.
     pub(super) violation: Option<String>,
@@ -44,6 +42,8 @@ pub(super) struct TokenNote {
     /// The run itself took away what the token had.
     pub(super) is_excused: bool,
     pub(super) left: Option<Left>,
+    /// When its lease at one of its keys ended last.
+    pub(super) expired_at: Option<u64>,
     /// The outcome of an acquisition is unknown.
     pub(super) is_doubtful: bool,
     /// When it was released although it was in doubt.
@@ -192,7 +192,7 @@ impl SimulatedServer {
     }
 
     /// Tells those whom an answer concerns. A holder is told that somebody waits by the first who
-    /// does, or by one that could not be told of anything before.
+    /// does, and at every look of a waiter if it may keep an idle lease.
     fn hint(
         &mut self,
         node: usize,
@@ -212,9 +212,7 @@ impl SimulatedServer {
             }
             let is_idle = matches!(answer, Ok(Answer::Busy(Blocker { value: Some(value), .. }))
                 if Token::from_wire(value).may_be_idle());
-            let now_heard = self.heard.insert(Arc::clone(token));
-            let now_heard = now_heard && is_idle && !planted!(ToldOnce);
-            if was_marked && !now_heard {
+            if was_marked && (!is_idle || planted!(ToldOnce)) {
                 return;
             }
         }
@@ -301,6 +299,9 @@ impl SimulatedServer {
                 None => Left::Expired,
             };
             note.left = Some(left);
+            if left == Left::Expired {
+                note.expired_at = Some(now);
+            }
             note.is_excused |= left == Left::Taken;
         }
         for holder in holders.iter().filter(|it| it.end > clock) {

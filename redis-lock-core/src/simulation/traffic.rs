@@ -84,7 +84,7 @@ impl World {
                 format!("p{process} > {to}  q{seq} {shown}")
             });
         }
-        let acquires = matches!(command.verb, Verb::Take { .. } | Verb::Acquire { .. });
+        let acquires = command.verb.acquires();
         let token = command.verb.token().filter(|_| acquires).cloned();
         self.check_order(process, &command, acquires);
         if let Verb::Release { token, .. } = &command.verb {

@@ -160,6 +160,11 @@ impl Verb {
         matches!(self, Self::Release { .. })
     }
 
+    /// Whether it asks for a lock.
+    pub(crate) fn acquires(&self) -> bool {
+        matches!(self, Self::Take { .. } | Self::Acquire(_))
+    }
+
     /// The token that the command is about.
     pub(crate) fn token(&self) -> Option<&Arc<str>> {
         match self {

@@ -48,7 +48,10 @@ impl Traffic {
                 Pulled::Redirected(seq, command, redirect) => {
                     self.redirected(seq, command, redirect, results);
                 }
-                Pulled::Broken(fault) => return Some(fault),
+                Pulled::Broken(fault) => {
+                    up.turned_away = true;
+                    return Some(fault);
+                }
             }
         }
     }

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use super::in_hand::InHand;
 use super::origin::{Gathering, Origin, Overdue, Reply};
+use super::owed::FailedRelease;
 use crate::domain::clock::Moment;
 use crate::domain::error::{Fault, FaultClass};
 use crate::engine::table::LockId;
@@ -156,20 +157,26 @@ pub(crate) enum Settled {
     Done { origin: Origin, sent: Moment, outcome: Outcome, hand: InHand },
     /// It was not executed, and is to be asked elsewhere: where the node says, or the map.
     Redirected(Box<QueueEntry>, Option<Redirect>),
+    /// It is a release that has failed, and it has its next place.
+    Failed(Box<FailedRelease>),
 }
 
 impl Settled {
-    pub(crate) fn into_origin(self) -> Origin {
+    /// What it was for, unless that has another place already.
+    pub(crate) fn into_origin(self) -> Result<Origin, Box<FailedRelease>> {
         match self {
-            Self::Done { origin, .. } => origin,
-            Self::Redirected(entry, _) => entry.origin,
+            Self::Done { origin, .. } => Ok(origin),
+            Self::Redirected(entry, _) => Ok(entry.origin),
+            Self::Failed(failed) => Err(failed),
         }
     }
 
     /// Whether it is a release that no server has answered yet.
     pub(crate) fn is_owed(&self) -> bool {
         match self {
-            Self::Done { outcome: Outcome::Answered(_), .. } | Self::Redirected(..) => false,
+            Self::Done { outcome: Outcome::Answered(_), .. }
+            | Self::Redirected(..)
+            | Self::Failed(_) => false,
             Self::Done { origin, .. } => origin.is_first_release(),
         }
     }
@@ -178,6 +185,7 @@ impl Settled {
         match self {
             Self::Done { origin, .. } => origin.is_awaited(),
             Self::Redirected(..) => false,
+            Self::Failed(failed) => failed.confirmation.is_some(),
         }
     }
 }
@@ -188,6 +196,7 @@ impl Settled {
         match self {
             Self::Done { origin, .. } => origin,
             Self::Redirected(entry, _) => &entry.origin,
+            Self::Failed(failed) => panic!("{failed:?}"),
         }
     }
 
@@ -195,6 +204,7 @@ impl Settled {
         match self {
             Self::Done { outcome, .. } => outcome,
             Self::Redirected(..) => panic!("it goes elsewhere"),
+            Self::Failed(failed) => panic!("{failed:?}"),
         }
     }
 }

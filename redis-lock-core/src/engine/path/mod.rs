@@ -21,6 +21,7 @@ mod entry;
 mod gathering;
 mod in_hand;
 mod origin;
+mod owed;
 mod reading;
 mod send;
 mod supervise;
@@ -31,6 +32,7 @@ pub(crate) use entry::{QueueEntry, Settled};
 pub(crate) use gathering::PartEntry;
 pub(crate) use in_hand::InHand;
 pub(crate) use origin::{Gathering, Origin, Overdue, Reply};
+pub(crate) use owed::FailedRelease;
 pub(crate) use reading::Reader;
 pub(crate) use send::After;
 
@@ -48,6 +50,7 @@ use crate::domain::kind::Kind;
 use crate::domain::names::Names;
 use crate::engine::blocking_call::blocked_thread;
 use crate::engine::cache_padded::CachePadded;
+use crate::engine::reaper::SharedReaper;
 use crate::lock::{Outcome, Reap};
 use crate::store::{Command, Pollable, TaskWaker, Verb, Watcher, Wire};
 use entry::InFlight;
@@ -153,6 +156,8 @@ pub(crate) struct Traffic {
     /// The earliest time limit of a caller.
     deadline_check: Moment,
     spread: u8,
+    /// Where releases wait that have failed.
+    reaper: Option<Arc<SharedReaper>>,
     /// Answers that took longer have an unknown outcome, and neither start nor lengthen a lease.
     distrust_after: Option<Duration>,
 }
@@ -178,6 +183,8 @@ struct Up {
     received: Moment,
     /// Whether it has ever answered a command.
     has_answered: bool,
+    /// Whether the server has said that it must not be asked, as a replica does.
+    turned_away: bool,
 }
 
 impl Path {
@@ -207,6 +214,7 @@ impl Path {
             suspect_at: Moment::START,
             deadline_check: Moment::NEVER,
             spread,
+            reaper: None,
             distrust_after: None,
         };
         Self {
@@ -243,8 +251,7 @@ impl Traffic {
         match &self.connection {
             ConnectionState::Down(fault) => {
                 let fault = fault.clone();
-                entry.hand = self.in_hand.take();
-                return results.push(entry.settle(Outcome::Refused(fault)));
+                return self.settle(entry, Outcome::Refused(fault), results);
             }
             ConnectionState::Retired => {
                 entry.hand = self.in_hand.take();
@@ -272,7 +279,28 @@ impl Traffic {
         }
     }
 
-    fn settle(&mut self, mut entry: QueueEntry, outcome: Outcome, results: &mut Vec<Settled>) {
+    fn settle(&mut self, entry: QueueEntry, outcome: Outcome, results: &mut Vec<Settled>) {
+        self.settle_before(self.waiting.len(), entry, outcome, results);
+    }
+
+    /// Settles an entry that was put on the queue before the last `unsent` ones.
+    fn settle_before(
+        &mut self,
+        unsent: usize,
+        mut entry: QueueEntry,
+        outcome: Outcome,
+        results: &mut Vec<Settled>,
+    ) {
+        if let (Some(reaper), false) = (&self.reaper, outcome.is_answered()) {
+            let reaper = Arc::clone(reaper);
+            match entry.origin {
+                Origin::Reap(reap) => {
+                    let failed = self.release_failed(&reaper, (reap, entry.sent), outcome, unsent);
+                    return results.extend(failed);
+                }
+                origin => entry.origin = origin,
+            }
+        }
         if let Some(number) = entry.number() {
             let is_unknown = matches!(outcome, Outcome::Unknown(_));
             if self.dropped.remove(&number) && !planted!(AnyAnswer) {
@@ -312,11 +340,12 @@ impl Traffic {
         else {
             return;
         };
-        drop(up.wire);
-        self.closed(up.has_answered, up.made);
+        self.closed(&up);
+        drop(up);
         let entries: Vec<_> = self.written.drain().collect();
+        let unsent = self.waiting.len();
         for entry in entries {
-            self.settle(entry, Outcome::Unknown(fault.clone()), results);
+            self.settle_before(unsent, entry, Outcome::Unknown(fault.clone()), results);
         }
         self.forget_dropped();
     }

@@ -16,8 +16,12 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 /// How long the server may be silent before a `PING` is sent.
 const SILENCE: Duration = Duration::from_secs(1);
 
-/// A connection that ends sooner than this without ever having answered counts as a failed try.
+/// A connection that ends sooner than this without ever having answered, or because the server turned
+/// us away, counts as a failed try.
 const SHORT_LIFE: Duration = Duration::from_secs(1);
+
+/// A server that turns us away may soon become a primary, or another one take its address.
+const LONGEST_TURNED_AWAY: Duration = Duration::from_millis(200);
 
 impl Traffic {
     /// Does what is due, and returns when to call it again. The caller must have read everything
@@ -160,6 +164,7 @@ impl Traffic {
             made: now,
             received: now,
             has_answered: false,
+            turned_away: false,
         });
         self.retry_at = now;
         for reply in self.ready.drain(..) {
@@ -247,14 +252,16 @@ impl Traffic {
     }
 
     /// Sets the pause before the next try after an epoch has ended.
-    pub(super) fn closed(&mut self, has_answered: bool, made: Moment) {
+    pub(super) fn closed(&mut self, up: &Up) {
         let now = Moment::now();
         self.sent_whole = 0;
         self.task_flushes = false;
         self.set_reader(super::Reader::Engine);
-        if !has_answered && now.since(made) < SHORT_LIFE {
+        let was_useless = !up.has_answered || up.turned_away;
+        if was_useless && now.since(up.made) < SHORT_LIFE {
             let pause = self.jittered_pause();
-            self.pause = (self.pause * 2).min(LONGEST_PAUSE);
+            let longest = if up.turned_away { LONGEST_TURNED_AWAY } else { LONGEST_PAUSE };
+            self.pause = (self.pause * 2).min(longest);
             self.retry_at = now.after(pause);
         } else {
             self.pause = FIRST_PAUSE;

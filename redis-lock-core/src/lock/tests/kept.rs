@@ -48,6 +48,15 @@ fn a_kept_lease_is_taken_again_without_a_question() {
 }
 
 #[test]
+fn a_kept_lease_that_was_ended_by_force_is_given_back() {
+    let (mut bench, hold) = kept();
+    assert_eq!(bench.machine.leased(), Some(hold.token.wire()), "messages name it");
+    bench.step(Machine::forced);
+    bench.released();
+    assert!(bench.machine.is_idle(), "the next call asks the server");
+}
+
+#[test]
 fn a_check_that_is_answered_while_the_lease_is_kept_does_not_lengthen_it() {
     let mut bench = Bench::new();
     let hold = bench.hold(1, lingering());

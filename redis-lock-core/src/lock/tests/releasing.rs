@@ -212,6 +212,27 @@ fn a_hold_that_must_last_is_kept_on_the_server_until_then() {
 }
 
 #[test]
+fn a_lease_that_is_kept_is_cut_again_while_a_renewal_may_be_executed_late() {
+    let mut bench = Bench::new();
+    let hold = bench.hold(1, Demand { min_hold: Some(secs(25)), ..demand("k") });
+    bench.tick(10_000);
+    let renewal = bench.asked();
+    bench.answer(&renewal, unknown());
+    let again = bench.asked();
+    let renewed = Answer::Renewed { longer: None, waited_for: false };
+    bench.answer(&again, Outcome::Answered(renewed));
+    let _told = bench.release(&hold);
+    let mut reap = bench.released();
+    let (released, end) = (bench.moment(), hold.since.after(secs(25)));
+    assert!(reap.outcome(done(), released, released).is_some());
+    assert!(!reap.is_done(), "a renewal behind it would lengthen the lease");
+    assert!(matches!(reap.verb(end), Verb::Release { keep: None, .. }), "no longer than it must");
+    let late = end.after(secs(60));
+    reap.outcome(gone(), late, late);
+    assert!(reap.is_done());
+}
+
+#[test]
 fn a_hold_that_has_lasted_long_enough_is_passed_on() {
     for (least, passed) in [(RTT + 1, false), (RTT, true)] {
         let mut bench = Bench::new();

@@ -103,6 +103,27 @@ fn a_connection_that_never_answered_pauses_before_the_next_attempt() {
 }
 
 #[test]
+fn a_server_that_turns_us_away_is_not_asked_all_the_time_and_never_long_left_alone() {
+    let mut bench = Bench::new();
+    bench.put_question();
+    bench.connect();
+    let (begun, mut connections) = (bench.now, 0);
+    while bench.now < begun + 3_000 {
+        bench.put_question();
+        bench.turn(0);
+        bench.answer(0);
+        bench.server().turns_away = true;
+        bench.turn(1);
+        bench.settled();
+        for attempt in bench.attempts() {
+            connections += 1;
+            bench.connected(attempt);
+        }
+    }
+    assert!((15..60).contains(&connections), "{connections} in 3 s");
+}
+
+#[test]
 fn a_connection_that_was_of_use_is_made_again_at_once() {
     let mut bench = Bench::up();
     bench.break_off();
@@ -308,7 +329,7 @@ fn what_was_taken_out_counts_until_its_consequences_are_drawn() {
 /// Gives up the releases among these.
 fn end(settled: Vec<Settled>) {
     for settled in settled {
-        if let Origin::Reap(reap) = settled.into_origin() {
+        if let Ok(Origin::Reap(reap)) = settled.into_origin() {
             reap.give_up();
         }
     }

@@ -1,6 +1,7 @@
 //! The queue of a place and its supervision, with a connection that does what the test says.
 
 mod epochs;
+mod owed;
 mod sending;
 mod silence;
 
@@ -35,6 +36,8 @@ struct Server {
     /// Whether all is answered on other connections.
     owes_nothing: bool,
     is_broken: bool,
+    /// Whether the server says that it must not be asked.
+    turns_away: bool,
     is_closed: bool,
 }
 
@@ -90,7 +93,11 @@ impl Wire for FakeWire {
         if let Some(seq) = server.unknown.pop_front() {
             return Some(Pulled::Done(seq, Err(Fault::new(FaultClass::Unknown, "it is late"))));
         }
-        server.answers.pop_front().map(|seq| Pulled::Done(seq, Ok(Answer::Done)))
+        let answer = server.answers.pop_front().map(|seq| Pulled::Done(seq, Ok(Answer::Done)));
+        if answer.is_none() && std::mem::take(&mut server.turns_away) {
+            return Some(Pulled::Broken(Fault::new(FaultClass::Refused, "it is a replica")));
+        }
+        answer
     }
 }
 
@@ -113,7 +120,7 @@ impl Drop for Bench {
     fn drop(&mut self) {
         if !std::thread::panicking() {
             let (origins, _) = self.path.traffic().drain();
-            let settled = self.results.settled.drain(..).map(Settled::into_origin);
+            let settled = self.results.settled.drain(..).filter_map(|it| it.into_origin().ok());
             for origin in origins.into_iter().chain(settled) {
                 if let Origin::Reap(reap) = origin {
                     reap.give_up();

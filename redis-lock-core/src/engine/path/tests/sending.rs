@@ -74,7 +74,7 @@ fn what_a_thread_asks_on_behalf_of_others_does_not_block_it() {
     assert!(bench.path.traffic().expects_answers());
     assert!(!bench.path.traffic().expects_only(own), "others wait for it");
     for settled in bench.settled() {
-        if let Origin::Reap(reap) = settled.into_origin() {
+        if let Ok(Origin::Reap(reap)) = settled.into_origin() {
             reap.give_up();
         }
     }

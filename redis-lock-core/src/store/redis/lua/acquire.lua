@@ -10,10 +10,10 @@ if holder == nil then return {-4, kind_at(lock)} end
 local last = fences > 0 and redis.call('GET', fence)
 
 local function busy(who, left, repaired)
-  local queued, now_heard = line_up(queue, waiters, token, place, channel)
+  local queued = line_up(queue, waiters, token, place, channel)
   local asked = false
   if queued then
-    ask_to_hand_over(lock, channel, now_heard)
+    ask_to_hand_over(lock, channel)
   elseif ask ~= '0' then
     asked, queued = ask_if_idle(lock, queue, waiters, token, tonumber(ask), channel)
   end

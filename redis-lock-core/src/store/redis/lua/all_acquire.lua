@@ -58,8 +58,8 @@ end
 
 if rival then
   local lock, queue, waiters = each(rival.at)
-  local queued, now_heard = line_up(queue, waiters, token, place, channel)
-  if queued then ask_to_hand_over(lock, channel, now_heard) end
+  local queued = line_up(queue, waiters, token, place, channel)
+  if queued then ask_to_hand_over(lock, channel) end
   return {0, rival.left, shown(rival.holder), queued and 1 or 0, rival.repaired}
 end
 if fences == 0 then return {1, ''} end

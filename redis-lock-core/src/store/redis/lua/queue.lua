@@ -32,17 +32,11 @@ local function ticket(queue)
   return string.format('%.0f', next_one)
 end
 
--- Puts a token at the end of the queue, or keeps its place for longer. Returns whether it is there, and
--- whether this is the first time that it can be told of anything. A full server refuses to note one
--- more waiter, which then looks by itself.
+-- Puts a token at the end of the queue, or keeps its place for longer. Returns whether it is there. A
+-- full server refuses to note one more waiter, which then looks by itself.
 local function enqueue(queue, waiters, token, place, channel, sort)
   if try('ZCARD', queue) == nil or try('HGET', waiters, token) == nil then return false end
   local known = redis.call('ZSCORE', queue, token)
-  local now_heard = channel ~= '-'
-  if known and now_heard then
-    local was = redis.call('HGET', waiters, token)
-    now_heard = not was or string.sub(was, -2) == ' -'
-  end
   local function put(...) return write(queue, waiters, token, known, ...) end
   if not known and not put('ZADD', queue, ticket(queue), token) then return false end
   local finish = string.format('%.0f', millis() + place)
@@ -52,7 +46,7 @@ local function enqueue(queue, waiters, token, place, channel, sort)
   for _, side in ipairs({queue, waiters}) do
     if redis.call('PTTL', side) < place + 1000 then put('PEXPIRE', side, place + 1000) end
   end
-  return true, now_heard
+  return true
 end
 
 local function leave(queue, waiters, token)
@@ -165,13 +159,13 @@ end
 
 -- Marks the holder's value, so that its release finds out that somebody waits, and tells it: then it
 -- need not find out. `channel` is that of whoever waits: without one the holder can't be told. One that
--- may keep an idle lease learns of it in no other way, so each waiter tells it, as soon as it has a
--- channel (`now_heard`).
-local function ask_to_hand_over(lock, channel, now_heard)
+-- may keep an idle lease learns of it in no other way, and a message may be lost, so it is told at every
+-- look of a waiter.
+local function ask_to_hand_over(lock, channel)
   local holder = redis.call('GET', lock)
   if not holder or not is_ours(holder) then return end
   local marked = string.sub(holder, -1) == '+'
-  if marked and not (now_heard and may_be_idle(holder)) then return end
+  if marked and not may_be_idle(holder) then return end
   if not marked then redis.pcall('SET', lock, holder .. '+', 'KEEPTTL') end
   local base = string.match(channel, '^(.*~m:)')
   local manager = string.match(holder, '^rl1%.n?%x+%.([^.]+)%.')

@@ -82,8 +82,9 @@ impl Writes<'_> {
             out.push(self.dialect.set(main, &value_of(after), self.left(after.end)));
             return self.ask_to_hand_over(after);
         }
-        if is_ours(stands) && self.is_somebody_heard_now() && may_be_idle(stands) {
-            // The mark is found by a release; a holder that keeps an idle lease needs a message.
+        if is_ours(stands) && after.is_waited_for() && self.is_looked_at() && may_be_idle(stands) {
+            // The mark is found by a release; a holder that keeps an idle lease needs a message, and
+            // one may be lost.
             return self.ask_to_hand_over(after);
         }
         if after.end != before.end {
@@ -95,15 +96,10 @@ impl Writes<'_> {
         None
     }
 
-    /// Whether a waiter can be notified of a hand-over now, and could not before.
-    fn is_somebody_heard_now(&self) -> bool {
-        let is_known = |waiter: &StoredWaiter| {
-            let mut before = self.before.queue.iter();
-            before.any(|it| it.token == waiter.token && it.manager == waiter.manager)
-        };
-        let marked = self.after.holders.first().is_some_and(|holder| holder.is_waited_for());
+    /// Whether a waiter that can be notified of a hand-over has come, or has looked again.
+    fn is_looked_at(&self) -> bool {
         let mut heard = self.after.queue.iter().filter(|waiter| &*waiter.manager != "-");
-        marked && heard.any(|waiter| !is_known(waiter))
+        heard.any(|waiter| self.is_new(waiter))
     }
 
     /// The message to the holder that somebody waits.

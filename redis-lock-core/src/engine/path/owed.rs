@@ -1,0 +1,80 @@
+//! Releases that have failed.
+//!
+//! Whatever asks for a key must come behind the releases that are owed for it. So a release that has
+//! failed finds its next place while the queue is still locked: nobody can ask for its key between its
+//! failure and its next try.
+
+use std::sync::Arc;
+
+use super::{ConnectionState, QueueEntry, Settled, Traffic};
+use crate::domain::clock::Moment;
+use crate::domain::error::Fault;
+use crate::domain::names::Names;
+use crate::engine::reaper::SharedReaper;
+use crate::lock::{Confirmation, Next, Outcome, Reap};
+
+/// What is to be told of a release that has failed. The release itself has its next place.
+#[derive(Debug)]
+pub(crate) struct FailedRelease {
+    pub(crate) key: String,
+    pub(crate) fault: Fault,
+    pub(crate) confirmation: Option<Confirmation>,
+    /// When it is tried again; `None` when it is in the queue.
+    pub(crate) due: Option<Moment>,
+}
+
+impl Traffic {
+    /// Has releases that fail kept here until they are tried again. Only for an arbiter of one place:
+    /// with several, another place may have the key meanwhile.
+    pub(crate) fn owe_to(&mut self, reaper: Arc<SharedReaper>) {
+        self.reaper = Some(reaper);
+    }
+
+    /// Finds the next place of a release that has failed. `unsent` is how many entries wait behind it.
+    pub(super) fn release_failed(
+        &mut self,
+        reaper: &SharedReaper,
+        (reap, sent): (Box<Reap>, Moment),
+        outcome: Outcome,
+        unsent: usize,
+    ) -> Option<Settled> {
+        let (Outcome::Refused(fault) | Outcome::Unknown(fault)) = &outcome else { return None };
+        let (key, fault) = (reap.names().user_key().to_owned(), fault.clone());
+        let now = Moment::now();
+        let (confirmation, next) = reap.outcome(outcome, sent, now);
+        let due = match next {
+            Next::Done(_) => Some(Moment::NEVER),
+            Next::Again(at, reap) => {
+                if self.is_to_be_sent_first(&reap, at <= now, unsent) {
+                    self.deadline_check = self.deadline_check.min(reap.deadline());
+                    self.waiting.push_front(QueueEntry::reap(reap, now));
+                    None
+                } else {
+                    reaper.lock().add(at, reap);
+                    Some(at)
+                }
+            }
+        };
+        Some(Settled::Failed(Box::new(FailedRelease { key, fault, confirmation, due })))
+    }
+
+    /// Whether a release has to be sent before what is in the queue, which is the case for one that is
+    /// due, and for one whose key somebody asks for there.
+    fn is_to_be_sent_first(&self, reap: &Reap, is_due: bool, unsent: usize) -> bool {
+        match &self.connection {
+            ConnectionState::Down(_) | ConnectionState::Retired => false,
+            ConnectionState::Unused | ConnectionState::Connecting | ConnectionState::Up(_) => {
+                is_due || self.waiting.iter().rev().take(unsent).any(|it| it.asks_for(reap.names()))
+            }
+        }
+    }
+}
+
+impl QueueEntry {
+    fn asks_for(&self, names: &Names) -> bool {
+        let command = self.command.as_ref().filter(|command| command.verb.acquires());
+        command.is_some_and(|command| {
+            command.names.all().any(|asked| names.all().any(|it| it.main() == asked.main()))
+        })
+    }
+}

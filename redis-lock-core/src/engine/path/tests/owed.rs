@@ -1,0 +1,78 @@
+//! Releases that fail keep their place before whatever asks for their key.
+
+use super::*;
+use crate::engine::reaper::SharedReaper;
+use crate::engine::tests::owed;
+
+/// A path with a reaper, whose connection stands.
+fn owing() -> (Bench, Arc<SharedReaper>) {
+    let (bench, reaper) = (Bench::up(), Arc::<SharedReaper>::default());
+    bench.path.traffic().owe_to(Arc::clone(&reaper));
+    (bench, reaper)
+}
+
+/// Puts a question of a machine that asks for a key, without sending it.
+fn ask_for(bench: &mut Bench, key: &str) {
+    let mut locks = Locks::new();
+    locks.ask(1, demand(key));
+    bench.put_command(locks.asked());
+}
+
+/// The connection ends while a release of the key `k` is under way.
+fn fail_release(bench: &mut Bench, meanwhile: impl FnOnce(&mut Bench)) {
+    bench.put_release(owed("k"));
+    bench.turn(0);
+    meanwhile(bench);
+    bench.server().is_broken = true;
+    let now = bench.moment();
+    bench.path.traffic().pump(now, &mut bench.results.settled);
+}
+
+fn queued(bench: &Bench) -> Vec<&'static str> {
+    let traffic = bench.path.traffic();
+    let sort = |origin: &Origin| if matches!(origin, Origin::Reap(_)) { "release" } else { "ask" };
+    traffic.origins().map(sort).collect()
+}
+
+fn give_up(reaper: &SharedReaper) -> usize {
+    let paused: Vec<_> = reaper.lock().drain().collect();
+    paused.into_iter().map(|reap| drop(reap.give_up())).count()
+}
+
+#[test]
+fn it_is_sent_again_before_a_question_of_its_key_that_is_not_sent_yet() {
+    let (mut bench, reaper) = owing();
+    fail_release(&mut bench, |bench| {
+        ask_for(bench, "other");
+        ask_for(bench, "k");
+    });
+    assert_eq!(queued(&bench), ["release", "ask", "ask"]);
+    assert!(!reaper.owes());
+    let told = bench.settled();
+    assert!(
+        matches!(told.as_slice(), [Settled::Failed(failed)] if failed.due.is_none()),
+        "{told:?}"
+    );
+}
+
+#[test]
+fn it_pauses_where_nobody_asks_for_its_key() {
+    let (mut bench, reaper) = owing();
+    fail_release(&mut bench, |bench| ask_for(bench, "other"));
+    assert_eq!(queued(&bench), ["ask"]);
+    assert!(reaper.owes(), "it is owed before anybody else can lock the queue");
+    let told = bench.settled();
+    let due = told.iter().find_map(|it| if let Settled::Failed(it) = it { it.due } else { None });
+    assert_eq!(due, Some(reaper.lock().due()), "the engine is told when to send it");
+    assert_eq!(give_up(&reaper), 1);
+}
+
+#[test]
+fn it_is_owed_at_once_where_nothing_is_connected() {
+    let (mut bench, reaper) = owing();
+    bench.path.traffic().stop();
+    bench.put_release(owed("k"));
+    assert!(reaper.owes() && queued(&bench).is_empty());
+    assert_eq!(give_up(&reaper), 1);
+    bench.settled();
+}
