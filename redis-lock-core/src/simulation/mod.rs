@@ -13,6 +13,8 @@ mod deposed;
 mod ending;
 mod engines;
 mod executor;
+mod heirs;
+mod heritage;
 mod history;
 mod invariants;
 mod network;

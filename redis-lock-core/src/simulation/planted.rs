@@ -63,7 +63,7 @@ pub(crate) enum PlantedFault {
 }
 
 impl PlantedFault {
-    pub(crate) const ALL: [Self; 24] = [
+    pub(crate) const ALL: [Self; 26] = [
         Self::AnyAnswer,
         Self::WaitersTtl,
         Self::QueueReversed,
@@ -88,6 +88,8 @@ impl PlantedFault {
         Self::LateOkCredited,
         Self::TwoKeyRenew,
         Self::BatchRedirected,
+        Self::DoubtNotPassedOn,
+        Self::CutNotPassedOn,
     ];
 
     pub(crate) fn named(name: &str) -> Option<Self> {

@@ -134,11 +134,17 @@ fn g9_g11_histories_on_several_nodes_keep_every_promise() {
     keep_every_promise(HistoryPlan::on_nodes, FIXED_SEEDS / 12);
 }
 
+#[test]
+fn histories_in_which_holds_are_given_away_keep_every_promise() {
+    keep_every_promise(HistoryPlan::giving_away, FIXED_SEEDS / 4);
+}
+
 /// The histories in which a planted fault shows.
 fn way_to(fault: PlantedFault) -> Way {
     match fault {
         PlantedFault::LateOkCredited => HistoryPlan::with_successors,
         PlantedFault::TwoKeyRenew | PlantedFault::BatchRedirected => HistoryPlan::on_nodes,
+        PlantedFault::DoubtNotPassedOn | PlantedFault::CutNotPassedOn => HistoryPlan::giving_away,
         _ => HistoryPlan::of,
     }
 }
@@ -201,6 +207,8 @@ fn comes_deaf() -> HistoryPlan {
         patience: None,
         acts: Vec::new(),
         ending: CallEnding::Release,
+        heir: None,
+        number: 0,
     };
     // A process that receives no messages yet keeps no idle lease.
     let connects = Wish { linger: None, ..keeps.clone() };
