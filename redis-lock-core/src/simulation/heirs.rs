@@ -35,6 +35,7 @@ impl HistoryPlan {
         let mut plan = Self::of(seed);
         let random = &mut Random::new(random::hash([seed, OF_HEIRS, 1, 0]));
         plan.path.latency = random.pick(&[1, 5, 31]) * MILLI;
+        plan.path.slow = random.pick(&[0, 40, 100]);
         for wish in plan.wishes.iter_mut().filter(|wish| wish.keys.len() == 1) {
             (wish.max_hold, wish.min_hold, wish.patience, wish.polls) = (None, None, None, None);
             wish.ttl = random.pick(&[300, 400, 600, 2_000]) * MILLI;
@@ -45,14 +46,14 @@ impl HistoryPlan {
             }
         }
         plan.troubles.clear();
-        for _ in 0..random.between(3, 10) {
+        for _ in 0..random.between(6, 14) {
             let process = random.below(plan.processes.len() as u64) as usize;
             let late = Some(random.between(10, 4_000) * MILLI);
             let trouble = match random.below(10) {
-                0..5 => PlannedTrouble::Cut { process, late },
-                5..7 => PlannedTrouble::HalfOpen { process, late },
+                0..3 => PlannedTrouble::Cut { process, late },
+                3..5 => PlannedTrouble::HalfOpen { process, late },
                 _ => {
-                    let by = random.pick(&[1_500, 5_100]) * MILLI;
+                    let by = random.pick(&[1_500, 1_500, 5_100]) * MILLI;
                     PlannedTrouble::ServerClock { forward: false, by }
                 }
             };
