@@ -158,7 +158,7 @@ impl SimulatedCaller {
                 let outcome = guard.extend(Duration::from_nanos(ttl)).await;
                 begun.end(Ended::of(Some(&outcome)));
             }
-            Act::Downgrade if guard.hold().kind() == crate::domain::kind::Kind::Write => {
+            Act::Downgrade if self.can_downgrade(&guard) => {
                 let begun = of_hold(What::Downgrade);
                 let outcome = guard.downgrade().await;
                 begun.end(Ended::of(Some(&outcome)));

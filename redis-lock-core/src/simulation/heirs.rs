@@ -35,17 +35,25 @@ impl HistoryPlan {
         let mut plan = Self::of(seed);
         let random = &mut Random::new(random::hash([seed, OF_HEIRS, 1, 0]));
         plan.path.latency = random.pick(&[1, 5, 31]) * MILLI;
-        plan.path.slow = random.pick(&[0, 40, 100]);
+        // What is late by seconds, at a server whose clock is set back, may outlast what is remembered
+        // of it.
+        plan.path.slow = 0;
+        let fenced = random.percent(50);
         for wish in plan.wishes.iter_mut().filter(|wish| wish.keys.len() == 1) {
             (wish.max_hold, wish.min_hold, wish.patience, wish.polls) = (None, None, None, None);
             wish.ttl = random.pick(&[300, 400, 600, 2_000]) * MILLI;
-            wish.renew = true;
+            (wish.renew, wish.fenced) = (true, wish.fenced || fenced);
             if random.percent(60) {
                 wish.ending = CallEnding::Detach;
                 wish.acts = vec![Act::Work(random.pick(&[0, 1, 30, 150, 400, 1_200]) * MILLI)];
             }
         }
         plan.troubles.clear();
+        if random.percent(15) {
+            plan.part(random);
+            plan.name_heirs();
+            return plan;
+        }
         for _ in 0..random.between(6, 14) {
             let process = random.below(plan.processes.len() as u64) as usize;
             let late = Some(random.between(10, 4_000) * MILLI);
@@ -152,6 +160,13 @@ impl SimulatedCaller {
         if let Ok(guard) = outcome {
             self.hold(&wish, guard).await;
         }
+    }
+
+    /// Whether a guard is a writer's. Of two who have one token, neither turns it into a reader's under
+    /// the other.
+    pub(super) fn can_downgrade(&self, guard: &Guard) -> bool {
+        let is_copied = self.books.borrow().heritage.is_copied(guard.token().wire());
+        guard.hold().kind() == Kind::Write && !is_copied
     }
 
     /// Gives a hold away, to the heir of the wish if it has one.

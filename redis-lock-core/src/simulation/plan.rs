@@ -221,7 +221,7 @@ impl HistoryPlan {
     }
 
     /// Everybody shuts down at work, and nothing else is wrong.
-    fn part(&mut self, random: &mut Random) {
+    pub(super) fn part(&mut self, random: &mut Random) {
         self.path.slow = 0;
         for process in 0..self.processes.len() {
             let at = random.between(1, 1_500) * MILLI;
