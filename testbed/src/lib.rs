@@ -17,6 +17,7 @@
 //! | any program, ended with all that it started | [`Program`] |
 //! | drop a future at every await | [`cancel_at`] |
 //! | wait for something, not for long | [`eventually`] |
+//! | know whether, and by which thread, a task was woken | [`WakeLog`] |
 //! | say that a test could not run here | [`skip!`](crate::skip!) |
 
 #![expect(
@@ -48,6 +49,7 @@ mod signal;
 mod skip;
 mod target;
 mod tls;
+mod wake_log;
 mod watchdog;
 mod wheel;
 
@@ -71,3 +73,4 @@ pub use signal::{continue_process, is_stopped, kill_process, signal, stop_proces
 pub use skip::report_skipped;
 pub use target::target_dir;
 pub use tls::Certificates;
+pub use wake_log::WakeLog;

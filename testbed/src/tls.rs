@@ -46,6 +46,16 @@ impl Certificates {
         self.file("client.key")
     }
 
+    /// The certificate that servers show.
+    pub fn server_file(&self) -> PathBuf {
+        self.file("server.pem")
+    }
+
+    /// The key to it.
+    pub fn server_key_file(&self) -> PathBuf {
+        self.file("server.key")
+    }
+
     /// A server's options; clients may come without a certificate.
     pub(crate) fn server_options(&self) -> [(&'static str, String); 4] {
         let file = |name: &str| self.file(name).display().to_string();

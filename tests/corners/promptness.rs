@@ -11,6 +11,20 @@ use crate::scenery::*;
 /// Its waiters look by themselves once a second at the most.
 const EARLY: std::time::Duration = ms(500);
 
+/// Waits until the only waiter has not looked for a while. As its looks are at least 750 ms apart
+/// then, the next one by itself does not come within `EARLY / 2`.
+async fn until_looks_are_rare(server: &Server) {
+    let (mut seen, mut since) = (0, Instant::now());
+    until("the looks become rare", || {
+        let looks = server.command_counts().get("evalsha").copied().unwrap_or_default();
+        if looks != seen {
+            (seen, since) = (looks, Instant::now());
+        }
+        since.elapsed() >= ms(400)
+    })
+    .await;
+}
+
 #[tokio::test]
 async fn a_release_while_nobody_listens_is_seen_when_somebody_does() {
     let server = Server::start();
@@ -20,9 +34,8 @@ async fn a_release_while_nobody_listens_is_seen_when_somebody_does() {
     for _ in 0..5 {
         let guard = job(&holder).acquire().await.unwrap();
         let waiting = tokio::spawn(job(&locks).wait(PATIENCE).acquire());
-        until("it is queued", || server.exists("lock:{lock:job}:~q")).await;
-        // Its looks have become rare.
-        tokio::time::sleep(ms(1500)).await;
+        until_queued(&server).await;
+        until_looks_are_rare(&server).await;
         server.run::<u64>("CLIENT KILL TYPE pubsub");
         guard.release().await.unwrap();
         let start = Instant::now();
@@ -77,8 +90,8 @@ async fn who_does_not_wait_is_told_what_is_so_now_beside_one_who_does() {
     let (holder, locks) = (connect(&server.url()).await, connect(&server.url()).await);
     let guard = job(&holder).acquire().await.unwrap();
     let waiting = tokio::spawn(job(&locks).wait_forever().acquire());
-    until("it is queued", || server.exists("lock:{lock:job}:~q")).await;
-    tokio::time::sleep(ms(1500)).await;
+    until_queued(&server).await;
+    until_looks_are_rare(&server).await;
     for _ in 0..5 {
         let start = Instant::now();
         assert!(job(&locks).try_acquire().await.unwrap().is_none());

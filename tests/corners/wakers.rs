@@ -319,6 +319,25 @@ fn wakers_that_block_a_release_of_our_own(path: Path) {
     scene.end();
 }
 
+fn wakers_that_block_while_the_engine_ends(path: Path) {
+    let scene = Scene::by(path);
+    let take = |key| scene.locks.mutex(key).ttl(LONG).blocking_acquire().unwrap();
+    let guards = ["a", "b", "c"].map(take);
+    scene.server.freeze();
+    let told = guards.map(|guard| Polled::once(guard.release(), scene.blocks()));
+    let locks = scene.locks.clone();
+    let ending = thread::spawn(move || locks.blocking_shutdown());
+    eventually(PATIENCE, "the shutdown has begun", || {
+        let mut asking = Box::pin(scene.locks.mutex("more").acquire());
+        let asked = asking.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+        matches!(asked, Poll::Ready(Err(LockError::Shutdown)))
+    });
+    scene.server.thaw();
+    told.iter().for_each(Polled::until_called);
+    within("the shutdown", move || ending.join().unwrap());
+    scene.end();
+}
+
 #[cfg(feature = "tracing")]
 fn subscribers_that_block_and_panic(path: Path) {
     use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -396,6 +415,7 @@ by_engine_and_task!(
     wakers_that_ask_a_guard,
     wakers_that_block_at_a_loss,
     wakers_that_block_a_release_of_our_own,
+    wakers_that_block_while_the_engine_ends,
     #[cfg(feature = "tracing")]
     subscribers_that_block_and_panic,
     #[cfg(feature = "tracing")]

@@ -98,13 +98,13 @@ async fn a2_dropped_while_being_granted_leaves_nothing() {
         proxy.delay_up(ms(delay));
         for wait in (0..40).step_by(4) {
             let guard = job(&holder).acquire().await.unwrap();
-            let waiting = tokio::spawn({
-                let locks = locks.clone();
-                async move { timeout(ms(60 + wait), job(&locks).acquire()).await }
-            });
-            sleep(ms(60)).await;
+            let waiting = tokio::spawn(job(&locks).acquire());
+            until_queued(&server).await;
             drop(guard);
-            drop(waiting.await.unwrap());
+            // Before, while and after it is granted the lock.
+            sleep(ms(wait)).await;
+            waiting.abort();
+            drop(waiting.await);
             eventually(SOON, "nothing is left", || server.keys().is_empty());
         }
     }
@@ -167,16 +167,14 @@ async fn a6_a_release_that_overtakes_the_acquire_still_wins() {
     let locks = connect(&proxy.url()).await;
     // A connection whose requests crawl; the next ones are fast.
     proxy.existing().delay_up(ms(1500));
-    let before = server.command_counts();
+    let monitor = server.monitor();
     // Given up before anything has arrived.
     let outcome = timeout(ms(300), job(&locks).acquire()).await;
     assert!(outcome.is_err(), "{outcome:?}");
     assert!(!server.exists(WIRE));
-    // Until the late request has arrived, and for a while after.
-    sleep(ms(1500)).await;
+    let is_request = |line: &String| line.contains("\"NX\"") && line.contains("\"lock:job\"");
     eventually(PATIENCE, "the late request has been executed", || {
-        let after = server.command_counts();
-        ["set", "eval", "evalsha"].iter().any(|name| after.get(*name) > before.get(*name))
+        monitor.lines().iter().any(is_request)
     });
     eventually(ms(1000), "the key is gone", || !server.exists(WIRE));
     holds_for(ms(500), "the key stays away", || !server.exists(WIRE));
@@ -320,16 +318,20 @@ fn a14_the_cleanup_outlives_the_callers_runtime() {
         let runtime = tokio::runtime::Runtime::new().unwrap();
         let locks = runtime.block_on(connect(&proxy.url()));
         proxy.delay_up(ms(delay));
-        runtime.spawn({
+        let monitor = server.monitor();
+        let arrived = || monitor.count(WIRE) > 0;
+        runtime.block_on(started({
             let locks = locks.clone();
             async move {
                 let _guard = job(&locks).acquire().await;
                 std::future::pending::<()>().await;
             }
-        });
-        std::thread::sleep(ms(20));
+        }));
+        if delay == 0 {
+            eventually(PATIENCE, "it was asked for", arrived);
+        }
         runtime.shutdown_background();
-        std::thread::sleep(ms(delay));
+        eventually(PATIENCE, "what was under way has arrived", arrived);
         eventually(SOON, "the key is gone", || !server.exists(WIRE));
         holds_for(ms(200), "it stays away", || !server.exists(WIRE));
         proxy.pass();

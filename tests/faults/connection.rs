@@ -163,13 +163,13 @@ async fn d4_an_outage_longer_than_any_budget_of_the_driver() {
     proxy.pass();
     eventually_acquires(&locks, ms(4000)).await;
     // Those who wait are told of a release again: subscriptions came back as well.
-    sleep(ms(500)).await;
+    until("both listen", || channels(&server) == 2).await;
     let held = job(&other).acquire().await.unwrap();
     let waiting = tokio::spawn({
         let locks = locks.clone();
         async move { job(&locks).wait(PATIENCE).acquire().await }
     });
-    sleep(ms(300)).await;
+    until_queued(&server).await;
     held.release().await.unwrap();
     let start = Instant::now();
     waiting.await.unwrap().unwrap().release().await.unwrap();

@@ -214,7 +214,7 @@ async fn b9_no_right_to_publish_is_no_obstacle() {
         let other = other.clone();
         async move { job(&other).wait(PATIENCE).acquire().await }
     });
-    sleep(ms(200)).await;
+    until_queued(&server).await;
     guard.release().await.unwrap();
     let start = Instant::now();
     let next = waiting.await.unwrap().unwrap();
@@ -232,7 +232,7 @@ async fn b9_a_waiter_who_is_not_told_finds_out_by_itself() {
     for _ in 0..2 {
         let guard = job(&mute).acquire().await.unwrap();
         let waiting = tokio::spawn(job(&waiter).wait(PATIENCE).acquire());
-        sleep(ms(200)).await;
+        until_queued(&server).await;
         guard.release().await.unwrap();
         let start = Instant::now();
         waiting.await.unwrap().unwrap().release().await.unwrap();
@@ -256,8 +256,8 @@ async fn release_refused(
     let outcome = guard.release().await;
     assert!(start.elapsed() < COMMAND + GRACE, "{:?}", start.elapsed());
     assert_backend(outcome, cause);
-    sleep(ms(300)).await;
-    assert_eq!(monitor.count("\"PEXPIRE\""), 0, "a lock that is being released is not renewed");
+    let is_renewed = || monitor.count("\"PEXPIRE\"") > 0;
+    stays(WATCHED, "a lock that is being released is not renewed", || !is_renewed()).await;
     mend_it();
     eventually(PATIENCE, "the release is made up for", || !server.exists(WIRE));
     server.assert_clean();

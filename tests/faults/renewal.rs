@@ -72,7 +72,6 @@ async fn c3_a_gap_in_the_network_is_bridged() {
     let locks = connect(&proxy.url()).await;
     let guard = locks.mutex(KEY).ttl(ms(2000)).acquire().await.unwrap();
     for _ in 0..2 {
-        sleep(ms(100)).await;
         proxy.hole();
         eventually(ms(1500), "a missed renewal is told", || guard.state() == LockState::Uncertain);
         assert!(guard.is_held());
@@ -92,25 +91,24 @@ async fn c4_a_lock_that_cannot_be_renewed_is_lost_at_its_own_end() {
     let ttl = ms(3000);
     let polls = Arc::new(AtomicU64::new(0));
     let counter = Arc::clone(&polls);
-    // Set by the body: when the lease ends at the latest, as the guard knew it in the hole.
-    let (tell, told) = std::sync::mpsc::channel();
-    let hole = &proxy;
+    // Set by the body: when the lease ends, as the guard knew it last.
+    let (mut end, hole) = (None, &proxy);
     let outcome = locks
         .mutex(KEY)
         .ttl(ttl)
         .run(async |guard| {
             hole.hole();
-            // A reply that was on its way has arrived by now.
-            sleep(ms(50)).await;
-            tell.send(Instant::now() + guard.remaining()).unwrap();
             loop {
                 counter.fetch_add(1, Ordering::SeqCst);
+                if guard.is_held() {
+                    end = Some(Instant::now() + guard.remaining());
+                }
                 sleep(ms(5)).await;
             }
         })
         .await;
     let now = Instant::now();
-    let end = told.recv().unwrap();
+    let end = end.expect("the body has run");
     let left = server.pttl(WIRE);
     assert!(
         matches!(outcome, Err(LockError::Lost { reason: LossReason::Expired, .. })),
@@ -122,8 +120,8 @@ async fn c4_a_lock_that_cannot_be_renewed_is_lost_at_its_own_end() {
     let polled = polls.load(Ordering::SeqCst);
     assert!(polled > 100, "{polled}");
     proxy.pass();
-    sleep(ms(300)).await;
-    assert_eq!(polls.load(Ordering::SeqCst), polled, "the body was polled after the loss");
+    let is_still = || polls.load(Ordering::SeqCst) == polled;
+    stays(WATCHED, "the body is not polled after the loss", is_still).await;
     server.assert_clean();
 }
 
@@ -131,9 +129,9 @@ async fn c4_a_frozen_server_is_a_loss_at_the_leases_end() {
     let server = Server::start();
     let locks = connect(&server.url()).await;
     let guard = locks.mutex(KEY).ttl(ms(1500)).acquire().await.unwrap();
-    sleep(ms(700)).await;
+    // So that no renewal is on its way when the server stops.
+    until_renewed(&guard).await;
     server.freeze();
-    sleep(ms(50)).await;
     let end = Instant::now() + guard.remaining();
     assert_eq!(loss(&guard).await, LossReason::Expired);
     let now = Instant::now();
@@ -203,8 +201,7 @@ async fn c7_anothers_value_is_a_loss_and_is_left_alone() {
     let left = server.pttl(WIRE).unwrap();
     assert!(left > 5000, "its time was changed: {left}");
     drop(guard);
-    sleep(ms(100)).await;
-    assert_eq!(server.get(WIRE).as_deref(), Some("somebody"));
+    stays(WATCHED, "it is left alone", || server.get(WIRE).as_deref() == Some("somebody")).await;
     server.run::<()>("DEL lock:job");
     server.assert_clean();
 }

@@ -8,7 +8,6 @@ use std::time::Instant;
 
 use redis_locks::{LockError, LockState, Locks, LossReason};
 use testbed::{Server, eventually, free_port, holds_for};
-use tokio::time::sleep;
 
 use crate::scenery::*;
 
@@ -69,7 +68,7 @@ async fn refused_then_mended(
     assert!(start.elapsed() < COMMAND + GRACE);
 
     let waiting = tokio::spawn(job(&locks).wait(PATIENCE).acquire());
-    sleep(ms(300)).await;
+    stays(WATCHED, "it goes on asking", || !waiting.is_finished()).await;
     mend_it();
     let guard = waiting.await.unwrap().unwrap();
     guard.release().await.unwrap();
@@ -92,8 +91,7 @@ async fn e2_a_full_server_refuses_who_comes_and_gives_up_what_it_has() {
         assert!(matches!(refused, LockError::Backend { .. }), "{refused:?}");
         assert!(full_text(&refused).contains("OOM"), "{refused}");
         let waiting = tokio::spawn(request(&other, fenced).wait(PATIENCE).acquire());
-        sleep(ms(200)).await;
-        assert!(!server.exists(WIRE), "not a byte more is taken");
+        stays(WATCHED, "not a byte more is taken", || !server.exists(WIRE)).await;
         server.run::<()>("CONFIG SET maxmemory 0");
         waiting.await.unwrap().unwrap().release().await.unwrap();
     }
@@ -200,9 +198,11 @@ async fn e6_no_channel_rights_at_all() {
     for _ in 0..3 {
         let guard = job(&locks).acquire().await.unwrap();
         let waiting = tokio::spawn(job(&other).wait(PATIENCE).acquire());
-        sleep(ms(200)).await;
+        until_queued(&server).await;
         guard.release().await.unwrap();
+        let start = Instant::now();
         waiting.await.unwrap().unwrap().release().await.unwrap();
+        assert!(start.elapsed() < ms(3000), "{:?}: a poll finds it", start.elapsed());
     }
     server.assert_clean();
 }
@@ -248,7 +248,7 @@ async fn e9_no_room_for_another_client() {
     // system shows a reset connection and nothing else.
     assert_backend(job(&locks).wait(ms(300)).acquire().await, "");
     let waiting = tokio::spawn(job(&locks).wait(PATIENCE).acquire());
-    sleep(ms(300)).await;
+    stays(WATCHED, "it goes on asking", || !waiting.is_finished()).await;
     server.run::<()>("CONFIG SET maxclients 100");
     waiting.await.unwrap().unwrap().release().await.unwrap();
     server.assert_clean();

@@ -13,11 +13,14 @@ use crate::scenery::*;
 /// By then a waiter has looked for itself, message or not.
 const POLLED: Duration = ms(2500);
 
+/// For how long the looks of a waiter are counted.
+const COUNTED: Duration = ms(4000);
+
 type Waiting = JoinHandle<Result<Guard, LockError>>;
 
-async fn start_waiting(locks: &Locks) -> Waiting {
+async fn start_waiting(server: &Server, locks: &Locks) -> Waiting {
     let waiting = tokio::spawn(job(locks).wait(PATIENCE).acquire());
-    sleep(ms(300)).await;
+    until_queued(server).await;
     assert!(!waiting.is_finished(), "there is nothing to wait for");
     waiting
 }
@@ -54,7 +57,8 @@ async fn i2_a_message_lost_with_the_subscription_is_made_up_for() {
     let (holder, locks) = (connect(&server.url()).await, connect(&server.url()).await);
     for _ in 0..3 {
         let guard = job(&holder).acquire().await.unwrap();
-        let waiting = start_waiting(&locks).await;
+        let waiting = start_waiting(&server, &locks).await;
+        until("both listen", || channels(&server) == 2).await;
         server.run::<u64>("CLIENT KILL TYPE pubsub");
         let took = hand_over(guard, waiting).await;
         assert!(took < POLLED, "{took:?}");
@@ -62,21 +66,27 @@ async fn i2_a_message_lost_with_the_subscription_is_made_up_for() {
     server.assert_clean();
 }
 
+/// How often somebody has subscribed.
+fn subscriptions(server: &Server) -> u64 {
+    server.command_counts().get("subscribe").copied().unwrap_or_default()
+}
+
 async fn i3_a_half_open_subscription_is_made_up_for() {
     let server = Server::start();
     let proxy = Proxy::to(server.port());
     let (holder, locks) = (connect(&server.url()).await, connect(&proxy.url()).await);
     let guard = job(&holder).acquire().await.unwrap();
-    let waiting = start_waiting(&locks).await;
+    let waiting = start_waiting(&server, &locks).await;
     let deaf = proxy.only(|connection| connection.subscriber);
     assert!(deaf.count() > 0, "nobody subscribed");
+    let before = subscriptions(&server);
     deaf.hole();
     let took = hand_over(guard, waiting).await;
     assert!(took < POLLED, "{took:?}");
     // A heartbeat finds out, and the next message arrives again.
-    sleep(ms(4000)).await;
+    until("it subscribes again", || subscriptions(&server) > before).await;
     let guard = job(&holder).acquire().await.unwrap();
-    let waiting = start_waiting(&locks).await;
+    let waiting = start_waiting(&server, &locks).await;
     let took = hand_over(guard, waiting).await;
     assert!(took < ms(400), "{took:?}: still deaf");
     server.assert_clean();
@@ -98,7 +108,7 @@ async fn i4_the_end_of_a_dead_holders_lease_wakes_the_waiter() {
     for _ in 0..3 {
         let mut child = Child::spawn("waiting_hold", &[("REDIS_URL", &server.url())]);
         child.expect("holding");
-        let waiting = start_waiting(&locks).await;
+        let waiting = start_waiting(&server, &locks).await;
         child.kill9();
         let left = server.pttl(WIRE).expect("the lock outlives its holder");
         let end = Instant::now() + Duration::from_millis(left.try_into().unwrap());
@@ -115,10 +125,10 @@ async fn i5_a_waiter_does_not_hurry_while_the_holder_renews() {
     let (holder, locks) = (connect(&server.url()).await, connect(&server.url()).await);
     // At each end of the lease that the waiter knows of, it has been renewed.
     let guard = holder.mutex(KEY).ttl(ms(300)).acquire().await.unwrap();
-    let waiting = start_waiting(&locks).await;
+    let waiting = start_waiting(&server, &locks).await;
     let token = guard.token().to_string();
     let monitor = server.monitor();
-    sleep(ms(4000)).await;
+    sleep(COUNTED).await;
     // Only what clients send, not what scripts do; and not the holder's renewals. A transaction that
     // tries begins by watching the queue.
     let is_try = |line: &&String| match is_without_scripts() {
@@ -126,7 +136,7 @@ async fn i5_a_waiter_does_not_hurry_while_the_holder_renews() {
         false => line.contains(WIRE) && !line.contains("[0 lua]") && !line.contains(&token),
     };
     let tries = monitor.lines().iter().filter(is_try).count();
-    assert!(tries <= 20, "{tries} tries in 4 s");
+    assert!(tries <= 20, "{tries} tries in {COUNTED:?}");
     let took = hand_over(guard, waiting).await;
     assert!(took < ms(1000), "{took:?}");
     server.assert_clean();
@@ -138,13 +148,11 @@ async fn i7_a_waiter_that_gives_up_at_the_head_passes_its_turn_on() {
     for polls in 0..4 {
         for pause in [0, 1, 3] {
             let guard = job(&holder).acquire().await.unwrap();
-            let head = tokio::spawn({
-                let request = job(&locks).wait(PATIENCE);
-                async move { drop(cancel_at(polls, request.acquire()).await) }
-            });
-            sleep(ms(30)).await;
-            let next = tokio::spawn(job(&locks).wait(PATIENCE).acquire());
-            sleep(ms(30)).await;
+            let request = job(&locks).wait(PATIENCE);
+            let head = async move { drop(cancel_at(polls, request.acquire()).await) };
+            let head = started(head).await;
+            let next = started(job(&locks).wait(PATIENCE).acquire()).await;
+            until_queued(&server).await;
             let start = Instant::now();
             guard.release().await.unwrap();
             sleep(ms(pause)).await;
@@ -163,13 +171,10 @@ async fn i7_the_same_among_tasks_of_one_process() {
     let locks = connect(&server.url()).await;
     for polls in 0..4 {
         let guard = job(&locks).acquire().await.unwrap();
-        let head = tokio::spawn({
-            let request = job(&locks).wait(PATIENCE);
-            async move { drop(cancel_at(polls, request.acquire()).await) }
-        });
-        sleep(ms(5)).await;
-        let next = tokio::spawn(job(&locks).wait(PATIENCE).acquire());
-        sleep(ms(5)).await;
+        let request = job(&locks).wait(PATIENCE);
+        let head = async move { drop(cancel_at(polls, request.acquire()).await) };
+        let head = started(head).await;
+        let next = started(job(&locks).wait(PATIENCE).acquire()).await;
         let start = Instant::now();
         drop(guard);
         let next = timeout(PATIENCE, next).await.expect("the turn was lost").unwrap().unwrap();
@@ -218,7 +223,7 @@ fn i9_the_same_without_a_runtime() {
         let request = job(&locks).wait(PATIENCE);
         move || request.blocking_acquire().unwrap()
     });
-    thread::sleep(ms(100));
+    eventually(PATIENCE, "it is queued", || server.exists(QUEUE));
     guard.blocking_release().unwrap();
     waiting.join().unwrap().blocking_release().unwrap();
     eventually(SOON, "nothing is left", || server.keys().is_empty());

@@ -5,8 +5,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use redis_locks::{LockError, Locks, redis_lock};
-use testbed::PATIENCE;
+use testbed::{PATIENCE, holds_for};
 use tokio::runtime;
+use tokio::sync::oneshot;
 use tokio::time::sleep;
 
 /// Runs a program that might never end.
@@ -27,6 +28,13 @@ async fn holds(locks: Locks, time: Duration) -> Result<(), LockError> {
     Ok(())
 }
 
+/// Holds the lock until it is dropped, and tells when it has begun.
+#[redis_lock(key = "k", via = locks)]
+async fn holds_on(locks: Locks, begun: oneshot::Sender<()>) -> Result<(), LockError> {
+    let _ = begun.send(());
+    std::future::pending().await
+}
+
 #[redis_lock(key = "k", via = locks)]
 fn blocks(locks: &Locks) -> Result<(), LockError> {
     Ok(())
@@ -40,12 +48,10 @@ fn is_refused(outcome: &Result<(), LockError>) -> bool {
 fn beside_a_holder<T>(blocked: impl FnOnce(&Locks) -> T) -> T {
     let locks = Locks::in_memory();
     one_thread().block_on(async {
-        let holder = tokio::spawn(holds(locks.clone(), Duration::from_secs(3600)));
-        while !locks.status("k").await.unwrap().is_held() {
-            tokio::task::yield_now().await;
-        }
-        // The first poll after the grant tells the task.
-        sleep(Duration::from_millis(1)).await;
+        // The task that holds is known from the first poll after the grant on.
+        let (begun, has_begun) = oneshot::channel();
+        let holder = tokio::spawn(holds_on(locks.clone(), begun));
+        has_begun.await.unwrap();
         let outcome = blocked(&locks);
         holder.abort();
         outcome
@@ -175,7 +181,8 @@ fn what_ended_or_is_elsewhere_is_no_obstacle() {
                 let locks = locks.clone();
                 move || blocks(&locks)
             });
-            sleep(Duration::from_millis(50)).await;
+            // It would be refused at once.
+            holds_for(Duration::from_millis(100), "it waits", || !blocked.is_finished());
             drop(held);
             blocked.await.unwrap().unwrap();
         });

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use redis_locks::{LockError, Locks, redis_lock};
-use testbed::{Proxy, Server, free_port};
+use testbed::{PATIENCE, Proxy, Server, eventually, free_port, holds_for};
 
 const OUTAGE: Duration = Duration::from_millis(1_500);
 
@@ -55,17 +55,17 @@ async fn h1_a_server_that_swallows_everything() {
     is_told(&proxy.url(), Some(OUTAGE), "no connection within").await;
 }
 
-#[tokio::test]
+// Of two threads, as this one watches.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_busy_lock_is_waited_for_longer_than_an_outage() {
     let server = Server::start();
-    let locks =
-        Locks::builder().url(server.url()).outage(Duration::from_millis(200)).open().unwrap();
+    let outage = Duration::from_millis(200);
+    let open = || Locks::builder().url(server.url()).outage(outage).open().unwrap();
+    let (locks, other) = (open(), open());
     let held = locks.mutex("job").acquire().await.unwrap();
-    let other = Locks::builder().url(server.url()).outage(Duration::from_millis(200));
-    let other = other.open().unwrap();
     let waits = tokio::spawn(async move { job(&other).await });
-    tokio::time::sleep(Duration::from_millis(600)).await;
-    assert!(!waits.is_finished(), "busy is no outage");
+    eventually(PATIENCE, "it waits", || server.exists("lock:{lock:job}:~q"));
+    holds_for(outage * 3, "busy is no outage", || !waits.is_finished());
     held.release().await.unwrap();
     waits.await.unwrap().unwrap();
     server.assert_clean();

@@ -1,13 +1,13 @@
 //! A hold that goes from one manager to another by its token.
 
-use std::future::{Future, poll_fn};
-use std::task::Poll;
+use std::future::Future;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use redis_locks::{Guard, LockError, Locks, Scripting, Token};
-use testbed::{Server, eventually};
+use testbed::{Server, WakeLog, eventually};
 
-use crate::scenery::{HANGS, KEY, LONG, PATIENCE, WIRE};
+use crate::scenery::{HANGS, KEY, LONG, PATIENCE, WIRE, until};
 
 /// A holder and an adopter at one server, by scripts or by transactions.
 struct Pair {
@@ -129,21 +129,24 @@ async fn the_token_of_a_lost_lock_is_one_that_nobody_can_adopt() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_adoption_that_is_dropped_anywhere_leaves_the_lock_to_whoever_has_the_token() {
     for pair in Pair::each().await {
-        for polls in 0..4 {
+        // With what it has asked for still on its way, and with the answer there.
+        for (polls, in_flight) in (0..4).flat_map(|polls| [(polls, true), (polls, false)]) {
             let token = pair.detached(LONG).await;
             let text = token.to_string().parse().unwrap();
             {
                 let mut adopts = Box::pin(pair.to.mutex(KEY).adopt(text));
-                for _ in 0..polls {
-                    match poll_fn(|context| Poll::Ready(adopts.as_mut().poll(context))).await {
+                let wakes = WakeLog::new();
+                for poll in 1..=polls {
+                    let before = wakes.count();
+                    match adopts.as_mut().poll(&mut Context::from_waker(&wakes.waker())) {
                         // It is had: the guard gives it away again.
                         Poll::Ready(guard) => {
                             drop(guard.unwrap().detach());
                             break;
                         }
+                        Poll::Pending if in_flight && poll == polls => {}
                         Poll::Pending => {
-                            // What it has asked for comes back, and nobody looks.
-                            tokio::time::sleep(Duration::from_millis(100)).await;
+                            until("it is woken", || wakes.count() > before).await;
                         }
                     }
                 }

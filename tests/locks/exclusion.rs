@@ -125,8 +125,7 @@ async fn different_keys_do_not_wait_for_each_other() {
     let server = Server::start();
     let locks = connect(&server.url()).await;
     let held = job(&locks).acquire().await.unwrap();
-    let waiting = tokio::spawn(job(&locks).wait(PATIENCE).acquire());
-    tokio::time::sleep(ms(50)).await;
+    let waiting = started(job(&locks).wait(PATIENCE).acquire()).await;
     let start = Instant::now();
     for number in 0..20 {
         let guard = locks.mutex(format!("other{number}")).ttl(LONG).acquire().await.unwrap();

@@ -4,7 +4,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
-use testbed::Server;
+use testbed::{Server, eventually};
 
 use crate::scenery::*;
 
@@ -111,15 +111,16 @@ fn each_waits_for_the_other() {
         let request = job(&locks).wait(PATIENCE);
         move || request.blocking_acquire().unwrap()
     });
-    std::thread::sleep(ms(300));
+    eventually(PATIENCE, "ours is queued", || server.exists(QUEUE));
     assert_eq!(theirs.ask("release"), "True");
     let start = std::time::Instant::now();
     let guard = waiting.join().unwrap();
     assert!(start.elapsed() < ms(3000), "{:?}", start.elapsed());
 
     // They wait for us.
+    let monitor = server.monitor();
     writeln!(theirs.stdin, "wait").unwrap();
-    std::thread::sleep(ms(300));
+    eventually(PATIENCE, "theirs tries in vain", || monitor.count("\"NX\"") > 0);
     guard.blocking_release().unwrap();
     let mut answer = String::new();
     theirs.stdout.read_line(&mut answer).unwrap();

@@ -194,10 +194,9 @@ async fn a_late_transaction_is_no_concern_of_others() {
         let silent = proxy.only(|it| it.open && !it.subscriber && it.number != link);
         assert!(silent.count() > 0, "no connection for transactions in round {round}");
         silent.hole_down();
-        tokio::time::sleep(COMMAND + ms(200)).await;
-        let is_open = |number| proxy.connections().iter().any(|it| it.number == number && it.open);
-        assert!(is_open(link), "the connection of all is gone in round {round}");
-        assert!(held.is_held());
+        let is_open = || proxy.connections().iter().any(|it| it.number == link && it.open);
+        let what = format!("the connection of all stands in round {round}, and the lock is held");
+        stays(COMMAND + WATCHED, &what, || is_open() && held.is_held()).await;
     }
     is_over.store(true, Ordering::SeqCst);
     for other in others {

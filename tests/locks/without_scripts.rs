@@ -162,8 +162,7 @@ async fn many_locks_are_renewed_and_released_together() {
         guards.push(acquired.await.unwrap().unwrap());
     }
     server.reset_counts();
-    tokio::time::sleep(ttl * 2).await;
-    assert!(guards.iter().all(|guard| guard.is_held()), "none was lost");
+    stays(ttl * 2, "none is lost", || guards.iter().all(|guard| guard.is_held())).await;
     let counts = server.command_counts();
     let (renewed, flights) = (counts["pexpire"], counts["exec"]);
     assert!(
@@ -315,9 +314,9 @@ async fn s5_the_commands_of_redis_2_2_are_enough_for_a_mutex_in_whole_seconds() 
     assert!(server.pttl(WIRE).unwrap() > 1_500, "never shorter than was asked for");
     assert!(other.mutex(KEY).try_acquire().await.unwrap().is_none());
     let waiting = tokio::spawn(other.mutex(KEY).ttl(LONG).acquire());
-    tokio::time::sleep(ms(4_000)).await;
-    assert!(guard.is_held(), "it was renewed");
-    assert!(!waiting.is_finished());
+    // Leases of whole seconds: this is two of them.
+    stays(ms(4_000), "it is renewed, and waited for", || guard.is_held() && !waiting.is_finished())
+        .await;
     guard.release().await.unwrap();
     let guard = waiting.await.unwrap().unwrap();
     guard.extend(LONG * 2).await.unwrap();
@@ -357,8 +356,7 @@ async fn held_locks_are_kept_when_scripts_are_denied_in_the_midst() {
     assert!(locks.status(KEY).await.unwrap().server.scripts);
     server.run::<()>("ACL SETUSER app -eval -evalsha");
     let other = locks.mutex("other").acquire().await.unwrap();
-    tokio::time::sleep(ms(2_000)).await;
-    assert!(guard.is_held());
+    stays(ms(2_000), "it is renewed without scripts", || guard.is_held()).await;
     guard.verify().await.unwrap();
     assert!(!locks.status(KEY).await.unwrap().server.scripts);
     other.release().await.unwrap();

@@ -5,10 +5,13 @@ use std::sync::atomic::Ordering::SeqCst;
 use std::time::{Duration, Instant};
 
 use redis_locks::{Guard, LockError, Locks, NodeRole, Request, Topology};
-use testbed::{Cluster, FailOver, ServerBinary, eventually};
+use testbed::{Cluster, FailOver, ServerBinary, eventually, holds_for};
 
 use crate::arena::{PATIENCE, Waiting, ms, take};
 use crate::is_held;
+
+/// The lease of locks that have to be renewed while a slot moves.
+const TTL: Duration = ms(1_000);
 
 fn binaries() -> Vec<ServerBinary> {
     [Some(ServerBinary::any()), ServerBinary::valkey(9)].into_iter().flatten().collect()
@@ -152,12 +155,8 @@ fn g11_who_listens_at_another_node_is_not_taken_for_dead() {
 fn g2_g9_a_held_lock_outlives_a_slot_that_is_half_moved() {
     for binary in binaries() {
         let cluster = Cluster::builder().binary(binary).replicas(0).start();
-        let locks = Locks::builder()
-            .cluster(cluster.urls())
-            .ttl(ms(1_000))
-            .outage(ms(1_500))
-            .open()
-            .unwrap();
+        let locks =
+            Locks::builder().cluster(cluster.urls()).ttl(TTL).outage(ms(1_500)).open().unwrap();
         let key = keys(&cluster).remove(0);
         let slot = cluster.slot_of(&wire(&key));
         let to = cluster.primaries().into_iter().find(|node| node.id() != cluster.owner(slot).id());
@@ -167,8 +166,8 @@ fn g2_g9_a_held_lock_outlives_a_slot_that_is_half_moved() {
             if lock_moves {
                 moving.move_key(&wire(&key));
             }
-            std::thread::sleep(ms(3_000));
-            assert!(is_held(&guard), "renewed where its key is (moved: {lock_moves})");
+            let what = format!("it is renewed where its key is (moved: {lock_moves})");
+            holds_for(3 * TTL, &what, || is_held(&guard));
             guard.blocking_verify().unwrap();
             release(guard);
             let left = moving.keys_left();
@@ -185,8 +184,7 @@ fn g2_g9_a_held_lock_outlives_a_slot_that_is_half_moved() {
 #[test]
 fn g2_g9_locks_that_several_hold_outlive_a_slot_that_is_half_moved() {
     let cluster = Cluster::builder().replicas(0).start();
-    let locks =
-        Locks::builder().cluster(cluster.urls()).ttl(ms(1_000)).outage(ms(1_500)).open().unwrap();
+    let locks = Locks::builder().cluster(cluster.urls()).ttl(TTL).outage(ms(1_500)).open().unwrap();
     let key = keys(&cluster).remove(0);
     let slot = cluster.slot_of(&wire(&key));
     let to = cluster.primaries().into_iter().find(|node| node.id() != cluster.owner(slot).id());
@@ -197,8 +195,8 @@ fn g2_g9_locks_that_several_hold_outlive_a_slot_that_is_half_moved() {
             if keys_move {
                 moving.keys_left().iter().for_each(|key| moving.move_key(key));
             }
-            std::thread::sleep(ms(3_000));
-            assert!(is_held(&guard), "renewed where its keys are (moved: {keys_move})");
+            let what = format!("it is renewed where its keys are (moved: {keys_move})");
+            holds_for(3 * TTL, &what, || is_held(&guard));
             guard.blocking_verify().unwrap();
             moving.abandon();
             release(guard);

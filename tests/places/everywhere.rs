@@ -7,7 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use redis_locks::{Locks, LossReason, Request};
-use testbed::eventually;
+use testbed::{eventually, holds_for};
 
 use crate::arena::{
     Arena, PATIENCE, Waiting, cancel_everywhere, crash, is_free, ms, queued, refused, take,
@@ -86,9 +86,10 @@ fn fences_rise(arena: &Arena) {
 fn leases_are_kept_and_end(arena: &Arena) {
     let short = |make: &Make| make(&arena.one).ttl(ms(600));
     let kept: Vec<_> = EXCLUSIVE.iter().map(|make| take(short(make))).collect();
-    thread::sleep(ms(1_300));
+    // More than two leases.
+    let what = format!("{}: they are renewed", arena.name);
+    holds_for(ms(1_300), &what, || kept.iter().all(is_held));
     for (make, guard) in EXCLUSIVE.iter().zip(kept) {
-        assert!(is_held(&guard), "{}: renewed", arena.name);
         assert!(refused(make(&arena.other).no_wait()).is_busy(), "{}", arena.name);
         guard.blocking_release().unwrap();
     }

@@ -3,7 +3,9 @@
 use std::fs;
 
 use redis_locks::{Builder, ConfigError, LockError, Locks, Topology};
-use testbed::{Certificates, Cluster, FailOver, Sentinel, Server, ServerBinary, eventually};
+use testbed::{
+    Certificates, Cluster, FailOver, Proxy, Sentinel, Server, ServerBinary, eventually, holds_for,
+};
 
 use crate::arena::{PATIENCE, Waiting, ms, take};
 use crate::is_held;
@@ -78,6 +80,105 @@ fn a_client_shows_the_certificate_that_it_was_given() {
         let own = fs::read(certificates.client_file()).unwrap();
         let key = fs::read(certificates.client_key_file()).unwrap();
         pair(&without().tls_identity(own, key).open().unwrap());
+        server.assert_clean();
+    }
+}
+
+/// Locks of a server behind a proxy, over TLS.
+fn behind(proxy: &Proxy, certificates: &Certificates) -> Locks {
+    let url = format!("rediss://127.0.0.1:{}", proxy.port());
+    trusting(Locks::builder().url(url), certificates).ttl(ms(60_000)).open().unwrap()
+}
+
+#[test]
+fn records_that_arrive_byte_by_byte_are_put_together() {
+    let Some(certificates) = certificates() else { return };
+    for binary in binaries() {
+        let server = Server::builder().binary(binary).tls(&certificates).start();
+        let proxy = Proxy::to(server.tls_port().unwrap());
+        let (locks, other) = (behind(&proxy, &certificates), behind(&proxy, &certificates));
+        pair(&locks);
+        proxy.split(1);
+        let guard = take(locks.mutex("job"));
+        let waiting = Waiting::start(other.mutex("job"));
+        waiting.must_wait();
+        guard.blocking_verify().unwrap();
+        guard.blocking_release().unwrap();
+        waiting.must_have_it();
+        waiting.finish();
+        drop((locks, other));
+        server.assert_clean();
+    }
+}
+
+#[test]
+fn more_than_a_socket_takes_is_sent_when_the_server_reads_again() {
+    const TASKS: usize = 12_000;
+    let Some(certificates) = certificates() else { return };
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    for binary in binaries() {
+        let server = Server::builder().binary(binary).tls(&certificates).start();
+        let url = Locks::builder().url(server.tls_url()).command_timeout(PATIENCE);
+        let locks = trusting(url, &certificates).ttl(PATIENCE * 2).outage(PATIENCE).open().unwrap();
+        pair(&locks);
+        server.freeze();
+        // Some 12 MB.
+        let keys = (0..TASKS).map(|number| format!("{number}:{}", "k".repeat(900)));
+        let ask = |key| runtime.spawn(locks.mutex(key).wait(PATIENCE).acquire());
+        let asking: Vec<_> = keys.map(ask).collect();
+        holds_for(ms(300), "nobody is answered", || asking.iter().all(|it| !it.is_finished()));
+        server.thaw();
+        runtime.block_on(async {
+            for asking in asking {
+                asking.await.unwrap().unwrap().release().await.unwrap();
+            }
+        });
+        drop(locks);
+        server.assert_clean();
+    }
+}
+
+#[test]
+fn a_client_with_certificates_of_its_own_is_used_as_it_is() {
+    let Some(certificates) = certificates() else { return };
+    for binary in binaries() {
+        let server = Server::builder().binary(binary).tls(&certificates).start();
+        let root_cert = Some(fs::read(certificates.authority_file()).unwrap());
+        let known = redis::TlsCertificates { client_tls: None, root_cert };
+        let client = redis::Client::build_with_tls(server.tls_url(), known).unwrap();
+        let open = || Locks::builder().client(client.clone()).ttl(ms(20_000)).open().unwrap();
+        let (one, other) = (open(), open());
+        let guard = take(one.mutex("job").fenced());
+        let waiting = Waiting::start(other.mutex("job"));
+        waiting.must_wait();
+        guard.blocking_verify().unwrap();
+        guard.blocking_release().unwrap();
+        waiting.must_have_it();
+        waiting.finish();
+        drop((one, other));
+        server.assert_clean();
+    }
+}
+
+#[test]
+fn a_connection_that_ends_in_the_middle_of_a_record_is_made_again() {
+    let Some(certificates) = certificates() else { return };
+    for binary in binaries() {
+        let server = Server::builder().binary(binary).tls(&certificates).start();
+        let proxy = Proxy::to(server.tls_port().unwrap());
+        let locks = behind(&proxy, &certificates);
+        let guard = take(locks.mutex("job"));
+        for bytes in [1, 7, 40] {
+            proxy.cut_after(bytes);
+            if let Err(error) = guard.blocking_verify() {
+                assert!(!error.is_lost(), "{error}");
+            }
+            proxy.pass();
+            eventually(PATIENCE, "it is confirmed", || guard.blocking_verify().is_ok());
+        }
+        assert!(is_held(&guard));
+        guard.blocking_release().unwrap();
+        drop(locks);
         server.assert_clean();
     }
 }

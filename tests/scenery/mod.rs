@@ -4,15 +4,19 @@
 
 pub use testbed::{LONG, PATIENCE};
 
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::time::Duration;
 
 use redis_locks::{Builder, Guard, LockError, Locks, LossReason, Request, Scripting};
 use testbed::Server;
+use tokio::task::JoinHandle;
 
 /// The key that most tests lock, and what it is on the server.
 pub const KEY: &str = "job";
 pub const WIRE: &str = "lock:job";
+
+/// The queue of those who wait for [`KEY`], on the server.
+pub const QUEUE: &str = "lock:{lock:job}:~q";
 
 /// Within this, nothing may be left of what was given up: some round trips on a slow path and a
 /// busy machine, and far less than the lease that would end it otherwise.
@@ -23,6 +27,10 @@ pub const HANGS: Duration = Duration::from_secs(10);
 
 /// How long one command may take in these tests.
 pub const COMMAND: Duration = Duration::from_millis(500);
+
+/// How long a test watches that nothing happens. What would happen takes some round trips, and on a
+/// busy machine some tens of milliseconds.
+pub const WATCHED: Duration = Duration::from_millis(300);
 
 /// What a call may take beyond its own bound: one command timeout, and the machine being busy.
 pub const GRACE: Duration = Duration::from_millis(1500);
@@ -203,6 +211,56 @@ pub async fn until(what: &str, mut condition: impl FnMut() -> bool) {
         assert!(start.elapsed() < PATIENCE, "after {PATIENCE:?} still not so: {what}");
         tokio::time::sleep(ms(2)).await;
     }
+}
+
+/// Watches, without blocking the thread, that something stays so for this long.
+pub async fn stays(duration: Duration, what: &str, mut condition: impl FnMut() -> bool) {
+    let start = std::time::Instant::now();
+    while start.elapsed() < duration {
+        assert!(condition(), "after {:?} no longer so: {what}", start.elapsed());
+        tokio::time::sleep(ms(5)).await;
+    }
+}
+
+/// Starts a task and returns when it was polled once: a request has joined the waiters of this
+/// process then.
+pub async fn started<F>(future: F) -> JoinHandle<F::Output>
+where
+    F: Future<Output: Send> + Send + 'static,
+{
+    let (polled, is_polled) = tokio::sync::oneshot::channel();
+    let (mut polled, mut future) = (Some(polled), Box::pin(future));
+    let task = tokio::spawn(poll_fn(move |context| {
+        let poll = future.as_mut().poll(context);
+        if let Some(polled) = polled.take() {
+            let _ = polled.send(());
+        }
+        poll
+    }));
+    is_polled.await.expect("the task is polled");
+    task
+}
+
+/// Waits until somebody is in the queue of [`KEY`].
+pub async fn until_queued(server: &Server) {
+    until("somebody is queued", || server.exists(QUEUE)).await;
+}
+
+/// Waits until a lease that is renewed by itself has been renewed.
+pub async fn until_renewed(guard: &Guard) {
+    let end = || {
+        let left = guard.remaining();
+        assert!(!left.is_zero(), "the lease has ended and was not renewed");
+        std::time::Instant::now() + left
+    };
+    // What lies between two readings of the clock is no renewal.
+    let first = end() + ms(50);
+    until("the lease is renewed", || end() > first).await;
+}
+
+/// How many channels somebody listens at.
+pub fn channels(server: &Server) -> usize {
+    server.run::<Vec<String>>("PUBSUB CHANNELS *").len()
 }
 
 /// Waits for the loss, but not for ever.

@@ -3,7 +3,7 @@
 
 use std::env;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use redis_locks::Locks;
 use testbed::{Child, ChildIo, Server, ServerBuilder, eventually};
@@ -18,6 +18,9 @@ const RIGHTS: &str = "app on >secret ~lock:* resetchannels +@all";
 fn url(server: &Server) -> String {
     format!("redis://app:secret@127.0.0.1:{}", server.port())
 }
+
+/// For how long the looks of a waiter are counted.
+const COUNTED: Duration = ms(4000);
 
 const MANAGERS: usize = 5;
 const ROUNDS: usize = 20;
@@ -62,10 +65,10 @@ async fn i8_looking_without_being_told_does_not_hurry(builder: ServerBuilder) {
     let waiting = tokio::spawn(job(&locks).acquire());
     until_queued(&server, 1);
     let monitor = server.monitor();
-    tokio::time::sleep(ms(4000)).await;
+    tokio::time::sleep(COUNTED).await;
     let tries = monitor.count("\"EVALSHA\"");
     // Ever more rarely, until it is about twice a second.
-    assert!((4..=20).contains(&tries), "{tries} tries in 4 s");
+    assert!((4..=20).contains(&tries), "{tries} tries in {COUNTED:?}");
     let start = Instant::now();
     guard.release().await.unwrap();
     let guard = waiting.await.unwrap().unwrap();

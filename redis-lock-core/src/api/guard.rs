@@ -239,6 +239,11 @@ impl Guard {
     /// guard keeps the lock: the token is then one that nobody can adopt, and so is that of a lock
     /// that was lost.
     ///
+    /// Pass on what this returns, not the token that the guard named before: in the rare case that
+    /// the server may still execute an older command about it, its text says so behind a `?`. The
+    /// adopter then repeats its release for a while, and may trust a shorter lease than it asked for,
+    /// which it renews sooner.
+    ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), redis_locks::LockError> {

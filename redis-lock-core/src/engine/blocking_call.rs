@@ -1,4 +1,4 @@
-//! Whether a thread waits for what it asks.
+//! Whether a thread is blocked until it has the answers to what it asks.
 
 use std::cell::Cell;
 use std::num::NonZeroU64;
@@ -12,7 +12,23 @@ thread_local! {
     static NUMBER: Cell<Option<NonZeroU64>> = const { Cell::new(None) };
 }
 
-/// A blocking call: what this thread asks for meanwhile, it waits for.
+/// While a thread in a blocking call does something for others, it does not wait for what it asks.
+pub(crate) struct OnBehalfOfOthers(u32);
+
+impl OnBehalfOfOthers {
+    pub(crate) fn begin() -> Self {
+        Self(CALLS.try_with(|calls| calls.replace(0)).unwrap_or_default())
+    }
+}
+
+impl Drop for OnBehalfOfOthers {
+    fn drop(&mut self) {
+        let _ = CALLS.try_with(|calls| calls.set(self.0));
+    }
+}
+
+/// A blocking call. While it lasts, this thread waits for the answer to everything that it asks on its
+/// own behalf.
 pub(crate) struct BlockingCall(());
 
 impl BlockingCall {
@@ -21,7 +37,7 @@ impl BlockingCall {
         Self(())
     }
 
-    /// Whether it is the only one of this thread.
+    /// Whether it is not inside of another blocking call.
     pub(super) fn is_outermost(&self) -> bool {
         CALLS.try_with(Cell::get).unwrap_or_default() <= 1
     }

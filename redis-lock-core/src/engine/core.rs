@@ -62,7 +62,7 @@ impl std::fmt::Debug for Core {
 pub(crate) struct Work {
     /// Outcomes that have to be handed to those who asked.
     pub(super) settled: Vec<Settled>,
-    /// Of those that were handed over, until what they asked for is on a queue.
+    /// Counts those as unfinished until what their machines ask next is on a queue.
     hand: InHand,
     /// What runs the user's code, to be done last.
     pub(super) notices: VecDeque<Notice>,
@@ -362,7 +362,7 @@ impl Core {
     fn settle(&self, work: &mut Work) {
         let mut all = std::mem::take(&mut work.settled);
         if all.len() > 1 && all.iter().any(Settled::is_owed) {
-            // What is owed for a key is known before its machine asks again.
+            // The reaper has unanswered releases before the machine of their key asks again.
             all.sort_by_key(|settled| !settled.is_owed());
         }
         for settled in all {

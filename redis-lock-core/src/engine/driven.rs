@@ -27,7 +27,7 @@ impl Core {
             && self.places.all().iter().all(|place| self.is_place_at_rest(place))
     }
 
-    /// Of several nodes there is always one that is asked for a sign of life.
+    /// With several nodes, a `PING` may be under way at any time.
     fn is_place_at_rest(&self, place: &Place) -> bool {
         let traffic = place.path.traffic();
         traffic.is_at_rest()
@@ -99,6 +99,11 @@ impl Core {
     /// The tokens of idle leases, and since when they are idle.
     pub(crate) fn kept(&self) -> Vec<(Arc<str>, Moment)> {
         self.table.kept()
+    }
+
+    /// Whether a lock waits with this token, and messages may name it.
+    pub(crate) fn awaits(&self, token: &Arc<str>) -> bool {
+        self.index().contains_key(token)
     }
 
     /// The tokens in machines, and those in the reaper and in releases that have no outcome yet.

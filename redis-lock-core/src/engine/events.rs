@@ -31,6 +31,7 @@ impl Core {
                 self.waker.wake();
             }
             Event::Listening { hints_enabled } => {
+                let place = if planted!(CountedElsewhere) { place % 2 + 1 } else { place };
                 let Some(place) = self.places.get(place) else { return };
                 let before = place.hints_enabled.swap(hints_enabled, Ordering::Relaxed);
                 if before && !hints_enabled {

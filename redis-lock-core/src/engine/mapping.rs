@@ -10,7 +10,7 @@ use crate::store::redirect::NodeName;
 
 impl Core {
     /// A node contradicted the map, or may have.
-    pub(super) fn look_soon(&self) {
+    pub(crate) fn look_soon(&self) {
         if let Some(due) = self.places.look_soon() {
             self.waker.wake_by(due);
         }
@@ -41,6 +41,10 @@ impl Core {
             place.path.wake_deposed();
         }
         unrouted.path.traffic().looked(number, Moment::now(), &mut results);
+        for place in self.places.primaries().iter() {
+            let is_here = |main: &str| self.places.of(main).id == place.id;
+            place.path.traffic().give_up_moved(is_here, &mut results);
+        }
         self.take_in(&mut results, work);
         self.send(work);
         if !gone.is_empty() {

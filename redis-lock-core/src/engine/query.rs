@@ -37,7 +37,7 @@ impl Link {
         answer.await.unwrap_or_else(|_| Err(stopped()))
     }
 
-    /// Lists the keys of one node after the other, in the order in which this process met them. One
+    /// Lists the keys of one node after the other, in the order in which this process first saw them. One
     /// that replaces another comes last, and is listed from its beginning: cursors are good at their
     /// own node only. So nothing is left out, and some keys may come twice.
     async fn scan(&self, cursor: u64, command: Command) -> Result<Answer, Fault> {

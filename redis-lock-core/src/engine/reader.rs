@@ -84,7 +84,7 @@ impl Role {
         };
         // The engine must stop watching the socket, or it would wake for each answer.
         core.waker.wake();
-        // A task that has lost the role ends now: this one takes its place among those that are told.
+        // Ends a task that has lost the role: only the latest one to register is woken from now on.
         place.path.task_news.wake();
         Some(Self { core, place, epoch, number })
     }

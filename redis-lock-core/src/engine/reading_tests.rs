@@ -2,22 +2,79 @@
 
 use std::collections::VecDeque;
 use std::pin::pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
-use std::task::{Context, Wake};
-use std::thread::{self, JoinHandle, ThreadId};
+use std::task::Context;
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use testbed::{Server, eventually};
+use testbed::{Server, WakeLog, eventually};
 use tokio::runtime::Runtime;
 use tokio::sync::oneshot;
 
 use super::notices::Notice;
 use super::path::Reader;
-use super::tests::{blocking_pairs, pairs, reader, two_workers};
+use super::tests::Still;
+use super::thread_reader::ReadingCall;
+use crate::domain::env::simulated;
+use crate::store::Parker;
 use crate::{LockError, LockState, Locks};
 
 const PATIENCE: Duration = Duration::from_secs(10);
+
+fn reader(locks: &Locks) -> Reader {
+    locks.link().core().only_path().traffic().reader()
+}
+
+async fn pairs(locks: Locks, count: usize) {
+    for _ in 0..count {
+        locks.mutex("warm").acquire().await.unwrap().release().await.unwrap();
+    }
+}
+
+fn blocking_pairs(locks: &Locks, count: usize) {
+    for _ in 0..count {
+        locks.mutex("warm").blocking_acquire().unwrap().blocking_release().unwrap();
+    }
+}
+
+pub(super) fn two_workers() -> Runtime {
+    tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap()
+}
+
+/// A server, and locks that connect to it when they are first needed.
+fn server_and_locks() -> (Server, Locks) {
+    let server = Server::start();
+    let locks = Locks::open(server.url()).unwrap();
+    (server, locks)
+}
+
+/// How long a command may take where the server is frozen.
+const LIMIT: Duration = Duration::from_millis(500);
+
+/// A server, and locks that give up a command after [`LIMIT`].
+fn server_and_impatient_locks() -> (Server, Locks) {
+    let server = Server::start();
+    let locks = Locks::builder().url(server.url()).command_timeout(LIMIT).open().unwrap();
+    (server, locks)
+}
+
+/// A runtime whose tasks run only while somebody blocks on it.
+fn current_thread() -> Runtime {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap()
+}
+
+/// Asks for a lock in vain while the server is frozen, so that nothing comes at the socket. Before the
+/// server goes on, `check` is given how long that took.
+fn ask_frozen_server(server: &Server, locks: &Locks, check: impl FnOnce(Duration)) {
+    server.freeze();
+    let start = Instant::now();
+    let outcome = locks.mutex("frozen").wait(LIMIT).blocking_acquire();
+    check(start.elapsed());
+    assert!(outcome.is_err());
+    server.thaw();
+    eventually(PATIENCE, "no lock is left", || !server.exists("lock:frozen"));
+}
 
 /// Warms up until a task of the runtime reads.
 fn have_a_task_read(locks: &Locks, runtime: &Runtime) {
@@ -43,6 +100,175 @@ fn assert_no_task(runtime: &Runtime) {
 }
 
 #[test]
+fn a_task_of_a_busy_runtime_reads_and_the_engine_when_it_has_ended() {
+    let (server, locks) = server_and_locks();
+    let pairs = |count| pairs(locks.clone(), count);
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).build().unwrap();
+    runtime.block_on(async { tokio::spawn(pairs(20)).await.unwrap() });
+    assert_eq!(reader(&locks), Reader::Engine, "a few commands are not worth it");
+    runtime.block_on(async { tokio::spawn(pairs(400)).await.unwrap() });
+    assert_eq!(reader(&locks), Reader::Engine, "a runtime without I/O can't read");
+    drop(runtime);
+    let runtime = two_workers();
+    let reads = Reader::Task(runtime.handle().id());
+    // On a busy machine the engine may take the role back meanwhile.
+    eventually(PATIENCE, "a task reads", || {
+        runtime.block_on(async { tokio::spawn(pairs(400)).await.unwrap() });
+        reader(&locks) == reads
+    });
+    drop(runtime);
+    eventually(PATIENCE, "the engine reads again", || reader(&locks) == Reader::Engine);
+    locks.mutex("after").blocking_acquire().unwrap().blocking_release().unwrap();
+    server.assert_clean();
+}
+
+#[test]
+fn a_thread_that_waits_reads_and_nobody_between_its_calls() {
+    let (server, locks) = server_and_locks();
+    blocking_pairs(&locks, 20);
+    assert_eq!(reader(&locks), Reader::Engine, "a few commands are not worth it");
+    // On a busy machine the engine may take the role meanwhile.
+    let reads = || {
+        blocking_pairs(&locks, 1);
+        reader(&locks) == Reader::Nobody
+    };
+    blocking_pairs(&locks, 200);
+    eventually(PATIENCE, "the thread reads", reads);
+    // What is not waited for here is for the engine to read.
+    drop(locks.mutex("dropped").blocking_acquire().unwrap());
+    eventually(PATIENCE, "it is released", || server.keys().is_empty());
+    assert_eq!(reader(&locks), Reader::Engine);
+    eventually(PATIENCE, "the thread reads", reads);
+    eventually(PATIENCE, "the engine watches again", || reader(&locks) == Reader::Engine);
+    blocking_pairs(&locks, 1);
+    server.assert_clean();
+}
+
+#[test]
+fn a_thread_that_reads_is_woken_by_others_and_never_late() {
+    let (server, locks) = server_and_impatient_locks();
+    blocking_pairs(&locks, 300);
+    // The engine wakes it while it waits at the silent socket.
+    ask_frozen_server(&server, &locks, |waited| {
+        assert!(waited < LIMIT * 2 + PATIENCE / 4, "{waited:?}");
+    });
+    blocking_pairs(&locks, 300);
+    // A restart is noticed, whoever reads.
+    server.restart();
+    eventually(PATIENCE, "it works again", || locks.mutex("after").blocking_acquire().is_ok());
+    eventually(PATIENCE, "no lock is left", || !server.exists("lock:after"));
+    server.assert_clean();
+}
+
+#[test]
+fn a_forked_copy_of_a_thread_that_reads_leaves_the_connection_alone() {
+    let (server, locks) = server_and_locks();
+    blocking_pairs(&locks, 300);
+    let core = locks.link().core();
+    server.freeze();
+    let asking = thread::spawn({
+        let request = locks.mutex("asked").no_wait();
+        move || request.blocking_acquire()
+    });
+    let path = core.only_path();
+    eventually(PATIENCE, "an answer is to come", || path.traffic().expects_answers());
+    let (epoch, change) = {
+        let mut traffic = path.traffic();
+        (traffic.epoch().unwrap(), traffic.set_reader(Reader::Engine))
+    };
+    core.note_asked();
+    let parker = Parker::new();
+    {
+        let _still = Still::begin();
+        simulated::set_process(u32::MAX);
+        super::thread_reader::wait(&parker, Some(Duration::from_millis(1)));
+    }
+    assert!(path.traffic().is_read_by(epoch, change), "it has taken the role");
+    core.waker.wake();
+    server.thaw();
+    drop(asking.join().unwrap());
+}
+
+#[test]
+fn what_a_thread_asked_is_forgotten_when_its_call_ends() {
+    let (_server, locks) = server_and_locks();
+    let core = locks.link().core();
+    {
+        let _call = ReadingCall::begin();
+        let inner = ReadingCall::begin();
+        core.note_asked();
+        drop(inner);
+        assert!(super::thread_reader::has_asked());
+    }
+    assert!(!super::thread_reader::has_asked());
+}
+
+#[test]
+fn a_runtime_that_nobody_drives_has_one_task_that_is_to_read() {
+    let (server, locks) = server_and_locks();
+    let runtime = current_thread();
+    let _entered = runtime.enter();
+    for _ in 0..1000 {
+        drop(locks.mutex("dropped").blocking_acquire().unwrap());
+    }
+    assert!(runtime.metrics().num_alive_tasks() <= 1);
+    eventually(PATIENCE, "nothing is left", || server.keys().is_empty());
+    server.assert_clean();
+}
+
+#[test]
+fn an_engine_that_has_ended_leaves_nobody_else_reading() {
+    let (_server, locks) = server_and_locks();
+    blocking_pairs(&locks, 1);
+    let path = locks.link().core().only_path();
+    path.traffic().set_reader(Reader::Nobody);
+    let drained = path.traffic().drain();
+    drop(drained);
+    assert_eq!(reader(&locks), Reader::Engine);
+}
+
+#[test]
+fn threads_and_tasks_that_wait_side_by_side_all_get_their_answers() {
+    let (server, locks) = server_and_locks();
+    let held = locks.mutex("renewed").ttl(Duration::from_millis(300)).blocking_acquire().unwrap();
+    let runtime = two_workers();
+    let task = runtime.spawn(pairs(locks.clone(), 2000));
+    thread::scope(|scope| {
+        for number in 0..4 {
+            let locks = &locks;
+            scope.spawn(move || {
+                for round in 0..1000 {
+                    // Keys of its own, and one for which all wait.
+                    let key = if round % 10 == 0 { "all".into() } else { format!("own:{number}") };
+                    locks.mutex(key).blocking_acquire().unwrap().blocking_release().unwrap();
+                }
+            });
+        }
+    });
+    runtime.block_on(task).unwrap();
+    assert!(held.is_held());
+    held.blocking_release().unwrap();
+    server.assert_clean();
+}
+
+#[test]
+fn a_task_of_a_current_thread_runtime_reads_until_nobody_drives_it() {
+    let (server, locks) = server_and_locks();
+    let runtime = current_thread();
+    let reads = Reader::Task(runtime.handle().id());
+    for _ in 0..3 {
+        eventually(PATIENCE, "a task reads", || {
+            runtime.block_on(pairs(locks.clone(), 400));
+            reader(&locks) == reads
+        });
+        // An answer to somebody else waits until the engine takes the role back, and no further one.
+        locks.mutex("other").blocking_acquire().unwrap().blocking_release().unwrap();
+        assert_eq!(reader(&locks), Reader::Engine);
+    }
+    server.assert_clean();
+}
+
+#[test]
 fn a_reading_task_ends_with_the_engine() {
     let server = Server::start();
     let runtime = two_workers();
@@ -60,50 +286,31 @@ fn a_reading_task_ends_with_the_engine() {
 
 #[test]
 fn a_reading_task_ends_with_its_connection() {
-    let server = Server::start();
-    let limit = Duration::from_millis(500);
-    let locks = Locks::builder().url(server.url()).command_timeout(limit).open().unwrap();
+    let (server, locks) = server_and_impatient_locks();
     let runtime = two_workers();
     have_a_task_read(&locks, &runtime);
-    server.freeze();
-    // Nothing ever comes at the socket that it watches.
-    assert!(locks.mutex("frozen").wait(limit).blocking_acquire().is_err());
-    assert_no_task(&runtime);
-    server.thaw();
+    ask_frozen_server(&server, &locks, |_| assert_no_task(&runtime));
     have_a_task_read(&locks, &runtime);
-    eventually(PATIENCE, "no lock is left", || !server.exists("lock:frozen"));
     server.assert_clean();
-}
-
-/// Notes the thread that wakes it.
-#[derive(Default)]
-struct WokenBy(OnceLock<ThreadId>);
-
-impl Wake for WokenBy {
-    fn wake(self: Arc<Self>) {
-        let _ = self.0.set(thread::current().id());
-    }
 }
 
 #[test]
 fn a_thread_that_reads_carries_out_nothing_for_others() {
-    let server = Server::start();
-    let locks = Locks::open(server.url()).unwrap();
+    let (server, locks) = server_and_locks();
     let held = locks.mutex("held").blocking_acquire().unwrap();
     have_threads_read(&locks);
     for _ in 0..5 {
         blocking_pairs(&locks, 1);
-        let by = Arc::new(WokenBy::default());
+        let wakes = WakeLog::new();
         let (reply, told) = oneshot::channel();
         let mut told = pin!(told);
-        let waker = Arc::clone(&by).into();
-        assert!(told.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+        assert!(told.as_mut().poll(&mut Context::from_waker(&wakes.waker())).is_pending());
         let mut others = VecDeque::from([Notice::Ready(reply, Ok(()))]);
         locks.link().core().notices.add(&mut others);
         // Where somebody listens, two notices follow from the answer.
         held.blocking_extend(PATIENCE).unwrap();
-        eventually(PATIENCE, "the other one is told", || by.0.get().is_some());
-        assert_ne!(by.0.get(), Some(&thread::current().id()));
+        eventually(PATIENCE, "the other one is told", || wakes.count() > 0);
+        assert!(!wakes.threads().contains(&thread::current().id()));
     }
     held.blocking_release().unwrap();
     server.assert_clean();
@@ -153,8 +360,7 @@ fn a_hold_that_is_ended_by_force_is_lost_at_once_whoever_reads() {
 
 #[test]
 fn a_thread_that_reads_goes_on_when_a_demoted_server_is_promoted_again() {
-    let server = Server::start();
-    let locks = Locks::open(server.url()).unwrap();
+    let (server, locks) = server_and_locks();
     let held = locks.mutex("held").ttl(PATIENCE * 3).blocking_acquire().unwrap();
     have_threads_read(&locks);
     let stops = Arc::new(AtomicBool::new(false));
@@ -195,7 +401,7 @@ fn threads_that_read_end_with_a_shutdown_and_leave_nothing() {
 fn what_lingers_is_handed_over_though_nobody_drives_the_task_that_reads() {
     let server = Server::start();
     let (locks, other) = (Locks::open(server.url()).unwrap(), Locks::open(server.url()).unwrap());
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let runtime = current_thread();
     let reads = Reader::Task(runtime.handle().id());
     let request = locks.mutex("job").ttl(PATIENCE * 6).linger(PATIENCE * 6);
     let have_it_linger = || {

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use testbed::{Server, eventually};
 
+use super::reading_tests::two_workers;
 use crate::{Guard, Locks};
 
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -83,9 +84,7 @@ fn the_memory_of_contended_keys_stays_as_it_is() {
     let lasts = Duration::from_secs(seconds.unwrap_or(600));
     let server = Server::start();
     let both = [Locks::open(server.url()).unwrap(), Locks::open(server.url()).unwrap()];
-    let runtime =
-        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
-    let runtime = runtime.unwrap();
+    let runtime = two_workers();
     let (turns, start) = (Arc::new(AtomicU64::new(0)), Instant::now());
     let tasks: Vec<_> = (0..80)
         .map(|task| {

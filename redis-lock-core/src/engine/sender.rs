@@ -1,4 +1,4 @@
-//! Who puts something on a queue, as far as it decides who reads the answer.
+//! Who puts a command on a queue, which decides who reads its answer.
 
 use std::cell::Cell;
 
@@ -9,7 +9,7 @@ use super::blocking_call::blocked_thread;
 /// How many calls rely on a cached answer.
 const USES: u8 = 100;
 
-/// Who puts something on a queue.
+/// Who puts a command on a queue.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Sender {
     /// A task, or `block_on`, of this runtime.
@@ -28,7 +28,7 @@ thread_local! {
 }
 
 impl Sender {
-    /// The one who calls.
+    /// The caller.
     pub(super) fn current() -> Self {
         match blocked_thread() {
             Some(_) => Self::BlockedThread,
@@ -37,7 +37,7 @@ impl Sender {
     }
 }
 
-/// Notes that this thread is an engine's.
+/// Marks this thread as the thread of an engine.
 pub(super) fn is_engine() {
     IS_ENGINE.set(true);
 }

@@ -2,20 +2,18 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use futures_util::FutureExt;
 use testbed::{Server, eventually, holds_for};
 
-use super::path::{InHand, Origin, Reader, Settled};
-use super::thread_reader::ReadingCall;
+use super::path::{InHand, Origin, Settled};
 use crate::domain::clock::Moment;
 use crate::domain::demand::tests::demand;
 use crate::domain::env::simulated;
 use crate::domain::error::{Fault, FaultClass};
 use crate::lock::tests::Bench;
 use crate::lock::{Next, Outcome, Reap};
-use crate::store::Parker;
 use crate::{LockError, LockState, Locks};
 
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -32,7 +30,10 @@ fn j8_an_engine_that_fails_ends_every_hold_and_starts_again() {
         let request = request();
         move || request.blocking_acquire()
     });
-    thread::sleep(Duration::from_millis(100));
+    let names = demand("job").names;
+    eventually(PATIENCE, "the other one waits", || {
+        locks.link().views(names.main()).iter().any(|view| view.waiters.len() == 1)
+    });
     locks.link().crash();
 
     eventually(PATIENCE, "the holder is told", || guard.state() == LockState::Lost);
@@ -60,237 +61,38 @@ fn an_engine_that_starts_beside_a_shutdown_ends_and_keeps_nobody_waiting() {
     eventually(PATIENCE, "the second shutdown returns", || ended.is_finished());
 }
 
-pub(super) fn reader(locks: &Locks) -> Reader {
-    locks.link().core().only_path().traffic().reader()
-}
-
-pub(super) async fn pairs(locks: Locks, count: usize) {
-    for _ in 0..count {
-        locks.mutex("warm").acquire().await.unwrap().release().await.unwrap();
-    }
-}
-
-#[test]
-fn a_task_of_a_busy_runtime_reads_and_the_engine_when_it_has_ended() {
-    let server = Server::start();
-    let locks = Locks::open(server.url()).unwrap();
-    let pairs = |count| pairs(locks.clone(), count);
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).build().unwrap();
-    runtime.block_on(async { tokio::spawn(pairs(20)).await.unwrap() });
-    assert_eq!(reader(&locks), Reader::Engine, "a few commands are not worth it");
-    runtime.block_on(async { tokio::spawn(pairs(400)).await.unwrap() });
-    assert_eq!(reader(&locks), Reader::Engine, "a runtime without I/O can't read");
-    drop(runtime);
-    let runtime = two_workers();
-    let reads = Reader::Task(runtime.handle().id());
-    // On a busy machine the engine may take the role back meanwhile.
-    eventually(PATIENCE, "a task reads", || {
-        runtime.block_on(async { tokio::spawn(pairs(400)).await.unwrap() });
-        reader(&locks) == reads
+/// Takes and releases the lock of this key until its lease stays with the manager.
+fn have_a_lease_linger(locks: &Locks, key: &str) {
+    let mut request = locks.mutex(key).ttl(PATIENCE * 3);
+    request.options.linger = Some(PATIENCE * 2);
+    eventually(PATIENCE, "its lease stays", || {
+        request.clone().blocking_acquire().unwrap().blocking_release().unwrap();
+        !locks.link().core().is_at_rest()
     });
-    drop(runtime);
-    eventually(PATIENCE, "the engine reads again", || reader(&locks) == Reader::Engine);
-    locks.mutex("after").blocking_acquire().unwrap().blocking_release().unwrap();
-    server.assert_clean();
-}
-
-pub(super) fn blocking_pairs(locks: &Locks, count: usize) {
-    for _ in 0..count {
-        locks.mutex("warm").blocking_acquire().unwrap().blocking_release().unwrap();
-    }
-}
-
-#[test]
-fn a_thread_that_waits_reads_and_nobody_between_its_calls() {
-    let server = Server::start();
-    let locks = Locks::open(server.url()).unwrap();
-    blocking_pairs(&locks, 20);
-    assert_eq!(reader(&locks), Reader::Engine, "a few commands are not worth it");
-    // On a busy machine the engine may take the role meanwhile.
-    let reads = || {
-        blocking_pairs(&locks, 1);
-        reader(&locks) == Reader::Nobody
-    };
-    blocking_pairs(&locks, 200);
-    eventually(PATIENCE, "the thread reads", reads);
-    // What is not waited for here is for the engine to read.
-    drop(locks.mutex("dropped").blocking_acquire().unwrap());
-    eventually(PATIENCE, "it is released", || server.keys().is_empty());
-    assert_eq!(reader(&locks), Reader::Engine);
-    eventually(PATIENCE, "the thread reads", reads);
-    eventually(PATIENCE, "the engine watches again", || reader(&locks) == Reader::Engine);
-    blocking_pairs(&locks, 1);
-    server.assert_clean();
-}
-
-#[test]
-fn a_thread_that_reads_is_woken_by_others_and_never_late() {
-    let server = Server::start();
-    let limit = Duration::from_millis(500);
-    let locks = Locks::builder().url(server.url()).command_timeout(limit).open().unwrap();
-    blocking_pairs(&locks, 300);
-    // The engine tells it, while it waits at a socket where nothing comes.
-    server.freeze();
-    let start = Instant::now();
-    let outcome = locks.mutex("frozen").wait(limit).blocking_acquire();
-    assert!(start.elapsed() < limit * 2 + PATIENCE / 4, "{:?}", start.elapsed());
-    assert!(outcome.is_err());
-    server.thaw();
-    eventually(PATIENCE, "no lock is left", || !server.exists("lock:frozen"));
-    blocking_pairs(&locks, 300);
-    // A restart is noticed, whoever reads.
-    server.restart();
-    eventually(PATIENCE, "it works again", || locks.mutex("after").blocking_acquire().is_ok());
-    eventually(PATIENCE, "no lock is left", || !server.exists("lock:after"));
-    server.assert_clean();
-}
-
-#[test]
-fn a_forked_copy_of_a_thread_that_reads_leaves_the_connection_alone() {
-    let server = Server::start();
-    let locks = Locks::open(server.url()).unwrap();
-    blocking_pairs(&locks, 300);
-    let core = locks.link().core();
-    server.freeze();
-    let asking = thread::spawn({
-        let request = locks.mutex("asked").no_wait();
-        move || request.blocking_acquire()
-    });
-    let path = core.only_path();
-    eventually(PATIENCE, "an answer is to come", || path.traffic().expects_answers());
-    let (epoch, change) = {
-        let mut traffic = path.traffic();
-        (traffic.epoch().unwrap(), traffic.set_reader(Reader::Engine))
-    };
-    core.note_asked();
-    let parker = Parker::new();
-    {
-        let _still = Still::begin();
-        simulated::set_process(u32::MAX);
-        super::thread_reader::wait(&parker, Some(Duration::from_millis(1)));
-    }
-    assert!(path.traffic().is_read_by(epoch, change), "it has taken the role");
-    core.waker.wake();
-    server.thaw();
-    drop(asking.join().unwrap());
-}
-
-#[test]
-fn what_a_thread_asked_is_forgotten_when_its_call_ends() {
-    let server = Server::start();
-    let locks = Locks::open(server.url()).unwrap();
-    let core = locks.link().core();
-    {
-        let _call = ReadingCall::begin();
-        let inner = ReadingCall::begin();
-        core.note_asked();
-        drop(inner);
-        assert!(super::thread_reader::has_asked());
-    }
-    assert!(!super::thread_reader::has_asked());
-}
-
-#[test]
-fn a_runtime_that_nobody_drives_has_one_task_that_is_to_read() {
-    let server = Server::start();
-    let locks = Locks::open(server.url()).unwrap();
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let _entered = runtime.enter();
-    for _ in 0..1000 {
-        drop(locks.mutex("dropped").blocking_acquire().unwrap());
-    }
-    assert!(runtime.metrics().num_alive_tasks() <= 1);
-    eventually(PATIENCE, "nothing is left", || server.keys().is_empty());
-    server.assert_clean();
-}
-
-#[test]
-fn an_engine_that_has_ended_leaves_nobody_else_reading() {
-    let server = Server::start();
-    let locks = Locks::open(server.url()).unwrap();
-    blocking_pairs(&locks, 1);
-    let path = locks.link().core().only_path();
-    path.traffic().set_reader(Reader::Nobody);
-    let drained = path.traffic().drain();
-    drop(drained);
-    assert_eq!(reader(&locks), Reader::Engine);
-}
-
-#[test]
-fn threads_and_tasks_that_wait_side_by_side_all_get_their_answers() {
-    let server = Server::start();
-    let locks = Locks::open(server.url()).unwrap();
-    let held = locks.mutex("renewed").ttl(Duration::from_millis(300)).blocking_acquire().unwrap();
-    let runtime = two_workers();
-    let task = runtime.spawn(pairs(locks.clone(), 2000));
-    thread::scope(|scope| {
-        for number in 0..4 {
-            let locks = &locks;
-            scope.spawn(move || {
-                for round in 0..1000 {
-                    // Keys of its own, and one for which all wait.
-                    let key = if round % 10 == 0 { "all".into() } else { format!("own:{number}") };
-                    locks.mutex(key).blocking_acquire().unwrap().blocking_release().unwrap();
-                }
-            });
-        }
-    });
-    runtime.block_on(task).unwrap();
-    assert!(held.is_held());
-    held.blocking_release().unwrap();
-    server.assert_clean();
-}
-
-#[test]
-fn a_task_of_a_current_thread_runtime_reads_until_nobody_drives_it() {
-    let server = Server::start();
-    let locks = Locks::open(server.url()).unwrap();
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let reads = Reader::Task(runtime.handle().id());
-    for _ in 0..3 {
-        eventually(PATIENCE, "a task reads", || {
-            runtime.block_on(pairs(locks.clone(), 400));
-            reader(&locks) == reads
-        });
-        // An answer to somebody else waits until the engine takes the role back, and no further one.
-        locks.mutex("other").blocking_acquire().unwrap().blocking_release().unwrap();
-        assert_eq!(reader(&locks), Reader::Engine);
-    }
-    server.assert_clean();
 }
 
 #[test]
 fn what_lingers_goes_when_nobody_is_left() {
     let server = Server::start();
     let locks = Locks::open(server.url()).unwrap();
-    let mut request = locks.mutex("job").ttl(PATIENCE * 3);
-    request.options.linger = Some(PATIENCE * 2);
-    eventually(PATIENCE, "its lease stays", || {
-        request.clone().blocking_acquire().unwrap().blocking_release().unwrap();
-        !locks.link().core().is_at_rest()
-    });
-    drop((request, locks));
+    have_a_lease_linger(&locks, "job");
+    drop(locks);
     server.assert_clean();
 }
 
 #[test]
 fn what_lingers_is_not_in_the_way_of_several_keys() {
     let locks = Locks::in_memory();
-    let mut request = locks.mutex("a").ttl(PATIENCE * 3);
-    request.options.linger = Some(PATIENCE * 2);
-    eventually(PATIENCE, "its lease stays", || {
-        request.clone().blocking_acquire().unwrap().blocking_release().unwrap();
-        !locks.link().core().is_at_rest()
-    });
+    have_a_lease_linger(&locks, "a");
     let both = locks.all(["a", "b"]).blocking_try_acquire().unwrap();
     assert!(both.is_some(), "nobody is inside");
 }
 
 /// A world of its own: no thread, and a clock that stands still.
-struct Still;
+pub(super) struct Still;
 
 impl Still {
-    fn begin() -> Self {
+    pub(super) fn begin() -> Self {
         simulated::begin(0, 1);
         Self
     }
@@ -383,10 +185,6 @@ fn a_release_that_failed_with_a_question_of_its_key_is_sent_before_the_next_one(
 
 fn end(core: &super::core::Core) {
     core.act(|work| core.end_all(&LockError::Shutdown, "the test is over", work));
-}
-
-pub(super) fn two_workers() -> tokio::runtime::Runtime {
-    tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap()
 }
 
 /// How long this thread has worked, whatever else the machine does.

@@ -14,7 +14,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use super::blocking_call::{BlockingCall, blocked_thread};
+use super::blocking_call::{BlockingCall, OnBehalfOfOthers, blocked_thread};
 use super::core::{Core, Work};
 use super::path::Reader;
 use super::places::Place;
@@ -142,7 +142,11 @@ impl<'a> Reading<'a> {
             is_alone
         };
         let is_answered = !work.settled.is_empty();
-        self.core.send(work);
+        {
+            // What follows from the answers of others is not for this thread.
+            let _others = (!is_alone).then(OnBehalfOfOthers::begin);
+            self.core.send(work);
+        }
         if is_alone
             && work.notices.len() == 1
             && let Some(notice) = work.notices.pop_front()

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::hand_over::{ASK, ASK_WAIT, HandOverRequest};
 use super::held_lease::Lease;
 use super::question::{About, Open};
-use super::timing::{HintThrottle, PLACE, look_at, retry_at};
+use super::timing::{HintThrottle, PLACE, look_at};
 use super::{Attempt, Effects, Env, Later, Machine, Outcome, Reap, Stage, Waiter, asked_ttl, busy};
 use crate::domain::clock::Moment;
 use crate::domain::demand::Demand;
@@ -34,12 +34,12 @@ pub(super) struct Contending {
     hinted: bool,
     throttle: HintThrottle,
     /// Consecutive failures.
-    failures: u32,
+    pub(super) failures: u32,
     /// Consecutive looks that found the same holder.
     looks: u32,
     /// How often the lock was busy.
     refusals: u32,
-    last_answer: LastAnswer,
+    pub(super) last_answer: LastAnswer,
     /// When the last answered question was sent, or the last failure came.
     pub(super) answered_at: Moment,
     /// When the server last gave a useful answer.
@@ -53,7 +53,7 @@ pub(super) struct Contending {
 
 /// What the last answer said.
 #[derive(Debug)]
-enum LastAnswer {
+pub(super) enum LastAnswer {
     Nothing,
     Busy(Blocker),
     Failed(Fault),
@@ -167,6 +167,16 @@ impl<W> Machine<W> {
 
     /// Gives up the present token and begins with a fresh one.
     fn start_over(&mut self, open: Option<Open>, env: &Env<'_>, out: &mut Effects<W>) {
+        self.take_fresh_token(open, env, out);
+        self.ask_again(env, out);
+    }
+
+    pub(super) fn take_fresh_token(
+        &mut self,
+        open: Option<Open>,
+        env: &Env<'_>,
+        out: &mut Effects<W>,
+    ) {
         let Stage::Contending(contending) = std::mem::replace(&mut self.stage, Stage::Idle) else {
             return;
         };
@@ -183,7 +193,6 @@ impl<W> Machine<W> {
             answered_at: contending.answered_at,
             ..Contending::new(attempt, &demand, env.now)
         });
-        self.ask_again(env, out);
     }
 
     /// Asks the server for the token; there is no open question.
@@ -217,7 +226,7 @@ impl<W> Machine<W> {
             let asks = !patient && env.hints && demand.kind == Kind::Mutex;
             let ask = (asks && contending.hand_over == HandOverRequest::Not).then_some(ASK);
             let about = About::Acquire { queues: patient, ordered };
-            let (stays, told) = (contending.stays(), contending.was_notified);
+            let (stays, notified) = (contending.stays(), contending.was_notified);
             let terms = Acquire {
                 token,
                 ttl,
@@ -227,7 +236,7 @@ impl<W> Machine<W> {
                 repair_orphan,
                 ask,
                 stays,
-                told,
+                notified,
                 is_new: !contending.may_be_queued,
             };
             (about, Verb::Acquire(terms))
@@ -298,7 +307,7 @@ impl<W> Machine<W> {
         out: &mut Effects<W>,
     ) {
         let is_it = self.awaited().is_some_and(|awaited| **awaited == *token);
-        if is_it {
+        if is_it && !planted!(HintNotFollowed) {
             self.waited_for |= waited_for;
             if let Stage::Contending(contending) = &mut self.stage {
                 contending.was_notified = true;
@@ -318,9 +327,11 @@ impl<W> Machine<W> {
     }
 
     fn granted(&mut self, open: &Open, fence: Option<u64>, env: &Env<'_>, out: &mut Effects<W>) {
-        if let Stage::Contending(contending) = &mut self.stage {
-            contending.useful = env.now;
+        let Stage::Contending(contending) = &mut self.stage else { return };
+        if Lease::granted(open, &contending.attempt).end <= env.now {
+            return self.spent(open, env, out);
         }
+        contending.useful = env.now;
         // A caller that waits for its first answer gets it, even if that is a little late.
         self.refuse_overdue_after_busy(env, out);
         let (Stage::Contending(contending), Some(first)) = (&mut self.stage, self.waiters.first())
@@ -328,12 +339,8 @@ impl<W> Machine<W> {
             return;
         };
         let demand = Arc::clone(&first.demand);
-        let is_spent = Lease::granted(open, &contending.attempt).end <= env.now;
-        if is_spent && contending.attempt.is_adopted() {
-            return self.ask_again(env, out);
-        }
-        if is_spent || !contending.attempt.suits(&demand) {
-            // The answer took longer than the lease, or the waiter that it was asked for has left.
+        if !contending.attempt.suits(&demand) {
+            // The waiter that it was asked for has left.
             return self.start_over(None, env, out);
         }
         if demand.fenced && fence.is_none() && !contending.attempt.is_adopted() {
@@ -427,53 +434,6 @@ impl<W> Machine<W> {
         if impatient || self.waiters.any_late() {
             self.ask_again(env, out);
         }
-    }
-
-    fn failed(&mut self, open: &Open, fault: Fault, env: &Env<'_>, out: &mut Effects<W>) {
-        let Stage::Contending(contending) = &mut self.stage else { return };
-        contending.failures = contending.failures.saturating_add(1);
-        let (class, failures) = (fault.class, contending.failures);
-        contending.last_answer = LastAnswer::Failed(fault);
-        contending.answered_at = env.now;
-        match class {
-            // A connection that was closed while idle is noticed only by the first question.
-            FaultClass::Unknown | FaultClass::Late if failures == 1 => self.ask_again(env, out),
-            FaultClass::Unknown
-            | FaultClass::Late
-            | FaultClass::Refused
-            | FaultClass::Moving
-            | FaultClass::PartlyDone => {
-                contending.look = retry_at(class, failures, env);
-                self.refuse_late(open.sent, env, out);
-                self.refuse_no_wait(open.sent, env, out);
-                self.abandon_if_unwanted(env, out);
-            }
-            FaultClass::Permanent | FaultClass::Misuse | FaultClass::Unsupported => {
-                for waiter in self.waiters.drain() {
-                    let error = self.refusal(&waiter, env.now);
-                    out.fail(waiter.handle, error);
-                }
-                self.abandon_if_unwanted(env, out);
-            }
-        }
-    }
-
-    /// The error of a caller that has waited for an unusable server as long as its `outage` allows.
-    pub(super) fn outage(&self, waiter: &Waiter<W>, now: Moment) -> LockError {
-        let waited = now.since(waiter.asked);
-        let fault = match &self.stage {
-            Stage::Contending(Contending { last_answer: LastAnswer::Failed(fault), .. }) => {
-                let what = format!("{} (tried for {waited:.1?})", fault.what);
-                Fault { what, ..fault.clone() }
-            }
-            _ => {
-                let what = format!(
-                    "the server can't be used: no connection within {waited:.1?} that answers"
-                );
-                Fault::new(FaultClass::Late, what)
-            }
-        };
-        LockError::backend(Some(waiter.demand.key.as_str()), &fault)
     }
 
     /// Releases the token when no waiter is left.

@@ -300,7 +300,9 @@ impl HoldState {
 
 #[cfg(test)]
 mod tests {
-    use std::task::{Context, Poll, Wake, Waker};
+    use std::task::{Context, Poll};
+
+    use testbed::WakeLog;
 
     use super::*;
     use crate::domain::demand::tests::demand;
@@ -365,26 +367,17 @@ mod tests {
         Hold::new(demand, token, None, Moment::now(), Moment::now().after(HOUR), process)
     }
 
-    #[derive(Default)]
-    struct Woken(AtomicBool);
-
-    impl Wake for Woken {
-        fn wake(self: Arc<Self>) {
-            self.0.store(true, Ordering::Relaxed);
-        }
-    }
-
     #[test]
     fn a_task_that_waits_for_the_loss_is_woken_by_it() {
         let hold = lasting(crate::domain::env::process());
-        let (woken, mut lost) = (Arc::new(Woken::default()), std::pin::pin!(hold.lost()));
-        let waker = Waker::from(Arc::clone(&woken));
+        let (wakes, mut lost) = (WakeLog::new(), std::pin::pin!(hold.lost()));
+        let waker = wakes.waker();
         let mut context = Context::from_waker(&waker);
         assert!(lost.as_mut().poll(&mut context).is_pending());
         hold.lose(Moment::now(), LossReason::Expired);
-        assert!(!woken.0.load(Ordering::Relaxed), "not under a lock of ours");
+        assert_eq!(wakes.count(), 0, "not under a lock of ours");
         hold.notify_loss();
-        assert!(woken.0.load(Ordering::Relaxed));
+        assert_eq!(wakes.count(), 1);
         assert_eq!(lost.as_mut().poll(&mut context), Poll::Ready(LossReason::Expired));
     }
 

@@ -30,6 +30,7 @@
 mod attempt;
 mod contend;
 mod effects;
+mod failing;
 mod hand_over;
 mod held;
 mod held_lease;

@@ -168,6 +168,11 @@ impl Reap {
         self.timeout
     }
 
+    /// Whether a try of it has had its outcome.
+    pub(crate) fn was_tried(&self) -> bool {
+        self.tries > 0
+    }
+
     /// Whether the server has answered a try.
     pub(crate) fn was_answered(&self) -> bool {
         self.was_answered

@@ -18,7 +18,8 @@ pub(super) const FRESH: Duration = Duration::from_secs(1);
 const REPLACED: u64 = 1_100 * MILLI;
 
 impl HistoryPlan {
-    /// The history of a seed on servers that are replaced when they don't answer in time.
+    /// The history of a seed on servers that are replaced when they don't answer in time. In every fourth
+    /// one sentinels say by which.
     pub(super) fn with_successors(seed: u64) -> Self {
         let mut plan = Self::of(seed);
         plan.path.replaces = true;
@@ -28,6 +29,9 @@ impl HistoryPlan {
             process.command_timeout = process.command_timeout.max(2 * SECOND);
         }
         plan.path.unconfirmed = [0, 5, 20][(seed % 3) as usize];
+        if seed.is_multiple_of(4) {
+            plan.have_sentinels();
+        }
         plan
     }
 }
@@ -42,7 +46,8 @@ impl World {
         sent: u64,
         command: &Command,
     ) -> bool {
-        let is_replaced = self.plan.path.replaces && clock::now() > sent + REPLACED;
+        let can_be = self.plan.path.replaces || !self.nodes.serves(self.links[index].node);
+        let is_replaced = can_be && clock::now() > sent + REPLACED;
         let Some(answer) = ok(&command.verb).filter(|_| is_replaced) else { return false };
         if let (Verb::Take { .. } | Verb::Acquire(_), Some(token)) =
             (&command.verb, command.verb.token())

@@ -119,7 +119,7 @@ impl World {
     pub(super) fn stop_listening(&mut self, index: usize, place: PlaceId) {
         let process = &mut self.processes[index];
         if let Some(ear) = process.ears.get_mut(&place) {
-            ear.is_listening = false;
+            (ear.is_listening, ear.deaf_since) = (false, clock::now());
         }
         process.hints.push((place, Hint::Listening { hints_enabled: false }));
         self.drive_soon(index);
@@ -134,7 +134,9 @@ impl World {
         if process.is_over || !process.is_alive {
             return;
         }
-        let frozen = self.frozen_until(ear.node);
+        // A node that does not serve has no channel.
+        let away = if self.nodes.serves(ear.node) { 0 } else { now + 1 };
+        let frozen = self.frozen_until(ear.node).max(away);
         let busy = [frozen, self.server.refuses_until, self.server.loses_until];
         let until = busy.into_iter().max().unwrap_or(0).max(process.deaf_until);
         if now < until {
@@ -157,6 +159,9 @@ impl World {
         let is_listening = process.ears.get(&place).is_some_and(|ear| ear.is_listening);
         if process.is_over || !process.is_alive || !is_listening {
             return;
+        }
+        if let Hint::Granted { token, .. } = &hint {
+            self.promptness.hint(token);
         }
         process.hints.push((place, hint));
         self.books.borrow_mut().history.step(45, index as u64);

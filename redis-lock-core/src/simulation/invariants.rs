@@ -8,6 +8,7 @@ use std::time::Duration;
 use super::books::{CallRecord, Ended, HoldNote, What};
 use super::clock::{self, MILLI, SECOND};
 use super::full_key;
+use super::network::NetworkLink;
 use super::plan::Sort;
 use super::process::SimulatedProcess;
 use super::server::Left;
@@ -41,6 +42,7 @@ impl World {
         self.check_conservation();
         self.check_heritage();
         self.check_progress();
+        self.check_promptness();
     }
 
     fn process_now(&self, process: usize) -> Moment {
@@ -295,11 +297,14 @@ impl World {
 
     /// What is asked for a mutex is sent in the order in which it was asked: whoever asks anew has
     /// sent the release of what it had.
-    pub(super) fn check_order(&mut self, process: usize, command: &Command, acquires: bool) {
+    pub(super) fn check_order(&mut self, index: usize, command: &Command, acquires: bool) {
+        let NetworkLink { process, node, .. } = self.links[index];
         if let Verb::Release { token, .. } = &command.verb {
             self.server.note(token).is_leaving = true;
         }
-        if !acquires || command.kind != Kind::Mutex {
+        // A node that does not have the slot executes nothing.
+        let executes = self.plan.nodes.is_none() || self.nodes.has(node, command.names.main());
+        if !acquires || command.kind != Kind::Mutex || !executes {
             return;
         }
         let manager = &self.processes[process].core.manager;
@@ -387,7 +392,7 @@ impl World {
     /// No caller waits long for a lock that is free, while there is no fault.
     fn check_progress(&mut self) {
         let now = clock::now();
-        let calm = self.troubled_until.max(self.quiet_from());
+        let calm = self.calm_since();
         let calls = self.books.borrow().calls.clone();
         let kept = self.kept();
         for call in calls.iter().filter(|call| call.what == What::Acquire) {
@@ -419,6 +424,11 @@ impl World {
             kept.map(|(token, since)| (token, process.clock.when(since)))
         });
         kept.collect()
+    }
+
+    /// When the last trouble and the last slow message are over.
+    pub(super) fn calm_since(&self) -> u64 {
+        self.troubled_until.max(self.quiet_from())
     }
 
     /// From when on no message is slow.

@@ -5,6 +5,7 @@ use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::domain::error::Fault;
+use crate::engine::places::PlaceId;
 use crate::store::redirect::Redirect;
 use crate::store::redis::Sequence;
 use crate::store::{Answer, BoxFuture, Command, Connected, Connector, Filled, Hints, Pulled, Wire};
@@ -179,6 +180,7 @@ impl Connector for Unasked {
 /// A connection, as the network sees it.
 pub(super) struct NetworkLink {
     pub(super) process: usize,
+    pub(super) place: PlaceId,
     /// The node that it leads to.
     pub(super) node: usize,
     /// Its number among those of the process.

@@ -1,6 +1,7 @@
 //! Several servers that share the keys by slot, as a cluster does: who has which slot, and what of a
 //! slot that is half moved stands where. What stands at the keys is in one place, the model: at each
-//! moment a key is at one node.
+//! moment a key is at one node. Slots belong to shards, and each shard has two nodes, of which one
+//! serves it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
@@ -25,73 +26,127 @@ use crate::store::{BoxFuture, Command, Connector};
 pub(super) enum Verdict {
     Executes,
     Refuses(Fault),
+    /// It refuses, and ends the connection.
+    Deposed(Fault),
     Redirects(Redirect),
 }
 
-/// Who has which slot, where that is not the node that had it first.
+/// Which shard has which slot, where that is not the one that had it first, and which shards are served
+/// by their second node.
 #[derive(Clone, Default)]
 struct SlotOwners {
     epoch: u64,
     moved: BTreeMap<u16, usize>,
+    succeeded: BTreeSet<usize>,
 }
 
 /// A slot that is half moved.
 struct HalfMoved {
+    /// The shard that gets it.
     to: usize,
     /// The keys that are still where the slot was.
     left: BTreeSet<String>,
 }
 
 pub(super) struct SimulatedNodes {
-    count: usize,
+    /// How many shards there are. The second node of each comes after the first ones of all.
+    shards: usize,
     owners: SlotOwners,
     /// What each node knows of that.
     known: Vec<SlotOwners>,
     half_moved: BTreeMap<u16, HalfMoved>,
+    /// Shards whose first node has failed, until it serves again.
+    pub(super) failing: BTreeSet<usize>,
     pub(super) frozen_until: Vec<u64>,
+    /// Until when each node says that the cluster is down.
+    pub(super) down_until: Vec<u64>,
 }
 
 impl SimulatedNodes {
     pub(super) fn new(plan: &HistoryPlan) -> Self {
-        let count = plan.nodes.as_ref().map_or(1, |nodes| nodes.count);
-        let mut owners = SlotOwners { epoch: 1, moved: BTreeMap::new() };
+        let shards = plan.nodes.as_ref().map_or(1, |nodes| nodes.count);
+        let count = if plan.nodes.is_some() { shards * 2 } else { 1 };
+        let mut owners = SlotOwners { epoch: 1, ..SlotOwners::default() };
         for (key, owner) in plan.nodes.iter().flat_map(|nodes| nodes.owners.iter().enumerate()) {
             owners.moved.insert(slot(&full_key(key)), *owner);
         }
         Self {
-            count,
+            shards,
             known: vec![owners.clone(); count],
             owners,
             half_moved: BTreeMap::new(),
+            failing: BTreeSet::new(),
             frozen_until: vec![0; count],
+            down_until: vec![0; count],
         }
     }
 
+    /// How many nodes there are, whether they serve a shard or not.
     pub(super) fn count(&self) -> usize {
-        self.count
+        self.known.len()
     }
 
     pub(super) fn is_half_moved(&self, slot: u16) -> bool {
         self.half_moved.contains_key(&slot)
     }
 
-    pub(super) fn owner(&self, slot: u16) -> usize {
-        self.owners.owner(slot, self.count)
+    pub(super) fn shard(&self, slot: u16) -> usize {
+        self.owners.shard(slot, self.shards)
+    }
+
+    fn owner(&self, slot: u16) -> usize {
+        self.owners.owner(slot, self.shards)
+    }
+
+    /// Whether a node has the slot of a key.
+    pub(super) fn has(&self, node: usize, main: &str) -> bool {
+        self.owner(slot(main)) == node
+    }
+
+    /// Whether a slot of this shard is on its way.
+    pub(super) fn is_moving(&self, shard: usize) -> bool {
+        self.half_moved.iter().any(|(slot, it)| it.to == shard || self.shard(*slot) == shard)
+    }
+
+    /// Whether a node serves its shard.
+    pub(super) fn serves(&self, node: usize) -> bool {
+        self.owners.primary(node % self.shards, self.shards) == node
+    }
+
+    /// The other node of a shard serves it from now on. Returns the one that did, and the one that
+    /// does and knows it.
+    pub(super) fn succeed(&mut self, shard: usize) -> (usize, usize) {
+        let before = self.owners.primary(shard, self.shards);
+        self.owners.epoch += 1;
+        if !self.owners.succeeded.insert(shard) {
+            self.owners.succeeded.remove(&shard);
+        }
+        let after = self.owners.primary(shard, self.shards);
+        self.learn(after);
+        (before, after)
     }
 
     pub(super) fn begin_move(&mut self, slot: u16, to: usize, left: BTreeSet<String>) {
         self.half_moved.insert(slot, HalfMoved { to, left });
     }
 
+    /// The nodes that have a slot and get it.
+    pub(super) fn ends_of(&self, slot: u16) -> [usize; 2] {
+        let from = self.owner(slot);
+        let to = self.half_moved.get(&slot).map(|it| self.owners.primary(it.to, self.shards));
+        [from, to.unwrap_or(from)]
+    }
+
     /// The node that a slot is moved to has all of it. It knows at once, as does the one that had
     /// the slot.
     pub(super) fn end_move(&mut self, slot: u16) -> Option<(usize, usize)> {
-        let to = self.half_moved.remove(&slot)?.to;
+        let shard = self.half_moved.remove(&slot)?.to;
         let from = self.owner(slot);
         self.owners.epoch += 1;
-        self.owners.moved.insert(slot, to);
+        self.owners.moved.insert(slot, shard);
+        let to = self.owner(slot);
         for node in [from, to] {
-            self.known[node] = self.owners.clone();
+            self.learn(node);
         }
         Some((from, to))
     }
@@ -100,12 +155,24 @@ impl SimulatedNodes {
         self.known[node] = self.owners.clone();
     }
 
+    pub(super) fn epoch(&self) -> u64 {
+        self.owners.epoch
+    }
+
+    /// The node that serves a shard.
+    pub(super) fn primary(&self, shard: usize) -> usize {
+        self.owners.primary(shard, self.shards)
+    }
+
     /// The map, as the best informed of these nodes knows it.
-    pub(super) fn map(&self, asked: impl Iterator<Item = usize>) -> Option<Map> {
-        let owners = asked.map(|node| &self.known[node]).max_by_key(|it| it.epoch)?;
-        let primaries = (0..self.count)
-            .map(|node| Primary { name: name(node), slots: owners.slots_of(node, self.count) });
-        Some(Map { epoch: owners.epoch, is_healthy: true, primaries: primaries.collect() })
+    pub(super) fn map(&self, asked: &[usize], now: u64) -> Option<Map> {
+        let epoch = |node: &usize| self.known[*node].epoch;
+        let best = asked.iter().max_by_key(|node| epoch(node))?;
+        let same = || asked.iter().filter(|node| epoch(node) == epoch(best));
+        let well = same().filter(|node| now >= self.down_until[**node]).count();
+        let slots = self.known[*best].slots(self.shards).into_iter();
+        let primaries = slots.map(|(node, slots)| Primary { name: name(node), slots }).collect();
+        Some(Map { epoch: epoch(best), is_healthy: well * 2 > same().count(), primaries })
     }
 
     /// What a node does with a command for these keys, of which those stand somewhere.
@@ -116,25 +183,26 @@ impl SimulatedNodes {
         keys: &BTreeSet<String>,
         present: &BTreeSet<String>,
     ) -> Verdict {
-        let owner = self.owner(slot);
+        let [owner, to] = self.ends_of(slot);
         let half_moved = self.half_moved.get(&slot);
+        let to = half_moved.map(|_| to);
         let is_here = |key: &&String| {
             let is_left = half_moved.is_none_or(|it| it.left.contains(*key));
             present.contains(*key) && is_left == (node == owner)
         };
         let here = keys.iter().filter(is_here).count();
-        match half_moved {
+        match to {
             None if node == owner => Verdict::Executes,
             Some(_) if node == owner && here == keys.len() => Verdict::Executes,
             Some(_) if node == owner && here > 0 => try_again(),
-            Some(it) if node == owner => Verdict::Redirects(Redirect::Ask { to: name(it.to) }),
-            Some(it) if node == it.to && asking && (keys.len() == 1 || here == keys.len()) => {
+            Some(to) if node == owner => Verdict::Redirects(Redirect::Ask { to: name(to) }),
+            Some(to) if node == to && asking && (keys.len() == 1 || here == keys.len()) => {
                 Verdict::Executes
             }
-            Some(it) if node == it.to && asking => try_again(),
+            Some(to) if node == to && asking => try_again(),
             _ => {
                 // As far as this node knows.
-                let to = match self.known[node].owner(slot, self.count) {
+                let to = match self.known[node].owner(slot, self.shards) {
                     known if known == node => owner,
                     known => known,
                 };
@@ -145,20 +213,38 @@ impl SimulatedNodes {
 }
 
 impl SlotOwners {
-    fn owner(&self, slot: u16, count: usize) -> usize {
-        let first = usize::from(slot) * count / usize::from(SLOTS);
+    fn shard(&self, slot: u16, shards: usize) -> usize {
+        let first = usize::from(slot) * shards / usize::from(SLOTS);
         self.moved.get(&slot).copied().unwrap_or(first)
     }
 
-    fn slots_of(&self, node: usize, count: usize) -> Vec<RangeInclusive<u16>> {
-        let begins = |slot: u16| {
-            self.owner(slot, count) == node && (slot == 0 || self.owner(slot - 1, count) != node)
-        };
-        let end = |from: u16| {
-            (from..SLOTS).take_while(|slot| self.owner(*slot, count) == node).last().unwrap_or(from)
-        };
-        (0..SLOTS).filter(|slot| begins(*slot)).map(|from| from..=end(from)).collect()
+    fn primary(&self, shard: usize, shards: usize) -> usize {
+        if self.succeeded.contains(&shard) { shard + shards } else { shard }
     }
+
+    fn owner(&self, slot: u16, shards: usize) -> usize {
+        self.primary(self.shard(slot, shards), shards)
+    }
+
+    /// The slots of each node that has any.
+    fn slots(&self, shards: usize) -> BTreeMap<usize, Vec<RangeInclusive<u16>>> {
+        let firsts = (0..shards).map(|shard| (shard * usize::from(SLOTS)).div_ceil(shards) as u16);
+        let moved = self.moved.keys().flat_map(|slot| [*slot, slot + 1]);
+        let from: BTreeSet<u16> = firsts.chain(moved).filter(|slot| *slot < SLOTS).collect();
+        let to = from.iter().skip(1).copied().chain([SLOTS]);
+        let mut slots: BTreeMap<_, Vec<_>> = BTreeMap::new();
+        for (from, to) in from.iter().zip(to) {
+            slots.entry(self.owner(*from, shards)).or_default().push(*from..=to - 1);
+        }
+        slots
+    }
+}
+
+fn shown(map: &Option<Map>) -> String {
+    let Some(map) = map else { return "no map".to_owned() };
+    let names: Vec<_> = map.primaries.iter().map(|primary| &*primary.name).collect();
+    let health = if map.is_healthy { "" } else { ", not healthy" };
+    format!("map {}: {}{health}", map.epoch, names.join(" "))
 }
 
 fn try_again() -> Verdict {
@@ -205,12 +291,18 @@ impl World {
 
     /// What a node does with a command: it looks at the keys that the real encoder declares.
     pub(super) fn verdict(&mut self, node: usize, asking: bool, command: &Command) -> Verdict {
+        if self.plan.has_sentinels() {
+            return self.verdict_alone(node, command);
+        }
         let keys = match self.plan.nodes {
             Some(_) => self.declared(command),
             None => BTreeSet::new(),
         };
         if keys.is_empty() {
             return Verdict::Executes;
+        }
+        if clock::now() < self.nodes.down_until[node] {
+            return Verdict::Refuses(Fault::new(FaultClass::Refused, "CLUSTERDOWN"));
         }
         let clock = self.server.clock(clock::now());
         let present = standing(&self.server.state, &command.names, clock);
@@ -261,10 +353,15 @@ impl World {
         // Each is asked, and not all answer in time.
         let answers = |node: &usize| now >= self.frozen_until(*node) && chance >> node & 1 == 0;
         let refused = now < self.server.refuses_until;
-        let map = self.nodes.map((0..self.nodes.count()).filter(answers)).filter(|_| !refused);
+        let map = if self.plan.has_sentinels() {
+            self.ask_sentinels(process, chance)
+        } else {
+            let asked: Vec<_> = (0..self.nodes.count()).filter(answers).collect();
+            self.nodes.map(&asked, now)
+        };
+        let map = map.filter(|_| !refused);
         let none = || Fault::new(FaultClass::Refused, "no node can be reached");
-        let shown = map.as_ref().map(|map| map.epoch);
-        self.books.borrow_mut().history.line(|_| format!("p{process} reads the map: {shown:?}"));
+        self.books.borrow_mut().history.line(|_| format!("p{process} reads {}", shown(&map)));
         self.processes[process].maps.push((number, map.ok_or_else(none)));
         self.drive_soon(process);
     }
@@ -272,11 +369,18 @@ impl World {
 
 /// What the engine knows the simulation by. It is never asked: the simulation makes connections and
 /// reads maps when the engine wants them.
-pub(super) fn arbiter(has_nodes: bool) -> Arbiter {
-    if has_nodes { Arbiter::Several(Arc::new(Unlooked)) } else { Arbiter::One(Arc::new(Unasked)) }
+pub(super) fn arbiter(plan: &HistoryPlan) -> Arbiter {
+    // As often as the directory of a cluster, and that of sentinels.
+    let interval = Duration::from_millis(if plan.has_sentinels() { 500 } else { 30_000 });
+    match plan.nodes {
+        Some(_) => Arbiter::Several(Arc::new(Unlooked { interval })),
+        None => Arbiter::One(Arc::new(Unasked)),
+    }
 }
 
-struct Unlooked;
+struct Unlooked {
+    interval: Duration,
+}
 
 impl Directory for Unlooked {
     fn look(&self, _: Vec<NodeName>) -> BoxFuture<'static, Result<Map, Fault>> {
@@ -284,7 +388,7 @@ impl Directory for Unlooked {
     }
 
     fn look_interval(&self) -> Duration {
-        Duration::from_secs(30)
+        self.interval
     }
 
     fn connector(&self, _: &NodeName) -> Arc<dyn Connector> {

@@ -339,6 +339,10 @@ impl HistoryPlan {
         }
     }
 
+    pub(super) fn has_sentinels(&self) -> bool {
+        self.nodes.as_ref().is_some_and(|nodes| nodes.has_sentinels)
+    }
+
     /// Calls and faults in one list, to leave some out.
     pub(super) fn items(&self) -> usize {
         self.wishes.len() + self.troubles.len()

@@ -81,10 +81,22 @@ pub(super) enum PlannedTrouble {
     /// The subscriptions at one node end, and nothing else.
     DeafenAt {
         node: usize,
+        lasts: u64,
     },
     /// One node does nothing for a while.
     FrozenNode {
         node: usize,
+        lasts: u64,
+    },
+    /// The first node of a shard leaves the map for a while, and the second one serves. It is asked
+    /// to, or it does nothing any more and is replaced after so long.
+    FailOver {
+        shard: usize,
+        after: Option<u64>,
+        lasts: u64,
+    },
+    /// The nodes say that the cluster is down.
+    ClusterDown {
         lasts: u64,
     },
 }
@@ -101,6 +113,11 @@ impl PlannedTrouble {
     /// How long it lasts by itself.
     pub(super) fn lasts(&self) -> u64 {
         self.clone().lasts_mut().map_or(0, |lasts| *lasts)
+    }
+
+    /// Whether everybody is served meanwhile as soon as ever: messages only make it sooner.
+    pub(super) fn is_harmless(&self) -> bool {
+        matches!(self, Self::DeafenAt { .. })
     }
 
     pub(super) fn lasting(mut self, time: u64) -> Self {
@@ -122,7 +139,10 @@ impl PlannedTrouble {
             | Self::Block { lasts, .. }
             | Self::LoseHints { lasts }
             | Self::MoveSlot { lasts, .. }
+            | Self::DeafenAt { lasts, .. }
             | Self::FrozenNode { lasts, .. }
+            | Self::FailOver { lasts, .. }
+            | Self::ClusterDown { lasts }
             | Self::Deafen { lasts, .. } => Some(lasts),
             _ => None,
         }

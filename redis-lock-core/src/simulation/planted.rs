@@ -53,6 +53,10 @@ pub(crate) enum PlantedFault {
     TwoKeyRenew,
     /// What was written behind a command that was redirected is sent again as well.
     BatchRedirected,
+    /// The messages of one node are counted on at another, so that who gets none waits for them.
+    CountedElsewhere,
+    /// Who is named by a message does not ask.
+    HintNotFollowed,
     /// A token that is given away does not tell that it is in doubt.
     DoubtNotPassedOn,
     /// A token that is given away does not tell of a cut that may still be executed. It has histories
@@ -64,7 +68,7 @@ pub(crate) enum PlantedFault {
 }
 
 impl PlantedFault {
-    pub(crate) const ALL: [Self; 25] = [
+    pub(crate) const ALL: [Self; 27] = [
         Self::AnyAnswer,
         Self::WaitersTtl,
         Self::QueueReversed,
@@ -89,6 +93,8 @@ impl PlantedFault {
         Self::LateOkCredited,
         Self::TwoKeyRenew,
         Self::BatchRedirected,
+        Self::CountedElsewhere,
+        Self::HintNotFollowed,
         Self::DoubtNotPassedOn,
     ];
 

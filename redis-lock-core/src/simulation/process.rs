@@ -11,11 +11,13 @@ use super::deposed::FRESH;
 use super::plan::HistoryPlan;
 use crate::Locks;
 use crate::domain::error::Fault;
+use crate::domain::status::Topology;
 use crate::engine::ArbiterFactory;
 use crate::engine::core::{Core, Work};
 use crate::engine::driven::Driven;
 use crate::engine::places::{PlaceId, UNROUTED};
 use crate::store::directory::Map;
+use crate::store::redis::NodeList;
 use crate::store::{Connected, Event as Hint};
 
 pub(super) struct SimulatedProcess {
@@ -46,6 +48,8 @@ pub(super) struct SimulatedProcess {
     pub(super) inputs: Vec<(PlaceId, u64, Result<Connected, Fault>)>,
     /// Maps that were read.
     pub(super) maps: Vec<(u64, Result<Map, Fault>)>,
+    /// What it knows of the nodes from sentinels.
+    pub(super) listed: NodeList,
     pub(super) hints: Vec<(PlaceId, Hint)>,
     /// The tasks of a process that was killed: they are never polled, and never dropped before the
     /// history is over.
@@ -59,6 +63,8 @@ pub(super) struct Ear {
     /// The connection that it is beside.
     pub(super) epoch: Option<u64>,
     pub(super) is_listening: bool,
+    /// When it last ended.
+    pub(super) deaf_since: u64,
 }
 
 impl SimulatedProcess {
@@ -95,6 +101,7 @@ impl SimulatedProcess {
             deaf_until: 0,
             inputs: Vec::new(),
             maps: Vec::new(),
+            listed: NodeList::new(Topology::Sentinel),
             hints: Vec::new(),
             corpses: Vec::new(),
         }

@@ -17,11 +17,14 @@ use crate::domain::names::{Names, slot};
 /// Several nodes in a plan.
 #[derive(Clone, Debug)]
 pub(super) struct NodesPlan {
+    /// How many shards there are.
     pub(super) count: usize,
-    /// Which node has the slot of each key first.
+    /// Which shard has the slot of each key first.
     pub(super) owners: Vec<usize>,
     /// Nothing goes wrong but that slots move.
     pub(super) only_moves: bool,
+    /// There is one shard that has all slots, and sentinels say which of its nodes serves.
+    pub(super) has_sentinels: bool,
 }
 
 /// What tells these random numbers from those of the plan for one server.
@@ -46,8 +49,17 @@ impl HistoryPlan {
             (plan.path.slow, plan.path.bad_hints) = (0, 0);
             plan.path.latency = plan.path.latency.min(QUICK);
         }
-        plan.nodes = Some(NodesPlan { count, owners, only_moves });
+        plan.nodes = Some(NodesPlan { count, owners, only_moves, has_sentinels: false });
+        for wish in plan.wishes.iter_mut().filter(|wish| wish.keys.len() > 1) {
+            // Fenced keys in several slots take two round trips, which a lease has to outlast.
+            wish.ttl = wish.ttl.max(plan.path.latency * 8);
+        }
         plan.move_slots(count, random);
+        match random.below(6) {
+            0 => plan.lack_messages(count),
+            _ if only_moves => {}
+            _ => plan.lose_nodes(count),
+        }
         plan
     }
 
@@ -66,7 +78,7 @@ impl HistoryPlan {
             let node = random.below(count as u64) as usize;
             let lasts = random.pick(&[200, 900, 2_100]) * MILLI;
             let trouble = match random.percent(50) {
-                true => PlannedTrouble::DeafenAt { node },
+                true => PlannedTrouble::DeafenAt { node, lasts: 0 },
                 false => PlannedTrouble::FrozenNode { node, lasts: lasts.min(self.calm_at - at) },
             };
             self.troubles.push((at, trouble));
@@ -79,8 +91,13 @@ impl World {
     pub(super) fn begin_move(&mut self, key: usize, to: usize, part: u64, lasts: u64) {
         let (now, name) = (clock::now(), full_key(key));
         let slot = slot(&name);
+        let from = self.nodes.shard(slot);
+        // Nothing moves from or to a node that does nothing.
+        let is_failing =
+            |shard: &usize| self.nodes.failing.contains(shard) || now < self.frozen_until(*shard);
         let is_moving = self.nodes.is_half_moved(slot);
-        if self.plan.nodes.is_none() || is_moving || self.nodes.owner(slot) == to {
+        let several = self.plan.nodes.is_some() && from != to;
+        if !several || is_moving || [from, to].iter().any(is_failing) {
             return;
         }
         let names = Names::new("lock", name);
@@ -96,21 +113,33 @@ impl World {
     }
 
     pub(super) fn end_move(&mut self, key: usize) {
-        let now = clock::now();
-        let Some((from, to)) = self.nodes.end_move(slot(&full_key(key))) else { return };
+        let slot = slot(&full_key(key));
+        let frozen = self.nodes.ends_of(slot).map(|node| self.frozen_until(node));
+        let thawed = frozen.into_iter().max().unwrap_or(0);
+        if clock::now() < thawed {
+            return self.at(thawed, WorldEvent::EndMove(key));
+        }
+        let Some((from, to)) = self.nodes.end_move(slot) else { return };
         let mut books = self.books.borrow_mut();
         books.history.step(47, key as u64);
         books.history.line(|_| format!("-- the slot of k{key} is moved from n{from} to n{to}"));
         drop(books);
-        for node in (0..self.nodes.count()).filter(|node| *node != from && *node != to) {
+        self.spread([from, to]);
+    }
+
+    /// The other nodes learn what these know.
+    pub(super) fn spread(&mut self, known: [usize; 2]) {
+        let now = clock::now();
+        for node in (0..self.nodes.count()).filter(|node| !known.contains(node)) {
             let late = self.chance(59, now, node as u64) % 1_500 * MILLI;
             self.at(now + late, WorldEvent::Gossip(node));
         }
     }
 
-    /// All subscriptions at a node end, as they do when it loses the slot of their channel.
-    pub(super) fn deafen_at(&mut self, node: usize) {
-        let delay = self.plan.path.latency * 4;
+    /// All subscriptions at a node end, as they do when it loses the slot of their channel, and for
+    /// a while there are no others.
+    pub(super) fn deafen_at(&mut self, node: usize, lasts: u64) {
+        let delay = (self.plan.path.latency * 4).max(lasts);
         for index in 0..self.processes.len() {
             let Some(place) = self.processes[index].place_at(node) else { continue };
             let Some(ear) = self.processes[index].ears.get(&place).copied() else { continue };

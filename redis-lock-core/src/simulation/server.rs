@@ -174,10 +174,7 @@ impl SimulatedServer {
         self.refusals.retain(|(_, until)| *until > now);
         let verb = &command.verb;
         let acquires = matches!(verb, Verb::Take { .. } | Verb::Acquire { .. });
-        let reads = matches!(
-            verb,
-            Verb::Check { .. } | Verb::Look | Verb::Ping | Verb::Why { .. } | Verb::Scan { .. }
-        );
+        let reads = reads(verb);
         let applies = |why: &Refusal| match why {
             Refusal::ReadOnly | Refusal::NoReplicas => !reads,
             Refusal::OutOfMemory => acquires,
@@ -362,6 +359,15 @@ impl SimulatedServer {
         present
     }
 
+    /// All tokens that wait, with the key.
+    pub(super) fn waiting(&self, now: u64) -> impl Iterator<Item = (&str, &Arc<str>)> {
+        let clock = self.clock(now);
+        self.state.entries.iter().flat_map(move |(key, entry)| {
+            let waiters = entry.queue.iter().filter(move |it| it.until > clock);
+            waiters.map(|waiter| (key.as_str(), &waiter.token))
+        })
+    }
+
     /// Keys at which more than a fencing number is left.
     pub(super) fn litter(&mut self, now: u64) -> Vec<String> {
         let clock = self.clock(now);
@@ -408,6 +414,14 @@ impl SimulatedServer {
             self.note(&token).is_excused = true;
         }
     }
+}
+
+/// Whether a replica does it as well.
+pub(super) fn reads(verb: &Verb) -> bool {
+    matches!(
+        verb,
+        Verb::Check { .. } | Verb::Look | Verb::Ping | Verb::Why { .. } | Verb::Scan { .. }
+    )
 }
 
 fn asked(verb: &Verb) -> u64 {

@@ -86,7 +86,10 @@ impl World {
         }
         let acquires = command.verb.acquires();
         let token = command.verb.token().filter(|_| acquires).cloned();
-        self.check_order(process, &command, acquires);
+        self.check_order(index, &command, acquires);
+        if let Some(token) = command.verb.token() {
+            self.promptness.ask(token);
+        }
         if let Verb::Release { token, .. } = &command.verb {
             self.links[index].releases.insert(seq, Arc::clone(token));
         }
@@ -139,6 +142,7 @@ impl World {
         let answer = match self.verdict(node, asking, &command) {
             Verdict::Executes => self.execute(process, node, &command),
             Verdict::Refuses(fault) => (Err(fault), false),
+            Verdict::Deposed(fault) => (Err(fault), true),
             Verdict::Redirects(redirect) => return self.redirect(index, seq, *command, redirect),
         };
         let (answer, is_broken) = answer;
@@ -272,8 +276,11 @@ impl World {
             }
         }
         self.books.borrow_mut().history.line(|_| format!("p{process} closes connection {index}"));
+        let place = self.links[index].place;
         let process = &self.processes[process];
-        if is_needless && !process.is_over && process.is_alive {
+        // A node that is not on the map any more is of no use, however well its connection.
+        let is_on_map = process.core.places.get(place).is_some();
+        if is_needless && is_on_map && !process.is_over && process.is_alive {
             self.violated("a connection was closed that had spoken within the patience");
         }
     }
@@ -321,7 +328,8 @@ impl World {
         if now < thawed {
             return self.at(thawed, WorldEvent::Connect(process, place, number));
         }
-        if refused {
+        let is_replica = self.plan.has_sentinels() && !self.nodes.serves(node);
+        if refused || is_replica {
             let fault = Fault::new(FaultClass::Refused, "connection refused");
             self.processes[process].inputs.push((place, number, Err(fault)));
             return self.drive_soon(process);
@@ -331,6 +339,7 @@ impl World {
         let ordinal = self.links.iter().filter(|link| link.process == process).count() as u64;
         self.links.push(NetworkLink {
             process,
+            place,
             node,
             ordinal,
             pipe: Arc::clone(&pipe),

@@ -19,7 +19,13 @@ impl World {
             books.history.step(50, now);
             books.history.line(|_| format!("-- {trouble:?}"));
         }
-        self.troubled_until = self.troubled_until.max(now + trouble.lasts() + 8 * SECOND);
+        if !trouble.is_harmless() {
+            self.troubled_until = self.troubled_until.max(now + trouble.lasts() + 8 * SECOND);
+        }
+        self.begin_trouble(trouble, now);
+    }
+
+    fn begin_trouble(&mut self, trouble: PlannedTrouble, now: u64) {
         match trouble {
             PlannedTrouble::Cut { process, late } => {
                 if let Some(link) = self.link_of(process) {
@@ -68,8 +74,10 @@ impl World {
             PlannedTrouble::MoveSlot { key, to, part, lasts } => {
                 self.begin_move(key, to, part, lasts);
             }
-            PlannedTrouble::DeafenAt { node } => self.deafen_at(node),
+            PlannedTrouble::DeafenAt { node, lasts } => self.deafen_at(node, lasts),
             PlannedTrouble::FrozenNode { node, lasts } => self.freeze(node, lasts),
+            PlannedTrouble::FailOver { shard, after, lasts } => self.fail_over(shard, after, lasts),
+            PlannedTrouble::ClusterDown { lasts } => self.be_down(now + lasts),
         }
     }
 

@@ -15,7 +15,9 @@ use super::network::{Item, NetworkLink};
 use super::nodes::{self, SimulatedNodes};
 use super::plan::HistoryPlan;
 use super::process::SimulatedProcess;
+use super::promptness::Promptness;
 use super::random;
+use super::sentinels::SimulatedSentinels;
 use super::server::SimulatedServer;
 use super::traffic::LateBytes;
 use crate::engine::places::PlaceId;
@@ -47,8 +49,18 @@ pub(super) enum WorldEvent {
     Resume(usize),
     /// The slot of a key is moved whole.
     EndMove(usize),
+    /// A sentinel learns which node serves.
+    Told(usize),
+    /// A process hears from a sentinel that another node serves.
+    Switched(usize),
     /// A node learns who has which slots.
     Gossip(usize),
+    /// The second node of a shard begins to serve it.
+    TakeOver(usize),
+    /// The first one serves it again.
+    Return(usize),
+    /// A node learns that another one serves its shard.
+    Deposed(usize),
     Look,
 }
 
@@ -85,11 +97,13 @@ pub(super) struct World {
     pub(super) executor: Executor,
     pub(super) server: SimulatedServer,
     pub(super) nodes: SimulatedNodes,
+    pub(super) sentinels: SimulatedSentinels,
     pub(super) links: Vec<NetworkLink>,
     pub(super) books: Rc<RefCell<Books>>,
     /// When the last trouble, or what it left, is over at the latest.
     pub(super) troubled_until: u64,
     pub(super) hints_lost_until: u64,
+    pub(super) promptness: Promptness,
     /// The largest fencing number of each key.
     pub(super) fences: Vec<u64>,
     queue: BinaryHeap<Reverse<Scheduled>>,
@@ -119,10 +133,12 @@ impl World {
             executor: Executor::default(),
             server: SimulatedServer::default(),
             nodes: SimulatedNodes::new(plan),
+            sentinels: SimulatedSentinels::new(plan),
             links: Vec::new(),
             books: Rc::new(RefCell::new(books)),
             troubled_until: 0,
             hints_lost_until: 0,
+            promptness: Promptness::default(),
             fences: vec![0; plan.keys.len()],
             queue: BinaryHeap::new(),
             number: 0,
@@ -141,8 +157,8 @@ impl World {
     }
 
     fn add_process(&mut self, index: usize) {
-        let has_nodes = self.plan.nodes.is_some();
-        let process = SimulatedProcess::new(index, &self.plan, &|_| nodes::arbiter(has_nodes));
+        let arbiter = |_: &_| nodes::arbiter(&self.plan);
+        let process = SimulatedProcess::new(index, &self.plan, &arbiter);
         self.executor.watch(&process.core);
         let tasks = self.plan.wishes.iter().filter(|wish| wish.process == index);
         let most = tasks.map(|wish| wish.task + 1).max().unwrap_or(0);
@@ -247,7 +263,12 @@ impl World {
             }
             WorldEvent::Resume(process) => self.resume(process),
             WorldEvent::EndMove(key) => self.end_move(key),
+            WorldEvent::Told(sentinel) => self.be_told(sentinel),
+            WorldEvent::Switched(process) => self.switched(process),
             WorldEvent::Gossip(node) => self.nodes.learn(node),
+            WorldEvent::TakeOver(shard) => self.take_over(shard),
+            WorldEvent::Return(shard) => self.come_back(shard),
+            WorldEvent::Deposed(node) => self.be_deposed(node),
             WorldEvent::Look => {
                 self.look();
                 self.after(50 * MILLI, WorldEvent::Look);

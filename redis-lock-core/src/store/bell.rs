@@ -11,11 +11,11 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::domain::env;
 
-/// A pipe from those who wake to the thread that waits.
+/// A pipe by which other threads wake the thread that waits.
 pub(crate) struct Bell {
     writer: UnixStream,
     reader: UnixStream,
-    /// The process that made it: a forked child must not hear what its parent's thread is told.
+    /// The process that made it. A forked child must not take wake-ups that are for its parent.
     process: u32,
 }
 
@@ -42,7 +42,7 @@ impl Bell {
     }
 
     pub(super) fn ring(&self) {
-        // When the buffer is full, it rings already.
+        // A full pipe wakes the thread already.
         let _ = (&self.writer).write(&[0]);
     }
 

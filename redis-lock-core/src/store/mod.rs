@@ -23,8 +23,6 @@ pub(crate) use bell_elsewhere::NoBell as Bell;
 pub(crate) use parker::{Parker, Pollable};
 pub(crate) use server_view::ServerView;
 pub(crate) use task_waker::TaskWaker;
-#[cfg(feature = "rustls")]
-pub(crate) use tls::TlsSettings;
 pub(crate) use wire::{
     BoxFuture, Connected, Connector, Filled, Hints, Pulled, Readiness, Watcher, Wire,
 };
@@ -35,6 +33,10 @@ use std::time::Duration;
 use crate::domain::kind::Kind;
 use crate::domain::names::Names;
 use crate::{Holder, Token};
+
+/// How TLS is spoken on connections of our own.
+#[cfg(feature = "rustls")]
+pub(crate) type TlsSettings = Arc<rustls::ClientConfig>;
 
 /// Without the feature there are none.
 #[cfg(not(feature = "rustls"))]
@@ -129,9 +131,10 @@ pub(crate) struct Acquire {
     /// Whether this only renews a place in the queue: the token was queued before, and no message
     /// has granted it the lock since. Such looks can be bundled with those of other waiters.
     pub(crate) stays: bool,
-    /// A message has said that it was let in: whoever reads piece by piece looks at that first.
-    pub(crate) told: bool,
-    /// It was never asked to queue before.
+    /// Whether a message has said that the token was granted the lock. A store that reads the lock in
+    /// several steps then begins with its holder.
+    pub(crate) notified: bool,
+    /// Whether the token was never asked to queue before.
     pub(crate) is_new: bool,
 }
 
@@ -148,7 +151,7 @@ impl Acquire {
             repair_orphan: None,
             ask: None,
             stays: false,
-            told: false,
+            notified: false,
             is_new: false,
         }
     }

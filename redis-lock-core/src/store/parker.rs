@@ -43,7 +43,7 @@ impl Parker {
                 Some(limit) => thread::park_timeout(limit),
                 None => thread::park(),
             }
-            // Who woke it did so before the caller looks at what it waits for.
+            // The caller looks at what it waits for after this, so no wake-up is lost.
             self.is_woken.swap(false, Ordering::SeqCst);
         }
     }

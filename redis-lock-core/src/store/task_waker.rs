@@ -29,31 +29,21 @@ impl TaskWaker {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-    use std::task::{Wake, Waker};
+    use testbed::WakeLog;
 
     use super::*;
 
-    #[derive(Default)]
-    struct Woken(AtomicBool);
-
-    impl Wake for Woken {
-        fn wake(self: Arc<Self>) {
-            self.0.store(true, Ordering::Relaxed);
-        }
-    }
-
     #[test]
     fn a_wake_up_is_seen_once_whether_it_comes_before_the_poll_or_after_it() {
-        let (signal, woken) = (TaskWaker::default(), Arc::new(Woken::default()));
-        let task = Waker::from(Arc::clone(&woken));
+        let (signal, wakes) = (TaskWaker::default(), WakeLog::new());
+        let task = wakes.waker();
         let context = Context::from_waker(&task);
         signal.wake();
         assert!(signal.poll_woken(&context).is_ready());
         assert!(signal.poll_woken(&context).is_pending());
-        assert!(!woken.0.load(Ordering::Relaxed));
+        assert_eq!(wakes.count(), 0);
         signal.wake();
-        assert!(woken.0.load(Ordering::Relaxed));
+        assert_eq!(wakes.count(), 1);
         assert!(signal.poll_woken(&context).is_ready());
         assert!(signal.poll_woken(&context).is_pending());
     }

@@ -10,8 +10,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ClientConfig, RootCertStore};
 use rustls_native_certs::load_native_certs;
 
-/// How TLS is spoken on connections of our own.
-pub(crate) type TlsSettings = Arc<ClientConfig>;
+use super::TlsSettings;
 
 /// Installs a provider for the process, unless the application has installed one: without one the
 /// driver's first TLS connection would panic.

@@ -89,7 +89,8 @@ impl Server {
         format!("rediss://127.0.0.1:{port}")
     }
 
-    pub(crate) fn tls_port(&self) -> Option<u16> {
+    /// Where TLS is spoken, if it is.
+    pub fn tls_port(&self) -> Option<u16> {
         self.tls_port
     }
 

@@ -5,11 +5,12 @@ use std::io::{BufRead, BufReader};
 use std::pin::pin;
 use std::process::{Command, Stdio};
 use std::task::{Context, Poll, Waker};
+use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use testbed::{
-    Child, ChildIo, ClockShim, Program, cancel_at, cancel_in_flight, eventually, holds_for,
-    is_stopped,
+    Child, ChildIo, ClockShim, Program, WakeLog, cancel_at, cancel_in_flight, eventually,
+    holds_for, is_stopped,
 };
 
 fn poll_once<F: Future>(future: F) -> Poll<F::Output> {
@@ -43,6 +44,21 @@ fn what_has_to_hold_is_watched() {
         day -= 1;
         day > 0
     });
+}
+
+#[test]
+fn a_wake_log_names_the_thread_of_each_call() {
+    let wakes = WakeLog::new();
+    let waker = wakes.waker();
+    assert_eq!(wakes.count(), 0);
+    waker.wake_by_ref();
+    let other = thread::spawn(move || {
+        waker.wake();
+        thread::current().id()
+    });
+    assert_eq!(other.join().unwrap(), wakes.threads()[1]);
+    assert_eq!(wakes.threads()[0], thread::current().id());
+    assert_eq!(wakes.count(), 2);
 }
 
 pub(crate) fn echo(io: &mut ChildIo) {
@@ -81,7 +97,7 @@ fn a_childs_wall_clock_can_be_moved_and_its_other_clock_cannot() {
 pub(crate) fn endless(io: &mut ChildIo) {
     loop {
         io.say("tick");
-        std::thread::sleep(Duration::from_millis(5));
+        thread::sleep(Duration::from_millis(5));
     }
 }
 

@@ -7,11 +7,10 @@ use std::time::Duration;
 
 use super::in_hand::InHand;
 use super::origin::{Gathering, Origin, Overdue, Reply};
-use super::owed::FailedRelease;
 use crate::domain::clock::Moment;
 use crate::domain::error::{Fault, FaultClass};
 use crate::engine::table::LockId;
-use crate::lock::{Outcome, Reap};
+use crate::lock::{Confirmation, Outcome, Reap};
 use crate::store::Command;
 use crate::store::redirect::Redirect;
 use crate::store::redis::is_split;
@@ -104,6 +103,11 @@ impl QueueEntry {
         self.origin.is_awaited()
     }
 
+    /// Whether it is a release that was tried before.
+    pub(super) fn is_another_try(&self) -> bool {
+        matches!(&self.origin, Origin::Reap(reap) if reap.was_tried())
+    }
+
     /// The number of the question, if a machine asked it.
     pub(super) fn number(&self) -> Option<u64> {
         match &self.origin {
@@ -159,6 +163,16 @@ pub(crate) enum Settled {
     Redirected(Box<QueueEntry>, Option<Redirect>),
     /// It is a release that has failed, and it has its next place.
     Failed(Box<FailedRelease>),
+}
+
+/// What is to be told of a release that has failed. The release itself has its next place.
+#[derive(Debug)]
+pub(crate) struct FailedRelease {
+    pub(crate) key: String,
+    pub(crate) fault: Fault,
+    pub(crate) confirmation: Option<Confirmation>,
+    /// When it is tried again; `None` when it is in the queue.
+    pub(crate) due: Option<Moment>,
 }
 
 impl Settled {

@@ -1,12 +1,12 @@
-//! Outcomes that were taken off a queue and whose consequences are not drawn yet.
+//! Outcomes that were taken from a queue and have not been handed to their machines yet.
 //!
-//! Whoever reads takes them out under the lock of the path, and hands them over after that. Until then
-//! they are in no table and no queue, but a shutdown must not think that nothing is left.
+//! The reader takes them out under the lock of the path, and hands them over after it has unlocked it.
+//! Meanwhile they are in no table and no queue. They are counted, so that a shutdown waits for them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// How many there are.
+/// Counts such outcomes.
 #[derive(Clone, Debug, Default)]
 pub(super) struct InHandCount(Arc<AtomicUsize>);
 
@@ -21,12 +21,12 @@ impl InHandCount {
     }
 }
 
-/// One of them counts for as long as this is kept.
+/// Counts as one such outcome until it is dropped.
 #[derive(Debug, Default)]
 pub(crate) struct InHand(Option<Arc<AtomicUsize>>);
 
 impl InHand {
-    /// Whether anything counts on it.
+    /// Whether it counts as nothing, as the default does.
     pub(crate) fn is_none(&self) -> bool {
         self.0.is_none()
     }

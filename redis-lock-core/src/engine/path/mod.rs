@@ -28,11 +28,10 @@ mod supervise;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use entry::{QueueEntry, Settled};
+pub(crate) use entry::{FailedRelease, QueueEntry, Settled};
 pub(crate) use gathering::PartEntry;
 pub(crate) use in_hand::InHand;
 pub(crate) use origin::{Gathering, Origin, Overdue, Reply};
-pub(crate) use owed::FailedRelease;
 pub(crate) use reading::Reader;
 pub(crate) use send::After;
 
@@ -139,7 +138,7 @@ pub(crate) struct Traffic {
     batch: usize,
     /// Questions that their machines have dropped. No further round of them is sent.
     dropped: BTreeSet<u64>,
-    /// Questions whose outcome became unknown: their machines may not have heard of it yet.
+    /// Questions whose outcome became unknown: their machines may not have been notified yet.
     lost: BTreeSet<u64>,
     in_hand: InHandCount,
     /// At how many dropped questions to look for those that are settled.
@@ -317,8 +316,8 @@ impl Traffic {
         results.push(entry.settle(outcome));
     }
 
-    /// Releases that were not sent yet relied on coming behind a question that may be executed later
-    /// than they.
+    /// The outcome of a question is unknown, so the server may execute it after the releases of its key
+    /// that were not sent yet. They leave a tombstone.
     fn doubt_waiting(&mut self, question: &QueueEntry) {
         let (main, now) = (question.main(), Moment::now());
         for entry in self.waiting.iter_mut().filter(|entry| entry.main() == main) {
@@ -328,7 +327,7 @@ impl Traffic {
         }
     }
 
-    /// The machine of a question has heard that its outcome is unknown.
+    /// The machine of a question was notified that its outcome is unknown.
     pub(crate) fn told_unknown(&mut self, number: u64) {
         self.lost.remove(&number);
     }
@@ -394,7 +393,7 @@ impl Traffic {
         self.waiting.iter().chain(self.written.iter()).any(first)
     }
 
-    /// Whether outcomes were taken out whose consequences are not drawn yet.
+    /// Whether outcomes were taken out and not handed over yet.
     pub(crate) fn is_in_hand(&self) -> bool {
         !self.in_hand.is_empty()
     }

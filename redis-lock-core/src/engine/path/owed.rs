@@ -6,22 +6,11 @@
 
 use std::sync::Arc;
 
-use super::{ConnectionState, QueueEntry, Settled, Traffic};
+use super::{ConnectionState, FailedRelease, QueueEntry, Settled, Traffic};
 use crate::domain::clock::Moment;
-use crate::domain::error::Fault;
 use crate::domain::names::Names;
 use crate::engine::reaper::SharedReaper;
-use crate::lock::{Confirmation, Next, Outcome, Reap};
-
-/// What is to be told of a release that has failed. The release itself has its next place.
-#[derive(Debug)]
-pub(crate) struct FailedRelease {
-    pub(crate) key: String,
-    pub(crate) fault: Fault,
-    pub(crate) confirmation: Option<Confirmation>,
-    /// When it is tried again; `None` when it is in the queue.
-    pub(crate) due: Option<Moment>,
-}
+use crate::lock::{Next, Outcome, Reap};
 
 impl Traffic {
     /// Has releases that fail kept here until they are tried again. Only for an arbiter of one place:

@@ -60,10 +60,11 @@ impl Traffic {
     }
 
     /// Whether a thread that puts this entry waits for its answer. It waits for one at a time: a
-    /// question behind its own release is for those who wait for the lock.
+    /// question behind its own release is for those who wait for the lock. And what was tried before is
+    /// for whoever tried it.
     pub(super) fn is_waited_for(&self, entry: &QueueEntry, thread: NonZeroU64) -> bool {
         let is_second = || self.waiting.back().is_some_and(|last| last.blocks == Some(thread));
-        entry.is_awaited() && !is_second()
+        entry.is_awaited() && !entry.is_another_try() && !is_second()
     }
 
     /// Whether nothing has come for a while.

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use super::{
-    ConnectionState, FIRST_PAUSE, Job, LOOK_PAUSE, News, QueueEntry, ReadyReply, Results, Settled,
-    Traffic, Up, ping,
+    ConnectionState, FIRST_PAUSE, Job, LOOK_PAUSE, News, Origin, QueueEntry, ReadyReply, Results,
+    Settled, Traffic, Up, ping,
 };
 use crate::domain::clock::Moment;
 use crate::domain::error::{Fault, FaultClass};
@@ -146,7 +146,7 @@ impl Traffic {
         if let (ConnectionState::Up(up), Some(oldest)) = (&self.connection, self.written.front())
             && up.wire.owes_since(oldest.written).is_none_or(|since| up.received > since)
         {
-            // The first one has spoken meanwhile, or has nothing to say.
+            // Something has arrived on the first one meanwhile, or no answer is due on it.
             return;
         }
         if let (ConnectionState::Up(_), None) = (&self.connection, self.written.front()) {
@@ -242,6 +242,20 @@ impl Traffic {
         self.forget_dropped();
         let gone = self.ready.drain(..).map(|reply| (reply, Err(fault.clone())));
         results.ready.extend(gone);
+    }
+
+    /// Gives up entries that wait here although another node has their key by now: this one may not
+    /// be reached for long.
+    pub(crate) fn give_up_moved(&mut self, is_here: impl Fn(&str) -> bool, results: &mut Results) {
+        let stays = |entry: &QueueEntry| {
+            let is_bound = entry.asks || matches!(entry.origin, Origin::Query(_));
+            is_bound || entry.main().is_none_or(|main| is_here(&main))
+        };
+        let (here, moved) = std::mem::take(&mut self.waiting).into_iter().partition(stays);
+        self.waiting = here;
+        let moved = moved.into_iter().map(|entry| Settled::Redirected(Box::new(entry), None));
+        results.settled.extend(moved);
+        self.forget_dropped();
     }
 
     /// Ends the epoch, if there is one.

@@ -19,6 +19,8 @@ pub(super) struct Routing {
     epoch: u64,
     /// Whether a node said that it does not serve its slots.
     is_unhealthy: bool,
+    /// The map that it follows, unless a node has contradicted it since.
+    map: Option<Map>,
     places: Vec<Arc<Place>>,
     owners: Vec<Owner>,
     /// Slots whose owner changed since the machines were last notified, and whom they know.
@@ -32,6 +34,7 @@ impl Default for Routing {
             version: 0,
             epoch: 0,
             is_unhealthy: false,
+            map: None,
             places: Vec::new(),
             owners,
             moved: BTreeMap::new(),
@@ -65,10 +68,16 @@ impl Routing {
         self.places.iter().find(|place| place.name.as_ref() == Some(name))
     }
 
+    /// Whether another map that says this changes nothing.
+    pub(super) fn follows(&self, map: &Map) -> bool {
+        self.map.as_ref() == Some(map)
+    }
+
     /// The routing after a new map was read. Known places keep their connections.
     pub(super) fn mapped(&self, map: &Map, make: impl Fn(&NodeName) -> Arc<Place>) -> Self {
         let (version, is_unhealthy) = (self.version + 1, !map.is_healthy);
-        let mut next = Self { version, epoch: map.epoch, is_unhealthy, ..Self::default() };
+        let (epoch, known) = (map.epoch, Some(map.clone()));
+        let mut next = Self { version, epoch, is_unhealthy, map: known, ..Self::default() };
         for primary in &map.primaries {
             let place = self.of_name(&primary.name).cloned();
             let owner = next.add(place.unwrap_or_else(|| make(&primary.name)));
@@ -92,7 +101,7 @@ impl Routing {
         to: &NodeName,
         make: impl Fn(&NodeName) -> Arc<Place>,
     ) -> Self {
-        let mut next = Self { version: self.version + 1, ..self.clone() };
+        let mut next = Self { version: self.version + 1, map: None, ..self.clone() };
         let known = next.places.iter().position(|place| place.name.as_ref() == Some(to));
         let known = known.and_then(|at| Owner::try_from(at).ok());
         let owner = known.unwrap_or_else(|| next.add(make(to)));
@@ -105,6 +114,8 @@ impl Routing {
     pub(super) fn joined(&self, name: &NodeName, make: impl Fn(&NodeName) -> Arc<Place>) -> Self {
         let mut next = self.clone();
         if next.of_name(name).is_none() {
+            // The next map has it leave, unless it names it as well.
+            next.map = None;
             next.add(make(name));
         }
         next
@@ -174,6 +185,19 @@ mod tests {
             routing = routing.notified().mapped(&map(is_healthy), place);
             assert_eq!(routing.moved().len(), usize::from(moved), "{is_healthy}");
         }
+    }
+
+    #[test]
+    fn a_map_that_says_the_same_changes_nothing_unless_a_node_has_contradicted_it() {
+        let primaries = vec![Primary { name: "a:1".into(), slots: vec![0..=SLOTS - 1] }];
+        let map = Map { epoch: 1, is_healthy: true, primaries };
+        let routing = Routing::default().mapped(&map, place).notified();
+        assert!(routing.follows(&map));
+        assert!(!routing.follows(&Map { epoch: 2, ..map.clone() }));
+        assert!(!routing.follows(&Map { is_healthy: false, ..map.clone() }));
+        assert!(!routing.corrected(7, &"b:1".into(), place).follows(&map));
+        assert!(!routing.joined(&"b:1".into(), place).follows(&map));
+        assert!(routing.joined(&"a:1".into(), place).follows(&map));
     }
 
     #[test]

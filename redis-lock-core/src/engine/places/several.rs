@@ -119,7 +119,8 @@ impl Several {
                 if map.is_healthy { self.directory.look_interval() } else { UNHEALTHY_PAUSE };
             look.at = look.at.max(now.after(LOOK_PAUSE)).min(now.after(look_interval));
         }
-        if map.epoch < self.routing().epoch() {
+        let routing = self.routing();
+        if map.epoch < routing.epoch() || routing.follows(map) {
             return Vec::new();
         }
         let (before, next) = self.change(|routing| routing.mapped(map, |name| self.make(name)));
@@ -128,6 +129,9 @@ impl Several {
 
     /// The slots, in order, whose owner has changed since the last call.
     pub(super) fn take_moved(&self) -> Vec<u16> {
+        if self.routing().moved().is_empty() {
+            return Vec::new();
+        }
         let (before, _) = self.change(Routing::notified);
         before.moved()
     }

@@ -90,6 +90,29 @@ fn failures_in_a_row_are_one_outage() {
 }
 
 #[test]
+fn answers_that_take_longer_than_the_lease_are_an_outage() {
+    let mut bench = Bench::new();
+    let ttl = Some(millis(100));
+    bench.ask(1, Demand { ttl, outage: secs(3), ..demand("k") });
+    let mut asked = 0;
+    for _ in 0..600 {
+        for question in bench.questions() {
+            asked += 1;
+            bench.now += 150;
+            bench.settle(&question, got());
+        }
+        drop(bench.parted());
+        bench.tick(10);
+        if let [(1, error)] = bench.failed().as_slice() {
+            assert!(error.to_string().contains("longer than the lease"), "{error}");
+            assert!(asked < 15, "it is asked ever more rarely, and {asked} times");
+            return;
+        }
+    }
+    panic!("it waits in silence");
+}
+
+#[test]
 fn no_outage_ends_a_wait_for_somebody_who_has_the_lock() {
     let mut bench = Bench::new();
     bench.ask(1, Demand { outage: secs(3), ..demand("k") });

@@ -123,8 +123,8 @@ fn done(verb: &Verb, items: &[Value]) -> Answer {
     Answer::Renewed { longer, waited_for: integer(items.get(2)) == Some(1) }
 }
 
-/// The command that asks why a lock is gone, when the answer doesn't say: the scripts that renew see
-/// no key that may not be there.
+/// The command that asks why a lock is gone, when the answer doesn't say: the scripts that renew do not
+/// declare the tombstone among their keys.
 pub(super) fn asks_why(command: &Command, answer: &Answer) -> Option<Command> {
     let asks = matches!(command.verb, Verb::Renew { .. } | Verb::Keep { .. } | Verb::Check { .. });
     asks.then(|| ask_why(command, answer)).flatten()
@@ -279,7 +279,7 @@ pub(super) fn refusal(error: &ServerError) -> Fault {
     }
 }
 
-/// The codes that are told apart.
+/// The codes that are distinguished.
 const CODES: [&str; 16] = [
     "WRONGTYPE",
     "NOSCRIPT",
@@ -385,8 +385,8 @@ fn classify_connecting(error: &RedisError, text: &str) -> (FaultClass, &'static 
     use redis::ErrorKind::AuthenticationFailed;
     match error.code().or_else(|| code_in(text)).unwrap_or_default() {
         _ if error.kind() == AuthenticationFailed => (FaultClass::Permanent, WRONG_PASSWORD),
-        // To choose a database is the first that a server refuses then, and the client library
-        // names no code of that.
+        // A server that wants a password refuses `SELECT` first, and the driver reports that without a
+        // code.
         _ if text.contains("Authentication required") => classify("NOAUTH", ""),
         _ if text.contains("no permissions") => classify("NOPERM", ""),
         _ if text.contains("DB index") || text.contains("switch database") => (

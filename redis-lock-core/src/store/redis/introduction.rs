@@ -12,20 +12,20 @@ use tokio::net::TcpStream;
 use tokio::net::UnixStream;
 use tokio::task::JoinHandle;
 
-use super::link::Link;
 use super::socket::Socket;
 #[cfg(feature = "rustls")]
-use super::tls_link::SharedStream;
+use super::tls_session::SharedStream;
+use super::transport::Transport;
 use crate::store::TlsSettings;
 
 /// The driver's connection, which is authenticated, and what it runs over.
 pub(super) struct Introduced {
     pub(super) driver: MultiplexedConnection,
     task: JoinHandle<()>,
-    way: Way,
+    carrier: Carrier,
 }
 
-enum Way {
+enum Carrier {
     Plain(Socket),
     #[cfg(feature = "rustls")]
     Tls(SharedStream),
@@ -33,16 +33,16 @@ enum Way {
 
 impl Introduced {
     /// What it runs over, for our own use. All that the driver asked must have been answered.
-    pub(super) async fn into_link(self) -> Result<Link, RedisError> {
+    pub(super) async fn into_transport(self) -> Result<Transport, RedisError> {
         // Its task must have ended before we use the socket, since it would read our replies; and it
         // must not end by itself, since it would shut the socket down.
         self.task.abort();
         let _ = self.task.await;
         drop(self.driver);
-        match self.way {
-            Way::Plain(socket) => Ok(Link::Plain(socket)),
+        match self.carrier {
+            Carrier::Plain(socket) => Ok(Transport::Plain(socket)),
             #[cfg(feature = "rustls")]
-            Way::Tls(stream) => Ok(Link::Tls(Box::new(stream.into_link()?))),
+            Carrier::Tls(stream) => Ok(Transport::Tls(Box::new(stream.into_session()?))),
         }
     }
 }
@@ -59,20 +59,20 @@ pub(super) async fn connect(
             let stream = Arc::new(connected(host, *port).await?.into_std()?);
             let (driver, task) =
                 introduce(settings, TcpStream::from_std(stream.try_clone()?)?).await?;
-            Ok(Some(Introduced { driver, task, way: Way::Plain(Socket::Tcp(stream)) }))
+            Ok(Some(Introduced { driver, task, carrier: Carrier::Plain(Socket::Tcp(stream)) }))
         }
         #[cfg(feature = "rustls")]
         (ConnectionAddr::TcpTls { host, port, .. }, Some(tls)) => {
             let stream = SharedStream::connect(connected(host, *port).await?, host, tls).await?;
             let (driver, task) = introduce(settings, stream.clone()).await?;
-            Ok(Some(Introduced { driver, task, way: Way::Tls(stream) }))
+            Ok(Some(Introduced { driver, task, carrier: Carrier::Tls(stream) }))
         }
         #[cfg(unix)]
         (ConnectionAddr::Unix(path), _) => {
             let stream = Arc::new(UnixStream::connect(path).await?.into_std()?);
             let (driver, task) =
                 introduce(settings, UnixStream::from_std(stream.try_clone()?)?).await?;
-            Ok(Some(Introduced { driver, task, way: Way::Plain(Socket::Unix(stream)) }))
+            Ok(Some(Introduced { driver, task, carrier: Carrier::Plain(Socket::Unix(stream)) }))
         }
         _ => Ok(None),
     }

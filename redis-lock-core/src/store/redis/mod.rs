@@ -17,7 +17,6 @@ mod encode;
 mod fast;
 mod groups;
 mod introduction;
-mod link;
 mod listen;
 mod message;
 mod nodes;
@@ -33,17 +32,20 @@ mod sharded;
 mod short;
 mod socket;
 #[cfg(feature = "rustls")]
-mod tls_link;
+mod tls_session;
 mod transaction;
+mod transport;
 mod wait_link;
 mod wire;
 
-pub(crate) use address::AddressMap;
+pub(crate) use address::{Address, AddressMap};
 pub(crate) use cluster::ClusterMode;
 #[cfg(test)]
 pub(crate) use encode::{declared, declared_by_script};
 pub(crate) use groups::{NextPart, Part, Split, is_split};
 pub(crate) use nodes::{ClusterDirectory, NodeAccess, SentinelDirectory};
+#[cfg(test)]
+pub(crate) use nodes::{NamedPrimary, NodeList, SentinelReport};
 #[cfg(test)]
 pub(crate) use transaction::Sequence;
 
@@ -58,7 +60,6 @@ use tokio::time::timeout;
 use super::{BoxFuture, Connected, Connector, Hints, Pollable, TlsSettings};
 use crate::domain::error::{Fault, FaultClass};
 use crate::domain::status::Scripting;
-use address::Address;
 use channel::Channel;
 use conversation::Conversation;
 use nodes::Member;
@@ -211,11 +212,11 @@ impl RedisConnector {
         match introduced.map_err(decode::unreachable)? {
             Some(mut introduced) => {
                 let found = self.probed(&mut introduced.driver).await?;
-                let link = introduced.into_link().await.map_err(decode::unreachable)?;
+                let transport = introduced.into_transport().await.map_err(decode::unreachable)?;
                 let conversation = self.conversation(found.clone());
-                let watcher = link.socket().watcher();
-                let pollable: Arc<dyn Pollable> = Arc::new(link.socket().clone());
-                let wire = Box::new(RedisWire::new(link, conversation));
+                let watcher = transport.socket().watcher();
+                let pollable: Arc<dyn Pollable> = Arc::new(transport.socket().clone());
+                let wire = Box::new(RedisWire::new(transport, conversation));
                 let connected =
                     Connected { wire, watcher: Some(watcher), pollable: Some(pollable) };
                 self.with_transactions(connected, found).await

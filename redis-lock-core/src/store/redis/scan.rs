@@ -6,7 +6,7 @@ const LONGEST: usize = 64 * 1024 * 1024;
 /// The most values that one reply may consist of.
 const MOST_VALUES: usize = 4 * 1024 * 1024;
 
-/// The bytes are no reply, so replies can't be told apart any more.
+/// The bytes are no reply, so it is unknown where the next reply begins.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Malformed;
 

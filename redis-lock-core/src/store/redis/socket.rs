@@ -15,6 +15,14 @@ use tokio::net::UnixStream;
 
 use crate::store::{Bell, Pollable, Readiness, Watcher};
 
+/// What came of an attempt to read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Received {
+    pub(super) count: usize,
+    /// Whether there may be more to read.
+    pub(super) more: bool,
+}
+
 /// A socket that never blocks.
 #[derive(Clone, Debug)]
 pub(super) enum Socket {

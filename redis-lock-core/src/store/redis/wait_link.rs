@@ -165,7 +165,7 @@ impl WaitLink {
         if let (Some(own), Some(run)) = (&self.run, run)
             && own != run
         {
-            // This server does not have what the other one answered.
+            // The answers came from a server that was replaced, and its data may be gone.
             return Err(unknown("another server is at this address by now"));
         }
         self.connection = Some(made);
@@ -180,7 +180,7 @@ impl WaitLink {
     }
 }
 
-/// The answers that wait for this were given already.
+/// Unknown, because the commands whose answers are held back were executed.
 fn refused(error: &redis::ServerError) -> Fault {
     Fault { class: FaultClass::Unknown, ..decode::refusal(error) }
 }

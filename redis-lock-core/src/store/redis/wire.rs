@@ -7,9 +7,10 @@
 use std::io;
 
 use super::conversation::Conversation;
-use super::link::{Link, Read};
 use super::scan::{Scanned, scan};
 use super::short;
+use super::socket::Received;
+use super::transport::Transport;
 use crate::store::{Command, Filled, Pulled, Wire};
 
 /// How many bytes one read can take.
@@ -19,7 +20,7 @@ const READ_SIZE: usize = 16 * 1024;
 const MAX_KEPT_BUFFER: usize = 256 * 1024;
 
 pub(super) struct RedisWire {
-    link: Link,
+    transport: Transport,
     conversation: Conversation,
     out: Vec<u8>,
     /// How many bytes of `out` have been sent.
@@ -28,9 +29,9 @@ pub(super) struct RedisWire {
 }
 
 impl RedisWire {
-    pub(super) fn new(link: Link, conversation: Conversation) -> Self {
+    pub(super) fn new(transport: Transport, conversation: Conversation) -> Self {
         let input = InputBuffer { buffer: vec![0; READ_SIZE], start: 0, end: 0 };
-        Self { link, conversation, out: Vec::new(), sent: 0, input }
+        Self { transport, conversation, out: Vec::new(), sent: 0, input }
     }
 
     /// Reads the replies that are complete.
@@ -81,9 +82,9 @@ impl Wire for RedisWire {
     fn flush(&mut self) -> io::Result<()> {
         let out = &mut self.out;
         self.conversation.send_bundles(&mut |cmd| cmd.write_packed_command(out));
-        self.link.flush()?;
+        self.transport.flush()?;
         while let Some(rest) = self.out.get(self.sent..).filter(|rest| !rest.is_empty()) {
-            match self.link.write(rest) {
+            match self.transport.write(rest) {
                 Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
                 Ok(count) => self.sent += count,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
@@ -98,13 +99,13 @@ impl Wire for RedisWire {
     }
 
     fn is_flushed(&self) -> bool {
-        self.out.is_empty() && self.link.is_flushed() && !self.conversation.keeps_back()
+        self.out.is_empty() && self.transport.is_flushed() && !self.conversation.keeps_back()
     }
 
     fn fill(&mut self) -> io::Result<Filled> {
         let room = self.input.room();
-        match self.link.read(room) {
-            Ok(Read { count, more }) => {
+        match self.transport.read(room) {
+            Ok(Received { count, more }) => {
                 self.input.end += count;
                 Ok(Filled { received: count > 0, more })
             }

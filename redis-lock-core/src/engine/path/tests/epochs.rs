@@ -142,8 +142,7 @@ fn a_connection_that_was_of_use_is_made_again_at_once() {
 #[test]
 fn a_question_that_was_dropped_gets_no_further_round_and_its_outcome_is_not_told() {
     let mut bench = Bench::new();
-    let (question, reap) = abandoned();
-    bench.put_command(question);
+    let reap = bench.put_abandoned();
     let wanted = bench.put_question();
     bench.connect();
     bench.put_release(reap);
@@ -165,8 +164,7 @@ fn a_question_that_was_dropped_gets_no_further_round_and_its_outcome_is_not_told
 #[test]
 fn a_dropped_question_that_was_answered_already_is_not_told_either() {
     let mut bench = Bench::new();
-    let (question, reap) = abandoned();
-    bench.put_command(question);
+    let reap = bench.put_abandoned();
     bench.connect();
     bench.put_release(reap);
     bench.answer(0);
@@ -191,8 +189,7 @@ fn a_question_that_was_dropped_before_it_was_written_is_not_sent() {
 fn a_question_that_was_dropped_before_it_goes_elsewhere_is_not_remembered() {
     for is_retired in [false, true] {
         let mut bench = Bench::new();
-        let (question, reap) = abandoned();
-        bench.put_command(question);
+        let reap = bench.put_abandoned();
         bench.put_release(reap);
         bench.turn(0);
         let (attempt, now) = (bench.attempt(), bench.moment());
@@ -212,8 +209,7 @@ fn a_question_that_was_dropped_before_it_goes_elsewhere_is_not_remembered() {
 fn the_release_of_a_question_that_went_down_with_its_connection_buries_the_token() {
     for is_lost in [false, true] {
         let mut bench = Bench::new();
-        let (question, reap) = abandoned();
-        bench.put_command(question);
+        let reap = bench.put_abandoned();
         bench.connect();
         if is_lost {
             bench.break_off();
@@ -226,9 +222,7 @@ fn the_release_of_a_question_that_went_down_with_its_connection_buries_the_token
         for attempt in bench.attempts() {
             bench.connected(attempt);
         }
-        let pushed = bench.server().pushed.clone();
-        let Some((_, Verb::Release { bury, .. })) = pushed.last() else { panic!("{pushed:?}") };
-        assert_eq!(bury.is_some(), is_lost);
+        assert_eq!(bench.buries(), is_lost);
     }
 }
 
@@ -274,9 +268,7 @@ fn the_release_of_a_question_whose_outcome_is_unknown_buries_the_token() {
     // Whether it comes when the outcome is known here, or was put before and not sent.
     for is_early in [false, true] {
         let mut bench = Bench::new();
-        let (question, reap) = abandoned();
-        let mut reap = Some(reap);
-        bench.put_command(question);
+        let mut reap = Some(bench.put_abandoned());
         bench.connect();
         if is_early {
             bench.put_release(reap.take().unwrap());
@@ -287,12 +279,7 @@ fn the_release_of_a_question_whose_outcome_is_unknown_buries_the_token() {
         assert_eq!(bench.settled().len(), usize::from(!is_early));
         reap.into_iter().for_each(|reap| bench.put_release(reap));
         bench.turn(0);
-        let pushed = bench.server().pushed.clone();
-        let release = pushed.iter().find_map(|(_, verb)| match verb {
-            Verb::Release { bury, .. } => Some(*bury),
-            _ => None,
-        });
-        assert!(release.is_some_and(|bury| bury.is_some()), "{pushed:?}");
+        assert!(bench.buries(), "early: {is_early}");
     }
 }
 
@@ -309,9 +296,7 @@ fn a_machine_that_has_heard_of_an_unknown_outcome_releases_as_it_sees_fit() {
     bench.path.traffic().told_unknown(number);
     bench.put_release(reap);
     bench.turn(0);
-    let pushed = bench.server().pushed.clone();
-    let is_plain = |verb: &Verb| matches!(verb, Verb::Release { bury: None, .. });
-    assert!(pushed.iter().any(|(_, verb)| is_plain(verb)), "{pushed:?}");
+    assert!(!bench.buries());
 }
 
 #[test]

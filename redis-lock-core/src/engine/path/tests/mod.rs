@@ -198,6 +198,13 @@ impl Bench {
         self.put(QueueEntry::question(id(), number, command, self.moment()));
     }
 
+    /// Puts a question on the queue that is dropped then, and returns the release that makes it void.
+    fn put_abandoned(&mut self) -> Box<Reap> {
+        let (question, reap) = abandoned();
+        self.put_command(question);
+        reap
+    }
+
     fn put_release(&mut self, reap: Box<Reap>) {
         self.put(QueueEntry::reap(reap, self.moment()));
     }
@@ -268,6 +275,19 @@ impl Bench {
     /// What names the commands that the present connection has carried.
     fn pushed(&self) -> Vec<u64> {
         self.server().pushed.iter().map(|(seq, _)| *seq).collect()
+    }
+
+    /// Whether the only release that the present connection has carried leaves a tombstone.
+    #[track_caller]
+    fn buries(&self) -> bool {
+        let pushed = self.server().pushed.clone();
+        let bury = |(_, verb): &(u64, Verb)| match verb {
+            Verb::Release { bury, .. } => Some(bury.is_some()),
+            _ => None,
+        };
+        let releases: Vec<_> = pushed.iter().filter_map(bury).collect();
+        let [buries] = releases[..] else { panic!("{pushed:?}") };
+        buries
     }
 }
 

@@ -1,8 +1,9 @@
 //! When what was put goes out, where a task of the callers' runtime reads.
 
 use super::*;
-use crate::engine::blocking_call::{BlockingCall, blocked_thread};
+use crate::engine::blocking_call::{BlockingCall, OnBehalfOfOthers, blocked_thread};
 use crate::engine::sender::Sender;
+use crate::engine::tests::owed;
 
 impl Bench {
     /// Puts a question on the queue for a task of the runtime that reads; whether all has been sent
@@ -56,6 +57,24 @@ fn an_answer_is_a_threads_own_only_if_it_is_the_only_one_and_to_its_own_question
     bench.put_question();
     bench.path.traffic().push_out(&mut bench.results.settled);
     assert!(!bench.path.traffic().expects_only(own), "two are to come");
+}
+
+#[test]
+fn a_thread_waits_neither_for_releases_of_others_nor_for_what_follows_from_their_answers() {
+    let mut bench = Bench::up();
+    let _call = BlockingCall::begin();
+    let own = blocked_thread().unwrap();
+    // Another thread waits for this one, which failed and comes before the question of this thread.
+    bench.put_release(owed("k"));
+    bench.put_question();
+    assert_eq!(bench.path.traffic().waiting[0].blocks, None);
+    assert_eq!(bench.path.traffic().waiting[1].blocks, Some(own), "its own question");
+    bench.path.traffic().push_out(&mut bench.results.settled);
+    let others = OnBehalfOfOthers::begin();
+    bench.put_question();
+    assert_eq!(bench.path.traffic().waiting[0].blocks, None);
+    drop(others);
+    assert_eq!(blocked_thread(), Some(own));
 }
 
 #[test]

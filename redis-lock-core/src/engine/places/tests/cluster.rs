@@ -35,6 +35,8 @@ pub(super) struct Nodes {
     migrating: BTreeMap<u16, usize>,
     /// Nodes that nobody can reach.
     down: Vec<usize>,
+    /// Nodes that don't answer who wants to connect.
+    hanging: Vec<usize>,
     /// Nodes that execute, and don't answer for now.
     silent: Vec<usize>,
     /// Nodes that answer releases, and whose successors never hear of them.
@@ -124,6 +126,12 @@ impl Cluster {
         }
         drop(nodes);
         self.answered[node].wake();
+    }
+
+    /// Ends the connections to a node; new ones are neither made nor refused.
+    pub(super) fn vanish(&self, node: usize) {
+        self.nodes().hanging.push(node);
+        self.set_down(node, true);
     }
 
     pub(super) fn set_silent(&self, node: usize, is_silent: bool) {
@@ -263,6 +271,9 @@ impl Node {
 
 impl Connector for Node {
     fn connect(&self) -> BoxFuture<'static, Result<Connected, Fault>> {
+        if self.cluster.nodes().hanging.contains(&self.node) {
+            return Box::pin(std::future::pending());
+        }
         if self.is_down() {
             let fault = Fault::new(FaultClass::Refused, "connection refused");
             return Box::pin(std::future::ready(Err(fault)));

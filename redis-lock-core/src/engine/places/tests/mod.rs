@@ -129,6 +129,28 @@ fn g14_a_node_that_does_not_answer_delays_its_own_locks_alone() {
 }
 
 #[test]
+fn what_waits_for_a_node_goes_where_the_next_map_says() {
+    let cluster = Cluster::of(3);
+    let limit = Duration::from_secs(60);
+    let locks = cluster.locks(Locks::builder().command_timeout(limit).outage(limit));
+    let (key, other) = (cluster.key_of(0), cluster.key_of(1));
+    let guard = locks.mutex(&key).renew(false).blocking_acquire().unwrap();
+    locks.mutex(&other).blocking_acquire().unwrap().blocking_release().unwrap();
+    let place = locks.link().core().places.named(&"node-0:1".into()).unwrap();
+    cluster.vanish(0);
+    eventually(PATIENCE, "it is noticed", || place.path.traffic().epoch().is_none());
+    drop(guard);
+    eventually(PATIENCE, "it waits", || place.path.traffic().has_first_releases());
+    for moved in [&key, &other] {
+        cluster.move_slot(moved, 2);
+    }
+    // A node that contradicts the map has it read again.
+    locks.mutex(&other).blocking_acquire().unwrap().blocking_release().unwrap();
+    eventually(limit / 2, "it is released", || cluster.held().is_empty());
+    assert!(cluster.nodes().log.contains(&(2, key, "release")));
+}
+
+#[test]
 fn g13_an_answer_that_comes_after_more_than_a_second_starts_no_lease() {
     let (cluster, locks) = three();
     let key = cluster.key_of(0);

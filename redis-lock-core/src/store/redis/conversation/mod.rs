@@ -235,7 +235,7 @@ impl Conversation {
                 let wanted = wants(seq);
                 self.answered(seq, group, answer, wanted, send);
             }
-            // Without scripts, the transaction wire around this finds out the rest.
+            // Without scripts, `transaction::wire` finds out the rest.
             Err(_) if self.found.atomic_by != AtomicBy::Scripts => {
                 self.finish(seq, Ok(Answer::Gone { by: None, because: None }));
             }
@@ -357,8 +357,8 @@ fn send_step(step: &Step, command: &Command, context: &Context<'_>, send: Send<'
 /// What to ask the node that a round of a command was sent to.
 fn to_ask_elsewhere(command: Command, step: Step) -> Command {
     match step {
-        // That it is gone is known by then. The limits of permits may not be where the rest is, so the
-        // whole could not be asked again.
+        // It is known by then that the lock is gone, and only the reason is missing. The key with the
+        // limits of permits may be at another node than the lock, so the whole command can't be repeated.
         Step::Why(why, _) if !command.kind.is_value() => *why,
         _ => command,
     }

@@ -25,7 +25,7 @@ pub(crate) struct Split {
     answers: Vec<Option<Result<Answer, Fault>>>,
     /// How many parts have no answer yet.
     open: usize,
-    /// The first failure since the stage began.
+    /// The worst failure since the stage began.
     failure: Option<Fault>,
 }
 
@@ -105,10 +105,18 @@ impl Split {
                 }
             }
             SplitStage::Raising(..) | SplitStage::GivingBack(..) => {
-                if let (None, Err(fault)) = (&self.failure, answer) {
-                    self.failure = Some(fault);
+                if let Err(fault) = answer {
+                    self.fail(fault);
                 }
             }
+        }
+    }
+
+    /// An unknown outcome counts more than a refusal.
+    fn fail(&mut self, fault: Fault) {
+        let is_unknown = |fault: &Fault| fault.class.is_unknown();
+        if self.failure.as_ref().is_none_or(|known| !is_unknown(known) && is_unknown(&fault)) {
+            self.failure = Some(fault);
         }
     }
 
@@ -125,8 +133,11 @@ impl Split {
                 None => self.end(&attempt, Ok(Answer::Held { fence: Some(fence) })),
             },
             SplitStage::GivingBack(attempt, verdict) => {
-                attempt.gave_back();
-                match self.failure.take() {
+                let failure = self.failure.take();
+                if !failure.as_ref().is_some_and(|fault| fault.class.is_unknown()) {
+                    attempt.gave_back();
+                }
+                match failure {
                     // What could not be given back is released with the token, whose outcome is
                     // unknown.
                     Some(fault) => {

@@ -198,6 +198,26 @@ fn an_attempt_after_which_the_token_was_asked_for_again_gives_nothing_back() {
 }
 
 #[test]
+fn a_token_that_may_yet_be_given_back_is_not_asked_for_again() {
+    let command = acquire(true, false, 0);
+    let again = |class| {
+        let answers = [held(), fault(FaultClass::Unknown), held()];
+        let (mut split, next) = first(&command, answers);
+        assert_eq!(shown(&next), "R0 R2");
+        let next = answer_all(&mut split, &[(0, fault(FaultClass::Refused)), (2, fault(class))]);
+        assert!(done(next).unwrap_err().class.is_unknown());
+        Split::start(&command, &split.cluster).1
+    };
+    // Such a release may be executed after everything was had.
+    for class in [FaultClass::Unknown, FaultClass::Late] {
+        assert_eq!(done(again(class)).unwrap(), Answer::Buried, "{class:?}");
+    }
+    for class in [FaultClass::Refused, FaultClass::Moving] {
+        assert_eq!(shown(&again(class)), "A0 A1 A2", "{class:?}");
+    }
+}
+
+#[test]
 fn m1_all_counters_go_on_from_the_largest() {
     let number = |fence| Ok(Answer::Held { fence: Some(fence) });
     let (mut split, next) = first(&acquire(true, false, 32), [number(7), number(9), number(8)]);

@@ -3,14 +3,15 @@ use std::ops::RangeInclusive;
 /// Odd, so that no two slots get the same number.
 const SCATTER: u16 = 40_503;
 
-/// Without it, slot 0 would come first of all, and that one is moved first.
+/// Without it, slot 0 would be the first in the order, and slot 0 is often the first to be moved.
 const START: u16 = 32_768;
 
 /// The slot of a node's channel: the first of its slots in an order that is the same everywhere, and
 /// in which neighbours are far apart.
 ///
-/// A message to a channel whose slot moves may be lost, so the slot must seldom change: not whenever a
-/// lower one comes, nor when the lowest go, as they do first when nodes share theirs with others.
+/// A message to a channel whose slot moves may be lost, so the slot should seldom change. The lowest
+/// slot would not do: it changes whenever the node gets a lower one, and when nodes give slots away, the
+/// lowest ones go first.
 pub(super) fn channel_slot(slots: &[RangeInclusive<u16>]) -> Option<u16> {
     slots
         .iter()

@@ -72,8 +72,8 @@ impl Directory for ClusterDirectory {
     }
 }
 
-/// Whether most nodes with the epoch of the chosen view say that the cluster works. A node that was
-/// cut off says otherwise for ever.
+/// Whether most nodes with the epoch of the chosen view say that the cluster works. A node that is
+/// cut off from the others goes on saying that it does not.
 fn is_healthy(opinions: &[(u64, bool)], epoch: u64) -> bool {
     let same = || opinions.iter().filter(|(of, _)| *of == epoch);
     same().filter(|(_, is_healthy)| *is_healthy).count() * 2 > same().count()

@@ -122,7 +122,7 @@ impl Member {
         self.nodes.set_version(&self.name, version);
     }
 
-    /// Another connection is being made. What the former one was good for nobody knows.
+    /// Another connection is being made. Until it works, the node is described as in trouble.
     pub(in crate::store::redis) fn begin_connect(&self) {
         if self.nodes.was_connected(&self.name) {
             let what = "the connection was lost, and another one is being made";

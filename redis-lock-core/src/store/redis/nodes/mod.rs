@@ -6,6 +6,7 @@ mod channel_slot;
 mod choose;
 mod cluster;
 mod member;
+mod named;
 mod node_list;
 mod sentinel;
 mod slots;
@@ -17,6 +18,10 @@ mod warnings;
 pub(crate) use access::NodeAccess;
 pub(crate) use cluster::ClusterDirectory;
 pub(super) use member::Member;
+#[cfg(test)]
+pub(crate) use named::{NamedPrimary, SentinelReport};
+#[cfg(test)]
+pub(crate) use node_list::NodeList;
 pub(crate) use sentinel::SentinelDirectory;
 pub(super) use slots::text;
 pub(super) use warnings::few_replicas;

@@ -11,7 +11,7 @@ use crate::domain::status::{NodeInfo, NodeRole, ServerInfo, Topology};
 use crate::store::redirect::NodeName;
 
 /// The list of known nodes, shared by the directory and the connections to the nodes.
-pub(super) struct NodeList {
+pub(crate) struct NodeList {
     pub(super) topology: Topology,
     state: Mutex<NodeListState>,
     /// Grows with each change.
@@ -29,7 +29,7 @@ struct NodeListState {
     /// The version of each node that was connected to.
     versions: BTreeMap<NodeName, String>,
     clocks: BTreeMap<NodeName, Clock>,
-    /// Why they could not be connected to, where that was so the last time.
+    /// For nodes to which the last attempt to connect has failed: why.
     troubles: BTreeMap<NodeName, String>,
     /// How long a fail-over may take.
     outage: Option<Duration>,
@@ -54,7 +54,7 @@ pub(super) struct Listed {
 }
 
 impl NodeList {
-    pub(super) fn new(topology: Topology) -> Self {
+    pub(crate) fn new(topology: Topology) -> Self {
         Self { topology, state: Mutex::default(), changes: watch::Sender::new(0) }
     }
 

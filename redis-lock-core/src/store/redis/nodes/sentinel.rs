@@ -12,13 +12,14 @@ use tokio::time::{Instant, timeout_at};
 use super::access::NodeAccess;
 use super::asker::{Asker, Target, worst};
 use super::member::{Member, role};
-use super::node_list::{Listed, NodeList};
+use super::named::{NamedPrimary, SentinelReport};
+use super::node_list::NodeList;
 use super::slots::{field, text};
 use super::switch;
 use super::warnings::sentinel_outage;
 use crate::domain::error::{Fault, FaultClass};
-use crate::domain::status::{NodeRole, Topology};
-use crate::store::directory::{Directory, Map, Primary};
+use crate::domain::status::Topology;
+use crate::store::directory::{Directory, Map};
 use crate::store::redirect::NodeName;
 use crate::store::redis::address::Address;
 use crate::store::redis::{RedisConnector, Terms, decode};
@@ -32,9 +33,6 @@ const GRACE: Duration = Duration::from_millis(100);
 
 /// How often the sentinels are asked, since their events may be missed.
 const LOOK_INTERVAL: Duration = Duration::from_millis(500);
-
-/// All slots, which the one primary has.
-const ALL: std::ops::RangeInclusive<u16> = 0..=crate::domain::names::SLOTS - 1;
 
 /// Asks the sentinels of one primary.
 pub(crate) struct SentinelDirectory {
@@ -55,16 +53,6 @@ struct SentinelShared {
     asker: Asker,
     server_asker: Asker,
     nodes: Arc<NodeList>,
-}
-
-/// The answer of one sentinel.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct SentinelReport {
-    pub(super) epoch: u64,
-    pub(super) primary: Address,
-    pub(super) others: Vec<Address>,
-    /// How long the primary must be silent before the sentinel considers it down.
-    pub(super) down_after: Option<Duration>,
 }
 
 impl SentinelDirectory {
@@ -122,26 +110,9 @@ impl SentinelShared {
         if let Some(down_after) = reports.iter().filter_map(|report| report.down_after).max() {
             self.nodes.set_outage(sentinel_outage(down_after));
         }
-        let most = reports.len() * 2 > self.targets().len();
-        let Some(latest) = latest(reports) else {
-            return Err(Fault::new(FaultClass::Refused, "no sentinel answered"));
-        };
-        let is_older = latest.epoch < self.nodes.epoch();
-        if is_older && !most {
-            let what = "only sentinels answer that missed the last fail-over";
-            return Err(Fault::new(FaultClass::Refused, what));
-        }
-        self.check_role(&latest.primary).await?;
-        if is_older {
-            // Most sentinels were set up anew, and count from the beginning.
-            self.nodes.begin_anew();
-        }
-        let name = latest.primary.name();
-        let slots = vec![ALL];
-        let role = NodeRole::Primary;
-        let listed = Listed { name: Arc::clone(&name), id: None, role, slots: slots.clone() };
-        let epoch = self.nodes.set(latest.epoch, vec![listed]);
-        Ok(Map { epoch, is_healthy: true, primaries: vec![Primary { name, slots }] })
+        let named = NamedPrimary::of(reports, self.targets().len(), &self.nodes)?;
+        self.check_role(&named.address).await?;
+        Ok(named.accept(&self.nodes))
     }
 
     async fn ask_all(&self) -> Result<Vec<SentinelReport>, Fault> {
@@ -262,12 +233,4 @@ pub(super) fn read_report(
 
 fn address(fields: &Value) -> Option<Address> {
     Some(Address::new(field(fields, "ip")?, field(fields, "port")?.parse().ok()?))
-}
-
-/// The newest of several reports: the highest epoch, and of equal epochs what most sentinels say.
-pub(super) fn latest(reports: Vec<SentinelReport>) -> Option<SentinelReport> {
-    let votes =
-        |one: &SentinelReport| reports.iter().filter(|other| other.primary == one.primary).count();
-    let rank = |one: &&SentinelReport| (one.epoch, votes(one));
-    reports.iter().max_by_key(rank).cloned()
 }

@@ -7,7 +7,7 @@ use testbed::{Cluster, FailOver, Sentinel, Server, ServerBinary};
 
 use super::super::Terms;
 use super::super::address::Address;
-use super::{ClusterDirectory, NodeAccess, SentinelDirectory, sentinel, slots};
+use super::{ClusterDirectory, NodeAccess, SentinelDirectory, named, slots};
 use crate::domain::error::{Fault, FaultClass};
 use crate::store::directory::{Directory, Map, Primary};
 use crate::store::redirect::NodeName;
@@ -193,14 +193,13 @@ fn every_way_in_which_servers_tell_their_slots_is_read() {
 
 #[test]
 fn f13_the_sentinel_with_the_highest_epoch_is_believed() {
-    let report = |epoch, port| sentinel::SentinelReport {
+    let report = |epoch, port| named::SentinelReport {
         epoch,
         primary: Address::new("h", port),
         others: Vec::new(),
         down_after: None,
     };
-    let latest =
-        |all: &[sentinel::SentinelReport]| sentinel::latest(all.to_vec()).unwrap().primary.port;
+    let latest = |all: &[named::SentinelReport]| named::latest(all.to_vec()).unwrap().primary.port;
     assert_eq!(latest(&[report(3, 1), report(3, 1), report(4, 2)]), 2);
     assert_eq!(latest(&[report(3, 1), report(3, 2), report(3, 1)]), 1);
 }
@@ -219,7 +218,14 @@ fn sentinels_tell_of_each_new_primary_by_themselves() {
             assert_eq!(first.primaries[0].name, name(before));
             assert_eq!(first.primaries[0].slots, [0..=16_383]);
             let changed = tokio::spawn(directory.changed());
-            tokio::time::sleep(Duration::from_millis(300)).await;
+            let heard = |node: &testbed::Node| {
+                node.server().run::<String>("CLIENT LIST TYPE pubsub").contains("sub=1")
+            };
+            let start = Instant::now();
+            while !group.sentinels().iter().all(heard) {
+                assert!(start.elapsed() < LONG, "it does not listen to all sentinels");
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
             let successor = group.fail_over().port();
             tokio::time::timeout(LONG, changed).await.expect("it is told").unwrap();
             let start = Instant::now();

@@ -55,8 +55,8 @@ impl WaitingBatch {
         self.waiting.push((seq, command));
     }
 
-    /// What goes next. While others are under way, the next ones are collected until they are as many
-    /// as go at once.
+    /// The next batch to send. While others are under way, commands are collected until they fill a
+    /// batch.
     pub(super) fn next(&mut self) -> Option<Vec<(u64, Command)>> {
         let is_full = self.waiting.len() >= MOST && self.under_way < SIZE;
         if self.waiting.is_empty() || self.under_way > 0 && !is_full {

@@ -12,7 +12,7 @@ use redis::{Cmd, Value, from_redis_value};
 use super::pool::{Lane, Leased};
 use super::setting::Setting;
 use super::snapshot::{Standing, is_ours, standing, unmarked};
-use super::writes::{may_be_idle, one, ticket, told_of_waiters};
+use super::writes::{may_be_idle, one, ticket, waiting_message};
 use crate::domain::clock::Moment;
 use crate::domain::error::Fault;
 use crate::domain::names::Names;
@@ -21,7 +21,7 @@ use crate::store::redis::decode;
 use crate::store::redis::dialect::Dialect;
 use crate::store::{Acquire, Answer, Blocker, Command, Verb};
 
-/// Queues a token that stands in no queue yet. None where that is not enough, or not possible.
+/// Queues a token that is in no queue yet. `None` when that is not enough, or not possible.
 pub(super) async fn line_up(
     setting: &Setting,
     command: &Command,
@@ -57,8 +57,8 @@ pub(super) async fn line_up(
         return Ok(None);
     }
     if may_be_idle(&text) {
-        let Some(message) = told_of_waiters(names, holder) else { return Ok(None) };
-        // Should it not be said, the holder finds out when it releases.
+        let Some(message) = waiting_message(names, holder) else { return Ok(None) };
+        // If the message is lost, the holder finds out when it releases.
         let _ = setting.pool.ask_beside(vec![message.publish()]).await;
     }
     let blocker =

@@ -80,7 +80,7 @@ impl ReadPlan {
             }
             Verb::Release { keep, bury, .. } => {
                 (scope.queue, scope.ends) = (has_queue && !is_brief, keep.is_some());
-                // Where nothing is buried, it tells no more than why the token has nothing.
+                // Unless the release writes a tombstone, an older one only says why the token has nothing.
                 tombs.retain(|_| bury.is_some());
                 watch.extend(tombs.iter().map(|token| names.tomb(token)));
             }
@@ -100,23 +100,23 @@ impl ReadPlan {
     }
 }
 
-/// Whether the value at the key is likely to tell all: nobody is known to wait for what is released,
-/// or what is asked for was let in.
+/// Whether reading the holder alone is likely to be enough: when a lock is released for which nobody
+/// is known to wait, or when a message has said that the token was granted the lock.
 fn is_brief(command: &Command, terms: &DecisionTerms) -> bool {
     let is_likely = match &command.verb {
         Verb::Release { waited_for, keep, bury, .. } => {
             !waited_for && keep.is_none() && bury.is_none()
         }
-        Verb::Acquire(acquire) => acquire.told,
+        Verb::Acquire(acquire) => acquire.notified,
         _ => false,
     };
     is_likely && !terms.whole
 }
 
-/// Whether it was as likely.
-fn is_as_likely(command: &Command, snapshot: &Snapshot) -> bool {
+/// Whether reading the holder alone was enough.
+fn was_brief(command: &Command, snapshot: &Snapshot) -> bool {
     let is_let_in = matches!(command.verb, Verb::Acquire(_));
-    // A mark or another value, and the queue is to be looked at.
+    // With a mark, or with another value, the queue has to be read as well.
     let value = snapshot.value().map(|value| match is_let_in {
         true => super::snapshot::unmarked(value).0,
         false => value,
@@ -126,7 +126,7 @@ fn is_as_likely(command: &Command, snapshot: &Snapshot) -> bool {
 
 /// Decides what to do about a command, from what was read.
 pub(super) fn decide(command: &Command, snapshot: &Snapshot, terms: &DecisionTerms) -> Decision {
-    if is_brief(command, terms) && !is_as_likely(command, snapshot) {
+    if is_brief(command, terms) && !was_brief(command, snapshot) {
         return Decision::ReadAll;
     }
     let is_other = snapshot.lock == Standing::Other;

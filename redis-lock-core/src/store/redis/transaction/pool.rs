@@ -39,7 +39,7 @@ pub(in crate::store::redis) struct Pool {
     /// How long connecting may take.
     time_limit: Duration,
     idle: Mutex<IdleConnections>,
-    /// Rung when one has become idle, or could not be made.
+    /// Notified when one has become idle, or could not be made.
     news: Notify,
     slots: Semaphore,
     renewals: Semaphore,
@@ -47,14 +47,14 @@ pub(in crate::store::redis) struct Pool {
     beside: tokio::sync::Mutex<Option<MultiplexedConnection>>,
     pub(super) may_publish: AtomicBool,
     pub(super) may_ask_listeners: AtomicBool,
-    /// Whether something has arrived since the last call of `take_heard`.
-    has_heard: AtomicBool,
+    /// Whether something has arrived since the last call of `take_received`.
+    has_received: AtomicBool,
 }
 
 /// What can be leased at once, and what is on its way.
 #[derive(Default)]
 struct IdleConnections {
-    /// With whether they have served before.
+    /// Each with whether it was used before.
     free: Vec<(MultiplexedConnection, bool)>,
     connecting: usize,
     failures: u64,
@@ -83,7 +83,7 @@ impl Pool {
             beside: tokio::sync::Mutex::new(None),
             may_publish: AtomicBool::new(true),
             may_ask_listeners: AtomicBool::new(true),
-            has_heard: AtomicBool::new(false),
+            has_received: AtomicBool::new(false),
         })
     }
 
@@ -114,8 +114,8 @@ impl Pool {
         }
     }
 
-    /// Makes a connection if none is idle. It is of use also when whoever wanted it has no time left:
-    /// else none would ever be made where that takes longer than a transaction may.
+    /// Makes a connection if none is idle. It is kept even when the caller that needed it has run out
+    /// of time. Otherwise, where connecting takes longer than a transaction may, none would ever be made.
     pub(super) fn prepare(self: &Arc<Self>) {
         let mut idle = self.idle();
         if idle.free.is_empty() && idle.connecting < 2 * SIZE {
@@ -172,8 +172,8 @@ impl Pool {
     }
 
     /// Whether something has arrived since the last call.
-    pub(super) fn take_heard(&self) -> bool {
-        self.has_heard.swap(false, Ordering::Relaxed)
+    pub(super) fn take_received(&self) -> bool {
+        self.has_received.swap(false, Ordering::Relaxed)
     }
 
     fn idle(&self) -> MutexGuard<'_, IdleConnections> {
@@ -185,7 +185,7 @@ impl Leased<'_> {
     pub(super) async fn ask(&mut self, cmds: Vec<Cmd>) -> Result<Vec<Value>, RedisError> {
         let answers = ask(&mut self.connection, cmds).await;
         if answers.is_ok() {
-            self.pool.has_heard.store(true, Ordering::Relaxed);
+            self.pool.has_received.store(true, Ordering::Relaxed);
         }
         answers
     }

@@ -36,9 +36,9 @@ pub(in crate::store::redis) async fn run(
     bounded.await.unwrap_or_else(|_| Err(late(setting, &is_sent)))
 }
 
-/// The fault of what took too long.
+/// The fault of a transaction that took too long.
 pub(super) fn late(setting: &Setting, is_sent: &AtomicBool) -> Fault {
-    // Its own connection is closed by now; the next try shall not have to wait for another.
+    // Its connection is closed by now. Making another one saves the next try the wait.
     setting.pool.prepare();
     if is_sent.load(Ordering::Relaxed) {
         let what = "the server did not say in time what became of a transaction";
@@ -314,7 +314,7 @@ async fn ask_type(
 pub(super) async fn explain(setting: &Setting, command: &Command, answer: &mut Answer) {
     let Some(why) = decode::ask_why(command, answer) else { return };
     let Some(token) = why.verb.token() else { return };
-    // Without it the answer is true as well.
+    // The answer is right without the reason as well.
     let reason = setting.pool.ask_beside(vec![encode::why(&why, token)]).await;
     let reason = reason.ok().and_then(|mut reasons| reasons.pop()).unwrap_or(Value::Nil);
     let gone = std::mem::replace(answer, Answer::Done);

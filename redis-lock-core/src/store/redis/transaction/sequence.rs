@@ -45,8 +45,8 @@ impl Sequence {
         self.running.get(&seq)
     }
 
-    /// Nobody knows whether a command was executed, or is yet to be: takes out those of its key that
-    /// rely on coming after it.
+    /// The outcome of a command is unknown, and it may still be executed. Takes out the commands of its
+    /// key that rely on coming after it.
     pub(crate) fn abandon(&mut self, seq: u64) -> impl Iterator<Item = u64> + use<> {
         let abandoned = self.running.remove(&seq);
         let line = abandoned.and_then(|command| self.lines.remove(command.names.main()));

@@ -95,7 +95,7 @@ impl TransactionWire {
         if let Err(fault) = &answer
             && fault.class.is_unknown()
         {
-            // It may be executed yet, so whatever follows it must not take it for done.
+            // It may still be executed, so commands that rely on coming after it are not sent.
             for seq in std::iter::once(seq).chain(self.sequence.abandon(seq)) {
                 self.done.push_back(Pulled::Done(seq, Err(fault.clone())));
             }
@@ -160,13 +160,16 @@ impl Wire for TransactionWire {
 
     fn fill(&mut self) -> io::Result<Filled> {
         let arrived = self.inbox.take();
-        let heard = self.setting.pool.take_heard();
+        let received = self.setting.pool.take_received();
         for (seq, answer) in arrived {
             self.finish(seq, answer);
         }
         let filled = self.link.fill()?;
-        // While the link owes an answer, others that speak must not hide that it is silent.
-        Ok(Filled { received: filled.received || heard && self.owed.is_empty(), more: filled.more })
+        // While the link owes an answer, bytes on other connections must not hide that it is silent.
+        Ok(Filled {
+            received: filled.received || received && self.owed.is_empty(),
+            more: filled.more,
+        })
     }
 
     fn owes_since(&self, _: Moment) -> Option<Moment> {

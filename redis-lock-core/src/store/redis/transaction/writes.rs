@@ -104,7 +104,7 @@ impl Writes<'_> {
 
     /// The message to the holder that somebody waits.
     fn ask_to_hand_over(&self, holder: &StoredHolder) -> Option<Message> {
-        told_of_waiters(self.names, &holder.token)
+        waiting_message(self.names, &holder.token)
     }
 
     fn queue(&self, out: &mut Vec<Cmd>) {
@@ -179,8 +179,8 @@ impl Writes<'_> {
     }
 }
 
-/// Tells a holder that somebody waits.
-pub(super) fn told_of_waiters(names: &Names, holder: &str) -> Option<Message> {
+/// The message to a holder that somebody waits.
+pub(super) fn waiting_message(names: &Names, holder: &str) -> Option<Message> {
     let channel = names.channel(crate::Token::from_wire(holder).manager()?);
     Some(Message { channel, text: format!("w {}", names.main()) })
 }

@@ -2,31 +2,23 @@
 
 use std::io;
 
-use super::socket::Socket;
+use super::socket::{Received, Socket};
 #[cfg(feature = "rustls")]
-use super::tls_link::TlsLink;
+use super::tls_session::TlsSession;
 
 /// None of its methods blocks.
-pub(super) enum Link {
+pub(super) enum Transport {
     Plain(Socket),
     #[cfg(feature = "rustls")]
-    Tls(Box<TlsLink>),
+    Tls(Box<TlsSession>),
 }
 
-/// What came of an attempt to read.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Read {
-    pub(super) count: usize,
-    /// Whether there may be more to read.
-    pub(super) more: bool,
-}
-
-impl Link {
+impl Transport {
     pub(super) fn socket(&self) -> &Socket {
         match self {
             Self::Plain(socket) => socket,
             #[cfg(feature = "rustls")]
-            Self::Tls(link) => link.socket(),
+            Self::Tls(session) => session.socket(),
         }
     }
 
@@ -36,7 +28,7 @@ impl Link {
         match self {
             Self::Plain(socket) => socket.write(bytes),
             #[cfg(feature = "rustls")]
-            Self::Tls(link) => link.write(bytes),
+            Self::Tls(session) => session.write(bytes),
         }
     }
 
@@ -45,7 +37,7 @@ impl Link {
         match self {
             Self::Plain(_) => Ok(()),
             #[cfg(feature = "rustls")]
-            Self::Tls(link) => link.flush(),
+            Self::Tls(session) => session.flush(),
         }
     }
 
@@ -54,21 +46,21 @@ impl Link {
         match self {
             Self::Plain(_) => true,
             #[cfg(feature = "rustls")]
-            Self::Tls(link) => link.is_flushed(),
+            Self::Tls(session) => session.is_flushed(),
         }
     }
 
     /// # Errors
     /// `UnexpectedEof` when the server has closed the connection, and `WouldBlock` when nothing has
     /// arrived.
-    pub(super) fn read(&mut self, into: &mut [u8]) -> io::Result<Read> {
+    pub(super) fn read(&mut self, into: &mut [u8]) -> io::Result<Received> {
         match self {
             Self::Plain(socket) => match socket.read(into)? {
                 0 => Err(io::ErrorKind::UnexpectedEof.into()),
-                count => Ok(Read { count, more: count == into.len() }),
+                count => Ok(Received { count, more: count == into.len() }),
             },
             #[cfg(feature = "rustls")]
-            Self::Tls(link) => link.read(into),
+            Self::Tls(session) => session.read(into),
         }
     }
 }
