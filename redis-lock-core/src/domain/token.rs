@@ -1,13 +1,12 @@
 //! The name of one acquisition.
 
 use std::fmt::{self, Write as _};
-use std::hash::{Hash, Hasher};
 use std::str::FromStr;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::ConfigError;
-use crate::domain::unsettled::Unsettled;
+use crate::domain::unsettled::{Aside, Unsettled};
 
 /// The prefix of values that this library wrote.
 const PREFIX: &str = "rl1.";
@@ -38,12 +37,11 @@ pub(crate) const WAITERS_MARK: char = '+';
 /// assert_ne!(first.token(), second.token());
 /// # Ok(()) }
 /// ```
-#[derive(Clone)]
+#[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Token {
     text: Arc<str>,
     turn: u32,
-    /// `None` but for a few of those that were given away.
-    unsettled: Option<Box<Unsettled>>,
+    unsettled: Aside,
 }
 
 impl Token {
@@ -74,7 +72,7 @@ impl Token {
         let mut text = String::with_capacity(64 + manager.len() + label.len());
         // Writing to a string can't fail.
         let _ = write!(text, "{prefix}{}.{manager}.{flag}{since:x}.{label}", id.simple());
-        Self { text: text.into(), turn: 0, unsettled: None }
+        Self { text: text.into(), turn: 0, unsettled: Aside::default() }
     }
 
     /// A fresh token with the same label, for whoever must not have this one.
@@ -86,7 +84,7 @@ impl Token {
     pub(crate) fn from_wire(value: &str) -> Self {
         let ours = value.starts_with(PREFIX);
         let text = if ours { value.strip_suffix(WAITERS_MARK).unwrap_or(value) } else { value };
-        Self { text: text.into(), turn: 0, unsettled: None }
+        Self { text: text.into(), turn: 0, unsettled: Aside::default() }
     }
 
     /// The token of the next guard that is handed the same lease in this process.
@@ -101,13 +99,12 @@ impl Token {
 
     /// The token for whoever takes the hold over.
     pub(crate) fn given_away(&self, unsettled: Unsettled) -> Self {
-        let unsettled = (!unsettled.is_settled()).then(|| Box::new(unsettled));
-        Self { unsettled, ..self.whole() }
+        Self { unsettled: unsettled.into(), ..self.whole() }
     }
 
     /// What a server may still execute of the commands about it, as far as its giver knew.
     pub(crate) fn unsettled(&self) -> Unsettled {
-        self.unsettled.as_deref().copied().unwrap_or_default()
+        self.unsettled.get()
     }
 
     /// The text that stands at the lock's key.
@@ -163,10 +160,11 @@ impl Token {
 impl fmt::Display for Token {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.text)?;
-        match (self.turn, &self.unsettled) {
-            (0, None) => Ok(()),
-            (turn, None) => write!(f, "#{turn}"),
-            (turn, Some(unsettled)) => write!(f, "#{turn}?{unsettled}"),
+        let unsettled = self.unsettled();
+        match (self.turn, unsettled.is_settled()) {
+            (0, true) => Ok(()),
+            (turn, true) => write!(f, "#{turn}"),
+            (turn, false) => write!(f, "#{turn}?{unsettled}"),
         }
     }
 }
@@ -192,20 +190,6 @@ impl Token {
             Self { turn: turn.parse().ok()?, ..Self::from_wire(wire).given_away(unsettled) };
         let is_whole = token.fields().is_some() && !wire.chars().any(char::is_control);
         is_whole.then_some(token)
-    }
-}
-
-impl PartialEq for Token {
-    fn eq(&self, other: &Self) -> bool {
-        (&self.text, self.turn) == (&other.text, other.turn)
-    }
-}
-
-impl Eq for Token {}
-
-impl Hash for Token {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        (&self.text, self.turn).hash(state);
     }
 }
 

@@ -1,6 +1,7 @@
 //! What is not settled about a hold that is given away. Its token carries it to the adopter.
 
 use std::fmt;
+use std::hash::{Hash, Hasher};
 use std::time::Duration;
 
 /// What a server may still execute of the commands about a token.
@@ -30,13 +31,42 @@ impl Unsettled {
     }
 }
 
-/// Whole milliseconds: the doubt, and after a slash the lease of the cut.
+/// Whole milliseconds: the doubt, rounded up, and after a slash the lease of the cut.
 impl fmt::Display for Unsettled {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", crate::domain::demand::whole_millis(self.doubt).as_millis())?;
+        write!(f, "{}", self.doubt.as_nanos().div_ceil(1_000_000))?;
         match self.at_most {
             Some(at_most) => write!(f, "/{}", at_most.as_millis()),
             None => Ok(()),
         }
     }
+}
+
+/// What a token tells beside its name, mostly nothing. It is no part of the name: tokens that differ in
+/// nothing else are equal.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Aside(Option<Box<Unsettled>>);
+
+impl From<Unsettled> for Aside {
+    fn from(unsettled: Unsettled) -> Self {
+        Self((!unsettled.is_settled()).then(|| Box::new(unsettled)))
+    }
+}
+
+impl Aside {
+    pub(crate) fn get(&self) -> Unsettled {
+        self.0.as_deref().copied().unwrap_or_default()
+    }
+}
+
+impl PartialEq for Aside {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+impl Eq for Aside {}
+
+impl Hash for Aside {
+    fn hash<H: Hasher>(&self, _: &mut H) {}
 }
