@@ -77,6 +77,7 @@ async fn i3_a_half_open_subscription_is_made_up_for() {
     let (holder, locks) = (connect(&server.url()).await, connect(&proxy.url()).await);
     let guard = job(&holder).acquire().await.unwrap();
     let waiting = start_waiting(&server, &locks).await;
+    until("both listen", || channels(&server) == 2).await;
     let deaf = proxy.only(|connection| connection.subscriber);
     assert!(deaf.count() > 0, "nobody subscribed");
     let before = subscriptions(&server);
