@@ -46,8 +46,8 @@ impl Request {
     /// it, is at least that of each guard that had the hold before, and less than that of the next
     /// hold.
     ///
-    /// A hold is adopted as what it is: the token of a reader by [`read`](Locks::read), that of a
-    /// writer by [`write`](Locks::write), which [`downgrade`](crate::Guard::downgrade) then turns
+    /// A hold is adopted as what it is: the token of a reader by [`read`](crate::Locks::read), that of a
+    /// writer by [`write`](crate::Locks::write), which [`downgrade`](crate::Guard::downgrade) then turns
     /// into a reader. The limit of a permit may be another one.
     ///
     /// # Errors
