@@ -1,8 +1,8 @@
 //! `redis-lock acquire`.
 
-use std::io::{Write, stdout};
+use std::io::{self, Write, stdout};
 
-use redis_lock_core::Locks;
+use redis_lock_core::{Locks, Token};
 use serde_json::json;
 
 use crate::args::{Acquire, Common};
@@ -17,14 +17,19 @@ pub(crate) async fn acquire(
     if let Some(label) = &task.label {
         request = request.label(label);
     }
-    let guard = request.acquire().await?;
-    let mut out = stdout().lock();
-    // If the token can't be printed, nobody could end the hold, so the guard releases it.
-    if common.json {
-        writeln!(out, "{}", json!({ "key": task.key, "token": guard.token().to_string() }))?;
-    } else {
-        writeln!(out, "{}", guard.token())?;
+    let token = request.acquire().await?.detach();
+    if let Err(error) = print(common, &task.key, &token) {
+        // Nobody could end the hold, so it is given back.
+        locks.mutex(task.key.as_str()).adopt(token).await?.release().await?;
+        return Err(error.into());
     }
-    let _token = guard.detach();
     Ok(Code::OK)
+}
+
+fn print(common: &Common, key: &str, token: &Token) -> io::Result<()> {
+    let mut out = stdout().lock();
+    match common.json {
+        true => writeln!(out, "{}", json!({ "key": key, "token": token.to_string() })),
+        false => writeln!(out, "{token}"),
+    }
 }

@@ -52,6 +52,47 @@ fn m1_numbers_rise_strictly_among_tasks_and_processes() {
 }
 
 #[test]
+fn the_number_of_an_adopter_is_not_below_that_of_any_hold_before_it() {
+    for arena in Arena::each() {
+        for (kind, make) in KINDS {
+            let mut last = number(&take(make(&arena.one).fenced().wait(PATIENCE)));
+            let mut guard = take(make(&arena.one).fenced().wait(PATIENCE));
+            // The next of this process are handed the lease, where that kind of lock is.
+            for _ in 0..3 {
+                let next = thread::spawn({
+                    let request = make(&arena.one).fenced().wait(PATIENCE);
+                    move || take(request)
+                });
+                eventually(PATIENCE, "it waits", || {
+                    let waits = |key| !arena.one.blocking_status(key).unwrap().waiters.is_empty();
+                    waits("j") || waits("k") || next.is_finished()
+                });
+                drop(guard);
+                guard = next.join().unwrap();
+                assert!(number(&guard) > last, "{}: {kind}", arena.name);
+                last = number(&guard);
+            }
+            let token = guard.detach().to_string();
+            let adopts = |locks: &Locks| make(locks).blocking_adopt(token.parse().unwrap());
+            let adopted = adopts(&arena.other).unwrap();
+            assert!(
+                number(&adopted) >= last,
+                "{}: {kind}: {} and {last}",
+                arena.name,
+                number(&adopted)
+            );
+            last = number(&adopted);
+            assert_eq!(number(&adopts(&arena.one).unwrap()), last, "{}: {kind}", arena.name);
+            drop(adopted);
+            let next = take(make(&arena.one).fenced().wait(PATIENCE));
+            assert!(number(&next) > last, "{}: {kind}", arena.name);
+            next.blocking_release().unwrap();
+        }
+        arena.assert_clean();
+    }
+}
+
+#[test]
 fn m1_readers_and_permits_have_a_number_each() {
     for arena in Arena::each() {
         let mut numbers: Vec<_> = (0..20)

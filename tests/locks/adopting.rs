@@ -157,3 +157,32 @@ async fn an_adoption_that_is_dropped_anywhere_leaves_the_lock_to_whoever_has_the
         pair.end().await;
     }
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_adopter_that_shuts_down_leaves_nothing_behind() {
+    for pair in Pair::each().await {
+        let adopted = pair.adopt(&pair.detached(LONG).await).await.unwrap();
+        let lasting = pair.from.mutex("other").never_expires().acquire().await.unwrap().detach();
+        let lasting = pair.to.mutex("other").adopt(lasting).await.unwrap();
+        pair.to.shutdown().await;
+        assert!(!adopted.is_held() && !lasting.is_held());
+        assert_eq!(pair.server.keys(), Vec::<String>::new());
+        pair.end().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_guard_that_joined_gives_away_only_its_turn() {
+    for pair in Pair::each().await {
+        let outer = pair.from.mutex(KEY).run(async |outer| {
+            let inner = pair.from.mutex(KEY).reentrant().acquire().await?;
+            let token = inner.detach();
+            assert!(pair.adopt(&token).await.unwrap_err().is_lost());
+            let again = pair.from.mutex(KEY).reentrant().no_wait().acquire().await?;
+            again.release().await?;
+            outer.verify().await
+        });
+        outer.await.unwrap().unwrap();
+        pair.end().await;
+    }
+}

@@ -27,20 +27,24 @@ struct Wish {
     replaced: bool,
     /// Whether there are several nodes, whose slots move.
     cluster: bool,
+    /// Whether many holds are given away.
+    adopted: bool,
     /// Whether to look how soon each planted fault is found.
     planted: bool,
 }
 
 /// `--minutes N [--from-seed S] [--fault F]`, `--seed S [--fault F]`, or `--planted [--minutes N]`; the
 /// first two also with `--transactions`, on a server without scripts, with `--replaced`, on servers that
-/// are replaced, as sentinels say in some histories, and on replicas that are counted, or with
-/// `--cluster`, on several nodes whose slots move and that leave and come back.
+/// are replaced, as sentinels say in some histories, and on replicas that are counted, with
+/// `--cluster`, on several nodes whose slots move and that leave and come back, or with `--adopted`,
+/// where many holds are given away.
 pub(crate) fn run(arguments: &[String]) -> Result<()> {
     let wish = read(arguments)?;
     let ordinary = match (wish.transactions, wish.replaced, wish.cluster) {
         (true, ..) => WITHOUT_SCRIPTS,
         (_, true, _) => REPLACED,
         (.., true) => CLUSTER,
+        _ if wish.adopted => ADOPTED,
         _ => ORDINARY,
     };
     if let Some(seed) = wish.seed {
@@ -66,6 +70,8 @@ const WITHOUT_SCRIPTS: &str = "simulation::tests::histories_without_scripts_keep
 const REPLACED: &str =
     "simulation::tests::f12_f14_histories_of_servers_that_are_replaced_keep_every_promise";
 const CLUSTER: &str = "simulation::tests::g9_g11_histories_on_several_nodes_keep_every_promise";
+const ADOPTED: &str =
+    "simulation::tests::histories_in_which_holds_are_given_away_keep_every_promise";
 const PLANTED: &str = "simulation::tests::faults_that_are_put_back_are_found";
 
 fn test(wish: &Wish, name: &str, settings: &[(&str, u64)]) -> Result<()> {
@@ -98,6 +104,10 @@ fn read(arguments: &[String]) -> Result<Wish> {
         }
         if argument == "--cluster" {
             wish.cluster = true;
+            continue;
+        }
+        if argument == "--adopted" {
+            wish.adopted = true;
             continue;
         }
         let value = rest.next().with_context(|| format!("`{argument}` needs a value"))?;

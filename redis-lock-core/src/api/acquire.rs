@@ -7,12 +7,13 @@ use crate::api::caller::Caller;
 use crate::api::nesting::{self, Outer};
 use crate::api::thread_tasks::{self, TaskPlace};
 use crate::domain::error::Fault;
+use crate::domain::fence::last_fence;
 use crate::domain::kind::Kind;
 use crate::domain::status::Scripting;
 use crate::engine::Asking;
 use crate::engine::thread_reader::ReadingCall;
 use crate::observe::Acquiring;
-use crate::{Guard, Holder, LockError, LockKey, Locks, Request, Token};
+use crate::{Guard, Holder, LockError, LockKey, Locks, LossReason, Request, Token};
 
 /// An acquisition that was checked and has joined the waiters. It is small, because it is part of
 /// every caller's future; the request itself was dropped before.
@@ -42,12 +43,22 @@ pub(crate) fn adopt(request: Request) -> Result<Begun, LockError> {
     anew(request, Caller::Task)
 }
 
-/// The fencing number of the token that is to be adopted, if the server still knows it.
+/// The fencing number for whoever adopts the token, if the server still knows it.
+///
+/// # Errors
+/// `Lost` when the lock is held as another kind than the request names: a renewal would not tell,
+/// since a writer goes on renewing as one after it has become a reader.
 pub(crate) async fn fence_of(request: &Request, token: &Token) -> Result<Option<u64>, LockError> {
     let Some(key) = request.keys.as_slice().first() else { return Ok(None) };
-    let status = request.locks.status(key.clone()).await?;
+    let seen = request.locks.server_view_of(key).await?;
+    if !request.kind.may_be(seen.kind) {
+        let reason = LossReason::Removed { because: None };
+        return Err(LockError::Lost { key: key.to_string(), reason });
+    }
     let is_it = |holder: &&Holder| holder.token.wire() == token.wire();
-    Ok(status.holders.iter().find(is_it).and_then(|holder| holder.fence))
+    let first = seen.holders.iter().find(is_it).and_then(|holder| holder.fence);
+    // Hand-overs inside the process that had it may have used all that were reserved.
+    Ok(first.map(last_fence))
 }
 
 /// Takes the lock and blocks the thread meanwhile.

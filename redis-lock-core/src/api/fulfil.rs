@@ -41,12 +41,18 @@ impl Request {
     /// [`detach`](crate::Guard::detach), with a fresh lease, and renews it as the request says.
     ///
     /// Nothing is waited for: the token has the lock, or it has not. Two who adopt one token share
-    /// one hold, and the first release ends it; the other gets `Lost`. The fencing number is the
-    /// one that the first guard was given, where the server still knows it.
+    /// one hold: the first release ends it, the other gets `Lost`, and where one of them turns a
+    /// writer into a reader, it is one for both. The fencing number, where the server still knows
+    /// it, is at least that of each guard that had the hold before, and less than that of the next
+    /// hold.
+    ///
+    /// A hold is adopted as what it is: the token of a reader by [`read`](crate::Locks::read), that of a
+    /// writer by [`write`](crate::Locks::write), which [`downgrade`](crate::Guard::downgrade) then turns
+    /// into a reader. The limit of a permit may be another one.
     ///
     /// # Errors
     /// [`Lost`](LockError::Lost) when the token does not have the lock any more, or never had it at
-    /// this key; [`InvalidConfig`](LockError::InvalidConfig) when a lock with a lease is adopted as
+    /// this key or as this kind; [`InvalidConfig`](LockError::InvalidConfig) when a lock with a lease is adopted as
     /// one that never expires; else as [`acquire`](Self::acquire), without `Busy`.
     ///
     /// # Cancel safety
@@ -58,7 +64,7 @@ impl Request {
             return Err(ConfigError::AdoptWithoutTtl.into());
         }
         let fence = acquire::fence_of(&self, &token).await?;
-        self.options.adopts = Some(Adopted { token: Token::from_wire(token.wire()), fence });
+        self.options.adopts = Some(Adopted { token: token.whole(), fence });
         self.options.fenced = false;
         acquire::adopt(self)?.granted().await
     }

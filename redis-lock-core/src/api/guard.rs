@@ -235,8 +235,14 @@ impl Guard {
     /// Renewal stops and the lease runs on, so the token has to arrive before it ends; a lock that
     /// [never expires](crate::Request::never_expires) waits for as long as it takes. When nobody
     /// adopts it, the lock is free when its lease ends. A guard that
-    /// [joined](crate::Request::reentrant) an outer hold gives up only its turn there. The token of a
-    /// lock that was lost is one that nobody can adopt.
+    /// [joined](crate::Request::reentrant) an outer hold gives up only its turn there, and the outer
+    /// guard keeps the lock: the token is then one that nobody can adopt, and so is that of a lock
+    /// that was lost.
+    ///
+    /// Pass on what this returns, not the token that the guard named before: in the rare case that
+    /// the server may still execute an older command about it, its text says so behind a `?`. The
+    /// adopter then repeats its release for a while, and may trust a shorter lease than it asked for,
+    /// which it renews sooner.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -249,12 +255,12 @@ impl Guard {
     /// ```
     #[must_use = "without its token the lock stays until its lease ends"]
     pub fn detach(self) -> Token {
-        let whole = Token::from_wire(self.token().wire());
-        if self.turn.is_some() || self.locks.link().detach(&self.id, &self.hold).is_some() {
-            return whole;
-        }
+        let given = match self.turn {
+            Some(_) => None,
+            None => self.locks.link().detach(&self.id, &self.hold),
+        };
         // A lost lock may have a release on its way, which would end the hold of an adopter.
-        Token::fresh(whole.manager().unwrap_or_default(), whole.label().unwrap_or_default())
+        given.unwrap_or_else(|| self.token().as_new())
     }
 
     /// [`verify`](Self::verify) for code without an async runtime.

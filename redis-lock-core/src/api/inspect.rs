@@ -208,6 +208,12 @@ impl Locks {
         Ok(status(names.user_key(), server_view, views))
     }
 
+    /// What the server alone knows of the lock at a key.
+    pub(crate) async fn server_view_of(&self, key: &LockKey) -> Result<ServerView, LockError> {
+        key.check()?;
+        self.server_view(&self.names_of(key)).await
+    }
+
     async fn server_view(&self, names: &Arc<Names>) -> Result<ServerView, LockError> {
         match self.ask(names, Verb::Look).await? {
             Answer::Seen(server_view) => Ok(*server_view),

@@ -9,3 +9,8 @@ pub(crate) const FENCES: u32 = 32;
 pub(crate) fn first_fence(last: u64) -> u64 {
     (last + 1).saturating_sub(FENCES.into())
 }
+
+/// The last number of the reservation that begins with `first`.
+pub(crate) fn last_fence(first: u64) -> u64 {
+    first.saturating_add(u64::from(FENCES) - 1)
+}

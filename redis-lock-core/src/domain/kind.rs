@@ -140,6 +140,16 @@ impl Kind {
         }
     }
 
+    /// Whether a lock that is seen like this can be held as this kind. A key that is free, or that
+    /// another program has, tells nothing of that.
+    pub(crate) fn may_be(self, seen: LockKind) -> bool {
+        match (seen, self) {
+            (LockKind::Free | LockKind::Foreign, _)
+            | (LockKind::Permit { .. }, Self::Permit { .. }) => true,
+            _ => seen == LockKind::from(self),
+        }
+    }
+
     /// The kind whose holders are marked with this letter.
     pub(crate) fn of_mode(mode: &str, limit: u32) -> Option<Self> {
         let kind = Self::EACH.into_iter().find(|kind| kind.traits().mode == Some(mode))?;
@@ -188,6 +198,17 @@ mod tests {
         assert_eq!(Kind::of_mode("r", 3), Some(Kind::Read));
         assert_eq!(Kind::of_mode("p", 3), Some(Kind::Permit { limit: 3 }));
         assert_eq!(Kind::of_mode("x", 3), None);
+    }
+
+    #[test]
+    fn a_lock_is_seen_as_what_it_is_held_as() {
+        let (two, three) = (Kind::Permit { limit: 2 }, Kind::Permit { limit: 3 });
+        assert!(two.may_be(three.into()), "the limit may differ");
+        assert!(Kind::All { ordered: true }.may_be(Kind::Mutex.into()));
+        assert!(!Kind::Write.may_be(Kind::Read.into()) && !Kind::Read.may_be(Kind::Write.into()));
+        for kind in Kind::EACH {
+            assert!(kind.may_be(LockKind::Free) && kind.may_be(kind.into()), "{kind:?}");
+        }
     }
 
     #[test]

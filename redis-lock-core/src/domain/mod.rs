@@ -17,4 +17,5 @@ pub(crate) mod state;
 pub(crate) mod status;
 pub(crate) mod together;
 pub(crate) mod token;
+pub(crate) mod unsettled;
 pub(crate) mod wait;

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::ConfigError;
+use crate::domain::unsettled::{Aside, Unsettled};
 
 /// The prefix of values that this library wrote.
 const PREFIX: &str = "rl1.";
@@ -24,7 +25,9 @@ pub(crate) const WAITERS_MARK: char = '+';
 ///
 /// A fresh token is made for every acquisition and never used again after its release. Its text is
 /// the value that stands at the lock's key. Guards that were handed a lease inside one process share
-/// the text up to a `#` and differ after it.
+/// the text up to a `#` and differ after it. Of a hold that was given away by
+/// [`detach`](crate::Guard::detach) the text also says there, after a `?`, what its server may still
+/// execute; two tokens that differ in nothing else are equal.
 ///
 /// ```
 /// # fn main() -> Result<(), redis_locks::LockError> {
@@ -38,6 +41,7 @@ pub(crate) const WAITERS_MARK: char = '+';
 pub struct Token {
     text: Arc<str>,
     turn: u32,
+    unsettled: Aside,
 }
 
 impl Token {
@@ -68,19 +72,39 @@ impl Token {
         let mut text = String::with_capacity(64 + manager.len() + label.len());
         // Writing to a string can't fail.
         let _ = write!(text, "{prefix}{}.{manager}.{flag}{since:x}.{label}", id.simple());
-        Self { text: text.into(), turn: 0 }
+        Self { text: text.into(), turn: 0, unsettled: Aside::default() }
+    }
+
+    /// A fresh token with the same label, for whoever must not have this one.
+    pub(crate) fn as_new(&self) -> Self {
+        Self::fresh(self.manager().unwrap_or_default(), self.label().unwrap_or_default())
     }
 
     /// The token of a value read from the server, whoever wrote it.
     pub(crate) fn from_wire(value: &str) -> Self {
         let ours = value.starts_with(PREFIX);
         let text = if ours { value.strip_suffix(WAITERS_MARK).unwrap_or(value) } else { value };
-        Self { text: text.into(), turn: 0 }
+        Self { text: text.into(), turn: 0, unsettled: Aside::default() }
     }
 
     /// The token of the next guard that is handed the same lease in this process.
     pub(crate) fn next_turn(&self) -> Self {
-        Self { text: Arc::clone(&self.text), turn: self.turn.wrapping_add(1) }
+        Self { turn: self.turn.wrapping_add(1), ..self.whole() }
+    }
+
+    /// The token of the lease, whichever guard of the process had it.
+    pub(crate) fn whole(&self) -> Self {
+        Self { turn: 0, ..self.clone() }
+    }
+
+    /// The token for whoever takes the hold over.
+    pub(crate) fn given_away(&self, unsettled: Unsettled) -> Self {
+        Self { unsettled: unsettled.into(), ..self.whole() }
+    }
+
+    /// What a server may still execute of the commands about it, as far as its giver knew.
+    pub(crate) fn unsettled(&self) -> Unsettled {
+        self.unsettled.get()
     }
 
     /// The text that stands at the lock's key.
@@ -136,7 +160,12 @@ impl Token {
 impl fmt::Display for Token {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.text)?;
-        if self.turn > 0 { write!(f, "#{}", self.turn) } else { Ok(()) }
+        let unsettled = self.unsettled();
+        match (self.turn, unsettled.is_settled()) {
+            (0, true) => Ok(()),
+            (turn, true) => write!(f, "#{turn}"),
+            (turn, false) => write!(f, "#{turn}?{unsettled}"),
+        }
     }
 }
 
@@ -145,16 +174,22 @@ impl FromStr for Token {
 
     /// Reads what `Display` wrote.
     fn from_str(text: &str) -> Result<Self, ConfigError> {
-        let (wire, turn) = match text.rsplit_once('#') {
-            Some((wire, turn)) => (wire, turn.parse().ok()),
-            None => (text, Some(0)),
+        Self::read(text)
+            .ok_or_else(|| ConfigError::BadToken { text: text.chars().take(80).collect() })
+    }
+}
+
+impl Token {
+    fn read(text: &str) -> Option<Self> {
+        let (wire, rest) = text.rsplit_once('#').unwrap_or((text, "0"));
+        let (turn, unsettled) = match rest.split_once('?') {
+            Some((turn, unsettled)) => (turn, Unsettled::read(unsettled)?),
+            None => (rest, Unsettled::default()),
         };
-        let token = Self { turn: turn.unwrap_or(0), ..Self::from_wire(wire) };
-        if turn.is_none() || token.fields().is_none() || wire.chars().any(char::is_control) {
-            let text = text.chars().take(80).collect();
-            return Err(ConfigError::BadToken { text });
-        }
-        Ok(token)
+        let token =
+            Self { turn: turn.parse().ok()?, ..Self::from_wire(wire).given_away(unsettled) };
+        let is_whole = token.fields().is_some() && !wire.chars().any(char::is_control);
+        is_whole.then_some(token)
     }
 }
 
@@ -172,6 +207,8 @@ impl PartialEq<&Self> for Token {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     #[test]
@@ -200,8 +237,37 @@ mod tests {
         for token in [Token::fresh("m1", "host/17 job"), Token::lasting("m1", "").next_turn()] {
             assert_eq!(token.to_string().parse(), Ok(token));
         }
-        for text in ["", "abc", "rl1.a.b", "rl1.a.b.c.d#x", "rl1.a.b.c.d\n"] {
+        for text in [
+            "",
+            "abc",
+            "rl1.a.b",
+            "rl1.a.b.c.d#x",
+            "rl1.a.b.c.d\n",
+            "rl1.a.b.c.d#0?",
+            "rl1.a.b.c.d#0?1/",
+        ] {
             assert!(text.parse::<Token>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_token_that_is_given_away_tells_what_is_not_settled() {
+        let token = Token::fresh("m1", "host/17 what? job/3").next_turn();
+        for (doubt, at_most) in [(35, None), (0, Some(30)), (35, Some(30)), (0, None)] {
+            let seconds = Duration::from_secs;
+            let unsettled = Unsettled { doubt: seconds(doubt), at_most: at_most.map(seconds) };
+            let given = token.given_away(unsettled);
+            let read: Token = given.to_string().parse().unwrap();
+            assert_eq!((read.unsettled(), read.label()), (unsettled, token.label()));
+            assert_eq!(
+                (&read, read.wire()),
+                (&token.whole(), token.wire()),
+                "it is the same token"
+            );
+            assert_eq!(
+                read.unsettled().is_settled(),
+                read.to_string() == *token.wire().to_string()
+            );
         }
     }
 

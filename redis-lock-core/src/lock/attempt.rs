@@ -7,6 +7,7 @@ use super::timing::{PLACE, UNLEASED};
 use crate::Token;
 use crate::domain::clock::Moment;
 use crate::domain::demand::Demand;
+use crate::domain::unsettled::Unsettled;
 
 /// One attempt to get a lock, with one token.
 ///
@@ -47,10 +48,15 @@ impl Attempt {
         Self { token, ttl, longest, on_server, renewed_until, adopted: false }
     }
 
-    /// An attempt with a token that another process made and gave away.
-    pub(crate) fn adopted(token: Token, ttl: Option<Duration>) -> Self {
+    /// An attempt with a token that another process made and gave away at `now` or before.
+    pub(crate) fn adopted(token: Token, ttl: Option<Duration>, now: Moment) -> Self {
+        let doubt = token.unsettled().doubt;
         let mut attempt = Self::new(token, ttl);
-        (attempt.adopted, attempt.on_server) = (true, OnServer::Asked);
+        attempt.adopted = true;
+        attempt.on_server = match doubt.is_zero() || planted!(DoubtNotPassedOn) {
+            true => OnServer::Asked,
+            false => OnServer::InDoubt { until: now.after(doubt) },
+        };
         attempt
     }
 
@@ -138,10 +144,15 @@ impl Attempt {
         self.forgotten();
     }
 
-    /// Returns the token, for whoever takes over the hold. Nothing is released.
-    pub(crate) fn into_token(mut self) -> Token {
+    /// Returns the token, for whoever takes over the hold. Nothing is released. `at_most` is the
+    /// lease of a cut that may still be executed.
+    pub(crate) fn into_token(mut self, at_most: Option<Duration>, now: Moment) -> Token {
+        let doubt = match self.on_server {
+            OnServer::InDoubt { until } => until.since(now),
+            OnServer::Asked | OnServer::Nothing => Duration::ZERO,
+        };
         self.on_server = OnServer::Nothing;
-        self.token.clone()
+        self.token.given_away(Unsettled { doubt, at_most })
     }
 }
 

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::hand_over::{ASK, ASK_WAIT, HandOverRequest};
+use super::held_lease::Lease;
 use super::question::{About, Open};
 use super::timing::{HintThrottle, PLACE, look_at};
 use super::{Attempt, Effects, Env, Later, Machine, Outcome, Reap, Stage, Waiter, asked_ttl, busy};
@@ -12,7 +13,6 @@ use crate::domain::error::{Fault, FaultClass};
 use crate::domain::fence::FENCES;
 use crate::domain::idle_event::{AskOutcome, IdleEvent};
 use crate::domain::kind::Kind;
-use crate::domain::lease;
 use crate::store::{Acquire, Answer, Blocker, Verb};
 use crate::{LockError, Token};
 
@@ -157,7 +157,7 @@ impl<W> Machine<W> {
         };
         let demand = Arc::clone(&first.demand);
         let attempt = match &demand.adopts {
-            Some(adopted) => Attempt::adopted(adopted.token.clone(), asked_ttl(&demand)),
+            Some(adopted) => Attempt::adopted(adopted.token.clone(), asked_ttl(&demand), env.now),
             None => env.attempt(&demand),
         };
         self.stage = Stage::Contending(Contending::new(attempt, &demand, env.now));
@@ -327,13 +327,11 @@ impl<W> Machine<W> {
     }
 
     fn granted(&mut self, open: &Open, fence: Option<u64>, env: &Env<'_>, out: &mut Effects<W>) {
-        let is_spent = lease::deadline(open.sent, open.ttl) <= env.now;
-        if is_spent {
+        let Stage::Contending(contending) = &mut self.stage else { return };
+        if Lease::granted(open, &contending.attempt).end <= env.now {
             return self.spent(open, env, out);
         }
-        if let Stage::Contending(contending) = &mut self.stage {
-            contending.useful = env.now;
-        }
+        contending.useful = env.now;
         // A caller that waits for its first answer gets it, even if that is a little late.
         self.refuse_overdue_after_busy(env, out);
         let (Stage::Contending(contending), Some(first)) = (&mut self.stage, self.waiters.first())

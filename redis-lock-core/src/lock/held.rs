@@ -4,6 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::held_lease::Lease;
 use super::question::{About, HoldRequest, Open, Wanted, Wants};
 use super::timing::{HintThrottle, Turn};
 use super::{Attempt, Confirm, Effects, Env, Later, Machine, Outcome, Reap, Stage, lost_to};
@@ -21,63 +22,6 @@ use crate::{LockError, LossReason};
 /// A server's lease that is longer than what we asked for by more than this is cut. A smaller
 /// surplus may be the difference between two clocks.
 const SURPLUS: Duration = Duration::from_secs(1);
-
-/// The lease on the server, whichever caller of this process holds the lock.
-#[derive(Debug)]
-pub(super) struct Lease {
-    /// The ttl that renewals ask for; `None` for one that never ends.
-    pub(super) ttl: Option<Duration>,
-    /// When the last question that was answered was sent.
-    pub(super) sent: Moment,
-    pub(super) end: Moment,
-    pub(super) renew_at: Moment,
-    /// Set when a cut to this ttl has an unknown outcome: the server may execute it at any time, also
-    /// behind a later renewal for more. So no answer is trusted for longer than this.
-    at_most: Option<Duration>,
-}
-
-impl Lease {
-    /// The lease that an answered question asked for.
-    fn granted(open: &Open) -> Self {
-        let end = lease::deadline(open.sent, open.ttl);
-        Self { ttl: open.ttl, sent: open.sent, end, renew_at: Moment::NEVER, at_most: None }
-    }
-
-    pub(super) fn extend(&mut self, open: &Open) -> Moment {
-        let end = lease::deadline(open.sent, self.trusted(open.ttl));
-        self.sent = self.sent.max(open.sent);
-        self.end = self.end.max(end);
-        end
-    }
-
-    /// How much of a ttl that was asked for can be trusted.
-    fn trusted(&self, ttl: Option<Duration>) -> Option<Duration> {
-        match (ttl, self.at_most) {
-            (Some(ttl), Some(most)) => Some(ttl.min(most)),
-            (ttl, most) => ttl.or(most),
-        }
-    }
-
-    /// A cut to this ttl may be executed at any time from now on.
-    fn may_be_cut(&mut self, ttl: Option<Duration>) {
-        self.at_most = self.trusted(ttl);
-    }
-
-    /// Sets the time of the next renewal. None is needed when the lease lasts until `limit`.
-    pub(super) fn schedule(&mut self, renews: bool, limit: Moment, env: &Env<'_>) {
-        self.renew_at = match self.trusted(self.ttl) {
-            Some(ttl) if renews && self.end < limit => {
-                lease::renewal(self.sent, ttl, env.spread, env.phase())
-            }
-            _ => Moment::NEVER,
-        };
-    }
-
-    /// Whether more than half of it is left.
-    pub(super) fn is_fresh(&self, now: Moment) -> bool {
-        self.ttl.is_some_and(|ttl| self.end.since(now) > ttl / 2)
-    }
-}
 
 /// The stage in which a caller of this process holds the lock.
 #[derive(Debug)]
@@ -188,7 +132,7 @@ impl<W> Machine<W> {
             return;
         };
         let mut fences = last_fence.map_or(0..0, |last| first_fence(last)..last + 1);
-        let mut lease = Lease::granted(open);
+        let mut lease = Lease::granted(open, &attempt);
         if planted!(WaitersTtl) {
             lease.ttl = super::asked_ttl(&waiter.demand);
             lease.end = lease::deadline(open.sent, lease.ttl);
@@ -456,11 +400,19 @@ impl<W> Machine<W> {
     /// token.
     fn lost(&mut self, is_gone: bool, env: &Env<'_>, out: &mut Effects<W>) {
         let Stage::Held(held) = std::mem::replace(&mut self.stage, Stage::Idle) else { return };
-        self.part_with_lost(held, is_gone, env, out);
+        // Whoever gave an adopted token away may have the lock: a lease that ran out here may run
+        // on there, and it ends by itself.
+        let is_shared = held.attempt.is_adopted() && held.lease.ttl.is_some();
+        // Of several keys, some may still be ours. And the server may have executed a renewal whose
+        // answer was lost.
+        let is_whole = !matches!(held.hold.demand.kind, Kind::All { .. });
+        let has_nothing = is_gone && is_whole && !held.attempt.is_in_doubt();
+        let releases = !is_shared && !has_nothing && !planted!(LapsedNotReleased);
+        self.part_with_lost(held, releases, env, out);
         self.start(env, out);
     }
 
-    fn part_with_lost(&mut self, held: Held, is_gone: bool, env: &Env<'_>, out: &mut Effects<W>) {
+    fn part_with_lost(&mut self, held: Held, releases: bool, env: &Env<'_>, out: &mut Effects<W>) {
         let Held { attempt, hold, wanted, .. } = held;
         let mut open = self.open.take();
         let asked = open.as_mut().map(|open| std::mem::take(&mut open.askers)).unwrap_or_default();
@@ -468,17 +420,11 @@ impl<W> Machine<W> {
         for asker in wanted.askers.into_iter().chain(asked) {
             out.confirm(Some(asker.confirm), Err(hold.lost_error(reason.clone())));
         }
-        // Of several keys, some may still be ours. And the server may have executed a renewal whose
-        // answer was lost.
-        let is_partly_ours = matches!(hold.demand.kind, Kind::All { .. });
-        if planted!(LapsedNotReleased)
-            || attempt.is_adopted()
-            || is_gone && !is_partly_ours && !attempt.is_in_doubt()
-        {
-            attempt.ends();
-        } else {
+        if releases {
             let reap = Reap::of(attempt, open, &hold.demand);
             out.part(reap.map(|reap| reap.waited_for(self.waited_for)));
+        } else {
+            attempt.ends();
         }
         out.later.push(Later::Lost(hold));
     }
@@ -491,7 +437,7 @@ impl<W> Machine<W> {
         let Stage::Held(held) = std::mem::replace(&mut self.stage, Stage::Idle) else { return };
         let because = Some(because.to_owned());
         held.hold.lose(env.now, LossReason::Removed { because });
-        self.part_with_lost(held, false, env, out);
+        self.part_with_lost(held, true, env, out);
     }
 
     /// Whether the held lease is the one that another demand would ask for.

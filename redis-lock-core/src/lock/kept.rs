@@ -4,7 +4,8 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::held::{Held, Lease};
+use super::held::Held;
+use super::held_lease::Lease;
 use super::question::{About, Open};
 use super::timing::Turn;
 use super::{Attempt, Effects, Env, Later, Machine, Outcome, Outgoing, Reap, Stage};

@@ -33,6 +33,7 @@ mod effects;
 mod failing;
 mod hand_over;
 mod held;
+mod held_lease;
 pub(crate) mod hold;
 mod kept;
 mod local_view;

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::held::Held;
+use super::question::About;
 use super::{Confirm, Effects, Env, Later, Machine, Reap, Stage};
 use crate::domain::clock::Moment;
 use crate::lock::hold::Hold;
@@ -96,7 +97,8 @@ impl<W> Machine<W> {
         out.later.push(Later::Grant(waiter.handle, next));
     }
 
-    /// Gives up the hold without releasing it. Its token is for whoever adopts it.
+    /// Gives up the hold without releasing it. Its token is for whoever adopts it, and says what of
+    /// its commands may still be executed.
     pub(crate) fn detach(
         &mut self,
         hold: &Arc<Hold>,
@@ -111,10 +113,15 @@ impl<W> Machine<W> {
         let Stage::Held(held) = std::mem::replace(&mut self.stage, Stage::Idle) else {
             return None;
         };
-        // A renewal that is on its way can only lengthen the lease, which does no harm.
-        self.open = None;
-        let token = held.attempt.into_token();
-        out.later.push(Later::Drop(held.hold));
+        let Held { attempt, hold, mut lease, .. } = held;
+        // A renewal that is on its way can only lengthen the lease, which does no harm. A cut may be
+        // executed behind the adopter's renewals.
+        if let Some(cut) = self.open.take().filter(|open| open.about == About::Cut) {
+            lease.may_be_cut(cut.ttl);
+        }
+        let at_most = if planted!(CutNotPassedOn) { None } else { lease.at_most };
+        let token = attempt.into_token(at_most, env.now);
+        out.later.push(Later::Drop(hold));
         self.contended = true;
         self.start(env, out);
         Some(token)

@@ -5,6 +5,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use super::clock;
+use super::heritage::Heritage;
 use super::history::History;
 use crate::domain::clock::Moment;
 use crate::lock::hold::Hold;
@@ -20,6 +21,7 @@ pub(super) enum What {
     Downgrade,
     Shutdown,
     Force,
+    Adopt,
 }
 
 /// A call that has not ended, or has ended just now.
@@ -41,6 +43,8 @@ pub(super) struct CallRecord {
     pub(super) met_guard: bool,
     /// The lease ran when the call began.
     pub(super) was_valid: bool,
+    /// Its guard was adopted.
+    pub(super) is_adopted: bool,
 }
 
 /// How a call ended.
@@ -78,6 +82,7 @@ pub(super) struct Books {
     pub(super) stalled: Vec<u64>,
     pub(super) violation: Option<String>,
     pub(super) number: u64,
+    pub(super) heritage: Heritage,
 }
 
 impl Books {
@@ -151,6 +156,7 @@ impl CallRecord {
             is_alone: true,
             met_guard: false,
             was_valid: true,
+            is_adopted: false,
         }
     }
 

@@ -31,6 +31,7 @@ impl SimulatedCaller {
                 return;
             }
             self.fulfil(&wish).await;
+            self.books.borrow_mut().heritage.give(wish.number, None);
         }
     }
 
@@ -62,7 +63,7 @@ impl SimulatedCaller {
         self.command_timeout.min((ttl / 6).clamp(100 * MILLI, 2_000 * MILLI))
     }
 
-    fn request(&self, wish: &Wish) -> Request {
+    pub(super) fn request(&self, wish: &Wish) -> Request {
         let name = key_name(wish.keys[0]);
         let mut request = match self.sorts[wish.keys[0]] {
             Sort::Mutex if wish.keys.len() > 1 => {
@@ -92,7 +93,7 @@ impl SimulatedCaller {
         request
     }
 
-    async fn hold(&self, wish: &Wish, guard: Guard) {
+    pub(super) async fn hold(&self, wish: &Wish, guard: Guard) {
         let held = HeldGuard { books: Rc::clone(&self.books), note: self.note(wish, &guard) };
         let mut guard = Some(guard);
         for act in &wish.acts {
@@ -157,7 +158,7 @@ impl SimulatedCaller {
                 let outcome = guard.extend(Duration::from_nanos(ttl)).await;
                 begun.end(Ended::of(Some(&outcome)));
             }
-            Act::Downgrade if guard.hold().kind() == crate::domain::kind::Kind::Write => {
+            Act::Downgrade if self.can_downgrade(&guard) => {
                 let begun = of_hold(What::Downgrade);
                 let outcome = guard.downgrade().await;
                 begun.end(Ended::of(Some(&outcome)));
@@ -180,14 +181,18 @@ impl SimulatedCaller {
     }
 
     async fn end(&self, wish: &Wish, guard: Guard, held: &HeldGuard) {
-        if matches!(wish.ending, CallEnding::Drop | CallEnding::Detach) {
-            held.give_up();
-            drop(guard);
-            return;
+        match wish.ending {
+            CallEnding::Drop => {
+                held.give_up();
+                return drop(guard);
+            }
+            CallEnding::Detach => return self.give_away(wish, guard, held),
+            CallEnding::Release | CallEnding::Impatient => {}
         }
         let mut call = CallRecord::new(What::Release, self.process, wish.keys.clone());
         call.token = Some(Arc::clone(guard.token().wire()));
         call.bound = Some(self.timeout(wish.ttl));
+        call.is_adopted = guard.hold().demand.adopts.is_some();
         call.was_valid = matches!(guard.state(), LockState::Held | LockState::Uncertain);
         let begun = BegunCall::new(self, call);
         held.give_up();
@@ -198,13 +203,13 @@ impl SimulatedCaller {
 }
 
 /// A guard's note, which ends with it however it ends.
-struct HeldGuard {
+pub(super) struct HeldGuard {
     books: Rc<RefCell<Books>>,
     note: Rc<HoldNote>,
 }
 
 impl HeldGuard {
-    fn give_up(&self) {
+    pub(super) fn give_up(&self) {
         self.books.borrow_mut().give_up(&self.note);
     }
 }
@@ -216,19 +221,19 @@ impl Drop for HeldGuard {
 }
 
 /// A call that has begun, and ends however it ends.
-struct BegunCall<'a> {
+pub(super) struct BegunCall<'a> {
     caller: &'a SimulatedCaller,
     number: u64,
     is_over: bool,
 }
 
 impl<'a> BegunCall<'a> {
-    fn new(caller: &'a SimulatedCaller, call: CallRecord) -> Self {
+    pub(super) fn new(caller: &'a SimulatedCaller, call: CallRecord) -> Self {
         let number = caller.books.borrow_mut().begin(call);
         Self { caller, number, is_over: false }
     }
 
-    fn end(mut self, ended: Ended) {
+    pub(super) fn end(mut self, ended: Ended) {
         self.is_over = true;
         self.caller.books.borrow_mut().end(self.number, ended);
     }

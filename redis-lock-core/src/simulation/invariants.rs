@@ -40,6 +40,7 @@ impl World {
     pub(super) fn look(&mut self) {
         self.check_overdue();
         self.check_conservation();
+        self.check_heritage();
         self.check_progress();
         self.check_promptness();
     }
@@ -49,7 +50,7 @@ impl World {
     }
 
     /// Whether a hold is believed in, by the clock of its process.
-    fn is_valid(&self, note: &HoldNote) -> bool {
+    pub(super) fn is_valid(&self, note: &HoldNote) -> bool {
         matches!(note.hold.last_state(), LockState::Held | LockState::Uncertain)
             && self.process_now(note.process) < note.hold.deadline()
     }
@@ -113,7 +114,9 @@ impl World {
             let others = holds.iter().filter(|other| {
                 other.keys.contains(key) && self.is_valid(other) && !self.is_excused(other)
             });
-            let kinds: Vec<_> = others.map(|other| self.kind_of(other)).collect();
+            // Those who have adopted one token share one hold.
+            let others: BTreeMap<_, _> = others.map(|it| (it.hold.token.to_string(), it)).collect();
+            let kinds: Vec<_> = others.values().map(|other| self.kind_of(other)).collect();
             let fits = match self.plan.keys[*key] {
                 Sort::Mutex => kinds.len() <= 1,
                 Sort::ReadWrite => kinds.len() <= 1 || !kinds.contains(&Kind::Write),
@@ -169,7 +172,8 @@ impl World {
         if hold.deadline().since(now) > ttl {
             return self.violated("a waiter was given a longer lease than it asked for");
         }
-        let was_handed_on = hold.token.to_string().contains('#');
+        let is_adopted = hold.demand.adopts.is_some();
+        let was_handed_on = !is_adopted && hold.token.to_string().contains('#');
         let fresh = hold.deadline().since(hold.since) + Duration::from_millis(1) > ttl / 2;
         if was_handed_on && !fresh && hold.deadline() < hold.limit() {
             self.violated("a waiter was given a lease of which less than half was left");
@@ -185,7 +189,9 @@ impl World {
             if self.plan.keys[*key] != Sort::Mutex {
                 continue;
             }
-            if self.fences[*key] >= fence {
+            // Whoever adopts a hold may have the number of its last guard.
+            let least = self.fences[*key] + u64::from(note.hold.demand.adopts.is_none());
+            if fence < least {
                 let before = self.fences[*key];
                 return self.violated(format!("fence {fence} came after {before}"));
             }
@@ -197,11 +203,16 @@ impl World {
         let given_up = std::mem::take(&mut self.books.borrow_mut().given_up);
         for (note, is_alone) in given_up {
             let now = clock::now();
-            let token = self.server.note(note.hold.token.wire());
+            let wire = note.hold.token.wire();
+            let heritage = &self.books.borrow().heritage;
+            let is_given = heritage.is_given(wire);
+            let token = self.server.note(wire);
             token.guards = token.guards.saturating_sub(1);
+            // Of two who have one token, the first release ends the hold of both.
+            token.is_excused |= heritage.is_copied(wire);
             if token.guards == 0 {
                 token.given_up = Some(now);
-                token.was_alone = is_alone && token.guards_ever == 1;
+                token.was_alone = is_alone && token.guards_ever == 1 && !is_given;
             }
         }
     }
@@ -216,6 +227,7 @@ impl World {
                     self.check_false_loss(&call);
                 }
                 What::Release if matches!(how, Ended::Good) => self.check_released(&call),
+                What::Adopt => self.check_adopted(&call, &how),
                 _ => {}
             }
         }
@@ -301,7 +313,8 @@ impl World {
         for stay in self.server.stays_since(key, now) {
             let token = crate::Token::from_wire(&stay.token);
             let is_own = token.manager() == Some(&**manager);
-            let is_same = command.verb.token() == Some(&stay.token);
+            let is_given = self.books.borrow().heritage.is_given(&stay.token);
+            let is_same = command.verb.token() == Some(&stay.token) || is_given;
             let lasts = self.server.lease_end(key, &stay.token).is_some_and(|end| end > now);
             let is_mutex = self
                 .server
@@ -337,6 +350,10 @@ impl World {
     /// After a release the server has nothing of the token.
     fn check_released(&self, call: &CallRecord) {
         let Some(token) = &call.token else { return };
+        let is_given = self.books.borrow().heritage.is_given(token);
+        if call.is_adopted {
+            self.books.borrow_mut().heritage.ended(token, call.process);
+        }
         let process = &self.processes[call.process];
         let (in_machines, leaving) = process.core.tokens();
         let has = |key: &usize| {
@@ -346,6 +363,8 @@ impl World {
         let note = self.server.tokens.get(token);
         let is_kept = note.is_some_and(|note| note.kept_until > 0 || note.is_doubtful);
         let is_passed_on = in_machines.contains(token) || leaving.contains(token);
+        // The next guard of the same lease may have given it away.
+        let is_passed_on = is_passed_on || is_given && !call.is_adopted;
         if call.was_valid && call.keys.iter().any(has) && !is_kept && !is_passed_on {
             self.violated(format!("call {}: released, and the server has it still", call.number));
         }
@@ -360,7 +379,8 @@ impl World {
                 let is_own = crate::Token::from_wire(token).manager() == Some(&**manager);
                 let note = self.server.tokens.get(token);
                 let is_kept = note.is_some_and(|note| note.kept_until > clock::now());
-                let is_known = in_machines.contains(token) || leaving.contains(token);
+                let is_given = self.books.borrow().heritage.is_given(token);
+                let is_known = in_machines.contains(token) || leaving.contains(token) || is_given;
                 if is_own && !is_kept && !is_known {
                     let what = format!("p{} has forgotten {token} at {key}", process.index);
                     return self.violated(what);
@@ -431,6 +451,7 @@ impl World {
         if is_whole || only_shutdowns {
             let manager = Arc::clone(&process.core.manager);
             self.check_nothing_of(&manager, "after its shutdown");
+            self.check_left_heritage(index);
         }
     }
 
@@ -443,7 +464,8 @@ impl World {
     fn check_nothing_of(&self, manager: &str, when: &str) {
         for (key, token) in self.server.present(clock::now()) {
             let note = self.server.tokens.get(token);
-            let is_kept = note.is_some_and(|note| note.kept_until > clock::now());
+            let is_kept = note.is_some_and(|note| note.kept_until > clock::now())
+                || self.books.borrow().heritage.is_given(token);
             if crate::Token::from_wire(token).manager() == Some(manager) && !is_kept {
                 return self.violated(format!("{token} is left at {key} {when}"));
             }

@@ -14,6 +14,8 @@ mod ending;
 mod engines;
 mod executor;
 mod failover;
+mod heirs;
+mod heritage;
 mod history;
 mod invariants;
 mod network;

@@ -79,6 +79,10 @@ pub(super) struct Wish {
     pub(super) patience: Option<u64>,
     pub(super) acts: Vec<Act>,
     pub(super) ending: CallEnding,
+    /// Who adopts what is given away, or a copy of what it has adopted itself.
+    pub(super) heir: Option<Box<Self>>,
+    /// Set when the history begins.
+    pub(super) number: usize,
 }
 
 /// What is done with a hold.
@@ -153,6 +157,7 @@ impl HistoryPlan {
             _ if is_calm => {}
             _ => plan.make_trouble(random),
         }
+        plan.name_heirs();
         plan
     }
 
@@ -216,7 +221,7 @@ impl HistoryPlan {
     }
 
     /// Everybody shuts down at work, and nothing else is wrong.
-    fn part(&mut self, random: &mut Random) {
+    pub(super) fn part(&mut self, random: &mut Random) {
         self.path.slow = 0;
         for process in 0..self.processes.len() {
             let at = random.between(1, 1_500) * MILLI;
@@ -276,6 +281,8 @@ impl HistoryPlan {
                 _ => CallEnding::Drop,
             },
             keys,
+            heir: None,
+            number: 0,
         }
     }
 
@@ -363,17 +370,19 @@ impl HistoryPlan {
 
     /// The longest lease that anybody asks for.
     pub(super) fn longest(&self) -> u64 {
-        let extended = self.wishes.iter().flat_map(|wish| &wish.acts).map(|act| match act {
+        let heirs = |wish| std::iter::successors(Some(wish), |wish: &&Wish| wish.heir.as_deref());
+        let each = || self.wishes.iter().flat_map(heirs);
+        let extended = each().flat_map(|wish| &wish.acts).map(|act| match act {
             Act::Extend(ttl) => *ttl,
             _ => 0,
         });
-        self.wishes.iter().map(|wish| wish.ttl).chain(extended).max().unwrap_or(0)
+        each().map(|wish| wish.ttl).chain(extended).max().unwrap_or(0)
     }
 }
 
 const SORTS: u64 = 24;
 
-const TTLS: [u64; 7] = [300, 400, 600, 1_000, 2_000, 5_000, 30_000];
+pub(super) const TTLS: [u64; 7] = [300, 400, 600, 1_000, 2_000, 5_000, 30_000];
 
 fn sort(random: &mut Random) -> Sort {
     match random.below(10) {
@@ -390,7 +399,7 @@ fn process(random: &mut Random) -> ProcessPlan {
     }
 }
 
-fn act(random: &mut Random) -> Act {
+pub(super) fn act(random: &mut Random) -> Act {
     match random.below(20) {
         0..12 => Act::Work(random.pick(&[0, 1, 5, 30, 100, 400, 1_200, 3_000]) * MILLI),
         12..14 => Act::Verify,

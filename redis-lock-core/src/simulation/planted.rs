@@ -57,13 +57,18 @@ pub(crate) enum PlantedFault {
     CountedElsewhere,
     /// Who is named by a message does not ask.
     HintNotFollowed,
+    /// A token that is given away does not tell that it is in doubt.
+    DoubtNotPassedOn,
+    /// A token that is given away does not tell of a cut that may still be executed. It has histories
+    /// of its own, in which the cut is held up at that moment.
+    CutNotPassedOn,
     /// A holder that may keep an idle lease is told only once that somebody waits. It has a history of
     /// its own, in which the first who waits can't tell.
     ToldOnce,
 }
 
 impl PlantedFault {
-    pub(crate) const ALL: [Self; 26] = [
+    pub(crate) const ALL: [Self; 27] = [
         Self::AnyAnswer,
         Self::WaitersTtl,
         Self::QueueReversed,
@@ -90,6 +95,7 @@ impl PlantedFault {
         Self::BatchRedirected,
         Self::CountedElsewhere,
         Self::HintNotFollowed,
+        Self::DoubtNotPassedOn,
     ];
 
     pub(crate) fn named(name: &str) -> Option<Self> {

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use super::clock::{MILLI, SECOND};
-use super::plan::{CallEnding, HistoryPlan, PathPlan, ProcessPlan, Sort, Wish};
+use super::plan::{Act, CallEnding, HistoryPlan, PathPlan, ProcessPlan, Sort, Wish};
 use super::planned_trouble::PlannedTrouble;
 use super::planted::{self, PlantedFault};
 use super::{run, shrink};
@@ -134,12 +134,18 @@ fn g9_g11_histories_on_several_nodes_keep_every_promise() {
     keep_every_promise(HistoryPlan::on_nodes, FIXED_SEEDS / 12);
 }
 
+#[test]
+fn histories_in_which_holds_are_given_away_keep_every_promise() {
+    keep_every_promise(HistoryPlan::giving_away, FIXED_SEEDS / 4);
+}
+
 /// The histories in which a planted fault shows.
 fn way_to(fault: PlantedFault) -> Way {
     match fault {
         PlantedFault::LateOkCredited => HistoryPlan::with_successors,
         PlantedFault::TwoKeyRenew | PlantedFault::BatchRedirected => HistoryPlan::on_nodes,
         PlantedFault::CountedElsewhere => HistoryPlan::with_deaf_ears,
+        PlantedFault::DoubtNotPassedOn => HistoryPlan::giving_away,
         _ => HistoryPlan::of,
     }
 }
@@ -170,10 +176,10 @@ fn faults_that_are_put_back_are_found() {
     assert!(missed.is_empty(), "not found: {missed:?}");
 }
 
-/// A waiter for an idle lease that receives no messages when it arrives.
-fn comes_deaf() -> HistoryPlan {
-    let calm = PathPlan {
-        latency: MILLI,
+/// A path on which nothing is wrong.
+fn calm(latency: u64) -> PathPlan {
+    PathPlan {
+        latency,
         slow: 0,
         bad_hints: 0,
         rounds: 0,
@@ -181,28 +187,39 @@ fn comes_deaf() -> HistoryPlan {
         replaces: false,
         unconfirmed: 0,
         sluggish: MILLI,
-    };
-    let process = ProcessPlan { rate: 0, command_timeout: SECOND };
-    let keeps = Wish {
-        process: 0,
+    }
+}
+
+/// Whoever takes the first mutex and holds it for this long.
+fn holds(process: usize, ttl: u64, time: u64) -> Wish {
+    Wish {
+        process,
         task: 0,
         after: 300 * MILLI,
         keys: vec![0],
         writes: true,
-        ttl: 30 * SECOND,
+        ttl,
         wait: None,
         fenced: false,
         fair: true,
         renew: true,
         min_hold: None,
         max_hold: None,
-        // Not long enough for a renewal, which would say that somebody waits.
-        linger: Some(20 * SECOND),
+        linger: None,
         polls: None,
         patience: None,
-        acts: Vec::new(),
+        acts: vec![Act::Work(time)],
         ending: CallEnding::Release,
-    };
+        heir: None,
+        number: 0,
+    }
+}
+
+/// A waiter for an idle lease that receives no messages when it arrives.
+fn comes_deaf() -> HistoryPlan {
+    let process = ProcessPlan { rate: 0, command_timeout: SECOND };
+    // Not long enough for a renewal, which would say that somebody waits.
+    let keeps = Wish { linger: Some(20 * SECOND), ..holds(0, 30 * SECOND, 0) };
     // A process that receives no messages yet keeps no idle lease.
     let connects = Wish { linger: None, ..keeps.clone() };
     let waits = Wish { process: 1, after: SECOND, linger: None, ..keeps.clone() };
@@ -212,7 +229,7 @@ fn comes_deaf() -> HistoryPlan {
         keys: vec![Sort::Mutex],
         wishes: vec![connects, keeps, waits],
         troubles: vec![(900 * MILLI, deafen)],
-        path: calm,
+        path: calm(MILLI),
         calm_at: 40 * SECOND,
         ..HistoryPlan::of(1)
     }
@@ -225,6 +242,44 @@ fn an_idle_lease_goes_to_one_who_came_deaf() {
     let violation = run(&comes_deaf(), false).violation;
     planted::plant(None);
     assert_eq!(violation.as_deref(), Some("call 5 waits for what nobody has"));
+}
+
+/// A hold is given away after the server's clock was set back, and the connection of whoever had it
+/// is half open from this time on: what is sent there, perhaps the cut of the lease, comes late.
+fn adopts_before_a_cut(held_up: u64) -> HistoryPlan {
+    let process = ProcessPlan { rate: 0, command_timeout: 2 * SECOND };
+    let heir = Wish { after: 0, ..holds(1, 30 * SECOND, 3 * SECOND) };
+    let gives = Wish {
+        after: 0,
+        ending: CallEnding::Detach,
+        heir: Some(Box::new(heir)),
+        ..holds(0, 2 * SECOND, 1_300 * MILLI)
+    };
+    let set_back = PlannedTrouble::ServerClock { forward: false, by: 5 * SECOND };
+    let hold_up = PlannedTrouble::HalfOpen { process: 0, late: Some(SECOND) };
+    HistoryPlan {
+        processes: vec![process.clone(), process],
+        keys: vec![Sort::Mutex],
+        wishes: vec![gives],
+        troubles: vec![(800 * MILLI, set_back), (held_up, hold_up)],
+        path: calm(40 * MILLI),
+        calm_at: 4 * SECOND,
+        ..HistoryPlan::of(1)
+    }
+}
+
+#[test]
+fn a_cut_that_is_held_up_does_not_end_what_an_heir_believes_in() {
+    let held_up = || (120..145).map(|centis| centis * 10 * MILLI);
+    for at in held_up() {
+        assert_eq!(run(&adopts_before_a_cut(at), false).violation, None, "held up at {at} ns");
+    }
+    planted::plant(Some(PlantedFault::CutNotPassedOn));
+    let violations: Vec<_> =
+        held_up().filter_map(|at| run(&adopts_before_a_cut(at), false).violation).collect();
+    planted::plant(None);
+    let is_it = |what: &String| what.starts_with("p1 believes in a hold of lock:k0 until");
+    assert!(!violations.is_empty() && violations.iter().all(is_it), "{violations:?}");
 }
 
 #[test]

@@ -101,6 +101,7 @@ impl World {
         if self.processes[process].is_alive {
             let caller = self.caller(process, &self.processes[process]);
             self.processes[process].is_closing = true;
+            self.end_heritage(process);
             self.executor.spawn(process, caller.shut_down());
         }
     }

@@ -144,9 +144,11 @@ impl World {
             number: 0,
             late_until: 0,
         };
+        world.number_wishes();
         for index in 0..plan.processes.len() {
             world.add_process(index);
         }
+        world.add_heirs();
         for (index, (at, _)) in plan.troubles.iter().enumerate() {
             world.at(*at, WorldEvent::Trouble(index));
         }

@@ -108,3 +108,104 @@ fn an_adopted_hold_that_was_lost_is_not_released() {
     assert!(hold.loss(bench.moment()).is_some());
     assert!(bench.parted().is_empty(), "whoever gave it away may hold it");
 }
+
+#[test]
+fn an_adopted_hold_that_is_taken_away_is_released() {
+    for ttl in [Some(secs(30)), None] {
+        let mut bench = Bench::new();
+        let token = Token::fresh("other", "");
+        bench.ask(1, Demand { ttl, renew: ttl.is_some(), ..adopting(&token) });
+        let question = bench.asked();
+        bench.answer(&question, done());
+        let (_, hold) = bench.granted();
+        bench.step(|machine, env, out| machine.close(&LockError::Shutdown, "it ends", env, out));
+        assert!(hold.loss(bench.moment()).is_some());
+        assert_eq!(bench.released().verb(bench.moment()).token(), Some(token.wire()));
+    }
+}
+
+/// What whoever adopts a token that was given away does, until it has the lock.
+fn adopted(token: &Token, ttl: Duration) -> (Bench, Arc<Hold>) {
+    let mut bench = Bench::new();
+    // As text, since that is how it travels.
+    let token: Token = token.to_string().parse().unwrap();
+    bench.ask(1, Demand { ttl: Some(ttl), ..adopting(&token) });
+    let question = bench.asked();
+    bench.answer(&question, done());
+    let (_, hold) = bench.granted();
+    (bench, hold)
+}
+
+fn detached(bench: &mut Bench, hold: &Arc<Hold>) -> Token {
+    bench.step(|machine, env, out| machine.detach(hold, env, out)).unwrap()
+}
+
+#[test]
+fn an_acquisition_that_may_still_be_executed_is_buried_by_whoever_adopts_its_token() {
+    let mut bench = Bench::new();
+    bench.ask(1, demand("k"));
+    let take = bench.asked();
+    bench.answer(&take, unknown());
+    let acquire = bench.asked();
+    bench.answer(&acquire, got());
+    let (_, hold) = bench.granted();
+    let token = detached(&mut bench, &hold);
+    for _ in 0..2 {
+        let (mut bench, hold) = adopted(&token, secs(10));
+        let _told = bench.release(&hold);
+        let now = bench.moment();
+        let mut release = bench.released();
+        assert!(release.buries(now) > Some(secs(30)), "{:?}", release.buries(now));
+        release.outcome(done(), now, now);
+        assert!(!release.is_done(), "it is repeated");
+    }
+    // It goes along each time, and wears off.
+    let (mut bench, hold) = adopted(&token, secs(60));
+    bench.now += 20_000;
+    let token = detached(&mut bench, &hold);
+    let (mut bench, hold) = adopted(&token, secs(10));
+    let _told = bench.release(&hold);
+    let left = bench.released().buries(bench.moment()).unwrap();
+    assert!(left > secs(10) && left < secs(16), "{left:?}");
+}
+
+#[test]
+fn what_is_settled_is_adopted_and_released_once() {
+    let mut bench = Bench::new();
+    let hold = bench.hold(1, demand("k"));
+    let token = detached(&mut bench, &hold);
+    assert_eq!(token.to_string(), *token.wire().to_string());
+    let (mut bench, hold) = adopted(&token, secs(10));
+    let _told = bench.release(&hold);
+    let now = bench.moment();
+    let mut release = bench.released();
+    assert_eq!(release.buries(now), None);
+    release.outcome(done(), now, now);
+    assert!(release.is_done());
+}
+
+#[test]
+fn a_cut_that_may_still_be_executed_bounds_what_an_adopter_trusts() {
+    for settles in [None, Some(unknown())] {
+        let mut bench = Bench::new();
+        let hold = bench.hold(1, demand("k"));
+        bench.tick(10_001);
+        let renew = bench.asked();
+        let longer = Answer::Renewed { longer: Some(secs(3_600)), waited_for: false };
+        bench.answer(&renew, Outcome::Answered(longer));
+        let cut = bench.asked();
+        assert!(matches!(cut.command.verb, Verb::Keep { .. }), "{cut:?}");
+        if let Some(outcome) = settles {
+            bench.answer(&cut, outcome);
+            bench.asked();
+        }
+        let token = detached(&mut bench, &hold);
+        let (mut bench, hold) = adopted(&token, secs(600));
+        let sent = Moment::at_millis(bench.now - RTT);
+        assert_eq!(hold.deadline(), lease::deadline(sent, Some(secs(30))));
+        assert!(bench.machine.due() < hold.deadline(), "it is renewed before that");
+        let token = detached(&mut bench, &hold);
+        let (_bench, hold) = adopted(&token, secs(600));
+        assert_eq!(hold.deadline(), lease::deadline(sent, Some(secs(30))), "also the next one");
+    }
+}
