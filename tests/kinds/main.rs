@@ -3,6 +3,7 @@
 #[path = "../arena/mod.rs"]
 mod arena;
 
+mod adopting;
 mod all;
 mod fences;
 mod holding;
