@@ -61,19 +61,12 @@ impl Reaper {
         owed.into_iter().filter_map(|due| self.take(due))
     }
 
-    /// Takes out the token that is due first, whenever that is.
-    pub(crate) fn take_any(&mut self) -> Option<Box<Reap>> {
-        let (due, _) = self.pausing.first_key_value()?;
-        self.take(*due)
-    }
-
-    /// Takes out a token that is due to be released.
-    pub(crate) fn pop_due(&mut self, now: Moment) -> Option<Box<Reap>> {
-        let (due, _) = self.pausing.first_key_value()?;
-        if due.0 > now {
-            return None;
-        }
-        self.take(*due)
+    /// Takes out the tokens that are due to be released.
+    pub(crate) fn take_due(&mut self, now: Moment) -> impl Iterator<Item = Box<Reap>> + use<> {
+        let due = self.pausing.keys().copied().take_while(|due| due.0 <= now);
+        let due: Vec<_> = due.collect();
+        let taken: Vec<_> = due.into_iter().filter_map(|due| self.take(due)).collect();
+        taken.into_iter()
     }
 
     /// Callers whose time limit has passed.
@@ -214,9 +207,10 @@ mod tests {
         }
         assert!(!reaper.is_empty());
         assert_eq!(reaper.due(), at(10));
-        assert!(reaper.pop_due(at(9)).is_none());
-        reaper.pop_due(at(10)).unwrap().give_up();
-        assert!(reaper.pop_due(at(10)).is_none());
+        assert_eq!(reaper.take_due(at(9)).count(), 0);
+        let due = reaper.take_due(at(10)).map(|reap| drop(reap.give_up()));
+        assert_eq!(due.count(), 1);
+        assert_eq!(reaper.take_due(at(10)).count(), 0);
         assert_eq!(reaper.reaps().count(), 2);
         assert_eq!(give_up(&mut reaper), 2);
         assert!(reaper.is_empty() && reaper.due() == Moment::NEVER);
@@ -267,7 +261,8 @@ mod tests {
         assert_eq!(given_up.len(), 2);
         assert!(!reaper.owes() && reaper.lock().due() == at(10), "the repetition stays");
         reaper.lock().add(at(5), unawaited());
-        reaper.lock().pop_due(at(5)).unwrap().give_up();
+        let due = reaper.lock().take_due(at(5));
+        due.for_each(|reap| drop(reap.give_up()));
         assert!(!reaper.owes() && reaper.lock().owed.is_empty(), "it is on its way");
         assert_eq!(give_up(&mut reaper.lock()), 1);
     }

@@ -67,22 +67,23 @@ impl Core {
     }
 
     /// Puts releases from the reaper on their queues. The only queue is locked meanwhile, so that nobody
-    /// asks for their keys in between.
-    pub(super) fn put_reaps(
+    /// asks for their keys in between. All are taken first: those that are refused at once go back.
+    pub(super) fn put_reaps<I: Iterator<Item = Box<Reap>>>(
         &self,
-        mut take: impl FnMut(&mut Reaper) -> Option<Box<Reap>>,
+        take: impl FnOnce(&mut Reaper) -> I,
         work: &mut Work,
     ) {
         let now = Moment::now();
-        let mut next = || take(&mut self.reaper());
         let Some(place) = self.places.only() else {
-            while let Some(reap) = next() {
+            let reaps = take(&mut self.reaper());
+            for reap in reaps {
                 self.put(QueueEntry::reap(reap, now), work);
             }
             return;
         };
         let mut traffic = place.path.traffic();
-        while let Some(reap) = next() {
+        let reaps = take(&mut self.reaper());
+        for reap in reaps {
             work.send_only_place();
             traffic.put(QueueEntry::reap(reap, now), &mut work.settled);
         }

@@ -200,6 +200,19 @@ fn the_engine_locks_no_queue_while_it_has_the_reaper_locked() {
     looking.join().unwrap();
 }
 
+/// The connection may be down again before its news are handled.
+#[test]
+fn releases_that_are_refused_at_once_are_not_put_again_and_again() {
+    let locks = Locks::in_memory();
+    let core = Arc::clone(locks.link().core());
+    core.only_path().traffic().stop();
+    core.reaper().add(Moment::now(), owed("job"));
+    let mut work = Box::default();
+    core.put_reaps(super::reaper::Reaper::drain, &mut work);
+    assert_eq!(core.reaper().reaps().count(), 1, "it waits for its next try");
+    core.act(|work| core.end_all(&LockError::Shutdown, "the test is over", work));
+}
+
 #[test]
 fn nobody_waits_at_an_engine_that_has_ended() {
     let locks = Locks::in_memory();

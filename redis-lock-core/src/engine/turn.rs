@@ -109,7 +109,7 @@ impl Core {
                         self.look_soon();
                     }
                     // Releases that were refused meanwhile are sent before new questions.
-                    self.put_reaps(Reaper::take_any, work);
+                    self.put_reaps(Reaper::drain, work);
                     self.send(work);
                     self.connected(place.id, work);
                 }
@@ -131,7 +131,7 @@ impl Core {
         work.notices.extend(
             overdue.into_iter().map(|(confirm, outcome)| Notice::Confirm(confirm, outcome)),
         );
-        self.put_reaps(|reaper| reaper.pop_due(now), work);
+        self.put_reaps(|reaper| reaper.take_due(now), work);
         self.look_for_forced(now, work);
     }
 
