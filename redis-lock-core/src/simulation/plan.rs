@@ -370,13 +370,29 @@ impl HistoryPlan {
 
     /// The longest lease that anybody asks for.
     pub(super) fn longest(&self) -> u64 {
+        self.each_wish().map(Wish::longest).max().unwrap_or(0)
+    }
+
+    /// For how long locks stand that were given away, when nobody adopts them.
+    pub(super) fn given_away(&self) -> u64 {
+        let given = self.each_wish().filter(|wish| wish.ending == CallEnding::Detach);
+        given.map(Wish::longest).sum()
+    }
+
+    fn each_wish(&self) -> impl Iterator<Item = &Wish> {
         let heirs = |wish| std::iter::successors(Some(wish), |wish: &&Wish| wish.heir.as_deref());
-        let each = || self.wishes.iter().flat_map(heirs);
-        let extended = each().flat_map(|wish| &wish.acts).map(|act| match act {
+        self.wishes.iter().flat_map(heirs)
+    }
+}
+
+impl Wish {
+    /// The longest lease that it asks for.
+    fn longest(&self) -> u64 {
+        let extended = self.acts.iter().map(|act| match act {
             Act::Extend(ttl) => *ttl,
             _ => 0,
         });
-        each().map(|wish| wish.ttl).chain(extended).max().unwrap_or(0)
+        extended.max().unwrap_or(0).max(self.ttl)
     }
 }
 

@@ -209,7 +209,7 @@ impl World {
     /// Runs the history to its end.
     pub(super) fn run(&mut self) {
         self.react();
-        let end = self.plan.calm_at + LONGEST_SERVICE;
+        let end = self.plan.calm_at + LONGEST_SERVICE + self.plan.given_away();
         while !self.is_violated() {
             if self.is_served() {
                 return self.rest();
