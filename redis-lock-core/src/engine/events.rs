@@ -34,9 +34,9 @@ impl Core {
                 let place = if planted!(CountedElsewhere) { place % 2 + 1 } else { place };
                 let Some(place) = self.places.get(place) else { return };
                 let before = place.hints_enabled.swap(hints_enabled, Ordering::Relaxed);
-                if before && !hints_enabled {
+                if before != hints_enabled {
                     // A node that has lost its slots ends the subscription, before anything is
-                    // asked there.
+                    // asked there. What changed before it began was told to nobody.
                     self.look_soon();
                 }
                 self.step_all_at(place.id, work, |machine, env, out| machine.listening(env, out));

@@ -24,8 +24,11 @@ impl Core {
 
     /// Begins to read the map when that is due.
     pub(super) fn look_if_due(&self, now: Moment, results: &mut Results) {
-        if let Some(unrouted) = self.places.begin_look(now) {
-            unrouted.path.traffic().look(now, results);
+        if let Some(unrouted) = self.places.begin_look(now)
+            && !unrouted.path.traffic().look(now, results)
+        {
+            // What is being read may be older than the reason for this look.
+            self.look_soon();
         }
     }
 

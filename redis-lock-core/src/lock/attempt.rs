@@ -112,9 +112,11 @@ impl Attempt {
     /// Its lease is to run on for a while after its release. A renewal that is executed behind the
     /// release finds nothing otherwise, but would lengthen such a lease.
     pub(crate) fn is_kept(&mut self, end: Moment) {
-        if self.renewed_until > Moment::START {
-            // At its end it is released, and a renewal finds nothing after that.
-            self.doubt(self.renewed_until.min(end), Some(Duration::ZERO));
+        // At its end it is released, and a renewal finds nothing after that. Whoever gave the token away
+        // may have left a renewal behind.
+        let until = if self.adopted { end } else { self.renewed_until.min(end) };
+        if until > Moment::START {
+            self.doubt(until, Some(Duration::ZERO));
         }
     }
 

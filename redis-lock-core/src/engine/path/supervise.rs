@@ -208,11 +208,14 @@ impl Traffic {
         });
     }
 
-    /// Reads the map again. Only for the unrouted place, where entries without a node wait.
-    pub(crate) fn look(&mut self, now: Moment, results: &mut Results) {
-        if self.attempt.is_none() {
+    /// Reads the map again. Only for the unrouted place, where entries without a node wait. Returns
+    /// `false` while another read is under way.
+    pub(crate) fn look(&mut self, now: Moment, results: &mut Results) -> bool {
+        let begins = self.attempt.is_none();
+        if begins {
             self.begin_attempt(now, results);
         }
+        begins
     }
 
     /// The map was read, so no entry has to wait in the unrouted place any more. Returns `false` when that
@@ -248,8 +251,11 @@ impl Traffic {
     /// Gives up entries that wait here although another node has their key by now: this one may not
     /// be reached for long.
     pub(crate) fn give_up_moved(&mut self, is_here: impl Fn(&str) -> bool, results: &mut Results) {
+        if self.waiting.is_empty() {
+            return;
+        }
         let stays = |entry: &QueueEntry| {
-            let is_bound = entry.asks || matches!(entry.origin, Origin::Query(_));
+            let is_bound = entry.asks || matches!(entry.origin, Origin::Query(_) | Origin::Ping);
             is_bound || entry.main().is_none_or(|main| is_here(&main))
         };
         let (here, moved) = std::mem::take(&mut self.waiting).into_iter().partition(stays);
