@@ -95,7 +95,7 @@ async fn lg20_on_a_full_server_an_idle_lease_is_used_and_given_back() {
     assert!(start.elapsed() < IN_TIME, "{:?}", start.elapsed());
     let since = Instant::now();
     while !server.exists("lock:short") {
-        let short = lingering(&owner, "short").ttl(LONG).linger(ms(800));
+        let short = lingering(&owner, "short").ttl(AMPLE * 10).linger(ms(800));
         short.acquire().await.unwrap().release().await.unwrap();
         assert!(since.elapsed() < AMPLE, "its lease does not stay");
     }
