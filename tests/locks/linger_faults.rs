@@ -12,23 +12,23 @@ use tokio::task::JoinSet;
 use crate::scenery::{GRACE, builder, is_without_scripts};
 use crate::without_scripts::{as_user, scripting_of_child};
 
-const AMPLE: Duration = Duration::from_secs(20);
-const TTL: Duration = Duration::from_secs(3);
+pub(crate) const AMPLE: Duration = Duration::from_secs(20);
+pub(crate) const TTL: Duration = Duration::from_secs(3);
 
-async fn manager(server: &Server) -> Locks {
+pub(crate) async fn manager(server: &Server) -> Locks {
     through(&server.url()).await
 }
 
-async fn through(url: &str) -> Locks {
+pub(crate) async fn through(url: &str) -> Locks {
     builder(url).connect().await.unwrap()
 }
 
-fn lingering(locks: &Locks, key: &str) -> Request {
+pub(crate) fn lingering(locks: &Locks, key: &str) -> Request {
     locks.mutex(key).ttl(TTL).linger(Duration::from_secs(60))
 }
 
 /// Uses a lock until its lease stays: only tokens that were made since messages arrive do.
-async fn leave_idle(server: &Server, locks: &Locks, key: &str) {
+pub(crate) async fn leave_idle(server: &Server, locks: &Locks, key: &str) {
     let since = Instant::now();
     loop {
         lingering(locks, key).acquire().await.unwrap().release().await.unwrap();
@@ -40,7 +40,7 @@ async fn leave_idle(server: &Server, locks: &Locks, key: &str) {
 }
 
 /// A server, and two managers, the first of which keeps an idle lease of `k`.
-async fn idle_and_other() -> (Server, Locks, Locks) {
+pub(crate) async fn idle_and_other() -> (Server, Locks, Locks) {
     let server = Server::start();
     let (owner, other) = (manager(&server).await, manager(&server).await);
     leave_idle(&server, &owner, "k").await;
@@ -48,7 +48,7 @@ async fn idle_and_other() -> (Server, Locks, Locks) {
 }
 
 /// Shuts the managers down. Nothing may be left then.
-async fn end(server: &Server, managers: &[&Locks]) {
+pub(crate) async fn end(server: &Server, managers: &[&Locks]) {
     for locks in managers {
         locks.shutdown().await;
     }
@@ -251,7 +251,7 @@ async fn the_status_of_an_idle_lease_says_that_nobody_is_inside() {
 }
 
 /// A server, an owner and another one; of one of them, messages can be stopped.
-async fn with_proxy(is_owner: bool) -> (Server, Proxy, Locks, Locks) {
+pub(crate) async fn with_proxy(is_owner: bool) -> (Server, Proxy, Locks, Locks) {
     let server = Server::start();
     let proxy = Proxy::to(server.port());
     let (disturbed, direct) = (through(&proxy.url()).await, manager(&server).await);
