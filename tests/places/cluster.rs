@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::{Duration, Instant};
 
-use redis_locks::{Guard, LockError, Locks, NodeRole, Request, Topology};
+use redis_locks::{Guard, LockError, Locks, NodeRole, Request, Scripting, Topology};
 use testbed::{Cluster, FailOver, ServerBinary, eventually, holds_for};
 
 use crate::arena::{PATIENCE, Waiting, ms, take};
@@ -489,5 +489,75 @@ fn g9_held_locks_outlive_a_move_that_is_given_up() {
     });
     assert_ne!(cluster.owner(slot).id(), to.unwrap().id());
     guards.into_iter().for_each(release);
+    cluster.assert_clean();
+}
+
+/// Each time, the first that is asked is the node that had the slot before.
+#[test]
+fn locks_without_scripts_follow_a_slot_that_goes_to_and_fro() {
+    let cluster = Cluster::builder().replicas(0).start();
+    let locks = Locks::builder().cluster(cluster.urls()).scripting(Scripting::Never);
+    let locks = locks.command_timeout(ms(1_000)).ttl(ms(20_000)).open().unwrap();
+    let slot = cluster.slot_of(&wire("job"));
+    let home = cluster.owner(slot);
+    let away = cluster.primaries().into_iter().find(|node| node.id() != home.id()).unwrap();
+    release(take(locks.mutex("job")));
+    for to in [away, home, away, home] {
+        cluster.move_slots(slot..=slot, to);
+        let guard = take(locks.mutex("job").wait(PATIENCE));
+        guard.blocking_verify().unwrap();
+        release(guard);
+    }
+    drop(locks);
+    cluster.assert_clean();
+}
+
+#[test]
+fn locks_without_scripts_are_handed_over_and_ended_by_force_at_every_node() {
+    let cluster = Cluster::builder().replicas(0).start();
+    let open = |scripting| {
+        let locks = Locks::builder().cluster(cluster.urls()).scripting(scripting);
+        locks.command_timeout(ms(1_000)).ttl(ms(60_000)).open().unwrap()
+    };
+    let [never, auto] = [Scripting::Never, Scripting::Auto];
+    let each = [never, auto, never, never].map(open);
+    let keys = keys(&cluster);
+    let listens = |node: &testbed::Node| -> Vec<String> { node.server().run("PUBSUB CHANNELS") };
+    for key in &keys {
+        each.iter().for_each(|locks| release(take(locks.mutex(key))));
+    }
+    eventually(PATIENCE, "they listen at every node", || {
+        cluster.primaries().into_iter().all(|node| listens(node).len() == each.len())
+    });
+    for (key, pair) in keys.iter().zip(each.windows(2)) {
+        let [from, to] = pair else { unreachable!("windows of two") };
+        let guard = take(from.mutex(key));
+        let waiting = Waiting::start(to.mutex(key));
+        waiting.must_wait();
+        let start = Instant::now();
+        release(guard);
+        waiting.must_have_it();
+        assert!(start.elapsed() < ms(700), "notified: {:?}", start.elapsed());
+        waiting.finish();
+        let idle = || from.mutex(key).linger(ms(60_000));
+        let leave_idle = || {
+            // One that is asked for before it was used again does not stay for a while.
+            (0..3).for_each(|_| release(take(idle())));
+            cluster.keys().contains(&wire(key))
+        };
+        eventually(PATIENCE, "its lease stays", leave_idle);
+        let start = Instant::now();
+        release(take(to.mutex(key).wait(PATIENCE)));
+        assert!(start.elapsed() < ms(5_000), "asked for: {:?}", start.elapsed());
+        eventually(PATIENCE, "its lease stays", leave_idle);
+        assert!(to.blocking_force_release(key, "it is in the way").unwrap());
+        let next = take(to.mutex(key).wait(PATIENCE));
+        eventually(PATIENCE, "the ended lease is not handed out", || {
+            idle().blocking_try_acquire().unwrap().is_none()
+        });
+        assert!(to.blocking_force_release(key, "it hangs").unwrap());
+        eventually(PATIENCE, "the holder is told", || !is_held(&next));
+    }
+    drop(each);
     cluster.assert_clean();
 }

@@ -59,6 +59,7 @@ use tokio::time::timeout;
 
 use super::{BoxFuture, Connected, Connector, Hints, Pollable, TlsSettings};
 use crate::domain::error::{Fault, FaultClass};
+use crate::domain::names::tag_of;
 use crate::domain::status::Scripting;
 use channel::Channel;
 use conversation::Conversation;
@@ -260,9 +261,26 @@ impl RedisConnector {
         if run.is_some() && tested().as_deref() == run {
             return Ok(());
         }
-        self_test(pool, &self.terms.side("", "probe")).await?;
+        let mut outcome = Ok(());
+        for tag in self.own_tags() {
+            outcome = self_test(pool, &self.terms.side(&tag, "probe")).await;
+            // A slot may be being moved to another node; another slot may not.
+            if !matches!(&outcome, Err(fault) if fault.class == FaultClass::Refused) {
+                break;
+            }
+        }
+        outcome?;
         *tested() = run.map(Into::into);
         Ok(())
+    }
+
+    /// Tags of keys that this server has; an empty one where it has all.
+    fn own_tags(&self) -> Vec<String> {
+        let slots = self.way.member().map(Member::some_slots).unwrap_or_default();
+        match slots.is_empty() {
+            true => vec![String::new()],
+            false => slots.into_iter().map(|slot| format!("{{{}}}", tag_of(slot))).collect(),
+        }
     }
 
     /// Makes answers wait for replicas, if the user asked for that.

@@ -91,6 +91,13 @@ impl TransactionWire {
         }
     }
 
+    /// Ends a command, and starts the next one of its key.
+    fn go_on(&mut self, seq: u64) {
+        if let Some((seq, command)) = self.sequence.end(seq) {
+            self.start(seq, command);
+        }
+    }
+
     fn finish(&mut self, seq: u64, answer: Result<Answer, Fault>) {
         if let Err(fault) = &answer
             && fault.class.is_unknown()
@@ -103,9 +110,7 @@ impl TransactionWire {
         }
         let answer = answer.map(|answer| self.introduce(answer));
         self.done.push_back(Pulled::Done(seq, answer));
-        if let Some((seq, command)) = self.sequence.end(seq) {
-            self.start(seq, command);
-        }
+        self.go_on(seq);
     }
 
     /// Adds the description of the server to the answer of a look.
@@ -150,6 +155,19 @@ impl Wire for TransactionWire {
         }
     }
 
+    fn push_asking(&mut self, seq: u64, command: Command) {
+        if !self.goes_on_link(&command) {
+            let what = "its slot is being moved to another node, and no transaction can follow it";
+            let fault = Fault::new(FaultClass::Moving, what);
+            self.done.push_back(Pulled::Done(seq, Err(fault)));
+            return self.inbox.news.wake();
+        }
+        if let Some(command) = self.sequence.begin(seq, command) {
+            self.owed.push_back(Moment::now());
+            self.link.push_asking(seq, command);
+        }
+    }
+
     fn flush(&mut self) -> io::Result<()> {
         self.link.flush()
     }
@@ -185,7 +203,12 @@ impl Wire for TransactionWire {
             self.owed.pop_front();
             match pulled {
                 Pulled::Done(seq, answer) => self.linked(seq, answer, wants),
-                other => return Some(other),
+                Pulled::Redirected(seq, command, redirect) => {
+                    // Others of its key wait behind it.
+                    self.go_on(seq);
+                    return Some(Pulled::Redirected(seq, command, redirect));
+                }
+                Pulled::Broken(fault) => return Some(Pulled::Broken(fault)),
             }
         }
     }
