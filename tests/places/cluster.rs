@@ -492,28 +492,8 @@ fn g9_held_locks_outlive_a_move_that_is_given_up() {
     cluster.assert_clean();
 }
 
-/// Each time, the first that is asked is the node that had the slot before.
 #[test]
-fn locks_without_scripts_follow_a_slot_that_goes_to_and_fro() {
-    let cluster = Cluster::builder().replicas(0).start();
-    let locks = Locks::builder().cluster(cluster.urls()).scripting(Scripting::Never);
-    let locks = locks.command_timeout(ms(1_000)).ttl(ms(20_000)).open().unwrap();
-    let slot = cluster.slot_of(&wire("job"));
-    let home = cluster.owner(slot);
-    let away = cluster.primaries().into_iter().find(|node| node.id() != home.id()).unwrap();
-    release(take(locks.mutex("job")));
-    for to in [away, home, away, home] {
-        cluster.move_slots(slot..=slot, to);
-        let guard = take(locks.mutex("job").wait(PATIENCE));
-        guard.blocking_verify().unwrap();
-        release(guard);
-    }
-    drop(locks);
-    cluster.assert_clean();
-}
-
-#[test]
-fn locks_without_scripts_are_handed_over_and_ended_by_force_at_every_node() {
+fn g6_locks_without_scripts_work_at_every_node_and_follow_a_slot() {
     let cluster = Cluster::builder().replicas(0).start();
     let open = |scripting| {
         let locks = Locks::builder().cluster(cluster.urls()).scripting(scripting);
@@ -558,6 +538,49 @@ fn locks_without_scripts_are_handed_over_and_ended_by_force_at_every_node() {
         assert!(to.blocking_force_release(key, "it hangs").unwrap());
         eventually(PATIENCE, "the holder is told", || !is_held(&next));
     }
+    follow_a_slot_to_and_fro(&cluster, &each[0]);
+    let [first, second, third, _] = &each;
+    for chain in [[first, second, third], [second, first, second]] {
+        pass_on_while_its_slot_moves(&cluster, chain);
+    }
     drop(each);
     cluster.assert_clean();
+}
+
+/// Each time, the first that is asked is the node that had the slot before.
+fn follow_a_slot_to_and_fro(cluster: &Cluster, locks: &Locks) {
+    let slot = cluster.slot_of(&wire("job"));
+    let home = cluster.owner(slot);
+    let away = other_than(cluster, home);
+    release(take(locks.mutex("job")));
+    for (to, is_fenced) in [(away, false), (home, false), (away, true), (home, true)] {
+        cluster.move_slots(slot..=slot, to);
+        let request = locks.mutex("job").no_wait();
+        let guard = take(if is_fenced { request.fenced() } else { request });
+        guard.blocking_verify().unwrap();
+        release(guard);
+    }
+}
+
+/// One takes a lock, and each gives it to the next, while its slot goes elsewhere and back.
+fn pass_on_while_its_slot_moves(cluster: &Cluster, chain: [&Locks; 3]) {
+    let slot = cluster.slot_of(&wire("job"));
+    let begin_move = || cluster.begin_move(slot, other_than(cluster, cluster.owner(slot)));
+    let token = take(chain[0].mutex("job")).detach();
+    begin_move().finish();
+    let guard = chain[1].mutex("job").blocking_adopt(token).unwrap();
+    let moving = begin_move();
+    let token = guard.detach();
+    moving.finish();
+    let guard = chain[2].mutex("job").blocking_adopt(token).unwrap();
+    guard.blocking_verify().unwrap();
+    let waiting = Waiting::start(chain[0].mutex("job"));
+    waiting.must_wait();
+    release(guard);
+    waiting.must_have_it();
+    waiting.finish();
+}
+
+fn other_than<'a>(cluster: &'a Cluster, node: &testbed::Node) -> &'a testbed::Node {
+    cluster.primaries().into_iter().find(|other| other.id() != node.id()).unwrap()
 }

@@ -57,6 +57,7 @@ use redis::AsyncConnectionConfig;
 use redis::aio::MultiplexedConnection;
 use tokio::time::timeout;
 
+use super::redirect::NodeName;
 use super::{BoxFuture, Connected, Connector, Hints, Pollable, TlsSettings};
 use crate::domain::error::{Fault, FaultClass};
 use crate::domain::names::tag_of;
@@ -250,7 +251,7 @@ impl RedisConnector {
         }
         let pool = Pool::new(self.way.client()?, self.terms.time_limit);
         self.test_watch(&pool, run.as_deref()).await?;
-        let connected = transaction::wire(link, pool, found, self.channel.clone());
+        let connected = transaction::wire(link, pool, found, self.channel.clone(), self.node());
         Ok(self.replicated(connected, run))
     }
 
@@ -272,6 +273,12 @@ impl RedisConnector {
         outcome?;
         *tested() = run.map(Into::into);
         Ok(())
+    }
+
+    /// Its name, where other nodes may have a key.
+    fn node(&self) -> Option<NodeName> {
+        let member = self.way.member().filter(|member| member.has_neighbours());
+        member.map(|member| member.name.clone())
     }
 
     /// Tags of keys that this server has; an empty one where it has all.
