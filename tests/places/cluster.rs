@@ -493,7 +493,7 @@ fn g9_held_locks_outlive_a_move_that_is_given_up() {
 }
 
 #[test]
-fn g6_locks_without_scripts_work_at_every_node_and_follow_a_slot() {
+fn locks_without_scripts_work_at_every_node_and_follow_a_slot() {
     let cluster = Cluster::builder().replicas(0).start();
     let open = |scripting| {
         let locks = Locks::builder().cluster(cluster.urls()).scripting(scripting);
