@@ -8,7 +8,7 @@ use std::task::{Context, Poll};
 
 use tokio::sync::mpsc;
 
-use super::output::Output;
+use super::outbound::Outbound;
 use super::redirect::Redirect;
 use super::{Answer, Command, Event, Pollable};
 use crate::domain::clock::Moment;
@@ -37,7 +37,7 @@ pub(crate) trait Wire: Send {
     /// Gives away what is to be sent, so that it can be sent while more commands are pushed. Nothing
     /// else is sent until it is [put back](Self::put_back), which has to be done soon. `None` when
     /// there is nothing to send, or when only [`flush`](Self::flush) can send.
-    fn take_output(&mut self) -> Option<Output> {
+    fn take_output(&mut self) -> Option<Outbound> {
         None
     }
 
@@ -45,7 +45,7 @@ pub(crate) trait Wire: Send {
     ///
     /// # Errors
     /// That of the socket.
-    fn put_back(&mut self, _: Output) -> io::Result<()> {
+    fn put_back(&mut self, _: Outbound) -> io::Result<()> {
         Ok(())
     }
 

@@ -51,7 +51,7 @@ use crate::engine::blocking_call::blocked_thread;
 use crate::engine::cache_padded::CachePadded;
 use crate::engine::reaper::SharedReaper;
 use crate::lock::{Outcome, Reap};
-use crate::store::output::Output;
+use crate::store::outbound::Outbound;
 use crate::store::{Command, Pollable, TaskWaker, Verb, Watcher, Wire};
 use entry::InFlight;
 use in_hand::InHandCount;
@@ -136,7 +136,7 @@ pub(crate) struct Traffic {
     /// How many entries have been sent completely, or are being sent.
     sent_whole: usize,
     /// What the thread that locks this queue has to send after that, and on which connection.
-    aside: Option<(u64, Output)>,
+    aside: Option<(u64, Outbound)>,
     /// How many commands make up a batch that is sent although more commands are about to follow.
     batch: usize,
     /// Questions that their machines have dropped. No further round of them is sent.

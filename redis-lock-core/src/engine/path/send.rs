@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use super::{ConnectionState, Path, QueueEntry, Reader, Settled, Traffic, broken};
 use crate::domain::clock::Moment;
 use crate::engine::sender::Sender;
-use crate::store::output::Output;
+use crate::store::outbound::Outbound;
 
 /// How many commands the tasks of a runtime must have sent before one of its tasks becomes the
 /// reader, or threads before one of them does.
@@ -215,7 +215,7 @@ impl Traffic {
     }
 
     /// Takes back what was sent, and sends what has become a batch meanwhile.
-    fn put_back(&mut self, epoch: u64, output: Output, results: &mut Vec<Settled>) {
+    fn put_back(&mut self, epoch: u64, output: Outbound, results: &mut Vec<Settled>) {
         let ConnectionState::Up(up) = &mut self.connection else { return };
         if up.epoch != epoch {
             return;

@@ -13,7 +13,7 @@ use tokio::net::TcpStream;
 #[cfg(unix)]
 use tokio::net::UnixStream;
 
-use crate::store::output::Sink;
+use crate::store::outbound::Sink;
 use crate::store::{Bell, Pollable, Readiness, Watcher};
 
 /// What came of an attempt to read.

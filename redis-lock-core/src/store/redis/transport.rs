@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::socket::{Received, Socket};
 #[cfg(feature = "rustls")]
 use super::tls_session::TlsSession;
-use crate::store::output::Sink;
+use crate::store::outbound::Sink;
 
 /// None of its methods blocks.
 pub(super) enum Transport {

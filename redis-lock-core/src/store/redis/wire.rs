@@ -13,7 +13,7 @@ use super::scan::{Scanned, scan};
 use super::short;
 use super::socket::Received;
 use super::transport::Transport;
-use crate::store::output::{Output, Sink};
+use crate::store::outbound::{Outbound, Sink};
 use crate::store::{Command, Filled, Pulled, Wire};
 
 /// How many bytes one read can take.
@@ -121,7 +121,7 @@ impl Wire for RedisWire {
         self.is_out_taken || is_empty && self.transport.is_flushed()
     }
 
-    fn take_output(&mut self) -> Option<Output> {
+    fn take_output(&mut self) -> Option<Outbound> {
         let sink = Arc::downgrade(self.sink.as_ref()?);
         if self.is_out_taken {
             return None;
@@ -132,10 +132,10 @@ impl Wire for RedisWire {
         }
         self.is_out_taken = true;
         let out = mem::replace(&mut self.out, mem::take(&mut self.spare));
-        Some(Output::new(sink, out, mem::take(&mut self.sent)))
+        Some(Outbound::new(sink, out, mem::take(&mut self.sent)))
     }
 
-    fn put_back(&mut self, output: Output) -> io::Result<()> {
+    fn put_back(&mut self, output: Outbound) -> io::Result<()> {
         let (mut bytes, sent, outcome) = output.into_parts();
         self.is_out_taken = false;
         if sent < bytes.len() {

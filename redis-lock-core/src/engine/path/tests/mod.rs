@@ -16,7 +16,7 @@ use crate::domain::env::simulated;
 use crate::engine::table::LockId;
 use crate::lock::Question;
 use crate::lock::tests::Bench as Locks;
-use crate::store::output::{Output, Sink};
+use crate::store::outbound::{Outbound, Sink};
 use crate::store::{Answer, Connected, Filled, Pulled};
 
 const LIMIT: u64 = 2_000;
@@ -86,17 +86,17 @@ impl Wire for FakeWire {
         self.is_out_taken || self.server().is_flushed
     }
 
-    fn take_output(&mut self) -> Option<Output> {
+    fn take_output(&mut self) -> Option<Outbound> {
         let sink = Arc::downgrade(self.sink.as_ref()?);
         if self.is_out_taken || self.unsent == 0 {
             return None;
         }
         self.is_out_taken = true;
         let bytes = vec![0; usize::from(std::mem::take(&mut self.unsent))];
-        Some(Output::new(sink, bytes, 0))
+        Some(Outbound::new(sink, bytes, 0))
     }
 
-    fn put_back(&mut self, output: Output) -> io::Result<()> {
+    fn put_back(&mut self, output: Outbound) -> io::Result<()> {
         let (bytes, sent, outcome) = output.into_parts();
         self.server().taken_aside += sent;
         self.is_out_taken = false;

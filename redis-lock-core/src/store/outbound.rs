@@ -9,7 +9,7 @@ pub(crate) trait Sink: Send + Sync {
 }
 
 /// The bytes of some commands, and how many of them have been sent.
-pub(crate) struct Output {
+pub(crate) struct Outbound {
     /// Only the connection keeps its socket. When it is closed, nothing more is sent.
     sink: Weak<dyn Sink>,
     bytes: Vec<u8>,
@@ -17,7 +17,7 @@ pub(crate) struct Output {
     outcome: io::Result<()>,
 }
 
-impl Output {
+impl Outbound {
     /// These bytes, of which so many have been sent.
     pub(crate) fn new(sink: Weak<dyn Sink>, bytes: Vec<u8>, sent: usize) -> Self {
         Self { sink, bytes, sent, outcome: Ok(()) }
