@@ -216,6 +216,11 @@ impl<W> Machine<W> {
         }
     }
 
+    /// Whether the idle lease is that of a token.
+    pub(crate) fn keeps(&self, token: &Token) -> bool {
+        matches!(&self.stage, Stage::Kept(kept) if kept.token().wire() == token.wire())
+    }
+
     /// Gives back an idle lease.
     pub(crate) fn give_up_kept(&mut self, why: IdleEnd, env: &Env<'_>, out: &mut Effects<W>) {
         if !matches!(self.stage, Stage::Kept(_)) {
