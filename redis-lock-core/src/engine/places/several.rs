@@ -12,9 +12,9 @@ use crate::store::directory::{Directory, Map};
 use crate::store::redirect::NodeName;
 use crate::store::redis::ClusterMode;
 
-/// The same while a node says that it does not serve its slots: only another read shows when it
-/// does again.
-const UNHEALTHY_PAUSE: Duration = Duration::from_millis(150);
+/// How often the map is read while a node says that it does not serve its slots, or nodes contradict
+/// each other: only another read shows when that is over.
+const UNCERTAIN_PAUSE: Duration = Duration::from_millis(150);
 
 /// How old an answer may be to start or lengthen a lease: the node may have been replaced before it
 /// answered.
@@ -115,8 +115,9 @@ impl Several {
         {
             let mut look = self.look();
             look.last = Some(now);
+            let is_certain = map.is_healthy && !map.is_disputed;
             let look_interval =
-                if map.is_healthy { self.directory.look_interval() } else { UNHEALTHY_PAUSE };
+                if is_certain { self.directory.look_interval() } else { UNCERTAIN_PAUSE };
             look.at = look.at.max(now.after(LOOK_PAUSE)).min(now.after(look_interval));
         }
         let routing = self.routing();

@@ -63,6 +63,19 @@ fn the_map_is_read_again_when_a_subscription_begins_and_when_it_ends() {
 }
 
 #[test]
+fn a_map_that_is_disputed_is_read_again_until_the_nodes_agree() {
+    let (cluster, locks) = three();
+    let key = cluster.key_of(0);
+    locks.mutex(&key).blocking_acquire().unwrap().blocking_release().unwrap();
+    let before = looks_at_rest(&cluster);
+    cluster.nodes().is_disputed = true;
+    locks.link().core().look_soon();
+    eventually(PATIENCE, "it is read more than once", || cluster.looks() > before + 2);
+    cluster.nodes().is_disputed = false;
+    looks_at_rest(&cluster);
+}
+
+#[test]
 fn a_release_that_is_owed_goes_to_the_node_of_its_own_key() {
     let (cluster, locks) = three();
     let (first, other) = (cluster.key_of(0), cluster.key_of(2));
