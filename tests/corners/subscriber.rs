@@ -1,7 +1,6 @@
 //! What blocks or panics in an event, when it is armed: there is one for the whole process.
 
 use std::fmt::Debug;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Once, PoisonError};
 use std::thread;
 
@@ -10,7 +9,7 @@ use tracing::span::{Attributes, Id, Record};
 use tracing::subscriber::Interest;
 use tracing::{Event, Metadata, Subscriber};
 
-use crate::wakers::Gate;
+use crate::wakers::{Gate, Trouble};
 
 type Armed = Vec<(String, Option<Arc<Gate>>)>;
 
@@ -19,22 +18,27 @@ static ARMED: Mutex<Armed> = Mutex::new(Vec::new());
 /// What met trouble.
 static MET: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
-static PANICS_WHEN_ASKED: AtomicBool = AtomicBool::new(false);
+/// What meets the threads that serve several callers when they ask it whether it listens.
+static WHEN_ASKED: Mutex<Option<Trouble>> = Mutex::new(None);
 
 fn listen() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| tracing::subscriber::set_global_default(Nasty).unwrap());
 }
 
-/// Whether it panics on threads that serve several callers when it is asked whether it listens.
-pub(crate) fn panic_when_asked(panics: bool) {
+pub(crate) fn when_asked(trouble: Option<Trouble>) {
     listen();
-    PANICS_WHEN_ASKED.store(panics, Ordering::SeqCst);
+    *WHEN_ASKED.lock().unwrap_or_else(PoisonError::into_inner) = trouble;
 }
 
 fn serves_several() -> bool {
     let name = thread::current().name().unwrap_or_default().to_owned();
     name.starts_with("redis-locks") || name.starts_with("tokio-r")
+}
+
+/// How many of these met trouble.
+pub(crate) fn have_met(names: &[String]) -> usize {
+    names.iter().filter(|name| has_met(name)).count()
 }
 
 pub(crate) fn has_met(what: &str) -> bool {
@@ -66,8 +70,11 @@ impl Visit for Names {
 
 impl Subscriber for Nasty {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        if PANICS_WHEN_ASKED.load(Ordering::SeqCst) && serves_several() {
-            panic!("a subscriber panics when it is asked, as planned");
+        let trouble = WHEN_ASKED.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        match trouble.filter(|_| serves_several()) {
+            Some(Trouble::Blocks(gate)) => gate.pass(),
+            Some(_) => panic!("a subscriber panics when it is asked, as planned"),
+            None => {}
         }
         metadata.target() == "redis_locks"
     }

@@ -42,7 +42,7 @@ impl Gate {
 
 /// What a waker does.
 #[derive(Clone)]
-enum Trouble {
+pub(crate) enum Trouble {
     Blocks(Arc<Gate>),
     Panics,
     Asks(Arc<Guard>),
@@ -368,9 +368,42 @@ fn subscribers_that_block_and_panic(path: Path) {
 #[cfg(feature = "tracing")]
 fn subscribers_that_panic_when_asked(path: Path) {
     let scene = Scene::by(path);
-    subscriber::panic_when_asked(true);
+    subscriber::when_asked(Some(Trouble::Panics));
     scene.assert_others_go_on();
-    subscriber::panic_when_asked(false);
+    subscriber::when_asked(None);
+    scene.end();
+}
+
+#[cfg(feature = "tracing")]
+fn subscribers_that_block_when_asked(path: Path) {
+    let scene = Scene::by(path);
+    subscriber::when_asked(Some(scene.blocks()));
+    scene.assert_others_go_on();
+    subscriber::when_asked(None);
+    scene.end();
+}
+
+#[cfg(feature = "tracing")]
+fn subscribers_that_block_for_a_crowd(path: Path) {
+    let scene = Scene::by(path);
+    // More than there may be threads to tell people.
+    let keys: Vec<_> = (0..80).map(|number| format!("crowd{number} {path:?}")).collect();
+    let theirs = scene.taken(&keys.iter().map(String::as_str).collect::<Vec<_>>());
+    for key in &keys {
+        subscriber::arm(key, Some(Arc::clone(&scene.gate.0)));
+    }
+    let wait = |key: &String| {
+        let (locks, key) = (scene.locks.clone(), key.clone());
+        thread::spawn(move || locks.mutex(key).ttl(LONG).wait(PATIENCE).blocking_acquire())
+    };
+    let waiting: Vec<_> = keys.iter().map(wait).collect();
+    eventually(PATIENCE, "many are blocked", || subscriber::have_met(&keys) > 10);
+    scene.assert_others_go_on();
+    scene.gate.0.open();
+    theirs.into_iter().for_each(|guard| guard.blocking_release().unwrap());
+    for waiting in waiting {
+        waiting.join().unwrap().unwrap().blocking_release().unwrap();
+    }
     scene.end();
 }
 
@@ -420,6 +453,10 @@ by_engine_and_task!(
     subscribers_that_block_and_panic,
     #[cfg(feature = "tracing")]
     subscribers_that_panic_when_asked,
+    #[cfg(feature = "tracing")]
+    subscribers_that_block_when_asked,
+    #[cfg(feature = "tracing")]
+    subscribers_that_block_for_a_crowd,
     #[cfg(feature = "tracing")]
     subscribers_that_block_when_the_server_falls_silent,
 );

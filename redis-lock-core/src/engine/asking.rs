@@ -32,7 +32,7 @@ impl Asking {
         let (handle, answer) = oneshot::channel();
         let id = LockId::of(&demand, core.number());
         let (mut behind, mut number) = (None, 0);
-        let listening = observe::is_listening();
+        let listening = observe::may_be_heard();
         core.act(|work| {
             if let Kind::All { .. } = demand.kind {
                 // A lease that lingers in this process must not block keys that this process asks

@@ -4,7 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Weak;
 
 use super::core::{Core, Work};
-use super::notices::Notice;
+use super::notices::{Notice, Observation};
 use crate::observe;
 
 impl Core {
@@ -36,17 +36,9 @@ impl Core {
                 hold.notify_loss();
                 hold.report_end();
             }
-            Notice::Contended(demand, holder) => observe::contended(&demand, holder.as_deref()),
-            Notice::Renewed(hold) => observe::renewed(hold.demand.key.as_str(), Ok(())),
-            Notice::Missed(demand, fault) => {
-                observe::failed(demand.key.as_str(), &fault);
-                observe::renewed(demand.key.as_str(), Err(&fault));
-            }
-            Notice::Failed(key, fault) => observe::failed(&key, &fault),
-            Notice::Idle(event) => observe::idle(event),
             Notice::Drop(hold) => drop(hold),
-            Notice::Unreachable(fault, pause) => observe::log::unreachable(&fault.what, pause),
             Notice::OpenReader(place) => self.open_reader(place),
+            Notice::Observe(observation) => self.notices.observe(|| tell(observation)),
         }
     }
 
@@ -60,5 +52,20 @@ impl Core {
                 core.act(|work| core.carry_out(notice, work));
             }
         }
+    }
+}
+
+/// Tells subscribers and recorders.
+fn tell(observation: Observation) {
+    match observation {
+        Observation::Contended(demand, holder) => observe::contended(&demand, holder.as_deref()),
+        Observation::Renewed(hold) => observe::renewed(hold.demand.key.as_str(), Ok(())),
+        Observation::Missed(demand, fault) => {
+            observe::failed(demand.key.as_str(), &fault);
+            observe::renewed(demand.key.as_str(), Err(&fault));
+        }
+        Observation::Failed(key, fault) => observe::failed(&key, &fault),
+        Observation::Idle(event) => observe::idle(event),
+        Observation::Unreachable(fault, pause) => observe::log::unreachable(&fault.what, pause),
     }
 }

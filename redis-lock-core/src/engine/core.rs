@@ -198,8 +198,6 @@ impl Core {
         work: &mut Work,
         change: impl FnOnce(&mut Machine<Handle>, &Env<'_>, &mut Effects<Handle>),
     ) {
-        // `enabled!` calls the user's subscriber, so it is called before the lock is taken.
-        let listening = observe::is_listening();
         let place = self.places.of(&id.main);
         let Work { settled, notices, effects, touched, is_put, has_too_many_idle, .. } = work;
         let mut shard = self.table.shard(&id.main);
@@ -208,7 +206,7 @@ impl Core {
         let lingers = !shard.linger_pauses.has(&id.main, now);
         let resident = if makes { Some(shard.get_or_create(id)) } else { shard.get_mut(id) };
         let Some(resident) = resident else { return };
-        let env = Env { lingers, ..self.env(now, listening, &place) };
+        let env = Env { lingers, ..self.env(now, &place) };
         change(&mut resident.machine, &env, effects);
         self.correct_index(id, resident);
         *has_too_many_idle |= self.correct_idle(id, resident);
@@ -238,14 +236,14 @@ impl Core {
         notices.extend(effects.later.drain(..).map(|later| Notice::of(id, later)));
     }
 
-    fn env(&self, now: Moment, listening: bool, place: &Place) -> Env<'_> {
+    fn env(&self, now: Moment, place: &Place) -> Env<'_> {
         Env {
             now,
             hints: place.hints_enabled.load(Ordering::Relaxed),
             manager: &self.manager,
             spread: now.scrambled() ^ self.manager.as_bytes().last().copied().unwrap_or(0),
             lingers: true,
-            listening,
+            listening: observe::may_be_heard(),
             numbers: &self.numbers,
             process: self.process,
         }

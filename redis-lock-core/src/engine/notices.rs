@@ -6,6 +6,8 @@
 //! answer from others: another thread takes the rest.
 
 use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
@@ -27,6 +29,10 @@ const STUCK: Duration = Duration::from_millis(50);
 /// The most threads that blocking wakers can occupy.
 const MOST_THREADS: usize = 64;
 
+/// The most subscribers and recorders that are told something at once. While so many block, others
+/// are told nothing: they must not occupy all threads, which callers need for their answers.
+const MOST_OBSERVING: usize = 16;
+
 /// Something that runs the user's code.
 #[derive(Debug)]
 pub(crate) enum Notice {
@@ -36,16 +42,22 @@ pub(crate) enum Notice {
     Reply(super::path::Reply, Result<Answer, Fault>),
     Ready(ReadyReply, Result<(), Fault>),
     Lost(Arc<Hold>),
+    Drop(Arc<Hold>),
+    Observe(Observation),
+    /// A task of the current runtime takes the role of the reader.
+    OpenReader(super::places::PlaceId),
+}
+
+/// What is only for subscribers and recorders.
+#[derive(Debug)]
+pub(crate) enum Observation {
     Contended(Arc<Demand>, Option<String>),
     Renewed(Arc<Hold>),
     Missed(Arc<Demand>, Fault),
     Failed(String, Fault),
     Idle(IdleEvent),
-    Drop(Arc<Hold>),
     /// The server can't be reached; it is tried again after the pause.
     Unreachable(Fault, Duration),
-    /// A task of the current runtime takes the role of the reader.
-    OpenReader(super::places::PlaceId),
 }
 
 impl Notice {
@@ -55,12 +67,16 @@ impl Notice {
             Later::Fail(handle, error) => Self::Fail(handle, error),
             Later::Confirm(confirm, outcome) => Self::Confirm(confirm, outcome),
             Later::Lost(hold) => Self::Lost(hold),
-            Later::Contended(demand, holder) => Self::Contended(demand, holder),
-            Later::Renewed(hold) => Self::Renewed(hold),
-            Later::Missed(demand, fault) => Self::Missed(demand, fault),
-            Later::Fault(demand, fault) => Self::Failed(demand.key.to_string(), fault),
-            Later::Idle(event) => Self::Idle(event),
             Later::Drop(hold) => Self::Drop(hold),
+            Later::Contended(demand, holder) => {
+                Self::Observe(Observation::Contended(demand, holder))
+            }
+            Later::Renewed(hold) => Self::Observe(Observation::Renewed(hold)),
+            Later::Missed(demand, fault) => Self::Observe(Observation::Missed(demand, fault)),
+            Later::Fault(demand, fault) => {
+                Self::Observe(Observation::Failed(demand.key.to_string(), fault))
+            }
+            Later::Idle(event) => Self::Observe(Observation::Idle(event)),
         }
     }
 }
@@ -70,6 +86,7 @@ impl Notice {
 pub(crate) struct Notices {
     list: Mutex<List>,
     news: Condvar,
+    observing: AtomicUsize,
 }
 
 #[derive(Debug, Default)]
@@ -132,6 +149,15 @@ impl Notices {
             Self::start_thread(&mut list, serve);
         }
         now.after(STUCK)
+    }
+
+    /// Tells a subscriber or a recorder something that it can do without.
+    pub(super) fn observe(&self, tell: impl FnOnce()) {
+        if self.observing.fetch_add(1, Ordering::Relaxed) < MOST_OBSERVING {
+            // One that panics has said so itself.
+            let _ = catch_unwind(AssertUnwindSafe(tell));
+        }
+        self.observing.fetch_sub(1, Ordering::Relaxed);
     }
 
     pub(super) fn has_threads(&self) -> bool {

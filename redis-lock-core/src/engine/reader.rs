@@ -201,7 +201,7 @@ impl Role {
             if traffic.is_read_by(self.epoch, self.number) {
                 traffic.task_flushes = false;
             }
-            traffic.push_out(&mut work.settled);
+            self.path().push_out(traffic, &mut work.settled);
         }
         self.core.read(work);
     }

@@ -1,7 +1,7 @@
 //! Handles the outcome of a release, and repeats releases.
 
 use super::core::{Core, Work};
-use super::notices::Notice;
+use super::notices::{Notice, Observation};
 use super::path::{FailedRelease, QueueEntry};
 use super::reaper::Reaper;
 use super::shutdown::given_up;
@@ -14,10 +14,10 @@ impl Core {
     /// The outcome of a try to release a token.
     pub(super) fn reaped(&self, reap: Box<Reap>, outcome: Outcome, sent: Moment, work: &mut Work) {
         if let (Outcome::Refused(fault) | Outcome::Unknown(fault), true) =
-            (&outcome, observe::is_listening())
+            (&outcome, observe::may_be_heard())
         {
             let key = reap.names().user_key().to_owned();
-            work.notices.push_back(Notice::Failed(key, fault.clone()));
+            work.notices.push_back(Notice::Observe(Observation::Failed(key, fault.clone())));
         }
         let now = Moment::now();
         let (confirmation, next) = reap.outcome(outcome, sent, now);
@@ -42,8 +42,8 @@ impl Core {
     /// Tells what is to be told of a release that has failed, and sees to its next try.
     pub(super) fn release_failed(&self, failed: FailedRelease, work: &mut Work) {
         let FailedRelease { key, fault, confirmation, due } = failed;
-        if observe::is_listening() {
-            work.notices.push_back(Notice::Failed(key, fault));
+        if observe::may_be_heard() {
+            work.notices.push_back(Notice::Observe(Observation::Failed(key, fault)));
         }
         work.notices
             .extend(confirmation.map(|(confirm, outcome)| Notice::Confirm(confirm, outcome)));

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::core::{Core, Work};
-use super::notices::Notice;
+use super::notices::{Notice, Observation};
 use super::path::{ENGINE_READS_AFTER, Job, News, Reader, Results};
 use super::places::{Place, PlaceId, UNROUTED};
 use super::reaper::Reaper;
@@ -116,7 +116,7 @@ impl Core {
                 News::StillUnreachable => self.look_soon(),
                 News::Unreachable(fault, pause) => {
                     self.look_soon();
-                    work.notices.push_back(Notice::Unreachable(fault, pause));
+                    work.notices.push_back(Notice::Observe(Observation::Unreachable(fault, pause)));
                 }
             }
         }

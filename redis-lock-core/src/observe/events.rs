@@ -17,16 +17,21 @@ macro_rules! say {
     }};
 }
 
-/// Whether a subscriber listens to events below the level of warnings. One that panics when it is
-/// asked does not: whoever asks may have answers for others in hand.
+/// Whether a subscriber may listen to events below the level of warnings. It is not asked: it may
+/// block or panic, and whoever wants to know may have answers for others in hand.
 #[inline]
-pub(super) fn is_listening() -> bool {
+pub(super) fn may_be_heard() -> bool {
     #[cfg(feature = "tracing")]
-    return tracing::level_filters::LevelFilter::current() >= tracing::Level::DEBUG
-        && std::panic::catch_unwind(
-            || tracing::enabled!(target: "redis_locks", tracing::Level::DEBUG),
-        )
-        .unwrap_or_default();
+    return tracing::level_filters::LevelFilter::current() >= tracing::Level::DEBUG;
+    #[cfg(not(feature = "tracing"))]
+    false
+}
+
+/// Whether a subscriber listens to such events. To be called where it may block.
+#[inline]
+pub(super) fn are_heard() -> bool {
+    #[cfg(feature = "tracing")]
+    return may_be_heard() && tracing::enabled!(target: "redis_locks", tracing::Level::DEBUG);
     #[cfg(not(feature = "tracing"))]
     false
 }

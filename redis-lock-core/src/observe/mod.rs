@@ -23,10 +23,10 @@ use crate::domain::error::Fault;
 use crate::domain::idle_event::IdleEvent;
 use crate::{LockError, LossReason, Token};
 
-/// Whether a subscriber or a recorder may listen.
+/// Whether a subscriber or a recorder may listen. Calls neither.
 #[inline]
-pub(crate) fn is_listening() -> bool {
-    cfg!(feature = "metrics") || events::is_listening()
+pub(crate) fn may_be_heard() -> bool {
+    events::may_be_heard() || cfg!(feature = "metrics")
 }
 
 /// Reports one acquisition, from the call to its end.
@@ -44,7 +44,7 @@ impl Acquiring {
     /// `None` when nobody listens. Boxed, because it would make up most of the caller's future.
     #[inline]
     pub(crate) fn begin(demand: &Arc<Demand>) -> Option<Box<Self>> {
-        is_listening().then(|| Self::begun(Arc::clone(demand)))
+        (events::are_heard() || cfg!(feature = "metrics")).then(|| Self::begun(Arc::clone(demand)))
     }
 
     #[cold]

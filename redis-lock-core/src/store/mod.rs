@@ -7,6 +7,7 @@ mod bell_elsewhere;
 pub(crate) mod directory;
 mod limits;
 pub(crate) mod memory;
+pub(crate) mod outbound;
 mod parker;
 pub(crate) mod redirect;
 pub(crate) mod redis;

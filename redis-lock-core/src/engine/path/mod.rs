@@ -51,6 +51,7 @@ use crate::engine::blocking_call::blocked_thread;
 use crate::engine::cache_padded::CachePadded;
 use crate::engine::reaper::SharedReaper;
 use crate::lock::{Outcome, Reap};
+use crate::store::outbound::Outbound;
 use crate::store::{Command, Pollable, TaskWaker, Verb, Watcher, Wire};
 use entry::InFlight;
 use in_hand::InHandCount;
@@ -132,8 +133,10 @@ pub(crate) struct Traffic {
     /// Entries that were not written yet, in order.
     waiting: VecDeque<QueueEntry>,
     written: InFlight,
-    /// How many entries have been sent completely.
+    /// How many entries have been sent completely, or are being sent.
     sent_whole: usize,
+    /// What the thread that locks this queue has to send after that, and on which connection.
+    aside: Option<(u64, Outbound)>,
     /// How many commands make up a batch that is sent although more commands are about to follow.
     batch: usize,
     /// Questions that their machines have dropped. No further round of them is sent.
@@ -184,6 +187,8 @@ struct Up {
     has_answered: bool,
     /// Whether the server has said that it must not be asked, as a replica does.
     turned_away: bool,
+    /// Whether a thread sends commands of this connection without the lock.
+    sends_aside: bool,
 }
 
 impl Path {
@@ -199,6 +204,7 @@ impl Path {
             waiting: VecDeque::new(),
             written: InFlight::default(),
             sent_whole: 0,
+            aside: None,
             batch: send::MIN_BATCH,
             dropped: BTreeSet::new(),
             lost: BTreeSet::new(),

@@ -1,11 +1,13 @@
 //! Sends queued entries, and says who has to act next.
 
 use std::collections::VecDeque;
+use std::sync::MutexGuard;
 use std::sync::atomic::Ordering;
 
 use super::{ConnectionState, Path, QueueEntry, Reader, Settled, Traffic, broken};
 use crate::domain::clock::Moment;
 use crate::engine::sender::Sender;
+use crate::store::outbound::Outbound;
 
 /// How many commands the tasks of a runtime must have sent before one of its tasks becomes the
 /// reader, or threads before one of them does.
@@ -37,7 +39,11 @@ impl Path {
     /// latest. No lock may be held.
     pub(crate) fn after_put(&self, by: Sender, results: &mut Vec<Settled>) -> (After, Moment) {
         let mut traffic = self.traffic();
-        let after = traffic.after_put(by, results);
+        let mut after = traffic.after_put(by, results);
+        if traffic.aside.is_some() {
+            traffic = self.send_aside(traffic, results);
+            after = traffic.after_aside();
+        }
         let due = traffic.due();
         drop(traffic);
         match (after, by) {
@@ -54,6 +60,37 @@ impl Path {
             _ => {}
         }
         (after, due)
+    }
+
+    /// Encodes and sends everything in the queue.
+    pub(crate) fn push_out<'a>(
+        &'a self,
+        mut traffic: MutexGuard<'a, Traffic>,
+        results: &mut Vec<Settled>,
+    ) {
+        traffic.write_all();
+        traffic.send(results);
+        let traffic = self.send_aside(traffic, results);
+        let is_left = traffic.after_aside() != After::Nothing;
+        drop(traffic);
+        if is_left {
+            self.task_news.wake();
+        }
+    }
+
+    /// Sends without the lock what is to be sent. While one thread is at it, others only encode.
+    fn send_aside<'a>(
+        &'a self,
+        mut traffic: MutexGuard<'a, Traffic>,
+        results: &mut Vec<Settled>,
+    ) -> MutexGuard<'a, Traffic> {
+        while let Some((epoch, mut output)) = traffic.aside.take() {
+            drop(traffic);
+            output.send();
+            traffic = self.traffic();
+            traffic.put_back(epoch, output, results);
+        }
+        traffic
     }
 
     /// Whether blocked threads have sent so much that one of them should read.
@@ -96,13 +133,13 @@ impl Traffic {
             // queued.
             Reader::Task(id) if by == Sender::Task(id) => {
                 if idle || self.unsent() >= self.batch {
-                    self.flush(results);
+                    self.send(results);
                 }
                 let is_woken = self.task_flushes || self.is_flushed() || !was_flushed;
                 if is_woken { After::Nothing } else { After::WakeTask }
             }
             Reader::Task(_) => {
-                self.flush(results);
+                self.send(results);
                 if self.is_flushed() { After::Nothing } else { After::WakeTask }
             }
             Reader::Thread | Reader::Nobody => {
@@ -166,9 +203,49 @@ impl Traffic {
         self.written.len().saturating_sub(self.sent_whole)
     }
 
+    /// Sends as much as the socket takes, or has it sent without the lock if others are likely to want
+    /// that meanwhile.
+    fn send(&mut self, results: &mut Vec<Settled>) {
+        let ConnectionState::Up(up) = &mut self.connection else { return };
+        let output = if self.written.len() > 1 { up.wire.take_output() } else { None };
+        let Some(output) = output else { return self.flush(results) };
+        up.sends_aside = true;
+        self.aside = Some((up.epoch, output));
+        self.sent_whole = self.written.len();
+    }
+
+    /// Takes back what was sent, and sends what has become a batch meanwhile.
+    fn put_back(&mut self, epoch: u64, output: Outbound, results: &mut Vec<Settled>) {
+        let ConnectionState::Up(up) = &mut self.connection else { return };
+        if up.epoch != epoch {
+            return;
+        }
+        up.sends_aside = false;
+        let is_whole = output.is_sent();
+        match up.wire.put_back(output) {
+            Err(error) => self.close(&broken(&error), results),
+            Ok(()) if is_whole && self.unsent() >= self.batch => self.send(results),
+            Ok(()) => {}
+        }
+    }
+
+    /// What is to be done for commands that were encoded while others were sent.
+    fn after_aside(&self) -> After {
+        match self.reader {
+            _ if self.is_flushed() => After::Nothing,
+            Reader::Task(_) if self.task_flushes => After::Nothing,
+            Reader::Task(_) => After::WakeTask,
+            _ => After::WakeEngine,
+        }
+    }
+
     /// Sends as much as the socket takes.
     pub(crate) fn flush(&mut self, results: &mut Vec<Settled>) {
         let ConnectionState::Up(up) = &mut self.connection else { return };
+        if up.sends_aside {
+            // That thread sees to what follows.
+            return;
+        }
         match up.wire.flush() {
             Ok(()) if up.wire.is_flushed() => self.sent_whole = self.written.len(),
             Ok(()) => {}
@@ -178,9 +255,13 @@ impl Traffic {
 
     /// Encodes and sends everything in the queue.
     pub(crate) fn push_out(&mut self, results: &mut Vec<Settled>) {
+        self.write_all();
+        self.flush(results);
+    }
+
+    fn write_all(&mut self) {
         if !self.waiting.is_empty() {
             self.write(Moment::now());
         }
-        self.flush(results);
     }
 }

@@ -165,6 +165,7 @@ impl Traffic {
             received: now,
             has_answered: false,
             turned_away: false,
+            sends_aside: false,
         });
         self.retry_at = now;
         for reply in self.ready.drain(..) {

@@ -37,6 +37,8 @@ mod transaction;
 mod transport;
 mod wait_link;
 mod wire;
+#[cfg(all(test, unix))]
+mod wire_tests;
 
 pub(crate) use address::{Address, AddressMap};
 pub(crate) use cluster::ClusterMode;

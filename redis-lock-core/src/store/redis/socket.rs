@@ -13,6 +13,7 @@ use tokio::net::TcpStream;
 #[cfg(unix)]
 use tokio::net::UnixStream;
 
+use crate::store::outbound::Sink;
 use crate::store::{Bell, Pollable, Readiness, Watcher};
 
 /// What came of an attempt to read.
@@ -44,14 +45,6 @@ impl Socket {
                 let watch = UnixStream::from_std(stream.try_clone()?)?;
                 Ok(Box::new(SocketWatch::Unix(watch)) as Box<dyn Readiness>)
             }),
-        }
-    }
-
-    pub(super) fn write(&self, bytes: &[u8]) -> io::Result<usize> {
-        match self {
-            Self::Tcp(stream) => (&**stream).write(bytes),
-            #[cfg(unix)]
-            Self::Unix(stream) => (&**stream).write(bytes),
         }
     }
 
@@ -93,6 +86,16 @@ impl SocketWatch {
             #[cfg(unix)]
             Self::Unix(stream) => stream.try_io(interest, used),
         };
+    }
+}
+
+impl Sink for Socket {
+    fn write(&self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Self::Tcp(stream) => (&**stream).write(bytes),
+            #[cfg(unix)]
+            Self::Unix(stream) => (&**stream).write(bytes),
+        }
     }
 }
 

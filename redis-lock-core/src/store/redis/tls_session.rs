@@ -16,6 +16,7 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
 use super::socket::{Received, Socket};
+use crate::store::outbound::Sink;
 
 /// A session of TLS, and its socket.
 pub(super) struct TlsSession {

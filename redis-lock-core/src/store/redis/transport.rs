@@ -1,10 +1,12 @@
 //! What the bytes of a connection go over: a socket, alone or under TLS.
 
 use std::io;
+use std::sync::Arc;
 
 use super::socket::{Received, Socket};
 #[cfg(feature = "rustls")]
 use super::tls_session::TlsSession;
+use crate::store::outbound::Sink;
 
 /// None of its methods blocks.
 pub(super) enum Transport {
@@ -19,6 +21,15 @@ impl Transport {
             Self::Plain(socket) => socket,
             #[cfg(feature = "rustls")]
             Self::Tls(session) => session.socket(),
+        }
+    }
+
+    /// The socket where there is nothing between it and the commands.
+    pub(super) fn sink(&self) -> Option<Arc<dyn Sink>> {
+        match self {
+            Self::Plain(socket) => Some(Arc::new(socket.clone())),
+            #[cfg(feature = "rustls")]
+            Self::Tls(_) => None,
         }
     }
 

@@ -5,12 +5,15 @@
 //! and socket would cost more than all of our own work.
 
 use std::io;
+use std::mem;
+use std::sync::Arc;
 
 use super::conversation::Conversation;
 use super::scan::{Scanned, scan};
 use super::short;
 use super::socket::Received;
 use super::transport::Transport;
+use crate::store::outbound::{Outbound, Sink};
 use crate::store::{Command, Filled, Pulled, Wire};
 
 /// How many bytes one read can take.
@@ -25,13 +28,26 @@ pub(super) struct RedisWire {
     out: Vec<u8>,
     /// How many bytes of `out` have been sent.
     sent: usize,
+    /// The socket, unless there is more between it and the commands.
+    sink: Option<Arc<dyn Sink>>,
+    /// Whether bytes before those in `out` are being sent.
+    is_out_taken: bool,
+    /// An empty buffer, to be used when the other one is given away.
+    spare: Vec<u8>,
     input: InputBuffer,
 }
 
 impl RedisWire {
     pub(super) fn new(transport: Transport, conversation: Conversation) -> Self {
         let input = InputBuffer { buffer: vec![0; READ_SIZE], start: 0, end: 0 };
-        Self { transport, conversation, out: Vec::new(), sent: 0, input }
+        let sink = transport.sink();
+        let (out, spare) = (Vec::new(), Vec::new());
+        Self { transport, conversation, out, sent: 0, sink, is_out_taken: false, spare, input }
+    }
+
+    fn encode_bundles(&mut self) {
+        let out = &mut self.out;
+        self.conversation.send_bundles(&mut |cmd| cmd.write_packed_command(out));
     }
 
     /// Reads the replies that are complete.
@@ -80,8 +96,10 @@ impl Wire for RedisWire {
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        let out = &mut self.out;
-        self.conversation.send_bundles(&mut |cmd| cmd.write_packed_command(out));
+        if self.is_out_taken {
+            return Ok(());
+        }
+        self.encode_bundles();
         self.transport.flush()?;
         while let Some(rest) = self.out.get(self.sent..).filter(|rest| !rest.is_empty()) {
             match self.transport.write(rest) {
@@ -99,7 +117,37 @@ impl Wire for RedisWire {
     }
 
     fn is_flushed(&self) -> bool {
-        self.out.is_empty() && self.transport.is_flushed() && !self.conversation.keeps_back()
+        let is_empty = self.out.is_empty() && !self.conversation.keeps_back();
+        self.is_out_taken || is_empty && self.transport.is_flushed()
+    }
+
+    fn take_output(&mut self) -> Option<Outbound> {
+        let sink = Arc::downgrade(self.sink.as_ref()?);
+        if self.is_out_taken {
+            return None;
+        }
+        self.encode_bundles();
+        if self.out.is_empty() {
+            return None;
+        }
+        self.is_out_taken = true;
+        let out = mem::replace(&mut self.out, mem::take(&mut self.spare));
+        Some(Outbound::new(sink, out, mem::take(&mut self.sent)))
+    }
+
+    fn put_back(&mut self, output: Outbound) -> io::Result<()> {
+        let (mut bytes, sent, outcome) = output.into_parts();
+        self.is_out_taken = false;
+        if sent < bytes.len() {
+            bytes.append(&mut self.out);
+            self.sent = sent;
+            self.out = bytes;
+        } else {
+            bytes.clear();
+            bytes.shrink_to(MAX_KEPT_BUFFER);
+            self.spare = bytes;
+        }
+        outcome
     }
 
     fn fill(&mut self) -> io::Result<Filled> {

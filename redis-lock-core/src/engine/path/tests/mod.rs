@@ -1,5 +1,6 @@
 //! The queue of a place and its supervision, with a connection that does what the test says.
 
+mod aside;
 mod epochs;
 mod owed;
 mod sending;
@@ -7,6 +8,7 @@ mod silence;
 
 use std::io;
 
+use super::send::MIN_BATCH;
 use super::*;
 use crate::domain::demand::Demand;
 use crate::domain::demand::tests::demand;
@@ -14,6 +16,7 @@ use crate::domain::env::simulated;
 use crate::engine::table::LockId;
 use crate::lock::Question;
 use crate::lock::tests::Bench as Locks;
+use crate::store::outbound::{Outbound, Sink};
 use crate::store::{Answer, Connected, Filled, Pulled};
 
 const LIMIT: u64 = 2_000;
@@ -39,14 +42,26 @@ struct Server {
     /// Whether the server says that it must not be asked.
     turns_away: bool,
     is_closed: bool,
+    /// How many commands the socket took that were sent without the lock of the queue.
+    taken_aside: usize,
 }
 
 /// This side of a connection.
-struct FakeWire(Arc<Mutex<Server>>);
+struct FakeWire {
+    server: Arc<Mutex<Server>>,
+    /// A socket that others may write to, and how many commands it has not seen.
+    sink: Option<Arc<dyn Sink>>,
+    unsent: u8,
+    is_out_taken: bool,
+}
 
 impl FakeWire {
+    fn new(server: Arc<Mutex<Server>>) -> Self {
+        Self { server, sink: None, unsent: 0, is_out_taken: false }
+    }
+
     fn server(&self) -> MutexGuard<'_, Server> {
-        self.0.lock().unwrap()
+        self.server.lock().unwrap()
     }
 }
 
@@ -55,15 +70,39 @@ impl Wire for FakeWire {
         let mut server = self.server();
         server.pushed.push((seq, command.verb));
         server.is_flushed = false;
+        drop(server);
+        self.unsent += 1;
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        self.server().is_flushed = true;
+        if !self.is_out_taken {
+            self.server().is_flushed = true;
+            self.unsent = 0;
+        }
         Ok(())
     }
 
     fn is_flushed(&self) -> bool {
-        self.server().is_flushed
+        self.is_out_taken || self.server().is_flushed
+    }
+
+    fn take_output(&mut self) -> Option<Outbound> {
+        let sink = Arc::downgrade(self.sink.as_ref()?);
+        if self.is_out_taken || self.unsent == 0 {
+            return None;
+        }
+        self.is_out_taken = true;
+        let bytes = vec![0; usize::from(std::mem::take(&mut self.unsent))];
+        Some(Outbound::new(sink, bytes, 0))
+    }
+
+    fn put_back(&mut self, output: Outbound) -> io::Result<()> {
+        let (bytes, sent, outcome) = output.into_parts();
+        self.server().taken_aside += sent;
+        self.is_out_taken = false;
+        self.unsent += u8::try_from(bytes.len() - sent).unwrap();
+        self.server().is_flushed = self.unsent == 0;
+        outcome
     }
 
     fn fill(&mut self) -> io::Result<Filled> {
@@ -109,10 +148,12 @@ impl Drop for FakeWire {
 
 /// A path in a world of its own, and what came out of it.
 struct Bench {
-    path: Path,
+    path: Arc<Path>,
     now: u64,
     results: Results,
     server: Arc<Mutex<Server>>,
+    /// The socket of the next connection, if others may write to it.
+    sink: Option<Arc<dyn Sink>>,
     questions: u64,
 }
 
@@ -135,14 +176,19 @@ impl Bench {
     fn new() -> Self {
         let now = 1_000;
         simulated::begin(Moment::at_millis(now).as_nanos(), 1);
-        let path = Path::new(Duration::from_millis(PATIENCE), 0);
+        let path = Arc::new(Path::new(Duration::from_millis(PATIENCE), 0));
         let server = Arc::default();
-        Self { path, now, results: Results::default(), server, questions: 100 }
+        Self { path, now, results: Results::default(), server, sink: None, questions: 100 }
     }
 
     /// A path whose first connection stands.
     fn up() -> Self {
+        Self::up_with(None)
+    }
+
+    fn up_with(sink: Option<Arc<dyn Sink>>) -> Self {
         let mut bench = Self::new();
+        bench.sink = sink;
         bench.put_query();
         bench.connect();
         bench.answer(0);
@@ -224,7 +270,9 @@ impl Bench {
     /// The attempt succeeds. Returns the server of the connection before.
     fn connected(&mut self, attempt: u64) -> Arc<Mutex<Server>> {
         let made = Arc::<Mutex<Server>>::default();
-        let wire = Box::new(FakeWire(Arc::clone(&made)));
+        let mut wire = FakeWire::new(Arc::clone(&made));
+        wire.sink = self.sink.take();
+        let wire = Box::new(wire);
         let made_up = Connected { wire, watcher: None, pollable: None };
         let now = self.moment();
         self.path.traffic().connected(attempt, made_up, now, &mut self.results);

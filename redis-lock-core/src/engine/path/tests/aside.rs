@@ -1,0 +1,136 @@
+//! Commands that one thread sends without the lock of the queue.
+
+use std::sync::mpsc;
+use std::thread;
+
+use super::*;
+use crate::engine::path::After;
+use crate::engine::sender::Sender;
+
+/// A socket that takes nothing before it is told how many bytes to take.
+struct Gate {
+    reached: Mutex<mpsc::Sender<usize>>,
+    takes: Mutex<mpsc::Receiver<usize>>,
+}
+
+impl Sink for Gate {
+    fn write(&self, bytes: &[u8]) -> io::Result<usize> {
+        self.reached.lock().unwrap().send(bytes.len()).unwrap();
+        match self.takes.lock().unwrap().recv() {
+            Ok(0) => Err(io::ErrorKind::WouldBlock.into()),
+            Ok(count) => Ok(count.min(bytes.len())),
+            Err(_) => Err(io::ErrorKind::BrokenPipe.into()),
+        }
+    }
+}
+
+struct Scene {
+    bench: Bench,
+    by: Sender,
+    reached: mpsc::Receiver<usize>,
+    take: mpsc::Sender<usize>,
+    _runtime: runtime::Runtime,
+}
+
+impl Scene {
+    /// A task reads, and one command is under way.
+    fn new() -> Self {
+        let (tell_reached, reached) = mpsc::channel();
+        let (take, takes) = mpsc::channel();
+        let gate = Gate { reached: Mutex::new(tell_reached), takes: Mutex::new(takes) };
+        let bench = Bench::up_with(Some(Arc::new(gate)));
+        let runtime = runtime::Builder::new_current_thread().build().unwrap();
+        let here = runtime.handle().id();
+        bench.path.traffic().set_reader(Reader::Task(here));
+        let mut scene = Self { bench, by: Sender::Task(here), reached, take, _runtime: runtime };
+        assert_eq!(scene.put(), After::Nothing);
+        assert!(scene.bench.path.traffic().is_flushed(), "a command alone is sent at once");
+        scene
+    }
+
+    fn put(&mut self) -> After {
+        self.bench.put_question();
+        self.bench.path.after_put(self.by, &mut self.bench.results.settled).0
+    }
+
+    /// Another thread sends a batch. Before the socket takes anything, `meanwhile` happens.
+    fn send_and(&mut self, meanwhile: impl FnOnce(&mut Self)) -> After {
+        for _ in 1..MIN_BATCH {
+            self.put();
+        }
+        self.bench.put_question();
+        let path = Arc::clone(&self.bench.path);
+        let by = self.by;
+        let sending = thread::spawn(move || path.after_put(by, &mut Vec::new()).0);
+        assert_eq!(self.reached.recv().unwrap(), MIN_BATCH);
+        meanwhile(self);
+        sending.join().unwrap()
+    }
+
+    fn taken(&self) -> usize {
+        self.bench.server().taken_aside
+    }
+}
+
+#[test]
+fn what_others_put_while_a_thread_sends_is_left_to_the_reading_task() {
+    let mut scene = Scene::new();
+    let after = scene.send_and(|scene| {
+        assert_eq!(scene.put(), After::Nothing, "the thread that sends sees to it");
+        scene.take.send(MIN_BATCH).unwrap();
+    });
+    assert_eq!(scene.taken(), MIN_BATCH);
+    assert_eq!(after, After::WakeTask);
+    assert!(!scene.bench.path.traffic().is_flushed());
+}
+
+#[test]
+fn a_batch_that_others_put_while_a_thread_sends_is_sent_by_it() {
+    let mut scene = Scene::new();
+    let after = scene.send_and(|scene| {
+        for _ in 0..MIN_BATCH {
+            assert_eq!(scene.put(), After::Nothing);
+        }
+        scene.take.send(MIN_BATCH).unwrap();
+        assert_eq!(scene.reached.recv().unwrap(), MIN_BATCH, "the second batch");
+        scene.take.send(MIN_BATCH).unwrap();
+    });
+    assert_eq!(after, After::Nothing);
+    assert_eq!(scene.taken(), 2 * MIN_BATCH);
+    assert!(scene.bench.path.traffic().is_flushed());
+}
+
+#[test]
+fn what_the_socket_does_not_take_is_sent_when_it_can_be() {
+    let mut scene = Scene::new();
+    let after = scene.send_and(|scene| {
+        scene.take.send(1).unwrap();
+        assert_eq!(scene.reached.recv().unwrap(), MIN_BATCH - 1);
+        scene.take.send(0).unwrap();
+    });
+    assert_eq!((after, scene.taken()), (After::WakeTask, 1));
+    assert!(!scene.bench.path.traffic().is_sent(), "the reading task waits until it can be sent");
+}
+
+#[test]
+fn nothing_is_sent_any_more_when_the_connection_was_closed_meanwhile() {
+    let mut scene = Scene::new();
+    scene.send_and(|scene| {
+        scene.bench.server().is_broken = true;
+        scene.bench.turn(0);
+        assert!(scene.bench.server().is_closed);
+        let attempt = scene.bench.attempt();
+        scene.bench.connected(attempt);
+        scene.take.send(1).unwrap();
+    });
+    assert!(scene.reached.try_recv().is_err(), "the socket is gone");
+    assert_eq!(scene.taken(), 0, "no other connection gets it back");
+    scene.bench.settled();
+}
+
+#[test]
+fn a_socket_that_fails_ends_the_connection() {
+    let mut scene = Scene::new();
+    scene.send_and(|scene| drop(std::mem::replace(&mut scene.take, mpsc::channel().0)));
+    assert!(scene.bench.server().is_closed);
+}
