@@ -189,17 +189,20 @@ fn g2_g9_locks_that_several_hold_outlive_a_slot_that_is_half_moved() {
     let slot = cluster.slot_of(&wire(&key));
     let to = cluster.primaries().into_iter().find(|node| node.id() != cluster.owner(slot).id());
     for request in [locks.read(&key), locks.write(&key), locks.permit(&key, 2)] {
-        for keys_move in [false, true] {
+        for lock_moves in [false, true] {
             let guard = take(request.clone());
             let moving = cluster.begin_move(slot, to.unwrap());
-            if keys_move {
-                moving.keys_left().iter().for_each(|key| moving.move_key(key));
-            }
-            let what = format!("it is renewed where its keys are (moved: {keys_move})");
+            // The limit of a permit is elsewhere than its lock.
+            let keys = moving.keys_left();
+            let go = keys.iter().filter(|left| (**left == wire(&key)) == lock_moves);
+            go.for_each(|key| moving.move_key(key));
+            let what = format!("it is renewed where its key is (moved: {lock_moves})");
             holds_for(3 * TTL, &what, || is_held(&guard));
             guard.blocking_verify().unwrap();
-            moving.abandon();
             release(guard);
+            let left = [moving.keys_left(), to.unwrap().server().keys()].concat();
+            assert!(!left.contains(&wire(&key)), "it is released where its key is: {left:?}");
+            moving.abandon();
         }
     }
     cluster.assert_clean();

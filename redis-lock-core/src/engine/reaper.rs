@@ -23,9 +23,25 @@ pub(crate) struct Reaper {
     owed: BTreeMap<Arc<str>, BTreeSet<Due>>,
     /// The earliest time limit of a caller.
     deadline_check: Option<Moment>,
+    /// Whether the engine has ended, so that nobody takes anything out any more.
+    is_over: bool,
 }
 
 impl Reaper {
+    /// Releases a token again at this time. After the end of the engine it is returned, to be given up.
+    pub(crate) fn keep(&mut self, at: Moment, reap: Box<Reap>) -> Option<Box<Reap>> {
+        if self.is_over {
+            return Some(reap);
+        }
+        self.add(at, reap);
+        None
+    }
+
+    /// From now on nothing is kept here.
+    pub(crate) fn end(&mut self) {
+        self.is_over = true;
+    }
+
     /// Releases a token again at this time.
     pub(crate) fn add(&mut self, at: Moment, reap: Box<Reap>) {
         self.number = self.number.wrapping_add(1);

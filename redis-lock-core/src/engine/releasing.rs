@@ -4,6 +4,8 @@ use super::core::{Core, Work};
 use super::notices::{Notice, Observation};
 use super::path::{FailedRelease, QueueEntry};
 use super::reaper::Reaper;
+use super::shutdown::given_up;
+use crate::LockError;
 use crate::domain::clock::Moment;
 use crate::lock::{Next, Outcome, Outgoing, Reap};
 use crate::observe;
@@ -30,7 +32,8 @@ impl Core {
             }
             Next::Again(at, reap) if at <= now => self.put(QueueEntry::reap(reap, now), work),
             Next::Again(at, reap) => {
-                self.reaper().add(at, reap);
+                let refused = self.reaper().keep(at, reap);
+                work.notices.extend(refused.and_then(|reap| given_up(reap, &LockError::Shutdown)));
                 self.waker.wake_by(at);
             }
         }

@@ -113,6 +113,9 @@ impl Core {
     /// in `work`.
     pub(crate) fn end(&self, work: &mut Work) {
         self.closed.store(true, Ordering::Release);
+        // Readers may have outcomes in hand that find their next place only after this.
+        self.reaper().end();
+        self.places.end();
         self.end_all(&LockError::Shutdown, SHUT_DOWN, work);
         self.stop_paths();
         // What was put meanwhile is refused as well.
@@ -181,6 +184,7 @@ fn dropped(origin: Origin, error: &LockError) -> Option<Notice> {
     }
 }
 
-fn given_up(reap: Box<Reap>, error: &LockError) -> Option<Notice> {
+/// What is to be told of a release that is not tried again.
+pub(super) fn given_up(reap: Box<Reap>, error: &LockError) -> Option<Notice> {
     Some(Notice::Confirm(reap.give_up()?, Err(error.clone())))
 }

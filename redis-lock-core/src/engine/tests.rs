@@ -12,7 +12,7 @@ use crate::domain::clock::Moment;
 use crate::domain::demand::tests::demand;
 use crate::domain::env::simulated;
 use crate::domain::error::{Fault, FaultClass};
-use crate::lock::tests::Bench;
+use crate::lock::tests::{Bench, Told};
 use crate::lock::{Next, Outcome, Reap};
 use crate::{LockError, LockState, Locks};
 
@@ -143,13 +143,18 @@ fn queued(core: &super::core::Core) -> Vec<String> {
     core.only_path().traffic().origins().map(shown).collect()
 }
 
-/// The release of a hold of this key, after a try of unknown outcome.
-pub(super) fn owed(key: &str) -> Box<Reap> {
+/// The release of a hold of this key, and what its caller is told.
+pub(super) fn release_of(key: &str) -> (Box<Reap>, Told) {
     let mut bench = Bench::new();
     let hold = bench.hold(1, demand(key));
-    drop(bench.release(&hold));
+    let told = bench.release(&hold);
+    (bench.released().take(), told)
+}
+
+/// The same after a try of unknown outcome.
+pub(super) fn owed(key: &str) -> Box<Reap> {
     let (now, what) = (Moment::now(), Fault::new(FaultClass::Unknown, "nobody knows"));
-    match bench.released().take().outcome(Outcome::Unknown(what), now, now) {
+    match release_of(key).0.outcome(Outcome::Unknown(what), now, now) {
         (_, Next::Again(_, reap)) => reap,
         other => panic!("{other:?}"),
     }

@@ -235,7 +235,9 @@ impl Reap {
         match outcome {
             Outcome::Answered(answer) => {
                 let verdict = self.verdict(&answer);
-                (self.confirmation(verdict), self.answered(now))
+                let confirmation = self.confirmation(verdict);
+                let is_part = answer == Answer::Freed;
+                (confirmation, if is_part { self.freed(now) } else { self.answered(now) })
             }
             Outcome::Refused(fault) => {
                 let is_final = matches!(
@@ -275,6 +277,16 @@ impl Reap {
             }
             _ => self.done(),
         }
+    }
+
+    /// Nobody is kept from the lock any more. What stands beside it is removed when the node lets us.
+    fn freed(mut self: Box<Self>, now: Moment) -> Next {
+        (self.was_answered, self.fault) = (true, None);
+        if now >= self.gone_by {
+            return self.done();
+        }
+        let at = now.after(self.pause());
+        Next::Again(at, self)
     }
 
     fn again(mut self: Box<Self>, now: Moment) -> Next {

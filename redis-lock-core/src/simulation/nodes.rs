@@ -33,7 +33,7 @@ pub(super) enum Verdict {
 
 /// Which shard has which slot, where that is not the one that had it first, and which shards are served
 /// by their second node.
-#[derive(Clone, Default)]
+#[derive(Clone, PartialEq, Eq, Default)]
 struct SlotOwners {
     epoch: u64,
     moved: BTreeMap<u16, usize>,
@@ -52,6 +52,8 @@ pub(super) struct SimulatedNodes {
     /// How many shards there are. The second node of each comes after the first ones of all.
     shards: usize,
     owners: SlotOwners,
+    /// The node that raised the epoch last.
+    raised_by: Option<usize>,
     /// What each node knows of that.
     known: Vec<SlotOwners>,
     half_moved: BTreeMap<u16, HalfMoved>,
@@ -74,6 +76,7 @@ impl SimulatedNodes {
             shards,
             known: vec![owners.clone(); count],
             owners,
+            raised_by: None,
             half_moved: BTreeMap::new(),
             failing: BTreeSet::new(),
             frozen_until: vec![0; count],
@@ -122,6 +125,7 @@ impl SimulatedNodes {
             self.owners.succeeded.remove(&shard);
         }
         let after = self.owners.primary(shard, self.shards);
+        self.raised_by = Some(after);
         self.learn(after);
         (before, after)
     }
@@ -138,13 +142,15 @@ impl SimulatedNodes {
     }
 
     /// The node that a slot is moved to has all of it. It knows at once, as does the one that had
-    /// the slot.
+    /// the slot. The epoch rises unless that node was the last one to raise it.
     pub(super) fn end_move(&mut self, slot: u16) -> Option<(usize, usize)> {
         let shard = self.half_moved.remove(&slot)?.to;
         let from = self.owner(slot);
-        self.owners.epoch += 1;
         self.owners.moved.insert(slot, shard);
         let to = self.owner(slot);
+        if self.raised_by.replace(to) != Some(to) {
+            self.owners.epoch += 1;
+        }
         for node in [from, to] {
             self.learn(node);
         }
@@ -171,13 +177,16 @@ impl SimulatedNodes {
 
     /// The map, as the best informed of these nodes knows it.
     pub(super) fn map(&self, asked: &[usize], now: u64) -> Option<Map> {
-        let epoch = |node: &usize| self.known[*node].epoch;
-        let best = asked.iter().max_by_key(|node| epoch(node))?;
-        let same = || asked.iter().filter(|node| epoch(node) == epoch(best));
+        let known = |node: &usize| &self.known[*node];
+        let epoch = asked.iter().map(|node| known(node).epoch).max()?;
+        let same = || asked.iter().filter(|node| known(node).epoch == epoch);
+        let best =
+            same().max_by_key(|of| same().filter(|node| known(node) == known(of)).count())?;
         let well = same().filter(|node| now >= self.down_until[**node]).count();
-        let slots = self.known[*best].slots(self.shards).into_iter();
+        let slots = known(best).slots(self.shards).into_iter();
         let primaries = slots.map(|(node, slots)| Primary { name: name(node), slots }).collect();
-        Some(Map { epoch: epoch(best), is_healthy: well * 2 > same().count(), primaries })
+        let is_disputed = same().any(|node| known(node) != known(best));
+        Some(Map { epoch, is_healthy: well * 2 > same().count(), is_disputed, primaries })
     }
 
     /// What a node does with a command for these keys, of which those stand somewhere.
@@ -249,7 +258,8 @@ fn shown(map: &Option<Map>) -> String {
     let Some(map) = map else { return "no map".to_owned() };
     let names: Vec<_> = map.primaries.iter().map(|primary| &*primary.name).collect();
     let health = if map.is_healthy { "" } else { ", not healthy" };
-    format!("map {}: {}{health}", map.epoch, names.join(" "))
+    let dispute = if map.is_disputed { ", disputed" } else { "" };
+    format!("map {}: {}{health}{dispute}", map.epoch, names.join(" "))
 }
 
 fn try_again() -> Verdict {

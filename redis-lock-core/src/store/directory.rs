@@ -16,6 +16,9 @@ pub(crate) struct Map {
     pub(crate) epoch: u64,
     /// Whether every node that was asked says that it serves its slots.
     pub(crate) is_healthy: bool,
+    /// Whether nodes contradict each other about who has which slots, so that a part of it may be
+    /// over.
+    pub(crate) is_disputed: bool,
     pub(crate) primaries: Vec<Primary>,
 }
 

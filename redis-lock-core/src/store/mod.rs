@@ -209,6 +209,8 @@ pub(crate) enum Answer {
     },
     /// The command was executed: the token has the lock, keeps it, or has released it.
     Done,
+    /// The token does not have the lock any more. What it has beside the lock could not be removed yet.
+    Freed,
     /// The token does not have the lock: the key is gone, or has another value.
     Gone { by: Option<String>, because: Option<String> },
     /// Who has it and who waits.

@@ -7,6 +7,7 @@
 use std::sync::Arc;
 
 use super::{ConnectionState, FailedRelease, QueueEntry, Settled, Traffic};
+use crate::LockError;
 use crate::domain::clock::Moment;
 use crate::domain::names::Names;
 use crate::engine::reaper::SharedReaper;
@@ -30,7 +31,7 @@ impl Traffic {
         let (Outcome::Refused(fault) | Outcome::Unknown(fault)) = &outcome else { return None };
         let (key, fault) = (reap.names().user_key().to_owned(), fault.clone());
         let now = Moment::now();
-        let (confirmation, next) = reap.outcome(outcome, sent, now);
+        let (mut confirmation, next) = reap.outcome(outcome, sent, now);
         let due = match next {
             Next::Done(_) => Some(Moment::NEVER),
             Next::Again(at, reap) => {
@@ -39,7 +40,11 @@ impl Traffic {
                     self.waiting.push_front(QueueEntry::reap(reap, now));
                     None
                 } else {
-                    reaper.lock().add(at, reap);
+                    if let Some(reap) = reaper.lock().keep(at, reap) {
+                        let told =
+                            reap.give_up().map(|confirm| (confirm, Err(LockError::Shutdown)));
+                        confirmation = told.or(confirmation);
+                    }
                     Some(at)
                 }
             }

@@ -120,6 +120,13 @@ impl Places {
         Self { form: Form::Several(Box::new(several)) }
     }
 
+    /// Closes the paths of all nodes that are still to be found.
+    pub(crate) fn end(&self) {
+        if let Some(several) = self.as_several() {
+            several.end();
+        }
+    }
+
     fn as_several(&self) -> Option<&Several> {
         match &self.form {
             Form::One(_) => None,

@@ -177,7 +177,7 @@ mod tests {
     fn g15_all_look_when_nodes_that_were_in_trouble_serve_again() {
         let map = |is_healthy| {
             let primaries = vec![Primary { name: "a:1".into(), slots: vec![0..=SLOTS - 1] }];
-            Map { epoch: 1, is_healthy, primaries }
+            Map { epoch: 1, is_healthy, is_disputed: false, primaries }
         };
         let mut routing = Routing::default();
         for (is_healthy, moved) in [(true, SLOTS), (true, 0), (false, 0), (false, 0), (true, SLOTS)]
@@ -190,7 +190,7 @@ mod tests {
     #[test]
     fn a_map_that_says_the_same_changes_nothing_unless_a_node_has_contradicted_it() {
         let primaries = vec![Primary { name: "a:1".into(), slots: vec![0..=SLOTS - 1] }];
-        let map = Map { epoch: 1, is_healthy: true, primaries };
+        let map = Map { epoch: 1, is_healthy: true, is_disputed: false, primaries };
         let routing = Routing::default().mapped(&map, place).notified();
         assert!(routing.follows(&map));
         assert!(!routing.follows(&Map { epoch: 2, ..map.clone() }));
@@ -214,7 +214,7 @@ mod tests {
     #[test]
     fn what_the_map_does_not_say_has_not_moved() {
         let primaries = vec![Primary { name: "a:1".into(), slots: vec![0..=SLOTS - 1] }];
-        let map = Map { epoch: 1, is_healthy: true, primaries };
+        let map = Map { epoch: 1, is_healthy: true, is_disputed: false, primaries };
         let known = Routing::default().mapped(&map, place).notified();
         let disputed = known.corrected(7, &"b:1".into(), place);
         assert_eq!(disputed.moved(), [7], "no map may follow");

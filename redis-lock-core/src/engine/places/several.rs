@@ -12,9 +12,9 @@ use crate::store::directory::{Directory, Map};
 use crate::store::redirect::NodeName;
 use crate::store::redis::ClusterMode;
 
-/// The same while a node says that it does not serve its slots: only another read shows when it
-/// does again.
-const UNHEALTHY_PAUSE: Duration = Duration::from_millis(150);
+/// How often the map is read while a node says that it does not serve its slots, or nodes contradict
+/// each other: only another read shows when that is over.
+const UNCERTAIN_PAUSE: Duration = Duration::from_millis(150);
 
 /// How old an answer may be to start or lengthen a lease: the node may have been replaced before it
 /// answered.
@@ -28,6 +28,8 @@ pub(super) struct Several {
     /// The acquisitions of keys in several slots that are under way.
     pub(super) cluster: Arc<ClusterMode>,
     ids: AtomicU64,
+    /// Whether the engine has ended, so that nobody connects to new nodes any more.
+    is_over: AtomicBool,
     /// The time limit for paths of new nodes.
     time_limit: Duration,
     spread: u8,
@@ -57,6 +59,7 @@ impl Several {
             look: Mutex::new(Look { at: Moment::NEVER, last: None }),
             cluster: Arc::default(),
             ids: AtomicU64::new(FIRST),
+            is_over: AtomicBool::new(false),
             time_limit,
             spread,
         }
@@ -64,6 +67,13 @@ impl Several {
 
     pub(super) fn routing(&self) -> Arc<Routing> {
         Arc::clone(&self.routing.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// New places are closed from now on. They are made while the routing is locked, so that whoever
+    /// asks for all places after this finds those that are not.
+    pub(super) fn end(&self) {
+        let _locked = self.routing.write().unwrap_or_else(PoisonError::into_inner);
+        self.is_over.store(true, Ordering::Release);
     }
 
     fn look(&self) -> MutexGuard<'_, Look> {
@@ -87,6 +97,9 @@ impl Several {
     fn make(&self, name: &NodeName) -> Arc<Place> {
         let path = Path::new(self.time_limit, self.spread);
         path.traffic().distrust_after(FRESH);
+        if self.is_over.load(Ordering::Acquire) {
+            path.traffic().stop();
+        }
         Arc::new(Place {
             id: self.ids.fetch_add(1, Ordering::Relaxed),
             name: Some(Arc::clone(name)),
@@ -115,8 +128,9 @@ impl Several {
         {
             let mut look = self.look();
             look.last = Some(now);
+            let is_certain = map.is_healthy && !map.is_disputed;
             let look_interval =
-                if map.is_healthy { self.directory.look_interval() } else { UNHEALTHY_PAUSE };
+                if is_certain { self.directory.look_interval() } else { UNCERTAIN_PAUSE };
             look.at = look.at.max(now.after(LOOK_PAUSE)).min(now.after(look_interval));
         }
         let routing = self.routing();

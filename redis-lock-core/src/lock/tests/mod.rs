@@ -323,6 +323,10 @@ fn done() -> Outcome {
     Outcome::Answered(Answer::Done)
 }
 
+fn freed() -> Outcome {
+    Outcome::Answered(Answer::Freed)
+}
+
 fn gone() -> Outcome {
     Outcome::Answered(Answer::Gone { by: None, because: None })
 }

@@ -291,6 +291,21 @@ fn a_lock_that_is_gone_after_an_unknown_try_was_released_by_that_try() {
 }
 
 #[test]
+fn who_releases_is_told_when_the_lock_is_freed_and_the_rest_is_removed_later() {
+    let (bench, mut reap, _told) = on_its_way();
+    let sent = bench.moment();
+    let (_, verdict) = reap.outcome(freed(), sent, sent).unwrap();
+    assert!(verdict.is_ok() && !reap.is_done(), "{verdict:?}");
+    assert!(reap.outcome(refused(), sent, sent).is_none() && !reap.is_done());
+    assert!(reap.outcome(gone(), sent, sent).is_none() && reap.is_done());
+
+    let (_bench, mut reap, _told) = on_its_way();
+    assert!(reap.outcome(freed(), sent, sent).is_some());
+    assert!(reap.outcome(freed(), sent, reap.gone_by()).is_none());
+    assert!(reap.is_done(), "nothing of it is left then");
+}
+
+#[test]
 fn a_try_that_was_refused_or_came_after_the_lease_released_nothing() {
     let (bench, mut reap, _told) = on_its_way();
     assert!(reap.outcome(refused(), bench.moment(), bench.moment()).is_none());

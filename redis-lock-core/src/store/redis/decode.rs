@@ -68,6 +68,11 @@ pub(super) fn crosses_slots(value: &Value) -> bool {
     has_code(value, "CROSSSLOT")
 }
 
+/// Whether a node refuses a command because only some of its keys have moved.
+pub(super) fn is_half_moved(value: &Value) -> bool {
+    has_code(value, "TRYAGAIN")
+}
+
 /// The answer of a script; `None` when the server has forgotten it.
 pub(super) fn script(verb: &Verb, value: Value) -> Option<Result<Answer, Fault>> {
     let items = match value {

@@ -6,10 +6,11 @@ use redis::{Cmd, Value};
 
 use super::channel::Channel;
 use super::conversation::Conversation;
-use super::direct::{acquire, command, release, token};
+use super::direct::{acquire, command, names, release, token};
+use super::encode;
 use super::nodes::Member;
 use super::probe::Found;
-use crate::domain::error::FaultClass;
+use crate::domain::error::{Fault, FaultClass};
 use crate::domain::kind::Kind;
 use crate::domain::names::Names;
 use crate::store::redirect::Redirect;
@@ -166,6 +167,73 @@ fn what_passes_is_refused_in_words_and_can_be_tried_again() {
         assert_eq!(fault.class, class, "{reply}");
         assert!(fault.what.contains(words), "{}", fault.what);
         assert!(played.conversation.next_done().is_none(), "the connection stays");
+    }
+}
+
+fn renew(limit: u32) -> Command {
+    let ttl = Some(std::time::Duration::from_secs(30));
+    command(Kind::Permit { limit }, Verb::Renew { token: token(1), ttl })
+}
+
+/// What a command whose keys are in two places becomes after these replies.
+fn half_moved(asking: bool, command: Command, replies: &[&str]) -> (Played, Result<Answer, Fault>) {
+    let mut played = Played::node();
+    if asking {
+        played.ask_asking(1, command);
+        assert!(played.hear("+OK\r\n").is_none());
+    } else {
+        played.ask(1, command);
+    }
+    let mut pulled = played.hear(TRY_AGAIN);
+    for reply in replies {
+        assert!(pulled.is_none(), "{pulled:?} before {reply}");
+        pulled = played.hear(reply);
+    }
+    let Some(Pulled::Done(1, answer)) = pulled else { panic!("{pulled:?}") };
+    (played, answer)
+}
+
+#[test]
+fn g9_a_permit_in_two_places_is_kept_by_its_lock_alone() {
+    let renewed = Ok(Answer::Renewed { longer: None, waited_for: false });
+    let (played, answer) = half_moved(false, renew(2), &[":1\r\n"]);
+    assert_eq!((answer, played.sent.len()), (renewed.clone(), 2));
+    let replies = ["+OK\r\n", "-NOSCRIPT No matching script\r\n", "+OK\r\n", ":1\r\n"];
+    let (played, answer) = half_moved(true, renew(2), &replies);
+    assert_eq!(answer, renewed);
+    assert_eq!(played.sent[2..], ["ASKING", "EVALSHA", "ASKING", "EVAL"]);
+    let alone = encode::alone(&renew(2)).unwrap().into_keys();
+    assert!(alone.iter().all(|key| key == names().main()), "{alone:?}");
+}
+
+#[test]
+fn g9_what_has_not_come_yet_is_not_gone() {
+    let gone = "*1\r\n:0\r\n";
+    let is_moving = |(_, answer): (Played, Result<Answer, Fault>)| {
+        let class = answer.unwrap_err().class;
+        assert_eq!(class, FaultClass::Moving);
+    };
+    is_moving(half_moved(true, renew(2), &["+OK\r\n", gone]));
+    for asking in [false, true] {
+        let replies = if asking { &["+OK\r\n", gone][..] } else { &[gone] };
+        is_moving(half_moved(asking, command(Kind::Read, release(1)), replies));
+    }
+    // Where the slot was, a lock that is missing is asked for elsewhere by the server itself.
+    let (_, answer) = half_moved(false, renew(2), &[gone, "$-1\r\n"]);
+    assert_eq!(answer, Ok(Answer::Gone { by: None, because: None }));
+}
+
+#[test]
+fn g9_a_lock_in_two_places_that_several_hold_is_freed_by_its_own_key() {
+    for kind in [Kind::Read, Kind::Write, Kind::Permit { limit: 2 }] {
+        let (_, answer) = half_moved(false, command(kind, release(1)), &["*1\r\n:1\r\n"]);
+        assert_eq!(answer, Ok(Answer::Freed), "{kind:?}");
+        let second = Some(std::time::Duration::from_secs(1));
+        for (keep, bury) in [(second, None), (None, second)] {
+            let verb = Verb::Release { token: token(1), waited_for: true, keep, bury };
+            let (_, answer) = half_moved(false, command(kind, verb), &[]);
+            assert_eq!(answer.unwrap_err().class, FaultClass::Moving, "with more keys only");
+        }
     }
 }
 

@@ -107,6 +107,7 @@ script!(DELETE: "lua/delete.lua" with);
 script!(SHARED_ACQUIRE: "lua/shared_acquire.lua" with COMMON, QUEUE, FENCE, SHARED);
 script!(SHARED_STAY: "lua/shared_stay.lua" with COMMON, QUEUE, SHARED);
 script!(SHARED_RELEASE: "lua/shared_release.lua" with COMMON, QUEUE, SHARED);
+script!(SHARED_FREE: "lua/shared_free.lua" with COMMON, QUEUE, SHARED);
 script!(SHARED_RENEW: "lua/shared_renew.lua" with COMMON, QUEUE, SHARED);
 script!(SHARED_DOWNGRADE: "lua/shared_downgrade.lua" with COMMON, QUEUE, SHARED);
 

@@ -1,8 +1,9 @@
 //! Releases that fail keep their place before whatever asks for their key.
 
 use super::*;
+use crate::LockError;
 use crate::engine::reaper::SharedReaper;
-use crate::engine::tests::owed;
+use crate::engine::tests::{owed, release_of};
 
 /// A path with a reaper, whose connection stands.
 fn owing() -> (Bench, Arc<SharedReaper>) {
@@ -91,4 +92,23 @@ fn it_is_owed_at_once_where_nothing_is_connected() {
     assert!(reaper.owes() && queued(&bench).is_empty());
     assert_eq!(give_up(&reaper), 1);
     bench.settled();
+}
+
+#[test]
+fn it_is_given_up_after_the_end_of_the_engine_and_its_caller_is_told() {
+    let (mut bench, reaper) = owing();
+    reaper.lock().end();
+    bench.path.traffic().stop();
+    let (reap, mut told) = release_of("k");
+    bench.put_release(reap);
+    assert!(!reaper.owes() && reaper.lock().is_empty());
+    let settled = bench.settled();
+    let confirmations = settled.into_iter().filter_map(|it| match it {
+        Settled::Failed(failed) => failed.confirmation,
+        _ => None,
+    });
+    for (confirm, outcome) in confirmations {
+        confirm.send(outcome).unwrap();
+    }
+    assert!(matches!(told.try_recv(), Ok(Err(LockError::Shutdown))));
 }

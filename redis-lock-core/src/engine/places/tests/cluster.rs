@@ -46,6 +46,8 @@ pub(super) struct Nodes {
     /// How often somebody was sent to another node.
     pub(super) redirects: usize,
     epoch: u64,
+    /// Whether the nodes contradict each other when they are asked for the map.
+    pub(super) is_disputed: bool,
     looks: usize,
     /// Who executed what, in order.
     pub(super) log: Vec<(usize, String, &'static str)>,
@@ -238,7 +240,9 @@ impl Directory for Seen {
         };
         let primaries = (0..self.cluster.answered.len()).map(primary);
         let primaries = primaries.filter(|primary| !primary.slots.is_empty()).collect();
-        Box::pin(std::future::ready(Ok(Map { epoch: nodes.epoch, is_healthy: true, primaries })))
+        let (epoch, is_disputed) = (nodes.epoch, nodes.is_disputed);
+        let map = Map { epoch, is_healthy: true, is_disputed, primaries };
+        Box::pin(std::future::ready(Ok(map)))
     }
 
     fn changed(&self) -> BoxFuture<'static, ()> {

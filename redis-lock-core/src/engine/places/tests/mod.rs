@@ -7,9 +7,12 @@ use testbed::{eventually, holds_for};
 
 use self::cluster::Cluster;
 use crate::domain::clock::Moment;
-use crate::engine::path::LOOK_PAUSE;
-use crate::engine::tests::{have_a_lease_linger, owed};
+use crate::domain::error::{Fault, FaultClass};
+use crate::engine::path::{LOOK_PAUSE, QueueEntry};
+use crate::engine::tests::{have_a_lease_linger, owed, release_of};
+use crate::lock::Outcome;
 use crate::store::Event;
+use crate::store::redirect::Redirect;
 use crate::{LockError, LockState, Locks};
 
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -59,6 +62,46 @@ fn the_map_is_read_again_when_a_subscription_begins_and_when_it_ends() {
         let before = looks_at_rest(&cluster);
         core.act(|work| core.receive(place, Event::Listening { hints_enabled }, work));
         eventually(PATIENCE, "the map is read again", || cluster.looks() > before);
+    }
+}
+
+#[test]
+fn a_map_that_is_disputed_is_read_again_until_the_nodes_agree() {
+    let (cluster, locks) = three();
+    let key = cluster.key_of(0);
+    locks.mutex(&key).blocking_acquire().unwrap().blocking_release().unwrap();
+    let before = looks_at_rest(&cluster);
+    cluster.nodes().is_disputed = true;
+    locks.link().core().look_soon();
+    eventually(PATIENCE, "it is read more than once", || cluster.looks() > before + 2);
+    cluster.nodes().is_disputed = false;
+    looks_at_rest(&cluster);
+}
+
+#[test]
+fn who_releases_is_told_when_the_engine_ends_before_the_release_has_its_next_place() {
+    let (cluster, locks) = three();
+    let key = cluster.key_of(0);
+    locks.mutex(&key).blocking_acquire().unwrap().blocking_release().unwrap();
+    let core = locks.link().core();
+    // Somebody who reads has these in hand when a shutdown has waited for long enough.
+    let settled = [(); 3].map(|()| release_of(&key));
+    locks.blocking_shutdown();
+    let now = Moment::now();
+    for (number, (reap, mut told)) in settled.into_iter().enumerate() {
+        core.act(|work| match number {
+            0 => {
+                let what = Fault::new(FaultClass::Unknown, "the connection broke");
+                core.reaped(reap, Outcome::Unknown(what), now, work);
+            }
+            1 => core.redirect(QueueEntry::reap(reap, now), None, work),
+            _ => {
+                let to = Redirect::Ask { to: "node-9:1".into() };
+                core.redirect(QueueEntry::reap(reap, now), Some(to), work);
+            }
+        });
+        let told = told.try_recv().unwrap_or_else(|_| panic!("{number}: nobody is told"));
+        assert!(told.is_err(), "{number}");
     }
 }
 

@@ -8,6 +8,7 @@
 //! A node of a cluster may answer that another node has the key. Then nothing was executed, in
 //! whatever round this happens, and the whole command is handed back.
 
+mod alone;
 mod bundle;
 #[cfg(test)]
 mod bundle_tests;
@@ -29,6 +30,7 @@ use super::nodes::Member;
 use super::probe::{AtomicBy, Delete, Found};
 use crate::domain::error::{Fault, FaultClass};
 use crate::store::{Acquire, Answer, Command, Pulled, Verb, limits};
+use alone::Alone;
 use bundle::{Bundle, Bundles, Denied, InFull};
 
 const NO_SCRIPTS: &str = "the server does not let this user run scripts any more";
@@ -43,6 +45,8 @@ pub(super) enum Step {
     Fast,
     ByHash(ScriptCall),
     InFull(ScriptCall),
+    /// With the key of the lock alone, because the node refused more keys.
+    Alone(Alone),
     /// With this command, which asks for the reason of this answer.
     Why(Box<Command>, Answer),
 }
@@ -225,7 +229,12 @@ impl Conversation {
             self.cluster.found(true);
             return self.split(seq, &command, send);
         }
-        match read(&command, step, value, &self.context()) {
+        let alone = group.is_none().then(|| Alone::after(&value, &command, asking)).flatten();
+        let read = match alone {
+            Some(alone) => Err(Step::Alone(alone)),
+            None => read(&command, step, value, &self.context()),
+        };
+        match read {
             Ok(answer) => {
                 if let Err(fault) = &answer
                     && fault.class.is_unknown()
@@ -341,6 +350,7 @@ fn send_step(step: &Step, command: &Command, context: &Context<'_>, send: Send<'
     match step {
         Step::ByHash(call) => send(call.by_hash()),
         Step::InFull(call) => send(call.in_full()),
+        Step::Alone(alone) => send(alone.cmd()),
         Step::PlainInFull => {
             let token = command.verb.token().map_or("", |token| token);
             send(Delete::in_full(command.names.main(), token));
@@ -403,13 +413,17 @@ fn interpret(
             notice(command, &value);
             decode::script(&command.verb, value).ok_or(Step::InFull(call))
         }
+        Step::Alone(alone) => alone.interpret(command, value),
         Step::Why(_, gone) => Ok(Ok(gone)),
         Step::InFull(_) => {
             notice(command, &value);
-            let forgetful = || Fault::new(FaultClass::Refused, "the server knows no scripts");
             Ok(decode::script(&command.verb, value).unwrap_or_else(|| Err(forgetful())))
         }
     }
+}
+
+fn forgetful() -> Fault {
+    Fault::new(FaultClass::Refused, "the server knows no scripts")
 }
 
 /// Warns of what an acquisition found: callers with different limits of permits, or a value without

@@ -44,7 +44,7 @@ impl ScriptCall {
     }
 
     #[cfg(test)]
-    pub(super) fn into_keys(self) -> Vec<String> {
+    pub(in crate::store::redis) fn into_keys(self) -> Vec<String> {
         self.keys
     }
 

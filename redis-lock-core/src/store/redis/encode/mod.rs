@@ -99,6 +99,12 @@ pub(super) fn call(command: &Command, context: &Context<'_>) -> Option<ScriptCal
     }
 }
 
+/// The call of a script with the lock's key alone, for a node that refuses more: what keeps or frees a
+/// lock that several can hold.
+pub(super) fn alone(command: &Command) -> Option<ScriptCall> {
+    shared::alone(command)
+}
+
 /// The keys that a command declares at first.
 #[cfg(test)]
 pub(crate) fn declared(command: &Command) -> Vec<String> {

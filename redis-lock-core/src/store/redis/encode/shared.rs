@@ -2,7 +2,7 @@
 
 use super::{Context, ScriptCall, asked, renewal, text};
 use crate::store::redis::scripts::{
-    SHARED_ACQUIRE, SHARED_DOWNGRADE, SHARED_RELEASE, SHARED_RENEW,
+    SHARED_ACQUIRE, SHARED_DOWNGRADE, SHARED_FREE, SHARED_RELEASE, SHARED_RENEW,
 };
 use crate::store::{CLAIM, Command, Verb};
 
@@ -25,14 +25,8 @@ pub(super) fn call(command: &Command, context: &Context<'_>) -> Option<ScriptCal
             asked(call, terms, context).arg("claim", claim)
         }
         Verb::Renew { token, .. } | Verb::Keep { token, .. } | Verb::Check { token } => {
-            let (ttl, how) = renewal(&command.verb);
-            ScriptCall::of(&SHARED_RENEW)
-                .key("lock", names.main())
-                .key("limits", if limit > 0 { names.limit() } else { names.main().to_owned() })
-                .arg("mode", mode)
-                .arg("token", &**token)
-                .arg("ttl", text(ttl))
-                .arg("how", how)
+            let limits = if limit > 0 { names.limit() } else { names.main().to_owned() };
+            renew(command, token, limits)?
         }
         Verb::Release { token, keep, bury, .. } => {
             with_queue(ScriptCall::of(&SHARED_RELEASE), command)
@@ -52,6 +46,35 @@ pub(super) fn call(command: &Command, context: &Context<'_>) -> Option<ScriptCal
             .arg("claim", claim),
         _ => return None,
     };
+    Some(call)
+}
+
+/// The same with the lock's key alone, for what keeps or frees a lock.
+pub(super) fn alone(command: &Command) -> Option<ScriptCall> {
+    let (names, mode) = (&command.names, command.kind.traits().mode?);
+    match &command.verb {
+        Verb::Renew { token, .. } | Verb::Keep { token, .. } | Verb::Check { token } => {
+            renew(command, token, names.main().to_owned())
+        }
+        // What leaves a lease or a tombstone needs the other keys.
+        Verb::Release { token, keep: None, bury: None, .. } => {
+            let call = ScriptCall::of(&SHARED_FREE).key("lock", names.main());
+            Some(call.arg("mode", mode).arg("token", &**token))
+        }
+        _ => None,
+    }
+}
+
+fn renew(command: &Command, token: &str, limits: String) -> Option<ScriptCall> {
+    let (ttl, how) = renewal(&command.verb);
+    let call = ScriptCall::of(&SHARED_RENEW)
+        .key("lock", command.names.main())
+        .key("limits", limits)
+        .arg("mode", command.kind.traits().mode?)
+        .arg("limit", command.kind.limit().unwrap_or(0).to_string())
+        .arg("token", token)
+        .arg("ttl", text(ttl))
+        .arg("how", how);
     Some(call)
 }
 

@@ -12,6 +12,8 @@ else
   local held = hold_of(lock, mode, token)
   if not held then
     leave(queue, waiters, token)
+    -- What freed the lock alone left its limit.
+    if mode == 'p' then try('ZREM', limits, token) end
     answer = gone(false, tomb)
   elseif keep > 0 then
     go_on_at_maxmemory(lock)

@@ -1,17 +1,22 @@
 //! Chooses among the views that several nodes have of their cluster.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::RangeInclusive;
 
-use super::slots::ClusterView;
+use super::slots::{ClusterShard, ClusterView};
 
 /// The view to use. `known` are the ids of the nodes in the last view.
 ///
 /// An address may belong to a node of another cluster by now. Views that have no node in common
 /// describe different clusters: the known cluster is used, or, when no view describes that any
 /// more, the cluster that most views describe. Of one cluster the view with the highest epoch is
-/// the newest, and of equal epochs the view that covers most slots is used.
-pub(super) fn choose(views: Vec<ClusterView>, known: &BTreeSet<String>) -> Option<ClusterView> {
-    let clusters = clusters(&views);
+/// the newest. A slot that moves to the node whose own epoch is the highest leaves the epoch as it is:
+/// of equal epochs the view that most nodes have is used, then the one that covers most slots.
+pub(super) fn choose<'a>(
+    views: &'a [ClusterView],
+    known: &BTreeSet<String>,
+) -> Option<&'a ClusterView> {
+    let clusters = clusters(views);
     let rank = |view: &ClusterView| {
         let is_known = known.is_empty() || touches(view, known);
         let votes = clusters.iter().find(|cluster| touches(view, &cluster.ids));
@@ -20,11 +25,45 @@ pub(super) fn choose(views: Vec<ClusterView>, known: &BTreeSet<String>) -> Optio
             votes.map_or(0, |cluster| cluster.votes),
             view.epoch,
             view.is_healthy,
+            peers(views, view).filter(|peer| owners(peer) == owners(view)).count(),
             view.covered(),
         )
     };
     // The first of equally good views.
-    views.iter().rev().max_by_key(|view| rank(view)).cloned()
+    views.iter().rev().max_by_key(|view| rank(view))
+}
+
+/// Whether most nodes with the epoch of the chosen view say that the cluster works. A node that is
+/// cut off from the others goes on saying that it does not.
+pub(super) fn is_healthy(views: &[ClusterView], epoch: u64) -> bool {
+    let same = || views.iter().filter(|view| view.epoch == epoch);
+    same().filter(|view| view.is_healthy).count() * 2 > same().count()
+}
+
+/// Whether another view is as good as the chosen one, and says something else.
+pub(super) fn is_disputed(views: &[ClusterView], chosen: &ClusterView) -> bool {
+    let ids = chosen.ids().map(Into::into).collect();
+    let mut peers = peers(views, chosen).filter(|view| touches(view, &ids));
+    peers.any(|view| owners(view) != owners(chosen))
+}
+
+/// The views that have missed no more than this one, as far as their epochs say. A node that says
+/// that the cluster does not work may be cut off from the others.
+fn peers<'a>(
+    views: &'a [ClusterView],
+    of: &ClusterView,
+) -> impl Iterator<Item = &'a ClusterView> + use<'a> {
+    let rank = (of.epoch, of.is_healthy);
+    views.iter().filter(move |view| (view.epoch, view.is_healthy) == rank)
+}
+
+/// The slots of each primary, by its id or address.
+fn owners(view: &ClusterView) -> BTreeMap<String, &[RangeInclusive<u16>]> {
+    let name = |shard: &ClusterShard| {
+        let primary = shard.nodes.first()?;
+        Some(primary.id.clone().unwrap_or_else(|| primary.address.to_string()))
+    };
+    view.shards.iter().filter_map(|shard| Some((name(shard)?, &*shard.slots))).collect()
 }
 
 /// Whether a view contains one of these nodes. A view without ids may belong to any cluster.
@@ -55,7 +94,7 @@ fn clusters(views: &[ClusterView]) -> Vec<Cluster> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::slots::{ClusterShard, ShardNode};
+    use super::super::slots::ShardNode;
     use super::*;
     use crate::store::redis::address::Address;
 
@@ -75,27 +114,65 @@ mod tests {
     #[test]
     fn the_highest_epoch_of_one_cluster_counts() {
         let views = vec![view(3, &["a", "b"]), view(5, &["a", "c"]), view(4, &["a", "b"])];
-        assert_eq!(choose(views, &known(&["a"])), Some(view(5, &["a", "c"])));
-        assert_eq!(choose(vec![], &known(&["a"])), None);
+        assert_eq!(choose(&views, &known(&["a"])), Some(&views[1]));
+        assert_eq!(choose(&[], &known(&["a"])), None);
     }
 
     #[test]
     fn g17_an_address_of_another_cluster_does_not_count_however_late_its_epoch() {
         let views = vec![view(900, &["x", "y"]), view(900, &["x", "y"]), view(3, &["a", "b"])];
-        assert_eq!(choose(views, &known(&["a"])), Some(view(3, &["a", "b"])));
+        assert_eq!(choose(&views, &known(&["a"])), Some(&views[2]));
     }
 
     #[test]
     fn g17_when_nobody_tells_of_the_known_cluster_the_one_that_most_tell_of_counts() {
         let views = vec![view(900, &["x"]), view(3, &["a", "b"]), view(4, &["b", "c"])];
-        assert_eq!(choose(views.clone(), &known(&["gone"])), Some(view(4, &["b", "c"])));
-        assert_eq!(choose(views, &known(&[])), Some(view(4, &["b", "c"])));
+        assert_eq!(choose(&views, &known(&["gone"])), Some(&views[2]));
+        assert_eq!(choose(&views, &known(&[])), Some(&views[2]));
     }
 
     #[test]
     fn of_one_epoch_who_is_well_and_who_covers_most_counts() {
         let ill = ClusterView { is_healthy: false, ..view(3, &["a", "b", "c"]) };
         let views = vec![ill, view(3, &["a"]), view(3, &["a", "b"])];
-        assert_eq!(choose(views, &known(&[])), Some(view(3, &["a", "b"])));
+        assert_eq!(choose(&views, &known(&[])), Some(&views[2]));
+    }
+
+    /// Of two nodes the first one has so many of three slots.
+    fn split(first: u16) -> ClusterView {
+        let mut view = view(3, &["a", "b"]);
+        view.shards[0].slots = vec![0..=first - 1];
+        view.shards[1].slots = vec![first..=2];
+        view
+    }
+
+    #[test]
+    fn of_one_epoch_what_most_nodes_say_counts_and_is_disputed() {
+        for views in [[split(1), split(2), split(2)], [split(2), split(1), split(2)]] {
+            let chosen = choose(&views, &known(&[])).unwrap();
+            assert_eq!(chosen, &split(2));
+            assert!(is_disputed(&views, chosen));
+        }
+        let agreed = [split(2), split(2)];
+        assert!(!is_disputed(&agreed, &agreed[0]));
+    }
+
+    #[test]
+    fn who_missed_a_change_or_is_cut_off_or_elsewhere_disputes_nothing() {
+        let old = ClusterView { epoch: 2, ..split(1) };
+        let cut_off = ClusterView { is_healthy: false, ..split(1) };
+        let views = [old.clone(), old, cut_off.clone(), cut_off, view(3, &["x"]), split(2)];
+        let chosen = choose(&views, &known(&["a"])).unwrap();
+        assert_eq!(chosen, &split(2));
+        assert!(!is_disputed(&views, chosen));
+    }
+
+    #[test]
+    fn another_replica_disputes_nothing() {
+        let mut other = split(2);
+        let replica = ShardNode { address: Address::new("r", 1), id: Some("r".into()) };
+        other.shards[0].nodes.push(replica);
+        let views = [split(2), other];
+        assert!(!is_disputed(&views, &views[0]));
     }
 }

@@ -10,7 +10,7 @@ use tokio::time::{Instant, timeout_at};
 
 use super::access::NodeAccess;
 use super::asker::{Asker, Target, worst};
-use super::choose::{choose, touches};
+use super::choose::{choose, is_disputed, is_healthy, touches};
 use super::member::Member;
 use super::node_list::{Listed, NodeList};
 use super::slots::{self, ClusterView};
@@ -72,13 +72,6 @@ impl Directory for ClusterDirectory {
     }
 }
 
-/// Whether most nodes with the epoch of the chosen view say that the cluster works. A node that is
-/// cut off from the others goes on saying that it does not.
-fn is_healthy(opinions: &[(u64, bool)], epoch: u64) -> bool {
-    let same = || opinions.iter().filter(|(of, _)| *of == epoch);
-    same().filter(|(_, is_healthy)| *is_healthy).count() * 2 > same().count()
-}
-
 impl ClusterShared {
     async fn look(&self, known: Vec<NodeName>) -> Result<Map, Fault> {
         let mut faults = Vec::new();
@@ -86,10 +79,9 @@ impl ClusterShared {
             let mut views = self.ask_all(targets, &mut faults).await;
             // A node that was removed from the cluster knows no shards.
             views.retain(|view| !view.shards.is_empty());
-            let opinions: Vec<_> = views.iter().map(|view| (view.epoch, view.is_healthy)).collect();
-            if let Some(view) = choose(views, &self.nodes.ids()) {
-                let is_healthy = is_healthy(&opinions, view.epoch);
-                return Ok(Map { is_healthy, ..self.accept(view) });
+            if let Some(view) = choose(&views, &self.nodes.ids()) {
+                let is_healthy = is_healthy(&views, view.epoch);
+                return Ok(self.accept(view.clone(), is_healthy, is_disputed(&views, view)));
             }
         }
         Err(worst(faults, "no node of the cluster knows who has which slots"))
@@ -135,7 +127,7 @@ impl ClusterShared {
         slots::view(&answers, &asked).map_err(is_no_cluster)
     }
 
-    fn accept(&self, view: ClusterView) -> Map {
+    fn accept(&self, view: ClusterView, is_healthy: bool, is_disputed: bool) -> Map {
         let known = self.nodes.ids();
         if !known.is_empty() && !touches(&view, &known) {
             crate::observe::log::another_cluster();
@@ -157,8 +149,7 @@ impl ClusterShared {
         }
         let names: BTreeSet<_> = listed.iter().map(|node| Arc::clone(&node.name)).collect();
         self.asker.keep(|address| names.contains(&address.name()));
-        let is_healthy = view.is_healthy;
-        Map { epoch: self.nodes.set(view.epoch, listed), is_healthy, primaries }
+        Map { epoch: self.nodes.set(view.epoch, listed), is_healthy, is_disputed, primaries }
     }
 }
 

@@ -57,7 +57,8 @@ impl NamedPrimary {
         let role = NodeRole::Primary;
         let listed = Listed { name: Arc::clone(&name), id: None, role, slots: slots.clone() };
         let epoch = nodes.set(self.epoch, vec![listed]);
-        Map { epoch, is_healthy: true, primaries: vec![Primary { name, slots }] }
+        let primaries = vec![Primary { name, slots }];
+        Map { epoch, is_healthy: true, is_disputed: false, primaries }
     }
 }
 

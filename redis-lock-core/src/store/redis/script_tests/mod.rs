@@ -92,6 +92,28 @@ fn a_renewal_lengthens_only_and_a_keep_cuts() {
 }
 
 #[test]
+fn the_limit_of_a_permit_that_ended_is_noted_again_and_one_that_was_left_is_removed() {
+    let kind = Kind::Permit { limit: 2 };
+    for mut direct in Direct::each() {
+        let limits =
+            |direct: &mut Direct| -> i64 { direct.connection.zcard(names().limit()).unwrap() };
+        for number in [1, 2] {
+            assert!(is_held(&direct.ask(kind, acquire(number, false)).unwrap()));
+        }
+        let () = direct.connection.zrem(names().limit(), &*token(1)).unwrap();
+        let ttl = Some(Duration::from_secs(40));
+        direct.ask(kind, Verb::Renew { token: token(1), ttl }).unwrap();
+        assert_eq!(limits(&mut direct), 2);
+        let () = direct.connection.zrem("lock:a", format!("p:{}", token(1))).unwrap();
+        let released = direct.ask(kind, release(1)).unwrap();
+        assert_eq!(released, Answer::Gone { by: None, because: None });
+        assert_eq!(limits(&mut direct), 1);
+        direct.ask(kind, release(2)).unwrap();
+        direct.server.assert_clean();
+    }
+}
+
+#[test]
 fn a_lock_that_never_expires_is_given_no_end_by_a_renewal() {
     for mut direct in Direct::each() {
         direct.server.run::<()>(&format!("SET lock:a {}", token(1)));
