@@ -3,6 +3,7 @@
 //! Nothing else reads a clock, draws random bits or asks for the process id. In tests a thread can
 //! have an environment of its own, in which the simulation sets all three.
 
+use std::cell::RefCell;
 #[cfg(unix)]
 use std::sync::OnceLock;
 use std::time::SystemTime;
@@ -44,22 +45,57 @@ pub(crate) fn wall() -> SystemTime {
     SystemTime::now()
 }
 
+/// How many bytes of the system's are kept for later: one call for 16 identities.
+const STOCK: usize = 256;
+
+/// Random bytes that one process has drawn and not used.
+struct Stock {
+    process: u32,
+    bytes: [u8; STOCK],
+    used: usize,
+}
+
+thread_local! {
+    static RANDOM: RefCell<Stock> =
+        const { RefCell::new(Stock { process: 0, bytes: [0; STOCK], used: STOCK }) };
+}
+
 /// 128 random bits that nobody drew before.
 ///
-/// The system draws them each time: a generator of this process, which `uuid` has where some crate wants
-/// it, would go on alike in all copies that `fork` makes of it, whose acquisitions would have the same
-/// tokens. And a thread has none any more while its thread-local data are dropped, which may include a
-/// guard.
+/// They are the system's: a generator of this process, which `uuid` has where some crate wants it, would
+/// go on alike in all copies that `fork` makes of it, whose acquisitions would have the same tokens. And
+/// a thread has none any more while its thread-local data are dropped, which may include a guard.
 pub(crate) fn unique() -> Uuid {
     #[cfg(test)]
     if let Some(bits) = simulated::bits() {
         return uuid::Builder::from_random_bytes(bits.to_be_bytes()).into_uuid();
     }
-    let mut bits = [0; 16];
-    match getrandom::fill(&mut bits) {
-        Ok(()) => uuid::Builder::from_random_bytes(bits).into_uuid(),
+    let kept = RANDOM.try_with(|stock| stock.try_borrow_mut().ok().and_then(|mut it| it.take()));
+    match kept.ok().flatten().or_else(drawn) {
+        Some(bits) => uuid::Builder::from_random_bytes(bits).into_uuid(),
         // The system draws none, so somebody else has to.
-        Err(_) => Uuid::new_v4(),
+        None => Uuid::new_v4(),
+    }
+}
+
+fn drawn<const N: usize>() -> Option<[u8; N]> {
+    let mut bits = [0; N];
+    getrandom::fill(&mut bits).ok()?;
+    Some(bits)
+}
+
+impl Stock {
+    /// Takes 128 bits that this process has drawn. What a copy of the process inherits is its parent's.
+    fn take(&mut self) -> Option<[u8; 16]> {
+        let process = process();
+        if self.process != process || self.used >= STOCK {
+            *self = Self { process, bytes: drawn()?, used: 0 };
+        }
+        let next = self.bytes.get_mut(self.used..self.used + 16)?;
+        self.used += next.len();
+        let bits = <[u8; 16]>::try_from(&*next).ok()?;
+        next.fill(0);
+        Some(bits)
     }
 }
 
