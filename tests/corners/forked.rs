@@ -286,3 +286,39 @@ fn the_same_where_a_task_reads() {
 fn the_same_where_a_thread_reads() {
     forks_and_looks("forked_by_thread");
 }
+
+/// Copies itself twice, as a server that forks its workers does, after it has drawn random bits.
+pub(crate) fn twice(io: &mut ChildIo) {
+    let url = std::env::var("REDIS_URL").unwrap();
+    let open = || Locks::builder().url(&*url).label("worker").open().unwrap();
+    take_once(&open());
+    for copy in 0..2 {
+        if testbed_fork::forked().is_none() {
+            io.say(&format!("token {}", take_once(&open())));
+            std::process::exit(copy);
+        }
+    }
+    io.hear();
+}
+
+/// Takes a lock and releases it; returns its token.
+fn take_once(locks: &Locks) -> String {
+    let guard = locks.mutex("worked").wait(PATIENCE).blocking_acquire().unwrap();
+    let token = guard.token().to_string();
+    guard.blocking_release().unwrap();
+    locks.blocking_shutdown();
+    token
+}
+
+#[test]
+fn copies_of_a_process_have_tokens_and_names_of_their_own() {
+    let server = Server::start();
+    let mut child = Child::spawn("forked_twice", &[("REDIS_URL", &server.url())]);
+    let tokens = [child.expect("token"), child.expect("token")];
+    let [first, second] = tokens.each_ref().map(|token| token.split('.').collect::<Vec<_>>());
+    assert_ne!(first[1], second[1], "what tells one acquisition from others");
+    assert_ne!(first[2], second[2], "the manager, to which messages go");
+    child.tell("go on");
+    assert!(child.wait().success());
+    server.assert_clean();
+}

@@ -23,5 +23,6 @@ fn child_process() {
         ("forked_by_task", forked::by_task),
         ("forked_by_thread", forked::by_thread),
         ("forked_idle", forked::idle),
+        ("forked_twice", forked::twice),
     ]);
 }

@@ -3,6 +3,7 @@
 
 use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Barrier;
 use std::time::Instant;
 
 use redis_locks::{Guard, LockError, LossReason};
@@ -132,6 +133,34 @@ fn b6_a_guard_can_be_dropped_anywhere() {
     }));
     assert!(panicked.is_err());
     gone();
+    server.assert_clean();
+}
+
+/// By thread-local data that is older than all that a lock needs, so that it goes last, while somebody
+/// waits who needs a token.
+#[test]
+fn b6_a_guard_in_the_oldest_of_a_threads_locals_makes_way_for_a_waiter() {
+    thread_local! { static KEPT: RefCell<Option<Guard>> = const { RefCell::new(None) }; }
+    let server = Server::start();
+    let locks = open(&server.url());
+    let barriers = [Barrier::new(2), Barrier::new(2)];
+    let (locks, [has_it, is_awaited]) = (&locks, &barriers);
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            KEPT.with(|kept| assert!(kept.borrow().is_none()));
+            let guard = job(locks).blocking_acquire().unwrap();
+            KEPT.with(|kept| *kept.borrow_mut() = Some(guard));
+            has_it.wait();
+            is_awaited.wait();
+        });
+        has_it.wait();
+        // The lease is not the one that it asks for, so it is not passed on.
+        let other = job(locks).ttl(LONG * 2).wait(PATIENCE);
+        let waiting = scope.spawn(move || other.blocking_acquire().unwrap().blocking_release());
+        eventually(SOON, "it waits", || !locks.blocking_status(KEY).unwrap().waiters.is_empty());
+        is_awaited.wait();
+        waiting.join().unwrap().unwrap();
+    });
     server.assert_clean();
 }
 

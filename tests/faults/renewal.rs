@@ -168,6 +168,30 @@ async fn c5_a_renewal_confirmed_after_the_end_changes_nothing() {
     server.assert_clean();
 }
 
+/// Many leases that fall due at once are renewed in one call, and its answer is lost.
+async fn lg31_an_answer_for_many_that_is_lost_costs_none_of_them_its_lease() {
+    let server = Server::start();
+    let proxy = Proxy::to(server.port());
+    let locks = connect(&proxy.url()).await;
+    let mut guards = Vec::new();
+    for number in 0..64 {
+        guards.push(locks.mutex(format!("job:{number}")).ttl(ms(2_400)).acquire().await.unwrap());
+    }
+    proxy.cut_reply_to("job:");
+    let before: Vec<_> = guards.iter().map(|guard| Instant::now() + guard.remaining()).collect();
+    until("an answer is lost", || proxy.cuts() > 0).await;
+    let is_renewed = |number: usize| {
+        let left = guards[number].remaining();
+        assert!(!left.is_zero(), "{number} was lost");
+        Instant::now() + left > before[number] + ms(50)
+    };
+    until("all are renewed", || (0..64).all(is_renewed)).await;
+    for guard in guards {
+        guard.release().await.unwrap();
+    }
+    server.assert_clean();
+}
+
 async fn c6_a_key_that_is_removed_is_a_loss_at_the_next_renewal() {
     let server = Server::start();
     let locks = connect(&server.url()).await;
@@ -408,6 +432,7 @@ each_way!(
     c3_a_gap_in_the_network_is_bridged,
     c4_a_frozen_server_is_a_loss_at_the_leases_end,
     c5_a_renewal_confirmed_after_the_end_changes_nothing,
+    lg31_an_answer_for_many_that_is_lost_costs_none_of_them_its_lease,
     c6_a_key_that_is_removed_is_a_loss_at_the_next_renewal,
     c7_anothers_value_is_a_loss_and_is_left_alone,
     c8_the_lease_starts_when_the_request_is_sent,

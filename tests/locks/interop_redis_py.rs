@@ -152,3 +152,28 @@ fn neither_releases_the_others() {
     assert_eq!(theirs.ask("release"), "True");
     server.assert_clean();
 }
+
+#[test]
+fn lg26_redis_py_gets_a_lease_that_lingers_when_it_ends() {
+    let python = python!();
+    let server = Server::start();
+    let locks = open(&server.url());
+    let mut theirs = Python::start(&python, &server, "30");
+    let since = std::time::Instant::now();
+    let lingering = job(&locks).linger(ms(1_500));
+    loop {
+        lingering.clone().blocking_acquire().unwrap().blocking_release().unwrap();
+        if server.exists(WIRE) {
+            break;
+        }
+        assert!(since.elapsed() < PATIENCE, "its lease does not stay");
+    }
+    let released = std::time::Instant::now();
+    assert_eq!(theirs.ask("try"), "False");
+    assert!(released.elapsed() < ms(1_500), "the machine is too slow to tell");
+    assert_eq!(theirs.ask("wait"), "True");
+    assert!(lingering.blocking_try_acquire().unwrap().is_none(), "theirs is not handed out");
+    assert_eq!(theirs.ask("release"), "True");
+    locks.blocking_shutdown();
+    server.assert_clean();
+}

@@ -78,6 +78,8 @@ async fn a_try_is_refused_in_time_by_a_holder_that_can_not_answer() {
     let proxy = testbed::Proxy::to(server.port());
     let owner = builder(&proxy.url()).connect().await.unwrap();
     let other = manager(&server).await;
+    // It asks only where an answer would reach it.
+    leave_idle(&server, &other, "warm").await;
     leave_idle(&server, &owner, "k").await;
     proxy.hole();
     let begun = Instant::now();

@@ -12,23 +12,23 @@ use tokio::task::JoinSet;
 use crate::scenery::{GRACE, builder, is_without_scripts};
 use crate::without_scripts::{as_user, scripting_of_child};
 
-const AMPLE: Duration = Duration::from_secs(20);
-const TTL: Duration = Duration::from_secs(3);
+pub(crate) const AMPLE: Duration = Duration::from_secs(20);
+pub(crate) const TTL: Duration = Duration::from_secs(3);
 
-async fn manager(server: &Server) -> Locks {
+pub(crate) async fn manager(server: &Server) -> Locks {
     through(&server.url()).await
 }
 
-async fn through(url: &str) -> Locks {
+pub(crate) async fn through(url: &str) -> Locks {
     builder(url).connect().await.unwrap()
 }
 
-fn lingering(locks: &Locks, key: &str) -> Request {
+pub(crate) fn lingering(locks: &Locks, key: &str) -> Request {
     locks.mutex(key).ttl(TTL).linger(Duration::from_secs(60))
 }
 
 /// Uses a lock until its lease stays: only tokens that were made since messages arrive do.
-async fn leave_idle(server: &Server, locks: &Locks, key: &str) {
+pub(crate) async fn leave_idle(server: &Server, locks: &Locks, key: &str) {
     let since = Instant::now();
     loop {
         lingering(locks, key).acquire().await.unwrap().release().await.unwrap();
@@ -40,7 +40,7 @@ async fn leave_idle(server: &Server, locks: &Locks, key: &str) {
 }
 
 /// A server, and two managers, the first of which keeps an idle lease of `k`.
-async fn idle_and_other() -> (Server, Locks, Locks) {
+pub(crate) async fn idle_and_other() -> (Server, Locks, Locks) {
     let server = Server::start();
     let (owner, other) = (manager(&server).await, manager(&server).await);
     leave_idle(&server, &owner, "k").await;
@@ -48,7 +48,7 @@ async fn idle_and_other() -> (Server, Locks, Locks) {
 }
 
 /// Shuts the managers down. Nothing may be left then.
-async fn end(server: &Server, managers: &[&Locks]) {
+pub(crate) async fn end(server: &Server, managers: &[&Locks]) {
     for locks in managers {
         locks.shutdown().await;
     }
@@ -148,14 +148,29 @@ async fn lg10_a_flush_ends_an_idle_lease_with_its_next_renewal_and_fences_rise()
 }
 
 async fn lg13_an_idle_lease_is_ended_by_force() {
+    // Its renewals come too late to find out.
+    const LONG: Duration = Duration::from_secs(100);
     let (server, owner, other) = idle_and_other().await;
-    assert!(other.force_release("k", "it is in the way").await.unwrap());
-    let guard = other.mutex("k").try_acquire().await.unwrap().expect("nobody has it");
+    let long = || lingering(&owner, "f").ttl(LONG);
+    long().acquire().await.unwrap().release().await.unwrap();
+    assert!(server.pttl("lock:f").unwrap() > 90_000, "it stays");
+    assert!(other.force_release("f", "it is in the way").await.unwrap());
+    let guard = other.mutex("f").try_acquire().await.unwrap().expect("nobody has it");
     let since = Instant::now();
-    while lingering(&owner, "k").try_acquire().await.unwrap().is_some() {
+    while long().try_acquire().await.unwrap().is_some() {
         assert!(since.elapsed() < AMPLE, "the ended lease is handed out");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
+    guard.release().await.unwrap();
+    end(&server, &[&owner, &other]).await;
+}
+
+async fn a_token_whose_lease_is_idle_here_cannot_be_adopted_here() {
+    let (server, owner, other) = idle_and_other().await;
+    let token = owner.status("k").await.unwrap().holders[0].token.clone();
+    let adopted = owner.mutex("k").adopt(token).await;
+    assert!(adopted.as_ref().is_err_and(LockError::is_lost), "it was released: {adopted:?}");
+    let guard = lingering(&owner, "k").try_acquire().await.unwrap().expect("nobody has it");
     guard.release().await.unwrap();
     end(&server, &[&owner, &other]).await;
 }
@@ -251,7 +266,7 @@ async fn the_status_of_an_idle_lease_says_that_nobody_is_inside() {
 }
 
 /// A server, an owner and another one; of one of them, messages can be stopped.
-async fn with_proxy(is_owner: bool) -> (Server, Proxy, Locks, Locks) {
+pub(crate) async fn with_proxy(is_owner: bool) -> (Server, Proxy, Locks, Locks) {
     let server = Server::start();
     let proxy = Proxy::to(server.port());
     let (disturbed, direct) = (through(&proxy.url()).await, manager(&server).await);
@@ -372,6 +387,7 @@ by_ways!((usual, by_transactions) on 2 threads:
     lg14_lg16_the_oldest_of_too_many_idle_leases_go_and_a_shutdown_takes_the_rest,
     lg17_two_who_ask_for_an_idle_lease_get_it_one_after_the_other,
     lg23_two_ttls_take_turns_at_one_idle_lease_and_others_get_it_between,
+    a_token_whose_lease_is_idle_here_cannot_be_adopted_here,
     a_key_that_is_asked_away_unused_does_not_linger_for_a_while,
     the_status_of_an_idle_lease_says_that_nobody_is_inside,
 );

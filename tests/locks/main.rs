@@ -14,6 +14,8 @@ mod force_release;
 mod interop_redis_py;
 mod linger;
 mod linger_faults;
+mod linger_others;
+mod linger_server;
 mod losing;
 mod short_path;
 mod status;

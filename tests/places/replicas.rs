@@ -177,3 +177,18 @@ fn f14_under_sentinel_what_the_replica_has_survives_a_fail_over_and_is_counted_a
     guard.blocking_release().unwrap();
     successor.server().assert_clean();
 }
+
+#[test]
+fn replicas_are_waited_for_where_scripts_are_denied() {
+    for pair in pairs() {
+        pair.primary.run::<()>("ACL SETUSER default -eval -evalsha");
+        let locks = pair.locks(1).open().unwrap();
+        let guard = take(locks.mutex("job"));
+        assert!(pair.replica.exists("lock:job"), "the replica had it before the guard was there");
+        guard.blocking_verify().unwrap();
+        guard.blocking_release().unwrap();
+        drop(locks);
+        pair.primary.run::<()>("ACL SETUSER default +eval +evalsha");
+        pair.primary.assert_clean();
+    }
+}

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use redis_locks::{Builder, ConfigError, LockError, Locks, Topology};
+use redis_locks::{Builder, ConfigError, LockError, Locks, Scripting, Topology};
 use testbed::{
     Certificates, Cluster, FailOver, Proxy, Sentinel, Server, ServerBinary, eventually, holds_for,
 };
@@ -156,6 +156,37 @@ fn a_client_with_certificates_of_its_own_is_used_as_it_is() {
         waiting.must_have_it();
         waiting.finish();
         drop((one, other));
+        server.assert_clean();
+    }
+}
+
+#[test]
+fn transactions_and_waits_for_replicas_go_over_tls() {
+    let Some(certificates) = certificates() else { return };
+    for binary in binaries() {
+        let server = Server::builder().binary(binary.clone()).tls(&certificates).start();
+        let replica = Server::builder().binary(binary).start();
+        replica.run::<()>(&format!("REPLICAOF 127.0.0.1 {}", server.port()));
+        let linked = || replica.info("replication", "master_link_status").as_deref() == Some("up");
+        eventually(PATIENCE, "the replica is linked", linked);
+        let open = |(scripting, replicas)| {
+            let locks = Locks::builder().url(server.tls_url()).scripting(scripting);
+            trusting(locks, &certificates).replicas(replicas).ttl(ms(20_000)).open().unwrap()
+        };
+        let each = [(Scripting::Never, 0), (Scripting::Auto, 1), (Scripting::Never, 1)].map(open);
+        for (at, from) in each.iter().enumerate() {
+            let to = &each[(at + 1) % each.len()];
+            let guard = take(from.mutex("job").fenced());
+            assert!(at == 0 || replica.exists("lock:job"), "the replica has it first");
+            let waiting = Waiting::start(to.mutex("job"));
+            waiting.must_wait();
+            server.run::<()>("CLIENT KILL TYPE normal SKIPME yes");
+            eventually(PATIENCE, "it is confirmed", || guard.blocking_verify().is_ok());
+            guard.blocking_release().unwrap();
+            waiting.must_have_it();
+            waiting.finish();
+        }
+        drop(each);
         server.assert_clean();
     }
 }

@@ -1,6 +1,6 @@
 //! 500 waiters in ten processes, of which waiters and holders are killed all the time.
 //!
-//! It lasts 20 seconds, or `WAITING_SECONDS`: `cargo xtask mayhem` takes two minutes.
+//! It lasts 12 seconds, or `WAITING_SECONDS`: `cargo xtask mayhem` takes two minutes.
 
 use std::fs::OpenOptions;
 use std::io::Write;
@@ -31,7 +31,7 @@ const SHORT_TTL: Duration = Duration::from_millis(1200);
 
 fn time() -> Duration {
     let seconds = env::var("WAITING_SECONDS").ok().and_then(|text| text.parse().ok());
-    Duration::from_secs(seconds.unwrap_or(20))
+    Duration::from_secs(seconds.unwrap_or(12))
 }
 
 static OVER: AtomicBool = AtomicBool::new(false);

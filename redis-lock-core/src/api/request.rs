@@ -138,8 +138,8 @@ impl Request {
     /// else wants it: the next call here under the same key then costs no round trip. Mutexes only.
     ///
     /// Whoever waits elsewhere is handed the lock. An attempt elsewhere that does not wait is handed
-    /// it as well, unless somebody is inside or this process does not answer within 50 ms or three
-    /// round trips. A process that dies meanwhile costs others the rest of the lease, as if it had
+    /// it as well, unless it is for several keys, somebody is inside, or this process does not answer
+    /// within 50 ms or three round trips. A process that dies meanwhile costs others the rest of the lease, as if it had
     /// died inside.
     pub fn linger(mut self, linger: Duration) -> Self {
         self.options.linger = Some(linger).filter(|linger| !linger.is_zero());

@@ -45,12 +45,22 @@ pub(crate) fn wall() -> SystemTime {
 }
 
 /// 128 random bits that nobody drew before.
+///
+/// The system draws them each time: a generator of this process, which `uuid` has where some crate wants
+/// it, would go on alike in all copies that `fork` makes of it, whose acquisitions would have the same
+/// tokens. And a thread has none any more while its thread-local data are dropped, which may include a
+/// guard.
 pub(crate) fn unique() -> Uuid {
     #[cfg(test)]
     if let Some(bits) = simulated::bits() {
         return uuid::Builder::from_random_bytes(bits.to_be_bytes()).into_uuid();
     }
-    Uuid::new_v4()
+    let mut bits = [0; 16];
+    match getrandom::fill(&mut bits) {
+        Ok(()) => uuid::Builder::from_random_bytes(bits).into_uuid(),
+        // The system draws none, so somebody else has to.
+        Err(_) => Uuid::new_v4(),
+    }
 }
 
 /// Which process this is. After a `fork` it is another one.

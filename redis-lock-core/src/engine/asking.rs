@@ -43,6 +43,14 @@ impl Asking {
                     });
                 }
             }
+            if let Some(adopted) = &demand.adopts {
+                // A token that was released has the lock no more, although its lease lingers.
+                core.step(&LockId::mutex(&id.main), work, |machine, env, out| {
+                    if machine.keeps(&adopted.token) {
+                        machine.give_up_kept(IdleEnd::Terms, env, out);
+                    }
+                });
+            }
             core.begin(&id, work, |machine, env, out| {
                 // Numbered under the machine's lock, so that the numbers follow the order of
                 // arrival.

@@ -11,6 +11,7 @@ use tokio::sync::watch;
 use super::cache_padded::CachePadded;
 use super::engine_waker::EngineWaker;
 use super::idle_leases::IdleLeases;
+use super::in_use_answers::InUseAnswers;
 use super::notices::{Notice, Notices};
 use super::path::{After, InHand, Origin, Overdue, QueueEntry, Results, Settled};
 use super::places::{Place, PlaceId, Places};
@@ -21,7 +22,7 @@ use super::sender::Sender;
 use super::table::{Handle, LockId, Resident, Table};
 use crate::domain::clock::Moment;
 use crate::domain::error::Fault;
-use crate::lock::{Effects, Env, Machine, Outcome, Outgoing};
+use crate::lock::{Effects, Env, Machine, Outcome};
 use crate::observe;
 use crate::store::Answer;
 
@@ -36,6 +37,7 @@ pub(crate) struct Core {
     pub(super) released: Mutex<Released>,
     pub(super) search: Mutex<Search>,
     pub(crate) idle: IdleLeases,
+    pub(super) in_use_answers: InUseAnswers,
     /// Finds the machine of a token that may be in the server's queue, and so in a message.
     index: Mutex<HashMap<Arc<str>, LockId>>,
     numbers: CachePadded<AtomicU64>,
@@ -100,6 +102,7 @@ impl Core {
             released: Mutex::default(),
             search: Mutex::default(),
             idle: IdleLeases::default(),
+            in_use_answers: InUseAnswers::default(),
             index: Mutex::default(),
             numbers: CachePadded::new(AtomicU64::new(1)),
             closed: AtomicBool::new(false),
@@ -217,7 +220,7 @@ impl Core {
                 let mut traffic = place.path.traffic();
                 self.release_owed(&mut effects.out);
                 for outgoing in effects.out.drain(..) {
-                    traffic.put(entry_of(id, outgoing, now), settled);
+                    traffic.put(QueueEntry::of(id, outgoing, now), settled);
                 }
             } else {
                 self.release_owed(&mut effects.out);
@@ -476,17 +479,6 @@ impl Work {
 pub(super) fn touch(touched: &mut Vec<Arc<Place>>, place: &Arc<Place>) {
     if !touched.iter().any(|other| other.id == place.id) {
         touched.push(Arc::clone(place));
-    }
-}
-
-/// The queue entry of something that a machine sends.
-pub(super) fn entry_of(id: &LockId, outgoing: Outgoing, now: Moment) -> QueueEntry {
-    match outgoing {
-        Outgoing::Ask(question) => {
-            QueueEntry::question(id.clone(), question.number, question.command, now)
-        }
-        Outgoing::Part(reap) => QueueEntry::reap(reap, now),
-        Outgoing::Message(command) => QueueEntry::message(command, now),
     }
 }
 

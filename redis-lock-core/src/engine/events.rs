@@ -24,7 +24,10 @@ impl Core {
             }
             Event::Asked { key, token } => {
                 let (id, asker) = (LockId::mutex(&key), Token::from_wire(&token));
-                self.step(&id, work, |machine, env, out| machine.asked_for(&asker, env, out));
+                self.step(&id, work, |machine, env, out| {
+                    let may_answer = || self.in_use_answers.may_answer(env.now);
+                    machine.asked_for(&asker, may_answer, env, out);
+                });
             }
             Event::Forced { token } => {
                 self.search().add(token);

@@ -16,6 +16,7 @@ mod engine_waker;
 mod events;
 mod gather;
 mod idle_leases;
+mod in_use_answers;
 mod linger_pauses;
 mod listen;
 mod mapping;

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use super::core::{Core, Work, entry_of, touch};
+use super::core::{Core, Work, touch};
 use super::path::{Origin, QueueEntry, Settled};
 use super::places::{Place, PlaceOf};
 use super::table::LockId;
@@ -35,7 +35,7 @@ impl Core {
                 Outgoing::Part(reap) if *asked != version => reap.doubt_dropped(now),
                 Outgoing::Part(_) | Outgoing::Message(_) => {}
             }
-            let entry = entry_of(id, outgoing, now);
+            let entry = QueueEntry::of(id, outgoing, now);
             // A release that is owed may be of another key than the first one of these.
             let main = entry.main().unwrap_or_else(|| Arc::clone(&id.main));
             for (main, entry) in self.parts(&main, entry, now, settled) {

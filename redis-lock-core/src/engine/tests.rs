@@ -62,7 +62,7 @@ fn an_engine_that_starts_beside_a_shutdown_ends_and_keeps_nobody_waiting() {
 }
 
 /// Takes and releases the lock of this key until its lease stays with the manager.
-fn have_a_lease_linger(locks: &Locks, key: &str) {
+pub(super) fn have_a_lease_linger(locks: &Locks, key: &str) {
     let mut request = locks.mutex(key).ttl(PATIENCE * 3);
     request.options.linger = Some(PATIENCE * 2);
     eventually(PATIENCE, "its lease stays", || {
@@ -78,6 +78,20 @@ fn what_lingers_goes_when_nobody_is_left() {
     have_a_lease_linger(&locks, "job");
     drop(locks);
     server.assert_clean();
+}
+
+#[test]
+fn lg24_a_lease_lingers_no_longer_than_it_may_though_nothing_else_happens() {
+    let locks = Locks::in_memory();
+    let mut request = locks.mutex("job").ttl(PATIENCE * 6);
+    request.options.linger = Some(Duration::from_millis(300));
+    let core = locks.link().core();
+    eventually(PATIENCE, "its lease stays", || {
+        request.clone().blocking_acquire().unwrap().blocking_release().unwrap();
+        !core.is_at_rest()
+    });
+    // Its renewal, for which the engine wakes anyway, is due much later.
+    eventually(PATIENCE, "it is given back", || core.is_at_rest());
 }
 
 #[test]

@@ -401,8 +401,8 @@ impl<W> Machine<W> {
     fn lost(&mut self, is_gone: bool, env: &Env<'_>, out: &mut Effects<W>) {
         let Stage::Held(held) = std::mem::replace(&mut self.stage, Stage::Idle) else { return };
         // Whoever gave an adopted token away may have the lock: a lease that ran out here may run
-        // on there, and it ends by itself.
-        let is_shared = held.attempt.is_adopted() && held.lease.ttl.is_some();
+        // on there, and it ends by itself. Where the server has nothing of it, nobody has it.
+        let is_shared = held.attempt.is_adopted() && held.lease.ttl.is_some() && !is_gone;
         // Of several keys, some may still be ours. And the server may have executed a renewal whose
         // answer was lost.
         let is_whole = !matches!(held.hold.demand.kind, Kind::All { .. });

@@ -162,6 +162,9 @@ impl<W> Machine<W> {
                     kept.lease.schedule(true, until, env);
                 }
             }
+            Outcome::Answered(Answer::Renewed { waited_for: true, .. }) => {
+                self.somebody_waits(env, out);
+            }
             // No caller held it, so nobody has lost anything.
             Outcome::Answered(Answer::Gone { .. }) => {
                 if let Stage::Kept(kept) = std::mem::replace(&mut self.stage, Stage::Idle) {
@@ -174,7 +177,14 @@ impl<W> Machine<W> {
     }
 
     /// A caller in another process, which does not wait, asks for the lock in case it is idle.
-    pub(crate) fn asked_for(&mut self, asker: &Token, env: &Env<'_>, out: &mut Effects<W>) {
+    /// `may_answer` limits how often this process says that somebody is inside.
+    pub(crate) fn asked_for(
+        &mut self,
+        asker: &Token,
+        may_answer: impl FnOnce() -> bool,
+        env: &Env<'_>,
+        out: &mut Effects<W>,
+    ) {
         if let Stage::Kept(_) = self.stage {
             // It is in the queue, so the release grants it the lock.
             self.waited_for = true;
@@ -182,6 +192,7 @@ impl<W> Machine<W> {
         }
         if asker.has_channel()
             && self.answers_in_use(env.now)
+            && may_answer()
             && let Stage::Held(held) = &self.stage
         {
             let asker = Arc::clone(asker.wire());
@@ -203,6 +214,11 @@ impl<W> Machine<W> {
             Stage::Kept(kept) => Some(kept.since),
             _ => None,
         }
+    }
+
+    /// Whether the idle lease is that of a token.
+    pub(crate) fn keeps(&self, token: &Token) -> bool {
+        matches!(&self.stage, Stage::Kept(kept) if kept.token().wire() == token.wire())
     }
 
     /// Gives back an idle lease.

@@ -10,7 +10,7 @@ use super::origin::{Gathering, Origin, Overdue, Reply};
 use crate::domain::clock::Moment;
 use crate::domain::error::{Fault, FaultClass};
 use crate::engine::table::LockId;
-use crate::lock::{Confirmation, Outcome, Reap};
+use crate::lock::{Confirmation, Outcome, Outgoing, Reap};
 use crate::store::Command;
 use crate::store::redirect::Redirect;
 use crate::store::redis::is_split;
@@ -41,6 +41,17 @@ pub(crate) struct QueueEntry {
 }
 
 impl QueueEntry {
+    /// The entry of something that a machine sends.
+    pub(crate) fn of(id: &LockId, outgoing: Outgoing, now: Moment) -> Self {
+        match outgoing {
+            Outgoing::Ask(question) => {
+                Self::question(id.clone(), question.number, question.command, now)
+            }
+            Outgoing::Part(reap) => Self::reap(reap, now),
+            Outgoing::Message(command) => Self::message(command, now),
+        }
+    }
+
     pub(crate) fn question(id: LockId, number: u64, command: Command, now: Moment) -> Self {
         let limit = command.timeout;
         Self::new(Origin::Lock(id, number), Some(command), limit, Moment::NEVER, now)

@@ -209,3 +209,22 @@ fn a_cut_that_may_still_be_executed_bounds_what_an_adopter_trusts() {
         assert_eq!(hold.deadline(), lease::deadline(sent, Some(secs(30))), "also the next one");
     }
 }
+
+#[test]
+fn an_adopted_hold_that_was_ended_is_buried_while_an_acquisition_may_still_be_executed() {
+    let mut bench = Bench::new();
+    bench.ask(1, demand("k"));
+    let take = bench.asked();
+    bench.answer(&take, unknown());
+    let acquire = bench.asked();
+    bench.answer(&acquire, got());
+    let (_, hold) = bench.granted();
+    let token = detached(&mut bench, &hold);
+    let (mut bench, hold) = adopted(&token, secs(10));
+    bench.step(|machine, env, out| machine.forced(env, out));
+    let check = bench.asked();
+    bench.answer(&check, gone());
+    assert!(hold.loss(bench.moment()).is_some());
+    let now = bench.moment();
+    assert!(bench.released().buries(now) > Some(secs(30)), "it would stand there again");
+}

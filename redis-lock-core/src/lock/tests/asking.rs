@@ -104,8 +104,8 @@ fn a_caller_that_waits_asks_nobody_since_its_place_does() {
 }
 
 /// The answers that a holder gives to whoever asks by this token.
-fn told_by_holder(bench: &mut Bench, asker: &Token) -> usize {
-    bench.step(|machine, env, out| machine.asked_for(asker, env, out));
+pub(super) fn told_by_holder(bench: &mut Bench, asker: &Token) -> usize {
+    bench.step(|machine, env, out| machine.asked_for(asker, || true, env, out));
     let is_answer = |outgoing: &Outgoing| matches!(outgoing, Outgoing::Message(_));
     bench.effects.out.extract_if(.., |outgoing| is_answer(outgoing)).count()
 }

@@ -3,12 +3,12 @@
 use super::*;
 use crate::domain::idle_event::KeyUse;
 
-fn lingering() -> Demand {
+pub(super) fn lingering() -> Demand {
     Demand { linger: Some(secs(5)), ..demand("k") }
 }
 
 /// A lease that is kept after its release.
-fn kept() -> (Bench, Arc<Hold>) {
+pub(super) fn kept() -> (Bench, Arc<Hold>) {
     let mut bench = Bench::new();
     let hold = bench.hold(1, lingering());
     let mut told = bench.release(&hold);

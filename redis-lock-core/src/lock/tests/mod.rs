@@ -6,6 +6,7 @@ mod asking;
 mod events;
 mod holding;
 mod kept;
+mod kept_faults;
 mod outage;
 mod reaping;
 mod releasing;

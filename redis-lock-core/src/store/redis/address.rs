@@ -55,10 +55,15 @@ pub(crate) type AddressMap = Arc<dyn Fn(&str, u16) -> (String, u16) + Send + Syn
 /// The redirect that a reply of the node `asked` contains, if any.
 pub(super) fn redirect(value: &Value, asked: &NodeName) -> Option<Redirect> {
     let Value::ServerError(error) = value else { return None };
-    let (slot, to) = error.details()?.split_once(' ')?;
+    redirect_in(error.code(), error.details()?, asked)
+}
+
+/// The same from an error's code and the rest of its text.
+pub(super) fn redirect_in(code: &str, detail: &str, asked: &NodeName) -> Option<Redirect> {
+    let (slot, to) = detail.split_once(' ')?;
     let asked = Address::parse(asked)?;
     let to = Address::parse(to)?.seen_from(&asked.host).name();
-    match error.code() {
+    match code {
         "MOVED" => Some(Redirect::Moved { slot: slot.parse().ok()?, to }),
         "ASK" => Some(Redirect::Ask { to }),
         _ => None,

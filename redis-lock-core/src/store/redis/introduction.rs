@@ -6,6 +6,8 @@ use std::sync::Arc;
 
 use futures_util::future::select_ok;
 use redis::aio::MultiplexedConnection;
+use redis::io::tcp::TcpSettings;
+use redis::io::tcp::socket2::SockRef;
 use redis::{
     AsyncConnectionConfig, ConnectionAddr, ConnectionInfo, RedisConnectionInfo, RedisError,
 };
@@ -56,11 +58,11 @@ pub(super) async fn connect(
     info: &ConnectionInfo,
     tls: Option<&TlsSettings>,
 ) -> Result<Option<Introduced>, RedisError> {
-    let settings = info.redis_settings();
+    let (settings, sockets) = (info.redis_settings(), info.tcp_settings());
     match (info.addr(), tls) {
         (ConnectionAddr::Tcp(host, port), _) => {
             let plain = |stream| Box::pin(async { Ok::<_, RedisError>(stream) });
-            let stream = Arc::new(first_of(host, *port, plain).await?.into_std()?);
+            let stream = Arc::new(first_of(host, *port, sockets, plain).await?.into_std()?);
             let (driver, task) =
                 introduce(settings, TcpStream::from_std(stream.try_clone()?)?).await?;
             Ok(Some(Introduced { driver, task, carrier: Carrier::Plain(Socket::Tcp(stream)) }))
@@ -70,7 +72,7 @@ pub(super) async fn connect(
             let Some(config) = tls.config() else { return Ok(None) };
             let config = Arc::new(config);
             let shake_hands = |stream| Box::pin(SharedStream::connect(stream, host, &config));
-            let stream = first_of(host, *port, shake_hands).await?;
+            let stream = first_of(host, *port, sockets, shake_hands).await?;
             let (driver, task) = introduce(settings, stream.clone()).await?;
             Ok(Some(Introduced { driver, task, carrier: Carrier::Tls(stream) }))
         }
@@ -90,6 +92,7 @@ pub(super) async fn connect(
 async fn first_of<T, R>(
     host: &str,
     port: u16,
+    settings: &TcpSettings,
     ready: impl Fn(TcpStream) -> R,
 ) -> Result<T, RedisError>
 where
@@ -102,6 +105,7 @@ where
             Box::pin(async move {
                 let stream = TcpStream::connect(address).await?;
                 stream.set_nodelay(true)?;
+                suit(&stream, settings)?;
                 ready(stream).await
             })
         })
@@ -112,6 +116,18 @@ where
     Ok(select_ok(connecting).await?.0)
 }
 
+/// Gives a socket of ours the settings that the driver gives its own. How long one lingers when it is
+/// closed can't be read from them.
+fn suit(stream: &TcpStream, settings: &TcpSettings) -> io::Result<()> {
+    let socket = SockRef::from(stream);
+    if let Some(keepalive) = settings.keepalive() {
+        socket.set_tcp_keepalive(keepalive)?;
+    }
+    #[cfg(any(target_os = "android", target_os = "fuchsia", target_os = "linux"))]
+    socket.set_tcp_user_timeout(settings.user_timeout())?;
+    Ok(())
+}
+
 async fn introduce(
     settings: &RedisConnectionInfo,
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
@@ -120,4 +136,34 @@ async fn introduce(
     let (connection, driver) =
         MultiplexedConnection::new_with_config(settings, stream, config).await?;
     Ok((connection, tokio::spawn(driver)))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use redis::io::tcp::socket2::TcpKeepalive;
+    use testbed::Server;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_socket_of_ours_has_the_settings_of_the_client() {
+        let server = Server::start();
+        let time = Duration::from_secs(17);
+        let client = redis::Client::open(server.url()).unwrap();
+        let info = client.get_connection_info().clone();
+        let settings = TcpSettings::default().set_keepalive(TcpKeepalive::new().with_time(time));
+        #[cfg(target_os = "linux")]
+        let settings = settings.set_user_timeout(time);
+        let introduced = connect(&info.set_tcp_settings(settings), None).await.unwrap().unwrap();
+        let transport = introduced.into_transport().await.unwrap();
+        let Socket::Tcp(stream) = transport.socket() else { panic!("it is reached by TCP") };
+        let socket = SockRef::from(&**stream);
+        assert!(socket.keepalive().unwrap() && socket.tcp_nodelay().unwrap());
+        #[cfg(target_os = "linux")]
+        assert_eq!(socket.tcp_keepalive_time().unwrap(), time);
+        #[cfg(target_os = "linux")]
+        assert_eq!(socket.tcp_user_timeout().unwrap(), Some(time));
+    }
 }

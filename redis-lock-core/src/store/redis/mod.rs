@@ -59,8 +59,10 @@ use redis::AsyncConnectionConfig;
 use redis::aio::MultiplexedConnection;
 use tokio::time::timeout;
 
+use super::redirect::NodeName;
 use super::{BoxFuture, Connected, Connector, Hints, Pollable, TlsSettings};
 use crate::domain::error::{Fault, FaultClass};
+use crate::domain::names::tag_of;
 use crate::domain::status::Scripting;
 use channel::Channel;
 use conversation::Conversation;
@@ -251,7 +253,7 @@ impl RedisConnector {
         }
         let pool = Pool::new(self.way.client()?, self.terms.time_limit);
         self.test_watch(&pool, run.as_deref()).await?;
-        let connected = transaction::wire(link, pool, found, self.channel.clone());
+        let connected = transaction::wire(link, pool, found, self.channel.clone(), self.node());
         Ok(self.replicated(connected, run))
     }
 
@@ -262,9 +264,32 @@ impl RedisConnector {
         if run.is_some() && tested().as_deref() == run {
             return Ok(());
         }
-        self_test(pool, &self.terms.side("", "probe")).await?;
+        let mut outcome = Ok(());
+        for tag in self.own_tags() {
+            outcome = self_test(pool, &self.terms.side(&tag, "probe")).await;
+            // A slot may be being moved to another node; another slot may not.
+            if !matches!(&outcome, Err(fault) if fault.class == FaultClass::Refused) {
+                break;
+            }
+        }
+        outcome?;
         *tested() = run.map(Into::into);
         Ok(())
+    }
+
+    /// Its name, where other nodes may have a key.
+    fn node(&self) -> Option<NodeName> {
+        let member = self.way.member().filter(|member| member.has_neighbours());
+        member.map(|member| member.name.clone())
+    }
+
+    /// Tags of keys that this server has; an empty one where it has all.
+    fn own_tags(&self) -> Vec<String> {
+        let slots = self.way.member().map(Member::some_slots).unwrap_or_default();
+        match slots.is_empty() {
+            true => vec![String::new()],
+            false => slots.into_iter().map(|slot| format!("{{{}}}", tag_of(slot))).collect(),
+        }
     }
 
     /// Makes answers wait for replicas, if the user asked for that.

@@ -65,15 +65,19 @@ impl TlsSession {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
         let is_drained = socket.has_less;
-        if let Err(error) = self.connection.process_new_packets() {
-            // The session has an alert for the server. The connection is over, sent or not.
-            let _ = self.flush();
-            return Err(io::Error::new(io::ErrorKind::InvalidData, error));
-        }
+        let is_closed = match self.connection.process_new_packets() {
+            Ok(state) => state.peer_has_closed(),
+            Err(error) => {
+                // The session has an alert for the server. The connection is over, sent or not.
+                let _ = self.flush();
+                return Err(io::Error::new(io::ErrorKind::InvalidData, error));
+            }
+        };
         // Some messages of the session itself want an answer.
         self.flush()?;
         let count = self.decrypted(into)?;
-        Ok(Received { count, more: count == into.len() || !is_drained })
+        // Whoever has closed the session need not close the socket, which would say nothing more then.
+        Ok(Received { count, more: count == into.len() || !is_drained || is_closed })
     }
 
     /// Takes what has been decrypted.
@@ -294,6 +298,41 @@ mod tests {
         }
         assert_eq!(received, 40_000, "whoever reads waits for the socket now");
         assert_eq!(session.read(&mut buffer).unwrap_err().kind(), io::ErrorKind::WouldBlock);
+    }
+
+    #[test]
+    fn answers_before_an_end_still_count_and_the_end_is_noticed_with_them() {
+        let Some((mut session, mut peer)) = linked() else { return };
+        peer.connection.writer().write_all(b"+OK").unwrap();
+        peer.connection.send_close_notify();
+        peer.send();
+        let (mut received, mut buffer) = (0, [0; 64]);
+        let end = loop {
+            match session.read(&mut buffer) {
+                Ok(Received { count, more }) => {
+                    received += count;
+                    assert!(more, "nothing else will arrive at the socket, which stays open");
+                }
+                Err(error) => break error.kind(),
+            }
+        };
+        assert_eq!((received, end), (3, io::ErrorKind::UnexpectedEof));
+    }
+
+    #[test]
+    fn keys_that_are_renewed_are_used_in_both_directions() {
+        let Some((mut session, mut peer)) = linked() else { return };
+        for _ in 0..3 {
+            peer.connection.refresh_traffic_keys().unwrap();
+            peer.write_all(b"+OK");
+            let (mut received, mut buffer) = (0, [0; 64]);
+            while received < 3 {
+                received += session.read(&mut buffer).map_or(0, |it| it.count);
+            }
+            assert_eq!(session.write(b"PING").unwrap(), 4);
+            assert!(session.is_flushed());
+            assert_eq!(peer.read_all(), 4);
+        }
     }
 
     #[test]

@@ -23,9 +23,6 @@ const LONGEST: Duration = Duration::from_millis(400);
 
 const SHORTEST: Duration = Duration::from_millis(20);
 
-/// A script that writes something that replicas receive, and deletes it again.
-const WRITE: &str = "redis.call('SET', KEYS[1], 1, 'PX', 1000) return redis.call('DEL', KEYS[1])";
-
 /// An answer that waits for replicas.
 #[derive(Debug)]
 pub(super) struct Awaited {
@@ -124,7 +121,8 @@ impl WaitLink {
         Err(refused.unwrap_or_else(|| unknown("no key could be written")))
     }
 
-    /// How many replicas have it. The inner error says why the write was refused.
+    /// How many replicas have it. The inner error says why the write was refused. No script writes, since
+    /// there may be none.
     async fn write_and_wait(
         &mut self,
         key: &str,
@@ -132,12 +130,17 @@ impl WaitLink {
     ) -> Result<Result<u32, Fault>, Fault> {
         let Some(connection) = &mut self.connection else { return Err(unknown("no connection")) };
         let mut pipeline = redis::pipe();
-        pipeline.cmd("EVAL").arg(WRITE).arg(1).arg(key);
+        pipeline.cmd("SET").arg(key).arg(1).arg("PX").arg(1_000);
+        pipeline.cmd("DEL").arg(key);
         pipeline.cmd("WAIT").arg(self.wanted).arg(time.as_millis().to_string());
-        let answers = connection.send_packed_commands(&pipeline, 0, 2).await;
+        let answers = connection.send_packed_commands(&pipeline, 0, 3).await;
         let answers = answers.map_err(|error| unknown(&error.to_string()))?;
-        Ok(match (answers.first(), answers.get(1)) {
-            (Some(Value::ServerError(error)), _) => Err(refused(error)),
+        let refusal = answers.iter().take(2).find_map(|answer| match answer {
+            Value::ServerError(error) => Some(error),
+            _ => None,
+        });
+        Ok(match (refusal, answers.get(2)) {
+            (Some(error), _) => Err(refused(error)),
             (_, Some(Value::ServerError(error))) if decode::code_of(error) == "NOPERM" => {
                 Err(refused(error))
             }

@@ -9,7 +9,7 @@ use self::cluster::Cluster;
 use crate::domain::clock::Moment;
 use crate::domain::error::{Fault, FaultClass};
 use crate::engine::path::{LOOK_PAUSE, QueueEntry};
-use crate::engine::tests::{owed, release_of};
+use crate::engine::tests::{have_a_lease_linger, owed, release_of};
 use crate::lock::Outcome;
 use crate::store::Event;
 use crate::store::redirect::Redirect;
@@ -256,6 +256,48 @@ fn a_node_that_is_gone_is_replaced_by_the_one_that_the_map_names() {
     assert_eq!(guard.state(), LockState::Held);
     guard.blocking_release().unwrap();
     eventually(PATIENCE, "nothing is left", || cluster.held().is_empty());
+}
+
+/// Another node has the slot of a key whose lease lingers.
+fn ends_what_lingers(replace: impl FnOnce(&Cluster, &str, &Locks)) {
+    let (cluster, locks) = three();
+    let key = cluster.key_of(0);
+    have_a_lease_linger(&locks, &key);
+    assert_eq!(cluster.held(), std::slice::from_ref(&key));
+    cluster.nodes().log.clear();
+    replace(&cluster, &key, &locks);
+    let asked = |node, verb| cluster.nodes().log.iter().any(|it| *it == (node, key.clone(), verb));
+    // At once, and not when a renewal is due.
+    eventually(PATIENCE / 2, "it is given back at the new owner", || asked(2, "release"));
+    locks.mutex(&key).wait(PATIENCE).blocking_acquire().unwrap().blocking_release().unwrap();
+    assert!(asked(2, "acquire"), "the new owner was asked: {:?}", cluster.nodes().log);
+    eventually(PATIENCE, "nothing is left", || cluster.held().is_empty());
+}
+
+#[test]
+fn lg28_an_idle_lease_ends_when_its_node_is_replaced() {
+    ends_what_lingers(|cluster, _, _| {
+        cluster.set_down(0, true);
+        cluster.fail_over(0, 2);
+    });
+}
+
+#[test]
+fn lg28_an_idle_lease_ends_when_its_node_vanishes_and_is_replaced_later() {
+    ends_what_lingers(|cluster, key, locks| {
+        cluster.vanish(0);
+        let is_given_up = || locks.link().views(&["lock:", key].concat()).is_empty();
+        eventually(PATIENCE / 2, "nobody relies on it", is_given_up);
+        cluster.fail_over(0, 2);
+    });
+}
+
+#[test]
+fn lg28_an_idle_lease_ends_when_its_slot_moves() {
+    ends_what_lingers(|cluster, key, locks| {
+        cluster.move_slot(key, 2);
+        locks.link().core().look_soon();
+    });
 }
 
 #[test]

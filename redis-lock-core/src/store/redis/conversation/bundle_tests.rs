@@ -138,7 +138,7 @@ fn lg30_each_of_many_renewals_has_its_own_answer() {
 }
 
 #[test]
-fn renewals_of_one_breath_go_64_to_a_call_and_each_lease_with_its_like() {
+fn lg32_renewals_of_one_breath_go_64_to_a_call_and_each_lease_with_its_like() {
     for mut direct in Direct::each() {
         hold(&direct, 0..200, 5_000);
         let mut talk = Talk::new();
@@ -232,7 +232,7 @@ fn what_nobody_wants_any_more_is_not_asked_again() {
 }
 
 #[test]
-fn an_answer_that_can_not_be_one_ends_the_connection_and_answers_nobody() {
+fn lg31_an_answer_that_can_not_be_one_ends_the_connection_and_answers_nobody() {
     let int = |number| Value::Array(vec![Value::Int(number)]);
     for value in [Value::Int(1), Value::Okay, int(0), int(3), int(-3), int(i64::MIN), Value::Nil] {
         let mut talk = Talk::new();

@@ -38,7 +38,7 @@ pub(super) async fn line_up(
     let names = &command.names;
     let Some((now, last)) = read(&mut leased, names).await else { return Ok(None) };
     let until = now.after(*place).since(Moment::START).as_millis();
-    let waiter = format!("{until} {}", setting.channel.name());
+    let waiter = format!("{until} {}", setting.channel.plain_name());
     is_sent.store(true, Ordering::Relaxed);
     let cmds = writes(names, token, &ticket(now, last), &waiter, *place + QUEUE_GRACE);
     let mut answers = leased.ask(cmds).await.map_err(decode::broken)?;

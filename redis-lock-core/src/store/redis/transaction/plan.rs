@@ -14,6 +14,7 @@ use crate::domain::error::{Fault, FaultClass};
 use crate::domain::kind::Kind;
 use crate::store::memory::State;
 use crate::store::memory::entry::Entry;
+use crate::store::redis::channel::plain;
 use crate::store::redis::decode;
 use crate::store::redis::dialect::Dialect;
 use crate::store::{Acquire, Answer, Blocker, Command, Verb};
@@ -250,6 +251,8 @@ fn by_model(command: &Command, snapshot: &Snapshot, terms: &DecisionTerms) -> De
     let mut publish = |channel: &str, token: Option<&str>| {
         let heard = match terms.listeners.get(channel) {
             _ if channel == "-" => return true,
+            // Who listens to a sharded channel can be counted at its own node only.
+            _ if plain(channel).is_some() => true,
             Some(heard) => *heard,
             None => {
                 unknown = true;
@@ -277,6 +280,7 @@ fn by_model(command: &Command, snapshot: &Snapshot, terms: &DecisionTerms) -> De
     let is_marked = after.holders.first().is_some_and(|holder| holder.is_waited_for());
     let granted = grants.into_iter().map(|(channel, token)| {
         let mark = if is_marked { "+" } else { "" };
+        let channel = plain(&channel).unwrap_or(channel);
         Message { channel, text: format!("g {token}{mark}") }
     });
     let idle = idle_asked(command, &answer);
@@ -324,7 +328,8 @@ fn forced<'a>(command: &'a Command, before: &'a Entry) -> impl Iterator<Item = M
 fn channels(before: &Entry, now: Moment, terms: &DecisionTerms) -> Vec<String> {
     let living = before.queue.iter().filter(|waiter| waiter.until > now);
     let channels: BTreeSet<&str> = living.map(|waiter| &*waiter.manager).collect();
-    let unknown = |channel: &&str| *channel != "-" && !terms.listeners.contains_key(*channel);
+    let can_be_asked = |channel: &&str| *channel != "-" && plain(channel).is_none();
+    let unknown = |channel: &&str| can_be_asked(channel) && !terms.listeners.contains_key(*channel);
     channels.into_iter().filter(unknown).take(MOST).map(Into::into).collect()
 }
 

@@ -20,7 +20,7 @@ impl Setting {
     pub(super) fn terms(&self) -> DecisionTerms {
         DecisionTerms {
             dialect: self.dialect,
-            channel: self.channel.name(),
+            channel: self.channel.plain_name(),
             listeners: [].into(),
             frugal: false,
             whole: false,

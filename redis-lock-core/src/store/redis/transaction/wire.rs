@@ -6,6 +6,7 @@ use std::io;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
+use redis::RedisError;
 use tokio::sync::mpsc;
 
 use super::plan::is_possible;
@@ -15,6 +16,8 @@ use super::serve::{AnswerInbox, serve};
 use super::setting::Setting;
 use crate::domain::clock::Moment;
 use crate::domain::error::{Fault, FaultClass};
+use crate::store::redirect::{NodeName, Redirect};
+use crate::store::redis::address::redirect_in;
 use crate::store::redis::channel::Channel;
 use crate::store::redis::dialect::Dialect;
 use crate::store::redis::probe::{AtomicBy, Found};
@@ -26,6 +29,8 @@ struct TransactionWire {
     /// Whether the server compares and deletes by itself.
     has_native_delete: bool,
     found: Found,
+    /// The name of the server, where other nodes may have a key.
+    node: Option<NodeName>,
     sequence: Sequence,
     jobs: mpsc::UnboundedSender<(u64, Command)>,
     inbox: Arc<AnswerInbox>,
@@ -40,6 +45,7 @@ pub(in crate::store::redis) fn wire(
     pool: Arc<Pool>,
     found: Found,
     channel: Channel,
+    node: Option<NodeName>,
 ) -> Connected {
     let dialect = match found.atomic_by {
         AtomicBy::Transactions(dialect) => dialect,
@@ -55,6 +61,7 @@ pub(in crate::store::redis) fn wire(
         setting,
         has_native_delete: found.delete.is_native(),
         found,
+        node,
         sequence: Sequence::default(),
         jobs,
         inbox,
@@ -91,7 +98,20 @@ impl TransactionWire {
         }
     }
 
+    /// Ends a command, and starts the next one of its key.
+    fn go_on(&mut self, seq: u64) {
+        if let Some((seq, command)) = self.sequence.end(seq) {
+            self.start(seq, command);
+        }
+    }
+
     fn finish(&mut self, seq: u64, answer: Result<Answer, Fault>) {
+        if let Some(redirect) = answer.as_ref().err().and_then(|fault| self.redirect(fault))
+            && let Some(command) = self.sequence.running(seq).cloned()
+        {
+            self.done.push_back(Pulled::Redirected(seq, command, redirect));
+            return self.go_on(seq);
+        }
         if let Err(fault) = &answer
             && fault.class.is_unknown()
         {
@@ -103,9 +123,14 @@ impl TransactionWire {
         }
         let answer = answer.map(|answer| self.introduce(answer));
         self.done.push_back(Pulled::Done(seq, answer));
-        if let Some((seq, command)) = self.sequence.end(seq) {
-            self.start(seq, command);
-        }
+        self.go_on(seq);
+    }
+
+    /// Which node has the key of a transaction that was refused for that.
+    fn redirect(&self, fault: &Fault) -> Option<Redirect> {
+        let node = self.node.as_ref().filter(|_| fault.class == FaultClass::Refused)?;
+        let error = fault.source.as_deref()?.downcast_ref::<RedisError>()?;
+        redirect_in(error.code()?, error.detail()?, node)
     }
 
     /// Adds the description of the server to the answer of a look.
@@ -150,6 +175,19 @@ impl Wire for TransactionWire {
         }
     }
 
+    fn push_asking(&mut self, seq: u64, command: Command) {
+        if !self.goes_on_link(&command) {
+            let what = "its slot is being moved to another node, and no transaction can follow it";
+            let fault = Fault::new(FaultClass::Moving, what);
+            self.done.push_back(Pulled::Done(seq, Err(fault)));
+            return self.inbox.news.wake();
+        }
+        if let Some(command) = self.sequence.begin(seq, command) {
+            self.owed.push_back(Moment::now());
+            self.link.push_asking(seq, command);
+        }
+    }
+
     fn flush(&mut self) -> io::Result<()> {
         self.link.flush()
     }
@@ -185,7 +223,12 @@ impl Wire for TransactionWire {
             self.owed.pop_front();
             match pulled {
                 Pulled::Done(seq, answer) => self.linked(seq, answer, wants),
-                other => return Some(other),
+                Pulled::Redirected(seq, command, redirect) => {
+                    // Others of its key wait behind it.
+                    self.go_on(seq);
+                    return Some(Pulled::Redirected(seq, command, redirect));
+                }
+                Pulled::Broken(fault) => return Some(Pulled::Broken(fault)),
             }
         }
     }
