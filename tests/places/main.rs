@@ -27,6 +27,7 @@ mod sentinel;
 mod several_failures;
 #[cfg(feature = "rustls")]
 mod tls;
+mod without_scripts;
 
 /// Whether a guard still has its lock, as far as it knows.
 fn is_held(guard: &redis_locks::Guard) -> bool {

@@ -230,11 +230,8 @@ impl Conversation {
             return self.split(seq, &command, send);
         }
         let alone = group.is_none().then(|| Alone::after(&value, &command, asking)).flatten();
-        let read = match alone {
-            Some(alone) => Err(Step::Alone(alone)),
-            None => read(&command, step, value, &self.context()),
-        };
-        match read {
+        let alone = alone.map(|alone| Err(Step::Alone(alone)));
+        match alone.unwrap_or_else(|| read(&command, step, value, &self.context())) {
             Ok(answer) => {
                 if let Err(fault) = &answer
                     && fault.class.is_unknown()
