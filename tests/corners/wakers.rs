@@ -408,6 +408,26 @@ fn subscribers_that_block_for_a_crowd(path: Path) {
 }
 
 #[cfg(feature = "tracing")]
+fn subscribers_that_block_at_a_crowd_of_losses(path: Path) {
+    let scene = Scene::by(path);
+    // More than there may be threads to tell people.
+    let keys: Vec<_> = (0..80).map(|number| format!("lost{number} {path:?}")).collect();
+    let take = |key: &String| scene.locks.mutex(key.as_str()).ttl(TTL).blocking_acquire().unwrap();
+    let guards: Vec<_> = keys.iter().map(take).collect();
+    for key in &keys {
+        subscriber::arm(key, Some(Arc::clone(&scene.gate.0)));
+        scene.server.query::<()>(redis::cmd("DEL").arg(format!("lock:{key}"))).unwrap();
+    }
+    let are_lost = || guards.iter().all(|guard| guard.state() == LockState::Lost);
+    eventually(PATIENCE, "the losses are noticed", are_lost);
+    eventually(PATIENCE, "many are blocked", || subscriber::have_met(&keys) > 10);
+    scene.assert_others_go_on();
+    scene.gate.0.open();
+    drop(guards);
+    scene.end();
+}
+
+#[cfg(feature = "tracing")]
 fn subscribers_that_block_when_the_server_falls_silent(path: Path) {
     const SILENT: &str = "the lock server fell silent; connecting again";
     let scene = Scene::by(path);
@@ -457,6 +477,8 @@ by_engine_and_task!(
     subscribers_that_block_when_asked,
     #[cfg(feature = "tracing")]
     subscribers_that_block_for_a_crowd,
+    #[cfg(feature = "tracing")]
+    subscribers_that_block_at_a_crowd_of_losses,
     #[cfg(feature = "tracing")]
     subscribers_that_block_when_the_server_falls_silent,
 );

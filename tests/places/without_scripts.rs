@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use redis_locks::{Locks, Scripting};
-use testbed::{Cluster, eventually};
+use testbed::{Cluster, eventually, holds_for};
 
 use crate::arena::{PATIENCE, Waiting, ms, take};
 use crate::cluster::{keys, release, wire};
@@ -70,6 +70,22 @@ fn locks_without_scripts_work_at_every_node_and_follow_a_slot() {
         pass_on_while_its_slot_moves(&cluster, chain);
     }
     drop(each);
+    cluster.assert_clean();
+}
+
+#[test]
+fn a_lock_without_scripts_is_renewed_while_its_slot_begins_to_move() {
+    let cluster = Cluster::builder().replicas(0).start();
+    let locks = Locks::builder().cluster(cluster.urls()).scripting(Scripting::Never);
+    let locks = locks.command_timeout(ms(1_000)).open().unwrap();
+    let guard = take(locks.mutex("job").ttl(ms(900)));
+    let slot = cluster.slot_of(&wire("job"));
+    // The lock's own key stays for now.
+    let moving = cluster.begin_move(slot, other_than(&cluster, cluster.owner(slot)));
+    holds_for(ms(2_000), "it is renewed", || is_held(&guard));
+    moving.finish();
+    guard.blocking_verify().unwrap();
+    release(guard);
     cluster.assert_clean();
 }
 

@@ -139,8 +139,8 @@ impl Request {
     ///
     /// Whoever waits elsewhere is handed the lock. An attempt elsewhere that does not wait is handed
     /// it as well, unless it is for several keys, somebody is inside, or this process does not answer
-    /// within 50 ms or three round trips. A process that dies meanwhile costs others the rest of the lease, as if it had
-    /// died inside.
+    /// within 50 ms or three round trips. A process that dies meanwhile costs others the rest of the
+    /// lease, as if it had died inside.
     pub fn linger(mut self, linger: Duration) -> Self {
         self.options.linger = Some(linger).filter(|linger| !linger.is_zero());
         self

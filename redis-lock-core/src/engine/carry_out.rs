@@ -5,7 +5,7 @@ use std::sync::Weak;
 
 use super::core::{Core, Work};
 use super::notices::{Notice, Observation};
-use crate::observe;
+use crate::observe::{self, Audience};
 
 impl Core {
     /// Runs the user's code, and catches its panics.
@@ -34,11 +34,11 @@ impl Core {
             Notice::Ready(reply, outcome) => drop(reply.send(outcome)),
             Notice::Lost(hold) => {
                 hold.notify_loss();
-                hold.report_end();
+                hold.report_end(Some(&self.notices.audience));
             }
             Notice::Drop(hold) => drop(hold),
             Notice::OpenReader(place) => self.open_reader(place),
-            Notice::Observe(observation) => self.notices.observe(|| tell(observation)),
+            Notice::Observe(observation) => tell(observation, &self.notices.audience),
         }
     }
 
@@ -56,16 +56,22 @@ impl Core {
 }
 
 /// Tells subscribers and recorders.
-fn tell(observation: Observation) {
+fn tell(observation: Observation, audience: &Audience) {
     match observation {
-        Observation::Contended(demand, holder) => observe::contended(&demand, holder.as_deref()),
-        Observation::Renewed(hold) => observe::renewed(hold.demand.key.as_str(), Ok(())),
-        Observation::Missed(demand, fault) => {
-            observe::failed(demand.key.as_str(), &fault);
-            observe::renewed(demand.key.as_str(), Err(&fault));
+        Observation::Contended(demand, holder) => {
+            observe::contended(&demand, holder.as_deref(), audience);
         }
-        Observation::Failed(key, fault) => observe::failed(&key, &fault),
+        Observation::Renewed(hold) => {
+            observe::renewed(hold.demand.key.as_str(), Ok(()), audience);
+        }
+        Observation::Missed(demand, fault) => {
+            observe::failed(demand.key.as_str(), &fault, audience);
+            observe::renewed(demand.key.as_str(), Err(&fault), audience);
+        }
+        Observation::Failed(key, fault) => observe::failed(&key, &fault, audience),
         Observation::Idle(event) => observe::idle(event),
-        Observation::Unreachable(fault, pause) => observe::log::unreachable(&fault.what, pause),
+        Observation::Unreachable(fault, pause) => {
+            audience.tell(|| observe::log::unreachable(&fault.what, pause));
+        }
     }
 }

@@ -6,8 +6,6 @@
 //! answer from others: another thread takes the rest.
 
 use std::collections::VecDeque;
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
@@ -21,6 +19,7 @@ use crate::domain::error::Fault;
 use crate::domain::idle_event::IdleEvent;
 use crate::lock::hold::Hold;
 use crate::lock::{Confirm, Later};
+use crate::observe::Audience;
 use crate::store::Answer;
 
 /// How long a notice may wait before another thread is started for it.
@@ -28,10 +27,6 @@ const STUCK: Duration = Duration::from_millis(50);
 
 /// The most threads that blocking wakers can occupy.
 const MOST_THREADS: usize = 64;
-
-/// The most subscribers and recorders that are told something at once. While so many block, others
-/// are told nothing: they must not occupy all threads, which callers need for their answers.
-const MOST_OBSERVING: usize = 16;
 
 /// Something that runs the user's code.
 #[derive(Debug)]
@@ -86,7 +81,8 @@ impl Notice {
 pub(crate) struct Notices {
     list: Mutex<List>,
     news: Condvar,
-    observing: AtomicUsize,
+    /// Those who must not occupy all threads.
+    pub(super) audience: Audience,
 }
 
 #[derive(Debug, Default)]
@@ -149,15 +145,6 @@ impl Notices {
             Self::start_thread(&mut list, serve);
         }
         now.after(STUCK)
-    }
-
-    /// Tells a subscriber or a recorder something that it can do without.
-    pub(super) fn observe(&self, tell: impl FnOnce()) {
-        if self.observing.fetch_add(1, Ordering::Relaxed) < MOST_OBSERVING {
-            // One that panics has said so itself.
-            let _ = catch_unwind(AssertUnwindSafe(tell));
-        }
-        self.observing.fetch_sub(1, Ordering::Relaxed);
     }
 
     pub(super) fn has_threads(&self) -> bool {

@@ -14,7 +14,7 @@ use std::task::Poll;
 use tokio::runtime;
 
 use super::core::{Core, Work};
-use super::path::{Path, Reader};
+use super::path::{After, Path, Reader};
 use super::places::{Place, PlaceId};
 use crate::domain::clock::Moment;
 use crate::store::{Readiness, Watcher};
@@ -196,12 +196,18 @@ impl Role {
     }
 
     fn flush(&self, work: &mut Work) {
-        {
+        let after = {
             let mut traffic = self.path().traffic();
             if traffic.is_read_by(self.epoch, self.number) {
                 traffic.task_flushes = false;
             }
-            self.path().push_out(traffic, &mut work.settled);
+            self.path().push_out(traffic, &mut work.settled)
+        };
+        match after {
+            After::WakeEngine => self.core.waker.wake(),
+            // This task waits until more can be sent, unless another one reads by now.
+            After::WakeTask if self.is_sending().is_none() => self.path().task_news.wake(),
+            _ => {}
         }
         self.core.read(work);
     }

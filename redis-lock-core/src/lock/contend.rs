@@ -293,7 +293,13 @@ impl<W> Machine<W> {
             let (key, reason) = (waiter.demand.key.to_string(), reason.clone());
             out.fail(waiter.handle, LockError::Lost { key, reason });
         }
-        if let Stage::Contending(contending) = std::mem::replace(&mut self.stage, Stage::Idle) {
+        let Stage::Contending(contending) = std::mem::replace(&mut self.stage, Stage::Idle) else {
+            return;
+        };
+        if contending.attempt.is_in_doubt() {
+            // An acquisition of whoever gave it away may still be executed.
+            out.part(Reap::of(contending.attempt, None, &contending.demand));
+        } else {
             contending.attempt.ends();
         }
     }

@@ -225,9 +225,13 @@ impl<W> Machine<W> {
 
     /// Another process asks for the lock without waiting, and it is in use here. Returns whether to
     /// answer.
-    pub(super) fn answers_in_use(&mut self, now: Moment) -> bool {
+    pub(super) fn answers_in_use(
+        &mut self,
+        now: Moment,
+        may_answer: impl FnOnce() -> bool,
+    ) -> bool {
         let Stage::Held(held) = &mut self.stage else { return false };
-        let answers = held.answers.follow_at(now) <= now;
+        let answers = held.answers.follow_at(now) <= now && may_answer();
         if answers {
             held.answers.followed(now);
         }

@@ -9,7 +9,7 @@ use tokio::sync::Notify;
 use crate::domain::clock::Moment;
 use crate::domain::demand::Demand;
 use crate::domain::kind::Kind;
-use crate::observe::{self, HoldFacts, HoldReport};
+use crate::observe::{self, Audience, HoldFacts, HoldReport};
 use crate::{LockError, LockState, LossReason, Token};
 
 /// One hold of one lock.
@@ -218,13 +218,13 @@ impl Hold {
     #[inline]
     pub(crate) fn report_release(&self) {
         if self.report.has_begun() {
-            self.report_end();
+            self.report_end(None);
         }
     }
 
     /// Reports its end. A loss is reported even if the beginning was not.
-    pub(crate) fn report_end(&self) {
-        observe::ended(self.described(), || {
+    pub(crate) fn report_end(&self, audience: Option<&Audience>) {
+        observe::ended(self.described(), audience, || {
             let now = Moment::now();
             (now.since(self.since), self.loss(now))
         });

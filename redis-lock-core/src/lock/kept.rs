@@ -191,8 +191,7 @@ impl<W> Machine<W> {
             return self.give_up_kept(IdleEnd::Asked, env, out);
         }
         if asker.has_channel()
-            && self.answers_in_use(env.now)
-            && may_answer()
+            && self.answers_in_use(env.now, may_answer)
             && let Stage::Held(held) = &self.stage
         {
             let asker = Arc::clone(asker.wire());

@@ -5,6 +5,7 @@
 //! two: it allocates nothing and reads no clock. No hook is called while a lock of the engine is
 //! held, because subscribers and recorders are the user's code.
 
+mod audience;
 mod events;
 pub(crate) mod log;
 #[cfg(feature = "metrics")]
@@ -12,6 +13,8 @@ pub(crate) mod numbers;
 #[cfg(not(feature = "metrics"))]
 #[path = "silence.rs"]
 pub(crate) mod numbers;
+
+pub(crate) use audience::Audience;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -128,9 +131,14 @@ impl HoldReport {
     }
 }
 
-/// A hold has ended. `end` returns how long it lasted and, if it was lost, why.
+/// A hold has ended. `end` returns how long it lasted and, if it was lost, why. Without an audience,
+/// the caller's own thread tells.
 #[cold]
-pub(crate) fn ended(hold: HoldFacts<'_>, end: impl FnOnce() -> (Duration, Option<LossReason>)) {
+pub(crate) fn ended(
+    hold: HoldFacts<'_>,
+    audience: Option<&Audience>,
+    end: impl FnOnce() -> (Duration, Option<LossReason>),
+) {
     let stage = hold.report.stage.swap(OVER, Ordering::AcqRel);
     if stage == OVER {
         return;
@@ -140,24 +148,31 @@ pub(crate) fn ended(hold: HoldFacts<'_>, end: impl FnOnce() -> (Duration, Option
         numbers::held(kind, -1.0);
         numbers::ended(kind, held, loss.as_ref());
     }
-    hold.report.span.close(|| match &loss {
-        Some(reason) => events::lost(&hold, reason, held),
-        None => events::released(&hold, held),
-    });
+    let tell = || {
+        hold.report.span.close(|| match &loss {
+            Some(reason) => events::lost(&hold, reason, held),
+            None => events::released(&hold, held),
+        });
+    };
+    match audience {
+        Some(audience) => audience.tell(tell),
+        None => tell(),
+    }
 }
 
 /// Another process has the lock that was asked for.
-pub(crate) fn contended(demand: &Demand, holder: Option<&str>) {
+pub(crate) fn contended(demand: &Demand, holder: Option<&str>, audience: &Audience) {
     numbers::contended(demand.kind);
     let holder = holder.map(Token::from_wire);
-    events::contended(demand, holder.as_ref().and_then(Token::label), false);
+    let label = holder.as_ref().and_then(Token::label);
+    audience.tell(|| events::contended(demand, label, false));
 }
 
 /// A renewal was confirmed or missed.
-pub(crate) fn renewed(key: &str, outcome: Result<(), &Fault>) {
+pub(crate) fn renewed(key: &str, outcome: Result<(), &Fault>, audience: &Audience) {
     numbers::renewed(outcome.is_ok());
     if let Err(fault) = outcome {
-        events::missed(key, fault);
+        audience.tell(|| events::missed(key, fault));
     }
 }
 
@@ -178,9 +193,9 @@ pub(crate) fn idle(event: IdleEvent) {
 }
 
 /// A command failed.
-pub(crate) fn failed(key: &str, fault: &Fault) {
+pub(crate) fn failed(key: &str, fault: &Fault, audience: &Audience) {
     numbers::fault(fault.class);
-    events::fault(key, fault);
+    audience.tell(|| events::fault(key, fault));
 }
 
 /// This process ended a hold by force.

@@ -20,6 +20,9 @@ pub(super) const MIN_BATCH: usize = 4;
 /// read and a third is prepared.
 const MAX_BATCHES: usize = 3;
 
+/// How many batches one thread sends for all before it leaves them to others.
+pub(super) const MOST_ROUNDS: usize = 4;
+
 /// What a caller has to do after it put an entry on the queue.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum After {
@@ -62,20 +65,18 @@ impl Path {
         (after, due)
     }
 
-    /// Encodes and sends everything in the queue.
+    /// Encodes and sends everything in the queue. Returns who has to act for what is left.
     pub(crate) fn push_out<'a>(
         &'a self,
         mut traffic: MutexGuard<'a, Traffic>,
         results: &mut Vec<Settled>,
-    ) {
+    ) -> After {
         traffic.write_all();
         traffic.send(results);
-        let traffic = self.send_aside(traffic, results);
-        let is_left = traffic.after_aside() != After::Nothing;
-        drop(traffic);
-        if is_left {
-            self.task_news.wake();
-        }
+        let mut traffic = self.send_aside(traffic, results);
+        // What is left after this the socket does not take.
+        traffic.flush(results);
+        traffic.after_aside()
     }
 
     /// Sends without the lock what is to be sent. While one thread is at it, others only encode.
@@ -84,11 +85,13 @@ impl Path {
         mut traffic: MutexGuard<'a, Traffic>,
         results: &mut Vec<Settled>,
     ) -> MutexGuard<'a, Traffic> {
+        let mut rounds = 0;
         while let Some((epoch, mut output)) = traffic.aside.take() {
             drop(traffic);
             output.send();
             traffic = self.traffic();
-            traffic.put_back(epoch, output, results);
+            rounds += 1;
+            traffic.put_back(epoch, output, rounds < MOST_ROUNDS, results);
         }
         traffic
     }
@@ -214,17 +217,24 @@ impl Traffic {
         self.sent_whole = self.written.len();
     }
 
-    /// Takes back what was sent, and sends what has become a batch meanwhile.
-    fn put_back(&mut self, epoch: u64, output: Outbound, results: &mut Vec<Settled>) {
+    /// Takes back what was sent. What has become a batch meanwhile is sent as well if this thread
+    /// `goes_on`.
+    fn put_back(
+        &mut self,
+        epoch: u64,
+        output: Outbound,
+        goes_on: bool,
+        results: &mut Vec<Settled>,
+    ) {
         let ConnectionState::Up(up) = &mut self.connection else { return };
         if up.epoch != epoch {
             return;
         }
         up.sends_aside = false;
-        let is_whole = output.is_sent();
+        let goes_on = goes_on && output.is_sent();
         match up.wire.put_back(output) {
             Err(error) => self.close(&broken(&error), results),
-            Ok(()) if is_whole && self.unsent() >= self.batch => self.send(results),
+            Ok(()) if goes_on && self.unsent() >= self.batch => self.send(results),
             Ok(()) => {}
         }
     }

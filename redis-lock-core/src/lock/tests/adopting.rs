@@ -228,3 +228,21 @@ fn an_adopted_hold_that_was_ended_is_buried_while_an_acquisition_may_still_be_ex
     let now = bench.moment();
     assert!(bench.released().buries(now) > Some(secs(30)), "it would stand there again");
 }
+
+#[test]
+fn a_token_that_is_adopted_too_late_is_buried_while_an_acquisition_may_still_be_executed() {
+    let mut bench = Bench::new();
+    bench.ask(1, demand("k"));
+    let take = bench.asked();
+    bench.answer(&take, unknown());
+    let acquire = bench.asked();
+    bench.answer(&acquire, got());
+    let (_, hold) = bench.granted();
+    let token: Token = detached(&mut bench, &hold).to_string().parse().unwrap();
+    let mut bench = Bench::new();
+    bench.ask(1, Demand { ttl: Some(secs(10)), ..adopting(&token) });
+    let renewal = bench.asked();
+    bench.answer(&renewal, gone());
+    let now = bench.moment();
+    assert!(bench.released().buries(now) > Some(secs(30)), "it would stand there again");
+}

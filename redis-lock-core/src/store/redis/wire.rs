@@ -45,6 +45,19 @@ impl RedisWire {
         Self { transport, conversation, out, sent: 0, sink, is_out_taken: false, spare, input }
     }
 
+    #[cfg(test)]
+    pub(super) fn buffered(&self) -> usize {
+        self.out.len()
+    }
+
+    /// Removes what has been sent from a buffer that may never become empty.
+    fn forget_sent(&mut self) {
+        if self.sent > MAX_KEPT_BUFFER {
+            self.out.drain(..self.sent);
+            self.sent = 0;
+        }
+    }
+
     fn encode_bundles(&mut self) {
         let out = &mut self.out;
         self.conversation.send_bundles(&mut |cmd| cmd.write_packed_command(out));
@@ -105,7 +118,10 @@ impl Wire for RedisWire {
             match self.transport.write(rest) {
                 Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
                 Ok(count) => self.sent += count,
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    self.forget_sent();
+                    return Ok(());
+                }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(error),
             }
@@ -142,6 +158,7 @@ impl Wire for RedisWire {
             bytes.append(&mut self.out);
             self.sent = sent;
             self.out = bytes;
+            self.forget_sent();
         } else {
             bytes.clear();
             bytes.shrink_to(MAX_KEPT_BUFFER);

@@ -96,3 +96,31 @@ fn what_was_taken_is_not_sent_after_the_end_of_the_connection() {
     read(&mut there, &mut arrived);
     assert!(arrived.is_empty() && !output.is_sent());
 }
+
+#[test]
+fn a_buffer_that_is_never_empty_does_not_grow() {
+    let (mut wire, mut there, _) = wire();
+    let (mut arrived, mut next) = (Vec::new(), 0);
+    let mut push_some = |wire: &mut RedisWire, count: u64| {
+        push(wire, next..next + count);
+        next += count;
+    };
+    push_some(&mut wire, MANY);
+    let backlog = wire.buffered();
+    let size = backlog / MANY as usize;
+    for round in 0..200 {
+        match wire.take_output() {
+            Some(mut output) if round % 2 == 0 => {
+                output.send();
+                wire.put_back(output).unwrap();
+            }
+            Some(output) => wire.put_back(output).unwrap(),
+            None => panic!("something is left in each round"),
+        }
+        wire.flush().unwrap();
+        arrived.clear();
+        read(&mut there, &mut arrived);
+        push_some(&mut wire, (arrived.len() / size) as u64);
+    }
+    assert!(wire.buffered() < 2 * backlog, "{} bytes of {backlog}", wire.buffered());
+}

@@ -1,10 +1,12 @@
 //! Commands that one thread sends without the lock of the queue.
 
 use std::sync::mpsc;
+use std::task::{Context, Waker};
 use std::thread;
 
 use super::*;
 use crate::engine::path::After;
+use crate::engine::path::send::MOST_ROUNDS;
 use crate::engine::sender::Sender;
 
 /// A socket that takes nothing before it is told how many bytes to take.
@@ -53,15 +55,29 @@ impl Scene {
         self.bench.path.after_put(self.by, &mut self.bench.results.settled).0
     }
 
-    /// Another thread sends a batch. Before the socket takes anything, `meanwhile` happens.
+    /// Another thread sends a batch that it has put. Before the socket takes anything, `meanwhile`
+    /// happens.
     fn send_and(&mut self, meanwhile: impl FnOnce(&mut Self)) -> After {
+        let by = self.by;
+        self.send_by(move |path| path.after_put(by, &mut Vec::new()).0, meanwhile)
+    }
+
+    /// The reading task sends a batch.
+    fn push_out_and(&mut self, meanwhile: impl FnOnce(&mut Self)) -> After {
+        self.send_by(|path| path.push_out(path.traffic(), &mut Vec::new()), meanwhile)
+    }
+
+    fn send_by(
+        &mut self,
+        send: impl FnOnce(&Path) -> After + Send + 'static,
+        meanwhile: impl FnOnce(&mut Self),
+    ) -> After {
         for _ in 1..MIN_BATCH {
             self.put();
         }
         self.bench.put_question();
         let path = Arc::clone(&self.bench.path);
-        let by = self.by;
-        let sending = thread::spawn(move || path.after_put(by, &mut Vec::new()).0);
+        let sending = thread::spawn(move || send(&path));
         assert_eq!(self.reached.recv().unwrap(), MIN_BATCH);
         meanwhile(self);
         sending.join().unwrap()
@@ -133,4 +149,61 @@ fn a_socket_that_fails_ends_the_connection() {
     let mut scene = Scene::new();
     scene.send_and(|scene| drop(std::mem::replace(&mut scene.take, mpsc::channel().0)));
     assert!(scene.bench.server().is_closed);
+}
+
+#[test]
+fn a_reading_task_whose_socket_is_full_waits_for_the_socket_and_for_nobody_else() {
+    let mut scene = Scene::new();
+    let context = Context::from_waker(Waker::noop());
+    let after = scene.push_out_and(|scene| {
+        // The first command that was put woke it.
+        assert!(scene.bench.path.task_news.poll_woken(&context).is_ready());
+        scene.bench.server().is_full = true;
+        scene.take.send(0).unwrap();
+    });
+    assert_eq!(after, After::WakeTask);
+    assert!(scene.bench.path.task_news.poll_woken(&context).is_pending(), "it woke itself");
+}
+
+#[test]
+fn what_is_left_is_the_engines_where_it_has_become_the_reader() {
+    let mut scene = Scene::new();
+    let after = scene.push_out_and(|scene| {
+        scene.bench.path.traffic().set_reader(Reader::Engine);
+        assert_eq!(scene.put(), After::Nothing, "the task that sends sees to it");
+        scene.bench.server().is_full = true;
+        scene.take.send(MIN_BATCH).unwrap();
+    });
+    assert_eq!(after, After::WakeEngine);
+}
+
+#[test]
+fn what_was_put_while_the_reading_task_sends_is_sent_by_it() {
+    let mut scene = Scene::new();
+    let after = scene.push_out_and(|scene| {
+        assert_eq!(scene.put(), After::Nothing);
+        scene.take.send(MIN_BATCH).unwrap();
+    });
+    assert_eq!(after, After::Nothing);
+    assert!(scene.bench.path.traffic().is_flushed());
+}
+
+#[test]
+fn a_thread_does_not_send_for_others_without_end() {
+    let mut scene = Scene::new();
+    let after = scene.send_and(|scene| {
+        for round in 1..=MOST_ROUNDS {
+            for _ in 0..MIN_BATCH {
+                scene.put();
+            }
+            scene.take.send(MIN_BATCH).unwrap();
+            if round < MOST_ROUNDS {
+                assert_eq!(scene.reached.recv().unwrap(), MIN_BATCH);
+            }
+        }
+        // One round more would meet a broken socket.
+        scene.take = mpsc::channel().0;
+    });
+    assert_eq!(after, After::WakeTask);
+    assert!(!scene.bench.server().is_closed);
 }

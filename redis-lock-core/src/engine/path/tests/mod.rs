@@ -42,6 +42,8 @@ struct Server {
     /// Whether the server says that it must not be asked.
     turns_away: bool,
     is_closed: bool,
+    /// Whether the socket takes nothing.
+    is_full: bool,
     /// How many commands the socket took that were sent without the lock of the queue.
     taken_aside: usize,
 }
@@ -75,7 +77,7 @@ impl Wire for FakeWire {
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        if !self.is_out_taken {
+        if !self.is_out_taken && !self.server().is_full {
             self.server().is_flushed = true;
             self.unsent = 0;
         }

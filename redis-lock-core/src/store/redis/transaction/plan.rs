@@ -92,6 +92,12 @@ impl ReadPlan {
                 scope = ReadScope { fence: has_queue, lenient: true, ..scope };
                 return Self { watch: Vec::new(), scope, tombs };
             }
+            Verb::Renew { .. } | Verb::Keep { .. } | Verb::Check { .. } => {
+                // Nothing but the lock's own key: where its slot is being moved, a node answers only
+                // for keys that it has.
+                scope.queue = false;
+                tombs.clear();
+            }
             _ => scope.queue = false,
         }
         if scope.queue {

@@ -66,7 +66,7 @@ async fn attempts(
         match attempt(setting, command, leased, &mut terms, is_sent).await {
             Ok(TransactionResult::Done(mut answer)) => {
                 notice(command, &answer);
-                if let Verb::Release { bury: None, .. } = command.verb {
+                if has_no_reason(&command.verb) {
                     explain(setting, command, &mut answer).await;
                 }
                 return Ok(answer);
@@ -308,6 +308,17 @@ async fn ask_type(
         _ => "value of another type".into(),
     };
     Err(decode::other_kind(Some(&kind)))
+}
+
+/// Whether a transaction doesn't read why a token has the lock no more.
+fn has_no_reason(verb: &Verb) -> bool {
+    matches!(
+        verb,
+        Verb::Release { bury: None, .. }
+            | Verb::Renew { .. }
+            | Verb::Keep { .. }
+            | Verb::Check { .. }
+    )
 }
 
 /// Adds why a lock is gone, where somebody left the reason.
