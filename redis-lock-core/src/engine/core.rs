@@ -336,7 +336,11 @@ impl Core {
             After::WakeEngine if work.is_turn => {}
             After::WakeEngine => self.waker.wake(),
             After::Pump => place.path.traffic().pump(Moment::now(), &mut work.settled),
-            After::OpenReader => work.notices.push_back(Notice::OpenReader(place.id)),
+            After::OpenReader => {
+                // Until a task reads, or where none can, the engine sends what is left.
+                self.waker.wake();
+                work.notices.push_back(Notice::OpenReader(place.id));
+            }
         }
     }
 

@@ -296,7 +296,9 @@ impl<W> Machine<W> {
         let Stage::Contending(contending) = std::mem::replace(&mut self.stage, Stage::Idle) else {
             return;
         };
-        if contending.attempt.is_in_doubt() {
+        // Of several keys, those that the token has may be somebody's who adopted it rightly.
+        let is_single = !matches!(contending.demand.kind, Kind::All { .. });
+        if is_single && contending.attempt.is_in_doubt() {
             // An acquisition of whoever gave it away may still be executed.
             out.part(Reap::of(contending.attempt, None, &contending.demand));
         } else {

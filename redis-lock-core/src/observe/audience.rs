@@ -14,10 +14,19 @@ pub(crate) struct Audience {
 impl Audience {
     /// Tells a subscriber something, unless so many are at it that they seem to block.
     pub(crate) fn tell(&self, say: impl FnOnce()) {
-        if self.listening.fetch_add(1, Ordering::Relaxed) < MOST {
+        let one = Listening(&self.listening);
+        if one.0.fetch_add(1, Ordering::Relaxed) < MOST {
             // One that panics has said so itself.
             let _ = catch_unwind(AssertUnwindSafe(say));
         }
-        self.listening.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Counts back also where the payload of a panic panics.
+struct Listening<'a>(&'a AtomicUsize);
+
+impl Drop for Listening<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::domain::demand::Adopted;
+use crate::domain::kind::Kind;
 
 fn adopting(token: &Token) -> Demand {
     Demand { adopts: Some(Adopted { token: token.clone(), fence: Some(7) }), ..demand("k") }
@@ -229,8 +230,8 @@ fn an_adopted_hold_that_was_ended_is_buried_while_an_acquisition_may_still_be_ex
     assert!(bench.released().buries(now) > Some(secs(30)), "it would stand there again");
 }
 
-#[test]
-fn a_token_that_is_adopted_too_late_is_buried_while_an_acquisition_may_still_be_executed() {
+/// A token that was given away while its acquisition may still be executed.
+fn doubtful_token() -> Token {
     let mut bench = Bench::new();
     bench.ask(1, demand("k"));
     let take = bench.asked();
@@ -238,11 +239,27 @@ fn a_token_that_is_adopted_too_late_is_buried_while_an_acquisition_may_still_be_
     let acquire = bench.asked();
     bench.answer(&acquire, got());
     let (_, hold) = bench.granted();
-    let token: Token = detached(&mut bench, &hold).to_string().parse().unwrap();
+    detached(&mut bench, &hold).to_string().parse().unwrap()
+}
+
+#[test]
+fn a_token_that_is_adopted_too_late_is_buried_while_an_acquisition_may_still_be_executed() {
+    let token = doubtful_token();
     let mut bench = Bench::new();
     bench.ask(1, Demand { ttl: Some(secs(10)), ..adopting(&token) });
     let renewal = bench.asked();
     bench.answer(&renewal, gone());
     let now = bench.moment();
     assert!(bench.released().buries(now) > Some(secs(30)), "it would stand there again");
+}
+
+#[test]
+fn a_token_that_is_adopted_for_keys_of_which_it_has_one_is_left_to_whoever_has_it() {
+    let token = doubtful_token();
+    let mut bench = Bench::new();
+    let kind = Kind::All { ordered: false };
+    bench.ask(1, Demand { ttl: Some(secs(10)), kind, ..adopting(&token) });
+    let renewal = bench.asked();
+    bench.answer(&renewal, gone());
+    assert!(bench.parted().is_empty(), "another adopter may have it");
 }
