@@ -16,6 +16,8 @@ impl World {
         loop {
             let last = served.max(self.late_until).max(self.server.frozen_until);
             let last = last.max(self.nodes.troubled_until());
+            // A message that is slow until then counts as a sign of life.
+            let last = last.max(self.calm_since());
             if self.is_violated() || clock::now() >= last + pause {
                 break;
             }
