@@ -57,9 +57,7 @@ fn serves_in_order_of_coming(arena: &Arena) {
     let mut waiting = Vec::new();
     for (number, locks) in managers.iter().enumerate() {
         waiting.push(Waiting::start(locks.mutex("order")));
-        // In memory all are of one process, which has one place in the queue.
-        let places = if arena.name == "memory" { 1 } else { number + 1 };
-        eventually(PATIENCE, "it waits", || queued(arena, "order") == places);
+        eventually(PATIENCE, "it waits", || queued(arena, "order") == number + 1);
         waiting[number].must_wait();
     }
     holder.blocking_release().unwrap();
