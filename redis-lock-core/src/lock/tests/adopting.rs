@@ -141,8 +141,8 @@ fn detached(bench: &mut Bench, hold: &Arc<Hold>) -> Token {
     bench.step(|machine, env, out| machine.detach(hold, env, out)).unwrap()
 }
 
-#[test]
-fn an_acquisition_that_may_still_be_executed_is_buried_by_whoever_adopts_its_token() {
+/// A token that was given away while its acquisition may still be executed.
+fn doubtful_token() -> Token {
     let mut bench = Bench::new();
     bench.ask(1, demand("k"));
     let take = bench.asked();
@@ -150,7 +150,12 @@ fn an_acquisition_that_may_still_be_executed_is_buried_by_whoever_adopts_its_tok
     let acquire = bench.asked();
     bench.answer(&acquire, got());
     let (_, hold) = bench.granted();
-    let token = detached(&mut bench, &hold);
+    detached(&mut bench, &hold).to_string().parse().unwrap()
+}
+
+#[test]
+fn an_acquisition_that_may_still_be_executed_is_buried_by_whoever_adopts_its_token() {
+    let token = doubtful_token();
     for _ in 0..2 {
         let (mut bench, hold) = adopted(&token, secs(10));
         let _told = bench.release(&hold);
@@ -213,14 +218,7 @@ fn a_cut_that_may_still_be_executed_bounds_what_an_adopter_trusts() {
 
 #[test]
 fn an_adopted_hold_that_was_ended_is_buried_while_an_acquisition_may_still_be_executed() {
-    let mut bench = Bench::new();
-    bench.ask(1, demand("k"));
-    let take = bench.asked();
-    bench.answer(&take, unknown());
-    let acquire = bench.asked();
-    bench.answer(&acquire, got());
-    let (_, hold) = bench.granted();
-    let token = detached(&mut bench, &hold);
+    let token = doubtful_token();
     let (mut bench, hold) = adopted(&token, secs(10));
     bench.step(|machine, env, out| machine.forced(env, out));
     let check = bench.asked();
@@ -228,18 +226,6 @@ fn an_adopted_hold_that_was_ended_is_buried_while_an_acquisition_may_still_be_ex
     assert!(hold.loss(bench.moment()).is_some());
     let now = bench.moment();
     assert!(bench.released().buries(now) > Some(secs(30)), "it would stand there again");
-}
-
-/// A token that was given away while its acquisition may still be executed.
-fn doubtful_token() -> Token {
-    let mut bench = Bench::new();
-    bench.ask(1, demand("k"));
-    let take = bench.asked();
-    bench.answer(&take, unknown());
-    let acquire = bench.asked();
-    bench.answer(&acquire, got());
-    let (_, hold) = bench.granted();
-    detached(&mut bench, &hold).to_string().parse().unwrap()
 }
 
 #[test]
