@@ -11,7 +11,7 @@ use super::full_key;
 use super::network::NetworkLink;
 use super::plan::Sort;
 use super::process::SimulatedProcess;
-use super::server::Left;
+use super::server::{Left, TokenNote};
 use super::world::World;
 use crate::domain::clock::Moment;
 use crate::domain::kind::Kind;
@@ -300,7 +300,7 @@ impl World {
     pub(super) fn check_order(&mut self, index: usize, command: &Command, acquires: bool) {
         let NetworkLink { process, node, .. } = self.links[index];
         if let Verb::Release { token, .. } = &command.verb {
-            self.server.note(token).is_leaving = true;
+            self.server.note(token).leaving = Some(node);
         }
         // A node that does not have the slot executes nothing.
         let executes = self.plan.nodes.is_none() || self.nodes.has(node, command.names.main());
@@ -316,11 +316,14 @@ impl World {
             let is_given = self.books.borrow().heritage.is_given(&stay.token);
             let is_same = command.verb.token() == Some(&stay.token) || is_given;
             let lasts = self.server.lease_end(key, &stay.token).is_some_and(|end| end > now);
+            // A release that is on its way to another node may come later.
+            let is_leaving =
+                |note: &TokenNote| note.is_released || note.leaving == Some(node);
             let is_mutex = self
                 .server
                 .tokens
                 .get(&stay.token)
-                .is_some_and(|note| !note.is_leaving && !note.is_excused && note.is_of_mutex);
+                .is_some_and(|note| !is_leaving(note) && !note.is_excused && note.is_of_mutex);
             if is_own && !is_same && lasts && is_mutex {
                 let what = format!("p{process} asked for {key} before it released what it had");
                 return self.violated(what);
