@@ -87,10 +87,7 @@ thread_local! {
 impl Core {
     pub(crate) fn new(places: Places, manager: &str) -> Arc<Self> {
         crate::domain::env::notice_forks();
-        let reaper = Arc::<SharedReaper>::default();
-        if let Some(place) = places.only() {
-            place.path.traffic().owe_to(Arc::clone(&reaper));
-        }
+        let reaper = places.reaper();
         Arc::new_cyclic(|me| Self {
             me: Weak::clone(me),
             table: Table::new(),
@@ -312,6 +309,10 @@ impl Core {
             while let Some(place) = work.touched.pop() {
                 self.send_at(&place, work);
             }
+            if self.reaper.has_freed() {
+                self.put_freed(work);
+                continue;
+            }
             if work.settled.is_empty() {
                 work.hand = InHand::default();
                 return;
@@ -359,8 +360,27 @@ impl Core {
     }
 
     pub(super) fn put_at(&self, place: &Arc<Place>, entry: QueueEntry, work: &mut Work) {
-        place.path.put(entry, &mut work.settled);
+        self.put_in_order(place, entry, &mut work.settled);
         work.touch(place);
+    }
+
+    /// Puts an entry on the queue of one of several places. An acquisition is set aside while a release
+    /// that has to come first is elsewhere.
+    pub(super) fn put_in_order(
+        &self,
+        place: &Place,
+        entry: QueueEntry,
+        settled: &mut Vec<Settled>,
+    ) {
+        // While the queue is locked, no release leaves it.
+        let mut traffic = place.path.traffic();
+        let entry = match self.reaper.owes() && !traffic.is_down() {
+            true => self.reaper().admit(entry, place.id),
+            false => Some(entry),
+        };
+        if let Some(entry) = entry {
+            traffic.put(entry, settled);
+        }
     }
 
     /// Hands outcomes to those who asked.

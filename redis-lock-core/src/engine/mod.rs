@@ -19,6 +19,7 @@ mod idle_leases;
 mod in_use_answers;
 mod linger_pauses;
 mod listen;
+mod lock_order;
 mod mapping;
 mod notices;
 pub(crate) mod path;

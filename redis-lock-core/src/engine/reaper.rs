@@ -5,6 +5,9 @@ use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use super::lock_order::LockOrder;
+use super::path::QueueEntry;
+use super::places::PlaceId;
 use crate::domain::clock::Moment;
 use crate::domain::names::Names;
 use crate::lock::{Confirmation, Reap};
@@ -21,6 +24,8 @@ pub(crate) struct Reaper {
     number: u64,
     /// By key, those that no server has answered yet.
     owed: BTreeMap<Arc<str>, BTreeSet<Due>>,
+    /// Where the others are that no server has answered yet; `None` where there is only one place.
+    order: Option<LockOrder>,
     /// The earliest time limit of a caller.
     deadline_check: Option<Moment>,
     /// Whether the engine has ended, so that nobody takes anything out any more.
@@ -49,6 +54,7 @@ impl Reaper {
         let check = self.deadline_check.unwrap_or(Moment::NEVER);
         self.deadline_check = Some(check.min(deadline));
         let due = (at, self.number);
+        self.stops(&reap);
         if !reap.was_answered() {
             for names in reap.names().all() {
                 self.owed.entry(names.shared_main()).or_default().insert(due);
@@ -67,7 +73,49 @@ impl Reaper {
                 }
             }
         }
+        if let (Some(order), false) = (&mut self.order, reap.was_answered()) {
+            order.goes_to(reap.names(), reap.attempt().wire(), None);
+        }
         Some(reap)
+    }
+
+    /// The release of a token is at rest here, was answered, or is given up.
+    pub(super) fn stops(&mut self, reap: &Reap) {
+        if let Some(order) = &mut self.order {
+            order.stops(reap.names(), reap.attempt().wire());
+        }
+    }
+
+    /// The release of a token, or a part of it, is in the queue of a place now, or between two.
+    pub(super) fn goes_to(&mut self, names: &Names, token: &Arc<str>, at: Option<PlaceId>) {
+        if let Some(order) = &mut self.order {
+            order.goes_to(names, token, at);
+        }
+    }
+
+    /// The release of a token, or a part of it, has left a place.
+    pub(super) fn leaves(&mut self, names: &Names, token: &Arc<str>, place: PlaceId) {
+        if let Some(order) = &mut self.order {
+            order.leaves(names, token, place);
+        }
+    }
+
+    /// Returns an entry that may be put on the queue of a place. An acquisition is set aside while there
+    /// is a release that has to come first, and would not.
+    pub(super) fn admit(&mut self, entry: QueueEntry, place: PlaceId) -> Option<QueueEntry> {
+        let (Some(order), Some(names)) = (&mut self.order, entry.acquires()) else {
+            return Some(entry);
+        };
+        let is_owed = |names: &&Names| self.owed.contains_key(names.main());
+        let owed = || names.all().find(is_owed).map(Names::shared_main);
+        let Some(key) = order.in_the_way(names, place).or_else(owed) else { return Some(entry) };
+        order.wait_behind(key, entry);
+        None
+    }
+
+    /// Takes out the acquisitions that were set aside, and perhaps need not be any more.
+    pub(super) fn take_freed(&mut self) -> Vec<QueueEntry> {
+        self.order.as_mut().map(LockOrder::take_freed).unwrap_or_default()
     }
 
     /// Takes out the releases of these keys that no server has answered, in their order.
@@ -103,17 +151,18 @@ impl Reaper {
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.pausing.is_empty()
+        self.pausing.is_empty() && self.order.as_ref().is_none_or(LockOrder::is_empty)
     }
 
     /// Whether every release that was asked for has been answered at least once.
     pub(crate) fn is_settled(&self) -> bool {
-        self.owed.is_empty()
+        self.owed.is_empty() && self.order.as_ref().is_none_or(LockOrder::is_settled)
     }
 
-    /// Takes out all tokens, to be released now, or given up.
+    /// Takes out all tokens, to be given up. Nobody waits for them any more.
     pub(crate) fn drain(&mut self) -> impl Iterator<Item = Box<Reap>> + use<> {
         self.owed.clear();
+        self.order = self.order.take().map(|_| LockOrder::default());
         std::mem::take(&mut self.pausing).into_values()
     }
 
@@ -129,12 +178,24 @@ impl Reaper {
 pub(crate) struct SharedReaper {
     reaper: Mutex<Reaper>,
     owes: AtomicBool,
+    /// Whether acquisitions that were set aside are to be put on their queues.
+    has_freed: AtomicBool,
 }
 
 impl SharedReaper {
+    /// The reaper of several places.
+    pub(crate) fn of_several() -> Self {
+        let reaper = Reaper { order: Some(LockOrder::default()), ..Reaper::default() };
+        Self { reaper: Mutex::new(reaper), ..Self::default() }
+    }
+
     pub(crate) fn lock(&self) -> LockedReaper<'_> {
         let reaper = self.reaper.lock().unwrap_or_else(PoisonError::into_inner);
-        LockedReaper { reaper, owes: &self.owes }
+        LockedReaper { reaper, shared: self }
+    }
+
+    pub(crate) fn has_freed(&self) -> bool {
+        self.has_freed.load(Ordering::Acquire)
     }
 
     pub(crate) fn owes(&self) -> bool {
@@ -147,10 +208,10 @@ impl SharedReaper {
     }
 }
 
-/// The locked reaper. Unlocking it publishes whether it owes a release.
+/// The locked reaper. Unlocking it publishes whether it owes a release, and has freed acquisitions.
 pub(crate) struct LockedReaper<'a> {
     reaper: MutexGuard<'a, Reaper>,
-    owes: &'a AtomicBool,
+    shared: &'a SharedReaper,
 }
 
 impl Deref for LockedReaper<'_> {
@@ -169,7 +230,10 @@ impl DerefMut for LockedReaper<'_> {
 
 impl Drop for LockedReaper<'_> {
     fn drop(&mut self) {
-        self.owes.store(!self.reaper.is_settled(), Ordering::Release);
+        self.shared.owes.store(!self.reaper.is_settled(), Ordering::Release);
+        if let Some(order) = &self.reaper.order {
+            self.shared.has_freed.store(order.has_freed(), Ordering::Release);
+        }
     }
 }
 

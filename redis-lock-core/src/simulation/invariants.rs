@@ -317,8 +317,7 @@ impl World {
             let is_same = command.verb.token() == Some(&stay.token) || is_given;
             let lasts = self.server.lease_end(key, &stay.token).is_some_and(|end| end > now);
             // A release that is on its way to another node may come later.
-            let is_leaving =
-                |note: &TokenNote| note.is_released || note.leaving == Some(node);
+            let is_leaving = |note: &TokenNote| note.is_released || note.leaving == Some(node);
             let is_mutex = self
                 .server
                 .tokens

@@ -8,7 +8,7 @@ use crate::engine::tests::{owed, release_of};
 /// A path with a reaper, whose connection stands.
 fn owing() -> (Bench, Arc<SharedReaper>) {
     let (bench, reaper) = (Bench::up(), Arc::<SharedReaper>::default());
-    bench.path.traffic().owe_to(Arc::clone(&reaper));
+    bench.path.traffic().owe_to(Arc::clone(&reaper), None);
     (bench, reaper)
 }
 
