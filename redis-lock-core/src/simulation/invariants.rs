@@ -9,6 +9,7 @@ use super::books::{CallRecord, Ended, HoldNote, What};
 use super::clock::{self, MILLI, SECOND};
 use super::full_key;
 use super::network::NetworkLink;
+use super::nodes::Verdict;
 use super::plan::Sort;
 use super::process::SimulatedProcess;
 use super::server::{Left, TokenNote};
@@ -297,7 +298,12 @@ impl World {
 
     /// What is asked for a mutex is sent in the order in which it was asked: whoever asks anew has
     /// sent the release of what it had.
-    pub(super) fn check_order(&mut self, index: usize, command: &Command, acquires: bool) {
+    pub(super) fn check_order(
+        &mut self,
+        (index, seq): (usize, u64),
+        command: &Command,
+        acquires: bool,
+    ) {
         let NetworkLink { process, node, .. } = self.links[index];
         if let Verb::Release { token, .. } = &command.verb {
             self.server.note(token).leaving = Some(node);
@@ -305,6 +311,13 @@ impl World {
         // A node that does not have the slot executes nothing.
         let executes = self.plan.nodes.is_none() || self.nodes.has(node, command.names.main());
         if !acquires || command.kind != Kind::Mutex || !executes {
+            return;
+        }
+        // It was sent in its turn, and goes where the node has sent the release.
+        let is_further_round = self.links[index].rounds.contains(&seq);
+        let asking = self.links[index].asking.contains(&seq);
+        let is_redirected = |verdict| matches!(verdict, Verdict::Redirects(_));
+        if is_further_round && is_redirected(self.verdict(node, asking, command)) {
             return;
         }
         let manager = &self.processes[process].core.manager;

@@ -87,7 +87,7 @@ impl World {
         }
         let acquires = command.verb.acquires();
         let token = command.verb.token().filter(|_| acquires).cloned();
-        self.check_order(index, &command, acquires);
+        self.check_order((index, seq), &command, acquires);
         if let Some(token) = command.verb.token() {
             self.promptness.ask(token);
         }
