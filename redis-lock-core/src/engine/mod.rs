@@ -136,6 +136,7 @@ impl Link {
             // The hold had ended and its machine was removed. The caller may be gone as well.
             let _ = confirm.send(lock::ended(hold, Moment::now()));
         }
+        hold.notify_joined();
         hold.report_release();
     }
 
@@ -155,6 +156,7 @@ impl Link {
     pub(crate) fn detach(&self, id: &LockId, hold: &Arc<Hold>) -> Option<Token> {
         let mut token = None;
         self.ask(id, |machine, env, out| token = machine.detach(hold, env, out));
+        hold.notify_joined();
         hold.report_release();
         token
     }
