@@ -13,9 +13,9 @@ use super::engine_waker::EngineWaker;
 use super::idle_leases::IdleLeases;
 use super::in_use_answers::InUseAnswers;
 use super::notices::{Notice, Notices};
-use super::path::{After, InHand, Origin, Overdue, QueueEntry, Results, Settled};
+use super::path::{After, InHand, Origin, Overdue, QueueEntry, Results, Settled, SharedReaper};
 use super::places::{Place, PlaceId, Places};
-use super::reaper::{LockedReaper, SharedReaper};
+use super::reaper::LockedReaper;
 use super::released::Released;
 use super::search::Search;
 use super::sender::Sender;
@@ -133,7 +133,7 @@ impl Core {
         self.numbers.fetch_add(1, Ordering::Relaxed)
     }
 
-    pub(super) fn reaper(&self) -> LockedReaper<'_> {
+    pub(super) fn reaper(&self) -> LockedReaper<'_, QueueEntry> {
         self.reaper.lock()
     }
 
@@ -362,25 +362,6 @@ impl Core {
     pub(super) fn put_at(&self, place: &Arc<Place>, entry: QueueEntry, work: &mut Work) {
         self.put_in_order(place, entry, &mut work.settled);
         work.touch(place);
-    }
-
-    /// Puts an entry on the queue of one of several places. An acquisition is set aside while a release
-    /// that has to come first is elsewhere.
-    pub(super) fn put_in_order(
-        &self,
-        place: &Place,
-        entry: QueueEntry,
-        settled: &mut Vec<Settled>,
-    ) {
-        // While the queue is locked, no release leaves it.
-        let mut traffic = place.path.traffic();
-        let entry = match self.reaper.owes() && !traffic.is_down() {
-            true => self.reaper().admit(entry, place.id),
-            false => Some(entry),
-        };
-        if let Some(entry) = entry {
-            traffic.put(entry, settled);
-        }
     }
 
     /// Hands outcomes to those who asked.

@@ -8,18 +8,17 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::path::QueueEntry;
-use super::places::PlaceId;
+use super::place_id::PlaceId;
 use crate::domain::names::Names;
 
 /// The releases that are on their way, and what waits for them.
-#[derive(Debug, Default)]
-pub(super) struct LockOrder {
+#[derive(Debug)]
+pub(super) struct LockOrder<E> {
     leaving: HashMap<Arc<str>, Vec<Leaving>>,
     /// Acquisitions, by a key whose release has to come first.
-    behind: HashMap<Arc<str>, Vec<QueueEntry>>,
+    behind: HashMap<Arc<str>, Vec<E>>,
     /// Acquisitions that have waited for a release that is somewhere else now, or ended.
-    freed: Vec<QueueEntry>,
+    freed: Vec<E>,
 }
 
 /// A token that is being released.
@@ -30,7 +29,13 @@ struct Leaving {
     at: Option<PlaceId>,
 }
 
-impl LockOrder {
+impl<E> Default for LockOrder<E> {
+    fn default() -> Self {
+        Self { leaving: HashMap::new(), behind: HashMap::new(), freed: Vec::new() }
+    }
+}
+
+impl<E> LockOrder<E> {
     /// The release of a token is at a place now, or between two.
     pub(super) fn goes_to(&mut self, names: &Names, token: &Arc<str>, at: Option<PlaceId>) {
         for key in names.all().map(Names::shared_main) {
@@ -74,7 +79,7 @@ impl LockOrder {
     }
 
     /// Has an acquisition wait until something happens to the releases of this key.
-    pub(super) fn wait_behind(&mut self, key: Arc<str>, entry: QueueEntry) {
+    pub(super) fn wait_behind(&mut self, key: Arc<str>, entry: E) {
         self.behind.entry(key).or_default().push(entry);
     }
 
@@ -85,7 +90,7 @@ impl LockOrder {
     }
 
     /// Takes out the acquisitions that are to be put on a queue, or have to wait anew.
-    pub(super) fn take_freed(&mut self) -> Vec<QueueEntry> {
+    pub(super) fn take_freed(&mut self) -> Vec<E> {
         std::mem::take(&mut self.freed)
     }
 

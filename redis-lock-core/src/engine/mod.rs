@@ -23,6 +23,7 @@ mod lock_order;
 mod mapping;
 mod notices;
 pub(crate) mod path;
+mod place_id;
 pub(crate) mod places;
 mod query;
 mod reader;

@@ -71,7 +71,7 @@ impl Core {
             return work.settled.push(settled);
         }
         if let Some(names) = entry.acquires() {
-            self.put_owed(names, work);
+            self.put_owed(&names, work);
         }
         match &mut entry.origin {
             Origin::Lock(id, number) => {
@@ -91,6 +91,27 @@ impl Core {
             Origin::Part(..) | Origin::Query(_) => {}
         }
         self.put_at(&place, entry, work);
+    }
+
+    /// Puts an entry on the queue of one of several places. An acquisition is set aside while a release
+    /// that has to come first is elsewhere.
+    pub(super) fn put_in_order(
+        &self,
+        place: &Place,
+        entry: QueueEntry,
+        settled: &mut Vec<Settled>,
+    ) {
+        // While the queue is locked, no release leaves it.
+        let mut traffic = place.path.traffic();
+        let entry = match entry.acquires() {
+            Some(names) if self.reaper.owes() && !traffic.is_down() => {
+                self.reaper().admit(&names, entry, place.id)
+            }
+            _ => Some(entry),
+        };
+        if let Some(entry) = entry {
+            traffic.put(entry, settled);
+        }
     }
 
     /// Puts acquisitions on their queues that need not wait for a release elsewhere any more.

@@ -86,7 +86,7 @@ impl Core {
     /// asks for their keys in between. All are taken first: those that are refused at once go back.
     pub(super) fn put_reaps<I: Iterator<Item = Box<Reap>>>(
         &self,
-        take: impl FnOnce(&mut Reaper) -> I,
+        take: impl FnOnce(&mut Reaper<QueueEntry>) -> I,
         work: &mut Work,
     ) {
         let now = Moment::now();

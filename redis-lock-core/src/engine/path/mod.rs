@@ -49,8 +49,8 @@ use crate::domain::kind::Kind;
 use crate::domain::names::Names;
 use crate::engine::blocking_call::blocked_thread;
 use crate::engine::cache_padded::CachePadded;
-use crate::engine::places::PlaceId;
-use crate::engine::reaper::SharedReaper;
+use crate::engine::place_id::PlaceId;
+use crate::engine::reaper;
 use crate::lock::{Outcome, Reap};
 use crate::store::outbound::Outbound;
 use crate::store::{Command, Pollable, TaskWaker, Verb, Watcher, Wire};
@@ -63,6 +63,9 @@ pub(crate) const ENGINE_READS_AFTER: Duration = Duration::from_millis(20);
 
 /// How many dropped questions are remembered before settled ones are removed.
 const MIN_DROPPED_SWEEP: usize = 1024;
+
+/// The reaper of paths, which sets their entries aside.
+pub(crate) type SharedReaper = reaper::SharedReaper<QueueEntry>;
 
 /// The shortest time between two reads of the map, whatever the nodes say.
 pub(crate) const LOOK_PAUSE: Duration = Duration::from_millis(100);

@@ -7,12 +7,11 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use super::{ConnectionState, FailedRelease, QueueEntry, Settled, Traffic};
+use super::{ConnectionState, FailedRelease, QueueEntry, Settled, SharedReaper, Traffic};
 use crate::LockError;
 use crate::domain::clock::Moment;
 use crate::domain::names::Names;
-use crate::engine::places::PlaceId;
-use crate::engine::reaper::SharedReaper;
+use crate::engine::place_id::PlaceId;
 use crate::lock::{Next, Outcome, Reap};
 
 impl Traffic {
@@ -135,9 +134,9 @@ impl Traffic {
 
 impl QueueEntry {
     /// The keys that it is to acquire, if it is an acquisition.
-    pub(crate) fn acquires(&self) -> Option<&Names> {
+    pub(crate) fn acquires(&self) -> Option<Arc<Names>> {
         let command = self.command.as_ref().filter(|command| command.verb.acquires())?;
-        Some(&command.names)
+        Some(Arc::clone(&command.names))
     }
 
     /// The keys and the token of the release that it is for, wholly or in part, unless that was answered.
@@ -146,7 +145,8 @@ impl QueueEntry {
     }
 
     fn asks_for(&self, names: &Names) -> bool {
-        let asked = self.acquires().into_iter().flat_map(Names::all);
-        asked.into_iter().any(|asked| names.all().any(|it| it.main() == asked.main()))
+        self.acquires().is_some_and(|asked| {
+            asked.all().any(|asked| names.all().any(|it| it.main() == asked.main()))
+        })
     }
 }

@@ -16,17 +16,14 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use self::several::Several;
-use super::path::Path;
-use super::reaper::SharedReaper;
+use super::path::{Path, SharedReaper};
+pub(crate) use super::place_id::PlaceId;
 use crate::domain::clock::Moment;
 use crate::domain::names;
 use crate::store::Connector;
 use crate::store::directory::{Directory, Map};
 use crate::store::redirect::NodeName;
 use crate::store::redis::ClusterMode;
-
-/// Identifies a place of one engine. No number is used twice.
-pub(crate) type PlaceId = u64;
 
 /// The place where entries without a node wait for a map.
 pub(crate) const UNROUTED: PlaceId = 0;

@@ -2,7 +2,6 @@
 
 use super::*;
 use crate::LockError;
-use crate::engine::reaper::SharedReaper;
 use crate::engine::tests::{owed, release_of};
 
 /// A path with a reaper, whose connection stands.
