@@ -13,9 +13,9 @@ use super::engine_waker::EngineWaker;
 use super::idle_leases::IdleLeases;
 use super::in_use_answers::InUseAnswers;
 use super::notices::{Notice, Notices};
-use super::path::{After, InHand, Origin, Overdue, QueueEntry, Results, Settled};
+use super::path::{After, InHand, Origin, Overdue, QueueEntry, Results, Settled, SharedReaper};
 use super::places::{Place, PlaceId, Places};
-use super::reaper::{LockedReaper, SharedReaper};
+use super::reaper::LockedReaper;
 use super::released::Released;
 use super::search::Search;
 use super::sender::Sender;
@@ -87,10 +87,7 @@ thread_local! {
 impl Core {
     pub(crate) fn new(places: Places, manager: &str) -> Arc<Self> {
         crate::domain::env::notice_forks();
-        let reaper = Arc::<SharedReaper>::default();
-        if let Some(place) = places.only() {
-            place.path.traffic().owe_to(Arc::clone(&reaper));
-        }
+        let reaper = places.reaper();
         Arc::new_cyclic(|me| Self {
             me: Weak::clone(me),
             table: Table::new(),
@@ -136,7 +133,7 @@ impl Core {
         self.numbers.fetch_add(1, Ordering::Relaxed)
     }
 
-    pub(super) fn reaper(&self) -> LockedReaper<'_> {
+    pub(super) fn reaper(&self) -> LockedReaper<'_, QueueEntry> {
         self.reaper.lock()
     }
 
@@ -312,6 +309,10 @@ impl Core {
             while let Some(place) = work.touched.pop() {
                 self.send_at(&place, work);
             }
+            if self.reaper.has_freed() {
+                self.put_freed(work);
+                continue;
+            }
             if work.settled.is_empty() {
                 work.hand = InHand::default();
                 return;
@@ -359,7 +360,7 @@ impl Core {
     }
 
     pub(super) fn put_at(&self, place: &Arc<Place>, entry: QueueEntry, work: &mut Work) {
-        place.path.put(entry, &mut work.settled);
+        self.put_in_order(place, entry, &mut work.settled);
         work.touch(place);
     }
 

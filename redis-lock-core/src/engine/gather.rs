@@ -9,6 +9,9 @@ use crate::domain::error::{Fault, FaultClass};
 use crate::lock::Outcome;
 use crate::store::redis::NextPart;
 
+/// Why a part is not sent any more.
+pub(super) const UNWANTED: &str = "nobody wants the lock any more";
+
 impl Core {
     /// An entry, or its parts where its keys have several slots.
     pub(super) fn parts(
@@ -20,6 +23,10 @@ impl Core {
     ) -> Vec<PartEntry> {
         match self.places.cluster() {
             Some(cluster) if entry.is_split() => {
+                if let Some((names, token)) = entry.first_release() {
+                    // Its parts may be anywhere until all are answered.
+                    self.reaper().goes_to(&names, &token, None);
+                }
                 let (parts, outcome) = Gathering::begin(entry, now, cluster);
                 settled.extend(outcome);
                 parts
@@ -41,8 +48,7 @@ impl Core {
             Some(NextPart::Done(answer)) => work.settled.extend(gathering.settle(answer)),
             Some(NextPart::Ask(_)) if !self.is_wanted(gathering) => {
                 // Its token is being released; another round would overtake the release.
-                let what = "nobody wants the lock any more";
-                let dropped = Err(Fault::new(FaultClass::Refused, what));
+                let dropped = Err(Fault::new(FaultClass::Refused, UNWANTED));
                 work.settled.extend(gathering.settle(dropped));
             }
             Some(NextPart::Ask(parts)) => {
@@ -54,7 +60,7 @@ impl Core {
         }
     }
 
-    fn is_wanted(&self, gathering: &Gathering) -> bool {
+    pub(super) fn is_wanted(&self, gathering: &Gathering) -> bool {
         let Some(asked_by) = gathering.asked_by() else { return false };
         asked_by.is_none_or(|(id, number)| {
             let shard = self.table.shard(&id.main);

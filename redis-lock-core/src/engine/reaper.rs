@@ -5,6 +5,8 @@ use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use super::lock_order::LockOrder;
+use super::place_id::PlaceId;
 use crate::domain::clock::Moment;
 use crate::domain::names::Names;
 use crate::lock::{Confirmation, Reap};
@@ -15,19 +17,28 @@ type Due = (Moment, u64);
 /// Tokens whose release was refused, has an unknown outcome, or must be repeated because an
 /// acquisition of them may still be executed. Tokens whose release is in the queue of a place are
 /// not here.
-#[derive(Debug, Default)]
-pub(crate) struct Reaper {
+#[derive(Debug)]
+pub(crate) struct Reaper<E = ()> {
     pausing: BTreeMap<Due, Box<Reap>>,
     number: u64,
     /// By key, those that no server has answered yet.
     owed: BTreeMap<Arc<str>, BTreeSet<Due>>,
+    /// Where the others are that no server has answered yet; `None` where there is only one place.
+    order: Option<LockOrder<E>>,
     /// The earliest time limit of a caller.
     deadline_check: Option<Moment>,
     /// Whether the engine has ended, so that nobody takes anything out any more.
     is_over: bool,
 }
 
-impl Reaper {
+impl<E> Default for Reaper<E> {
+    fn default() -> Self {
+        let (pausing, owed) = (BTreeMap::new(), BTreeMap::new());
+        Self { pausing, number: 0, owed, order: None, deadline_check: None, is_over: false }
+    }
+}
+
+impl<E> Reaper<E> {
     /// Releases a token again at this time. After the end of the engine it is returned, to be given up.
     pub(crate) fn keep(&mut self, at: Moment, reap: Box<Reap>) -> Option<Box<Reap>> {
         if self.is_over {
@@ -49,6 +60,7 @@ impl Reaper {
         let check = self.deadline_check.unwrap_or(Moment::NEVER);
         self.deadline_check = Some(check.min(deadline));
         let due = (at, self.number);
+        self.stops(&reap);
         if !reap.was_answered() {
             for names in reap.names().all() {
                 self.owed.entry(names.shared_main()).or_default().insert(due);
@@ -67,7 +79,47 @@ impl Reaper {
                 }
             }
         }
+        if let (Some(order), false) = (&mut self.order, reap.was_answered()) {
+            order.goes_to(reap.names(), reap.attempt().wire(), None);
+        }
         Some(reap)
+    }
+
+    /// The release of a token is at rest here, was answered, or is given up.
+    pub(super) fn stops(&mut self, reap: &Reap) {
+        if let Some(order) = &mut self.order {
+            order.stops(reap.names(), reap.attempt().wire());
+        }
+    }
+
+    /// The release of a token, or a part of it, is in the queue of a place now, or between two.
+    pub(super) fn goes_to(&mut self, names: &Names, token: &Arc<str>, at: Option<PlaceId>) {
+        if let Some(order) = &mut self.order {
+            order.goes_to(names, token, at);
+        }
+    }
+
+    /// The release of a token, or a part of it, has left a place.
+    pub(super) fn leaves(&mut self, names: &Names, token: &Arc<str>, place: PlaceId) {
+        if let Some(order) = &mut self.order {
+            order.leaves(names, token, place);
+        }
+    }
+
+    /// Returns an acquisition of these keys that may be put on the queue of a place. It is set aside
+    /// while there is a release that has to come first, and would not.
+    pub(super) fn admit(&mut self, names: &Names, entry: E, place: PlaceId) -> Option<E> {
+        let Some(order) = &mut self.order else { return Some(entry) };
+        let is_owed = |names: &&Names| self.owed.contains_key(names.main());
+        let owed = || names.all().find(is_owed).map(Names::shared_main);
+        let Some(key) = order.in_the_way(names, place).or_else(owed) else { return Some(entry) };
+        order.wait_behind(key, entry);
+        None
+    }
+
+    /// Takes out the acquisitions that were set aside, and perhaps need not be any more.
+    pub(super) fn take_freed(&mut self) -> Vec<E> {
+        self.order.as_mut().map(LockOrder::take_freed).unwrap_or_default()
     }
 
     /// Takes out the releases of these keys that no server has answered, in their order.
@@ -78,7 +130,7 @@ impl Reaper {
     }
 
     /// Takes out the tokens that are due to be released.
-    pub(crate) fn take_due(&mut self, now: Moment) -> impl Iterator<Item = Box<Reap>> + use<> {
+    pub(crate) fn take_due(&mut self, now: Moment) -> impl Iterator<Item = Box<Reap>> + use<E> {
         let due = self.pausing.keys().copied().take_while(|due| due.0 <= now);
         let due: Vec<_> = due.collect();
         let taken: Vec<_> = due.into_iter().filter_map(|due| self.take(due)).collect();
@@ -103,17 +155,18 @@ impl Reaper {
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.pausing.is_empty()
+        self.pausing.is_empty() && self.order.as_ref().is_none_or(LockOrder::is_empty)
     }
 
     /// Whether every release that was asked for has been answered at least once.
     pub(crate) fn is_settled(&self) -> bool {
-        self.owed.is_empty()
+        self.owed.is_empty() && self.order.as_ref().is_none_or(LockOrder::is_settled)
     }
 
-    /// Takes out all tokens, to be released now, or given up.
-    pub(crate) fn drain(&mut self) -> impl Iterator<Item = Box<Reap>> + use<> {
+    /// Takes out all tokens, to be given up. Nobody waits for them any more.
+    pub(crate) fn drain(&mut self) -> impl Iterator<Item = Box<Reap>> + use<E> {
         self.owed.clear();
+        self.order = self.order.take().map(|_| LockOrder::default());
         std::mem::take(&mut self.pausing).into_values()
     }
 
@@ -125,16 +178,35 @@ impl Reaper {
 
 /// The reaper that callers and the engine share, and whether it owes a release to some server: most
 /// acquisitions need not lock it.
-#[derive(Debug, Default)]
-pub(crate) struct SharedReaper {
-    reaper: Mutex<Reaper>,
+#[derive(Debug)]
+pub(crate) struct SharedReaper<E = ()> {
+    reaper: Mutex<Reaper<E>>,
     owes: AtomicBool,
+    /// Whether acquisitions that were set aside are to be put on their queues.
+    has_freed: AtomicBool,
 }
 
-impl SharedReaper {
-    pub(crate) fn lock(&self) -> LockedReaper<'_> {
+impl<E> Default for SharedReaper<E> {
+    fn default() -> Self {
+        let (owes, has_freed) = (AtomicBool::new(false), AtomicBool::new(false));
+        Self { reaper: Mutex::default(), owes, has_freed }
+    }
+}
+
+impl<E> SharedReaper<E> {
+    /// The reaper of several places.
+    pub(crate) fn of_several() -> Self {
+        let reaper = Reaper { order: Some(LockOrder::default()), ..Reaper::default() };
+        Self { reaper: Mutex::new(reaper), ..Self::default() }
+    }
+
+    pub(crate) fn lock(&self) -> LockedReaper<'_, E> {
         let reaper = self.reaper.lock().unwrap_or_else(PoisonError::into_inner);
-        LockedReaper { reaper, owes: &self.owes }
+        LockedReaper { reaper, shared: self }
+    }
+
+    pub(crate) fn has_freed(&self) -> bool {
+        self.has_freed.load(Ordering::Acquire)
     }
 
     pub(crate) fn owes(&self) -> bool {
@@ -147,29 +219,32 @@ impl SharedReaper {
     }
 }
 
-/// The locked reaper. Unlocking it publishes whether it owes a release.
-pub(crate) struct LockedReaper<'a> {
-    reaper: MutexGuard<'a, Reaper>,
-    owes: &'a AtomicBool,
+/// The locked reaper. Unlocking it publishes whether it owes a release, and has freed acquisitions.
+pub(crate) struct LockedReaper<'a, E> {
+    reaper: MutexGuard<'a, Reaper<E>>,
+    shared: &'a SharedReaper<E>,
 }
 
-impl Deref for LockedReaper<'_> {
-    type Target = Reaper;
+impl<E> Deref for LockedReaper<'_, E> {
+    type Target = Reaper<E>;
 
-    fn deref(&self) -> &Reaper {
+    fn deref(&self) -> &Reaper<E> {
         &self.reaper
     }
 }
 
-impl DerefMut for LockedReaper<'_> {
-    fn deref_mut(&mut self) -> &mut Reaper {
+impl<E> DerefMut for LockedReaper<'_, E> {
+    fn deref_mut(&mut self) -> &mut Reaper<E> {
         &mut self.reaper
     }
 }
 
-impl Drop for LockedReaper<'_> {
+impl<E> Drop for LockedReaper<'_, E> {
     fn drop(&mut self) {
-        self.owes.store(!self.reaper.is_settled(), Ordering::Release);
+        self.shared.owes.store(!self.reaper.is_settled(), Ordering::Release);
+        if let Some(order) = &self.reaper.order {
+            self.shared.has_freed.store(order.has_freed(), Ordering::Release);
+        }
     }
 }
 
@@ -216,7 +291,7 @@ mod tests {
 
     #[test]
     fn tokens_are_released_again_at_their_times_and_in_their_order() {
-        let mut reaper = Reaper::default();
+        let mut reaper = Reaper::<()>::default();
         assert!(reaper.is_empty() && reaper.due() == Moment::NEVER);
         for millis in [20, 10, 20] {
             reaper.add(at(millis), unawaited());
@@ -236,7 +311,7 @@ mod tests {
     fn a_caller_hears_at_its_deadline_that_no_answer_came() {
         let (reap, mut told) = reap();
         let deadline = reap.deadline();
-        let mut reaper = Reaper::default();
+        let mut reaper = Reaper::<()>::default();
         reaper.add(at(0), reap);
         assert_eq!(reaper.due(), deadline, "sooner than the next try");
         let before = Moment::from_nanos(deadline.as_nanos() - 1);
@@ -256,7 +331,7 @@ mod tests {
     fn a_caller_hears_it_also_when_nobody_looked_at_its_deadline() {
         let (reap, _told) = reap();
         let late = reap.deadline().after(std::time::Duration::from_secs(1));
-        let mut reaper = Reaper::default();
+        let mut reaper = Reaper::<()>::default();
         reaper.add(at(0), reap);
         assert_eq!(reaper.overdue(late).len(), 1);
         assert_eq!(give_up(&mut reaper), 1);
@@ -264,7 +339,7 @@ mod tests {
 
     #[test]
     fn what_no_server_has_answered_is_owed_for_its_key_and_nothing_else_is() {
-        let reaper = SharedReaper::default();
+        let reaper = SharedReaper::<()>::default();
         reaper.lock().add(at(10), answered());
         assert!(!reaper.owes(), "it was answered, and is only repeated");
         for millis in [30, 20] {
@@ -285,7 +360,7 @@ mod tests {
 
     #[test]
     fn a_shutdown_waits_for_those_that_were_never_answered() {
-        let mut reaper = Reaper::default();
+        let mut reaper = Reaper::<()>::default();
         assert!(reaper.is_settled());
         reaper.add(at(0), answered());
         assert!(reaper.is_settled() && !reaper.is_empty());

@@ -7,6 +7,7 @@
 use std::sync::Arc;
 
 use super::core::{Core, Work, touch};
+use super::gather::UNWANTED;
 use super::path::{Origin, QueueEntry, Settled};
 use super::places::{Place, PlaceOf};
 use super::table::LockId;
@@ -40,7 +41,7 @@ impl Core {
             let main = entry.main().unwrap_or_else(|| Arc::clone(&id.main));
             for (main, entry) in self.parts(&main, entry, now, settled) {
                 let place = self.places.of(&main);
-                place.path.put(entry, settled);
+                self.put_in_order(&place, entry, settled);
                 touch(touched, &place);
             }
         }
@@ -69,6 +70,9 @@ impl Core {
             let settled = entry.refused("no node of the cluster has the slot of this key");
             return work.settled.push(settled);
         }
+        if let Some(names) = entry.acquires() {
+            self.put_owed(&names, work);
+        }
         match &mut entry.origin {
             Origin::Lock(id, number) => {
                 let mut shard = self.table.shard(&id.main);
@@ -81,9 +85,41 @@ impl Core {
             }
             Origin::Reap(reap) => reap.doubt_dropped(Moment::now()),
             Origin::Ping => return,
+            Origin::Part(gathering, _) if !self.is_wanted(gathering) => {
+                return work.settled.push(entry.refused(UNWANTED));
+            }
             Origin::Part(..) | Origin::Query(_) => {}
         }
         self.put_at(&place, entry, work);
+    }
+
+    /// Puts an entry on the queue of one of several places. An acquisition is set aside while a release
+    /// that has to come first is elsewhere.
+    pub(super) fn put_in_order(
+        &self,
+        place: &Place,
+        entry: QueueEntry,
+        settled: &mut Vec<Settled>,
+    ) {
+        // While the queue is locked, no release leaves it.
+        let mut traffic = place.path.traffic();
+        let entry = match entry.acquires() {
+            Some(names) if self.reaper.owes() && !traffic.is_down() => {
+                self.reaper().admit(&names, entry, place.id)
+            }
+            _ => Some(entry),
+        };
+        if let Some(entry) = entry {
+            traffic.put(entry, settled);
+        }
+    }
+
+    /// Puts acquisitions on their queues that need not wait for a release elsewhere any more.
+    pub(super) fn put_freed(&self, work: &mut Work) {
+        let freed = self.reaper().take_freed();
+        for entry in freed {
+            self.redirect(entry, None, work);
+        }
     }
 
     fn place_after(&self, main: &str, redirect: Option<&Redirect>) -> PlaceOf<'_> {

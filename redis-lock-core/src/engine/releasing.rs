@@ -7,6 +7,7 @@ use super::reaper::Reaper;
 use super::shutdown::given_up;
 use crate::LockError;
 use crate::domain::clock::Moment;
+use crate::domain::names::Names;
 use crate::lock::{Next, Outcome, Outgoing, Reap};
 use crate::observe;
 
@@ -27,6 +28,7 @@ impl Core {
             // With only one server, nothing has to be released again.
             Next::Done(_) if self.places.only().is_some() => {}
             Next::Done(reap) => {
+                self.reaper().stops(&reap);
                 let place = self.places.of(reap.names().main()).id;
                 self.released().add(place, reap, now);
             }
@@ -42,6 +44,8 @@ impl Core {
     /// Tells what is to be told of a release that has failed, and sees to its next try.
     pub(super) fn release_failed(&self, failed: FailedRelease, work: &mut Work) {
         let FailedRelease { key, fault, confirmation, due } = failed;
+        // Of several nodes, the wrong one may have been asked.
+        self.look_soon();
         if observe::may_be_heard() {
             work.notices.push_back(Notice::Observe(Observation::Failed(key, fault)));
         }
@@ -69,11 +73,20 @@ impl Core {
         out.splice(at..at, owed);
     }
 
+    /// The same before an acquisition that is on no queue. Only with several places.
+    pub(super) fn put_owed(&self, names: &Names, work: &mut Work) {
+        if self.reaper.owes() {
+            let now = Moment::now();
+            let owed: Vec<_> = self.reaper().take_owed(names).collect();
+            owed.into_iter().for_each(|reap| self.put(QueueEntry::reap(reap, now), work));
+        }
+    }
+
     /// Puts releases from the reaper on their queues. The only queue is locked meanwhile, so that nobody
     /// asks for their keys in between. All are taken first: those that are refused at once go back.
     pub(super) fn put_reaps<I: Iterator<Item = Box<Reap>>>(
         &self,
-        take: impl FnOnce(&mut Reaper) -> I,
+        take: impl FnOnce(&mut Reaper<QueueEntry>) -> I,
         work: &mut Work,
     ) {
         let now = Moment::now();

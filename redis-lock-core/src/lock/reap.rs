@@ -164,6 +164,11 @@ impl Reap {
         &self.names
     }
 
+    /// The same, as a shared value.
+    pub(crate) fn shared_names(&self) -> Arc<Names> {
+        Arc::clone(&self.names)
+    }
+
     pub(crate) fn timeout(&self) -> Duration {
         self.timeout
     }
@@ -183,7 +188,6 @@ impl Reap {
         self.attempt.doubt(sent, ttl);
     }
 
-    #[cfg(test)]
     pub(crate) fn attempt(&self) -> &Attempt {
         &self.attempt
     }

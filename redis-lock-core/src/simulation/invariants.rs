@@ -9,9 +9,10 @@ use super::books::{CallRecord, Ended, HoldNote, What};
 use super::clock::{self, MILLI, SECOND};
 use super::full_key;
 use super::network::NetworkLink;
+use super::nodes::Verdict;
 use super::plan::Sort;
 use super::process::SimulatedProcess;
-use super::server::Left;
+use super::server::{Left, TokenNote};
 use super::world::World;
 use crate::domain::clock::Moment;
 use crate::domain::kind::Kind;
@@ -297,14 +298,26 @@ impl World {
 
     /// What is asked for a mutex is sent in the order in which it was asked: whoever asks anew has
     /// sent the release of what it had.
-    pub(super) fn check_order(&mut self, index: usize, command: &Command, acquires: bool) {
+    pub(super) fn check_order(
+        &mut self,
+        (index, seq): (usize, u64),
+        command: &Command,
+        acquires: bool,
+    ) {
         let NetworkLink { process, node, .. } = self.links[index];
         if let Verb::Release { token, .. } = &command.verb {
-            self.server.note(token).is_leaving = true;
+            self.server.note(token).leaving = Some(node);
         }
         // A node that does not have the slot executes nothing.
         let executes = self.plan.nodes.is_none() || self.nodes.has(node, command.names.main());
         if !acquires || command.kind != Kind::Mutex || !executes {
+            return;
+        }
+        // It was sent in its turn, and goes where the node has sent the release.
+        let is_further_round = self.links[index].rounds.contains(&seq);
+        let asking = self.links[index].asking.contains(&seq);
+        let is_redirected = |verdict| matches!(verdict, Verdict::Redirects(_));
+        if is_further_round && is_redirected(self.verdict(node, asking, command)) {
             return;
         }
         let manager = &self.processes[process].core.manager;
@@ -316,11 +329,13 @@ impl World {
             let is_given = self.books.borrow().heritage.is_given(&stay.token);
             let is_same = command.verb.token() == Some(&stay.token) || is_given;
             let lasts = self.server.lease_end(key, &stay.token).is_some_and(|end| end > now);
+            // A release that is on its way to another node may come later.
+            let is_leaving = |note: &TokenNote| note.is_released || note.leaving == Some(node);
             let is_mutex = self
                 .server
                 .tokens
                 .get(&stay.token)
-                .is_some_and(|note| !note.is_leaving && !note.is_excused && note.is_of_mutex);
+                .is_some_and(|note| !is_leaving(note) && !note.is_excused && note.is_of_mutex);
             if is_own && !is_same && lasts && is_mutex {
                 let what = format!("p{process} asked for {key} before it released what it had");
                 return self.violated(what);

@@ -142,6 +142,7 @@ impl Wire for SimulatedWire {
             match item {
                 Item::Answer(seq, answer) => return Some(self.finish(seq, answer)),
                 Item::Redirected(seq, command, redirect) => {
+                    lock(&self.pipe).fail(seq);
                     return Some(Pulled::Redirected(seq, command, redirect));
                 }
                 Item::Broken(fault) => return Some(Pulled::Broken(fault)),

@@ -51,8 +51,9 @@ pub(super) struct TokenNote {
     longest: u64,
     /// It was asked for a mutex alone.
     pub(super) is_of_mutex: bool,
-    /// Its release has been sent, and its process knows of nothing that speaks against its execution.
-    pub(super) is_leaving: bool,
+    /// The node to which its release was sent last, while its process knows of nothing that speaks
+    /// against its execution there.
+    pub(super) leaving: Option<usize>,
     /// A release of it was answered; what follows only repeats it.
     pub(super) is_released: bool,
     /// It stays until then although it was released.

@@ -66,9 +66,10 @@ impl World {
 
     /// The client knows that a command may not have been executed: what it released it owes again.
     fn owes_again(&mut self, index: usize, seq: u64) {
+        let node = self.links[index].node;
         if let Some(token) = self.links[index].releases.remove(&seq) {
-            let note = self.server.note(&token);
-            note.is_leaving = note.is_released;
+            // It may have been sent to another node since.
+            self.server.note(&token).leaving.take_if(|to| *to == node);
         }
     }
 
@@ -86,7 +87,7 @@ impl World {
         }
         let acquires = command.verb.acquires();
         let token = command.verb.token().filter(|_| acquires).cloned();
-        self.check_order(index, &command, acquires);
+        self.check_order((index, seq), &command, acquires);
         if let Some(token) = command.verb.token() {
             self.promptness.ask(token);
         }
@@ -230,10 +231,6 @@ impl World {
         if let Item::Answer(seq, _) | Item::Again(seq, _) | Item::Redirected(seq, ..) = &item {
             link.unanswered.remove(seq);
         }
-        if let Item::Redirected(seq, ..) = &item {
-            // It is sent again elsewhere, in its turn.
-            link.releases.remove(seq);
-        }
         let released = match &item {
             Item::Answer(seq, Ok(_)) => link.releases.remove(seq),
             _ => None,
@@ -271,9 +268,7 @@ impl World {
             }
         }
         for seq in owed {
-            if !self.is_released_elsewhere(index, seq) {
-                self.owes_again(index, seq);
-            }
+            self.owes_again(index, seq);
         }
         self.books.borrow_mut().history.line(|_| format!("p{process} closes connection {index}"));
         let place = self.links[index].place;
@@ -283,14 +278,6 @@ impl World {
         if is_needless && is_on_map && !process.is_over && process.is_alive {
             self.violated("a connection was closed that had spoken within the patience");
         }
-    }
-
-    /// Whether a release was refused here, and sent to another node since.
-    fn is_released_elsewhere(&self, index: usize, seq: u64) -> bool {
-        let Some(token) = self.links[index].releases.get(&seq) else { return false };
-        self.links.iter().any(|link| {
-            link.node != self.links[index].node && link.releases.values().any(|it| it == token)
-        })
     }
 
     /// The network or the server ends a connection; the client learns of it after `notice`.

@@ -113,7 +113,12 @@ impl Traffic {
         }
         entry.command = Some(command);
         entry.hand = self.in_hand.take();
+        let release = entry.first_release();
+        self.left(&entry);
         results.push(Settled::Redirected(Box::new(entry), Some(redirect)));
+        if let Some((names, _)) = release {
+            self.send_behind_elsewhere(&names, results);
+        }
         if planted!(BatchRedirected) {
             let batch = self.written.drain().filter(|entry| entry.main().is_some());
             results.extend(batch.map(|entry| Settled::Redirected(Box::new(entry), None)));

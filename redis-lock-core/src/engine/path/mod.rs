@@ -49,7 +49,8 @@ use crate::domain::kind::Kind;
 use crate::domain::names::Names;
 use crate::engine::blocking_call::blocked_thread;
 use crate::engine::cache_padded::CachePadded;
-use crate::engine::reaper::SharedReaper;
+use crate::engine::place_id::PlaceId;
+use crate::engine::reaper;
 use crate::lock::{Outcome, Reap};
 use crate::store::outbound::Outbound;
 use crate::store::{Command, Pollable, TaskWaker, Verb, Watcher, Wire};
@@ -62,6 +63,9 @@ pub(crate) const ENGINE_READS_AFTER: Duration = Duration::from_millis(20);
 
 /// How many dropped questions are remembered before settled ones are removed.
 const MIN_DROPPED_SWEEP: usize = 1024;
+
+/// The reaper of paths, which sets their entries aside.
+pub(crate) type SharedReaper = reaper::SharedReaper<QueueEntry>;
 
 /// The shortest time between two reads of the map, whatever the nodes say.
 pub(crate) const LOOK_PAUSE: Duration = Duration::from_millis(100);
@@ -160,6 +164,8 @@ pub(crate) struct Traffic {
     spread: u8,
     /// Where releases wait that have failed.
     reaper: Option<Arc<SharedReaper>>,
+    /// Its number, where there are several places.
+    place: Option<PlaceId>,
     /// Answers that took longer have an unknown outcome, and neither start nor lengthen a lease.
     distrust_after: Option<Duration>,
 }
@@ -220,6 +226,7 @@ impl Path {
             deadline_check: Moment::NEVER,
             spread,
             reaper: None,
+            place: None,
             distrust_after: None,
         };
         Self {
@@ -259,11 +266,13 @@ impl Traffic {
                 return self.settle(entry, Outcome::Refused(fault), results);
             }
             ConnectionState::Retired => {
+                self.note_release(&entry, None);
                 entry.hand = self.in_hand.take();
                 return results.push(Settled::Redirected(Box::new(entry), None));
             }
             ConnectionState::Unused | ConnectionState::Connecting | ConnectionState::Up(_) => {}
         }
+        self.note_release(&entry, self.place);
         self.deadline_check = self.deadline_check.min(entry.deadline);
         entry.blocks = blocked_thread().filter(|thread| self.is_waited_for(&entry, *thread));
         let hand = std::mem::take(&mut entry.hand);
@@ -300,11 +309,12 @@ impl Traffic {
             let reaper = Arc::clone(reaper);
             match entry.origin {
                 Origin::Reap(reap) => {
-                    let failed = self.release_failed(&reaper, (reap, entry.sent), outcome, unsent);
-                    return results.extend(failed);
+                    let release = (reap, entry.sent);
+                    return self.release_failed(&reaper, release, outcome, unsent, results);
                 }
                 origin => entry.origin = origin,
             }
+            self.let_go(&entry, results);
         }
         if let Some(number) = entry.number() {
             let is_unknown = matches!(outcome, Outcome::Unknown(_));

@@ -6,6 +6,7 @@ use tokio::sync::oneshot;
 
 use crate::domain::clock::Moment;
 use crate::domain::error::{Fault, FaultClass};
+use crate::domain::names::Names;
 use crate::engine::table::LockId;
 use crate::lock::{Confirmation, Outcome, Reap};
 use crate::store::Answer;
@@ -50,6 +51,16 @@ impl Origin {
             Self::Reap(reap) => reap.overdue().map(Overdue::Release),
             Self::Part(gathering, _) => gathering.overdue(),
             Self::Lock(..) | Self::Ping => None,
+        }
+    }
+
+    /// The keys and the token of a release that was never answered.
+    pub(super) fn first_release(&self) -> Option<(Arc<Names>, Arc<str>)> {
+        match self {
+            Self::Reap(reap) if reap.was_answered() => None,
+            Self::Reap(reap) => Some((reap.shared_names(), Arc::clone(reap.attempt().wire()))),
+            Self::Part(gathering, _) => gathering.gathered().origin.as_ref()?.first_release(),
+            Self::Lock(..) | Self::Query(_) | Self::Ping => None,
         }
     }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::{
     ConnectionState, FIRST_PAUSE, Job, LOOK_PAUSE, News, Origin, QueueEntry, ReadyReply, Results,
-    Settled, Traffic, Up, ping,
+    Traffic, Up, ping,
 };
 use crate::domain::clock::Moment;
 use crate::domain::error::{Fault, FaultClass};
@@ -228,9 +228,8 @@ impl Traffic {
         (self.attempt, self.pause) = (None, FIRST_PAUSE);
         self.connection = ConnectionState::Unused;
         self.retry_at = now.after(LOOK_PAUSE);
-        let waiting =
-            self.waiting.drain(..).map(|entry| Settled::Redirected(Box::new(entry), None));
-        results.settled.extend(waiting);
+        let waiting = std::mem::take(&mut self.waiting);
+        self.send_elsewhere(waiting, &mut results.settled);
         self.forget_dropped();
         results.ready.extend(self.ready.drain(..).map(|reply| (reply, Ok(()))));
         true
@@ -241,9 +240,8 @@ impl Traffic {
         self.end(fault, results);
         self.connection = ConnectionState::Retired;
         self.attempt = None;
-        let waiting =
-            self.waiting.drain(..).map(|entry| Settled::Redirected(Box::new(entry), None));
-        results.settled.extend(waiting);
+        let waiting = std::mem::take(&mut self.waiting);
+        self.send_elsewhere(waiting, &mut results.settled);
         self.forget_dropped();
         let gone = self.ready.drain(..).map(|reply| (reply, Err(fault.clone())));
         results.ready.extend(gone);
@@ -261,8 +259,7 @@ impl Traffic {
         };
         let (here, moved) = std::mem::take(&mut self.waiting).into_iter().partition(stays);
         self.waiting = here;
-        let moved = moved.into_iter().map(|entry| Settled::Redirected(Box::new(entry), None));
-        results.settled.extend(moved);
+        self.send_elsewhere(moved, &mut results.settled);
         self.forget_dropped();
     }
 

@@ -16,16 +16,14 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use self::several::Several;
-use super::path::Path;
+use super::path::{Path, SharedReaper};
+pub(crate) use super::place_id::PlaceId;
 use crate::domain::clock::Moment;
 use crate::domain::names;
 use crate::store::Connector;
 use crate::store::directory::{Directory, Map};
 use crate::store::redirect::NodeName;
 use crate::store::redis::ClusterMode;
-
-/// Identifies a place of one engine. No number is used twice.
-pub(crate) type PlaceId = u64;
 
 /// The place where entries without a node wait for a map.
 pub(crate) const UNROUTED: PlaceId = 0;
@@ -118,6 +116,18 @@ impl Places {
     pub(crate) fn several(directory: Arc<dyn Directory>, time_limit: Duration, spread: u8) -> Self {
         let several = Several::new(directory, time_limit, spread);
         Self { form: Form::Several(Box::new(several)) }
+    }
+
+    /// The reaper that keeps the releases that fail at these places.
+    pub(crate) fn reaper(&self) -> Arc<SharedReaper> {
+        match &self.form {
+            Form::One([place]) => {
+                let reaper = Arc::<SharedReaper>::default();
+                place.path.traffic().owe_to(Arc::clone(&reaper), None);
+                reaper
+            }
+            Form::Several(several) => several.reaper(),
+        }
     }
 
     /// Closes the paths of all nodes that are still to be found.

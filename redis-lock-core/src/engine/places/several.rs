@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::routing::Routing;
 use super::{FIRST, Place, UNROUTED};
 use crate::domain::clock::Moment;
-use crate::engine::path::{LOOK_PAUSE, Path};
+use crate::engine::path::{LOOK_PAUSE, Path, SharedReaper};
 use crate::store::directory::{Directory, Map};
 use crate::store::redirect::NodeName;
 use crate::store::redis::ClusterMode;
@@ -28,6 +28,8 @@ pub(super) struct Several {
     /// The acquisitions of keys in several slots that are under way.
     pub(super) cluster: Arc<ClusterMode>,
     ids: AtomicU64,
+    /// Keeps releases that fail.
+    reaper: Arc<SharedReaper>,
     /// Whether the engine has ended, so that nobody connects to new nodes any more.
     is_over: AtomicBool,
     /// The time limit for paths of new nodes.
@@ -52,8 +54,11 @@ impl Several {
             connector: None,
             hints_enabled: AtomicBool::new(false),
         });
+        let reaper = Arc::new(SharedReaper::of_several());
+        unrouted.path.traffic().owe_to(Arc::clone(&reaper), Some(UNROUTED));
         Self {
             directory,
+            reaper,
             routing: RwLock::default(),
             unrouted,
             look: Mutex::new(Look { at: Moment::NEVER, last: None }),
@@ -67,6 +72,10 @@ impl Several {
 
     pub(super) fn routing(&self) -> Arc<Routing> {
         Arc::clone(&self.routing.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    pub(super) fn reaper(&self) -> Arc<SharedReaper> {
+        Arc::clone(&self.reaper)
     }
 
     /// New places are closed from now on. They are made while the routing is locked, so that whoever
@@ -96,12 +105,17 @@ impl Several {
     /// Creates the place of a new node.
     fn make(&self, name: &NodeName) -> Arc<Place> {
         let path = Path::new(self.time_limit, self.spread);
-        path.traffic().distrust_after(FRESH);
-        if self.is_over.load(Ordering::Acquire) {
-            path.traffic().stop();
+        let id = self.ids.fetch_add(1, Ordering::Relaxed);
+        {
+            let mut traffic = path.traffic();
+            traffic.owe_to(Arc::clone(&self.reaper), Some(id));
+            traffic.distrust_after(FRESH);
+            if self.is_over.load(Ordering::Acquire) {
+                traffic.stop();
+            }
         }
         Arc::new(Place {
-            id: self.ids.fetch_add(1, Ordering::Relaxed),
+            id,
             name: Some(Arc::clone(name)),
             path,
             connector: Some(self.directory.connector(name)),

@@ -2,13 +2,12 @@
 
 use super::*;
 use crate::LockError;
-use crate::engine::reaper::SharedReaper;
 use crate::engine::tests::{owed, release_of};
 
 /// A path with a reaper, whose connection stands.
 fn owing() -> (Bench, Arc<SharedReaper>) {
     let (bench, reaper) = (Bench::up(), Arc::<SharedReaper>::default());
-    bench.path.traffic().owe_to(Arc::clone(&reaper));
+    bench.path.traffic().owe_to(Arc::clone(&reaper), None);
     (bench, reaper)
 }
 
@@ -54,6 +53,23 @@ fn it_is_sent_again_before_a_question_of_its_key_that_is_not_sent_yet() {
         matches!(told.as_slice(), [Settled::Failed(failed)] if failed.due.is_none()),
         "{told:?}"
     );
+}
+
+#[test]
+fn of_several_places_it_is_owed_and_what_asks_for_its_key_goes_behind_its_next_try() {
+    let (mut bench, reaper) = (Bench::up(), Arc::new(SharedReaper::of_several()));
+    bench.path.traffic().owe_to(Arc::clone(&reaper), Some(7));
+    fail_release(&mut bench, |bench| {
+        ask_for(bench, "other");
+        ask_for(bench, "k");
+    });
+    assert_eq!(queued(&bench), ["ask"]);
+    let settled = bench.settled();
+    assert!(
+        matches!(settled.as_slice(), [Settled::Failed(_), Settled::Redirected(_, None)]),
+        "{settled:?}"
+    );
+    assert_eq!(give_up(&reaper), 1);
 }
 
 #[test]

@@ -79,6 +79,35 @@ fn a_map_that_is_disputed_is_read_again_until_the_nodes_agree() {
 }
 
 #[test]
+fn whoever_asks_for_a_key_waits_while_its_release_is_at_another_node_or_between_two() {
+    let (cluster, locks) = three();
+    let key = cluster.key_of(0);
+    locks.mutex(&key).blocking_acquire().unwrap().blocking_release().unwrap();
+    let core = locks.link().core();
+    let place = |name: &str| core.places.named(&name.into()).unwrap().id;
+    for at in [Some(place("node-1:1")), None] {
+        let (reap, _) = release_of(&key);
+        core.reaper().goes_to(reap.names(), reap.attempt().wire(), at);
+        cluster.nodes().log.clear();
+        let asked = thread::spawn({
+            let request = locks.mutex(&key).wait(PATIENCE);
+            move || request.blocking_acquire().unwrap().blocking_release().unwrap()
+        });
+        let pause = Duration::from_millis(100);
+        holds_for(pause, "nobody is asked", || cluster.nodes().log.is_empty());
+        core.act(|_| core.reaper().stops(&reap));
+        asked.join().unwrap();
+        drop(reap.give_up());
+    }
+    let (reap, _) = release_of(&key);
+    core.reaper().goes_to(reap.names(), reap.attempt().wire(), Some(place("node-0:1")));
+    locks.mutex(&key).blocking_acquire().unwrap().blocking_release().unwrap();
+    core.act(|_| core.reaper().stops(&reap));
+    drop(reap.give_up());
+    assert!(core.reaper().is_empty(), "nothing is noted of what was answered");
+}
+
+#[test]
 fn who_releases_is_told_when_the_engine_ends_before_the_release_has_its_next_place() {
     let (cluster, locks) = three();
     let key = cluster.key_of(0);
