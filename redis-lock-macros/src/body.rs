@@ -140,7 +140,10 @@ impl<'a> Expansion<'a> {
         let call =
             quote_spanned!(span=> #krate::__private_0_1::run_or::<#output, _>(#scope, #own, #body));
         // The body ends here, and with it what it borrowed: `on_error` may use that.
+        let krate = &self.krate;
         let ended = quote!({ #pinned let #ended = #call.await; #ended });
+        // Nor does `on_error` run under the lock.
+        let ended = quote!(#krate::__private_0_1::left(#scope, #ended));
         self.handled(&ended, false)
     }
 

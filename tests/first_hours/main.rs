@@ -5,6 +5,7 @@ mod arena;
 
 mod blocked;
 mod docs;
+mod escaped;
 mod lead;
 mod messages;
 mod nested;

@@ -4,10 +4,11 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::select_all;
 use tokio::sync::oneshot;
 
 use crate::api::blocking::block_on;
-use crate::api::note::Note;
+use crate::api::note::{Note, Turn};
 use crate::domain::clock::Moment;
 use crate::domain::demand::check_ttl;
 use crate::engine::LockId;
@@ -40,18 +41,32 @@ pub struct Guard {
     locks: Locks,
     id: LockId,
     hold: Arc<Hold>,
-    /// For a guard that joined an outer hold: its turn among all guards that joined that hold.
-    turn: Option<Box<Self>>,
+    /// For a guard that joined an outer hold.
+    joined: Option<Box<Joined>>,
+}
+
+/// What a guard that joined an outer hold has beside that.
+struct Joined {
+    /// Holds its turn among all guards that joined that hold.
+    guard: Guard,
+    turn: Arc<Turn>,
 }
 
 impl Guard {
     pub(crate) fn new(locks: Locks, id: LockId, hold: Arc<Hold>) -> Self {
-        Self { locks, id, hold, turn: None }
+        Self { locks, id, hold, joined: None }
     }
 
     /// A guard that shares an outer hold and releases only its turn.
-    pub(crate) fn joined(locks: Locks, id: LockId, hold: Arc<Hold>, turn: Self) -> Self {
-        Self { locks, id, hold, turn: Some(Box::new(turn)) }
+    pub(crate) fn joined(
+        locks: Locks,
+        id: LockId,
+        hold: Arc<Hold>,
+        guard: Self,
+        outer: Option<Arc<Turn>>,
+    ) -> Self {
+        let turn = Arc::new(Turn { hold: Arc::clone(&guard.hold), outer });
+        Self { locks, id, hold, joined: Some(Box::new(Joined { guard, turn })) }
     }
 
     pub(crate) fn hold(&self) -> &Arc<Hold> {
@@ -60,13 +75,28 @@ impl Guard {
 
     /// What nested calls need to know about this hold.
     pub(crate) fn note(&self) -> Note {
-        Note::new(&self.locks, &self.id, &self.hold, self.turn.as_ref().map(|turn| &turn.hold))
+        Note::new(
+            &self.locks,
+            &self.id,
+            &self.hold,
+            self.joined.as_ref().map(|joined| &joined.turn),
+        )
     }
 
     /// The loss, if the lock is lost.
     pub(crate) fn loss(&self) -> Option<LockError> {
-        let reason = self.hold.loss(Moment::now())?;
+        let reason = self.end()?;
         Some(self.hold.lost_error(reason))
+    }
+
+    /// Why it does not hold the lock any more, unless it was released itself. A guard that joined others
+    /// ends with any of them.
+    fn end(&self) -> Option<LossReason> {
+        let now = Moment::now();
+        match &self.joined {
+            None => self.hold.loss(now),
+            Some(joined) => joined.around(&self.hold).find_map(|hold| hold.end(now)),
+        }
     }
 
     /// What is locked.
@@ -90,8 +120,9 @@ impl Guard {
     /// What is known of the hold, without asking the server.
     #[must_use]
     pub fn state(&self) -> LockState {
-        match &self.turn {
-            Some(turn) if turn.state() == LockState::Released => LockState::Released,
+        match &self.joined {
+            Some(joined) if joined.guard.state() == LockState::Released => LockState::Released,
+            Some(_) if self.end().is_some() => LockState::Lost,
             _ => self.hold.state(Moment::now()),
         }
     }
@@ -105,6 +136,9 @@ impl Guard {
     /// How long the lease runs from now on, without another renewal. Zero once it is lost.
     #[must_use]
     pub fn remaining(&self) -> Duration {
+        if self.joined.is_some() && self.end().is_some() {
+            return Duration::ZERO;
+        }
         self.hold.remaining(Moment::now())
     }
 
@@ -114,11 +148,10 @@ impl Guard {
     /// # Errors
     /// [`Lost`](LockError::Lost) when the lock is lost, or when less than `need` is left.
     pub fn ensure(&self, need: Duration) -> Result<(), LockError> {
-        let now = Moment::now();
-        if let Some(reason) = self.hold.loss(now) {
-            return Err(self.hold.lost_error(reason));
+        if let Some(error) = self.loss() {
+            return Err(error);
         }
-        let left = self.hold.remaining(now);
+        let left = self.remaining();
         if left.is_zero() || left < need {
             return Err(self.hold.lost_error(LossReason::Expired));
         }
@@ -190,7 +223,7 @@ impl Guard {
     /// # Cancel safety
     /// Dropping the future releases the lock.
     pub async fn downgrade(self) -> Result<Self, LockError> {
-        if !self.hold.kind().traits().can_downgrade || self.turn.is_some() {
+        if !self.hold.kind().traits().can_downgrade || self.joined.is_some() {
             return Err(ConfigError::NotAWriter.into());
         }
         self.confirmed(|confirm| {
@@ -208,7 +241,13 @@ impl Guard {
     /// # Cancel safety
     /// Nothing is lost.
     pub async fn lost(&self) -> LossReason {
-        self.hold.lost().await
+        match &self.joined {
+            None => self.hold.lost().await,
+            Some(joined) => {
+                let around = joined.around(&self.hold);
+                select_all(around.map(|hold| Box::pin(hold.ended()))).await.0
+            }
+        }
     }
 
     /// Gives the lock back and waits for the server's confirmation.
@@ -221,7 +260,10 @@ impl Guard {
     /// # Cancel safety
     /// The release goes on in the background.
     pub async fn release(self) -> Result<(), LockError> {
-        self.released().await
+        // What a joined guard depends on may have ended before; what ends from here on does no harm.
+        let ended = self.joined.as_ref().and_then(|_| self.loss());
+        let outcome = self.released().await;
+        ended.map_or(outcome, Err)
     }
 
     /// Releases the lock without waiting, like dropping the guard.
@@ -255,7 +297,7 @@ impl Guard {
     /// ```
     #[must_use = "without its token the lock stays until its lease ends"]
     pub fn detach(self) -> Token {
-        let given = match self.turn {
+        let given = match self.joined {
             Some(_) => None,
             None => self.locks.link().detach(&self.id, &self.hold),
         };
@@ -300,15 +342,15 @@ impl Guard {
         let (confirm, outcome) = oneshot::channel();
         self.give_back(Some(confirm));
         let outcome = outcome.await.unwrap_or(Err(LockError::Shutdown));
-        match &self.turn {
-            Some(_) => self.loss().map_or(outcome, Err),
-            None => outcome,
+        match (&self.joined, self.hold.loss(Moment::now())) {
+            (Some(_), Some(reason)) => Err(self.hold.lost_error(reason)),
+            _ => outcome,
         }
     }
 
     pub(crate) fn give_back(&self, confirm: Option<Confirm>) {
-        match &self.turn {
-            Some(turn) => turn.give_back(confirm),
+        match &self.joined {
+            Some(joined) => joined.guard.give_back(confirm),
             None => self.locks.link().release(&self.id, &self.hold, confirm),
         }
     }
@@ -320,17 +362,21 @@ impl Guard {
         match outcome.await {
             Ok(outcome) => outcome,
             // The question was not sent: the hold has ended, or the engine has.
-            Err(_) => Err(match self.hold.loss(Moment::now()) {
-                Some(reason) => self.hold.lost_error(reason),
-                None => LockError::Shutdown,
-            }),
+            Err(_) => Err(self.loss().unwrap_or(LockError::Shutdown)),
         }
+    }
+}
+
+impl Joined {
+    /// The holds that this guard depends on.
+    fn around<'a>(&'a self, hold: &'a Arc<Hold>) -> impl Iterator<Item = &'a Arc<Hold>> {
+        std::iter::once(hold).chain(Turn::chain(self.turn.outer.as_deref()))
     }
 }
 
 impl Drop for Guard {
     fn drop(&mut self) {
-        if self.turn.is_some() || !self.hold.is_released() {
+        if self.joined.is_some() || !self.hold.is_released() {
             self.give_back(None);
         }
     }

@@ -24,6 +24,7 @@ thread_local! {
 }
 
 /// Removes, on drop, all notes that were added since its creation, also after a panic.
+#[derive(Debug)]
 #[must_use]
 pub(crate) struct Frame {
     height: usize,
@@ -118,12 +119,12 @@ impl Outer {
         /// Turns are locks of this process, whatever server the hold is on.
         static TURNS: LazyLock<Locks> = LazyLock::new(Locks::in_memory);
         let Note { hold, turn, .. } = &self.note;
-        if let Some(reason) = hold.loss(Moment::now()) {
+        if let Some(reason) = self.note.end(Moment::now()) {
             return Err(hold.lost_error(reason));
         }
         // Calls that joined the same hold exclude each other: be that the outermost one, or another
         // call's turn.
-        let meeting = turn.as_ref().unwrap_or(hold).token.to_string();
+        let meeting = turn.as_ref().map_or(hold, |turn| &turn.hold).token.to_string();
         Ok(TURNS.mutex(meeting).never_expires().wait(request.options.wait))
     }
 
@@ -132,9 +133,15 @@ impl Outer {
     /// # Errors
     /// Those of waiting for the turn, in terms of the hold.
     pub(crate) fn joined(self, turn: Result<Guard, LockError>) -> Result<Guard, LockError> {
-        let Note { id, hold, .. } = self.note;
+        self.note.is_joined();
+        let ended = self.note.end(Moment::now());
+        let Note { id, hold, turn: outer, .. } = self.note;
         match turn {
-            Ok(turn) => Ok(Guard::joined(self.locks, id, hold, turn)),
+            Ok(turn) => match ended {
+                None => Ok(Guard::joined(self.locks, id, hold, turn, outer)),
+                // The outer body has ended while this call waited for its turn.
+                Some(reason) => Err(hold.lost_error(reason)),
+            },
             Err(LockError::Busy { waited, holder, .. }) => {
                 Err(LockError::Busy { key: hold.demand.key.to_string(), waited, holder })
             }

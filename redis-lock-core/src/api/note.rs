@@ -4,9 +4,10 @@ use std::sync::Arc;
 
 use tokio::task;
 
-use crate::Locks;
+use crate::domain::clock::Moment;
 use crate::engine::LockId;
 use crate::lock::hold::Hold;
+use crate::{Locks, LossReason};
 
 /// One hold of a body that is being polled.
 #[derive(Clone, Debug)]
@@ -18,7 +19,23 @@ pub(crate) struct Note {
     pub(super) id: LockId,
     pub(super) hold: Arc<Hold>,
     /// For a hold that joined an outer one: its turn among its siblings.
-    pub(super) turn: Option<Arc<Hold>>,
+    pub(super) turn: Option<Arc<Turn>>,
+}
+
+/// The turn of a guard that joined an outer hold. Guards that joined the same hold exclude each other
+/// by it.
+#[derive(Debug)]
+pub(crate) struct Turn {
+    pub(super) hold: Arc<Hold>,
+    /// The turn of the guard that it joined, if that one had joined as well.
+    pub(super) outer: Option<Arc<Self>>,
+}
+
+impl Turn {
+    /// This turn and those around it.
+    pub(super) fn chain<'a>(turn: Option<&'a Self>) -> impl Iterator<Item = &'a Arc<Hold>> {
+        std::iter::successors(turn, |turn| turn.outer.as_deref()).map(|turn| &turn.hold)
+    }
 }
 
 impl Note {
@@ -26,7 +43,7 @@ impl Note {
         locks: &Locks,
         id: &LockId,
         hold: &Arc<Hold>,
-        turn: Option<&Arc<Hold>>,
+        turn: Option<&Arc<Turn>>,
     ) -> Self {
         Self {
             task: task::try_id(),
@@ -35,6 +52,21 @@ impl Note {
             hold: Arc::clone(hold),
             turn: turn.map(Arc::clone),
         }
+    }
+
+    /// The hold, and the turns that a guard which joins it depends on.
+    fn all(&self) -> impl Iterator<Item = &Arc<Hold>> {
+        std::iter::once(&self.hold).chain(Turn::chain(self.turn.as_deref()))
+    }
+
+    /// Why nobody can join it any more, if that is so.
+    pub(super) fn end(&self, now: Moment) -> Option<LossReason> {
+        self.all().find_map(|hold| hold.end(now))
+    }
+
+    /// A guard is about to join it.
+    pub(super) fn is_joined(&self) {
+        self.all().for_each(|hold| hold.is_joined());
     }
 }
 

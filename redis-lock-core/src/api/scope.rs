@@ -2,7 +2,7 @@
 
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
-use std::sync::OnceLock;
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::{Context, Poll};
 
 use crate::api::nesting;
@@ -11,6 +11,8 @@ use crate::{Guard, LockError, LossReason};
 /// The lock of one body: empty until it is acquired, then held until it is released.
 #[derive(Debug, Default)]
 pub(crate) struct BodyLock {
+    /// While a body that has not ended is dropped. Before the guard, which is dropped after it.
+    leaving: Mutex<Option<nesting::Frame>>,
     guard: OnceLock<Guard>,
     /// Whether the body runs to its end although the lock is lost.
     pub(crate) finishes: bool,
@@ -38,6 +40,22 @@ impl BodyLock {
     pub(crate) fn within<R>(&self, body: impl FnOnce() -> R) -> R {
         let _frame = nesting::enter(self.guard.get());
         body()
+    }
+
+    /// The body is about to be dropped although it has not ended. What it drops runs under the lock, like
+    /// the body, until [`left`](Self::left) is called or the lock is dropped.
+    pub(crate) fn leave(&self) {
+        *self.leaving() = Some(nesting::enter(self.guard.get()));
+    }
+
+    /// The body has been dropped.
+    pub(crate) fn left(&self) {
+        let frame = self.leaving().take();
+        drop(frame);
+    }
+
+    fn leaving(&self) -> MutexGuard<'_, Option<nesting::Frame>> {
+        self.leaving.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Polls the body until it ends or the lock is lost.
@@ -147,13 +165,27 @@ pub(crate) enum Led<T> {
 
 async fn watched<F: Future>(held: &BodyLock, body: F) -> Led<F::Output> {
     let mut body = pin!(Some(body));
+    // Dropped before the body, when the call is cancelled.
+    let mut leaving = Leaving(Some(held));
     let ended = held.watch(body.as_mut()).await;
     let lost = held.loss();
-    body.set(None);
+    held.within(|| body.set(None));
+    leaving.0 = None;
     let lost = held.released(lost).await;
     match ended {
         Err(error) => Led::Deposed(error),
         Ok(value) => Led::Ended(lost.map_or(Ok(value), Err)),
+    }
+}
+
+/// Has a body that has not ended dropped under its lock.
+struct Leaving<'a>(Option<&'a BodyLock>);
+
+impl Drop for Leaving<'_> {
+    fn drop(&mut self) {
+        if let Some(held) = self.0 {
+            held.leave();
+        }
     }
 }
 

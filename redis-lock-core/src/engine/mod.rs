@@ -135,6 +135,7 @@ impl Link {
             // The hold had ended and its machine was removed. The caller may be gone as well.
             let _ = confirm.send(lock::ended(hold, Moment::now()));
         }
+        hold.notify_joined();
         hold.report_release();
     }
 
@@ -154,6 +155,7 @@ impl Link {
     pub(crate) fn detach(&self, id: &LockId, hold: &Arc<Hold>) -> Option<Token> {
         let mut token = None;
         self.ask(id, |machine, env, out| token = machine.detach(hold, env, out));
+        hold.notify_joined();
         hold.report_release();
         token
     }

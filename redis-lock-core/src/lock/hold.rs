@@ -29,6 +29,8 @@ pub(crate) struct Hold {
     process: u32,
     /// Whether its guard has released it, for the guard's drop.
     is_given_back: AtomicBool,
+    /// Whether a guard has ever joined it.
+    is_joined: AtomicBool,
 }
 
 #[derive(Debug)]
@@ -67,6 +69,7 @@ impl Hold {
             report: HoldReport::default(),
             process,
             is_given_back: AtomicBool::new(false),
+            is_joined: AtomicBool::new(false),
         };
         let limit = hold.limit();
         let life = hold.life.get_mut().unwrap_or_else(PoisonError::into_inner);
@@ -148,6 +151,30 @@ impl Hold {
             Phase::Lost(reason) => Some(reason.clone()),
             _ => None,
         })
+    }
+
+    /// Why guards that joined it have the lock no more, if that is so: it was lost, or given back.
+    pub(crate) fn end(&self, now: Moment) -> Option<LossReason> {
+        self.read(now, |life| match &life.phase {
+            Phase::Lost(reason) => Some(reason.clone()),
+            Phase::Released => {
+                let because = Some("the guard that it joined was released".to_owned());
+                Some(LossReason::Removed { because })
+            }
+            Phase::Held | Phase::Uncertain => None,
+        })
+    }
+
+    /// A guard is about to join it.
+    pub(crate) fn is_joined(&self) {
+        self.is_joined.store(true, Ordering::Release);
+    }
+
+    /// Wakes those who joined it, after it was given back. To be called without any lock.
+    pub(crate) fn notify_joined(&self) {
+        if self.is_joined.load(Ordering::Acquire) {
+            self.notify_loss();
+        }
     }
 
     /// The error of a hold that was lost.
@@ -235,6 +262,17 @@ impl Hold {
         loop {
             let ended = self.ended.notified();
             if let Some(reason) = self.loss(Moment::now()) {
+                return reason;
+            }
+            ended.await;
+        }
+    }
+
+    /// Waits until it is lost or given back.
+    pub(crate) async fn ended(&self) -> LossReason {
+        loop {
+            let ended = self.ended.notified();
+            if let Some(reason) = self.end(Moment::now()) {
                 return reason;
             }
             ended.await;

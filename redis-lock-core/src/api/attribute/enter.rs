@@ -301,6 +301,18 @@ impl Scope {
         None
     }
 
+    /// The body is about to be dropped.
+    pub(super) fn leaves(&self) {
+        if self.stage() != CallStage::Ended {
+            self.open().held.leave();
+        }
+    }
+
+    /// The body has been dropped.
+    pub(super) fn left(&self) {
+        self.open().held.left();
+    }
+
     /// Runs a body that blocks, and releases what it acquired.
     pub(super) fn within<T>(&self, body: impl FnOnce() -> T) -> (T, Option<LockError>) {
         let value = self.open().held.within(body);

@@ -31,8 +31,8 @@ pub use plan::Fixed;
 pub use render::{collected, key, keys, render};
 
 pub use run::{
-    Ending, Run, RunOr, blocking_run, blocking_run_or, call, ending, fence, handled, never, run,
-    run_or,
+    Ending, Run, RunOr, blocking_run, blocking_run_or, call, ending, fence, handled, left, never,
+    run, run_or,
 };
 
 pub use segment::{KeySegment, SegmentWriter};

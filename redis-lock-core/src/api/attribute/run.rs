@@ -148,6 +148,13 @@ impl<'a, R> Call<'a, R> {
     }
 }
 
+impl<R> Drop for Call<'_, R> {
+    /// The function drops the body next.
+    fn drop(&mut self) {
+        self.scope.leaves();
+    }
+}
+
 impl<R, F> fmt::Debug for Run<'_, R, F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Run").finish_non_exhaustive()
@@ -199,6 +206,15 @@ where
 {
     let (value, lost) = scope.within(body);
     settle(Some(value?), lost, is_own_error)
+}
+
+/// What became of a body that has been dropped. What follows does not run under the lock.
+///
+/// # Errors
+/// As `ended`.
+pub fn left<R>(scope: &Scope, ended: Result<R, LockError>) -> Result<R, LockError> {
+    scope.left();
+    ended
 }
 
 /// The value that `on_error` returns for a failure.
