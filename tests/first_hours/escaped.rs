@@ -72,9 +72,9 @@ async fn the_end_of_the_outer_body_wakes_a_call_that_joined() {
         assert!(poll_once(&mut inner).is_pending());
         let waiting = tokio::spawn(inner);
         until(async || has_begun.load(Ordering::SeqCst)).await;
-        waiting
+        [waiting]
     });
-    let waiting = outer.await.unwrap();
+    let [waiting] = outer.await.unwrap();
     assert_ended_with_the_outer(&within(waiting).await.unwrap());
 }
 
@@ -89,9 +89,9 @@ async fn a_call_that_joined_one_that_has_ended_ends_although_the_lock_is_held() 
                 joined(&locks).run(async |_| std::future::pending().await).await
             });
             assert!(poll_once(&mut innermost).is_pending());
-            innermost
+            [innermost]
         });
-        let innermost = innermost.await.unwrap();
+        let [innermost] = innermost.await.unwrap();
         let sibling = joined(&locks).acquire().await.unwrap();
         assert_ended_with_the_outer(&within(innermost).await);
         sibling.release().await

@@ -8,7 +8,7 @@ use futures_util::future::select_all;
 use tokio::sync::oneshot;
 
 use crate::api::blocking::block_on;
-use crate::api::note::{Note, Turn};
+use crate::api::note::{JoinedTurn, Note};
 use crate::domain::clock::Moment;
 use crate::domain::demand::check_ttl;
 use crate::engine::LockId;
@@ -49,7 +49,7 @@ pub struct Guard {
 struct Joined {
     /// Holds its turn among all guards that joined that hold.
     guard: Guard,
-    turn: Arc<Turn>,
+    turn: Arc<JoinedTurn>,
 }
 
 impl Guard {
@@ -63,9 +63,9 @@ impl Guard {
         id: LockId,
         hold: Arc<Hold>,
         guard: Self,
-        outer: Option<Arc<Turn>>,
+        outer: Option<Arc<JoinedTurn>>,
     ) -> Self {
-        let turn = Arc::new(Turn { hold: Arc::clone(&guard.hold), outer });
+        let turn = Arc::new(JoinedTurn { hold: Arc::clone(&guard.hold), outer });
         Self { locks, id, hold, joined: Some(Box::new(Joined { guard, turn })) }
     }
 
@@ -370,7 +370,7 @@ impl Guard {
 impl Joined {
     /// The holds that this guard depends on.
     fn around<'a>(&'a self, hold: &'a Arc<Hold>) -> impl Iterator<Item = &'a Arc<Hold>> {
-        std::iter::once(hold).chain(Turn::chain(self.turn.outer.as_deref()))
+        std::iter::once(hold).chain(JoinedTurn::chain(self.turn.outer.as_deref()))
     }
 }
 

@@ -19,21 +19,21 @@ pub(crate) struct Note {
     pub(super) id: LockId,
     pub(super) hold: Arc<Hold>,
     /// For a hold that joined an outer one: its turn among its siblings.
-    pub(super) turn: Option<Arc<Turn>>,
+    pub(super) turn: Option<Arc<JoinedTurn>>,
 }
 
 /// The turn of a guard that joined an outer hold. Guards that joined the same hold exclude each other
 /// by it.
 #[derive(Debug)]
-pub(crate) struct Turn {
+pub(crate) struct JoinedTurn {
     pub(super) hold: Arc<Hold>,
     /// The turn of the guard that it joined, if that one had joined as well.
     pub(super) outer: Option<Arc<Self>>,
 }
 
-impl Turn {
+impl JoinedTurn {
     /// This turn and those around it.
-    pub(super) fn chain<'a>(turn: Option<&'a Self>) -> impl Iterator<Item = &'a Arc<Hold>> {
+    pub(super) fn chain(turn: Option<&Self>) -> impl Iterator<Item = &Arc<Hold>> {
         std::iter::successors(turn, |turn| turn.outer.as_deref()).map(|turn| &turn.hold)
     }
 }
@@ -43,7 +43,7 @@ impl Note {
         locks: &Locks,
         id: &LockId,
         hold: &Arc<Hold>,
-        turn: Option<&Arc<Turn>>,
+        turn: Option<&Arc<JoinedTurn>>,
     ) -> Self {
         Self {
             task: task::try_id(),
@@ -56,7 +56,7 @@ impl Note {
 
     /// The hold, and the turns that a guard which joins it depends on.
     fn all(&self) -> impl Iterator<Item = &Arc<Hold>> {
-        std::iter::once(&self.hold).chain(Turn::chain(self.turn.as_deref()))
+        std::iter::once(&self.hold).chain(JoinedTurn::chain(self.turn.as_deref()))
     }
 
     /// Why nobody can join it any more, if that is so.

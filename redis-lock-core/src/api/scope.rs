@@ -166,7 +166,7 @@ pub(crate) enum Led<T> {
 async fn watched<F: Future>(held: &BodyLock, body: F) -> Led<F::Output> {
     let mut body = pin!(Some(body));
     // Dropped before the body, when the call is cancelled.
-    let mut leaving = Leaving(Some(held));
+    let mut leaving = LeavingBody(Some(held));
     let ended = held.watch(body.as_mut()).await;
     let lost = held.loss();
     held.within(|| body.set(None));
@@ -179,9 +179,9 @@ async fn watched<F: Future>(held: &BodyLock, body: F) -> Led<F::Output> {
 }
 
 /// Has a body that has not ended dropped under its lock.
-struct Leaving<'a>(Option<&'a BodyLock>);
+struct LeavingBody<'a>(Option<&'a BodyLock>);
 
-impl Drop for Leaving<'_> {
+impl Drop for LeavingBody<'_> {
     fn drop(&mut self) {
         if let Some(held) = self.0 {
             held.leave();

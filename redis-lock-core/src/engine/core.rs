@@ -13,7 +13,7 @@ use super::engine_waker::EngineWaker;
 use super::idle_leases::IdleLeases;
 use super::in_use_answers::InUseAnswers;
 use super::notices::{Notice, Notices};
-use super::path::{After, InHand, Origin, Overdue, QueueEntry, Results, Settled, SharedReaper};
+use super::path::{After, InHand, Origin, Overdue, PathReaper, QueueEntry, Results, Settled};
 use super::places::{Place, PlaceId, Places};
 use super::reaper::LockedReaper;
 use super::released::Released;
@@ -33,7 +33,7 @@ pub(crate) struct Core {
     pub(crate) places: Places,
     pub(crate) waker: EngineWaker,
     pub(crate) notices: Notices,
-    pub(super) reaper: Arc<SharedReaper>,
+    pub(super) reaper: Arc<PathReaper>,
     pub(super) released: Mutex<Released>,
     pub(super) search: Mutex<Search>,
     pub(crate) idle: IdleLeases,

@@ -65,7 +65,7 @@ pub(crate) const ENGINE_READS_AFTER: Duration = Duration::from_millis(20);
 const MIN_DROPPED_SWEEP: usize = 1024;
 
 /// The reaper of paths, which sets their entries aside.
-pub(crate) type SharedReaper = reaper::SharedReaper<QueueEntry>;
+pub(crate) type PathReaper = reaper::SharedReaper<QueueEntry>;
 
 /// The shortest time between two reads of the map, whatever the nodes say.
 pub(crate) const LOOK_PAUSE: Duration = Duration::from_millis(100);
@@ -163,7 +163,7 @@ pub(crate) struct Traffic {
     deadline_check: Moment,
     spread: u8,
     /// Where releases wait that have failed.
-    reaper: Option<Arc<SharedReaper>>,
+    reaper: Option<Arc<PathReaper>>,
     /// Its number, where there are several places.
     place: Option<PlaceId>,
     /// Answers that took longer have an unknown outcome, and neither start nor lengthen a lease.

@@ -7,7 +7,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use super::{ConnectionState, FailedRelease, QueueEntry, Settled, SharedReaper, Traffic};
+use super::{ConnectionState, FailedRelease, PathReaper, QueueEntry, Settled, Traffic};
 use crate::LockError;
 use crate::domain::clock::Moment;
 use crate::domain::names::Names;
@@ -17,14 +17,14 @@ use crate::lock::{Next, Outcome, Reap};
 impl Traffic {
     /// Has releases that fail kept here until they are tried again. Of several places, this one has a
     /// number: another one may have the key by then.
-    pub(crate) fn owe_to(&mut self, reaper: Arc<SharedReaper>, place: Option<PlaceId>) {
+    pub(crate) fn owe_to(&mut self, reaper: Arc<PathReaper>, place: Option<PlaceId>) {
         (self.reaper, self.place) = (Some(reaper), place);
     }
 
     /// Finds the next place of a release that has failed. `unsent` is how many entries wait behind it.
     pub(super) fn release_failed(
         &mut self,
-        reaper: &SharedReaper,
+        reaper: &PathReaper,
         (reap, sent): (Box<Reap>, Moment),
         outcome: Outcome,
         unsent: usize,

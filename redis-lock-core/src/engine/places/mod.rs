@@ -10,14 +10,15 @@ mod several;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use super::place_id::PlaceId;
+
 use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use self::several::Several;
-use super::path::{Path, SharedReaper};
-pub(crate) use super::place_id::PlaceId;
+use super::path::{Path, PathReaper};
 use crate::domain::clock::Moment;
 use crate::domain::names;
 use crate::store::Connector;
@@ -119,10 +120,10 @@ impl Places {
     }
 
     /// The reaper that keeps the releases that fail at these places.
-    pub(crate) fn reaper(&self) -> Arc<SharedReaper> {
+    pub(crate) fn reaper(&self) -> Arc<PathReaper> {
         match &self.form {
             Form::One([place]) => {
-                let reaper = Arc::<SharedReaper>::default();
+                let reaper = Arc::<PathReaper>::default();
                 place.path.traffic().owe_to(Arc::clone(&reaper), None);
                 reaper
             }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::routing::Routing;
 use super::{FIRST, Place, UNROUTED};
 use crate::domain::clock::Moment;
-use crate::engine::path::{LOOK_PAUSE, Path, SharedReaper};
+use crate::engine::path::{LOOK_PAUSE, Path, PathReaper};
 use crate::store::directory::{Directory, Map};
 use crate::store::redirect::NodeName;
 use crate::store::redis::ClusterMode;
@@ -29,7 +29,7 @@ pub(super) struct Several {
     pub(super) cluster: Arc<ClusterMode>,
     ids: AtomicU64,
     /// Keeps releases that fail.
-    reaper: Arc<SharedReaper>,
+    reaper: Arc<PathReaper>,
     /// Whether the engine has ended, so that nobody connects to new nodes any more.
     is_over: AtomicBool,
     /// The time limit for paths of new nodes.
@@ -54,7 +54,7 @@ impl Several {
             connector: None,
             hints_enabled: AtomicBool::new(false),
         });
-        let reaper = Arc::new(SharedReaper::of_several());
+        let reaper = Arc::new(PathReaper::of_several());
         unrouted.path.traffic().owe_to(Arc::clone(&reaper), Some(UNROUTED));
         Self {
             directory,
@@ -74,7 +74,7 @@ impl Several {
         Arc::clone(&self.routing.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    pub(super) fn reaper(&self) -> Arc<SharedReaper> {
+    pub(super) fn reaper(&self) -> Arc<PathReaper> {
         Arc::clone(&self.reaper)
     }
 

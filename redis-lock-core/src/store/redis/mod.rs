@@ -12,13 +12,13 @@ mod decode_tests;
 mod dialect;
 #[cfg(test)]
 mod direct;
+mod direct_line;
 mod driver_wire;
 mod encode;
 mod fast;
 mod groups;
 mod input;
 mod introduction;
-mod line;
 mod listen;
 mod message;
 mod nodes;

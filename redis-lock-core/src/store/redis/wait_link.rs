@@ -9,7 +9,7 @@ use redis::aio::MultiplexedConnection;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
-use super::line::Line;
+use super::direct_line::DirectLine;
 use super::nodes::Member;
 use super::probe::field;
 use super::wait_round::{LONGEST, unknown};
@@ -27,14 +27,14 @@ pub(super) struct LineSlot {
 
 #[derive(Default)]
 struct SlotState {
-    made: Option<Result<Line, Fault>>,
+    made: Option<Result<DirectLine, Fault>>,
     /// That of the latest connection, with its number.
     watcher: Option<(u64, Watcher)>,
     number: u64,
 }
 
 impl LineSlot {
-    fn put(&self, made: Result<Line, Fault>) {
+    fn put(&self, made: Result<DirectLine, Fault>) {
         let mut state = self.state();
         state.number += 1;
         state.watcher = made.as_ref().ok().map(|line| (state.number, line.watcher()));
@@ -43,7 +43,7 @@ impl LineSlot {
         self.news.wake();
     }
 
-    pub(super) fn take(&self) -> Option<Result<Line, Fault>> {
+    pub(super) fn take(&self) -> Option<Result<DirectLine, Fault>> {
         self.state().made.take()
     }
 
@@ -89,20 +89,20 @@ impl WaitLink {
         }
     }
 
-    async fn connected(&self) -> Result<Line, Fault> {
+    async fn connected(&self) -> Result<DirectLine, Fault> {
         let client = self.way.client()?;
         let info = client.get_connection_info();
         let introduced = introduction::connect(info, self.terms.tls.as_ref()).await;
         if let Some(mut introduced) = introduced.map_err(lost)? {
             self.check(&mut introduced.driver).await?;
-            return introduced.into_transport().await.map(Line::over).map_err(lost);
+            return introduced.into_transport().await.map(DirectLine::over).map_err(lost);
         }
         let config =
             AsyncConnectionConfig::new().set_response_timeout(None).set_connection_timeout(None);
         let connecting = client.get_multiplexed_async_connection_with_config(&config);
         let mut driver = connecting.await.map_err(lost)?;
         self.check(&mut driver).await?;
-        Ok(Line::by(driver))
+        Ok(DirectLine::by(driver))
     }
 
     /// Answers may come from a server that was replaced, and whose data may be gone.

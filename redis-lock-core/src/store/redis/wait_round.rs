@@ -33,7 +33,7 @@ pub(super) struct Rider {
 }
 
 /// Whether enough replicas have something.
-pub(super) type Verdict = Result<(), Fault>;
+pub(super) type WaitVerdict = Result<(), Fault>;
 
 #[derive(Debug)]
 pub(super) struct WaitRound {
@@ -50,13 +50,13 @@ pub(super) struct WaitRound {
 
 /// What follows from a reply.
 #[derive(Debug)]
-pub(super) enum Next {
+pub(super) enum NextRound {
     /// More replies are to come.
     Wait,
     /// The key could not be written. [`WaitRound::commands`] are to be sent for another.
     Again,
     /// The verdict, and for which commands it was given.
-    Over(Verdict, Vec<u64>),
+    Over(WaitVerdict, Vec<u64>),
 }
 
 impl WaitRound {
@@ -93,21 +93,21 @@ impl WaitRound {
         self.due
     }
 
-    pub(super) fn take(&mut self, reply: Value) -> Next {
+    pub(super) fn take(&mut self, reply: Value) -> NextRound {
         self.replies.push(reply);
         if self.replies.len() < self.riders.len() + WRITES {
-            return Next::Wait;
+            return NextRound::Wait;
         }
         let verdict = match self.refusal() {
-            Some(_) if !self.keys.is_empty() => return Next::Again,
+            Some(_) if !self.keys.is_empty() => return NextRound::Again,
             Some(fault) => Err(fault),
             None => enough(self.got(), self.wanted),
         };
-        Next::Over(verdict, self.covered())
+        NextRound::Over(verdict, self.covered())
     }
 
     /// The verdict when replies are missing, and for which commands it was given.
-    pub(super) fn fail(&self, fault: Fault) -> (Verdict, Vec<u64>) {
+    pub(super) fn fail(&self, fault: Fault) -> (WaitVerdict, Vec<u64>) {
         (Err(fault), self.covered())
     }
 
@@ -164,7 +164,7 @@ fn is_no_right(error: &redis::ServerError) -> bool {
     decode::code_of(error) == "NOPERM"
 }
 
-fn enough(got: u32, wanted: u32) -> Verdict {
+fn enough(got: u32, wanted: u32) -> WaitVerdict {
     if got >= wanted { Ok(()) } else { Err(not_replicated(got, wanted)) }
 }
 
@@ -207,10 +207,10 @@ mod tests {
     }
 
     /// The verdict that follows from these replies, and for whom.
-    fn over(round: &mut WaitRound, replies: Vec<Value>) -> (Verdict, Vec<u64>) {
+    fn over(round: &mut WaitRound, replies: Vec<Value>) -> (WaitVerdict, Vec<u64>) {
         let next = replies.into_iter().map(|reply| round.take(reply)).last();
         match next {
-            Some(Next::Over(verdict, covered)) => (verdict, covered),
+            Some(NextRound::Over(verdict, covered)) => (verdict, covered),
             other => panic!("{other:?}"),
         }
     }
@@ -259,7 +259,7 @@ mod tests {
         let moved = || vec![error("MOVED 1 b:1"), error("MOVED 1 b:1"), Value::Int(1)];
         sent(&mut round);
         let next = moved().into_iter().map(|reply| round.take(reply)).last();
-        assert!(matches!(next, Some(Next::Again)), "{next:?}");
+        assert!(matches!(next, Some(NextRound::Again)), "{next:?}");
         assert_eq!(sent(&mut round).unwrap()[0], "SET two 1 PX 1000");
         let (verdict, _) = over(&mut round, moved());
         assert!(verdict.unwrap_err().class.is_unknown());
@@ -280,7 +280,7 @@ mod tests {
         let mut round = round(vec![7], vec![rider(1), rider(2)]);
         sent(&mut round);
         assert_eq!(round.due(), Moment::START.after(2 * LONGEST));
-        assert!(matches!(round.take(text("token-1")), Next::Wait));
+        assert!(matches!(round.take(text("token-1")), NextRound::Wait));
         let late = round.late();
         assert_eq!(round.fail(late).1, [7, 1]);
     }

@@ -5,8 +5,8 @@ use crate::LockError;
 use crate::engine::tests::{owed, release_of};
 
 /// A path with a reaper, whose connection stands.
-fn owing() -> (Bench, Arc<SharedReaper>) {
-    let (bench, reaper) = (Bench::up(), Arc::<SharedReaper>::default());
+fn owing() -> (Bench, Arc<PathReaper>) {
+    let (bench, reaper) = (Bench::up(), Arc::<PathReaper>::default());
     bench.path.traffic().owe_to(Arc::clone(&reaper), None);
     (bench, reaper)
 }
@@ -34,7 +34,7 @@ fn queued(bench: &Bench) -> Vec<&'static str> {
     traffic.origins().map(sort).collect()
 }
 
-fn give_up(reaper: &SharedReaper) -> usize {
+fn give_up(reaper: &PathReaper) -> usize {
     let paused: Vec<_> = reaper.lock().drain().collect();
     paused.into_iter().map(|reap| drop(reap.give_up())).count()
 }
@@ -57,7 +57,7 @@ fn it_is_sent_again_before_a_question_of_its_key_that_is_not_sent_yet() {
 
 #[test]
 fn of_several_places_it_is_owed_and_what_asks_for_its_key_goes_behind_its_next_try() {
-    let (mut bench, reaper) = (Bench::up(), Arc::new(SharedReaper::of_several()));
+    let (mut bench, reaper) = (Bench::up(), Arc::new(PathReaper::of_several()));
     bench.path.traffic().owe_to(Arc::clone(&reaper), Some(7));
     fail_release(&mut bench, |bench| {
         ask_for(bench, "other");

@@ -15,9 +15,9 @@ use std::time::Duration;
 
 use tokio::sync::mpsc;
 
-use super::line::Line;
+use super::direct_line::DirectLine;
 use super::wait_link::{LineSlot, Markers, WaitLink};
-use super::wait_round::{LONGEST, Next, Rider, Verdict, WaitRound, unknown};
+use super::wait_round::{LONGEST, NextRound, Rider, WaitRound, WaitVerdict, unknown};
 use crate::domain::clock::Moment;
 use crate::domain::error::Fault;
 use crate::store::{Answer, Command, Connected, Filled, Pulled, Verb, Watcher, Wire};
@@ -29,16 +29,16 @@ struct ReplicatedWire {
     wanted: u32,
     markers: Markers,
     /// Commands without an answer, whose answers may be held back.
-    counted: BTreeMap<u64, Counted>,
+    counted: BTreeMap<u64, CountedCommand>,
     /// Answers that are held back.
-    kept: BTreeMap<u64, Kept>,
+    kept: BTreeMap<u64, KeptAnswer>,
     /// Commands that the next round may confirm before they are answered.
     riders: Vec<Rider>,
     /// Whether the user may read keys, without which nothing is confirmed before it is answered.
     may_read: bool,
     decided: VecDeque<Pulled>,
     /// The connection that waits.
-    line: Option<Line>,
+    line: Option<DirectLine>,
     round: Option<WaitRound>,
     slot: Arc<LineSlot>,
     /// Asks for a new connection.
@@ -46,13 +46,13 @@ struct ReplicatedWire {
     has_asked: bool,
 }
 
-struct Counted {
+struct CountedCommand {
     /// The time limit of the command.
     limit: Duration,
-    verdict: Option<Verdict>,
+    verdict: Option<WaitVerdict>,
 }
 
-struct Kept {
+struct KeptAnswer {
     answer: Answer,
     limit: Duration,
 }
@@ -108,7 +108,7 @@ impl ReplicatedWire {
 
     fn count(&mut self, seq: u64, command: &Command) {
         if let Verb::Take { .. } | Verb::Acquire(_) | Verb::Renew { .. } = command.verb {
-            self.counted.insert(seq, Counted { limit: command.timeout, verdict: None });
+            self.counted.insert(seq, CountedCommand { limit: command.timeout, verdict: None });
         }
     }
 
@@ -120,12 +120,12 @@ impl ReplicatedWire {
         let counted = self.counted.remove(&seq);
         match (counted, pulled) {
             (
-                Some(Counted { limit, verdict }),
+                Some(CountedCommand { limit, verdict }),
                 Pulled::Done(seq, Ok(answer @ (Answer::Held { .. } | Answer::Renewed { .. }))),
             ) => match verdict {
                 Some(verdict) => Some(Pulled::Done(seq, verdict.map(|()| answer))),
                 None => {
-                    self.kept.insert(seq, Kept { answer, limit });
+                    self.kept.insert(seq, KeptAnswer { answer, limit });
                     None
                 }
             },
@@ -208,9 +208,9 @@ impl ReplicatedWire {
         while let Some(line) = &mut self.line {
             match (line.next_reply(), &mut self.round) {
                 (Ok(Some(reply)), Some(round)) => match round.take(reply) {
-                    Next::Wait => {}
-                    Next::Again => self.send_round(),
-                    Next::Over(verdict, covered) => {
+                    NextRound::Wait => {}
+                    NextRound::Again => self.send_round(),
+                    NextRound::Over(verdict, covered) => {
                         self.may_read &= !round.may_not_read();
                         self.round = None;
                         self.decide(&verdict, covered);
@@ -238,9 +238,9 @@ impl ReplicatedWire {
     }
 
     /// Answers that are held back are given; others are given as soon as they come.
-    fn decide(&mut self, verdict: &Verdict, covered: Vec<u64>) {
+    fn decide(&mut self, verdict: &WaitVerdict, covered: Vec<u64>) {
         for seq in covered {
-            if let Some(Kept { answer, .. }) = self.kept.remove(&seq) {
+            if let Some(KeptAnswer { answer, .. }) = self.kept.remove(&seq) {
                 self.decided.push_back(Pulled::Done(seq, verdict.clone().map(|()| answer)));
             } else if let Some(counted) = self.counted.get_mut(&seq) {
                 counted.verdict = Some(verdict.clone());

@@ -64,7 +64,7 @@ impl Scene {
         let (own, server) = UnixStream::pair().unwrap();
         own.set_nonblocking(true).unwrap();
         server.set_nonblocking(true).unwrap();
-        wire.line = Some(Line::over(Transport::Plain(Socket::Unix(Arc::new(own)))));
+        wire.line = Some(DirectLine::over(Transport::Plain(Socket::Unix(Arc::new(own)))));
         Self { wire, answers, server, asked }
     }
 

@@ -11,7 +11,7 @@ use super::transport::Transport;
 use crate::store::Watcher;
 
 /// None of its methods blocks.
-pub(super) enum Line {
+pub(super) enum DirectLine {
     Own(OwnLine),
     /// Only the driver can use it.
     Driver(DriverLine),
@@ -23,7 +23,7 @@ pub(super) struct OwnLine {
     input: Input,
 }
 
-impl Line {
+impl DirectLine {
     pub(super) fn over(transport: Transport) -> Self {
         Self::Own(OwnLine { transport, input: Input::new() })
     }
