@@ -45,7 +45,7 @@
 //!
 //! # Requirements
 //!
-//! Rust 1.88. A server: Redis 7 or later, or Valkey; or none, with [`Locks::in_memory`]. Any async
+//! Rust 1.88. A server: Redis 6.2 or later (for mutexes 2.2), or Valkey; or none, with [`Locks::in_memory`]. Any async
 //! runtime, or none: the locks live on a thread of their own.
 
 #[cfg(any(doc, doctest))]

@@ -22,6 +22,7 @@ mod waiting;
 fn child_process() {
     testbed::dispatch(&[
         ("clock_hold", clock::hold),
+        ("process_drop", process::drop_and_end),
         ("process_hold", process::hold),
         ("release_end", release::end),
         ("renewal_run_body", renewal::run_body),

@@ -60,6 +60,25 @@ fn j2_a_process_that_is_told_to_end_leaves_nothing() {
     server.assert_clean();
 }
 
+/// Ends right after its guard was dropped, without a shutdown.
+pub(crate) fn drop_and_end(_: &mut ChildIo) {
+    let locks = open(&std::env::var("REDIS_URL").unwrap());
+    let taken = Runtime::new().unwrap().block_on(job(&locks).ttl(ms(600_000)).acquire());
+    drop(taken.unwrap());
+    std::process::exit(0);
+}
+
+#[test]
+fn j2_a_program_whose_last_act_is_a_drop_leaves_nothing() {
+    let server = Server::start();
+    for _ in 0..5 {
+        let mut child = Child::spawn("process_drop", &[("REDIS_URL", &server.url())]);
+        assert!(child.wait().success());
+        eventually(PATIENCE, "the release was sent", || !server.exists(WIRE));
+    }
+    server.assert_clean();
+}
+
 async fn j2_shutting_down_can_be_repeated() {
     let server = Server::start();
     let locks = connect(&server.url()).await;

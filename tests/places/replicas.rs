@@ -75,6 +75,36 @@ fn f5_f14_without_its_replica_nothing_is_acquired_and_others_are_not_delayed() {
     }
 }
 
+/// How often the server has carried out this command.
+fn calls(server: &Server, command: &str) -> u32 {
+    let text = server.info("commandstats", &format!("cmdstat_{command}")).unwrap_or_default();
+    let calls = text.split(',').find_map(|part| part.strip_prefix("calls="));
+    calls.map_or(0, |calls| calls.parse().unwrap())
+}
+
+#[test]
+fn f14_a_free_lock_is_waited_for_while_it_is_taken_and_not_after_that() {
+    const TIMES: u32 = 50;
+    for pair in pairs() {
+        let spent = |replicas| {
+            let locks = pair.locks(replicas).open().unwrap();
+            take(locks.mutex("job")).blocking_release().unwrap();
+            let before = ["get", "wait"].map(|command| calls(&pair.primary, command));
+            for _ in 0..TIMES {
+                take(locks.mutex("job")).blocking_release().unwrap();
+            }
+            let after = ["get", "wait"].map(|command| calls(&pair.primary, command));
+            [after[0] - before[0], after[1] - before[1]]
+        };
+        // Releases read as well where they are scripts.
+        let [released, _] = spent(0);
+        let [reads, waits] = spent(1);
+        assert_eq!(reads - released, TIMES, "each round looks for the lock that is being taken");
+        // A round that looks too early is followed by a second one.
+        assert!(waits < TIMES * 3 / 2, "{waits} rounds for {TIMES} locks");
+    }
+}
+
 #[test]
 fn f14_a_renewal_counts_when_the_replica_has_it() {
     for pair in pairs() {

@@ -11,7 +11,8 @@ impl Request {
     ///
     /// # Errors
     /// [`Busy`](LockError::Busy) when the wait ran out, [`Backend`](LockError::Backend) when the
-    /// server failed, [`Reentrant`](LockError::Reentrant) when this task holds the key already;
+    /// server failed, [`Reentrant`](LockError::Reentrant) when the body around the call holds the key
+    /// already (a guard of `acquire` is waited for, since another task may release it);
     /// [`InvalidKey`](LockError::InvalidKey) and [`InvalidConfig`](LockError::InvalidConfig) before
     /// anything is sent; [`Shutdown`](LockError::Shutdown).
     ///

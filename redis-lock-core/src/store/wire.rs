@@ -63,6 +63,12 @@ pub(crate) trait Wire: Send {
         Some(oldest)
     }
 
+    /// When something that it waits for by itself must have come, so that [`fill`](Self::fill) has to be
+    /// called again.
+    fn due(&self) -> Moment {
+        Moment::NEVER
+    }
+
     /// Whether commands are executed as they are pushed, so that their answers are there at once.
     fn is_instant(&self) -> bool {
         false

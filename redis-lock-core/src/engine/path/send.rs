@@ -149,8 +149,10 @@ impl Traffic {
                 self.flush(results);
                 if self.is_flushed() { After::Nothing } else { After::WakeEngine }
             }
+            // A release is sent at once although nobody waits for it: the process may end before its
+            // engine runs.
             Reader::Engine => {
-                if idle {
+                if self.sent_whole == 0 {
                     self.flush(results);
                 }
                 if self.is_flushed() { After::Nothing } else { After::WakeEngine }

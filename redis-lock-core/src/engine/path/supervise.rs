@@ -38,12 +38,13 @@ impl Traffic {
     pub(crate) fn due(&self) -> Moment {
         let link = match (&self.connection, self.written.front()) {
             (ConnectionState::Up(up), Some(oldest)) => {
-                up.wire.owes_since(oldest.written).map_or(Moment::NEVER, |since| {
+                let link = up.wire.owes_since(oldest.written).map_or(Moment::NEVER, |since| {
                     let silent = up.received.max(since).after(self.time_limit);
                     let suspect = since.after(oldest.limit).max(self.suspect_at);
                     let is_silent = up.received <= since && self.attempt.is_none();
                     if is_silent { silent.min(suspect) } else { silent }
-                })
+                });
+                link.min(up.wire.due())
             }
             (ConnectionState::Up(up), None) if up.wire.is_instant() => Moment::NEVER,
             (ConnectionState::Up(up), None) => up.received.after(SILENCE),

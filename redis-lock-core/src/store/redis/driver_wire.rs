@@ -48,13 +48,49 @@ impl ReplyInbox {
     }
 }
 
+/// The driver's connection, to which commands are handed one by one.
+pub(super) struct DriverLine {
+    tasks: mpsc::UnboundedSender<Cmd>,
+    inbox: Arc<ReplyInbox>,
+    arrived: VecDeque<DriverReply>,
+}
+
+impl DriverLine {
+    /// To be called on the engine's runtime.
+    pub(super) fn new(driver: MultiplexedConnection) -> Self {
+        let (tasks, commands) = mpsc::unbounded_channel();
+        let inbox = Arc::new(ReplyInbox::default());
+        tokio::spawn(serve(driver, commands, Arc::clone(&inbox)));
+        Self { tasks, inbox, arrived: VecDeque::new() }
+    }
+
+    pub(super) fn watcher(&self) -> Watcher {
+        let watched = Arc::clone(&self.inbox);
+        Arc::new(move || Ok(Box::new(watched.watch()) as _))
+    }
+
+    pub(super) fn send(&self, cmd: Cmd) -> io::Result<()> {
+        self.tasks.send(cmd).map_err(|_| io::ErrorKind::BrokenPipe.into())
+    }
+
+    /// Takes in what has arrived. Returns whether the server has said anything.
+    pub(super) fn fill(&mut self) -> bool {
+        let arrived = self.inbox.take();
+        let received = arrived.iter().any(Result::is_ok);
+        self.arrived.extend(arrived);
+        received
+    }
+
+    pub(super) fn next_reply(&mut self) -> Option<DriverReply> {
+        self.arrived.pop_front()
+    }
+}
+
 pub(super) struct DriverWire {
     conversation: Conversation,
     /// Commands that have to be sent.
     out: Vec<Cmd>,
-    tasks: mpsc::UnboundedSender<Cmd>,
-    inbox: Arc<ReplyInbox>,
-    arrived: VecDeque<DriverReply>,
+    line: DriverLine,
 }
 
 /// Makes a wire of a connection of the driver, on the engine's runtime.
@@ -62,13 +98,9 @@ pub(super) fn wire(
     driver: MultiplexedConnection,
     conversation: Conversation,
 ) -> (DriverWire, Watcher) {
-    let (tasks, commands) = mpsc::unbounded_channel();
-    let inbox = Arc::new(ReplyInbox::default());
-    tokio::spawn(serve(driver, commands, Arc::clone(&inbox)));
-    let watched = Arc::clone(&inbox);
-    let watcher: Watcher = Arc::new(move || Ok(Box::new(watched.watch()) as _));
-    let arrived = VecDeque::new();
-    (DriverWire { conversation, out: Vec::new(), tasks, inbox, arrived }, watcher)
+    let line = DriverLine::new(driver);
+    let watcher = line.watcher();
+    (DriverWire { conversation, out: Vec::new(), line }, watcher)
 }
 
 impl Wire for DriverWire {
@@ -85,10 +117,7 @@ impl Wire for DriverWire {
     fn flush(&mut self) -> io::Result<()> {
         let out = &mut self.out;
         self.conversation.send_bundles(&mut |cmd| out.push(cmd));
-        for cmd in self.out.drain(..) {
-            self.tasks.send(cmd).map_err(|_| io::ErrorKind::BrokenPipe)?;
-        }
-        Ok(())
+        self.out.drain(..).try_for_each(|cmd| self.line.send(cmd))
     }
 
     fn is_flushed(&self) -> bool {
@@ -96,17 +125,14 @@ impl Wire for DriverWire {
     }
 
     fn fill(&mut self) -> io::Result<Filled> {
-        let arrived = self.inbox.take();
-        let received = arrived.iter().any(Result::is_ok);
-        self.arrived.extend(arrived);
-        Ok(Filled { received, more: false })
+        Ok(Filled { received: self.line.fill(), more: false })
     }
 
     fn pull(&mut self, wants: &mut dyn FnMut(u64) -> bool) -> Option<Pulled> {
         if let Some(done) = self.conversation.next_answer() {
             return Some(done);
         }
-        while let Some(reply) = self.arrived.pop_front() {
+        while let Some(reply) = self.line.next_reply() {
             let out = &mut self.out;
             match reply {
                 Ok(value) => self.conversation.take_reply(value, wants, &mut |cmd| out.push(cmd)),

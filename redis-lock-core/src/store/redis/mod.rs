@@ -16,7 +16,9 @@ mod driver_wire;
 mod encode;
 mod fast;
 mod groups;
+mod input;
 mod introduction;
+mod line;
 mod listen;
 mod message;
 mod nodes;
@@ -36,6 +38,7 @@ mod tls_session;
 mod transaction;
 mod transport;
 mod wait_link;
+mod wait_round;
 mod wire;
 #[cfg(all(test, unix))]
 mod wire_tests;
@@ -69,7 +72,7 @@ use conversation::Conversation;
 use nodes::Member;
 use probe::{AtomicBy, Found, probe};
 use transaction::{Pool, self_test};
-use wait_link::WaitLink;
+use wait_link::{Markers, WaitLink};
 use wire::RedisWire;
 
 /// What all connections of one manager have in common.
@@ -297,8 +300,9 @@ impl RedisConnector {
         match self.terms.replicas {
             0 => connected,
             wanted => {
-                let link = WaitLink::new(self.way.clone(), self.terms.clone(), wanted, run);
-                replicated::wrap(connected, link)
+                let link = WaitLink::new(self.way.clone(), self.terms.clone(), run);
+                let markers = Markers::new(self.way.clone(), self.terms.clone());
+                replicated::wrap(connected, wanted, markers, link)
             }
         }
     }

@@ -9,18 +9,10 @@ use std::mem;
 use std::sync::Arc;
 
 use super::conversation::Conversation;
-use super::scan::{Scanned, scan};
-use super::short;
-use super::socket::Received;
+use super::input::{Input, MAX_KEPT_BUFFER};
 use super::transport::Transport;
 use crate::store::outbound::{Outbound, Sink};
 use crate::store::{Command, Filled, Pulled, Wire};
-
-/// How many bytes one read can take.
-const READ_SIZE: usize = 16 * 1024;
-
-/// A larger buffer is freed when it is empty.
-const MAX_KEPT_BUFFER: usize = 256 * 1024;
 
 pub(super) struct RedisWire {
     transport: Transport,
@@ -34,12 +26,12 @@ pub(super) struct RedisWire {
     is_out_taken: bool,
     /// An empty buffer, to be used when the other one is given away.
     spare: Vec<u8>,
-    input: InputBuffer,
+    input: Input,
 }
 
 impl RedisWire {
     pub(super) fn new(transport: Transport, conversation: Conversation) -> Self {
-        let input = InputBuffer { buffer: vec![0; READ_SIZE], start: 0, end: 0 };
+        let input = Input::new();
         let sink = transport.sink();
         let (out, spare) = (Vec::new(), Vec::new());
         Self { transport, conversation, out, sent: 0, sink, is_out_taken: false, spare, input }
@@ -66,32 +58,14 @@ impl RedisWire {
     /// Reads the replies that are complete.
     fn read_replies(&mut self, wants: &mut dyn FnMut(u64) -> bool) {
         loop {
-            let rest = self.input.rest();
-            if let Some((value, length)) = short::read(rest) {
-                self.input.start += length;
-                let out = &mut self.out;
-                self.conversation
-                    .take_reply(value, wants, &mut |cmd| cmd.write_packed_command(out));
-                continue;
-            }
-            let length = match scan(rest) {
-                Ok(Scanned::Reply(length)) => length,
-                Ok(Scanned::Push(length)) => {
-                    self.input.start += length;
-                    continue;
-                }
-                Ok(Scanned::Part) => return,
-                Err(_) => return self.conversation.lose_place("these bytes are no reply"),
-            };
-            let value = redis::parse_redis_value(rest.get(..length).unwrap_or_default());
-            self.input.start += length;
-            match value {
-                Ok(value) => {
+            match self.input.next_reply() {
+                Ok(Some(value)) => {
                     let out = &mut self.out;
                     let mut send = |cmd: redis::Cmd| cmd.write_packed_command(out);
                     self.conversation.take_reply(value, wants, &mut send);
                 }
-                Err(error) => return self.conversation.lose_place(&error.to_string()),
+                Ok(None) => return,
+                Err(what) => return self.conversation.lose_place(&what),
             }
         }
     }
@@ -168,20 +142,7 @@ impl Wire for RedisWire {
     }
 
     fn fill(&mut self) -> io::Result<Filled> {
-        let room = self.input.room();
-        match self.transport.read(room) {
-            Ok(Received { count, more }) => {
-                self.input.end += count;
-                Ok(Filled { received: true, more })
-            }
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                Ok(Filled { received: false, more: false })
-            }
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {
-                Ok(Filled { received: false, more: true })
-            }
-            Err(error) => Err(error),
-        }
+        self.input.fill(&mut self.transport)
     }
 
     fn pull(&mut self, wants: &mut dyn FnMut(u64) -> bool) -> Option<Pulled> {
@@ -190,35 +151,5 @@ impl Wire for RedisWire {
         }
         self.read_replies(wants);
         self.conversation.next_done()
-    }
-}
-
-/// Bytes that have arrived and were not parsed.
-struct InputBuffer {
-    buffer: Vec<u8>,
-    start: usize,
-    end: usize,
-}
-
-impl InputBuffer {
-    fn rest(&self) -> &[u8] {
-        self.buffer.get(self.start..self.end).unwrap_or_default()
-    }
-
-    /// The free part of the buffer.
-    fn room(&mut self) -> &mut [u8] {
-        if self.start == self.end {
-            (self.start, self.end) = (0, 0);
-            if self.buffer.len() > MAX_KEPT_BUFFER {
-                self.buffer = vec![0; READ_SIZE];
-            }
-        } else if self.buffer.len() - self.end < READ_SIZE / 4 {
-            self.buffer.copy_within(self.start..self.end, 0);
-            (self.start, self.end) = (0, self.end - self.start);
-            if self.buffer.len() - self.end < READ_SIZE / 4 {
-                self.buffer.resize(self.buffer.len() * 2, 0);
-            }
-        }
-        self.buffer.get_mut(self.end..).unwrap_or_default()
     }
 }

@@ -1,0 +1,304 @@
+//! Lets acquisitions and renewals count only when replicas have them.
+//!
+//! There is a second connection, which writes something behind all that is to be confirmed, and waits for
+//! that. So a frozen replica delays nothing but such answers. One round of waiting serves all answers that
+//! arrived before it began, and what is taken in the same moment: a free lock costs one flight, not two.
+
+#[cfg(all(test, unix))]
+mod tests;
+mod watch;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+
+use super::line::Line;
+use super::wait_link::{LineSlot, Markers, WaitLink};
+use super::wait_round::{LONGEST, Next, Rider, Verdict, WaitRound, unknown};
+use crate::domain::clock::Moment;
+use crate::domain::error::Fault;
+use crate::store::{Answer, Command, Connected, Filled, Pulled, Verb, Watcher, Wire};
+use watch::ReplicaWatch;
+
+/// A wire that holds answers back until enough replicas have what they confirm.
+struct ReplicatedWire {
+    inner: Box<dyn Wire>,
+    wanted: u32,
+    markers: Markers,
+    /// Commands without an answer, whose answers may be held back.
+    counted: BTreeMap<u64, Counted>,
+    /// Answers that are held back.
+    kept: BTreeMap<u64, Kept>,
+    /// Commands that the next round may confirm before they are answered.
+    riders: Vec<Rider>,
+    /// Whether the user may read keys, without which nothing is confirmed before it is answered.
+    may_read: bool,
+    decided: VecDeque<Pulled>,
+    /// The connection that waits.
+    line: Option<Line>,
+    round: Option<WaitRound>,
+    slot: Arc<LineSlot>,
+    /// Asks for a new connection.
+    asks: mpsc::UnboundedSender<()>,
+    has_asked: bool,
+}
+
+struct Counted {
+    /// The time limit of the command.
+    limit: Duration,
+    verdict: Option<Verdict>,
+}
+
+struct Kept {
+    answer: Answer,
+    limit: Duration,
+}
+
+/// Holds back the answers of this connection until so many replicas have what they say. To be called on the
+/// engine's runtime.
+pub(super) fn wrap(
+    connected: Connected,
+    wanted: u32,
+    markers: Markers,
+    link: WaitLink,
+) -> Connected {
+    let Connected { wire: inner, watcher, .. } = connected;
+    let (asks, asked) = mpsc::unbounded_channel();
+    let slot = Arc::new(LineSlot::default());
+    tokio::spawn(link.serve(asked, Arc::clone(&slot)));
+    let watched = Arc::clone(&slot);
+    let watcher = watcher.map(|watcher| -> Watcher {
+        Arc::new(move || {
+            let (inner, slot) = (watcher()?, Arc::clone(&watched));
+            Ok(Box::new(ReplicaWatch::new(inner, slot)) as _)
+        })
+    });
+    let mut wire = ReplicatedWire::new(inner, wanted, markers, slot, asks);
+    wire.ask_for_line();
+    Connected { wire: Box::new(wire), watcher, pollable: None }
+}
+
+impl ReplicatedWire {
+    fn new(
+        inner: Box<dyn Wire>,
+        wanted: u32,
+        markers: Markers,
+        slot: Arc<LineSlot>,
+        asks: mpsc::UnboundedSender<()>,
+    ) -> Self {
+        Self {
+            inner,
+            wanted,
+            markers,
+            counted: BTreeMap::new(),
+            kept: BTreeMap::new(),
+            riders: Vec::new(),
+            may_read: true,
+            decided: VecDeque::new(),
+            line: None,
+            round: None,
+            slot,
+            asks,
+            has_asked: false,
+        }
+    }
+
+    fn count(&mut self, seq: u64, command: &Command) {
+        if let Verb::Take { .. } | Verb::Acquire(_) | Verb::Renew { .. } = command.verb {
+            self.counted.insert(seq, Counted { limit: command.timeout, verdict: None });
+        }
+    }
+
+    /// Passes on what need not be held back.
+    fn keep_back(&mut self, pulled: Pulled) -> Option<Pulled> {
+        let (Pulled::Done(seq, _) | Pulled::Redirected(seq, _, _)) = pulled else {
+            return Some(pulled);
+        };
+        let counted = self.counted.remove(&seq);
+        match (counted, pulled) {
+            (
+                Some(Counted { limit, verdict }),
+                Pulled::Done(seq, Ok(answer @ (Answer::Held { .. } | Answer::Renewed { .. }))),
+            ) => match verdict {
+                Some(verdict) => Some(Pulled::Done(seq, verdict.map(|()| answer))),
+                None => {
+                    self.kept.insert(seq, Kept { answer, limit });
+                    None
+                }
+            },
+            (_, pulled) => Some(pulled),
+        }
+    }
+
+    fn ask_for_line(&mut self) {
+        if !self.has_asked {
+            self.has_asked = true;
+            // When the other end is gone, so is this connection, and no answer is needed.
+            let _ = self.asks.send(());
+        }
+    }
+
+    /// Begins to wait, if there is something to wait for.
+    fn begin_round(&mut self) {
+        let mut riders = std::mem::take(&mut self.riders);
+        riders.retain(|rider| self.counted.contains_key(&rider.seq));
+        if self.round.is_some() || self.kept.is_empty() && riders.is_empty() {
+            return;
+        }
+        if self.line.is_none() {
+            return self.ask_for_line();
+        }
+        let limits = self.kept.values().map(|kept| kept.limit);
+        let limits = limits.chain(riders.iter().filter_map(|rider| self.limit(rider.seq)));
+        let limit = limits.min().unwrap_or(LONGEST);
+        let answered = self.kept.keys().copied().collect();
+        let keys = self.markers.keys();
+        self.round = Some(WaitRound::new(answered, riders, self.wanted, limit, keys));
+        self.send_round();
+    }
+
+    fn limit(&self, seq: u64) -> Option<Duration> {
+        self.counted.get(&seq).map(|counted| counted.limit)
+    }
+
+    /// Sends what the round asks next.
+    fn send_round(&mut self) {
+        let cmds = self.round.as_mut().and_then(|round| round.commands(Moment::now()));
+        let sent = match (&mut self.line, cmds) {
+            (Some(line), Some(cmds)) => {
+                line.send(cmds).map_err(|error| unknown(&error.to_string()))
+            }
+            _ => Err(unknown("no key can be written")),
+        };
+        if let Err(fault) = sent {
+            self.give_up_line(fault);
+        }
+    }
+
+    /// Takes a new connection in, and what has arrived on it. Returns whether something has.
+    fn fill_line(&mut self) -> bool {
+        match self.slot.take() {
+            Some(Ok(line)) => (self.line, self.has_asked) = (Some(line), false),
+            Some(Err(fault)) => {
+                self.has_asked = false;
+                let all = self.kept.keys().copied().collect();
+                self.decide(&Err(fault), all);
+            }
+            None => {}
+        }
+        let Some(line) = &mut self.line else { return false };
+        match line.fill() {
+            Ok(received) => {
+                self.read_line();
+                received
+            }
+            Err(error) => {
+                // Replies that arrived before the end still count.
+                self.read_line();
+                self.give_up_line(unknown(&error.to_string()));
+                false
+            }
+        }
+    }
+
+    fn read_line(&mut self) {
+        while let Some(line) = &mut self.line {
+            match (line.next_reply(), &mut self.round) {
+                (Ok(Some(reply)), Some(round)) => match round.take(reply) {
+                    Next::Wait => {}
+                    Next::Again => self.send_round(),
+                    Next::Over(verdict, covered) => {
+                        self.may_read &= !round.may_not_read();
+                        self.round = None;
+                        self.decide(&verdict, covered);
+                    }
+                },
+                (Ok(None), Some(round)) if round.due() <= Moment::now() => {
+                    let late = round.late();
+                    return self.give_up_line(late);
+                }
+                (Ok(None), _) => return,
+                (Ok(Some(_)), None) => return self.give_up_line(unknown("nobody asked for this")),
+                (Err(what), _) => return self.give_up_line(unknown(&what)),
+            }
+        }
+    }
+
+    /// A late reply would be taken for the answer to something else, so the connection is not used any more.
+    fn give_up_line(&mut self, fault: Fault) {
+        self.line = None;
+        self.slot.forget();
+        if let Some(round) = self.round.take() {
+            let (verdict, covered) = round.fail(fault);
+            self.decide(&verdict, covered);
+        }
+    }
+
+    /// Answers that are held back are given; others are given as soon as they come.
+    fn decide(&mut self, verdict: &Verdict, covered: Vec<u64>) {
+        for seq in covered {
+            if let Some(Kept { answer, .. }) = self.kept.remove(&seq) {
+                self.decided.push_back(Pulled::Done(seq, verdict.clone().map(|()| answer)));
+            } else if let Some(counted) = self.counted.get_mut(&seq) {
+                counted.verdict = Some(verdict.clone());
+            }
+        }
+    }
+}
+
+impl Wire for ReplicatedWire {
+    fn push(&mut self, seq: u64, command: Command) {
+        self.count(seq, &command);
+        if let (Verb::Take { token, .. }, true) = (&command.verb, self.may_read) {
+            let (names, token) = (Arc::clone(&command.names), Arc::clone(token));
+            self.riders.push(Rider { seq, names, token });
+        }
+        self.inner.push(seq, command);
+    }
+
+    fn push_asking(&mut self, seq: u64, command: Command) {
+        self.count(seq, &command);
+        self.inner.push_asking(seq, command);
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.inner.flush()?;
+        if self.inner.is_flushed() {
+            self.begin_round();
+        }
+        Ok(())
+    }
+
+    fn is_flushed(&self) -> bool {
+        self.inner.is_flushed()
+    }
+
+    fn fill(&mut self) -> io::Result<Filled> {
+        let filled = self.inner.fill()?;
+        Ok(Filled { received: self.fill_line() || filled.received, ..filled })
+    }
+
+    fn owes_since(&self, oldest: Moment) -> Option<Moment> {
+        if self.kept.is_empty() { self.inner.owes_since(oldest) } else { Some(oldest) }
+    }
+
+    fn due(&self) -> Moment {
+        self.round.as_ref().map_or(Moment::NEVER, WaitRound::due)
+    }
+
+    fn pull(&mut self, wants: &mut dyn FnMut(u64) -> bool) -> Option<Pulled> {
+        if let Some(decided) = self.decided.pop_front() {
+            return Some(decided);
+        }
+        while let Some(pulled) = self.inner.pull(wants) {
+            if let Some(pulled) = self.keep_back(pulled) {
+                return Some(pulled);
+            }
+        }
+        self.begin_round();
+        None
+    }
+}
