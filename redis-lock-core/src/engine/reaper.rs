@@ -129,6 +129,15 @@ impl<E> Reaper<E> {
         owed.into_iter().filter_map(|due| self.take(due))
     }
 
+    /// The same for an acquisition that goes to a place, if no other release is in its way.
+    pub(super) fn take_owed_at(&mut self, names: &Names, place: PlaceId) -> Vec<Box<Reap>> {
+        let order = self.order.as_ref();
+        match order.and_then(|order| order.in_the_way(names, place)) {
+            Some(_) => Vec::new(),
+            None => self.take_owed(names).collect(),
+        }
+    }
+
     /// Takes out the tokens that are due to be released.
     pub(crate) fn take_due(&mut self, now: Moment) -> impl Iterator<Item = Box<Reap>> + use<E> {
         let due = self.pausing.keys().copied().take_while(|due| due.0 <= now);

@@ -71,7 +71,7 @@ impl Core {
             return work.settled.push(settled);
         }
         if let Some(names) = entry.acquires() {
-            self.put_owed(&names, work);
+            self.put_owed(&names, place.id, work);
         }
         match &mut entry.origin {
             Origin::Lock(id, number) => {

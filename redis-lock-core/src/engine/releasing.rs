@@ -3,6 +3,7 @@
 use super::core::{Core, Work};
 use super::notices::{Notice, Observation};
 use super::path::{FailedRelease, QueueEntry};
+use super::place_id::PlaceId;
 use super::reaper::Reaper;
 use super::shutdown::given_up;
 use crate::LockError;
@@ -73,11 +74,12 @@ impl Core {
         out.splice(at..at, owed);
     }
 
-    /// The same before an acquisition that is on no queue. Only with several places.
-    pub(super) fn put_owed(&self, names: &Names, work: &mut Work) {
+    /// The same before an acquisition that goes to one of several places, unless it has to wait: only
+    /// what goes behind them may cut their pauses short.
+    pub(super) fn put_owed(&self, names: &Names, place: PlaceId, work: &mut Work) {
         if self.reaper.owes() {
             let now = Moment::now();
-            let owed: Vec<_> = self.reaper().take_owed(names).collect();
+            let owed = self.reaper().take_owed_at(names, place);
             owed.into_iter().for_each(|reap| self.put(QueueEntry::reap(reap, now), work));
         }
     }

@@ -313,11 +313,11 @@ impl World {
         if !acquires || command.kind != Kind::Mutex || !executes {
             return;
         }
-        // It was sent in its turn, and goes where the node has sent the release.
+        // It was sent in its turn, and the node that redirected the release does not execute it.
         let is_further_round = self.links[index].rounds.contains(&seq);
         let asking = self.links[index].asking.contains(&seq);
-        let is_redirected = |verdict| matches!(verdict, Verdict::Redirects(_));
-        if is_further_round && is_redirected(self.verdict(node, asking, command)) {
+        let is_executed = |verdict| matches!(verdict, Verdict::Executes);
+        if is_further_round && !is_executed(self.verdict(node, asking, command)) {
             return;
         }
         let manager = &self.processes[process].core.manager;

@@ -108,6 +108,31 @@ fn whoever_asks_for_a_key_waits_while_its_release_is_at_another_node_or_between_
 }
 
 #[test]
+fn whoever_waits_for_one_release_does_not_hasten_another_of_the_same_key() {
+    let (cluster, locks) = three();
+    let key = cluster.key_of(0);
+    locks.mutex(&key).blocking_acquire().unwrap().blocking_release().unwrap();
+    let core = locks.link().core();
+    let (reap, _) = release_of(&key);
+    core.reaper().goes_to(reap.names(), reap.attempt().wire(), None);
+    cluster.nodes().log.clear();
+    let asked = thread::spawn({
+        let request = locks.mutex(&key).wait(PATIENCE);
+        move || request.blocking_acquire().unwrap().blocking_release().unwrap()
+    });
+    let pause = Duration::from_millis(100);
+    holds_for(pause, "nobody is asked", || cluster.nodes().log.is_empty());
+    let later = Moment::now().after(PATIENCE);
+    core.act(|_| core.reaper().add(later, owed(&key)));
+    holds_for(pause, "its pause is kept", || cluster.nodes().log.is_empty());
+    core.act(|_| core.reaper().stops(&reap));
+    asked.join().unwrap();
+    drop(reap.give_up());
+    let log = cluster.nodes().log.clone();
+    assert!(matches!(log.first(), Some((0, _, "release"))), "{log:?}");
+}
+
+#[test]
 fn who_releases_is_told_when_the_engine_ends_before_the_release_has_its_next_place() {
     let (cluster, locks) = three();
     let key = cluster.key_of(0);
