@@ -130,12 +130,13 @@ impl<E> Reaper<E> {
     }
 
     /// The same for an acquisition that goes to a place, if no other release is in its way.
-    pub(super) fn take_owed_at(&mut self, names: &Names, place: PlaceId) -> Vec<Box<Reap>> {
-        let order = self.order.as_ref();
-        match order.and_then(|order| order.in_the_way(names, place)) {
-            Some(_) => Vec::new(),
-            None => self.take_owed(names).collect(),
-        }
+    pub(super) fn take_owed_at(
+        &mut self,
+        names: &Names,
+        place: PlaceId,
+    ) -> impl Iterator<Item = Box<Reap>> {
+        let in_the_way = self.order.as_ref().and_then(|order| order.in_the_way(names, place));
+        in_the_way.is_none().then(|| self.take_owed(names)).into_iter().flatten()
     }
 
     /// Takes out the tokens that are due to be released.

@@ -79,7 +79,7 @@ impl Core {
     pub(super) fn put_owed(&self, names: &Names, place: PlaceId, work: &mut Work) {
         if self.reaper.owes() {
             let now = Moment::now();
-            let owed = self.reaper().take_owed_at(names, place);
+            let owed: Vec<_> = self.reaper().take_owed_at(names, place).collect();
             owed.into_iter().for_each(|reap| self.put(QueueEntry::reap(reap, now), work));
         }
     }
