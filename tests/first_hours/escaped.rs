@@ -100,6 +100,20 @@ async fn a_call_that_joined_one_that_has_ended_ends_although_the_lock_is_held() 
 }
 
 #[tokio::test]
+async fn a_guard_that_joined_one_that_has_ended_is_not_confirmed_by_the_server() {
+    let locks = Locks::in_memory();
+    let joined = |locks: &Locks| locks.mutex("outer").reentrant();
+    let outer = locks.mutex("outer").run(async |_| {
+        let middle = joined(&locks).run(async |_| joined(&locks).acquire().await.unwrap());
+        let innermost: Guard = middle.await.unwrap();
+        assert_ended_with_the_outer(&innermost.verify().await.map(|()| 7));
+        let extended = innermost.extend(Duration::from_secs(30)).await;
+        assert_ended_with_the_outer(&extended.map(|()| 7));
+    });
+    outer.await.unwrap();
+}
+
+#[tokio::test]
 async fn a_call_that_waits_for_its_turn_does_not_begin_when_the_outer_body_has_ended() {
     let (locks, has_begun) = (Locks::in_memory(), Arc::new(AtomicBool::new(false)));
     let outer = locks.mutex("outer").run(async |_| {

@@ -357,12 +357,23 @@ impl Guard {
 
     /// Sends a question about this hold and waits for its answer.
     async fn confirmed(&self, ask: impl FnOnce(Confirm)) -> Result<(), LockError> {
+        self.joined_nothing_over()?;
         let (confirm, outcome) = oneshot::channel();
         ask(confirm);
         match outcome.await {
-            Ok(outcome) => outcome,
+            Ok(outcome) => outcome.and_then(|()| self.joined_nothing_over()),
             // The question was not sent: the hold has ended, or the engine has.
             Err(_) => Err(self.loss().unwrap_or(LockError::Shutdown)),
+        }
+    }
+}
+
+impl Guard {
+    /// What the server says of the outermost hold is not enough for a guard that joined others.
+    fn joined_nothing_over(&self) -> Result<(), LockError> {
+        match (&self.joined, self.loss()) {
+            (Some(_), Some(error)) => Err(error),
+            _ => Ok(()),
         }
     }
 }

@@ -136,16 +136,14 @@ impl Outer {
         self.note.is_joined();
         let ended = self.note.end(Moment::now());
         let Note { id, hold, turn: outer, .. } = self.note;
-        match turn {
-            Ok(turn) => match ended {
-                None => Ok(Guard::joined(self.locks, id, hold, turn, outer)),
-                // The outer body has ended while this call waited for its turn.
-                Some(reason) => Err(hold.lost_error(reason)),
-            },
-            Err(LockError::Busy { waited, holder, .. }) => {
+        match (turn, ended) {
+            // The outer body has ended while this call waited for its turn.
+            (Ok(_) | Err(LockError::Busy { .. }), Some(reason)) => Err(hold.lost_error(reason)),
+            (Ok(turn), None) => Ok(Guard::joined(self.locks, id, hold, turn, outer)),
+            (Err(LockError::Busy { waited, holder, .. }), None) => {
                 Err(LockError::Busy { key: hold.demand.key.to_string(), waited, holder })
             }
-            Err(error) => Err(error),
+            (Err(error), _) => Err(error),
         }
     }
 }

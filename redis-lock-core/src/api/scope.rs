@@ -45,7 +45,7 @@ impl BodyLock {
     /// The body is about to be dropped although it has not ended. What it drops runs under the lock, like
     /// the body, until [`left`](Self::left) is called or the lock is dropped.
     pub(crate) fn leave(&self) {
-        *self.leaving() = Some(nesting::enter(self.guard.get()));
+        self.leaving().get_or_insert_with(|| nesting::enter(self.guard.get()));
     }
 
     /// The body has been dropped.

@@ -42,6 +42,7 @@ impl<E> Reaper<E> {
     /// Releases a token again at this time. After the end of the engine it is returned, to be given up.
     pub(crate) fn keep(&mut self, at: Moment, reap: Box<Reap>) -> Option<Box<Reap>> {
         if self.is_over {
+            self.stops(&reap);
             return Some(reap);
         }
         self.add(at, reap);
@@ -89,6 +90,13 @@ impl<E> Reaper<E> {
     pub(super) fn stops(&mut self, reap: &Reap) {
         if let Some(order) = &mut self.order {
             order.stops(reap.names(), reap.attempt().wire());
+        }
+    }
+
+    /// The release of a token was dropped.
+    pub(super) fn is_dropped(&mut self, names: &Names, token: &Arc<str>) {
+        if let Some(order) = &mut self.order {
+            order.stops(names, token);
         }
     }
 

@@ -142,6 +142,10 @@ impl Core {
             let stopped = || Err(super::stopped());
             work.notices.extend(ready.into_iter().map(|reply| Notice::Ready(reply, stopped())));
         }
+        for (names, token) in origins.iter().filter_map(Origin::first_release) {
+            // It may have been put on its queue since the reaper was emptied.
+            self.reaper().is_dropped(&names, &token);
+        }
         self.wake_deposed();
         let notices = paused.map(|reap| given_up(reap, error)).collect::<Vec<_>>().into_iter();
         let notices = notices.chain(origins.into_iter().map(|origin| dropped(origin, error)));

@@ -308,16 +308,17 @@ impl World {
         if let Verb::Release { token, .. } = &command.verb {
             self.server.note(token).leaving = Some(node);
         }
-        // A node that does not have the slot executes nothing.
-        let executes = self.plan.nodes.is_none() || self.nodes.has(node, command.names.main());
-        if !acquires || command.kind != Kind::Mutex || !executes {
+        // A further round was sent in its turn. Where the slot has come back since its release was
+        // redirected, the release comes later: what is on its way can't be called back.
+        let is_further_round = self.links[index].rounds.contains(&seq);
+        if !acquires || command.kind != Kind::Mutex || is_further_round {
             return;
         }
-        // It was sent in its turn, and the node that redirected the release does not execute it.
-        let is_further_round = self.links[index].rounds.contains(&seq);
+        // A node that does not have the slot, or not the key any more, executes nothing.
         let asking = self.links[index].asking.contains(&seq);
-        let is_executed = |verdict| matches!(verdict, Verdict::Executes);
-        if is_further_round && !is_executed(self.verdict(node, asking, command)) {
+        if self.plan.nodes.is_some()
+            && !matches!(self.verdict(node, asking, command), Verdict::Executes)
+        {
             return;
         }
         let manager = &self.processes[process].core.manager;

@@ -149,10 +149,10 @@ impl Traffic {
                 self.flush(results);
                 if self.is_flushed() { After::Nothing } else { After::WakeEngine }
             }
-            // A release is sent at once although nobody waits for it: the process may end before its
-            // engine runs.
+            // Where nobody waits for anything that is under way, all is sent at once, also a release that
+            // nobody waits for: the process may end before its engine runs.
             Reader::Engine => {
-                if self.sent_whole == 0 {
+                if !self.written.iter().take(self.sent_whole).any(QueueEntry::is_awaited) {
                     self.flush(results);
                 }
                 if self.is_flushed() { After::Nothing } else { After::WakeEngine }

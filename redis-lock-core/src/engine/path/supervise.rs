@@ -61,6 +61,11 @@ impl Traffic {
         link.min(attempt).min(self.deadline_check)
     }
 
+    /// Whether the connection has something to give up, which reading does.
+    pub(crate) fn is_wire_due(&self, now: Moment) -> bool {
+        matches!(&self.connection, ConnectionState::Up(up) if up.wire.due() <= now)
+    }
+
     /// Notifies `reply` when the server can be used, or can't be.
     pub(crate) fn when_ready(&mut self, reply: ReadyReply, results: &mut Results) {
         match &self.connection {

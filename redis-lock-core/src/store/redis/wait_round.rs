@@ -72,6 +72,11 @@ impl WaitRound {
         Self { answered, riders, wanted, time, keys, replies: Vec::new(), due: Moment::NEVER }
     }
 
+    /// Whether it is for commands that were answered.
+    pub(super) fn confirms_answers(&self) -> bool {
+        !self.answered.is_empty()
+    }
+
     /// What is to be sent now; none when there is no other key to write.
     pub(super) fn commands(&mut self, now: Moment) -> Option<Vec<Cmd>> {
         let key = self.keys.pop_front()?;

@@ -39,6 +39,21 @@ fn a_part_is_sent_while_the_rest_is_being_made_and_no_command_alone_but_the_firs
 }
 
 #[test]
+fn where_the_engine_reads_all_is_sent_at_once_unless_somebody_waits_for_what_is_under_way() {
+    let mut bench = Bench::up();
+    let sends = |bench: &mut Bench| {
+        bench.path.after_put(Sender::Other, &mut bench.results.settled);
+        bench.path.traffic().is_flushed()
+    };
+    bench.put_release(abandoned().1);
+    assert!(sends(&mut bench), "the process may end before its engine runs");
+    bench.put_question();
+    assert!(sends(&mut bench), "nobody waits for the release");
+    bench.put_question();
+    assert!(!sends(&mut bench), "the engine sends it along with others");
+}
+
+#[test]
 fn an_answer_is_a_threads_own_only_if_it_is_the_only_one_and_to_its_own_question() {
     let mut bench = Bench::up();
     let _call = BlockingCall::begin();

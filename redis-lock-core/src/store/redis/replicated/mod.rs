@@ -278,7 +278,11 @@ impl Wire for ReplicatedWire {
 
     fn fill(&mut self) -> io::Result<Filled> {
         let filled = self.inner.fill()?;
-        Ok(Filled { received: self.fill_line() || filled.received, ..filled })
+        // Of the connection of the commands this says something only where it has answered one: with
+        // nothing but unanswered ones the round goes on although that connection is dead.
+        let confirms_answers = self.round.as_ref().is_some_and(WaitRound::confirms_answers);
+        let received = self.fill_line() && confirms_answers;
+        Ok(Filled { received: received || filled.received, ..filled })
     }
 
     fn owes_since(&self, oldest: Moment) -> Option<Moment> {

@@ -134,6 +134,18 @@ fn a_lock_that_was_not_there_when_it_was_looked_for_is_waited_for_again() {
 }
 
 #[test]
+fn what_is_heard_while_no_command_is_answered_does_not_hide_that_silence() {
+    let mut scene = Scene::new();
+    scene.take(1);
+    scene.reply(&["$-1\r\n", WRITTEN].concat());
+    assert!(!scene.wire.fill().unwrap().received, "the connection of the commands may be dead");
+    scene.answers.answer(1);
+    assert!(scene.pulled().is_none());
+    scene.reply(WRITTEN);
+    assert!(scene.wire.fill().unwrap().received);
+}
+
+#[test]
 fn when_the_second_connection_ends_an_answer_waits_for_another_or_is_unknown() {
     let mut scene = Scene::new();
     scene.take(1);
