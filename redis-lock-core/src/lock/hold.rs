@@ -259,20 +259,19 @@ impl Hold {
 
     /// Waits for the loss.
     pub(crate) async fn lost(&self) -> LossReason {
-        loop {
-            let ended = self.ended.notified();
-            if let Some(reason) = self.loss(Moment::now()) {
-                return reason;
-            }
-            ended.await;
-        }
+        self.reason_by(Self::loss).await
     }
 
     /// Waits until it is lost or given back.
     pub(crate) async fn ended(&self) -> LossReason {
+        self.reason_by(Self::end).await
+    }
+
+    /// Looks each time when something has ended, until there is a reason.
+    async fn reason_by(&self, look: fn(&Self, Moment) -> Option<LossReason>) -> LossReason {
         loop {
             let ended = self.ended.notified();
-            if let Some(reason) = self.end(Moment::now()) {
+            if let Some(reason) = look(self, Moment::now()) {
                 return reason;
             }
             ended.await;

@@ -78,6 +78,18 @@ fn a_map_that_is_disputed_is_read_again_until_the_nodes_agree() {
     looks_at_rest(&cluster);
 }
 
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// Takes and releases a lock on a thread of its own, for which no node is asked for now.
+fn asks_and_waits(cluster: &Cluster, locks: &Locks, key: &str) -> thread::JoinHandle<()> {
+    cluster.nodes().log.clear();
+    let request = locks.mutex(key).wait(PATIENCE);
+    let asked =
+        thread::spawn(move || request.blocking_acquire().unwrap().blocking_release().unwrap());
+    holds_for(PAUSE, "nobody is asked", || cluster.nodes().log.is_empty());
+    asked
+}
+
 #[test]
 fn whoever_asks_for_a_key_waits_while_its_release_is_at_another_node_or_between_two() {
     let (cluster, locks) = three();
@@ -88,13 +100,7 @@ fn whoever_asks_for_a_key_waits_while_its_release_is_at_another_node_or_between_
     for at in [Some(place("node-1:1")), None] {
         let (reap, _) = release_of(&key);
         core.reaper().goes_to(reap.names(), reap.attempt().wire(), at);
-        cluster.nodes().log.clear();
-        let asked = thread::spawn({
-            let request = locks.mutex(&key).wait(PATIENCE);
-            move || request.blocking_acquire().unwrap().blocking_release().unwrap()
-        });
-        let pause = Duration::from_millis(100);
-        holds_for(pause, "nobody is asked", || cluster.nodes().log.is_empty());
+        let asked = asks_and_waits(&cluster, &locks, &key);
         core.act(|_| core.reaper().stops(&reap));
         asked.join().unwrap();
         drop(reap.give_up());
@@ -115,16 +121,10 @@ fn whoever_waits_for_one_release_does_not_hasten_another_of_the_same_key() {
     let core = locks.link().core();
     let (reap, _) = release_of(&key);
     core.reaper().goes_to(reap.names(), reap.attempt().wire(), None);
-    cluster.nodes().log.clear();
-    let asked = thread::spawn({
-        let request = locks.mutex(&key).wait(PATIENCE);
-        move || request.blocking_acquire().unwrap().blocking_release().unwrap()
-    });
-    let pause = Duration::from_millis(100);
-    holds_for(pause, "nobody is asked", || cluster.nodes().log.is_empty());
+    let asked = asks_and_waits(&cluster, &locks, &key);
     let later = Moment::now().after(PATIENCE);
     core.act(|_| core.reaper().add(later, owed(&key)));
-    holds_for(pause, "its pause is kept", || cluster.nodes().log.is_empty());
+    holds_for(PAUSE, "its pause is kept", || cluster.nodes().log.is_empty());
     core.act(|_| core.reaper().stops(&reap));
     asked.join().unwrap();
     drop(reap.give_up());
