@@ -19,7 +19,7 @@ struct OneLock {
 }
 
 fn command(verb: Verb) -> Command {
-    let names = Arc::new(Names::new("lock", "lock:a".into()));
+    let names = Arc::new(Names::new("lock", "lock:a"));
     Command { names, kind: Kind::Mutex, verb, timeout: SECOND }
 }
 

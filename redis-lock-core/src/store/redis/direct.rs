@@ -99,7 +99,7 @@ pub(super) fn command(kind: Kind, verb: Verb) -> Command {
 }
 
 pub(super) fn names() -> Names {
-    Names::new("lock", "lock:a".into())
+    Names::new("lock", "lock:a")
 }
 
 /// A token in its full form.

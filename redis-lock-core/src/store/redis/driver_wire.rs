@@ -106,17 +106,17 @@ pub(super) fn wire(
 impl Wire for DriverWire {
     fn push(&mut self, seq: u64, command: Command) {
         let out = &mut self.out;
-        self.conversation.ask(seq, command, &mut |cmd| out.push(cmd));
+        self.conversation.ask(seq, command, out);
     }
 
     fn push_asking(&mut self, seq: u64, command: Command) {
         let out = &mut self.out;
-        self.conversation.ask_asking(seq, command, &mut |cmd| out.push(cmd));
+        self.conversation.ask_asking(seq, command, out);
     }
 
     fn flush(&mut self) -> io::Result<()> {
         let out = &mut self.out;
-        self.conversation.send_bundles(&mut |cmd| out.push(cmd));
+        self.conversation.send_bundles(out);
         self.out.drain(..).try_for_each(|cmd| self.line.send(cmd))
     }
 
@@ -135,7 +135,7 @@ impl Wire for DriverWire {
         while let Some(reply) = self.line.next_reply() {
             let out = &mut self.out;
             match reply {
-                Ok(value) => self.conversation.take_reply(value, wants, &mut |cmd| out.push(cmd)),
+                Ok(value) => self.conversation.take_reply(value, wants, out),
                 Err(error) => self.conversation.end(decode::broken(error)),
             }
         }

@@ -22,6 +22,7 @@ mod introduction;
 mod listen;
 mod message;
 mod nodes;
+mod output;
 mod probe;
 #[cfg(test)]
 mod redirect_tests;

@@ -25,19 +25,7 @@ impl Delete {
         matches!(self, Self::DelIfEq | Self::DelEx)
     }
 
-    pub(super) fn command(self, key: &str, value: &str) -> Cmd {
-        let mut cmd = Cmd::with_capacity(5, 96 + key.len() + value.len());
-        match self {
-            Self::DelIfEq => cmd.arg("DELIFEQ").arg(key).arg(value),
-            Self::DelEx => cmd.arg("DELEX").arg(key).arg("IFEQ").arg(value),
-            Self::Script => {
-                cmd.arg("EVALSHA").arg(&scripts::DELETE.hash).arg(1).arg(key).arg(value)
-            }
-        };
-        cmd
-    }
-
-    /// The same with the full text, for a server that has forgotten the script.
+    /// Deletes the key if it has this value, with the full text of the script, for a server that has forgotten the script.
     pub(super) fn in_full(key: &str, value: &str) -> Cmd {
         let mut cmd = redis::cmd("EVAL");
         cmd.arg(&scripts::DELETE.code).arg(1).arg(key).arg(value);
@@ -97,8 +85,8 @@ pub(super) async fn probe(
     let key = if namespace.is_empty() { "~probe".into() } else { format!("{namespace}:~probe") };
     let mut pipeline = redis::pipe();
     pipeline.add_command(redis::cmd("INFO"));
-    pipeline.add_command(Delete::DelIfEq.command(&key, "-"));
-    pipeline.add_command(Delete::DelEx.command(&key, "-"));
+    pipeline.cmd("DELIFEQ").arg(&key).arg("-");
+    pipeline.cmd("DELEX").arg(&key).arg("IFEQ").arg("-");
     let mut wanted = 3;
     if scripting == Scripting::Auto {
         pipeline.cmd("EVAL").arg("return 1").arg(0);

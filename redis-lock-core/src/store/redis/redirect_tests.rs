@@ -9,6 +9,7 @@ use super::conversation::Conversation;
 use super::direct::{acquire, command, names, release, token};
 use super::encode;
 use super::nodes::Member;
+use super::output::Output;
 use super::probe::Found;
 use crate::domain::error::{Fault, FaultClass};
 use crate::domain::kind::Kind;
@@ -20,14 +21,23 @@ use crate::store::{Answer, Command, Pulled, Verb};
 struct Played {
     conversation: Conversation,
     /// The names of the commands that were sent.
-    sent: Vec<String>,
+    sent: Sent,
+}
+
+#[derive(Default)]
+struct Sent(Vec<String>);
+
+impl Output for Sent {
+    fn send(&mut self, cmd: Cmd) {
+        self.0.push(name(&cmd));
+    }
 }
 
 impl Played {
     fn with(member: Option<Member>, is_cluster: bool) -> Self {
         let found = Found { cluster: is_cluster, ..Found::default() };
         let conversation = Conversation::new(found, Arc::default(), Channel::default(), member);
-        Self { conversation, sent: Vec::new() }
+        Self { conversation, sent: Sent::default() }
     }
 
     /// A node of a cluster of several.
@@ -37,12 +47,12 @@ impl Played {
 
     fn ask(&mut self, seq: u64, command: Command) {
         let sent = &mut self.sent;
-        self.conversation.ask(seq, command, &mut |cmd| sent.push(name(&cmd)));
+        self.conversation.ask(seq, command, sent);
     }
 
     fn ask_asking(&mut self, seq: u64, command: Command) {
         let sent = &mut self.sent;
-        self.conversation.ask_asking(seq, command, &mut |cmd| sent.push(name(&cmd)));
+        self.conversation.ask_asking(seq, command, sent);
     }
 
     /// The server says this, in its own form.
@@ -53,7 +63,7 @@ impl Played {
 
     fn hear_value(&mut self, value: Value) -> Option<Pulled> {
         let sent = &mut self.sent;
-        self.conversation.take_reply(value, &mut |_| true, &mut |cmd| sent.push(name(&cmd)));
+        self.conversation.take_reply(value, &mut |_| true, sent);
         self.conversation.next_done()
     }
 }
@@ -128,17 +138,17 @@ fn what_is_known_to_be_gone_is_not_asked_again_where_its_reason_is() {
 fn each_round_for_a_key_on_its_way_here_is_asked_for_by_itself() {
     let mut played = Played::node();
     played.ask_asking(1, mutex(acquire(1, true)));
-    assert_eq!(played.sent, ["ASKING", "EVALSHA"]);
+    assert_eq!(played.sent.0, ["ASKING", "EVALSHA"]);
     assert!(played.hear("+OK\r\n").is_none());
     assert!(played.hear("-NOSCRIPT No matching script\r\n").is_none());
-    assert_eq!(played.sent, ["ASKING", "EVALSHA", "ASKING", "EVAL"]);
+    assert_eq!(played.sent.0, ["ASKING", "EVALSHA", "ASKING", "EVAL"]);
     assert!(played.hear("+OK\r\n").is_none());
     let pulled = played.hear("*2\r\n:1\r\n$0\r\n\r\n");
     assert!(matches!(pulled, Some(Pulled::Done(1, Ok(Answer::Held { .. })))), "{pulled:?}");
     // The next one is not asked for that way.
     played.ask(2, mutex(acquire(1, true)));
-    assert_eq!(played.sent.last().unwrap(), "EVALSHA");
-    assert_eq!(played.sent.len(), 5);
+    assert_eq!(played.sent.0.last().unwrap(), "EVALSHA");
+    assert_eq!(played.sent.0.len(), 5);
 }
 
 #[test]
@@ -197,11 +207,11 @@ fn half_moved(asking: bool, command: Command, replies: &[&str]) -> (Played, Resu
 fn g9_a_permit_in_two_places_is_kept_by_its_lock_alone() {
     let renewed = Ok(Answer::Renewed { longer: None, waited_for: false });
     let (played, answer) = half_moved(false, renew(2), &[":1\r\n"]);
-    assert_eq!((answer, played.sent.len()), (renewed.clone(), 2));
+    assert_eq!((answer, played.sent.0.len()), (renewed.clone(), 2));
     let replies = ["+OK\r\n", "-NOSCRIPT No matching script\r\n", "+OK\r\n", ":1\r\n"];
     let (played, answer) = half_moved(true, renew(2), &replies);
     assert_eq!(answer, renewed);
-    assert_eq!(played.sent[2..], ["ASKING", "EVALSHA", "ASKING", "EVAL"]);
+    assert_eq!(played.sent.0[2..], ["ASKING", "EVALSHA", "ASKING", "EVAL"]);
     let alone = encode::alone(&renew(2)).unwrap().into_keys();
     assert!(alone.iter().all(|key| key == names().main()), "{alone:?}");
 }
@@ -254,10 +264,10 @@ fn a_part_that_is_moved_fails_the_whole_and_gives_back_what_was_acquired() {
     let names = Arc::new(Names::together(foo, vec![bar], "foo, bar"));
     let kind = Kind::All { ordered: false };
     played.ask(1, Command { names, ..command(kind, acquire(1, true)) });
-    assert_eq!(played.sent.len(), 2, "one for each slot");
+    assert_eq!(played.sent.0.len(), 2, "one for each slot");
     assert!(played.hear("*2\r\n:1\r\n$0\r\n\r\n").is_none());
     assert!(played.hear(MOVED).is_none(), "what was acquired is given back first");
-    assert_eq!(played.sent.len(), 3);
+    assert_eq!(played.sent.0.len(), 3);
     let pulled = played.hear(":1\r\n");
     let Some(Pulled::Done(1, Err(fault))) = pulled else { panic!("{pulled:?}") };
     assert_eq!(fault.class, FaultClass::Refused);

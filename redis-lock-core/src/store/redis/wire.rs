@@ -52,7 +52,7 @@ impl RedisWire {
 
     fn encode_bundles(&mut self) {
         let out = &mut self.out;
-        self.conversation.send_bundles(&mut |cmd| cmd.write_packed_command(out));
+        self.conversation.send_bundles(out);
     }
 
     /// Reads the replies that are complete.
@@ -61,8 +61,7 @@ impl RedisWire {
             match self.input.next_reply() {
                 Ok(Some(value)) => {
                     let out = &mut self.out;
-                    let mut send = |cmd: redis::Cmd| cmd.write_packed_command(out);
-                    self.conversation.take_reply(value, wants, &mut send);
+                    self.conversation.take_reply(value, wants, out);
                 }
                 Ok(None) => return,
                 Err(what) => return self.conversation.lose_place(&what),
@@ -74,12 +73,12 @@ impl RedisWire {
 impl Wire for RedisWire {
     fn push(&mut self, seq: u64, command: Command) {
         let out = &mut self.out;
-        self.conversation.ask(seq, command, &mut |cmd| cmd.write_packed_command(out));
+        self.conversation.ask(seq, command, out);
     }
 
     fn push_asking(&mut self, seq: u64, command: Command) {
         let out = &mut self.out;
-        self.conversation.ask_asking(seq, command, &mut |cmd| cmd.write_packed_command(out));
+        self.conversation.ask_asking(seq, command, out);
     }
 
     fn flush(&mut self) -> io::Result<()> {

@@ -104,7 +104,7 @@ impl Conversation {
 
     fn send_bundle(&mut self, mut bundle: Bundle, send: Send<'_>) {
         if bundle.questions.len() > 1 {
-            send(bundle.together.by_hash(&bundle.questions, &self.context()));
+            send.send(bundle.together.by_hash(&bundle.questions, &self.context()));
             return self.asked.push_back(Expected::Bundle(bundle, InFull(false)));
         }
         if let Some((seq, command)) = bundle.questions.pop() {
@@ -124,7 +124,7 @@ impl Conversation {
         if decode::is_forgotten(&value) && !in_full {
             let bundle = self.still_wanted(bundle, wants);
             if !bundle.questions.is_empty() {
-                send(bundle.together.in_full(&bundle.questions, &self.context()));
+                send.send(bundle.together.in_full(&bundle.questions, &self.context()));
                 self.asked.push_back(Expected::Bundle(bundle, InFull(true)));
             }
             return;

@@ -52,19 +52,19 @@ impl Talk {
 
     fn ask(&mut self, seq: u64, command: Command) {
         let out = &mut self.out;
-        self.conversation.ask(seq, command, &mut |cmd| out.push(cmd));
+        self.conversation.ask(seq, command, out);
     }
 
     fn flush(&mut self) -> Vec<Cmd> {
         let out = &mut self.out;
-        self.conversation.send_bundles(&mut |cmd| out.push(cmd));
+        self.conversation.send_bundles(out);
         self.breaths.push(self.out.len());
         std::mem::take(&mut self.out)
     }
 
     fn hear(&mut self, value: Value, wants: &mut dyn FnMut(u64) -> bool) {
         let out = &mut self.out;
-        self.conversation.take_reply(value, wants, &mut |cmd| out.push(cmd));
+        self.conversation.take_reply(value, wants, out);
     }
 
     /// Sends everything, hears everything, until nothing is left to be asked.
@@ -107,7 +107,7 @@ fn lg30_each_of_many_renewals_has_its_own_answer() {
         run(&format!("SET lock:5 {} PX 90000", token(5)));
         run(&format!("SET lock:6 {}", token(6)));
         run(&format!("SET lock:7 {}", token(98)));
-        run(&format!("SET {} because", Names::new("lock", "lock:7".into()).tomb(&token(7))));
+        run(&format!("SET {} because", Names::new("lock", "lock:7").tomb(&token(7))));
         let mut talk = Talk::new();
         for number in 0..60 {
             talk.ask(number as u64, renewal(number, TTL));
@@ -262,7 +262,7 @@ const PERMIT: Kind = Kind::Permit { limit: 2 };
 fn look(number: usize, kind: Kind, stays: bool) -> Command {
     let queue = Some(Duration::from_secs(5));
     let terms = Acquire { queue, stays, ..Acquire::of(token(number), Some(TTL)) };
-    let names = Arc::new(Names::new("lock", "lock:a".into()));
+    let names = Arc::new(Names::new("lock", "lock:a"));
     let timeout = Duration::from_secs(1);
     Command { names, kind, verb: Verb::Acquire(terms), timeout }
 }
@@ -296,7 +296,7 @@ fn those_who_wait_for_a_permit_look_together_and_keep_their_places() {
         assert_eq!(breaths[0], 202, "who is not known to wait asks alone");
         assert!((0..2).all(|seq| matches!(answers[&seq], Ok(Answer::Held { .. }))));
         let alone = blocker(&answers[&2]).clone();
-        let names = Names::new("lock", "lock:a".into());
+        let names = Names::new("lock", "lock:a");
         let in_order = format!("ZRANGE {} 0 -1", names.queue());
         let order = direct.server.run::<Vec<String>>(&in_order);
         assert_eq!(order.len(), 200);
@@ -329,7 +329,7 @@ fn whoever_is_let_in_buried_or_forgotten_is_told_so_among_those_who_stay() {
             let holders = if kind == PERMIT { 0..2 } else { 0..1 };
             ask_all(&mut direct, holders, holder, false);
             ask_all(&mut direct, 2..12, kind, false);
-            let names = Names::new("lock", "lock:a".into());
+            let names = Names::new("lock", "lock:a");
             let tomb = names.tomb(&token(3));
             direct.server.run::<()>(&format!("SET {tomb} because"));
             let (answers, _) = ask_all(&mut direct, 2..12, kind, true);

@@ -17,16 +17,17 @@ mod together;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use redis::{Cmd, Value};
+use redis::Value;
 
 use super::address;
 use super::channel::Channel;
 use super::cluster::ClusterMode;
 use super::decode::{self, Plain, is_demoted};
 use super::encode::{self, Context, ScriptCall};
-use super::fast;
+use super::fast::Fast;
 use super::groups::{self, NextPart, Part, Split};
 use super::nodes::Member;
+use super::output::Output;
 use super::probe::{AtomicBy, Delete, Found};
 use crate::domain::error::{Fault, FaultClass};
 use crate::store::{Acquire, Answer, Command, Pulled, Verb, limits};
@@ -88,7 +89,7 @@ pub(super) struct Conversation {
 }
 
 /// Receives what has to be sent.
-pub(super) type Send<'a> = &'a mut dyn FnMut(Cmd);
+pub(super) type Send<'a> = &'a mut dyn Output;
 
 impl Conversation {
     pub(super) fn new(
@@ -146,11 +147,16 @@ impl Conversation {
         asking: bool,
         send: Send<'_>,
     ) {
+        if let Some(fast) = Fast::of(&command) {
+            self.announce(asking, send);
+            fast.send(self.found.delete, send);
+            let step = fast.step();
+            self.asked.push_back(Expected::One(Asked { seq, command, group, step, asking }));
+            return;
+        }
         let context = self.context();
         let (step, cmd) = if let Some(cmd) = encode::plain(&command, &context) {
             (Step::Plain, cmd)
-        } else if let Some(cmd) = fast::call(&command) {
-            (Step::Fast, cmd)
         } else if let Some(call) = encode::call(&command, &context) {
             let cmd = call.by_hash();
             (Step::ByHash(call), cmd)
@@ -159,14 +165,14 @@ impl Conversation {
             return self.answered(seq, group, Err(fault), true, send);
         };
         self.announce(asking, send);
-        send(cmd);
+        send.send(cmd);
         self.asked.push_back(Expected::One(Asked { seq, command, group, step, asking }));
     }
 
     /// Sends an `ASKING` if needed.
     fn announce(&mut self, asking: bool, send: Send<'_>) {
         if asking {
-            send(redis::cmd("ASKING"));
+            send.send(redis::cmd("ASKING"));
             self.asked.push_back(Expected::Asking);
         }
     }
@@ -345,16 +351,16 @@ fn dropped() -> Fault {
 /// Sends the next round of a command.
 fn send_step(step: &Step, command: &Command, context: &Context<'_>, send: Send<'_>) {
     match step {
-        Step::ByHash(call) => send(call.by_hash()),
-        Step::InFull(call) => send(call.in_full()),
-        Step::Alone(alone) => send(alone.cmd()),
+        Step::ByHash(call) => send.send(call.by_hash()),
+        Step::InFull(call) => send.send(call.in_full()),
+        Step::Alone(alone) => send.send(alone.cmd()),
         Step::PlainInFull => {
             let token = command.verb.token().map_or("", |token| token);
-            send(Delete::in_full(command.names.main(), token));
+            send.send(Delete::in_full(command.names.main(), token));
         }
         Step::Why(why, _) => {
             if let Some(why) = encode::plain(why, context) {
-                send(why);
+                send.send(why);
             }
         }
         Step::Plain | Step::Fast => {}

@@ -75,6 +75,7 @@ mod tests {
     use crate::domain::names::Names;
     use crate::store::redis::channel::Channel;
     use crate::store::redis::encode::{self, Context};
+    use crate::store::redis::fast::Fast;
     use crate::store::redis::probe::Delete;
     use crate::store::{Acquire, Command, Verb};
 
@@ -136,7 +137,7 @@ mod tests {
 
     #[test]
     fn a_script_in_full_is_the_same_call_with_its_text() {
-        let names = Arc::new(Names::new("lock", "lock:a".into()));
+        let names = Arc::new(Names::new("lock", "lock:a"));
         let command =
             Command { names, kind: Kind::Mutex, verb: Verb::Look, timeout: Duration::from_secs(1) };
         let context = Context { delete: Delete::Script, channel: &Channel::listened_at("c") };
@@ -153,12 +154,13 @@ mod tests {
     fn the_short_way_of_a_renewal_says_the_same() {
         let token = "rl1.t".into();
         let verb = Verb::Renew { token, ttl: Some(Duration::from_millis(12_345)) };
-        let names = Arc::new(Names::new("lock", "lock:a".into()));
+        let names = Arc::new(Names::new("lock", "lock:a"));
         let timeout = Duration::from_secs(1);
         let command = Command { names, kind: Kind::Mutex, verb, timeout };
         let context = Context { delete: Delete::Script, channel: &Channel::listened_at("c") };
         let call = encode::call(&command, &context).unwrap();
-        let short = crate::store::redis::fast::call(&command).unwrap();
-        assert_eq!(short.get_packed_command(), call.by_hash().get_packed_command());
+        let mut short = Vec::<u8>::new();
+        Fast::of(&command).unwrap().send(Delete::Script, &mut short);
+        assert_eq!(short, call.by_hash().get_packed_command());
     }
 }

@@ -14,6 +14,7 @@ use std::time::Duration;
 use redis::Cmd;
 
 use super::channel::Channel;
+use super::fast::Fast;
 use super::probe::Delete;
 use crate::Token;
 use crate::domain::kind::Kind;
@@ -50,17 +51,10 @@ pub(super) fn plain(command: &Command, context: &Context<'_>) -> Option<Cmd> {
         return None;
     }
     match &command.verb {
-        Verb::Take { token, ttl } => {
-            let mut cmd = Cmd::with_capacity(6, 64 + command.names.main().len() + token.len());
-            cmd.arg("SET");
-            cmd.arg(command.names.main()).arg(&**token).arg("NX");
-            if let Some(ttl) = ttl {
-                cmd.arg("PX").arg(text(Some(*ttl)));
-            }
-            Some(cmd)
-        }
-        Verb::Release { token, waited_for: false, keep: None, bury: None } => {
-            Some(context.delete.command(command.names.main(), token))
+        Verb::Take { .. } | Verb::Release { .. } => {
+            let mut sent = Vec::new();
+            Fast::of(command)?.send(context.delete, &mut sent);
+            sent.pop()
         }
         Verb::InUse { asker } => Some(in_use(command, asker)),
         Verb::Ping => Some(redis::cmd("PING")),

@@ -56,7 +56,7 @@ fn what_is_no_business_of_a_lock_needs_no_script() {
     let in_use = sent(Kind::Mutex, Verb::InUse { asker: asker.wire().clone() });
     assert_eq!(in_use.unwrap(), format!("PUBLISH lock:~m:0123456789cd u {}", asker.wire()));
     let why = sent(Kind::Mutex, Verb::Why { token: "t".into() });
-    assert_eq!(why.unwrap(), format!("GET {}", Names::new("lock", "lock:a".into()).tomb("t")));
+    assert_eq!(why.unwrap(), format!("GET {}", Names::new("lock", "lock:a").tomb("t")));
 }
 
 #[test]

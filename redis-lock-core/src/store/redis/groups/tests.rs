@@ -10,7 +10,7 @@ const PLACE: Duration = Duration::from_secs(5);
 
 /// A command for three keys, each in a slot of its own.
 fn command(verb: Verb, ordered: bool) -> Command {
-    let mut each = ["a", "b", "c"].map(|key| Names::new("", key.into())).into_iter();
+    let mut each = ["a", "b", "c"].map(|key| Names::new("", key)).into_iter();
     let first = each.next().unwrap();
     let names = Arc::new(Names::together(first, each.collect(), "a, b, c"));
     assert_eq!(names.groups().len(), 3);

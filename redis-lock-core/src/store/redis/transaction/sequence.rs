@@ -84,7 +84,7 @@ mod tests {
     use crate::domain::names::Names;
 
     fn check(key: &str) -> Command {
-        let names = Arc::new(Names::new("", key.into()));
+        let names = Arc::new(Names::new("", key));
         let verb = Verb::Check { token: "t".into() };
         Command { names, kind: Kind::Mutex, verb, timeout: Duration::from_secs(1) }
     }
