@@ -2,9 +2,11 @@
 
 use std::borrow::Cow;
 use std::fmt;
+use std::sync::Arc;
 
 use crate::LockError;
 use crate::domain::names;
+use crate::domain::shared_text::shared_text;
 
 /// The longest key, namespace not counted.
 const MAX_BYTES: usize = 1024;
@@ -53,8 +55,12 @@ impl LockKey {
     }
 
     /// The key on the server.
-    pub(crate) fn in_namespace(&self, namespace: &str) -> String {
-        if namespace.is_empty() { self.0.to_string() } else { [namespace, ":", &self.0].concat() }
+    pub(crate) fn in_namespace(&self, namespace: &str) -> Arc<str> {
+        if namespace.is_empty() {
+            self.as_str().into()
+        } else {
+            shared_text(&[namespace, ":", &self.0])
+        }
     }
 }
 
@@ -121,7 +127,7 @@ mod tests {
 
     #[test]
     fn the_namespace_is_put_in_front() {
-        assert_eq!(LockKey::from("a").in_namespace("lock"), "lock:a");
-        assert_eq!(LockKey::from("a").in_namespace(""), "a");
+        assert_eq!(LockKey::from("a").in_namespace("lock").as_ref(), "lock:a");
+        assert_eq!(LockKey::from("a").in_namespace("").as_ref(), "a");
     }
 }

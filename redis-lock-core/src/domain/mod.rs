@@ -13,6 +13,7 @@ pub(crate) mod kind;
 pub(crate) mod label;
 pub(crate) mod lease;
 pub(crate) mod names;
+pub(crate) mod shared_text;
 pub(crate) mod state;
 pub(crate) mod status;
 pub(crate) mod together;

@@ -20,7 +20,7 @@ pub(crate) struct Names {
 }
 
 impl Names {
-    pub(crate) fn new(namespace: &str, main: String) -> Self {
+    pub(crate) fn new(namespace: &str, main: impl Into<Arc<str>>) -> Self {
         let prefix_len = if namespace.is_empty() { 0 } else { namespace.len() + 1 };
         let (others, groups) = (Box::default(), OnceLock::new());
         Self { main: main.into(), prefix_len, others, joined: None, groups }

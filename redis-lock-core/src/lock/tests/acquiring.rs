@@ -190,7 +190,7 @@ fn only_the_open_question_is_wanted() {
 
 #[test]
 fn a_lock_of_several_keys_is_found_by_each_of_them_but_the_first() {
-    let name = |key: &str| Names::new("lock", key.into());
+    let name = |key: &str| Names::new("lock", key);
     let names = Arc::new(Names::together(name("a"), vec![name("b"), name("c")], "a, b, c"));
     let several = Demand { names, kind: Kind::All { ordered: false }, ..demand("a") };
     let found = |bench: &Bench| {

@@ -151,7 +151,7 @@ fn a_release_that_may_overtake_the_question_that_it_drops_is_repeated() {
 #[test]
 fn only_keys_of_several_slots_are_released_in_parts() {
     let is_split = |keys: &[&str]| {
-        let mut names = keys.iter().map(|key| Names::new("lock", (*key).into()));
+        let mut names = keys.iter().map(|key| Names::new("lock", *key));
         let first = names.next().unwrap();
         let names = Arc::new(Names::together(first, names.collect(), "several"));
         let kind = if keys.len() > 1 { Kind::All { ordered: false } } else { Kind::Mutex };
