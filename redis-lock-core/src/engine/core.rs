@@ -204,8 +204,8 @@ impl Core {
         // Read under the lock, so that the time never goes back from one step to the next.
         let now = Moment::now();
         let lingers = !shard.linger_pauses.has(&id.main, now);
-        let resident = if makes { Some(shard.get_or_create(id)) } else { shard.get_mut(id) };
-        let Some(resident) = resident else { return };
+        let visited = if makes { Some(shard.get_or_create(id)) } else { shard.visit(id) };
+        let Some((resident, agenda)) = visited else { return };
         let env = Env { lingers, ..self.env(now, &place) };
         change(&mut resident.machine, &env, effects);
         self.correct_index(id, resident);
@@ -225,10 +225,13 @@ impl Core {
                 self.put_where_known(id, effects.out.drain(..), now, asked, (settled, touched));
             }
         }
+        let due = agenda.settle(id, resident, now);
+        if resident.machine.is_idle() {
+            shard.remove(id);
+        }
         if let Some(key_use) = effects.key_use.take() {
             shard.linger_pauses.note(&id.main, key_use, now);
         }
-        let due = shard.settle(id, now);
         drop(shard);
         if let Some(due) = due {
             self.waker.wake_by(due);

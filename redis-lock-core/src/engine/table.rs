@@ -82,10 +82,10 @@ pub(crate) struct Resident {
 }
 
 impl Resident {
-    fn new(number: u64) -> Self {
+    fn new() -> Self {
         Self {
             machine: Machine::new(),
-            number,
+            number: 0,
             timer: None,
             has_been_due: false,
             is_deferred: false,
@@ -93,6 +93,14 @@ impl Resident {
             idle_entry: None,
             asked: 0,
         }
+    }
+
+    /// As good as new. Its machine is idle.
+    fn reset(mut self: Box<Self>) -> Box<Self> {
+        self.machine.reset();
+        (self.timer, self.has_been_due, self.is_deferred) = (None, false, false);
+        (self.indexed, self.idle_entry, self.asked) = (None, None, 0);
+        self
     }
 }
 
@@ -102,6 +110,16 @@ impl Resident {
 struct KeyEntry {
     mutex: Option<Box<Resident>>,
     shared: BTreeMap<u64, Box<Resident>>,
+}
+
+impl KeyEntry {
+    fn resident(&mut self, id: &LockId) -> Option<&mut Resident> {
+        if id.number == 0 {
+            self.mutex.as_deref_mut()
+        } else {
+            self.shared.get_mut(&id.number).map(AsMut::as_mut)
+        }
+    }
 }
 
 /// Hashes a key eight bytes at a time. Keys may come from untrusted input, so the hash depends on a
@@ -129,19 +147,31 @@ impl BuildHasher for Hashes {
 #[derive(Debug)]
 struct Hash(u64);
 
+impl Hash {
+    fn mix(&mut self, word: u64) {
+        // Uses both halves of the product, so that every bit of a key counts.
+        let mixed = u128::from(self.0 ^ word) * 0x9E37_79B9_7F4A_7C15;
+        self.0 = (mixed as u64) ^ ((mixed >> 64) as u64);
+    }
+}
+
 impl Hasher for Hash {
     fn finish(&self) -> u64 {
         self.0
     }
 
     fn write(&mut self, bytes: &[u8]) {
-        for chunk in bytes.chunks(8) {
-            let mut word = [0; 8];
-            word.iter_mut().zip(chunk).for_each(|(to, from)| *to = *from);
-            // Uses both halves of the product, so that every bit of a key counts.
-            let mixed = u128::from(self.0 ^ u64::from_le_bytes(word)) * 0x9E37_79B9_7F4A_7C15;
-            self.0 = (mixed as u64) ^ ((mixed >> 64) as u64);
+        let (words, rest) = bytes.as_chunks::<8>();
+        for word in words {
+            self.mix(u64::from_le_bytes(*word));
         }
+        if !rest.is_empty() {
+            self.mix(rest.iter().fold(0, |word, byte| word << 8 | u64::from(*byte)));
+        }
+    }
+
+    fn write_u8(&mut self, byte: u8) {
+        self.mix(u64::from(byte));
     }
 }
 
@@ -149,12 +179,20 @@ impl Hasher for Hash {
 #[derive(Debug, Default)]
 pub(crate) struct Shard {
     entries: HashMap<Arc<str>, KeyEntry, Hashes>,
+    agenda: Agenda,
+    /// The number of the next resident.
+    next: u64,
+    /// One that was removed, to be used for the next machine.
+    spare: Option<Box<Resident>>,
+    pub(super) linger_pauses: LingerPauses,
+}
+
+/// The timers of a shard.
+#[derive(Debug, Default)]
+pub(crate) struct Agenda {
     /// Ordered by time, then by the number of the resident, which is cheaper to compare than the
     /// id.
     timers: BTreeMap<(Moment, u64), LockId>,
-    /// The number of the next resident.
-    next: u64,
-    pub(super) linger_pauses: LingerPauses,
     deferred: VecDeque<(Moment, LockId)>,
 }
 
@@ -169,37 +207,57 @@ impl Shard {
     }
 
     pub(crate) fn get_mut(&mut self, id: &LockId) -> Option<&mut Resident> {
-        let entry = self.entries.get_mut(&id.main)?;
-        if id.number == 0 {
-            entry.mutex.as_deref_mut()
-        } else {
-            entry.shared.get_mut(&id.number).map(AsMut::as_mut)
-        }
+        self.entries.get_mut(&id.main)?.resident(id)
     }
 
-    pub(crate) fn get_or_create(&mut self, id: &LockId) -> &mut Resident {
+    /// A machine, which is made if need be, and the timers of the shard.
+    pub(crate) fn get_or_create(&mut self, id: &LockId) -> (&mut Resident, &mut Agenda) {
         let entry = self.entries.entry(Arc::clone(&id.main)).or_default();
-        let next = &mut self.next;
+        let (next, spare) = (&mut self.next, &mut self.spare);
         let make = || {
             *next += 1;
-            Box::new(Resident::new(*next))
+            let mut resident = spare.take().unwrap_or_else(|| Box::new(Resident::new()));
+            resident.number = *next;
+            resident
         };
-        if id.number == 0 {
+        let resident = if id.number == 0 {
             entry.mutex.get_or_insert_with(make)
         } else {
             entry.shared.entry(id.number).or_insert_with(make)
-        }
+        };
+        (resident, &mut self.agenda)
     }
 
-    /// Updates what is derived from a machine: its timer, and whether it is still needed. Returns
-    /// when the engine has to wake for it, if that is sooner than its present timer.
-    pub(crate) fn settle(&mut self, id: &LockId, now: Moment) -> Option<Moment> {
-        let resident = self.get_mut(id)?;
+    /// A machine, and the timers of the shard.
+    pub(crate) fn visit(&mut self, id: &LockId) -> Option<(&mut Resident, &mut Agenda)> {
+        let Self { entries, agenda, .. } = self;
+        Some((entries.get_mut(&id.main)?.resident(id)?, agenda))
+    }
+
+    /// Removes a machine that is not needed any more.
+    pub(crate) fn remove(&mut self, id: &LockId) {
+        let Some(mut entry) = self.entries.remove(&id.main) else { return };
+        let removed =
+            if id.number == 0 { entry.mutex.take() } else { entry.shared.remove(&id.number) };
+        if entry.mutex.is_some() || !entry.shared.is_empty() {
+            self.entries.insert(Arc::clone(&id.main), entry);
+        }
+        self.spare = removed.map(Resident::reset);
+    }
+}
+
+impl Agenda {
+    /// Updates the timer of a machine. Returns when the engine has to wake for it, if that is sooner
+    /// than its present timer.
+    pub(crate) fn settle(
+        &mut self,
+        id: &LockId,
+        resident: &mut Resident,
+        now: Moment,
+    ) -> Option<Moment> {
         if resident.machine.is_idle() {
-            let (timer, number) = (resident.timer, resident.number);
-            self.remove(id);
-            if let Some(at) = timer {
-                self.timers.remove(&(at, number));
+            if let Some(at) = resident.timer.take() {
+                self.timers.remove(&(at, resident.number));
             }
             return None;
         }
@@ -227,14 +285,22 @@ impl Shard {
         Some(due)
     }
 
+    /// When the next timer is due.
+    fn due(&self) -> Moment {
+        let timer = self.timers.first_key_value().map_or(Moment::NEVER, |((at, _), _)| *at);
+        self.deferred.front().map_or(timer, |(at, _)| timer.min(*at))
+    }
+}
+
+impl Shard {
     /// Takes out a machine whose timer is due.
     pub(crate) fn pop_due(&mut self, now: Moment) -> Option<LockId> {
         self.end_deferral(now);
-        let ((at, _), _) = self.timers.first_key_value()?;
+        let ((at, _), _) = self.agenda.timers.first_key_value()?;
         if *at > now {
             return None;
         }
-        let (_, id) = self.timers.pop_first()?;
+        let (_, id) = self.agenda.timers.pop_first()?;
         if let Some(resident) = self.get_mut(&id) {
             (resident.timer, resident.has_been_due) = (None, true);
         }
@@ -243,27 +309,22 @@ impl Shard {
 
     /// Sets the timers that were deferred.
     fn end_deferral(&mut self, now: Moment) {
-        while self.deferred.front().is_some_and(|(at, _)| *at <= now) {
-            let Some((_, id)) = self.deferred.pop_front() else { return };
+        while self.agenda.deferred.front().is_some_and(|(at, _)| *at <= now) {
+            let Some((_, id)) = self.agenda.deferred.pop_front() else { return };
             let Some(resident) = self.get_mut(&id) else { continue };
             resident.is_deferred = false;
             let due = resident.machine.due();
             if resident.timer.is_none() && due != Moment::NEVER {
                 resident.timer = Some(due);
                 let number = resident.number;
-                self.timers.insert((due, number), id);
+                self.agenda.timers.insert((due, number), id);
             }
         }
         // After a burst most of the capacity is not needed.
-        if self.deferred.capacity() > MIN_TIMER_ROOM.max(self.deferred.len() * 4) {
-            self.deferred.shrink_to(self.deferred.len() * 2);
+        let deferred = &mut self.agenda.deferred;
+        if deferred.capacity() > MIN_TIMER_ROOM.max(deferred.len() * 4) {
+            deferred.shrink_to(deferred.len() * 2);
         }
-    }
-
-    /// When the next timer is due.
-    pub(crate) fn due(&self) -> Moment {
-        let timer = self.timers.first_key_value().map_or(Moment::NEVER, |((at, _), _)| *at);
-        self.deferred.front().map_or(timer, |(at, _)| timer.min(*at))
     }
 
     /// The machines of a key.
@@ -271,18 +332,6 @@ impl Shard {
         let entry = self.entries.get(main).into_iter();
         let residents = entry.flat_map(|entry| entry.mutex.iter().chain(entry.shared.values()));
         residents.map(|resident| &resident.machine)
-    }
-
-    fn remove(&mut self, id: &LockId) {
-        let Some(entry) = self.entries.get_mut(&id.main) else { return };
-        if id.number == 0 {
-            entry.mutex = None;
-        } else {
-            entry.shared.remove(&id.number);
-        }
-        if entry.mutex.is_none() && entry.shared.is_empty() {
-            self.entries.remove(&id.main);
-        }
     }
 
     fn ids(&self) -> Vec<LockId> {
@@ -351,7 +400,7 @@ impl Table {
 
     #[cfg(test)]
     pub(crate) fn is_empty(&self) -> bool {
-        let is_empty = |shard: &Shard| shard.entries.is_empty() && shard.timers.is_empty();
+        let is_empty = |shard: &Shard| shard.entries.is_empty() && shard.agenda.timers.is_empty();
         self.shards().all(|(shard, _)| is_empty(&lock(shard)))
     }
 }
@@ -412,6 +461,6 @@ impl std::ops::DerefMut for Locked<'_> {
 
 impl Drop for Locked<'_> {
     fn drop(&mut self) {
-        self.earliest.store(self.shard.due().as_nanos(), Ordering::Release);
+        self.earliest.store(self.shard.agenda.due().as_nanos(), Ordering::Release);
     }
 }

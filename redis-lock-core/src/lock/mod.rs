@@ -155,6 +155,13 @@ impl<W> Machine<W> {
         }
     }
 
+    /// Makes an idle machine as good as new. It keeps some memory.
+    pub(crate) fn reset(&mut self) {
+        self.waiters.reset();
+        (self.stage, self.open) = (Stage::Idle, None);
+        (self.contended, self.waited_for) = (false, false);
+    }
+
     /// Whether the machine can be removed.
     pub(crate) fn is_idle(&self) -> bool {
         matches!(self.stage, Stage::Idle) && self.waiters.is_empty()

@@ -11,6 +11,9 @@ use crate::domain::demand::Demand;
 /// How often to check whether a waiter's time limit for an outage has passed.
 const OUTAGE_CHECK_INTERVAL: Duration = Duration::from_millis(50);
 
+/// For how many waiters memory is kept when a lock is not used any more.
+const MOST_SPARE: usize = 8;
+
 /// One waiter.
 #[derive(Debug)]
 pub(crate) struct Waiter<W> {
@@ -88,6 +91,14 @@ impl<W> Default for Waiters<W> {
 impl<W> Waiters<W> {
     pub(super) fn is_empty(&self) -> bool {
         self.count == 0
+    }
+
+    /// Makes an empty queue as good as new. It keeps its memory unless that is large.
+    pub(super) fn reset(&mut self) {
+        if self.queue.capacity().max(self.no_wait.capacity()) > MOST_SPARE || !self.is_empty() {
+            *self = Self::default();
+        }
+        self.outage_check = Moment::START;
     }
 
     pub(super) fn join(&mut self, waiter: Waiter<W>) {
