@@ -65,7 +65,7 @@ impl Request {
             return Err(ConfigError::AdoptWithoutTtl.into());
         }
         let fence = acquire::fence_of(&self, &token).await?;
-        self.options.adopts = Some(Adopted { token: token.whole(), fence });
+        self.options.adopts = Some(Box::new(Adopted { token: token.whole(), fence }));
         self.options.fenced = false;
         acquire::adopt(self)?.granted().await
     }

@@ -43,7 +43,7 @@ pub(crate) struct Options {
     /// How long an acquisition waits for a server that can't be used.
     pub(crate) outage: Duration,
     /// The token that another process gave away, and which has the lock.
-    pub(crate) adopts: Option<Adopted>,
+    pub(crate) adopts: Option<Box<Adopted>>,
 }
 
 /// A checked request for one key: what the engine works with.
@@ -69,7 +69,7 @@ pub(crate) struct Demand {
     /// How long an acquisition waits for a server that can't be used, whatever its wait.
     pub(crate) outage: Duration,
     /// The token that another process gave away, and which has the lock.
-    pub(crate) adopts: Option<Adopted>,
+    pub(crate) adopts: Option<Box<Adopted>>,
 }
 
 impl Options {

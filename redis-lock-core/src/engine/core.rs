@@ -13,7 +13,7 @@ use super::engine_waker::EngineWaker;
 use super::idle_leases::IdleLeases;
 use super::in_use_answers::InUseAnswers;
 use super::notices::{Notice, Notices};
-use super::path::{After, InHand, Origin, Overdue, PathReaper, QueueEntry, Results, Settled};
+use super::path::{After, InHand, Overdue, PathReaper, QueueEntry, Results, Settled};
 use super::places::{Place, PlaceId, Places};
 use super::reaper::LockedReaper;
 use super::released::Released;
@@ -21,10 +21,8 @@ use super::search::Search;
 use super::sender::Sender;
 use super::table::{Handle, LockId, Resident, Table};
 use crate::domain::clock::Moment;
-use crate::domain::error::Fault;
-use crate::lock::{Effects, Env, Machine, Outcome};
+use crate::lock::{Effects, Env, Machine};
 use crate::observe;
-use crate::store::Answer;
 
 /// The running state of one `Locks`: machines, places, and tokens that have to be released.
 pub(crate) struct Core {
@@ -65,7 +63,7 @@ pub(crate) struct Work {
     /// Outcomes that have to be handed to those who asked.
     pub(super) settled: Vec<Settled>,
     /// Counts those as unfinished until what their machines ask next is on a queue.
-    hand: InHand,
+    pub(super) hand: InHand,
     /// What runs the user's code, to be done last.
     pub(super) notices: VecDeque<Notice>,
     effects: Effects<Handle>,
@@ -367,51 +365,6 @@ impl Core {
         work.touch(place);
     }
 
-    /// Hands outcomes to those who asked.
-    fn settle(&self, work: &mut Work) {
-        let mut all = std::mem::take(&mut work.settled);
-        if all.len() > 1 && all.iter().any(Settled::is_owed) {
-            // The reaper has unanswered releases before the machine of their key asks again.
-            all.sort_by_key(|settled| !settled.is_owed());
-        }
-        for settled in all {
-            let (origin, sent, outcome) = match settled {
-                Settled::Done { origin, sent, outcome, hand } => {
-                    if work.hand.is_none() {
-                        work.hand = hand;
-                    }
-                    (origin, sent, outcome)
-                }
-                Settled::Redirected(entry, redirect) => {
-                    self.redirect(*entry, redirect, work);
-                    continue;
-                }
-                Settled::Failed(failed) => {
-                    self.release_failed(*failed, work);
-                    continue;
-                }
-            };
-            self.doubt_map(&outcome);
-            match origin {
-                Origin::Lock(id, number) => self.tell_outcome(&id, number, outcome, work),
-                Origin::Reap(reap) => self.reaped(reap, outcome, sent, work),
-                Origin::Part(gathering, group) => self.gather(&gathering, group, outcome, work),
-                Origin::Query(reply) => {
-                    work.notices.extend(reply.map(|reply| Notice::Reply(reply, answer(outcome))));
-                }
-                Origin::Ping => {}
-            }
-        }
-    }
-
-    fn tell_outcome(&self, id: &LockId, number: u64, outcome: Outcome, work: &mut Work) {
-        let is_unknown = matches!(outcome, Outcome::Unknown(_));
-        self.step(id, work, |machine, env, out| machine.outcome(number, outcome, env, out));
-        if is_unknown {
-            self.places.of(&id.main).path.traffic().told_unknown(number);
-        }
-    }
-
     /// A connection to a place was made, for the first time or again.
     pub(super) fn connected(&self, place: PlaceId, work: &mut Work) {
         self.step_all_at(place, work, |machine, env, out| machine.connected(env, out));
@@ -487,12 +440,5 @@ impl Work {
 pub(super) fn touch(touched: &mut Vec<Arc<Place>>, place: &Arc<Place>) {
     if !touched.iter().any(|other| other.id == place.id) {
         touched.push(Arc::clone(place));
-    }
-}
-
-fn answer(outcome: Outcome) -> Result<Answer, Fault> {
-    match outcome {
-        Outcome::Answered(answer) => Ok(answer),
-        Outcome::Refused(fault) | Outcome::Unknown(fault) => Err(fault),
     }
 }

@@ -22,6 +22,7 @@ mod listen;
 mod lock_order;
 mod mapping;
 mod notices;
+mod outcomes;
 pub(crate) mod path;
 mod place_id;
 pub(crate) mod places;

@@ -274,7 +274,10 @@ impl Agenda {
             }
             resident.is_deferred = true;
             let at = now.after(DEFERRED).at_or_before(TIMER_GRID, 0);
-            self.deferred.push_back((at, id.clone()));
+            // A key that is used again and again needs one entry for all its locks of these 17 ms.
+            if self.deferred.back().is_none_or(|last| last.0 != at || last.1 != *id) {
+                self.deferred.push_back((at, id.clone()));
+            }
             return None;
         }
         let (before, number) = (resident.timer.replace(due), resident.number);

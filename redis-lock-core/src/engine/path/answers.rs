@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{ConnectionState, Origin, QueueEntry, Settled, Traffic, broken, ping};
+use super::{ConnectionState, Origin, QueueEntry, SentEntry, Settled, Traffic, broken, ping};
 use crate::domain::clock::Moment;
 use crate::domain::error::{Fault, FaultClass};
 use crate::lock::Outcome;
@@ -40,7 +40,7 @@ impl Traffic {
             let ConnectionState::Up(up) = &mut self.connection else { return None };
             let (written, dropped) = (&self.written, &self.dropped);
             let mut wants = |seq| {
-                let number = written.get(seq).and_then(QueueEntry::number);
+                let number = written.get(seq).and_then(SentEntry::number);
                 !number.is_some_and(|number| dropped.contains(&number))
             };
             match up.wire.pull(&mut wants)? {
@@ -81,7 +81,7 @@ impl Traffic {
 
     /// A command has failed, perhaps on a connection of its own. When nothing has come since it was
     /// written, the server is asked whether it is there.
-    fn doubt_server(&mut self, entry: &QueueEntry, results: &mut Vec<Settled>) {
+    fn doubt_server(&mut self, entry: &SentEntry, results: &mut Vec<Settled>) {
         let ConnectionState::Up(up) = &self.connection else { return };
         let is_dropped = entry.number().is_some_and(|number| self.dropped.contains(&number));
         let is_asked = || self.written.iter().any(|it| matches!(it.origin, Origin::Ping));
@@ -111,27 +111,38 @@ impl Traffic {
             // It was not executed, and its machine no longer wants it.
             return;
         }
-        entry.command = Some(command);
-        entry.hand = self.in_hand.take();
-        let release = entry.first_release();
+        let release = entry.origin.first_release();
         self.left(&entry);
-        results.push(Settled::Redirected(Box::new(entry), Some(redirect)));
+        let entry = Box::new(entry.with(Some(command), self.in_hand.take()));
+        results.push(Settled::Redirected(entry, Some(redirect)));
         if let Some((names, _)) = release {
             self.send_behind_elsewhere(&names, results);
         }
         if planted!(BatchRedirected) {
-            let batch = self.written.drain().filter(|entry| entry.main().is_some());
-            results.extend(batch.map(|entry| Settled::Redirected(Box::new(entry), None)));
+            #[cfg(test)]
+            self.redirect_all(results);
         }
     }
 
     /// An answer that comes later than this has an unknown outcome, because another node may have
     /// replaced this one before it was given.
+    /// A planted fault.
+    #[cfg(test)]
+    fn redirect_all(&mut self, results: &mut Vec<Settled>) {
+        for mut entry in self.written.drain().filter(|entry| entry.main().is_some()) {
+            let command = entry.copy.take();
+            results.push(Settled::Redirected(
+                Box::new(entry.with(command, super::InHand::default())),
+                None,
+            ));
+        }
+    }
+
     pub(crate) fn distrust_after(&mut self, age: Duration) {
         self.distrust_after = Some(age);
     }
 
-    fn is_too_late(&self, entry: &QueueEntry) -> bool {
+    fn is_too_late(&self, entry: &SentEntry) -> bool {
         self.distrust_after.is_some_and(|age| Moment::now().since(entry.written) > age)
     }
 }

@@ -15,13 +15,21 @@ use crate::store::Command;
 use crate::store::redirect::Redirect;
 use crate::store::redis::is_split;
 
-/// One command in the queue, or sent and without an outcome.
+/// One command in the queue.
 #[derive(Debug)]
 pub(crate) struct QueueEntry {
-    pub(crate) origin: Origin,
+    entry: SentEntry,
     /// The command; `None` for a release, whose command depends on the time and is created when it
     /// is written.
     pub(crate) command: Option<Command>,
+    /// While it is on no queue.
+    pub(super) hand: InHand,
+}
+
+/// What is kept of an entry until its outcome is known. It is moved often, so it is small.
+#[derive(Debug)]
+pub(crate) struct SentEntry {
+    pub(crate) origin: Origin,
     /// When the entry was created.
     pub(crate) sent: Moment,
     /// When it was written to the connection.
@@ -36,8 +44,23 @@ pub(crate) struct QueueEntry {
     pub(super) hops: u8,
     /// The thread that put it on the queue and does nothing else until it is answered.
     pub(super) blocks: Option<NonZeroU64>,
-    /// While it is on no queue.
-    pub(super) hand: InHand,
+    /// Its command, for a planted fault.
+    #[cfg(test)]
+    pub(super) copy: Option<Command>,
+}
+
+impl std::ops::Deref for QueueEntry {
+    type Target = SentEntry;
+
+    fn deref(&self) -> &SentEntry {
+        &self.entry
+    }
+}
+
+impl std::ops::DerefMut for QueueEntry {
+    fn deref_mut(&mut self) -> &mut SentEntry {
+        &mut self.entry
+    }
 }
 
 impl QueueEntry {
@@ -96,35 +119,25 @@ impl QueueEntry {
         deadline: Moment,
         now: Moment,
     ) -> Self {
-        let (asks, hops, blocks, hand) = (false, 0, None, InHand::default());
-        Self { origin, command, sent: now, written: now, limit, deadline, asks, hops, blocks, hand }
+        let entry = SentEntry {
+            origin,
+            sent: now,
+            written: now,
+            limit,
+            deadline,
+            asks: false,
+            hops: 0,
+            blocks: None,
+            #[cfg(test)]
+            copy: None,
+        };
+        Self { entry, command, hand: InHand::default() }
     }
 
     /// The key that decides to which place it goes; `None` when it goes to no place in particular.
     pub(crate) fn main(&self) -> Option<Arc<str>> {
-        match (&self.origin, &self.command) {
-            (Origin::Lock(id, _), _) => Some(Arc::clone(&id.main)),
-            (Origin::Reap(reap), _) => Some(reap.names().shared_main()),
-            (_, Some(command)) => Some(command.names.shared_main()),
-            (_, None) => None,
-        }
-    }
-
-    pub(super) fn is_awaited(&self) -> bool {
-        self.origin.is_awaited()
-    }
-
-    /// Whether it is a release that was tried before.
-    pub(super) fn is_another_try(&self) -> bool {
-        matches!(&self.origin, Origin::Reap(reap) if reap.was_tried())
-    }
-
-    /// The number of the question, if a machine asked it.
-    pub(super) fn number(&self) -> Option<u64> {
-        match &self.origin {
-            Origin::Lock(_, number) => Some(*number),
-            _ => None,
-        }
+        let of_command = || self.command.as_ref().map(|command| command.names.shared_main());
+        self.entry.main().or_else(of_command)
     }
 
     /// The command to send at `now`.
@@ -145,13 +158,51 @@ impl QueueEntry {
         }
     }
 
-    pub(crate) fn deadline(&self) -> Moment {
-        self.deadline
-    }
-
     /// Settles an entry that can't be sent to any place.
     pub(crate) fn refused(self, what: &str) -> Settled {
-        self.settle(Outcome::Refused(Fault::new(FaultClass::Refused, what)))
+        self.entry.settle(Outcome::Refused(Fault::new(FaultClass::Refused, what)), self.hand)
+    }
+
+    /// Without its command.
+    pub(crate) fn into_sent(self) -> SentEntry {
+        self.entry
+    }
+}
+
+impl SentEntry {
+    /// The same with its command, to be sent again.
+    pub(super) fn with(self, command: Option<Command>, hand: InHand) -> QueueEntry {
+        QueueEntry { entry: self, command, hand }
+    }
+
+    /// The key of the lock that it is for, where its origin says so.
+    pub(super) fn main(&self) -> Option<Arc<str>> {
+        match &self.origin {
+            Origin::Lock(id, _) => Some(Arc::clone(&id.main)),
+            Origin::Reap(reap) => Some(reap.names().shared_main()),
+            Origin::Part(..) | Origin::Query(_) | Origin::Ping => None,
+        }
+    }
+
+    pub(super) fn is_awaited(&self) -> bool {
+        self.origin.is_awaited()
+    }
+
+    /// Whether it is a release that was tried before.
+    pub(super) fn is_another_try(&self) -> bool {
+        matches!(&self.origin, Origin::Reap(reap) if reap.was_tried())
+    }
+
+    /// The number of the question, if a machine asked it.
+    pub(super) fn number(&self) -> Option<u64> {
+        match &self.origin {
+            Origin::Lock(_, number) => Some(*number),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn deadline(&self) -> Moment {
+        self.deadline
     }
 
     /// Takes out the caller, to tell it that no answer came in time. The command goes on.
@@ -160,15 +211,16 @@ impl QueueEntry {
         self.origin.overdue()
     }
 
-    pub(super) fn settle(self, outcome: Outcome) -> Settled {
-        Settled::Done { origin: self.origin, sent: self.sent, outcome, hand: self.hand }
+    pub(super) fn settle(self, outcome: Outcome, hand: InHand) -> Settled {
+        Settled::Done { origin: self.origin, sent: self.sent, outcome, hand }
     }
 }
 
 /// What became of an entry.
 #[derive(Debug)]
 pub(crate) enum Settled {
-    /// It has its one outcome.
+    /// It has its one outcome. The first of several that are handed over together is counted as in
+    /// hand for all of them.
     Done { origin: Origin, sent: Moment, outcome: Outcome, hand: InHand },
     /// It was not executed, and is to be asked elsewhere: where the node says, or the map.
     Redirected(Box<QueueEntry>, Option<Redirect>),
@@ -191,8 +243,21 @@ impl Settled {
     pub(crate) fn into_origin(self) -> Result<Origin, Box<FailedRelease>> {
         match self {
             Self::Done { origin, .. } => Ok(origin),
-            Self::Redirected(entry, _) => Ok(entry.origin),
+            Self::Redirected(entry, _) => Ok(entry.into_sent().origin),
             Self::Failed(failed) => Err(failed),
+        }
+    }
+
+    /// Whether it is counted as in hand.
+    pub(super) fn is_counted(&self) -> bool {
+        matches!(self, Self::Done { hand, .. } if !hand.is_none())
+    }
+
+    /// Takes out what counts it, and others with it, as in hand.
+    pub(crate) fn take_hand(&mut self) -> Option<InHand> {
+        match self {
+            Self::Done { hand, .. } if !hand.is_none() => Some(std::mem::take(hand)),
+            _ => None,
         }
     }
 
@@ -237,46 +302,46 @@ impl Settled {
 /// The entries that were written and have no outcome, in the order in which they were sent.
 #[derive(Debug, Default)]
 pub(super) struct InFlight {
-    entries: VecDeque<(u64, Option<QueueEntry>)>,
+    /// One that has its outcome leaves a gap, until it comes first.
+    entries: VecDeque<Option<SentEntry>>,
     count: usize,
-    seq: u64,
+    /// The sequence number of the first entry. The others follow without gaps.
+    first: u64,
 }
 
 impl InFlight {
     /// The sequence number of the next entry.
     pub(super) fn next_seq(&self) -> u64 {
-        self.seq
+        self.first.wrapping_add(self.entries.len() as u64)
     }
 
-    pub(super) fn push(&mut self, entry: QueueEntry) {
-        self.entries.push_back((self.seq, Some(entry)));
-        self.seq = self.seq.wrapping_add(1);
+    pub(super) fn push(&mut self, entry: SentEntry) {
+        self.entries.push_back(Some(entry));
         self.count += 1;
     }
 
-    /// Sequence numbers have no gaps, because entries are removed only at the front.
     fn index(&self, seq: u64) -> Option<usize> {
-        let (first, _) = self.entries.front()?;
-        seq.wrapping_sub(*first).try_into().ok()
+        seq.wrapping_sub(self.first).try_into().ok()
     }
 
-    pub(super) fn get(&self, seq: u64) -> Option<&QueueEntry> {
-        self.entries.get(self.index(seq)?)?.1.as_ref()
+    pub(super) fn get(&self, seq: u64) -> Option<&SentEntry> {
+        self.entries.get(self.index(seq)?)?.as_ref()
     }
 
-    pub(super) fn take(&mut self, seq: u64) -> Option<QueueEntry> {
+    pub(super) fn take(&mut self, seq: u64) -> Option<SentEntry> {
         let index = self.index(seq)?;
-        let entry = self.entries.get_mut(index)?.1.take()?;
+        let entry = self.entries.get_mut(index)?.take()?;
         self.count -= 1;
-        while matches!(self.entries.front(), Some((_, None))) {
+        while let Some(None) = self.entries.front() {
             self.entries.pop_front();
+            self.first = self.first.wrapping_add(1);
         }
         Some(entry)
     }
 
     /// The oldest entry without an outcome.
-    pub(super) fn front(&self) -> Option<&QueueEntry> {
-        self.entries.front()?.1.as_ref()
+    pub(super) fn front(&self) -> Option<&SentEntry> {
+        self.entries.front()?.as_ref()
     }
 
     pub(super) fn len(&self) -> usize {
@@ -287,16 +352,16 @@ impl InFlight {
         self.count == 0
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = &QueueEntry> {
-        self.entries.iter().filter_map(|(_, entry)| entry.as_ref())
+    pub(super) fn iter(&self) -> impl Iterator<Item = &SentEntry> {
+        self.entries.iter().flatten()
     }
 
-    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut QueueEntry> {
-        self.entries.iter_mut().filter_map(|(_, entry)| entry.as_mut())
+    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut SentEntry> {
+        self.entries.iter_mut().flatten()
     }
 
-    pub(super) fn drain(&mut self) -> impl Iterator<Item = QueueEntry> {
-        self.count = 0;
-        std::mem::take(&mut self.entries).into_iter().filter_map(|(_, entry)| entry)
+    pub(super) fn drain(&mut self) -> impl Iterator<Item = SentEntry> {
+        (self.first, self.count) = (self.next_seq(), 0);
+        std::mem::take(&mut self.entries).into_iter().flatten()
     }
 }

@@ -28,7 +28,8 @@ impl Gathering {
         let Some(command) = entry.take_command(now) else { return (Vec::new(), None) };
         let (split, next) = Split::start(&command, cluster);
         let (sent, deadline) = (entry.sent, entry.deadline());
-        let gathered = Gathered { split, origin: Some(entry.origin), sent, deadline };
+        let origin = Some(entry.into_sent().origin);
+        let gathered = Gathered { split, origin, sent, deadline };
         let gathering = Arc::new(Self(Mutex::new(gathered)));
         match next {
             NextPart::Ask(parts) => (gathering.entries(parts), None),

@@ -29,6 +29,7 @@ mod supervise;
 mod tests;
 
 pub(crate) use entry::{FailedRelease, QueueEntry, Settled};
+use entry::{InFlight, SentEntry};
 pub(crate) use gathering::PartEntry;
 pub(crate) use in_hand::InHand;
 pub(crate) use origin::{Gathering, Origin, Overdue, Reply};
@@ -54,7 +55,6 @@ use crate::engine::reaper;
 use crate::lock::{Outcome, Reap};
 use crate::store::outbound::Outbound;
 use crate::store::{Command, Pollable, TaskWaker, Verb, Watcher, Wire};
-use entry::InFlight;
 use in_hand::InHandCount;
 
 /// How old a question may get before the engine itself reads, although a task has the role of the
@@ -255,15 +255,16 @@ impl Path {
 
 impl Traffic {
     pub(crate) fn put(&mut self, mut entry: QueueEntry, results: &mut Vec<Settled>) {
+        let sent = entry.sent;
         if let Origin::Reap(reap) = &mut entry.origin
             && let Some(number) = reap.dropped_question()
         {
-            self.drop_question(number, reap, entry.sent);
+            self.drop_question(number, reap, sent);
         }
         match &self.connection {
             ConnectionState::Down(fault) => {
                 let fault = fault.clone();
-                return self.settle(entry, Outcome::Refused(fault), results);
+                return self.settle(entry.into_sent(), Outcome::Refused(fault), results);
             }
             ConnectionState::Retired => {
                 self.note_release(&entry, None);
@@ -293,7 +294,7 @@ impl Traffic {
         }
     }
 
-    fn settle(&mut self, entry: QueueEntry, outcome: Outcome, results: &mut Vec<Settled>) {
+    fn settle(&mut self, entry: SentEntry, outcome: Outcome, results: &mut Vec<Settled>) {
         self.settle_before(self.waiting.len(), entry, outcome, results);
     }
 
@@ -301,7 +302,7 @@ impl Traffic {
     fn settle_before(
         &mut self,
         unsent: usize,
-        mut entry: QueueEntry,
+        mut entry: SentEntry,
         outcome: Outcome,
         results: &mut Vec<Settled>,
     ) {
@@ -328,13 +329,14 @@ impl Traffic {
                 self.lost.insert(number);
             }
         }
-        entry.hand = self.in_hand.take();
-        results.push(entry.settle(outcome));
+        let is_covered = results.first().is_some_and(Settled::is_counted);
+        let hand = if is_covered { InHand::default() } else { self.in_hand.take() };
+        results.push(entry.settle(outcome, hand));
     }
 
     /// The outcome of a question is unknown, so the server may execute it after the releases of its key
     /// that were not sent yet. They leave a tombstone.
-    fn doubt_waiting(&mut self, question: &QueueEntry) {
+    fn doubt_waiting(&mut self, question: &SentEntry) {
         let (main, now) = (question.main(), Moment::now());
         for entry in self.waiting.iter_mut().filter(|entry| entry.main() == main) {
             if let Origin::Reap(reap) = &mut entry.origin {
@@ -367,8 +369,7 @@ impl Traffic {
 
     /// Forgets the numbers of dropped questions that are settled.
     fn forget_dropped(&mut self) {
-        let known: BTreeSet<_> =
-            self.waiting.iter().chain(self.written.iter()).filter_map(QueueEntry::number).collect();
+        let known: BTreeSet<_> = self.entries().filter_map(SentEntry::number).collect();
         self.dropped.retain(|number| known.contains(number));
     }
 
@@ -403,10 +404,14 @@ impl Traffic {
         self.written.front().map_or(Duration::ZERO, |entry| now.since(entry.written))
     }
 
+    /// What is queued or has no outcome yet.
+    fn entries(&self) -> impl Iterator<Item = &SentEntry> {
+        self.waiting.iter().map(|entry| &**entry).chain(self.written.iter())
+    }
+
     /// Whether a release that was never answered is queued or has no outcome yet.
     pub(crate) fn has_first_releases(&self) -> bool {
-        let first = |entry: &QueueEntry| entry.origin.is_first_release();
-        self.waiting.iter().chain(self.written.iter()).any(first)
+        self.entries().any(|entry| entry.origin.is_first_release())
     }
 
     /// Whether outcomes were taken out and not handed over yet.
@@ -422,8 +427,7 @@ impl Traffic {
 
     /// Whether something other than our own PING is on the queue or on its way.
     pub(crate) fn has_questions(&self) -> bool {
-        let asks = |entry: &QueueEntry| !matches!(entry.origin, Origin::Ping);
-        self.waiting.iter().chain(self.written.iter()).any(asks)
+        self.entries().any(|entry| !matches!(entry.origin, Origin::Ping))
     }
 
     /// Whether no entry is queued or without an outcome.
@@ -439,7 +443,7 @@ impl Traffic {
 
     #[cfg(test)]
     pub(crate) fn origins(&self) -> impl Iterator<Item = &Origin> {
-        self.waiting.iter().chain(self.written.iter()).map(|entry| &entry.origin)
+        self.entries().map(|entry| &entry.origin)
     }
 
     /// Removes all entries, because nobody is left to send them. Dropping the returned values wakes
@@ -457,6 +461,7 @@ impl Traffic {
         self.dropped.clear();
         self.lost.clear();
         let rest: Vec<_> = self.written.drain().collect();
+        let waiting = waiting.into_iter().map(QueueEntry::into_sent);
         (rest.into_iter().chain(waiting).map(|entry| entry.origin).collect(), ready)
     }
 }

@@ -7,7 +7,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use super::{ConnectionState, FailedRelease, PathReaper, QueueEntry, Settled, Traffic};
+use super::{ConnectionState, FailedRelease, PathReaper, QueueEntry, SentEntry, Settled, Traffic};
 use crate::LockError;
 use crate::domain::clock::Moment;
 use crate::domain::names::Names;
@@ -87,18 +87,18 @@ impl Traffic {
     }
 
     /// Notes that an entry is not in this queue any more.
-    pub(super) fn left(&self, entry: &QueueEntry) {
+    pub(super) fn left(&self, entry: &SentEntry) {
         if let (Some(place), Some(reaper)) = (self.place, &self.reaper)
-            && let Some((names, token)) = entry.first_release()
+            && let Some((names, token)) = entry.origin.first_release()
         {
             reaper.lock().leaves(&names, &token, place);
         }
     }
 
     /// Part of a release has failed, so what asks for its keys behind it waits for the next try.
-    pub(super) fn let_go(&mut self, entry: &QueueEntry, results: &mut Vec<Settled>) {
+    pub(super) fn let_go(&mut self, entry: &SentEntry, results: &mut Vec<Settled>) {
         self.left(entry);
-        if let Some((names, _)) = entry.first_release() {
+        if let Some((names, _)) = entry.origin.first_release() {
             self.send_behind_elsewhere(&names, results);
         }
     }

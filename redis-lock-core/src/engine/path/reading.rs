@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::runtime;
 
-use super::{ConnectionState, Path, QueueEntry, Traffic};
+use super::{ConnectionState, Path, QueueEntry, SentEntry, Traffic};
 use crate::domain::clock::Moment;
 use crate::store::Pollable;
 
@@ -53,7 +53,7 @@ impl Traffic {
 
     /// Whether exactly one answer is to come, to what this thread put while it was blocked.
     pub(crate) fn expects_only(&self, thread: NonZeroU64) -> bool {
-        let is_own = |entry: &QueueEntry| entry.blocks == Some(thread);
+        let is_own = |entry: &SentEntry| entry.blocks == Some(thread);
         self.waiting.is_empty()
             && self.written.len() == 1
             && self.written.front().is_some_and(is_own)

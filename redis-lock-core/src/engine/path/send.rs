@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::MutexGuard;
 use std::sync::atomic::Ordering;
 
-use super::{ConnectionState, Path, QueueEntry, Reader, Settled, Traffic, broken};
+use super::{ConnectionState, Path, QueueEntry, Reader, SentEntry, Settled, Traffic, broken};
 use crate::domain::clock::Moment;
 use crate::engine::sender::Sender;
 use crate::store::outbound::Outbound;
@@ -111,7 +111,7 @@ impl Traffic {
             return After::Nothing;
         }
         let aside = self.aside();
-        let awaited = self.waiting.iter().any(QueueEntry::is_awaited);
+        let awaited = self.waiting.iter().any(|entry| entry.is_awaited());
         let was_flushed = self.is_sent();
         // The last entry was created just now, so its time saves reading the clock again.
         let now = self.waiting.back().map_or_else(Moment::now, |last| last.sent);
@@ -152,7 +152,7 @@ impl Traffic {
             // Where nobody waits for anything that is under way, all is sent at once, also a release that
             // nobody waits for: the process may end before its engine runs.
             Reader::Engine => {
-                if !self.written.iter().take(self.sent_whole).any(QueueEntry::is_awaited) {
+                if !self.written.iter().take(self.sent_whole).any(SentEntry::is_awaited) {
                     self.flush(results);
                 }
                 if self.is_flushed() { After::Nothing } else { After::WakeEngine }
@@ -166,7 +166,7 @@ impl Traffic {
             return VecDeque::new();
         }
         let (first, rest) =
-            std::mem::take(&mut self.waiting).into_iter().partition(QueueEntry::is_awaited);
+            std::mem::take(&mut self.waiting).into_iter().partition(|entry| entry.is_awaited());
         self.waiting = first;
         rest
     }
@@ -186,7 +186,8 @@ impl Traffic {
             }
             entry.written = now;
             if planted!(BatchRedirected) {
-                entry.command = Some(command.clone());
+                #[cfg(test)]
+                entry.copy.replace(command.clone());
             }
             let seq = self.written.next_seq();
             if std::mem::take(&mut entry.asks) {
@@ -194,7 +195,7 @@ impl Traffic {
             } else {
                 up.wire.push(seq, command);
             }
-            self.written.push(entry);
+            self.written.push(entry.into_sent());
         }
     }
 

@@ -203,7 +203,8 @@ impl Traffic {
         self.connection = ConnectionState::Down(fault.clone());
         let waiting = std::mem::take(&mut self.waiting);
         for entry in waiting {
-            self.settle(entry, Outcome::Refused(fault.clone()), &mut results.settled);
+            let refused = Outcome::Refused(fault.clone());
+            self.settle(entry.into_sent(), refused, &mut results.settled);
         }
         for reply in self.ready.drain(..) {
             results.ready.push((reply, Err(fault.clone())));
@@ -300,7 +301,8 @@ impl Traffic {
             return;
         }
         let mut next = Moment::NEVER;
-        for entry in self.waiting.iter_mut().chain(self.written.iter_mut()) {
+        let waiting = self.waiting.iter_mut().map(|entry| &mut **entry);
+        for entry in waiting.chain(self.written.iter_mut()) {
             if entry.deadline <= now {
                 results.overdue.extend(entry.overdue());
             }

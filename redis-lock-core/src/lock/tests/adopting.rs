@@ -5,7 +5,10 @@ use crate::domain::demand::Adopted;
 use crate::domain::kind::Kind;
 
 fn adopting(token: &Token) -> Demand {
-    Demand { adopts: Some(Adopted { token: token.clone(), fence: Some(7) }), ..demand("k") }
+    Demand {
+        adopts: Some(Box::new(Adopted { token: token.clone(), fence: Some(7) })),
+        ..demand("k")
+    }
 }
 
 #[test]
