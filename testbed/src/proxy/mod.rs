@@ -87,7 +87,7 @@ impl Proxy {
     }
 
     /// A proxy to any address.
-    fn to_address(upstream: SocketAddr) -> Self {
+    pub fn to_address(upstream: SocketAddr) -> Self {
         let shared = Arc::new(Shared {
             state: Mutex::new(State {
                 upstream,
