@@ -12,6 +12,7 @@
 //! | a primary that sentinels replace | [`Sentinel`] |
 //! | certificates for TLS | [`Certificates`] |
 //! | a network that delays, swallows, cuts | [`Proxy`] |
+//! | a server that packets don't reach any more | [`Island`] |
 //! | a server whose clock jumps | [`ClockShim`] |
 //! | another process | [`Child`] |
 //! | any program, ended with all that it started | [`Program`] |
@@ -35,7 +36,9 @@ mod counter;
 mod deadline;
 mod external;
 mod find;
+mod host;
 mod install;
+mod island;
 mod monitor;
 mod node;
 mod obtain;
@@ -61,6 +64,7 @@ pub use cluster::{Cluster, ClusterBuilder, FailOver, SlotMove};
 pub use counter::SharedCounter;
 pub use deadline::{LONG, PATIENCE, eventually, holds_for};
 pub use install::{Permission, find_or_install};
+pub use island::Island;
 pub use monitor::Monitor;
 pub use node::Node;
 pub use port::free_port;

@@ -1,3 +1,4 @@
+use std::net::Ipv4Addr;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
@@ -5,6 +6,7 @@ use redis::{FromRedisValue, Value};
 
 use crate::binary::ServerBinary;
 use crate::clock_shim::ClockShim;
+use crate::host::Host;
 use crate::proxy::Proxy;
 use crate::server::{Mode, Server, ServerBuilder};
 use crate::tls::Certificates;
@@ -22,6 +24,7 @@ pub struct Node {
 pub(crate) struct NodeSettings {
     pub(crate) binary: Option<ServerBinary>,
     pub(crate) proxied: bool,
+    pub(crate) host: Host,
     /// With these, clients and nodes talk to each other over TLS.
     pub(crate) tls: Option<Certificates>,
     pub(crate) clock: Option<ClockShim>,
@@ -31,7 +34,8 @@ pub(crate) struct NodeSettings {
 impl NodeSettings {
     /// Starts a node; with a proxy, `announce` says by which options it tells its address.
     pub(crate) fn start(&self, mode: Mode, announce: impl Fn(u16) -> Vec<String>) -> Node {
-        let mut builder = ServerBuilder::default().mode(mode).arguments(self.arguments.clone());
+        let mut builder = ServerBuilder::default().mode(mode).host(self.host.clone());
+        builder = builder.arguments(self.arguments.clone());
         if let Some(binary) = &self.binary {
             builder = builder.binary(binary.clone());
         }
@@ -81,7 +85,16 @@ impl Node {
     /// `redis://127.0.0.1:{port}`, with the port that clients learn of; `rediss` for TLS.
     pub fn url(&self) -> String {
         let scheme = if self.server.tls_port().is_some() { "rediss" } else { "redis" };
-        format!("{scheme}://127.0.0.1:{}", self.port())
+        format!("{scheme}://{}", self.address())
+    }
+
+    /// Where clients learn that it is.
+    pub fn address(&self) -> String {
+        let host = match &self.proxy {
+            Some(_) => Ipv4Addr::LOCALHOST,
+            None => self.server.host().address(),
+        };
+        format!("{host}:{}", self.port())
     }
 
     /// What the cluster calls it.
@@ -126,12 +139,18 @@ impl Node {
     }
 }
 
+/// Of the time between two looks, this much counts: a machine that stands still for half a minute, as
+/// virtual ones do, has given nobody the time to become well.
+const LONGEST_STEP: Duration = Duration::from_secs(3);
+
 /// Polls until nothing is wrong any more; panics with the last thing that was.
 #[track_caller]
 pub(crate) fn until_well(patience: Duration, mut trouble: impl FnMut() -> Option<String>) {
-    let start = Instant::now();
+    let (mut waited, mut looked) = (Duration::ZERO, Instant::now());
     while let Some(reason) = trouble() {
-        assert!(start.elapsed() < patience, "after {patience:?}: {reason}");
+        assert!(waited < patience, "after {patience:?}: {reason}");
         std::thread::sleep(Duration::from_millis(10));
+        waited += looked.elapsed().min(LONGEST_STEP);
+        looked = Instant::now();
     }
 }

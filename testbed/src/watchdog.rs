@@ -31,6 +31,12 @@ impl Watchdog {
         Self::start(Command::new("/bin/sh").args(["-c", script, "watchdog", mark]))
     }
 
+    /// Removes a network namespace and a network device.
+    pub(crate) fn over_island(namespace: &str, device: &str) -> Self {
+        let script = r#"read _; ip link del "$2"; ip netns del "$1""#;
+        Self::start(Command::new("/bin/sh").args(["-c", script, "watchdog", namespace, device]))
+    }
+
     fn start(command: &mut Command) -> Self {
         let shell = command
             // Whoever ends the tests by their process group must not end this first.

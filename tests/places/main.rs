@@ -20,6 +20,7 @@ mod config;
 mod everywhere;
 mod lost_writes;
 mod mayhem;
+mod partitions;
 mod released;
 mod replicas;
 mod rights;

@@ -29,8 +29,8 @@ pub struct Connection {
 #[derive(Debug)]
 pub(super) struct Link {
     number: u64,
-    client: TcpStream,
-    server: TcpStream,
+    /// `None` once it is closed: what is remembered of it must not keep them open.
+    ends: Mutex<Option<Ends>>,
     faults: Mutex<Faults>,
     changed: Condvar,
     closed: AtomicBool,
@@ -43,6 +43,13 @@ pub(super) struct Link {
     was_cut: AtomicBool,
     bytes_up: AtomicU64,
     bytes_down: AtomicU64,
+}
+
+/// The sockets of a connection, which its threads share.
+#[derive(Debug, Clone)]
+struct Ends {
+    client: Arc<TcpStream>,
+    server: Arc<TcpStream>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -62,10 +69,10 @@ impl Link {
         let server = TcpStream::connect(upstream)?;
         client.set_nodelay(true)?;
         server.set_nodelay(true)?;
+        let ends = Ends { client: Arc::new(client), server: Arc::new(server) };
         let link = Arc::new(Self {
             number,
-            client,
-            server,
+            ends: Mutex::new(Some(ends.clone())),
             faults: Mutex::new(faults),
             changed: Condvar::new(),
             closed: AtomicBool::new(false),
@@ -78,10 +85,10 @@ impl Link {
             bytes_down: AtomicU64::new(0),
         });
         for direction in [Direction::Up, Direction::Down] {
-            let link = Arc::clone(&link);
+            let (link, ends) = (Arc::clone(&link), ends.clone());
             thread::Builder::new()
                 .name(format!("proxy-{number}"))
-                .spawn(move || link.pump(direction))?;
+                .spawn(move || link.pump(direction, &ends))?;
         }
         Ok(link)
     }
@@ -125,8 +132,11 @@ impl Link {
             self.closed.store(true, Ordering::SeqCst);
         }
         self.changed.notify_all();
-        let _ = self.client.shutdown(Shutdown::Both);
-        let _ = self.server.shutdown(Shutdown::Both);
+        let ends = self.ends.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(Ends { client, server }) = ends {
+            let _ = client.shutdown(Shutdown::Both);
+            let _ = server.shutdown(Shutdown::Both);
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, Faults> {
@@ -134,15 +144,15 @@ impl Link {
     }
 
     /// Hands on what one side says until it hangs up, then passes that on too.
-    fn pump(self: &Arc<Self>, direction: Direction) {
-        let (mut from, to, bytes) = match direction {
-            Direction::Up => (&self.client, &self.server, &self.bytes_up),
-            Direction::Down => (&self.server, &self.client, &self.bytes_down),
+    fn pump(self: &Arc<Self>, direction: Direction, ends: &Ends) {
+        let (from, to, bytes) = match direction {
+            Direction::Up => (&ends.client, &ends.server, &self.bytes_up),
+            Direction::Down => (&ends.server, &ends.client, &self.bytes_down),
         };
         let mut late: Option<Late> = None;
         let mut buffer = vec![0; 64 * 1024];
         loop {
-            let read = match from.read(&mut buffer) {
+            let read = match from.as_ref().read(&mut buffer) {
                 Ok(0) | Err(_) => break,
                 Ok(read) => read,
             };
@@ -171,7 +181,7 @@ impl Link {
             };
             // Nothing overtakes: what comes after something late goes the late way as well.
             if delay > Duration::ZERO || late.is_some() {
-                let late = late.get_or_insert_with(|| Late::start(Arc::clone(self), direction));
+                let late = late.get_or_insert_with(|| Late::start(Arc::clone(self), direction, to));
                 late.send(arrived + delay, data.to_vec());
             } else if self.deliver(direction, to, data).is_err() {
                 break;
@@ -265,17 +275,13 @@ struct Queue {
 }
 
 impl Late {
-    fn start(link: Arc<Link>, direction: Direction) -> Self {
+    fn start(link: Arc<Link>, direction: Direction, to: &Arc<TcpStream>) -> Self {
         let queue: Arc<(Mutex<Queue>, Condvar)> = Arc::default();
-        let theirs = Arc::clone(&queue);
+        let (theirs, to) = (Arc::clone(&queue), Arc::clone(to));
         let thread = thread::spawn(move || {
-            let to = match direction {
-                Direction::Up => &link.server,
-                Direction::Down => &link.client,
-            };
             while let Some((due, data)) = next(&theirs) {
                 thread::sleep(due.saturating_duration_since(Instant::now()));
-                if link.deliver(direction, to, &data).is_err() {
+                if link.deliver(direction, &to, &data).is_err() {
                     return;
                 }
             }

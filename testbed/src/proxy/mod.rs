@@ -56,17 +56,27 @@ struct State {
     in_force: ListenMode,
     /// What a new connection starts with.
     faults: Faults,
+    /// Those that are open, and what is remembered of others.
     links: Vec<Arc<Link>>,
+    /// How many of those that are forgotten were cut in place of a reply.
+    forgotten_cuts: usize,
 }
 
+/// How many connections are remembered, if not more of them are open.
+const REMEMBERED: usize = 1_000;
+
 impl State {
-    /// Of thousands of connections, those that are closed are forgotten: with them go their sockets,
-    /// of which a process may have only so many.
+    /// Of thousands of connections, those that are closed are forgotten.
     fn add(&mut self, link: Arc<Link>) {
-        if self.links.len() > 1_000 {
+        if self.links.len() >= REMEMBERED {
+            self.forgotten_cuts += self.cut_links().filter(|link| !link.is_open()).count();
             self.links.retain(|link| link.is_open());
         }
         self.links.push(link);
+    }
+
+    fn cut_links(&self) -> impl Iterator<Item = &Arc<Link>> {
+        self.links.iter().filter(|link| link.was_cut())
     }
 }
 
@@ -77,7 +87,7 @@ impl Proxy {
     }
 
     /// A proxy to any address.
-    fn to_address(upstream: SocketAddr) -> Self {
+    pub fn to_address(upstream: SocketAddr) -> Self {
         let shared = Arc::new(Shared {
             state: Mutex::new(State {
                 upstream,
@@ -85,6 +95,7 @@ impl Proxy {
                 in_force: ListenMode::Pass,
                 faults: Faults::default(),
                 links: Vec::new(),
+                forgotten_cuts: 0,
             }),
             changed: Condvar::new(),
             accepted: AtomicU64::new(0),
@@ -161,7 +172,8 @@ impl Proxy {
 
     /// How many of the cuts asked for by [`cut_reply_to`](Self::cut_reply_to) have happened.
     pub fn cuts(&self) -> usize {
-        self.lock().links.iter().filter(|link| link.was_cut()).count()
+        let state = self.lock();
+        state.forgotten_cuts + state.cut_links().count()
     }
 
     /// Each connection is cut after this many more bytes of replies.
@@ -211,7 +223,8 @@ impl Proxy {
         self.shared.accepted.load(Ordering::SeqCst)
     }
 
-    /// Every connection so far, the oldest first.
+    /// Every connection so far, the oldest first; where there were more than a thousand, not those
+    /// that were closed long ago.
     pub fn connections(&self) -> Vec<Connection> {
         self.lock().links.iter().map(|link| link.describe()).collect()
     }

@@ -2,6 +2,8 @@ use std::time::Duration;
 
 use super::Sentinel;
 use crate::binary::ServerBinary;
+use crate::host::Host;
+use crate::island::Island;
 use crate::node::{Node, NodeSettings};
 use crate::server::Mode;
 use crate::tls::Certificates;
@@ -15,6 +17,8 @@ pub struct SentinelBuilder {
     replicas: usize,
     sentinels: usize,
     down_after: Duration,
+    /// Of the first server, if it is elsewhere than all others.
+    apart: Option<Host>,
 }
 
 impl Default for SentinelBuilder {
@@ -25,6 +29,7 @@ impl Default for SentinelBuilder {
             replicas: 1,
             sentinels: 3,
             down_after: Duration::from_millis(1_500),
+            apart: None,
         }
     }
 }
@@ -79,6 +84,14 @@ impl SentinelBuilder {
         self.arguments(["--tls-replication", "yes"])
     }
 
+    /// With the first server, which is the primary, on an island; all others can only reach it over the
+    /// first road.
+    pub fn island(mut self, island: &Island) -> Self {
+        self.apart = Some(island.host());
+        self.nodes.host = island.near_host();
+        self
+    }
+
     /// More options for each server, not for sentinels.
     pub fn arguments<S: Into<String>>(mut self, arguments: impl IntoIterator<Item = S>) -> Self {
         self.nodes.arguments.extend(arguments.into_iter().map(Into::into));
@@ -88,19 +101,22 @@ impl SentinelBuilder {
     /// Starts all, and returns when the sentinels know of everybody. Panics, naming what is wrong,
     /// when they don't.
     pub fn start(self) -> Sentinel {
-        let servers: Vec<Node> = (0..=self.replicas).map(|_| self.server()).collect();
-        let primary = servers[0].port();
+        let servers: Vec<Node> = (0..=self.replicas).map(|number| self.server(number)).collect();
+        let primary = servers[0].address().replace(':', " ");
         for replica in &servers[1..] {
-            replica.server().run::<()>(&format!("REPLICAOF 127.0.0.1 {primary}"));
+            replica.server().run::<()>(&format!("REPLICAOF {primary}"));
         }
-        let sentinels = (0..self.sentinels).map(|_| self.sentinel(primary)).collect();
+        let sentinels = (0..self.sentinels).map(|_| self.sentinel(&primary)).collect();
         let group = Sentinel { name: self.name, servers, sentinels };
         group.until_ok();
         group
     }
 
-    fn server(&self) -> Node {
+    fn server(&self, number: usize) -> Node {
         let mut settings = self.nodes.clone();
+        if let Some(apart) = self.apart.clone().filter(|_| number == 0) {
+            settings.host = apart;
+        }
         settings.arguments.extend(["--repl-ping-replica-period", "1"].map(Into::into));
         settings.start(Mode::Alone, |port| {
             ["--replica-announce-ip", "127.0.0.1", "--replica-announce-port", &port.to_string()]
@@ -109,12 +125,12 @@ impl SentinelBuilder {
         })
     }
 
-    fn sentinel(&self, primary: u16) -> Node {
+    fn sentinel(&self, primary: &str) -> Node {
         let Self { name, .. } = self;
         let (quorum, silence) = (self.sentinels / 2 + 1, self.down_after.as_millis());
         let mut settings = self.nodes.clone();
         settings.arguments = vec![
-            format!("sentinel monitor {name} 127.0.0.1 {primary} {quorum}"),
+            format!("sentinel monitor {name} {primary} {quorum}"),
             format!("sentinel down-after-milliseconds {name} {silence}"),
             format!("sentinel failover-timeout {name} 6000"),
             format!("sentinel parallel-syncs {name} 1"),

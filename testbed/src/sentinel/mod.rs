@@ -8,8 +8,9 @@ use redis::Value;
 
 use crate::node::{Node, until_well};
 
-/// For elections, and for sentinels to hear of each other.
-const READY: Duration = Duration::from_secs(40);
+/// For elections, and for sentinels to hear of each other. One whose machine stood still for two seconds
+/// does nothing for half a minute.
+const READY: Duration = Duration::from_secs(90);
 
 /// A primary, its replicas, and the sentinels that replace it: real servers on loopback.
 ///

@@ -6,6 +6,7 @@ use tempfile::TempDir;
 use super::{Mode, Server};
 use crate::binary::ServerBinary;
 use crate::clock_shim::ClockShim;
+use crate::host::Host;
 use crate::port::{free_port, free_port_for_old_node};
 use crate::tls::Certificates;
 
@@ -17,6 +18,7 @@ pub struct ServerBuilder {
     arguments: Vec<String>,
     shim: Option<ClockShim>,
     mode: Mode,
+    host: Host,
     tls: Option<Certificates>,
 }
 
@@ -57,6 +59,11 @@ impl ServerBuilder {
 
     pub(crate) fn mode(mut self, mode: Mode) -> Self {
         self.mode = mode;
+        self
+    }
+
+    pub(crate) fn host(mut self, host: Host) -> Self {
+        self.host = host;
         self
     }
 
@@ -129,6 +136,7 @@ impl ServerBuilder {
         let server = Server {
             binary: binary.clone(),
             dir: TempDir::with_prefix("testbed-").expect("a temporary directory"),
+            host: self.host.clone(),
             port,
             arguments,
             mode: self.mode,

@@ -15,6 +15,7 @@ use tempfile::TempDir;
 
 use crate::binary::ServerBinary;
 use crate::clock_shim::ClockShim;
+use crate::host::Host;
 use crate::signal::{continue_process, is_stopped, kill_process, stop_process};
 use crate::watchdog::Watchdog;
 
@@ -32,6 +33,7 @@ const READY: Duration = Duration::from_secs(30);
 pub struct Server {
     binary: ServerBinary,
     dir: TempDir,
+    host: Host,
     port: u16,
     arguments: Vec<String>,
     shim: Option<ClockShim>,
@@ -73,9 +75,13 @@ impl Server {
         ServerBuilder::new()
     }
 
-    /// `redis://127.0.0.1:{port}`.
+    /// `redis://127.0.0.1:{port}`; with another address on an [`Island`](crate::Island).
     pub fn url(&self) -> String {
-        format!("redis://127.0.0.1:{}", self.port)
+        format!("redis://{}:{}", self.host.address(), self.port)
+    }
+
+    pub(crate) fn host(&self) -> &Host {
+        &self.host
     }
 
     /// The address over the unix socket.
@@ -199,14 +205,15 @@ impl Server {
     }
 
     fn command(&self) -> Command {
-        let mut command = Command::new(self.binary.path());
+        let mut command = self.host.command(self.binary.path());
         command.current_dir(self.dir());
         if self.mode == Mode::Sentinel {
             command.args(["sentinel.conf", "--sentinel"]);
             return command;
         }
         command
-            .args(["--port", &self.port.to_string(), "--bind", "127.0.0.1"])
+            .args(["--port", &self.port.to_string(), "--bind"])
+            .args(self.host.addresses())
             .arg("--unixsocket")
             .arg(self.socket())
             .args(["--save", "", "--daemonize", "no", "--logfile", "log"])
@@ -216,6 +223,9 @@ impl Server {
         if self.binary.version() >= (7, 0, 0) {
             command.args(["--enable-debug-command", "yes"]);
         }
+        if !self.host.is_loopback() {
+            command.args(["--protected-mode", "no"]);
+        }
         command
     }
 
@@ -223,8 +233,9 @@ impl Server {
     fn write_sentinel_file(&self) {
         let rights = ADMIN_RIGHTS.join(" ");
         let own = format!(
-            "port {}\nbind 127.0.0.1\nunixsocket {}\nlogfile log\nuser {} {rights}\n",
+            "port {}\nbind {}\nunixsocket {}\nlogfile log\nuser {} {rights}\n",
             self.port,
+            self.host.address(),
             self.socket().display(),
             ADMIN
         );

@@ -247,3 +247,23 @@ fn kills_all() {
     assert_eq!(client.hear(PATIENCE), Some(String::new()));
     assert_eq!(Client::to(&proxy).ask("PING"), pong());
 }
+
+/// A process may have only so many open files.
+#[cfg(target_os = "linux")]
+#[test]
+fn thousands_of_closed_connections_keep_no_sockets() {
+    let server = Server::start();
+    let proxy = Proxy::to(server.port());
+    let open_files = || std::fs::read_dir("/proc/self/fd").unwrap().count();
+    proxy.cut_reply_once();
+    assert_eq!(Client::to(&proxy).ask("PING"), Some(String::new()));
+    let before = open_files();
+    for _ in 0..2_000 {
+        assert_eq!(Client::to(&proxy).ask("PING"), pong());
+    }
+    assert_eq!(proxy.count(), 2_001);
+    // Other tests may run in this process as well.
+    eventually(PATIENCE, "their sockets are closed", || open_files() < before + 200);
+    assert!(proxy.connections().len() <= 1_000, "{} are remembered", proxy.connections().len());
+    assert_eq!(proxy.cuts(), 1, "also of those that are forgotten");
+}

@@ -8,6 +8,7 @@ use anyhow::Result;
 use testbed::{Cluster, Node, eventually};
 
 use super::book::Book;
+use super::elsewhere::Elsewhere;
 use super::load::{Load, wire};
 
 const PACE: Duration = Duration::from_secs(20);
@@ -26,6 +27,7 @@ struct Toll {
 
 /// Kills a primary now and then for as long as is wanted; returns what is not as it should be.
 pub(super) fn measure(cluster: &Cluster, load: &Load, time: Duration) -> Result<Vec<String>> {
+    let mut elsewhere = Elsewhere::quiet(load);
     println!("a primary is killed every {PACE:?} for {time:?}");
     let (start, lost, overlapped) = (Instant::now(), load.losses(), load.overlaps());
     let mut tolls = Vec::new();
@@ -34,7 +36,7 @@ pub(super) fn measure(cluster: &Cluster, load: &Load, time: Duration) -> Result<
         let begun = Instant::now();
         let primaries = cluster.primaries();
         let victim = primaries[kills % primaries.len()];
-        tolls.extend(kill(cluster, load, victim)?);
+        tolls.extend(kill(cluster, load, victim, &mut elsewhere)?);
         kills += 1;
         load.check()?;
         thread::sleep(
@@ -43,6 +45,7 @@ pub(super) fn measure(cluster: &Cluster, load: &Load, time: Duration) -> Result<
     }
     let (lost, overlapped) = (load.losses() - lost, load.overlaps() - overlapped);
     println!("{kills} kills, {lost} losses, {overlapped} overlaps");
+    elsewhere.tell();
     Ok(verdict(tolls))
 }
 
@@ -66,7 +69,12 @@ fn verdict(mut tolls: Vec<Toll>) -> Vec<String> {
 }
 
 /// Kills one, and starts it again when another has taken its place.
-fn kill(cluster: &Cluster, load: &Load, victim: &Node) -> Result<Vec<Toll>> {
+fn kill(
+    cluster: &Cluster,
+    load: &Load,
+    victim: &Node,
+    elsewhere: &mut Elsewhere,
+) -> Result<Vec<Toll>> {
     let is_there = |book: &&Arc<Book>| {
         book.keys.iter().any(|key| cluster.owner_of(&wire(key)).id() == victim.id())
     };
@@ -106,10 +114,7 @@ fn kill(cluster: &Cluster, load: &Load, victim: &Node) -> Result<Vec<Toll>> {
             Some(Toll { recovery, served })
         })
         .collect();
-    for book in &others {
-        let (gap, _) = book.longest_gap(begun, Instant::now());
-        println!("    {:<7} is elsewhere, longest gap {gap:.1?}", book.kind);
-    }
+    elsewhere.note(&others, begun);
     cluster.until_replaced(victim, slot);
     cluster.restart(victim);
     println!(

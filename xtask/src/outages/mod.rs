@@ -2,6 +2,7 @@
 //! killed.
 
 mod book;
+mod elsewhere;
 mod kills;
 mod load;
 mod reshard;

@@ -12,6 +12,7 @@ mod place;
 mod port_map;
 mod random;
 mod scripting;
+mod standstill;
 mod store;
 mod target;
 mod verdict;

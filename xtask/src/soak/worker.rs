@@ -13,6 +13,7 @@ use super::history::WORKER_SHIFT;
 use super::kind::{Kind, is_volatile};
 use super::port_map::PortMap;
 use super::random::Random;
+use super::standstill::{self, Stopwatch};
 use super::store::Store;
 use super::{LONGEST_TTL, TTL, WAIT, scripting};
 
@@ -44,6 +45,7 @@ pub(crate) fn work(arguments: &[String]) -> Result<()> {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     NEXT.store(number << WORKER_SHIFT, Ordering::SeqCst);
 
+    standstill::watch();
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()
@@ -146,7 +148,7 @@ impl Task {
             }
             let (kind, keys) = Kind::pick(self.mutexes_only, |limit| self.random.below(limit));
             let request = self.request(kind, &keys);
-            let start = Instant::now();
+            let watch = Stopwatch::start();
             // Some calls are dropped at a random moment.
             let patience = if self.random.once_in(8) {
                 self.random.millis(0..10)
@@ -154,8 +156,7 @@ impl Task {
                 Duration::from_secs(3600)
             };
             let outcome = tokio::time::timeout(patience, request.acquire()).await;
-            let took = start.elapsed();
-            late_above(WAIT + GRACE, took)?;
+            late_above(WAIT + GRACE, watch)?;
             match outcome {
                 Err(_) => {}
                 Ok(Ok(guard)) => self.hold(kind, keys, guard).await?,
@@ -175,10 +176,10 @@ impl Task {
     async fn shut_down(&mut self) -> Result<()> {
         let server = usize::from(self.random.once_in(2));
         let old = self.managers[server].replace()?;
-        let start = Instant::now();
+        let watch = Stopwatch::start();
         old.shutdown().await;
         tell(Event::ShutDown)?;
-        late_above(GRACE, start.elapsed())
+        late_above(GRACE, watch)
     }
 
     fn request(&mut self, kind: Kind, keys: &[u64]) -> Request {
@@ -289,20 +290,18 @@ impl Task {
 }
 
 async fn release(guard: Guard) -> Result<()> {
-    let start = Instant::now();
+    let watch = Stopwatch::start();
     match guard.release().await {
         Ok(()) => {}
         Err(LockError::Lost { .. }) => tell(Event::Lost)?,
         Err(LockError::Backend { .. }) => tell(Event::Failed)?,
         Err(other) => return Err(other).context("an error that nothing explains"),
     }
-    late_above(GRACE, start.elapsed())
+    late_above(GRACE, watch)
 }
 
-fn late_above(limit: Duration, took: Duration) -> Result<()> {
-    if took <= limit {
-        return Ok(());
-    }
+fn late_above(limit: Duration, watch: Stopwatch) -> Result<()> {
+    let Some(took) = watch.late_above(limit) else { return Ok(()) };
     tell(Event::Late { took: took.as_millis().try_into().unwrap_or(u64::MAX) })
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Pipeline, RedisError, Value};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 use super::access::{NodeAccess, address_of};
 use crate::domain::error::{Fault, FaultClass};
@@ -42,11 +42,25 @@ impl Target {
 pub(super) struct Asker {
     access: NodeAccess,
     connections: Mutex<BTreeMap<Address, MultiplexedConnection>>,
+    unreached: Mutex<BTreeMap<Address, Unreached>>,
 }
+
+/// A node that could not be connected to the last time.
+struct Unreached {
+    /// Before this time it is not tried again.
+    until: Instant,
+    pause: Duration,
+    fault: Fault,
+}
+
+/// While the map is uncertain it is read several times a second, which must not knock at a dead node
+/// as often. This long at first, and twice as long each time.
+const FIRST_PAUSE: Duration = Duration::from_millis(100);
+const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 
 impl Asker {
     pub(super) fn new(access: NodeAccess) -> Self {
-        Self { access, connections: Mutex::default() }
+        Self { access, connections: Mutex::default(), unreached: Mutex::default() }
     }
 
     /// Sends several commands to one node. Error replies are among the answers.
@@ -58,8 +72,11 @@ impl Asker {
     ) -> Result<Vec<Value>, Fault> {
         let asking = timeout(limit, self.ask_without_limit(target, commands));
         let answers = asking.await.unwrap_or_else(|_| Err(silent(limit)));
-        if let (Err(_), Some(address)) = (&answers, target.address()) {
+        if let (Err(fault), Some(address)) = (&answers, target.address()) {
             self.connections().remove(&address);
+            if let Some(unreached) = lock(&self.unreached).get_mut(&address) {
+                unreached.fault = fault.clone();
+            }
         }
         answers.map_err(|fault| match target.address() {
             Some(address) => Fault { what: format!("{address}: {}", fault.what), ..fault },
@@ -80,6 +97,7 @@ impl Asker {
         {
             return Ok(answers);
         }
+        self.begin_connect(address.as_ref())?;
         let config =
             AsyncConnectionConfig::new().set_response_timeout(None).set_connection_timeout(None);
         let client = target.client(&self.access).map_err(decode::unreachable)?;
@@ -88,19 +106,39 @@ impl Asker {
         let answers = made.send_packed_commands(commands, 0, count).await;
         let answers = answers.map_err(decode::unreachable)?;
         if let Some(address) = address {
+            lock(&self.unreached).remove(&address);
             self.connections().insert(address, made);
         }
         Ok(answers)
     }
 
+    /// Whether it is time to try this address. It counts as out of reach until it has answered, also
+    /// where nobody waits for that.
+    fn begin_connect(&self, address: Option<&Address>) -> Result<(), Fault> {
+        let Some(address) = address else { return Ok(()) };
+        let (mut unreached, now) = (lock(&self.unreached), Instant::now());
+        let (pause, fault) = match unreached.get(address) {
+            Some(before) if now < before.until => return Err(before.fault.clone()),
+            Some(before) => ((before.pause * 2).min(LONGEST_PAUSE), before.fault.clone()),
+            None => (FIRST_PAUSE, Fault::new(FaultClass::Refused, "no answer yet")),
+        };
+        unreached.insert(address.clone(), Unreached { until: now + pause, pause, fault });
+        Ok(())
+    }
+
     /// Closes the connections to all other addresses.
     pub(super) fn keep(&self, wanted: impl Fn(&Address) -> bool) {
         self.connections().retain(|address, _| wanted(address));
+        lock(&self.unreached).retain(|address, _| wanted(address));
     }
 
     fn connections(&self) -> MutexGuard<'_, BTreeMap<Address, MultiplexedConnection>> {
-        self.connections.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.connections)
     }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn silent(limit: Duration) -> Fault {

@@ -74,32 +74,41 @@ impl Directory for ClusterDirectory {
 
 impl ClusterShared {
     async fn look(&self, known: Vec<NodeName>) -> Result<Map, Fault> {
-        let mut faults = Vec::new();
-        for targets in self.targets(known).chunks(ASKED) {
-            let mut views = self.ask_all(targets, &mut faults).await;
+        let (mut faults, mut views) = (Vec::new(), Vec::new());
+        let ids = self.nodes.ids();
+        for targets in self.rounds(known) {
+            let mut told = self.ask_all(&targets, &mut faults).await;
             // A node that was removed from the cluster knows no shards.
-            views.retain(|view| !view.shards.is_empty());
-            if let Some(view) = choose(&views, &self.nodes.ids()) {
-                let is_healthy = is_healthy(&views, view.epoch);
-                return Ok(self.accept(view.clone(), is_healthy, is_disputed(&views, view)));
+            told.retain(|view| !view.shards.is_empty());
+            views.append(&mut told);
+            // Before another cluster is believed in, all are asked.
+            if choose(&views, &ids).is_some_and(|view| ids.is_empty() || touches(view, &ids)) {
+                break;
             }
         }
-        Err(worst(faults, "no node of the cluster knows who has which slots"))
+        let Some(view) = choose(&views, &ids) else {
+            return Err(worst(faults, "no node of the cluster knows who has which slots"));
+        };
+        let (is_healthy, is_disputed) = (is_healthy(&views, view.epoch), is_disputed(&views, view));
+        Ok(self.accept(view.clone(), is_healthy, is_disputed))
     }
 
-    /// All nodes that can be asked: those of the last map, beginning with another one each time,
-    /// then the seeds.
-    fn targets(&self, known: Vec<NodeName>) -> Vec<Target> {
+    /// All nodes that can be asked, and which of them together: those of the last map, beginning with
+    /// another one each time, and only then the seeds. A seed may have another address than the node
+    /// that it leads to, which would be asked twice, over a connection that nobody keeps.
+    fn rounds(&self, known: Vec<NodeName>) -> Vec<Vec<Target>> {
         let mut names = self.nodes.names();
         if !names.is_empty() {
             let first = self.looks.fetch_add(1, Ordering::Relaxed) % names.len();
             names.rotate_left(first);
         }
         let nodes = names.iter().chain(&known).filter_map(|name| Address::parse(name));
-        let seeds = self.seeds.iter().cloned().map(Box::new).map(Target::Seed);
-        let all = nodes.map(Target::Node).chain(seeds);
         let mut seen = BTreeSet::new();
-        all.filter(|target| target.address().is_none_or(|address| seen.insert(address))).collect()
+        let mut unseen = |target: &Target| target.address().is_none_or(|it| seen.insert(it));
+        let nodes: Vec<_> = nodes.map(Target::Node).filter(&mut unseen).collect();
+        let seeds = self.seeds.iter().cloned().map(Box::new).map(Target::Seed);
+        let seeds: Vec<_> = seeds.filter(unseen).collect();
+        nodes.chunks(ASKED).chain(seeds.chunks(ASKED)).map(<[_]>::to_vec).collect()
     }
 
     async fn ask_all(&self, targets: &[Target], faults: &mut Vec<Fault>) -> Vec<ClusterView> {

@@ -3,7 +3,7 @@
 use std::future::Future;
 use std::time::{Duration, Instant};
 
-use testbed::{Cluster, FailOver, Sentinel, Server, ServerBinary};
+use testbed::{Cluster, FailOver, Proxy, Sentinel, Server, ServerBinary};
 
 use super::super::Terms;
 use super::super::address::Address;
@@ -155,6 +155,43 @@ fn g17_a_node_of_another_cluster_at_a_known_address_is_not_used() {
     let theirs = name(other.nodes()[0].port());
     let new = until(&directory, "theirs", |map| map.primaries.iter().any(|one| one.name == theirs));
     assert!(new.epoch > map.epoch, "so that it counts as the later one");
+}
+
+/// As a name that the nodes don't announce would be.
+#[test]
+fn a_seed_under_another_address_than_its_node_is_not_asked_again_and_again() {
+    let cluster = Cluster::builder().replicas(0).start();
+    let seeds: Vec<_> = cluster.nodes().iter().map(|node| Proxy::to(node.port())).collect();
+    let urls: Vec<_> = seeds.iter().map(Proxy::url).collect();
+    let directory = cluster_of(&urls);
+    run(async {
+        for _ in 0..5 {
+            assert_eq!(directory.look(Vec::new()).await.unwrap().primaries.len(), 3);
+        }
+    });
+    let connections: Vec<_> = seeds.iter().map(Proxy::count).collect();
+    assert_eq!(connections, [1, 1, 1], "its nodes can be asked where they say");
+}
+
+#[test]
+fn a_dead_node_is_not_knocked_at_whenever_the_map_is_read() {
+    let cluster = Cluster::builder().replicas(0).proxied().start();
+    let directory = cluster_of(&cluster.urls());
+    let (dead, time) = (&cluster.nodes()[0], Duration::from_millis(1_500));
+    run(async {
+        directory.look(Vec::new()).await.unwrap();
+        dead.server().kill9();
+        let (before, start, mut looks) = (dead.proxy().count(), Instant::now(), 0);
+        while start.elapsed() < time {
+            directory.look(Vec::new()).await.unwrap();
+            tokio::time::sleep(Duration::from_millis(20)).await;
+            looks += 1;
+        }
+        let tries = dead.proxy().count() - before;
+        assert!((2..8).contains(&tries), "{tries} tries to connect in {looks} looks");
+    });
+    dead.server().restart();
+    until(&directory, "well again", |map| map.is_healthy && !map.is_disputed);
 }
 
 #[test]
