@@ -2,7 +2,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// For how long this machine stood still, in milliseconds.
+/// For how long this process stood still, in milliseconds.
 static TOTAL: AtomicU64 = AtomicU64::new(0);
 
 const TICK: Duration = Duration::from_millis(50);
@@ -10,8 +10,8 @@ const TICK: Duration = Duration::from_millis(50);
 /// Longer than the nemesis freezes a worker.
 const SHORTEST: Duration = Duration::from_secs(3);
 
-/// Watches, for the rest of this process, whether its machine stands still, as virtual ones do for half
-/// a minute now and then. What takes that long is nobody's fault.
+/// Watches, for the rest of this process, whether it stands still for long, as with a machine that is
+/// suspended. What took so long for that is nobody's fault.
 pub(crate) fn watch() {
     thread::spawn(|| {
         loop {
@@ -28,7 +28,7 @@ fn note(tick: Duration) {
     }
 }
 
-/// How long something takes, and how much of that the machine stood still.
+/// How long something takes, without the time for which the process stood still.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Stopwatch {
     start: Instant,

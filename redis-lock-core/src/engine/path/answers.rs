@@ -129,7 +129,7 @@ impl Traffic {
     /// A planted fault.
     #[cfg(test)]
     fn redirect_all(&mut self, results: &mut Vec<Settled>) {
-        for mut entry in self.written.drain().filter(|entry| entry.main().is_some()) {
+        for mut entry in self.written.drain() {
             let command = entry.copy.take();
             results.push(Settled::Redirected(
                 Box::new(entry.with(command, super::InHand::default())),
