@@ -22,7 +22,7 @@ pub use arguments::{AnySizes, Kept, Sizes, Small, kept};
 pub use enter::{Acquired, AcquiredUnlessBusy, Scope, with_permits};
 
 pub use output::{
-    AnyOutput, BoxedOutput, Fallible, FromLockError, FutureOutput, Output, SeenInto,
+    AnyOutput, Fallible, FromLockError, FutureOutput, HoldsFuture, Output, ResultOutput, SeenInto,
     never_own_error, output_of,
 };
 
