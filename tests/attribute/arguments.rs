@@ -370,3 +370,33 @@ async fn e17_the_key_may_take_what_the_body_leaves() -> R<()> {
     assert!(e17_taken_by_the_key("a".into(), Name("b".into())).await?);
     Ok(())
 }
+
+#[redis_lock(key = "k:{n}")]
+async fn m13((ref mut text, n): (String, u32)) -> R<usize> {
+    text.push('a');
+    Ok(text.len() + n as usize)
+}
+
+#[redis_lock(key = "k:{n}")]
+fn m13_sync((ref mut text, n): (String, u32), &mut (ref mut a, _): &mut (u32, u32)) -> R<usize> {
+    text.push('a');
+    *a += 1;
+    Ok(text.len() + n as usize)
+}
+
+#[redis_lock(key = "k:{n}", on_error = |_| 0)]
+fn m13_handled((ref mut text, n): (String, u32)) -> usize {
+    text.push('a');
+    text.len() + n as usize
+}
+
+#[tokio::test]
+async fn m13_patterns_that_borrow_mutably() -> R<()> {
+    locks();
+    let mut pair = (1, 2);
+    assert_eq!(m13(("b".into(), 1)).await?, 3);
+    assert_eq!(m13_sync(("b".into(), 1), &mut pair)?, 3);
+    assert_eq!(m13_handled(("b".into(), 1)), 3);
+    assert_eq!(pair.0, 2);
+    Ok(())
+}
