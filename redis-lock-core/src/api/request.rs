@@ -116,8 +116,9 @@ impl Request {
         self
     }
 
-    /// Joins the hold that this task or thread has on the same key already, instead of failing
-    /// with [`LockError::Reentrant`](crate::LockError::Reentrant).
+    /// Joins the hold that the body around this call has on the same key already, that of an annotated
+    /// function, `run` or `lead`, instead of failing with
+    /// [`LockError::Reentrant`](crate::LockError::Reentrant). A guard of `acquire` is no such hold.
     pub fn reentrant(mut self) -> Self {
         self.options.reentrant = true;
         self

@@ -42,7 +42,8 @@ pub enum LockError {
         /// What ended the hold.
         reason: LossReason,
     },
-    /// This task or thread holds the key already; waiting for itself would never end.
+    /// The body around this call holds the key already, or blocking this thread would keep a task that holds
+    /// it from going on; waiting would never end.
     #[error("lock `{key}` is already held by {}", if *.other_task { OTHER_TASK } else { THIS_TASK })]
     #[non_exhaustive]
     Reentrant {
