@@ -57,18 +57,37 @@ pub(crate) fn patterns(arguments: &[Argument]) -> TokenStream {
     quote!(#(#patterns)*)
 }
 
-/// [`inside`], after [`patterns`] have been taken apart around it.
-pub(crate) fn names(function: &Function, arguments: &[Argument], kept: &Kept) -> TokenStream {
+/// [`inside`], after [`patterns`] have been taken apart around it. What may be `taken` is left where it
+/// is, as it may not be there any more.
+pub(crate) fn names(
+    function: &Function,
+    arguments: &[Argument],
+    kept: &Kept,
+    taken: &HashSet<String>,
+) -> TokenStream {
     let receiver = receiver(function);
+    let stays = |name: &Ident, mutability: Option<&Token![mut]>| {
+        let name = unraw(name);
+        mutability.is_none() && taken.contains(&name) && !kept.contains_key(&name)
+    };
     let arguments = arguments.iter().map(|argument| {
-        let Binding::Pattern(pattern) = &argument.binding else { return rebound(argument, kept) };
+        let pattern = match &argument.binding {
+            Binding::Name(mutability) if stays(&argument.name, mutability.as_ref()) => {
+                return TokenStream::new();
+            }
+            Binding::Name(_) | Binding::Nothing => return rebound(argument, kept),
+            Binding::Pattern(pattern) => pattern,
+        };
         let attributes = &argument.attributes;
-        let names =
+        let bound =
             bindings(pattern).into_iter().map(|PatIdent { by_ref, mutability, ident, .. }| {
-                let mutability = mutability.filter(|_| by_ref.is_none());
-                let (quiet, used) = (quiet(ident), use_of(ident, kept));
-                quote!(#(#attributes)* #quiet let #mutability #ident = #ident; #used)
+                (ident, mutability.filter(|_| by_ref.is_none()))
             });
+        let moved = bound.filter(|(ident, mutability)| !stays(ident, mutability.as_ref()));
+        let names = moved.map(|(ident, mutability)| {
+            let (quiet, used) = (quiet(ident), use_of(ident, kept));
+            quote!(#(#attributes)* #quiet let #mutability #ident = #ident; #used)
+        });
         quote!(#(#names)*)
     });
     quote!(#receiver #(#arguments)*)

@@ -152,6 +152,13 @@ pub(crate) fn named(options: &Options) -> HashSet<String> {
     via.chain(key).collect()
 }
 
+/// The names in expressions that may move what they name into the request.
+pub(crate) fn taken(options: &Options, krate: &Path) -> HashSet<String> {
+    let key = options.key.iter().flat_map(|key| key.value.expressions());
+    let computed = computed(options, krate);
+    words(quote!(#(#key)* #computed)).into_keys().collect()
+}
+
 /// Uses the arguments that only the request needs: it is made before they are moved into the body.
 pub(crate) fn used(named: &HashSet<String>, function: &Function) -> TokenStream {
     let used = function.names().into_iter().filter(|(name, _)| named.contains(&unraw(name)));

@@ -400,3 +400,44 @@ async fn m13_patterns_that_borrow_mutably() -> R<()> {
     assert_eq!(pair.0, 2);
     Ok(())
 }
+
+/// Arguments that only the attribute uses are used.
+mod only_the_attribute {
+    #![deny(unused)]
+
+    use std::time::Duration;
+
+    use redis_locks::{Locks, redis_lock};
+
+    use crate::scenery::R;
+
+    #[redis_lock(key = "k:{id}", via = locks, ttl = ttl, on_error = |_| 0)]
+    pub(crate) fn m14(id: u32, locks: &Locks, ttl: Duration) -> u32 {
+        1
+    }
+
+    #[redis_lock(key = "k:{a}", wait = wait, on_error = |_| u32::from(c))]
+    pub(crate) fn m14_patterns((a, wait, c): (u32, Duration, bool)) -> u32 {
+        1
+    }
+
+    #[redis_lock(keys = keys, on_busy = Ok(busy), on_error = |_| Ok(0))]
+    pub(crate) fn m14_taken(keys: Vec<String>, busy: u32) -> R<u32> {
+        Ok(1)
+    }
+
+    #[redis_lock(keys = keys, wait = wait, on_busy = Ok(busy), on_error = |_| Ok(0))]
+    pub(crate) async fn m14_async(keys: Vec<String>, busy: u32, wait: Duration) -> R<u32> {
+        Ok(1)
+    }
+}
+
+#[tokio::test]
+async fn m14_arguments_that_only_the_attribute_uses_with_a_handler() -> R<()> {
+    let second = std::time::Duration::from_secs(1);
+    assert_eq!(only_the_attribute::m14(1, locks(), second), 1);
+    assert_eq!(only_the_attribute::m14_patterns((1, second, true)), 1);
+    assert_eq!(only_the_attribute::m14_taken(vec!["a".into()], 2)?, 1);
+    assert_eq!(only_the_attribute::m14_async(vec!["a".into()], 2, second).await?, 1);
+    Ok(())
+}
