@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use proc_macro2::{Delimiter, Group, Ident, Span, TokenStream};
 use quote::{ToTokens, quote, quote_spanned};
-use syn::{Path, ReceiverKind, Type, parse_quote};
+use syn::{Path, ReceiverKind, Type};
 
 use crate::function::{Argument, Function, Shape};
 use crate::key::Key;
@@ -102,8 +102,7 @@ impl<'a> Expansion<'a> {
         let asked = if asks_before {
             request::used(&named, self.function)
         } else {
-            let made = self.request(&self.output());
-            let (scope, request) = (local("scope"), local("request"));
+            let (scope, request, made) = (local("scope"), local("request"), self.request());
             quote!(#made #scope.ask(#request);)
         };
         let (edge, acquired) = (self.edge(), self.acquired(body, !asks_before));
@@ -156,8 +155,8 @@ impl<'a> Expansion<'a> {
         let output = self.output();
         let span = self.span;
         let keyword = (!self.lends()).then(|| quote!(move));
+        let request = self.request();
         let run = if self.options.on_error.is_none() {
-            let request = self.request(&output);
             let rebinding = rebind::inside(self.function, arguments, &self.kept(), &HashSet::new());
             let acquired = self.blocking_acquired(&block(&self.function.body).into_token_stream());
             let ending = local("ending");
@@ -184,10 +183,6 @@ impl<'a> Expansion<'a> {
                 )
             };
             let acquired = self.blocking_acquired(&body);
-            // The closure that the request is made in yields the value or the lock's error.
-            let krate = &self.krate;
-            let request =
-                self.request(&parse_quote!(::core::result::Result<#output, #krate::LockError>));
             let own = self.own_error();
             let call = quote_spanned!(span=> #krate::__private_0_1::blocking_run_or::<#output, _>);
             let ended = quote!(#call(#scope, #own, #keyword || { #outer #request #acquired }));
@@ -278,9 +273,8 @@ impl<'a> Expansion<'a> {
         }
     }
 
-    /// In a function, or block, of this type.
-    fn request(&self, returned: &Type) -> TokenStream {
-        request::made(self.options, &self.key, &self.krate, returned)
+    fn request(&self) -> TokenStream {
+        request::made(self.options, &self.key, &self.krate)
     }
 
     /// The content in a box, unless all arguments are small, because the future contains them more

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 
 use proc_macro2::{Ident, Span, TokenStream};
 use quote::{ToTokens, quote, quote_spanned};
-use syn::{Expr, ExprLit, Lit, Path, Type, UnOp};
+use syn::{Expr, ExprLit, Lit, Path, UnOp};
 
 use crate::function::{Binding, Function};
 use crate::key::Key;
@@ -22,12 +22,12 @@ pub(crate) fn known(options: &Options, krate: &Path) -> TokenStream {
     quote!(#(#known,)*)
 }
 
-/// `let request = ..;`, in a function that yields `returned`.
+/// `let request = ..;`
 ///
 /// As a statement of its own, so that what `via` and the key borrow ends before the wait begins. In a
 /// closure where an expression may leave the function, so that it can't return a value from it: only
-/// the error of a `?` is passed on.
-pub(crate) fn made(options: &Options, key: &Key, krate: &Path, returned: &Type) -> TokenStream {
+/// an error is passed on.
+pub(crate) fn made(options: &Options, key: &Key, krate: &Path) -> TokenStream {
     let (request, scope, error) = (local("request"), local("scope"), local("error"));
     let methods = [quote!(#scope.request), quote!(#scope.request_all)];
     let made = from_key(options, key, krate, methods, None);
@@ -35,25 +35,25 @@ pub(crate) fn made(options: &Options, key: &Key, krate: &Path, returned: &Type) 
     let made = quote!(let #request = #made; #computed);
     let places = places(options);
     let written = quote!(#(#places)* #computed);
-    let may_leave = |sign| contains(written.clone(), sign);
+    let has = |sign| contains(written.clone(), sign);
     // A macro may do anything.
-    if !["return", "?", "!"].into_iter().any(may_leave) {
+    if !["return", "?", "!"].into_iter().any(has) {
         return made;
     }
     let (ok, err) = (quote!(::core::result::Result::Ok), quote!(::core::result::Result::Err));
     let plain = quote!(::core::result::Result<#krate::Request, #krate::LockError>);
-    let awaits = contains(written.clone(), "await");
-    if !contains(written, "?") {
-        let apart = apart(&quote!(#made #request), &plain, awaits, krate);
+    let passes_on = has("?") || has("return") && options.on_error.is_none();
+    if !passes_on {
+        let apart = apart(&quote!(#made #request), &plain, has("await"), krate);
         return quote!(let #request = #apart;);
     }
-    let fallible = quote!(<#returned as #krate::__private_0_1::Fallible>);
-    let ty = quote!(::core::result::Result<#plain, #fallible::Error>);
-    let apart = apart(&quote!(#made #ok(#request)), &ty, awaits, krate);
+    // The type of the error is that of the function.
+    let ty = quote!(::core::result::Result<#plain, _>);
+    let apart = apart(&quote!(#made #ok(#request)), &ty, has("await"), krate);
     quote! {
         let #request = match #apart {
             #ok(#request) => #request,
-            #err(#error) => return #fallible::from_error(#error),
+            #err(#error) => return #krate::__private_0_1::own_failure(#error),
         };
     }
 }

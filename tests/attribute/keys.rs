@@ -264,6 +264,16 @@ async fn m11_handled(names: Vec<String>) -> String {
     format!("{} {}", lock.key(), names.concat())
 }
 
+#[redis_lock(key("k:{}", id(n > 0)?))]
+fn m11_opaque(n: u32) -> R<impl Iterator<Item = u32>> {
+    Ok(0..n)
+}
+
+#[redis_lock(key = "k", wait = { if n == 0 { return Err("none".into()) } std::time::Duration::from_secs(1) })]
+async fn m11_own_error(n: u32) -> Result<u32, Box<dyn std::error::Error + Send + Sync>> {
+    Ok(n)
+}
+
 #[tokio::test]
 async fn m11_only_an_error_leaves_a_function_before_its_lock() -> R<()> {
     locks();
@@ -273,6 +283,10 @@ async fn m11_only_an_error_leaves_a_function_before_its_lock() -> R<()> {
     assert_eq!(m11_sync(1)?, "k:5");
     assert!(matches!(m11_sync(0), Err(LockError::NotConfigured)));
     assert!(matches!(m11_sync(9), Err(LockError::Shutdown)));
+    assert_eq!(m11_opaque(3)?.count(), 3);
+    assert!(m11_opaque(0).is_err());
+    assert_eq!(m11_own_error(0).await.unwrap_err().to_string(), "none");
+    assert_eq!(m11_own_error(2).await.unwrap(), 2);
     let handled = tokio::spawn(m11_handled(vec!["a".into()])).await.unwrap();
     assert_eq!(handled, "k:2 a");
     Ok(())

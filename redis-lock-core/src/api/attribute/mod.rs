@@ -32,7 +32,7 @@ pub use render::{collected, key, keys, render};
 
 pub use run::{
     Ending, Run, RunOr, blocking_run, blocking_run_or, call, ending, fence, handled, left, never,
-    run, run_or,
+    own_failure, run, run_or,
 };
 
 pub use segment::{KeySegment, SegmentWriter};
