@@ -126,5 +126,6 @@ fn a_guard_that_a_thread_has_given_away_is_waited_for() {
     let (give, given) = std::sync::mpsc::channel();
     std::thread::spawn(move || drop(given.recv()));
     give.send(guard).unwrap();
-    locks.mutex("outer").wait(Duration::from_secs(10)).blocking_acquire().unwrap();
+    let guard = locks.mutex("outer").wait(Duration::from_secs(10)).blocking_acquire();
+    guard.unwrap().blocking_release().unwrap();
 }
