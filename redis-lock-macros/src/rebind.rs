@@ -165,10 +165,10 @@ fn rebound(argument: &Argument, kept: &Kept) -> TokenStream {
 fn whole(argument: &Argument) -> TokenStream {
     let Argument { attributes, name, binding, .. } = argument;
     let quiet = quiet(name);
-    let is_borrowed = matches!(binding, Binding::Pattern(pattern) if borrows_mutably(pattern));
+    let is_borrowed = matches!(binding, Binding::Pattern(pattern) if borrows_mutably(pattern))
+        && !matches!(argument.ty, Type::Reference(_));
     let mutability = is_borrowed.then(|| quote!(mut));
-    let unused = is_borrowed.then(|| quote!(#[allow(unused_mut)]));
-    quote!(#(#attributes)* #quiet #unused let #mutability #name = #name;)
+    quote!(#(#attributes)* #quiet let #mutability #name = #name;)
 }
 
 /// Whether there is a `ref mut` in the pattern that borrows from the value itself, and not from behind
