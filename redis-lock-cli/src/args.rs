@@ -64,17 +64,13 @@ pub(crate) struct Common {
     /// The server: `redis://[user:password@]host[:port][/db]`, `rediss://` for TLS,
     /// redis+unix:///path?db=0, and the same with valkey; `redis-cluster://host:port,host:port` and
     /// `redis-sentinel://host:port,host:port/mymaster` for several
-    #[arg(long, global = true, env = "REDIS_URL", hide_env_values = true, value_name = "URL")]
-    pub(crate) url: Option<String>,
+    /// [env: REDIS_URL]
+    #[arg(long, global = true, value_name = "URL")]
+    url: Option<String>,
     /// What stands before every key, with a colon; empty for bare keys
-    #[arg(
-        long,
-        global = true,
-        env = "REDIS_LOCKS_NAMESPACE",
-        default_value = "lock",
-        value_name = "NAME"
-    )]
-    pub(crate) namespace: String,
+    /// [env: REDIS_LOCKS_NAMESPACE] [default: lock]
+    #[arg(long, global = true, value_name = "NAME")]
+    namespace: Option<String>,
     /// Write JSON, one object a line, for programs; each command's help names the fields
     #[arg(long, global = true)]
     pub(crate) json: bool,
@@ -263,8 +259,13 @@ impl Common {
     /// The locks on the server, with a label that tells what runs under them.
     /// Connected, because `run` would else wait as long for the server as for the lock.
     pub(crate) async fn locks(&self, command: Option<&str>) -> Result<Locks, LockError> {
-        let Some(url) = &self.url else { return Err(LockError::NotConfigured) };
-        let mut builder = Locks::builder().url(url).namespace(&self.namespace);
+        // Not read by clap, which would name both in every usage line, as if they were missing.
+        let set = |given: &Option<String>, name| given.clone().or_else(|| std::env::var(name).ok());
+        let Some(url) = set(&self.url, "REDIS_URL") else { return Err(LockError::NotConfigured) };
+        let mut builder = Locks::builder().url(url);
+        if let Some(namespace) = set(&self.namespace, "REDIS_LOCKS_NAMESPACE") {
+            builder = builder.namespace(namespace);
+        }
         if let Some(command) = command {
             let host = rustix::system::uname();
             let host = host.nodename().to_string_lossy();

@@ -47,7 +47,7 @@ impl From<Code> for ExitCode {
 pub(crate) enum Failure {
     Lock(LockError),
     Io(io::Error),
-    Usage(clap::Error),
+    Usage(String),
     Command { name: String, error: io::Error },
 }
 
@@ -96,7 +96,7 @@ impl fmt::Display for Failure {
             ),
             Self::Lock(error) => error.fmt(f),
             Self::Io(error) => error.fmt(f),
-            Self::Usage(error) => error.fmt(f),
+            Self::Usage(what) => f.write_str(what),
             Self::Command { name, error } => write!(f, "{name}: {error}"),
         }
     }

@@ -17,11 +17,9 @@ pub(crate) fn man(task: &Man) -> Result<Code, Failure> {
         None => program,
         Some(Some(command)) => command.clone(),
         Some(None) => {
-            let error = program.error(
-                clap::error::ErrorKind::InvalidSubcommand,
-                "there is no such command; `redis-lock help` lists them",
-            );
-            return Err(Failure::Usage(error));
+            let name = task.command.as_deref().unwrap_or_default();
+            let what = format!("there is no command `{name}`; `redis-lock help` lists them");
+            return Err(Failure::Usage(what));
         }
     };
     let mut text = Vec::new();

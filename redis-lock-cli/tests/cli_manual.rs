@@ -27,7 +27,9 @@ fn each_command_has_a_manual_page() {
         assert_eq!(code, 0);
         assert!(page.contains(&format!("redis\\-lock\\-{command}")), "{page}");
     }
-    assert_eq!(said(&run(&["man", "fly"])).0, 64);
+    let (code, _, complaint) = said(&run(&["man", "fly"]));
+    let expected = "redis-lock: there is no command `fly`; `redis-lock help` lists them\n";
+    assert_eq!((code, complaint.as_str()), (64, expected));
 }
 
 #[test]
@@ -44,6 +46,16 @@ fn each_shell_has_completions_that_it_can_read() {
         assert!(reads.wait().unwrap().success(), "{shell}");
     }
     assert_eq!(said(&run(&["completions", "cmd"])).0, 64);
+}
+
+#[test]
+fn a_usage_line_names_what_is_missing_and_not_what_the_environment_says() {
+    let mut program = Command::new(env!("CARGO_BIN_EXE_redis-lock"));
+    let program = program.arg("show").env("REDIS_URL", "redis://localhost");
+    let output = program.env("REDIS_LOCKS_NAMESPACE", "app").output().unwrap();
+    let (code, _, complaint) = said(&output);
+    assert_eq!(code, 64);
+    assert!(complaint.contains("Usage: redis-lock show <KEY>\n"), "{complaint}");
 }
 
 #[test]

@@ -173,11 +173,13 @@ impl<'a> Expansion<'a> {
             }
         } else {
             let outer = rebind::patterns(arguments);
-            let inner = rebind::names(self.function, arguments, &self.kept());
+            let taken = request::taken(self.options, &self.krate);
+            let inner = rebind::names(self.function, arguments, &self.kept(), &taken);
+            let used = self.used_around_the_body(&taken);
             let body = block(&self.function.body);
             let body = quote! {
                 ::core::result::Result::Ok(
-                    #krate::__private_0_1::call::<#output, _>(#keyword || { #inner #body })
+                    #krate::__private_0_1::call::<#output, _>(#keyword || { #inner #used #body })
                 )
             };
             let acquired = self.blocking_acquired(&body);
@@ -208,6 +210,15 @@ impl<'a> Expansion<'a> {
                 }
             }
         }
+    }
+
+    /// Marks arguments as used that only the request and `on_busy` use, but for those that are `taken`.
+    fn used_around_the_body(&self, taken: &HashSet<String>) -> TokenStream {
+        let mut named = request::named(self.options);
+        let busy = self.options.on_busy.as_ref().map(|busy| words(busy.value.to_token_stream()));
+        named.extend(busy.unwrap_or_default().into_keys());
+        named.retain(|name| !taken.contains(name));
+        request::used(&named, self.function)
     }
 
     /// The function that tells the body's own errors from its other values.

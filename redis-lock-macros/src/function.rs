@@ -53,6 +53,10 @@ const UNSEEN: &str = "`#[redis_lock]` cannot see into this future, and locking i
                       `-> impl Future<Output = …>` or `-> Pin<Box<dyn Future<Output = …>>>` and \
                       end with `async move { … }` or `Box::pin(async move { … })`";
 
+const NOT_RUN: &str = "`#[redis_lock]` would release the lock before the future in this value runs; \
+                       await it in the body of an `async fn` and return what it yields, or put the \
+                       lock on the function that awaits it";
+
 /// An argument, as the outer signature and the body see it.
 pub(crate) struct Argument {
     /// `cfg` and lint levels, which hold for the rebinding too.
@@ -193,6 +197,9 @@ impl Function {
         let yielded = returns::future(&ty);
         match (AsyncBlock::at_end_of(&self.body), yielded) {
             (_, Future::No) => {
+                if returns::holds_future(&ty) {
+                    mistakes.at(&ty, NOT_RUN);
+                }
                 // With a handler, rustc decides by the type. Without one, the function is refused
                 // in any case, and this message says why.
                 if !has_handler && returns::is_called_future(&ty) {

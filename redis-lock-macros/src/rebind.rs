@@ -51,54 +51,84 @@ pub(crate) fn patterns(arguments: &[Argument]) -> TokenStream {
                 binding.mutability = None;
             }
         });
-        let quiet = quiet(name);
-        Some(quote!(#(#attributes)* #quiet let #name = #name; #(#attributes)* #quiet let #pattern = #name;))
+        let (quiet, whole) = (quiet(name), whole(argument));
+        Some(quote!(#whole #(#attributes)* #quiet let #pattern = #name;))
     });
     quote!(#(#patterns)*)
 }
 
-/// [`inside`], after [`patterns`] have been taken apart around it.
-pub(crate) fn names(function: &Function, arguments: &[Argument], kept: &Kept) -> TokenStream {
+/// [`inside`], after [`patterns`] have been taken apart around it. What may be `taken` is left where it
+/// is, as it may not be there any more.
+pub(crate) fn names(
+    function: &Function,
+    arguments: &[Argument],
+    kept: &Kept,
+    taken: &HashSet<String>,
+) -> TokenStream {
     let receiver = receiver(function);
+    let stays = |name: &Ident, mutability: Option<&Token![mut]>| {
+        let name = unraw(name);
+        mutability.is_none() && taken.contains(&name) && !kept.contains_key(&name)
+    };
     let arguments = arguments.iter().map(|argument| {
-        let Binding::Pattern(pattern) = &argument.binding else { return rebound(argument, kept) };
+        let pattern = match &argument.binding {
+            Binding::Name(mutability) if stays(&argument.name, mutability.as_ref()) => {
+                return TokenStream::new();
+            }
+            Binding::Name(_) | Binding::Nothing => return rebound(argument, kept),
+            Binding::Pattern(pattern) => pattern,
+        };
         let attributes = &argument.attributes;
-        let names =
+        let bound =
             bindings(pattern).into_iter().map(|PatIdent { by_ref, mutability, ident, .. }| {
-                let mutability = mutability.filter(|_| by_ref.is_none());
-                let (quiet, used) = (quiet(ident), use_of(ident, kept));
-                quote!(#(#attributes)* #quiet let #mutability #ident = #ident; #used)
+                (ident, mutability.filter(|_| by_ref.is_none()))
             });
+        let moved = bound.filter(|(ident, mutability)| !stays(ident, mutability.as_ref()));
+        let names = moved.map(|(ident, mutability)| {
+            let (quiet, used) = (quiet(ident), use_of(ident, kept));
+            quote!(#(#attributes)* #quiet let #mutability #ident = #ident; #used)
+        });
         quote!(#(#names)*)
     });
     quote!(#receiver #(#arguments)*)
 }
 
-/// Copies of what `on_error` uses of destructured arguments, made before the body takes them.
+/// Copies of what `on_error` uses of destructured arguments, made before the body takes them. Names that
+/// borrow in the body borrow from the copy here.
 pub(crate) fn copies(arguments: &[Argument], kept: &Kept, krate: &Path) -> TokenStream {
     let copies = arguments.iter().filter_map(|argument| {
         let Binding::Pattern(pattern) = &argument.binding else { return None };
         let Argument { attributes, name, .. } = argument;
         let mut pattern = pattern.clone();
+        // Nothing that is behind a `&mut` may be borrowed from it, because the body takes it.
+        let is_mutable = matches!(&argument.ty, Type::Reference(it) if it.mutability.is_some());
+        let (value, borrows) = match &*pattern {
+            Pat::Reference(reference) if is_mutable => {
+                pattern = reference.pat.clone();
+                (quote!(*#name), false)
+            }
+            _ if is_mutable => (quote!(*#name), true),
+            _ => (quote!(#name), false),
+        };
         let mut found = Vec::new();
-        by_reference(&mut pattern, 0, kept, &mut found);
+        by_value(&mut pattern, kept, &mut found);
         if found.is_empty() {
             return None;
         }
         let (names, values): (Vec<_>, Vec<_>) = found
             .into_iter()
-            .map(|(ident, depth)| {
-                let stars = std::iter::repeat_n(quote!(*), depth);
+            .map(|(ident, is_ref)| {
                 let span = kept.get(&unraw(&ident)).copied().unwrap_or_else(|| ident.span());
                 let span = Span::call_site().located_at(span);
                 let krate = crate::tokens::located(quote!(#krate), span);
-                let value = quote_spanned!(span=> #krate::__private_0_1::kept(#(#stars)* #ident));
-                (ident, value)
+                let value = quote_spanned!(span=> #krate::__private_0_1::kept(&#ident));
+                let by_ref = (is_ref || borrows).then(|| quote!(ref));
+                (quote!(#by_ref #ident), value)
             })
             .unzip();
         Some(quote! {
             #(#attributes)*
-            let (#(#names,)*) = match &#name { #pattern => (#(#values,)*) };
+            let (#(#names,)*) = match #value { #pattern => (#(#values,)*) };
         })
     });
     quote!(#(#copies)*)
@@ -127,7 +157,31 @@ fn rebound(argument: &Argument, kept: &Kept) -> TokenStream {
             let value = if is_lent(argument, kept) { quote!(&mut *#name) } else { quote!(#name) };
             quote!(#(#attributes)* #quiet let #mutability #name = #value; #used)
         }
-        Binding::Nothing | Binding::Pattern(_) => quote!(#(#attributes)* #quiet let #name = #name;),
+        Binding::Nothing | Binding::Pattern(_) => whole(argument),
+    }
+}
+
+/// `let name = name;` of an argument without a name of its own. A `ref mut` in its pattern borrows it.
+fn whole(argument: &Argument) -> TokenStream {
+    let Argument { attributes, name, binding, .. } = argument;
+    let quiet = quiet(name);
+    let is_borrowed = matches!(binding, Binding::Pattern(pattern) if borrows_mutably(pattern))
+        && !matches!(argument.ty, Type::Reference(_));
+    let mutability = is_borrowed.then(|| quote!(mut));
+    quote!(#(#attributes)* #quiet let #mutability #name = #name;)
+}
+
+/// Whether there is a `ref mut` in the pattern that borrows from the value itself, and not from behind
+/// a reference in it.
+fn borrows_mutably(pattern: &Pat) -> bool {
+    match pattern {
+        Pat::Ident(name) => {
+            name.by_ref.is_some() && name.mutability.is_some()
+                || name.subpat.as_ref().is_some_and(|(_, inner)| borrows_mutably(inner))
+        }
+        Pat::Reference(_) => false,
+        Pat::Or(cases) => cases.cases.iter().any(borrows_mutably),
+        _ => inner(pattern).into_iter().any(borrows_mutably),
     }
 }
 
@@ -209,22 +263,18 @@ fn each_binding(pattern: &mut Pat, change: &mut impl FnMut(&mut PatIdent)) {
     }
 }
 
-/// The pattern as it matches a reference: its names bind references, `depth` levels deeper where
-/// the pattern looked through one itself. Names that are not kept are left out.
-fn by_reference(pattern: &mut Pat, depth: usize, kept: &Kept, found: &mut Vec<(Ident, usize)>) {
-    if let Pat::Reference(reference) = pattern {
-        *pattern = (*reference.pat).clone();
-        return by_reference(pattern, depth + 1, kept, found);
-    }
+/// The pattern without its `ref` and `mut`, so that its names bind what can be copied, and whether each had
+/// a `ref`. Names that are not kept are left out, so that nothing is moved.
+fn by_value(pattern: &mut Pat, kept: &Kept, found: &mut Vec<(Ident, bool)>) {
     if let Pat::Ident(name) = pattern {
         let is_kept = kept.contains_key(&unraw(&name.ident));
+        let is_ref = name.by_ref.take().is_some();
         if is_kept && !found.iter().any(|(ident, _)| *ident == name.ident) {
-            found.push((name.ident.clone(), depth));
+            found.push((name.ident.clone(), is_ref));
         }
-        name.by_ref = None;
         name.mutability = None;
         if let Some((_, inner)) = &mut name.subpat {
-            by_reference(inner, depth, kept, found);
+            by_value(inner, kept, found);
         }
         if !is_kept {
             *pattern = match name.subpat.take() {
@@ -238,7 +288,7 @@ fn by_reference(pattern: &mut Pat, depth: usize, kept: &Kept, found: &mut Vec<(I
         return;
     }
     for inner in inner_mut(pattern) {
-        by_reference(inner, depth, kept, found);
+        by_value(inner, kept, found);
     }
     if let Pat::Struct(fields) = pattern {
         for field in &mut fields.fields {

@@ -10,7 +10,7 @@ use syn::{Expr, ExprLit, Lit, Path, UnOp};
 use crate::function::{Binding, Function};
 use crate::key::Key;
 use crate::options::{KeySource, Lease, Options, Setting, Time, Waiting};
-use crate::tokens::{first_span, local, located, unraw, words};
+use crate::tokens::{contains, first_span, local, located, unraw, words};
 
 /// `Fixed::ttl(..), Fixed::wait(..),` under the names that the user wrote.
 pub(crate) fn known(options: &Options, krate: &Path) -> TokenStream {
@@ -24,13 +24,47 @@ pub(crate) fn known(options: &Options, krate: &Path) -> TokenStream {
 
 /// `let request = ..;`
 ///
-/// As a statement of its own, so that what `via` and the key borrow ends before the wait begins.
+/// As a statement of its own, so that what `via` and the key borrow ends before the wait begins. In a
+/// closure where an expression may leave the function, so that it can't return a value from it: only
+/// an error is passed on.
 pub(crate) fn made(options: &Options, key: &Key, krate: &Path) -> TokenStream {
-    let (request, scope) = (local("request"), local("scope"));
+    let (request, scope, error) = (local("request"), local("scope"), local("error"));
     let methods = [quote!(#scope.request), quote!(#scope.request_all)];
     let made = from_key(options, key, krate, methods, None);
     let computed = computed(options, krate);
-    quote!(let #request = #made; #computed)
+    let made = quote!(let #request = #made; #computed);
+    let places = places(options);
+    let written = quote!(#(#places)* #computed);
+    let has = |sign| contains(written.clone(), sign);
+    // A macro may do anything.
+    if !["return", "?", "!"].into_iter().any(has) {
+        return made;
+    }
+    let (ok, err) = (quote!(::core::result::Result::Ok), quote!(::core::result::Result::Err));
+    let plain = quote!(::core::result::Result<#krate::Request, #krate::LockError>);
+    let passes_on = has("?") || has("return") && options.on_error.is_none();
+    if !passes_on {
+        let apart = apart(&quote!(#made #request), &plain, has("await"), krate);
+        return quote!(let #request = #apart;);
+    }
+    // The type of the error is that of the function.
+    let ty = quote!(::core::result::Result<#plain, _>);
+    let apart = apart(&quote!(#made #ok(#request)), &ty, has("await"), krate);
+    quote! {
+        let #request = match #apart {
+            #ok(#request) => #request,
+            #err(#error) => return #krate::__private_0_1::own_failure(#error),
+        };
+    }
+}
+
+/// The value of these statements, which yield this type and cannot leave the function.
+fn apart(statements: &TokenStream, ty: &TokenStream, awaits: bool, krate: &Path) -> TokenStream {
+    if awaits {
+        let edge = quote!(if false { return #krate::__private_0_1::never::<#ty>(); });
+        return quote!(async { #edge #statements }.await);
+    }
+    quote!(#krate::__private_0_1::call::<#ty, _>(|| { #statements }))
 }
 
 /// A scope that asks for the lock, as an expression whose temporaries end with it.
@@ -92,14 +126,23 @@ pub(crate) fn is_plain(options: &Options, function: &Function) -> bool {
             || limit.is_some_and(|limit| !is_literal(limit))
     };
     let Some(Setting { value: key, .. }) = &options.key else { return false };
-    let keys: Vec<&Expr> = match key {
-        KeySource::Template(_, arguments) => arguments.iter().map(|it| &it.value).collect(),
-        // An expression is moved into the key, so the body could not use it any more.
-        KeySource::List(elements) if elements.iter().all(|it| it.expr().is_none()) => Vec::new(),
-        KeySource::List(_) | KeySource::Iterator(_) => return false,
+    // An expression is moved into the key, so the body could not use it any more.
+    let moves = match key {
+        KeySource::Template(..) => false,
+        KeySource::List(elements) => elements.iter().any(|it| it.expr().is_some()),
+        KeySource::Iterator(_) => true,
     };
-    let via = options.via.iter().map(|via| &via.value);
-    via.chain(keys).all(is_place) && !key.calls() && !has_patterns() && !is_computed()
+    !moves
+        && places(options).into_iter().all(is_place)
+        && !key.calls()
+        && !has_patterns()
+        && !is_computed()
+}
+
+/// The expressions of the key, and `via`.
+fn places(options: &Options) -> Vec<&Expr> {
+    let key = options.key.iter().flat_map(|key| key.value.expressions());
+    key.chain(options.via.iter().map(|via| &via.value)).collect()
 }
 
 /// The names that the request is made of.
@@ -107,6 +150,13 @@ pub(crate) fn named(options: &Options) -> HashSet<String> {
     let via = options.via.iter().flat_map(|via| words(via.value.to_token_stream()).into_keys());
     let key = options.key.iter().flat_map(|key| key.value.words());
     via.chain(key).collect()
+}
+
+/// The names in expressions that may move what they name into the request.
+pub(crate) fn taken(options: &Options, krate: &Path) -> HashSet<String> {
+    let key = options.key.iter().flat_map(|key| key.value.expressions());
+    let computed = computed(options, krate);
+    words(quote!(#(#key)* #computed)).into_keys().collect()
 }
 
 /// Uses the arguments that only the request needs: it is made before they are moved into the body.

@@ -185,6 +185,31 @@ pub(crate) fn is_called_future(ty: &Type) -> bool {
     }
 }
 
+/// Whether a value of this type, which is no future itself, holds one as far as the type says. Types
+/// that only mention a future, such as a channel of futures, hold none.
+pub(crate) fn holds_future(ty: &Type) -> bool {
+    const CONTAINERS: [&str; 13] = [
+        "Result", "Option", "Box", "Pin", "Arc", "Rc", "Vec", "VecDeque", "HashMap", "BTreeMap",
+        "Poll", "Mutex", "RefCell",
+    ];
+    let holds = |ty: &Type| !matches!(future(ty), Future::No) || holds_future(ty);
+    match ty {
+        Type::Paren(inner) => holds(&inner.elem),
+        Type::Group(inner) => holds(&inner.elem),
+        Type::Tuple(tuple) => tuple.elems.iter().any(holds),
+        Type::Array(array) => holds(&array.elem),
+        Type::Path(path) => path.path.segments.last().is_some_and(|last| {
+            let PathArguments::AngleBracketed(arguments) = &last.arguments else { return false };
+            CONTAINERS.iter().any(|it| last.ident == it)
+                && arguments
+                    .args
+                    .iter()
+                    .any(|argument| matches!(argument, GenericArgument::Type(ty) if holds(ty)))
+        }),
+        _ => false,
+    }
+}
+
 /// Whether a boxed future may borrow nothing: `BoxFuture<'static, T>`, `Pin<Box<dyn Future>>`.
 pub(crate) fn is_static(ty: &Type) -> bool {
     match ty {

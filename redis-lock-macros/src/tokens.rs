@@ -47,6 +47,16 @@ pub(crate) fn block(body: &Group) -> Group {
     block
 }
 
+/// Whether this word or sign is among the tokens, however deep.
+pub(crate) fn contains(tokens: TokenStream, text: &str) -> bool {
+    tokens.into_iter().any(|tree| match tree {
+        TokenTree::Group(group) => contains(group.stream(), text),
+        TokenTree::Ident(word) => word == text,
+        TokenTree::Punct(sign) => text.chars().eq([sign.as_char()]),
+        TokenTree::Literal(_) => false,
+    })
+}
+
 /// Every variable that the tokens may mean, and where: names, also those that string literals
 /// capture as `{name}`, but not the fields and methods behind a dot.
 pub(crate) fn words(tokens: TokenStream) -> HashMap<String, Span> {

@@ -370,3 +370,74 @@ async fn e17_the_key_may_take_what_the_body_leaves() -> R<()> {
     assert!(e17_taken_by_the_key("a".into(), Name("b".into())).await?);
     Ok(())
 }
+
+#[redis_lock(key = "k:{n}")]
+async fn m13((ref mut text, n): (String, u32)) -> R<usize> {
+    text.push('a');
+    Ok(text.len() + n as usize)
+}
+
+#[redis_lock(key = "k:{n}")]
+fn m13_sync((ref mut text, n): (String, u32), &mut (ref mut a, _): &mut (u32, u32)) -> R<usize> {
+    text.push('a');
+    *a += 1;
+    Ok(text.len() + n as usize)
+}
+
+#[redis_lock(key = "k:{n}", on_error = |_| 0)]
+fn m13_handled((ref mut text, n): (String, u32)) -> usize {
+    text.push('a');
+    text.len() + n as usize
+}
+
+#[tokio::test]
+async fn m13_patterns_that_borrow_mutably() -> R<()> {
+    locks();
+    let mut pair = (1, 2);
+    assert_eq!(m13(("b".into(), 1)).await?, 3);
+    assert_eq!(m13_sync(("b".into(), 1), &mut pair)?, 3);
+    assert_eq!(m13_handled(("b".into(), 1)), 3);
+    assert_eq!(pair.0, 2);
+    Ok(())
+}
+
+/// Arguments that only the attribute uses are used.
+mod only_the_attribute {
+    #![deny(unused)]
+
+    use std::time::Duration;
+
+    use redis_locks::{Locks, redis_lock};
+
+    use crate::scenery::R;
+
+    #[redis_lock(key = "k:{id}", via = locks, ttl = ttl, on_error = |_| 0)]
+    pub(crate) fn m14(id: u32, locks: &Locks, ttl: Duration) -> u32 {
+        1
+    }
+
+    #[redis_lock(key = "k:{a}", wait = wait, on_error = |_| u32::from(c))]
+    pub(crate) fn m14_patterns((a, wait, c): (u32, Duration, bool)) -> u32 {
+        1
+    }
+
+    #[redis_lock(keys = keys, on_busy = Ok(busy), on_error = |_| Ok(0))]
+    pub(crate) fn m14_taken(keys: Vec<String>, busy: u32) -> R<u32> {
+        Ok(1)
+    }
+
+    #[redis_lock(keys = keys, wait = wait, on_busy = Ok(busy), on_error = |_| Ok(0))]
+    pub(crate) async fn m14_async(keys: Vec<String>, busy: u32, wait: Duration) -> R<u32> {
+        Ok(1)
+    }
+}
+
+#[tokio::test]
+async fn m14_arguments_that_only_the_attribute_uses_with_a_handler() -> R<()> {
+    let second = std::time::Duration::from_secs(1);
+    assert_eq!(only_the_attribute::m14(1, locks(), second), 1);
+    assert_eq!(only_the_attribute::m14_patterns((1, second, true)), 1);
+    assert_eq!(only_the_attribute::m14_taken(vec!["a".into()], 2)?, 1);
+    assert_eq!(only_the_attribute::m14_async(vec!["a".into()], 2, second).await?, 1);
+    Ok(())
+}

@@ -174,3 +174,47 @@ fn a_handler_may_name_the_type_of_the_error() {
     locks();
     assert_eq!(typed(), 7);
 }
+
+struct Word<'a> {
+    text: &'a str,
+    length: usize,
+}
+
+#[redis_lock(key = "handler:{length}", wait = "none", on_error = |_| (*length, length))]
+async fn behind_a_reference<'a>(Word { length, .. }: &'a Word<'_>) -> (usize, &'a usize) {
+    (*length + 1, length)
+}
+
+#[redis_lock(key = "handler:{length}", wait = "none", on_error = |_| (*length, *text))]
+fn inside_a_tuple<'a>((Word { length, text }, _): (&Word<'a>, String)) -> (usize, &'a str) {
+    (*length + 1, text)
+}
+
+#[redis_lock(key = "handler:{a}", wait = "none", on_error = |_| *a)]
+async fn by_ref((ref a, ref mut names): (usize, Vec<String>)) -> usize {
+    names.push(String::new());
+    *a + names.len()
+}
+
+#[redis_lock(key = "handler:{length}", wait = "none", on_error = |_| *length)]
+fn behind_a_mutable_reference(Word { length, .. }: &mut Word<'_>) -> usize {
+    *length += 1;
+    *length
+}
+
+#[tokio::test]
+async fn m13_on_error_sees_arguments_as_the_body_does() -> R<()> {
+    let held = locks().mutex("handler:4").acquire().await?;
+    let mut word = Word { text: "word", length: 4 };
+    assert_eq!(behind_a_reference(&word).await, (4, &4));
+    assert_eq!(inside_a_tuple((&word, String::new())), (4, "word"));
+    assert_eq!(by_ref((4, vec![])).await, 4);
+    assert_eq!(behind_a_mutable_reference(&mut word), 4);
+    held.release().await?;
+    assert_eq!(behind_a_reference(&word).await, (5, &4));
+    assert_eq!(inside_a_tuple((&word, String::new())), (5, "word"));
+    assert_eq!(by_ref((4, vec![])).await, 5);
+    assert_eq!(behind_a_mutable_reference(&mut word), 5);
+    until_free("handler:4").await;
+    Ok(())
+}

@@ -241,3 +241,53 @@ async fn e95_trailing_comma() -> R<()> {
     e95().await?;
     e95_arguments(1).await
 }
+
+/// An id that is asked for, or the error of asking.
+macro_rules! asked {
+    ($ok:expr) => {
+        if $ok { 5 } else { return Err(LockError::NotConfigured) }
+    };
+}
+
+#[redis_lock(key("k:{}", asked!(n > 0)), ttl = std::time::Duration::from_secs(id(n < 9)?.into()), guard = lock)]
+async fn m11(n: u32) -> R<String> {
+    Ok(lock.key().into())
+}
+
+#[redis_lock(key("k:{}", asked!(n > 0)), wait = if n > 8 { return Err(LockError::Shutdown) } else { std::time::Duration::from_secs(1) }, guard = lock)]
+fn m11_sync(n: u32) -> R<String> {
+    Ok(lock.key().into())
+}
+
+#[redis_lock(keys = vec![format!("k:{}", later(names.len() as u32).await)], on_error = |_| String::new(), guard = lock)]
+async fn m11_handled(names: Vec<String>) -> String {
+    format!("{} {}", lock.key(), names.concat())
+}
+
+#[redis_lock(key("k:{}", id(n > 0)?))]
+fn m11_opaque(n: u32) -> R<impl Iterator<Item = u32>> {
+    Ok(0..n)
+}
+
+#[redis_lock(key = "k", wait = { if n == 0 { return Err("none".into()) } std::time::Duration::from_secs(1) })]
+async fn m11_own_error(n: u32) -> Result<u32, Box<dyn std::error::Error + Send + Sync>> {
+    Ok(n)
+}
+
+#[tokio::test]
+async fn m11_only_an_error_leaves_a_function_before_its_lock() -> R<()> {
+    locks();
+    assert_eq!(m11(1).await?, "k:5");
+    assert!(matches!(m11(0).await, Err(LockError::NotConfigured)));
+    assert!(matches!(tokio::spawn(m11(9)).await.unwrap(), Err(LockError::NotConfigured)));
+    assert_eq!(m11_sync(1)?, "k:5");
+    assert!(matches!(m11_sync(0), Err(LockError::NotConfigured)));
+    assert!(matches!(m11_sync(9), Err(LockError::Shutdown)));
+    assert_eq!(m11_opaque(3)?.count(), 3);
+    assert!(m11_opaque(0).is_err());
+    assert_eq!(m11_own_error(0).await.unwrap_err().to_string(), "none");
+    assert_eq!(m11_own_error(2).await.unwrap(), 2);
+    let handled = tokio::spawn(m11_handled(vec!["a".into()])).await.unwrap();
+    assert_eq!(handled, "k:2 a");
+    Ok(())
+}

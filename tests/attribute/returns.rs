@@ -255,3 +255,14 @@ async fn m10_impl_trait_inside_associated_types() -> R<()> {
     assert_eq!(m10_nested_bare().0.map(|it| it.to_string()).collect::<String>(), "d");
     Ok(())
 }
+
+#[redis_lock(key = "k", on_error = |_| (None, Vec::new()))]
+fn no_future_inside<T: Default>() -> (Option<Box<T>>, Vec<std::pin::Pin<Box<T>>>) {
+    (Some(Box::default()), Vec::new())
+}
+
+#[test]
+fn m12_values_without_a_future_inside_are_values() {
+    locks();
+    assert_eq!(no_future_inside::<u32>().0, Some(Box::new(0)));
+}

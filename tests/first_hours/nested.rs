@@ -98,3 +98,34 @@ async fn a_branch_of_a_join_inside_the_body_is_the_body() {
     }
     body(&Locks::in_memory()).await.unwrap();
 }
+
+/// Whoever has a guard may release it, so it is waited for.
+#[tokio::test]
+async fn a_guard_that_is_elsewhere_by_now_is_waited_for() {
+    let locks = Locks::in_memory();
+    let patient = || locks.mutex("outer").wait(Duration::from_secs(10));
+    let guard = patient().acquire().await.unwrap();
+    let releases = async {
+        tokio::task::yield_now().await;
+        drop(guard);
+    };
+    let (beside, ()) = tokio::join!(patient().acquire(), releases);
+    let (give, given) = tokio::sync::oneshot::channel();
+    give.send(beside.unwrap()).unwrap();
+    tokio::spawn(async move { given.await.unwrap().release().await.unwrap() });
+    let guard = patient().acquire().await.unwrap();
+    std::thread::spawn(move || drop(guard));
+    let guard = patient().run(async |_| 1).await;
+    assert_eq!(guard, Ok(1));
+}
+
+#[test]
+fn a_guard_that_a_thread_has_given_away_is_waited_for() {
+    let locks = Locks::in_memory();
+    let guard = locks.mutex("outer").blocking_acquire().unwrap();
+    let (give, given) = std::sync::mpsc::channel();
+    std::thread::spawn(move || drop(given.recv()));
+    give.send(guard).unwrap();
+    let guard = locks.mutex("outer").wait(Duration::from_secs(10)).blocking_acquire();
+    guard.unwrap().blocking_release().unwrap();
+}

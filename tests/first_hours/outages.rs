@@ -28,12 +28,37 @@ async fn is_told(url: &str, outage: Option<Duration>, says: &str) {
     assert!(source.is_retryable(), "{error}");
     let chain = format!("{:#}", anyhow::Error::from(error));
     assert_eq!(chain.matches(says).count(), 1, "{chain}");
+    names_the_server(&chain, url);
+}
+
+/// It names the address once, and never the password.
+#[track_caller]
+fn names_the_server(said: &str, url: &str) {
+    let address = url.rsplit(['/', '@']).next().unwrap();
+    assert_eq!(said.matches(address).count(), 1, "{said}");
+    assert!(!said.contains("secret"), "{said}");
 }
 
 #[tokio::test]
 async fn h1_a_server_that_is_down() {
-    let url = format!("redis://127.0.0.1:{}", free_port());
+    let url = format!("redis://user:secret@127.0.0.1:{}", free_port());
     is_told(&url, Some(OUTAGE), "onnection refused").await;
+    let connecting = Locks::builder().url(&url).connect().await;
+    names_the_server(&connecting.unwrap_err().to_string(), &url);
+    let looking = Locks::open(&url).unwrap().status("job").await;
+    names_the_server(&looking.unwrap_err().to_string(), &url);
+}
+
+#[tokio::test]
+async fn h1_a_server_that_does_not_answer_a_holder() {
+    let server = Server::start();
+    let proxy = Proxy::to(server.port());
+    let limit = Duration::from_millis(300);
+    let locks = Locks::builder().url(proxy.url()).command_timeout(limit).open().unwrap();
+    let guard = locks.mutex("job").acquire().await.unwrap();
+    proxy.hole();
+    names_the_server(&guard.verify().await.unwrap_err().to_string(), &proxy.url());
+    names_the_server(&guard.release().await.unwrap_err().to_string(), &proxy.url());
 }
 
 #[tokio::test]

@@ -75,8 +75,12 @@ pub(crate) fn blocking(request: Request) -> Result<Guard, LockError> {
 }
 
 fn anew(request: Request, caller: Caller) -> Result<Begun, LockError> {
-    let Request { locks, kind, keys, options } = request;
+    let Request { locks, kind, keys, mut options } = request;
     let settings = locks.settings();
+    // The default concerns those locks that can linger.
+    if options.linger.is_none() && options.ttl.is_some() && kind.is_pooled() {
+        options.linger = settings.linger;
+    }
     if settings.scripting == Scripting::Never && kind != Kind::Mutex {
         let fault = Fault::needs_scripts(kind.description());
         return Err(LockError::backend(None, &fault));
@@ -106,6 +110,7 @@ impl Begun {
     /// Waits for the lock.
     pub(crate) async fn granted(self) -> Result<Guard, LockError> {
         let granted = self.asking.granted().await;
+        let granted = granted.map_err(|error| error.at(&self.locks.settings().server));
         let guard = granted.map(|(id, hold)| Guard::new(self.locks, id, hold));
         if let (Some(place), Ok(guard)) = (self.place, &guard) {
             place.held(guard.hold());

@@ -240,7 +240,9 @@ impl Builder {
     /// Nothing is left behind.
     pub async fn connect(self) -> Result<Locks, LockError> {
         let locks = self.open()?;
-        locks.link().connect().await.map_err(|fault| LockError::backend(None, &fault))?;
+        let server = &locks.settings().server;
+        let failed = |fault| LockError::backend(None, &fault).at(server);
+        locks.link().connect().await.map_err(failed)?;
         Ok(locks)
     }
 
@@ -251,7 +253,7 @@ impl Builder {
 
     fn settings(&self) -> Result<Settings, LockError> {
         let settings = self.clone().unchecked();
-        check_ttl(settings.ttl)?;
+        check_ttl("ttl", settings.ttl, "use never_expires() for a lock without a lease")?;
         if settings.command_timeout.is_some_and(|timeout| timeout < Duration::from_millis(1)) {
             return Err(ConfigError::CommandTimeoutTooShort.into());
         }

@@ -1,5 +1,7 @@
 //! The ways to fulfil a request: acquire, adopt, run, lead, and their blocking twins.
 
+use std::time::Duration;
+
 use crate::api::acquire;
 use crate::api::caller::Caller;
 use crate::api::scope::{self, Led};
@@ -60,7 +62,7 @@ impl Request {
     /// Dropping the future leaves the lock to whoever has the token.
     pub async fn adopt(mut self, token: Token) -> Result<Guard, LockError> {
         if token.is_lasting() {
-            self = self.never_expires();
+            self = self.never_expires().linger(Duration::ZERO);
         } else if self.options.ttl.is_none() {
             return Err(ConfigError::AdoptWithoutTtl.into());
         }

@@ -188,7 +188,7 @@ impl Guard {
     /// # Cancel safety
     /// The lease may have been extended or not; the lock stays held.
     pub async fn extend(&self, ttl: Duration) -> Result<(), LockError> {
-        check_ttl(ttl)?;
+        check_ttl("ttl", ttl, "shorten it")?;
         let ttl = crate::domain::demand::whole_millis(ttl);
         if self.hold.demand.ttl.is_none() {
             return Err(ConfigError::ExtendWithoutTtl.into());
@@ -342,6 +342,7 @@ impl Guard {
         let (confirm, outcome) = oneshot::channel();
         self.give_back(Some(confirm));
         let outcome = outcome.await.unwrap_or(Err(LockError::Shutdown));
+        let outcome = outcome.map_err(|error| error.at(&self.locks.settings().server));
         match (&self.joined, self.hold.loss(Moment::now())) {
             (Some(_), Some(reason)) => Err(self.hold.lost_error(reason)),
             _ => outcome,
@@ -361,7 +362,8 @@ impl Guard {
         let (confirm, outcome) = oneshot::channel();
         ask(confirm);
         match outcome.await {
-            Ok(outcome) => outcome.and_then(|()| self.joined_nothing_over()),
+            Ok(Ok(())) => self.joined_nothing_over(),
+            Ok(Err(error)) => Err(error.at(&self.locks.settings().server)),
             // The question was not sent: the hold has ended, or the engine has.
             Err(_) => Err(self.loss().unwrap_or(LockError::Shutdown)),
         }

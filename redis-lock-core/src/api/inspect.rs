@@ -146,7 +146,7 @@ impl Locks {
         let seen = self.server_view(&names).await?;
         if seen.holders.is_empty() {
             return match seen.kind {
-                LockKind::Foreign => Err(LockError::backend(Some(key.as_str()), &not_a_lock())),
+                LockKind::Foreign => Err(self.failed(Some(key.as_str()), &not_a_lock())),
                 _ => Ok(false),
             };
         }
@@ -217,7 +217,7 @@ impl Locks {
     async fn server_view(&self, names: &Arc<Names>) -> Result<ServerView, LockError> {
         match self.ask(names, Verb::Look).await? {
             Answer::Seen(server_view) => Ok(*server_view),
-            _ => Err(LockError::backend(Some(names.user_key()), &unforeseen())),
+            _ => Err(self.failed(Some(names.user_key()), &unforeseen())),
         }
     }
 
@@ -232,7 +232,7 @@ impl Locks {
                 keys.retain(|key| !names.has_side(key));
                 Ok((keys, next))
             }
-            _ => Err(LockError::backend(None, &unforeseen())),
+            _ => Err(self.failed(None, &unforeseen())),
         }
     }
 
@@ -262,8 +262,12 @@ impl Locks {
         }
         let key = (!scan).then(|| names.user_key());
         answer.map_err(|fault| {
-            if link.is_closed() { LockError::Shutdown } else { LockError::backend(key, &fault) }
+            if link.is_closed() { LockError::Shutdown } else { self.failed(key, &fault) }
         })
+    }
+
+    fn failed(&self, key: Option<&str>, fault: &Fault) -> LockError {
+        LockError::backend(key, fault).at(&self.settings().server)
     }
 
     /// The names of the lock at a key.

@@ -37,10 +37,7 @@ pub struct Request {
 impl Request {
     pub(crate) fn new(locks: Locks, kind: Kind, keys: Keys) -> Self {
         let settings = locks.settings();
-        let mut options = Options::unset(settings.ttl, settings.wait, settings.outage);
-        if kind.is_pooled() {
-            options.linger = settings.linger;
-        }
+        let options = Options::unset(settings.ttl, settings.wait, settings.outage);
         Self { locks, kind, keys, options }
     }
 
@@ -119,8 +116,9 @@ impl Request {
         self
     }
 
-    /// Joins the hold that this task or thread has on the same key already, instead of failing
-    /// with [`LockError::Reentrant`](crate::LockError::Reentrant).
+    /// Joins the hold that the body around this call has on the same key already, that of an annotated
+    /// function, `run` or `lead`, instead of failing with
+    /// [`LockError::Reentrant`](crate::LockError::Reentrant). A guard of `acquire` is no such hold.
     pub fn reentrant(mut self) -> Self {
         self.options.reentrant = true;
         self
@@ -135,14 +133,15 @@ impl Request {
     }
 
     /// Keeps the lease for up to this long after the last release in this process, while nobody
-    /// else wants it: the next call here under the same key then costs no round trip. Mutexes only.
+    /// else wants it: the next call here under the same key then costs no round trip. Mutexes with a
+    /// ttl only; zero gives the lock back at once, whatever the manager's default.
     ///
     /// Whoever waits elsewhere is handed the lock. An attempt elsewhere that does not wait is handed
     /// it as well, unless it is for several keys, somebody is inside, or this process does not answer
     /// within 50 ms or three round trips. A process that dies meanwhile costs others the rest of the
     /// lease, as if it had died inside.
     pub fn linger(mut self, linger: Duration) -> Self {
-        self.options.linger = Some(linger).filter(|linger| !linger.is_zero());
+        self.options.linger = Some(linger);
         self
     }
 
@@ -160,5 +159,28 @@ impl Request {
     pub fn label(mut self, label: impl AsRef<str>) -> Self {
         self.options.label = Some(printable(label.as_ref()).into());
         self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ConfigError;
+
+    #[test]
+    fn locks_that_never_expire_linger_neither_by_default_nor_when_asked_to() {
+        let time = Duration::from_secs(2);
+        let locks = Locks::builder().in_memory().linger(time).open().unwrap();
+        let by_default = locks.mutex("k").never_expires().blocking_acquire().unwrap();
+        by_default.blocking_release().unwrap();
+        let asked = locks.mutex("k").linger(time);
+        for wrong in [asked.clone().never_expires(), locks.mutex("k").never_expires().linger(time)]
+        {
+            let error = wrong.blocking_acquire().unwrap_err();
+            assert_eq!(error, ConfigError::LingerWithoutTtl.into());
+        }
+        let token = locks.mutex("k").never_expires().blocking_acquire().unwrap().detach();
+        asked.blocking_adopt(token).unwrap().blocking_release().unwrap();
+        locks.read("k").blocking_acquire().unwrap().blocking_release().unwrap();
     }
 }

@@ -107,9 +107,11 @@ pub enum ConfigError {
     )]
     AlreadyInUse,
     /// The lease is too short to be renewed in time.
-    #[error("a ttl of {ttl:?} is too short to be kept; the least is {least:?}, 30 s is usual")]
+    #[error("a {option} of {ttl:?} is too short to be kept; the least is {least:?}, 30 s is usual")]
     #[non_exhaustive]
     TtlTooShort {
+        /// The name of the option that asks for the lease: `ttl` or `repair_orphan`.
+        option: &'static str,
         /// The ttl that was asked for.
         ttl: Duration,
         /// The shortest ttl.
@@ -162,6 +164,9 @@ pub enum ConfigError {
     /// `linger` was set for a lock other than a mutex.
     #[error("only the lease of a mutex can linger; leave `linger` out for this kind of lock")]
     LingerWithoutMutex,
+    /// `linger` was set for a lock that never expires.
+    #[error("linger has no meaning for a lock that never expires; give it a ttl")]
+    LingerWithoutTtl,
     /// `all` was called with no keys.
     #[error("no key to lock was given; name at least one")]
     NoKeys,

@@ -38,7 +38,8 @@ pub(crate) struct Options {
     pub(crate) repair_orphan: Option<Duration>,
     /// The text that is added to the manager's label, free of control characters already.
     pub(crate) label: Option<Cow<'static, str>>,
-    /// How long the lease stays after its last release while nobody else wants it.
+    /// How long the lease stays after its last release while nobody else wants it, where the request
+    /// says so; zero gives it back at once.
     pub(crate) linger: Option<Duration>,
     /// How long an acquisition waits for a server that can't be used.
     pub(crate) outage: Duration,
@@ -95,7 +96,7 @@ impl Options {
     /// Checks the values and their combination.
     pub(crate) fn check(&self, kind: Kind) -> Result<(), LockError> {
         if let Some(ttl) = self.ttl {
-            check_ttl(ttl)?;
+            check_ttl("ttl", ttl, "use never_expires() for a lock without a lease")?;
         } else if !kind.is_pooled() {
             return Err(ConfigError::TtlRequired.into());
         }
@@ -115,12 +116,15 @@ impl Options {
             }
         }
         if let Some(grace) = self.repair_orphan {
-            check_ttl(grace)?;
+            check_ttl("repair_orphan", grace, "shorten it")?;
         }
-        if let Some(linger) = self.linger {
+        if let Some(linger) = self.linger.filter(|linger| !linger.is_zero()) {
             check_millis("linger", linger, "shorten it")?;
             if !kind.is_pooled() {
                 return Err(ConfigError::LingerWithoutMutex.into());
+            }
+            if self.ttl.is_none() {
+                return Err(ConfigError::LingerWithoutTtl.into());
             }
         }
         if let Some(least) = self.min_hold {
@@ -162,7 +166,7 @@ impl Options {
             fair: self.fair,
             repair_orphan: self.repair_orphan.map(whole_millis),
             label,
-            linger: self.linger.filter(|_| ttl.is_some()).map(whole_millis),
+            linger: self.linger.filter(|linger| !linger.is_zero()).map(whole_millis),
             outage: self.outage,
             timeout: ttl.map_or(command_timeout, |ttl| command_timeout.min(command_limit(ttl))),
             adopts: self.adopts.clone(),
@@ -175,11 +179,16 @@ fn command_limit(ttl: Duration) -> Duration {
     (ttl / 6).clamp(Duration::from_millis(100), Duration::from_secs(2))
 }
 
-pub(crate) fn check_ttl(ttl: Duration) -> Result<(), LockError> {
+/// Checks the lease that an option asks for; `advice` is for one that is too long.
+pub(crate) fn check_ttl(
+    option: &'static str,
+    ttl: Duration,
+    advice: &'static str,
+) -> Result<(), LockError> {
     if ttl < MIN_TTL {
-        return Err(ConfigError::TtlTooShort { ttl, least: MIN_TTL }.into());
+        return Err(ConfigError::TtlTooShort { option, ttl, least: MIN_TTL }.into());
     }
-    check_millis("ttl", ttl, "use never_expires() for a lock without a lease")
+    check_millis(option, ttl, advice)
 }
 
 pub(crate) fn check_millis(
@@ -256,6 +265,9 @@ pub(crate) mod tests {
         ] {
             assert!(wrong.check(Kind::Mutex).is_err(), "{wrong:?}");
         }
+        let wrong = Options { repair_orphan: Some(Duration::ZERO), ..options() };
+        let said = wrong.check(Kind::Mutex).unwrap_err().to_string();
+        assert!(said.contains("a repair_orphan of 0ns is too short"), "{said}");
         assert!(Options { ttl: None, ..options() }.check(Kind::Read).is_err());
         assert!(options().check(Kind::Permit { limit: 0 }).is_err());
     }
@@ -270,7 +282,9 @@ pub(crate) mod tests {
             options.demand(keys, Kind::Mutex, "lock", &"".into(), Duration::from_secs(2)).unwrap()
         };
         assert_eq!(demand(lingering.clone()).linger, Some(Duration::from_secs(1)));
-        assert_eq!(demand(Options { ttl: None, ..lingering }).linger, None, "it never expires");
+        assert_eq!(demand(Options { linger: Some(Duration::ZERO), ..options() }).linger, None);
+        let endless = Options { ttl: None, ..lingering }.check(Kind::Mutex);
+        assert_eq!(endless, Err(ConfigError::LingerWithoutTtl.into()));
     }
 
     #[test]

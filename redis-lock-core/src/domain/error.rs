@@ -42,7 +42,8 @@ pub enum LockError {
         /// What ended the hold.
         reason: LossReason,
     },
-    /// This task or thread holds the key already; waiting for itself would never end.
+    /// The body around this call holds the key already, or blocking this thread would keep a task that holds
+    /// it from going on; waiting would never end.
     #[error("lock `{key}` is already held by {}", if *.other_task { OTHER_TASK } else { THIS_TASK })]
     #[non_exhaustive]
     Reentrant {
@@ -112,7 +113,7 @@ impl LockError {
     }
 
     pub(crate) fn backend(key: Option<&str>, fault: &Fault) -> Self {
-        let source = BackendError { key: key.map(Into::into), fault: fault.clone() };
+        let source = BackendError { key: key.map(Into::into), server: None, fault: fault.clone() };
         match fault.class {
             FaultClass::Misuse => {
                 ConfigError::OtherKind { key: key.map(Into::into), detail: source.fault.what }
@@ -124,6 +125,14 @@ impl LockError {
             }
             _ => Self::Backend { source },
         }
+    }
+
+    /// Names the server that it happened with.
+    pub(crate) fn at(mut self, server: &str) -> Self {
+        if let Self::Backend { source } = &mut self {
+            source.server = Some(server.into());
+        }
+        self
     }
 }
 
@@ -170,6 +179,8 @@ fn held_by(holder: Option<&Holder>) -> String {
 #[derive(Clone, PartialEq, Debug)]
 pub struct BackendError {
     key: Option<Arc<str>>,
+    /// Where the server is, or the servers, without credentials.
+    server: Option<Arc<str>>,
     fault: Fault,
 }
 
@@ -205,9 +216,12 @@ impl BackendError {
 
 impl fmt::Display for BackendError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.key {
-            Some(key) => write!(f, "lock `{key}`: {}", self.fault.what),
-            None => f.write_str(&self.fault.what),
+        let what = &self.fault.what;
+        match (&self.key, &self.server) {
+            (Some(key), Some(server)) => write!(f, "lock `{key}` ({server}): {what}"),
+            (Some(key), None) => write!(f, "lock `{key}`: {what}"),
+            (None, Some(server)) => write!(f, "{server}: {what}"),
+            (None, None) => f.write_str(what),
         }
     }
 }

@@ -42,21 +42,27 @@ impl KeySource {
         }
     }
 
+    /// The user's expressions in it.
+    pub(crate) fn expressions(&self) -> Vec<&Expr> {
+        match self {
+            Self::Template(_, arguments) => {
+                arguments.iter().map(|argument| &argument.value).collect()
+            }
+            Self::List(elements) => elements.iter().filter_map(Element::expr).collect(),
+            Self::Iterator(expr) => vec![expr],
+        }
+    }
+
     /// Every variable that the key may mean, and other names.
     pub(crate) fn words(&self) -> HashSet<String> {
-        let (templates, exprs): (Vec<&LitStr>, Vec<&Expr>) = match self {
-            Self::Template(template, arguments) => {
-                (vec![template], arguments.iter().map(|argument| &argument.value).collect())
-            }
-            Self::List(elements) => (
-                elements.iter().filter_map(Element::template).collect(),
-                elements.iter().filter_map(Element::expr).collect(),
-            ),
-            Self::Iterator(expr) => (Vec::new(), vec![expr]),
+        let templates: Vec<&LitStr> = match self {
+            Self::Template(template, _) => vec![template],
+            Self::List(elements) => elements.iter().filter_map(Element::template).collect(),
+            Self::Iterator(_) => Vec::new(),
         };
         let named = templates.into_iter().flat_map(|template| tokens::variables(&template.value()));
-        let meant =
-            exprs.into_iter().flat_map(|expr| tokens::words(expr.to_token_stream()).into_keys());
+        let written = self.expressions().into_iter();
+        let meant = written.flat_map(|expr| tokens::words(expr.to_token_stream()).into_keys());
         named.chain(meant).collect()
     }
 }

@@ -22,7 +22,7 @@ pub use arguments::{AnySizes, Kept, Sizes, Small, kept};
 pub use enter::{Acquired, AcquiredUnlessBusy, Scope, with_permits};
 
 pub use output::{
-    AnyOutput, BoxedOutput, Fallible, FromLockError, FutureOutput, Output, SeenInto,
+    AnyOutput, Fallible, FromLockError, FutureOutput, HoldsFuture, Output, ResultOutput, SeenInto,
     never_own_error, output_of,
 };
 
@@ -32,7 +32,7 @@ pub use render::{collected, key, keys, render};
 
 pub use run::{
     Ending, Run, RunOr, blocking_run, blocking_run_or, call, ending, fence, handled, left, never,
-    run, run_or,
+    own_failure, run, run_or,
 };
 
 pub use segment::{KeySegment, SegmentWriter};

@@ -3,6 +3,7 @@
 use std::future::{Future, IntoFuture};
 use std::marker::PhantomData;
 use std::ops::Deref;
+use std::pin::Pin;
 
 use crate::LockError;
 
@@ -56,41 +57,60 @@ impl<E: From<LockError>> FromLockError for E {
     }
 }
 
-/// Asks a return type what it is. A `Result` answers first, then what can be awaited, then the
-/// rest: each derefs to the next, and rustc takes the first that has the method.
+/// Asks a return type what it is: something that holds a future, or else a `Result`, or else what can
+/// be awaited, or else the rest. Each derefs to the next, and rustc takes the first that has the
+/// method.
 #[derive(Debug)]
-pub struct Output<R>(FutureOutput<R>);
+pub struct Output<R>(ResultOutput<R>);
+
+/// An [`Output`] that holds no future, as far as its type says.
+#[derive(Debug)]
+pub struct ResultOutput<R>(FutureOutput<R>);
 
 /// An [`Output`] that is no `Result`.
 #[derive(Debug)]
-pub struct FutureOutput<R>(BoxedOutput<R>);
-
-/// An [`Output`] that cannot be awaited as it is.
-#[derive(Debug)]
-pub struct BoxedOutput<R>(AnyOutput<R>);
+pub struct FutureOutput<R>(AnyOutput<R>);
 
 /// An [`Output`] that is neither a `Result` nor a future.
 #[derive(Debug)]
 pub struct AnyOutput<R>(PhantomData<fn() -> R>);
+
+/// A future in a box, or a value with one inside: nobody runs it yet.
+pub trait HoldsFuture {}
+
+impl<F: Future + ?Sized> HoldsFuture for Box<F> {}
+impl<P> HoldsFuture for Pin<P> where Self: Future {}
+impl<T: HoldsFuture> HoldsFuture for Option<T> {}
+impl<T: HoldsFuture> HoldsFuture for Vec<T> {}
+impl<T: HoldsFuture, E> HoldsFuture for Result<T, E> {}
 
 impl<R> Output<R> {
     /// Of the type that is named.
     #[must_use]
     #[allow(clippy::new_without_default, reason = "only the macro makes one")]
     pub const fn new() -> Self {
-        Self(FutureOutput(BoxedOutput(AnyOutput(PhantomData))))
+        Self(ResultOutput(FutureOutput(AnyOutput(PhantomData))))
     }
 }
 
-impl<T, E> Output<Result<T, E>> {
+impl<R: HoldsFuture> Output<R> {
+    /// Refused: that future would run without the lock.
+    #[must_use]
+    pub fn own_error(&self) -> fn(&R) -> bool
+    where
+        R: SeenInto,
+    {
+        |_| false
+    }
+}
+
+impl<T, E> ResultOutput<Result<T, E>> {
     /// Tells whether a value is the function's own error.
     #[must_use]
     pub fn own_error(&self) -> fn(&Result<T, E>) -> bool {
         Result::is_err
     }
-}
 
-impl<T, E> Output<Result<T, E>> {
     /// [`own_error`](Self::own_error), of what a future yields.
     #[must_use]
     pub fn own_error_of_value(&self) -> fn(&Result<T, E>) -> bool {
@@ -117,17 +137,6 @@ impl<F: IntoFuture> FutureOutput<F> {
     }
 }
 
-impl<F: Future + ?Sized> BoxedOutput<Box<F>> {
-    /// Refused, as a future that can be awaited.
-    #[must_use]
-    pub fn own_error(&self) -> fn(&Box<F>) -> bool
-    where
-        Box<F>: SeenInto,
-    {
-        |_| false
-    }
-}
-
 impl<R> AnyOutput<R> {
     /// Such a value is never an error.
     #[must_use]
@@ -137,6 +146,14 @@ impl<R> AnyOutput<R> {
 }
 
 impl<R> Deref for Output<R> {
+    type Target = ResultOutput<R>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.0
+    }
+}
+
+impl<R> Deref for ResultOutput<R> {
     type Target = FutureOutput<R>;
 
     fn deref(&self) -> &Self::Target {
@@ -145,14 +162,6 @@ impl<R> Deref for Output<R> {
 }
 
 impl<R> Deref for FutureOutput<R> {
-    type Target = BoxedOutput<R>;
-
-    fn deref(&self) -> &Self::Target {
-        &self.0
-    }
-}
-
-impl<R> Deref for BoxedOutput<R> {
     type Target = AnyOutput<R>;
 
     fn deref(&self) -> &Self::Target {

@@ -43,6 +43,11 @@ pub fn never<R>() -> R {
     }
 }
 
+/// What a function returns that failed by an error of its own while the request was made.
+pub fn own_failure<R: Fallible>(error: R::Error) -> R {
+    R::from_error(error)
+}
+
 /// Runs the body under the scope's lock, and releases the lock.
 ///
 /// The lock is checked before each poll: once it is lost, the body is never polled again. The body

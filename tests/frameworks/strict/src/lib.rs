@@ -91,6 +91,35 @@ pub fn blocking_with_handler(mut id: u32) -> u32 {
     id
 }
 
+/// Options that may leave the function, and a pattern that borrows mutably.
+#[redis_lock(key("a:{}", if id > 1 { return ::core::result::Result::Err(LockError::NotConfigured) } else { id }), wait = wait)]
+pub fn leaving(id: u32, wait: ::core::time::Duration, Pair(ref mut n, _): Pair<u32>) -> R<u32> {
+    *n += id;
+    ::core::result::Result::Ok(*n)
+}
+
+/// A handler sees references.
+#[redis_lock(key = "a:{id}", via = locks, on_error = |_| *n + *m)]
+pub async fn borrowing(
+    id: u32,
+    locks: &Locks,
+    Pair(n, _): &Pair<u32>,
+    Pair(ref m, _): Pair<u32>,
+) -> u32 {
+    *n - *m
+}
+
+/// The same of a function that blocks.
+#[redis_lock(keys = keys, via = locks, on_error = |_| *n + *m)]
+pub fn blocking_borrowing(
+    keys: ::std::vec::Vec<String>,
+    locks: &Locks,
+    Pair(n, _): &Pair<u32>,
+    Pair(ref m, _): Pair<u32>,
+) -> u32 {
+    *n - *m
+}
+
 /// A future that is made in several statements.
 #[redis_lock(key = "a:{id}")]
 pub fn future(id: u32) -> impl ::core::future::Future<Output = R<u32>> {
