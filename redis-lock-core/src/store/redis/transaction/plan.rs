@@ -7,7 +7,7 @@ use std::time::Duration;
 use redis::Cmd;
 
 use super::look;
-use super::snapshot::{Clock, Ends, ReadScope, Snapshot, Standing};
+use super::snapshot::{Ends, KnownTime, ReadScope, Snapshot, Standing};
 use super::writes::{Message, Writes, one};
 use crate::domain::clock::Moment;
 use crate::domain::error::{Fault, FaultClass};
@@ -74,7 +74,7 @@ impl ReadPlan {
         let mut watch = vec![names.main().to_owned()];
         let mut scope = ReadScope {
             queue: has_queue,
-            clock: Clock::Any,
+            clock: KnownTime::Any,
             fence: false,
             lenient: false,
             ends: Ends::Read,
@@ -130,11 +130,11 @@ impl ReadPlan {
 }
 
 /// Places in the queue and fencing numbers need the time.
-fn clock(is_needed: bool, known: Option<Moment>) -> Clock {
+fn clock(is_needed: bool, known: Option<Moment>) -> KnownTime {
     match known {
-        _ if !is_needed => Clock::Any,
-        Some(time) => Clock::Known(time),
-        None => Clock::Read,
+        _ if !is_needed => KnownTime::Any,
+        Some(time) => KnownTime::Known(time),
+        None => KnownTime::Read,
     }
 }
 

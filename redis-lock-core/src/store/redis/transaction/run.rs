@@ -10,7 +10,7 @@ use super::look;
 use super::plan::{Decision, DecisionTerms, ReadPlan, decide, pause};
 use super::pool::{Lane, Leased, lost};
 use super::setting::Setting;
-use super::snapshot::{Clock, Snapshot};
+use super::snapshot::{KnownTime, Snapshot};
 use super::writes::Message;
 use crate::domain::clock::Moment;
 use crate::domain::error::{Fault, FaultClass};
@@ -165,9 +165,9 @@ fn is_denied(answer: Option<&Value>) -> bool {
 fn learn(setting: &Setting, plan: &ReadPlan, snapshot: &Snapshot, sent: Moment) {
     let (clock, now) = (&setting.pool.clock, Moment::now());
     match plan.scope.clock {
-        Clock::Any => return,
-        Clock::Read => clock.was_read(sent, now, snapshot.now),
-        Clock::Known(_) => {}
+        KnownTime::Any => return,
+        KnownTime::Read => clock.was_read(sent, now, snapshot.now),
+        KnownTime::Known(_) => {}
     }
     if let Some((_, ticket)) = snapshot.queue.iter().flatten().last() {
         clock.saw_ticket(now, snapshot.now, *ticket);

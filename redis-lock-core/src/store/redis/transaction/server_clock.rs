@@ -27,19 +27,19 @@ pub(super) struct ServerClock(Mutex<Known>);
 
 #[derive(Clone, Copy, Default)]
 struct Known {
-    reading: Option<Reading>,
+    reading: Option<ClockReading>,
     /// Until when nothing is worked out, by this side's clock.
     wary: Option<Moment>,
 }
 
 #[derive(Clone, Copy)]
-struct Reading {
+struct ClockReading {
     /// By this side's clock.
     at: Moment,
     time: Moment,
 }
 
-impl Reading {
+impl ClockReading {
     fn expected(&self, at: Moment) -> Moment {
         self.time.after(at.since(self.at))
     }
@@ -64,7 +64,7 @@ impl ServerClock {
             known.wary = Some(now.after(WARY));
         }
         if now.since(sent) <= QUICK {
-            known.reading = Some(Reading { at, time });
+            known.reading = Some(ClockReading { at, time });
         }
     }
 

@@ -22,7 +22,7 @@ use crate::store::redis::dialect::Dialect;
 pub(super) struct ReadScope {
     pub(super) queue: bool,
     /// The server's clock, unless it is known.
-    pub(super) clock: Clock,
+    pub(super) clock: KnownTime,
     pub(super) fence: bool,
     /// Whether a fencing counter with an invalid value counts as absent.
     pub(super) lenient: bool,
@@ -35,7 +35,7 @@ pub(super) struct ReadScope {
 
 /// What is known of the server's clock.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Clock {
+pub(super) enum KnownTime {
     /// It makes no difference, because only distances count.
     Any,
     Read,
@@ -107,7 +107,7 @@ impl ReadScope {
             reads.extend([queue, cmd("HGETALL", &names.waiters())]);
             reads.extend(reads_ends.then(|| cmd("PTTL", &names.queue())));
         }
-        reads.extend((self.clock == Clock::Read).then(|| redis::cmd("TIME")));
+        reads.extend((self.clock == KnownTime::Read).then(|| redis::cmd("TIME")));
         if self.fence {
             reads.push(cmd("GET", &names.fence()));
         }
@@ -148,8 +148,8 @@ impl Snapshot {
         let lock = standing(value, left, dialect)?;
         let mut snapshot = Self {
             now: match scope.clock {
-                Clock::Known(time) => time,
-                Clock::Any | Clock::Read => Moment::START.after(Duration::from_secs(1)),
+                KnownTime::Known(time) => time,
+                KnownTime::Any | KnownTime::Read => Moment::START.after(Duration::from_secs(1)),
             },
             lock,
             queue: None,
@@ -166,20 +166,13 @@ impl Snapshot {
                 snapshot.take_queue(queue, places)?;
             }
         }
-        if scope.clock == Clock::Read {
+        if scope.clock == KnownTime::Read {
             let (seconds, micros): (u64, u64) = parsed(next()?)?;
             let time = Duration::from_secs(seconds) + Duration::from_micros(micros);
             snapshot.now = Moment::START.after(time);
         }
         if scope.fence {
-            let text = next()?;
-            let text = if scope.lenient { tolerated(text)?.unwrap_or(Value::Nil) } else { text };
-            let text: Option<String> = parsed(text)?;
-            let read = |text: String| {
-                let (last, owner) = text.split_once(' ')?;
-                Some((last.parse().ok()?, owner.to_owned()))
-            };
-            snapshot.fence = text.and_then(read);
+            snapshot.fence = counter(next()?, scope.lenient)?;
         }
         for token in tombs {
             // A tombstone of any type refuses the token.
@@ -306,6 +299,16 @@ pub(super) fn standing(value: Value, left: Value, dialect: Dialect) -> Result<St
             Standing::Value { text, left: dialect.read_left(left) }
         }
     })
+}
+
+/// The last fencing number, and the token it was given to.
+fn counter(value: Value, lenient: bool) -> Result<Option<(u64, String)>, Fault> {
+    let text = if lenient { tolerated(value)?.unwrap_or(Value::Nil) } else { value };
+    let text: Option<String> = parsed(text)?;
+    Ok(text.and_then(|text| {
+        let (last, owner) = text.split_once(' ')?;
+        Some((last.parse().ok()?, owner.to_owned()))
+    }))
 }
 
 /// The answer; `None` when the key has a value of another type.
