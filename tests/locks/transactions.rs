@@ -47,6 +47,41 @@ async fn who_queues_behind_others_is_never_aborted() {
     server.assert_clean();
 }
 
+/// 23 where nothing is slow (`docs/PROTOCOL.md`), and up to 28 where all answers take longer than what is
+/// worked out from them is used for. It was 30 and more.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lock_that_is_handed_on_costs_few_commands_and_nobody_starves() {
+    const CLIENTS: usize = 4;
+    const ROUNDS: u64 = 100;
+    let server = Server::start();
+    let mut clients = Vec::new();
+    for _ in 0..CLIENTS {
+        clients.push(never(&server).await);
+    }
+    let held = job(&clients[0]).acquire().await.unwrap();
+    let begun = clients.iter().cloned().map(|locks| {
+        tokio::spawn(async move {
+            for _ in 0..ROUNDS {
+                job(&locks).acquire().await.unwrap().release().await.unwrap();
+            }
+        })
+    });
+    let begun: Vec<_> = begun.collect();
+    until("all but one have queued", || places(&server) == CLIENTS - 1).await;
+    server.reset_counts();
+    held.release().await.unwrap();
+    for client in begun {
+        client.await.unwrap();
+    }
+    let counts = server.command_counts();
+    // `assert_clean` and this test ask for nothing else meanwhile.
+    let of_locks = counts.iter().filter(|(name, _)| !name.starts_with("config"));
+    let sent: u64 = of_locks.map(|(_, count)| count).sum();
+    let locks = CLIENTS as u64 * ROUNDS;
+    assert!(sent < 29 * locks, "{sent} commands for {locks} locks: {counts:?}");
+    server.assert_clean();
+}
+
 /// Whether the transaction in which this token was the so many-th to queue began with a `WATCH`.
 fn watched_to_queue(lines: &[String], number: usize) -> Option<bool> {
     let mut tokens = Vec::new();
@@ -251,7 +286,11 @@ fn disturb(server: &Server, key: &str, is_over: &Arc<AtomicBool>) -> JoinHandle<
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_release_that_does_not_come_through_delays_no_other() {
     let server = Server::start();
-    let locks = never(&server).await;
+    // What is on its way for that long is sure to meet a change of the key.
+    let proxy = Proxy::to(server.port());
+    let builder = Locks::builder().url(proxy.url()).scripting(Scripting::Never);
+    let locks = builder.connect().await.unwrap();
+    proxy.delay_up(Duration::from_millis(30));
     let hot = job(&locks).acquire().await.unwrap();
     let mut others = Vec::new();
     for at in 0..5 {

@@ -3,11 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::timing::{PLACE, UNLEASED};
+use super::timing::UNLEASED;
 use crate::Token;
 use crate::domain::clock::Moment;
 use crate::domain::demand::Demand;
 use crate::domain::unsettled::Unsettled;
+use crate::store::PLACE;
 
 /// One attempt to get a lock, with one token.
 ///

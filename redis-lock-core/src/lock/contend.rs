@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::hand_over::{ASK, ASK_WAIT, HandOverRequest};
 use super::held_lease::Lease;
 use super::question::{About, Open};
-use super::timing::{HintThrottle, PLACE, look_at};
+use super::timing::{HintThrottle, look_at};
 use super::{Attempt, Effects, Env, Later, Machine, Outcome, Reap, Stage, Waiter, asked_ttl, busy};
 use crate::domain::clock::Moment;
 use crate::domain::demand::Demand;
@@ -13,7 +13,7 @@ use crate::domain::error::{Fault, FaultClass};
 use crate::domain::fence::FENCES;
 use crate::domain::idle_event::{AskOutcome, IdleEvent};
 use crate::domain::kind::Kind;
-use crate::store::{Acquire, Answer, Blocker, Verb};
+use crate::store::{Acquire, Answer, Blocker, PLACE, Verb};
 use crate::{LockError, Token};
 
 /// How often several keys are asked for all at once. After this many refusals, keys that are free

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::question::{About, Open};
-use super::timing::{MAX_MOVE_WAIT, PLACE};
+use super::timing::MAX_MOVE_WAIT;
 use super::{Attempt, Confirm, OnServer, Outcome};
 use crate::domain::clock::Moment;
 use crate::domain::demand::Demand;
@@ -12,7 +12,7 @@ use crate::domain::error::{Fault, FaultClass};
 use crate::domain::kind::Kind;
 use crate::domain::names::Names;
 use crate::store::redis::is_split;
-use crate::store::{Answer, Command, Verb};
+use crate::store::{Answer, Command, PLACE, Verb};
 use crate::{LockError, LossReason, Token};
 
 /// The first and the longest pause between two tries.

@@ -8,9 +8,6 @@ use crate::domain::clock::Moment;
 use crate::domain::error::FaultClass;
 use crate::store::Blocker;
 
-/// How long a place in the server's queue lasts unless its waiter asks again.
-pub(crate) const PLACE: Duration = Duration::from_secs(5);
-
 /// How long the release of a lock without a lease is repeated.
 pub(crate) const UNLEASED: Duration = Duration::from_secs(24 * 60 * 60);
 

@@ -43,6 +43,9 @@ pub(crate) type TlsSettings = Arc<tls::Certificates>;
 #[cfg(not(feature = "rustls"))]
 pub(crate) type TlsSettings = std::convert::Infallible;
 
+/// How long a place in the server's queue lasts unless its waiter asks again.
+pub(crate) const PLACE: Duration = Duration::from_secs(5);
+
 /// How long a granted lock is reserved for the waiter that it was granted to.
 pub(crate) const CLAIM: Duration = Duration::from_secs(1);
 

@@ -126,7 +126,7 @@ fn what_was_written_long_after_it_was_asked_is_in_doubt_from_the_end_of_its_conn
     assert!(bench.cancel(1));
     let release = bench.released();
     let lease = demand("k").ttl.unwrap();
-    assert_eq!(release.buries(ended), Some(lease + crate::lock::timing::PLACE));
+    assert_eq!(release.buries(ended), Some(lease + crate::store::PLACE));
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! The same commands without scripts.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use testbed::Server;
 use tokio::runtime::{Builder, Runtime};
@@ -25,6 +26,11 @@ impl Transactions {
         Self { runtime, pool }
     }
 
+    /// The server's clock was set, which is noticed after a second otherwise.
+    pub(super) fn forget_time(&self) {
+        self.pool.forget_time();
+    }
+
     pub(super) fn send(
         &self,
         command: &Command,
@@ -40,6 +46,7 @@ impl Transactions {
             dialect: Dialect::Millis,
             channel,
             is_cluster: false,
+            alive_for: Duration::ZERO,
         };
         self.runtime.block_on(run(&setting, command))
     }

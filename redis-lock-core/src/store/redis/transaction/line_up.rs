@@ -36,7 +36,18 @@ pub(super) async fn line_up(
     }
     let mut leased = setting.pool.lease(Lane::Others).await?;
     let names = &command.names;
-    let Some((now, last)) = read(&mut leased, names).await else { return Ok(None) };
+    // Where the clock is known, no queue that was read lately has tickets beyond it.
+    let clock = &setting.pool.clock;
+    let (now, last) = match clock.time(Moment::now()) {
+        Some(now) => (now, 0.0),
+        None => {
+            let sent = Moment::now();
+            let Some((now, last)) = read(&mut leased, names).await else { return Ok(None) };
+            clock.was_read(sent, Moment::now(), now);
+            clock.saw_ticket(Moment::now(), now, last);
+            (now, last)
+        }
+    };
     let until = now.after(*place).since(Moment::START).as_millis();
     let waiter = format!("{until} {}", setting.channel.plain_name());
     is_sent.store(true, Ordering::Relaxed);

@@ -15,6 +15,7 @@
 //! because connections have no common order.
 
 mod batch;
+mod hand_overs;
 mod line_up;
 mod look;
 mod plan;
@@ -23,6 +24,7 @@ mod run;
 mod self_test;
 mod sequence;
 mod serve;
+mod server_clock;
 mod setting;
 mod snapshot;
 mod wire;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use redis::Cmd;
 
 use super::look;
-use super::snapshot::{ReadScope, Snapshot, Standing};
+use super::snapshot::{Ends, KnownTime, ReadScope, Snapshot, Standing};
 use super::writes::{Message, Writes, one};
 use crate::domain::clock::Moment;
 use crate::domain::error::{Fault, FaultClass};
@@ -17,7 +17,7 @@ use crate::store::memory::entry::Entry;
 use crate::store::redis::channel::plain;
 use crate::store::redis::decode;
 use crate::store::redis::dialect::Dialect;
-use crate::store::{Acquire, Answer, Blocker, Command, Verb};
+use crate::store::{Acquire, Answer, Blocker, CLAIM, Command, PLACE, Verb};
 
 /// The most channels whose listeners are asked for at once.
 const MOST: usize = 64;
@@ -43,6 +43,12 @@ pub(super) struct DecisionTerms {
     pub(super) frugal: bool,
     /// Whether everything is read, even when the value at the key may be enough.
     pub(super) whole: bool,
+    /// The server's time, where it is known without asking.
+    pub(super) time: Option<Moment>,
+    /// A waiter's process that has asked within this time is taken to be alive.
+    pub(super) alive_for: Duration,
+    /// Whether several keys may be read by one command.
+    pub(super) reads_several: bool,
 }
 
 /// What is to be done next.
@@ -66,12 +72,23 @@ impl ReadPlan {
         let has_queue = terms.dialect == Dialect::Millis;
         let is_brief = is_brief(command, terms);
         let mut watch = vec![names.main().to_owned()];
-        let mut scope = ReadScope { queue: has_queue, fence: false, lenient: false, ends: true };
+        let mut scope = ReadScope {
+            queue: has_queue,
+            clock: KnownTime::Any,
+            fence: false,
+            lenient: false,
+            ends: Ends::Read,
+            several: false,
+        };
         let mut tombs: Vec<Arc<str>> = command.verb.token().into_iter().cloned().collect();
         match &command.verb {
-            Verb::Acquire(terms) => {
+            Verb::Acquire(acquire) => {
                 (scope.queue, scope.fence) =
-                    (has_queue && !is_brief, terms.fences > 0 && has_queue);
+                    (has_queue && !is_brief, acquire.fences > 0 && has_queue);
+                if is_brief && has_queue {
+                    scope.several = terms.reads_several;
+                    scope.ends = claim_ends(acquire);
+                }
                 watch.extend(tombs.iter().map(|token| names.tomb(token)));
                 watch.extend(scope.fence.then(|| names.fence()));
             }
@@ -80,7 +97,8 @@ impl ReadPlan {
                 scope.queue = false;
             }
             Verb::Release { keep, bury, .. } => {
-                (scope.queue, scope.ends) = (has_queue && !is_brief, keep.is_some());
+                scope.queue = has_queue && !is_brief;
+                scope.ends = if keep.is_some() { Ends::Read } else { Ends::Any };
                 // Unless the release writes a tombstone, an older one only says why the token has nothing.
                 tombs.retain(|_| bury.is_some());
                 watch.extend(tombs.iter().map(|token| names.tomb(token)));
@@ -89,6 +107,7 @@ impl ReadPlan {
                 tombs = tokens.iter().map(|token| Arc::clone(token.wire())).collect();
             }
             Verb::Look => {
+                scope.clock = clock(scope.queue, None);
                 scope = ReadScope { fence: has_queue, lenient: true, ..scope };
                 return Self { watch: Vec::new(), scope, tombs };
             }
@@ -103,7 +122,27 @@ impl ReadPlan {
         if scope.queue {
             watch.extend([names.queue(), names.waiters()]);
         }
+        let is_release = matches!(command.verb, Verb::Release { .. });
+        let known = terms.time.filter(|_| is_release && !terms.whole);
+        scope.clock = clock(scope.queue || scope.fence, known);
         Self { watch, scope, tombs }
+    }
+}
+
+/// Places in the queue and fencing numbers need the time.
+fn clock(is_needed: bool, known: Option<Moment>) -> KnownTime {
+    match known {
+        _ if !is_needed => KnownTime::Any,
+        Some(time) => KnownTime::Known(time),
+        None => KnownTime::Read,
+    }
+}
+
+/// Whoever was granted the lock has it for no longer than [`CLAIM`], until this acquisition is done.
+fn claim_ends(acquire: &Acquire) -> Ends {
+    match acquire.ttl {
+        Some(ttl) if ttl <= CLAIM => Ends::Read,
+        _ => Ends::Soon,
     }
 }
 
@@ -134,6 +173,12 @@ fn was_brief(command: &Command, snapshot: &Snapshot) -> bool {
 /// Decides what to do about a command, from what was read.
 pub(super) fn decide(command: &Command, snapshot: &Snapshot, terms: &DecisionTerms) -> Decision {
     if is_brief(command, terms) && !was_brief(command, snapshot) {
+        return Decision::ReadAll;
+    }
+    let ended = |until: Moment| until <= snapshot.now;
+    let is_by_known_time = matches!(command.verb, Verb::Release { .. }) && terms.time.is_some();
+    if is_by_known_time && !terms.whole && snapshot.first_place().is_some_and(ended) {
+        // Whether the place of the first waiter has ended is for the server's clock to say.
         return Decision::ReadAll;
     }
     let is_other = snapshot.lock == Standing::Other;
@@ -260,6 +305,7 @@ fn by_model(command: &Command, snapshot: &Snapshot, terms: &DecisionTerms) -> De
             // Who listens to a sharded channel can be counted at its own node only.
             _ if plain(channel).is_some() => true,
             Some(heard) => *heard,
+            None if asked_within(terms.alive_for, &before, channel, snapshot.now) => true,
             None => {
                 unknown = true;
                 false
@@ -327,6 +373,12 @@ fn forced<'a>(command: &'a Command, before: &'a Entry) -> impl Iterator<Item = M
         channel: command.names.channel(token.manager().unwrap_or_default()),
         text: format!("r {}", token.wire()),
     })
+}
+
+/// Whether a waiter with this channel has asked so lately.
+fn asked_within(time: Duration, before: &Entry, channel: &str, now: Moment) -> bool {
+    let mut asked = before.queue.iter().filter(|waiter| &*waiter.manager == channel);
+    asked.any(|waiter| waiter.until.after(time) > now.after(PLACE))
 }
 
 /// The channels of waiters that may be granted the lock, if it is not known yet whether they have

@@ -9,6 +9,8 @@ use redis::{AsyncConnectionConfig, Cmd, Pipeline, RedisError, Value};
 use tokio::sync::{Notify, Semaphore, SemaphorePermit};
 use tokio::time::timeout;
 
+use super::hand_overs::HandOvers;
+use super::server_clock::ServerClock;
 use crate::domain::error::{Fault, FaultClass};
 use crate::store::redis::decode;
 use crate::store::{Command, Verb};
@@ -33,7 +35,7 @@ impl Lane {
     }
 }
 
-/// The connections of one server, and what was found out about the user's rights.
+/// The connections of one server, and what was found out about it.
 pub(in crate::store::redis) struct Pool {
     client: redis::Client,
     /// How long connecting may take.
@@ -47,6 +49,10 @@ pub(in crate::store::redis) struct Pool {
     beside: tokio::sync::Mutex<Option<MultiplexedConnection>>,
     pub(super) may_publish: AtomicBool,
     pub(super) may_ask_listeners: AtomicBool,
+    /// Whether several keys may be read at once (`MGET`).
+    pub(super) may_read_several: AtomicBool,
+    pub(super) clock: ServerClock,
+    pub(super) hand_overs: HandOvers,
     /// Whether something has arrived since the last call of `take_received`.
     has_received: AtomicBool,
 }
@@ -83,6 +89,9 @@ impl Pool {
             beside: tokio::sync::Mutex::new(None),
             may_publish: AtomicBool::new(true),
             may_ask_listeners: AtomicBool::new(true),
+            may_read_several: AtomicBool::new(true),
+            clock: ServerClock::default(),
+            hand_overs: HandOvers::default(),
             has_received: AtomicBool::new(false),
         })
     }
@@ -174,6 +183,11 @@ impl Pool {
     /// Whether something has arrived since the last call.
     pub(super) fn take_received(&self) -> bool {
         self.has_received.swap(false, Ordering::Relaxed)
+    }
+
+    #[cfg(test)]
+    pub(in crate::store::redis) fn forget_time(&self) {
+        self.clock.forget();
     }
 
     fn idle(&self) -> MutexGuard<'_, IdleConnections> {

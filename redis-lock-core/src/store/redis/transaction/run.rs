@@ -10,8 +10,9 @@ use super::look;
 use super::plan::{Decision, DecisionTerms, ReadPlan, decide, pause};
 use super::pool::{Lane, Leased, lost};
 use super::setting::Setting;
-use super::snapshot::Snapshot;
+use super::snapshot::{KnownTime, Snapshot};
 use super::writes::Message;
+use crate::domain::clock::Moment;
 use crate::domain::error::{Fault, FaultClass};
 use crate::store::redis::{decode, encode};
 use crate::store::{Acquire, Answer, Command, Verb};
@@ -103,11 +104,22 @@ async fn attempt(
     terms: &mut DecisionTerms,
     is_sent: &AtomicBool,
 ) -> Result<TransactionResult, Failure> {
+    terms.time = setting.pool.clock.time(Moment::now());
     let plan = ReadPlan::of(command, terms);
+    let sent = Moment::now();
     let begin = begin(&plan.watch, plan.scope.reads(&command.names, &plan.tombs, terms.dialect));
     let answers = leased.ask(begin).await.map_err(|error| Failure::Broken(lost(&error)))?;
     let mut answers = opened(!plan.watch.is_empty(), answers)?;
+    let several = answers.next();
+    if plan.scope.several && is_denied(several.as_ref()) {
+        setting.pool.may_read_several.store(false, Ordering::Relaxed);
+        terms.reads_several = false;
+        discard(leased, true).await;
+        return Ok(TransactionResult::Otherwise);
+    }
+    let mut answers = several.into_iter().chain(answers);
     let snapshot = Snapshot::read(plan.scope, &plan.tombs, terms.dialect, &mut answers)?;
+    learn(setting, &plan, &snapshot, sent);
     loop {
         match decide(command, &snapshot, terms) {
             Decision::Write { answer, writes, messages } => {
@@ -115,7 +127,11 @@ async fn attempt(
                     leased.give_back();
                     return Ok(TransactionResult::Done(answer));
                 }
+                let is_passed = messages.iter().any(Message::grants_with_others_behind);
                 let written = write(setting, leased, writes, messages, terms, is_sent).await?;
+                if is_passed && matches!(written, Written::Done) {
+                    setting.pool.hand_overs.note(command.names.main(), Moment::now());
+                }
                 return Ok(match written {
                     Written::Done => TransactionResult::Done(answer),
                     Written::Aborted => TransactionResult::Aborted,
@@ -137,6 +153,24 @@ async fn attempt(
                 return Ok(TransactionResult::Done(ask_type(setting, command, &snapshot).await?));
             }
         }
+    }
+}
+
+/// Whether the user may not use a command.
+fn is_denied(answer: Option<&Value>) -> bool {
+    matches!(answer, Some(Value::ServerError(error)) if decode::code_of(error) == "NOPERM")
+}
+
+/// Keeps what was read of the server's clock.
+fn learn(setting: &Setting, plan: &ReadPlan, snapshot: &Snapshot, sent: Moment) {
+    let (clock, now) = (&setting.pool.clock, Moment::now());
+    match plan.scope.clock {
+        KnownTime::Any => return,
+        KnownTime::Read => clock.was_read(sent, now, snapshot.now),
+        KnownTime::Known(_) => {}
+    }
+    if let Some((_, ticket)) = snapshot.queue.iter().flatten().last() {
+        clock.saw_ticket(now, snapshot.now, *ticket);
     }
 }
 

@@ -67,7 +67,9 @@ pub(super) async fn serve(setting: Arc<Setting>, mut jobs: Jobs, inbox: Arc<Answ
                 }
             }
             Some(brought) = under_way.next(), if !under_way.is_empty() => {
-                inbox.put(brought.answers);
+                if !brought.answers.is_empty() {
+                    inbox.put(brought.answers);
+                }
                 // They may take longer, and must not delay the answers.
                 for (seq, command) in brought.rest {
                     under_way.push(Box::pin(by_itself(setting, seq, command)));
@@ -81,8 +83,19 @@ pub(super) async fn serve(setting: Arc<Setting>, mut jobs: Jobs, inbox: Arc<Answ
             continue;
         }
         for kind in BatchKind::EACH {
-            while let Some(batch) = lines[kind as usize].next() {
-                under_way.push(Box::pin(together(setting, kind, batch)));
+            while let Some(mut batch) = lines[kind as usize].next() {
+                match (batch.pop(), batch.is_empty()) {
+                    (Some((seq, command)), true) => {
+                        lines[kind as usize].end();
+                        under_way.push(Box::pin(by_itself(setting, seq, command)));
+                        // What comes meanwhile is not held up by it.
+                        break;
+                    }
+                    (last, _) => {
+                        batch.extend(last);
+                        under_way.push(Box::pin(together(setting, kind, batch)));
+                    }
+                }
             }
         }
     }

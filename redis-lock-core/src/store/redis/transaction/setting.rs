@@ -1,6 +1,8 @@
 //! What transactions run with.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use super::plan::DecisionTerms;
 use super::pool::Pool;
@@ -14,6 +16,8 @@ pub(in crate::store::redis) struct Setting {
     pub(in crate::store::redis) channel: Channel,
     /// Whether the server is in cluster mode, where one command may use keys of one slot only.
     pub(in crate::store::redis) is_cluster: bool,
+    /// A waiter's process that has asked within this time is taken to be alive.
+    pub(in crate::store::redis) alive_for: Duration,
 }
 
 impl Setting {
@@ -24,6 +28,9 @@ impl Setting {
             listeners: [].into(),
             frugal: false,
             whole: false,
+            time: None,
+            alive_for: self.alive_for,
+            reads_several: self.pool.may_read_several.load(Ordering::Relaxed),
         }
     }
 }

@@ -20,17 +20,44 @@ use crate::store::redis::dialect::Dialect;
 /// Which parts of a lock are read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct ReadScope {
-    /// The queue and the server's clock.
     pub(super) queue: bool,
+    /// The server's clock, unless it is known.
+    pub(super) clock: KnownTime,
     pub(super) fence: bool,
     /// Whether a fencing counter with an invalid value counts as absent.
     pub(super) lenient: bool,
     /// When what stands there ends.
-    pub(super) ends: bool,
+    pub(super) ends: Ends,
+    /// Whether the holder and the tombstones are read by one command, which takes a value of another
+    /// type for none.
+    pub(super) several: bool,
 }
 
-/// How long a key has left that has no end, or whose end makes no difference.
-const NO_END: Value = Value::Int(-1);
+/// What is known of the server's clock.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum KnownTime {
+    /// It makes no difference, because only distances count.
+    Any,
+    Read,
+    Known(Moment),
+}
+
+/// What is known of the end of what stands at the key.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Ends {
+    Read,
+    /// It makes no difference.
+    Any,
+    /// It is sooner than the end that is going to be set.
+    Soon,
+}
+
+impl Ends {
+    /// What is taken for the answer where the end is not read, in milliseconds.
+    const fn assumed(self) -> Value {
+        Value::Int(if matches!(self, Self::Soon) { 1 } else { -1 })
+    }
+}
 
 /// What stands at the key of a lock.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -62,19 +89,31 @@ pub(super) struct Snapshot {
 
 impl ReadScope {
     pub(super) fn reads(self, names: &Names, tombs: &[Arc<str>], dialect: Dialect) -> Vec<Cmd> {
-        let mut reads = vec![cmd("GET", names.main())];
-        reads.extend(self.ends.then(|| dialect.left(names.main())));
+        let reads_ends = self.ends == Ends::Read;
+        let mut reads = match self.several {
+            true => {
+                let mut several = cmd("MGET", names.main());
+                tombs.iter().for_each(|token| {
+                    several.arg(names.tomb(token));
+                });
+                vec![several]
+            }
+            false => vec![cmd("GET", names.main())],
+        };
+        reads.extend(reads_ends.then(|| dialect.left(names.main())));
         if self.queue {
             let mut queue = cmd("ZRANGE", &names.queue());
             queue.arg(0).arg(-1).arg("WITHSCORES");
             reads.extend([queue, cmd("HGETALL", &names.waiters())]);
-            reads.extend(self.ends.then(|| cmd("PTTL", &names.queue())));
-            reads.push(redis::cmd("TIME"));
+            reads.extend(reads_ends.then(|| cmd("PTTL", &names.queue())));
         }
+        reads.extend((self.clock == KnownTime::Read).then(|| redis::cmd("TIME")));
         if self.fence {
             reads.push(cmd("GET", &names.fence()));
         }
-        reads.extend(tombs.iter().map(|token| cmd("GET", &names.tomb(token))));
+        if !self.several {
+            reads.extend(tombs.iter().map(|token| cmd("GET", &names.tomb(token))));
+        }
         reads
     }
 }
@@ -94,11 +133,24 @@ impl Snapshot {
         answers: &mut impl Iterator<Item = Value>,
     ) -> Result<Self, Fault> {
         let mut next = || answers.next().ok_or_else(|| nonsense("an answer is missing"));
-        let value = next()?;
-        let lock = standing(value, if scope.ends { next()? } else { NO_END }, dialect)?;
-        // Where the clock is not asked, only distances count.
+        let mut value = next()?;
+        let mut tombs_read = Vec::new().into_iter();
+        if scope.several {
+            let mut all = parsed::<Vec<Value>>(value)?.into_iter();
+            value = all.next().unwrap_or(Value::Nil);
+            tombs_read = all;
+        }
+        let reads_ends = scope.ends == Ends::Read;
+        let mut left = scope.ends.assumed();
+        if reads_ends {
+            left = next()?;
+        }
+        let lock = standing(value, left, dialect)?;
         let mut snapshot = Self {
-            now: Moment::START.after(Duration::from_secs(1)),
+            now: match scope.clock {
+                KnownTime::Known(time) => time,
+                KnownTime::Any | KnownTime::Read => Moment::START.after(Duration::from_secs(1)),
+            },
             lock,
             queue: None,
             places: HashMap::new(),
@@ -108,28 +160,23 @@ impl Snapshot {
         };
         if scope.queue {
             let (queue, places) = (tolerated(next()?)?, tolerated(next()?)?);
-            let left: i64 = parsed(if scope.ends { next()? } else { NO_END })?;
+            let left: i64 = if reads_ends { parsed(next()?)? } else { -1 };
             snapshot.queue_left = u64::try_from(left).ok().map(Duration::from_millis);
-            let (seconds, micros): (u64, u64) = parsed(next()?)?;
-            let time = Duration::from_secs(seconds) + Duration::from_micros(micros);
-            snapshot.now = Moment::START.after(time);
             if let (Some(queue), Some(places)) = (queue, places) {
                 snapshot.take_queue(queue, places)?;
             }
         }
+        if scope.clock == KnownTime::Read {
+            let (seconds, micros): (u64, u64) = parsed(next()?)?;
+            let time = Duration::from_secs(seconds) + Duration::from_micros(micros);
+            snapshot.now = Moment::START.after(time);
+        }
         if scope.fence {
-            let text = next()?;
-            let text = if scope.lenient { tolerated(text)?.unwrap_or(Value::Nil) } else { text };
-            let text: Option<String> = parsed(text)?;
-            let read = |text: String| {
-                let (last, owner) = text.split_once(' ')?;
-                Some((last.parse().ok()?, owner.to_owned()))
-            };
-            snapshot.fence = text.and_then(read);
+            snapshot.fence = counter(next()?, scope.lenient)?;
         }
         for token in tombs {
             // A tombstone of any type refuses the token.
-            let reason = match tolerated(next()?)? {
+            let reason = match tolerated(tombs_read.next().map_or_else(&mut next, Ok)?)? {
                 Some(Value::Nil) => continue,
                 Some(value) => parsed::<Vec<u8>>(value)?,
                 None => Vec::new(),
@@ -189,6 +236,12 @@ impl Snapshot {
         }
     }
 
+    /// When the place of the first waiter ends.
+    pub(super) fn first_place(&self) -> Option<Moment> {
+        let (first, _) = self.queue.as_ref()?.first()?;
+        Some(self.place(first).map_or(Moment::START, |(until, _)| until))
+    }
+
     fn holder(&self) -> Option<StoredHolder> {
         let Standing::Value { text, left } = &self.lock else { return None };
         // A key that exists has some time left.
@@ -246,6 +299,16 @@ pub(super) fn standing(value: Value, left: Value, dialect: Dialect) -> Result<St
             Standing::Value { text, left: dialect.read_left(left) }
         }
     })
+}
+
+/// The last fencing number, and the token it was given to.
+fn counter(value: Value, lenient: bool) -> Result<Option<(u64, String)>, Fault> {
+    let text = if lenient { tolerated(value)?.unwrap_or(Value::Nil) } else { value };
+    let text: Option<String> = parsed(text)?;
+    Ok(text.and_then(|text| {
+        let (last, owner) = text.split_once(' ')?;
+        Some((last.parse().ok()?, owner.to_owned()))
+    }))
 }
 
 /// The answer; `None` when the key has a value of another type.

@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use redis::RedisError;
 use tokio::sync::mpsc;
@@ -21,7 +22,14 @@ use crate::store::redis::address::redirect_in;
 use crate::store::redis::channel::Channel;
 use crate::store::redis::dialect::Dialect;
 use crate::store::redis::probe::{AtomicBy, Found};
-use crate::store::{Answer, Command, Connected, Filled, Pulled, Readiness, Verb, Watcher, Wire};
+use crate::store::{
+    Answer, Blocker, Command, Connected, Filled, Pulled, Readiness, Verb, Watcher, Wire,
+};
+
+/// A waiter's process that has asked within this time is taken to be alive when it is granted the
+/// lock, which saves the question for it. If it has died since, the lock is free when the grant ends,
+/// after a second.
+const ALIVE_FOR: Duration = Duration::from_millis(100);
 
 struct TransactionWire {
     link: Box<dyn Wire>,
@@ -51,7 +59,9 @@ pub(in crate::store::redis) fn wire(
         AtomicBy::Transactions(dialect) => dialect,
         AtomicBy::Scripts => Dialect::Millis,
     };
-    let setting = Arc::new(Setting { pool, dialect, channel, is_cluster: found.cluster });
+    let is_cluster = found.cluster;
+    let setting = Setting { pool, dialect, channel, is_cluster, alive_for: ALIVE_FOR };
+    let setting = Arc::new(setting);
     let (jobs, receiver) = mpsc::unbounded_channel();
     let inbox = Arc::new(AnswerInbox::default());
     tokio::spawn(serve(Arc::clone(&setting), receiver, Arc::clone(&inbox)));
@@ -73,6 +83,10 @@ pub(in crate::store::redis) fn wire(
 
 impl TransactionWire {
     fn start(&mut self, seq: u64, command: Command) {
+        if self.was_handed_over(&command) {
+            self.finish(seq, Ok(Answer::Busy(Blocker::unknown())));
+            return self.inbox.news.wake();
+        }
         if self.goes_on_link(&command) {
             self.owed.push_back(Moment::now());
             return self.link.push(seq, command);
@@ -85,6 +99,13 @@ impl TransactionWire {
             let fault = Fault::new(FaultClass::Refused, "the engine has ended");
             self.finish(seq, Err(fault));
         }
+    }
+
+    /// Whether the lock to be taken was handed over a moment ago to one of several waiters. A `Take`
+    /// would be refused. Whoever is told that it is busy asks in another way, which reads the lock.
+    fn was_handed_over(&self, command: &Command) -> bool {
+        let is_take = matches!(command.verb, Verb::Take { .. });
+        is_take && self.setting.pool.hand_overs.take(command.names.main(), Moment::now())
     }
 
     fn goes_on_link(&self, command: &Command) -> bool {

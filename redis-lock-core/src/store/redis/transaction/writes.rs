@@ -21,6 +21,11 @@ pub(super) struct Message {
 }
 
 impl Message {
+    /// Whether it tells a waiter that it was granted the lock, and that others still wait.
+    pub(super) fn grants_with_others_behind(&self) -> bool {
+        self.text.starts_with("g ") && self.text.ends_with(WAITERS_MARK)
+    }
+
     pub(super) fn publish(&self) -> Cmd {
         let mut cmd = one("PUBLISH", &self.channel);
         cmd.arg(&self.text);
