@@ -6,7 +6,6 @@
 
 use std::time::Duration;
 
-use super::conversation::Step;
 use super::output::Output;
 use super::probe::Delete;
 use super::scripts::{DELETE, RENEW};
@@ -37,12 +36,9 @@ impl<'a> Fast<'a> {
         }
     }
 
-    /// How its reply is to be read.
-    pub(super) fn step(&self) -> Step {
-        match self {
-            Self::Take { .. } | Self::Release { .. } => Step::Plain,
-            Self::Renew { .. } => Step::Fast,
-        }
+    /// Whether its reply is that of a plain command, or that of the script that renews.
+    pub(super) fn is_plain(&self) -> bool {
+        !matches!(self, Self::Renew { .. })
     }
 
     pub(super) fn send(&self, delete: Delete, out: &mut dyn Output) {

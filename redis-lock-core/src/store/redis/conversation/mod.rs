@@ -150,7 +150,7 @@ impl Conversation {
         if let Some(fast) = Fast::of(&command) {
             self.announce(asking, send);
             fast.send(self.found.delete, send);
-            let step = fast.step();
+            let step = if fast.is_plain() { Step::Plain } else { Step::Fast };
             self.asked.push_back(Expected::One(Asked { seq, command, group, step, asking }));
             return;
         }
