@@ -29,7 +29,6 @@ mod supervise;
 mod tests;
 
 pub(crate) use entry::{FailedRelease, QueueEntry, Settled};
-use entry::{InFlight, SentEntry};
 pub(crate) use gathering::PartEntry;
 pub(crate) use in_hand::InHand;
 pub(crate) use origin::{Gathering, Origin, Overdue, Reply};
@@ -55,6 +54,7 @@ use crate::engine::reaper;
 use crate::lock::{Outcome, Reap};
 use crate::store::outbound::Outbound;
 use crate::store::{Command, Pollable, TaskWaker, Verb, Watcher, Wire};
+use entry::{InFlight, SentEntry};
 use in_hand::InHandCount;
 
 /// How old a question may get before the engine itself reads, although a task has the role of the

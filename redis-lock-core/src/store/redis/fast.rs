@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use super::output::Output;
+use super::command_sink::CommandSink;
 use super::probe::Delete;
 use super::scripts::{DELETE, RENEW};
 use crate::domain::kind::Kind;
@@ -41,7 +41,7 @@ impl<'a> Fast<'a> {
         !matches!(self, Self::Renew { .. })
     }
 
-    pub(super) fn send(&self, delete: Delete, out: &mut dyn Output) {
+    pub(super) fn send(&self, delete: Delete, out: &mut dyn CommandSink) {
         match self {
             Self::Take { key, token, ttl: None } => {
                 out.send_words(&[b"SET", key.as_bytes(), token.as_bytes(), b"NX"]);
@@ -64,7 +64,7 @@ impl<'a> Fast<'a> {
 
 impl Delete {
     /// Deletes the key if it has this value.
-    pub(super) fn send(self, key: &str, value: &str, out: &mut dyn Output) {
+    pub(super) fn send(self, key: &str, value: &str, out: &mut dyn CommandSink) {
         let (key, value) = (key.as_bytes(), value.as_bytes());
         match self {
             Self::DelIfEq => out.send_words(&[b"DELIFEQ", key, value]),

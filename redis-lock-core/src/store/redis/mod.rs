@@ -3,6 +3,7 @@
 mod address;
 mod channel;
 mod cluster;
+mod command_sink;
 #[cfg(test)]
 mod conformance;
 mod conversation;
@@ -22,7 +23,7 @@ mod introduction;
 mod listen;
 mod message;
 mod nodes;
-mod output;
+
 mod probe;
 #[cfg(test)]
 mod redirect_tests;

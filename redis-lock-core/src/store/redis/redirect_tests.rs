@@ -5,11 +5,11 @@ use std::sync::Arc;
 use redis::{Cmd, Value};
 
 use super::channel::Channel;
+use super::command_sink::CommandSink;
 use super::conversation::Conversation;
 use super::direct::{acquire, command, names, release, token};
 use super::encode;
 use super::nodes::Member;
-use super::output::Output;
 use super::probe::Found;
 use crate::domain::error::{Fault, FaultClass};
 use crate::domain::kind::Kind;
@@ -27,7 +27,7 @@ struct Played {
 #[derive(Default)]
 struct Sent(Vec<String>);
 
-impl Output for Sent {
+impl CommandSink for Sent {
     fn send(&mut self, cmd: Cmd) {
         self.0.push(name(&cmd));
     }

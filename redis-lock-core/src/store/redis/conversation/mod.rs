@@ -22,12 +22,12 @@ use redis::Value;
 use super::address;
 use super::channel::Channel;
 use super::cluster::ClusterMode;
+use super::command_sink::CommandSink;
 use super::decode::{self, Plain, is_demoted};
 use super::encode::{self, Context, ScriptCall};
 use super::fast::Fast;
 use super::groups::{self, NextPart, Part, Split};
 use super::nodes::Member;
-use super::output::Output;
 use super::probe::{AtomicBy, Delete, Found};
 use crate::domain::error::{Fault, FaultClass};
 use crate::store::{Acquire, Answer, Command, Pulled, Verb, limits};
@@ -89,7 +89,7 @@ pub(super) struct Conversation {
 }
 
 /// Receives what has to be sent.
-pub(super) type Send<'a> = &'a mut dyn Output;
+pub(super) type Send<'a> = &'a mut dyn CommandSink;
 
 impl Conversation {
     pub(super) fn new(

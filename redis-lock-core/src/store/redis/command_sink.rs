@@ -3,7 +3,7 @@
 use redis::Cmd;
 
 /// Receives the commands that have to be sent.
-pub(super) trait Output {
+pub(super) trait CommandSink {
     fn send(&mut self, cmd: Cmd);
 
     /// Sends a command that consists of these words.
@@ -22,14 +22,14 @@ pub(super) fn command(words: &[&[u8]]) -> Cmd {
     cmd
 }
 
-impl Output for Vec<Cmd> {
+impl CommandSink for Vec<Cmd> {
     fn send(&mut self, cmd: Cmd) {
         self.push(cmd);
     }
 }
 
 /// The bytes of the commands, as the server reads them.
-impl Output for Vec<u8> {
+impl CommandSink for Vec<u8> {
     fn send(&mut self, cmd: Cmd) {
         cmd.write_packed_command(self);
     }
