@@ -124,20 +124,18 @@ impl Traffic {
         }
     }
 
-    /// An answer that comes later than this has an unknown outcome, because another node may have
-    /// replaced this one before it was given.
     /// A planted fault.
     #[cfg(test)]
     fn redirect_all(&mut self, results: &mut Vec<Settled>) {
         for mut entry in self.written.drain() {
             let command = entry.copy.take();
-            results.push(Settled::Redirected(
-                Box::new(entry.with(command, super::InHand::default())),
-                None,
-            ));
+            let entry = entry.with(command, super::InHand::default());
+            results.push(Settled::Redirected(Box::new(entry), None));
         }
     }
 
+    /// An answer that comes later than this has an unknown outcome, because another node may have
+    /// replaced this one before it was given.
     pub(crate) fn distrust_after(&mut self, age: Duration) {
         self.distrust_after = Some(age);
     }

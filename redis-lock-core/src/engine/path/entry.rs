@@ -5,7 +5,7 @@ use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::in_hand::InHand;
+use super::in_hand::{InHand, InHandCount};
 use super::origin::{Gathering, Origin, Overdue, Reply};
 use crate::domain::clock::Moment;
 use crate::domain::error::{Fault, FaultClass};
@@ -219,8 +219,8 @@ impl SentEntry {
 /// What became of an entry.
 #[derive(Debug)]
 pub(crate) enum Settled {
-    /// It has its one outcome. The first of several that are handed over together is counted as in
-    /// hand for all of them.
+    /// It has its one outcome. The first of several of one place that are handed over together is
+    /// counted as in hand for all of them.
     Done { origin: Origin, sent: Moment, outcome: Outcome, hand: InHand },
     /// It was not executed, and is to be asked elsewhere: where the node says, or the map.
     Redirected(Box<QueueEntry>, Option<Redirect>),
@@ -248,9 +248,9 @@ impl Settled {
         }
     }
 
-    /// Whether it is counted as in hand.
-    pub(super) fn is_counted(&self) -> bool {
-        matches!(self, Self::Done { hand, .. } if !hand.is_none())
+    /// Whether it is counted as in hand there.
+    pub(super) fn is_counted(&self, count: &InHandCount) -> bool {
+        matches!(self, Self::Done { hand, .. } if count.counts(hand))
     }
 
     /// Takes out what counts it, and others with it, as in hand.

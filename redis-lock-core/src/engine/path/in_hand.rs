@@ -16,6 +16,11 @@ impl InHandCount {
         InHand(Some(Arc::clone(&self.0)))
     }
 
+    /// Whether this is what counts an outcome here.
+    pub(super) fn counts(&self, hand: &InHand) -> bool {
+        hand.0.as_ref().is_some_and(|count| Arc::ptr_eq(count, &self.0))
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.0.load(Ordering::Acquire) == 0
     }

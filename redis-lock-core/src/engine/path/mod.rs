@@ -329,7 +329,7 @@ impl Traffic {
                 self.lost.insert(number);
             }
         }
-        let is_covered = results.first().is_some_and(Settled::is_counted);
+        let is_covered = results.first().is_some_and(|first| first.is_counted(&self.in_hand));
         let hand = if is_covered { InHand::default() } else { self.in_hand.take() };
         results.push(entry.settle(outcome, hand));
     }

@@ -365,3 +365,17 @@ fn is_refused(outcome: &Outcome) -> bool {
 fn is_answered(outcome: &Outcome) -> bool {
     matches!(outcome, Outcome::Answered(_))
 }
+
+#[test]
+fn outcomes_of_several_places_that_are_handed_over_together_are_counted_at_each() {
+    let paths = [0, 1].map(|spread| Path::new(Duration::from_millis(LIMIT), spread));
+    let mut results = Vec::new();
+    for path in &paths {
+        let mut traffic = path.traffic();
+        traffic.stop();
+        traffic
+            .put(QueueEntry::ping(ping(Duration::from_millis(LIMIT)), Moment::now()), &mut results);
+    }
+    assert_eq!(results.len(), 2);
+    assert_eq!(paths.each_ref().map(|path| path.traffic().is_in_hand()), [true, true]);
+}

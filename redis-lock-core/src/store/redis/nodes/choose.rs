@@ -33,10 +33,12 @@ pub(super) fn choose<'a>(
     views.iter().rev().max_by_key(|view| rank(view))
 }
 
-/// Whether most nodes with the epoch of the chosen view say that the cluster works. A node that is
-/// cut off from the others goes on saying that it does not.
-pub(super) fn is_healthy(views: &[ClusterView], epoch: u64) -> bool {
-    let same = || views.iter().filter(|view| view.epoch == epoch);
+/// Whether most nodes of the cluster of the chosen view, with its epoch, say that the cluster works. A
+/// node that is cut off from the others goes on saying that it does not.
+pub(super) fn is_healthy(views: &[ClusterView], chosen: &ClusterView) -> bool {
+    let ids = chosen.ids().map(Into::into).collect();
+    let is_peer = |view: &&ClusterView| view.epoch == chosen.epoch && touches(view, &ids);
+    let same = || views.iter().filter(is_peer);
     same().filter(|view| view.is_healthy).count() * 2 > same().count()
 }
 
@@ -136,6 +138,13 @@ mod tests {
         let ill = ClusterView { is_healthy: false, ..view(3, &["a", "b", "c"]) };
         let views = vec![ill, view(3, &["a"]), view(3, &["a", "b"])];
         assert_eq!(choose(&views, &known(&[])), Some(&views[2]));
+    }
+
+    #[test]
+    fn what_another_cluster_says_of_itself_does_not_count_here() {
+        let ill = |ids: &[&str]| ClusterView { is_healthy: false, ..view(3, ids) };
+        let views = vec![view(3, &["a", "b"]), ill(&["x", "y"]), ill(&["y", "x"])];
+        assert!(is_healthy(&views, &views[0]) && !is_healthy(&views, &views[1]));
     }
 
     /// Of two nodes the first one has so many of three slots.

@@ -89,7 +89,7 @@ impl ClusterShared {
         let Some(view) = choose(&views, &ids) else {
             return Err(worst(faults, "no node of the cluster knows who has which slots"));
         };
-        let (is_healthy, is_disputed) = (is_healthy(&views, view.epoch), is_disputed(&views, view));
+        let (is_healthy, is_disputed) = (is_healthy(&views, view), is_disputed(&views, view));
         Ok(self.accept(view.clone(), is_healthy, is_disputed))
     }
 

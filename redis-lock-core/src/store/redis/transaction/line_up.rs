@@ -36,7 +36,6 @@ pub(super) async fn line_up(
     }
     let mut leased = setting.pool.lease(Lane::Others).await?;
     let names = &command.names;
-    // Where the clock is known, no queue that was read lately has tickets beyond it.
     let clock = &setting.pool.clock;
     let (now, last) = match clock.time(Moment::now()) {
         Some(now) => (now, 0.0),
@@ -48,18 +47,27 @@ pub(super) async fn line_up(
             (now, last)
         }
     };
+    let own = ticket(now, last);
     let until = now.after(*place).since(Moment::START).as_millis();
     let waiter = format!("{until} {}", setting.channel.plain_name());
     is_sent.store(true, Ordering::Relaxed);
-    let cmds = writes(names, token, &ticket(now, last), &waiter, *place + QUEUE_GRACE);
+    let cmds = writes(names, token, &own, &waiter, *place + QUEUE_GRACE);
     let mut answers = leased.ask(cmds).await.map_err(decode::broken)?;
     let executed = answers.pop();
     let Some(Value::Array(mut results)) = executed else { return Ok(None) };
-    leased.give_back();
     let (Some(left), Some(value)) = (results.pop(), results.pop()) else { return Ok(None) };
     if results.iter().any(|result| matches!(result, Value::ServerError(_))) {
         return Ok(None);
     }
+    let before = results.into_iter().next().and_then(last_ticket).unwrap_or_default();
+    if own.parse().is_ok_and(|own: f64| own <= before) {
+        // The server's clock was set back, and somebody has waited since before that.
+        clock.saw_ticket(Moment::now(), now, before);
+        let mut correct = one("ZADD", &names.queue());
+        correct.arg("XX").arg(ticket(now, before)).arg(&**token);
+        leased.ask(vec![correct]).await.map_err(decode::broken)?;
+    }
+    leased.give_back();
     let Ok(Standing::Value { text, left }) = standing(value, left, Dialect::Millis) else {
         return Ok(None);
     };
@@ -79,13 +87,24 @@ pub(super) async fn line_up(
 
 /// The time, and the last ticket.
 async fn read(leased: &mut Leased<'_>, names: &Names) -> Option<(Moment, f64)> {
-    let mut last = one("ZRANGE", &names.queue());
-    last.arg(-1).arg(-1).arg("WITHSCORES");
-    let mut answers = leased.ask(vec![redis::cmd("TIME"), last]).await.ok()?;
-    let queue: Vec<(Vec<u8>, f64)> = from_redis_value(answers.pop()?).ok()?;
+    let mut answers = leased.ask(vec![redis::cmd("TIME"), last(names)]).await.ok()?;
+    let ticket = last_ticket(answers.pop()?)?;
     let (seconds, micros): (u64, u64) = from_redis_value(answers.pop()?).ok()?;
     let time = Duration::from_secs(seconds) + Duration::from_micros(micros);
-    Some((Moment::START.after(time), queue.last().map_or(0.0, |(_, ticket)| *ticket)))
+    Some((Moment::START.after(time), ticket))
+}
+
+/// Reads the last waiter and its ticket.
+fn last(names: &Names) -> Cmd {
+    let mut last = one("ZRANGE", &names.queue());
+    last.arg(-1).arg(-1).arg("WITHSCORES");
+    last
+}
+
+/// 0 where nobody waits.
+fn last_ticket(answer: Value) -> Option<f64> {
+    let queue: Vec<(Vec<u8>, f64)> = from_redis_value(answer).ok()?;
+    Some(queue.last().map_or(0.0, |(_, ticket)| *ticket))
 }
 
 fn writes(names: &Names, token: &str, ticket: &str, waiter: &str, lasts: Duration) -> Vec<Cmd> {
@@ -94,9 +113,80 @@ fn writes(names: &Names, token: &str, ticket: &str, waiter: &str, lasts: Duratio
     add.arg(ticket).arg(token);
     note.arg(token).arg(waiter);
     let ends = [&queue, &waiters].map(|key| Dialect::Millis.expire(key, lasts));
-    let mut cmds = vec![redis::cmd("MULTI"), add, note];
+    // Who is last tells whether the ticket is right.
+    let mut cmds = vec![redis::cmd("MULTI"), last(names), add, note];
     cmds.extend(ends);
     cmds.extend([one("GET", names.main()), Dialect::Millis.left(names.main())]);
     cmds.push(redis::cmd("EXEC"));
     cmds
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::domain::kind::Kind;
+    use crate::store::redis::channel::Channel;
+    use crate::store::redis::transaction::pool::Pool;
+
+    #[test]
+    fn whoever_comes_last_is_last_although_the_clock_was_set_back_long_ago() {
+        let server = testbed::Server::start();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let token = |digit: &str| format!("rl1.{}.m.0.", digit.repeat(32));
+        let (holder, first, last) = (token("a"), token("b"), token("c"));
+        let names = Arc::new(Names::new("lock", "lock:k"));
+        let (seconds, _): (u64, u64) = server.run("TIME");
+        // It has waited since before the clock was set back by ten minutes, and has renewed its place.
+        let ticket = (seconds + 600) * 1_000_000;
+        server.run::<()>(&format!("SET {} {holder}+ PX 60000", names.main()));
+        server.run::<()>(&format!("ZADD {} {ticket} {first}", names.queue()));
+        let until = (seconds + 5) * 1_000;
+        server.run::<()>(&format!("HSET {} {first} {until}", names.waiters()));
+        let pool = runtime.block_on(async { Pool::new(server.client(), Duration::from_secs(5)) });
+        let setting = Setting {
+            pool,
+            dialect: Dialect::Millis,
+            channel: Channel::listened_at("lock:~m:x"),
+            is_cluster: false,
+            alive_for: Duration::ZERO,
+        };
+        // The time was read a moment ago, for another lock.
+        let now = Moment::now();
+        setting.pool.clock.was_read(now, now, Moment::START.after(Duration::from_secs(seconds)));
+        let place = Some(Duration::from_secs(5));
+        let acquire =
+            Acquire { queue: place, is_new: true, ..Acquire::of(last.as_str().into(), place) };
+        let (verb, timeout) = (Verb::Acquire(acquire), Duration::from_secs(5));
+        let command = Command { names: Arc::clone(&names), kind: Kind::Mutex, verb, timeout };
+        let answer = runtime.block_on(line_up(&setting, &command, &AtomicBool::new(false)));
+        assert!(matches!(answer, Ok(Some(Answer::Busy(_)))), "{answer:?}");
+        let order: Vec<String> = server.run(&format!("ZRANGE {} 0 -1", names.queue()));
+        assert_eq!(order, [first, last]);
+    }
+
+    #[test]
+    fn a_granted_lock_is_claimed_where_mget_has_another_name() {
+        let server = testbed::Server::builder().rename_command("MGET", "MGOT").start();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let token = format!("rl1.{}.m.0.", "a".repeat(32));
+        let names = Arc::new(Names::new("lock", "lock:k"));
+        server.run::<()>(&format!("SET {} {token} PX 1000", names.main()));
+        let pool = runtime.block_on(async { Pool::new(server.client(), Duration::from_secs(5)) });
+        let setting = Setting {
+            pool,
+            dialect: Dialect::Millis,
+            channel: Channel::listened_at("lock:~m:x"),
+            is_cluster: false,
+            alive_for: Duration::ZERO,
+        };
+        let ttl = Some(Duration::from_secs(30));
+        let acquire =
+            Acquire { queue: ttl, notified: true, ..Acquire::of(token.as_str().into(), ttl) };
+        let (verb, timeout) = (Verb::Acquire(acquire), Duration::from_secs(5));
+        let command = Command { names, kind: Kind::Mutex, verb, timeout };
+        let answer = runtime.block_on(crate::store::redis::transaction::run(&setting, &command));
+        assert!(matches!(answer, Ok(Answer::Held { .. })), "{answer:?}");
+    }
 }

@@ -156,9 +156,11 @@ async fn attempt(
     }
 }
 
-/// Whether the user may not use a command.
+/// Whether the server has no such command, or not for this user.
 fn is_denied(answer: Option<&Value>) -> bool {
-    matches!(answer, Some(Value::ServerError(error)) if decode::code_of(error) == "NOPERM")
+    let Some(Value::ServerError(error)) = answer else { return false };
+    let is_unknown = || error.details().is_some_and(|detail| detail.contains("unknown command"));
+    decode::code_of(error) == "NOPERM" || is_unknown()
 }
 
 /// Keeps what was read of the server's clock.
