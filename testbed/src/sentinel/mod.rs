@@ -60,11 +60,19 @@ impl Sentinel {
         &self.servers
     }
 
-    /// The primary, as the sentinels tell; panics when they don't agree.
+    /// The primary, as the sentinels tell, once they agree: one that was cut off says for a moment what
+    /// the others have left behind.
     #[track_caller]
     pub fn primary(&self) -> &Node {
-        let reported = self.reported_port().expect("the sentinels agree on a primary");
-        self.servers.iter().find(|node| node.port() == reported).expect("it is one of ours")
+        let mut found = None;
+        until_well(READY, || {
+            let reported = self.reported_port();
+            found = self.servers.iter().find(|node| reported == Some(node.port()));
+            found
+                .is_none()
+                .then(|| format!("the sentinels do not agree on a primary: {reported:?}"))
+        });
+        found.expect("it was found")
     }
 
     /// A live server that is not the primary.
