@@ -102,7 +102,7 @@ impl<'a> Expansion<'a> {
         let asked = if asks_before {
             request::used(&named, self.function)
         } else {
-            let (scope, request, made) = (local("scope"), local("request"), self.request());
+            let (scope, request, made) = (local("scope"), local("request"), self.request(true));
             quote!(#made #scope.ask(#request);)
         };
         let (edge, acquired) = (self.edge(), self.acquired(body, !asks_before));
@@ -155,7 +155,7 @@ impl<'a> Expansion<'a> {
         let output = self.output();
         let span = self.span;
         let keyword = (!self.lends()).then(|| quote!(move));
-        let request = self.request();
+        let request = self.request(false);
         let run = if self.options.on_error.is_none() {
             let rebinding = rebind::inside(self.function, arguments, &self.kept(), &HashSet::new());
             let acquired = self.blocking_acquired(&block(&self.function.body).into_token_stream());
@@ -273,8 +273,8 @@ impl<'a> Expansion<'a> {
         }
     }
 
-    fn request(&self) -> TokenStream {
-        request::made(self.options, &self.key, &self.krate)
+    fn request(&self, is_async: bool) -> TokenStream {
+        request::made(self.options, &self.key, &self.krate, is_async)
     }
 
     /// The content in a box, unless all arguments are small, because the future contains them more
