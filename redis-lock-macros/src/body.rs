@@ -197,8 +197,8 @@ impl<'a> Expansion<'a> {
         let (value, error) = (local("value"), local("error"));
         let output = self.output();
         let on_error = self.options.on_error.as_ref().map(|on_error| &on_error.value);
-        // A type that is inferred is only known by the value.
-        let seen = (is_blocking && matches!(output, Type::Infer(_))).then(|| {
+        // What is inferred of the type is only known by the value.
+        let seen = (is_blocking && returns::has_impl(&self.returned)).then(|| {
             let span = self.span;
             quote_spanned!(span=> let _ = #krate::__private_0_1::output_of(&#value).own_error();)
         });
@@ -228,7 +228,11 @@ impl<'a> Expansion<'a> {
         match self.output() {
             // A type that is inferred cannot be asked whether it is a `Result`.
             Type::Infer(_) => quote_spanned!(span=> #krate::__private_0_1::never_own_error),
-            output if self.function.signature.asyncness.is_none() => {
+            // Its parts that are inferred could be futures, and rustc would take them for that.
+            output
+                if self.function.signature.asyncness.is_none()
+                    && !returns::has_impl(&self.returned) =>
+            {
                 quote_spanned!(span=> #krate::__private_0_1::Output::<#output>::new().own_error())
             }
             // What an `async fn` yields is a value, whatever it is.
