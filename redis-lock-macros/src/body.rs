@@ -188,7 +188,23 @@ impl<'a> Expansion<'a> {
             let ended = quote!(#call(#scope, #own, #keyword || { #outer #request #acquired }));
             self.handled(&ended, true)
         };
-        self.within_scope(run)
+        let checks = self.checks();
+        self.within_scope(quote!(#checks #run))
+    }
+
+    /// Has rustc refuse what holds a future behind a name, which would run without the lock.
+    fn checks(&self) -> TokenStream {
+        let check = |ty: &Type, method| {
+            let span = returns::span(ty);
+            let krate = located(self.krate.to_token_stream(), span);
+            let method = Ident::new(method, span);
+            quote_spanned!(span=> #krate::__private_0_1::Output::<#ty>::new().#method();)
+        };
+        // With a handler the type itself is asked what its own errors are.
+        let is_unasked = self.options.on_error.is_none() && !returns::has_impl(&self.returned);
+        let whole = is_unasked.then(|| check(&self.returned, "result_holds_no_future"));
+        let parts = returns::elements(&self.returned).into_iter();
+        whole.into_iter().chain(parts.map(|ty| check(ty, "holds_no_future"))).collect()
     }
 
     /// `match ended { Ok(value) => return value, Err(error) => return on_error(error) }`
