@@ -2,6 +2,7 @@
 //! was held throughout. In every executor, through nested calls, cancellation and panics.
 #![deny(warnings)]
 
+use std::fmt;
 use std::future::{Future, pending, poll_fn};
 use std::pin::pin;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -174,12 +175,20 @@ mod loss {
         if ok { Ok("own") } else { Err("own") }
     }
 
+    #[redis_lock(key = "any:o", ttl = SHORT, renew = false, guard = lock, on_error = |_| Ok("replaced"))]
+    fn any_opaque_result(ok: bool) -> Result<impl fmt::Display, &'static str> {
+        stall(lock);
+        if ok { Ok("own") } else { Err("own") }
+    }
+
     #[test]
     fn on_error_hears_of_the_loss_and_does_not_mask_an_own_error() {
         locks();
         assert_eq!(block_on(any_type()), -1);
         assert_eq!(any_result(true), Ok("replaced"));
         assert_eq!(any_result(false), Err("own"));
+        assert_eq!(any_opaque_result(true).map(|it| it.to_string()), Ok("replaced".into()));
+        assert_eq!(any_opaque_result(false).map(|it| it.to_string()), Err("own"));
     }
 
     #[test]

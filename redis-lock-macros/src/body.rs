@@ -102,7 +102,7 @@ impl<'a> Expansion<'a> {
         let asked = if asks_before {
             request::used(&named, self.function)
         } else {
-            let (scope, request, made) = (local("scope"), local("request"), self.request());
+            let (scope, request, made) = (local("scope"), local("request"), self.request(true));
             quote!(#made #scope.ask(#request);)
         };
         let (edge, acquired) = (self.edge(), self.acquired(body, !asks_before));
@@ -155,7 +155,7 @@ impl<'a> Expansion<'a> {
         let output = self.output();
         let span = self.span;
         let keyword = (!self.lends()).then(|| quote!(move));
-        let request = self.request();
+        let request = self.request(false);
         let run = if self.options.on_error.is_none() {
             let rebinding = rebind::inside(self.function, arguments, &self.kept(), &HashSet::new());
             let acquired = self.blocking_acquired(&block(&self.function.body).into_token_stream());
@@ -188,7 +188,23 @@ impl<'a> Expansion<'a> {
             let ended = quote!(#call(#scope, #own, #keyword || { #outer #request #acquired }));
             self.handled(&ended, true)
         };
-        self.within_scope(run)
+        let checks = self.checks();
+        self.within_scope(quote!(#checks #run))
+    }
+
+    /// Has rustc refuse what holds a future behind a name, which would run without the lock.
+    fn checks(&self) -> TokenStream {
+        let check = |ty: &Type, method| {
+            let span = returns::span(ty);
+            let krate = located(self.krate.to_token_stream(), span);
+            let method = Ident::new(method, span);
+            quote_spanned!(span=> #krate::__private_0_1::Output::<#ty>::new().#method();)
+        };
+        // With a handler the type itself is asked what its own errors are.
+        let is_unasked = self.options.on_error.is_none() && !returns::has_impl(&self.returned);
+        let whole = is_unasked.then(|| check(&self.returned, "result_holds_no_future"));
+        let parts = returns::elements(&self.returned).into_iter();
+        whole.into_iter().chain(parts.map(|ty| check(ty, "holds_no_future"))).collect()
     }
 
     /// `match ended { Ok(value) => return value, Err(error) => return on_error(error) }`
@@ -197,8 +213,8 @@ impl<'a> Expansion<'a> {
         let (value, error) = (local("value"), local("error"));
         let output = self.output();
         let on_error = self.options.on_error.as_ref().map(|on_error| &on_error.value);
-        // A type that is inferred is only known by the value.
-        let seen = (is_blocking && matches!(output, Type::Infer(_))).then(|| {
+        // What is inferred of the type is only known by the value.
+        let seen = (is_blocking && returns::has_impl(&self.returned)).then(|| {
             let span = self.span;
             quote_spanned!(span=> let _ = #krate::__private_0_1::output_of(&#value).own_error();)
         });
@@ -228,7 +244,11 @@ impl<'a> Expansion<'a> {
         match self.output() {
             // A type that is inferred cannot be asked whether it is a `Result`.
             Type::Infer(_) => quote_spanned!(span=> #krate::__private_0_1::never_own_error),
-            output if self.function.signature.asyncness.is_none() => {
+            // Its parts that are inferred could be futures, and rustc would take them for that.
+            output
+                if self.function.signature.asyncness.is_none()
+                    && !returns::has_impl(&self.returned) =>
+            {
                 quote_spanned!(span=> #krate::__private_0_1::Output::<#output>::new().own_error())
             }
             // What an `async fn` yields is a value, whatever it is.
@@ -273,8 +293,8 @@ impl<'a> Expansion<'a> {
         }
     }
 
-    fn request(&self) -> TokenStream {
-        request::made(self.options, &self.key, &self.krate)
+    fn request(&self, is_async: bool) -> TokenStream {
+        request::made(self.options, &self.key, &self.krate, is_async)
     }
 
     /// The content in a box, unless all arguments are small, because the future contains them more

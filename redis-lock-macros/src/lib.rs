@@ -11,6 +11,7 @@ mod duration;
 mod expand;
 mod function;
 mod key;
+mod leaving;
 mod manifest;
 mod options;
 mod rebind;

@@ -9,8 +9,9 @@ use syn::{Expr, ExprLit, Lit, Path, UnOp};
 
 use crate::function::{Binding, Function};
 use crate::key::Key;
+use crate::leaving::{self, Way};
 use crate::options::{KeySource, Lease, Options, Setting, Time, Waiting};
-use crate::tokens::{contains, first_span, local, located, unraw, words};
+use crate::tokens::{first_span, local, located, unraw, words};
 
 /// `Fixed::ttl(..), Fixed::wait(..),` under the names that the user wrote.
 pub(crate) fn known(options: &Options, krate: &Path) -> TokenStream {
@@ -24,32 +25,42 @@ pub(crate) fn known(options: &Options, krate: &Path) -> TokenStream {
 
 /// `let request = ..;`
 ///
-/// As a statement of its own, so that what `via` and the key borrow ends before the wait begins. In a
-/// closure where an expression may leave the function, so that it can't return a value from it: only
-/// an error is passed on.
-pub(crate) fn made(options: &Options, key: &Key, krate: &Path) -> TokenStream {
+/// As a statement of its own, so that what `via` and the key borrow ends before the wait begins. No
+/// expression of it may return a value from the function:
+///
+/// - A `?` stays where it is if the function, or its closure around the request, returns a `Result`:
+///   then it passes on an error and nothing else.
+/// - With a `return` or a macro, which may do anything, the expressions stand in a closure of their
+///   own, or in an async block if they await. Of that only an error is passed on.
+pub(crate) fn made(options: &Options, key: &Key, krate: &Path, is_async: bool) -> TokenStream {
     let (request, scope, error) = (local("request"), local("scope"), local("error"));
     let methods = [quote!(#scope.request), quote!(#scope.request_all)];
     let made = from_key(options, key, krate, methods, None);
     let computed = computed(options, krate);
     let made = quote!(let #request = #made; #computed);
-    let places = places(options);
-    let written = quote!(#(#places)* #computed);
-    let has = |sign| contains(written.clone(), sign);
-    // A macro may do anything.
-    if !["return", "?", "!"].into_iter().any(has) {
-        return made;
+    let ways = leaving::ways(expressions(options));
+    let has = |way| ways.contains(&way);
+    let has_handler = options.on_error.is_some();
+    if !has(Way::Return) && !has(Way::Macro) {
+        // Without a handler the function returns a `Result` in any case, and the closure of a
+        // blocking function does with one.
+        let edge = (has(Way::Try) && has_handler && is_async).then(|| {
+            let never = quote!(#krate::__private_0_1::never());
+            quote!(if false { return #krate::__private_0_1::own_failure(#never); })
+        });
+        return quote!(#edge #made);
     }
+    let awaits = is_async && has(Way::Await);
     let (ok, err) = (quote!(::core::result::Result::Ok), quote!(::core::result::Result::Err));
     let plain = quote!(::core::result::Result<#krate::Request, #krate::LockError>);
-    let passes_on = has("?") || has("return") && options.on_error.is_none();
+    let passes_on = has(Way::Try) || has(Way::Return) && !has_handler;
     if !passes_on {
-        let apart = apart(&quote!(#made #request), &plain, has("await"), krate);
+        let apart = apart(&quote!(#made #request), &plain, awaits, krate);
         return quote!(let #request = #apart;);
     }
     // The type of the error is that of the function.
     let ty = quote!(::core::result::Result<#plain, _>);
-    let apart = apart(&quote!(#made #ok(#request)), &ty, has("await"), krate);
+    let apart = apart(&quote!(#made #ok(#request)), &ty, awaits, krate);
     quote! {
         let #request = match #apart {
             #ok(#request) => #request,
@@ -143,6 +154,29 @@ pub(crate) fn is_plain(options: &Options, function: &Function) -> bool {
 fn places(options: &Options) -> Vec<&Expr> {
     let key = options.key.iter().flat_map(|key| key.value.expressions());
     key.chain(options.via.iter().map(|via| &via.value)).collect()
+}
+
+/// Every expression that the request is made of.
+fn expressions(options: &Options) -> Vec<&Expr> {
+    let ttl = options.ttl.iter().filter_map(|ttl| match &ttl.value {
+        Lease::For(time) => time.expr(),
+        Lease::Never(_) => None,
+    });
+    let wait = options.wait.iter().filter_map(|wait| match &wait.value {
+        Waiting::For(time) => time.expr(),
+        Waiting::Forever(_) | Waiting::None => None,
+    });
+    let times = options.times().into_iter().filter_map(|(_, time)| time.as_ref()?.value.expr());
+    let switches = options.switches().into_iter().filter_map(|(_, it)| Some(&it.as_ref()?.value));
+    let limit = options.kind.iter().filter_map(|kind| kind.value.argument.as_ref());
+    places(options)
+        .into_iter()
+        .chain(ttl)
+        .chain(wait)
+        .chain(times)
+        .chain(switches)
+        .chain(limit)
+        .collect()
 }
 
 /// The names that the request is made of.

@@ -185,13 +185,15 @@ pub(crate) fn is_called_future(ty: &Type) -> bool {
     }
 }
 
+/// Types whose values hold what their arguments name.
+const CONTAINERS: [&str; 13] = [
+    "Result", "Option", "Box", "Pin", "Arc", "Rc", "Vec", "VecDeque", "HashMap", "BTreeMap",
+    "Poll", "Mutex", "RefCell",
+];
+
 /// Whether a value of this type, which is no future itself, holds one as far as the type says. Types
 /// that only mention a future, such as a channel of futures, hold none.
 pub(crate) fn holds_future(ty: &Type) -> bool {
-    const CONTAINERS: [&str; 13] = [
-        "Result", "Option", "Box", "Pin", "Arc", "Rc", "Vec", "VecDeque", "HashMap", "BTreeMap",
-        "Poll", "Mutex", "RefCell",
-    ];
     let holds = |ty: &Type| !matches!(future(ty), Future::No) || holds_future(ty);
     match ty {
         Type::Paren(inner) => holds(&inner.elem),
@@ -207,6 +209,36 @@ pub(crate) fn holds_future(ty: &Type) -> bool {
                     .any(|argument| matches!(argument, GenericArgument::Type(ty) if holds(ty)))
         }),
         _ => false,
+    }
+}
+
+/// The elements of the tuples in a value of this type, as far as the type spells them: rustc can ask
+/// whether a type holds a future, but not whether one of several does. Not those with an `impl`, which
+/// cannot be named.
+pub(crate) fn elements(ty: &Type) -> Vec<&Type> {
+    match ty {
+        Type::Paren(inner) => elements(&inner.elem),
+        Type::Group(inner) => elements(&inner.elem),
+        Type::Array(array) => elements(&array.elem),
+        Type::Tuple(tuple) => {
+            let named = tuple.elems.iter().filter(|ty| !is_never_dropped(ty) && !has_impl(ty));
+            named.chain(tuple.elems.iter().flat_map(elements)).collect()
+        }
+        Type::Path(path) => {
+            let Some(last) = path.path.segments.last() else { return Vec::new() };
+            let PathArguments::AngleBracketed(arguments) = &last.arguments else {
+                return Vec::new();
+            };
+            if !CONTAINERS.iter().any(|it| last.ident == it) {
+                return Vec::new();
+            }
+            let types = arguments.args.iter().filter_map(|argument| match argument {
+                GenericArgument::Type(ty) => Some(ty),
+                _ => None,
+            });
+            types.flat_map(elements).collect()
+        }
+        _ => Vec::new(),
     }
 }
 

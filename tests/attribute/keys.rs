@@ -291,3 +291,44 @@ async fn m11_only_an_error_leaves_a_function_before_its_lock() -> R<()> {
     assert_eq!(handled, "k:2 a");
     Ok(())
 }
+
+#[redis_lock(key("k:{t}", t = tokio::join!(later(n)).0), guard = lock)]
+async fn m11_awaited_by_a_macro(n: u32) -> R<String> {
+    Ok(lock.key().into())
+}
+
+#[redis_lock(key("k:{t}", t = runtime().block_on(async { R::Ok(later(id(n > 0)?).await) })?), guard = lock)]
+fn m11_async_block_of_its_own(n: u32) -> R<String> {
+    Ok(lock.key().into())
+}
+
+#[redis_lock(key("k:{t}", t = (|| Some(name?.len()))().unwrap_or(0)), on_error = |_| String::new(), guard = lock)]
+async fn m11_closure_of_its_own(name: Option<&str>) -> String {
+    lock.key().into()
+}
+
+#[redis_lock(keys = vec![format!("k:{}", (|| Some(name?.len()))().unwrap_or(0))], on_error = |_| String::new(), guard = lock)]
+async fn m11_closure_in_a_macro(name: Option<&str>) -> String {
+    lock.key().into()
+}
+
+fn runtime() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_current_thread().build().unwrap()
+}
+
+#[test]
+fn m11_a_blocking_function_may_await_in_an_async_block_of_its_own() -> R<()> {
+    locks();
+    assert_eq!(m11_async_block_of_its_own(1)?, "k:6");
+    assert!(matches!(m11_async_block_of_its_own(0), Err(LockError::NotConfigured)));
+    Ok(())
+}
+
+#[tokio::test]
+async fn m11_closures_and_macros_of_an_option_fail_and_await_by_themselves() -> R<()> {
+    locks();
+    assert_eq!(m11_awaited_by_a_macro(3).await?, "k:4");
+    assert_eq!(m11_closure_of_its_own(Some("ab")).await, "k:2");
+    assert_eq!(m11_closure_in_a_macro(None).await, "k:0");
+    Ok(())
+}

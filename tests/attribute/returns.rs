@@ -3,6 +3,7 @@
 use std::error::Error;
 use std::fmt::{self, Display};
 use std::future::{Ready, ready};
+use std::sync::Arc;
 
 use redis_locks::{LockError, redis_lock};
 
@@ -259,6 +260,55 @@ async fn m10_impl_trait_inside_associated_types() -> R<()> {
 #[redis_lock(key = "k", on_error = |_| (None, Vec::new()))]
 fn no_future_inside<T: Default>() -> (Option<Box<T>>, Vec<std::pin::Pin<Box<T>>>) {
     (Some(Box::default()), Vec::new())
+}
+
+#[redis_lock(key = "k", on_error = Err)]
+fn m12_shown(id: u64) -> R<impl Display> {
+    if id == 0 {
+        return Err(LockError::Shutdown);
+    }
+    Ok(id)
+}
+
+#[redis_lock(key = "k", on_error = |_| None)]
+fn m12_several(id: u64) -> Option<impl Iterator<Item = u64>> {
+    Some([id].into_iter())
+}
+
+#[test]
+fn m12_impl_trait_inside_a_value_is_a_value() {
+    locks();
+    assert_eq!(m12_shown(1).unwrap().to_string(), "1");
+    assert!(matches!(m12_shown(0).map(|it| it.to_string()), Err(LockError::Shutdown)));
+    assert_eq!(m12_several(2).unwrap().sum::<u64>(), 2);
+}
+
+type Job = Box<dyn FnOnce() -> u32 + Send>;
+
+#[redis_lock(key = "k")]
+fn m12_job() -> R<(Option<Job>, [Job; 1])> {
+    Ok((None, [Box::new(|| 1)]))
+}
+
+#[redis_lock(key = "k")]
+fn m12_generic<T, I: Iterator<Item = T>>(mut it: I) -> R<(Box<I::Item>, Arc<T>)> {
+    let mut next = || it.next().ok_or(LockError::Shutdown);
+    Ok((Box::new(next()?), Arc::new(next()?)))
+}
+
+#[redis_lock(key = "k", on_error = |_| panic!("no lock"))]
+fn m12_task() -> (tokio::task::JoinHandle<u32>, u32) {
+    (tokio::spawn(async { 2 }), 1)
+}
+
+#[tokio::test]
+async fn m12_what_is_no_future_may_stand_anywhere_in_a_value() -> R<()> {
+    locks();
+    let (_, [job]) = m12_job()?;
+    assert_eq!(job(), 1);
+    assert_eq!(m12_generic([1, 2].into_iter())?, (Box::new(1), Arc::new(2)));
+    assert_eq!(m12_task().0.await.unwrap(), 2);
+    Ok(())
 }
 
 #[test]

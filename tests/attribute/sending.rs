@@ -7,7 +7,7 @@ use std::pin::pin;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Waker};
 
-use redis_locks::redis_lock;
+use redis_locks::{LockError, redis_lock};
 
 use crate::scenery::{Log, R, Watch, is_locked, is_send, locks, tick, until_free};
 
@@ -34,6 +34,37 @@ async fn e69_the_future_stays_send() -> R<()> {
     assert_eq!(tokio::spawn(e69(1)).await.unwrap()?, 1);
     static SHARED: Mutex<u32> = Mutex::new(1);
     assert_eq!(tokio::spawn(e69_all_options("ab".into(), &SHARED)).await.unwrap()?, 8);
+    Ok(())
+}
+
+#[redis_lock(key("k:{t}", t = checked(id.get()).await?))]
+async fn e69_cell(id: Cell<u32>) -> R<u32> {
+    Ok(id.get())
+}
+
+#[redis_lock(key("k:{t}", t = checked(id.get()).await?), on_error = Err)]
+async fn e69_cell_with_a_handler(id: Cell<u32>) -> R<u32> {
+    Ok(id.get())
+}
+
+#[redis_lock(keys = vec![format!("k:{}", id.get())], on_error = |_| 0)]
+async fn e69_cell_in_a_macro(id: Cell<u32>) -> u32 {
+    id.get()
+}
+
+async fn checked(id: u32) -> R<u32> {
+    tick().await;
+    if id > 0 { Ok(id) } else { Err(LockError::NotConfigured) }
+}
+
+#[tokio::test]
+async fn e69_arguments_that_are_not_sync_stay_out_of_the_wait_for_the_key() -> R<()> {
+    locks();
+    assert_eq!(tokio::spawn(e69_cell(Cell::new(1))).await.unwrap()?, 1);
+    assert!(matches!(e69_cell(Cell::new(0)).await, Err(LockError::NotConfigured)));
+    assert_eq!(tokio::spawn(e69_cell_with_a_handler(Cell::new(1))).await.unwrap()?, 1);
+    assert!(e69_cell_with_a_handler(Cell::new(0)).await.is_err());
+    assert_eq!(tokio::spawn(e69_cell_in_a_macro(Cell::new(1))).await.unwrap(), 1);
     Ok(())
 }
 

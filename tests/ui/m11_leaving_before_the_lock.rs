@@ -58,6 +58,16 @@ async fn none(id: u32) -> Option<u32> {
     Some(id)
 }
 
+#[redis_lock(key("k:{}", if (|| known(id))().is_none() { return Ok(0) } else { async { id }.await }))]
+async fn beside_closures(id: u32) -> Result<u32, LockError> {
+    Ok(id)
+}
+
+#[redis_lock(key("k:{}", { if id == 0 { leave!(); } id }))]
+fn in_a_statement(id: u32) -> Result<u32, LockError> {
+    Ok(id)
+}
+
 async fn later(id: u32) -> u32 {
     id
 }

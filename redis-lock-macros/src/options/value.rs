@@ -142,6 +142,13 @@ impl Time {
         }
     }
 
+    pub(crate) fn expr(&self) -> Option<&Expr> {
+        match self {
+            Self::Known(..) => None,
+            Self::Expr(expr) => Some(expr),
+        }
+    }
+
     /// What the user wrote.
     pub(crate) fn written(&self) -> TokenStream {
         match self {

@@ -1,9 +1,12 @@
 //! How a lock failure becomes what the annotated function returns.
 
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::future::{Future, IntoFuture};
 use std::marker::PhantomData;
 use std::ops::Deref;
 use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
 
 use crate::LockError;
 
@@ -83,6 +86,12 @@ impl<P> HoldsFuture for Pin<P> where Self: Future {}
 impl<T: HoldsFuture> HoldsFuture for Option<T> {}
 impl<T: HoldsFuture> HoldsFuture for Vec<T> {}
 impl<T: HoldsFuture, E> HoldsFuture for Result<T, E> {}
+impl<T: HoldsFuture, const N: usize> HoldsFuture for [T; N] {}
+impl<T: HoldsFuture> HoldsFuture for Arc<T> {}
+impl<T: HoldsFuture> HoldsFuture for Rc<T> {}
+impl<T: HoldsFuture> HoldsFuture for VecDeque<T> {}
+impl<K, T: HoldsFuture> HoldsFuture for BTreeMap<K, T> {}
+impl<K, T: HoldsFuture, S> HoldsFuture for HashMap<K, T, S> {}
 
 impl<R> Output<R> {
     /// Of the type that is named.
@@ -101,6 +110,22 @@ impl<R: HoldsFuture> Output<R> {
         R: SeenInto,
     {
         |_| false
+    }
+
+    /// Refused, as part of what the function returns.
+    pub fn holds_no_future(&self)
+    where
+        R: SeenInto,
+    {
+    }
+}
+
+impl<T: HoldsFuture, E> Output<Result<T, E>> {
+    /// Refused. What is no `Result` is refused where a function has to return one.
+    pub fn result_holds_no_future(&self)
+    where
+        Result<T, E>: SeenInto,
+    {
     }
 }
 
@@ -143,6 +168,12 @@ impl<R> AnyOutput<R> {
     pub fn own_error(&self) -> fn(&R) -> bool {
         |_| false
     }
+
+    /// Such a part may be returned.
+    pub fn holds_no_future(&self) {}
+
+    /// Nor is it a `Result` with a future inside.
+    pub fn result_holds_no_future(&self) {}
 }
 
 impl<R> Deref for Output<R> {

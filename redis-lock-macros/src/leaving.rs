@@ -1,0 +1,120 @@
+//! Finds how the expressions of an attribute may leave the function, or pause it.
+
+use std::collections::HashSet;
+
+use proc_macro2::TokenStream;
+use quote::ToTokens;
+use syn::parse::Parser;
+use syn::punctuated::Punctuated;
+use syn::visit::{self, Visit};
+use syn::{
+    Expr, ExprAsync, ExprAwait, ExprClosure, ExprConst, ExprReturn, ExprTry, Item, Macro, Token,
+};
+
+use crate::tokens::contains;
+
+/// A way out of an expression.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum Way {
+    Return,
+    /// `?`
+    Try,
+    Await,
+    /// A macro may leave by any way.
+    Macro,
+}
+
+/// The ways that these expressions take by themselves: what stands in a closure, an async block or
+/// an item within them leaves that, and not the function.
+pub(crate) fn ways<'a>(exprs: impl IntoIterator<Item = &'a Expr>) -> HashSet<Way> {
+    let mut found = Ways(HashSet::new());
+    exprs.into_iter().for_each(|expr| found.visit_expr(expr));
+    found.0
+}
+
+struct Ways(HashSet<Way>);
+
+impl Ways {
+    /// As far as tokens tell that are no expressions.
+    fn add_tokens(&mut self, tokens: &TokenStream) {
+        for (text, way) in [("return", Way::Return), ("?", Way::Try), ("await", Way::Await)] {
+            if contains(tokens.clone(), text) {
+                self.0.insert(way);
+            }
+        }
+    }
+}
+
+impl<'ast> Visit<'ast> for Ways {
+    fn visit_expr(&mut self, expr: &'ast Expr) {
+        if let Expr::Verbatim(tokens) = expr {
+            self.0.insert(Way::Macro);
+            self.add_tokens(tokens);
+        }
+        visit::visit_expr(self, expr);
+    }
+
+    fn visit_expr_return(&mut self, expr: &'ast ExprReturn) {
+        self.0.insert(Way::Return);
+        visit::visit_expr_return(self, expr);
+    }
+
+    fn visit_expr_try(&mut self, expr: &'ast ExprTry) {
+        self.0.insert(Way::Try);
+        visit::visit_expr_try(self, expr);
+    }
+
+    fn visit_expr_await(&mut self, expr: &'ast ExprAwait) {
+        self.0.insert(Way::Await);
+        visit::visit_expr_await(self, expr);
+    }
+
+    fn visit_macro(&mut self, called: &'ast Macro) {
+        self.0.insert(Way::Macro);
+        if !awaits_only_what_it_is_given(called) {
+            self.0.insert(Way::Await);
+        }
+        let arguments = Punctuated::<Expr, Token![,]>::parse_terminated;
+        match arguments.parse2(called.tokens.clone()) {
+            // They live no longer than this function, so another visitor sees them.
+            Ok(arguments) => self.0.extend(ways(&arguments)),
+            Err(_) => self.add_tokens(&called.tokens),
+        }
+    }
+
+    fn visit_expr_closure(&mut self, _: &'ast ExprClosure) {}
+
+    fn visit_expr_async(&mut self, _: &'ast ExprAsync) {}
+
+    fn visit_expr_const(&mut self, _: &'ast ExprConst) {}
+
+    fn visit_item(&mut self, item: &'ast Item) {
+        if let Item::Macro(_) | Item::Verbatim(_) = item {
+            self.0.insert(Way::Macro);
+            self.add_tokens(&item.to_token_stream());
+        }
+    }
+}
+
+/// Whether the macro is called as one of the standard library that has no `await` of its own. Where
+/// it is another one of that name, rustc says that it cannot await there.
+fn awaits_only_what_it_is_given(called: &Macro) -> bool {
+    const NAMES: [&str; 15] = [
+        "assert",
+        "assert_eq",
+        "assert_ne",
+        "concat",
+        "dbg",
+        "env",
+        "format",
+        "format_args",
+        "line",
+        "matches",
+        "panic",
+        "stringify",
+        "todo",
+        "unreachable",
+        "vec",
+    ];
+    called.path.segments.last().is_some_and(|last| NAMES.iter().any(|it| last.ident == it))
+}
