@@ -36,16 +36,8 @@ pub(super) async fn line_up(
     }
     let mut leased = setting.pool.lease(Lane::Others).await?;
     let names = &command.names;
-    let clock = &setting.pool.clock;
-    let (now, last) = match clock.time(Moment::now()) {
-        Some(now) => (now, 0.0),
-        None => {
-            let sent = Moment::now();
-            let Some((now, last)) = read(&mut leased, names).await else { return Ok(None) };
-            clock.was_read(sent, Moment::now(), now);
-            clock.saw_ticket(Moment::now(), now, last);
-            (now, last)
-        }
+    let Some((now, last)) = known_or_read(setting, &mut leased, names).await else {
+        return Ok(None);
     };
     let own = ticket(now, last);
     let until = now.after(*place).since(Moment::START).as_millis();
@@ -57,12 +49,13 @@ pub(super) async fn line_up(
     let Some(Value::Array(mut results)) = executed else { return Ok(None) };
     let (Some(left), Some(value)) = (results.pop(), results.pop()) else { return Ok(None) };
     if results.iter().any(|result| matches!(result, Value::ServerError(_))) {
+        leased.give_back();
         return Ok(None);
     }
     let before = results.into_iter().next().and_then(last_ticket).unwrap_or_default();
     if own.parse().is_ok_and(|own: f64| own <= before) {
         // The server's clock was set back, and somebody has waited since before that.
-        clock.saw_ticket(Moment::now(), now, before);
+        setting.pool.clock.saw_ticket(Moment::now(), now, before);
         let mut correct = one("ZADD", &names.queue());
         correct.arg("XX").arg(ticket(now, before)).arg(&**token);
         leased.ask(vec![correct]).await.map_err(decode::broken)?;
@@ -83,6 +76,22 @@ pub(super) async fn line_up(
     let blocker =
         Blocker { value: Some(holder.into()), ttl: left, queued: true, ..Blocker::unknown() };
     Ok(Some(Answer::Busy(blocker)))
+}
+
+/// The time, and the last ticket where the time has to be read.
+async fn known_or_read(
+    setting: &Setting,
+    leased: &mut Leased<'_>,
+    names: &Names,
+) -> Option<(Moment, f64)> {
+    let (clock, sent) = (&setting.pool.clock, Moment::now());
+    if let Some(now) = clock.time(sent) {
+        return Some((now, 0.0));
+    }
+    let (now, last) = read(leased, names).await?;
+    clock.was_read(sent, Moment::now(), now);
+    clock.saw_ticket(Moment::now(), now, last);
+    Some((now, last))
 }
 
 /// The time, and the last ticket.
