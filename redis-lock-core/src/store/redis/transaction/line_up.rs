@@ -139,10 +139,22 @@ mod tests {
     use crate::store::redis::channel::Channel;
     use crate::store::redis::transaction::pool::Pool;
 
+    fn client_of(server: &testbed::Server) -> (tokio::runtime::Runtime, Setting) {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let pool = runtime.block_on(async { Pool::new(server.client(), Duration::from_secs(5)) });
+        let setting = Setting {
+            pool,
+            dialect: Dialect::Millis,
+            channel: Channel::listened_at("lock:~m:x"),
+            is_cluster: false,
+            alive_for: Duration::ZERO,
+        };
+        (runtime, setting)
+    }
+
     #[test]
     fn whoever_comes_last_is_last_although_the_clock_was_set_back_long_ago() {
         let server = testbed::Server::start();
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let token = |digit: &str| format!("rl1.{}.m.0.", digit.repeat(32));
         let (holder, first, last) = (token("a"), token("b"), token("c"));
         let names = Arc::new(Names::new("lock", "lock:k"));
@@ -153,14 +165,7 @@ mod tests {
         server.run::<()>(&format!("ZADD {} {ticket} {first}", names.queue()));
         let until = (seconds + 5) * 1_000;
         server.run::<()>(&format!("HSET {} {first} {until}", names.waiters()));
-        let pool = runtime.block_on(async { Pool::new(server.client(), Duration::from_secs(5)) });
-        let setting = Setting {
-            pool,
-            dialect: Dialect::Millis,
-            channel: Channel::listened_at("lock:~m:x"),
-            is_cluster: false,
-            alive_for: Duration::ZERO,
-        };
+        let (runtime, setting) = client_of(&server);
         // The time was read a moment ago, for another lock.
         let now = Moment::now();
         setting.pool.clock.was_read(now, now, Moment::START.after(Duration::from_secs(seconds)));
@@ -178,18 +183,10 @@ mod tests {
     #[test]
     fn a_granted_lock_is_claimed_where_mget_has_another_name() {
         let server = testbed::Server::builder().rename_command("MGET", "MGOT").start();
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let token = format!("rl1.{}.m.0.", "a".repeat(32));
         let names = Arc::new(Names::new("lock", "lock:k"));
         server.run::<()>(&format!("SET {} {token} PX 1000", names.main()));
-        let pool = runtime.block_on(async { Pool::new(server.client(), Duration::from_secs(5)) });
-        let setting = Setting {
-            pool,
-            dialect: Dialect::Millis,
-            channel: Channel::listened_at("lock:~m:x"),
-            is_cluster: false,
-            alive_for: Duration::ZERO,
-        };
+        let (runtime, setting) = client_of(&server);
         let ttl = Some(Duration::from_secs(30));
         let acquire =
             Acquire { queue: ttl, notified: true, ..Acquire::of(token.as_str().into(), ttl) };
