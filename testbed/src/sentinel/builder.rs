@@ -8,6 +8,10 @@ use crate::node::{Node, NodeSettings};
 use crate::server::Mode;
 use crate::tls::Certificates;
 
+/// Sentinels that look at replicas ten times as often as usual, and that do nothing for 3 seconds instead
+/// of 30 after their machine stood still. Before Redis 7 they are as slow as they are.
+const BRISK: &str = "SENTINEL DEBUG info-period 1000 publish-period 500 tilt-period 3000";
+
 /// How to start a [`Sentinel`] group.
 #[derive(Clone, Debug)]
 #[must_use = "nothing runs before start()"]
@@ -106,7 +110,10 @@ impl SentinelBuilder {
         for replica in &servers[1..] {
             replica.server().run::<()>(&format!("REPLICAOF {primary}"));
         }
-        let sentinels = (0..self.sentinels).map(|_| self.sentinel(&primary)).collect();
+        let sentinels: Vec<Node> = (0..self.sentinels).map(|_| self.sentinel(&primary)).collect();
+        for sentinel in &sentinels {
+            sentinel.accepts(BRISK);
+        }
         let group = Sentinel { name: self.name, servers, sentinels };
         group.until_ok();
         group
