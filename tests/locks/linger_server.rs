@@ -6,7 +6,7 @@ use redis_locks::Locks;
 use testbed::Server;
 
 use crate::linger_faults::{
-    AMPLE, end, idle_and_other, leave_idle, lingering, manager, through, with_proxy,
+    AMPLE, end, idle_and_other, leave_idle, lingering, manager, through, tried, with_proxy,
 };
 use crate::scenery::*;
 use crate::without_scripts::as_user;
@@ -30,9 +30,8 @@ async fn is_refused_in_time(locks: &Locks) {
 
 async fn lg19_a_holder_that_may_not_publish_hands_over_and_is_silent_inside() {
     let (server, owner, other) = with_denied("-publish -spublish").await;
-    leave_idle(&server, &owner, "k").await;
-    let guard = other.mutex("k").try_acquire().await.unwrap().expect("a look finds it");
-    guard.release().await.unwrap();
+    // Only a look finds it.
+    tried(&server, &owner, &other).await.release().await.unwrap();
     let inside = lingering(&owner, "k").acquire().await.unwrap();
     is_refused_in_time(&other).await;
     inside.verify().await.unwrap();
@@ -125,9 +124,8 @@ async fn lg12_an_idle_lease_ends_with_the_connection_that_brings_messages() {
     ears.kill();
     // It would be renewed for a minute.
     until("it is given back", || !server.exists("lock:k")).await;
-    leave_idle(&server, &owner, "k").await;
-    let guard = other.mutex("k").try_acquire().await.unwrap().expect("it is told again");
-    guard.release().await.unwrap();
+    // It is told again.
+    tried(&server, &owner, &other).await.release().await.unwrap();
     end(&server, &[&owner, &other]).await;
 }
 
