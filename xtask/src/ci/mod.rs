@@ -1,3 +1,4 @@
+mod beside;
 mod compilers;
 mod deny;
 mod features;
@@ -11,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
+use self::beside::Beside;
 use crate::cargo::{cargo, must_succeed};
 use crate::{cases, floors, links, shape, test};
 
@@ -32,6 +34,13 @@ const STEPS: [(&str, Work); 12] = [
     ("frameworks", frameworks),
 ];
 
+/// Of these, what builds in folders of its own. It runs beside what comes before the tests: most of that
+/// time, one large package is compiled and a second core has nothing to do.
+const BESIDE: [&str; 2] = ["oldest-compiler", "frameworks"];
+
+/// Before this one, all that runs beside has to end: tests wait for servers and leases.
+const ALONE: &str = "tests";
+
 /// Checks that build other packages from nothing, which takes too long for every change. They run
 /// by name, or all of them as `long`.
 const LONG_STEPS: [(&str, Work); 4] = [
@@ -44,16 +53,37 @@ const LONG_STEPS: [(&str, Work); 4] = [
 /// Everything that has to pass before a change goes in, or the steps that are named; stops at the
 /// first failure. Shows at its end how long each step took.
 pub(crate) fn run(wanted: &[String]) -> Result<()> {
-    let chosen = chosen(wanted)?;
+    let (beside, steps): (Vec<_>, Vec<_>) = chosen(wanted)?
+        .into_iter()
+        .partition(|(name, _)| wanted.is_empty() && BESIDE.contains(name));
+    let names: Vec<_> = beside.into_iter().map(|(name, _)| name).collect();
+    let mut beside = if names.is_empty() { None } else { Some(Beside::start(&names)?) };
     let mut taken = Vec::new();
-    let result = chosen.into_iter().try_for_each(|(name, work)| {
-        eprintln!("== {name}");
-        let start = Instant::now();
-        let result = work().with_context(|| format!("the step `{name}` failed"));
-        taken.push((name, start.elapsed()));
-        result
+    let mut finish = |taken: &mut Vec<_>| match beside.take() {
+        Some(others) => timed("the rest of what ran beside", || others.finish(), taken),
+        None => Ok(()),
+    };
+    let result = steps.into_iter().try_for_each(|(name, work)| {
+        if name == ALONE {
+            finish(&mut taken)?;
+        }
+        timed(name, work, &mut taken)
     });
+    let result = result.and(finish(&mut taken));
     eprint!("{}", table(&taken));
+    result
+}
+
+/// Runs one step and notes how long it took.
+fn timed(
+    name: &'static str,
+    work: impl FnOnce() -> Result<()>,
+    taken: &mut Vec<(&'static str, Duration)>,
+) -> Result<()> {
+    eprintln!("== {name}");
+    let start = Instant::now();
+    let result = work().with_context(|| format!("the step `{name}` failed"));
+    taken.push((name, start.elapsed()));
     result
 }
 
@@ -75,7 +105,7 @@ fn chosen(wanted: &[String]) -> Result<Vec<(&'static str, Work)>> {
 fn table(taken: &[(&str, Duration)]) -> String {
     let all = ("all of it", taken.iter().map(|(_, time)| *time).sum());
     let lines = taken.iter().chain([&all]);
-    lines.map(|(name, time)| format!("{name:<20}{:>8.1} s\n", time.as_secs_f32())).collect()
+    lines.map(|(name, time)| format!("{name:<28}{:>8.1} s\n", time.as_secs_f32())).collect()
 }
 
 fn lints() -> Result<()> {
