@@ -69,9 +69,9 @@ pub(crate) fn run(wanted: &[String]) -> Result<()> {
         }
         timed(name, work, &mut taken)
     });
-    let result = result.and(finish(&mut taken));
+    let rest = finish(&mut taken);
     eprint!("{}", table(&taken));
-    result
+    result.and(rest)
 }
 
 /// Runs one step and notes how long it took.
