@@ -39,15 +39,6 @@ impl Book {
         self.grants().push(Grant { asked, granted: Instant::now() });
     }
 
-    /// How long those waited who were served in this span, the shortest time first.
-    pub(super) fn waits(&self, from: Instant, until: Instant) -> Vec<Duration> {
-        let grants = self.grants();
-        let within = grants.iter().filter(|grant| (from..until).contains(&grant.granted));
-        let mut waits: Vec<_> = within.map(|grant| grant.granted - grant.asked).collect();
-        waits.sort_unstable();
-        waits
-    }
-
     pub(super) fn leave(&self) {
         self.inside.fetch_sub(1, SeqCst);
     }

@@ -8,6 +8,7 @@ use anyhow::Result;
 use testbed::{Cluster, Node, eventually};
 
 use super::book::Book;
+use super::down::Down;
 use super::elsewhere::Elsewhere;
 use super::load::{Load, wire};
 
@@ -28,6 +29,7 @@ struct Toll {
 /// Kills a primary now and then for as long as is wanted; returns what is not as it should be.
 pub(super) fn measure(cluster: &Cluster, load: &Load, time: Duration) -> Result<Vec<String>> {
     let mut elsewhere = Elsewhere::quiet(load);
+    let down = Down::watch(cluster);
     println!("a primary is killed every {PACE:?} for {time:?}");
     let (start, lost, overlapped) = (Instant::now(), load.losses(), load.overlaps());
     let mut tolls = Vec::new();
@@ -36,7 +38,7 @@ pub(super) fn measure(cluster: &Cluster, load: &Load, time: Duration) -> Result<
         let begun = Instant::now();
         let primaries = cluster.primaries();
         let victim = primaries[kills % primaries.len()];
-        tolls.extend(kill(cluster, load, victim, &mut elsewhere)?);
+        tolls.extend(kill(cluster, load, victim, (&mut elsewhere, &down))?);
         kills += 1;
         load.check()?;
         thread::sleep(
@@ -45,8 +47,9 @@ pub(super) fn measure(cluster: &Cluster, load: &Load, time: Duration) -> Result<
     }
     let (lost, overlapped) = (load.losses() - lost, load.overlaps() - overlapped);
     println!("{kills} kills, {lost} losses, {overlapped} overlaps");
-    elsewhere.tell();
-    Ok(verdict(tolls))
+    let mut found = verdict(tolls);
+    found.extend(elsewhere.tell());
+    Ok(found)
 }
 
 fn verdict(mut tolls: Vec<Toll>) -> Vec<String> {
@@ -73,7 +76,7 @@ fn kill(
     cluster: &Cluster,
     load: &Load,
     victim: &Node,
-    elsewhere: &mut Elsewhere,
+    (elsewhere, down): (&mut Elsewhere, &Down),
 ) -> Result<Vec<Toll>> {
     let is_there = |book: &&Arc<Book>| {
         book.keys.iter().any(|key| cluster.owner_of(&wire(key)).id() == victim.id())
@@ -114,7 +117,7 @@ fn kill(
             Some(Toll { recovery, served })
         })
         .collect();
-    elsewhere.note(&others, begun);
+    elsewhere.note(cluster, down, &others, begun);
     cluster.until_replaced(victim, slot);
     cluster.restart(victim);
     println!(

@@ -2,6 +2,7 @@
 //! killed.
 
 mod book;
+mod down;
 mod elsewhere;
 mod kills;
 mod load;
