@@ -196,10 +196,10 @@ async fn a_shutdown_while_it_queues_behind_others_leaves_no_place() {
     server.assert_clean();
 }
 
-/// Takes its own lock again and again, and says how often.
-async fn go_on(locks: Locks, key: String, is_over: Arc<AtomicBool>) -> u32 {
+/// Takes its own lock again and again, at least five times.
+async fn go_on(locks: Locks, key: String, is_over: Arc<AtomicBool>) {
     let mut pairs = 0;
-    while !is_over.load(Ordering::SeqCst) {
+    while pairs < 5 || !is_over.load(Ordering::SeqCst) {
         let guard = locks.mutex(&key).ttl(LONG).acquire().await.unwrap();
         match guard.release().await {
             // It was late itself, and goes on without us.
@@ -207,7 +207,6 @@ async fn go_on(locks: Locks, key: String, is_over: Arc<AtomicBool>) -> u32 {
             Err(other) => panic!("{other:?}"),
         }
     }
-    pairs
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -235,8 +234,8 @@ async fn a_late_transaction_is_no_concern_of_others() {
     }
     is_over.store(true, Ordering::SeqCst);
     for other in others {
-        let pairs = other.await.unwrap();
-        assert!(pairs > 4, "{pairs} pairs beside four late transactions");
+        let ended = tokio::time::timeout(PATIENCE, other).await;
+        ended.expect("it goes on beside late transactions").unwrap();
     }
     held.release().await.unwrap();
     server.assert_clean();

@@ -153,7 +153,7 @@ async fn many_locks_are_renewed_and_released_together() {
     const MANY: usize = 500;
     let server = Server::start();
     let locks = never(&server).await;
-    let ttl = ms(1_500);
+    let ttl = ms(3_000);
     let acquiring: Vec<_> = (0..MANY)
         .map(|at| tokio::spawn(locks.mutex(format!("k{at}")).ttl(ttl).acquire()))
         .collect();
