@@ -4,9 +4,10 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
 use redis_locks::{Builder, Guard, LockError, Locks};
-use testbed::{Island, Node, Proxy, Sentinel, eventually};
+use testbed::{Cluster, Island, Node, Proxy, Sentinel, eventually};
 
 use crate::arena::{PATIENCE, ms, take};
+use crate::cluster::{keys, wire};
 use crate::is_held;
 
 const TTL: Duration = ms(1_000);
@@ -213,4 +214,42 @@ fn f8_who_is_cut_off_with_the_old_primary_and_wants_a_replica_loses_in_time() {
         assert!(fence(&guard) > fence(held), "{:?} after {:?}", guard.fence(), held.fence());
         guard.blocking_release().unwrap();
     });
+}
+
+#[test]
+fn g8_a_primary_of_a_cluster_that_goes_silent_for_all_is_replaced_and_costs_the_others_nothing() {
+    let island = match Island::rise() {
+        Ok(island) => island,
+        Err(why) => testbed::skip!("{why}"),
+    };
+    let cluster = Cluster::builder().island(&island).start();
+    let open = || {
+        let builder = Locks::builder().cluster(cluster.urls()).ttl(TTL).outage(PATIENCE);
+        builder.command_timeout(ms(1_000)).open().unwrap()
+    };
+    let (one, other) = (open(), open());
+    let [key, elsewhere, _] = keys(&cluster).try_into().expect("there are three primaries");
+    let (gone, slot) = (&cluster.nodes()[0], cluster.slot_of(&wire(&key)));
+    assert_eq!(cluster.owner(slot).id(), gone.id());
+    let short = take(one.mutex(&key).fenced());
+    let kept = take(one.mutex(&elsewhere).ttl(LONG_TTL));
+    let before = fence(&short);
+    let next = wait_for(&other, &key);
+    cluster.until_replicated(gone);
+    island.cut();
+    ends_by_its_own_clock(&short, Instant::now());
+    let heir = cluster.replica_of(gone);
+    eventually(PATIENCE, "another takes its place", || heir.is_primary());
+    let guard = next.recv_timeout(PATIENCE).expect("who waits is served");
+    assert!(fence(&guard) > before, "{:?} after {before}", guard.fence());
+    assert!(matches!(short.blocking_release(), Err(LockError::Lost { .. })));
+    assert!(heir.server().exists(&wire(&key)), "the heir has it");
+    eventually(PATIENCE, "it can be confirmed", || kept.blocking_verify().is_ok());
+    island.heal();
+    guard.blocking_release().unwrap();
+    kept.blocking_release().unwrap();
+    take(one.mutex(&key).wait(PATIENCE)).blocking_release().unwrap();
+    drop((one, other));
+    cluster.until_ok();
+    cluster.assert_clean();
 }

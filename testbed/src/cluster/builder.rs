@@ -3,6 +3,8 @@ use std::time::Duration;
 use super::{Cluster, READY};
 use crate::binary::ServerBinary;
 use crate::clock_shim::ClockShim;
+use crate::host::Host;
+use crate::island::Island;
 use crate::node::{Node, NodeSettings, until_well};
 use crate::server::Mode;
 use crate::tls::Certificates;
@@ -19,6 +21,8 @@ pub struct ClusterBuilder {
     node_timeout: Duration,
     /// Nodes whose clocks the test moves.
     clocks: Vec<(usize, ClockShim)>,
+    /// Of the first node, if it is elsewhere than all others.
+    apart: Option<Host>,
 }
 
 impl Default for ClusterBuilder {
@@ -29,6 +33,7 @@ impl Default for ClusterBuilder {
             replicas: 1,
             node_timeout: Duration::from_secs(1),
             clocks: Vec::new(),
+            apart: None,
         }
     }
 }
@@ -63,6 +68,14 @@ impl ClusterBuilder {
     /// The clock of this node, by its number among [`Cluster::nodes`], is moved by the test.
     pub fn clock(mut self, number: usize, shim: &ClockShim) -> Self {
         self.clocks.push((number, shim.clone()));
+        self
+    }
+
+    /// With the first node, which is a primary, on an island; all others can only reach it over the first
+    /// road.
+    pub fn island(mut self, island: &Island) -> Self {
+        self.apart = Some(island.host());
+        self.nodes.host = island.near_host();
         self
     }
 
@@ -115,8 +128,12 @@ impl ClusterBuilder {
         let mut settings = self.nodes.clone();
         let own_clock = self.clocks.iter().find(|(of, _)| *of == number);
         settings.clock = own_clock.map(|(_, shim)| shim.clone());
+        if let Some(apart) = self.apart.clone().filter(|_| number == 0) {
+            settings.host = apart;
+        }
         let timeout = self.node_timeout.as_millis().to_string();
-        let own = ["--cluster-node-timeout", &timeout, "--cluster-announce-ip", "127.0.0.1"];
+        let address = settings.host.address().to_string();
+        let own = ["--cluster-node-timeout", &timeout, "--cluster-announce-ip", &address];
         // Replicas stay with the primary that the test gave them.
         let more = ["--repl-ping-replica-period", "1", "--cluster-migration-barrier", "100"];
         settings.arguments.splice(0..0, own.into_iter().chain(more).map(Into::into));
@@ -141,8 +158,10 @@ impl ClusterBuilder {
 /// Makes the first node known to all others, and waits until each knows each.
 fn meet(cluster: &Cluster) {
     let (first, others) = cluster.nodes.split_first().expect("there is a node");
+    let first_host = first.server().host().address();
     for node in others {
-        node.server().run::<()>(&format!("CLUSTER MEET 127.0.0.1 {}", meeting_point(first)));
+        let point = meeting_point(first);
+        node.server().run::<()>(&format!("CLUSTER MEET {first_host} {point}"));
     }
     let count = cluster.nodes.len().to_string();
     until_well(READY, || {

@@ -74,7 +74,13 @@ impl SlotMove<'_> {
         let port = self.to.inner_port();
         let mut migrate = redis::cmd("MIGRATE");
         // Replaces what a move before left there that was not confirmed to its source.
-        migrate.arg("127.0.0.1").arg(port).arg("").arg(0).arg(5000).arg("REPLACE");
+        migrate
+            .arg(self.to.server().host().address().to_string())
+            .arg(port)
+            .arg("")
+            .arg(0)
+            .arg(5000)
+            .arg("REPLACE");
         migrate.arg("AUTH2").arg(ADMIN).arg(ADMIN).arg("KEYS").arg(key);
         until_well(READY, || {
             let moved: RedisResult<Value> = self.from.server().query(&migrate);
