@@ -62,8 +62,8 @@ impl std::fmt::Debug for Core {
 pub(crate) struct Work {
     /// Outcomes that have to be handed to those who asked.
     pub(super) settled: Vec<Settled>,
-    /// Counts those as unfinished until what their machines ask next is on a queue.
-    pub(super) hand: InHand,
+    /// What counts those as in hand at their places, until what their machines ask next is on a queue.
+    pub(super) hands: Vec<InHand>,
     /// What runs the user's code, to be done last.
     pub(super) notices: VecDeque<Notice>,
     effects: Effects<Handle>,
@@ -315,7 +315,7 @@ impl Core {
                 continue;
             }
             if work.settled.is_empty() {
-                work.hand = InHand::default();
+                work.hands.clear();
                 return;
             }
             self.settle(work);

@@ -15,10 +15,8 @@ impl Core {
     /// Hands outcomes to those who asked.
     pub(super) fn settle(&self, work: &mut Work) {
         let mut all = std::mem::take(&mut work.settled);
-        if work.hand.is_none() {
-            // Until all of them are handed over.
-            work.hand = all.iter_mut().find_map(Settled::take_hand).unwrap_or_default();
-        }
+        // One counts for others as well, so it is kept until all of them are handed over.
+        work.hands.extend(all.iter_mut().filter_map(Settled::take_hand));
         if all.len() > 1 && all.iter().any(Settled::is_owed) {
             // The reaper has unanswered releases before the machine of their key asks again.
             all.sort_by_key(|settled| !settled.is_owed());

@@ -70,10 +70,17 @@ mod tests {
     #[test]
     fn words_are_written_as_the_driver_writes_them() {
         let long = [b'x'; 12_345];
+        // Around each number of digits of a length.
+        let lengths = [0, 1, 9, 10, 11, 99, 100, 101, 999, 1_000].map(|length| &long[..length]);
+        let all_bytes: Vec<u8> = (0..=255).collect();
         for words in [
             &[b"PING".as_slice()][..],
             &[b"SET", b"a b\r\n", b"", &long, b"NX"],
+            &[b"SET", &all_bytes, b"-1", b"$3\r\n*1\r\n"],
+            &lengths,
+            &[b"x".as_slice(); 9],
             &[b"x".as_slice(); 12],
+            &[b"x".as_slice(); 100],
         ] {
             let mut out = b"before".to_vec();
             out.send_words(words);

@@ -13,6 +13,7 @@ use super::*;
 use crate::domain::demand::Demand;
 use crate::domain::demand::tests::demand;
 use crate::domain::env::simulated;
+use crate::engine::core::Work;
 use crate::engine::table::LockId;
 use crate::lock::Question;
 use crate::lock::tests::Bench as Locks;
@@ -378,4 +379,24 @@ fn outcomes_of_several_places_that_are_handed_over_together_are_counted_at_each(
     }
     assert_eq!(results.len(), 2);
     assert_eq!(paths.each_ref().map(|path| path.traffic().is_in_hand()), [true, true]);
+}
+
+#[test]
+fn outcomes_of_one_place_stay_counted_when_those_of_another_were_handed_over_before() {
+    let locks = crate::Locks::in_memory();
+    let core = locks.link().core();
+    let other = Path::new(Duration::from_millis(LIMIT), 0);
+    let mut work = Work::default();
+    work.hands.push(core.places.only().unwrap().path.traffic().take_in_hand());
+    let mut traffic = other.traffic();
+    traffic.stop();
+    for _ in 0..2 {
+        let entry = QueueEntry::ping(ping(Duration::from_millis(LIMIT)), Moment::now());
+        traffic.put(entry, &mut work.settled);
+    }
+    drop(traffic);
+    core.settle(&mut work);
+    assert!(other.traffic().is_in_hand(), "what their machines ask next is on no queue yet");
+    core.send(&mut work);
+    assert!(!other.traffic().is_in_hand());
 }

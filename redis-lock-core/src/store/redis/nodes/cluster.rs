@@ -94,8 +94,10 @@ impl ClusterShared {
     }
 
     /// All nodes that can be asked, and which of them together: those of the last map, beginning with
-    /// another one each time, and only then the seeds. A seed may have another address than the node
-    /// that it leads to, which would be asked twice, over a connection that nobody keeps.
+    /// another one each time. When none of the first ones answers, the seeds come: where all nodes have
+    /// other addresses by now, the read would be given up before all old ones have been tried. No sooner,
+    /// because a seed may have another address than the node that it leads to, which would be asked
+    /// twice, over a connection that nobody keeps.
     fn rounds(&self, known: Vec<NodeName>) -> Vec<Vec<Target>> {
         let mut names = self.nodes.names();
         if !names.is_empty() {
@@ -108,7 +110,9 @@ impl ClusterShared {
         let nodes: Vec<_> = nodes.map(Target::Node).filter(&mut unseen).collect();
         let seeds = self.seeds.iter().cloned().map(Box::new).map(Target::Seed);
         let seeds: Vec<_> = seeds.filter(unseen).collect();
-        nodes.chunks(ASKED).chain(seeds.chunks(ASKED)).map(<[_]>::to_vec).collect()
+        let (first, others) = nodes.split_at(nodes.len().min(ASKED));
+        let rounds = first.chunks(ASKED).chain(seeds.chunks(ASKED)).chain(others.chunks(ASKED));
+        rounds.map(<[_]>::to_vec).collect()
     }
 
     async fn ask_all(&self, targets: &[Target], faults: &mut Vec<Fault>) -> Vec<ClusterView> {

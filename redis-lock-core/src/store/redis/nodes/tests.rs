@@ -1,6 +1,7 @@
 //! Directories of real clusters and sentinels.
 
 use std::future::Future;
+use std::net::TcpListener;
 use std::time::{Duration, Instant};
 
 use testbed::{Cluster, FailOver, Proxy, Sentinel, Server, ServerBinary};
@@ -171,6 +172,20 @@ fn a_seed_under_another_address_than_its_node_is_not_asked_again_and_again() {
     });
     let connections: Vec<_> = seeds.iter().map(Proxy::count).collect();
     assert_eq!(connections, [1, 1, 1], "its nodes can be asked where they say");
+}
+
+#[test]
+fn seeds_are_asked_in_time_where_all_nodes_have_other_addresses_by_now() {
+    let cluster = Cluster::builder().replicas(0).start();
+    let directory = cluster_of(&cluster.urls());
+    // They take connections and never answer.
+    let silent: Vec<_> = (0..12).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
+    let known = silent.iter().map(|it| name(it.local_addr().unwrap().port())).collect();
+    let start = Instant::now();
+    let map = run(directory.look(known)).unwrap();
+    assert_eq!(map.primaries.len(), 3);
+    // Whoever drives the read gives it up by then.
+    assert!(start.elapsed() < terms().time_limit, "{:?}", start.elapsed());
 }
 
 #[test]

@@ -11,7 +11,7 @@ use redis::{Cmd, Value, from_redis_value};
 
 use super::pool::{Lane, Leased};
 use super::setting::Setting;
-use super::snapshot::{Standing, is_ours, standing, unmarked};
+use super::snapshot::{Standing, is_orphan, is_ours, standing, unmarked};
 use super::writes::{may_be_idle, one, ticket, waiting_message};
 use crate::domain::clock::Moment;
 use crate::domain::error::Fault;
@@ -65,7 +65,7 @@ pub(super) async fn line_up(
         return Ok(None);
     };
     let (holder, is_marked) = unmarked(&text);
-    if !is_ours(&text) || !is_marked || *holder == **token {
+    if !is_ours(&text) || !is_marked || *holder == **token || is_orphan(&text, left) {
         return Ok(None);
     }
     if may_be_idle(&text) {
@@ -178,6 +178,36 @@ mod tests {
         assert!(matches!(answer, Ok(Some(Answer::Busy(_)))), "{answer:?}");
         let order: Vec<String> = server.run(&format!("ZRANGE {} 0 -1", names.queue()));
         assert_eq!(order, [first, last]);
+    }
+
+    #[test]
+    fn a_lock_that_has_lost_its_ttl_is_told_at_once_although_others_wait_for_it() {
+        let server = testbed::Server::start();
+        let token = |digit: &str| format!("rl1.{}.m.0.", digit.repeat(32));
+        let (holder, asker) = (token("a"), token("b"));
+        let names = Arc::new(Names::new("lock", "lock:k"));
+        server.run::<()>(&format!("SET {} {holder}+", names.main()));
+        let (runtime, setting) = client_of(&server);
+        let place = Some(Duration::from_secs(5));
+        let ask = |repair_orphan| {
+            let acquire = Acquire {
+                queue: place,
+                is_new: true,
+                repair_orphan,
+                ..Acquire::of(asker.as_str().into(), place)
+            };
+            let (verb, timeout) = (Verb::Acquire(acquire), Duration::from_secs(5));
+            let names = Arc::clone(&names);
+            let command = Command { names, kind: Kind::Mutex, verb, timeout };
+            runtime.block_on(crate::store::redis::transaction::run(&setting, &command))
+        };
+        let refused = ask(None).unwrap_err();
+        assert!(refused.what.contains("ttl"), "{}", refused.what);
+        let repaired = ask(Some(Duration::from_secs(30)));
+        let is_repaired = matches!(&repaired, Ok(Answer::Busy(blocker)) if blocker.repaired);
+        assert!(is_repaired, "{repaired:?}");
+        let left: i64 = server.run(&format!("PTTL {}", names.main()));
+        assert!((1..=30_000).contains(&left), "{left}");
     }
 
     #[test]

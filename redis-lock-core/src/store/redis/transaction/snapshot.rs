@@ -209,10 +209,7 @@ impl Snapshot {
 
     /// Whether the value at the key has no ttl, and is not meant to have none.
     pub(super) fn is_orphan(&self) -> bool {
-        match &self.lock {
-            Standing::Value { text, left: None } => !(is_ours(text) && text.starts_with("rl1.n")),
-            _ => false,
-        }
+        matches!(&self.lock, Standing::Value { text, left } if is_orphan(text, *left))
     }
 
     /// The lock in the form of the model.
@@ -266,6 +263,11 @@ pub(super) fn unmarked(value: &str) -> (&str, bool) {
         Some(token) => (token, true),
         None => (value, false),
     }
+}
+
+/// Whether a value with this rest of a ttl never goes away by itself, and is not meant to stand so.
+pub(super) fn is_orphan(value: &str, left: Option<Duration>) -> bool {
+    left.is_none() && !(is_ours(value) && value.starts_with("rl1.n"))
 }
 
 /// Whether a value is a token of ours, with or without the mark, like `is_ours` in `common.lua`.
