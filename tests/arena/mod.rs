@@ -184,9 +184,10 @@ pub(crate) async fn cancel_everywhere(arena: &Arena, make: impl Fn(&Locks) -> Re
     arena.assert_clean();
 }
 
-/// A waiter that no message reaches looks after three quarters of a second at the earliest, and a
-/// lease lasts for 30 s: what takes less than this came by a message.
-pub(crate) const NOTIFIED: Duration = ms(600);
+/// A waiter that no message reaches looks after three quarters of a second at the earliest, of which a
+/// test may have watched it for a part, and a lease lasts for 30 s: what takes less than this came by a
+/// message.
+pub(crate) const NOTIFIED: Duration = ms(500);
 
 /// Lets the holder die: nothing renews it any more, and nothing releases it.
 pub(crate) fn crash(guard: Guard) {
