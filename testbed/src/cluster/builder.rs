@@ -60,7 +60,7 @@ impl ClusterBuilder {
         self
     }
 
-    /// The clock of this node, by its number among [`Cluster::nodes`], is moved by the test.
+    /// Lets the test move the clock of this node, given by its number among [`Cluster::nodes`].
     pub fn clock(mut self, number: usize, shim: &ClockShim) -> Self {
         self.clocks.push((number, shim.clone()));
         self
