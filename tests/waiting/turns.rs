@@ -17,8 +17,8 @@ const TIME: Duration = Duration::from_secs(4);
 /// A turn lasts 10 ms, and the others have three of them: what is far beyond is a starved task.
 const LONGEST_WAIT: Duration = ms(2000);
 
-/// Locks and unlocks as fast as it goes, with several tasks; says how often the least served of
-/// them had the lock, and how long the most patient one waited.
+/// Locks and unlocks as fast as it goes, with several tasks; reports how often the least served
+/// task had the lock, and the longest wait.
 pub(crate) fn take_turns(io: &mut ChildIo) {
     let locks = Locks::open(env::var("REDIS_URL").unwrap()).unwrap();
     let runtime = runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
