@@ -145,7 +145,7 @@ impl HistoryPlan {
         for process in 0..count {
             for task in 0..random.between(1, 4) as usize {
                 for _ in 0..random.between(1, 6) {
-                    let planned = plan.planned(process, task, &ttls, random);
+                    let planned = plan.call(process, task, &ttls, random);
                     plan.planned_calls.push(planned);
                 }
             }
@@ -233,13 +233,7 @@ impl HistoryPlan {
         self.troubles.sort_by_key(|(at, _)| *at);
     }
 
-    fn planned(
-        &self,
-        process: usize,
-        task: usize,
-        ttls: &[u64],
-        random: &mut Random,
-    ) -> PlannedCall {
+    fn call(&self, process: usize, task: usize, ttls: &[u64], random: &mut Random) -> PlannedCall {
         let first = random.below(self.keys.len() as u64) as usize;
         let mut keys = vec![first];
         if self.keys[first] == Sort::Mutex && random.percent(15) {
