@@ -1,4 +1,4 @@
-//! Pairs of acquire and release, by the attribute and by the requests that it stands for, on locks in
+//! Pairs of acquire and release, by the attribute and by the requests that it makes, on locks in
 //! memory: what the attribute itself costs.
 //!
 //! `cargo bench --bench attribute`

@@ -23,7 +23,7 @@ const TTL: Duration = Duration::from_secs(6);
 
 const HELD: Duration = Duration::from_secs(15);
 
-/// What is promised: none lost, so much of a core, so many bytes of memory for each.
+/// The goals: none lost, at most this much of a core, at most so many bytes of memory for each.
 const GOAL_CORE: f64 = 0.08;
 const GOAL_MEMORY: f64 = 1_500.0;
 
@@ -31,7 +31,7 @@ fn main() -> Result<()> {
     let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     let server = Server::start();
     let locks = runtime.block_on(Locks::builder().url(server.url()).ttl(TTL).connect())?;
-    // Whatever is made on first use is not memory of the locks.
+    // What is allocated on first use is not memory of the locks.
     runtime.block_on(async {
         for guard in take(&locks, "warm-up", AT_ONCE * 8).await? {
             guard.release().await?;

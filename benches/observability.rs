@@ -73,7 +73,8 @@ fn listened(criterion: &mut Criterion) {
     hand_over(criterion, "all is told");
 }
 
-/// Listeners that want everything and keep nothing: what is left is the price of telling.
+/// Listeners that ask for everything and keep nothing, so that only the cost of reporting is
+/// measured.
 mod listener {
     pub(super) fn install() {
         #[cfg(feature = "tracing")]

@@ -22,7 +22,7 @@ use scenery::pairs::{Pair, ROUNDS, median_pair, warm_up};
 
 const TTL: Duration = Duration::from_secs(30);
 
-/// What is compared with the bare driver, and what may come of it.
+/// What is compared with the bare driver, and the largest ratio that is allowed.
 const GOALS: [(&str, Release, f64); 2] =
     [("release awaited", Release::Awaited, 1.10), ("in background", Release::InBackground, 0.65)];
 
@@ -39,7 +39,7 @@ enum Place {
     Main,
 }
 
-/// What takes and gives back a lock.
+/// Something that takes and gives back a lock: a library, or the bare driver.
 #[derive(Clone)]
 enum Subject {
     Ours(Locks, Release),
@@ -50,7 +50,7 @@ fn main() -> Result<()> {
     let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     let server = Server::start();
     let locks = runtime.block_on(Locks::builder().url(server.url()).ttl(TTL).connect())?;
-    // Whichever the driver does better with.
+    // Whichever of the two makes the driver faster.
     let mut bare = Vec::new();
     for nodelay in [false, true] {
         bare.push(runtime.block_on(Subject::bare(&server.url(), nodelay))?);

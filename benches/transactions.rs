@@ -34,7 +34,7 @@ const CONTEND_FOR: Duration = Duration::from_secs(5);
 /// What a lock that is handed on should cost. It costs twice as much: `docs/PROTOCOL.md` says why.
 const COMMANDS: f64 = 12.0;
 
-/// What a server is asked by this program and by no lock.
+/// Commands that this program sends beside those of the locks.
 const NOT_COUNTED: [&str; 7] =
     ["info", "config|resetstat", "ping", "hello", "client|id", "client|setinfo", "config"];
 
@@ -63,7 +63,7 @@ async fn open(server: &Server, scripting: Scripting) -> Result<Locks> {
     Ok(Locks::builder().url(server.url()).ttl(TTL).scripting(scripting).connect().await?)
 }
 
-/// What takes and gives back a lock.
+/// Something that takes and gives back a lock: a library, or the bare driver.
 #[derive(Clone)]
 enum Subject {
     Ours(Locks),

@@ -27,7 +27,7 @@ async fn candidate(
             led += 1;
             terms.lock().unwrap_or_else(PoisonError::into_inner).push(name.to_owned());
             println!("{name} leads, under {}", guard.key());
-            // What only the leader does. It ends with the body's own end, or with the lock.
+            // The work of the leader. It ends when the body ends, or when the lock is lost.
             stop.notified().await;
             led
         })

@@ -20,7 +20,7 @@ impl Leader {
         Ok(guard.map(|guard| Self { guard }))
     }
 
-    /// What is known here and now; costs nothing.
+    /// What this process knows; asks nobody.
     pub(crate) fn believes(&self) -> LockState {
         self.guard.state()
     }

@@ -1,4 +1,4 @@
-//! What a key costs: nothing when it is constant, one allocation when it is rendered.
+//! How many allocations a key costs: none when it is constant, one when it is rendered.
 
 use allocation_counter::measure;
 use redis_locks::__private_0_1::{render, segment};
@@ -36,7 +36,7 @@ fn rendered(locks: &Locks, id: u64) -> Result<(), LockError> {
     Ok(())
 }
 
-/// Counts one call of each after the first, whose tables and threads are made once.
+/// Counts a later call of each, because the first one also creates tables and threads.
 #[test]
 fn the_attribute_allocates_what_the_direct_call_does_and_the_key() {
     let locks = Locks::in_memory();

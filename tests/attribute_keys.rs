@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use redis_locks::__private_0_1::{render, segment};
 use redis_locks::{LockError, Locks, redis_lock};
 
-/// Strings that try to look like the template around them.
+/// Strings that contain what the template around them consists of.
 fn tricky() -> impl Strategy<Value = String> {
     let piece = prop_oneof![
         Just(":".to_owned()),
@@ -24,7 +24,7 @@ fn tricky() -> impl Strategy<Value = String> {
         Just("\u{0}".into()),
         any::<char>().prop_map(String::from),
     ];
-    // Short ones of few characters are what collides if anything does.
+    // Short strings of few characters are the most likely to collide.
     prop_oneof![
         3 => "[:/a]{0,3}",
         1 => vec(piece, 0..6).prop_map(|pieces| pieces.concat()),

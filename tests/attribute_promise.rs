@@ -34,7 +34,7 @@ fn until_free(key: &str) {
     thread::spawn(|| drop(request.blocking_acquire().unwrap())).join().unwrap();
 }
 
-/// An executor of nothing but a thread.
+/// An executor that consists of one thread.
 fn block_on<F: Future>(future: F) -> F::Output {
     struct Unpark(thread::Thread);
     impl Wake for Unpark {
@@ -330,12 +330,12 @@ mod nesting {
         reentrant(block_on(plain(key)));
         reentrant(locks().mutex(lock.key()).run(async |_| 1).await);
         assert_eq!(plain("other").await?, 1);
-        // Joining shares the hold; releasing what joined does not release it.
+        // A call that joins shares the hold, and the end of that call does not release it.
         assert_eq!(joins(key).await?, lock.token().to_string());
         assert_eq!(joins_sync(key)?, 2);
         tick().await;
         assert!(lock.is_held() && is_locked(lock.key()));
-        // A task of its own holds nothing.
+        // Another task or thread holds nothing.
         let other = thread::spawn(|| locks().mutex("nest:tokio").no_wait().blocking_acquire());
         assert!(matches!(other.join().unwrap(), Err(LockError::Busy { .. }) | Ok(_)));
         Ok(())

@@ -69,7 +69,7 @@ mod large_by_a_small_name {
 
 #[test]
 fn m10_futures_stay_about_as_large_as_the_plain_ones() {
-    // What acquiring takes is paid once, whatever the body.
+    // The part for acquiring has one size, whatever the body.
     const ACQUIRING: usize = 400;
     let sizes = [
         ("a number", size_of_val(&number::plain(1)), size_of_val(&number::ours(1))),

@@ -1,5 +1,5 @@
-//! What reaches `tracing`. One subscriber for the whole program, because the engine's thread reports
-//! as well; each test looks at its own key.
+//! What is reported to `tracing`. One subscriber for the whole program, because the engine's thread
+//! reports as well; each test looks at its own key.
 
 #![cfg(feature = "tracing")]
 

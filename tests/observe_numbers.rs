@@ -1,4 +1,4 @@
-//! What `metrics` is told, in one test: there is one recorder for the whole program.
+//! What is reported to `metrics`, in one test: there is one recorder for the whole program.
 
 #![cfg(feature = "metrics")]
 

@@ -31,7 +31,7 @@ pub async fn take(locks: &Locks, name: &str, count: usize) -> Result<Vec<Guard>>
     Ok(guards)
 }
 
-/// What holding locks for a while has cost.
+/// The cost of holding locks for a while.
 pub struct Kept {
     pub lost: usize,
     /// How much of a core this process has taken.

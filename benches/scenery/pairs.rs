@@ -10,11 +10,11 @@ pub const ROUNDS: usize = 15;
 
 const ROUND: Duration = Duration::from_millis(150);
 
-/// A manager that is used much has its answers read where they are waited for: that is to begin
-/// before.
+/// A manager that is used much has its answers read by the tasks that wait for them. That has to
+/// begin before the measurement.
 const WARM_UP: usize = 600;
 
-/// What takes and gives back a lock.
+/// Something that takes and gives back a lock: a library, or the bare driver.
 pub trait Pair: Send + 'static {
     fn pair(&mut self) -> impl Future<Output = Result<()>> + Send;
 }

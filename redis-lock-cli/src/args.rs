@@ -67,8 +67,8 @@ pub(crate) struct Common {
     /// [env: REDIS_URL]
     #[arg(long, global = true, value_name = "URL")]
     url: Option<String>,
-    /// What stands before every key, with a colon; empty for bare keys
-    /// [env: REDIS_LOCKS_NAMESPACE] [default: lock]
+    /// The prefix of every key, followed by a colon; empty for bare keys [env:
+    /// REDIS_LOCKS_NAMESPACE] [default: lock]
     #[arg(long, global = true, value_name = "NAME")]
     namespace: Option<String>,
     /// Write JSON, one object a line, for programs; each command's help names the fields
@@ -161,7 +161,7 @@ pub(crate) struct Acquire {
     /// How long to wait for the lock: a time, `none` or `forever`
     #[arg(long, default_value = "forever", value_parser = duration::parse_wait, value_name = "TIME")]
     pub(crate) wait: Wait,
-    /// What the holder is called, for people who look
+    /// A name for the holder, which is shown to people
     #[arg(long, value_name = "TEXT")]
     pub(crate) label: Option<String>,
 }
@@ -172,8 +172,8 @@ pub(crate) struct Acquire {
 /// it, whoever has the lock now loses it.
 ///
 /// The holder learns the reason, at once where the server's messages reach it, and the first who
-/// waits gets the lock. A program that does not heed the loss runs on without the lock. Locks of
-/// other clients are ended as well, by deleting their key; data that are no lock are left alone.
+/// waits gets the lock. A program that does not react to the loss runs on without the lock. Locks
+/// of other clients are ended as well, by deleting their key; data that are no lock are left alone.
 ///
 /// Shows who holds it and asks first; answers other than `y` or `yes` leave it alone. Exits with
 /// 1 when nothing was released. With --json it writes `key`, `released` and `reason`.

@@ -72,7 +72,7 @@ fn perform(arguments: Arguments) -> Result<Code, Failure> {
             // They need no server, and were carried out before.
             Task::Man(_) | Task::Completions(_) => Ok(Code::OK),
         };
-        // What was given up on the way is still being released.
+        // Locks that were given up on the way are still being released.
         locks.shutdown().await;
         done
     })

@@ -28,7 +28,7 @@ pub(crate) fn man(task: &Man) -> Result<Code, Failure> {
     Ok(Code::OK)
 }
 
-/// What a shell reads to complete the program's arguments.
+/// The script by which a shell completes the program's arguments.
 pub(crate) fn completions(task: &Completions) -> Result<Code, Failure> {
     let mut text = Vec::new();
     clap_complete::generate(task.shell, &mut Arguments::command(), "redis-lock", &mut text);

@@ -47,7 +47,7 @@ async fn given_back(locks: &Locks, key: &str, token: &Token) -> Result<bool, Fai
     }
 }
 
-/// Asks whether to go on. Without an answer the answer is no.
+/// Asks whether to go on. No answer counts as no.
 fn agreed(status: &Status) -> Result<bool, Failure> {
     if !status.is_held() {
         return Ok(true);

@@ -114,7 +114,7 @@ fn ttl(holder: &Holder) -> String {
     holder.ttl.map_or_else(|| "never".into(), duration::show)
 }
 
-/// What others wrote must not command the terminal.
+/// Text of other programs must not contain commands for the terminal.
 fn plain(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
 }

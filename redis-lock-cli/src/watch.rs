@@ -51,7 +51,7 @@ async fn look(locks: &Locks, pattern: &str) -> Result<Vec<Status>, LockError> {
     Ok(seen)
 }
 
-/// What a change of is news; a ttl that runs down is none.
+/// The fields whose change is shown; a ttl that runs down is no change.
 fn gist(seen: &[Status]) -> Vec<(String, String, Vec<String>, usize)> {
     let gist = |status: &Status| {
         let holders = status.holders.iter().map(|holder| holder.token.to_string()).collect();

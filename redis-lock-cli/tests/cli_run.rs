@@ -72,7 +72,8 @@ fn min_hold_keeps_the_lock_after_the_command() {
 fn signals_reach_the_command_and_all_it_started() {
     for (signal, name) in [(Signal::TERM, "TERM"), (Signal::HUP, "HUP"), (Signal::USR1, "USR1")] {
         let server = Server::start();
-        // The inner shell tells of the signal; were it sent to the outer one alone, it would not.
+        // The inner shell reports the signal, which shows that it was not sent to the outer one
+        // alone.
         let inner = format!("trap 'echo told; exit' {name}; echo up; while :; do sleep 0.05; done");
         let script = format!("trap 'wait; exit 9' {name}; sh -c \"{inner}\" & wait");
         let mut running = Running::start(&server, &["run", "job", "--", "sh", "-c", &script]);
@@ -138,7 +139,7 @@ fn a_loss_stops_the_command_and_is_76() {
 }
 
 #[test]
-fn a_command_that_does_not_heed_the_loss_is_killed_with_all_it_started() {
+fn a_command_that_ignores_the_loss_is_killed_with_all_it_started() {
     let server = Server::start();
     let inner = "trap '' TERM; echo $$; while :; do sleep 0.05; done";
     let script = format!("trap '' TERM; sh -c '{}' & wait", inner.replace('\'', "'\\''"));
@@ -149,7 +150,7 @@ fn a_command_that_does_not_heed_the_loss_is_killed_with_all_it_started() {
     let (code, _, errors) = running.end();
     assert_eq!(code, 76);
     assert!(errors.contains("max_hold"), "{errors}");
-    // A process that waits for nobody but init to collect it counts as ended.
+    // A zombie, whose exit code init has still to collect, counts as ended.
     eventually(SECOND, "what it started is gone", || {
         std::fs::read_to_string(format!("/proc/{inner}/stat"))
             .map_or(true, |stat| stat.contains(") Z "))

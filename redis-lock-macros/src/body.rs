@@ -52,7 +52,7 @@ impl<'a> Expansion<'a> {
             Shape::Future(future) => {
                 let content = future.only.clone().unwrap_or_else(|| self.whole_body());
                 let span = content.span();
-                // What the block captures has to be moved into the body.
+                // Variables that the block captures have to be moved into the body.
                 let content = self.asynchronous(&content, None);
                 self.function.with_body_only(future.replaced(content, span))
             }
@@ -139,10 +139,10 @@ impl<'a> Expansion<'a> {
         let own = self.own_error();
         let call =
             quote_spanned!(span=> #krate::__private_0_1::run_or::<#output, _>(#scope, #own, #body));
-        // The body ends here, and with it what it borrowed: `on_error` may use that.
+        // The body and its borrows end here, so that `on_error` may use what it borrowed.
         let krate = &self.krate;
         let ended = quote!({ #pinned let #ended = #call.await; #ended });
-        // Nor does `on_error` run under the lock.
+        // `on_error` does not run under the lock either.
         let ended = quote!(#krate::__private_0_1::left(#scope, #ended));
         self.handled(&ended, false)
     }
@@ -213,7 +213,7 @@ impl<'a> Expansion<'a> {
         let (value, error) = (local("value"), local("error"));
         let output = self.output();
         let on_error = self.options.on_error.as_ref().map(|on_error| &on_error.value);
-        // What is inferred of the type is only known by the value.
+        // An inferred type is only known from the value.
         let seen = (is_blocking && returns::has_impl(&self.returned)).then(|| {
             let span = self.span;
             quote_spanned!(span=> let _ = #krate::__private_0_1::output_of(&#value).own_error();)
@@ -244,14 +244,14 @@ impl<'a> Expansion<'a> {
         match self.output() {
             // A type that is inferred cannot be asked whether it is a `Result`.
             Type::Infer(_) => quote_spanned!(span=> #krate::__private_0_1::never_own_error),
-            // Its parts that are inferred could be futures, and rustc would take them for that.
+            // The inferred parts could be futures, and rustc would take them to be futures.
             output
                 if self.function.signature.asyncness.is_none()
                     && !returns::has_impl(&self.returned) =>
             {
                 quote_spanned!(span=> #krate::__private_0_1::Output::<#output>::new().own_error())
             }
-            // What an `async fn` yields is a value, whatever it is.
+            // The output of an `async fn` is a value, even if it is a future.
             output => {
                 quote_spanned!(span=> #krate::__private_0_1::Output::<#output>::new().own_error_of_value())
             }
@@ -408,8 +408,8 @@ impl<'a> Expansion<'a> {
         on_error.map(|it| words(it.value.to_token_stream())).unwrap_or_default()
     }
 
-    /// Whether the body only borrows what `on_error` uses afterwards: something behind a `&mut`. It
-    /// takes the rest by being given it, see `rebind`.
+    /// Whether the body only borrows what `on_error` uses afterwards: something behind a `&mut`.
+    /// Everything else is moved into it, see `rebind`.
     fn lends(&self) -> bool {
         let kept = self.kept();
         if kept.is_empty() || self.function.owns_receiver() {

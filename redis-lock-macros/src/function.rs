@@ -228,8 +228,8 @@ impl Function {
         }
     }
 
-    /// Statements before the block run under the lock, and so inside the future. Where that may
-    /// not borrow what they use, rustc would speak of lifetimes that nobody wrote.
+    /// Statements before the block run under the lock, and so inside the future. Where that may not
+    /// borrow what they use, rustc's error would be about lifetimes that the user did not write.
     fn check_can_be_moved(&self, ty: &Type, mistakes: &mut Mistakes) {
         if !returns::is_static(ty) {
             return;

@@ -35,7 +35,7 @@ pub(crate) fn ways<'a>(exprs: impl IntoIterator<Item = &'a Expr>) -> HashSet<Way
 struct Ways(HashSet<Way>);
 
 impl Ways {
-    /// As far as tokens tell that are no expressions.
+    /// The same for tokens that are no expressions, as far as tokens show it.
     fn add_tokens(&mut self, tokens: &TokenStream) {
         for (text, way) in [("return", Way::Return), ("?", Way::Try), ("await", Way::Await)] {
             if contains(tokens.clone(), text) {

@@ -315,7 +315,7 @@ mod tests {
         #[test]
         fn nothing_makes_it_panic(text in "[{}:.a0$*?<>#+ é\\[\\]()]{0,24}|\\PC{0,40}") {
             if let Ok(template) = Template::parse(&text) {
-                // What was read accounts for the whole text.
+                // The parsed parts must make up the whole text.
                 let held: usize = template.pieces.iter().map(|piece| match piece {
                     Piece::Text(text) => text.len(),
                     Piece::Hole(hole) => hole.source.len() + 2,

@@ -5,8 +5,8 @@ use std::task::Poll;
 /// Polls `future` at most `polls` times; at the wake-up after that it is dropped unpolled.
 /// `Some` if it finished before.
 ///
-/// This is how a future loses in `select!`: what it waited for *has* arrived, and nobody looks.
-/// Taking 0, 1, 2, … polls until the answer is `Some` visits every await.
+/// This is how a future loses in `select!`: what it waited for *has* arrived, and the future is not
+/// polled again. Taking 0, 1, 2, … polls until the answer is `Some` visits every await.
 pub async fn cancel_at<F: Future>(polls: usize, future: F) -> Option<F::Output> {
     cancel(polls, future, false).await
 }

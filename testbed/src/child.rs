@@ -109,14 +109,7 @@ impl Child {
         }
     }
 
-    /// Forgets all that it has said so far.
-    pub fn clear(&mut self) {
-        while self.lines.try_recv().is_ok() {}
-        self.seen.clear();
-    }
-
-    /// What [`expect`](Self::expect) has skipped since the start or the last
-    /// [`clear`](Self::clear).
+    /// What [`expect`](Self::expect) has skipped.
     pub fn heard(&self) -> &VecDeque<String> {
         &self.seen
     }

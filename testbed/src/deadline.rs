@@ -26,6 +26,22 @@ pub fn eventually(timeout: Duration, what: &str, mut condition: impl FnMut() -> 
     }
 }
 
+/// Measures something up to three times; panics, naming `what`, when each time took `limit` or more.
+///
+/// For what a message makes prompt, and what would also happen later without one. A busy machine
+/// makes one turn slow; a message that is not sent makes all of them slow.
+#[track_caller]
+pub fn must_be_prompt(limit: Duration, what: &str, mut turn: impl FnMut() -> Duration) {
+    let mut fastest = Duration::MAX;
+    for _ in 0..3 {
+        fastest = fastest.min(turn());
+        if fastest < limit {
+            return;
+        }
+    }
+    panic!("three times it took {fastest:?} or more: {what}");
+}
+
 /// Watches that `condition` stays true for `duration`; panics, naming `what`, when it does not.
 #[track_caller]
 pub fn holds_for(duration: Duration, what: &str, mut condition: impl FnMut() -> bool) {

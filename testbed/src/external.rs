@@ -11,7 +11,7 @@ pub(crate) fn on_path(name: &str) -> Option<PathBuf> {
     env::split_paths(&path).map(|dir| dir.join(name)).find(|file| file.is_file())
 }
 
-/// Runs it with its own words going to stderr: stdout may be somebody's result.
+/// Runs it with its output going to stderr, because stdout may be the caller's result.
 pub(crate) fn succeeds(command: &mut Command) -> bool {
     command
         .stdin(Stdio::null())
@@ -20,7 +20,7 @@ pub(crate) fn succeeds(command: &mut Command) -> bool {
         .is_ok_and(|status| status.success())
 }
 
-/// Not through `eprintln!`, which the test harness swallows: nobody likes silent downloads.
+/// Not through `eprintln!`, which the test harness swallows: a download has to be seen.
 pub(crate) fn say(what: &str) {
     let _ = writeln!(std::io::stderr(), "testbed: {what}");
 }

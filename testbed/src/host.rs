@@ -40,7 +40,8 @@ impl Host {
         self.address().is_loopback()
     }
 
-    /// Starts this program there. It is the process that is started, not a child of that.
+    /// Starts this program there. The process that is started is the program itself, not a parent
+    /// of it.
     pub(crate) fn command(&self, program: &Path) -> Command {
         let Some(namespace) = &self.namespace else { return Command::new(program) };
         let mut command = Command::new("ip");

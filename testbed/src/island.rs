@@ -9,12 +9,12 @@ use crate::watchdog::Watchdog;
 
 /// A machine of its own, as far as the network goes: a namespace, and a cable to it.
 ///
-/// A cut loses packets in silence, as a dead switch does: nobody is refused or hung up on, neither
-/// on connections that there are nor on new ones. Processes on it run on, and can be asked by
+/// A cut drops packets in silence, as a dead switch does: no connection is refused or closed,
+/// neither an existing nor a new one. Processes on it run on, and can be asked by
 /// [`Server::run`](crate::Server::run).
 ///
-/// Two roads lead to it, by two addresses at both ends, so that one client can be cut off while others
-/// see no fault.
+/// Two routes lead to it, by two addresses at both ends, so that one client can be cut off while
+/// others see no fault.
 ///
 /// ```no_run
 /// # fn test() {
@@ -84,7 +84,7 @@ impl Island {
             ip(&format!("-n {namespace} neighbour replace {known}"))?;
         }
         ip(&format!("route replace {far_two}/32 dev {cable} src {near_two}"))?;
-        // What comes from where no road leads back is lost as well, unless it is asked otherwise.
+        // By default, packets are dropped as well when no route leads back to their sender.
         self.take_everything(false)
     }
 
@@ -93,7 +93,7 @@ impl Island {
         self.numbered(2)
     }
 
-    /// Its address on the second road.
+    /// Its address on the second route.
     pub fn second_address(&self) -> Ipv4Addr {
         self.numbered(4)
     }
@@ -111,19 +111,20 @@ impl Island {
         (u32::from(self.net) + number).into()
     }
 
-    /// Nothing gets through any more, on neither road.
+    /// Nothing gets through any more, on either route.
     pub fn cut(&self) {
         self.cut_first();
         self.block(self.second_near());
     }
 
-    /// Nothing gets through on the first road, by which all come who don't ask for the second.
+    /// Nothing gets through on the first route, which all clients use that don't ask for the
+    /// second.
     pub fn cut_first(&self) {
         self.take_everything(false).expect("the island stands");
         self.block(self.near());
     }
 
-    /// What is sent on the second road arrives, and nothing comes back.
+    /// Packets that are sent on the second route arrive, and nothing comes back.
     pub fn mute_second(&self) {
         self.take_everything(true).expect("the island stands");
         self.block(self.second_near());
@@ -142,7 +143,7 @@ impl Island {
         ip(&route).expect("the island stands");
     }
 
-    /// Whether packets count of which the sender can't be answered.
+    /// Sets whether packets are accepted whose sender can't be answered.
     fn take_everything(&self, everything: bool) -> Result<(), String> {
         let value = u8::from(!everything);
         let write = format!("echo {value} > /proc/sys/net/ipv4/conf/all/rp_filter");
@@ -154,7 +155,7 @@ impl Island {
         Host::inside(&self.namespace, vec![self.address(), self.second_address()])
     }
 
-    /// For servers that are with the tests and reach those on the island by the first road.
+    /// For servers that are with the tests and reach those on the island by the first route.
     pub(crate) fn near_host(&self) -> Host {
         Host::at(self.near())
     }

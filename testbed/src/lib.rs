@@ -1,9 +1,9 @@
 //! Scenery for tests: real servers that can be frozen, killed and restarted, a network that can
 //! fail, a server clock that can jump, and the small tools that make such tests readable.
 //!
-//! Nothing here depends on an async runtime: tests block and drop runtimes on purpose, and the
-//! scenery has to go on standing meanwhile. Being scenery, it panics with a clear sentence where
-//! a library would return an error.
+//! Nothing here depends on an async runtime: tests block and drop runtimes on purpose, and this
+//! package has to work meanwhile. Where a library would return an error, it panics with a clear
+//! sentence.
 //!
 //! | want | use |
 //! |---|---|
@@ -62,7 +62,7 @@ pub use child::{Child, ChildIo, Role, dispatch};
 pub use clock_shim::ClockShim;
 pub use cluster::{Cluster, ClusterBuilder, FailOver, SlotMove};
 pub use counter::SharedCounter;
-pub use deadline::{LONG, PATIENCE, eventually, holds_for};
+pub use deadline::{LONG, PATIENCE, eventually, holds_for, must_be_prompt};
 pub use install::{Permission, find_or_install};
 pub use island::Island;
 pub use monitor::Monitor;

@@ -14,7 +14,7 @@ pub struct Monitor {
 }
 
 impl Monitor {
-    /// `own` marks the lines of the scenery's own connections.
+    /// `own` marks the lines of this package's own connections.
     pub(crate) fn start(socket: &Path, own: &str, user: &str) -> Self {
         let mut stream = UnixStream::connect(socket).expect("the server accepts connections");
         let hello = format!("AUTH {user} {user}\r\nMONITOR\r\n");

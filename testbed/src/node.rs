@@ -139,8 +139,8 @@ impl Node {
     }
 }
 
-/// Of the time between two looks, this much counts: a machine that stands still for half a minute, as
-/// virtual ones do, has given nobody the time to become well.
+/// How much of the time between two looks counts at most: while a virtual machine stands still for
+/// half a minute, no server gets the time to recover.
 const LONGEST_STEP: Duration = Duration::from_secs(3);
 
 /// Polls until nothing is wrong any more; panics with the last thing that was.

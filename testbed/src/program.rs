@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::signal::{kill_process, signal};
 use crate::watchdog::Watchdog;
 
-/// Tells the processes of one program apart from all others: children inherit it.
+/// Marks the processes of one program: children inherit it.
 const MARK: &str = "TESTBED_PROGRAM";
 
 /// Any program, while it runs. On drop it is killed with all that it started, in whatever process

@@ -39,7 +39,7 @@ impl Watchdog {
 
     fn start(command: &mut Command) -> Self {
         let shell = command
-            // Whoever ends the tests by their process group must not end this first.
+            // A signal to the process group of the tests must not end this shell first.
             .process_group(0)
             .stdin(Stdio::piped())
             .stdout(Stdio::null())

@@ -1,4 +1,5 @@
-//! Two processes' worth of locks on one arbiter: memory, a server of either family, or several nodes.
+//! Two managers, as two processes would have them, on one arbiter: memory, a server of either
+//! family, or several nodes.
 
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
@@ -127,7 +128,7 @@ impl Arena {
     }
 }
 
-/// Whether the lock could be had now; it is given back at once.
+/// Whether the lock can be acquired now; it is released at once.
 #[track_caller]
 pub(crate) fn is_free(request: Request) -> bool {
     match request.blocking_try_acquire() {
@@ -136,7 +137,7 @@ pub(crate) fn is_free(request: Request) -> bool {
             true
         }
         Ok(None) => false,
-        // Another kind of lock has not quite left the key yet.
+        // A lock of another kind is still being removed from the key.
         Err(LockError::InvalidConfig { .. }) => false,
         Err(error) => panic!("{error}"),
     }
@@ -182,6 +183,11 @@ pub(crate) async fn cancel_everywhere(arena: &Arena, make: impl Fn(&Locks) -> Re
     }
     arena.assert_clean();
 }
+
+/// A waiter that no message reaches looks after three quarters of a second at the earliest, of which a
+/// test may have watched it for a part, and a lease lasts for 30 s: what takes less than this came by a
+/// message.
+pub(crate) const NOTIFIED: Duration = ms(500);
 
 /// Lets the holder die: nothing renews it any more, and nothing releases it.
 pub(crate) fn crash(guard: Guard) {

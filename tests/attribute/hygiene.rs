@@ -1,4 +1,4 @@
-//! E98-E105: the expansion meets nothing of the user's, and adds nothing.
+//! E98-E105: the expansion collides with no names of the user, and adds none.
 
 use crate::scenery::{R as Outcome, locks};
 
@@ -153,7 +153,7 @@ async fn e103_the_same_names_and_nested_functions() -> Outcome<()> {
     Ok(())
 }
 
-/// Two crates with hidden modules for their macros, seen through one path.
+/// Two crates with hidden modules for their macros, re-exported by one module.
 mod both {
     #[allow(unused_imports, reason = "only what it hides matters")]
     pub(super) use anyhow::*;

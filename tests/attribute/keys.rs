@@ -242,7 +242,7 @@ async fn e95_trailing_comma() -> R<()> {
     e95_arguments(1).await
 }
 
-/// An id that is asked for, or the error of asking.
+/// The result of asking for an id.
 macro_rules! asked {
     ($ok:expr) => {
         if $ok { 5 } else { return Err(LockError::NotConfigured) }

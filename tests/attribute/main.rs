@@ -1,5 +1,5 @@
 //! The attribute on functions that compile: each case is named after its number in the catalogue of
-//! edge cases. That nothing here warns is half of the test.
+//! edge cases. A warning in this file fails the build, which is half of the test.
 #![deny(warnings)]
 #![allow(
     clippy::double_must_use,

@@ -111,7 +111,7 @@ impl Unused {
 
 #[test]
 fn e46_dead_code_is_still_reported() {
-    // The expectations above fail to hold if it is not.
+    // The `expect` attributes above warn if it is not.
     let _ = Unused;
 }
 

@@ -19,8 +19,7 @@ fn answers_busy_sync(locks: &Locks) -> R<&'static str> {
     Ok("ran")
 }
 
-/// The value for a busy lock is for a busy lock: an outage, a lock of another kind, or a shutdown is
-/// none.
+/// The value for a busy lock is not returned for an outage, a lock of another kind, or a shutdown.
 #[tokio::test]
 async fn a_value_for_busy_is_for_no_other_failure() {
     let nowhere = open(&format!("redis://127.0.0.1:{}", free_port()));
@@ -90,7 +89,8 @@ async fn does_not_wait(locks: &Locks) -> R<Instant> {
     Ok(Instant::now())
 }
 
-/// The release is answered later than the body ends: one waits for that, the other doesn't.
+/// The release is answered some time after the body's end: one function waits for that, the other
+/// doesn't.
 #[tokio::test]
 async fn a_function_returns_after_its_release_unless_that_is_in_the_background() {
     const SLOW: Duration = ms(150);
@@ -98,6 +98,7 @@ async fn a_function_returns_after_its_release_unless_that_is_in_the_background()
     let proxy = Proxy::to(server.port());
     let locks = connect(&proxy.url()).await;
     proxy.delay_up(SLOW);
+    let mut soonest = PATIENCE;
     for _ in 0..3 {
         let ended = waits(&locks).await.unwrap();
         assert!(ended.elapsed() >= SLOW, "{:?}", ended.elapsed());
@@ -106,8 +107,10 @@ async fn a_function_returns_after_its_release_unless_that_is_in_the_background()
         assert!(ended.elapsed() >= SLOW, "{:?}", ended.elapsed());
         assert!(!server.exists(WIRE), "it was released before");
         let ended = does_not_wait(&locks).await.unwrap();
-        assert!(ended.elapsed() < SLOW, "{:?}", ended.elapsed());
+        soonest = soonest.min(ended.elapsed());
         testbed::eventually(PATIENCE, "it is released", || !server.exists(WIRE));
     }
+    // A busy machine may delay one of them; a call that waits is late each time.
+    assert!(soonest < SLOW, "{soonest:?}");
     server.assert_clean();
 }

@@ -7,33 +7,34 @@ use testbed::{Proxy, Server, eventually};
 
 use crate::scenery::*;
 
+/// How long a command may take here: long, so that a call that takes twice as long stands out from
+/// one that a busy machine delays.
+const TIMEOUT: Duration = ms(2000);
+
 /// What a busy machine may add to a bound.
-const BUSY: Duration = ms(400);
+const BUSY: Duration = ms(1200);
 
 async fn a_release_on_a_frozen_server_is_told_in_time() {
     let server = Server::start();
-    let locks = connect(&server.url()).await;
+    let locks = connect_with(&server.url(), TIMEOUT).await;
     let guard = job(&locks).acquire().await.unwrap();
-    let others: Vec<_> = {
-        let mut others = Vec::new();
-        for number in 0..3 {
-            others.push(locks.mutex(format!("other{number}")).ttl(LONG).acquire().await.unwrap());
-        }
-        others
-    };
+    let mut others = Vec::new();
+    for number in 0..2 {
+        others.push(locks.mutex(format!("other{number}")).ttl(LONG).acquire().await.unwrap());
+    }
     server.freeze();
     let start = Instant::now();
     let outcome = guard.release().await;
     let took = start.elapsed();
     assert!(matches!(outcome, Err(LockError::Backend { .. })), "{outcome:?}");
-    assert!(took <= COMMAND + BUSY, "{took:?}");
+    assert!(took <= TIMEOUT + BUSY, "{took:?}");
     // Those that come later have a bound of their own, though others are in the way.
     for guard in others {
         let start = Instant::now();
         let outcome = guard.release().await;
         let took = start.elapsed();
         assert!(matches!(outcome, Err(LockError::Backend { .. })), "{outcome:?}");
-        assert!(took <= COMMAND + BUSY, "{took:?}");
+        assert!(took <= TIMEOUT + BUSY, "{took:?}");
     }
     server.thaw();
     let is_lock = |key: &String| !key.contains(":~x:");
@@ -43,16 +44,9 @@ async fn a_release_on_a_frozen_server_is_told_in_time() {
 
 async fn a_try_on_a_slow_path_is_told_in_time() {
     const SLOW: Duration = ms(1800);
-    const TIMEOUT: Duration = ms(2000);
     let server = Server::start();
     let proxy = Proxy::to(server.port());
-    let locks = redis_locks::Locks::builder().url(proxy.url()).command_timeout(TIMEOUT);
-    let locks = locks.connect().await.unwrap();
-    if is_short() {
-        for _ in 0..400 {
-            locks.mutex("warm").acquire().await.unwrap().release().await.unwrap();
-        }
-    }
+    let locks = connect_with(&proxy.url(), TIMEOUT).await;
     // Somebody else has it, so that the first answer alone says nothing.
     let others = connect(&server.url()).await;
     let theirs = job(&others).acquire().await.unwrap();

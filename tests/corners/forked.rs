@@ -1,4 +1,4 @@
-//! A process that forks: the copy has the parent's sockets and believes to have its locks.
+//! A process that forks: the copy has the parent's sockets, and copies of its guards.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -20,7 +20,7 @@ const TTL: std::time::Duration = ms(1200);
 /// locked by a thread that they do not have.
 const COPIES: usize = 25;
 
-/// Nothing that a copy calls has anything to wait for.
+/// How long a call in a copy may take: none of them has anything to wait for.
 const AT_ONCE: std::time::Duration = ms(500);
 
 pub(crate) fn by_engine(io: &mut ChildIo) {
@@ -56,7 +56,7 @@ fn play(io: &mut ChildIo, locks: &Locks, threads: usize) {
         pid = testbed_fork::forked();
         let Some(copy) = pid else {
             in_copy(io, guards, locks.clone());
-            // Not by way of the test harness, whose threads are the parent's.
+            // Ends without the test harness, whose threads are not in the copy.
             std::process::exit(0);
         };
         let answer = io.hear();
@@ -119,7 +119,7 @@ impl Held {
     }
 }
 
-/// In the copy: says what goes wrong, and that it came to its end.
+/// In the copy: reports what goes wrong, and when it is done.
 fn in_copy(io: &mut ChildIo, held: Held, locks: Locks) {
     let mut check = |what: &str, is_right: &dyn Fn() -> bool| {
         let start = Instant::now();
@@ -201,7 +201,8 @@ pub(crate) fn idle(io: &mut ChildIo) {
     }
     let before = value();
     if testbed_fork::forked().is_none() {
-        // What the parent keeps is not handed out, and not touched by what the copy drops.
+        // The parent's idle lease is not handed out in the copy, and not released by what the copy
+        // drops.
         let tried = request().blocking_try_acquire();
         if !matches!(tried, Err(LockError::Shutdown)) || value() != before {
             io.say(&format!("wrong {tried:?}"));

@@ -1,5 +1,5 @@
-//! Corners where several troubles meet: a copy of the process, wakers of the user that block, calls
-//! that are promised an end, crowds, and the messages that only make things faster.
+//! Corners where several troubles meet: forked processes, wakers of the user that block, calls with
+//! time limits, crowds, and messages that only make things faster.
 
 #[macro_use]
 #[path = "../scenery/mod.rs"]

@@ -1,4 +1,5 @@
-//! What blocks or panics in an event, when it is armed: there is one for the whole process.
+//! A subscriber that blocks or panics in an event when a test asks for that. There is one for the
+//! whole process.
 
 use std::fmt::Debug;
 use std::sync::{Arc, Mutex, Once, PoisonError};
@@ -15,15 +16,15 @@ type Armed = Vec<(String, Option<Arc<Gate>>)>;
 
 static ARMED: Mutex<Armed> = Mutex::new(Vec::new());
 
-/// What met trouble.
+/// The keys and messages of the events in which it blocked or panicked.
 static MET: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
-/// What meets the threads that serve several callers when they ask it whether it listens.
+/// What it does to threads that serve several callers when they ask it whether it listens.
 static WHEN_ASKED: Mutex<Option<Trouble>> = Mutex::new(None);
 
 fn listen() {
     static ONCE: Once = Once::new();
-    ONCE.call_once(|| tracing::subscriber::set_global_default(Nasty).unwrap());
+    ONCE.call_once(|| tracing::subscriber::set_global_default(FaultySubscriber).unwrap());
 }
 
 pub(crate) fn when_asked(trouble: Option<Trouble>) {
@@ -36,7 +37,7 @@ fn serves_several() -> bool {
     name.starts_with("redis-locks") || name.starts_with("tokio-r")
 }
 
-/// How many of these met trouble.
+/// In how many of these events it has blocked or panicked.
 pub(crate) fn have_met(names: &[String]) -> usize {
     names.iter().filter(|name| has_met(name)).count()
 }
@@ -45,13 +46,13 @@ pub(crate) fn has_met(what: &str) -> bool {
     MET.lock().unwrap_or_else(PoisonError::into_inner).iter().any(|met| met == what)
 }
 
-/// From now on, an event of this key, or of this message, meets trouble: a gate, or a panic.
+/// From now on it blocks at a gate, or panics, in an event of this key, or with this message.
 pub(crate) fn arm(key: &str, gate: Option<Arc<Gate>>) {
     listen();
     ARMED.lock().unwrap_or_else(PoisonError::into_inner).push((key.to_owned(), gate));
 }
 
-struct Nasty;
+struct FaultySubscriber;
 
 #[derive(Default)]
 struct Names(Vec<String>);
@@ -68,7 +69,7 @@ impl Visit for Names {
     }
 }
 
-impl Subscriber for Nasty {
+impl Subscriber for FaultySubscriber {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
         let trouble = WHEN_ASKED.lock().unwrap_or_else(PoisonError::into_inner).clone();
         match trouble.filter(|_| serves_several()) {

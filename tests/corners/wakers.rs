@@ -1,5 +1,5 @@
-//! Wakers and subscribers are the user's code: one that blocks, panics or asks back costs nobody
-//! else an answer.
+//! Wakers and subscribers are the user's code: one that blocks, panics or calls the library keeps
+//! no answer from others.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -98,7 +98,7 @@ impl<T> Polled<T> {
         eventually(PATIENCE, "the waker returns", || self.waker.returned.load(Ordering::SeqCst));
     }
 
-    /// What it ends with, which is there when the waker is called.
+    /// The output of the future, which is ready when the waker has been called.
     fn outcome(mut self) -> T {
         self.until_called();
         match self.future.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
@@ -359,7 +359,7 @@ fn subscribers_that_block_and_panic(path: Path) {
     scene.assert_others_go_on();
     scene.gate.0.open();
     for guard in guards {
-        // What a subscriber does on the caller's own thread is the caller's.
+        // A subscriber that blocks on the caller's own thread delays only that caller.
         let _ = catch_unwind(AssertUnwindSafe(move || drop(guard)));
     }
     scene.end();

@@ -17,7 +17,7 @@ async fn a1_dropped_before_send_leaves_nothing() {
     let monitor = server.monitor();
     assert!(cancel_at(0, job(&locks).acquire()).await.is_none());
     holds_for(ms(100), "nothing is sent", || monitor.count(WIRE) == 0);
-    // Dropped right after the first poll, before the engine's thread has run perhaps.
+    // Dropped right after the first poll, possibly before the engine's thread has run.
     for _ in 0..200 {
         // The answer may be there all the same; then it is a guard that is dropped.
         drop(cancel_in_flight(1, job(&locks).acquire()).await);
@@ -25,7 +25,7 @@ async fn a1_dropped_before_send_leaves_nothing() {
     eventually(SOON, "the key is gone", || !server.exists(WIRE));
     assert_free(&server);
     // Without scripts commands of one key follow each other, each after the answer to the last.
-    eventually(PATIENCE, "nobody speaks of it for 100 ms", || {
+    eventually(PATIENCE, "no command names it for 100 ms", || {
         monitor.clear();
         std::thread::sleep(ms(100));
         monitor.count(WIRE) == 0
@@ -217,7 +217,7 @@ async fn a7_a_late_duplicate_is_refused() {
     server.assert_clean();
 }
 
-/// A bare `SET NX` heeds no tombstone; the engine goes on looking after its token.
+/// A bare `SET NX` does not look for a tombstone, so the engine repeats the release of its token.
 async fn a7_a_late_duplicate_that_cannot_be_refused_is_undone() {
     let (server, _proxy) = late_duplicate(false).await;
     eventually(ms(2000), "it is undone", || !server.exists(WIRE));

@@ -1,4 +1,4 @@
-//! What can't work is refused before anything is sent, with a helpful message.
+//! Requests that can't work are refused before anything is sent, with a helpful message.
 
 use redis_locks::{LockError, Locks};
 

@@ -80,7 +80,7 @@ async fn h2_a_waiter_does_not_sleep_for_an_hour() {
     let looks = || server.command_counts().get("evalsha").copied().unwrap_or_default();
     let before = looks();
     until("it looks again", || looks() > before + 1).await;
-    // The clock is set right: the waiter must not rely on what it was told at first.
+    // The clock is set right again: the waiter must not rely on the first answer.
     clock.set(2.0);
     let start = Instant::now();
     let guard = waiting.await.unwrap().unwrap();

@@ -164,16 +164,18 @@ async fn d4_an_outage_longer_than_any_budget_of_the_driver() {
     eventually_acquires(&locks, ms(4000)).await;
     // Those who wait are told of a release again: subscriptions came back as well.
     until("both listen", || channels(&server) == 2).await;
-    let held = job(&other).acquire().await.unwrap();
-    let waiting = tokio::spawn({
-        let locks = locks.clone();
-        async move { job(&locks).wait(PATIENCE).acquire().await }
-    });
-    until_queued(&server).await;
-    held.release().await.unwrap();
-    let start = Instant::now();
-    waiting.await.unwrap().unwrap().release().await.unwrap();
-    assert!(start.elapsed() < ms(400), "{:?}: nobody told the waiter", start.elapsed());
+    let mut fastest = Fastest::below(NOTIFIED);
+    while fastest.needs_turn() {
+        let held = job(&other).acquire().await.unwrap();
+        let waiting = tokio::spawn(job(&locks).wait(PATIENCE).acquire());
+        until_queued(&server).await;
+        held.release().await.unwrap();
+        let start = Instant::now();
+        waiting.await.unwrap().unwrap().release().await.unwrap();
+        fastest.add(start.elapsed());
+    }
+    let took = fastest.took();
+    assert!(took < NOTIFIED, "{took:?}: the waiter got no message");
     server.assert_clean();
 }
 
@@ -227,7 +229,7 @@ async fn d9_connections_killed_again_and_again() {
     let held = holder.mutex("held").ttl(ms(2000)).acquire().await.unwrap();
     let managers = [connect(&server.url()).await, connect(&server.url()).await];
     let (ended, turns) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
-    // Two processes, as it were, hand a lock to and fro meanwhile.
+    // Two managers, as two processes would have them, hand a lock to and fro meanwhile.
     let tasks = managers.map(|locks| {
         let (ended, turns) = (Arc::clone(&ended), Arc::clone(&turns));
         tokio::spawn(async move {

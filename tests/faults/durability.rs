@@ -67,7 +67,7 @@ async fn f3_a_torn_file_is_a_loss() {
         server.kill9();
         server.truncate_aof(20);
         server.restart();
-        assert!(!server.exists(WIRE), "the torn write was the lock");
+        assert!(!server.exists(WIRE), "the lock was the write that was torn off");
     })
     .await;
 }
@@ -94,7 +94,7 @@ async fn f9_a_server_that_is_restarted_again_and_again_costs_no_lock() {
     let start = Instant::now();
     while start.elapsed() < ms(15_000) {
         server.restart();
-        // What is acquired between two restarts is kept and released as well.
+        // A lock that is acquired between two restarts is kept and released as well.
         let other = locks.mutex("other").wait(PATIENCE).acquire().await.unwrap();
         tokio::time::sleep(ms(1500)).await;
         assert!(guard.is_held(), "after {:?}", start.elapsed());

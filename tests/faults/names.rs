@@ -51,7 +51,7 @@ async fn k1_a_wait_beyond_all_measure_is_refused_before_anything_is_sent() {
         assert!(matches!(outcome, Err(LockError::InvalidConfig { .. })), "{wait:?}: {outcome:?}");
     }
     says_nothing(&monitor);
-    // A year is long, and has a meaning.
+    // A year is long, but accepted.
     let guard = job(&locks).wait(Duration::from_secs(31_536_000)).acquire().await.unwrap();
     guard.release().await.unwrap();
     server.assert_clean();
@@ -190,12 +190,18 @@ async fn k6_databases_and_namespaces_are_worlds_of_their_own_and_can_be_seen() {
     let managers = [open(&plain), open(&other_db), namespaced, bare];
     let mut guards = Vec::new();
     for locks in &managers {
-        guards.push(job(locks).try_acquire().await.unwrap().expect("nobody else is in this world"));
+        guards.push(
+            job(locks)
+                .try_acquire()
+                .await
+                .unwrap()
+                .expect("nobody else uses this database and namespace"),
+        );
     }
     assert_eq!(server.keys(), [KEY, WIRE, "shop:job"]);
     let seen: HashSet<String> = managers.iter().map(|locks| format!("{locks:?}")).collect();
     assert_eq!(seen.len(), managers.len(), "they look alike: {seen:?}");
-    // The same world, from another manager.
+    // The same database and namespace, from another manager.
     let same = Locks::builder().url(&*plain).namespace("shop").open().unwrap();
     assert!(job(&same).try_acquire().await.unwrap().is_none());
     for guard in guards {

@@ -149,7 +149,7 @@ async fn j5_a_paused_clock_in_the_callers_runtime_does_not_matter() {
     let locks = connect(&server.url()).await;
     let other = connect(&server.url()).await;
     let guard = locks.mutex(KEY).ttl(ms(600)).acquire().await.unwrap();
-    // An hour of the runtime's time passes at once; none of ours does.
+    // An hour passes at once by the runtime's paused clock, and no time by the engine's.
     tokio::time::advance(Duration::from_secs(3600)).await;
     sleep(Duration::from_secs(3600)).await;
     assert!(guard.is_held());

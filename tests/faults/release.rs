@@ -1,5 +1,5 @@
-//! Giving a lock back when it is not ours any more, when the server will not listen, and from
-//! places where nobody expects a guard to be dropped.
+//! Giving a lock back when it is not ours any more, when the server refuses it, and from places
+//! where nobody expects a guard to be dropped.
 
 use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -136,8 +136,8 @@ fn b6_a_guard_can_be_dropped_anywhere() {
     server.assert_clean();
 }
 
-/// By thread-local data that is older than all that a lock needs, so that it goes last, while somebody
-/// waits who needs a token.
+/// By thread-local data that is older than the data which a lock uses, so that it is dropped last,
+/// while a waiter needs a fresh token.
 #[test]
 fn b6_a_guard_in_the_oldest_of_a_threads_locals_makes_way_for_a_waiter() {
     thread_local! { static KEPT: RefCell<Option<Guard>> = const { RefCell::new(None) }; }

@@ -44,8 +44,8 @@ async fn e1_a_script_cache_that_is_flushed_all_the_time_is_invisible() {
     server.assert_clean();
 }
 
-/// While the server is broken nobody acquires, and the cause is told; those who wait get the
-/// lock once it is mended.
+/// While the server is broken acquisitions fail with the cause, and waiters get the lock when it
+/// works again.
 async fn refused_then_mended(
     server: &Server,
     break_it: impl FnOnce(),
@@ -75,8 +75,8 @@ async fn refused_then_mended(
     server.assert_clean();
 }
 
-/// The few bytes of a free lock are granted: a full server shall not stop all work. What cannot
-/// be noted is a waiter, who then looks by itself, and is told *busy*, not *broken*.
+/// A full server still grants a free lock. It has no room to queue a waiter, which then looks by
+/// itself, and gets `Busy` and not `Backend`.
 async fn e2_a_full_server_refuses_who_comes_and_gives_up_what_it_has() {
     let server = Server::start();
     let (locks, other) = (connect(&server.url()).await, connect(&server.url()).await);
@@ -244,8 +244,8 @@ async fn e9_no_room_for_another_client() {
     let server = Server::start();
     let locks = open(&server.url());
     server.run::<()>("CONFIG SET maxclients 1");
-    // The server says why and hangs up; often our own words have crossed that, and then the
-    // system shows a reset connection and nothing else.
+    // The server says why and closes the connection. If we have sent something meanwhile, the
+    // system often reports a reset connection instead of the reason.
     assert_backend(job(&locks).wait(ms(300)).acquire().await, "");
     let waiting = tokio::spawn(job(&locks).wait(PATIENCE).acquire());
     stays(WATCHED, "it goes on asking", || !waiting.is_finished()).await;

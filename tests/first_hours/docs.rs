@@ -1,4 +1,4 @@
-//! What a reader meets before anything runs.
+//! What a reader sees before anything runs.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -11,7 +11,7 @@ use tokio::time::timeout;
 
 use crate::arena::Arena;
 
-/// Contends in the background; tells who leads, as `(name, term)`.
+/// Contends in the background; reports who leads, as `(name, term)`.
 fn candidate(locks: &Locks, name: &'static str, led: mpsc::UnboundedSender<(&'static str, u32)>) {
     let request = locks.mutex("leader").ttl(Duration::from_secs(30));
     let mut term = 0;

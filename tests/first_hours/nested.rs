@@ -1,4 +1,4 @@
-//! Tasks that are polled inside of somebody else's body are not that body.
+//! Tasks that are polled inside of another task's body do not count as that body.
 
 use std::time::Duration;
 
@@ -99,7 +99,7 @@ async fn a_branch_of_a_join_inside_the_body_is_the_body() {
     body(&Locks::in_memory()).await.unwrap();
 }
 
-/// Whoever has a guard may release it, so it is waited for.
+/// A guard may be released by whatever code has it, so a second call waits.
 #[tokio::test]
 async fn a_guard_that_is_elsewhere_by_now_is_waited_for() {
     let locks = Locks::in_memory();

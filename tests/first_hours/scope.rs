@@ -1,4 +1,4 @@
-//! `Locks::scope`: which `Locks` code finds that was handed none.
+//! `Locks::scope`: which `Locks` is found by code that was given none.
 //!
 //! Nothing is installed in this process and REDIS_URL names nobody, so whoever leaves its scope
 //! finds no `Locks` at all.

@@ -1,4 +1,4 @@
-//! What `on_busy` says, and what it does not.
+//! What `on_busy` decides, and what it does not.
 
 use std::future::Future;
 use std::pin::pin;

@@ -3,10 +3,11 @@
 use std::time::Instant;
 
 use redis_locks::{LockError, LockState};
-use testbed::eventually;
+use testbed::{eventually, must_be_prompt};
 
 use crate::arena::{
-    Arena, PATIENCE, Waiting, cancel_everywhere, crash, is_free, ms, queued, refused, take,
+    Arena, NOTIFIED, PATIENCE, Waiting, cancel_everywhere, crash, is_free, ms, queued, refused,
+    take,
 };
 use crate::together;
 
@@ -30,15 +31,18 @@ fn all_keys_are_taken_and_given_back_together() {
 #[test]
 fn none_is_held_while_it_waits_for_another_at_first() {
     for arena in Arena::each() {
-        let busy = take(arena.one.mutex("b"));
-        let both = Waiting::start(arena.other.all(["a", "b"]));
-        eventually(PATIENCE, "it waits for the busy one", || queued(&arena, "b") == 1);
-        assert!(is_free(arena.one.mutex("a")), "{}", arena.name);
-        busy.blocking_release().unwrap();
-        let released = Instant::now();
-        both.must_have_it();
-        assert!(released.elapsed() < ms(500), "{}: {:?}", arena.name, released.elapsed());
-        both.finish();
+        must_be_prompt(NOTIFIED, arena.name, || {
+            let busy = take(arena.one.mutex("b"));
+            let both = Waiting::start(arena.other.all(["a", "b"]));
+            eventually(PATIENCE, "it waits for the busy one", || queued(&arena, "b") == 1);
+            assert!(is_free(arena.one.mutex("a")), "{}", arena.name);
+            busy.blocking_release().unwrap();
+            let released = Instant::now();
+            both.must_have_it();
+            let took = released.elapsed();
+            both.finish();
+            took
+        });
         arena.assert_clean();
     }
 }
@@ -90,7 +94,7 @@ fn a_crash_frees_all_by_the_lease() {
         crash(take(arena.one.all(["a", "b"]).ttl(ms(500)).renew(false)));
         let start = Instant::now();
         take(arena.other.all(["b", "a"]).wait(PATIENCE)).blocking_release().unwrap();
-        assert!(start.elapsed() > ms(350) && start.elapsed() < ms(2_000), "{:?}", start.elapsed());
+        assert!(start.elapsed() > ms(350) && start.elapsed() < ms(5_000), "{:?}", start.elapsed());
         arena.assert_clean();
     }
 }
@@ -98,19 +102,22 @@ fn a_crash_frees_all_by_the_lease() {
 #[test]
 fn release_lets_those_in_who_wait_for_each_key() {
     for arena in Arena::each() {
-        let both = take(arena.one.all(["a", "b"]));
-        let first = Waiting::start(arena.other.mutex("a"));
-        let second = Waiting::start(arena.other.mutex("b"));
-        for key in ["a", "b"] {
-            eventually(PATIENCE, "one waits for each", || queued(&arena, key) == 1);
-        }
-        let released = Instant::now();
-        both.blocking_release().unwrap();
-        first.must_have_it();
-        second.must_have_it();
-        assert!(released.elapsed() < ms(500), "{}: {:?}", arena.name, released.elapsed());
-        first.finish();
-        second.finish();
+        must_be_prompt(NOTIFIED, arena.name, || {
+            let both = take(arena.one.all(["a", "b"]));
+            let first = Waiting::start(arena.other.mutex("a"));
+            let second = Waiting::start(arena.other.mutex("b"));
+            for key in ["a", "b"] {
+                eventually(PATIENCE, "one waits for each", || queued(&arena, key) == 1);
+            }
+            let released = Instant::now();
+            both.blocking_release().unwrap();
+            first.must_have_it();
+            second.must_have_it();
+            let took = released.elapsed();
+            first.finish();
+            second.finish();
+            took
+        });
         arena.assert_clean();
     }
 }

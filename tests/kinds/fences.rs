@@ -28,7 +28,7 @@ fn number(guard: &Guard) -> u64 {
 fn m1_numbers_rise_strictly_among_tasks_and_processes() {
     for arena in Arena::each() {
         for (kind, make) in KINDS {
-            // What readers are given while they hold it together has no order.
+            // The numbers of readers that hold the lock together have no order.
             let threads = if kind == "read" { 1 } else { 6 };
             let numbers = Mutex::new(Vec::new());
             thread::scope(|scope| {
@@ -57,7 +57,8 @@ fn the_number_of_an_adopter_is_not_below_that_of_any_hold_before_it() {
         for (kind, make) in KINDS {
             let mut last = number(&take(make(&arena.one).fenced().wait(PATIENCE)));
             let mut guard = take(make(&arena.one).fenced().wait(PATIENCE));
-            // The next of this process are handed the lease, where that kind of lock is.
+            // The next callers of this process are handed the lease, if this kind of lock is handed
+            // over.
             for _ in 0..3 {
                 let next = thread::spawn({
                     let request = make(&arena.one).fenced().wait(PATIENCE);

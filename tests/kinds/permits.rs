@@ -47,7 +47,7 @@ fn l6_a_crash_gives_the_permit_back_by_its_lease() {
         let start = Instant::now();
         let next = take(arena.other.permit("k", 2).wait(PATIENCE));
         let waited = start.elapsed();
-        assert!(waited > ms(350) && waited < ms(1_500), "{}: {waited:?}", arena.name);
+        assert!(waited > ms(350) && waited < ms(5_000), "{}: {waited:?}", arena.name);
         assert!(!is_free(arena.other.permit("k", 2)));
         next.blocking_release().unwrap();
     }

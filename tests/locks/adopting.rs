@@ -129,7 +129,7 @@ async fn the_token_of_a_lost_lock_is_one_that_nobody_can_adopt() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_adoption_that_is_dropped_anywhere_leaves_the_lock_to_whoever_has_the_token() {
     for pair in Pair::each().await {
-        // With what it has asked for still on its way, and with the answer there.
+        // Both while its command is still on its way, and when the answer has arrived.
         for (polls, in_flight) in (0..4).flat_map(|polls| [(polls, true), (polls, false)]) {
             let token = pair.detached(LONG).await;
             let text = token.to_string().parse().unwrap();
@@ -139,7 +139,7 @@ async fn an_adoption_that_is_dropped_anywhere_leaves_the_lock_to_whoever_has_the
                 for poll in 1..=polls {
                     let before = wakes.count();
                     match adopts.as_mut().poll(&mut Context::from_waker(&wakes.waker())) {
-                        // It is had: the guard gives it away again.
+                        // It was adopted: the guard gives it away again.
                         Poll::Ready(guard) => {
                             drop(guard.unwrap().detach());
                             break;

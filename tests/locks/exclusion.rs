@@ -82,7 +82,7 @@ fn processes_and_their_tasks_lose_no_update_on_valkey() {
     no_update_is_lost(&Server::builder().binary(valkey).start());
 }
 
-/// Whether somebody is inside, and whether two ever were.
+/// Whether somebody is inside, and whether there ever were two at once.
 #[derive(Default)]
 struct Room {
     occupied: AtomicBool,
@@ -131,7 +131,7 @@ async fn different_keys_do_not_wait_for_each_other() {
         let guard = locks.mutex(format!("other{number}")).ttl(LONG).acquire().await.unwrap();
         guard.release().await.unwrap();
     }
-    assert!(start.elapsed() < ms(1000), "{:?}", start.elapsed());
+    assert!(start.elapsed() < HANGS, "{:?}", start.elapsed());
     held.release().await.unwrap();
     waiting.await.unwrap().unwrap().release().await.unwrap();
     server.assert_clean();

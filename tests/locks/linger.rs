@@ -18,7 +18,8 @@ fn lingering(locks: &Locks, key: &str) -> Request {
     locks.mutex(key).linger(Duration::from_secs(20))
 }
 
-/// Leaves an idle lease behind: only tokens that were made since messages arrive are asked for.
+/// Leaves an idle lease behind. Its token must be made after messages arrive, because only then
+/// others ask for it.
 async fn leave_idle(server: &Server, locks: &Locks, key: &str) {
     let since = Instant::now();
     loop {

@@ -1,5 +1,5 @@
-//! A task of a busy runtime with several threads reads in place of the engine: that must change
-//! nothing but the speed.
+//! A task of a busy runtime with several threads reads in place of the engine, which must change
+//! only the speed.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ fn connections(server: &Server) -> usize {
 fn ids(server: &Server) -> BTreeSet<u64> {
     let mut connection = server.client().get_connection().unwrap();
     let list: String = redis::cmd("CLIENT").arg("LIST").query(&mut connection).unwrap();
-    // Those of the scenery are younger than what they ask for, and name their command.
+    // The connections of the test itself are newer, and show the command that they sent.
     let locks = list.lines().filter(|line| !line.contains("cmd=client"));
     let id = |line: &str| line.split_once("id=")?.1.split(' ').next()?.parse().ok();
     locks.map(|line| id(line).unwrap()).collect()

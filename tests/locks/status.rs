@@ -173,7 +173,7 @@ fn looking_writes_nothing() {
 #[test]
 fn a_listing_has_every_lock_of_its_namespace_and_nothing_else() {
     for server in servers() {
-        // What a pattern would read otherwise.
+        // Characters with a meaning in patterns.
         let build = |namespace: &str| {
             Locks::builder().url(server.url()).namespace(namespace).open().unwrap()
         };

@@ -32,7 +32,8 @@ async fn who_queues_behind_others_is_never_aborted() {
     let lines = monitor.lines();
     let watched = [1, 2, 3].map(|number| watched_to_queue(&lines, number));
     assert_eq!(watched, [Some(false); 3]);
-    // What may be aborted is seen as such: the first marks the lock by a transaction of its own.
+    // A transaction that may be aborted is recognised by its `WATCH`: the first waiter marks the
+    // lock by such a transaction.
     let marks =
         lines.iter().position(|it| it.contains("\"SET\" \"lock:job\"") && it.contains("+\""));
     assert!(is_watched(&lines, marks.unwrap()));
@@ -47,8 +48,8 @@ async fn who_queues_behind_others_is_never_aborted() {
     server.assert_clean();
 }
 
-/// 23 where nothing is slow (`docs/PROTOCOL.md`), and up to 28 where all answers take longer than what is
-/// worked out from them is used for. It was 30 and more.
+/// The limit is 23 commands where nothing is slow (`docs/PROTOCOL.md`), and up to 28 where answers
+/// are so slow that the server's time has to be read each time. It was 30 and more.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_lock_that_is_handed_on_costs_few_commands_and_nobody_starves() {
     const CLIENTS: usize = 4;
@@ -202,7 +203,7 @@ async fn go_on(locks: Locks, key: String, is_over: Arc<AtomicBool>) {
     while pairs < 5 || !is_over.load(Ordering::SeqCst) {
         let guard = locks.mutex(&key).ttl(LONG).acquire().await.unwrap();
         match guard.release().await {
-            // It was late itself, and goes on without us.
+            // Its own connection was late, and its release goes on in the background.
             Ok(()) | Err(LockError::Backend { .. }) => pairs += 1,
             Err(other) => panic!("{other:?}"),
         }
@@ -223,7 +224,7 @@ async fn a_late_transaction_is_no_concern_of_others() {
     let own = format!("lock:own:{}", others.len() - 1);
     eventually(PATIENCE, "they have begun", || server.exists(&own));
     for round in 0..4 {
-        // The answer to an `EXEC` never comes, and it is not said that it will not.
+        // The answer to an `EXEC` never comes, and the connection stays open.
         let link = proxy.connections().iter().find(|it| it.open && !it.subscriber).unwrap().number;
         let silent = proxy.only(|it| it.open && !it.subscriber && it.number != link);
         assert!(silent.count() > 0, "no connection for transactions in round {round}");
@@ -274,7 +275,7 @@ fn disturb(server: &Server, key: &str, is_over: &Arc<AtomicBool>) -> JoinHandle<
     let touch = format!("PEXPIRE {key} {}\r\n", LONG.as_millis()).repeat(1_000);
     let is_over = Arc::clone(is_over);
     thread::spawn(move || {
-        // Whoever waits for no answer always has a command there.
+        // A client that waits for no answer always has a command at the server.
         stream.write_all(b"CLIENT REPLY OFF\r\n").unwrap();
         while !is_over.load(Ordering::SeqCst) {
             stream.write_all(touch.as_bytes()).unwrap();
@@ -285,7 +286,7 @@ fn disturb(server: &Server, key: &str, is_over: &Arc<AtomicBool>) -> JoinHandle<
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_release_that_does_not_come_through_delays_no_other() {
     let server = Server::start();
-    // What is on its way for that long is sure to meet a change of the key.
+    // A transaction that takes this long is sure to be aborted by a change of the key.
     let proxy = Proxy::to(server.port());
     let builder = Locks::builder().url(proxy.url()).scripting(Scripting::Never);
     let locks = builder.connect().await.unwrap();

@@ -257,7 +257,7 @@ pub(crate) fn count(io: &mut ChildIo) {
     for round in 0..rounds {
         let guard = job(&locks).fenced().blocking_acquire().unwrap();
         counter.add_one(|| {}).unwrap();
-        // Some releases tell, some are drops, some go in the background.
+        // Some releases wait for the answer, some are drops, some go in the background.
         match round % 3 {
             0 => drop(guard),
             1 => guard.release_in_background(),

@@ -1,4 +1,4 @@
-//! What can be known to be wrong before anybody is asked.
+//! Mistakes that are found before anything is sent.
 
 use redis_locks::{ConfigError, LockError, Locks};
 

@@ -1,5 +1,5 @@
-//! Locks that a primary answered for, and that whoever took its place never heard of: two may be
-//! inside for a while, and the fence tells who came later.
+//! Locks that a primary granted, and that the server which replaced it never received: two may be
+//! inside for a while, and the fence shows who came later.
 
 use redis_locks::{Guard, LockError, Locks};
 use testbed::{Cluster, FailOver, Node, Sentinel, Server, ServerBinary, eventually};
@@ -11,7 +11,7 @@ fn binaries() -> Vec<ServerBinary> {
     [Some(ServerBinary::any()), ServerBinary::valkey(9)].into_iter().flatten().collect()
 }
 
-/// What this primary executes from now on, the replica does not hear of.
+/// The replica does not receive what this primary executes from now on.
 fn part(primary: &Node, replica: &Node) {
     replica.server().freeze();
     // Otherwise it would read later what was sent to it before the primary died.
@@ -22,8 +22,8 @@ fn fence(guard: &Guard) -> u64 {
     guard.fence().expect("it was asked for")
 }
 
-/// The second holder is there although the first one believes to hold: the first one's writes are told
-/// by its fence, and it hears of the loss when it renews, which is at once.
+/// The second holder is there although the first one believes to hold: the first one's writes are
+/// recognised by its fence, and it learns of the loss when it renews, which is at once.
 #[track_caller]
 fn is_told_by_its_fence(first: Guard, other: &Locks) {
     let second = take(other.mutex("job").fenced().wait(PATIENCE));
@@ -109,8 +109,8 @@ fn f6_a_lock_that_one_replica_had_is_lost_and_fenced_when_the_other_is_promoted(
     }
 }
 
-/// Whoever is left alone with the old primary, while all others follow the new one. What cuts a
-/// network in two is told apart from a promotion by hand by the servers only.
+/// A manager that is left alone with the old primary, while all others follow the new one. For the
+/// manager a network that is cut in two looks the same as a promotion by hand.
 #[test]
 fn f8_an_old_primary_that_goes_on_alone_is_fenced_and_can_be_made_to_refuse() {
     if std::env::var_os("TESTBED_CLUSTER").is_some() {

@@ -18,7 +18,7 @@ use crate::arena::{PATIENCE, ms};
 const TIME: Duration = ms(20_000);
 const LEASE: Duration = ms(30_000);
 const SHORT_LEASE: Duration = ms(4_000);
-/// A fail-over, and a lease that nobody released, are much shorter or longer.
+/// Fail-overs are much shorter than this, and a lease that nobody released is much longer.
 const LONGEST_WAIT: Duration = ms(19_000);
 const MANAGERS: usize = 2;
 const WORKERS: u64 = 4;
@@ -29,7 +29,7 @@ const PERMITS: u64 = 2;
 enum Forgets {
     /// Nothing that they answered.
     Nothing,
-    /// What a primary answered that was replaced without being asked.
+    /// The last answers of a primary that was replaced without its help.
     Some,
 }
 
@@ -65,7 +65,7 @@ enum News {
     Done(Duration),
 }
 
-/// Runs a part of it, and tells how it ended: one that fails ends all.
+/// Runs a part of it, and reports how it ended: one that fails ends all.
 fn play(name: &str, news: &Sender<News>, part: impl FnOnce() -> Duration + Send + 'static) {
     let (name, news) = (name.to_owned(), news.clone());
     thread::spawn(move || {
@@ -108,7 +108,7 @@ impl Random {
 }
 
 impl Scene {
-    /// Enters what the guard is for, and leaves it.
+    /// Enters what the guard protects, and leaves it.
     fn visit(&self, keys: &[&Key], weight: u64, guard: &Guard) {
         let strict = self.forgets == Forgets::Nothing;
         for key in keys {
@@ -158,7 +158,7 @@ impl Scene {
         self.visit(&keys, weight, &guard);
         let start = Instant::now();
         match guard.blocking_release() {
-            // What is not confirmed in time is released later.
+            // A release that is not confirmed in time goes on in the background.
             Ok(()) | Err(LockError::Backend { .. }) => {}
             Err(LockError::Lost { .. }) if self.forgets == Forgets::Some => {
                 self.lost.fetch_add(1, SeqCst);
@@ -281,7 +281,7 @@ fn mayhem(forgets: Forgets) {
     eprintln!("{holds} holds in {struck:?}, {lost} lost; the longest call took {longest:?}");
     assert!(longest < LONGEST_WAIT, "{longest:?}");
     if forgets == Forgets::Some {
-        // What a server came to have again that had forgotten its release ends with its lease.
+        // A lock whose release was lost with a server ends with its lease.
         eventually(ttl + PATIENCE, "every lease has ended", || {
             cluster.keys().iter().all(|key| key.contains(":~"))
         });
@@ -294,8 +294,8 @@ fn g8_g10_nothing_is_lost_while_slots_move_and_primaries_are_replaced_and_killed
     mayhem(Forgets::Nothing);
 }
 
-/// What a primary answered after its replica had taken over is lost, so that two may be inside: they
-/// have different fences then.
+/// Locks that a primary grants after its replica has taken over are lost, so that two may be
+/// inside; they have different fences then.
 #[test]
 fn g8_fences_tell_who_is_inside_after_a_replica_took_over_without_asking() {
     mayhem(Forgets::Some);

@@ -19,7 +19,7 @@ fn requests(locks: &Locks, name: &str) -> [Request; 4] {
     ]
 }
 
-/// What this primary executes from now on, the replica does not hear of.
+/// The replica does not receive what this primary executes from now on.
 fn part(primary: &Node, replica: &Node) {
     replica.server().freeze();
     // Otherwise it would read later what was sent to it before the primary died.

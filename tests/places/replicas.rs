@@ -62,7 +62,7 @@ fn f5_f14_without_its_replica_nothing_is_acquired_and_others_are_not_delayed() {
             take(others.mutex("other")).blocking_release().unwrap();
             slowest = slowest.max(start.elapsed());
         }
-        assert!(slowest < ms(300), "who waits for no replica is not delayed: {slowest:?}");
+        assert!(slowest < ms(1_200), "who waits for no replica is not delayed: {slowest:?}");
         let (error, locks) = late.join().unwrap();
         let NotReplicated { got, wanted, .. } = shortfall(&error);
         assert_eq!((got, wanted), (0, 1), "{error}");
@@ -134,7 +134,8 @@ fn f15_only_what_was_written_before_counts_after_a_reconnect() {
         let locks = pair.locks(1).open().unwrap();
         take(locks.mutex("job")).blocking_release().unwrap();
         for _ in 0..3 {
-            // Both connections are made anew, and what was answered before is written behind.
+            // Both connections are made anew, and the next write comes behind everything that was
+            // answered before.
             pair.primary.run::<()>("CLIENT KILL TYPE normal SKIPME yes");
             let guard = take(locks.mutex("job"));
             assert!(pair.replica.exists("lock:job"));
@@ -161,7 +162,7 @@ fn f14_a_primary_that_is_deposed_while_it_waits_for_its_replica_counts_nobody() 
         eventually(PATIENCE, "it waits for its replica", || {
             pair.primary.run::<String>("CLIENT LIST").contains("cmd=wait")
         });
-        // What it has still to wait for is answered by UNBLOCKED or 0.
+        // The `WAIT` that is still open is answered by `UNBLOCKED` or 0.
         pair.primary.run::<()>("REPLICAOF 127.0.0.1 1");
         let (error, locks) = asked.join().unwrap();
         assert!(matches!(error, LockError::Backend { .. }), "{error:?}");

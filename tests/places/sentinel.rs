@@ -33,7 +33,7 @@ fn a_held_lock_survives_an_orderly_fail_over_and_the_next_one_is_acquired_after_
         })
     });
     let left = || successor.server().pttl("lock:job").unwrap_or_default();
-    // It only falls unless it is renewed.
+    // Without a renewal the ttl only falls.
     let before = left();
     eventually(PATIENCE, "it is renewed at the new primary", || left() > before);
     assert!(is_held(&guard));
@@ -72,7 +72,7 @@ fn f7_f12_an_old_primary_that_wakes_starts_and_extends_nothing() {
     old_primary_wakes(Scripting::Auto);
 }
 
-/// Among what it wakes with are transactions of which nobody knows the outcome.
+/// When it wakes, it has transactions whose outcome nobody knows.
 #[test]
 fn f7_f12_the_same_without_scripts() {
     old_primary_wakes(Scripting::Never);

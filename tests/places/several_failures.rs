@@ -1,4 +1,4 @@
-//! More than one thing that goes wrong at a time, and what can't be had while it does.
+//! Several failures at a time, and which locks can't be acquired meanwhile.
 
 use std::time::Instant;
 
@@ -12,7 +12,7 @@ fn binaries() -> Vec<ServerBinary> {
     [Some(ServerBinary::any()), ServerBinary::valkey(9)].into_iter().flatten().collect()
 }
 
-/// A refusal that a later try may not meet, within this many milliseconds.
+/// The text of a retryable error, which has to come within this many milliseconds.
 #[track_caller]
 fn is_refused_within(request: redis_locks::Request, millis: u64) -> String {
     let start = Instant::now();
@@ -101,7 +101,7 @@ fn f13_a_sentinel_that_slept_through_the_fail_over_misleads_nobody() {
     eventually(PATIENCE, "it is confirmed at the new primary", || held.blocking_verify().is_ok());
     assert!(start.elapsed() < ms(3_000), "the others know: {:?}", start.elapsed());
     sleeper.thaw();
-    // For a moment it tells of the old primary, which does not know what the new one does.
+    // For a moment it names the old primary, which does not know of the locks of the new one.
     for _ in 0..10 {
         let newcomer = open();
         let error = newcomer.mutex("job").no_wait().blocking_acquire().map(drop).unwrap_err();
@@ -133,7 +133,7 @@ fn g3_where_slots_need_not_be_covered_a_dead_node_is_shown_and_costs_its_own_loc
             for name in &names[1..] {
                 take(locks.mutex(name)).blocking_release().unwrap();
             }
-            assert!(asked.elapsed() < ms(400), "the others go on: {:?}", asked.elapsed());
+            assert!(asked.elapsed() < ms(1_200), "the others go on: {:?}", asked.elapsed());
         }
         is_refused_within(locks.mutex(&names[0]), 8_000);
         let troubles = || -> Vec<String> {

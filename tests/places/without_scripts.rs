@@ -9,7 +9,7 @@ use crate::arena::{PATIENCE, Waiting, ms, take};
 use crate::cluster::{keys, release, wire};
 use crate::is_held;
 
-/// Who waits and is told nothing looks again after this time at the earliest.
+/// A waiter that gets no message looks again after this time at the earliest.
 const LOOK: Duration = ms(700);
 
 #[test]
@@ -45,7 +45,8 @@ fn locks_without_scripts_work_at_every_node_and_follow_a_slot() {
         assert!((0..5).any(|_| is_told()), "it finds each release by looking");
         let idle = || from.mutex(key).linger(ms(60_000));
         let leave_idle = || {
-            // One that is asked for before it was used again does not stay for a while.
+            // Used several times: the leases of a key stop lingering for a while when one is asked
+            // for elsewhere before it was used again.
             (0..3).for_each(|_| release(take(idle())));
             cluster.keys().contains(&wire(key))
         };
@@ -53,7 +54,7 @@ fn locks_without_scripts_work_at_every_node_and_follow_a_slot() {
         let start = Instant::now();
         release(take(to.mutex(key).wait(PATIENCE)));
         assert!(start.elapsed() < ms(5_000), "asked for: {:?}", start.elapsed());
-        // It does not stay where a message comes late that somebody waits.
+        // It may end before, by a late message that somebody waits.
         eventually(PATIENCE, "its idle lease is ended", || {
             leave_idle() && to.blocking_force_release(key, "it is in the way").unwrap()
         });

@@ -23,7 +23,7 @@ async fn line_up(server: &Server) -> (Guard, JoinSet<(u64, Result<Guard, LockErr
 }
 
 /// Lets everyone have a turn, and says in which order they came.
-async fn file_past(mut line: JoinSet<(u64, Result<Guard, LockError>)>) -> Vec<u64> {
+async fn serve_in_turn(mut line: JoinSet<(u64, Result<Guard, LockError>)>) -> Vec<u64> {
     let room = Room::default();
     let mut order = Vec::new();
     while !line.is_empty() {
@@ -43,7 +43,7 @@ fn in_order() -> Vec<u64> {
     (1..=WAITING).collect()
 }
 
-/// What the server's clock says.
+/// The time by the server's clock.
 fn seconds_of(server: &Server) -> f64 {
     server.run::<(f64, f64)>("TIME").0
 }
@@ -58,8 +58,8 @@ async fn jump(builder: ServerBuilder, seconds: f64) -> Option<Vec<u64>> {
     let (guard, mut line) = line_up(&server).await;
     let before = seconds_of(&server);
     clock.set(seconds);
-    // A server goes on with the time that it has read until its next round: what it lets in by that
-    // is over at once.
+    // A server uses the time that it has read until the next round of its event loop: a lock that
+    // it grants by the old time would be over at once.
     eventually(PATIENCE, "the server has seen the jump", || {
         (seconds_of(&server) - before).abs() > seconds.abs() / 2.0
     });
@@ -68,9 +68,10 @@ async fn jump(builder: ServerBuilder, seconds: f64) -> Option<Vec<u64>> {
     if seconds < 0.0 {
         until_queued(&server, WAITING + 1);
     }
-    // Past the lease it is lost, and its guard has not been told yet: then nothing is released.
+    // After a jump past the lease the lock is lost, which its guard does not know yet, and then
+    // nothing is released.
     drop(guard);
-    let order = file_past(line).await;
+    let order = serve_in_turn(line).await;
     assert_clean_after_deaths(&server);
     Some(order)
 }

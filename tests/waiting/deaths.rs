@@ -12,7 +12,7 @@ use crate::scenery::*;
 /// The lease of holders that are killed.
 const TTL: Duration = ms(1_500);
 
-/// What the place of a dead waiter lasts.
+/// How long the place of a dead waiter lasts.
 const PLACE: Duration = ms(5_000);
 
 /// What it may take after that until the next one is in.
@@ -63,8 +63,8 @@ fn waiter(server: &Server, kind: &str, before: u64) -> Child {
     child
 }
 
-/// Waits until all in the queue can be told: one whose process is too young for that is given the
-/// lock unheard, and costs a claim when it is dead.
+/// Waits until all in the queue can be notified. A waiter that is not subscribed yet is granted the
+/// lock without a check whether it lives, and costs a claim when it is dead.
 #[track_caller]
 fn until_told(server: &Server) {
     eventually(PATIENCE, "all can be told", || {
@@ -237,7 +237,7 @@ async fn jump(builder: ServerBuilder, seconds: f64) {
         let mut next = waiter(&server, kind, 1);
         dies.kill9();
         clock.set(seconds);
-        // Past their lease they are lost, and not told of it yet.
+        // After a jump past their leases the locks are lost, which the holders do not know yet.
         drop(held);
         let released = Instant::now();
         must_get_it_within(&mut next, released, PLACE + MORE);

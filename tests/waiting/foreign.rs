@@ -1,4 +1,4 @@
-//! Clients of another make on the same key: they set a value when there is none, and compare it
+//! Clients of other libraries on the same key: they set a value when there is none, and compare it
 //! before they delete it. They exclude us and are excluded, and nobody's value is touched.
 
 use std::thread;

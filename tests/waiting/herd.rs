@@ -31,7 +31,8 @@ async fn i6_one_release_wakes_one_of_200_managers(builder: ServerBuilder) {
         waiting.spawn(job(&locks).acquire());
     }
     until_queued(&server, WAITING);
-    // Those who came before their own subscription look once more when it stands; then it is quiet.
+    // Waiters that came before their own subscription look once more when it begins; after that no
+    // commands are sent.
     eventually(PATIENCE, "all are told by message", || {
         let channels: Vec<String> = server.run("PUBSUB CHANNELS lock:~m:*");
         channels.len() as u64 == WAITING + 1

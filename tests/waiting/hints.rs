@@ -60,7 +60,7 @@ async fn i11_a_subscriber_that_is_cut_off_for_being_slow_gets_its_lock(builder: 
             "pubsub 1 1 1",
         ]))
         .unwrap();
-    // More than the server keeps for a client outside of the buffer that it limits.
+    // More than the server keeps for a client beside the buffer whose size is limited.
     let payload = "x".repeat(100_000);
     let flood = flood(&server, &channel, move || payload.clone());
     eventually(PATIENCE, "the server cuts the subscriber off", || {
@@ -130,7 +130,7 @@ async fn i12_forged_and_foreign_messages_grant_nothing(builder: ServerBuilder) {
     server.assert_clean();
 }
 
-/// What 6,000 lies may cost in three seconds.
+/// How many looks 6,000 forged messages may cause in three seconds.
 const MISLED: u64 = 1_500;
 
 on_both_servers!(

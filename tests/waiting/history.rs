@@ -1,4 +1,4 @@
-//! What several processes wrote down about their holds, and whether it can have been so.
+//! What several processes recorded of their holds, and whether it is possible.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -16,7 +16,7 @@ const QUEUED: u64 = 500_000;
 struct Hold {
     key: String,
     pid: u32,
-    /// Of a manager with no other tasks.
+    /// Whether its manager has no other tasks.
     single: bool,
     asked: u64,
     entered: u64,
@@ -26,7 +26,7 @@ struct Hold {
 
 #[derive(Debug, Clone, Copy)]
 enum End {
-    /// It never said.
+    /// It recorded no end.
     Unknown,
     Left(u64),
     /// The guard said that its lock was lost; it can't tell since when.
@@ -47,7 +47,7 @@ pub(crate) struct History {
 pub(crate) struct Death {
     pub(crate) pid: u32,
     pub(crate) at: u64,
-    /// The locks it took along, though it may not have had the time to write that down.
+    /// The locks that it had when it died, though it may not have had the time to record them.
     pub(crate) held: Vec<&'static str>,
 }
 
@@ -61,7 +61,7 @@ pub(crate) struct Figures {
     /// Ended because the process got no time for as long as the lease.
     lost: usize,
     /// The longest time that nobody had the lock while many waited.
-    pub(crate) longest_strand: Duration,
+    pub(crate) longest_gap: Duration,
     /// The same between one that left in peace and the next.
     longest_hand_over: Duration,
     median_hand_over: Duration,
@@ -100,12 +100,12 @@ impl History {
         }
     }
 
-    /// Panics when two had the lock at once, or when fencing numbers went back.
-    /// Returns what happened, and what was around the longest strand.
+    /// Panics when two had the lock at once, or when fencing numbers went back. Returns the
+    /// figures, and the events around the longest gap.
     pub(crate) fn check(&self, key: &str) -> (Figures, String) {
         let mut holds: Vec<&Hold> = self.holds.iter().filter(|hold| hold.key == key).collect();
         holds.sort_by_key(|hold| hold.entered);
-        let (mut strand, mut around) = (Duration::ZERO, String::new());
+        let (mut longest, mut around) = (Duration::ZERO, String::new());
         let mut hand_overs = Vec::new();
         let mut fence = 0;
         for pair in holds.windows(2) {
@@ -117,11 +117,11 @@ impl History {
             let begin = begin.filter(|at| (end..next.entered).contains(at)).max().unwrap_or(end);
             let gap = Duration::from_micros(next.entered - begin);
             if next.entered < self.over {
-                if gap > strand {
+                if gap > longest {
                     let before = next.entered.saturating_sub(5_000_000)..next.entered;
                     let close = |death: &&Death| before.contains(&death.at);
                     let deaths: Vec<&Death> = self.deaths.iter().filter(close).collect();
-                    (strand, around) = (gap, format!("{hold:?}, {next:?}, {deaths:?}"));
+                    (longest, around) = (gap, format!("{hold:?}, {next:?}, {deaths:?}"));
                 }
                 if let End::Left(_) = hold.end {
                     hand_overs.push(gap);
@@ -138,7 +138,7 @@ impl History {
             holds: holds.len(),
             dead_holders: self.dead_holders(key).count(),
             lost: holds.iter().filter(|hold| matches!(hold.end, End::Lost)).count(),
-            longest_strand: strand,
+            longest_gap: longest,
             longest_hand_over: hand_overs.last().copied().unwrap_or_default(),
             median_hand_over: hand_overs.get(hand_overs.len() / 2).copied().unwrap_or_default(),
             longest_wait: Duration::from_micros(waits.max().unwrap_or(0)),

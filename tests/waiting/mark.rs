@@ -1,5 +1,5 @@
-//! A release that nobody waits for compares and deletes, and does not look into the queue: the mark
-//! on the value must not let anybody be forgotten.
+//! A release that nobody waits for compares and deletes, and does not look into the queue: because
+//! of the mark on the value no waiter is forgotten.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -68,7 +68,8 @@ async fn i1_a_waiter_that_comes_at_any_moment_of_a_hold_is_not_forgotten(builder
         })
         .collect();
     let late: usize = two.into_iter().map(|thread| thread.join().unwrap()).sum();
-    // On a busy machine one may be late for other reasons; of those forgotten, every one is.
+    // On a busy machine some waiters may be late for other reasons; if waiters were forgotten, most
+    // would be late.
     assert!(late <= ROUNDS / 50, "{late} of {} waiters found out by themselves", 2 * ROUNDS);
     server.assert_clean();
 }

@@ -165,15 +165,15 @@ async fn l4_five_hundred_waiters_in_mayhem_keep_exclusion_and_order(builder: Ser
         eprintln!("{key}: {figures:?}");
         assert!(figures.holds > 100, "hardly anything happened");
         let bound = TTL + ms(1000) + STEPS * late;
-        assert!(figures.longest_strand < bound, "{figures:?}, {around}, bound {bound:?}");
+        assert!(figures.longest_gap < bound, "{figures:?}, {around}, bound {bound:?}");
         // A newcomer may pass the queue at the very moment when a dead holder's lease has run out.
         assert!(figures.passed <= figures.dead_holders, "{figures:?}");
     }
     assert_clean_after_deaths(&server);
 }
 
-/// Who has to get the processor from a holder's death to the next one's first statement: the waiter's
-/// timer, the server, the waiter's engine and its task.
+/// How many threads have to run one after the other from a holder's death to the next holder's
+/// first statement: the waiter's timer, the server, the waiter's engine and its task.
 const STEPS: u32 = 4;
 
 /// Watches how late this machine runs a thread that has nothing to do but to wake up.

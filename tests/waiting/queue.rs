@@ -36,7 +36,7 @@ fn line_up(server: &Server, count: u64) -> (Guard, Vec<Child>) {
 
 /// Lets each have its turn, and sees that they come in this order. Returns the longest wait for a
 /// turn.
-fn file_past(line: Vec<Child>, mut last: u64) -> Duration {
+fn serve_in_turn(line: Vec<Child>, mut last: u64) -> Duration {
     let mut worst = Duration::ZERO;
     let mut gone = Vec::new();
     let mut start = Instant::now();
@@ -60,7 +60,7 @@ async fn i6_processes_are_served_in_the_order_of_their_coming(builder: ServerBui
     let (guard, line) = line_up(&server, 8);
     let fence = guard.fence().unwrap();
     guard.release().await.unwrap();
-    let worst = file_past(line, fence);
+    let worst = serve_in_turn(line, fence);
     assert!(worst < LOOKED, "one waited for {worst:?} in its turn");
     server.assert_clean();
 }
@@ -75,7 +75,7 @@ async fn l4_waiters_killed_in_the_queue_do_not_block_it(builder: ServerBuilder) 
         line.remove(victim).kill9();
     }
     guard.release().await.unwrap();
-    let worst = file_past(line, fence);
+    let worst = serve_in_turn(line, fence);
     assert!(worst < LOOKED, "one waited for {worst:?} behind the dead");
     assert_clean_after_deaths(&server);
 }
@@ -100,7 +100,7 @@ async fn l4_holders_that_die_in_their_turn_cost_their_lease_and_no_order(builder
         last = fence;
         child.kill9();
     }
-    let worst = file_past(line, last);
+    let worst = serve_in_turn(line, last);
     assert!(worst < BRIEF + ms(1500), "one waited for {worst:?} behind the dead");
     assert_clean_after_deaths(&server);
 }
@@ -109,7 +109,7 @@ async fn l4_a_frozen_waiter_costs_its_claim_and_comes_later(builder: ServerBuild
     let server = builder.start();
     let (guard, mut line) = line_up(&server, 3);
     let fence = guard.fence().unwrap();
-    // It is connected, so it is told; but it can't take what it was given.
+    // It is connected, so it is granted the lock; but it can't claim it.
     line[0].freeze();
     let start = Instant::now();
     guard.release().await.unwrap();
@@ -117,7 +117,7 @@ async fn l4_a_frozen_waiter_costs_its_claim_and_comes_later(builder: ServerBuild
     let took = start.elapsed();
     assert!(took < ms(1000) + LOOKED, "{took:?} behind a frozen waiter");
     assert!(second > fence);
-    // It wakes up, and does not believe that the grant is still good.
+    // It wakes up, and does not rely on the grant, which has ended.
     line[0].thaw();
     eventually(PATIENCE, "the frozen one waits again", || {
         let queued: u64 = server.run(&format!("ZCARD {QUEUE}"));

@@ -19,7 +19,7 @@ pub(crate) const QUEUE: &str = "lock:{lock:job}:~q";
 /// may be busy.
 pub(crate) const LOOKED: Duration = Duration::from_millis(2500);
 
-/// What the places of waiters last that died.
+/// How long the places of dead waiters last.
 pub(crate) const PLACES: Duration = Duration::from_secs(6);
 
 pub(crate) const fn ms(millis: u64) -> Duration {
@@ -60,7 +60,7 @@ pub(crate) fn assert_clean_after_deaths(server: &Server) {
     server.assert_clean();
 }
 
-/// What only one may be in at a time.
+/// Something that only one may be in at a time.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Room(Arc<AtomicBool>);
 
@@ -75,7 +75,7 @@ impl Room {
     }
 }
 
-/// Random numbers that can be had again: xorshift.
+/// Random numbers that can be repeated by their seed: xorshift.
 #[derive(Clone, Debug)]
 pub(crate) struct Random(u64);
 
@@ -84,7 +84,7 @@ impl Random {
         Self(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1)
     }
 
-    /// Another one each time; says its seed, for the next time.
+    /// A new seed each time, which is printed, so that the run can be repeated.
     pub(crate) fn fresh() -> Self {
         let since = std::time::UNIX_EPOCH.elapsed().expect("the clock is set");
         let seed = u64::from(since.subsec_nanos());
@@ -141,7 +141,7 @@ impl Drop for Steadily {
     }
 }
 
-/// Keeps other cases out that need all of the machine.
+/// Keeps other cases that need the whole machine from running at the same time.
 pub(crate) async fn alone() -> tokio::sync::MutexGuard<'static, ()> {
     static ALONE: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
     ALONE.lock().await

@@ -11,7 +11,7 @@ const PEERS: &str = "benches/peers/Cargo.toml";
 
 const OUT: &str = "docs/bench";
 
-/// Sees to it that servers are there, then measures all libraries side by side. A full run writes
+/// Finds or fetches servers, then measures all libraries side by side. A full run writes
 /// `docs/bench`; a quick one, or one of a few works, only shows what it found.
 pub(crate) fn run(rest: &[String]) -> Result<()> {
     let server = find_or_install(Permission::System).map_err(|advice| anyhow!(advice))?;
@@ -20,7 +20,7 @@ pub(crate) fn run(rest: &[String]) -> Result<()> {
             "figures are for Redis and Valkey, and only {server} was found: install redis-server"
         );
     }
-    // What takes long to fetch is fetched before anything is measured.
+    // Everything that takes long to fetch is fetched before anything is measured.
     if ServerBinary::valkey(9).is_none() {
         bail!("figures are for Redis and Valkey, and Valkey 9 was neither found nor fetched");
     }

@@ -108,11 +108,11 @@ fn slug(title: &str) -> String {
     kept.collect::<String>().to_lowercase().replace(' ', "-")
 }
 
-/// What this line of a map names that is not there: files, and items that are said to be `in` a
-/// file, or that stand in brackets behind it.
+/// The things that this line of a map names and that do not exist: files, and items that are said
+/// to be `in` a file, or that stand in brackets behind it.
 fn missing(line: &str, files: &Files) -> Vec<String> {
     let mut missing = Vec::new();
-    // What is between the spans of code, and the spans, by turns.
+    // The text between the spans of code, and the spans, alternately.
     let parts: Vec<&str> = line.split('`').collect();
     for (at, span) in parts.iter().enumerate().filter(|(at, _)| at % 2 == 1) {
         if !is_path(span) {

@@ -5,7 +5,7 @@ use testbed::{Permission, ServerBinary, find_or_install};
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ServerChoice {
-    /// What there is.
+    /// Any server that is there.
     Any,
     Valkey9,
 }

@@ -12,9 +12,9 @@ const BATCH: Duration = Duration::from_secs(60);
 /// How many seeds lie between the beginnings of two batches: more than a batch can try.
 const STRIDE: u64 = 10_000_000;
 
-/// What was asked for.
+/// The options of the command.
 #[derive(Default)]
-struct Wish {
+struct SimulateOptions {
     minutes: Option<f64>,
     /// The history of this seed is printed.
     seed: Option<u64>,
@@ -39,26 +39,26 @@ struct Wish {
 /// `--cluster`, on several nodes whose slots move and that leave and come back, or with `--adopted`,
 /// where many holds are given away.
 pub(crate) fn run(arguments: &[String]) -> Result<()> {
-    let wish = read(arguments)?;
-    let ordinary = match (wish.transactions, wish.replaced, wish.cluster) {
+    let options = read(arguments)?;
+    let ordinary = match (options.transactions, options.replaced, options.cluster) {
         (true, ..) => WITHOUT_SCRIPTS,
         (_, true, _) => REPLACED,
         (.., true) => CLUSTER,
-        _ if wish.adopted => ADOPTED,
+        _ if options.adopted => ADOPTED,
         _ => ORDINARY,
     };
-    if let Some(seed) = wish.seed {
-        return test(&wish, ordinary, &[("SIMULATE_SEED", seed)]);
+    if let Some(seed) = options.seed {
+        return test(&options, ordinary, &[("SIMULATE_SEED", seed)]);
     }
-    if wish.planted {
-        let seconds = wish.minutes.map_or(60.0, |minutes| minutes * 60.0) as u64;
-        return test(&wish, PLANTED, &[("SIMULATE_PLANTED", seconds)]);
+    if options.planted {
+        let seconds = options.minutes.map_or(60.0, |minutes| minutes * 60.0) as u64;
+        return test(&options, PLANTED, &[("SIMULATE_PLANTED", seconds)]);
     }
-    let limit = Duration::from_secs_f64(wish.minutes.unwrap_or(1.0) * 60.0);
-    let (started, mut from) = (Instant::now(), wish.from_seed.unwrap_or(1));
+    let limit = Duration::from_secs_f64(options.minutes.unwrap_or(1.0) * 60.0);
+    let (started, mut from) = (Instant::now(), options.from_seed.unwrap_or(1));
     while started.elapsed() < limit {
         let batch = (limit - started.elapsed()).min(BATCH).as_secs().max(1);
-        test(&wish, ordinary, &[("SIMULATE_SECONDS", batch), ("SIMULATE_FROM", from)])?;
+        test(&options, ordinary, &[("SIMULATE_SECONDS", batch), ("SIMULATE_FROM", from)])?;
         eprintln!("{:.0} s of {:.0} s", started.elapsed().as_secs_f64(), limit.as_secs_f64());
         from += STRIDE;
     }
@@ -74,50 +74,50 @@ const ADOPTED: &str =
     "simulation::tests::histories_in_which_holds_are_given_away_keep_every_promise";
 const PLANTED: &str = "simulation::tests::faults_that_are_put_back_are_found";
 
-fn test(wish: &Wish, name: &str, settings: &[(&str, u64)]) -> Result<()> {
+fn test(options: &SimulateOptions, name: &str, settings: &[(&str, u64)]) -> Result<()> {
     let mut tests = cargo(&["test", "--quiet", "--profile", "simulation"]);
     tests.args(["--package", "redis-lock-core", "--lib", name, "--", "--exact", "--nocapture"]);
     for (name, value) in settings {
         tests.env(name, value.to_string());
     }
-    if let Some(fault) = &wish.fault {
+    if let Some(fault) = &options.fault {
         tests.env("SIMULATE_FAULT", fault);
     }
     must_succeed(tests)
 }
 
-fn read(arguments: &[String]) -> Result<Wish> {
-    let mut wish = Wish::default();
+fn read(arguments: &[String]) -> Result<SimulateOptions> {
+    let mut options = SimulateOptions::default();
     let mut rest = arguments.iter();
     while let Some(argument) = rest.next() {
         if argument == "--planted" {
-            wish.planted = true;
+            options.planted = true;
             continue;
         }
         if argument == "--transactions" {
-            wish.transactions = true;
+            options.transactions = true;
             continue;
         }
         if argument == "--replaced" {
-            wish.replaced = true;
+            options.replaced = true;
             continue;
         }
         if argument == "--cluster" {
-            wish.cluster = true;
+            options.cluster = true;
             continue;
         }
         if argument == "--adopted" {
-            wish.adopted = true;
+            options.adopted = true;
             continue;
         }
         let value = rest.next().with_context(|| format!("`{argument}` needs a value"))?;
         match argument.as_str() {
-            "--minutes" => wish.minutes = Some(value.parse()?),
-            "--seed" => wish.seed = Some(value.parse()?),
-            "--from-seed" => wish.from_seed = Some(value.parse()?),
-            "--fault" => wish.fault = Some(value.clone()),
+            "--minutes" => options.minutes = Some(value.parse()?),
+            "--seed" => options.seed = Some(value.parse()?),
+            "--from-seed" => options.from_seed = Some(value.parse()?),
+            "--fault" => options.fault = Some(value.clone()),
             other => bail!("there is no option `{other}`"),
         }
     }
-    Ok(wish)
+    Ok(options)
 }

@@ -1,4 +1,4 @@
-//! What the caller wants to be measured.
+//! The command line: what to measure.
 
 use anyhow::{Result, bail};
 use testbed::Flavor;
@@ -25,7 +25,7 @@ pub(crate) struct Arguments {
     pub(crate) command: Option<String>,
 }
 
-/// The name by which pictures of growth are asked for, as if they were a work.
+/// The name that selects the measurements of growth on the command line, as if they were a work.
 pub(crate) const GROWTH: &str = "growth";
 
 impl Arguments {

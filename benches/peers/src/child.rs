@@ -12,13 +12,13 @@ pub(crate) fn start(role: &str, order: &impl Serialize) -> Result<Child> {
     Ok(child)
 }
 
-/// What the child has to say under `word`.
+/// The value that the child reports under `word`.
 pub(crate) fn answer<T: DeserializeOwned>(child: &mut Child, word: &str) -> Result<T> {
     let text = child.expect(word);
     serde_json::from_str(&text).with_context(|| format!("a child said {text:?}"))
 }
 
-/// Plays a part in a child, to the order that comes first.
+/// Plays a part in a child, by the order that the parent sends first.
 pub(crate) fn play<T: DeserializeOwned>(
     io: &mut ChildIo,
     part: impl FnOnce(&mut ChildIo, T) -> Result<()>,

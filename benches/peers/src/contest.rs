@@ -10,7 +10,7 @@ use tokio::runtime::Runtime;
 
 use crate::peer::Peer;
 
-/// What became of the tasks.
+/// The result of the tasks.
 #[derive(Clone, Default, Debug, Serialize, Deserialize)]
 pub(crate) struct Outcome {
     /// How often each of them had the lock.

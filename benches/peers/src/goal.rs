@@ -1,4 +1,4 @@
-//! What the figures are held against.
+//! The goals that the figures are compared with.
 
 use testbed::Flavor;
 
@@ -41,8 +41,8 @@ impl Goal {
 }
 
 impl Bound {
-    /// What the value is, in the terms of the bound, given the values of other libraries from the
-    /// same round; nothing when none of them has one.
+    /// The value in the terms of the bound, given the values of other libraries from the same
+    /// round; `None` when none of them has one.
     pub(crate) fn figure(self, value: f64, of: impl Fn(PeerId) -> Option<f64>) -> Option<f64> {
         match self {
             Self::AtMost(_) | Self::AtLeast(_) => Some(value),

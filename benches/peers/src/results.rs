@@ -1,4 +1,4 @@
-//! All rounds of all libraries, and what they come to.
+//! All rounds of all libraries, and the results that follow from them.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use crate::peer::PeerId;
 use crate::sample::{Sample, median};
 use crate::work::Work;
 
-/// What one work brought on one server.
+/// The results of one work on one server.
 pub(crate) struct WorkResults {
     pub(crate) work: &'static Work,
     pub(crate) on: Flavor,
@@ -42,8 +42,8 @@ impl WorkResults {
         median(&self.values(peer, metric))
     }
 
-    /// How a goal came out: the middle of what each round says. Rounds are compared within
-    /// themselves, because the machine is not equally fast all the time.
+    /// How a goal was reached: the median of the rounds. Rounds are compared within themselves,
+    /// because the machine is not equally fast all the time.
     pub(crate) fn reached(&self, goal: &Goal) -> Option<f64> {
         let each = |round: &BTreeMap<PeerId, Sample>| {
             let own = value(round, goal.who, goal.metric)?;

@@ -1,4 +1,4 @@
-//! What a measurement brings.
+//! The result of a measurement.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

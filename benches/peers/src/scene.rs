@@ -1,4 +1,4 @@
-//! What a measurement takes place on.
+//! The servers and runtimes that a measurement uses.
 
 use std::cell::{Cell, OnceCell};
 use std::future::Future;
@@ -8,7 +8,7 @@ use anyhow::{Context, Result};
 use testbed::{Certificates, Cluster, Server, eventually};
 use tokio::runtime::Runtime;
 
-/// A lease that nothing but a crash lets run out.
+/// A lease so long that it runs out only after a crash.
 pub(crate) const LONG: Duration = Duration::from_secs(30);
 
 /// One server, and how much time there is.
@@ -88,7 +88,7 @@ impl<'a> Scene<'a> {
         Ok(counted - f64::from(asked))
     }
 
-    /// Leaves nothing of the last measurement on the server.
+    /// Removes everything that the last measurement left on the server.
     pub(crate) fn clear(&self) {
         self.server.run::<()>("FLUSHALL");
         self.cluster.get().into_iter().for_each(Cluster::flush);

@@ -6,7 +6,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use serde::Serialize;
 use testbed::ServerBinary;
 
-/// What a run was made on, and with.
+/// The machine and the versions that a run was made with.
 #[derive(Serialize)]
 pub(crate) struct Setting {
     pub(crate) command: String,

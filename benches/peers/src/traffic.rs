@@ -1,4 +1,4 @@
-//! What a server is made to do.
+//! How many commands a server executes.
 
 use std::collections::HashSet;
 use std::thread::sleep;
@@ -33,7 +33,7 @@ pub(crate) fn active_clients(monitor: &Monitor, from: f64, to: f64) -> usize {
     let lines = monitor.lines();
     let clients: HashSet<&str> = lines
         .iter()
-        // Whoever asks whether the server is there was not woken.
+        // A `PING` does not show that its client was woken.
         .filter(|line| !line.contains("\"PING\""))
         .filter_map(|line| Sent::read(line))
         .filter(|one| one.client != SCRIPT && one.at >= from && one.at < to)
@@ -42,7 +42,7 @@ pub(crate) fn active_clients(monitor: &Monitor, from: f64, to: f64) -> usize {
     clients.len()
 }
 
-/// What stands in the place of a client's address when a script made the call.
+/// What `MONITOR` writes in place of a client's address when a script made the call.
 const SCRIPT: &str = "lua";
 
 /// A line of `MONITOR`: `1700000000.123456 [0 127.0.0.1:4711] "GET" "key"`.

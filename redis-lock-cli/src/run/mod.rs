@@ -65,7 +65,7 @@ async fn supervise(
     }
 }
 
-/// Gives the lock back; why it had been lost before, if it had.
+/// Gives the lock back. Returns why it was lost, if it was lost before.
 async fn release(guard: Guard) -> Option<LossReason> {
     match guard.release().await {
         // A lease that ran out only now was good until the command's end.

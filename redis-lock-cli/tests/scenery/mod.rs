@@ -1,4 +1,4 @@
-//! What the tests of the program share: the real one, against a real server.
+//! What the tests share: they run the real program against a real server.
 
 #![allow(dead_code, reason = "each test file uses a part of it")]
 

@@ -57,14 +57,15 @@ pub(crate) async fn fence_of(request: &Request, token: &Token) -> Result<Option<
     }
     let is_it = |holder: &&Holder| holder.token.wire() == token.wire();
     let first = seen.holders.iter().find(is_it).and_then(|holder| holder.fence);
-    // Hand-overs inside the process that had it may have used all that were reserved.
+    // The process that gave the token away may have used all reserved numbers for its own
+    // hand-overs.
     Ok(first.map(last_fence))
 }
 
 /// Takes the lock and blocks the thread meanwhile.
 pub(crate) fn blocking(request: Request) -> Result<Guard, LockError> {
     let waits = thread_tasks::current_thread_runtime().map(|_| request.clone());
-    // What is put on a queue from here on, this thread waits for.
+    // From here on this thread waits for the answer to whatever it puts on a queue.
     let _call = ReadingCall::begin();
     let begun = begin(request, Caller::Thread)?;
     block_on_or(begun.granted(), || {

@@ -45,7 +45,7 @@ pub struct Guard {
     joined: Option<Box<Joined>>,
 }
 
-/// What a guard that joined an outer hold has beside that.
+/// The additional parts of a guard that joined an outer hold.
 struct Joined {
     /// Holds its turn among all guards that joined that hold.
     guard: Guard,
@@ -260,7 +260,8 @@ impl Guard {
     /// # Cancel safety
     /// The release goes on in the background.
     pub async fn release(self) -> Result<(), LockError> {
-        // What a joined guard depends on may have ended before; what ends from here on does no harm.
+        // The outer hold may have been lost before, which has to be reported. If it ends from here
+        // on, that does no harm.
         let ended = self.joined.as_ref().and_then(|_| self.loss());
         let outcome = self.released().await;
         ended.map_or(outcome, Err)
@@ -371,7 +372,8 @@ impl Guard {
 }
 
 impl Guard {
-    /// What the server says of the outermost hold is not enough for a guard that joined others.
+    /// For a guard that joined others, the outermost hold alone does not show whether it has the
+    /// lock.
     fn joined_nothing_over(&self) -> Result<(), LockError> {
         match (&self.joined, self.loss()) {
             (Some(_), Some(error)) => Err(error),

@@ -152,7 +152,8 @@ impl Locks {
         }
         let because = reason_of(reason.as_ref());
         let mut ended = self.end_those(&names, &seen, &because).await?;
-        // As many more as there were at first: who comes meanwhile may stay.
+        // As many rounds as the first look needs for its holders. Those who acquire the lock
+        // meanwhile keep it.
         for _ in 0..seen.more_holders.div_ceil(MOST_SHOWN) {
             let rest = self.server_view(&names).await?;
             ended |= self.end_those(&names, &rest, &because).await?;
@@ -287,7 +288,7 @@ fn idle_since(view: &LocalView) -> Option<(Token, SystemTime)> {
 fn status(key: &str, server_view: ServerView, views: Vec<LocalView>) -> Status {
     let mut holders = server_view.holders;
     let held = views.iter().filter_map(|view| view.held.as_ref());
-    // By name: there may be thousands of either.
+    // In a map, because there may be thousands of holders on the server and here.
     let held: HashMap<_, _> = held.map(|(token, fence)| (token.wire(), (token, fence))).collect();
     let idle: HashMap<_, _> = views.iter().filter_map(idle_since).collect();
     for holder in &mut holders {

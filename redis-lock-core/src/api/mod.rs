@@ -1,4 +1,4 @@
-//! What users touch: locks, requests, guards, and what the attribute calls.
+//! The public API: locks, requests, guards, and the functions that the attribute calls.
 
 // First, so that the page of `Locks` begins with how to get one.
 mod open;

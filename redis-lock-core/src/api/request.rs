@@ -145,8 +145,8 @@ impl Request {
         self
     }
 
-    /// What this holder calls itself, after the label of its `Locks`: for people who look, by
-    /// [`status`](Locks::status) or the command-line program.
+    /// A name for this holder, which follows the label of its `Locks`. It is shown to people by
+    /// [`status`](Locks::status) and the command-line program.
     ///
     /// ```
     /// # fn main() -> Result<(), redis_locks::LockError> {

@@ -45,7 +45,7 @@ pub(crate) fn wall() -> SystemTime {
     SystemTime::now()
 }
 
-/// How many bytes of the system's are kept for later: one call for 16 identities.
+/// How many random bytes are drawn from the system at once: enough for 16 identities.
 const STOCK: usize = 256;
 
 /// Random bytes that one process has drawn and not used.
@@ -62,9 +62,10 @@ thread_local! {
 
 /// 128 random bits that nobody drew before.
 ///
-/// They are the system's: a generator of this process, which `uuid` has where some crate wants it, would
-/// go on alike in all copies that `fork` makes of it, whose acquisitions would have the same tokens. And
-/// a thread has none any more while its thread-local data are dropped, which may include a guard.
+/// They come from the system. A generator of this process, which `uuid` uses when some crate
+/// enables it, would give the same numbers in all copies that `fork` makes of the process, and so
+/// the same tokens. It is also gone while a thread drops its thread-local data, which may include a
+/// guard.
 pub(crate) fn unique() -> Uuid {
     #[cfg(test)]
     if let Some(bits) = simulated::bits() {
@@ -73,7 +74,7 @@ pub(crate) fn unique() -> Uuid {
     let kept = RANDOM.try_with(|stock| stock.try_borrow_mut().ok().and_then(|mut it| it.take()));
     match kept.ok().flatten().or_else(drawn) {
         Some(bits) => uuid::Builder::from_random_bytes(bits).into_uuid(),
-        // The system draws none, so somebody else has to.
+        // The system gives no random bytes, so `uuid` has to use its own generator.
         None => Uuid::new_v4(),
     }
 }

@@ -251,7 +251,8 @@ pub struct NotReplicated {
     pub wanted: u32,
 }
 
-/// What is known of a command that has no answer.
+/// What is known of a command that failed: whether it was executed, and whether trying again may
+/// help.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum FaultClass {
     /// It was not executed; trying again may help.

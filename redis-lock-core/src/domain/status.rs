@@ -35,7 +35,7 @@ pub struct Status {
     /// of another process that wait for the same mutex are one entry, because they wait as one.
     /// Other clients, and waiters that did not queue, can't be seen.
     pub waiters: Vec<Waiting>,
-    /// Who was asked.
+    /// The server that was asked.
     pub server: ServerInfo,
 }
 

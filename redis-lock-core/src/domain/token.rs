@@ -105,7 +105,8 @@ impl Token {
         Self { unsettled: unsettled.into(), ..self.whole() }
     }
 
-    /// What a server may still execute of the commands about it, as far as its giver knew.
+    /// The commands about it that a server may still execute, as far as the process that gave it
+    /// away knew.
     pub(crate) fn unsettled(&self) -> Unsettled {
         self.unsettled.get()
     }

@@ -42,8 +42,8 @@ impl fmt::Display for Unsettled {
     }
 }
 
-/// What a token tells beside its name, mostly nothing. It is no part of the name: tokens that differ in
-/// nothing else are equal.
+/// The additional information in a token; mostly there is none. It is no part of the name: tokens
+/// that differ in nothing else are equal.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Aside(Option<Box<Unsettled>>);
 

@@ -55,7 +55,7 @@ impl Core {
     }
 }
 
-/// Tells subscribers and recorders.
+/// Reports to subscribers and recorders.
 fn tell(observation: Observation, audience: &Audience) {
     match observation {
         Observation::Contended(demand, holder) => {

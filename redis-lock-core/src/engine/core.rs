@@ -273,7 +273,7 @@ impl Core {
     fn correct_idle(&self, id: &LockId, resident: &mut Resident) -> bool {
         if resident.machine.is_idle() {
             if let Some(number) = resident.idle_entry.take() {
-                self.idle.strike(number);
+                self.idle.remove(number);
             }
             return false;
         }

@@ -36,7 +36,7 @@ impl IdleLeases {
         (number, list.entries.len() > MOST)
     }
 
-    pub(super) fn strike(&self, number: u64) {
+    pub(super) fn remove(&self, number: u64) {
         self.list().entries.remove(&number);
     }
 
@@ -71,7 +71,7 @@ mod tests {
             first.get_or_insert(entry);
         }
         assert!(leases.pop_surplus().is_none());
-        leases.strike(first.unwrap());
+        leases.remove(first.unwrap());
         assert!(!leases.enter(&id(MOST), since(MOST)).1);
         assert!(leases.enter(&id(MOST + 1), since(MOST + 1)).1);
         assert_eq!(leases.pop_surplus(), Some((1, (since(1), id(1)))));

@@ -43,7 +43,7 @@ pub(crate) enum Notice {
     OpenReader(super::places::PlaceId),
 }
 
-/// What is only for subscribers and recorders.
+/// A report, which only subscribers and recorders need.
 #[derive(Debug)]
 pub(crate) enum Observation {
     Contended(Arc<Demand>, Option<String>),

@@ -28,8 +28,8 @@ impl Link {
         answer.await.unwrap_or_else(|_| Err(stopped()))
     }
 
-    /// The same when the map has been read again, where there is one: what was on its way between two
-    /// nodes may have arrived by then.
+    /// The same after the map has been read again, where there is one: keys that were on their way
+    /// between two nodes may have arrived by then.
     pub(crate) async fn query_again(&self, command: Command) -> Result<Answer, Fault> {
         let Some(unrouted) = self.core.places.unrouted() else { return self.query(command).await };
         let answer = self.core.query_at(unrouted, command);

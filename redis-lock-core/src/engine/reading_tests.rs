@@ -134,7 +134,7 @@ fn a_thread_that_waits_reads_and_nobody_between_its_calls() {
     };
     blocking_pairs(&locks, 200);
     eventually(PATIENCE, "the thread reads", reads);
-    // What is not waited for here is for the engine to read.
+    // An answer that this thread does not wait for is left to the engine.
     drop(locks.mutex("dropped").blocking_acquire().unwrap());
     eventually(PATIENCE, "it is released", || server.keys().is_empty());
     assert_eq!(reader(&locks), Reader::Engine);

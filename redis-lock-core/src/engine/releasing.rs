@@ -42,7 +42,7 @@ impl Core {
         }
     }
 
-    /// Tells what is to be told of a release that has failed, and sees to its next try.
+    /// Reports a release that has failed to its caller, and schedules the next try.
     pub(super) fn release_failed(&self, failed: FailedRelease, work: &mut Work) {
         let FailedRelease { key, fault, confirmation, due } = failed;
         // Of several nodes, the wrong one may have been asked.

@@ -76,12 +76,12 @@ pub(super) fn serve(core: &Arc<Core>) {
     let mut work = Work::default();
     core.end(&mut work);
     core.notices.add(&mut work.notices);
-    tell_all(core);
+    carry_out_rest(core);
     core.notify_end();
 }
 
-/// Sees to it that everything is told, although some of those who are told may block.
-fn tell_all(core: &Core) {
+/// Carries out all notices that are left, although some of them may block.
+fn carry_out_rest(core: &Core) {
     loop {
         core.notices.hand_to_thread(core.notifier());
         let now = Moment::now();
@@ -90,7 +90,7 @@ fn tell_all(core: &Core) {
             return;
         }
         if !core.notices.has_threads() {
-            // None can be started, and nobody needs this one any more.
+            // No other thread can be started, and this one has nothing else left to do.
             while let Some(notice) = core.notices.take() {
                 core.act(|work| core.carry_out(notice, work));
             }

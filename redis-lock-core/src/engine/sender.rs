@@ -1,4 +1,4 @@
-//! Who puts a command on a queue, which decides who reads its answer.
+//! The caller that puts a command on a queue, which decides which thread or task reads its answer.
 
 use std::cell::Cell;
 

@@ -92,7 +92,8 @@ impl Core {
         }
     }
 
-    /// Ends all holds and waits without sending anything. What is to be told of it is left in `work`.
+    /// Ends all holds and waits without sending anything. The notices about that are left in
+    /// `work`.
     pub(crate) fn end_all(&self, error: &LockError, because: &str, work: &mut Work) {
         self.close_all(error, because, work);
         self.drop_all(error, work);
@@ -109,7 +110,7 @@ impl Core {
         self.notices.hand_to_thread(self.notifier());
     }
 
-    /// Ends the engine: everything in it, and whatever still comes. What is to be told of it is left
+    /// Ends the engine: everything in it, and whatever still comes. The notices about that are left
     /// in `work`.
     pub(crate) fn end(&self, work: &mut Work) {
         self.closed.store(true, Ordering::Release);
@@ -178,7 +179,7 @@ impl Core {
     }
 }
 
-/// What is to be told of an entry that is dropped.
+/// The notices about an entry that is dropped.
 fn dropped(origin: Origin, error: &LockError) -> Option<Notice> {
     match origin {
         Origin::Reap(reap) => given_up(reap, error),
@@ -188,7 +189,7 @@ fn dropped(origin: Origin, error: &LockError) -> Option<Notice> {
     }
 }
 
-/// What is to be told of a release that is not tried again.
+/// The notices about a release that is not tried again.
 pub(super) fn given_up(reap: Box<Reap>, error: &LockError) -> Option<Notice> {
     Some(Notice::Confirm(reap.give_up()?, Err(error.clone())))
 }

@@ -57,7 +57,7 @@ fn j8_an_engine_that_fails_ends_every_hold_and_starts_again() {
 fn an_engine_that_starts_beside_a_shutdown_ends_and_keeps_nobody_waiting() {
     let locks = Locks::in_memory();
     locks.blocking_shutdown();
-    // As a request does that found it open a moment before.
+    // As a request does that was made just before the shutdown.
     locks.link().start();
     let ended = thread::spawn(move || locks.blocking_shutdown());
     eventually(PATIENCE, "the second shutdown returns", || ended.is_finished());
@@ -104,7 +104,7 @@ fn what_lingers_is_not_in_the_way_of_several_keys() {
     assert!(both.is_some(), "nobody is inside");
 }
 
-/// A world of its own: no thread, and a clock that stands still.
+/// An engine without a thread, and with a clock that stands still.
 pub(super) struct Still;
 
 impl Still {
@@ -135,7 +135,7 @@ fn what_is_refused_while_the_engine_ends_is_given_up() {
     assert!(core.is_at_rest());
 }
 
-/// What stands on the queue, in order: the keys of releases and of questions.
+/// The entries of the queue, in order: the keys of releases and of questions.
 fn queued(core: &super::core::Core) -> Vec<String> {
     let shown = |origin: &Origin| match origin {
         Origin::Reap(reap) => format!("release {}", reap.names().main()),
@@ -204,7 +204,8 @@ fn a_release_that_failed_with_a_question_of_its_key_is_sent_before_the_next_one(
     assert!(matches!(waiting.now_or_never(), Some(Err(LockError::Shutdown))));
 }
 
-/// Whoever has the queue locked may lock the reaper, so nobody may do it the other way round.
+/// A thread that has the queue locked may lock the reaper, so no thread may lock them in the other
+/// order.
 #[test]
 fn the_engine_locks_no_queue_while_it_has_the_reaper_locked() {
     let locks = Locks::in_memory();

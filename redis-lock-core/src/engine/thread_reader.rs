@@ -143,7 +143,7 @@ impl<'a> Reading<'a> {
         };
         let is_answered = !work.settled.is_empty();
         {
-            // What follows from the answers of others is not for this thread.
+            // The consequences of other callers' answers are not handled by this thread.
             let _others = (!is_alone).then(OnBehalfOfOthers::begin);
             self.core.send(work);
         }

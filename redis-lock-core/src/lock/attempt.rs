@@ -35,7 +35,7 @@ pub(crate) struct Attempt {
 pub(crate) enum OnServer {
     /// Nothing: no question about it was ever sent, or the server has removed it.
     Nothing,
-    /// What its questions asked for. One release, sent after them, undoes that.
+    /// Everything that its questions asked for. One release, sent after them, undoes that.
     Asked,
     /// The outcome of a question is unknown, and it may be executed until then. One release is not
     /// enough.

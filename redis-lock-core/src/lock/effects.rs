@@ -17,7 +17,7 @@ pub(crate) struct Effects<W> {
     pub(crate) out: Vec<Outgoing>,
     /// What runs the user's code, to be done when no lock of the engine is held.
     pub(crate) later: Vec<Later<W>>,
-    /// What was learnt about letting leases of this key linger.
+    /// Whether letting leases of this key linger was worth it, when that is known.
     pub(crate) key_use: Option<KeyUse>,
 }
 
@@ -31,7 +31,7 @@ pub(crate) enum Outgoing {
 }
 
 impl Outgoing {
-    /// What it is to acquire, if it is an acquisition.
+    /// The names of the lock that it asks for, if it is an acquisition.
     pub(crate) fn acquires(&self) -> Option<&Names> {
         let Self::Ask(Question { command, .. }) = self else { return None };
         command.verb.acquires().then_some(&*command.names)

@@ -217,7 +217,8 @@ impl<W> Machine<W> {
                 held.check_at = held.check_at.min(held.throttle.follow_at(env.now));
                 self.maintain_hold(env, out);
             }
-            // The next call must not be given it. If the message lies, that costs an idle lease.
+            // The next call must not get this lease. If the message is forged, that costs only the
+            // idle lease.
             Stage::Kept(_) => self.give_up_kept(IdleEnd::Trouble, env, out),
             Stage::Idle | Stage::Contending(_) => {}
         }
@@ -404,8 +405,9 @@ impl<W> Machine<W> {
     /// token.
     fn lost(&mut self, is_gone: bool, env: &Env<'_>, out: &mut Effects<W>) {
         let Stage::Held(held) = std::mem::replace(&mut self.stage, Stage::Idle) else { return };
-        // Whoever gave an adopted token away may have the lock: a lease that ran out here may run
-        // on there, and it ends by itself. Where the server has nothing of it, nobody has it.
+        // The process that gave an adopted token away may still rely on it: a lease that ran out
+        // here may run on there, and it ends by itself. Where the server has nothing of it, nobody
+        // has it.
         let is_shared = held.attempt.is_adopted() && held.lease.ttl.is_some() && !is_gone;
         // Of several keys, some may still be ours. And the server may have executed a renewal whose
         // answer was lost.

@@ -1,9 +1,9 @@
-//! Subscribers that are told something by threads which callers need for their answers.
+//! Reports to subscribers from threads that callers need for their answers.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// How many may be told something at once. While so many block, others are told nothing.
+/// How many reports may be under way at once. While so many block, further ones are dropped.
 const MOST: usize = 16;
 
 #[derive(Debug, Default)]
@@ -12,11 +12,11 @@ pub(crate) struct Audience {
 }
 
 impl Audience {
-    /// Tells a subscriber something, unless so many are at it that they seem to block.
+    /// Reports something, unless so many reports are under way that the subscribers seem to block.
     pub(crate) fn tell(&self, say: impl FnOnce()) {
         let one = Listening(&self.listening);
         if one.0.fetch_add(1, Ordering::Relaxed) < MOST {
-            // One that panics has said so itself.
+            // The panic hook has printed the panic.
             let _ = catch_unwind(AssertUnwindSafe(say));
         }
     }

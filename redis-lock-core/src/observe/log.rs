@@ -23,12 +23,12 @@ macro_rules! say_aside {
     }};
 }
 
-/// The most messages that a subscriber which blocks can keep back. Later ones are dropped.
+/// The most messages that may wait for a subscriber that blocks. Later ones are dropped.
 #[cfg(feature = "tracing")]
 const MOST_ASIDE: usize = 512;
 
-/// Whether a message of this level is for anybody. While there is no subscriber at all, `tracing` may
-/// hand warnings to the `log` crate.
+/// Whether anybody may listen to messages of this level. While there is no subscriber at all,
+/// `tracing` may hand warnings to the `log` crate.
 #[cfg(feature = "tracing")]
 fn is_heard(level: tracing::Level) -> bool {
     use tracing::level_filters::LevelFilter;
@@ -44,12 +44,12 @@ fn aside(say: impl FnOnce() + Send + 'static) {
         return;
     }
     let said = move || {
-        // One that panics has said so itself.
+        // The panic hook has printed the panic.
         let _ = catch_unwind(AssertUnwindSafe(say));
         ASIDE.fetch_sub(1, Ordering::Relaxed);
     };
     if std::thread::Builder::new().name("redis-locks-tell".into()).spawn(said).is_err() {
-        // There is more to worry about than a message.
+        // Where no thread can be started, a lost message is the smaller problem.
         ASIDE.fetch_sub(1, Ordering::Relaxed);
     }
 }

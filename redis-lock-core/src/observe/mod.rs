@@ -131,8 +131,8 @@ impl HoldReport {
     }
 }
 
-/// A hold has ended. `end` returns how long it lasted and, if it was lost, why. Without an audience,
-/// the caller's own thread tells.
+/// A hold has ended. `end` returns how long it lasted and, if it was lost, why. Without an
+/// audience, the caller's own thread reports it.
 #[cold]
 pub(crate) fn ended(
     hold: HoldFacts<'_>,

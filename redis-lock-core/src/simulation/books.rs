@@ -1,4 +1,4 @@
-//! What callers did and got: the other half of what invariants are checked against.
+//! What callers did and got. The invariants are checked against this and the server's record.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -35,7 +35,7 @@ pub(super) struct CallRecord {
     pub(super) began: u64,
     /// How long it may take, by the clock of the process, while that runs.
     pub(super) bound: Option<u64>,
-    /// For how long the process had been held up when it began.
+    /// How long the process had stood still in all when the call began.
     pub(super) stalled: u64,
     /// No other caller of the process wanted the same key during the call.
     pub(super) is_alone: bool,

@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::books::{Books, CallRecord, Ended, HoldNote, What};
 use super::clock::MILLI;
 use super::executor::{cut_short, sleep};
-use super::plan::{Act, CallEnding, Sort, Wish};
+use super::plan::{Act, CallEnding, PlannedCall, Sort};
 use super::{clock, key_name};
 use crate::domain::clock::Moment;
 use crate::{Guard, LockState, Locks, Request, Wait};
@@ -23,15 +23,15 @@ pub(super) struct SimulatedCaller {
 }
 
 impl SimulatedCaller {
-    /// Has one wish after the other, until the history becomes calm.
-    pub(super) async fn live(self, wishes: Vec<Wish>) {
-        for wish in wishes {
-            sleep(wish.after).await;
+    /// Makes one planned call after the other, until the history becomes calm.
+    pub(super) async fn live(self, planned_calls: Vec<PlannedCall>) {
+        for planned in planned_calls {
+            sleep(planned.after).await;
             if clock::now() >= self.calm_at {
                 return;
             }
-            self.fulfil(&wish).await;
-            self.books.borrow_mut().heritage.give(wish.number, None);
+            self.fulfil(&planned).await;
+            self.books.borrow_mut().heritage.give(planned.number, None);
         }
     }
 
@@ -43,18 +43,19 @@ impl SimulatedCaller {
         self.books.borrow_mut().end(number, Ended::Good);
     }
 
-    async fn fulfil(&self, wish: &Wish) {
-        let mut call = CallRecord::new(What::Acquire, self.process, wish.keys.clone());
-        let timeout = self.timeout(wish.ttl);
-        call.bound = wish.wait.map(|wait| wait + timeout);
+    async fn fulfil(&self, planned: &PlannedCall) {
+        let mut call = CallRecord::new(What::Acquire, self.process, planned.keys.clone());
+        let timeout = self.timeout(planned.ttl);
+        call.bound = planned.wait.map(|wait| wait + timeout);
         let outcome = {
             let begun = BegunCall::new(self, call);
-            let outcome = cut_short(self.request(wish).acquire(), wish.polls, wish.patience).await;
+            let outcome =
+                cut_short(self.request(planned).acquire(), planned.polls, planned.patience).await;
             begun.end(Ended::of(outcome.as_ref()));
             outcome
         };
         if let Some(Ok(guard)) = outcome {
-            self.hold(wish, guard).await;
+            self.hold(planned, guard).await;
         }
     }
 
@@ -63,58 +64,58 @@ impl SimulatedCaller {
         self.command_timeout.min((ttl / 6).clamp(100 * MILLI, 2_000 * MILLI))
     }
 
-    pub(super) fn request(&self, wish: &Wish) -> Request {
-        let name = key_name(wish.keys[0]);
-        let mut request = match self.sorts[wish.keys[0]] {
-            Sort::Mutex if wish.keys.len() > 1 => {
-                self.locks.all(wish.keys.iter().map(|key| key_name(*key)))
+    pub(super) fn request(&self, planned: &PlannedCall) -> Request {
+        let name = key_name(planned.keys[0]);
+        let mut request = match self.sorts[planned.keys[0]] {
+            Sort::Mutex if planned.keys.len() > 1 => {
+                self.locks.all(planned.keys.iter().map(|key| key_name(*key)))
             }
             Sort::Mutex => self.locks.mutex(name),
-            Sort::ReadWrite if wish.writes => self.locks.write(name),
+            Sort::ReadWrite if planned.writes => self.locks.write(name),
             Sort::ReadWrite => self.locks.read(name),
             Sort::Permit(limit) => self.locks.permit(name, limit),
         };
-        let wait = wish.wait.map(Duration::from_nanos);
+        let wait = planned.wait.map(Duration::from_nanos);
         request = request
-            .ttl(Duration::from_nanos(wish.ttl))
+            .ttl(Duration::from_nanos(planned.ttl))
             .wait(wait.map_or(Wait::Forever, Wait::from))
-            .renew(wish.renew)
-            .fair(wish.fair);
-        if wish.fenced {
+            .renew(planned.renew)
+            .fair(planned.fair);
+        if planned.fenced {
             request = request.fenced();
         }
-        if let Some(least) = wish.min_hold {
+        if let Some(least) = planned.min_hold {
             request = request.min_hold(Duration::from_nanos(least));
         }
-        if let Some(most) = wish.max_hold {
+        if let Some(most) = planned.max_hold {
             request = request.max_hold(Duration::from_nanos(most));
         }
-        request.options.linger = wish.linger.map(Duration::from_nanos);
+        request.options.linger = planned.linger.map(Duration::from_nanos);
         request
     }
 
-    pub(super) async fn hold(&self, wish: &Wish, guard: Guard) {
-        let held = HeldGuard { books: Rc::clone(&self.books), note: self.note(wish, &guard) };
+    pub(super) async fn hold(&self, planned: &PlannedCall, guard: Guard) {
+        let held = HeldGuard { books: Rc::clone(&self.books), note: self.note(planned, &guard) };
         let mut guard = Some(guard);
-        for act in &wish.acts {
+        for act in &planned.acts {
             if clock::now() >= self.calm_at {
                 break;
             }
-            guard = self.act(*act, wish, guard, &held).await;
+            guard = self.act(*act, planned, guard, &held).await;
         }
         let Some(guard) = guard else { return };
-        self.end(wish, guard, &held).await;
+        self.end(planned, guard, &held).await;
     }
 
-    fn note(&self, wish: &Wish, guard: &Guard) -> Rc<HoldNote> {
+    fn note(&self, planned: &PlannedCall, guard: &Guard) -> Rc<HoldNote> {
         let hold = Arc::clone(guard.hold());
-        let extends = wish.acts.iter().any(|act| matches!(act, Act::Extend(_)));
+        let extends = planned.acts.iter().any(|act| matches!(act, Act::Extend(_)));
         let note = Rc::new(HoldNote {
             process: self.process,
-            keys: wish.keys.clone(),
+            keys: planned.keys.clone(),
             first_deadline: hold.deadline(),
             hold,
-            is_fixed: !wish.renew && !extends,
+            is_fixed: !planned.renew && !extends,
             is_given_up: false.into(),
             loss_seen: false.into(),
         });
@@ -135,15 +136,15 @@ impl SimulatedCaller {
     async fn act(
         &self,
         act: Act,
-        wish: &Wish,
+        planned: &PlannedCall,
         guard: Option<Guard>,
         held: &HeldGuard,
     ) -> Option<Guard> {
         let guard = guard?;
         let of_hold = |what| {
-            let mut call = CallRecord::new(what, self.process, wish.keys.clone());
+            let mut call = CallRecord::new(what, self.process, planned.keys.clone());
             call.token = Some(Arc::clone(guard.token().wire()));
-            call.bound = Some(self.timeout(wish.ttl));
+            call.bound = Some(self.timeout(planned.ttl));
             BegunCall::new(self, call)
         };
         match act {
@@ -171,38 +172,38 @@ impl SimulatedCaller {
             Act::Force => {
                 let begun = BegunCall::new(
                     self,
-                    CallRecord::new(What::Force, self.process, wish.keys.clone()),
+                    CallRecord::new(What::Force, self.process, planned.keys.clone()),
                 );
-                let outcome = self.locks.force_release(key_name(wish.keys[0]), "of age").await;
+                let outcome = self.locks.force_release(key_name(planned.keys[0]), "of age").await;
                 begun.end(Ended::of(Some(&outcome)));
             }
         }
         Some(guard)
     }
 
-    async fn end(&self, wish: &Wish, guard: Guard, held: &HeldGuard) {
-        match wish.ending {
+    async fn end(&self, planned: &PlannedCall, guard: Guard, held: &HeldGuard) {
+        match planned.ending {
             CallEnding::Drop => {
                 held.give_up();
                 return drop(guard);
             }
-            CallEnding::Detach => return self.give_away(wish, guard, held),
+            CallEnding::Detach => return self.give_away(planned, guard, held),
             CallEnding::Release | CallEnding::Impatient => {}
         }
-        let mut call = CallRecord::new(What::Release, self.process, wish.keys.clone());
+        let mut call = CallRecord::new(What::Release, self.process, planned.keys.clone());
         call.token = Some(Arc::clone(guard.token().wire()));
-        call.bound = Some(self.timeout(wish.ttl));
+        call.bound = Some(self.timeout(planned.ttl));
         call.is_adopted = guard.hold().demand.adopts.is_some();
         call.was_valid = matches!(guard.state(), LockState::Held | LockState::Uncertain);
         let begun = BegunCall::new(self, call);
         held.give_up();
-        let polls = (wish.ending == CallEnding::Impatient).then_some(1);
+        let polls = (planned.ending == CallEnding::Impatient).then_some(1);
         let outcome = cut_short(guard.release(), polls, None).await;
         begun.end(Ended::of(outcome.as_ref()));
     }
 }
 
-/// A guard's note, which ends with it however it ends.
+/// The entry of a guard in the books. It is closed when the guard ends, in whatever way.
 pub(super) struct HeldGuard {
     books: Rc<RefCell<Books>>,
     note: Rc<HoldNote>,
@@ -220,7 +221,7 @@ impl Drop for HeldGuard {
     }
 }
 
-/// A call that has begun, and ends however it ends.
+/// The entry of a call in the books. It is closed when the call ends, in whatever way.
 pub(super) struct BegunCall<'a> {
     caller: &'a SimulatedCaller,
     number: u64,

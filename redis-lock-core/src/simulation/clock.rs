@@ -24,7 +24,7 @@ pub(super) fn set(now: u64) {
 /// The clock of a process.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ProcessClock {
-    /// What it showed when the history began.
+    /// The time that it showed when the history began.
     pub(super) start: u64,
     /// How much faster than true time it runs, in millionths.
     pub(super) rate: i64,
@@ -32,7 +32,7 @@ pub(super) struct ProcessClock {
 }
 
 impl ProcessClock {
-    /// What it shows at a true time.
+    /// The time that it shows at a true time.
     pub(super) fn at(&self, time: u64) -> u64 {
         let gained = i128::from(time) * i128::from(self.rate) / 1_000_000;
         (i128::from(self.start) + i128::from(time) + gained) as u64
@@ -55,7 +55,7 @@ impl ProcessClock {
         time
     }
 
-    /// From here on, this thread is in the process that the clock is of.
+    /// From here on, this thread runs as the process that has this clock.
     pub(super) fn enter(&self) {
         simulated::set_now(self.at(now()));
         simulated::set_process(self.process);

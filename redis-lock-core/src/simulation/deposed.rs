@@ -10,11 +10,11 @@ use super::world::World;
 use crate::domain::error::{Fault, FaultClass};
 use crate::store::{Answer, Command, Verb};
 
-/// How old an answer may be that the engine counts on.
+/// How old an answer may be for the engine to rely on it.
 pub(super) const FRESH: Duration = Duration::from_secs(1);
 
-/// What arrives later than this is answered by a server that was replaced meanwhile. The rest is for
-/// clocks that run slowly.
+/// A command that arrives later than this is answered by a server that was replaced meanwhile. The
+/// addition is for clocks that run slowly.
 const REPLACED: u64 = 1_100 * MILLI;
 
 impl HistoryPlan {
@@ -23,7 +23,7 @@ impl HistoryPlan {
     pub(super) fn with_successors(seed: u64) -> Self {
         let mut plan = Self::of(seed);
         plan.path.replaces = true;
-        // Much is late, and awaited for long enough to be heard.
+        // Many answers are late, and time limits are long enough for them to arrive.
         plan.path.slow = plan.path.slow.max(40);
         for process in &mut plan.processes {
             process.command_timeout = process.command_timeout.max(2 * SECOND);
@@ -91,7 +91,7 @@ impl World {
     }
 }
 
-/// What a server says that does what it is asked.
+/// The answer of a server that executes the command.
 fn ok(verb: &Verb) -> Option<Answer> {
     match verb {
         Verb::Acquire(_) => Some(Answer::Held { fence: None }),

@@ -30,7 +30,7 @@ impl World {
         });
         let longest = self.plan.longest() + jumps.sum::<u64>() + 9 * SECOND;
         self.pass_until(clock::now() + longest);
-        self.check_litter();
+        self.check_leftovers();
         for _ in 0..20 {
             if self.is_violated() || self.processes.iter().all(SimulatedProcess::is_at_rest) {
                 return;
@@ -40,7 +40,7 @@ impl World {
         self.violated("something is left in a table, an index or a queue");
     }
 
-    /// What came of a history that a panic ended. What is left of it is never touched again.
+    /// The result of a history that ended with a panic. Its state is never touched again.
     pub(super) fn abandoned(self) -> Ran {
         let ran = self.ran();
         std::mem::forget(self);
@@ -77,7 +77,8 @@ impl World {
         }
         drop(executor::sleepers());
         for process in std::mem::take(&mut self.processes) {
-            // In its own world: in another one it would be the copy of a child, and stay.
+            // Within the environment of its process: in another one it would count as a copy in a
+            // forked child, and would not be dropped.
             process.clock.enter();
             drop(process);
         }

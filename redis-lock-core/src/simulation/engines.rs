@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::clock::{self, MILLI};
 use super::nodes::node_of;
-use super::process::Ear;
+use super::process::SimulatedSubscription;
 use super::world::{World, WorldEvent};
 use crate::engine::places::{FIRST, PlaceId, UNROUTED};
 use crate::store::Event as Hint;
@@ -63,7 +63,7 @@ impl World {
             return self.finish(index);
         }
         self.follow_epochs(index);
-        // A thread never wakes at the very moment.
+        // A thread never wakes exactly when it is due.
         self.drive_at(index, due.saturating_add(1_000));
     }
 
@@ -76,7 +76,7 @@ impl World {
         let manager = Arc::clone(&process.core.manager);
         self.server.forget(&manager);
         self.books.borrow_mut().history.line(|_| format!("p{index} has ended"));
-        self.check_farewell(index);
+        self.check_after_shutdown(index);
     }
 
     /// Listens beside the connections that stand now.
@@ -84,28 +84,28 @@ impl World {
         let core = Arc::clone(&self.processes[index].core);
         let places = core.places.all();
         let is_there = |place: &PlaceId| places.iter().any(|it| it.id == *place);
-        for (place, ear) in self.processes[index].ears.clone() {
+        for (place, subscription) in self.processes[index].subscriptions.clone() {
             if !is_there(&place) {
-                self.server.subscribers.remove(&(ear.node, Arc::clone(&core.manager)));
-                self.processes[index].ears.remove(&place);
+                self.server.subscribers.remove(&(subscription.node, Arc::clone(&core.manager)));
+                self.processes[index].subscriptions.remove(&place);
             }
         }
         for place in places.iter().filter(|place| !place.is_unrouted()) {
             let epoch = place.path.traffic().epoch();
             let node = place.name.as_ref().map_or(0, node_of);
-            let ear = Ear { node, ..Ear::default() };
-            self.processes[index].ears.entry(place.id).or_insert(ear);
+            let subscription = SimulatedSubscription { node, ..SimulatedSubscription::default() };
+            self.processes[index].subscriptions.entry(place.id).or_insert(subscription);
             self.follow_epoch(index, place.id, epoch);
         }
     }
 
     fn follow_epoch(&mut self, index: usize, place: PlaceId, epoch: Option<u64>) {
         let process = &mut self.processes[index];
-        let Some(ear) = process.ears.get_mut(&place) else { return };
-        if std::mem::replace(&mut ear.epoch, epoch) == epoch {
+        let Some(subscription) = process.subscriptions.get_mut(&place) else { return };
+        if std::mem::replace(&mut subscription.epoch, epoch) == epoch {
             return;
         }
-        let (node, is_listening) = (ear.node, ear.is_listening);
+        let (node, is_listening) = (subscription.node, subscription.is_listening);
         let manager = Arc::clone(&process.core.manager);
         if self.server.subscribers.remove(&(node, manager)).is_some() || is_listening {
             self.stop_listening(index, place);
@@ -118,8 +118,8 @@ impl World {
 
     pub(super) fn stop_listening(&mut self, index: usize, place: PlaceId) {
         let process = &mut self.processes[index];
-        if let Some(ear) = process.ears.get_mut(&place) {
-            (ear.is_listening, ear.deaf_since) = (false, clock::now());
+        if let Some(subscription) = process.subscriptions.get_mut(&place) {
+            (subscription.is_listening, subscription.deaf_since) = (false, clock::now());
         }
         process.hints.push((place, Hint::Listening { hints_enabled: false }));
         self.drive_soon(index);
@@ -128,24 +128,28 @@ impl World {
     pub(super) fn subscribe(&mut self, index: usize, place: PlaceId, epoch: u64) {
         let now = clock::now();
         let process = &self.processes[index];
-        let Some(ear) = process.ears.get(&place).filter(|ear| ear.epoch == Some(epoch)) else {
+        let Some(subscription) = process
+            .subscriptions
+            .get(&place)
+            .filter(|subscription| subscription.epoch == Some(epoch))
+        else {
             return;
         };
         if process.is_over || !process.is_alive {
             return;
         }
         // A node that does not serve has no channel.
-        let away = if self.nodes.serves(ear.node) { 0 } else { now + 1 };
-        let frozen = self.frozen_until(ear.node).max(away);
+        let away = if self.nodes.serves(subscription.node) { 0 } else { now + 1 };
+        let frozen = self.frozen_until(subscription.node).max(away);
         let busy = [frozen, self.server.refuses_until, self.server.loses_until];
         let until = busy.into_iter().max().unwrap_or(0).max(process.deaf_until);
         if now < until {
             return self.at(until + 50 * MILLI, WorldEvent::Subscribe(index, place, epoch));
         }
-        let (node, manager) = (ear.node, Arc::clone(&process.core.manager));
+        let (node, manager) = (subscription.node, Arc::clone(&process.core.manager));
         self.server.subscribers.insert((node, manager), index);
-        if let Some(ear) = self.processes[index].ears.get_mut(&place) {
-            ear.is_listening = true;
+        if let Some(subscription) = self.processes[index].subscriptions.get_mut(&place) {
+            subscription.is_listening = true;
         }
         let latency = self.plan.path.latency;
         self.after(
@@ -156,7 +160,8 @@ impl World {
 
     pub(super) fn hint(&mut self, index: usize, place: PlaceId, hint: Hint) {
         let process = &mut self.processes[index];
-        let is_listening = process.ears.get(&place).is_some_and(|ear| ear.is_listening);
+        let is_listening =
+            process.subscriptions.get(&place).is_some_and(|subscription| subscription.is_listening);
         if process.is_over || !process.is_alive || !is_listening {
             return;
         }
@@ -169,7 +174,7 @@ impl World {
     }
 
     /// Looks whether the engine of a process wants a turn, or has something to tell.
-    pub(super) fn attend(&mut self, index: usize) {
+    pub(super) fn check_engine(&mut self, index: usize) {
         let process = &mut self.processes[index];
         if !process.is_alive {
             return;

@@ -46,7 +46,7 @@ impl Wake for SimulatedWaker {
 }
 
 impl Executor {
-    /// Has a task be polled that belongs to this process.
+    /// Adds a task of this process.
     pub(super) fn spawn(&mut self, process: usize, task: impl Future<Output = ()> + 'static) {
         let number = self.tasks.len();
         self.tasks.push((process, Some(Box::pin(task))));

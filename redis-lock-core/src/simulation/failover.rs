@@ -6,7 +6,7 @@ use super::planned_trouble::PlannedTrouble;
 use super::random::{self, Random};
 use super::world::{World, WorldEvent};
 
-/// What tells these random numbers from others of the same seed.
+/// Makes these random numbers differ from others of the same seed.
 const OF_FAILOVERS: u64 = 61;
 
 /// How long it takes until a node that does nothing is replaced. None when it is asked to hand over.

@@ -7,14 +7,14 @@ use super::caller::{BegunCall, HeldGuard, SimulatedCaller};
 use super::clock::{self, MILLI, SECOND};
 use super::executor::{cut_short, sleep};
 use super::heritage::{Gift, given};
-use super::plan::{self, Act, CallEnding, HistoryPlan, TTLS, Wish};
+use super::plan::{self, Act, CallEnding, HistoryPlan, PlannedCall, TTLS};
 use super::planned_trouble::PlannedTrouble;
 use super::random::{self, Random};
 use super::world::World;
 use crate::domain::kind::Kind;
 use crate::{Guard, Token};
 
-/// Distinguishes the chances of heirs from others of the same seed.
+/// Makes the random numbers for heirs differ from others of the same seed.
 const OF_HEIRS: u64 = 91;
 
 impl HistoryPlan {
@@ -22,9 +22,9 @@ impl HistoryPlan {
     pub(super) fn name_heirs(&mut self) {
         let random = &mut Random::new(random::hash([self.seed, OF_HEIRS, 0, 0]));
         let processes = self.processes.len() as u64;
-        for wish in &mut self.wishes {
-            wish.heir = (wish.ending == CallEnding::Detach)
-                .then(|| heir_of(wish, processes, 85, random))
+        for planned in &mut self.planned_calls {
+            planned.heir = (planned.ending == CallEnding::Detach)
+                .then(|| heir_of(planned, processes, 85, random))
                 .flatten();
         }
     }
@@ -35,17 +35,18 @@ impl HistoryPlan {
         let mut plan = Self::of(seed);
         let random = &mut Random::new(random::hash([seed, OF_HEIRS, 1, 0]));
         plan.path.latency = random.pick(&[1, 5, 31]) * MILLI;
-        // What is late by seconds, at a server whose clock is set back, may outlast what is remembered
-        // of it.
+        // A command that is late by seconds may reach a server whose clock was set back after
+        // everything that guards against it has ended.
         plan.path.slow = 0;
         let fenced = random.percent(50);
-        for wish in plan.wishes.iter_mut().filter(|wish| wish.keys.len() == 1) {
-            (wish.max_hold, wish.min_hold, wish.patience, wish.polls) = (None, None, None, None);
-            wish.ttl = random.pick(&[300, 400, 600, 2_000]) * MILLI;
-            (wish.renew, wish.fenced) = (true, wish.fenced || fenced);
+        for planned in plan.planned_calls.iter_mut().filter(|planned| planned.keys.len() == 1) {
+            (planned.max_hold, planned.min_hold, planned.patience, planned.polls) =
+                (None, None, None, None);
+            planned.ttl = random.pick(&[300, 400, 600, 2_000]) * MILLI;
+            (planned.renew, planned.fenced) = (true, planned.fenced || fenced);
             if random.percent(60) {
-                wish.ending = CallEnding::Detach;
-                wish.acts = vec![Act::Work(random.pick(&[0, 1, 30, 150, 400, 1_200]) * MILLI)];
+                planned.ending = CallEnding::Detach;
+                planned.acts = vec![Act::Work(random.pick(&[0, 1, 30, 150, 400, 1_200]) * MILLI)];
             }
         }
         plan.troubles.clear();
@@ -73,11 +74,16 @@ impl HistoryPlan {
     }
 }
 
-fn heir_of(of: &Wish, processes: u64, chance: u64, random: &mut Random) -> Option<Box<Wish>> {
+fn heir_of(
+    of: &PlannedCall,
+    processes: u64,
+    chance: u64,
+    random: &mut Random,
+) -> Option<Box<PlannedCall>> {
     if !random.percent(chance) {
         return None;
     }
-    let mut heir = Wish {
+    let mut heir = PlannedCall {
         process: random.below(processes) as usize,
         after: random.pick(&[0, 0, 0, 1, 20, 150, 400, 1_000]) * MILLI,
         ttl: random.pick(&TTLS) * MILLI,
@@ -100,26 +106,26 @@ fn heir_of(of: &Wish, processes: u64, chance: u64, random: &mut Random) -> Optio
 }
 
 impl World {
-    /// Numbers all wishes, also those of heirs, by which they find what is given to them.
-    pub(super) fn number_wishes(&mut self) {
+    /// Numbers all planned calls, also those of heirs, by which they find what is given to them.
+    pub(super) fn number_calls(&mut self) {
         let mut number = 0;
-        for wish in &mut self.plan.wishes {
-            let mut next = Some(wish);
-            while let Some(wish) = next {
+        for planned in &mut self.plan.planned_calls {
+            let mut next = Some(planned);
+            while let Some(planned) = next {
                 number += 1;
-                wish.number = number;
-                next = wish.heir.as_deref_mut();
+                planned.number = number;
+                next = planned.heir.as_deref_mut();
             }
         }
     }
 
     /// Lets each heir wait for what it is to be given.
     pub(super) fn add_heirs(&mut self) {
-        for wish in self.plan.wishes.clone() {
-            let mut giver = wish;
+        for planned in self.plan.planned_calls.clone() {
+            let mut giver = planned;
             while let Some(heir) = giver.heir.take() {
                 let caller = self.caller(heir.process, &self.processes[heir.process]);
-                let task = caller.inherit(giver.number, Wish::clone(&heir));
+                let task = caller.inherit(giver.number, PlannedCall::clone(&heir));
                 self.executor.spawn(heir.process, task);
                 giver = *heir;
             }
@@ -128,37 +134,37 @@ impl World {
 }
 
 impl SimulatedCaller {
-    /// Takes over what another wish gives away, if it does before the history becomes calm.
-    async fn inherit(self, giver: usize, wish: Wish) {
+    /// Takes over what another planned call gives away, if it does before the history becomes calm.
+    async fn inherit(self, giver: usize, planned: PlannedCall) {
         let left = self.calm_at.saturating_sub(clock::now());
         let gift = cut_short(given(&self.books, giver), None, Some(left)).await.flatten();
         if let Some(gift) = gift {
-            self.adopt(&wish, gift).await;
+            self.adopt(&planned, gift).await;
         }
-        self.books.borrow_mut().heritage.give(wish.number, None);
+        self.books.borrow_mut().heritage.give(planned.number, None);
     }
 
-    async fn adopt(&self, wish: &Wish, gift: Gift) {
+    async fn adopt(&self, planned: &PlannedCall, gift: Gift) {
         let Ok(token) = gift.text.parse::<Token>() else {
             return self.books.borrow_mut().violated(format!("{} is no token", gift.text));
         };
-        if wish.ending != CallEnding::Detach && wish.heir.is_some() {
+        if planned.ending != CallEnding::Detach && planned.heir.is_some() {
             let heritage = &mut self.books.borrow_mut().heritage;
             heritage.copied(token.wire());
-            heritage.give(wish.number, Some(gift.clone()));
+            heritage.give(planned.number, Some(gift.clone()));
         }
-        sleep(wish.after).await;
+        sleep(planned.after).await;
         if clock::now() >= self.calm_at {
             return;
         }
-        let mut call = CallRecord::new(What::Adopt, self.process, wish.keys.clone());
+        let mut call = CallRecord::new(What::Adopt, self.process, planned.keys.clone());
         call.token = Some(Arc::clone(token.wire()));
         let begun = BegunCall::new(self, call);
-        let wish = Wish { writes: gift.writes, ..wish.clone() };
-        let outcome = self.request(&wish).adopt(token).await;
+        let planned = PlannedCall { writes: gift.writes, ..planned.clone() };
+        let outcome = self.request(&planned).adopt(token).await;
         begun.end(Ended::of(Some(&outcome)));
         if let Ok(guard) = outcome {
-            self.hold(&wish, guard).await;
+            self.hold(&planned, guard).await;
         }
     }
 
@@ -169,8 +175,8 @@ impl SimulatedCaller {
         guard.hold().kind() == Kind::Write && !is_copied
     }
 
-    /// Gives a hold away, to the heir of the wish if it has one.
-    pub(super) fn give_away(&self, wish: &Wish, guard: Guard, held: &HeldGuard) {
+    /// Gives a hold away, to the heir of the planned call if it has one.
+    pub(super) fn give_away(&self, planned: &PlannedCall, guard: Guard, held: &HeldGuard) {
         let writes = guard.hold().last_kind() == Kind::Write;
         let token = Arc::clone(guard.token().wire());
         held.give_up();
@@ -179,6 +185,6 @@ impl SimulatedCaller {
         if *given.wire() == token {
             heritage.detached(&token);
         }
-        heritage.give(wish.number, Some(Gift { text: given.to_string(), writes }));
+        heritage.give(planned.number, Some(Gift { text: given.to_string(), writes }));
     }
 }

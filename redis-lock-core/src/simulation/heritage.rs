@@ -19,10 +19,10 @@ pub(super) struct Gift {
     pub(super) writes: bool,
 }
 
-/// What became of holds that were given away.
+/// The fate of holds that were given away.
 #[derive(Default)]
 pub(super) struct Heritage {
-    /// By the number of the wish that gives; `None` when nothing came of it.
+    /// By the number of the planned call that gives; `None` when nothing came of it.
     gifts: BTreeMap<usize, Option<Gift>>,
     waiting: Vec<Waker>,
     given: BTreeSet<Arc<str>>,
@@ -35,9 +35,9 @@ pub(super) struct Heritage {
 }
 
 impl Heritage {
-    /// Decides what the heir of a wish gets, unless that is decided.
-    pub(super) fn give(&mut self, wish: usize, gift: Option<Gift>) {
-        self.gifts.entry(wish).or_insert(gift);
+    /// Decides what the heir of a planned call gets, unless that is decided.
+    pub(super) fn give(&mut self, planned: usize, gift: Option<Gift>) {
+        self.gifts.entry(planned).or_insert(gift);
         self.waiting.drain(..).for_each(Waker::wake);
     }
 
@@ -65,15 +65,15 @@ impl Heritage {
     }
 }
 
-/// Waits for what a wish gives away.
+/// Waits for what a planned call gives away.
 pub(super) fn given(
     books: &Rc<RefCell<Books>>,
-    wish: usize,
+    planned: usize,
 ) -> impl Future<Output = Option<Gift>> + use<> {
     let books = Rc::clone(books);
     poll_fn(move |context| {
         let heritage = &mut books.borrow_mut().heritage;
-        if let Some(gift) = heritage.gifts.get(&wish) {
+        if let Some(gift) = heritage.gifts.get(&planned) {
             return Poll::Ready(gift.clone());
         }
         heritage.waiting.push(context.waker().clone());
@@ -99,7 +99,7 @@ impl World {
         }
     }
 
-    /// What an heir has released is gone, or the heir knows that it may come back.
+    /// A hold that an heir has released is gone, or the heir knows that it may come back.
     pub(super) fn check_heritage(&self) {
         let books = Rc::clone(&self.books);
         for (key, token) in self.server.present(clock::now()) {
@@ -116,7 +116,7 @@ impl World {
         }
     }
 
-    /// A shutdown on a good way leaves nothing of what the process had adopted.
+    /// A shutdown without trouble leaves nothing of what the process had adopted.
     pub(super) fn check_left_heritage(&self, process: usize) {
         let books = Rc::clone(&self.books);
         for (key, token) in self.server.present(clock::now()) {
@@ -126,7 +126,7 @@ impl World {
         }
     }
 
-    /// A token adopts what it has, and nothing else.
+    /// An adoption succeeds when its token has the lock, and only then.
     pub(super) fn check_adopted(&self, call: &CallRecord, how: &Ended) {
         let Some(token) = &call.token else { return };
         let is_given = self.books.borrow().heritage.is_given(token);
@@ -137,7 +137,7 @@ impl World {
         let has = |key: &usize| {
             self.server.lease_end(&full_key(*key), token).is_some_and(|end| end > now)
         };
-        // What is in doubt may have come back since.
+        // A hold whose token is in doubt may have come back since.
         let is_doubtful = self.server.tokens.get(token).is_some_and(|note| note.is_doubtful);
         if how.is_taken() && is_given && !is_doubtful && call.keys.iter().all(has) {
             self.violated(format!("call {} could not adopt what {token} has", call.number));

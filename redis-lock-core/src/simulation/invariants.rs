@@ -99,7 +99,8 @@ impl World {
         }
     }
 
-    /// What a hold is; one that is being downgraded is out of the caller's hands.
+    /// The kind of a hold. One that is being downgraded counts as a reader's, because the server
+    /// may have done that already.
     fn kind_of(&self, note: &HoldNote) -> Kind {
         let token = note.hold.token.wire();
         let books = self.books.borrow();
@@ -129,7 +130,7 @@ impl World {
         }
     }
 
-    /// A hold that is over is over for a reason.
+    /// A hold ends only for one of the known reasons.
     fn check_loss(&self, note: &HoldNote) {
         if note.loss_seen.get() || note.hold.last_state() != LockState::Lost {
             return;
@@ -456,8 +457,8 @@ impl World {
         }
     }
 
-    /// A shutdown on a good way leaves nothing.
-    pub(super) fn check_farewell(&self, index: usize) {
+    /// A shutdown without trouble leaves nothing.
+    pub(super) fn check_after_shutdown(&self, index: usize) {
         let process = &self.processes[index];
         let is_whole = clock::now() >= self.troubled_until && clock::now() >= self.quiet_from();
         let only_shutdowns = self.plan.path.slow == 0
@@ -488,10 +489,10 @@ impl World {
         }
     }
 
-    pub(super) fn check_litter(&mut self) {
-        let litter = self.server.litter(clock::now());
-        if !litter.is_empty() {
-            self.violated(format!("something is left on the server at {litter:?}"));
+    pub(super) fn check_leftovers(&mut self) {
+        let leftovers = self.server.leftovers(clock::now());
+        if !leftovers.is_empty() {
+            self.violated(format!("something is left on the server at {leftovers:?}"));
         }
     }
 }

@@ -54,7 +54,7 @@ fn full_key(key: usize) -> String {
 }
 
 thread_local! {
-    /// What a panic said, on a thread that simulates.
+    /// The message of a panic on a thread that simulates.
     static PANIC: RefCell<Option<String>> = const { RefCell::new(None) };
 }
 
@@ -69,7 +69,7 @@ fn run(plan: &HistoryPlan, keeps_lines: bool) -> Ran {
         world.violated(what);
     }
     if ended.is_err() {
-        // What it knew may be half done, so nothing of it is touched again.
+        // Its state may be inconsistent, so nothing of it is touched again.
         let ran = world.abandoned();
         crate::domain::env::simulated::end();
         return ran;

@@ -75,7 +75,7 @@ pub(super) fn lock(pipe: &SharedPipe) -> MutexGuard<'_, Pipe> {
 
 pub(super) struct SimulatedWire {
     pipe: SharedPipe,
-    /// Where each question is a transaction: those of one key follow each other.
+    /// Where each question is a transaction, those about one key are executed one after the other.
     sequence: Option<Sequence>,
     done: VecDeque<Pulled>,
 }
@@ -86,7 +86,7 @@ impl SimulatedWire {
         Self { pipe, sequence, done: VecDeque::new() }
     }
 
-    /// What came of a command, and what follows it.
+    /// The outcome of a command, and the rounds that follow it.
     fn finish(&mut self, seq: u64, answer: Result<Answer, Fault>) -> Pulled {
         if let Some(sequence) = &mut self.sequence {
             match &answer {
@@ -198,7 +198,8 @@ pub(super) struct NetworkLink {
     pub(super) releases: BTreeMap<u64, Arc<str>>,
     /// When the client was last handed something.
     pub(super) spoke: u64,
-    /// What becomes of the bytes that the server has not executed when the connection ends.
+    /// How much later the server executes the bytes that it has not executed when the connection
+    /// ends; `None` for never.
     pub(super) late_by: Option<u64>,
     /// The client was told that it is of no use.
     pub(super) has_bad_news: bool,

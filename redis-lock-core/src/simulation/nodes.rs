@@ -1,7 +1,7 @@
-//! Several servers that share the keys by slot, as a cluster does: who has which slot, and what of a
-//! slot that is half moved stands where. What stands at the keys is in one place, the model: at each
-//! moment a key is at one node. Slots belong to shards, and each shard has two nodes, of which one
-//! serves it.
+//! Several servers that share the keys by slot, as a cluster does: which node has which slot, and
+//! where each key of a half-moved slot is. What stands at the keys is in one place, the model: at
+//! each moment a key is at one node. Slots belong to shards, and each shard has two nodes, of which
+//! one serves it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
@@ -189,7 +189,8 @@ impl SimulatedNodes {
         Some(Map { epoch, is_healthy: well * 2 > same().count(), is_disputed, primaries })
     }
 
-    /// What a node does with a command for these keys, of which those stand somewhere.
+    /// What a node does with a command for these `keys`, of which those in `present` exist at some
+    /// node.
     fn verdict(
         &self,
         (node, asking): (usize, bool),
@@ -323,7 +324,7 @@ impl World {
         let present = standing(&self.server.state, &command.names, clock);
         let slot = slot(command.names.main());
         if let Some(half_moved) = self.nodes.half_moved.get_mut(&slot) {
-            // What is written again is written where the slot goes.
+            // A key that is written again is written at the node that gets the slot.
             half_moved.left.retain(|key| present.contains(key));
         }
         self.nodes.verdict((node, asking), slot, &keys, &present)
@@ -382,8 +383,8 @@ impl World {
     }
 }
 
-/// What the engine knows the simulation by. It is never asked: the simulation makes connections and
-/// reads maps when the engine wants them.
+/// The directory that the engine has. It is never asked: the simulation makes connections and reads
+/// maps when the engine wants them.
 pub(super) fn arbiter(plan: &HistoryPlan) -> Arbiter {
     // As often as the directory of a cluster, and that of sentinels.
     let interval = Duration::from_millis(if plan.has_sentinels() { 500 } else { 30_000 });

@@ -17,7 +17,7 @@ pub(super) struct HistoryPlan {
     pub(super) nodes: Option<NodesPlan>,
     pub(super) processes: Vec<ProcessPlan>,
     pub(super) keys: Vec<Sort>,
-    pub(super) wishes: Vec<Wish>,
+    pub(super) planned_calls: Vec<PlannedCall>,
     pub(super) troubles: Vec<(u64, PlannedTrouble)>,
 }
 
@@ -58,10 +58,10 @@ pub(super) enum Sort {
 
 /// One acquisition, and what is done with the hold.
 #[derive(Clone, Debug)]
-pub(super) struct Wish {
+pub(super) struct PlannedCall {
     pub(super) process: usize,
     pub(super) task: usize,
-    /// After the wish of the same task before.
+    /// After the planned call of the same task before.
     pub(super) after: u64,
     pub(super) keys: Vec<usize>,
     pub(super) writes: bool,
@@ -79,7 +79,8 @@ pub(super) struct Wish {
     pub(super) patience: Option<u64>,
     pub(super) acts: Vec<Act>,
     pub(super) ending: CallEnding,
-    /// Who adopts what is given away, or a copy of what it has adopted itself.
+    /// The call that adopts the hold if this one gives it away, or that gets a copy of a token
+    /// which this one has adopted.
     pub(super) heir: Option<Box<Self>>,
     /// Set when the history begins.
     pub(super) number: usize,
@@ -127,7 +128,7 @@ impl HistoryPlan {
         let keys = (0..random.between(1, 3)).map(|_| sort(random)).collect::<Vec<_>>();
         let count = random.between(2, 4) as usize;
         let processes: Vec<_> = (0..count).map(|_| process(random)).collect();
-        // A path that is slower than the patience with it is of no use to anybody.
+        // On a path that is slower than the time limit of commands nothing would ever succeed.
         let least = processes.iter().map(|process| process.command_timeout).min().unwrap_or(0);
         let path = PathPlan { latency: path.latency.min(least.max(500 * MILLI) / 16), ..path };
         let mut plan = Self {
@@ -137,20 +138,20 @@ impl HistoryPlan {
             nodes: None,
             processes,
             keys,
-            wishes: Vec::new(),
+            planned_calls: Vec::new(),
             troubles: Vec::new(),
         };
         let ttls = [random.pick(&TTLS), random.pick(&TTLS)];
         for process in 0..count {
             for task in 0..random.between(1, 4) as usize {
                 for _ in 0..random.between(1, 6) {
-                    let wish = plan.wish(process, task, &ttls, random);
-                    plan.wishes.push(wish);
+                    let planned = plan.call(process, task, &ttls, random);
+                    plan.planned_calls.push(planned);
                 }
             }
         }
         match random.below(20) {
-            0 => plan.be_in_a_hurry(random),
+            0 => plan.with_short_waits(random),
             1 => plan.hand_on(random),
             2 => plan.extend_over_cuts(random),
             3 => plan.part(random),
@@ -163,19 +164,20 @@ impl HistoryPlan {
 
     /// Many callers that don't wait, or not for long, beside one that holds for long, on a slow
     /// path.
-    fn be_in_a_hurry(&mut self, random: &mut Random) {
+    fn with_short_waits(&mut self, random: &mut Random) {
         let latency = random.pick(&[5, 20, 31]) * MILLI;
         (self.path.latency, self.path.slow, self.keys[0]) = (latency, 0, Sort::Mutex);
-        for wish in &mut self.wishes {
-            wish.keys = vec![0];
-            wish.after = random.below(3 * latency);
-            (wish.polls, wish.min_hold, wish.max_hold) = (None, None, None);
-            if wish.process == 0 {
-                wish.acts = vec![Act::Work(900 * MILLI)];
+        for planned in &mut self.planned_calls {
+            planned.keys = vec![0];
+            planned.after = random.below(3 * latency);
+            (planned.polls, planned.min_hold, planned.max_hold) = (None, None, None);
+            if planned.process == 0 {
+                planned.acts = vec![Act::Work(900 * MILLI)];
             } else if random.percent(50) {
-                (wish.wait, wish.patience) = (Some(0), None);
+                (planned.wait, planned.patience) = (Some(0), None);
             } else {
-                (wish.wait, wish.patience) = (None, Some(random.between(latency, 6 * latency)));
+                (planned.wait, planned.patience) =
+                    (None, Some(random.between(latency, 6 * latency)));
             }
         }
     }
@@ -186,26 +188,27 @@ impl HistoryPlan {
         self.path.latency = random.between(20, 110) * MILLI;
         let ttl = random.pick(&[300, 400]) * MILLI;
         self.processes.iter_mut().for_each(|process| process.command_timeout = 2 * SECOND);
-        for wish in &mut self.wishes {
-            (wish.keys, wish.ttl, wish.wait, wish.renew) = (vec![0], ttl, None, true);
-            (wish.min_hold, wish.max_hold, wish.patience, wish.polls) = (None, None, None, None);
-            wish.after = 0;
-            wish.acts = vec![Act::Work(random.below(4) * MILLI)];
+        for planned in &mut self.planned_calls {
+            (planned.keys, planned.ttl, planned.wait, planned.renew) = (vec![0], ttl, None, true);
+            (planned.min_hold, planned.max_hold, planned.patience, planned.polls) =
+                (None, None, None, None);
+            planned.after = 0;
+            planned.acts = vec![Act::Work(random.below(4) * MILLI)];
         }
     }
 
     /// Renewals and longer ones, on connections that end with bytes on their way.
     fn extend_over_cuts(&mut self, random: &mut Random) {
         self.path.latency = random.pick(&[1, 5, 31]) * MILLI;
-        for wish in &mut self.wishes {
-            wish.acts = (0..6)
+        for planned in &mut self.planned_calls {
+            planned.acts = (0..6)
                 .map(|turn| match turn % 2 {
                     0 => Act::Work(random.between(10, 500) * MILLI),
                     _ => Act::Extend(random.pick(&[1_500, 6_000, 30_000]) * MILLI),
                 })
                 .collect();
-            wish.ttl = random.pick(&[300, 400, 600]) * MILLI;
-            (wish.max_hold, wish.patience, wish.polls) = (None, None, None);
+            planned.ttl = random.pick(&[300, 400, 600]) * MILLI;
+            (planned.max_hold, planned.patience, planned.polls) = (None, None, None);
         }
         for _ in 0..8 {
             let process = random.below(self.processes.len() as u64) as usize;
@@ -230,7 +233,7 @@ impl HistoryPlan {
         self.troubles.sort_by_key(|(at, _)| *at);
     }
 
-    fn wish(&self, process: usize, task: usize, ttls: &[u64], random: &mut Random) -> Wish {
+    fn call(&self, process: usize, task: usize, ttls: &[u64], random: &mut Random) -> PlannedCall {
         let first = random.below(self.keys.len() as u64) as usize;
         let mut keys = vec![first];
         if self.keys[first] == Sort::Mutex && random.percent(15) {
@@ -254,9 +257,9 @@ impl HistoryPlan {
         let min_hold = some(7, random, &[20, 200, 700]).filter(|least| *least <= ttl);
         let max_hold = some(10, random, &[150, 400, 1_000, 3_000])
             .filter(|most| min_hold.is_none_or(|least| least <= *most))
-            // A hold that is over before its answer can be there is of no use to anybody.
+            // A hold that ends before its answer can arrive would never be acquired.
             .filter(|most| *most > self.path.latency * 6);
-        Wish {
+        PlannedCall {
             process,
             task,
             after: random.pick(&[0, 0, 0, 1, 20, 150, 400, 1_000]) * MILLI,
@@ -345,15 +348,15 @@ impl HistoryPlan {
 
     /// Calls and faults in one list, to leave some out.
     pub(super) fn items(&self) -> usize {
-        self.wishes.len() + self.troubles.len()
+        self.planned_calls.len() + self.troubles.len()
     }
 
     /// The same plan with only some of its items.
     pub(super) fn with(&self, keeps: &[bool]) -> Self {
-        let (wishes, troubles) = keeps.split_at(self.wishes.len());
+        let (planned_calls, troubles) = keeps.split_at(self.planned_calls.len());
         let mut plan = self.clone();
-        let mut kept = wishes.iter();
-        plan.wishes.retain(|_| kept.next().copied().unwrap_or(true));
+        let mut kept = planned_calls.iter();
+        plan.planned_calls.retain(|_| kept.next().copied().unwrap_or(true));
         let mut kept = troubles.iter();
         plan.troubles.retain(|_| kept.next().copied().unwrap_or(true));
         plan
@@ -361,7 +364,7 @@ impl HistoryPlan {
 
     /// The longest time that a lease stays unused.
     pub(super) fn longest_linger(&self) -> u64 {
-        self.wishes.iter().filter_map(|wish| wish.linger).max().unwrap_or(0)
+        self.planned_calls.iter().filter_map(|planned| planned.linger).max().unwrap_or(0)
     }
 
     pub(super) fn longest_command_timeout(&self) -> u64 {
@@ -370,22 +373,24 @@ impl HistoryPlan {
 
     /// The longest lease that anybody asks for.
     pub(super) fn longest(&self) -> u64 {
-        self.each_wish().map(Wish::longest).max().unwrap_or(0)
+        self.each_call().map(PlannedCall::longest).max().unwrap_or(0)
     }
 
-    /// For how long locks stand that were given away, when nobody adopts them.
+    /// How long locks that were given away stay when nobody adopts them.
     pub(super) fn given_away(&self) -> u64 {
-        let given = self.each_wish().filter(|wish| wish.ending == CallEnding::Detach);
-        given.map(Wish::longest).sum()
+        let given = self.each_call().filter(|planned| planned.ending == CallEnding::Detach);
+        given.map(PlannedCall::longest).sum()
     }
 
-    fn each_wish(&self) -> impl Iterator<Item = &Wish> {
-        let heirs = |wish| std::iter::successors(Some(wish), |wish: &&Wish| wish.heir.as_deref());
-        self.wishes.iter().flat_map(heirs)
+    fn each_call(&self) -> impl Iterator<Item = &PlannedCall> {
+        let heirs = |planned| {
+            std::iter::successors(Some(planned), |planned: &&PlannedCall| planned.heir.as_deref())
+        };
+        self.planned_calls.iter().flat_map(heirs)
     }
 }
 
-impl Wish {
+impl PlannedCall {
     /// The longest lease that it asks for.
     fn longest(&self) -> u64 {
         let extended = self.acts.iter().map(|act| match act {

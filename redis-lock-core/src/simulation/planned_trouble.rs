@@ -115,7 +115,8 @@ impl PlannedTrouble {
         self.clone().lasts_mut().map_or(0, |lasts| *lasts)
     }
 
-    /// Whether everybody is served meanwhile as soon as ever: messages only make it sooner.
+    /// Whether all callers are served meanwhile as soon as without it, apart from the delay of a
+    /// lost message.
     pub(super) fn is_harmless(&self) -> bool {
         matches!(self, Self::DeafenAt { .. })
     }

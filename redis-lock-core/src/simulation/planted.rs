@@ -2,26 +2,27 @@
 
 use std::cell::Cell;
 
-/// What can be put back.
+/// The faults that can be put back.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum PlantedFault {
-    /// Answers are taken for the open question whatever they answer, also those of dropped ones.
+    /// Every answer is taken for that of the open question, also the answer to a question that was
+    /// dropped.
     AnyAnswer,
     /// A lease is counted by what the first waiter wants, not by what was asked for.
     WaitersTtl,
-    /// What waits for a connection goes out in another order.
+    /// Questions that wait for a connection are sent in another order.
     QueueReversed,
     /// A renewal sets the lease, instead of lengthening it.
     RenewalSets,
     /// No timer is set for a lock that is waited for.
     NoTimer,
-    /// A limit that is passed closes the connection, although it speaks.
+    /// A question over its time limit closes the connection, although other answers arrive on it.
     LimitCloses,
     /// Tokens are not taken out of the index.
     IndexKept,
     /// A shutdown does not wait for its releases.
     HastyShutdown,
-    /// After a try of unknown outcome, another holder's token is taken for a loss.
+    /// After a release of unknown outcome, finding another holder's token is taken for a loss.
     OthersTokenIsLoss,
     /// Releases that nobody waits for are sent later than what was asked after them.
     LateReleases,
@@ -31,17 +32,17 @@ pub(crate) enum PlantedFault {
     NextLook,
     /// The server says "busy" where it should refuse.
     BusyForReadOnly,
-    /// A buried token is let in.
+    /// A tombstone does not refuse its token.
     TombIgnored,
     /// A token that asks without a place stays in the queue.
     PlaceKept,
     /// A renewal is counted from its answer.
     RenewedFromAnswer,
-    /// A release forgets that an earlier try may have done it.
+    /// A release forgets that an earlier try may have released the token already.
     TryForgotten,
-    /// An abandoned attempt is not buried.
+    /// No tombstone is left for an abandoned attempt.
     NotBuried,
-    /// What was lost by time is not released.
+    /// A hold whose lease ran out is not released.
     LapsedNotReleased,
     /// A lease is handed on whatever the next one wants.
     AnyTerms,
@@ -51,11 +52,12 @@ pub(crate) enum PlantedFault {
     LateOkCredited,
     /// A renewal declares a second key, so that it is refused while its slot is half moved.
     TwoKeyRenew,
-    /// What was written behind a command that was redirected is sent again as well.
+    /// Commands that were written behind a redirected one are sent again as well.
     BatchRedirected,
-    /// The messages of one node are counted on at another, so that who gets none waits for them.
+    /// The messages of one node are relied on for locks of another, so that a waiter which gets
+    /// none waits for them.
     CountedElsewhere,
-    /// Who is named by a message does not ask.
+    /// A waiter that a message names does not ask.
     HintNotFollowed,
     /// A token that is given away does not tell that it is in doubt.
     DoubtNotPassedOn,

@@ -43,7 +43,7 @@ pub(super) struct SimulatedProcess {
     pub(super) driven_at: u64,
     pub(super) tells_soon: bool,
     /// Its subscriptions, one for each place.
-    pub(super) ears: BTreeMap<PlaceId, Ear>,
+    pub(super) subscriptions: BTreeMap<PlaceId, SimulatedSubscription>,
     pub(super) deaf_until: u64,
     pub(super) inputs: Vec<(PlaceId, u64, Result<Connected, Fault>)>,
     /// Maps that were read.
@@ -58,7 +58,7 @@ pub(super) struct SimulatedProcess {
 
 /// A subscription, beside a connection.
 #[derive(Clone, Copy, Default)]
-pub(super) struct Ear {
+pub(super) struct SimulatedSubscription {
     pub(super) node: usize,
     /// The connection that it is beside.
     pub(super) epoch: Option<u64>,
@@ -97,7 +97,7 @@ impl SimulatedProcess {
             spins: 0,
             driven_at: 0,
             tells_soon: false,
-            ears: BTreeMap::new(),
+            subscriptions: BTreeMap::new(),
             deaf_until: 0,
             inputs: Vec::new(),
             maps: Vec::new(),
@@ -133,15 +133,18 @@ impl SimulatedProcess {
 
     /// The place by which it knows a node.
     pub(super) fn place_at(&self, node: usize) -> Option<PlaceId> {
-        self.ears.iter().find(|(_, ear)| ear.node == node).map(|(place, _)| *place)
+        self.subscriptions
+            .iter()
+            .find(|(_, subscription)| subscription.node == node)
+            .map(|(place, _)| *place)
     }
 
-    /// Whether nothing is left of what it did; one that is dead has nothing to answer for.
+    /// Whether nothing is left of what it did; a process that was killed need not have cleaned up.
     pub(super) fn is_at_rest(&self) -> bool {
         !self.is_alive || self.is_over || self.core.is_at_rest()
     }
 
-    /// Ends it without a word to the server.
+    /// Ends it without sending anything to the server.
     pub(super) fn bury(&mut self) {
         self.core.collect_notices(&mut self.work);
         let over = "the history is over";

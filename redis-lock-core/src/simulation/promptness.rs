@@ -17,13 +17,13 @@ use crate::Token;
 /// apart.
 const HINTED: u64 = 30 * MILLI;
 
-/// How long who gets no messages waits between two looks, beside what the path takes.
+/// How long a waiter that gets no messages waits between two looks, beside what the path takes.
 const UNHINTED: u64 = 830 * MILLI;
 
 /// A lease that outlasts some looks.
 const LONG_LEASE: u64 = 5_000 * MILLI;
 
-/// What tells these random numbers from others of the same seed.
+/// Makes these random numbers differ from others of the same seed.
 const OF_DEAFNESS: u64 = 64;
 
 /// When the tokens of waiters were asked for, and named by messages, the last time.
@@ -45,8 +45,8 @@ impl Promptness {
 }
 
 impl HistoryPlan {
-    /// The history of a seed on several nodes whose messages are lacking at times.
-    pub(super) fn with_deaf_ears(seed: u64) -> Self {
+    /// The history of a seed on several nodes from which no messages arrive at times.
+    pub(super) fn losing_messages(seed: u64) -> Self {
         let mut plan = Self::on_nodes(seed);
         let count = plan.nodes.as_ref().map_or(1, |nodes| nodes.count);
         plan.lack_messages(count);
@@ -59,8 +59,8 @@ impl HistoryPlan {
         let random = &mut Random::new(random::hash([self.seed, OF_DEAFNESS, 0, 0]));
         self.troubles.clear();
         (self.path.slow, self.path.bad_hints, self.path.rounds) = (0, 0, 0);
-        for wish in &mut self.wishes {
-            wish.ttl = wish.ttl.max(LONG_LEASE);
+        for planned in &mut self.planned_calls {
+            planned.ttl = planned.ttl.max(LONG_LEASE);
         }
         for _ in 0..random.below(8) {
             let at = random.below(self.calm_at);
@@ -73,7 +73,7 @@ impl HistoryPlan {
 }
 
 impl World {
-    /// Whoever waits asks in time.
+    /// Every waiter asks in time.
     pub(super) fn check_promptness(&self) {
         let calm = self.calm_since();
         if self.plan.path.rounds > 0 || self.is_without_scripts() || clock::now() < calm {
@@ -95,7 +95,7 @@ impl World {
         }
     }
 
-    /// Whether a process that can waits with this token after its time.
+    /// Whether a process that is able to ask still waits with this token after the time limit.
     fn is_late(&self, token: &Arc<str>, due: u64) -> bool {
         let now = clock::now();
         let can = |it: &&SimulatedProcess| it.is_alive && !it.is_over && it.stands_until <= now;
@@ -105,10 +105,11 @@ impl World {
 
     /// Since when the process of a token that waits for a mutex alone hears nothing from its node.
     fn lacks_messages(&self, key: &str, token: &Arc<str>) -> Option<u64> {
-        let ears = &self.process_of(token)?.ears;
-        let ear = ears.values().find(|ear| self.nodes.has(ear.node, key))?;
+        let subscriptions = &self.process_of(token)?.subscriptions;
+        let subscription =
+            subscriptions.values().find(|subscription| self.nodes.has(subscription.node, key))?;
         let is_alone = self.server.tokens.get(token).is_some_and(|note| note.is_of_mutex);
-        (is_alone && !ear.is_listening).then_some(ear.deaf_since)
+        (is_alone && !subscription.is_listening).then_some(subscription.deaf_since)
     }
 
     fn process_of(&self, token: &Arc<str>) -> Option<&SimulatedProcess> {

@@ -27,7 +27,7 @@ pub(super) struct NodesPlan {
     pub(super) has_sentinels: bool,
 }
 
-/// What tells these random numbers from those of the plan for one server.
+/// Makes these random numbers differ from those of the plan for one server.
 const OF_NODES: u64 = 57;
 
 /// Slower paths than this lose short leases by themselves.
@@ -50,9 +50,9 @@ impl HistoryPlan {
             plan.path.latency = plan.path.latency.min(QUICK);
         }
         plan.nodes = Some(NodesPlan { count, owners, only_moves, has_sentinels: false });
-        for wish in plan.wishes.iter_mut().filter(|wish| wish.keys.len() > 1) {
+        for planned in plan.planned_calls.iter_mut().filter(|planned| planned.keys.len() > 1) {
             // Fenced keys in several slots take two round trips, which a lease has to outlast.
-            wish.ttl = wish.ttl.max(plan.path.latency * 8);
+            planned.ttl = planned.ttl.max(plan.path.latency * 8);
         }
         plan.move_slots(count, random);
         match random.below(6) {
@@ -142,13 +142,16 @@ impl World {
         let delay = (self.plan.path.latency * 4).max(lasts);
         for index in 0..self.processes.len() {
             let Some(place) = self.processes[index].place_at(node) else { continue };
-            let Some(ear) = self.processes[index].ears.get(&place).copied() else { continue };
+            let Some(subscription) = self.processes[index].subscriptions.get(&place).copied()
+            else {
+                continue;
+            };
             let manager = self.processes[index].core.manager.clone();
             self.server.subscribers.remove(&(node, manager));
-            if ear.is_listening {
+            if subscription.is_listening {
                 self.stop_listening(index, place);
             }
-            if let Some(epoch) = ear.epoch {
+            if let Some(epoch) = subscription.epoch {
                 self.after(delay, WorldEvent::Subscribe(index, place, epoch));
             }
         }

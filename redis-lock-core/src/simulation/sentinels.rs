@@ -16,7 +16,7 @@ use crate::store::redis::{Address, NamedPrimary, SentinelReport};
 
 const COUNT: usize = 3;
 
-/// What tells these random numbers from others of the same seed.
+/// Makes these random numbers differ from others of the same seed.
 const OF_SENTINELS: u64 = 65;
 
 /// How long after a fail-over a sentinel names the old node, in milliseconds.
@@ -100,7 +100,7 @@ impl World {
         }
     }
 
-    /// What follows from the answers of some sentinels, as the directory decides.
+    /// The map that follows from the answers of some sentinels, by the rules of the directory.
     pub(super) fn ask_sentinels(&self, process: usize, chance: u64) -> Option<Map> {
         let is_calm = clock::now() >= self.plan.calm_at;
         let answers = |sentinel: usize| is_calm || chance >> (2 * sentinel) & 3 != 0;

@@ -1,5 +1,5 @@
-//! The server: the model that the memory store is, with a clock and troubles of its own, and with
-//! notes of all that ever stood at its keys.
+//! The server: the model that is also the memory store, with a clock and faults of its own, and
+//! with a record of all values that its keys ever had.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -32,14 +32,14 @@ pub(super) struct SimulatedServer {
     pub(super) subscribers: BTreeMap<(usize, Arc<str>), usize>,
     pub(super) tokens: HashMap<Arc<str>, TokenNote>,
     stays: BTreeMap<String, Vec<Stay>>,
-    /// What another part found violated.
+    /// A violation that another part has found.
     pub(super) violation: Option<String>,
 }
 
 /// What is known of a token.
 #[derive(Clone, Debug, Default)]
 pub(super) struct TokenNote {
-    /// The run itself took away what the token had.
+    /// A planned fault of the server took away what the token had.
     pub(super) is_excused: bool,
     pub(super) left: Option<Left>,
     /// When its lease at one of its keys ended last.
@@ -51,8 +51,8 @@ pub(super) struct TokenNote {
     longest: u64,
     /// It was asked for a mutex alone.
     pub(super) is_of_mutex: bool,
-    /// The node to which its release was sent last, while its process knows of nothing that speaks
-    /// against its execution there.
+    /// The node to which its release was sent last, as long as its process knows no reason why it
+    /// was not executed there.
     pub(super) leaving: Option<usize>,
     /// A release of it was answered; what follows only repeats it.
     pub(super) is_released: bool,
@@ -170,7 +170,7 @@ impl SimulatedServer {
         blocker.is_far = first.is_some_and(|first| first.token != terms.token);
     }
 
-    /// What a server in trouble says.
+    /// The answer of a server in trouble.
     fn refusal(&mut self, command: &Command, now: u64) -> Option<(Result<Answer, Fault>, bool)> {
         self.refusals.retain(|(_, until)| *until > now);
         let verb = &command.verb;
@@ -189,8 +189,8 @@ impl SimulatedServer {
         Some((Err(fault), *why == Refusal::ReadOnly))
     }
 
-    /// Tells those whom an answer concerns. A holder is told that somebody waits by the first who
-    /// does, and at every look of a waiter if it may keep an idle lease.
+    /// Notifies the processes that an answer concerns. A holder is told that somebody waits by the
+    /// first who does, and at every look of a waiter if it may keep an idle lease.
     fn hint(
         &mut self,
         node: usize,
@@ -219,7 +219,8 @@ impl SimulatedServer {
         }
     }
 
-    /// What follows from what was executed: messages of force, and what is known of the token.
+    /// Applies the consequences of an executed command: messages about forced releases, and what is
+    /// known of the token.
     fn follow(
         &mut self,
         node: usize,
@@ -266,7 +267,7 @@ impl SimulatedServer {
         }
     }
 
-    /// Notes who has come and who has gone since the last look at a key.
+    /// Records which tokens came to a key and which left it since the last look at it.
     fn look_back(&mut self, key: &str, now: u64, verb: Option<&Verb>) {
         let clock = self.clock(now);
         let jumped = self.jumped;
@@ -324,7 +325,7 @@ impl SimulatedServer {
         Some(self.true_time(holders.get(token)?.end))
     }
 
-    /// Who had a key at some time since then.
+    /// The tokens that had a key at some time since then.
     pub(super) fn stays_since(&self, key: &str, since: u64) -> impl Iterator<Item = &Stay> {
         let stays = self.stays.get(key).into_iter().flatten();
         stays.filter(move |stay| stay.until.unwrap_or(stay.end) >= since)
@@ -370,7 +371,7 @@ impl SimulatedServer {
     }
 
     /// Keys at which more than a fencing number is left.
-    pub(super) fn litter(&mut self, now: u64) -> Vec<String> {
+    pub(super) fn leftovers(&mut self, now: u64) -> Vec<String> {
         let clock = self.clock(now);
         let littered = |(key, entry): (&String, &mut crate::store::memory::entry::Entry)| {
             (!entry.is_free_of_locks(clock)).then(|| key.clone())
@@ -394,7 +395,7 @@ impl SimulatedServer {
     pub(super) fn jump(&mut self, forward: bool, by: u64, now: u64) {
         if forward {
             self.excuse_all(now);
-            // What keeps late acquisitions out ends sooner as well.
+            // Tombstones, which refuse late acquisitions, end sooner as well.
             self.tokens.values_mut().for_each(|note| note.undone_at = None);
         }
         for note in self.tokens.values_mut().filter(|note| !forward && note.kept_until > 0) {

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use super::clock::{MILLI, SECOND};
-use super::plan::{Act, CallEnding, HistoryPlan, PathPlan, ProcessPlan, Sort, Wish};
+use super::plan::{Act, CallEnding, HistoryPlan, PathPlan, PlannedCall, ProcessPlan, Sort};
 use super::planned_trouble::PlannedTrouble;
 use super::planted::{self, PlantedFault};
 use super::{run, shrink};
@@ -17,7 +17,7 @@ type Way = fn(u64) -> HistoryPlan;
 /// How many threads run histories beside each other.
 const THREADS: usize = 2;
 
-/// What came of many histories.
+/// The results of many histories.
 #[derive(Default)]
 struct Tally {
     histories: AtomicU64,
@@ -144,7 +144,7 @@ fn way_to(fault: PlantedFault) -> Way {
     match fault {
         PlantedFault::LateOkCredited => HistoryPlan::with_successors,
         PlantedFault::TwoKeyRenew | PlantedFault::BatchRedirected => HistoryPlan::on_nodes,
-        PlantedFault::CountedElsewhere => HistoryPlan::with_deaf_ears,
+        PlantedFault::CountedElsewhere => HistoryPlan::losing_messages,
         PlantedFault::DoubtNotPassedOn => HistoryPlan::giving_away,
         _ => HistoryPlan::of,
     }
@@ -204,8 +204,8 @@ fn calm(latency: u64) -> PathPlan {
 }
 
 /// Whoever takes the first mutex and holds it for this long.
-fn holds(process: usize, ttl: u64, time: u64) -> Wish {
-    Wish {
+fn holds(process: usize, ttl: u64, time: u64) -> PlannedCall {
+    PlannedCall {
         process,
         task: 0,
         after: 300 * MILLI,
@@ -232,15 +232,15 @@ fn holds(process: usize, ttl: u64, time: u64) -> Wish {
 fn comes_deaf() -> HistoryPlan {
     let process = ProcessPlan { rate: 0, command_timeout: SECOND };
     // Not long enough for a renewal, which would say that somebody waits.
-    let keeps = Wish { linger: Some(20 * SECOND), ..holds(0, 30 * SECOND, 0) };
+    let keeps = PlannedCall { linger: Some(20 * SECOND), ..holds(0, 30 * SECOND, 0) };
     // A process that receives no messages yet keeps no idle lease.
-    let connects = Wish { linger: None, ..keeps.clone() };
-    let waits = Wish { process: 1, after: SECOND, linger: None, ..keeps.clone() };
+    let connects = PlannedCall { linger: None, ..keeps.clone() };
+    let waits = PlannedCall { process: 1, after: SECOND, linger: None, ..keeps.clone() };
     let deafen = PlannedTrouble::Deafen { process: 1, lasts: SECOND };
     HistoryPlan {
         processes: vec![process.clone(), process],
         keys: vec![Sort::Mutex],
-        wishes: vec![connects, keeps, waits],
+        planned_calls: vec![connects, keeps, waits],
         troubles: vec![(900 * MILLI, deafen)],
         path: calm(MILLI),
         calm_at: 40 * SECOND,
@@ -261,8 +261,8 @@ fn an_idle_lease_goes_to_one_who_came_deaf() {
 /// is half open from this time on: what is sent there, perhaps the cut of the lease, comes late.
 fn adopts_before_a_cut(held_up: u64) -> HistoryPlan {
     let process = ProcessPlan { rate: 0, command_timeout: 2 * SECOND };
-    let heir = Wish { after: 0, ..holds(1, 30 * SECOND, 3 * SECOND) };
-    let gives = Wish {
+    let heir = PlannedCall { after: 0, ..holds(1, 30 * SECOND, 3 * SECOND) };
+    let gives = PlannedCall {
         after: 0,
         ending: CallEnding::Detach,
         heir: Some(Box::new(heir)),
@@ -273,7 +273,7 @@ fn adopts_before_a_cut(held_up: u64) -> HistoryPlan {
     HistoryPlan {
         processes: vec![process.clone(), process],
         keys: vec![Sort::Mutex],
-        wishes: vec![gives],
+        planned_calls: vec![gives],
         troubles: vec![(800 * MILLI, set_back), (held_up, hold_up)],
         path: calm(40 * MILLI),
         calm_at: 4 * SECOND,

@@ -1,4 +1,4 @@
-//! What passes between processes and the server.
+//! The messages between processes and the server.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -64,7 +64,8 @@ impl World {
         }
     }
 
-    /// The client knows that a command may not have been executed: what it released it owes again.
+    /// The client knows that the command may not have been executed: if it was a release, it has to
+    /// be sent again.
     fn owes_again(&mut self, index: usize, seq: u64) {
         let node = self.links[index].node;
         if let Some(token) = self.links[index].releases.remove(&seq) {
@@ -99,8 +100,8 @@ impl World {
         let latency = self.latency(index, self.links[index].messages);
         let link = &mut self.links[index];
         link.up = link.up.max(now + latency);
-        // What doesn't get through is found out when it would arrive, so that late bytes keep their
-        // order as well.
+        // Whether a message gets through is decided when it would arrive, so that late bytes keep
+        // their order as well.
         let up = link.up;
         self.at(up, WorldEvent::Arrive(index, seq, now, Box::new(command)));
     }

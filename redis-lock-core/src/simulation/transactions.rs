@@ -1,6 +1,6 @@
-//! The rung without scripts, as the engine sees it: each question is a transaction of its own, whose
-//! outcome may be unknown while the connection goes on. It may be executed later, unless somebody has
-//! changed meanwhile what it watches.
+//! A server that is used without scripts, as the engine sees it: each question is a transaction of
+//! its own, whose outcome may be unknown while the connection goes on. It may be executed later,
+//! unless somebody has changed meanwhile what it watches.
 
 use super::clock::{self, MILLI};
 use super::network::Item;
@@ -10,7 +10,7 @@ use super::world::{World, WorldEvent};
 use crate::domain::error::{Fault, FaultClass};
 use crate::store::{Command, Verb};
 
-/// How much later than the engine gave it up a transaction is executed.
+/// How long after the engine has given a transaction up the server may still execute it.
 const LATEST: u64 = 3_000;
 
 /// Of a hundred transactions, so many are late.
@@ -26,8 +26,8 @@ impl HistoryPlan {
         plan.path.late_transactions = LATE;
         plan.path.latency = plan.path.latency.min(LATENCY);
         plan.keys.fill(Sort::Mutex);
-        for wish in &mut plan.wishes {
-            wish.keys.truncate(1);
+        for planned in &mut plan.planned_calls {
+            planned.keys.truncate(1);
         }
         plan
     }
@@ -80,7 +80,7 @@ impl World {
         true
     }
 
-    /// An `EXEC` arrives that nobody counts on any more.
+    /// An `EXEC` arrives whose transaction was given up.
     pub(super) fn exec(&mut self, process: usize, command: &Command, watched: &str) {
         let is_same = self.server.watched(command) == watched;
         let answer = is_same.then(|| self.execute(process, 0, command).0);

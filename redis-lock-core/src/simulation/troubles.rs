@@ -36,7 +36,7 @@ impl World {
             PlannedTrouble::HalfOpen { process, late } => self.half_open(process, late),
             PlannedTrouble::Stall { process, lasts } => self.stall(process, now + lasts),
             PlannedTrouble::Frozen { lasts } => {
-                // One at a time: what waits for the end of one keeps its order.
+                // One at a time, so that what waits for the end of one keeps its order.
                 let thawed = (0..self.nodes.count()).all(|node| now >= self.frozen_until(node));
                 if thawed {
                     self.server.frozen_until = now + lasts;
@@ -120,7 +120,8 @@ impl World {
         let now = clock::now();
         let before = self.processes[index].tasks_stand_until().max(now);
         let more = (now + lasts).saturating_sub(before);
-        // What a call loses to this counts by the clock of the process, which may run faster.
+        // The time that a call loses to this is counted by the clock of its process, which may run
+        // faster.
         self.books.borrow_mut().stalled[index] += more + more / 50 + 20 * MILLI;
         self.at(now + lasts, WorldEvent::Resume(index));
     }
@@ -132,7 +133,11 @@ impl World {
         self.server.refuses_until = self.server.refuses_until.max(clock::now() + lasts);
         self.server.subscribers.clear();
         for process in 0..self.processes.len() {
-            if self.processes[process].ears.values().any(|ear| ear.is_listening) {
+            if self.processes[process]
+                .subscriptions
+                .values()
+                .any(|subscription| subscription.is_listening)
+            {
                 self.deafen(process, lasts);
             }
         }
@@ -190,11 +195,11 @@ impl World {
         self.server.forget(&manager);
         let until = clock::now() + lasts;
         self.processes[index].deaf_until = until;
-        for (place, ear) in self.processes[index].ears.clone() {
-            if let Some(epoch) = ear.epoch {
+        for (place, subscription) in self.processes[index].subscriptions.clone() {
+            if let Some(epoch) = subscription.epoch {
                 self.at(until, WorldEvent::Subscribe(index, place, epoch));
             }
-            if ear.is_listening {
+            if subscription.is_listening {
                 self.stop_listening(index, place);
             }
         }

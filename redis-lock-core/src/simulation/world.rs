@@ -100,7 +100,7 @@ pub(super) struct World {
     pub(super) sentinels: SimulatedSentinels,
     pub(super) links: Vec<NetworkLink>,
     pub(super) books: Rc<RefCell<Books>>,
-    /// When the last trouble, or what it left, is over at the latest.
+    /// When the last trouble and its consequences are over at the latest.
     pub(super) troubled_until: u64,
     pub(super) hints_lost_until: u64,
     pub(super) promptness: Promptness,
@@ -112,7 +112,7 @@ pub(super) struct World {
     pub(super) late_until: u64,
 }
 
-/// What came of a history.
+/// The result of a history.
 pub(super) struct Ran {
     pub(super) violation: Option<String>,
     pub(super) steps: u64,
@@ -144,7 +144,7 @@ impl World {
             number: 0,
             late_until: 0,
         };
-        world.number_wishes();
+        world.number_calls();
         for index in 0..plan.processes.len() {
             world.add_process(index);
         }
@@ -160,13 +160,15 @@ impl World {
         let arbiter = |_: &_| nodes::arbiter(&self.plan);
         let process = SimulatedProcess::new(index, &self.plan, &arbiter);
         self.executor.watch(&process.core);
-        let tasks = self.plan.wishes.iter().filter(|wish| wish.process == index);
-        let most = tasks.map(|wish| wish.task + 1).max().unwrap_or(0);
+        let tasks = self.plan.planned_calls.iter().filter(|planned| planned.process == index);
+        let most = tasks.map(|planned| planned.task + 1).max().unwrap_or(0);
         for task in 0..most {
-            let mine = |wish: &&super::plan::Wish| wish.process == index && wish.task == task;
-            let wishes = self.plan.wishes.iter().filter(mine).cloned().collect();
+            let mine = |planned: &&super::plan::PlannedCall| {
+                planned.process == index && planned.task == task
+            };
+            let planned_calls = self.plan.planned_calls.iter().filter(mine).cloned().collect();
             let caller = self.caller(index, &process);
-            self.executor.spawn(index, caller.live(wishes));
+            self.executor.spawn(index, caller.live(planned_calls));
         }
         self.processes.push(process);
     }
@@ -287,7 +289,7 @@ impl World {
                 self.at(at, WorldEvent::Wake(waker));
             }
             for process in 0..self.processes.len() {
-                self.attend(process);
+                self.check_engine(process);
             }
             for link in 0..self.links.len() {
                 self.transmit(link);

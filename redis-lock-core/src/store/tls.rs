@@ -22,7 +22,7 @@ pub(crate) fn provide() {
     }
 }
 
-/// What the user says of certificates, beside what the platform knows.
+/// The certificates that the user gave, in addition to those of the platform.
 #[derive(Clone, Default)]
 pub(crate) struct Certificates {
     /// Who has signed those of the servers, as PEM.
@@ -77,8 +77,7 @@ impl Certificates {
                 builder.with_client_auth_cert(chain.ok()?, key.ok()?).ok()?
             }
         };
-        // What is remembered of sessions is kept under a lock, and a forked child may find it locked
-        // for ever.
+        // Sessions are remembered under a mutex, which may stay locked for ever in a forked child.
         config.resumption = Resumption::disabled();
         Some(config)
     }

@@ -88,7 +88,7 @@ fn check_spec(hole: &Hole, literal: &LitStr, scope: &Scope<'_>, mistakes: &mut M
         );
         mistakes.at(literal, message);
     }
-    // Of a variable, the runtime says so at the placeholder.
+    // For a variable, the trait of the runtime reports that at the placeholder.
     if let Value::Name(name) = value
         && !style.is_empty()
         && !scope.is_bound(name)

@@ -65,14 +65,14 @@ impl ClusterBuilder {
         self
     }
 
-    /// The clock of this node, by its number among [`Cluster::nodes`], is moved by the test.
+    /// Lets the test move the clock of this node, given by its number among [`Cluster::nodes`].
     pub fn clock(mut self, number: usize, shim: &ClockShim) -> Self {
         self.clocks.push((number, shim.clone()));
         self
     }
 
     /// With the first node, which is a primary, on an island; all others can only reach it over the first
-    /// road.
+    /// route.
     pub fn island(mut self, island: &Island) -> Self {
         self.apart = Some(island.host());
         self.nodes.host = island.near_host();

@@ -15,7 +15,7 @@ use redis::{Cmd, FromRedisValue, RedisResult};
 use crate::node::{Node, until_well};
 use topology::Topology;
 
-/// For what a cluster does by itself: elections, the join of a node that was away.
+/// A time limit for what a cluster does by itself: elections, the join of a node that was away.
 const READY: Duration = Duration::from_secs(30);
 
 /// A cluster of real servers on loopback: primaries that share the slots, and replicas of each.
@@ -41,7 +41,7 @@ impl Cluster {
         Self::builder().start()
     }
 
-    /// A cluster with more to say about it.
+    /// A cluster with other settings.
     pub fn builder() -> ClusterBuilder {
         ClusterBuilder::default()
     }
@@ -152,8 +152,8 @@ impl Cluster {
         }
     }
 
-    /// Waits until all live nodes are of one opinion: each slot has a live owner, the cluster is
-    /// fine, each replica receives data. Panics with what is still wrong after 30 s.
+    /// Waits until all live nodes agree: each slot has a live owner, the cluster is fine, each
+    /// replica receives data. Panics with what is still wrong after 30 s.
     #[track_caller]
     pub fn until_ok(&self) {
         until_well(READY, || topology::trouble(self));
@@ -213,7 +213,7 @@ impl Cluster {
         self.nodes.iter().filter(|node| node.is_live())
     }
 
-    /// A node to ask for what all know: one that knows itself to be connected.
+    /// A node to ask for what all nodes know: one that says that it is connected.
     fn any_live(&self) -> &Node {
         let fine = |node: &&Node| topology::is_fine(node);
         let live = self.live().find(fine).or_else(|| self.live().next());

@@ -68,7 +68,7 @@ impl SlotMove<'_> {
         self.from.server().run(&format!("CLUSTER GETKEYSINSLOT {} 100", self.slot))
     }
 
-    /// Moves one key. A node that has lost sight of the others refuses that for a while.
+    /// Moves one key. A node that has lost its connection to the others refuses that for a while.
     #[track_caller]
     pub fn move_key(&self, key: &str) {
         let port = self.to.inner_port();
@@ -118,8 +118,8 @@ impl SlotMove<'_> {
 
     /// Leaves the slot where it was, with all its keys.
     ///
-    /// There and back, because each key must be found at every moment: its owner alone has it no
-    /// more, and would deny what was moved, or make it anew.
+    /// There and back, because each key must be found at every moment: its owner does not have it
+    /// any more, and would say that it is absent, or create it anew.
     #[track_caller]
     pub fn abandon(self) {
         let (cluster, slot, from) = (self.cluster, self.slot, self.from);
@@ -128,7 +128,7 @@ impl SlotMove<'_> {
     }
 }
 
-/// Asks until it is done: a node that has lost sight of the others refuses it for a while.
+/// Asks until it is done: a node that has lost its connection to the others refuses it for a while.
 #[track_caller]
 fn set_slot(node: &Node, slot: u16, state: &str) {
     let mut command = redis::cmd("CLUSTER");

@@ -102,7 +102,7 @@ pub(super) fn trouble(cluster: &Cluster) -> Option<String> {
         if let Some(other) = live.iter().find(|other| view.is_failed(other.id())) {
             return Some(format!("{id} thinks that {} has failed", other.id()));
         }
-        // Its own word counts, and everybody must have heard it.
+        // What the node says of itself counts, and all others must have heard it.
         let own = view.primary_of(id);
         if let Some(other) = views.iter().find(|other| other.primary_of(id) != own) {
             return Some(format!("{id} follows {own:?}, and not so for all: {other:?}"));

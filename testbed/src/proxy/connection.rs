@@ -179,7 +179,7 @@ impl Link {
                 }
                 (direction.flow(&faults).delay, ends_here)
             };
-            // Nothing overtakes: what comes after something late goes the late way as well.
+            // The order is kept: what comes after delayed data is delayed as well.
             if delay > Duration::ZERO || late.is_some() {
                 let late = late.get_or_insert_with(|| Late::start(Arc::clone(self), direction, to));
                 late.send(arrived + delay, data.to_vec());
@@ -197,7 +197,7 @@ impl Link {
         if let Some(late) = late.take() {
             late.finish();
         }
-        // A hole lets no farewell through either.
+        // A hole does not let the end of a connection through either.
         let _ = self.wait_out_hole(direction);
         let _ = to.shutdown(Shutdown::Write);
         if direction == Direction::Down {
@@ -220,7 +220,8 @@ impl Link {
         }
     }
 
-    /// Writes, when no hole is in the way, in pieces if so wished.
+    /// Waits until no hole holds the data back, then writes them, in pieces if the proxy splits
+    /// them.
     fn deliver(&self, direction: Direction, mut to: &TcpStream, data: &[u8]) -> io::Result<()> {
         let split = self.wait_out_hole(direction)?;
         match split {

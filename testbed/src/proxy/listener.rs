@@ -24,7 +24,7 @@ pub(super) fn start(port: u16, shared: Arc<Shared>) -> io::Result<()> {
     Ok(())
 }
 
-/// Makes the listener's thread look at the mode: it sits in `accept`.
+/// Makes the listener's thread look at the mode, by a connection that ends its `accept`.
 pub(super) fn wake(port: u16) {
     let _ = TcpStream::connect((Ipv4Addr::LOCALHOST, port));
 }
@@ -77,7 +77,7 @@ fn run(port: u16, listener: TcpListener, shared: &Arc<Shared>) {
         }
         let mut state = shared.lock();
         if state.mode != mode {
-            // The knock of somebody who changed the mode.
+            // This connection was made by `wake`, so that a new mode is noticed.
             continue;
         }
         let number = shared.accepted.fetch_add(1, Ordering::SeqCst);

@@ -58,7 +58,7 @@ struct State {
     faults: Faults,
     /// Those that are open, and what is remembered of others.
     links: Vec<Arc<Link>>,
-    /// How many of those that are forgotten were cut in place of a reply.
+    /// How many of the connections that are no longer remembered were cut in place of a reply.
     forgotten_cuts: usize,
 }
 

@@ -89,7 +89,7 @@ impl SentinelBuilder {
     }
 
     /// With the first server, which is the primary, on an island; all others can only reach it over the
-    /// first road.
+    /// first route.
     pub fn island(mut self, island: &Island) -> Self {
         self.apart = Some(island.host());
         self.nodes.host = island.near_host();

@@ -43,7 +43,7 @@ impl ServerBuilder {
         self.arguments(["--appendonly", "yes", "--appendfsync", "always"])
     }
 
-    /// More of the server's own options: `.arguments(["--maxmemory-policy", "noeviction"])`.
+    /// Further options of the server itself: `.arguments(["--maxmemory-policy", "noeviction"])`.
     pub fn arguments<S: Into<String>>(mut self, arguments: impl IntoIterator<Item = S>) -> Self {
         self.arguments.extend(arguments.into_iter().map(Into::into));
         self

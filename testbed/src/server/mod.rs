@@ -60,7 +60,7 @@ pub(crate) enum Mode {
 #[derive(Debug)]
 struct Running {
     child: Child,
-    /// Dropped, and so called off, before anything else is done with the process.
+    /// Dropped, which ends it, before anything else is done with the process.
     watchdog: Watchdog,
 }
 
@@ -70,7 +70,7 @@ impl Server {
         Self::builder().start()
     }
 
-    /// A server with more to say about it.
+    /// A server with other settings.
     pub fn builder() -> ServerBuilder {
         ServerBuilder::new()
     }

@@ -12,7 +12,7 @@ fn set(cluster: &Cluster, key: &str) {
     cluster.until_replicated(cluster.owner_of(key));
 }
 
-/// What a client that comes by the announced address is answered.
+/// The answer to a client that connects to the announced address.
 fn ask(node: &Node, words: &[&str]) -> RedisResult<Value> {
     let client = redis::Client::open(node.url()).unwrap();
     let mut connection = client.get_connection()?;
@@ -168,7 +168,7 @@ fn clients_are_sent_to_the_proxies_whose_faults_spare_replication() {
         Err(_) => true,
     };
     assert!(timed_out);
-    // The replica gets what the client can't send, and nobody takes the node for dead.
+    // Clients get no answer, but replication goes on, and no node takes this one for dead.
     set(&cluster, KEY);
     let start = Instant::now();
     while start.elapsed() < Duration::from_secs(2) {

@@ -1,4 +1,4 @@
-//! The scenery does what tests ask of it.
+//! Tests of the package itself.
 
 mod cluster;
 mod options;

@@ -75,7 +75,7 @@ fn delays_each_direction_and_keeps_the_order() {
         assert_eq!(client.ask("PING"), pong());
         let took = start.elapsed();
         assert!(took >= Duration::from_millis(100), "{took:?}");
-        assert!(took < Duration::from_millis(500), "{took:?}");
+        assert!(took < PATIENCE, "{took:?}");
         proxy.pass();
     }
     proxy.delay_up(Duration::from_millis(100));
@@ -92,14 +92,15 @@ fn a_delay_is_a_delay_and_no_brake() {
     let server = Server::start();
     let proxy = Proxy::to(server.port());
     let mut client = Client::to(&proxy);
-    proxy.delay_up(Duration::from_millis(100));
+    // One after the other they would take 5 s.
+    proxy.delay_up(Duration::from_millis(500));
     let start = Instant::now();
     for _ in 0..10 {
         client.send("INCR count");
         std::thread::sleep(Duration::from_millis(10));
     }
     eventually(PATIENCE, "all have arrived", || server.get("count").as_deref() == Some("10"));
-    assert!(start.elapsed() < Duration::from_millis(700), "{:?}", start.elapsed());
+    assert!(start.elapsed() < Duration::from_millis(3_000), "{:?}", start.elapsed());
 }
 
 #[test]
@@ -194,7 +195,7 @@ fn splits_into_single_bytes() {
     let server = Server::start();
     let proxy = Proxy::to(server.port());
     proxy.split(1);
-    // Who reads late finds more than one.
+    // A client that reads late finds more than one byte.
     eventually(PATIENCE, "the first byte comes alone", || {
         Client::to(&proxy).ask("PING") == Some("+".to_owned())
     });

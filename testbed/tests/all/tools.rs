@@ -140,7 +140,7 @@ fn spawn_with_orphan() -> (Program, u32) {
 
 fn is_running(pid: u32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    // Who has ended stays listed until somebody has asked for its code.
+    // A process that has ended stays listed until its exit code has been asked for.
     stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with('Z'))
 }
 

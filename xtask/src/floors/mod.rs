@@ -136,7 +136,7 @@ mod tests {
 
     #[test]
     fn a_name_is_followed_to_where_it_is_defined() {
-        // What `low` uses is called `middle`'s by its path, and is `high`'s.
+        // The path in `low` names `middle`, but the item is defined in `high`.
         let files = [
             LIB,
             ("low.rs", "use crate::middle::High;"),

@@ -69,7 +69,7 @@ impl<'a> Visit<'a> for Paths {
 
     fn visit_attribute(&mut self, _: &'a Attribute) {}
 
-    /// What a macro is given is no syntax yet: there the words count.
+    /// The input of a macro is no syntax yet, so its tokens are searched.
     fn visit_macro(&mut self, called: &'a Macro) {
         self.visit_path(&called.path);
         in_tokens(called.tokens.clone(), &mut self.0);

@@ -19,9 +19,9 @@ const PATIENCE: Duration = Duration::from_secs(20);
 const GOAL: Duration = Duration::from_millis(300);
 
 /// How long a lock was not granted after its primary was killed.
-struct Toll {
+struct Recovery {
     /// From the moment at which the new primary accepted writes until the next grant.
-    recovery: Duration,
+    granted: Duration,
     /// From the same moment until the last of those who waited was served.
     served: Duration,
 }
@@ -32,13 +32,13 @@ pub(super) fn measure(cluster: &Cluster, load: &Load, time: Duration) -> Result<
     let down = Down::watch(cluster);
     println!("a primary is killed every {PACE:?} for {time:?}");
     let (start, lost, overlapped) = (Instant::now(), load.losses(), load.overlaps());
-    let mut tolls = Vec::new();
+    let mut recoveries = Vec::new();
     let mut kills = 0;
     while start.elapsed() < time {
         let begun = Instant::now();
         let primaries = cluster.primaries();
         let victim = primaries[kills % primaries.len()];
-        tolls.extend(kill(cluster, load, victim, (&mut elsewhere, &down))?);
+        recoveries.extend(kill(cluster, load, victim, (&mut elsewhere, &down))?);
         kills += 1;
         load.check()?;
         thread::sleep(
@@ -47,16 +47,16 @@ pub(super) fn measure(cluster: &Cluster, load: &Load, time: Duration) -> Result<
     }
     let (lost, overlapped) = (load.losses() - lost, load.overlaps() - overlapped);
     println!("{kills} kills, {lost} losses, {overlapped} overlaps");
-    let mut found = verdict(tolls);
+    let mut found = verdict(recoveries);
     found.extend(elsewhere.tell());
     Ok(found)
 }
 
-fn verdict(mut tolls: Vec<Toll>) -> Vec<String> {
-    tolls.sort_by_key(|toll| toll.recovery);
-    let median = tolls.get(tolls.len() / 2).map_or(Duration::ZERO, |toll| toll.recovery);
-    let worst = tolls.last().map_or(Duration::ZERO, |toll| toll.recovery);
-    let served = tolls.iter().map(|toll| toll.served).max().unwrap_or_default();
+fn verdict(mut recoveries: Vec<Recovery>) -> Vec<String> {
+    recoveries.sort_by_key(|it| it.granted);
+    let median = recoveries.get(recoveries.len() / 2).map_or(Duration::ZERO, |it| it.granted);
+    let worst = recoveries.last().map_or(Duration::ZERO, |it| it.granted);
+    let served = recoveries.iter().map(|it| it.served).max().unwrap_or_default();
     println!("from writes to the next grant: median {median:.1?}, worst {worst:.1?}");
     println!("from writes until all who waited were served: worst {served:.1?}");
     let mut found = Vec::new();
@@ -77,7 +77,7 @@ fn kill(
     load: &Load,
     victim: &Node,
     (elsewhere, down): (&mut Elsewhere, &Down),
-) -> Result<Vec<Toll>> {
+) -> Result<Vec<Recovery>> {
     let is_there = |book: &&Arc<Book>| {
         book.keys.iter().any(|key| cluster.owner_of(&wire(key)).id() == victim.id())
     };
@@ -106,7 +106,7 @@ fn kill(
     for book in &books {
         eventually(PATIENCE, "it is granted again", || served(book).len() > 3);
     }
-    let tolls: Vec<_> = books
+    let recoveries: Vec<_> = books
         .iter()
         .filter_map(|book| {
             let grants = served(book);
@@ -114,7 +114,7 @@ fn kill(
             let waited = grants.iter().filter(|grant| grant.asked < writable);
             let served = waited.map(|grant| grant.granted - writable).max().unwrap_or(recovery);
             println!("    {:<7} granted after {recovery:.1?}, served {served:.1?}", book.kind);
-            Some(Toll { recovery, served })
+            Some(Recovery { granted: recovery, served })
         })
         .collect();
     elsewhere.note(cluster, down, &others, begun);
@@ -127,5 +127,5 @@ fn kill(
         load.losses(),
         load.overlaps()
     );
-    Ok(tolls)
+    Ok(recoveries)
 }

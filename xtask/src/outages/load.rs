@@ -120,7 +120,7 @@ fn turn(locks: &Locks, book: &Book) -> Result<(), LockError> {
     thread::sleep(Duration::from_millis(2));
     book.leave();
     match guard.blocking_release() {
-        // What is not confirmed in time is released later.
+        // A release that is not confirmed in time goes on in the background.
         Ok(()) | Err(LockError::Backend { .. }) => Ok(()),
         Err(LockError::Lost { .. }) => {
             book.losses.fetch_add(1, SeqCst);

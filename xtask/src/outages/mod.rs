@@ -22,8 +22,8 @@ struct OutageOptions {
     server: ServerChoice,
 }
 
-/// Puts a cluster of 3 + 3 under load of every kind, has slots move to and fro, then kills primaries,
-/// and tells what that cost.
+/// Puts a cluster of 3 + 3 under load of every kind, has slots move to and fro, then kills
+/// primaries, and prints what that cost.
 pub(crate) fn run(arguments: &[String]) -> Result<()> {
     let options = options(arguments)?;
     let binary = options.server.binary()?;

@@ -1,5 +1,5 @@
-//! The order in which a file begins: its modules, what it hands on, then what it uses of std, of
-//! other crates and of its own.
+//! The order of a file's first lines: its modules, its re-exports, then its imports from std, from
+//! other crates and from its own.
 
 use std::collections::BTreeSet;
 

@@ -14,7 +14,7 @@ pub(crate) enum Effect {
     None,
     /// Another server has them, and nothing is lost.
     Moves,
-    /// What a server answered last may be unknown to the one that replaces it.
+    /// The last writes that a server answered may be unknown to the one that replaces it.
     Loses,
 }
 

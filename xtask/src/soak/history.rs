@@ -35,7 +35,7 @@ struct Excess {
     at: u64,
 }
 
-/// What was found wrong, and how much that would be wrong is explained by a loss of data.
+/// The violations that were found, and how many more are explained by a loss of data.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Findings {
     pub(crate) violations: Vec<String>,

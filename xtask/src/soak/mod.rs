@@ -108,7 +108,7 @@ fn progress(history: &History, nemesis: &Nemesis<'_>, passed: Duration, last: &s
     );
 }
 
-/// Whoever does not come back to work without any fault.
+/// The workers that do not work again when there is no fault any more.
 fn recovery(workers: &mut Workers, history: &Mutex<History>) -> Result<Vec<String>> {
     println!("the network is whole again; everybody must come back to work");
     let granted = |number| lock(history).granted_to(number);

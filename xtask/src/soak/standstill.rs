@@ -10,8 +10,8 @@ const TICK: Duration = Duration::from_millis(50);
 /// Longer than the nemesis freezes a worker.
 const SHORTEST: Duration = Duration::from_secs(3);
 
-/// Watches, for the rest of this process, whether it stands still for long, as with a machine that is
-/// suspended. What took so long for that is nobody's fault.
+/// Watches, for the rest of this process, whether it stands still for long, as with a machine that
+/// is suspended. A call that took long because of that is no failure.
 pub(crate) fn watch() {
     thread::spawn(|| {
         loop {
@@ -46,7 +46,7 @@ impl Stopwatch {
         if took <= limit {
             return None;
         }
-        // Whoever watches wakes up no sooner than we do.
+        // The watching thread may wake up later than this one.
         thread::sleep(TICK * 2);
         let stood_still = TOTAL.load(Ordering::SeqCst) - self.total;
         let took = took.saturating_sub(Duration::from_millis(stood_still));

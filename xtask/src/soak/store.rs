@@ -3,8 +3,8 @@ use std::collections::BTreeMap;
 use anyhow::{Context, Result};
 use redis::Script;
 
-/// What the locks are there to protect: counters on a server of their own, which nobody disturbs.
-/// Each is read and written in two steps.
+/// The data that the locks protect: counters on a server of their own, which is not disturbed. Each
+/// is read and written in two steps.
 ///
 /// The *fenced* counter remembers the highest fencing number of its reads and writes, and refuses
 /// lower ones. The *plain* one accepts every write.

@@ -8,7 +8,7 @@ use super::nemesis::Nemesis;
 use super::scripting::Mix;
 use super::store::Store;
 
-/// What happened, and what of it must not have.
+/// What happened, and which of it is a failure.
 pub(crate) struct Verdict<'a> {
     pub(crate) history: &'a History,
     pub(crate) nemesis: &'a Nemesis<'a>,

@@ -225,8 +225,8 @@ impl Task {
         release(guard).await
     }
 
-    /// The counters under these keys: what is counted under a mutex, is counted on each key of
-    /// several.
+    /// The counters of these keys. A mutex has the counter of its key, and several keys together
+    /// have all of theirs.
     fn read(&mut self, kind: Kind, keys: &[u64], fence: Option<u64>) -> Result<Vec<Counter>> {
         let Some(fence) = fence.filter(|_| kind.is_mutex()) else { return Ok(Vec::new()) };
         let read = |key: &u64| {

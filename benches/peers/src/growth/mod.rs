@@ -1,4 +1,4 @@
-//! How the cost of ours grows with what it is put to.
+//! How the cost of this library grows with the load.
 
 mod held;
 mod processes;

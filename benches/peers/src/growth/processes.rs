@@ -69,7 +69,8 @@ pub(super) fn play(io: &mut ChildIo) {
         let outcome = fight(&runtime, &peer, "growth", 1, Duration::from_millis(order.millis))?;
         let computed = (clock::computed() - before).as_secs_f64();
         io.say(&format!("spent {}", serde_json::to_string(&Spent { outcome, computed })?));
-        // The parent ends this process when all have told: who is waited for must not leave early.
+        // The parent ends this process when all have reported: a process that others wait for must
+        // not end early.
         io.hear();
         end(runtime);
         Ok(())

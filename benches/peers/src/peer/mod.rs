@@ -42,8 +42,8 @@ pub(crate) trait Peer: Clone + Send + Sync + Sized + 'static {
 
     fn release(&self, guard: Self::Guard) -> impl Future<Output = Result<()>> + Send;
 
-    /// Takes and gives back a lock of its own often enough that whatever a library opens or learns
-    /// on the way is there: ours opens a second connection for a runtime that locks much.
+    /// Takes and gives back a lock often enough that everything a library opens or learns on the
+    /// way is there before the measurement.
     fn warm_up(&self) -> impl Future<Output = Result<()>> + Send {
         async {
             let key = format!("warm-up:{}", std::process::id());
@@ -55,7 +55,7 @@ pub(crate) trait Peer: Clone + Send + Sync + Sized + 'static {
         }
     }
 
-    /// Whether the guard believes that it has its lock; `true` where it has no opinion.
+    /// Whether the guard says that it has its lock; `true` where it does not say.
     fn is_held(guard: &Self::Guard) -> bool {
         let _ = guard;
         true
@@ -131,7 +131,7 @@ impl PeerId {
         value.as_str().unwrap_or_default().to_owned()
     }
 
-    /// What to tell apart in plots, the same in all of them.
+    /// The colour of a library, the same in all plots.
     pub(crate) fn colour(self) -> &'static str {
         match self {
             Self::Ours => "#c0392b",

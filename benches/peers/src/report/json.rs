@@ -23,7 +23,7 @@ struct Results {
     title: &'static str,
     server: String,
     units: BTreeMap<&'static str, Unit>,
-    /// Of each library and each metric, what each round brought.
+    /// For each library and each metric, the value of each round.
     rounds: BTreeMap<String, BTreeMap<&'static str, Vec<f64>>>,
     unable: BTreeMap<String, String>,
     goals: Vec<Reached>,

@@ -1,4 +1,4 @@
-//! What is told of the results, and in which form.
+//! The reports of the results, in several forms.
 
 mod curve;
 mod json;

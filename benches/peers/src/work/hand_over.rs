@@ -73,7 +73,7 @@ struct HandOverOrder {
     times: usize,
 }
 
-/// The push floor alone, for works that are held against it.
+/// The push floor alone, for works that are compared with it.
 pub(super) fn floor(scene: &Scene<'_>) -> Result<Sample> {
     measure(PeerId::Floor, scene, scene.server.url(), false)
 }
@@ -89,7 +89,8 @@ fn measure(peer: PeerId, scene: &Scene<'_>, url: String, sharded: bool) -> Resul
     Ok([("p50", quantile(&mut times, 0.5)), ("most", quantile(&mut times, 1.0))].into())
 }
 
-/// How long the waiter waits before it is relieved: not in step with anybody's polling.
+/// How long the waiter waits before the release: varied, so that it is not in step with any
+/// library's polling.
 fn pause(number: usize) -> Duration {
     Duration::from_millis(20 + (number as u64 * 37) % 100)
 }

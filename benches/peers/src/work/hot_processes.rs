@@ -93,7 +93,8 @@ fn contend<P: Peer>(io: &mut ChildIo, order: &HotOrder) -> Result<()> {
     let time = Duration::from_millis(order.millis);
     let outcome = fight(&runtime, &peer, "hot", TASKS, time)?;
     io.say(&format!("outcome {}", serde_json::to_string(&outcome)?));
-    // The parent ends this process when all have told: who is waited for must not leave early.
+    // The parent ends this process when all have reported: a process that others wait for must not
+    // end early.
     io.hear();
     end(runtime);
     Ok(())

@@ -44,7 +44,8 @@ fn again<P: Peer>(scene: &Scene<'_>) -> Result<Sample> {
         peer.release(peer.acquire("again").await?).await?;
         Ok(peer)
     })?;
-    // Whoever has just connected still subscribes, and whoever left says so.
+    // Clients that have just connected still subscribe, and clients that have left still
+    // unsubscribe.
     std::thread::sleep(Duration::from_millis(500));
     let before = scene.commands()?;
     let (pairs, ran, mut times) = on_worker(&runtime, async move {
@@ -98,7 +99,8 @@ struct KeeperOrder {
     rounds: usize,
 }
 
-/// A lease that is asked away unused has its key rest for a while: so often it is used before.
+/// When a lease is asked for elsewhere before it was used, its key does not linger for a while. So
+/// it is used this often before.
 const USES: usize = 10;
 
 fn asked(scene: &Scene<'_>) -> Result<Sample> {
@@ -242,7 +244,8 @@ fn share<P: Peer>(io: &mut ChildIo, order: &ApartOrder) -> Result<()> {
         pairs += runtime.block_on(task)??;
     }
     io.say(&format!("pairs {pairs}"));
-    // The parent ends this process when all have told: who keeps a lease must not leave early.
+    // The parent ends this process when all have reported: a process that keeps a lease must not
+    // end early.
     io.hear();
     end(runtime);
     Ok(())
@@ -251,7 +254,7 @@ fn share<P: Peer>(io: &mut ChildIo, order: &ApartOrder) -> Result<()> {
 async fn mostly_own<P: Peer>(peer: P, own: usize, time: Duration) -> Result<f64> {
     let (start, mut pairs, mut number) = (Instant::now(), 0.0, own);
     while start.elapsed() < time {
-        // A generator of numbers that nobody need trust.
+        // A cheap random number generator.
         number =
             number.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         let key = if (number >> 33) % 20 == 0 { (number >> 40) % KEYS } else { own };

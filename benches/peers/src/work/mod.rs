@@ -21,7 +21,7 @@ use crate::peer::{Need, PeerId};
 use crate::sample::{Metric, Sample};
 use crate::scene::Scene;
 
-/// Something that every library is asked to do, and measured at.
+/// A task that every library is measured with.
 pub(crate) struct Work {
     pub(crate) id: &'static str,
     pub(crate) title: &'static str,

@@ -113,7 +113,8 @@ fn measure<P: Peer>(scene: &Scene<'_>, url: String, tasks: usize) -> Result<Samp
             let (peer, ready, start) = (peer.clone(), Arc::clone(&ready), Arc::clone(&start));
             running.spawn(async move {
                 let key = format!("pairs:{number}");
-                // Not for a time: a library that blocks its thread would take it task by task.
+                // A number of pairs and not a time: with a library that blocks its thread, each
+                // task in turn would take the whole time.
                 for _ in 0..warm_up {
                     let guard = peer.acquire(&key).await?;
                     peer.release(guard).await?;

@@ -42,7 +42,7 @@ struct WaitOrder {
 fn measure(_: PeerId, scene: &Scene<'_>) -> Result<Sample> {
     let mut crowd = child::start(ROLE, &WaitOrder { url: scene.server.url() })?;
     crowd.expect_within(PATIENCE, "waiting");
-    // Those who have just come do not look together yet.
+    // Waiters that have just come do not look together yet.
     std::thread::sleep(Duration::from_secs(4));
     let load = ServerLoad::begin(scene.server)?;
     std::thread::sleep(scene.lasting(20_000, 8_000));

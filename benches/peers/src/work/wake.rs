@@ -67,7 +67,8 @@ fn measure<P: Peer>(scene: &Scene<'_>) -> Result<Sample> {
     let monitor = scene.server.monitor();
     let releases = scene.times(30, 10);
     let mut woken = 0.0;
-    // An owner that is done waits for nothing, but is not gone: leaving makes commands.
+    // A manager that has had its turn waits for nothing but stays, because leaving would send
+    // commands.
     let mut done = Vec::new();
     let (mut holder, mut guard) = first;
     for _ in 0..releases {
@@ -89,7 +90,7 @@ fn measure<P: Peer>(scene: &Scene<'_>) -> Result<Sample> {
         };
         let before = (1..=QUIET).map(|number| in_moment(-f64::from(number)));
         let anyway = before.sum::<f64>() / f64::from(QUIET);
-        // The one that releases is not woken by it.
+        // The manager that releases does not count as woken by it.
         woken += in_moment(0.0) - 1.0 - anyway;
         monitor.clear();
     }

@@ -2,7 +2,8 @@
 //! `REDIS_URL=redis://localhost cargo run --bin orders`, then
 //! `curl -X POST localhost:3000/orders/7/charge` from two shells.
 //!
-//! Somebody else is at it: 409, try again. The lock server is down: 503, nobody is charged.
+//! Somebody else charges the order: 409, try again. The lock server is down: 503, nobody is
+//! charged.
 
 use std::time::Duration;
 
@@ -13,7 +14,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::post;
 use redis_locks::{LockError, Locks, redis_lock};
 
-/// What a handler failed of, as the client is told.
+/// Why a handler failed, and the answer to the client.
 pub struct Failure(LockError);
 
 impl From<LockError> for Failure {
@@ -34,7 +35,7 @@ impl IntoResponse for Failure {
     }
 }
 
-/// Takes its time with one order, and lets others go on meanwhile.
+/// Takes some time for one order, while others go on.
 #[redis_lock(key = "order:{id}", via = locks, wait = "none", ttl = "10s")]
 async fn charge(locks: &Locks, id: u64) -> Result<String, Failure> {
     tokio::time::sleep(Duration::from_millis(200)).await;

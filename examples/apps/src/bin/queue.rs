@@ -2,8 +2,8 @@
 //! in as many shells as you like.
 //!
 //! The jobs of a queue are done one after the other, in their order, by whichever worker has the
-//! lock. A worker that was frozen with the lock in its hand and wakes up late is refused by the
-//! table itself: it keeps the largest number seen, and takes no smaller one.
+//! lock. A worker that was frozen while it held the lock and wakes up late is refused by the table
+//! itself: it keeps the largest number seen, and takes no smaller one.
 
 use std::path::Path;
 use std::time::Duration;
@@ -92,7 +92,7 @@ pub fn work(locks: &Locks, queue: &mut Queue, worker: &str) -> anyhow::Result<u3
                     return Ok(done);
                 }
             }
-            // What was written was in time, or was refused; what is left is found again.
+            // What it wrote was in time or was refused, and the next round finds what is left.
             Err(LockError::Lost { .. }) => {}
             Err(error) => return Err(error.into()),
         }

@@ -16,15 +16,15 @@ use crate::domain::kind::Kind;
 use crate::domain::together::Keys;
 use crate::{Guard, LockError, LockKey, Locks, Request};
 
-/// The surroundings of one call: what is known of the function, and the lock once it is acquired.
+/// The state of one call: what is known of the function, and the lock once it is acquired.
 ///
 /// Where the key is nothing but a template of arguments, the lock is asked for before the body
 /// begins. A body whose key needs more, such as an `.await`, asks by itself. Everything else is done
 /// here, once for all functions: the body is polled when the lock is there.
 ///
-/// Closed to rustc: an annotated function holds its scope while it waits, and of all that rustc sees
-/// in there it proves for each function anew that it is `Send`. That was a fifth of what a function
-/// costs to check.
+/// The content is hidden behind a trait object: an annotated function holds its scope while it
+/// waits, and rustc would prove for each function anew that every field is `Send`. That took a
+/// fifth of the time to check a function.
 pub struct Scope(Box<dyn Closed>);
 
 trait Closed: Send + Sync {
@@ -43,7 +43,8 @@ struct Content {
     state: Mutex<CallState>,
 }
 
-/// The life of a lock, see [`Scope::lead`]. It ends with what the call fails with.
+/// The life of a lock, see [`Scope::lead`]. It resolves to the error of the call, if the call
+/// fails.
 ///
 /// A type with a name of its own, so that the code that drops it is made once.
 pub(super) struct Life<'a>(Pin<Box<dyn Future<Output = Option<LockError>> + Send + 'a>>);
@@ -65,7 +66,7 @@ enum CallStage {
 
 struct CallState {
     stage: CallStage,
-    /// What was asked for, until the acquisition picks it up.
+    /// The request, until the acquisition takes it.
     asked: Option<Result<Begun, Box<LockError>>>,
     /// Why the lock was lost when the body ended.
     lost: Option<Box<LockError>>,
@@ -112,7 +113,8 @@ impl Scope {
         Ok(self.open().plan.apply(manager(locks)?.all(keys)))
     }
 
-    /// A scope that asks for the lock of one key, as [`request`](Self::request) has it.
+    /// A scope that asks for the lock of one key, with the request that [`request`](Self::request)
+    /// makes.
     #[must_use]
     pub fn asking(
         label: &'static str,
@@ -140,7 +142,8 @@ impl Scope {
 
     /// Asks for the lock.
     pub fn ask(&self, request: Result<Request, LockError>) {
-        // At once, and not when polled: the request would have to live in the future until then.
+        // Asked for now and not at the first poll: otherwise the request would be stored in the
+        // future until then.
         let begun = request.and_then(|request| begin(request, Caller::Task)).map_err(Box::new);
         let mut state = self.state();
         state.stage = CallStage::Acquiring;
@@ -234,7 +237,7 @@ impl Scope {
     /// Ends when the body has ended, or when the lock is lost before that.
     async fn watch(&self) -> Option<LockError> {
         let mut lost = pin!(self.open().held.lost());
-        // The body is polled first: most need no more than that.
+        // The body is polled first, because most bodies end with that poll.
         let mut is_first = true;
         poll_fn(|context| {
             if self.stage() == CallStage::Ended {

@@ -128,7 +128,8 @@ impl Fixed {
             }
             Self::fenced => request.fenced(),
             Self::reentrant => request.reentrant(),
-            // Said by the kind of the request, or of no concern to it.
+            // The kind was chosen when the request was made; the other options are not part of a
+            // request.
             Self::read | Self::write | Self::permits(_) => request,
             Self::finish | Self::background | Self::answer_busy => request,
         }

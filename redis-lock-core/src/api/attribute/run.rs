@@ -13,7 +13,7 @@ use crate::{Guard, LockError};
 /// each return type.
 pub struct Ending<R>(fn(Option<R>, Option<LockError>) -> R);
 
-/// The ending of a function that returns this type. The one place that asks something of it.
+/// The ending of a function that returns this type. Only here is a trait required of the type.
 #[must_use]
 pub fn ending<R: Fallible<Error: FromLockError>>() -> Ending<R> {
     Ending(|value, failure| {
@@ -43,7 +43,7 @@ pub fn never<R>() -> R {
     }
 }
 
-/// What a function returns that failed by an error of its own while the request was made.
+/// The return value of a function whose own error ended it while the request was made.
 pub fn own_failure<R: Fallible>(error: R::Error) -> R {
     R::from_error(error)
 }
@@ -213,7 +213,8 @@ where
     settle(Some(value?), lost, is_own_error)
 }
 
-/// What became of a body that has been dropped. What follows does not run under the lock.
+/// The outcome of a body that has been dropped. The code after this call does not run under the
+/// lock.
 ///
 /// # Errors
 /// As `ended`.
@@ -232,7 +233,7 @@ pub fn call<R, F: FnOnce() -> R>(body: F) -> R {
     body()
 }
 
-/// The number of a lock that was asked for with one.
+/// The fencing number of a lock that was requested as fenced.
 pub fn fence(guard: &Guard) -> u64 {
     // A fenced acquisition without a number fails, so the default is never seen.
     guard.fence().unwrap_or_default()

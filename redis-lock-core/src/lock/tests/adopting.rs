@@ -128,7 +128,7 @@ fn an_adopted_hold_that_is_taken_away_is_released() {
     }
 }
 
-/// What whoever adopts a token that was given away does, until it has the lock.
+/// The steps of a process that adopts a token, until it has the lock.
 fn adopted(token: &Token, ttl: Duration) -> (Bench, Arc<Hold>) {
     let mut bench = Bench::new();
     // As text, since that is how it travels.
@@ -168,7 +168,7 @@ fn an_acquisition_that_may_still_be_executed_is_buried_by_whoever_adopts_its_tok
         release.outcome(done(), now, now);
         assert!(!release.is_done(), "it is repeated");
     }
-    // It goes along each time, and wears off.
+    // The doubt is passed on with the token each time, and ends after a while.
     let (mut bench, hold) = adopted(&token, secs(60));
     bench.now += 20_000;
     let token = detached(&mut bench, &hold);

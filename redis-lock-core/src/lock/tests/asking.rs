@@ -103,7 +103,7 @@ fn a_caller_that_waits_asks_nobody_since_its_place_does() {
     assert!(!asks(&question));
 }
 
-/// The answers that a holder gives to whoever asks by this token.
+/// The answers of a holder to the process that asks for the lock with this token.
 pub(super) fn told_by_holder(bench: &mut Bench, asker: &Token) -> usize {
     bench.step(|machine, env, out| machine.asked_for(asker, || true, env, out));
     let is_answer = |outgoing: &Outgoing| matches!(outgoing, Outgoing::Message(_));

@@ -83,7 +83,8 @@ fn a_lease_that_is_taken_again_is_reported() {
     assert_eq!(idle_events(&mut bench), [IdleEvent::TakenAgain]);
 }
 
-/// What is reported of a holder that was asked, when the next look after `hint` says `last`.
+/// The reported outcome of asking a holder, when the look that follows `hint` is answered by
+/// `last`.
 fn asked_holder(hint: bool, last: Outcome) -> Vec<IdleEvent> {
     let mut bench = Bench::heard();
     let Outcome::Answered(Answer::Busy(blocker)) = busy_with(Some(secs(20))) else {

@@ -116,7 +116,7 @@ fn lg12_no_lease_stays_without_messages_nor_one_that_began_without() {
     let question = is_asked_for_anew(&mut bench, &hold);
     bench.answer(&question, got());
     let (_, deaf) = bench.granted();
-    // Others learned from its token that nobody need be asked.
+    // Its token told other processes that its lease is never idle.
     bench.hints = true;
     bench.step(Machine::listening);
     bench.release(&deaf);

@@ -19,7 +19,7 @@ fn unawaited() -> (Box<Reap>, Moment) {
     (reap, now)
 }
 
-/// What is to be done again, and when.
+/// The release that has to be tried again, and when.
 fn again(next: Next) -> (Moment, Box<Reap>) {
     match next {
         Next::Again(at, reap) => (at, reap),

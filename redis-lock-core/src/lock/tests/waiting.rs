@@ -98,7 +98,7 @@ fn i9_many_whose_time_is_over_are_refused_at_once() {
     let start = std::time::Instant::now();
     bench.settle(&question, busy_with(Some(millis(30_000))));
     assert_eq!(bench.failed().len() as u64, MANY);
-    // Some 50 ms; looked through for each of them it would be minutes.
+    // This takes some 50 ms. If each waiter searched the whole queue, it would take minutes.
     assert!(start.elapsed() < secs(10), "{:?}", start.elapsed());
 }
 
@@ -188,7 +188,7 @@ fn i12_a_flood_of_false_hints_is_followed_at_a_bounded_pace() {
         bench.hinted(&token);
     }
     assert!((20..=102).contains(&questions), "{questions} questions in a second");
-    // Word of a release by force may be a lie just the same.
+    // A message about a forced release may be forged as well.
     let mut bench = Bench::new();
     let _hold = bench.hold(1, demand("k"));
     let mut checks = 0;

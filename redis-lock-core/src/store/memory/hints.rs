@@ -1,4 +1,4 @@
-//! The messages that follow from an executed command, besides those about grants.
+//! The messages that follow from an executed command, apart from those about grants.
 
 use crate::Token;
 use crate::store::{Answer, Blocker, Command, Event, Verb};

@@ -1,4 +1,4 @@
-//! What the locks in memory do at the limits of their times, and what their managers are told.
+//! Locks in memory at the limits of their times, and the messages to their managers.
 
 use std::time::Duration;
 
@@ -189,7 +189,7 @@ fn fencing_numbers_are_raised_unless_another_token_has_one() {
         assert_eq!(lock.send(fence, &several(verb)), Answer::Done);
         assert_eq!(lock.state.entries["lock:a"].fence.as_ref().unwrap().of(), reached);
     }
-    // To raise it to what it is already does not keep it for longer.
+    // Raising the counter to the number that it has does not keep it for longer.
     lock.send(500, &several(Verb::Raise { token: "a".into(), fence: 9 }));
     assert!(!lock.is_empty_at(DAY_MS + 8) && lock.is_empty_at(DAY_MS + 9));
 }
@@ -247,7 +247,8 @@ fn locks_that_have_ended_are_removed_when_there_are_many() {
     (0..3).for_each(|number| take_at(&mut state, number, Moment::at_millis(0)));
     take_at(&mut state, 3, later);
     assert_eq!(state.entries.len(), 4);
-    // Looked through again and again, so many that still run would cost more each time.
+    // If all entries were searched each time, so many that have not ended would make each command
+    // slower.
     let mut state = State::default();
     for number in 1..=MIN_SWEEP + 1 {
         take_at(&mut state, number, later);

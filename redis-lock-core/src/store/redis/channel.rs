@@ -2,8 +2,8 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// The plain channel of whoever listens at this one, where it is sharded: messages there reach all nodes,
-/// and can be sent with commands for other slots.
+/// The plain channel of the manager that listens at this channel, if this one is sharded. Messages
+/// there reach all nodes, and can be sent with commands for other slots.
 pub(super) fn plain(channel: &str) -> Option<String> {
     let (before, manager) = channel.split_once("}~m:")?;
     let (namespace, slot) = before.rsplit_once('{')?;

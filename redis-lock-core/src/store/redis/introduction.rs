@@ -37,7 +37,8 @@ enum Carrier {
 }
 
 impl Introduced {
-    /// What it runs over, for our own use. All that the driver asked must have been answered.
+    /// The transport of the connection, for our own use. All commands of the driver must have been
+    /// answered.
     pub(super) async fn into_transport(self) -> Result<Transport, RedisError> {
         // Its task must have ended before we use the socket, since it would read our replies; and it
         // must not end by itself, since it would shut the socket down.

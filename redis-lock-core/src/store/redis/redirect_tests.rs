@@ -185,7 +185,7 @@ fn renew(limit: u32) -> Command {
     command(Kind::Permit { limit }, Verb::Renew { token: token(1), ttl })
 }
 
-/// What a command whose keys are in two places becomes after these replies.
+/// The outcome of a command whose keys are in two places, after these replies.
 fn half_moved(asking: bool, command: Command, replies: &[&str]) -> (Played, Result<Answer, Fault>) {
     let mut played = Played::node();
     if asking {

@@ -1,8 +1,9 @@
 //! One round of waiting for replicas: what is sent, and what the replies say. No I/O happens here.
 //!
-//! `WAIT` returns how many replicas have what its own connection wrote. So something is written first,
-//! behind all that is to be confirmed. What was answered before the round begins is before it. What was
-//! only sent before it may not be: it counts when its key has its token, which is read first.
+//! `WAIT` returns how many replicas have what its own connection wrote. So something is written
+//! first, behind all that is to be confirmed. What was answered before the round begins is before
+//! it. A command that was only sent before the round may be executed after it: it counts when its
+//! key has its token, which is read first.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

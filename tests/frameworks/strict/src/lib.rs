@@ -1,5 +1,5 @@
-//! A crate that forbids what can be forbidden, has no prelude, and gives its items the names that a
-//! careless expansion would stumble over.
+//! A crate that forbids what can be forbidden, has no prelude, and has items with names that a
+//! careless expansion would use by mistake.
 #![no_implicit_prelude]
 #![forbid(unused, unsafe_code, missing_docs, unreachable_pub, unused_qualifications)]
 #![forbid(unused_variables, unused_imports, unused_mut, unused_braces, unused_parens)]

@@ -65,7 +65,8 @@ impl OnSentinel {
         Fault::harmless(description).killing()
     }
 
-    /// It answers what it was asked before it was replaced, and that is too late.
+    /// It answers commands that it received before it was replaced, and these answers come too
+    /// late.
     fn freeze_until_replaced(&self, random: &mut Random) -> Fault {
         let node = self.group.primary();
         let target = self.target(node, random);

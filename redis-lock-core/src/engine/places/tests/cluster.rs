@@ -24,7 +24,7 @@ use crate::{Builder, Locks};
 /// What keys begin with.
 const NAMESPACE: &str = "lock:";
 
-/// What became of a command at a node.
+/// The outcome of a command at a node.
 type Reply = Result<Result<Answer, Fault>, Redirect>;
 
 #[derive(Default)]
@@ -146,7 +146,7 @@ impl Cluster {
         self.answered[node].wake();
     }
 
-    /// What this node releases from now on is lost with it.
+    /// Releases that this node answers from now on are lost with it.
     pub(super) fn cut_off(&self, node: usize) {
         self.nodes().cut_off.push(node);
     }

@@ -57,7 +57,7 @@ fn the_map_is_read_again_when_a_subscription_begins_and_when_it_ends() {
     locks.mutex(&key).blocking_acquire().unwrap().blocking_release().unwrap();
     let core = locks.link().core();
     let place = core.places.named(&"node-0:1".into()).unwrap().id;
-    // What changed before it began was told to nobody.
+    // No message told of what changed before the subscription began.
     for hints_enabled in [false, true] {
         let before = looks_at_rest(&cluster);
         core.act(|work| core.receive(place, Event::Listening { hints_enabled }, work));
@@ -138,7 +138,7 @@ fn who_releases_is_told_when_the_engine_ends_before_the_release_has_its_next_pla
     let key = cluster.key_of(0);
     locks.mutex(&key).blocking_acquire().unwrap().blocking_release().unwrap();
     let core = locks.link().core();
-    // Somebody who reads has these in hand when a shutdown has waited for long enough.
+    // A reader has taken these outcomes and not handed them over when the shutdown stops waiting.
     let settled = [(); 3].map(|()| release_of(&key));
     locks.blocking_shutdown();
     let now = Moment::now();

@@ -1,4 +1,4 @@
-//! What is asked of a node that refuses several keys at once.
+//! Commands for a node that refuses several keys at once.
 //!
 //! While a slot is half moved, a node serves scripts whose keys are all there, and scripts with one
 //! key. So whoever holds a lock that several can hold keeps and frees it by the key of the lock alone.

@@ -41,7 +41,7 @@ struct Talk {
     conversation: Conversation,
     /// What is to be sent.
     out: Vec<Cmd>,
-    /// How many commands each breath took.
+    /// How many commands each call took.
     breaths: Vec<usize>,
 }
 
@@ -67,7 +67,7 @@ impl Talk {
         self.conversation.take_reply(value, wants, out);
     }
 
-    /// Sends everything, hears everything, until nothing is left to be asked.
+    /// Sends commands and takes replies until nothing is left to be sent.
     fn finish(&mut self, direct: &mut Direct) -> Answers {
         let mut answers = Answers::new();
         loop {
@@ -267,7 +267,7 @@ fn look(number: usize, kind: Kind, stays: bool) -> Command {
     Command { names, kind, verb: Verb::Acquire(terms), timeout }
 }
 
-/// Asks for `numbers` in one breath.
+/// Pushes the looks with these `numbers` before anything is sent.
 fn ask_all(
     direct: &mut Direct,
     numbers: std::ops::Range<usize>,

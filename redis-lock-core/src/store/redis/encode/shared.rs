@@ -56,7 +56,7 @@ pub(super) fn alone(command: &Command) -> Option<ScriptCall> {
         Verb::Renew { token, .. } | Verb::Keep { token, .. } | Verb::Check { token } => {
             renew(command, token, names.main().to_owned())
         }
-        // What leaves a lease or a tombstone needs the other keys.
+        // A release that leaves a lease or a tombstone needs the other keys.
         Verb::Release { token, keep: None, bury: None, .. } => {
             let call = ScriptCall::of(&SHARED_FREE).key("lock", names.main());
             Some(call.arg("mode", mode).arg("token", &**token))

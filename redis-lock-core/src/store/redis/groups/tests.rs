@@ -107,7 +107,7 @@ fn after_rounds_in_vain_what_comes_first_is_kept() {
     assert_eq!(shown(&next), "K0 R2");
     let next = answer_all(&mut split, &[(0, Ok(Answer::Done)), (2, Ok(Answer::Done))]);
     assert_eq!(done(next).unwrap(), busy(true).unwrap());
-    // But not by whoever does not wait, or could not be queued.
+    // But not by a caller that does not wait, or that could not be queued.
     for (patient, given_back) in [(false, "R0 R2"), (true, "R0 R1 R2")] {
         let answers = [held(), busy(false), held()];
         assert_eq!(shown(&first(&acquire(patient, true, 0), answers).1), given_back);
@@ -179,7 +179,7 @@ fn a_token_of_which_it_is_unknown_what_was_given_back_is_not_used_again() {
     assert!(split.broken(Fault::new(FaultClass::Unknown, "cut")).is_err());
     let again = Split::start(&command, &cluster).1;
     assert_eq!(done(again).unwrap(), Answer::Buried);
-    // One that was cut before anything was to be given back is.
+    // An attempt that was cut before anything had to be given back can be used again.
     let (split, _) = Split::start(&command, &Arc::default());
     let cluster = Arc::clone(&split.cluster);
     assert!(split.broken(Fault::new(FaultClass::Unknown, "cut")).is_err());
@@ -208,7 +208,7 @@ fn a_token_that_may_yet_be_given_back_is_not_asked_for_again() {
         assert!(done(next).unwrap_err().class.is_unknown());
         Split::start(&command, &split.cluster).1
     };
-    // Such a release may be executed after everything was had.
+    // Such a release may be executed after every group was acquired.
     for class in [FaultClass::Unknown, FaultClass::Late] {
         assert_eq!(done(again(class)).unwrap(), Answer::Buried, "{class:?}");
     }
@@ -279,7 +279,7 @@ fn what_was_released_in_part_is_not_lost_when_it_is_released_again() {
     assert_eq!(class([done(), moving(), done()]), FaultClass::PartlyDone);
     assert_eq!(class([done(), fault(FaultClass::Refused), moving()]), FaultClass::Unknown);
     assert_eq!(class([done(), done(), fault(FaultClass::Permanent)]), FaultClass::Permanent);
-    // Nothing was done, or something was lost before: the next try says so.
+    // Nothing was executed, or a group was lost before: the next try finds out.
     assert_eq!(class([moving(), moving(), moving()]), FaultClass::Moving);
     assert_eq!(class([done(), moving(), gone(None)]), FaultClass::Moving);
 }

@@ -59,7 +59,7 @@ local function lengthen(lock, ttl)
   if left >= 0 and left < ttl then redis.call('PEXPIRE', lock, ttl) end
 end
 
--- What stands at a key: the mode of a lock that several can hold, or a type, or "none".
+-- The kind of value at a key: the mode of a lock that several can hold, or a type, or "none".
 local function kind_at(lock)
   local first = try('ZRANGE', lock, 0, 0)
   if not first then

@@ -64,7 +64,7 @@ local function line_up(queue, waiters, token, place, channel, sort)
   return false
 end
 
--- A channel with a tag in it is one of a single node, for messages that others need not carry.
+-- A channel with a tag in it is a sharded one: its messages go to a single node.
 local function is_sharded(channel) return string.find(channel, '}~m:', 1, true) ~= nil end
 
 -- A sharded channel whose slot is at another node can't be published to here: a queue that came with

@@ -53,8 +53,8 @@ struct Unreached {
     fault: Fault,
 }
 
-/// While the map is uncertain it is read several times a second, which must not knock at a dead node
-/// as often. This long at first, and twice as long each time.
+/// While the map is uncertain it is read several times a second, and a dead node must not be
+/// connected to as often. This long at first, and twice as long each time.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 

@@ -81,7 +81,7 @@ impl ClusterShared {
             // A node that was removed from the cluster knows no shards.
             told.retain(|view| !view.shards.is_empty());
             views.append(&mut told);
-            // Before another cluster is believed in, all are asked.
+            // Before the view of another cluster is used, all nodes are asked.
             if choose(&views, &ids).is_some_and(|view| ids.is_empty() || touches(view, &ids)) {
                 break;
             }

@@ -24,12 +24,12 @@ pub(crate) struct SentinelReport {
 pub(crate) struct NamedPrimary {
     pub(crate) address: Address,
     epoch: u64,
-    /// Most sentinels were set up anew, and count from the beginning.
+    /// Most sentinels were set up anew, and count their epochs from the beginning.
     is_anew: bool,
 }
 
 impl NamedPrimary {
-    /// What these answers of so many sentinels that were asked come to.
+    /// The result of these answers, from so many sentinels that were asked.
     pub(crate) fn of(
         reports: Vec<SentinelReport>,
         asked: usize,

@@ -13,7 +13,7 @@ use crate::domain::error::{Fault, FaultClass};
 use crate::store::directory::{Directory, Map, Primary};
 use crate::store::redirect::NodeName;
 
-/// For what servers do by themselves.
+/// A time limit for what servers do by themselves, such as elections.
 const LONG: Duration = Duration::from_secs(30);
 
 fn terms() -> Terms {
@@ -77,7 +77,7 @@ async fn connect(directory: &dyn Directory, node: &NodeName) -> Result<(), Fault
 fn a_map_follows_moves_and_fail_overs_and_dead_seeds() {
     for binary in binaries() {
         let cluster = Cluster::builder().binary(binary).start();
-        // Of the seeds one has never been there.
+        // One of the seeds has never existed.
         let seeds = ["redis://127.0.0.1:1".to_owned(), cluster.urls()[0].clone()];
         let directory = cluster_of(&seeds);
         let first = run(directory.look(Vec::new())).unwrap();
@@ -96,7 +96,7 @@ fn a_map_follows_moves_and_fail_overs_and_dead_seeds() {
 
         let before = cluster.owner(6_000);
         cluster.until_replicated(before);
-        // The only seed that was ever there is gone too, in one of the runs.
+        // In one of the runs the only seed that existed is gone too.
         before.server().kill9();
         let successor = cluster.until_replaced(before, 6_000);
         let replaced =
@@ -291,7 +291,7 @@ fn sentinels_tell_of_each_new_primary_by_themselves() {
             connect(&directory, &name(successor)).await.unwrap();
             let error = connect(&directory, &name(before)).await.unwrap_err();
             assert!(error.what.contains("slave"), "{}", error.what);
-            // Whoever was asked first is gone.
+            // The sentinel that was asked first is gone.
             group.sentinels()[0].server().kill9();
             assert_eq!(
                 directory.look(Vec::new()).await.unwrap().primaries[0].name,

@@ -1,8 +1,9 @@
 //! Lets acquisitions and renewals count only when replicas have them.
 //!
-//! There is a second connection, which writes something behind all that is to be confirmed, and waits for
-//! that. So a frozen replica delays nothing but such answers. One round of waiting serves all answers that
-//! arrived before it began, and what is taken in the same moment: a free lock costs one flight, not two.
+//! There is a second connection, which writes something behind all that is to be confirmed, and
+//! waits for that. So a frozen replica delays nothing but such answers. One round of waiting serves
+//! all answers that arrived before it began, and what is acquired at the same time: a free lock
+//! costs one round trip, not two.
 
 #[cfg(all(test, unix))]
 mod tests;
@@ -278,8 +279,8 @@ impl Wire for ReplicatedWire {
 
     fn fill(&mut self) -> io::Result<Filled> {
         let filled = self.inner.fill()?;
-        // Of the connection of the commands this says something only where it has answered one: with
-        // nothing but unanswered ones the round goes on although that connection is dead.
+        // This shows that the connection of the commands works only if it has answered one of them:
+        // a round for unanswered commands alone goes on although that connection is dead.
         let confirms_answers = self.round.as_ref().is_some_and(WaitRound::confirms_answers);
         let received = self.fill_line() && confirms_answers;
         Ok(Filled { received: received || filled.received, ..filled })

@@ -48,7 +48,8 @@ fn until(direct: &mut Direct, what: &str, mut once: impl FnMut(&mut Direct) -> b
     most
 }
 
-/// Some tries, each on a fresh server: one that has freed much a moment ago goes on tidying its memory.
+/// Several tries, each on a fresh server, because a server that has just freed much memory is slow
+/// for a while.
 fn is_quick(what: &str, scene: impl Fn(&mut Direct) -> u64) {
     for binary in Direct::binaries() {
         let fresh = || {
@@ -67,14 +68,14 @@ const LIMIT: u64 = 2_000;
 
 const CROWD: usize = 10_000;
 
-fn end_of_day(direct: &Direct) -> u64 {
+fn in_a_day(direct: &Direct) -> u64 {
     let (seconds, _): (u64, u64) = direct.server.run("TIME");
     (seconds + 3_600) * 1_000
 }
 
 /// Lets many wait at `channel`, all at once.
 fn crowd(direct: &mut Direct, sort: &str, channel: &str) {
-    let end = end_of_day(direct);
+    let end = in_a_day(direct);
     for some in (10..CROWD + 10).collect::<Vec<_>>().chunks(500) {
         let mut pipe = redis::pipe();
         for number in some {
@@ -138,7 +139,7 @@ fn no_call_blocks_a_server_that_lets_many_readers_in() {
 #[test]
 fn no_look_and_no_force_blocks_a_server_with_many_readers() {
     is_quick("looking at readers and ending them", |direct| {
-        let end = end_of_day(direct);
+        let end = in_a_day(direct);
         readers(direct, end);
         direct.server.run::<()>(&format!("PEXPIREAT lock:a {end}"));
         let look = until(direct, "a look at readers", |direct| {
@@ -164,7 +165,7 @@ fn leases_that_are_over_block_no_server() {
     is_quick("leases that are over", |direct| {
         let (seconds, _): (u64, u64) = direct.server.run("TIME");
         readers(direct, seconds * 1_000 - 1);
-        let end = end_of_day(direct);
+        let end = in_a_day(direct);
         direct.server.run::<()>(&format!("PEXPIREAT lock:a {end}"));
         until(direct, "a writer behind leases that are over", |direct| {
             is_held(&direct.ask(Kind::Write, acquire(3, true)).unwrap())

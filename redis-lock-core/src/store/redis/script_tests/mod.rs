@@ -1,4 +1,5 @@
-//! What the scripts do on servers that are full, demoted, spoilt or crowded, and with few rights.
+//! What the scripts do on servers that are full, that became replicas, that have foreign values or
+//! many waiters, and with few rights.
 
 mod crowds;
 

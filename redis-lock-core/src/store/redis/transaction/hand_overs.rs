@@ -1,4 +1,4 @@
-//! Locks that were handed over a moment ago while others waited behind the heir.
+//! Locks that were handed over a moment ago while others waited behind the new holder.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -27,7 +27,7 @@ impl HandOvers {
         }
     }
 
-    /// Whether this lock was handed over a moment ago. It is told once.
+    /// Whether this lock was handed over a moment ago. The answer is `true` once.
     pub(super) fn take(&self, key: &str, now: Moment) -> bool {
         let mut ends = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         ends.remove(key).is_some_and(|end| now < end)

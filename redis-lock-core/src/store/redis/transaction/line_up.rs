@@ -122,7 +122,7 @@ fn writes(names: &Names, token: &str, ticket: &str, waiter: &str, lasts: Duratio
     add.arg(ticket).arg(token);
     note.arg(token).arg(waiter);
     let ends = [&queue, &waiters].map(|key| Dialect::Millis.expire(key, lasts));
-    // Who is last tells whether the ticket is right.
+    // The last waiter's ticket tells whether ours is larger.
     let mut cmds = vec![redis::cmd("MULTI"), last(names), add, note];
     cmds.extend(ends);
     cmds.extend([one("GET", names.main()), Dialect::Millis.left(names.main())]);

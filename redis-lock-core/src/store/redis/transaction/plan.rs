@@ -138,7 +138,8 @@ fn clock(is_needed: bool, known: Option<Moment>) -> KnownTime {
     }
 }
 
-/// Whoever was granted the lock has it for no longer than [`CLAIM`], until this acquisition is done.
+/// A token that was granted the lock has it for no longer than [`CLAIM`], until this acquisition is
+/// done.
 fn claim_ends(acquire: &Acquire) -> Ends {
     match acquire.ttl {
         Some(ttl) if ttl <= CLAIM => Ends::Read,
@@ -302,7 +303,7 @@ fn by_model(command: &Command, snapshot: &Snapshot, terms: &DecisionTerms) -> De
     let mut publish = |channel: &str, token: Option<&str>| {
         let heard = match terms.listeners.get(channel) {
             _ if channel == "-" => return true,
-            // Who listens to a sharded channel can be counted at its own node only.
+            // Listeners of a sharded channel can be counted at its own node only.
             _ if plain(channel).is_some() => true,
             Some(heard) => *heard,
             None if asked_within(terms.alive_for, &before, channel, snapshot.now) => true,

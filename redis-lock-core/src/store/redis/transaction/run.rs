@@ -39,7 +39,8 @@ pub(in crate::store::redis) async fn run(
 
 /// The fault of a transaction that took too long.
 pub(super) fn late(setting: &Setting, is_sent: &AtomicBool) -> Fault {
-    // Its connection is closed by now. Making another one saves the next try the wait.
+    // Its connection is closed by now. Another one is made at once, so that the next try need not
+    // wait for it.
     setting.pool.prepare();
     if is_sent.load(Ordering::Relaxed) {
         let what = "the server did not say in time what became of a transaction";

@@ -88,7 +88,7 @@ pub(super) async fn serve(setting: Arc<Setting>, mut jobs: Jobs, inbox: Arc<Answ
                     (Some((seq, command)), true) => {
                         lines[kind as usize].end();
                         under_way.push(Box::pin(by_itself(setting, seq, command)));
-                        // What comes meanwhile is not held up by it.
+                        // Commands that arrive meanwhile are not delayed by it.
                         break;
                     }
                     (last, _) => {

@@ -53,7 +53,7 @@ pub(super) enum Ends {
 }
 
 impl Ends {
-    /// What is taken for the answer where the end is not read, in milliseconds.
+    /// The assumed answer in milliseconds where the end is not read.
     const fn assumed(self) -> Value {
         Value::Int(if matches!(self, Self::Soon) { 1 } else { -1 })
     }

@@ -101,8 +101,9 @@ impl TransactionWire {
         }
     }
 
-    /// Whether the lock to be taken was handed over a moment ago to one of several waiters. A `Take`
-    /// would be refused. Whoever is told that it is busy asks in another way, which reads the lock.
+    /// Whether the lock to be taken was handed over a moment ago to one of several waiters. A
+    /// `Take` would be refused. A caller that gets "busy" asks again by `Acquire`, which reads the
+    /// lock.
     fn was_handed_over(&self, command: &Command) -> bool {
         let is_take = matches!(command.verb, Verb::Take { .. });
         is_take && self.setting.pool.hand_overs.take(command.names.main(), Moment::now())
