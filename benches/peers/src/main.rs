@@ -6,6 +6,7 @@ mod arguments;
 mod child;
 mod clock;
 mod contest;
+mod delay_line;
 mod goal;
 mod growth;
 mod peer;

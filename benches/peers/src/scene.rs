@@ -1,6 +1,6 @@
 //! The servers and runtimes that a measurement uses.
 
-use std::cell::{Cell, OnceCell};
+use std::cell::OnceCell;
 use std::future::Future;
 use std::time::Duration;
 
@@ -18,8 +18,6 @@ pub(crate) struct Scene<'a> {
     cluster: OnceCell<Cluster>,
     replica: OnceCell<Server>,
     over_tls: OnceCell<(Server, Vec<u8>)>,
-    /// How often it was asked how many commands there were.
-    asked: Cell<u32>,
 }
 
 impl<'a> Scene<'a> {
@@ -30,7 +28,6 @@ impl<'a> Scene<'a> {
             cluster: OnceCell::new(),
             replica: OnceCell::new(),
             over_tls: OnceCell::new(),
-            asked: Cell::new(0),
         }
     }
 
@@ -79,13 +76,16 @@ impl<'a> Scene<'a> {
         if self.quick { quick } else { full }
     }
 
-    /// How many commands the server has carried out, this question not counted.
-    pub(crate) fn commands(&self) -> Result<f64> {
-        let text = self.server.info("stats", "total_commands_processed");
-        let counted: f64 = text.context("INFO has no total_commands_processed")?.parse()?;
-        let asked = self.asked.get() + 1;
-        self.asked.set(asked);
-        Ok(counted - f64::from(asked))
+    /// How many commands the server has carried out for locks, those of scripts included. Not this
+    /// question, and no `PING`: a client that is connected sends one now and then whenever its
+    /// connection is silent, also when it has no lock at all.
+    pub(crate) fn commands(&self) -> f64 {
+        let is_beside = |name: &str| {
+            let name = name.split('|').next();
+            matches!(name, Some("auth" | "client" | "info" | "ping"))
+        };
+        let counts = self.server.command_counts().into_iter();
+        counts.filter(|(name, _)| !is_beside(name)).map(|(_, count)| count as f64).sum()
     }
 
     /// Removes everything that the last measurement left on the server.

@@ -37,12 +37,3 @@ pub(crate) enum AskOutcome {
     /// No answer came in time.
     Silent,
 }
-
-/// Whether letting a lease linger was worth it, for the next leases of the same key.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum KeyUse {
-    /// Another process wanted it before it was used a second time.
-    AskedAwayUnused,
-    /// The lease was used often.
-    Used,
-}

@@ -9,6 +9,7 @@ pub(crate) mod fence;
 pub(crate) mod glob;
 pub(crate) mod idle_event;
 pub(crate) mod key;
+pub(crate) mod key_habits;
 pub(crate) mod kind;
 pub(crate) mod label;
 pub(crate) mod lease;

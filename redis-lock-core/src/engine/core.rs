@@ -21,6 +21,7 @@ use super::search::Search;
 use super::sender::Sender;
 use super::table::{Handle, LockId, Resident, Table};
 use crate::domain::clock::Moment;
+use crate::domain::key_habits::KeyHabits;
 use crate::lock::{Effects, Env, Machine};
 use crate::observe;
 
@@ -201,10 +202,10 @@ impl Core {
         let mut shard = self.table.shard(&id.main);
         // Read under the lock, so that the time never goes back from one step to the next.
         let now = Moment::now();
-        let lingers = !shard.linger_pauses.has(&id.main, now);
+        let habits = shard.linger_history.of(&id.main, now);
         let visited = if makes { Some(shard.get_or_create(id)) } else { shard.visit(id) };
         let Some((resident, agenda)) = visited else { return };
-        let env = Env { lingers, ..self.env(now, &place) };
+        let env = Env { habits, ..self.env(now, &place) };
         change(&mut resident.machine, &env, effects);
         self.correct_index(id, resident);
         *has_too_many_idle |= self.correct_idle(id, resident);
@@ -228,7 +229,7 @@ impl Core {
             shard.remove(id);
         }
         if let Some(key_use) = effects.key_use.take() {
-            shard.linger_pauses.note(&id.main, key_use, now);
+            shard.linger_history.note(&id.main, key_use, now);
         }
         drop(shard);
         if let Some(due) = due {
@@ -243,7 +244,7 @@ impl Core {
             hints: place.hints_enabled.load(Ordering::Relaxed),
             manager: &self.manager,
             spread: now.scrambled() ^ self.manager.as_bytes().last().copied().unwrap_or(0),
-            lingers: true,
+            habits: KeyHabits::default(),
             listening: observe::may_be_heard(),
             numbers: &self.numbers,
             process: self.process,

@@ -17,7 +17,9 @@ mod events;
 mod gather;
 mod idle_leases;
 mod in_use_answers;
-mod linger_pauses;
+mod key_hashes;
+
+mod linger_history;
 mod listen;
 mod lock_order;
 mod mapping;

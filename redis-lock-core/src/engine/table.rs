@@ -1,15 +1,15 @@
 //! The table of machines, in shards whose locks are held for a short time.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
-use std::hash::{BuildHasher, Hasher};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::oneshot;
 
 use super::cache_padded::CachePadded;
-use super::linger_pauses::LingerPauses;
+use super::key_hashes::KeyHashes;
+use super::linger_history::LingerHistory;
 use crate::LockError;
 use crate::domain::clock::Moment;
 use crate::domain::demand::Demand;
@@ -122,69 +122,16 @@ impl KeyEntry {
     }
 }
 
-/// Hashes a key eight bytes at a time. Keys may come from untrusted input, so the hash depends on a
-/// secret of this process. In tests the secret is fixed, so that a simulation has one order.
-#[derive(Clone, Debug)]
-struct Hashes(u64);
-
-impl Default for Hashes {
-    fn default() -> Self {
-        static SECRET: LazyLock<u64> = LazyLock::new(|| {
-            if cfg!(test) { 1 } else { crate::domain::env::unique().as_u64_pair().0 }
-        });
-        Self(*SECRET)
-    }
-}
-
-impl BuildHasher for Hashes {
-    type Hasher = Hash;
-
-    fn build_hasher(&self) -> Hash {
-        Hash(self.0)
-    }
-}
-
-#[derive(Debug)]
-struct Hash(u64);
-
-impl Hash {
-    fn mix(&mut self, word: u64) {
-        // Uses both halves of the product, so that every bit of a key counts.
-        let mixed = u128::from(self.0 ^ word) * 0x9E37_79B9_7F4A_7C15;
-        self.0 = (mixed as u64) ^ ((mixed >> 64) as u64);
-    }
-}
-
-impl Hasher for Hash {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        let (words, rest) = bytes.as_chunks::<8>();
-        for word in words {
-            self.mix(u64::from_le_bytes(*word));
-        }
-        if !rest.is_empty() {
-            self.mix(rest.iter().fold(0, |word, byte| word << 8 | u64::from(*byte)));
-        }
-    }
-
-    fn write_u8(&mut self, byte: u8) {
-        self.mix(u64::from(byte));
-    }
-}
-
 /// One shard: some of the machines, and their timers.
 #[derive(Debug, Default)]
 pub(crate) struct Shard {
-    entries: HashMap<Arc<str>, KeyEntry, Hashes>,
+    entries: HashMap<Arc<str>, KeyEntry, KeyHashes>,
     agenda: Agenda,
     /// The number of the next resident.
     next: u64,
     /// One that was removed, to be used for the next machine.
     spare: Option<Box<Resident>>,
-    pub(super) linger_pauses: LingerPauses,
+    pub(super) linger_history: LingerHistory,
 }
 
 /// The timers of a shard.

@@ -12,6 +12,7 @@ use crate::domain::demand::Demand;
 use crate::domain::error::{Fault, FaultClass};
 use crate::domain::fence::FENCES;
 use crate::domain::idle_event::{AskOutcome, IdleEvent};
+use crate::domain::key_habits::KeyUse;
 use crate::domain::kind::Kind;
 use crate::store::{Acquire, Answer, Blocker, PLACE, Verb};
 use crate::{LockError, Token};
@@ -198,6 +199,7 @@ impl<W> Machine<W> {
     /// Asks the server for the token; there is no open question.
     pub(super) fn ask_again(&mut self, env: &Env<'_>, out: &mut Effects<W>) {
         let patient = self.waiters.any_can_wait();
+        let may_be_free = !self.contended && !env.habits.may_be_idle_elsewhere;
         let (Stage::Contending(contending), Some(first)) = (&mut self.stage, self.waiters.first())
         else {
             return;
@@ -211,7 +213,7 @@ impl<W> Machine<W> {
         let token = Arc::clone(contending.attempt.wire());
         let ordered = contending.refusals >= ROUNDS;
         let blind = demand.kind.is_pooled()
-            && !self.contended
+            && may_be_free
             && contending.attempt.on_server() == super::OnServer::Nothing
             && !demand.fenced
             && demand.repair_orphan.is_none();
@@ -225,7 +227,6 @@ impl<W> Machine<W> {
             let (fair, repair_orphan) = (demand.fair, demand.repair_orphan);
             let asks = !patient && env.hints && demand.kind == Kind::Mutex;
             let ask = (asks && contending.hand_over == HandOverRequest::Not).then_some(ASK);
-            let about = About::Acquire { queues: patient, ordered };
             let (stays, notified) = (contending.stays(), contending.was_notified);
             let terms = Acquire {
                 token,
@@ -239,7 +240,7 @@ impl<W> Machine<W> {
                 notified,
                 is_new: !contending.may_be_queued,
             };
-            (about, Verb::Acquire(terms))
+            (About::Acquire { queues: patient, ordered }, Verb::Acquire(terms))
         };
         if contending.failures == 0 {
             // The server has answered until now; an outage is counted from here.
@@ -360,6 +361,9 @@ impl<W> Machine<W> {
             return;
         };
         let was_free = contending.refusals == 0;
+        if was_free && env.habits.may_be_idle_elsewhere {
+            out.key_use = Some(KeyUse::WasFree);
+        }
         if !matches!(contending.hand_over, HandOverRequest::Not | HandOverRequest::Refused) {
             out.idle(IdleEvent::Asked(AskOutcome::HandedOver), env);
         }
@@ -393,6 +397,11 @@ impl<W> Machine<W> {
         if open.about == About::Take {
             return self.ask_again(env, out);
         }
+        let holder = blocker.value.as_deref().map(Token::from_wire);
+        let blocked_by_own = holder.as_ref().is_some_and(|it| it.manager() == Some(env.manager));
+        if !blocked_by_own && holder.as_ref().is_some_and(Token::may_be_idle) {
+            out.key_use = Some(KeyUse::MayBeIdleElsewhere);
+        }
         if blocker.asked && contending.hand_over == HandOverRequest::Not {
             contending.wait_for_holder(open.sent, env.now);
             contending.last_answer = LastAnswer::Busy(blocker);
@@ -419,8 +428,6 @@ impl<W> Machine<W> {
         contending.look = look_at(&blocker, contending.looks, env);
         // An answer describes a time after its question was sent, not before.
         contending.answered_at = open.sent;
-        let of_ours = |value: &String| Token::from_wire(value).manager() == Some(env.manager);
-        let blocked_by_own = blocker.value.as_ref().is_some_and(of_ours);
         let again = blocked_by_own && !contending.blocked_by_own && self.waiters.any_no_wait();
         contending.blocked_by_own = blocked_by_own;
         contending.last_answer = LastAnswer::Busy(blocker);

@@ -6,7 +6,8 @@ use super::{Confirm, Env, Hold, Question, Reap};
 use crate::LockError;
 use crate::domain::demand::Demand;
 use crate::domain::error::Fault;
-use crate::domain::idle_event::{IdleEvent, KeyUse};
+use crate::domain::idle_event::IdleEvent;
+use crate::domain::key_habits::KeyUse;
 use crate::domain::names::Names;
 use crate::store::Command;
 
@@ -17,7 +18,7 @@ pub(crate) struct Effects<W> {
     pub(crate) out: Vec<Outgoing>,
     /// What runs the user's code, to be done when no lock of the engine is held.
     pub(crate) later: Vec<Later<W>>,
-    /// Whether letting leases of this key linger was worth it, when that is known.
+    /// How this process uses the key, when something was learnt of it.
     pub(crate) key_use: Option<KeyUse>,
 }
 

@@ -34,8 +34,8 @@ pub(super) struct Held {
     pub(super) fences: Range<u64>,
     /// Whether the lock was free when it was acquired, so that its lease may linger.
     pub(super) was_free: bool,
-    /// How many holds there were since the server granted the lease.
-    pub(super) uses: u32,
+    /// How often the lease was taken again, while it was idle, since the server granted it.
+    pub(super) taken_again: u32,
     wanted: Wanted,
     throttle: HintThrottle,
     /// Limits how often requests for an idle lease are answered.
@@ -53,7 +53,7 @@ impl Held {
             turn,
             fences: 0..0,
             was_free: false,
-            uses: 1,
+            taken_again: 0,
             wanted: Wanted::default(),
             throttle: HintThrottle::default(),
             answers: HintThrottle::default(),

@@ -12,12 +12,10 @@ use super::{Attempt, Effects, Env, Later, Machine, Outcome, Outgoing, Reap, Stag
 use crate::Token;
 use crate::domain::clock::Moment;
 use crate::domain::demand::Demand;
-use crate::domain::idle_event::{IdleEnd, IdleEvent, KeyUse};
+use crate::domain::idle_event::{IdleEnd, IdleEvent};
+use crate::domain::key_habits::KeyUse;
 use crate::lock::hold::Hold;
 use crate::store::{Answer, Verb};
-
-/// A lease that was used this often was worth keeping.
-const OFTEN: u32 = 8;
 
 /// The stage in which no guard of this process has the lock, but its lease is kept.
 #[derive(Debug)]
@@ -29,7 +27,9 @@ pub(super) struct KeptLease {
     demand: Arc<Demand>,
     since: Moment,
     until: Moment,
-    uses: u32,
+    was_free: bool,
+    /// How often it was taken again without a command.
+    taken_again: u32,
     turns: Token,
 }
 
@@ -70,9 +70,9 @@ impl<W> Machine<W> {
             && demand.ttl == held.lease.ttl
             && demand.renew
             && env.hints
-            && env.lingers
+            && env.habits.lingers
             && held.attempt.token().may_be_idle()
-            && held.was_free
+            && (held.was_free || env.habits.is_ours_mostly)
             && !self.waited_for
             && self.waiters.is_empty()
             && !held.attempt.is_in_doubt()
@@ -83,7 +83,7 @@ impl<W> Machine<W> {
     /// Keeps the lease of a hold that has ended.
     pub(super) fn keep(&mut self, env: &Env<'_>, out: &mut Effects<W>) {
         let Stage::Held(held) = std::mem::replace(&mut self.stage, Stage::Idle) else { return };
-        let Held { attempt, hold, lease, fences, uses, .. } = held;
+        let Held { attempt, hold, lease, fences, was_free, taken_again, .. } = held;
         let linger = hold.demand.linger.unwrap_or(Duration::ZERO);
         let mut kept = KeptLease {
             attempt,
@@ -92,14 +92,12 @@ impl<W> Machine<W> {
             demand: Arc::clone(&hold.demand),
             since: env.now,
             until: env.now.after(linger),
-            uses,
+            was_free,
+            taken_again,
             turns: hold.token.clone(),
         };
         // An idle lease is renewed only as long as it lingers.
         kept.lease.schedule(true, kept.until, env);
-        if uses >= OFTEN {
-            out.key_use = Some(KeyUse::Used);
-        }
         self.stage = Stage::Kept(kept);
         out.idle(IdleEvent::Began, env);
     }
@@ -113,14 +111,15 @@ impl<W> Machine<W> {
             return self.start(env, out);
         }
         let Stage::Kept(kept) = std::mem::replace(&mut self.stage, Stage::Idle) else { return };
-        let KeptLease { attempt, lease, mut fences, uses, turns, .. } = kept;
+        let KeptLease { attempt, lease, mut fences, was_free, taken_again, turns, .. } = kept;
         let Some(waiter) = self.waiters.pop() else { return };
         let fence = if waiter.demand.fenced { fences.next() } else { None };
         let token = turns.next_turn();
         let hold =
             Arc::new(Hold::new(waiter.demand, token, fence, env.now, lease.end, env.process));
         let mut held = Held::new(attempt, Arc::clone(&hold), lease, Turn::begin(env.now, false));
-        (held.fences, held.was_free, held.uses) = (fences, true, uses.saturating_add(1));
+        (held.fences, held.was_free) = (fences, was_free);
+        held.taken_again = taken_again.saturating_add(1);
         held.schedule(env);
         self.stage = Stage::Held(held);
         out.idle(IdleEvent::TakenAgain, env);
@@ -227,8 +226,9 @@ impl<W> Machine<W> {
         }
         let Stage::Kept(kept) = std::mem::replace(&mut self.stage, Stage::Idle) else { return };
         out.idle(IdleEvent::Ended(why), env);
-        if why == IdleEnd::Asked && kept.uses < 2 {
-            out.key_use = Some(KeyUse::AskedAwayUnused);
+        if why == IdleEnd::Asked {
+            let taken_again = kept.taken_again;
+            out.key_use = Some(KeyUse::GivenAway { taken_again, was_idle: true });
         }
         let reap = Reap::of(kept.attempt, self.open.take(), &kept.demand);
         out.part(reap.map(|reap| reap.waited_for(self.waited_for)));

@@ -60,6 +60,7 @@ use std::time::Duration;
 use crate::domain::clock::Moment;
 use crate::domain::demand::Demand;
 use crate::domain::idle_event::IdleEnd;
+use crate::domain::key_habits::KeyHabits;
 use crate::domain::lease;
 use crate::lock::hold::Hold;
 use crate::store::{Acquire, Blocker, Command, Verb};
@@ -79,8 +80,7 @@ pub(crate) struct Env<'a> {
     pub(crate) manager: &'a Arc<str>,
     /// A random number, to spread what would otherwise happen at the same time.
     pub(crate) spread: u8,
-    /// Whether leases of this key may linger now.
-    pub(crate) lingers: bool,
+    pub(crate) habits: KeyHabits,
     /// Whether a subscriber listens to events.
     pub(crate) listening: bool,
     pub(crate) numbers: &'a AtomicU64,
@@ -106,7 +106,7 @@ impl Env<'_> {
         let make = match (demand.ttl, demand.linger) {
             (None, _) => Token::lasting,
             // Without messages nobody could ask for the idle lease, so it does not linger.
-            (Some(_), Some(_)) if self.hints && self.lingers => Token::lingering,
+            (Some(_), Some(_)) if self.hints && self.habits.lingers => Token::lingering,
             (Some(_), _) => Token::fresh,
         };
         Attempt::new(make(self.manager, &demand.label), asked_ttl(demand))

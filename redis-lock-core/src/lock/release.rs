@@ -6,6 +6,7 @@ use super::held::Held;
 use super::question::About;
 use super::{Confirm, Effects, Env, Later, Machine, Reap, Stage};
 use crate::domain::clock::Moment;
+use crate::domain::key_habits::KeyUse;
 use crate::lock::hold::Hold;
 use crate::{LockError, LockState, Token};
 
@@ -51,7 +52,10 @@ impl<W> Machine<W> {
         out: &mut Effects<W>,
     ) {
         let Stage::Held(held) = std::mem::replace(&mut self.stage, Stage::Idle) else { return };
-        let Held { attempt, hold, lease, .. } = held;
+        let Held { attempt, hold, lease, taken_again, .. } = held;
+        if self.waited_for && taken_again > 0 {
+            out.key_use = Some(KeyUse::GivenAway { taken_again, was_idle: false });
+        }
         let reap = Reap::of(attempt, self.open.take(), &hold.demand).map(|reap| {
             let reap =
                 reap.waited_for(self.waited_for).of_hold(lease.end).confirm(confirm, env.now);
@@ -86,7 +90,6 @@ impl<W> Machine<W> {
         let Stage::Held(held) = &mut self.stage else { return };
         let Some(waiter) = self.waiters.pop() else { return };
         held.turn.pass();
-        held.uses = held.uses.saturating_add(1);
         let token = held.hold.token.next_turn();
         let fence = if waiter.demand.fenced { held.fences.next() } else { None };
         let next =

@@ -9,6 +9,7 @@ use testbed::ChildIo;
 
 use super::{Work, hand_over};
 use crate::child;
+use crate::delay_line::DelayLine;
 use crate::goal::{Bound, Goal};
 use crate::peer::{Lingering, Need, Peer, PeerId, with_peer};
 use crate::sample::{Metric, Sample, Unit, quantile};
@@ -18,7 +19,8 @@ pub(super) const AGAIN: Work = Work {
     id: "linger-again",
     title: "The same lock again and again, one task",
     what: "One task takes and gives back the same lock, over and over; with `linger` its process \
-           keeps the lease in between.",
+           keeps the lease in between. Commands are those of the pairs: a connected process also \
+           sends a `PING` now and then, with a lock or without.",
     metrics: &[
         Metric { id: "rate", title: "pairs", unit: Unit::PerSecond },
         Metric { id: "p50", title: "median", unit: Unit::Seconds },
@@ -44,10 +46,11 @@ fn again<P: Peer>(scene: &Scene<'_>) -> Result<Sample> {
         peer.release(peer.acquire("again").await?).await?;
         Ok(peer)
     })?;
-    // Clients that have just connected still subscribe, and clients that have left still
-    // unsubscribe.
+    // A peer that leaves gives its idle lease back, which is no part of the pairs.
+    let staying = peer.clone();
+    // Clients that have just connected still subscribe.
     std::thread::sleep(Duration::from_millis(500));
-    let before = scene.commands()?;
+    let before = scene.commands();
     let (pairs, ran, mut times) = on_worker(&runtime, async move {
         let (start, mut pairs, mut times) = (Instant::now(), 0.0, Vec::with_capacity(1 << 16));
         while start.elapsed() < time {
@@ -62,7 +65,8 @@ fn again<P: Peer>(scene: &Scene<'_>) -> Result<Sample> {
         }
         Ok((pairs, start.elapsed(), times))
     })?;
-    let commands = scene.commands()? - before;
+    let commands = scene.commands() - before;
+    drop(staying);
     end(runtime);
     let rate = pairs / ran.as_secs_f64();
     Ok([("rate", rate), ("p50", quantile(&mut times, 0.5)), ("commands", commands)].into())
@@ -199,12 +203,10 @@ struct ApartOrder {
 
 fn apart(peer: PeerId, scene: &Scene<'_>) -> Result<Sample> {
     let time = scene.lasting(2_000, 1_000);
-    let proxy = testbed::Proxy::to(scene.server.port());
-    proxy.delay_up(ROUND_TRIP / 2);
-    proxy.delay_down(ROUND_TRIP / 2);
+    let path = DelayLine::to(scene.server.port(), ROUND_TRIP / 2)?;
     let mut children = Vec::new();
     for number in 0..PROCESSES {
-        let (url, millis) = (proxy.url(), u64::try_from(time.as_millis())?);
+        let (url, millis) = (path.url(), u64::try_from(time.as_millis())?);
         children.push(child::start(APART_ROLE, &ApartOrder { peer, url, number, millis })?);
     }
     for process in &mut children {

@@ -1,7 +1,7 @@
 //! A lease that stays here for a while although nobody is inside.
 
 use super::*;
-use crate::domain::idle_event::KeyUse;
+use crate::domain::key_habits::{KeyHabits, KeyUse};
 
 pub(super) fn lingering() -> Demand {
     Demand { linger: Some(secs(5)), ..demand("k") }
@@ -182,40 +182,93 @@ fn a_kept_lease_is_given_up_when_its_renewal_fails() {
 }
 
 #[test]
-fn a_lease_that_is_asked_away_shows_whether_it_was_used() {
-    let (mut bench, _) = kept();
-    assert_eq!(bench.effects.key_use.take(), None);
-    bench.somebody_waits();
-    assert_eq!(bench.effects.key_use.take(), Some(KeyUse::AskedAwayUnused));
-    bench.released();
+fn a_lease_that_is_asked_away_shows_how_often_it_was_taken_again() {
+    for times in [0, 1, 9] {
+        let (mut bench, _) = kept();
+        for turn in 0..times {
+            bench.ask(2 + turn, lingering());
+            let (_, hold) = bench.granted();
+            bench.release(&hold);
+        }
+        assert_eq!(bench.effects.key_use, None);
+        bench.somebody_waits();
+        let taken_again = times.try_into().unwrap();
+        let key_use = KeyUse::GivenAway { taken_again, was_idle: true };
+        assert_eq!(bench.effects.key_use.take(), Some(key_use));
+        bench.released();
+    }
+}
+
+#[test]
+fn a_lease_that_is_asked_away_while_it_is_in_use_is_no_idle_one() {
     let (mut bench, _) = kept();
     bench.ask(2, lingering());
     let (_, hold) = bench.granted();
+    bench.somebody_waits();
     bench.release(&hold);
-    bench.somebody_waits();
-    assert_eq!(bench.effects.key_use.take(), None, "it was used once more");
     bench.released();
-    let (mut bench, _) = kept();
-    for turn in 2..=8 {
-        bench.ask(turn, lingering());
+    let key_use = KeyUse::GivenAway { taken_again: 1, was_idle: false };
+    assert_eq!(bench.effects.key_use.take(), Some(key_use));
+}
+
+#[test]
+fn a_key_that_is_mostly_ours_lingers_although_it_was_waited_for() {
+    let waited = |is_ours_mostly, is_waited_for: bool| {
+        let mut bench = Bench::new();
+        bench.habits = KeyHabits { is_ours_mostly, ..KeyHabits::default() };
+        bench.contend(1, lingering(), busy_with(Some(millis(100))));
+        bench.tick(150);
+        let again = bench.asked();
+        bench.answer(&again, got());
         let (_, hold) = bench.granted();
-        assert_eq!(bench.effects.key_use.take(), None, "turn {turn}");
+        if is_waited_for {
+            bench.somebody_waits();
+        }
         bench.release(&hold);
-    }
-    assert_eq!(bench.effects.key_use.take(), Some(KeyUse::Used));
-    bench.somebody_waits();
-    assert_eq!(bench.effects.key_use.take(), None);
-    bench.released();
+        bench.parted().is_empty()
+    };
+    assert!(waited(true, false));
+    assert!(!waited(false, false), "whoever has it usually is to find it free");
+    assert!(!waited(true, true), "somebody is queued");
+}
+
+#[test]
+fn set_nx_is_left_out_where_a_lease_may_be_idle_elsewhere() {
+    let take = |may_be_idle_elsewhere| {
+        let mut bench = Bench::new();
+        bench.habits = KeyHabits { may_be_idle_elsewhere, ..KeyHabits::default() };
+        bench.ask(1, lingering());
+        let question = bench.asked();
+        bench.answer(&question, got());
+        bench.granted();
+        (matches!(question.command.verb, Verb::Take { .. }), bench.effects.key_use)
+    };
+    assert_eq!(take(false), (true, None));
+    assert_eq!(take(true), (false, Some(KeyUse::WasFree)), "the next one tries it again");
+}
+
+#[test]
+fn only_a_lease_that_may_be_idle_in_another_process_is_remembered() {
+    let noted = |token: &Token| {
+        let mut bench = Bench::new();
+        let value = Some(token.wire().to_string());
+        let busy = Blocker { queued: true, ..Blocker { value, ..Blocker::unknown() } };
+        bench.contend(1, lingering(), Outcome::Answered(Answer::Busy(busy)));
+        bench.effects.key_use.take()
+    };
+    assert_eq!(noted(&Token::lingering("other", "x")), Some(KeyUse::MayBeIdleElsewhere));
+    assert_eq!(noted(&Token::lingering("m", "x")), None);
+    assert_eq!(noted(&Token::fresh("other", "x")), None);
 }
 
 #[test]
 fn a_key_that_does_not_linger_now_is_neither_kept_nor_flagged() {
-    assert!(!lingers(lingering(), |bench, _| bench.lingers = false));
+    assert!(!lingers(lingering(), |bench, _| bench.habits.lingers = false));
     let mut bench = Bench::new();
-    bench.lingers = false;
+    bench.habits.lingers = false;
     let hold = bench.hold(1, lingering());
     assert!(!hold.token.may_be_idle());
-    bench.lingers = true;
+    bench.habits.lingers = true;
     bench.release(&hold);
     bench.released();
 }

@@ -37,7 +37,7 @@ pub(crate) struct Bench {
     manager: Arc<str>,
     numbers: AtomicU64,
     hints: bool,
-    lingers: bool,
+    habits: KeyHabits,
     listening: bool,
     spread: u8,
 }
@@ -62,7 +62,7 @@ impl Bench {
             manager: "m".into(),
             numbers: AtomicU64::new(1),
             hints: true,
-            lingers: true,
+            habits: KeyHabits::default(),
             listening: false,
             spread: 0,
         }
@@ -80,7 +80,7 @@ impl Bench {
         let env = Env {
             now: Moment::at_millis(self.now),
             hints: self.hints,
-            lingers: self.lingers,
+            habits: self.habits,
             manager: &self.manager,
             spread: self.spread,
             listening: self.listening,
