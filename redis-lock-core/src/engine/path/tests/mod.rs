@@ -3,6 +3,7 @@
 mod aside;
 mod epochs;
 mod owed;
+mod parts;
 mod sending;
 mod silence;
 
@@ -31,6 +32,8 @@ struct Server {
     /// Whether bytes come that complete no answer.
     murmurs: bool,
     answers: VecDeque<u64>,
+    /// How often this side has read.
+    reads: usize,
     /// Commands of which nobody knows what became, while others go on.
     unknown: VecDeque<u64>,
     /// Commands that take another round, and those of which it was sent.
@@ -109,6 +112,7 @@ impl Wire for FakeWire {
 
     fn fill(&mut self) -> io::Result<Filled> {
         let mut server = self.server();
+        server.reads += 1;
         let received = std::mem::take(&mut server.murmurs)
             || !server.answers.is_empty()
             || !server.rounds.is_empty();
