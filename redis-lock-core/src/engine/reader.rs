@@ -166,20 +166,30 @@ impl Role {
 
     /// Reads what has arrived, and sends what follows from it.
     async fn receive(&self, work: &mut Work) {
-        {
-            let mut traffic = self.path().traffic();
-            if !traffic.is_read_by(self.epoch, self.number) {
-                return;
+        let mut woken = 0;
+        // In parts: other threads can put commands on the queue in between, and the first callers run
+        // while the last ones are being notified.
+        while let Some(has_more) = self.read_some(work) {
+            woken += work.settled.iter().filter(|settled| settled.is_awaited()).count();
+            self.core.read(work);
+            if !has_more {
+                break;
             }
-            traffic.task_flushes = true;
-            traffic.pump(Moment::now(), &mut work.settled);
         }
-        let woken = work.settled.iter().filter(|settled| settled.is_awaited()).count();
-        self.core.read(work);
         if woken > 1 {
             self.let_others_run().await;
         }
         self.flush(work);
+    }
+
+    /// Reads some of the answers. Returns whether there may be more; `None` when the role was lost.
+    fn read_some(&self, work: &mut Work) -> Option<bool> {
+        let mut traffic = self.path().traffic();
+        if !traffic.is_read_by(self.epoch, self.number) {
+            return None;
+        }
+        traffic.task_flushes = true;
+        Some(traffic.pump_some(Moment::now(), &mut work.settled))
     }
 
     async fn flush_others(&self, work: &mut Work) {

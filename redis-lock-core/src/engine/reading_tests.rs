@@ -1,10 +1,10 @@
 //! Tasks and threads that read, beside others and at the end.
 
 use std::collections::VecDeque;
-use std::pin::pin;
-use std::sync::Arc;
+use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::Context;
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -18,7 +18,7 @@ use super::tests::Still;
 use super::thread_reader::ReadingCall;
 use crate::domain::env::simulated;
 use crate::store::Parker;
-use crate::{LockError, LockState, Locks};
+use crate::{Guard, LockError, LockState, Locks};
 
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -424,5 +424,61 @@ fn what_lingers_is_handed_over_though_nobody_drives_the_task_that_reads() {
     have_it_linger();
     locks.blocking_shutdown();
     assert!(server.keys().is_empty(), "{:?}", server.keys());
+    server.assert_clean();
+}
+
+/// A waker that blocks for as long as its mutex is locked.
+struct Blocks(Arc<Mutex<()>>);
+
+impl Wake for Blocks {
+    fn wake(self: Arc<Self>) {
+        drop(self.0.lock());
+    }
+}
+
+type Asked = Pin<Box<dyn Future<Output = Result<Guard, LockError>> + Send>>;
+
+/// Asks for a lock, and has this waker called when the answer is there.
+fn ask(locks: &Locks, number: usize, waker: &Waker) -> Asked {
+    let mut asked: Asked = Box::pin(locks.mutex(format!("key{number}")).acquire());
+    assert!(asked.as_mut().poll(&mut Context::from_waker(waker)).is_pending());
+    asked
+}
+
+#[test]
+fn all_that_has_arrived_is_handed_over_though_the_first_waker_blocks_the_task_that_reads() {
+    let (server, locks) = server_and_locks();
+    let runtime = two_workers();
+    have_a_task_read(&locks, &runtime);
+    let connection = || locks.link().core().only_path().traffic().epoch();
+    let before = connection();
+    let gate = Arc::new(Mutex::new(()));
+    let closed = gate.lock().unwrap();
+    let blocks = Waker::from(Arc::new(Blocks(Arc::clone(&gate))));
+    // More than the task hands over at once. All of them are answered at the same time.
+    server.freeze();
+    let many = locks.clone();
+    let asking = async move {
+        let first = ask(&many, 0, &blocks);
+        let others: Vec<_> = (1..100).map(|number| ask(&many, number, Waker::noop())).collect();
+        (first, others)
+    };
+    let (first, mut others) =
+        runtime.block_on(async { tokio::spawn(asking).await }).expect("no panic");
+    server.thaw();
+    let mut guards = Vec::new();
+    eventually(PATIENCE, "the others are told", || {
+        others.retain_mut(|asked| {
+            let polled = asked.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+            let Poll::Ready(outcome) = polled else { return true };
+            guards.push(outcome.unwrap());
+            false
+        });
+        others.is_empty()
+    });
+    assert_eq!(connection(), before, "it is not taken for silent");
+    drop(closed);
+    guards.push(runtime.block_on(first).unwrap());
+    guards.into_iter().for_each(|guard| guard.blocking_release().unwrap());
     server.assert_clean();
 }

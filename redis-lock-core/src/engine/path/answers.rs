@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{ConnectionState, Origin, QueueEntry, SentEntry, Settled, Traffic, broken, ping};
+use super::{ConnectionState, Origin, QueueEntry, SentEntry, Settled, Traffic, Up, broken, ping};
 use crate::domain::clock::Moment;
 use crate::domain::error::{Fault, FaultClass};
 use crate::lock::Outcome;
@@ -12,48 +12,75 @@ use crate::store::{Answer, Command, Filled, Pulled};
 /// How often a command may be redirected.
 const MOST_HOPS: u8 = 5;
 
+/// How many answers the reading task hands over at once.
+const MOST_AT_ONCE: usize = 32;
+
 impl Traffic {
     /// Reads what has arrived, and settles the entries that are answered.
     pub(crate) fn pump(&mut self, now: Moment, results: &mut Vec<Settled>) {
         self.size_batch();
-        loop {
-            let ConnectionState::Up(up) = &mut self.connection else { return };
-            let filled = up.wire.fill();
-            if let Ok(Filled { received: true, .. }) = filled {
-                up.received = now;
-            }
-            // Answers that arrived before the connection ended still count.
-            let lost = self.pull_all(results);
-            match (lost, filled) {
-                (Some(fault), _) => return self.close(&fault, results),
-                (None, Err(error)) => return self.close(&broken(&error), results),
-                (None, Ok(Filled { more: false, .. })) => return,
-                (None, Ok(_)) => {}
-            }
+        if let ConnectionState::Up(up) = &mut self.connection {
+            up.unfinished = None;
         }
+        while self.read(now, usize::MAX, results) {}
     }
 
-    /// Settles the entries that are answered. Returns a fault if the connection can't be used any
-    /// longer.
-    fn pull_all(&mut self, results: &mut Vec<Settled>) -> Option<Fault> {
-        loop {
-            let ConnectionState::Up(up) = &mut self.connection else { return None };
+    /// The same for some of the answers. Returns whether there may be more, for the next call.
+    pub(crate) fn pump_some(&mut self, now: Moment, results: &mut Vec<Settled>) -> bool {
+        if !matches!(&self.connection, ConnectionState::Up(Up { unfinished: Some(_), .. })) {
+            self.size_batch();
+        }
+        self.read(now, MOST_AT_ONCE, results)
+    }
+
+    /// Reads once, unless answers are left of the last time. Returns whether there may be more.
+    fn read(&mut self, now: Moment, most: usize, results: &mut Vec<Settled>) -> bool {
+        let ConnectionState::Up(up) = &mut self.connection else { return false };
+        let filled = up.unfinished.take().map_or_else(|| up.wire.fill(), Ok);
+        if let Ok(Filled { received: true, .. }) = filled {
+            up.received = now;
+        }
+        // Answers that arrived before the connection ended still count.
+        let most = if filled.is_ok() { most } else { usize::MAX };
+        match (self.pull(most, results), filled) {
+            (Err(fault), _) => self.close(&fault, results),
+            (Ok(_), Err(error)) => self.close(&broken(&error), results),
+            (Ok(false), Ok(filled)) => return filled.more,
+            (Ok(true), Ok(filled)) => {
+                if let ConnectionState::Up(up) = &mut self.connection {
+                    up.unfinished = Some(Filled { received: false, ..filled });
+                }
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Settles at most so many of the entries that are answered. Returns whether there may be more.
+    ///
+    /// # Errors
+    /// A fault if the connection can't be used any longer.
+    fn pull(&mut self, most: usize, results: &mut Vec<Settled>) -> Result<bool, Fault> {
+        for _ in 0..most {
+            let ConnectionState::Up(up) = &mut self.connection else { return Ok(false) };
             let (written, dropped) = (&self.written, &self.dropped);
             let mut wants = |seq| {
                 let number = written.get(seq).and_then(SentEntry::number);
                 !number.is_some_and(|number| dropped.contains(&number))
             };
-            match up.wire.pull(&mut wants)? {
-                Pulled::Done(seq, answer) => self.done(seq, answer, results),
-                Pulled::Redirected(seq, command, redirect) => {
+            match up.wire.pull(&mut wants) {
+                None => return Ok(false),
+                Some(Pulled::Done(seq, answer)) => self.done(seq, answer, results),
+                Some(Pulled::Redirected(seq, command, redirect)) => {
                     self.redirected(seq, command, redirect, results);
                 }
-                Pulled::Broken(fault) => {
+                Some(Pulled::Broken(fault)) => {
                     up.turned_away = true;
-                    return Some(fault);
+                    return Err(fault);
                 }
             }
         }
+        Ok(true)
     }
 
     fn done(&mut self, seq: u64, answer: Result<Answer, Fault>, results: &mut Vec<Settled>) {

@@ -53,7 +53,7 @@ use crate::engine::place_id::PlaceId;
 use crate::engine::reaper;
 use crate::lock::{Outcome, Reap};
 use crate::store::outbound::Outbound;
-use crate::store::{Command, Pollable, TaskWaker, Verb, Watcher, Wire};
+use crate::store::{Command, Filled, Pollable, TaskWaker, Verb, Watcher, Wire};
 use entry::{InFlight, SentEntry};
 use in_hand::InHandCount;
 
@@ -191,6 +191,8 @@ struct Up {
     received: Moment,
     /// Whether it has ever answered a command.
     has_answered: bool,
+    /// The last read, while answers that it has brought are left.
+    unfinished: Option<Filled>,
     /// Whether the server has said that it must not be asked, as a replica does.
     turned_away: bool,
     /// Whether a thread sends commands of this connection without the lock.

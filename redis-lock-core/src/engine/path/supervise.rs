@@ -170,6 +170,7 @@ impl Traffic {
             made: now,
             received: now,
             has_answered: false,
+            unfinished: None,
             turned_away: false,
             sends_aside: false,
         });

@@ -3,6 +3,7 @@
 mod aside;
 mod epochs;
 mod owed;
+mod parts;
 mod sending;
 mod silence;
 
@@ -32,6 +33,8 @@ struct Server {
     /// Whether bytes come that complete no answer.
     murmurs: bool,
     answers: VecDeque<u64>,
+    /// How often this side has read.
+    reads: usize,
     /// Commands of which nobody knows what became, while others go on.
     unknown: VecDeque<u64>,
     /// Commands that take another round, and those of which it was sent.
@@ -110,6 +113,7 @@ impl Wire for FakeWire {
 
     fn fill(&mut self) -> io::Result<Filled> {
         let mut server = self.server();
+        server.reads += 1;
         let received = std::mem::take(&mut server.murmurs)
             || !server.answers.is_empty()
             || !server.rounds.is_empty();
