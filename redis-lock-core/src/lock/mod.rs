@@ -307,7 +307,12 @@ impl<W> Machine<W> {
                 held.renew_soon(env.now);
                 self.maintain_hold(env, out);
             }
-            Stage::Contending(_) => self.look_soon(env, out),
+            Stage::Contending(contending) => {
+                // Earlier failures say little of what is asked now: if it fails as well, because some
+                // node has not heard of the change, that is not for long.
+                contending.failures = contending.failures.min(1);
+                self.look_soon(env, out);
+            }
             Stage::Kept(_) => self.give_up_kept(IdleEnd::Trouble, env, out),
             Stage::Idle => {}
         }

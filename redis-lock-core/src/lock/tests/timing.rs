@@ -117,6 +117,27 @@ fn failed_questions_are_asked_again_at_growing_intervals() {
 }
 
 #[test]
+fn what_fails_after_a_new_connection_or_at_a_new_owner_is_asked_again_soon() {
+    let mut bench = Bench::new();
+    bench.ask(1, Demand { outage: secs(3_600), ..demand("k") });
+    let refused = || Outcome::Refused(Fault::new(FaultClass::Refused, "planted"));
+    for _ in 0..6 {
+        let question = bench.asked();
+        bench.settle(&question, refused());
+        bench.pass_pause();
+    }
+    let question = bench.asked();
+    bench.settle(&question, refused());
+    bench.step(Machine::connected);
+    for expected in [50_000, 100_000, 200_000] {
+        let question = bench.asked();
+        bench.settle(&question, refused());
+        assert_eq!(bench.pause().as_micros(), expected);
+        bench.pass_pause();
+    }
+}
+
+#[test]
 fn a_slot_that_is_moving_is_asked_for_often_at_first() {
     let expected =
         [(0, [25_000, 50_000, 100_000, 200_000]), (255, [49_902, 99_804, 199_609, 399_218])];
