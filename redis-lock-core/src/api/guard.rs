@@ -5,12 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::select_all;
-use tokio::sync::oneshot;
 
 use crate::api::blocking::block_on;
 use crate::api::note::{JoinedTurn, Note};
 use crate::domain::clock::Moment;
 use crate::domain::demand::check_ttl;
+use crate::domain::once::once;
 use crate::engine::LockId;
 use crate::lock::Confirm;
 use crate::lock::hold::Hold;
@@ -340,7 +340,7 @@ impl Guard {
 
     /// [`release`](Self::release) where others still refer to the guard.
     pub(crate) async fn released(&self) -> Result<(), LockError> {
-        let (confirm, outcome) = oneshot::channel();
+        let (confirm, outcome) = once();
         self.give_back(Some(confirm));
         let outcome = outcome.await.unwrap_or(Err(LockError::Shutdown));
         let outcome = outcome.map_err(|error| error.at(&self.locks.settings().server));
@@ -360,7 +360,7 @@ impl Guard {
     /// Sends a question about this hold and waits for its answer.
     async fn confirmed(&self, ask: impl FnOnce(Confirm)) -> Result<(), LockError> {
         self.joined_nothing_over()?;
-        let (confirm, outcome) = oneshot::channel();
+        let (confirm, outcome) = once();
         ask(confirm);
         match outcome.await {
             Ok(Ok(())) => self.joined_nothing_over(),

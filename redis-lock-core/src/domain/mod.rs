@@ -14,6 +14,7 @@ pub(crate) mod kind;
 pub(crate) mod label;
 pub(crate) mod lease;
 pub(crate) mod names;
+pub(crate) mod once;
 pub(crate) mod shared_text;
 pub(crate) mod state;
 pub(crate) mod status;

@@ -2,13 +2,12 @@
 
 use std::sync::Arc;
 
-use tokio::sync::oneshot;
-
 use super::Link;
 use super::table::LockId;
 use crate::domain::demand::Demand;
 use crate::domain::idle_event::IdleEnd;
 use crate::domain::kind::Kind;
+use crate::domain::once::{OnceReceiver, once};
 use crate::lock::hold::Hold;
 use crate::lock::{Later, Waiter};
 use crate::{LockError, observe};
@@ -19,7 +18,7 @@ pub(crate) struct Asking {
     link: Option<Arc<Link>>,
     id: LockId,
     number: u64,
-    answer: oneshot::Receiver<Result<Arc<Hold>, LockError>>,
+    answer: OnceReceiver<Result<Arc<Hold>, LockError>>,
     /// The hold that this process had when the caller joined, for events; `None` when nobody
     /// listens.
     pub(crate) behind: Option<Arc<Hold>>,
@@ -29,7 +28,7 @@ impl Asking {
     /// Joins the waiters of a lock.
     pub(crate) fn begin(link: Arc<Link>, demand: Arc<Demand>) -> Self {
         let core = link.core();
-        let (handle, answer) = oneshot::channel();
+        let (handle, answer) = once();
         let id = LockId::of(&demand, core.number());
         let (mut behind, mut number) = (None, 0);
         let listening = observe::may_be_heard();
@@ -84,13 +83,12 @@ impl Drop for Asking {
         if core.is_forked() {
             return;
         }
-        self.answer.close();
-        match self.answer.try_recv() {
+        match self.answer.end() {
             // The token of an adopted hold still belongs to the process that gave it away.
-            Ok(Ok(hold)) if hold.demand.adopts.is_some() => drop(link.detach(&self.id, &hold)),
-            Ok(Ok(hold)) => link.release(&self.id, &hold, None),
-            Ok(Err(_)) => {}
-            Err(_) => core.act(|work| {
+            Some(Ok(hold)) if hold.demand.adopts.is_some() => drop(link.detach(&self.id, &hold)),
+            Some(Ok(hold)) => link.release(&self.id, &hold, None),
+            Some(Err(_)) => {}
+            None => core.act(|work| {
                 core.step(&self.id, work, |machine, env, out| {
                     machine.cancel(self.number, env, out);
                 });

@@ -2,6 +2,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Weak;
+use std::task::Waker;
 
 use super::core::{Core, Work};
 use super::notices::{Notice, Observation};
@@ -17,19 +18,24 @@ impl Core {
 
     fn run(&self, notice: Notice, work: &mut Work) {
         match notice {
-            Notice::Grant(id, handle, hold) => {
-                if let Err(Ok(hold)) = handle.send(Ok(hold)) {
-                    // The caller is gone. An adopted token still belongs to the process that gave
-                    // it away.
+            Notice::Grant(id, handle, hold) => match handle.put(Ok(hold)) {
+                Ok(waker) => self.wake(waker, work),
+                // The caller is gone. An adopted token still belongs to the process that gave it away.
+                Err(Ok(hold)) => {
                     self.step(&id, work, |machine, env, out| match hold.demand.adopts {
                         Some(_) => drop(machine.detach(&hold, env, out)),
                         None => machine.release(&hold, None, env, out),
-                    });
+                    })
                 }
-            }
+                Err(Err(_)) => {}
+            },
             // The caller may be gone, which changes nothing.
-            Notice::Fail(handle, error) => drop(handle.send(Err(error))),
-            Notice::Confirm(confirm, outcome) => drop(confirm.send(outcome)),
+            Notice::Fail(handle, error) => {
+                self.wake(handle.put(Err(error)).ok().flatten(), work);
+            }
+            Notice::Confirm(confirm, outcome) => {
+                self.wake(confirm.put(outcome).ok().flatten(), work);
+            }
             Notice::Reply(reply, answer) => drop(reply.send(answer)),
             Notice::Ready(reply, outcome) => drop(reply.send(outcome)),
             Notice::Lost(hold) => {
@@ -39,6 +45,15 @@ impl Core {
             Notice::Drop(hold) => drop(hold),
             Notice::OpenReader(place) => self.open_reader(place),
             Notice::Observe(observation) => tell(observation, &self.notices.audience),
+        }
+    }
+
+    /// Wakes a caller that has its answer, or leaves that to the task that reads.
+    fn wake(&self, waker: Option<Waker>, work: &Work) {
+        let Some(waker) = waker else { return };
+        match &work.together {
+            Some(together) if together.is_of_task(&waker) => self.woken_tasks.add(waker),
+            _ => waker.wake(),
         }
     }
 

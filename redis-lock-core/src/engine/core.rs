@@ -20,6 +20,7 @@ use super::released::Released;
 use super::search::Search;
 use super::sender::Sender;
 use super::table::{Handle, LockId, Resident, Table};
+use super::wake_together::{WakeTogether, WokenTasks};
 use crate::domain::clock::Moment;
 use crate::domain::key_habits::KeyHabits;
 use crate::lock::{Effects, Env, Machine};
@@ -32,6 +33,7 @@ pub(crate) struct Core {
     pub(crate) places: Places,
     pub(crate) waker: EngineWaker,
     pub(crate) notices: Notices,
+    pub(super) woken_tasks: Arc<WokenTasks>,
     pub(super) reaper: Arc<PathReaper>,
     pub(super) released: Mutex<Released>,
     pub(super) search: Mutex<Search>,
@@ -74,6 +76,8 @@ pub(crate) struct Work {
     touched: Vec<Arc<Place>>,
     /// Whether too many leases linger.
     has_too_many_idle: bool,
+    /// How a reading task wakes other tasks.
+    pub(super) together: Option<WakeTogether>,
     /// Whether this is the engine's own turn, which need not wake the engine.
     pub(super) is_turn: bool,
 }
@@ -94,6 +98,7 @@ impl Core {
             places,
             waker: EngineWaker::default(),
             notices: Notices::default(),
+            woken_tasks: Arc::default(),
             reaper,
             released: Mutex::default(),
             search: Mutex::default(),

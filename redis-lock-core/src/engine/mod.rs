@@ -47,6 +47,9 @@ pub(crate) mod table;
 mod tests;
 pub(crate) mod thread_reader;
 mod turn;
+mod wake_together;
+#[cfg(test)]
+mod wake_together_tests;
 
 pub(crate) use asking::Asking;
 pub(crate) use table::{Handle, LockId};

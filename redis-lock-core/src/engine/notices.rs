@@ -23,7 +23,7 @@ use crate::observe::Audience;
 use crate::store::Answer;
 
 /// How long a notice may wait before another thread is started for it.
-const STUCK: Duration = Duration::from_millis(50);
+pub(super) const STUCK: Duration = Duration::from_millis(50);
 
 /// The most threads that blocking wakers can occupy.
 const MOST_THREADS: usize = 64;

@@ -16,6 +16,7 @@ use tokio::runtime;
 use super::core::{Core, Work};
 use super::path::{After, Path, Reader};
 use super::places::{Place, PlaceId};
+use super::wake_together::WakeTogether;
 use crate::domain::clock::Moment;
 use crate::store::{Readiness, Watcher};
 
@@ -125,6 +126,7 @@ async fn serve(opening: Opening) {
     let Some((readiness, role)) = opening.open() else { return };
     drop(opening);
     let mut work = Box::<Work>::default();
+    work.together = WakeTogether::of_this_task(&role.core.woken_tasks).await;
     while let Some(sending) = role.is_sending() {
         match role.woken(&*readiness, sending).await {
             Woken::Arrived => role.receive(&mut work).await,
@@ -167,8 +169,7 @@ impl Role {
     /// Reads what has arrived, and sends what follows from it.
     async fn receive(&self, work: &mut Work) {
         let mut woken = 0;
-        // In parts: other threads can put commands on the queue in between, and the first callers run
-        // while the last ones are being notified.
+        // In parts: other threads can put commands on the queue in between.
         while let Some(has_more) = self.read_some(work) {
             woken += work.settled.iter().filter(|settled| settled.is_awaited()).count();
             self.core.read(work);
@@ -176,10 +177,19 @@ impl Role {
                 break;
             }
         }
+        if self.wake(work) {
+            // They are woken meanwhile, and run after that.
+            self.let_others_run().await;
+        }
         if woken > 1 {
             self.let_others_run().await;
         }
         self.flush(work);
+    }
+
+    /// Has tasks woken that have their answers. Returns whether that happens later.
+    fn wake(&self, work: &Work) -> bool {
+        work.together.as_ref().is_some_and(WakeTogether::wake)
     }
 
     /// Reads some of the answers. Returns whether there may be more; `None` when the role was lost.
@@ -220,6 +230,7 @@ impl Role {
             _ => {}
         }
         self.core.read(work);
+        self.wake(work);
     }
 }
 

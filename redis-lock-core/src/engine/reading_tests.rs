@@ -20,7 +20,7 @@ use crate::domain::env::simulated;
 use crate::store::Parker;
 use crate::{Guard, LockError, LockState, Locks};
 
-const PATIENCE: Duration = Duration::from_secs(10);
+pub(super) const PATIENCE: Duration = Duration::from_secs(10);
 
 fn reader(locks: &Locks) -> Reader {
     locks.link().core().only_path().traffic().reader()
@@ -43,7 +43,7 @@ pub(super) fn two_workers() -> Runtime {
 }
 
 /// A server, and locks that connect to it when they are first needed.
-fn server_and_locks() -> (Server, Locks) {
+pub(super) fn server_and_locks() -> (Server, Locks) {
     let server = Server::start();
     let locks = Locks::open(server.url()).unwrap();
     (server, locks)
@@ -77,7 +77,7 @@ fn ask_frozen_server(server: &Server, locks: &Locks, check: impl FnOnce(Duration
 }
 
 /// Warms up until a task of the runtime reads.
-fn have_a_task_read(locks: &Locks, runtime: &Runtime) {
+pub(super) fn have_a_task_read(locks: &Locks, runtime: &Runtime) {
     let reads = Reader::Task(runtime.handle().id());
     eventually(PATIENCE, "a task reads", || {
         runtime.block_on(async { tokio::spawn(pairs(locks.clone(), 400)).await.unwrap() });
@@ -428,7 +428,7 @@ fn what_lingers_is_handed_over_though_nobody_drives_the_task_that_reads() {
 }
 
 /// A waker that blocks for as long as its mutex is locked.
-struct Blocks(Arc<Mutex<()>>);
+pub(super) struct Blocks(pub(super) Arc<Mutex<()>>);
 
 impl Wake for Blocks {
     fn wake(self: Arc<Self>) {
@@ -436,10 +436,10 @@ impl Wake for Blocks {
     }
 }
 
-type Asked = Pin<Box<dyn Future<Output = Result<Guard, LockError>> + Send>>;
+pub(super) type Asked = Pin<Box<dyn Future<Output = Result<Guard, LockError>> + Send>>;
 
 /// Asks for a lock, and has this waker called when the answer is there.
-fn ask(locks: &Locks, number: usize, waker: &Waker) -> Asked {
+pub(super) fn ask(locks: &Locks, number: usize, waker: &Waker) -> Asked {
     let mut asked: Asked = Box::pin(locks.mutex(format!("key{number}")).acquire());
     assert!(asked.as_mut().poll(&mut Context::from_waker(waker)).is_pending());
     asked

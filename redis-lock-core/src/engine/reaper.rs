@@ -339,7 +339,7 @@ mod tests {
         for (confirm, outcome) in overdue {
             confirm.send(outcome).unwrap();
         }
-        assert!(told.try_recv().unwrap().is_err());
+        assert!(told.end().unwrap().is_err());
         assert!(reaper.overdue(at(0)).is_empty(), "once");
         assert_eq!(reaper.due(), at(0), "the release goes on");
         assert_eq!(give_up(&mut reaper), 1);

@@ -76,6 +76,7 @@ pub(super) fn serve(core: &Arc<Core>) {
     let mut work = Work::default();
     core.end(&mut work);
     core.notices.add(&mut work.notices);
+    core.woken_tasks.wake_all();
     carry_out_rest(core);
     core.notify_end();
 }
@@ -138,7 +139,8 @@ impl Engine<'_> {
         self.start_tasks();
         let now = Moment::now();
         let watch = self.core.notices.watch(now, self.core.notifier());
-        turn.due.unwrap_or(now).min(watch)
+        let wakes = self.core.woken_tasks.watch(now);
+        turn.due.unwrap_or(now).min(watch).min(wakes)
     }
 
     /// Carries out a job on this runtime. The path limits its time.

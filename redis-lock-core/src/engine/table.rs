@@ -5,19 +5,18 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::oneshot;
-
 use super::cache_padded::CachePadded;
 use super::key_hashes::KeyHashes;
 use super::linger_history::LingerHistory;
 use crate::LockError;
 use crate::domain::clock::Moment;
 use crate::domain::demand::Demand;
+use crate::domain::once::OnceSender;
 use crate::lock::Machine;
 use crate::lock::hold::Hold;
 
 /// How a waiter is notified.
-pub(crate) type Handle = oneshot::Sender<Result<Arc<Hold>, LockError>>;
+pub(crate) type Handle = OnceSender<Result<Arc<Hold>, LockError>>;
 
 /// Identifies a machine: by the key for a mutex, by key and number for locks that several can hold.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]

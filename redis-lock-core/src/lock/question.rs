@@ -2,15 +2,14 @@
 
 use std::time::Duration;
 
-use tokio::sync::oneshot;
-
 use crate::LockError;
 use crate::domain::clock::Moment;
 use crate::domain::error::Fault;
+use crate::domain::once::OnceSender;
 use crate::store::{Answer, Command};
 
 /// Reports to a caller the outcome of what it asked for.
-pub(crate) type Confirm = oneshot::Sender<Result<(), LockError>>;
+pub(crate) type Confirm = OnceSender<Result<(), LockError>>;
 
 /// A question to the server.
 #[derive(Debug)]

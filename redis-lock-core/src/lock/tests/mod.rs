@@ -18,12 +18,11 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
-use tokio::sync::oneshot;
-
 use super::*;
 use crate::Wait;
 use crate::domain::demand::tests::demand;
 use crate::domain::error::{Fault, FaultClass};
+use crate::domain::once::{OnceReceiver, once};
 use crate::store::Answer;
 
 /// How long an answer takes.
@@ -304,15 +303,15 @@ impl Drop for Parted {
 }
 
 /// What a caller is told.
-pub(crate) type Told = oneshot::Receiver<Result<(), LockError>>;
+pub(crate) type Told = OnceReceiver<Result<(), LockError>>;
 
 fn told() -> (Confirm, Told) {
-    oneshot::channel()
+    once()
 }
 
 /// What the caller was told, if anything.
 fn heard(told: &mut Told) -> Option<Result<(), LockError>> {
-    told.try_recv().ok()
+    told.take()?.ok()
 }
 
 pub(crate) fn got() -> Outcome {

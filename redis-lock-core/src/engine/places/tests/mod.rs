@@ -154,7 +154,7 @@ fn who_releases_is_told_when_the_engine_ends_before_the_release_has_its_next_pla
                 core.redirect(QueueEntry::reap(reap, now), Some(to), work);
             }
         });
-        let told = told.try_recv().unwrap_or_else(|_| panic!("{number}: nobody is told"));
+        let told = told.end().unwrap_or_else(|| panic!("{number}: nobody is told"));
         assert!(told.is_err(), "{number}");
     }
 }

@@ -1,0 +1,219 @@
+//! Passes one value to a caller that waits for it.
+//!
+//! As a channel for one value, but whoever sends it gets the caller's waker, and decides where that is
+//! called: a waker may be the user's code.
+
+use std::future::Future;
+use std::mem;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker, ready};
+
+use tokio::task::coop;
+
+/// Passes the value. When it is dropped instead, the caller is told so.
+#[derive(Debug)]
+pub(crate) struct OnceSender<T>(Arc<Slot<T>>);
+
+/// The value that is to come.
+#[derive(Debug)]
+pub(crate) struct OnceReceiver<T>(Arc<Slot<T>>);
+
+/// No value comes any more.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct NeverSent;
+
+#[derive(Debug)]
+struct Slot<T>(Mutex<Stored<T>>);
+
+#[derive(Debug)]
+enum Stored<T> {
+    Empty(Option<Waker>),
+    Value(T),
+    /// The value was taken, or one side is gone.
+    Over,
+}
+
+pub(crate) fn once<T>() -> (OnceSender<T>, OnceReceiver<T>) {
+    let slot = Arc::new(Slot(Mutex::new(Stored::Empty(None))));
+    (OnceSender(Arc::clone(&slot)), OnceReceiver(slot))
+}
+
+impl<T> Slot<T> {
+    fn stored(&self) -> MutexGuard<'_, Stored<T>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<T> OnceSender<T> {
+    /// Passes the value, and returns the waker that has to be called, if the caller waits already. The
+    /// value comes back when the caller is gone.
+    pub(crate) fn put(self, value: T) -> Result<Option<Waker>, T> {
+        let mut stored = self.0.stored();
+        match &mut *stored {
+            Stored::Empty(waker) => {
+                let waker = waker.take();
+                *stored = Stored::Value(value);
+                Ok(waker)
+            }
+            Stored::Value(_) | Stored::Over => Err(value),
+        }
+    }
+
+    /// Passes the value, and wakes the caller.
+    pub(crate) fn send(self, value: T) -> Result<(), T> {
+        self.put(value).map(|waker| waker.into_iter().for_each(Waker::wake))
+    }
+}
+
+impl<T> Drop for OnceSender<T> {
+    fn drop(&mut self) {
+        let waker = {
+            let mut stored = self.0.stored();
+            let Stored::Empty(waker) = &mut *stored else { return };
+            let waker = waker.take();
+            *stored = Stored::Over;
+            waker
+        };
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+}
+
+impl<T> OnceReceiver<T> {
+    /// The value if it has come. None comes after this.
+    pub(crate) fn end(&mut self) -> Option<T> {
+        let stored = mem::replace(&mut *self.0.stored(), Stored::Over);
+        match stored {
+            Stored::Value(value) => Some(value),
+            // The waker is dropped here, while nothing is locked.
+            Stored::Empty(_) | Stored::Over => None,
+        }
+    }
+
+    /// The value if it has come; `None` while it may come or when none does.
+    pub(crate) fn take(&mut self) -> Option<Result<T, NeverSent>> {
+        let mut stored = self.0.stored();
+        if let Stored::Empty(_) = &*stored {
+            return None;
+        }
+        match mem::replace(&mut *stored, Stored::Over) {
+            Stored::Value(value) => Some(Ok(value)),
+            Stored::Empty(_) | Stored::Over => Some(Err(NeverSent)),
+        }
+    }
+
+    /// Has this waker called. Returns `false` when there is nothing to wait for any more.
+    fn register(&mut self, waker: Waker) -> bool {
+        let before = {
+            let mut stored = self.0.stored();
+            let Stored::Empty(before) = &mut *stored else { return false };
+            before.replace(waker)
+        };
+        drop(before);
+        true
+    }
+}
+
+impl<T> Future for OnceReceiver<T> {
+    type Output = Result<T, NeverSent>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        // A task whose answers are always there at once lets others run now and then.
+        let budget = ready!(coop::poll_proceed(context));
+        let mut taken = self.take();
+        if taken.is_none() && !self.register(context.waker().clone()) {
+            taken = self.take();
+        }
+        taken.map_or(Poll::Pending, |outcome| {
+            budget.made_progress();
+            Poll::Ready(outcome)
+        })
+    }
+}
+
+impl<T> Drop for OnceReceiver<T> {
+    fn drop(&mut self) {
+        drop(self.end());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::pin::pin;
+
+    use testbed::WakeLog;
+
+    use super::*;
+
+    fn polled<T>(receiver: &mut OnceReceiver<T>, log: &Arc<WakeLog>) -> Poll<Result<T, NeverSent>> {
+        pin!(receiver).poll(&mut Context::from_waker(&log.waker()))
+    }
+
+    #[test]
+    fn the_latest_waker_is_left_to_whoever_puts_the_value() {
+        let (sender, mut receiver) = once();
+        let (first, second) = (WakeLog::new(), WakeLog::new());
+        assert!(polled(&mut receiver, &first).is_pending());
+        assert!(polled(&mut receiver, &second).is_pending());
+        let waker = sender.put(7).unwrap().expect("it waits");
+        assert_eq!(second.count(), 0);
+        waker.wake();
+        assert_eq!((first.count(), second.count()), (0, 1));
+        assert_eq!(polled(&mut receiver, &first), Poll::Ready(Ok(7)));
+        assert_eq!(polled(&mut receiver, &first), Poll::Ready(Err(NeverSent)));
+    }
+
+    #[test]
+    fn a_value_that_comes_first_wakes_nobody() {
+        let (sender, mut receiver) = once();
+        assert!(sender.put(7).unwrap().is_none());
+        assert_eq!(polled(&mut receiver, &WakeLog::new()), Poll::Ready(Ok(7)));
+    }
+
+    #[test]
+    fn who_waits_is_told_that_no_value_comes() {
+        let (sender, mut receiver) = once::<u32>();
+        let log = WakeLog::new();
+        assert!(polled(&mut receiver, &log).is_pending());
+        drop(sender);
+        assert_eq!(log.count(), 1);
+        assert_eq!(polled(&mut receiver, &log), Poll::Ready(Err(NeverSent)));
+    }
+
+    #[test]
+    fn a_value_for_nobody_comes_back() {
+        let (sender, receiver) = once();
+        drop(receiver);
+        assert_eq!(sender.send(7), Err(7));
+        let (sender, mut receiver) = once();
+        assert_eq!(receiver.end(), None);
+        assert_eq!(sender.send(7), Err(7));
+    }
+
+    #[test]
+    fn who_ends_gets_what_has_come() {
+        let (sender, mut receiver) = once();
+        sender.send(7).unwrap();
+        assert_eq!(receiver.end(), Some(7));
+        assert_eq!(receiver.end(), None);
+    }
+
+    #[test]
+    fn a_task_with_a_value_each_time_lets_others_run() {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let polls = runtime.block_on(async {
+            let other = tokio::spawn(async {});
+            let mut polls = 0;
+            while !other.is_finished() && polls < 100_000 {
+                let (sender, receiver) = once();
+                sender.send(()).unwrap();
+                receiver.await.unwrap();
+                polls += 1;
+            }
+            polls
+        });
+        assert!(polls < 100_000);
+    }
+}

@@ -1,0 +1,111 @@
+//! Tasks that are woken together, beside wakers that block.
+
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::task::{Poll, Waker};
+
+use testbed::{WakeLog, eventually};
+
+use super::reading_tests::{
+    Blocks, PATIENCE, ask, have_a_task_read, server_and_locks, two_workers,
+};
+use super::wake_together::{MIN_TOGETHER, WakeTogether};
+use crate::domain::clock::Moment;
+
+#[test]
+fn many_tasks_are_woken_when_the_worker_looks_for_io_and_few_at_once() {
+    let (server, locks) = server_and_locks();
+    let runtime = two_workers();
+    let core = Arc::clone(locks.link().core());
+    let task = async move {
+        let together =
+            WakeTogether::of_this_task(&core.woken_tasks).await.expect("there are two workers");
+        for (count, are_many) in [(MIN_TOGETHER - 1, false), (MIN_TOGETHER, true)] {
+            let log = WakeLog::new();
+            (0..count).for_each(|_| core.woken_tasks.add(log.waker()));
+            assert_eq!(together.wake(), are_many);
+            assert_eq!(log.count(), if are_many { 0 } else { count });
+            let start = Moment::now();
+            while log.count() < count && Moment::now().since(start) < PATIENCE {
+                tokio::task::yield_now().await;
+            }
+            assert_eq!(log.count(), count);
+        }
+    };
+    runtime.block_on(runtime.spawn(task)).unwrap();
+    server.assert_clean();
+}
+
+#[test]
+fn wakers_of_tasks_are_told_from_others() {
+    let (server, locks) = server_and_locks();
+    let runtime = two_workers();
+    let core = Arc::clone(locks.link().core());
+    let own_waker = || poll_fn(|context| Poll::Ready(context.waker().clone()));
+    let another = runtime.block_on(runtime.spawn(own_waker())).unwrap();
+    let main = runtime.block_on(own_waker());
+    let together = async move { WakeTogether::of_this_task(&core.woken_tasks).await };
+    let together = runtime.block_on(runtime.spawn(together)).unwrap().expect("two workers");
+    assert!(together.is_of_task(&another));
+    let others = [main, Waker::noop().clone(), WakeLog::new().waker()];
+    assert!(others.iter().all(|waker| !together.is_of_task(waker)), "they may be anything");
+    server.assert_clean();
+}
+
+#[test]
+fn tasks_are_woken_one_by_one_where_there_is_one_worker() {
+    let (server, locks) = server_and_locks();
+    let core = locks.link().core();
+    let one = tokio::runtime::Builder::new_multi_thread().worker_threads(1).build().unwrap();
+    assert!(one.block_on(WakeTogether::of_this_task(&core.woken_tasks)).is_none());
+    let none = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    assert!(none.block_on(WakeTogether::of_this_task(&core.woken_tasks)).is_none());
+    server.assert_clean();
+}
+
+#[test]
+fn tasks_get_their_answers_while_the_waker_of_another_caller_blocks_the_task_that_reads() {
+    const TASKS: usize = MIN_TOGETHER * 4;
+    let (server, locks) = server_and_locks();
+    let runtime = two_workers();
+    have_a_task_read(&locks, &runtime);
+    let gate = Arc::new(Mutex::new(()));
+    let closed = gate.lock().unwrap();
+    let blocks = Waker::from(Arc::new(Blocks(Arc::clone(&gate))));
+    // All of them are answered at the same time, the one that blocks in the middle.
+    server.freeze();
+    let asked = Arc::new(AtomicUsize::new(0));
+    let spawn = |number: usize| {
+        let (locks, asked) = (locks.clone(), Arc::clone(&asked));
+        runtime.spawn(async move {
+            let mut asking = pin!(locks.mutex(format!("task{number}")).acquire());
+            let first = poll_fn(|context| Poll::Ready(asking.as_mut().poll(context))).await;
+            assert!(first.is_pending());
+            asked.fetch_add(1, Ordering::SeqCst);
+            asking.await
+        })
+    };
+    let have_asked = |count| {
+        eventually(PATIENCE, "they have asked", || asked.load(Ordering::SeqCst) == count);
+    };
+    let mut tasks: Vec<_> = (0..TASKS / 2).map(spawn).collect();
+    have_asked(TASKS / 2);
+    let others = locks.clone();
+    let blocked =
+        runtime.block_on(runtime.spawn(async move { (ask(&others, 0, &blocks),) })).unwrap();
+    tasks.extend((TASKS / 2..TASKS).map(spawn));
+    have_asked(TASKS);
+    server.thaw();
+    eventually(PATIENCE, "all tasks run", || tasks.iter().all(|task| task.is_finished()));
+    drop(closed);
+    runtime.block_on(async {
+        for task in tasks {
+            task.await.unwrap().unwrap().release().await.unwrap();
+        }
+        blocked.0.await.unwrap().release().await.unwrap();
+    });
+    locks.blocking_shutdown();
+    server.assert_clean();
+}
