@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use redis_locks::{LockError, Locks, Scripting};
 use testbed::{Proxy, Server, eventually};
+use tokio::task::JoinSet;
 
 use crate::scenery::*;
 use crate::without_scripts::{NO_SCRIPTS, as_user, never};
@@ -265,6 +266,75 @@ async fn the_silence_of_the_common_connection_is_not_hidden_by_transactions() {
     let guard = locks.mutex("other").ttl(LONG).acquire().await.unwrap();
     is_over.store(true, Ordering::SeqCst);
     asking.await.unwrap().unwrap();
+    guard.release().await.unwrap();
+    server.assert_clean();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn connections_that_died_in_silence_cost_one_time_limit_together() {
+    const LOCKS: usize = 16;
+    let server = Server::start();
+    let proxy = Proxy::to(server.port());
+    let builder = Locks::builder().url(proxy.url()).scripting(Scripting::Never);
+    let locks = builder.command_timeout(COMMAND).ttl(LONG).connect().await.unwrap();
+    let held = job(&never(&server).await).acquire().await.unwrap();
+    let link = proxy.connections().iter().find(|it| it.open && !it.subscriber).unwrap().number;
+    let mut own = JoinSet::new();
+    for number in 0..LOCKS {
+        let request = locks.mutex(format!("own {number}")).acquire();
+        own.spawn(async move {
+            let guard = request.await.unwrap();
+            for _ in 0..10 {
+                guard.verify().await.unwrap();
+            }
+            guard
+        });
+    }
+    let own = own.join_all().await;
+    let pooled = || proxy.only(|it| !it.subscriber && it.number != link);
+    assert!(pooled().count() >= 3, "{:?}", proxy.connections());
+    pooled().hole();
+    let start = Instant::now();
+    let waits = tokio::spawn(job(&locks).acquire());
+    until("it has queued", || places(&server) == 1).await;
+    let took = start.elapsed();
+    assert!(took < 2 * COMMAND, "{took:?}");
+    held.release().await.unwrap();
+    waits.await.unwrap().unwrap().release().await.unwrap();
+    for guard in own {
+        guard.release().await.unwrap();
+    }
+    server.assert_clean();
+}
+
+/// Hands a lock over to a waiter that has not asked for so long that the server is asked whether it
+/// lives.
+async fn hand_over(from: &Locks, to: &Locks, server: &Server) {
+    let held = job(from).acquire().await.unwrap();
+    let waits = tokio::spawn(job(to).acquire());
+    until("it has queued", || places(server) == 1).await;
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    held.release().await.unwrap();
+    waits.await.unwrap().unwrap().release().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lock_is_handed_over_after_the_connection_died_that_asks_for_listeners() {
+    let server = Server::start();
+    let proxy = Proxy::to(server.port());
+    let builder = Locks::builder().url(proxy.url()).scripting(Scripting::Never);
+    let locks = builder.command_timeout(COMMAND).connect().await.unwrap();
+    let other = never(&server).await;
+    server.reset_counts();
+    hand_over(&locks, &other, &server).await;
+    let asked = server.command_counts().get("pubsub|numsub").copied();
+    assert!(asked.is_some_and(|asked| asked > 0), "{:?}", server.command_counts());
+    let link = proxy.connections().iter().find(|it| it.open && !it.subscriber).unwrap().number;
+    proxy.only(|it| !it.subscriber && it.number != link).hole();
+    let guard = locks.mutex("other").ttl(LONG).acquire().await.unwrap();
+    // The connections of the transactions are replaced.
+    while guard.verify().await.is_err() {}
+    hand_over(&locks, &other, &server).await;
     guard.release().await.unwrap();
     server.assert_clean();
 }
