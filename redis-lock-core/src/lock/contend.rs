@@ -238,6 +238,7 @@ impl<W> Machine<W> {
                 ask,
                 stays,
                 notified,
+                waited_for: self.waited_for,
                 is_new: !contending.may_be_queued,
             };
             (About::Acquire { queues: patient, ordered }, Verb::Acquire(terms))

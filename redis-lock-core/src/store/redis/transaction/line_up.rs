@@ -148,6 +148,7 @@ mod tests {
             dialect: Dialect::Millis,
             channel: Channel::listened_at("lock:~m:x"),
             is_cluster: false,
+            has_compare_and_set: false,
             alive_for: Duration::ZERO,
         };
         (runtime, setting)

@@ -55,6 +55,8 @@ pub(in crate::store::redis) struct Pool {
     pub(super) may_ask_listeners: AtomicBool,
     /// Whether several keys may be read at once (`MGET`).
     pub(super) may_read_several: AtomicBool,
+    /// Whether a value may be compared and set in one command, where the server has that.
+    pub(super) may_compare: AtomicBool,
     pub(super) clock: ServerClock,
     pub(super) hand_overs: HandOvers,
     /// Whether something has arrived since the last call of `take_received`.
@@ -102,6 +104,7 @@ impl Pool {
             may_publish: AtomicBool::new(true),
             may_ask_listeners: AtomicBool::new(true),
             may_read_several: AtomicBool::new(true),
+            may_compare: AtomicBool::new(true),
             clock: ServerClock::default(),
             hand_overs: HandOvers::default(),
             has_received: AtomicBool::new(false),

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use redis::{Cmd, Value};
 use tokio::time::{sleep, timeout};
 
+use super::claim::claim;
 use super::line_up::line_up;
 use super::look;
 use super::plan::{Decision, DecisionTerms, ReadPlan, decide, pause};
@@ -57,6 +58,9 @@ async fn attempts(
     is_sent: &AtomicBool,
 ) -> Result<Answer, Fault> {
     if let Some(answer) = line_up(setting, command, is_sent).await? {
+        return Ok(answer);
+    }
+    if let Some(answer) = claim(setting, command, is_sent).await? {
         return Ok(answer);
     }
     let mut terms = setting.terms();
