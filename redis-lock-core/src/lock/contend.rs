@@ -224,7 +224,6 @@ impl<W> Machine<W> {
         } else {
             let queue = patient.then_some(PLACE);
             let fences = if demand.fenced { FENCES } else { 0 };
-            let (fair, repair_orphan) = (demand.fair, demand.repair_orphan);
             let asks = !patient && env.hints && demand.kind == Kind::Mutex;
             let ask = (asks && contending.hand_over == HandOverRequest::Not).then_some(ASK);
             let (stays, notified) = (contending.stays(), contending.was_notified);
@@ -232,9 +231,9 @@ impl<W> Machine<W> {
                 token,
                 ttl,
                 queue,
-                fair,
+                fair: demand.fair,
                 fences,
-                repair_orphan,
+                repair_orphan: demand.repair_orphan,
                 ask,
                 stays,
                 notified,
