@@ -224,7 +224,6 @@ impl<W> Machine<W> {
         } else {
             let queue = patient.then_some(PLACE);
             let fences = if demand.fenced { FENCES } else { 0 };
-            let (fair, repair_orphan) = (demand.fair, demand.repair_orphan);
             let asks = !patient && env.hints && demand.kind == Kind::Mutex;
             let ask = (asks && contending.hand_over == HandOverRequest::Not).then_some(ASK);
             let (stays, notified) = (contending.stays(), contending.was_notified);
@@ -232,12 +231,13 @@ impl<W> Machine<W> {
                 token,
                 ttl,
                 queue,
-                fair,
+                fair: demand.fair,
                 fences,
-                repair_orphan,
+                repair_orphan: demand.repair_orphan,
                 ask,
                 stays,
                 notified,
+                waited_for: self.waited_for,
                 is_new: !contending.may_be_queued,
             };
             (About::Acquire { queues: patient, ordered }, Verb::Acquire(terms))

@@ -138,6 +138,8 @@ pub(crate) struct Acquire {
     /// Whether a message has said that the token was granted the lock. A store that reads the lock in
     /// several steps then begins with its holder.
     pub(crate) notified: bool,
+    /// Whether somebody is known to wait for the lock, so that its value has the mark.
+    pub(crate) waited_for: bool,
     /// Whether the token was never asked to queue before.
     pub(crate) is_new: bool,
 }
@@ -156,6 +158,7 @@ impl Acquire {
             ask: None,
             stays: false,
             notified: false,
+            waited_for: false,
             is_new: false,
         }
     }

@@ -46,6 +46,7 @@ impl Transactions {
             dialect: Dialect::Millis,
             channel,
             is_cluster: false,
+            has_compare_and_set: false,
             alive_for: Duration::ZERO,
         };
         self.runtime.block_on(run(&setting, command))

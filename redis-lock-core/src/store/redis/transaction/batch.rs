@@ -11,6 +11,7 @@ use super::pool::{Lane, SIZE, lost};
 use super::run::{Written, begin, explain, late, opened, write};
 use super::setting::Setting;
 use super::snapshot::Snapshot;
+use crate::domain::clock::Moment;
 use crate::domain::error::Fault;
 use crate::store::{Answer, Command, Verb};
 
@@ -82,10 +83,10 @@ pub(super) async fn carry_out(
         return (Vec::new(), batch);
     }
     let shortest = batch.iter().map(|(_, command)| command.timeout).min();
-    let is_sent = AtomicBool::new(false);
+    let (is_sent, begun) = (AtomicBool::new(false), Moment::now());
     let limit = shortest.unwrap_or(Duration::ZERO);
     let together = timeout(limit, together(setting, &batch, &is_sent)).await;
-    match together.unwrap_or_else(|_| Err(late(setting, &is_sent))) {
+    match together.unwrap_or_else(|_| Err(late(setting, begun, &is_sent))) {
         Ok(answers) => sorted(batch, answers),
         Err(fault) if fault.class.is_unknown() => {
             (batch.iter().map(|(seq, _)| (*seq, Err(fault.clone()))).collect(), Vec::new())

@@ -85,7 +85,8 @@ async fn known_or_read(
     names: &Names,
 ) -> Option<(Moment, f64)> {
     let (clock, sent) = (&setting.pool.clock, Moment::now());
-    if let Some(now) = clock.time(sent) {
+    // What is written on a connection that was closed while it was idle is in doubt; what is read is not.
+    if let Some(now) = clock.time(sent).filter(|_| leased.is_fresh()) {
         return Some((now, 0.0));
     }
     let (now, last) = read(leased, names).await?;
@@ -147,6 +148,7 @@ mod tests {
             dialect: Dialect::Millis,
             channel: Channel::listened_at("lock:~m:x"),
             is_cluster: false,
+            has_compare_and_set: false,
             alive_for: Duration::ZERO,
         };
         (runtime, setting)
@@ -224,5 +226,32 @@ mod tests {
         let command = Command { names, kind: Kind::Mutex, verb, timeout };
         let answer = runtime.block_on(crate::store::redis::transaction::run(&setting, &command));
         assert!(matches!(answer, Ok(Answer::Held { .. })), "{answer:?}");
+    }
+
+    #[test]
+    fn a_connection_that_was_closed_while_it_was_idle_leaves_no_token_in_doubt() {
+        let server = testbed::Server::start();
+        let token = |digit: &str| format!("rl1.{}.m.0.", digit.repeat(32));
+        let names = Arc::new(Names::new("lock", "lock:k"));
+        server.run::<()>(&format!("SET {} {}+ PX 60000", names.main(), token("a")));
+        let (runtime, setting) = client_of(&server);
+        let ask = |token: &str| {
+            let place = Some(Duration::from_secs(5));
+            let acquire =
+                Acquire { queue: place, is_new: true, ..Acquire::of(token.into(), place) };
+            let (verb, timeout) = (Verb::Acquire(acquire), Duration::from_secs(5));
+            let names = Arc::clone(&names);
+            let command = Command { names, kind: Kind::Mutex, verb, timeout };
+            runtime.block_on(crate::store::redis::transaction::run(&setting, &command))
+        };
+        let first = ask(&token("b"));
+        assert!(matches!(first, Ok(Answer::Busy(_))), "{first:?}");
+        let closed: u64 = server.run("CLIENT KILL TYPE normal SKIPME yes");
+        assert!(closed >= 1);
+        setting.pool.age();
+        // The time is still known.
+        let second = ask(&token("c"));
+        assert!(matches!(second, Ok(Answer::Busy(_))), "{second:?}");
+        assert_eq!(server.run::<u64>(&format!("ZCARD {}", names.queue())), 2);
     }
 }

@@ -15,6 +15,7 @@
 //! because connections have no common order.
 
 mod batch;
+mod claim;
 mod hand_overs;
 mod line_up;
 mod look;

@@ -379,7 +379,9 @@ fn forced<'a>(command: &'a Command, before: &'a Entry) -> impl Iterator<Item = M
 /// Whether a waiter with this channel has asked so lately.
 fn asked_within(time: Duration, before: &Entry, channel: &str, now: Moment) -> bool {
     let mut asked = before.queue.iter().filter(|waiter| &*waiter.manager == channel);
-    asked.any(|waiter| waiter.until.after(time) > now.after(PLACE))
+    // A place that ends later than one of now was taken before the clock was set back, nobody knows when.
+    let (earliest, latest) = (now.after(PLACE), now.after(PLACE).after(time));
+    asked.any(|waiter| waiter.until.after(time) > earliest && waiter.until < latest)
 }
 
 /// The channels of waiters that may be granted the lock, if it is not known yet whether they have
@@ -415,4 +417,29 @@ pub(super) fn pause(aborts: u32, random: u8) -> Duration {
         more => Duration::from_millis(2) * (1 << more.saturating_sub(3).min(5)),
     };
     longest * u32::from(random) / 255
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::memory::entry::StoredWaiter;
+
+    #[test]
+    fn a_place_of_before_the_clock_was_set_back_does_not_tell_that_its_waiter_lives() {
+        let (now, time) = (Moment::at_millis(100_000), Duration::from_millis(100));
+        let is_alive = |asked: u64| {
+            let until = Moment::at_millis(asked).after(PLACE);
+            let waiter = StoredWaiter {
+                token: "t".into(),
+                kind: Kind::Mutex,
+                until,
+                manager: "lock:~m:x".into(),
+            };
+            let entry = Entry { queue: [waiter].into(), ..Entry::default() };
+            asked_within(time, &entry, "lock:~m:x", now)
+        };
+        assert!(is_alive(99_901) && is_alive(100_003));
+        assert!(!is_alive(99_899), "it has not asked for long");
+        assert!(!is_alive(110_000), "the clock was set back by 10 s or more");
+    }
 }

@@ -11,12 +11,16 @@ use tokio::time::timeout;
 
 use super::hand_overs::HandOvers;
 use super::server_clock::ServerClock;
+use crate::domain::clock::Moment;
 use crate::domain::error::{Fault, FaultClass};
 use crate::store::redis::decode;
 use crate::store::{Command, Verb};
 
 /// So many transactions run at once, and as many of renewals beside them.
 pub(super) const SIZE: usize = 4;
+
+/// A connection that was idle for longer may have been closed, which only its next use shows.
+const FRESH: Duration = Duration::from_secs(1);
 
 /// Callers of one lane wait for each other when all its connections are in use.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -51,6 +55,8 @@ pub(in crate::store::redis) struct Pool {
     pub(super) may_ask_listeners: AtomicBool,
     /// Whether several keys may be read at once (`MGET`).
     pub(super) may_read_several: AtomicBool,
+    /// Whether a value may be compared and set in one command, where the server has that.
+    pub(super) may_compare: AtomicBool,
     pub(super) clock: ServerClock,
     pub(super) hand_overs: HandOvers,
     /// Whether something has arrived since the last call of `take_received`.
@@ -60,11 +66,17 @@ pub(in crate::store::redis) struct Pool {
 /// What can be leased at once, and what is on its way.
 #[derive(Default)]
 struct IdleConnections {
-    /// Each with whether it was used before.
-    free: Vec<(MultiplexedConnection, bool)>,
+    free: Vec<IdleConnection>,
     connecting: usize,
     failures: u64,
     fault: Option<Fault>,
+}
+
+struct IdleConnection {
+    connection: MultiplexedConnection,
+    since: Moment,
+    /// Whether it was used before.
+    is_used: bool,
 }
 
 /// A connection for one transaction. It is closed unless it is given back: nobody knows what a
@@ -72,6 +84,8 @@ struct IdleConnections {
 pub(super) struct Leased<'a> {
     pool: &'a Arc<Pool>,
     connection: MultiplexedConnection,
+    /// Since when it was idle.
+    since: Moment,
     /// Whether it was used before, so that the server may have closed it meanwhile.
     pub(super) is_used: bool,
     _slot: Option<SemaphorePermit<'a>>,
@@ -90,6 +104,7 @@ impl Pool {
             may_publish: AtomicBool::new(true),
             may_ask_listeners: AtomicBool::new(true),
             may_read_several: AtomicBool::new(true),
+            may_compare: AtomicBool::new(true),
             clock: ServerClock::default(),
             hand_overs: HandOvers::default(),
             has_received: AtomicBool::new(false),
@@ -109,8 +124,8 @@ impl Pool {
             let news = self.news.notified();
             {
                 let mut idle = self.idle();
-                if let Some((connection, is_used)) = idle.free.pop() {
-                    return Ok(Leased { pool: self, connection, is_used, _slot: slot });
+                if let Some(IdleConnection { connection, since, is_used }) = idle.free.pop() {
+                    return Ok(Leased { pool: self, connection, since, is_used, _slot: slot });
                 }
                 if let Some(fault) = idle.fault.clone().filter(|_| idle.failures != failures) {
                     return Err(fault);
@@ -139,7 +154,7 @@ impl Pool {
             let mut idle = self.idle();
             idle.connecting -= 1;
             match made {
-                Ok(connection) => idle.free.push((connection, false)),
+                Ok(connection) => idle.add(connection, false),
                 Err(fault) => {
                     idle.failures += 1;
                     idle.fault = Some(fault);
@@ -147,6 +162,17 @@ impl Pool {
             }
         }
         self.news.notify_waiters();
+    }
+
+    /// Nothing has come on a connection since that time. Those that have been idle since then may have
+    /// died in the same silence, and are closed; a new one is made at once.
+    pub(super) fn distrust(self: &Arc<Self>, silent_since: Moment) {
+        self.idle().free.retain(|it| it.since > silent_since);
+        // Whoever has it locked is making a new one.
+        if let Ok(mut beside) = self.beside.try_lock() {
+            beside.take();
+        }
+        self.prepare();
     }
 
     async fn connect(&self) -> Result<MultiplexedConnection, Fault> {
@@ -190,12 +216,29 @@ impl Pool {
         self.clock.forget();
     }
 
+    /// As if nothing had been used for long.
+    #[cfg(test)]
+    pub(super) fn age(&self) {
+        self.idle().free.iter_mut().for_each(|it| it.since = Moment::START);
+    }
+
     fn idle(&self) -> MutexGuard<'_, IdleConnections> {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
+impl IdleConnections {
+    fn add(&mut self, connection: MultiplexedConnection, is_used: bool) {
+        self.free.push(IdleConnection { connection, since: Moment::now(), is_used });
+    }
+}
+
 impl Leased<'_> {
+    /// Whether it was idle for so short a time that it is hardly closed already.
+    pub(super) fn is_fresh(&self) -> bool {
+        Moment::now().since(self.since) < FRESH
+    }
+
     pub(super) async fn ask(&mut self, cmds: Vec<Cmd>) -> Result<Vec<Value>, RedisError> {
         let answers = ask(&mut self.connection, cmds).await;
         if answers.is_ok() {
@@ -206,7 +249,7 @@ impl Leased<'_> {
 
     /// To be called when nothing is watched and nothing is queued on it.
     pub(super) fn give_back(self) {
-        self.pool.idle().free.push((self.connection, true));
+        self.pool.idle().add(self.connection, true);
         self.pool.news.notify_waiters();
     }
 }

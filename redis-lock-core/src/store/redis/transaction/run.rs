@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use redis::{Cmd, Value};
 use tokio::time::{sleep, timeout};
 
+use super::claim::claim;
 use super::line_up::line_up;
 use super::look;
 use super::plan::{Decision, DecisionTerms, ReadPlan, decide, pause};
@@ -32,16 +33,16 @@ pub(in crate::store::redis) async fn run(
     setting: &Setting,
     command: &Command,
 ) -> Result<Answer, Fault> {
-    let is_sent = AtomicBool::new(false);
+    let (is_sent, begun) = (AtomicBool::new(false), Moment::now());
     let bounded = timeout(command.timeout, attempts(setting, command, &is_sent));
-    bounded.await.unwrap_or_else(|_| Err(late(setting, &is_sent)))
+    bounded.await.unwrap_or_else(|_| Err(late(setting, begun, &is_sent)))
 }
 
 /// The fault of a transaction that took too long.
-pub(super) fn late(setting: &Setting, is_sent: &AtomicBool) -> Fault {
+pub(super) fn late(setting: &Setting, begun: Moment, is_sent: &AtomicBool) -> Fault {
     // Its connection is closed by now. Another one is made at once, so that the next try need not
     // wait for it.
-    setting.pool.prepare();
+    setting.pool.distrust(begun);
     if is_sent.load(Ordering::Relaxed) {
         let what = "the server did not say in time what became of a transaction";
         return Fault::new(FaultClass::Unknown, what);
@@ -57,6 +58,9 @@ async fn attempts(
     is_sent: &AtomicBool,
 ) -> Result<Answer, Fault> {
     if let Some(answer) = line_up(setting, command, is_sent).await? {
+        return Ok(answer);
+    }
+    if let Some(answer) = claim(setting, command, is_sent).await? {
         return Ok(answer);
     }
     let mut terms = setting.terms();

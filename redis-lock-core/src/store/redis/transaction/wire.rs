@@ -60,7 +60,10 @@ pub(in crate::store::redis) fn wire(
         AtomicBy::Scripts => Dialect::Millis,
     };
     let is_cluster = found.cluster;
-    let setting = Setting { pool, dialect, channel, is_cluster, alive_for: ALIVE_FOR };
+    // What compares and deletes (Valkey 9, Redis 8.4) has `SET … IFEQ` as well.
+    let has_compare_and_set = found.delete.is_native() && dialect == Dialect::Millis;
+    let alive_for = ALIVE_FOR;
+    let setting = Setting { pool, dialect, channel, is_cluster, has_compare_and_set, alive_for };
     let setting = Arc::new(setting);
     let (jobs, receiver) = mpsc::unbounded_channel();
     let inbox = Arc::new(AnswerInbox::default());
