@@ -30,8 +30,13 @@ impl Core {
             Next::Done(_) if self.places.only().is_some() => {}
             Next::Done(reap) => {
                 self.reaper().stops(&reap);
-                let place = self.places.of(reap.names().main()).id;
-                self.released().add(place, reap, now);
+                let place_of = |names: &Names| self.places.of(names.main()).id;
+                let others = match reap.is_split() {
+                    true => reap.names().all().skip(1).map(place_of).collect(),
+                    false => Vec::new(),
+                };
+                let place = place_of(reap.names());
+                self.released().add(reap, (place, others), now);
             }
             Next::Again(at, reap) if at <= now => self.put(QueueEntry::reap(reap, now), work),
             Next::Again(at, reap) => {
@@ -107,10 +112,10 @@ impl Core {
         }
     }
 
-    /// A server has left the map: another one may still have tokens that it released.
+    /// A server has left the map: its successor may still have tokens that it released.
     pub(super) fn release_again(&self, work: &mut Work) {
         let now = Moment::now();
-        let again = self.released().take(now);
+        let again = self.released().take_moved(now, |main| self.places.of(main).id);
         for reap in again {
             self.put(QueueEntry::reap(reap.repeated(), now), work);
         }

@@ -448,3 +448,26 @@ fn g8_what_the_heir_of_a_node_never_heard_of_is_released_again() {
         assert!(start.elapsed() < Duration::from_secs(2), "{:?}", start.elapsed());
     }
 }
+
+#[test]
+fn what_nodes_answered_that_have_not_failed_is_not_released_again() {
+    let (cluster, locks) = three();
+    let keys: Vec<_> = (0..3).map(|node| cluster.key_of(node)).collect();
+    for key in &keys {
+        let guard = locks.mutex(key).ttl(PATIENCE * 6).blocking_acquire().unwrap();
+        guard.blocking_release().unwrap();
+    }
+    cluster.nodes().log.clear();
+    cluster.set_down(0, true);
+    cluster.fail_over(0, 2);
+    let released = || {
+        let log = cluster.nodes().log.clone();
+        log.into_iter().filter(|(.., verb)| *verb == "release").map(|(_, key, _)| key)
+    };
+    eventually(PATIENCE, "the heir is told", || released().any(|key| key == keys[0]));
+    // Answered by the others behind whatever they were sent before.
+    for key in &keys[1..] {
+        let _token = locks.mutex(key).blocking_acquire().unwrap().detach();
+    }
+    assert_eq!(released().collect::<Vec<_>>(), keys[..1]);
+}
