@@ -57,25 +57,21 @@ impl Released {
     }
 
     /// Takes out the releases that have a key at another place by now, and whose tokens that may still
-    /// have. Whoever wants a lock at a new server comes behind these, and nobody elsewhere does.
+    /// have: of each place the newest first, with the number of newer ones.
     pub(crate) fn take_moved(
         &mut self,
         now: Moment,
         place_of: impl Fn(&str) -> PlaceId,
-    ) -> Vec<Box<Reap>> {
-        let mut moved = Vec::new();
+    ) -> Vec<(usize, Box<Reap>)> {
+        let mut again = Vec::new();
         for (place, lately) in &mut self.0 {
-            let all = std::mem::take(lately).into_iter().filter(|it| it.reap.gone_by() > now);
-            for answered in all {
-                if answered.has_moved(*place, &place_of) {
-                    moved.push(answered.reap);
-                } else {
-                    lately.push_back(answered);
-                }
-            }
+            let left = std::mem::take(lately).into_iter().filter(|it| it.reap.gone_by() > now);
+            let (moved, here): (Vec<_>, _) = left.partition(|it| it.has_moved(*place, &place_of));
+            *lately = here.into();
+            again.extend(moved.into_iter().rev().map(|it| it.reap).enumerate());
         }
         self.0.retain(|_, lately| !lately.is_empty());
-        moved
+        again
     }
 }
 
@@ -119,8 +115,12 @@ mod tests {
     }
 
     /// Takes out everything, as if all places were others.
-    fn take(released: &mut Released, now: Moment) -> Vec<Box<Reap>> {
+    fn take(released: &mut Released, now: Moment) -> Vec<(usize, Box<Reap>)> {
         released.take_moved(now, |_| PlaceId::MAX)
+    }
+
+    fn tokens_of(released: &[(usize, Box<Reap>)]) -> Vec<String> {
+        released.iter().map(|(_, reap)| token(reap)).collect()
     }
 
     #[test]
@@ -133,7 +133,7 @@ mod tests {
         add(&mut released, 1, first, Moment::at_millis(1_000));
         add(&mut released, 1, second, Moment::at_millis(20_000));
         let left = take(&mut released, end);
-        assert_eq!(left.iter().map(|reap| token(reap)).collect::<Vec<_>>(), [expected]);
+        assert_eq!(tokens_of(&left), [expected]);
         assert!(take(&mut released, Moment::START).is_empty(), "they were taken out");
         add(&mut released, 1, answered(1_000), end);
         assert!(take(&mut released, Moment::START).is_empty(), "its lease is over already");
@@ -151,8 +151,14 @@ mod tests {
         let elsewhere = answered(1_000);
         tokens.push(token(&elsewhere));
         add(&mut released, 2, elsewhere, now);
-        let kept: Vec<_> = take(&mut released, now).iter().map(|reap| token(reap)).collect();
-        assert_eq!(kept, tokens[3..], "one place pushes out nothing of another");
+        let kept = take(&mut released, now);
+        let (of_one, of_other) = kept.split_at(MOST);
+        assert_eq!(tokens_of(of_other), tokens.split_off(MOST + 3));
+        tokens.reverse();
+        tokens.truncate(MOST);
+        assert_eq!(tokens_of(of_one), tokens, "the newest first");
+        assert!(of_one.iter().map(|(newer, _)| *newer).eq(0..MOST));
+        assert_eq!(of_other[0].0, 0, "counted for each place");
     }
 
     #[test]
@@ -165,7 +171,7 @@ mod tests {
         assert_eq!(released.take_moved(now, |_| 2).len(), 1, "its server has left");
         assert_eq!(released.take_moved(now, |_| 2).len(), 0, "the other one is where it was");
         let moved = released.take_moved(now, |_| 3);
-        assert_eq!(moved.iter().map(|reap| token(reap)).collect::<Vec<_>>(), [expected]);
+        assert_eq!(tokens_of(&moved), [expected]);
         assert_eq!(released.0.len(), 0, "nothing is kept for servers that are gone");
     }
 

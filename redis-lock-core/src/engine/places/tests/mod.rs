@@ -471,3 +471,23 @@ fn what_nodes_answered_that_have_not_failed_is_not_released_again() {
     }
     assert_eq!(released().collect::<Vec<_>>(), keys[..1]);
 }
+
+#[test]
+fn who_waits_for_a_lock_of_a_node_that_failed_waits_for_its_last_releases_only() {
+    let (cluster, locks) = three();
+    let key = cluster.key_of(0);
+    for _ in 0..40 {
+        let guard = locks.mutex(&key).ttl(PATIENCE * 6).blocking_acquire().unwrap();
+        guard.blocking_release().unwrap();
+    }
+    cluster.set_down(0, true);
+    let asked = asks_and_waits(&cluster, &locks, &key);
+    cluster.fail_over(0, 2);
+    asked.join().unwrap();
+    let releases =
+        |log: &[(usize, String, &str)]| log.iter().filter(|(.., verb)| *verb == "release").count();
+    eventually(PATIENCE, "all are repeated", || releases(&cluster.nodes().log) == 41);
+    let log = cluster.nodes().log.clone();
+    let asked = log.iter().position(|(.., verb)| *verb != "release").unwrap();
+    assert_eq!(releases(&log[..asked]), 32, "{log:?}");
+}
