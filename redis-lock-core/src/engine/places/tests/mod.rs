@@ -481,6 +481,8 @@ fn who_waits_for_a_lock_of_a_node_that_failed_waits_for_its_last_releases_only()
         guard.blocking_release().unwrap();
     }
     cluster.set_down(0, true);
+    let failed = locks.link().core().places.named(&"node-0:1".into()).unwrap();
+    eventually(PATIENCE, "its end is noticed", || failed.path.traffic().epoch().is_none());
     let asked = asks_and_waits(&cluster, &locks, &key);
     cluster.fail_over(0, 2);
     asked.join().unwrap();
