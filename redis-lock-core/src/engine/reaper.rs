@@ -155,6 +155,14 @@ impl<E> Reaper<E> {
         taken.into_iter()
     }
 
+    /// Takes out the tokens whose last try has failed, although they are not due yet.
+    pub(crate) fn take_failed(&mut self) -> impl Iterator<Item = Box<Reap>> + use<E> {
+        let failed = self.pausing.iter().filter(|(_, reap)| reap.has_failed());
+        let failed: Vec<_> = failed.map(|(due, _)| *due).collect();
+        let taken: Vec<_> = failed.into_iter().filter_map(|due| self.take(due)).collect();
+        taken.into_iter()
+    }
+
     /// Callers whose time limit has passed.
     pub(crate) fn overdue(&mut self, now: Moment) -> Vec<Confirmation> {
         if self.deadline_check.is_none_or(|check| check > now) {
@@ -270,6 +278,7 @@ impl<E> Drop for LockedReaper<'_, E> {
 mod tests {
     use super::*;
     use crate::domain::demand::tests::demand;
+    use crate::domain::error::{Fault, FaultClass};
     use crate::lock::tests::{Bench, Told};
     use crate::lock::{Next, Outcome};
     use crate::store::Answer;
@@ -374,6 +383,22 @@ mod tests {
         due.for_each(|reap| drop(reap.give_up()));
         assert!(!reaper.owes() && reaper.lock().owed.is_empty(), "it is on its way");
         assert_eq!(give_up(&mut reaper.lock()), 1);
+    }
+
+    #[test]
+    fn a_new_connection_hastens_those_that_have_failed_and_no_others() {
+        let mut reaper = Reaper::<()>::default();
+        reaper.add(at(20), answered());
+        assert_eq!(reaper.take_failed().count(), 0, "it is due at a time of its own");
+        let (reap, now) = (unawaited(), Moment::at_millis(2_000));
+        let refused = Outcome::Refused(Fault::new(FaultClass::Refused, "planted"));
+        match reap.outcome(refused, now, now).1 {
+            Next::Again(_, reap) => reaper.add(at(30), reap),
+            done @ Next::Done(_) => panic!("{done:?}"),
+        }
+        let failed = reaper.take_failed().map(|reap| drop(reap.give_up()));
+        assert_eq!((failed.count(), reaper.due()), (1, at(20)));
+        assert_eq!(give_up(&mut reaper), 1);
     }
 
     #[test]

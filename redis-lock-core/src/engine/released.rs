@@ -1,8 +1,8 @@
 //! Recent releases, for servers that never received them.
 //!
 //! A primary answers before its replica has received the release. If it fails a moment later, the
-//! replica that replaces it still has the lock, which would stay until its lease ends. So recent
-//! releases are repeated whenever a server has left the map.
+//! replica that replaces it still has the lock, which would stay until its lease ends. So when a server
+//! has left the map, recent releases of keys that are at another place now are repeated there.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -15,44 +15,87 @@ use crate::lock::Reap;
 /// the failed one. A replica is only milliseconds behind.
 const MOST: usize = 512;
 
-/// Releases that were answered, in that order, until the leases of their tokens would have ended.
+/// Releases that were answered, in that order, until the leases of their tokens would have ended. By
+/// the place that had their first key.
 #[derive(Debug, Default)]
-pub(crate) struct Released(BTreeMap<PlaceId, VecDeque<Box<Reap>>>);
+pub(crate) struct Released(BTreeMap<PlaceId, VecDeque<Answered>>);
+
+#[derive(Debug)]
+struct Answered {
+    reap: Box<Reap>,
+    /// The places that had the other keys; none where all keys have one slot.
+    others: Vec<PlaceId>,
+}
+
+impl Answered {
+    /// Whether one of its keys is at another place than when it was answered.
+    fn has_moved(&self, first: PlaceId, place_of: &impl Fn(&str) -> PlaceId) -> bool {
+        let places = std::iter::once(first).chain(self.others.iter().copied());
+        self.reap.names().all().zip(places).any(|(names, place)| place_of(names.main()) != place)
+    }
+}
 
 impl Released {
-    pub(crate) fn add(&mut self, place: PlaceId, reap: Box<Reap>, now: Moment) {
+    /// Remembers a release. `place` has its first key, and `others` have the others, if those may be
+    /// elsewhere.
+    pub(crate) fn add(
+        &mut self,
+        reap: Box<Reap>,
+        (place, others): (PlaceId, Vec<PlaceId>),
+        now: Moment,
+    ) {
         let lately = self.0.entry(place).or_default();
         if lately.len() == MOST {
             lately.pop_front();
         }
-        while lately.front().is_some_and(|first| first.gone_by() <= now) {
+        while lately.front().is_some_and(|first| first.reap.gone_by() <= now) {
             lately.pop_front();
         }
         if reap.gone_by() > now {
-            lately.push_back(reap);
+            lately.push_back(Answered { reap, others });
         }
     }
 
-    /// Takes out the releases whose tokens some server may still have, whichever place answered
-    /// them, because a slot may have been moved at that time.
-    pub(crate) fn take(&mut self, now: Moment) -> impl Iterator<Item = Box<Reap>> + use<> {
-        let all = std::mem::take(&mut self.0).into_values().flatten();
-        all.filter(move |reap| reap.gone_by() > now)
+    /// Takes out the releases that have a key at another place by now, and whose tokens that may still
+    /// have: of each place the newest first, with the number of newer ones.
+    pub(crate) fn take_moved(
+        &mut self,
+        now: Moment,
+        place_of: impl Fn(&str) -> PlaceId,
+    ) -> Vec<(usize, Box<Reap>)> {
+        let mut again = Vec::new();
+        for (place, lately) in &mut self.0 {
+            let left = std::mem::take(lately).into_iter().filter(|it| it.reap.gone_by() > now);
+            let (moved, here): (Vec<_>, _) = left.partition(|it| it.has_moved(*place, &place_of));
+            *lately = here.into();
+            again.extend(moved.into_iter().rev().map(|it| it.reap).enumerate());
+        }
+        self.0.retain(|_, lately| !lately.is_empty());
+        again
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
+    use crate::domain::demand::Demand;
     use crate::domain::demand::tests::demand;
+    use crate::domain::kind::Kind;
+    use crate::domain::names::Names;
     use crate::lock::tests::Bench;
     use crate::lock::{Next, Outcome};
     use crate::store::{Answer, Verb};
 
     /// A release of a lease of 30 s that was answered at this time, in milliseconds.
     fn answered(millis: u64) -> Box<Reap> {
+        answered_of(demand("k"), millis)
+    }
+
+    fn answered_of(demand: Demand, millis: u64) -> Box<Reap> {
         let mut bench = Bench::new();
-        let hold = bench.hold(1, demand("k"));
+        let hold = bench.hold(1, demand);
         let _told = bench.release(&hold);
         let at = Moment::at_millis(millis);
         match bench.released().take().outcome(Outcome::Answered(Answer::Done), at, at).1 {
@@ -66,6 +109,20 @@ mod tests {
         token.to_string()
     }
 
+    /// Remembers a release of one key at this place.
+    fn add(released: &mut Released, place: PlaceId, reap: Box<Reap>, now: Moment) {
+        released.add(reap, (place, Vec::new()), now);
+    }
+
+    /// Takes out everything, as if all places were others.
+    fn take(released: &mut Released, now: Moment) -> Vec<(usize, Box<Reap>)> {
+        released.take_moved(now, |_| PlaceId::MAX)
+    }
+
+    fn tokens_of(released: &[(usize, Box<Reap>)]) -> Vec<String> {
+        released.iter().map(|(_, reap)| token(reap)).collect()
+    }
+
     #[test]
     fn what_was_released_is_remembered_until_its_lease_would_have_ended() {
         let mut released = Released::default();
@@ -73,13 +130,13 @@ mod tests {
         let end = first.gone_by();
         assert!(end >= Moment::at_millis(31_000) && end <= Moment::at_millis(33_000), "{end:?}");
         let expected = token(&second);
-        released.add(1, first, Moment::at_millis(1_000));
-        released.add(1, second, Moment::at_millis(20_000));
-        let left: Vec<_> = released.take(end).collect();
-        assert_eq!(left.iter().map(|reap| token(reap)).collect::<Vec<_>>(), [expected]);
-        assert_eq!(released.take(Moment::START).count(), 0, "they were taken out");
-        released.add(1, answered(1_000), end);
-        assert_eq!(released.take(Moment::START).count(), 0, "its lease is over already");
+        add(&mut released, 1, first, Moment::at_millis(1_000));
+        add(&mut released, 1, second, Moment::at_millis(20_000));
+        let left = take(&mut released, end);
+        assert_eq!(tokens_of(&left), [expected]);
+        assert!(take(&mut released, Moment::START).is_empty(), "they were taken out");
+        add(&mut released, 1, answered(1_000), end);
+        assert!(take(&mut released, Moment::START).is_empty(), "its lease is over already");
     }
 
     #[test]
@@ -89,13 +146,44 @@ mod tests {
         for _ in 0..MOST + 3 {
             let reap = answered(1_000);
             tokens.push(token(&reap));
-            released.add(1, reap, now);
+            add(&mut released, 1, reap, now);
         }
         let elsewhere = answered(1_000);
         tokens.push(token(&elsewhere));
-        released.add(2, elsewhere, now);
-        let kept: Vec<_> = released.take(now).map(|reap| token(&reap)).collect();
-        assert_eq!(kept, tokens[3..], "one place pushes out nothing of another");
+        add(&mut released, 2, elsewhere, now);
+        let kept = take(&mut released, now);
+        let (of_one, of_other) = kept.split_at(MOST);
+        assert_eq!(tokens_of(of_other), tokens.split_off(MOST + 3));
+        tokens.reverse();
+        tokens.truncate(MOST);
+        assert_eq!(tokens_of(of_one), tokens, "the newest first");
+        assert!(of_one.iter().map(|(newer, _)| *newer).eq(0..MOST));
+        assert_eq!(of_other[0].0, 0, "counted for each place");
+    }
+
+    #[test]
+    fn only_releases_of_keys_that_are_elsewhere_by_now_are_taken_out() {
+        let (mut released, now) = (Released::default(), Moment::at_millis(1_000));
+        let here = answered(1_000);
+        let expected = token(&here);
+        add(&mut released, 2, here, now);
+        add(&mut released, 1, answered(1_000), now);
+        assert_eq!(released.take_moved(now, |_| 2).len(), 1, "its server has left");
+        assert_eq!(released.take_moved(now, |_| 2).len(), 0, "the other one is where it was");
+        let moved = released.take_moved(now, |_| 3);
+        assert_eq!(tokens_of(&moved), [expected]);
+        assert_eq!(released.0.len(), 0, "nothing is kept for servers that are gone");
+    }
+
+    #[test]
+    fn one_of_several_keys_that_is_elsewhere_is_enough() {
+        let (mut released, now) = (Released::default(), Moment::at_millis(1_000));
+        let names = Names::together(Names::new("", "a"), vec![Names::new("", "b")], "a, b");
+        let (names, kind) = (Arc::new(names), Kind::All { ordered: false });
+        let both = answered_of(Demand { names, kind, ..demand("k") }, 1_000);
+        released.add(both, (1, vec![2]), now);
+        let mut moved = |other| released.take_moved(now, |key| if key == "a" { 1 } else { other });
+        assert_eq!((moved(2).len(), moved(3).len()), (0, 1));
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! Handles the outcome of a release, and repeats releases.
 
+use std::time::Duration;
+
 use super::core::{Core, Work};
 use super::notices::{Notice, Observation};
 use super::path::{FailedRelease, QueueEntry};
@@ -11,6 +13,11 @@ use crate::domain::clock::Moment;
 use crate::domain::names::Names;
 use crate::lock::{Next, Outcome, Outgoing, Reap};
 use crate::observe;
+
+/// So many of the last releases of a server that was replaced are repeated at once, and as many after
+/// each pause: all processes do so at the same time, and their callers want locks of its successor.
+const AGAIN_AT_ONCE: usize = 32;
+const AGAIN_PAUSE: Duration = Duration::from_millis(25);
 
 impl Core {
     /// The outcome of a try to release a token.
@@ -30,16 +37,26 @@ impl Core {
             Next::Done(_) if self.places.only().is_some() => {}
             Next::Done(reap) => {
                 self.reaper().stops(&reap);
-                let place = self.places.of(reap.names().main()).id;
-                self.released().add(place, reap, now);
+                let place_of = |names: &Names| self.places.of(names.main()).id;
+                let others = match reap.is_split() {
+                    true => reap.names().all().skip(1).map(place_of).collect(),
+                    false => Vec::new(),
+                };
+                let place = place_of(reap.names());
+                self.released().add(reap, (place, others), now);
             }
-            Next::Again(at, reap) if at <= now => self.put(QueueEntry::reap(reap, now), work),
-            Next::Again(at, reap) => {
-                let refused = self.reaper().keep(at, reap);
-                work.notices.extend(refused.and_then(|reap| given_up(reap, &LockError::Shutdown)));
-                self.waker.wake_by(at);
-            }
+            Next::Again(at, reap) => self.release_at(at, reap, now, work),
         }
+    }
+
+    /// Releases a token once more, now or at this time.
+    fn release_at(&self, at: Moment, reap: Box<Reap>, now: Moment, work: &mut Work) {
+        if at <= now {
+            return self.put(QueueEntry::reap(reap, now), work);
+        }
+        let refused = self.reaper().keep(at, reap);
+        work.notices.extend(refused.and_then(|reap| given_up(reap, &LockError::Shutdown)));
+        self.waker.wake_by(at);
     }
 
     /// Reports a release that has failed to its caller, and schedules the next try.
@@ -107,12 +124,14 @@ impl Core {
         }
     }
 
-    /// A server has left the map: another one may still have tokens that it released.
+    /// A server has left the map: its successor may still have tokens that it released. The last ones
+    /// are the likeliest, and come before whoever wants a lock there.
     pub(super) fn release_again(&self, work: &mut Work) {
         let now = Moment::now();
-        let again = self.released().take(now);
-        for reap in again {
-            self.put(QueueEntry::reap(reap.repeated(), now), work);
+        let again = self.released().take_moved(now, |main| self.places.of(main).id);
+        for (newer, reap) in again {
+            let pauses = u32::try_from(newer / AGAIN_AT_ONCE).unwrap_or(u32::MAX);
+            self.release_at(now.after(AGAIN_PAUSE * pauses), reap.repeated(), now, work);
         }
         self.send(work);
     }

@@ -6,6 +6,7 @@ use super::core::{Core, Work};
 use super::notices::{Notice, Observation};
 use super::path::{ENGINE_READS_AFTER, Job, News, Reader, Results};
 use super::places::{Place, PlaceId, UNROUTED};
+use super::reaper::Reaper;
 use crate::domain::clock::Moment;
 use crate::domain::error::Fault;
 use crate::store::Connected;
@@ -108,7 +109,7 @@ impl Core {
                         self.look_soon();
                     }
                     // Releases that were refused meanwhile are sent before new questions.
-                    self.put_reaps(|reaper| reaper.take_due(Moment::NEVER), work);
+                    self.put_reaps(Reaper::take_failed, work);
                     self.send(work);
                     self.connected(place.id, work);
                 }

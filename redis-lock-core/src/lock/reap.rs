@@ -178,6 +178,11 @@ impl Reap {
         self.tries > 0
     }
 
+    /// Whether its last try has failed.
+    pub(crate) fn has_failed(&self) -> bool {
+        self.fault.is_some()
+    }
+
     /// Whether the server has answered a try.
     pub(crate) fn was_answered(&self) -> bool {
         self.was_answered

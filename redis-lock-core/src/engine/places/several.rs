@@ -14,7 +14,7 @@ use crate::store::redis::ClusterMode;
 
 /// How often the map is read while a node says that it does not serve its slots, or nodes contradict
 /// each other: only another read shows when that is over.
-const UNCERTAIN_PAUSE: Duration = Duration::from_millis(150);
+const UNCERTAIN_PAUSE: Duration = LOOK_PAUSE;
 
 /// How old an answer may be to start or lengthen a lease: the node may have been replaced before it
 /// answered.
