@@ -344,10 +344,8 @@ impl Guard {
         self.give_back(Some(confirm));
         let outcome = outcome.await.unwrap_or(Err(LockError::Shutdown));
         let outcome = outcome.map_err(|error| error.at(&self.locks.settings().server));
-        match (&self.joined, self.hold.loss(Moment::now())) {
-            (Some(_), Some(reason)) => Err(self.hold.lost_error(reason)),
-            _ => outcome,
-        }
+        let lost = self.joined.as_ref().and_then(|_| self.hold.loss(Moment::now()));
+        lost.map_or(outcome, |reason| Err(self.hold.lost_error(reason)))
     }
 
     pub(crate) fn give_back(&self, confirm: Option<Confirm>) {

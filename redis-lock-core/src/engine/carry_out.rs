@@ -36,7 +36,6 @@ impl Core {
                 hold.notify_loss();
                 hold.report_end(Some(&self.notices.audience));
             }
-            Notice::Drop(hold) => drop(hold),
             Notice::OpenReader(place) => self.open_reader(place),
             Notice::Observe(observation) => tell(observation, &self.notices.audience),
         }

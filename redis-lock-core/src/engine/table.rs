@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 
 use super::cache_padded::CachePadded;
-use super::key_hashes::KeyHashes;
+use super::key_hashes::{KeyHashes, open_hash};
 use super::linger_history::LingerHistory;
 use crate::LockError;
 use crate::domain::clock::Moment;
@@ -313,10 +313,7 @@ impl Table {
     /// Locks the shard of a key. Nothing slow, and no code of the user, may run while it is locked.
     pub(crate) fn shard(&self, main: &str) -> Locked<'_> {
         // Colliding keys only cost a little waiting, so a hash without a secret is enough.
-        let mixed = main.bytes().fold(0_u32, |mixed, byte| {
-            (mixed ^ u32::from(byte)).wrapping_mul(0x0100_0193).rotate_left(5)
-        });
-        let (shard, earliest) = &*self.shards[mixed as usize % SHARDS];
+        let (shard, earliest) = &*self.shards[open_hash(main) as usize % SHARDS];
         Locked { shard: lock(shard), earliest }
     }
 

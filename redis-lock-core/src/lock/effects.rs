@@ -60,8 +60,6 @@ pub(crate) enum Later<W> {
     Fault(Arc<Demand>, Fault),
     /// Something happened to a lease that lingers.
     Idle(IdleEvent),
-    /// Drops a reference to this hold. Its span ends with the last one.
-    Drop(Arc<Hold>),
 }
 
 impl<W> Default for Effects<W> {

@@ -71,7 +71,7 @@ impl<W> Machine<W> {
             && demand.renew
             && env.hints
             && env.habits.lingers
-            && held.attempt.token().may_be_idle()
+            && held.attempt.may_be_idle()
             && (held.was_free || env.habits.is_ours_mostly)
             && !self.waited_for
             && self.waiters.is_empty()

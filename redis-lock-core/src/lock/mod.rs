@@ -103,13 +103,15 @@ impl Env<'_> {
 
     /// An attempt with a fresh token for a demand.
     fn attempt(&self, demand: &Demand) -> Attempt {
-        let make = match (demand.ttl, demand.linger) {
-            (None, _) => Token::lasting,
+        let (manager, label, ttl) = (self.manager, &demand.label, asked_ttl(demand));
+        match (demand.ttl, demand.linger) {
+            (None, _) => Attempt::new(Token::lasting(manager, label), ttl),
             // Without messages nobody could ask for the idle lease, so it does not linger.
-            (Some(_), Some(_)) if self.hints && self.habits.lingers => Token::lingering,
-            (Some(_), _) => Token::fresh,
-        };
-        Attempt::new(make(self.manager, &demand.label), asked_ttl(demand))
+            (Some(_), Some(_)) if self.hints && self.habits.lingers => {
+                Attempt::lingering(Token::lingering(manager, label), ttl)
+            }
+            (Some(_), _) => Attempt::new(Token::fresh(manager, label), ttl),
+        }
     }
 }
 

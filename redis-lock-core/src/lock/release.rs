@@ -52,6 +52,7 @@ impl<W> Machine<W> {
         out: &mut Effects<W>,
     ) {
         let Stage::Held(held) = std::mem::replace(&mut self.stage, Stage::Idle) else { return };
+        // The caller has another reference to the hold, so its span does not end under the lock here.
         let Held { attempt, hold, lease, taken_again, .. } = held;
         if self.waited_for && taken_again > 0 {
             out.key_use = Some(KeyUse::GivenAway { taken_again, was_idle: false });
@@ -65,7 +66,6 @@ impl<W> Machine<W> {
             }
         });
         out.part(reap);
-        out.later.push(Later::Drop(hold));
         // Our own next token queues behind waiters of other processes, so `SET NX` would fail.
         let waited_for = self.waited_for;
         if !self.waiters.is_empty() {
@@ -94,9 +94,9 @@ impl<W> Machine<W> {
         let fence = if waiter.demand.fenced { held.fences.next() } else { None };
         let next =
             Arc::new(Hold::new(waiter.demand, token, fence, env.now, held.lease.end, env.process));
-        let before = std::mem::replace(&mut held.hold, Arc::clone(&next));
+        // The caller has another reference to the hold before.
+        held.hold = Arc::clone(&next);
         held.schedule(env);
-        out.later.push(Later::Drop(before));
         out.later.push(Later::Grant(waiter.handle, next));
     }
 
@@ -116,7 +116,7 @@ impl<W> Machine<W> {
         let Stage::Held(held) = std::mem::replace(&mut self.stage, Stage::Idle) else {
             return None;
         };
-        let Held { attempt, hold, mut lease, .. } = held;
+        let Held { attempt, mut lease, .. } = held;
         // A renewal that is on its way can only lengthen the lease, which does no harm. A cut may be
         // executed behind the adopter's renewals.
         if let Some(cut) = self.open.take().filter(|open| open.about == About::Cut) {
@@ -124,7 +124,6 @@ impl<W> Machine<W> {
         }
         let at_most = if planted!(CutNotPassedOn) { None } else { lease.at_most };
         let token = attempt.into_token(at_most, env.now);
-        out.later.push(Later::Drop(hold));
         self.contended = true;
         self.start(env, out);
         Some(token)
