@@ -88,7 +88,7 @@ impl Drop for Asking {
         match self.answer.try_recv() {
             // The token of an adopted hold still belongs to the process that gave it away.
             Ok(Ok(hold)) if hold.demand.adopts.is_some() => drop(link.detach(&self.id, &hold)),
-            Ok(Ok(hold)) => link.release(&self.id, &hold, None),
+            Ok(Ok(hold)) => drop(link.release(&self.id, &hold, || None)),
             Ok(Err(_)) => {}
             Err(_) => core.act(|work| {
                 core.step(&self.id, work, |machine, env, out| {

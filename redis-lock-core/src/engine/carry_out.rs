@@ -23,7 +23,7 @@ impl Core {
                     // it away.
                     self.step(&id, work, |machine, env, out| match hold.demand.adopts {
                         Some(_) => drop(machine.detach(&hold, env, out)),
-                        None => machine.release(&hold, None, env, out),
+                        None => drop(machine.release(&hold, || None, env, out)),
                     });
                 }
             }

@@ -73,10 +73,8 @@ impl<W> Effects<W> {
         self.later.push(Later::Fail(waiter, error));
     }
 
-    pub(super) fn confirm(&mut self, confirm: Option<Confirm>, outcome: Result<(), LockError>) {
-        if let Some(confirm) = confirm {
-            self.later.push(Later::Confirm(confirm, outcome));
-        }
+    pub(super) fn confirm(&mut self, confirm: Confirm, outcome: Result<(), LockError>) {
+        self.later.push(Later::Confirm(confirm, outcome));
     }
 
     /// Reports what happened to a lease that lingers, if somebody listens.

@@ -11,35 +11,37 @@ use crate::lock::hold::Hold;
 use crate::{LockError, LockState, Token};
 
 impl<W> Machine<W> {
-    /// The guard of `hold` was dropped.
+    /// The guard of `hold` was dropped. Returns the outcome where it is known at once; else it is
+    /// reported to what `confirm` makes.
     pub(crate) fn release(
         &mut self,
         hold: &Arc<Hold>,
-        confirm: Option<Confirm>,
+        confirm: impl FnOnce() -> Option<Confirm>,
         env: &Env<'_>,
         out: &mut Effects<W>,
-    ) {
+    ) -> Option<Result<(), LockError>> {
         self.notice_loss(env, out);
         let is_it = matches!(&self.stage, Stage::Held(held) if Arc::ptr_eq(&held.hold, hold));
         let is_certain = hold.last_state() == LockState::Held;
         if !is_it || !hold.release(env.now) {
-            return out.confirm(confirm, ended(hold, env.now));
+            return Some(ended(hold, env.now));
         }
         self.refuse_overdue(env, out);
         let least = hold.demand.min_hold.map(|least| hold.since.after(least));
         if let Some(end) = least.filter(|end| *end > env.now) {
             self.contended = true;
-            return self.part_with_hold(Some(end), confirm, env, out);
+            self.part_with_hold(Some(end), confirm(), env, out);
+            return None;
         }
         if self.may_pass_on(env.now) {
-            out.confirm(confirm, Ok(()));
             self.pass_on(env, out);
         } else if is_certain && self.may_linger(env) {
-            out.confirm(confirm, Ok(()));
             self.keep(env, out);
         } else {
-            self.part_with_hold(None, confirm, env, out);
+            self.part_with_hold(None, confirm(), env, out);
+            return None;
         }
+        Some(Ok(()))
     }
 
     /// Releases the token, and contends with a fresh one if there are waiters. The two commands

@@ -119,7 +119,12 @@ impl Bench {
 
     pub(crate) fn release(&mut self, hold: &Arc<Hold>) -> Told {
         let (confirm, told) = told();
-        self.step(|machine, env, out| machine.release(hold, Some(confirm), env, out));
+        let mut confirm = Some(confirm);
+        let known =
+            self.step(|machine, env, out| machine.release(hold, || confirm.take(), env, out));
+        if let (Some(outcome), Some(confirm)) = (known, confirm) {
+            let _ = confirm.send(outcome);
+        }
         told
     }
 
