@@ -29,10 +29,10 @@ pub(crate) struct LockId {
 
 impl LockId {
     /// The machine of a demand. `number` distinguishes acquisitions that don't share a machine.
-    pub(crate) fn of(demand: &Demand, number: u64) -> Self {
+    pub(crate) fn of(demand: &Demand, number: impl FnOnce() -> u64) -> Self {
         // An adoption must not wait behind those who wait for the end of the same hold.
         let has_own_machine = !demand.kind.is_pooled() || demand.adopts.is_some();
-        let number = if has_own_machine { number } else { 0 };
+        let number = if has_own_machine { number() } else { 0 };
         Self { main: demand.names.shared_main(), number }
     }
 

@@ -97,19 +97,19 @@ impl Held {
 
     /// The next question, if there is one.
     fn next_question(&self, now: Moment) -> Option<(About, Verb)> {
-        let token = Arc::clone(self.attempt.wire());
+        let token = || Arc::clone(self.attempt.wire());
         let wanted = &self.wanted;
-        let rest = lease::covering(self.hold.limit().since(now));
-        let ttl = self.lease.ttl.map(|ttl| ttl.min(rest));
         if wanted.cut {
             let time = self.attempt.longest();
-            Some((About::Cut, Verb::Keep { token, time }))
+            Some((About::Cut, Verb::Keep { token: token(), time }))
         } else if self.lease.renew_at <= now || wanted.extension().is_some() {
-            Some((About::Renew, Verb::Renew { token, ttl }))
+            let rest = lease::covering(self.hold.limit().since(now));
+            let ttl = self.lease.ttl.map(|ttl| ttl.min(rest));
+            Some((About::Renew, Verb::Renew { token: token(), ttl }))
         } else if wanted.wants(Wants::Downgrade) {
-            Some((About::Downgrade, Verb::Downgrade { token }))
+            Some((About::Downgrade, Verb::Downgrade { token: token() }))
         } else if wanted.check || wanted.wants(Wants::Check) {
-            Some((About::Check, Verb::Check { token }))
+            Some((About::Check, Verb::Check { token: token() }))
         } else {
             None
         }

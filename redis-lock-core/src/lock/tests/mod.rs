@@ -103,9 +103,10 @@ impl Bench {
     }
 
     pub(crate) fn ask(&mut self, id: u64, demand: Demand) {
-        let demand = Arc::new(demand);
-        let waiter = Waiter { id, handle: id, demand, asked: self.moment() };
-        self.step(|machine, env, out| machine.ask(waiter, env, out));
+        let (demand, asked) = (Arc::new(demand), self.moment());
+        let waiter = |demand| Waiter { id, handle: id, demand, asked };
+        let taken = self.step(|machine, env, out| machine.ask(demand, waiter, env, out));
+        self.effects.later.extend(taken.map(|hold| Later::Grant(id, hold)));
     }
 
     pub(crate) fn cancel(&mut self, id: u64) -> bool {
