@@ -10,8 +10,8 @@ use super::table::LockId;
 use crate::domain::demand::Demand;
 use crate::domain::idle_event::IdleEnd;
 use crate::domain::kind::Kind;
-use crate::lock::hold::Hold;
 use crate::lock::Waiter;
+use crate::lock::hold::Hold;
 use crate::{LockError, observe};
 
 /// A caller's place among the waiters. Dropping it gives up the place, and also the lock if it has
