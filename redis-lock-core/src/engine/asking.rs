@@ -20,13 +20,13 @@ pub(crate) struct Asking {
     link: Option<Arc<Link>>,
     id: LockId,
     number: u64,
-    answer: Answer,
+    answer: LockAnswer,
     /// The hold that this process had when the caller joined, for events; `None` when nobody
     /// listens.
     pub(crate) behind: Option<Arc<Hold>>,
 }
 
-enum Answer {
+enum LockAnswer {
     Known(Result<Arc<Hold>, LockError>),
     Awaited(oneshot::Receiver<Result<Arc<Hold>, LockError>>),
 }
@@ -37,7 +37,7 @@ impl Asking {
         let core = link.core();
         let id = LockId::of(&demand, || core.number());
         let (mut behind, mut number) = (None, 0);
-        let mut answer = Answer::Known(Err(LockError::Shutdown));
+        let mut answer = LockAnswer::Known(Err(LockError::Shutdown));
         let listening = observe::may_be_heard();
         core.act(|work| {
             if let Kind::All { .. } = demand.kind {
@@ -67,11 +67,11 @@ impl Asking {
                     // arrival.
                     number = core.number();
                     let (handle, awaited) = oneshot::channel();
-                    answer = Answer::Awaited(awaited);
+                    answer = LockAnswer::Awaited(awaited);
                     Waiter { id: number, handle, demand, asked: env.now }
                 };
                 match machine.ask(demand, waiter, env, out) {
-                    Some(hold) => answer = Answer::Known(Ok(hold)),
+                    Some(hold) => answer = LockAnswer::Known(Ok(hold)),
                     None => behind = machine.hold().filter(|_| listening).cloned(),
                 }
             });
@@ -82,14 +82,14 @@ impl Asking {
 
     /// Waits for the lock.
     pub(crate) async fn granted(&mut self) -> Result<(LockId, Arc<Hold>), LockError> {
-        if let Answer::Known(Ok(_)) = &self.answer {
+        if let LockAnswer::Known(Ok(_)) = &self.answer {
             // A task that takes an idle lease again and again lets others run now and then, as one
             // does that waits for a channel.
             consume_budget().await;
         }
         let answer = match &mut self.answer {
-            Answer::Known(known) => std::mem::replace(known, Err(LockError::Shutdown)),
-            Answer::Awaited(awaited) => awaited.await.unwrap_or(Err(LockError::Shutdown)),
+            LockAnswer::Known(known) => std::mem::replace(known, Err(LockError::Shutdown)),
+            LockAnswer::Awaited(awaited) => awaited.await.unwrap_or(Err(LockError::Shutdown)),
         };
         // Without the link, dropping `self` does not cancel the request.
         self.link = None;
@@ -105,8 +105,8 @@ impl Drop for Asking {
             return;
         }
         let answer = match &mut self.answer {
-            Answer::Known(known) => Some(std::mem::replace(known, Err(LockError::Shutdown))),
-            Answer::Awaited(awaited) => {
+            LockAnswer::Known(known) => Some(std::mem::replace(known, Err(LockError::Shutdown))),
+            LockAnswer::Awaited(awaited) => {
                 awaited.close();
                 awaited.try_recv().ok()
             }
