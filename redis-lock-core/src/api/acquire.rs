@@ -109,7 +109,7 @@ fn anew(request: Request, caller: Caller) -> Result<Begun, LockError> {
 
 impl Begun {
     /// Waits for the lock.
-    pub(crate) async fn granted(self) -> Result<Guard, LockError> {
+    pub(crate) async fn granted(mut self) -> Result<Guard, LockError> {
         let granted = self.asking.granted().await;
         let granted = granted.map_err(|error| error.at(&self.locks.settings().server));
         let guard = granted.map(|(id, hold)| Guard::new(self.locks, id, hold));

@@ -340,17 +340,28 @@ impl Guard {
 
     /// [`release`](Self::release) where others still refer to the guard.
     pub(crate) async fn released(&self) -> Result<(), LockError> {
-        let (confirm, outcome) = once();
-        self.give_back(Some(confirm));
-        let outcome = outcome.await.unwrap_or(Err(LockError::Shutdown));
+        let mut answer = None;
+        let known = self.give_back(|| {
+            let (confirm, told) = once();
+            answer = Some(told);
+            Some(confirm)
+        });
+        let outcome = match (known, answer) {
+            (Some(outcome), _) => outcome,
+            (None, Some(answer)) => answer.await.unwrap_or(Err(LockError::Shutdown)),
+            (None, None) => Err(LockError::Shutdown),
+        };
         let outcome = outcome.map_err(|error| error.at(&self.locks.settings().server));
-        match (&self.joined, self.hold.loss(Moment::now())) {
-            (Some(_), Some(reason)) => Err(self.hold.lost_error(reason)),
-            _ => outcome,
-        }
+        let lost = self.joined.as_ref().and_then(|_| self.hold.loss(Moment::now()));
+        lost.map_or(outcome, |reason| Err(self.hold.lost_error(reason)))
     }
 
-    pub(crate) fn give_back(&self, confirm: Option<Confirm>) {
+    /// Releases the lock. Returns the outcome where it is known at once; else it is reported to what
+    /// `confirm` makes.
+    pub(crate) fn give_back(
+        &self,
+        confirm: impl FnOnce() -> Option<Confirm>,
+    ) -> Option<Result<(), LockError>> {
         match &self.joined {
             Some(joined) => joined.guard.give_back(confirm),
             None => self.locks.link().release(&self.id, &self.hold, confirm),
@@ -392,7 +403,7 @@ impl Joined {
 impl Drop for Guard {
     fn drop(&mut self) {
         if self.joined.is_some() || !self.hold.is_released() {
-            self.give_back(None);
+            let _ = self.give_back(|| None);
         }
     }
 }

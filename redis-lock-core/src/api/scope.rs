@@ -117,7 +117,7 @@ impl BodyLock {
     pub(crate) async fn released(&self, lost: Option<LockError>) -> Option<LockError> {
         let guard = self.guard.get()?;
         if self.in_background {
-            guard.give_back(None);
+            let _ = guard.give_back(|| None);
             return lost;
         }
         match guard.released().await {

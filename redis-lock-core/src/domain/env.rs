@@ -45,8 +45,8 @@ pub(crate) fn wall() -> SystemTime {
     SystemTime::now()
 }
 
-/// How many random bytes are drawn from the system at once: enough for 16 identities.
-const STOCK: usize = 256;
+/// How many random bytes are drawn from the system at once: enough for 64 identities.
+const STOCK: usize = 1024;
 
 /// Random bytes that one process has drawn and not used.
 struct Stock {
@@ -79,8 +79,8 @@ pub(crate) fn unique() -> Uuid {
     }
 }
 
-fn drawn<const N: usize>() -> Option<[u8; N]> {
-    let mut bits = [0; N];
+fn drawn() -> Option<[u8; 16]> {
+    let mut bits = [0; 16];
     getrandom::fill(&mut bits).ok()?;
     Some(bits)
 }
@@ -90,7 +90,8 @@ impl Stock {
     fn take(&mut self) -> Option<[u8; 16]> {
         let process = process();
         if self.process != process || self.used >= STOCK {
-            *self = Self { process, bytes: drawn()?, used: 0 };
+            getrandom::fill(&mut self.bytes).ok()?;
+            (self.process, self.used) = (process, 0);
         }
         let next = self.bytes.get_mut(self.used..self.used + 16)?;
         self.used += next.len();

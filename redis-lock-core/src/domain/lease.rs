@@ -29,17 +29,18 @@ pub(crate) fn deadline(sent: Moment, ttl: Option<Duration>) -> Moment {
 /// are due together go in one command, and wake the engine once. `phase` moves the grid, so that
 /// processes have different ones.
 pub(crate) fn renewal(sent: Moment, ttl: Duration, spread: u8, phase: u64) -> Moment {
-    let tenth = ttl / 30;
-    let at = sent.after(ttl / 3 - tenth + tenth * 2 * u32::from(spread) / 255);
-    at.at_or_before(shared_points(ttl), phase)
+    // In nanoseconds: each division of a `Duration` is several of machine words.
+    let ttl = u64::try_from(ttl.as_nanos()).unwrap_or(u64::MAX);
+    let (third, step) = (ttl / 3, ttl / (30 * 255));
+    let wait = third - step * 255 + step * 2 * u64::from(spread);
+    sent.after(Duration::from_nanos(wait)).at_or_before(shared_points(ttl), phase)
 }
 
 /// The distance of the points of that grid, as a power of two of nanoseconds: at most a 64th of the
 /// lease, and at most 67 ms, because larger batches save nothing more and delay other commands for
 /// longer.
-fn shared_points(ttl: Duration) -> u32 {
-    let part = u64::try_from(ttl.as_nanos() / 64).unwrap_or(u64::MAX);
-    part.checked_ilog2().unwrap_or(0).min(26)
+fn shared_points(ttl: u64) -> u32 {
+    (ttl / 64).checked_ilog2().unwrap_or(0).min(26)
 }
 
 /// When to try a failed renewal again.

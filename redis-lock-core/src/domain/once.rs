@@ -59,11 +59,6 @@ impl<T> OnceSender<T> {
             Stored::Value(_) | Stored::Over => Err(value),
         }
     }
-
-    /// Passes the value, and wakes the caller.
-    pub(crate) fn send(self, value: T) -> Result<(), T> {
-        self.put(value).map(|waker| waker.into_iter().for_each(Waker::wake))
-    }
 }
 
 impl<T> Drop for OnceSender<T> {
@@ -186,16 +181,16 @@ mod tests {
     fn a_value_for_nobody_comes_back() {
         let (sender, receiver) = once();
         drop(receiver);
-        assert_eq!(sender.send(7), Err(7));
+        assert!(matches!(sender.put(7), Err(7)));
         let (sender, mut receiver) = once();
         assert_eq!(receiver.end(), None);
-        assert_eq!(sender.send(7), Err(7));
+        assert!(matches!(sender.put(7), Err(7)));
     }
 
     #[test]
     fn who_ends_gets_what_has_come() {
         let (sender, mut receiver) = once();
-        sender.send(7).unwrap();
+        sender.put(7).unwrap();
         assert_eq!(receiver.end(), Some(7));
         assert_eq!(receiver.end(), None);
     }
@@ -208,7 +203,7 @@ mod tests {
             let mut polls = 0;
             while !other.is_finished() && polls < 100_000 {
                 let (sender, receiver) = once();
-                sender.send(()).unwrap();
+                sender.put(()).unwrap();
                 receiver.await.unwrap();
                 polls += 1;
             }

@@ -2,14 +2,16 @@
 
 use std::sync::Arc;
 
+use tokio::task::coop::consume_budget;
+
 use super::Link;
 use super::table::LockId;
 use crate::domain::demand::Demand;
 use crate::domain::idle_event::IdleEnd;
 use crate::domain::kind::Kind;
 use crate::domain::once::{OnceReceiver, once};
+use crate::lock::Waiter;
 use crate::lock::hold::Hold;
-use crate::lock::{Later, Waiter};
 use crate::{LockError, observe};
 
 /// A caller's place among the waiters. Dropping it gives up the place, and also the lock if it has
@@ -18,19 +20,24 @@ pub(crate) struct Asking {
     link: Option<Arc<Link>>,
     id: LockId,
     number: u64,
-    answer: OnceReceiver<Result<Arc<Hold>, LockError>>,
+    answer: LockAnswer,
     /// The hold that this process had when the caller joined, for events; `None` when nobody
     /// listens.
     pub(crate) behind: Option<Arc<Hold>>,
+}
+
+enum LockAnswer {
+    Known(Result<Arc<Hold>, LockError>),
+    Awaited(OnceReceiver<Result<Arc<Hold>, LockError>>),
 }
 
 impl Asking {
     /// Joins the waiters of a lock.
     pub(crate) fn begin(link: Arc<Link>, demand: Arc<Demand>) -> Self {
         let core = link.core();
-        let (handle, answer) = once();
-        let id = LockId::of(&demand, core.number());
+        let id = LockId::of(&demand, || core.number());
         let (mut behind, mut number) = (None, 0);
+        let mut answer = LockAnswer::Known(Err(LockError::Shutdown));
         let listening = observe::may_be_heard();
         core.act(|work| {
             if let Kind::All { .. } = demand.kind {
@@ -51,15 +58,22 @@ impl Asking {
                 });
             }
             core.begin(&id, work, |machine, env, out| {
-                // Numbered under the machine's lock, so that the numbers follow the order of
-                // arrival.
-                number = core.number();
                 if core.is_shut() {
                     // The engine may have ended, so nothing may be asked, and then be released.
-                    return out.later.push(Later::Fail(handle, LockError::Shutdown));
+                    return;
                 }
-                machine.ask(Waiter { id: number, handle, demand, asked: env.now }, env, out);
-                behind = machine.hold().filter(|_| listening).cloned();
+                let waiter = |demand| {
+                    // Numbered under the machine's lock, so that the numbers follow the order of
+                    // arrival.
+                    number = core.number();
+                    let (handle, awaited) = once();
+                    answer = LockAnswer::Awaited(awaited);
+                    Waiter { id: number, handle, demand, asked: env.now }
+                };
+                match machine.ask(demand, waiter, env, out) {
+                    Some(hold) => answer = LockAnswer::Known(Ok(hold)),
+                    None => behind = machine.hold().filter(|_| listening).cloned(),
+                }
             });
         });
         link.start();
@@ -67,12 +81,19 @@ impl Asking {
     }
 
     /// Waits for the lock.
-    pub(crate) async fn granted(mut self) -> Result<(LockId, Arc<Hold>), LockError> {
-        let answer = (&mut self.answer).await;
+    pub(crate) async fn granted(&mut self) -> Result<(LockId, Arc<Hold>), LockError> {
+        if let LockAnswer::Known(Ok(_)) = &self.answer {
+            // A task that takes an idle lease again and again lets others run now and then, as one
+            // does that waits for a channel.
+            consume_budget().await;
+        }
+        let answer = match &mut self.answer {
+            LockAnswer::Known(known) => std::mem::replace(known, Err(LockError::Shutdown)),
+            LockAnswer::Awaited(awaited) => awaited.await.unwrap_or(Err(LockError::Shutdown)),
+        };
         // Without the link, dropping `self` does not cancel the request.
         self.link = None;
-        let hold = answer.unwrap_or(Err(LockError::Shutdown))?;
-        Ok((self.id.clone(), hold))
+        Ok((self.id.clone(), answer?))
     }
 }
 
@@ -83,10 +104,14 @@ impl Drop for Asking {
         if core.is_forked() {
             return;
         }
-        match self.answer.end() {
+        let answer = match &mut self.answer {
+            LockAnswer::Known(known) => Some(std::mem::replace(known, Err(LockError::Shutdown))),
+            LockAnswer::Awaited(awaited) => awaited.end(),
+        };
+        match answer {
             // The token of an adopted hold still belongs to the process that gave it away.
             Some(Ok(hold)) if hold.demand.adopts.is_some() => drop(link.detach(&self.id, &hold)),
-            Some(Ok(hold)) => link.release(&self.id, &hold, None),
+            Some(Ok(hold)) => drop(link.release(&self.id, &hold, || None)),
             Some(Err(_)) => {}
             None => core.act(|work| {
                 core.step(&self.id, work, |machine, env, out| {

@@ -24,7 +24,7 @@ impl Core {
                 Err(Ok(hold)) => {
                     self.step(&id, work, |machine, env, out| match hold.demand.adopts {
                         Some(_) => drop(machine.detach(&hold, env, out)),
-                        None => machine.release(&hold, None, env, out),
+                        None => drop(machine.release(&hold, || None, env, out)),
                     })
                 }
                 Err(Err(_)) => {}
@@ -42,7 +42,6 @@ impl Core {
                 hold.notify_loss();
                 hold.report_end(Some(&self.notices.audience));
             }
-            Notice::Drop(hold) => drop(hold),
             Notice::OpenReader(place) => self.open_reader(place),
             Notice::Observe(observation) => tell(observation, &self.notices.audience),
         }

@@ -240,7 +240,10 @@ impl Core {
         if let Some(due) = due {
             self.waker.wake_by(due);
         }
-        notices.extend(effects.later.drain(..).map(|later| Notice::of(id, later)));
+        // Most steps have none.
+        if !effects.later.is_empty() {
+            notices.extend(effects.later.drain(..).map(|later| Notice::of(id, later)));
+        }
     }
 
     fn env(&self, now: Moment, place: &Place) -> Env<'_> {

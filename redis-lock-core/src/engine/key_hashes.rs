@@ -25,6 +25,13 @@ impl BuildHasher for KeyHashes {
     }
 }
 
+/// A hash of a key that is the same in all processes.
+pub(super) fn open_hash(key: &str) -> u64 {
+    let mut hash = KeyHash(0);
+    hash.write(key.as_bytes());
+    hash.finish()
+}
+
 #[derive(Debug)]
 pub(super) struct KeyHash(u64);
 

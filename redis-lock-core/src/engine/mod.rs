@@ -67,7 +67,7 @@ use crate::lock::hold::Hold;
 use crate::lock::{self, Confirm, Effects, Env, LocalView, Machine};
 use crate::store::Connector;
 use crate::store::directory::Directory;
-use crate::{LossReason, Token, observe};
+use crate::{LockError, LossReason, Token, observe};
 use core::Core;
 use places::Places;
 
@@ -128,23 +128,28 @@ impl Link {
         self.thread.get_or_init(|| spawn(&self.core));
     }
 
-    /// Releases a hold whose guard was dropped.
-    pub(crate) fn release(&self, id: &LockId, hold: &Arc<Hold>, confirm: Option<Confirm>) {
+    /// Releases a hold whose guard was dropped. Returns the outcome where it is known at once; else
+    /// it is reported to what `confirm` makes.
+    pub(crate) fn release(
+        &self,
+        id: &LockId,
+        hold: &Arc<Hold>,
+        confirm: impl FnOnce() -> Option<Confirm>,
+    ) -> Option<Result<(), LockError>> {
         if self.core.is_forked() {
-            return refuse_forked(hold, confirm);
+            return Some(Err(forked(hold)));
         }
-        let mut confirm = confirm;
+        let mut outcome = None;
         self.core.act(|work| {
             self.core.step(id, work, |machine, env, out| {
-                machine.release(hold, confirm.take(), env, out);
+                outcome = Some(machine.release(hold, confirm, env, out));
             });
         });
-        if let Some(confirm) = confirm {
-            // The hold had ended and its machine was removed. The caller may be gone as well.
-            let _ = confirm.send(lock::ended(hold, Moment::now()));
-        }
+        // Where no machine was found, the hold had ended and its machine was removed.
+        let outcome = outcome.unwrap_or_else(|| Some(lock::ended(hold, Moment::now())));
         hold.notify_joined();
         hold.report_release();
+        outcome
     }
 
     /// Has the machine of a hold send a question to the server, and report the outcome to the
@@ -193,13 +198,10 @@ fn stopped() -> Fault {
     Fault::new(FaultClass::Refused, "the engine stopped")
 }
 
-/// Refuses a release in a forked child process, which must not touch what belongs to the parent.
-fn refuse_forked(hold: &Hold, confirm: Option<Confirm>) {
-    if let Some(confirm) = confirm {
-        let reason = hold.loss(Moment::now()).unwrap_or(LossReason::Expired);
-        // The caller may be gone.
-        let _ = confirm.send(Err(hold.lost_error(reason)));
-    }
+/// The error of a release in a forked child process, which must not touch what belongs to the parent.
+fn forked(hold: &Hold) -> LockError {
+    let reason = hold.loss(Moment::now()).unwrap_or(LossReason::Expired);
+    hold.lost_error(reason)
 }
 
 fn spawn(core: &Arc<Core>) {

@@ -37,7 +37,6 @@ pub(crate) enum Notice {
     Reply(super::path::Reply, Result<Answer, Fault>),
     Ready(ReadyReply, Result<(), Fault>),
     Lost(Arc<Hold>),
-    Drop(Arc<Hold>),
     Observe(Observation),
     /// A task of the current runtime takes the role of the reader.
     OpenReader(super::places::PlaceId),
@@ -62,7 +61,6 @@ impl Notice {
             Later::Fail(handle, error) => Self::Fail(handle, error),
             Later::Confirm(confirm, outcome) => Self::Confirm(confirm, outcome),
             Later::Lost(hold) => Self::Lost(hold),
-            Later::Drop(hold) => Self::Drop(hold),
             Later::Contended(demand, holder) => {
                 Self::Observe(Observation::Contended(demand, holder))
             }

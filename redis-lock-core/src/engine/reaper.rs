@@ -346,7 +346,7 @@ mod tests {
         let overdue = reaper.overdue(deadline);
         assert_eq!(overdue.len(), 1);
         for (confirm, outcome) in overdue {
-            confirm.send(outcome).unwrap();
+            confirm.put(outcome).unwrap();
         }
         assert!(told.end().unwrap().is_err());
         assert!(reaper.overdue(at(0)).is_empty(), "once");

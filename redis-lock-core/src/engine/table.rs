@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use super::cache_padded::CachePadded;
-use super::key_hashes::KeyHashes;
+use super::key_hashes::{KeyHashes, open_hash};
 use super::linger_history::LingerHistory;
 use crate::LockError;
 use crate::domain::clock::Moment;
@@ -28,10 +28,10 @@ pub(crate) struct LockId {
 
 impl LockId {
     /// The machine of a demand. `number` distinguishes acquisitions that don't share a machine.
-    pub(crate) fn of(demand: &Demand, number: u64) -> Self {
+    pub(crate) fn of(demand: &Demand, number: impl FnOnce() -> u64) -> Self {
         // An adoption must not wait behind those who wait for the end of the same hold.
         let has_own_machine = !demand.kind.is_pooled() || demand.adopts.is_some();
-        let number = if has_own_machine { number } else { 0 };
+        let number = if has_own_machine { number() } else { 0 };
         Self { main: demand.names.shared_main(), number }
     }
 
@@ -312,10 +312,7 @@ impl Table {
     /// Locks the shard of a key. Nothing slow, and no code of the user, may run while it is locked.
     pub(crate) fn shard(&self, main: &str) -> Locked<'_> {
         // Colliding keys only cost a little waiting, so a hash without a secret is enough.
-        let mixed = main.bytes().fold(0_u32, |mixed, byte| {
-            (mixed ^ u32::from(byte)).wrapping_mul(0x0100_0193).rotate_left(5)
-        });
-        let (shard, earliest) = &*self.shards[mixed as usize % SHARDS];
+        let (shard, earliest) = &*self.shards[open_hash(main) as usize % SHARDS];
         Locked { shard: lock(shard), earliest }
     }
 

@@ -1,6 +1,6 @@
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use crate::domain::env::simulated;
 use crate::domain::error::{Fault, FaultClass};
 use crate::lock::tests::{Bench, Told};
 use crate::lock::{Next, Outcome, Reap};
-use crate::{LockError, LockState, Locks};
+use crate::{LockError, LockState, Locks, Request};
 
 const PATIENCE: Duration = Duration::from_secs(10);
 const TTL: Duration = Duration::from_millis(800);
@@ -102,6 +102,38 @@ fn what_lingers_is_not_in_the_way_of_several_keys() {
     have_a_lease_linger(&locks, "a");
     let both = locks.all(["a", "b"]).blocking_try_acquire().unwrap();
     assert!(both.is_some(), "nobody is inside");
+}
+
+#[test]
+fn a_task_that_takes_an_idle_lease_again_and_again_lets_others_run() {
+    let locks = Locks::in_memory();
+    have_a_lease_linger(&locks, "job");
+    let mut request = locks.mutex("job").ttl(PATIENCE * 3);
+    request.options.linger = Some(PATIENCE * 2);
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let has_run = Arc::new(AtomicBool::new(false));
+    let other = Arc::clone(&has_run);
+    let has_run = runtime.block_on(async move {
+        let busy = tokio::spawn(async move {
+            take_often(request).await;
+            has_run.load(Ordering::Relaxed)
+        });
+        tokio::spawn(async move { other.store(true, Ordering::Relaxed) });
+        busy.await.unwrap()
+    });
+    assert!(has_run);
+}
+
+/// Takes a lease that lingers so often that a channel would have made the task give way.
+async fn take_often(request: Request) {
+    let mut last = None;
+    for _ in 0..1_000 {
+        let guard = request.clone().acquire().await.unwrap();
+        let token = guard.token().wire().clone();
+        assert!(last.is_none_or(|last| last == token), "it stays the same lease");
+        last = Some(token);
+        guard.release().await.unwrap();
+    }
 }
 
 /// An engine without a thread, and with a clock that stands still.

@@ -28,6 +28,8 @@ pub(crate) struct Attempt {
     renewed_until: Moment,
     /// Whether another process may use the same token.
     adopted: bool,
+    /// Whether the token says that its holder may be idle, which would take time to read there.
+    may_be_idle: bool,
 }
 
 /// What the server may have of a token.
@@ -46,7 +48,15 @@ impl Attempt {
     pub(crate) fn new(token: Token, ttl: Option<Duration>) -> Self {
         let longest = ttl.unwrap_or(UNLEASED);
         let (on_server, renewed_until) = (OnServer::Nothing, Moment::START);
-        Self { token, ttl, longest, on_server, renewed_until, adopted: false }
+        let (adopted, may_be_idle) = (false, false);
+        Self { token, ttl, longest, on_server, renewed_until, adopted, may_be_idle }
+    }
+
+    /// An attempt with a token that says that its holder may be idle.
+    pub(crate) fn lingering(token: Token, ttl: Option<Duration>) -> Self {
+        let mut attempt = Self::new(token, ttl);
+        attempt.may_be_idle = true;
+        attempt
     }
 
     /// An attempt with a token that another process made and gave away at `now` or before.
@@ -79,6 +89,11 @@ impl Attempt {
 
     pub(crate) fn is_adopted(&self) -> bool {
         self.adopted
+    }
+
+    /// Whether its lease may stay while nobody is inside.
+    pub(crate) fn may_be_idle(&self) -> bool {
+        self.may_be_idle
     }
 
     /// Whether its lease is the one that this demand asks for.

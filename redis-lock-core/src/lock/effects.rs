@@ -60,8 +60,6 @@ pub(crate) enum Later<W> {
     Fault(Arc<Demand>, Fault),
     /// Something happened to a lease that lingers.
     Idle(IdleEvent),
-    /// Drops a reference to this hold. Its span ends with the last one.
-    Drop(Arc<Hold>),
 }
 
 impl<W> Default for Effects<W> {
@@ -75,10 +73,8 @@ impl<W> Effects<W> {
         self.later.push(Later::Fail(waiter, error));
     }
 
-    pub(super) fn confirm(&mut self, confirm: Option<Confirm>, outcome: Result<(), LockError>) {
-        if let Some(confirm) = confirm {
-            self.later.push(Later::Confirm(confirm, outcome));
-        }
+    pub(super) fn confirm(&mut self, confirm: Confirm, outcome: Result<(), LockError>) {
+        self.later.push(Later::Confirm(confirm, outcome));
     }
 
     /// Reports what happened to a lease that lingers, if somebody listens.

@@ -97,19 +97,19 @@ impl Held {
 
     /// The next question, if there is one.
     fn next_question(&self, now: Moment) -> Option<(About, Verb)> {
-        let token = Arc::clone(self.attempt.wire());
+        let token = || Arc::clone(self.attempt.wire());
         let wanted = &self.wanted;
-        let rest = lease::covering(self.hold.limit().since(now));
-        let ttl = self.lease.ttl.map(|ttl| ttl.min(rest));
         if wanted.cut {
             let time = self.attempt.longest();
-            Some((About::Cut, Verb::Keep { token, time }))
+            Some((About::Cut, Verb::Keep { token: token(), time }))
         } else if self.lease.renew_at <= now || wanted.extension().is_some() {
-            Some((About::Renew, Verb::Renew { token, ttl }))
+            let rest = lease::covering(self.hold.limit().since(now));
+            let ttl = self.lease.ttl.map(|ttl| ttl.min(rest));
+            Some((About::Renew, Verb::Renew { token: token(), ttl }))
         } else if wanted.wants(Wants::Downgrade) {
-            Some((About::Downgrade, Verb::Downgrade { token }))
+            Some((About::Downgrade, Verb::Downgrade { token: token() }))
         } else if wanted.check || wanted.wants(Wants::Check) {
-            Some((About::Check, Verb::Check { token }))
+            Some((About::Check, Verb::Check { token: token() }))
         } else {
             None
         }
@@ -247,7 +247,7 @@ impl<W> Machine<W> {
             for asker in askers.extract_if(.., |asker| asker.deadline <= env.now) {
                 let fault = Fault::new(FaultClass::Late, "the server did not answer in time");
                 let error = LockError::backend(Some(held.hold.demand.key.as_str()), &fault);
-                out.confirm(Some(asker.confirm), Err(error));
+                out.confirm(asker.confirm, Err(error));
             }
         }
         if let Some(open) = self.open.as_mut().filter(|open| open.late_at <= env.now) {
@@ -334,7 +334,7 @@ impl<W> Machine<W> {
             }
         }
         for asker in open.askers {
-            out.confirm(Some(asker.confirm), Ok(()));
+            out.confirm(asker.confirm, Ok(()));
         }
         self.notice_loss(env, out);
         self.ask_wanted(env, out);
@@ -377,7 +377,7 @@ impl<W> Machine<W> {
                 held.wanted.askers.push(asker);
             } else {
                 let error = LockError::backend(Some(demand.key.as_str()), fault);
-                out.confirm(Some(asker.confirm), Err(error));
+                out.confirm(asker.confirm, Err(error));
             }
         }
         self.notice_loss(env, out);
@@ -424,7 +424,7 @@ impl<W> Machine<W> {
         let asked = open.as_mut().map(|open| std::mem::take(&mut open.askers)).unwrap_or_default();
         let reason = hold.quiet_loss(env.now).unwrap_or(LossReason::Expired);
         for asker in wanted.askers.into_iter().chain(asked) {
-            out.confirm(Some(asker.confirm), Err(hold.lost_error(reason.clone())));
+            out.confirm(asker.confirm, Err(hold.lost_error(reason.clone())));
         }
         if releases {
             let reap = Reap::of(attempt, open, &hold.demand);

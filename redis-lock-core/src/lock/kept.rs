@@ -8,7 +8,7 @@ use super::held::Held;
 use super::held_lease::Lease;
 use super::question::{About, Open};
 use super::timing::Turn;
-use super::{Attempt, Effects, Env, Later, Machine, Outcome, Outgoing, Reap, Stage};
+use super::{Attempt, Effects, Env, Machine, Outcome, Outgoing, Reap, Stage};
 use crate::Token;
 use crate::domain::clock::Moment;
 use crate::domain::demand::Demand;
@@ -71,7 +71,7 @@ impl<W> Machine<W> {
             && demand.renew
             && env.hints
             && env.habits.lingers
-            && held.attempt.token().may_be_idle()
+            && held.attempt.may_be_idle()
             && (held.was_free || env.habits.is_ours_mostly)
             && !self.waited_for
             && self.waiters.is_empty()
@@ -102,29 +102,33 @@ impl<W> Machine<W> {
         out.idle(IdleEvent::Began, env);
     }
 
-    /// A caller wants the lock while its lease is kept: without any command, if it asks for the
-    /// same lease.
-    pub(super) fn take_kept(&mut self, env: &Env<'_>, out: &mut Effects<W>) {
-        let (Stage::Kept(kept), Some(first)) = (&self.stage, self.waiters.first()) else { return };
-        if !kept.suits(&first.demand, env.now) {
-            self.give_up_kept(IdleEnd::Terms, env, out);
-            return self.start(env, out);
-        }
-        let Stage::Kept(kept) = std::mem::replace(&mut self.stage, Stage::Idle) else { return };
+    /// Whether a lease is kept that is the one a demand would ask for.
+    pub(super) fn keeps_for(&self, demand: &Demand, now: Moment) -> bool {
+        matches!(&self.stage, Stage::Kept(kept) if kept.suits(demand, now))
+    }
+
+    /// Takes the lease that is kept, without any command.
+    pub(super) fn take_kept(
+        &mut self,
+        demand: Arc<Demand>,
+        env: &Env<'_>,
+        out: &mut Effects<W>,
+    ) -> Option<Arc<Hold>> {
+        let Stage::Kept(kept) = std::mem::replace(&mut self.stage, Stage::Idle) else {
+            return None;
+        };
         let KeptLease { attempt, lease, mut fences, was_free, taken_again, turns, .. } = kept;
-        let Some(waiter) = self.waiters.pop() else { return };
-        let fence = if waiter.demand.fenced { fences.next() } else { None };
+        let fence = if demand.fenced { fences.next() } else { None };
         let token = turns.next_turn();
-        let hold =
-            Arc::new(Hold::new(waiter.demand, token, fence, env.now, lease.end, env.process));
+        let hold = Arc::new(Hold::new(demand, token, fence, env.now, lease.end, env.process));
         let mut held = Held::new(attempt, Arc::clone(&hold), lease, Turn::begin(env.now, false));
         (held.fences, held.was_free) = (fences, was_free);
         held.taken_again = taken_again.saturating_add(1);
         held.schedule(env);
         self.stage = Stage::Held(held);
         out.idle(IdleEvent::TakenAgain, env);
-        out.later.push(Later::Grant(waiter.handle, hold));
         self.maintain_hold(env, out);
+        Some(hold)
     }
 
     /// Does what is due while a lease is kept.

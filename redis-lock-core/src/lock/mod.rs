@@ -103,13 +103,15 @@ impl Env<'_> {
 
     /// An attempt with a fresh token for a demand.
     fn attempt(&self, demand: &Demand) -> Attempt {
-        let make = match (demand.ttl, demand.linger) {
-            (None, _) => Token::lasting,
+        let (manager, label, ttl) = (self.manager, &demand.label, asked_ttl(demand));
+        match (demand.ttl, demand.linger) {
+            (None, _) => Attempt::new(Token::lasting(manager, label), ttl),
             // Without messages nobody could ask for the idle lease, so it does not linger.
-            (Some(_), Some(_)) if self.hints && self.habits.lingers => Token::lingering,
-            (Some(_), _) => Token::fresh,
-        };
-        Attempt::new(make(self.manager, &demand.label), asked_ttl(demand))
+            (Some(_), Some(_)) if self.hints && self.habits.lingers => {
+                Attempt::lingering(Token::lingering(manager, label), ttl)
+            }
+            (Some(_), _) => Attempt::new(Token::fresh(manager, label), ttl),
+        }
     }
 }
 
@@ -205,8 +207,24 @@ impl<W> Machine<W> {
         }
     }
 
-    /// A caller wants the lock.
-    pub(crate) fn ask(&mut self, waiter: Waiter<W>, env: &Env<'_>, out: &mut Effects<W>) {
+    /// A caller wants the lock. Returns the hold where an idle lease is taken, which needs no
+    /// waiter; else the caller waits as what `waiter` makes.
+    pub(crate) fn ask(
+        &mut self,
+        demand: Arc<Demand>,
+        waiter: impl FnOnce(Arc<Demand>) -> Waiter<W>,
+        env: &Env<'_>,
+        out: &mut Effects<W>,
+    ) -> Option<Arc<Hold>> {
+        if self.keeps_for(&demand, env.now) {
+            return self.take_kept(demand, env, out);
+        }
+        self.give_up_kept(IdleEnd::Terms, env, out);
+        self.join(waiter(demand), env, out);
+        None
+    }
+
+    fn join(&mut self, waiter: Waiter<W>, env: &Env<'_>, out: &mut Effects<W>) {
         self.notice_loss(env, out);
         if let (Stage::Held(held), false) = (&self.stage, waiter.can_wait()) {
             let busy = busy(&waiter, Some(&held.as_blocker(env.now)), env.now);
@@ -226,8 +244,7 @@ impl<W> Machine<W> {
             {
                 self.ask_again(env, out);
             }
-            Stage::Contending(_) | Stage::Held(_) => {}
-            Stage::Kept(_) => self.take_kept(env, out),
+            Stage::Contending(_) | Stage::Held(_) | Stage::Kept(_) => {}
         }
     }
 

@@ -11,35 +11,37 @@ use crate::lock::hold::Hold;
 use crate::{LockError, LockState, Token};
 
 impl<W> Machine<W> {
-    /// The guard of `hold` was dropped.
+    /// The guard of `hold` was dropped. Returns the outcome where it is known at once; else it is
+    /// reported to what `confirm` makes.
     pub(crate) fn release(
         &mut self,
         hold: &Arc<Hold>,
-        confirm: Option<Confirm>,
+        confirm: impl FnOnce() -> Option<Confirm>,
         env: &Env<'_>,
         out: &mut Effects<W>,
-    ) {
+    ) -> Option<Result<(), LockError>> {
         self.notice_loss(env, out);
         let is_it = matches!(&self.stage, Stage::Held(held) if Arc::ptr_eq(&held.hold, hold));
         let is_certain = hold.last_state() == LockState::Held;
         if !is_it || !hold.release(env.now) {
-            return out.confirm(confirm, ended(hold, env.now));
+            return Some(ended(hold, env.now));
         }
         self.refuse_overdue(env, out);
         let least = hold.demand.min_hold.map(|least| hold.since.after(least));
         if let Some(end) = least.filter(|end| *end > env.now) {
             self.contended = true;
-            return self.part_with_hold(Some(end), confirm, env, out);
+            self.part_with_hold(Some(end), confirm(), env, out);
+            return None;
         }
         if self.may_pass_on(env.now) {
-            out.confirm(confirm, Ok(()));
             self.pass_on(env, out);
         } else if is_certain && self.may_linger(env) {
-            out.confirm(confirm, Ok(()));
             self.keep(env, out);
         } else {
-            self.part_with_hold(None, confirm, env, out);
+            self.part_with_hold(None, confirm(), env, out);
+            return None;
         }
+        Some(Ok(()))
     }
 
     /// Releases the token, and contends with a fresh one if there are waiters. The two commands
@@ -52,6 +54,7 @@ impl<W> Machine<W> {
         out: &mut Effects<W>,
     ) {
         let Stage::Held(held) = std::mem::replace(&mut self.stage, Stage::Idle) else { return };
+        // The caller has another reference to the hold, so its span does not end under the lock here.
         let Held { attempt, hold, lease, taken_again, .. } = held;
         if self.waited_for && taken_again > 0 {
             out.key_use = Some(KeyUse::GivenAway { taken_again, was_idle: false });
@@ -65,7 +68,6 @@ impl<W> Machine<W> {
             }
         });
         out.part(reap);
-        out.later.push(Later::Drop(hold));
         // Our own next token queues behind waiters of other processes, so `SET NX` would fail.
         let waited_for = self.waited_for;
         if !self.waiters.is_empty() {
@@ -94,9 +96,9 @@ impl<W> Machine<W> {
         let fence = if waiter.demand.fenced { held.fences.next() } else { None };
         let next =
             Arc::new(Hold::new(waiter.demand, token, fence, env.now, held.lease.end, env.process));
-        let before = std::mem::replace(&mut held.hold, Arc::clone(&next));
+        // The caller has another reference to the hold before.
+        held.hold = Arc::clone(&next);
         held.schedule(env);
-        out.later.push(Later::Drop(before));
         out.later.push(Later::Grant(waiter.handle, next));
     }
 
@@ -116,7 +118,7 @@ impl<W> Machine<W> {
         let Stage::Held(held) = std::mem::replace(&mut self.stage, Stage::Idle) else {
             return None;
         };
-        let Held { attempt, hold, mut lease, .. } = held;
+        let Held { attempt, mut lease, .. } = held;
         // A renewal that is on its way can only lengthen the lease, which does no harm. A cut may be
         // executed behind the adopter's renewals.
         if let Some(cut) = self.open.take().filter(|open| open.about == About::Cut) {
@@ -124,7 +126,6 @@ impl<W> Machine<W> {
         }
         let at_most = if planted!(CutNotPassedOn) { None } else { lease.at_most };
         let token = attempt.into_token(at_most, env.now);
-        out.later.push(Later::Drop(hold));
         self.contended = true;
         self.start(env, out);
         Some(token)

@@ -96,15 +96,16 @@ impl Bench {
         let is_confirmation = |later: &mut Later<u64>| matches!(later, Later::Confirm(..));
         for later in self.effects.later.extract_if(.., is_confirmation) {
             if let Later::Confirm(confirm, outcome) = later {
-                let _ = confirm.send(outcome);
+                let _ = confirm.put(outcome);
             }
         }
     }
 
     pub(crate) fn ask(&mut self, id: u64, demand: Demand) {
-        let demand = Arc::new(demand);
-        let waiter = Waiter { id, handle: id, demand, asked: self.moment() };
-        self.step(|machine, env, out| machine.ask(waiter, env, out));
+        let (demand, asked) = (Arc::new(demand), self.moment());
+        let waiter = |demand| Waiter { id, handle: id, demand, asked };
+        let taken = self.step(|machine, env, out| machine.ask(demand, waiter, env, out));
+        self.effects.later.extend(taken.map(|hold| Later::Grant(id, hold)));
     }
 
     pub(crate) fn cancel(&mut self, id: u64) -> bool {
@@ -118,7 +119,12 @@ impl Bench {
 
     pub(crate) fn release(&mut self, hold: &Arc<Hold>) -> Told {
         let (confirm, told) = told();
-        self.step(|machine, env, out| machine.release(hold, Some(confirm), env, out));
+        let mut confirm = Some(confirm);
+        let known =
+            self.step(|machine, env, out| machine.release(hold, || confirm.take(), env, out));
+        if let (Some(outcome), Some(confirm)) = (known, confirm) {
+            let _ = confirm.put(outcome);
+        }
         told
     }
 

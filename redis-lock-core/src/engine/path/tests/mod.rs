@@ -347,7 +347,7 @@ impl Bench {
 }
 
 fn id() -> LockId {
-    LockId::of(&demand("k"), 0)
+    LockId::of(&demand("k"), || 0)
 }
 
 /// A question and the release that makes it void.

@@ -124,7 +124,7 @@ fn it_is_given_up_after_the_end_of_the_engine_and_its_caller_is_told() {
         _ => None,
     });
     for (confirm, outcome) in confirmations {
-        confirm.send(outcome).unwrap();
+        confirm.put(outcome).unwrap();
     }
     assert!(matches!(told.end(), Some(Err(LockError::Shutdown))));
 }
