@@ -38,6 +38,7 @@ impl Core {
             }
             Notice::Drop(hold) => drop(hold),
             Notice::OpenReader(place) => self.open_reader(place),
+            Notice::OpenNotifier => self.open_notifier(),
             Notice::Observe(observation) => tell(observation, &self.notices.audience),
         }
     }

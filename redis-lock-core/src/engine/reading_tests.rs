@@ -22,7 +22,7 @@ use crate::{Guard, LockError, LockState, Locks};
 
 const PATIENCE: Duration = Duration::from_secs(10);
 
-fn reader(locks: &Locks) -> Reader {
+pub(super) fn reader(locks: &Locks) -> Reader {
     locks.link().core().only_path().traffic().reader()
 }
 
@@ -43,7 +43,7 @@ pub(super) fn two_workers() -> Runtime {
 }
 
 /// A server, and locks that connect to it when they are first needed.
-fn server_and_locks() -> (Server, Locks) {
+pub(super) fn server_and_locks() -> (Server, Locks) {
     let server = Server::start();
     let locks = Locks::open(server.url()).unwrap();
     (server, locks)
@@ -60,7 +60,7 @@ fn server_and_impatient_locks() -> (Server, Locks) {
 }
 
 /// A runtime whose tasks run only while somebody blocks on it.
-fn current_thread() -> Runtime {
+pub(super) fn current_thread() -> Runtime {
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap()
 }
 
@@ -428,7 +428,7 @@ fn what_lingers_is_handed_over_though_nobody_drives_the_task_that_reads() {
 }
 
 /// A waker that blocks for as long as its mutex is locked.
-struct Blocks(Arc<Mutex<()>>);
+pub(super) struct Blocks(pub(super) Arc<Mutex<()>>);
 
 impl Wake for Blocks {
     fn wake(self: Arc<Self>) {
@@ -436,10 +436,10 @@ impl Wake for Blocks {
     }
 }
 
-type Asked = Pin<Box<dyn Future<Output = Result<Guard, LockError>> + Send>>;
+pub(super) type Asked = Pin<Box<dyn Future<Output = Result<Guard, LockError>> + Send>>;
 
 /// Asks for a lock, and has this waker called when the answer is there.
-fn ask(locks: &Locks, number: usize, waker: &Waker) -> Asked {
+pub(super) fn ask(locks: &Locks, number: usize, waker: &Waker) -> Asked {
     let mut asked: Asked = Box::pin(locks.mutex(format!("key{number}")).acquire());
     assert!(asked.as_mut().poll(&mut Context::from_waker(waker)).is_pending());
     asked
