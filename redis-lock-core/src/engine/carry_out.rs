@@ -43,6 +43,7 @@ impl Core {
                 hold.report_end(Some(&self.notices.audience));
             }
             Notice::OpenReader(place) => self.open_reader(place),
+            Notice::OpenNotifier => self.open_notifier(),
             Notice::Observe(observation) => tell(observation, &self.notices.audience),
         }
     }

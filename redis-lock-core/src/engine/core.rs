@@ -6,6 +6,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
+use tokio::runtime;
 use tokio::sync::watch;
 
 use super::cache_padded::CachePadded;
@@ -69,6 +70,8 @@ pub(crate) struct Work {
     pub(super) hands: Vec<InHand>,
     /// What runs the user's code, to be done last.
     pub(super) notices: VecDeque<Notice>,
+    /// Notices for callers on other runtimes.
+    pub(super) elsewhere: Vec<(runtime::Id, VecDeque<Notice>)>,
     effects: Effects<Handle>,
     /// Whether an entry was put on the queue of the only place, and has to be sent.
     is_put: bool,
@@ -325,6 +328,9 @@ impl Core {
             }
             if work.settled.is_empty() {
                 work.hands.clear();
+                if !work.elsewhere.is_empty() {
+                    self.pass_on(work);
+                }
                 return;
             }
             self.settle(work);
@@ -352,6 +358,7 @@ impl Core {
                 self.waker.wake();
                 work.notices.push_back(Notice::OpenReader(place.id));
             }
+            After::OpenNotifier => work.notices.push_back(Notice::OpenNotifier),
         }
     }
 
@@ -435,6 +442,25 @@ impl Core {
 }
 
 impl Work {
+    /// Sets aside the answers among the notices from this one on, which are for callers on another
+    /// runtime.
+    pub(super) fn set_aside(&mut self, first: usize, runtime: runtime::Id) {
+        let at = self.elsewhere.iter().position(|(id, _)| *id == runtime);
+        let at = at.unwrap_or_else(|| {
+            self.elsewhere.push((runtime, VecDeque::new()));
+            self.elsewhere.len() - 1
+        });
+        let Some((_, aside)) = self.elsewhere.get_mut(at) else { return };
+        let mut next = first;
+        while let Some(notice) = self.notices.get(next) {
+            if notice.is_answer() {
+                aside.extend(self.notices.remove(next));
+            } else {
+                next += 1;
+            }
+        }
+    }
+
     /// Notes that an entry was put on the queue of the only place.
     pub(super) fn send_only_place(&mut self) {
         self.is_put = true;

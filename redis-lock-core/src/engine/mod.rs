@@ -39,6 +39,10 @@ mod releasing;
 #[cfg(test)]
 mod rest_tests;
 mod run;
+mod runtime_notices;
+mod runtime_notifier;
+#[cfg(test)]
+mod runtime_notifier_tests;
 mod search;
 mod sender;
 mod shutdown;

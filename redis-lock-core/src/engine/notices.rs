@@ -11,6 +11,7 @@ use std::thread;
 use std::time::Duration;
 
 use super::path::ReadyReply;
+use super::runtime_notices::{RuntimeLists, STUCK};
 use super::table::{Handle, LockId};
 use crate::LockError;
 use crate::domain::clock::Moment;
@@ -21,9 +22,6 @@ use crate::lock::hold::Hold;
 use crate::lock::{Confirm, Later};
 use crate::observe::Audience;
 use crate::store::Answer;
-
-/// How long a notice may wait before another thread is started for it.
-pub(super) const STUCK: Duration = Duration::from_millis(50);
 
 /// The most threads that blocking wakers can occupy.
 const MOST_THREADS: usize = 64;
@@ -40,6 +38,8 @@ pub(crate) enum Notice {
     Observe(Observation),
     /// A task of the current runtime takes the role of the reader.
     OpenReader(super::places::PlaceId),
+    /// A task of the current runtime carries out the notices for callers there.
+    OpenNotifier,
 }
 
 /// A report, which only subscribers and recorders need.
@@ -55,6 +55,11 @@ pub(crate) enum Observation {
 }
 
 impl Notice {
+    /// Whether all it does is to give a caller its answer.
+    pub(super) fn is_answer(&self) -> bool {
+        matches!(self, Self::Grant(..) | Self::Fail(..) | Self::Confirm(..) | Self::Reply(..))
+    }
+
     pub(super) fn of(id: &LockId, later: Later<Handle>) -> Self {
         match later {
             Later::Grant(handle, hold) => Self::Grant(id.clone(), handle, hold),
@@ -81,6 +86,8 @@ pub(crate) struct Notices {
     news: Condvar,
     /// Those who must not occupy all threads.
     pub(super) audience: Audience,
+    /// Those for callers on other runtimes.
+    pub(super) runtimes: RuntimeLists<Notice>,
 }
 
 #[derive(Debug, Default)]
@@ -102,6 +109,11 @@ impl Notices {
         }
         let now = Moment::now();
         self.list().notices.extend(notices.drain(..).map(|notice| (now, notice)));
+    }
+
+    /// Adds notices that were on another list, and have waited since then.
+    pub(super) fn add_again(&self, notices: VecDeque<(Moment, Notice)>) {
+        self.list().notices.extend(notices);
     }
 
     #[cfg(test)]
@@ -131,11 +143,15 @@ impl Notices {
     /// Starts another thread when notices wait because those that carry them out are blocked.
     /// Returns when to look again.
     pub(super) fn watch(&self, now: Moment, serve: impl FnOnce() + Send + 'static) -> Moment {
+        let mut rest = VecDeque::new();
+        let oldest = self.runtimes.close_stuck(now, &mut rest);
+        let next = oldest.map_or(Moment::NEVER, |oldest| oldest.after(STUCK));
+        self.add_again(rest);
         let mut list = self.list();
-        let Some((oldest, _)) = list.notices.front() else { return Moment::NEVER };
+        let Some((oldest, _)) = list.notices.front() else { return next };
         let stuck = oldest.after(STUCK);
         if now < stuck {
-            return stuck;
+            return stuck.min(next);
         }
         if list.idle > 0 {
             self.news.notify_one();

@@ -22,7 +22,7 @@ use crate::{Guard, LockError, LockState, Locks};
 
 pub(super) const PATIENCE: Duration = Duration::from_secs(10);
 
-fn reader(locks: &Locks) -> Reader {
+pub(super) fn reader(locks: &Locks) -> Reader {
     locks.link().core().only_path().traffic().reader()
 }
 
@@ -60,7 +60,7 @@ fn server_and_impatient_locks() -> (Server, Locks) {
 }
 
 /// A runtime whose tasks run only while somebody blocks on it.
-fn current_thread() -> Runtime {
+pub(super) fn current_thread() -> Runtime {
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap()
 }
 

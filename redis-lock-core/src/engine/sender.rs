@@ -48,7 +48,7 @@ pub(super) fn is_engine() {
 /// A thread rarely changes to another runtime, and asking for the current one changes a counter
 /// that all threads of the runtime share. So the answer is cached. A wrong answer costs only a
 /// little delay.
-fn current_runtime() -> Option<runtime::Id> {
+pub(super) fn current_runtime() -> Option<runtime::Id> {
     let (known, uses) = CURRENT.try_with(Cell::get).unwrap_or_default();
     if uses > 0 {
         let _ = CURRENT.try_with(|here| here.set((known, uses - 1)));

@@ -17,7 +17,7 @@ use std::task::{Context, Poll, RawWakerVTable, Wake, Waker};
 
 use tokio::runtime::{self, RuntimeFlavor};
 
-use super::notices::STUCK;
+use super::runtime_notices::STUCK;
 use crate::domain::clock::Moment;
 
 /// So few tasks are woken at once.

@@ -5,6 +5,8 @@ use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::runtime;
+
 use super::in_hand::{InHand, InHandCount};
 use super::origin::{Gathering, Origin, Overdue, Reply};
 use crate::domain::clock::Moment;
@@ -44,6 +46,8 @@ pub(crate) struct SentEntry {
     pub(super) hops: u8,
     /// The thread that put it on the queue and does nothing else until it is answered.
     pub(super) blocks: Option<NonZeroU64>,
+    /// The runtime whose task has put it on the queue, and waits for its answer.
+    pub(super) asker: Option<runtime::Id>,
     /// Its command, for a planted fault.
     #[cfg(test)]
     pub(super) copy: Option<Command>,
@@ -128,6 +132,7 @@ impl QueueEntry {
             asks: false,
             hops: 0,
             blocks: None,
+            asker: None,
             #[cfg(test)]
             copy: None,
         };
@@ -212,7 +217,8 @@ impl SentEntry {
     }
 
     pub(super) fn settle(self, outcome: Outcome, hand: InHand) -> Settled {
-        Settled::Done { origin: self.origin, sent: self.sent, outcome, hand }
+        let Self { origin, sent, asker, .. } = self;
+        Settled::Done { origin, sent, outcome, hand, asker }
     }
 }
 
@@ -221,7 +227,14 @@ impl SentEntry {
 pub(crate) enum Settled {
     /// It has its one outcome. The first of several of one place that are handed over together is
     /// counted as in hand for all of them.
-    Done { origin: Origin, sent: Moment, outcome: Outcome, hand: InHand },
+    Done {
+        origin: Origin,
+        sent: Moment,
+        outcome: Outcome,
+        hand: InHand,
+        /// The runtime on which somebody waits for it.
+        asker: Option<runtime::Id>,
+    },
     /// It was not executed, and is to be asked elsewhere: where the node says, or the map.
     Redirected(Box<QueueEntry>, Option<Redirect>),
     /// It is a release that has failed, and it has its next place.

@@ -51,6 +51,7 @@ use crate::engine::blocking_call::blocked_thread;
 use crate::engine::cache_padded::CachePadded;
 use crate::engine::place_id::PlaceId;
 use crate::engine::reaper;
+use crate::engine::sender::current_runtime;
 use crate::lock::{Outcome, Reap};
 use crate::store::outbound::Outbound;
 use crate::store::{Command, Filled, Pollable, TaskWaker, Verb, Watcher, Wire};
@@ -134,6 +135,8 @@ pub(crate) struct Traffic {
     opening: Vec<runtime::Id>,
     /// Whether the reading task is about to flush, so that callers need not.
     pub(crate) task_flushes: bool,
+    /// Runtimes whose notifiers send in one batch what the callers there put on the queue now.
+    batching: Vec<runtime::Id>,
     /// Entries that were not written yet, in order.
     waiting: VecDeque<QueueEntry>,
     written: InFlight,
@@ -209,6 +212,7 @@ impl Path {
             unreadable: None,
             opening: Vec::new(),
             task_flushes: false,
+            batching: Vec::new(),
             waiting: VecDeque::new(),
             written: InFlight::default(),
             sent_whole: 0,
@@ -278,6 +282,7 @@ impl Traffic {
         self.note_release(&entry, self.place);
         self.deadline_check = self.deadline_check.min(entry.deadline);
         entry.blocks = blocked_thread().filter(|thread| self.is_waited_for(&entry, *thread));
+        entry.asker = entry.asker.or_else(|| current_runtime().filter(|_| entry.is_awaited()));
         let hand = std::mem::take(&mut entry.hand);
         self.waiting.push_back(entry);
         drop(hand);

@@ -4,6 +4,8 @@ use std::collections::VecDeque;
 use std::sync::MutexGuard;
 use std::sync::atomic::Ordering;
 
+use tokio::runtime;
+
 use super::{ConnectionState, Path, QueueEntry, Reader, SentEntry, Settled, Traffic, broken};
 use crate::domain::clock::Moment;
 use crate::engine::sender::Sender;
@@ -35,6 +37,8 @@ pub(crate) enum After {
     Pump,
     /// Let a task of the current runtime become the reader, because it gets answers sooner.
     OpenReader,
+    /// Have the notices for callers on the current runtime carried out by a task there.
+    OpenNotifier,
 }
 
 impl Path {
@@ -56,8 +60,8 @@ impl Path {
             }
             (After::Nothing | After::WakeEngine, Sender::Task(here)) => {
                 let busy = self.busy.fetch_add(1, Ordering::Relaxed);
-                if busy % MIN_COMMANDS == MIN_COMMANDS - 1 && self.traffic().can_read_on(here) {
-                    return (After::OpenReader, due);
+                if busy % MIN_COMMANDS == MIN_COMMANDS - 1 {
+                    return (self.traffic().may_open(here).unwrap_or(after), due);
                 }
             }
             _ => {}
@@ -141,6 +145,10 @@ impl Traffic {
                 let is_woken = self.task_flushes || self.is_flushed() || !was_flushed;
                 if is_woken { After::Nothing } else { After::WakeTask }
             }
+            // The notifier of this runtime is about to.
+            Reader::Task(_) if !idle && self.is_batched(by) && self.unsent() < self.batch => {
+                After::Nothing
+            }
             Reader::Task(_) => {
                 self.send(results);
                 if self.is_flushed() { After::Nothing } else { After::WakeTask }
@@ -169,6 +177,30 @@ impl Traffic {
             std::mem::take(&mut self.waiting).into_iter().partition(|entry| entry.is_awaited());
         self.waiting = first;
         rest
+    }
+
+    /// The notifier of a runtime is going to send what callers there put on the queue from now on.
+    pub(crate) fn begin_batch(&mut self, runtime: runtime::Id) {
+        if !self.batching.contains(&runtime) {
+            self.batching.push(runtime);
+        }
+    }
+
+    pub(crate) fn end_batch(&mut self, runtime: runtime::Id) {
+        self.batching.retain(|other| *other != runtime);
+    }
+
+    fn is_batched(&self, by: Sender) -> bool {
+        matches!(by, Sender::Task(here) if self.batching.contains(&here))
+    }
+
+    /// What a busy runtime may have a task of its own for: reading, or notifying its callers where
+    /// another runtime reads.
+    fn may_open(&self, here: runtime::Id) -> Option<After> {
+        match self.reader {
+            Reader::Task(other) if other != here => Some(After::OpenNotifier),
+            _ => self.can_read_on(here).then_some(After::OpenReader),
+        }
     }
 
     /// Encodes the queued entries.
@@ -268,6 +300,7 @@ impl Traffic {
 
     /// Encodes and sends everything in the queue.
     pub(crate) fn push_out(&mut self, results: &mut Vec<Settled>) {
+        self.batching.clear();
         self.write_all();
         self.flush(results);
     }

@@ -39,6 +39,21 @@ fn a_part_is_sent_while_the_rest_is_being_made_and_no_command_alone_but_the_firs
 }
 
 #[test]
+fn what_callers_of_another_runtime_put_is_sent_by_their_notifier_in_one_batch() {
+    let [reading, asking] =
+        [(); 2].map(|()| runtime::Builder::new_current_thread().build().unwrap());
+    let here = asking.handle().id();
+    let mut bench = Bench::up();
+    bench.path.traffic().set_reader(Reader::Task(reading.handle().id()));
+    bench.path.traffic().begin_batch(here);
+    let sent: Vec<_> = (0..8).map(|_| bench.is_sent_after_one_more(here)).collect();
+    let full = |made: usize| made.is_multiple_of(4);
+    assert_eq!(sent, (0..8).map(full).collect::<Vec<_>>(), "the server is not kept waiting");
+    bench.path.traffic().end_batch(here);
+    assert!(bench.is_sent_after_one_more(here), "nobody else sends it");
+}
+
+#[test]
 fn where_the_engine_reads_all_is_sent_at_once_unless_somebody_waits_for_what_is_under_way() {
     let mut bench = Bench::up();
     let sends = |bench: &mut Bench| {
