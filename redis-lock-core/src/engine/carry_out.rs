@@ -43,6 +43,7 @@ impl Core {
                 hold.report_end(Some(&self.notices.audience));
             }
             Notice::Drop(hold) => drop(hold),
+            Notice::Wake(waker) => waker.wake(),
             Notice::OpenReader(place) => self.open_reader(place),
             Notice::Observe(observation) => tell(observation, &self.notices.audience),
         }

@@ -7,6 +7,7 @@
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::task::Waker;
 use std::thread;
 use std::time::Duration;
 
@@ -39,6 +40,8 @@ pub(crate) enum Notice {
     Lost(Arc<Hold>),
     Drop(Arc<Hold>),
     Observe(Observation),
+    /// Wakes a task that was to be woken together with others.
+    Wake(Waker),
     /// A task of the current runtime takes the role of the reader.
     OpenReader(super::places::PlaceId),
 }
