@@ -10,6 +10,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use tokio::runtime::{Handle, RuntimeFlavor};
+use tokio::task::coop;
 
 use crate::engine::thread_reader::{self, ReadingCall};
 use crate::store::Parker;
@@ -32,7 +33,9 @@ pub(crate) fn block_on<F: Future>(future: F) -> F::Output {
 /// [`block_on`], and `stalled` when the future keeps the thread of a current-thread runtime from
 /// its other tasks for long.
 pub(crate) fn block_on_or<F: Future>(future: F, stalled: impl FnOnce()) -> F::Output {
-    let mut future = pin!(future);
+    // This thread may be a task, and a task whose budget is used up is woken after it has yielded, which
+    // it can't do here.
+    let mut future = pin!(coop::unconstrained(future));
     if let Some(output) = park(future.as_mut(), Some(BRIEF)) {
         return output;
     }

@@ -102,6 +102,9 @@ impl Drop for Asking {
         let Some(link) = &self.link else { return };
         let core = link.core();
         if core.is_forked() {
+            // What the parent's threads had locked stays locked here, so nothing of it is dropped.
+            let answer = LockAnswer::Known(Err(LockError::Shutdown));
+            std::mem::forget(std::mem::replace(&mut self.answer, answer));
             return;
         }
         let answer = match &mut self.answer {

@@ -42,6 +42,7 @@ impl Core {
                 hold.notify_loss();
                 hold.report_end(Some(&self.notices.audience));
             }
+            Notice::Wake(waker) => waker.wake(),
             Notice::OpenReader(place) => self.open_reader(place),
             Notice::OpenNotifier => self.open_notifier(),
             Notice::Observe(observation) => tell(observation, &self.notices.audience),

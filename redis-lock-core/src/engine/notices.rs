@@ -7,6 +7,7 @@
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::task::Waker;
 use std::thread;
 use std::time::Duration;
 
@@ -36,6 +37,8 @@ pub(crate) enum Notice {
     Ready(ReadyReply, Result<(), Fault>),
     Lost(Arc<Hold>),
     Observe(Observation),
+    /// Wakes a task that was to be woken together with others.
+    Wake(Waker),
     /// A task of the current runtime takes the role of the reader.
     OpenReader(super::places::PlaceId),
     /// A task of the current runtime carries out the notices for callers there.

@@ -1,6 +1,6 @@
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -51,6 +51,28 @@ fn j8_an_engine_that_fails_ends_every_hold_and_starts_again() {
     guard.blocking_verify().unwrap();
     guard.blocking_release().unwrap();
     server.assert_clean();
+}
+
+#[test]
+fn a_task_that_blocks_for_many_locks_gets_all_of_them() {
+    const PAIRS: usize = 200;
+    let locks = Locks::in_memory();
+    let done = Arc::new(AtomicUsize::new(0));
+    let blocking = {
+        let (locks, done) = (locks.clone(), Arc::clone(&done));
+        async move {
+            for _ in 0..PAIRS {
+                locks.mutex("job").blocking_acquire().unwrap().blocking_release().unwrap();
+                done.fetch_add(1, Ordering::SeqCst);
+            }
+        }
+    };
+    // On a thread of its own, since it would never end.
+    thread::spawn(|| {
+        tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(blocking);
+    });
+    eventually(PATIENCE, "it has had all", || done.load(Ordering::SeqCst) == PAIRS);
+    locks.blocking_shutdown();
 }
 
 #[test]

@@ -8,20 +8,27 @@
 //! Other wakers are called one by one by the reading task: they may be the user's code, and the runtime
 //! stands still for as long as one of them blocks there.
 
+use std::collections::VecDeque;
 use std::future::Future;
-use std::mem;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
 use std::ptr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, RawWakerVTable, Wake, Waker};
+use std::time::Duration;
 
 use tokio::runtime::{self, RuntimeFlavor};
 
+use super::notices::Notice;
 use super::runtime_notices::STUCK;
 use crate::domain::clock::Moment;
 
 /// So few tasks are woken at once.
 pub(super) const MIN_TOGETHER: usize = 4;
+
+/// Where tasks wait longer on average, they are woken at once. A worker that has other tasks to run may
+/// look for I/O only after 61 of them.
+const MOST_DELAY: Duration = Duration::from_millis(1);
 
 /// The tasks that are about to be woken.
 #[derive(Debug, Default)]
@@ -29,14 +36,16 @@ pub(crate) struct WokenTasks(Mutex<WokenList>);
 
 #[derive(Debug)]
 struct WokenList {
-    wakers: Vec<Waker>,
-    /// Since when the first one waits.
+    wakers: VecDeque<Waker>,
+    /// Since when the first one waits, or somebody wakes them.
     since: Moment,
+    /// How long they waited of late, on average: a worker that was preempted once tells little.
+    delay: Duration,
 }
 
 impl Default for WokenList {
     fn default() -> Self {
-        Self { wakers: Vec::new(), since: Moment::NEVER }
+        Self { wakers: VecDeque::new(), since: Moment::NEVER, delay: Duration::ZERO }
     }
 }
 
@@ -50,41 +59,71 @@ impl WokenTasks {
         if listed.wakers.is_empty() {
             listed.since = Moment::now();
         }
-        listed.wakers.push(waker);
+        listed.wakers.push_back(waker);
     }
 
-    /// Wakes them now.
+    /// Wakes them now. To wake a task of a `LocalSet` is to call the waker of whoever polls that, which
+    /// may be the user's code: a panic would end a worker, and those that are left must be found while
+    /// one blocks.
     pub(super) fn wake_all(&self) {
-        let wakers = mem::take(&mut self.listed().wakers);
-        wakers.into_iter().for_each(Waker::wake);
-    }
-
-    fn are_many(&self) -> bool {
-        self.listed().wakers.len() >= MIN_TOGETHER
-    }
-
-    /// Wakes them when they have waited too long: their worker runs something that blocks. Returns when
-    /// to look again.
-    pub(super) fn watch(&self, now: Moment) -> Moment {
-        let since = {
-            let listed = self.listed();
-            if listed.wakers.is_empty() {
-                return Moment::NEVER;
-            }
-            listed.since
-        };
-        let stuck = since.after(STUCK);
-        if now < stuck {
-            return stuck;
+        self.listed().since = Moment::now();
+        while let Some(waker) = self.next() {
+            let _ = catch_unwind(AssertUnwindSafe(|| waker.wake()));
         }
-        self.wake_all();
-        Moment::NEVER
+    }
+
+    fn next(&self) -> Option<Waker> {
+        self.listed().wakers.pop_front()
+    }
+
+    /// Whether they should wait for the worker to look for I/O.
+    pub(super) fn may_wait(&self) -> bool {
+        let mut listed = self.listed();
+        if listed.wakers.len() < MIN_TOGETHER {
+            return false;
+        }
+        if listed.delay < MOST_DELAY {
+            listed.since = Moment::now();
+            return true;
+        }
+        // It is tried again now and then.
+        listed.delay = listed.delay / 64 * 63;
+        false
+    }
+
+    /// Notes how long they have waited, which ends now.
+    pub(super) fn note_delay(&self, now: Moment) {
+        let mut listed = self.listed();
+        if !listed.wakers.is_empty() {
+            let delay = now.since(listed.since);
+            listed.delay = listed.delay / 8 * 7 + delay / 8;
+        }
+    }
+
+    /// Makes notices of them when they have waited too long: their worker runs something that blocks.
+    pub(super) fn hand_over_stuck(&self, now: Moment, notices: &mut VecDeque<Notice>) {
+        if self.due() <= now {
+            self.note_delay(now);
+            self.hand_over(notices);
+        }
+    }
+
+    /// Makes notices of all.
+    pub(super) fn hand_over(&self, notices: &mut VecDeque<Notice>) {
+        notices.extend(self.listed().wakers.drain(..).map(Notice::Wake));
+    }
+
+    /// When to look whether they have waited too long.
+    pub(super) fn due(&self) -> Moment {
+        let listed = self.listed();
+        if listed.wakers.is_empty() { Moment::NEVER } else { listed.since.after(STUCK) }
     }
 }
 
 /// So that it can be left to the runtime when they are woken.
 impl Wake for WokenTasks {
     fn wake(self: Arc<Self>) {
+        self.note_delay(Moment::now());
         self.wake_all();
     }
 }
@@ -121,13 +160,13 @@ impl WakeTogether {
     /// Has those that were added woken. Returns whether that happens later, when this worker looks for
     /// I/O next.
     pub(super) fn wake(&self) -> bool {
-        let are_many = self.woken.are_many();
-        if are_many {
+        let may_wait = self.woken.may_wait();
+        if may_wait {
             // It passes the waker on to the runtime when it is polled, and that is all it is for.
             let _ = pin!(tokio::task::yield_now()).poll(&mut Context::from_waker(&self.waker));
         } else {
             self.woken.wake_all();
         }
-        are_many
+        may_wait
     }
 }

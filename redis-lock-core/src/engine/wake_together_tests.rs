@@ -4,14 +4,16 @@ use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
-use std::task::{Poll, Waker};
+use std::task::{Context, Poll, Wake, Waker};
+use std::time::Duration;
 
 use testbed::{WakeLog, eventually};
+use tokio::task::LocalSet;
 
 use super::reading_tests::{
     Blocks, PATIENCE, ask, have_a_task_read, server_and_locks, two_workers,
 };
-use super::wake_together::{MIN_TOGETHER, WakeTogether};
+use super::wake_together::{MIN_TOGETHER, WakeTogether, WokenTasks};
 use crate::domain::clock::Moment;
 
 #[test]
@@ -108,4 +110,78 @@ fn tasks_get_their_answers_while_the_waker_of_another_caller_blocks_the_task_tha
     });
     locks.blocking_shutdown();
     server.assert_clean();
+}
+
+/// A waker that panics, after it has noted that.
+struct Panics(Arc<WakeLog>);
+
+impl Wake for Panics {
+    fn wake(self: Arc<Self>) {
+        self.0.waker().wake();
+        panic!("a waker panics");
+    }
+}
+
+#[test]
+fn a_worker_outlives_the_waker_of_a_local_set_that_panics() {
+    let (server, locks) = server_and_locks();
+    let runtime = two_workers();
+    have_a_task_read(&locks, &runtime);
+    let (local, log) = (LocalSet::new(), WakeLog::new());
+    server.freeze();
+    let tasks: Vec<_> = (0..MIN_TOGETHER * 2)
+        .map(|number| local.spawn_local(locks.mutex(format!("local{number}")).acquire()))
+        .collect();
+    let mut local = pin!(local);
+    let waker = Waker::from(Arc::new(Panics(Arc::clone(&log))));
+    assert!(local.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+    server.thaw();
+    eventually(PATIENCE, "it panics", || log.count() > 0);
+    eventually(PATIENCE, "all are told", || {
+        let _ = local.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+        tasks.iter().all(|task| task.is_finished())
+    });
+    runtime.block_on(async {
+        for task in tasks {
+            task.await.unwrap().unwrap().release().await.unwrap();
+        }
+        let mutex = locks.mutex("after");
+        let guard = tokio::spawn(async move { mutex.acquire().await }).await.unwrap();
+        guard.unwrap().release().await.unwrap();
+    });
+    locks.blocking_shutdown();
+    server.assert_clean();
+}
+
+#[test]
+fn the_engine_goes_on_though_the_waker_of_a_local_set_blocks() {
+    let (server, locks) = server_and_locks();
+    let core = locks.link().core();
+    locks.mutex("first").blocking_acquire().unwrap().blocking_release().unwrap();
+    let gate = Arc::new(Mutex::new(()));
+    let closed = gate.lock().unwrap();
+    let log = WakeLog::new();
+    core.woken_tasks.add(Waker::from(Arc::new(Blocks(Arc::clone(&gate)))));
+    (0..MIN_TOGETHER).for_each(|_| core.woken_tasks.add(log.waker()));
+    core.waker.wake();
+    eventually(PATIENCE, "the others are woken", || log.count() == MIN_TOGETHER);
+    locks.mutex("after").blocking_acquire().unwrap().blocking_release().unwrap();
+    drop(closed);
+    locks.blocking_shutdown();
+    server.assert_clean();
+}
+
+#[test]
+fn where_tasks_would_wait_for_long_they_are_woken_at_once_and_it_is_tried_again() {
+    let woken = WokenTasks::default();
+    let may_wait = || {
+        (0..MIN_TOGETHER).for_each(|_| woken.add(Waker::noop().clone()));
+        woken.may_wait()
+    };
+    assert!(may_wait());
+    woken.note_delay(Moment::now().after(Duration::from_millis(2)));
+    assert!(may_wait(), "once tells little");
+    woken.note_delay(Moment::now().after(Duration::from_millis(60)));
+    let tries = (1..10_000).find(|_| may_wait()).expect("it is tried again");
+    assert!(tries > 50, "{tries}");
 }
