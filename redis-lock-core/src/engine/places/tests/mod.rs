@@ -493,3 +493,37 @@ fn who_waits_for_a_lock_of_a_node_that_failed_waits_for_its_last_releases_only()
     let asked = log.iter().position(|(.., verb)| *verb != "release").unwrap();
     assert_eq!(releases(&log[..asked]), 32, "{log:?}");
 }
+
+#[test]
+fn a_shutdown_sends_the_releases_that_were_to_be_repeated_later() {
+    for is_shut_before in [false, true] {
+        let (cluster, locks) = three();
+        let key = cluster.key_of(0);
+        let guard = || locks.mutex(&key).ttl(PATIENCE * 6).blocking_acquire().unwrap();
+        for _ in 0..480 {
+            guard().blocking_release().unwrap();
+        }
+        let held = is_shut_before.then(guard);
+        cluster.nodes().log.clear();
+        let is_repeated = |log: &[(usize, String, &str)], count| {
+            log.iter().filter(|(.., verb)| *verb == "release").count() >= count
+        };
+        cluster.set_down(0, true);
+        thread::scope(|scope| {
+            if is_shut_before {
+                scope.spawn(|| locks.blocking_shutdown());
+                let core = locks.link().core();
+                eventually(PATIENCE, "it has begun", || core.closing_ends().is_some());
+            }
+            cluster.fail_over(0, 2);
+            if !is_shut_before {
+                let begins = || is_repeated(&cluster.nodes().log, 32);
+                eventually(PATIENCE, "the last ones are repeated", begins);
+                locks.blocking_shutdown();
+            }
+        });
+        drop(held);
+        let log = cluster.nodes().log.clone();
+        assert!(is_repeated(&log, 480), "{is_shut_before}: nobody else repeats them");
+    }
+}
