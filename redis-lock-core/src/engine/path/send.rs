@@ -142,7 +142,9 @@ impl Traffic {
                 if idle || self.unsent() >= self.batch {
                     self.send(results);
                 }
-                let is_woken = self.task_flushes || self.is_flushed() || !was_flushed;
+                // What another runtime has left for its notifier has woken nobody.
+                let is_awake = !was_flushed && self.batching.is_empty();
+                let is_woken = self.task_flushes || self.is_flushed() || is_awake;
                 if is_woken { After::Nothing } else { After::WakeTask }
             }
             // The notifier of this runtime is about to.
