@@ -69,6 +69,20 @@ fn who_asks_on_the_runtime_that_reads_does_not_wait_for_the_batch_of_another_one
 }
 
 #[test]
+fn a_blocked_thread_is_not_notified_by_a_task_of_its_runtime() {
+    let runtime = runtime::Builder::new_current_thread().build().unwrap();
+    let _entered = runtime.enter();
+    let asker = |bench: &mut Bench| {
+        bench.put_question();
+        bench.path.traffic().waiting.back().unwrap().asker
+    };
+    let mut bench = Bench::new();
+    assert_eq!(asker(&mut bench), Some(runtime.handle().id()));
+    let _call = BlockingCall::begin();
+    assert_eq!(asker(&mut bench), None, "nobody may drive that runtime meanwhile");
+}
+
+#[test]
 fn where_the_engine_reads_all_is_sent_at_once_unless_somebody_waits_for_what_is_under_way() {
     let mut bench = Bench::up();
     let sends = |bench: &mut Bench| {
