@@ -120,6 +120,7 @@ impl Drop for RuntimeNotifier {
     fn drop(&mut self) {
         let Some(core) = self.core() else { return };
         let rest = core.notices.runtimes.close(&self.notices);
+        core.notices.runtimes.task_ends(self.runtime);
         core.notices.add_again(rest);
         if let Some(place) = core.places.only() {
             place.path.traffic().end_batch(self.runtime);
