@@ -180,6 +180,20 @@ fn a_runtime_that_nobody_drives_gets_no_second_notifier() {
 }
 
 #[test]
+fn what_a_notifier_leaves_behind_is_carried_out_though_no_engine_runs_any_more() {
+    let (locks, runtime) = (Locks::in_memory(), current_thread());
+    let (core, here) = (locks.link().core(), runtime.handle().id());
+    {
+        let _entered = runtime.enter();
+        core.open_notifier();
+    }
+    let (reply, mut told) = tokio::sync::oneshot::channel();
+    core.notices.runtimes.add(here, &mut [Notice::Ready(reply, Ok(()))].into(), Moment::now());
+    drop(runtime);
+    eventually(PATIENCE, "the caller is told", || matches!(told.try_recv(), Ok(Ok(()))));
+}
+
+#[test]
 fn a_waker_that_blocks_the_thread_of_its_runtime_keeps_nobody_waiting() {
     let (server, locks, busy, runtime) = two_runtimes();
     let gate = Arc::new(Mutex::new(()));
