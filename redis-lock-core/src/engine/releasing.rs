@@ -130,7 +130,9 @@ impl Core {
         let now = Moment::now();
         let again = self.released().take_moved(now, |main| self.places.of(main).id);
         for (newer, reap) in again {
-            let pauses = u32::try_from(newer / AGAIN_AT_ONCE).unwrap_or(u32::MAX);
+            // A shutdown does not wait for those of later.
+            let parts_before = if self.is_shut() { 0 } else { newer / AGAIN_AT_ONCE };
+            let pauses = u32::try_from(parts_before).unwrap_or(u32::MAX);
             self.release_at(now.after(AGAIN_PAUSE * pauses), reap.repeated(), now, work);
         }
         self.send(work);

@@ -108,12 +108,14 @@ pub(super) struct RuntimeLists<N> {
 #[derive(Debug)]
 struct Lists<N> {
     all: Vec<(runtime::Id, Arc<RuntimeNotices<N>>)>,
+    /// The runtimes that have a task for it, which ends some time after its list.
+    tasks: Vec<runtime::Id>,
     is_over: bool,
 }
 
 impl<N> Default for RuntimeLists<N> {
     fn default() -> Self {
-        let lists = Lists { all: Vec::new(), is_over: false };
+        let lists = Lists { all: Vec::new(), tasks: Vec::new(), is_over: false };
         Self { has_any: AtomicBool::new(false), lists: Mutex::new(lists) }
     }
 }
@@ -132,12 +134,14 @@ impl<N> RuntimeLists<N> {
         self.lists().all.iter().any(|(id, _)| *id == runtime)
     }
 
-    /// Makes the list of a runtime; `None` when there is one, or when none is needed any more.
+    /// Makes the list of a runtime, for a task there; `None` when that has one, or when none is needed
+    /// any more. Nobody may drive the runtime, where one task after another would pile up.
     pub(super) fn open(&self, runtime: runtime::Id) -> Option<Arc<RuntimeNotices<N>>> {
         let mut lists = self.lists();
-        if lists.is_over || lists.all.iter().any(|(id, _)| *id == runtime) {
+        if lists.is_over || lists.tasks.contains(&runtime) {
             return None;
         }
+        lists.tasks.push(runtime);
         let list = Arc::<RuntimeNotices<N>>::default();
         lists.all.push((runtime, Arc::clone(&list)));
         self.has_any.store(true, Ordering::Relaxed);
@@ -154,6 +158,11 @@ impl<N> RuntimeLists<N> {
         if let Some(list) = list {
             list.add(notices, now);
         }
+    }
+
+    /// The task of a runtime has ended, and its list was closed.
+    pub(super) fn task_ends(&self, runtime: runtime::Id) {
+        self.lists().tasks.retain(|other| *other != runtime);
     }
 
     /// Ends a list, and returns what is left on it.

@@ -120,11 +120,14 @@ impl Drop for RuntimeNotifier {
     fn drop(&mut self) {
         let Some(core) = self.core() else { return };
         let rest = core.notices.runtimes.close(&self.notices);
+        core.notices.runtimes.task_ends(self.runtime);
         core.notices.add_again(rest);
+        // The engine may have ended meanwhile.
+        core.notices.hand_to_thread(core.notifier());
         if let Some(place) = core.places.only() {
             place.path.traffic().end_batch(self.runtime);
         }
-        // It carries out what is left, and sends what lies on the queue.
+        // It sends what lies on the queue.
         core.waker.wake();
     }
 }

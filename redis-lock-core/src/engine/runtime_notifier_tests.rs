@@ -1,5 +1,6 @@
 //! Callers on several current-thread runtimes that share one `Locks`.
 
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
@@ -10,9 +11,11 @@ use testbed::{Server, WakeLog, eventually};
 use tokio::runtime::{self, Runtime};
 use tokio::task::JoinSet;
 
+use super::notices::Notice;
 use super::path::Reader;
 use super::reading_tests::{Asked, Blocks, ask, current_thread, reader, server_and_locks};
 use crate::Locks;
+use crate::domain::clock::Moment;
 
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -151,6 +154,43 @@ fn callers_on_a_runtime_that_nobody_drives_are_notified_all_the_same() {
     }
     drop(busy);
     server.assert_clean();
+}
+
+#[test]
+fn a_runtime_that_nobody_drives_gets_no_second_notifier() {
+    let (locks, runtime) = (Locks::in_memory(), current_thread());
+    let (core, here) = (locks.link().core(), runtime.handle().id());
+    let entered = runtime.enter();
+    for _ in 0..3 {
+        core.open_notifier();
+        let reply = tokio::sync::oneshot::channel().0;
+        core.notices.runtimes.add(here, &mut [Notice::Ready(reply, Ok(()))].into(), Moment::START);
+        core.notices.runtimes.close_stuck(Moment::now(), &mut VecDeque::new());
+        assert!(!has_notifier(&locks, &runtime));
+    }
+    assert_eq!(runtime.metrics().num_alive_tasks(), 1, "nothing piles up there");
+    drop(entered);
+    eventually(PATIENCE, "the old one ends", || {
+        runtime.block_on(tokio::task::yield_now());
+        runtime.metrics().num_alive_tasks() == 0
+    });
+    let _entered = runtime.enter();
+    core.open_notifier();
+    assert!(has_notifier(&locks, &runtime), "it runs again");
+}
+
+#[test]
+fn what_a_notifier_leaves_behind_is_carried_out_though_no_engine_runs_any_more() {
+    let (locks, runtime) = (Locks::in_memory(), current_thread());
+    let (core, here) = (locks.link().core(), runtime.handle().id());
+    {
+        let _entered = runtime.enter();
+        core.open_notifier();
+    }
+    let (reply, mut told) = tokio::sync::oneshot::channel();
+    core.notices.runtimes.add(here, &mut [Notice::Ready(reply, Ok(()))].into(), Moment::now());
+    drop(runtime);
+    eventually(PATIENCE, "the caller is told", || matches!(told.try_recv(), Ok(Ok(()))));
 }
 
 #[test]

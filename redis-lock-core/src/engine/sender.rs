@@ -59,6 +59,15 @@ pub(super) fn current_runtime() -> Option<runtime::Id> {
     found
 }
 
+/// The runtime whose tasks wait for what this thread asks. A blocked thread waits by itself, and perhaps
+/// nobody drives its runtime meanwhile.
+pub(super) fn asking_runtime() -> Option<runtime::Id> {
+    match Sender::current() {
+        Sender::Task(here) => Some(here),
+        Sender::BlockedThread | Sender::Other => None,
+    }
+}
+
 fn find_runtime() -> Option<runtime::Id> {
     if IS_ENGINE.try_with(Cell::get).unwrap_or_default() {
         return None;

@@ -30,6 +30,8 @@ impl Link {
             core.act(|work| {
                 let _let_end = LetEnd(core);
                 core.close_all(&LockError::Shutdown, SHUT_DOWN, work);
+                // It does not wait for those that are only repeated, so they are sent now.
+                core.put_reaps(|reaper| reaper.take_due(Moment::NEVER), work);
                 core.send(work);
             });
         }

@@ -51,7 +51,7 @@ use crate::engine::blocking_call::blocked_thread;
 use crate::engine::cache_padded::CachePadded;
 use crate::engine::place_id::PlaceId;
 use crate::engine::reaper;
-use crate::engine::sender::current_runtime;
+use crate::engine::sender::asking_runtime;
 use crate::lock::{Outcome, Reap};
 use crate::store::outbound::Outbound;
 use crate::store::{Command, Filled, Pollable, TaskWaker, Verb, Watcher, Wire};
@@ -282,7 +282,7 @@ impl Traffic {
         self.note_release(&entry, self.place);
         self.deadline_check = self.deadline_check.min(entry.deadline);
         entry.blocks = blocked_thread().filter(|thread| self.is_waited_for(&entry, *thread));
-        entry.asker = entry.asker.or_else(|| current_runtime().filter(|_| entry.is_awaited()));
+        entry.asker = entry.asker.or_else(|| asking_runtime().filter(|_| entry.is_awaited()));
         let hand = std::mem::take(&mut entry.hand);
         self.waiting.push_back(entry);
         drop(hand);

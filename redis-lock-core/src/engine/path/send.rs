@@ -142,8 +142,7 @@ impl Traffic {
                 if idle || self.unsent() >= self.batch {
                     self.send(results);
                 }
-                let is_woken = self.task_flushes || self.is_flushed() || !was_flushed;
-                if is_woken { After::Nothing } else { After::WakeTask }
+                if self.is_reader_woken(was_flushed) { After::Nothing } else { After::WakeTask }
             }
             // The notifier of this runtime is about to.
             Reader::Task(_) if !idle && self.is_batched(by) && self.unsent() < self.batch => {
@@ -166,6 +165,13 @@ impl Traffic {
                 if self.is_flushed() { After::Nothing } else { After::WakeEngine }
             }
         }
+    }
+
+    /// Whether the reading task need not be woken to send what tasks of its runtime have put.
+    fn is_reader_woken(&self, was_flushed: bool) -> bool {
+        // What another runtime has left for its notifier has woken nobody.
+        let is_woken_before = !was_flushed && self.batching.is_empty();
+        self.task_flushes || self.is_flushed() || is_woken_before
     }
 
     /// What a planted fault sends later than the rest.

@@ -54,6 +54,35 @@ fn what_callers_of_another_runtime_put_is_sent_by_their_notifier_in_one_batch() 
 }
 
 #[test]
+fn who_asks_on_the_runtime_that_reads_does_not_wait_for_the_batch_of_another_one() {
+    let [reading, asking] =
+        [(); 2].map(|()| runtime::Builder::new_current_thread().build().unwrap());
+    let [reads, asks] = [&reading, &asking].map(|runtime| runtime.handle().id());
+    let mut bench = Bench::up();
+    bench.path.traffic().set_reader(Reader::Task(reads));
+    bench.path.traffic().begin_batch(asks);
+    assert!(bench.is_sent_after_one_more(asks), "nothing is under way");
+    assert!(!bench.is_sent_after_one_more(asks), "its notifier is about to send");
+    bench.put_question();
+    let (after, _) = bench.path.after_put(Sender::Task(reads), &mut bench.results.settled);
+    assert_eq!(after, After::WakeTask, "the other runtime may stand still");
+}
+
+#[test]
+fn a_blocked_thread_is_not_notified_by_a_task_of_its_runtime() {
+    let runtime = runtime::Builder::new_current_thread().build().unwrap();
+    let _entered = runtime.enter();
+    let asker = |bench: &mut Bench| {
+        bench.put_question();
+        bench.path.traffic().waiting.back().unwrap().asker
+    };
+    let mut bench = Bench::new();
+    assert_eq!(asker(&mut bench), Some(runtime.handle().id()));
+    let _call = BlockingCall::begin();
+    assert_eq!(asker(&mut bench), None, "nobody may drive that runtime meanwhile");
+}
+
+#[test]
 fn where_the_engine_reads_all_is_sent_at_once_unless_somebody_waits_for_what_is_under_way() {
     let mut bench = Bench::up();
     let sends = |bench: &mut Bench| {

@@ -1,4 +1,5 @@
 mod cluster;
+mod heirs;
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -428,68 +429,4 @@ fn without_any_node_it_is_told_within_the_time_allowed() {
     }
     let recovered = || locks.mutex("a").blocking_acquire().is_ok();
     eventually(PATIENCE, "it recovers", recovered);
-}
-
-#[test]
-fn g8_what_the_heir_of_a_node_never_heard_of_is_released_again() {
-    for is_all in [false, true] {
-        let (cluster, locks) = three();
-        let (key, other) = (cluster.key_of(0), cluster.key_of(1));
-        let request = if is_all { locks.all([&key, &other]) } else { locks.mutex(&key) };
-        let guard = request.ttl(PATIENCE * 6).blocking_acquire().unwrap();
-        cluster.cut_off(0);
-        guard.blocking_release().unwrap();
-        eventually(PATIENCE, "the rest is released", || cluster.held() == [key.clone()]);
-        cluster.set_down(0, true);
-        cluster.fail_over(0, 2);
-        eventually(PATIENCE, "nothing is left", || cluster.held().is_empty());
-        let start = Instant::now();
-        locks.blocking_shutdown();
-        assert!(start.elapsed() < Duration::from_secs(2), "{:?}", start.elapsed());
-    }
-}
-
-#[test]
-fn what_nodes_answered_that_have_not_failed_is_not_released_again() {
-    let (cluster, locks) = three();
-    let keys: Vec<_> = (0..3).map(|node| cluster.key_of(node)).collect();
-    for key in &keys {
-        let guard = locks.mutex(key).ttl(PATIENCE * 6).blocking_acquire().unwrap();
-        guard.blocking_release().unwrap();
-    }
-    cluster.nodes().log.clear();
-    cluster.set_down(0, true);
-    cluster.fail_over(0, 2);
-    let released = || {
-        let log = cluster.nodes().log.clone();
-        log.into_iter().filter(|(.., verb)| *verb == "release").map(|(_, key, _)| key)
-    };
-    eventually(PATIENCE, "the heir is told", || released().any(|key| key == keys[0]));
-    // Answered by the others behind whatever they were sent before.
-    for key in &keys[1..] {
-        let _token = locks.mutex(key).blocking_acquire().unwrap().detach();
-    }
-    assert_eq!(released().collect::<Vec<_>>(), keys[..1]);
-}
-
-#[test]
-fn who_waits_for_a_lock_of_a_node_that_failed_waits_for_its_last_releases_only() {
-    let (cluster, locks) = three();
-    let key = cluster.key_of(0);
-    for _ in 0..40 {
-        let guard = locks.mutex(&key).ttl(PATIENCE * 6).blocking_acquire().unwrap();
-        guard.blocking_release().unwrap();
-    }
-    cluster.set_down(0, true);
-    let failed = locks.link().core().places.named(&"node-0:1".into()).unwrap();
-    eventually(PATIENCE, "its end is noticed", || failed.path.traffic().epoch().is_none());
-    let asked = asks_and_waits(&cluster, &locks, &key);
-    cluster.fail_over(0, 2);
-    asked.join().unwrap();
-    let releases =
-        |log: &[(usize, String, &str)]| log.iter().filter(|(.., verb)| *verb == "release").count();
-    eventually(PATIENCE, "all are repeated", || releases(&cluster.nodes().log) == 41);
-    let log = cluster.nodes().log.clone();
-    let asked = log.iter().position(|(.., verb)| *verb != "release").unwrap();
-    assert_eq!(releases(&log[..asked]), 32, "{log:?}");
 }
