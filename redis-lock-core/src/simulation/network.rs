@@ -191,6 +191,8 @@ pub(super) struct NetworkLink {
     /// When the last message in each direction arrives: pipes keep their order.
     pub(super) up: u64,
     pub(super) down: u64,
+    /// What was sent and has not arrived, each with its number and the time of its sending.
+    pub(super) under_way: VecDeque<(u64, u64, Box<Command>)>,
     pub(super) messages: u64,
     /// Commands that were sent and not answered, with the time of their sending.
     pub(super) unanswered: BTreeMap<u64, (u64, Option<Arc<str>>)>,

@@ -295,6 +295,34 @@ fn a_cut_that_is_held_up_does_not_end_what_an_heir_believes_in() {
     assert!(!violations.is_empty() && violations.iter().all(is_it), "{violations:?}");
 }
 
+/// A caller gives up before its question has arrived at a server that stands still; the release is
+/// held up until the very moment at which the server goes on.
+fn gives_up_during_a_freeze(stalled: u64) -> HistoryPlan {
+    let connects = PlannedCall { after: 0, ..holds(0, 30 * SECOND, 0) };
+    let gives_up =
+        PlannedCall { after: SECOND, patience: Some(20 * MILLI), ..holds(0, 20 * SECOND, 0) };
+    let (frozen, calm_at) = (1_850 * MILLI, 2_600 * MILLI);
+    let freeze = PlannedTrouble::Frozen { lasts: calm_at - frozen };
+    let stall = PlannedTrouble::Stall { process: 0, lasts: calm_at - stalled };
+    HistoryPlan {
+        processes: vec![ProcessPlan { rate: 0, command_timeout: 2 * SECOND }],
+        keys: vec![Sort::Mutex],
+        planned_calls: vec![connects, gives_up],
+        troubles: vec![(frozen, freeze), (stalled, stall)],
+        path: calm(100 * MILLI),
+        calm_at,
+        ..HistoryPlan::of(1)
+    }
+}
+
+#[test]
+fn what_waits_for_the_end_of_a_freeze_keeps_its_order() {
+    for stalled in (1_850..2_050).step_by(5).map(|at| at * MILLI) {
+        let violation = run(&gives_up_during_a_freeze(stalled), false).violation;
+        assert_eq!(violation, None, "stalled from {stalled} ns");
+    }
+}
+
 #[test]
 fn a_seed_brings_the_same_history_each_time() {
     let ways = [HistoryPlan::of, HistoryPlan::on_nodes];

@@ -1,6 +1,6 @@
 //! The messages between processes and the server.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use super::clock::{self, MILLI};
@@ -102,8 +102,9 @@ impl World {
         link.up = link.up.max(now + latency);
         // Whether a message gets through is decided when it would arrive, so that late bytes keep
         // their order as well.
+        link.under_way.push_back((seq, now, Box::new(command)));
         let up = link.up;
-        self.at(up, WorldEvent::Arrive(index, seq, now, Box::new(command)));
+        self.at(up, WorldEvent::Arrive(index));
     }
 
     pub(super) fn send_late(&mut self, at: u64, bytes: LateBytes) {
@@ -114,14 +115,17 @@ impl World {
         self.at(at, WorldEvent::Late(Box::new(bytes)));
     }
 
-    pub(super) fn arrive(&mut self, index: usize, seq: u64, sent: u64, command: Box<Command>) {
+    /// The next command on a link arrives: always the oldest, so that one that would arrive at the
+    /// very end of a freeze does not pass those that wait for this end.
+    pub(super) fn arrive(&mut self, index: usize) {
         let now = clock::now();
         let (process, node) = (self.links[index].process, self.links[index].node);
         let thawed = self.frozen_until(node);
         if now < thawed {
             self.late_until = self.late_until.max(thawed);
-            return self.at(thawed, WorldEvent::Arrive(index, seq, sent, command));
+            return self.at(thawed, WorldEvent::Arrive(index));
         }
+        let Some((seq, sent, command)) = self.links[index].under_way.pop_front() else { return };
         let asking = self.links[index].asking.contains(&seq);
         if self.links[index].state != LinkState::Open {
             if let Some(late) = self.links[index].late_by {
@@ -334,6 +338,7 @@ impl World {
             state: LinkState::Open,
             up: now,
             down: now,
+            under_way: VecDeque::new(),
             messages: 0,
             unanswered: BTreeMap::new(),
             releases: BTreeMap::new(),

@@ -29,7 +29,7 @@ const LONGEST_SERVICE: u64 = 90 * SECOND;
 /// Something that happens at some time.
 pub(super) enum WorldEvent {
     /// A command arrives at the server.
-    Arrive(usize, u64, u64, Box<Command>),
+    Arrive(usize),
     /// So does one of a connection that is closed.
     Late(Box<LateBytes>),
     /// The end of a transaction that was given up arrives, with what it watches.
@@ -247,7 +247,7 @@ impl World {
 
     fn happen(&mut self, event: WorldEvent) {
         match event {
-            WorldEvent::Arrive(link, seq, sent, command) => self.arrive(link, seq, sent, command),
+            WorldEvent::Arrive(link) => self.arrive(link),
             WorldEvent::Exec(process, command, watched) => self.exec(process, &command, &watched),
             WorldEvent::Late(bytes) => self.execute_late(*bytes),
             WorldEvent::Answer(link, item) => self.answer(link, item),
