@@ -105,7 +105,7 @@ impl Names {
     }
 
     /// The tombstone of a token whose acquisition may still be on its way.
-    pub(crate) fn tomb(&self, token: &str) -> String {
+    pub(crate) fn tombstone(&self, token: &str) -> String {
         [&self.side("x"), ":", token].concat()
     }
 
@@ -220,7 +220,7 @@ mod tests {
         let reversed = of(&["y{foo}", "bar", "foo", "x{bar}"]);
         assert_eq!(shown(&reversed)[0][0], "bar", "the order within a group is that of the keys");
         assert_eq!(names.groups()[1].user_key(), "all of them");
-        assert_eq!(names.groups()[0].tomb("t"), "{bar}:x{bar}:~x:t");
+        assert_eq!(names.groups()[0].tombstone("t"), "{bar}:x{bar}:~x:t");
         assert_eq!(of(&["a{t}", "b{t}"]).groups().len(), 1);
     }
 
@@ -246,7 +246,7 @@ mod tests {
             let main = crate::LockKey::from(key).in_namespace(namespace);
             let names = Names::new(namespace, main.clone());
             for side in
-                [names.queue(), names.waiters(), names.fence(), names.limit(), names.tomb("t")]
+                [names.queue(), names.waiters(), names.fence(), names.limit(), names.tombstone("t")]
             {
                 assert_eq!(slot(&side), slot(&main), "{side} of {main}");
                 assert!(side.starts_with(namespace), "{side}");

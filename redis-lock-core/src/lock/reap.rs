@@ -213,18 +213,19 @@ impl Reap {
     /// The command of the next try.
     pub(crate) fn command(&self, now: Moment) -> Command {
         // The tombstone lasts until no acquisition can arrive any more.
-        let bury = match self.attempt.on_server() {
+        let tombstone = match self.attempt.on_server() {
             OnServer::InDoubt { until } if !planted!(NotBuried) => Some(until.since(now)),
             _ => None,
         };
-        let bury = bury.map(crate::domain::demand::whole_millis).filter(|rest| !rest.is_zero());
+        let tombstone =
+            tombstone.map(crate::domain::demand::whole_millis).filter(|rest| !rest.is_zero());
         // When the time to keep it is over, it is released.
         let keep = self.keep_until.map(|end| crate::domain::demand::whole_millis(end.since(now)));
         let verb = Verb::Release {
             token: Arc::clone(self.attempt.wire()),
             waited_for: self.waited_for,
             keep: keep.filter(|keep| !keep.is_zero()),
-            bury,
+            tombstone,
         };
         Command { names: Arc::clone(&self.names), kind: self.kind, verb, timeout: self.timeout }
     }

@@ -97,7 +97,7 @@ impl Books {
         call.stalled = self.stalled[call.process];
         if call.what == What::Acquire {
             for other in self.calls.iter_mut() {
-                if other.is_rival_of(&call) {
+                if other.competes_with(&call) {
                     (other.is_alone, call.is_alone) = (false, false);
                 }
             }
@@ -160,7 +160,7 @@ impl CallRecord {
         }
     }
 
-    fn is_rival_of(&self, other: &Self) -> bool {
+    fn competes_with(&self, other: &Self) -> bool {
         self.what == What::Acquire
             && self.process == other.process
             && self.keys.iter().any(|key| other.keys.contains(key))

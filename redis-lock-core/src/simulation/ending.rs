@@ -73,7 +73,7 @@ impl World {
             process.clock.enter();
             let tasks = self.executor.remove(process.index);
             drop((tasks, std::mem::take(&mut process.corpses)));
-            process.bury();
+            process.abandon();
         }
         drop(executor::sleepers());
         for process in std::mem::take(&mut self.processes) {

@@ -290,8 +290,8 @@ pub(super) fn standing(state: &State, names: &Names, now: Moment) -> BTreeSet<St
             keys.extend([names.queue(), names.waiters()]);
         }
         keys.extend(entry.fence.as_ref().map(|_| names.fence()));
-        let tombs = entry.tombs.iter().filter(|(_, tomb)| tomb.until > now);
-        keys.extend(tombs.map(|(token, _)| names.tomb(token)));
+        let tombstones = entry.tombstones.iter().filter(|(_, tombstone)| tombstone.until > now);
+        keys.extend(tombstones.map(|(token, _)| names.tombstone(token)));
     }
     keys
 }

@@ -33,7 +33,7 @@ pub(crate) enum PlantedFault {
     /// The server says "busy" where it should refuse.
     BusyForReadOnly,
     /// A tombstone does not refuse its token.
-    TombIgnored,
+    TombstoneIgnored,
     /// A token that asks without a place stays in the queue.
     PlaceKept,
     /// A renewal is counted from its answer.
@@ -84,7 +84,7 @@ impl PlantedFault {
         Self::FreshDeadlines,
         Self::NextLook,
         Self::BusyForReadOnly,
-        Self::TombIgnored,
+        Self::TombstoneIgnored,
         Self::PlaceKept,
         Self::RenewedFromAnswer,
         Self::TryForgotten,

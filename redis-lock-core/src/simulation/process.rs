@@ -145,7 +145,7 @@ impl SimulatedProcess {
     }
 
     /// Ends it without sending anything to the server.
-    pub(super) fn bury(&mut self) {
+    pub(super) fn abandon(&mut self) {
         self.core.collect_notices(&mut self.work);
         let over = "the history is over";
         self.core.act(|work| self.core.end_all(&crate::LockError::Shutdown, over, work));

@@ -20,9 +20,9 @@ pub(super) fn command(command: &Command, names: &mut History) -> String {
         }
         Verb::Renew { token, ttl } => format!("renew {keys} {} ttl {}", of(token), time(ttl)),
         Verb::Keep { token, time } => format!("keep {keys} {} for {time:?}", of(token)),
-        Verb::Release { token, keep, bury, .. } => {
-            let (keep, bury) = (time(keep), time(bury));
-            format!("release {keys} {} keep {keep} bury {bury}", of(token))
+        Verb::Release { token, keep, tombstone, .. } => {
+            let (keep, tombstone) = (time(keep), time(tombstone));
+            format!("release {keys} {} keep {keep} tombstone {tombstone}", of(token))
         }
         Verb::Check { token } => format!("check {keys} {}", of(token)),
         Verb::Downgrade { token } => format!("downgrade {keys} {}", of(token)),
@@ -32,10 +32,10 @@ pub(super) fn command(command: &Command, names: &mut History) -> String {
 
 pub(super) fn answer(answer: &Result<Answer, Fault>, names: &mut History) -> String {
     match answer {
-        Ok(Answer::Busy(rival)) => {
-            let value: Option<Arc<str>> = rival.value.as_deref().map(Into::into);
+        Ok(Answer::Busy(blocker)) => {
+            let value: Option<Arc<str>> = blocker.value.as_deref().map(Into::into);
             let by = value.map_or_else(|| "somebody".into(), |value| names.name(&value));
-            format!("busy by {by} for {:?}, queued {}", rival.ttl, rival.queued)
+            format!("busy by {by} for {:?}, queued {}", blocker.ttl, blocker.queued)
         }
         Ok(Answer::Gone { by, because }) => {
             let value: Option<Arc<str>> = by.as_deref().map(Into::into);

@@ -97,7 +97,7 @@ pub(crate) enum Verb {
         keep: Option<Duration>,
         /// Leave a tombstone for this long, which refuses an acquisition of the token that arrives
         /// later.
-        bury: Option<Duration>,
+        tombstone: Option<Duration>,
     },
     /// Reads who has the lock and who waits for it. Changes nothing.
     Look,
@@ -205,7 +205,7 @@ pub(crate) enum Answer {
     /// Somebody else has it.
     Busy(Blocker),
     /// A tombstone refuses this token. It can't be used any more.
-    Buried,
+    Tombstone,
     /// The lease runs at least as long as was asked for.
     Renewed {
         /// The rest of the lease, when it is more than a second longer than was asked for.

@@ -14,7 +14,7 @@ fn an_uncontended_pair_is_two_commands() {
     let (_, hold) = bench.granted();
     bench.release(&hold);
     let reap = bench.released();
-    assert_eq!(reap.buries(bench.moment()), None, "one release is enough");
+    assert_eq!(reap.tombstone(bench.moment()), None, "one release is enough");
     assert!(bench.machine.is_idle() && bench.is_silent());
 }
 
@@ -30,8 +30,11 @@ fn a3_a_lost_answer_is_asked_for_again_with_the_same_token() {
     bench.answer(&again, got());
     let (_, hold) = bench.granted();
     bench.release(&hold);
-    let buried = bench.released().buries(bench.moment());
-    assert!(buried.is_some_and(|rest| rest > secs(30)), "the first may still arrive: {buried:?}");
+    let tombstone = bench.released().tombstone(bench.moment());
+    assert!(
+        tombstone.is_some_and(|rest| rest > secs(30)),
+        "the first may still arrive: {tombstone:?}"
+    );
 }
 
 #[test]
@@ -70,9 +73,9 @@ fn a2_an_abandoned_question_is_taken_back_also_when_its_answer_comes_later() {
     assert!(bench.machine.is_idle());
     bench.answer(&take, got());
     assert!(bench.is_silent() && bench.machine.is_idle());
-    assert_eq!(reap.buries(bench.moment()), None, "in order behind it one release is enough");
+    assert_eq!(reap.tombstone(bench.moment()), None, "in order behind it one release is enough");
     reap.doubt(bench.moment());
-    assert!(reap.buries(bench.moment()).is_some(), "its connection broke: it may still arrive");
+    assert!(reap.tombstone(bench.moment()).is_some(), "its connection broke: it may still arrive");
 }
 
 #[test]

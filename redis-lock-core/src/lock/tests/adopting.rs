@@ -157,14 +157,14 @@ fn doubtful_token() -> Token {
 }
 
 #[test]
-fn an_acquisition_that_may_still_be_executed_is_buried_by_whoever_adopts_its_token() {
+fn an_acquisition_that_may_still_be_executed_gets_a_tombstone_by_whoever_adopts_its_token() {
     let token = doubtful_token();
     for _ in 0..2 {
         let (mut bench, hold) = adopted(&token, secs(10));
         let _told = bench.release(&hold);
         let now = bench.moment();
         let mut release = bench.released();
-        assert!(release.buries(now) > Some(secs(30)), "{:?}", release.buries(now));
+        assert!(release.tombstone(now) > Some(secs(30)), "{:?}", release.tombstone(now));
         release.outcome(done(), now, now);
         assert!(!release.is_done(), "it is repeated");
     }
@@ -174,7 +174,7 @@ fn an_acquisition_that_may_still_be_executed_is_buried_by_whoever_adopts_its_tok
     let token = detached(&mut bench, &hold);
     let (mut bench, hold) = adopted(&token, secs(10));
     let _told = bench.release(&hold);
-    let left = bench.released().buries(bench.moment()).unwrap();
+    let left = bench.released().tombstone(bench.moment()).unwrap();
     assert!(left > secs(10) && left < secs(16), "{left:?}");
 }
 
@@ -188,7 +188,7 @@ fn what_is_settled_is_adopted_and_released_once() {
     let _told = bench.release(&hold);
     let now = bench.moment();
     let mut release = bench.released();
-    assert_eq!(release.buries(now), None);
+    assert_eq!(release.tombstone(now), None);
     release.outcome(done(), now, now);
     assert!(release.is_done());
 }
@@ -220,7 +220,7 @@ fn a_cut_that_may_still_be_executed_bounds_what_an_adopter_trusts() {
 }
 
 #[test]
-fn an_adopted_hold_that_was_ended_is_buried_while_an_acquisition_may_still_be_executed() {
+fn an_adopted_hold_that_was_ended_leaves_a_tombstone_while_an_acquisition_may_still_be_executed() {
     let token = doubtful_token();
     let (mut bench, hold) = adopted(&token, secs(10));
     bench.step(|machine, env, out| machine.forced(env, out));
@@ -228,18 +228,18 @@ fn an_adopted_hold_that_was_ended_is_buried_while_an_acquisition_may_still_be_ex
     bench.answer(&check, gone());
     assert!(hold.loss(bench.moment()).is_some());
     let now = bench.moment();
-    assert!(bench.released().buries(now) > Some(secs(30)), "it would stand there again");
+    assert!(bench.released().tombstone(now) > Some(secs(30)), "it would stand there again");
 }
 
 #[test]
-fn a_token_that_is_adopted_too_late_is_buried_while_an_acquisition_may_still_be_executed() {
+fn a_token_that_is_adopted_too_late_gets_a_tombstone_while_an_acquisition_may_still_be_executed() {
     let token = doubtful_token();
     let mut bench = Bench::new();
     bench.ask(1, Demand { ttl: Some(secs(10)), ..adopting(&token) });
     let renewal = bench.asked();
     bench.answer(&renewal, gone());
     let now = bench.moment();
-    assert!(bench.released().buries(now) > Some(secs(30)), "it would stand there again");
+    assert!(bench.released().tombstone(now) > Some(secs(30)), "it would stand there again");
 }
 
 #[test]

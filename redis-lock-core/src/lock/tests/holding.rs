@@ -81,7 +81,7 @@ fn a_lock_that_is_gone_is_released_if_a_question_for_it_may_still_arrive() {
     let renew = bench.asked();
     bench.answer(&renew, gone());
     assert!(hold.loss(bench.moment()).is_some());
-    assert!(bench.released().buries(bench.moment()).is_some());
+    assert!(bench.released().tombstone(bench.moment()).is_some());
 }
 
 #[test]

@@ -264,9 +264,9 @@ impl Parted {
     }
 
     /// For how long acquisitions of the token that come later are refused.
-    pub(crate) fn buries(&self, now: Moment) -> Option<Duration> {
+    pub(crate) fn tombstone(&self, now: Moment) -> Option<Duration> {
         match self.verb(now) {
-            Verb::Release { bury, .. } => bury,
+            Verb::Release { tombstone, .. } => tombstone,
             other => panic!("{other:?}"),
         }
     }

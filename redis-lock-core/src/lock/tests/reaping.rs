@@ -126,7 +126,7 @@ fn what_was_written_long_after_it_was_asked_is_in_doubt_from_the_end_of_its_conn
     assert!(bench.cancel(1));
     let release = bench.released();
     let lease = demand("k").ttl.unwrap();
-    assert_eq!(release.buries(ended), Some(lease + crate::store::PLACE));
+    assert_eq!(release.tombstone(ended), Some(lease + crate::store::PLACE));
 }
 
 #[test]
@@ -139,13 +139,13 @@ fn a_release_that_may_overtake_the_question_that_it_drops_is_repeated() {
         (bench.released(), bench.moment())
     };
     let (mut reap, now) = given_up();
-    assert_eq!(reap.buries(now), None, "on one connection they keep their order");
+    assert_eq!(reap.tombstone(now), None, "on one connection they keep their order");
     reap.doubt_dropped(now);
-    assert_eq!(reap.buries(now), Some(secs(35)));
+    assert_eq!(reap.tombstone(now), Some(secs(35)));
     let (mut reap, now) = given_up();
     assert!(reap.dropped_question().is_some());
     reap.doubt_dropped(now);
-    assert_eq!(reap.buries(now), None, "nothing is dropped any more");
+    assert_eq!(reap.tombstone(now), None, "nothing is dropped any more");
 }
 
 #[test]

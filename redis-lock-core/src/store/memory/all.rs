@@ -38,10 +38,14 @@ impl State {
                 Ok(answer)
             }
             Verb::Check { token } => Ok(self.look_at_all(&keys, token, now)),
-            Verb::Release { token, keep, bury, .. } => {
+            Verb::Release { token, keep, tombstone, .. } => {
                 let answer = self.release_all(&keys, token, *keep, now, publish);
-                if let (Some(bury), Some(first)) = (bury, keys.first()) {
-                    self.entry(first, now).bury(token, &"".into(), now.after(*bury));
+                if let (Some(tombstone), Some(first)) = (tombstone, keys.first()) {
+                    self.entry(first, now).leave_tombstone(
+                        token,
+                        &"".into(),
+                        now.after(*tombstone),
+                    );
                 }
                 Ok(answer)
             }
@@ -108,8 +112,8 @@ impl State {
         publish: Publish<'_>,
     ) -> Result<Answer, Fault> {
         let Acquire { token, ttl, queue, fair, fences, .. } = terms;
-        if keys.first().is_some_and(|first| self.entry(first, now).is_buried(token)) {
-            return Ok(Answer::Buried);
+        if keys.first().is_some_and(|first| self.entry(first, now).has_tombstone(token)) {
+            return Ok(Answer::Tombstone);
         }
         let mut blocker = None;
         for (at, key) in keys.iter().enumerate() {

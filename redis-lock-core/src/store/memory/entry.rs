@@ -30,12 +30,12 @@ pub(crate) struct Entry {
     pub(crate) queue_end: Option<Moment>,
     pub(crate) fence: Option<Last>,
     /// Tombstones, by the token that they refuse.
-    pub(crate) tombs: BTreeMap<Arc<str>, Tomb>,
+    pub(crate) tombstones: BTreeMap<Arc<str>, Tombstone>,
 }
 
 /// A tombstone: refuses acquisitions of a token.
 #[derive(Clone, Debug)]
-pub(crate) struct Tomb {
+pub(crate) struct Tombstone {
     /// Why its hold was ended by force; empty where it was not.
     pub(crate) reason: Arc<str>,
     pub(crate) until: Moment,
@@ -58,7 +58,7 @@ impl Entry {
             self.queue.clear();
         }
         self.queue_end.take_if(|_| self.queue.is_empty());
-        self.tombs.retain(|_, tomb| tomb.until > now);
+        self.tombstones.retain(|_, tombstone| tombstone.until > now);
         self.fence.take_if(|last| last.is_forgotten(now));
     }
 
@@ -67,7 +67,7 @@ impl Entry {
         self.expire(now);
         self.holders.is_empty()
             && self.queue.is_empty()
-            && self.tombs.is_empty()
+            && self.tombstones.is_empty()
             && self.fence.is_none()
     }
 
@@ -75,16 +75,16 @@ impl Entry {
     #[cfg(test)]
     pub(crate) fn is_free_of_locks(&mut self, now: Moment) -> bool {
         self.expire(now);
-        self.holders.is_empty() && self.queue.is_empty() && self.tombs.is_empty()
+        self.holders.is_empty() && self.queue.is_empty() && self.tombstones.is_empty()
     }
 
-    pub(super) fn is_buried(&self, token: &Arc<str>) -> bool {
-        self.tombs.contains_key(token) && !planted!(TombIgnored)
+    pub(super) fn has_tombstone(&self, token: &Arc<str>) -> bool {
+        self.tombstones.contains_key(token) && !planted!(TombstoneIgnored)
     }
 
-    pub(super) fn bury(&mut self, token: &Arc<str>, reason: &Arc<str>, until: Moment) {
-        let tomb = Tomb { reason: Arc::clone(reason), until };
-        self.tombs.insert(Arc::clone(token), tomb);
+    pub(super) fn leave_tombstone(&mut self, token: &Arc<str>, reason: &Arc<str>, until: Moment) {
+        let tombstone = Tombstone { reason: Arc::clone(reason), until };
+        self.tombstones.insert(Arc::clone(token), tombstone);
     }
 
     pub(super) fn has(&self, token: &Arc<str>) -> bool {

@@ -51,7 +51,9 @@ impl Entry {
         let ended: Vec<_> = named.filter_map(|token| self.holders.remove(token)).collect();
         let Some(kind) = ended.first().map(|holder| holder.kind) else {
             let before = |token: &Token| {
-                self.tombs.get(token.wire()).is_some_and(|tomb| tomb.reason == *because)
+                self.tombstones
+                    .get(token.wire())
+                    .is_some_and(|tombstone| tombstone.reason == *because)
             };
             return match tokens.iter().any(before) {
                 true => Answer::Done,
@@ -61,7 +63,7 @@ impl Entry {
         for holder in ended {
             let lasting = holder.end == Moment::NEVER;
             let until = if lasting { now.after(DAY) } else { holder.end.after(REASON_GRACE) };
-            self.bury(&holder.token, because, until);
+            self.leave_tombstone(&holder.token, because, until);
         }
         self.admit(kind, None, now, publish);
         Answer::Done

@@ -57,15 +57,15 @@ impl Entry {
             Verb::Force { tokens, because, .. } => self.force(tokens, because, now, publish),
             // Answered for all keys at once.
             Verb::Scan { .. } => Answer::Keys { keys: Vec::new(), next: None },
-            Verb::Release { token, waited_for: false, keep: None, bury: None }
+            Verb::Release { token, waited_for: false, keep: None, tombstone: None }
                 if kind == Kind::Mutex && self.is_unmarked(token) =>
             {
                 // Like a plain delete: no waiter is granted the lock.
                 self.holders.remove(token);
                 Answer::Done
             }
-            Verb::Release { token, keep, bury, .. } => {
-                self.release(kind, token, *keep, *bury, now, publish)
+            Verb::Release { token, keep, tombstone, .. } => {
+                self.release(kind, token, *keep, *tombstone, now, publish)
             }
         };
         Ok(answer)
@@ -81,7 +81,7 @@ impl Entry {
         kind: Kind,
         token: &Arc<str>,
         keep: Option<Duration>,
-        bury: Option<Duration>,
+        tombstone: Option<Duration>,
         now: Moment,
         publish: Publish<'_>,
     ) -> Answer {
@@ -101,8 +101,8 @@ impl Entry {
         if free || !kind.is_value() && self.check_family(kind).is_ok() {
             self.admit(kind, None, now, publish);
         }
-        if let Some(bury) = bury {
-            self.bury(token, &"".into(), now.after(bury));
+        if let Some(tombstone) = tombstone {
+            self.leave_tombstone(token, &"".into(), now.after(tombstone));
         }
         answer
     }
@@ -117,8 +117,8 @@ impl Entry {
     ) -> Result<Answer, Fault> {
         let Acquire { token, ttl, queue, fair, fences, .. } = terms;
         let kind = command.kind;
-        if self.is_buried(token) {
-            return Ok(Answer::Buried);
+        if self.has_tombstone(token) {
+            return Ok(Answer::Tombstone);
         }
         self.check_family(kind)?;
         if let Some(limit) = kind.limit()
@@ -170,7 +170,8 @@ impl Entry {
 
     /// Why the hold of a token was ended by force, if it was.
     pub(super) fn reason(&self, token: &Arc<str>) -> Option<String> {
-        let tomb = self.tombs.get(token).filter(|tomb| !tomb.reason.is_empty())?;
-        Some(tomb.reason.to_string())
+        let tombstone =
+            self.tombstones.get(token).filter(|tombstone| !tombstone.reason.is_empty())?;
+        Some(tombstone.reason.to_string())
     }
 }

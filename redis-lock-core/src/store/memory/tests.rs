@@ -74,8 +74,8 @@ fn renew(token: &str, ttl: Duration) -> Verb {
     Verb::Renew { token: token.into(), ttl: Some(ttl) }
 }
 
-fn release(token: &str, bury: Option<Duration>) -> Verb {
-    Verb::Release { token: token.into(), waited_for: false, keep: None, bury }
+fn release(token: &str, tombstone: Option<Duration>) -> Verb {
+    Verb::Release { token: token.into(), waited_for: false, keep: None, tombstone }
 }
 
 fn force(token: &str, because: &str) -> Verb {
@@ -91,7 +91,7 @@ fn gone(because: Option<&str>) -> Answer {
 fn a_token_is_refused_until_its_tombstone_ends() {
     let mut lock = OneLock::default();
     lock.at(0, release("a", Some(SECOND)));
-    assert_eq!(lock.at(999, Verb::Acquire(acquire("a"))), Answer::Buried);
+    assert_eq!(lock.at(999, Verb::Acquire(acquire("a"))), Answer::Tombstone);
     assert_eq!(lock.at(999, renew("a", SECOND)), gone(None), "it was not ended by force");
     assert_eq!(lock.at(1_000, Verb::Acquire(acquire("a"))), Answer::Held { fence: None });
 }
@@ -102,7 +102,10 @@ fn a_waiter_whose_place_has_ended_is_not_granted_the_lock() {
         let mut lock = OneLock::default();
         lock.at(0, take("a", None));
         lock.at(0, queue("b"));
-        lock.at(at, Verb::Release { token: "a".into(), waited_for: true, keep: None, bury: None });
+        lock.at(
+            at,
+            Verb::Release { token: "a".into(), waited_for: true, keep: None, tombstone: None },
+        );
         assert_eq!(lock.granted, granted);
     }
 }

@@ -29,8 +29,8 @@ pub(super) fn plain(verb: &Verb, value: Value) -> Result<Plain, Fault> {
         (Verb::Take { .. }, Value::Nil) => Ok(Plain::Answer(Answer::Busy(Blocker::unknown()))),
         (Verb::Release { .. }, Value::Int(1)) => Ok(Plain::Answer(Answer::Done)),
         (Verb::Release { .. }, Value::Int(0)) => Ok(Plain::AskScript),
-        (Verb::Why { .. }, tomb @ (Value::Nil | Value::BulkString(_) | Value::Array(_))) => {
-            Ok(Plain::Answer(why(Answer::Gone { by: None, because: None }, &tomb)))
+        (Verb::Why { .. }, tombstone @ (Value::Nil | Value::BulkString(_) | Value::Array(_))) => {
+            Ok(Plain::Answer(why(Answer::Gone { by: None, because: None }, &tombstone)))
         }
         (Verb::InUse { .. }, Value::Int(_)) => Ok(Plain::Answer(Answer::Done)),
         (Verb::Ping, Value::SimpleString(_)) => Ok(Plain::Answer(Answer::Done)),
@@ -101,7 +101,7 @@ pub(super) fn script(verb: &Verb, value: Value) -> Option<Result<Answer, Fault>>
             asked: terms.ask.is_some() && integer(items.get(5)) == Some(1),
             is_far: false,
         })),
-        (Verb::Acquire(_), Some(-2)) => Ok(Answer::Buried),
+        (Verb::Acquire(_), Some(-2)) => Ok(Answer::Tombstone),
         (Verb::Acquire(_), Some(-4)) => Err(other_kind(string(items.get(1)).as_deref())),
         (Verb::Acquire(_), Some(-3)) => Err(orphan(string(items.get(1)).as_deref())),
         (_, Some(1)) => Ok(done(verb, &items)),
@@ -147,8 +147,8 @@ pub(super) fn ask_why(command: &Command, answer: &Answer) -> Option<Command> {
 /// the reason says more than its present holder.
 pub(super) fn why(gone: Answer, value: &Value) -> Answer {
     let reason = match value {
-        Value::Array(tombs) => tombs.iter().find_map(reason),
-        tomb => reason(tomb),
+        Value::Array(tombstones) => tombstones.iter().find_map(reason),
+        tombstone => reason(tombstone),
     };
     match reason {
         Some(because) => Answer::Gone { by: None, because: Some(because) },
@@ -156,8 +156,8 @@ pub(super) fn why(gone: Answer, value: &Value) -> Answer {
     }
 }
 
-fn reason(tomb: &Value) -> Option<String> {
-    string(Some(tomb)).filter(|reason| !reason.is_empty())
+fn reason(tombstone: &Value) -> Option<String> {
+    string(Some(tombstone)).filter(|reason| !reason.is_empty())
 }
 
 /// The keys of one `SCAN`. Keys that are not UTF-8 can't be ours.
@@ -446,7 +446,7 @@ mod tests {
             Verb::Acquire(crate::store::Acquire::of(token(), None)),
             Verb::Renew { token: token(), ttl: None },
             Verb::Check { token: token() },
-            Verb::Release { token: token(), waited_for: true, keep: None, bury: None },
+            Verb::Release { token: token(), waited_for: true, keep: None, tombstone: None },
         ];
         let code = |code| Value::Array(vec![Value::Int(code), Value::Nil]);
         let values = [Value::Nil, Value::Okay, Value::Int(0), Value::Int(7), code(7), code(-9)];

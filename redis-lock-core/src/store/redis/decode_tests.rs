@@ -37,7 +37,7 @@ fn force() -> Verb {
 }
 
 fn release() -> Verb {
-    Verb::Release { token: "t".into(), waited_for: false, keep: None, bury: None }
+    Verb::Release { token: "t".into(), waited_for: false, keep: None, tombstone: None }
 }
 
 fn answer(verb: &Verb, value: Value) -> Answer {
@@ -121,7 +121,7 @@ fn an_acquisition_is_answered_with_the_lock_or_with_who_has_it() {
 
 #[test]
 fn an_acquisition_that_can_not_succeed_is_answered_with_the_reason() {
-    assert_eq!(answer(&acquire(None), array([Value::Int(-2)])), Answer::Buried);
+    assert_eq!(answer(&acquire(None), array([Value::Int(-2)])), Answer::Tombstone);
     let fault = |code, what| script(&acquire(None), array([Value::Int(code), text(what)])).unwrap();
     let orphan = fault(-3, "theirs").unwrap_err();
     assert!(orphan.class == FaultClass::Permanent && orphan.what.contains("`theirs`"));

@@ -113,5 +113,5 @@ pub(super) fn acquire(number: usize, queue: bool) -> Verb {
 }
 
 pub(super) fn release(number: usize) -> Verb {
-    Verb::Release { token: token(number), waited_for: true, keep: None, bury: None }
+    Verb::Release { token: token(number), waited_for: true, keep: None, tombstone: None }
 }

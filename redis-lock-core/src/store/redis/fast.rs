@@ -29,7 +29,7 @@ impl<'a> Fast<'a> {
         match &command.verb {
             Verb::Take { token, ttl } => Some(Self::Take { key, token, ttl: *ttl }),
             Verb::Renew { token, ttl: Some(ttl) } => Some(Self::Renew { key, token, ttl: *ttl }),
-            Verb::Release { token, waited_for: false, keep: None, bury: None } => {
+            Verb::Release { token, waited_for: false, keep: None, tombstone: None } => {
                 Some(Self::Release { key, token })
             }
             _ => None,

@@ -112,7 +112,7 @@ fn g16_a_moved_command_is_handed_back_and_those_around_it_are_answered() {
 fn a_command_is_handed_back_whole_in_whatever_round_it_is_moved() {
     let mut played = Played::node();
     let release =
-        || mutex(Verb::Release { token: token(1), waited_for: false, keep: None, bury: None });
+        || mutex(Verb::Release { token: token(1), waited_for: false, keep: None, tombstone: None });
     played.ask(1, release());
     assert!(matches!(moved_to_b(played.hear(MOVED)), (1, Verb::Release { .. })), "plain");
     played.ask(2, release());
@@ -239,8 +239,8 @@ fn g9_a_lock_in_two_places_that_several_hold_is_freed_by_its_own_key() {
         let (_, answer) = half_moved(false, command(kind, release(1)), &["*1\r\n:1\r\n"]);
         assert_eq!(answer, Ok(Answer::Freed), "{kind:?}");
         let second = Some(std::time::Duration::from_secs(1));
-        for (keep, bury) in [(second, None), (None, second)] {
-            let verb = Verb::Release { token: token(1), waited_for: true, keep, bury };
+        for (keep, tombstone) in [(second, None), (None, second)] {
+            let verb = Verb::Release { token: token(1), waited_for: true, keep, tombstone };
             let (_, answer) = half_moved(false, command(kind, verb), &[]);
             assert_eq!(answer.unwrap_err().class, FaultClass::Moving, "with more keys only");
         }

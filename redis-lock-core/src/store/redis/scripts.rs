@@ -131,8 +131,9 @@ mod tests {
 
     #[test]
     fn names_become_variables() {
-        let script = "-- KEYS: tomb\n-- EACH KEYS: lock queue\n-- ARGV: token\n-- EACH ARGV: who\n";
-        let code = "local tomb = KEYS[1]\nlocal token = ARGV[1]\nlocal count = (#KEYS - 1) / 2\n\
+        let script =
+            "-- KEYS: tombstone\n-- EACH KEYS: lock queue\n-- ARGV: token\n-- EACH ARGV: who\n";
+        let code = "local tombstone = KEYS[1]\nlocal token = ARGV[1]\nlocal count = (#KEYS - 1) / 2\n\
              local function each(i) return KEYS[1 + 2 * (i - 1) + 1], KEYS[1 + 2 * (i - 1) + 2], \
              ARGV[1 + 1 * (i - 1) + 1] end\n";
         assert_eq!(Head::of(script).variables(), code);

@@ -206,7 +206,7 @@ fn a_question_that_was_dropped_before_it_goes_elsewhere_is_not_remembered() {
 }
 
 #[test]
-fn the_release_of_a_question_that_went_down_with_its_connection_buries_the_token() {
+fn the_release_of_a_question_that_went_down_with_its_connection_leaves_a_tombstone() {
     for is_lost in [false, true] {
         let mut bench = Bench::new();
         let reap = bench.put_abandoned();
@@ -222,7 +222,7 @@ fn the_release_of_a_question_that_went_down_with_its_connection_buries_the_token
         for attempt in bench.attempts() {
             bench.connected(attempt);
         }
-        assert_eq!(bench.buries(), is_lost);
+        assert_eq!(bench.leaves_tombstone(), is_lost);
     }
 }
 
@@ -264,7 +264,7 @@ fn where_a_command_fails_in_silence_the_server_is_asked_whether_it_is_there() {
 }
 
 #[test]
-fn the_release_of_a_question_whose_outcome_is_unknown_buries_the_token() {
+fn the_release_of_a_question_whose_outcome_is_unknown_leaves_a_tombstone() {
     // Whether it comes when the outcome is known here, or was put before and not sent.
     for is_early in [false, true] {
         let mut bench = Bench::new();
@@ -279,7 +279,7 @@ fn the_release_of_a_question_whose_outcome_is_unknown_buries_the_token() {
         assert_eq!(bench.settled().len(), usize::from(!is_early));
         reap.into_iter().for_each(|reap| bench.put_release(reap));
         bench.turn(0);
-        assert!(bench.buries(), "early: {is_early}");
+        assert!(bench.leaves_tombstone(), "early: {is_early}");
     }
 }
 
@@ -296,7 +296,7 @@ fn a_machine_that_has_heard_of_an_unknown_outcome_releases_as_it_sees_fit() {
     bench.path.traffic().told_unknown(number);
     bench.put_release(reap);
     bench.turn(0);
-    assert!(!bench.buries());
+    assert!(!bench.leaves_tombstone());
 }
 
 #[test]

@@ -334,15 +334,15 @@ impl Bench {
 
     /// Whether the only release that the present connection has carried leaves a tombstone.
     #[track_caller]
-    fn buries(&self) -> bool {
+    fn leaves_tombstone(&self) -> bool {
         let pushed = self.server().pushed.clone();
-        let bury = |(_, verb): &(u64, Verb)| match verb {
-            Verb::Release { bury, .. } => Some(bury.is_some()),
+        let tombstone = |(_, verb): &(u64, Verb)| match verb {
+            Verb::Release { tombstone, .. } => Some(tombstone.is_some()),
             _ => None,
         };
-        let releases: Vec<_> = pushed.iter().filter_map(bury).collect();
-        let [buries] = releases[..] else { panic!("{pushed:?}") };
-        buries
+        let releases: Vec<_> = pushed.iter().filter_map(tombstone).collect();
+        let [leaves_tombstone] = releases[..] else { panic!("{pushed:?}") };
+        leaves_tombstone
     }
 }
 

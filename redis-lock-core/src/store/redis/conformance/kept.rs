@@ -11,7 +11,7 @@ fn who_keeps_a_mutex_lets_nobody_in_and_nobody_out_of_the_queue() {
             ModelStep::unfair(2, 430, true),
             ModelStep::Advance { millis: 911 },
             ModelStep::unfair(0, 1_970, false),
-            ModelStep::Release { who: 0, keep: Some(430), bury: false },
+            ModelStep::Release { who: 0, keep: Some(430), tombstone: false },
             ModelStep::Check { who: 2 },
         ],
     );

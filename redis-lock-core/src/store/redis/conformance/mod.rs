@@ -238,7 +238,7 @@ impl Bench {
             };
             list.chunks(2).map(|pair| (pair[0].clone(), end(&pair[1]))).collect()
         };
-        let shown = shown.iter().map(|(holders, waiters, sides, fence, tombs)| OneKey {
+        let shown = shown.iter().map(|(holders, waiters, sides, fence, tombstones)| OneKey {
             holders: ends(holders),
             waiters: ends(waiters),
             queue_ends: ends(sides).into_values().collect(),
@@ -247,11 +247,11 @@ impl Bench {
                 let end = ends(&["".into(), fence[1].clone()]);
                 (number.parse().unwrap(), owner.to_owned(), end[""])
             }),
-            tombs: tombs
+            tombstones: tombstones
                 .chunks(3)
-                .map(|tomb| {
-                    let end = ends(&["".into(), tomb[2].clone()]);
-                    (tomb[0].clone(), (tomb[1].clone(), end[""]))
+                .map(|tombstone| {
+                    let end = ends(&["".into(), tombstone[2].clone()]);
+                    (tombstone[0].clone(), (tombstone[1].clone(), end[""]))
                 })
                 .collect(),
         });

@@ -52,7 +52,7 @@ pub(super) struct OneKey {
     /// The last fencing number, its owner, and the end of the counter.
     pub(super) fence: Option<(u64, String, Moment)>,
     /// By token the reason and the end.
-    pub(super) tombs: BTreeMap<String, (String, Moment)>,
+    pub(super) tombstones: BTreeMap<String, (String, Moment)>,
 }
 
 pub(super) const LOOK: &str = "
@@ -78,7 +78,7 @@ for i = 1, #KEYS, 4 do
     if math.abs(ends(KEYS[i]) - holders[#holders]) > 1 then holders[#holders] = '0' end
     for j = 1, #holders, 2 do holders[j] = string.sub(holders[j], 3) end
   end
-  local sides, fence, tombs = {}, {}, {}
+  local sides, fence, tombstones = {}, {}, {}
   for at = 1, 2 do
     if redis.call('EXISTS', KEYS[i + at]) == 1 then
       sides[#sides + 1] = KEYS[i + at]
@@ -89,15 +89,15 @@ for i = 1, #KEYS, 4 do
     fence = {redis.call('GET', KEYS[i + 3]), ends(KEYS[i + 3])}
   end
   for _, token in ipairs(ARGV) do
-    local tomb = string.gsub(KEYS[i + 3], 'f$', 'x:') .. token
-    local reason = redis.call('GET', tomb)
+    local tombstone = string.gsub(KEYS[i + 3], 'f$', 'x:') .. token
+    local reason = redis.call('GET', tombstone)
     if reason then
-      tombs[#tombs + 1] = token
-      tombs[#tombs + 1] = reason
-      tombs[#tombs + 1] = ends(tomb)
+      tombstones[#tombstones + 1] = token
+      tombstones[#tombstones + 1] = reason
+      tombstones[#tombstones + 1] = ends(tombstone)
     end
   end
-  answer[#answer + 1] = {holders, redis.call('HGETALL', KEYS[i + 2]), sides, fence, tombs}
+  answer[#answer + 1] = {holders, redis.call('HGETALL', KEYS[i + 2]), sides, fence, tombstones}
 end
 return {time[1], time[2], answer}";
 
@@ -128,7 +128,7 @@ impl OneKey {
             Some("end of the queue")
         } else if !self.has_fence(entry, window) {
             Some("fence")
-        } else if !self.has_tombs(entry, window) {
+        } else if !self.has_tombstones(entry, window) {
             Some("tombstones")
         } else {
             None
@@ -165,26 +165,27 @@ impl OneKey {
     }
 
     /// Whether there are the same tombstones, with the same reasons and ends.
-    fn has_tombs(&self, entry: &mut Entry, window: Window) -> bool {
+    fn has_tombstones(&self, entry: &mut Entry, window: Window) -> bool {
         let mut known = 0;
-        for (token, tomb) in &mut entry.tombs {
-            let lasts = tomb.until > window.after.after(TOLERANCE);
-            match self.tombs.get(&**token) {
+        for (token, tombstone) in &mut entry.tombstones {
+            let lasts = tombstone.until > window.after.after(TOLERANCE);
+            match self.tombstones.get(&**token) {
                 Some((reason, end)) => {
                     known += 1;
-                    let apart = end.since(tomb.until) + tomb.until.since(*end);
-                    if *reason != *tomb.reason || apart > window.tolerance() {
+                    let apart = end.since(tombstone.until) + tombstone.until.since(*end);
+                    if *reason != *tombstone.reason || apart > window.tolerance() {
                         return false;
                     }
-                    tomb.until = *end;
+                    tombstone.until = *end;
                 }
                 None if lasts => return false,
                 None => {}
             }
         }
         let ending = |end: Moment| end <= window.after.after(TOLERANCE);
-        let more = self.tombs.iter().filter(|(token, _)| !entry.tombs.contains_key(&***token));
-        known <= self.tombs.len() && more.into_iter().all(|(_, (_, end))| ending(*end))
+        let more =
+            self.tombstones.iter().filter(|(token, _)| !entry.tombstones.contains_key(&***token));
+        known <= self.tombstones.len() && more.into_iter().all(|(_, (_, end))| ending(*end))
     }
 }
 

@@ -66,7 +66,7 @@ pub(super) enum ModelStep {
     Release {
         who: usize,
         keep: Option<u64>,
-        bury: bool,
+        tombstone: bool,
     },
     Advance {
         millis: u64,
@@ -90,7 +90,7 @@ pub(super) fn step(actors: usize) -> impl Strategy<Value = ModelStep> {
         2 => who.clone().prop_map(|who| ModelStep::Downgrade { who }),
         1 => who.clone().prop_map(|who| ModelStep::Force { who }),
         6 => (who, prop::option::weighted(0.1, ttl()), prop::bool::weighted(0.05))
-            .prop_map(|(who, keep, bury)| ModelStep::Release { who, keep, bury }),
+            .prop_map(|(who, keep, tombstone)| ModelStep::Release { who, keep, tombstone }),
         1 => prop_oneof![2 => Just(None), 1 => Just(Some(Trouble::ReadOnly)), 1 => Just(Some(Trouble::NoReplicas))]
             .prop_map(|trouble| ModelStep::Refuse { trouble }),
         2 => prop_oneof![Just(277_u64), Just(911), Just(2_633)].prop_map(|millis| ModelStep::Advance { millis }),
@@ -137,15 +137,15 @@ impl ModelStep {
                 let tokens = vec![Token::from_wire(&token(who))];
                 (who, Verb::Force { tokens, foreign: None, because: "it hangs".into() })
             }
-            Self::Release { who, keep, bury } => {
-                let bury = bury.then_some(millis(3_300));
+            Self::Release { who, keep, tombstone } => {
+                let tombstone = tombstone.then_some(millis(3_300));
                 (
                     who,
                     Verb::Release {
                         token: token(who),
                         waited_for: false,
                         keep: keep.map(millis),
-                        bury,
+                        tombstone,
                     },
                 )
             }

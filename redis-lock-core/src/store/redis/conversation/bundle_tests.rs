@@ -107,7 +107,7 @@ fn lg30_each_of_many_renewals_has_its_own_answer() {
         run(&format!("SET lock:5 {} PX 90000", token(5)));
         run(&format!("SET lock:6 {}", token(6)));
         run(&format!("SET lock:7 {}", token(98)));
-        run(&format!("SET {} because", Names::new("lock", "lock:7").tomb(&token(7))));
+        run(&format!("SET {} because", Names::new("lock", "lock:7").tombstone(&token(7))));
         let mut talk = Talk::new();
         for number in 0..60 {
             talk.ask(number as u64, renewal(number, TTL));
@@ -166,7 +166,7 @@ fn a_bundle_keeps_its_place_before_what_is_asked_after_it() {
     talk.ask(0, renewal(0, TTL));
     talk.ask(1, renewal(1, TTL));
     let token = token(0);
-    let release = Verb::Release { token, waited_for: false, keep: None, bury: None };
+    let release = Verb::Release { token, waited_for: false, keep: None, tombstone: None };
     talk.ask(2, for_key(0, release));
     talk.ask(3, renewal(2, TTL));
     let answers = talk.finish(&mut direct);
@@ -317,7 +317,7 @@ fn those_who_wait_for_a_permit_look_together_and_keep_their_places() {
 }
 
 #[test]
-fn whoever_is_let_in_buried_or_forgotten_is_told_so_among_those_who_stay() {
+fn whoever_is_let_in_refused_or_forgotten_is_told_so_among_those_who_stay() {
     for mut direct in Direct::each() {
         for kind in [PERMIT, Kind::Write, Kind::Read] {
             direct.server.run::<()>("FLUSHALL");
@@ -330,12 +330,12 @@ fn whoever_is_let_in_buried_or_forgotten_is_told_so_among_those_who_stay() {
             ask_all(&mut direct, holders, holder, false);
             ask_all(&mut direct, 2..12, kind, false);
             let names = Names::new("lock", "lock:a");
-            let tomb = names.tomb(&token(3));
-            direct.server.run::<()>(&format!("SET {tomb} because"));
+            let tombstone = names.tombstone(&token(3));
+            direct.server.run::<()>(&format!("SET {tombstone} because"));
             let (answers, _) = ask_all(&mut direct, 2..12, kind, true);
-            assert_eq!(answers[&3], Ok(Answer::Buried), "{kind:?}");
+            assert_eq!(answers[&3], Ok(Answer::Tombstone), "{kind:?}");
             assert!(blocker(&answers[&4]).queued);
-            direct.server.run::<()>(&format!("DEL {tomb}"));
+            direct.server.run::<()>(&format!("DEL {tombstone}"));
             direct.server.run::<()>(&format!("ZREM {} {}", names.queue(), token(5)));
             direct.server.run::<()>(&format!("HDEL {} {}", names.waiters(), token(5)));
             let (answers, _) = ask_all(&mut direct, 2..12, kind, true);

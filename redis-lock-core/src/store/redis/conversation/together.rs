@@ -80,7 +80,7 @@ impl Together {
                         .arg(names.limit());
                 }
                 for (_, command) in questions {
-                    cmd.arg(command.names.tomb(token(command)));
+                    cmd.arg(command.names.tombstone(token(command)));
                 }
                 cmd.arg(kind.traits().mode).arg(kind.limit().unwrap_or(0));
                 cmd.arg(millis(*place)).arg(&*context.channel.name());

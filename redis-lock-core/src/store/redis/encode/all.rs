@@ -19,15 +19,15 @@ pub(super) fn call(command: &Command, ordered: bool, context: &Context<'_>) -> O
             let call = names.all().fold(call, |call, names| call.key("fence", names.fence()));
             Some(call.arg("token", &**token).arg("reached", fence.to_string()))
         }
-        Verb::Release { token, keep, bury, .. } => {
+        Verb::Release { token, keep, tombstone, .. } => {
             let call = names.all().fold(ScriptCall::of(&ALL_RELEASE), |call, names| {
                 call.key("lock", names.main())
                     .key("queue", names.queue())
                     .key("waiters", names.waiters())
-                    .key("tomb", names.tomb(token))
+                    .key("tombstone", names.tombstone(token))
             });
             let call = call.arg("token", &**token).arg("keep", text(*keep));
-            Some(call.arg("bury", text(*bury)).arg("claim", text(Some(CLAIM))))
+            Some(call.arg("tombstone_time", text(*tombstone)).arg("claim", text(Some(CLAIM))))
         }
         _ => None,
     }
@@ -35,7 +35,7 @@ pub(super) fn call(command: &Command, ordered: bool, context: &Context<'_>) -> O
 
 fn acquire(command: &Command, ordered: bool, context: &Context<'_>) -> Option<ScriptCall> {
     let Verb::Acquire(terms) = &command.verb else { return None };
-    let call = ScriptCall::of(&ALL_ACQUIRE).key("tomb", command.names.tomb(&terms.token));
+    let call = ScriptCall::of(&ALL_ACQUIRE).key("tombstone", command.names.tombstone(&terms.token));
     let call = command.names.all().fold(call, |call, names| {
         call.key("lock", names.main())
             .key("queue", names.queue())

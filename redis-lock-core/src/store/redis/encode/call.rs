@@ -90,7 +90,7 @@ mod tests {
             Verb::Check { token: Arc::clone(&token) },
             Verb::Downgrade { token: Arc::clone(&token) },
             Verb::Raise { token: Arc::clone(&token), fence: 7 },
-            Verb::Release { token, waited_for: true, keep: ttl, bury: ttl },
+            Verb::Release { token, waited_for: true, keep: ttl, tombstone: ttl },
             Verb::Look,
             Verb::Force { tokens: Vec::new(), foreign: None, because: "it hangs".into() },
             Verb::Force {

@@ -69,9 +69,9 @@ pub(super) fn plain(command: &Command, context: &Context<'_>) -> Option<Cmd> {
 
 /// Asks for the reasons that were left where holds of the token were ended by force.
 pub(super) fn why(command: &Command, token: &str) -> Cmd {
-    let tombs: Vec<_> = command.names.all().map(|names| names.tomb(token)).collect();
-    let mut cmd = redis::cmd(if tombs.len() == 1 { "GET" } else { "MGET" });
-    cmd.arg(tombs);
+    let tombstones: Vec<_> = command.names.all().map(|names| names.tombstone(token)).collect();
+    let mut cmd = redis::cmd(if tombstones.len() == 1 { "GET" } else { "MGET" });
+    cmd.arg(tombstones);
     cmd
 }
 
@@ -103,10 +103,10 @@ pub(super) fn alone(command: &Command) -> Option<ScriptCall> {
 #[cfg(test)]
 pub(crate) fn declared(command: &Command) -> Vec<String> {
     match &command.verb {
-        Verb::Why { token } => command.names.all().map(|names| names.tomb(token)).collect(),
+        Verb::Why { token } => command.names.all().map(|names| names.tombstone(token)).collect(),
         Verb::Ping | Verb::Scan { .. } | Verb::InUse { .. } => Vec::new(),
         Verb::Take { .. } => vec![command.names.main().to_owned()],
-        Verb::Release { waited_for: false, keep: None, bury: None, .. }
+        Verb::Release { waited_for: false, keep: None, tombstone: None, .. }
             if command.kind == Kind::Mutex =>
         {
             vec![command.names.main().to_owned()]

@@ -18,7 +18,7 @@ pub(super) fn call(command: &Command, context: &Context<'_>) -> Option<ScriptCal
             let (ttl, how) = renewal(&command.verb);
             let mut call = ScriptCall::of(&RENEW).key("lock", command.names.main());
             if planted!(TwoKeyRenew) {
-                call = call.key("tomb", command.names.tomb(token));
+                call = call.key("tombstone", command.names.tombstone(token));
             }
             Some(call.arg("token", &**token).arg("ttl", text(ttl)).arg("how", how))
         }
@@ -36,22 +36,22 @@ fn acquire(command: &Command, context: &Context<'_>) -> Option<ScriptCall> {
         .key("queue", names.queue())
         .key("waiters", names.waiters())
         .key("fence", names.fence())
-        .key("tomb", names.tomb(&terms.token));
+        .key("tombstone", names.tombstone(&terms.token));
     let call = asked(call, terms, context).arg("repair", text(terms.repair_orphan));
     Some(call.arg("claim", text(Some(CLAIM))).arg("ask", text(terms.ask)))
 }
 
 fn release(command: &Command) -> Option<ScriptCall> {
-    let Verb::Release { token, keep, bury, .. } = &command.verb else { return None };
+    let Verb::Release { token, keep, tombstone, .. } = &command.verb else { return None };
     let names = &command.names;
     let call = ScriptCall::of(&RELEASE)
         .key("lock", names.main())
         .key("queue", names.queue())
         .key("waiters", names.waiters())
-        .key("tomb", names.tomb(token))
+        .key("tombstone", names.tombstone(token))
         .arg("token", &**token)
         .arg("keep", text(*keep))
-        .arg("bury", text(*bury))
+        .arg("tombstone_time", text(*tombstone))
         .arg("claim", text(Some(CLAIM)));
     Some(call)
 }
@@ -79,7 +79,7 @@ fn force(command: &Command, context: &Context<'_>) -> Option<ScriptCall> {
         .arg("claim", text(Some(CLAIM)))
         .arg("foreign", foreign.as_deref().unwrap_or_default());
     let each = |call: ScriptCall, token: &crate::Token| {
-        call.key("tomb", names.tomb(token.wire()))
+        call.key("tombstone", names.tombstone(token.wire()))
             .arg("token", &**token.wire())
             .arg("channel", context.channel_of(names, token.manager().unwrap_or_default()))
     };

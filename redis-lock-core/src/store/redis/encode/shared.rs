@@ -18,7 +18,7 @@ pub(super) fn call(command: &Command, context: &Context<'_>) -> Option<ScriptCal
                 .key("queue", names.queue())
                 .key("waiters", names.waiters())
                 .key("fence", names.fence())
-                .key("tomb", names.tomb(&terms.token))
+                .key("tombstone", names.tombstone(&terms.token))
                 .key("limits", names.limit())
                 .arg("mode", mode)
                 .arg("limit", limit_text);
@@ -28,20 +28,20 @@ pub(super) fn call(command: &Command, context: &Context<'_>) -> Option<ScriptCal
             let limits = if limit > 0 { names.limit() } else { names.main().to_owned() };
             renew(command, token, limits)?
         }
-        Verb::Release { token, keep, bury, .. } => {
+        Verb::Release { token, keep, tombstone, .. } => {
             with_queue(ScriptCall::of(&SHARED_RELEASE), command)
                 .key("limits", names.limit())
-                .key("tomb", names.tomb(token))
+                .key("tombstone", names.tombstone(token))
                 .arg("mode", mode)
                 .arg("limit", limit_text)
                 .arg("token", &**token)
                 .arg("keep", text(*keep))
-                .arg("bury", text(*bury))
+                .arg("tombstone_time", text(*tombstone))
                 .arg("claim", claim)
         }
         Verb::Downgrade { token } => with_queue(ScriptCall::of(&SHARED_DOWNGRADE), command)
             .key("limits", names.limit())
-            .key("tomb", names.tomb(token))
+            .key("tombstone", names.tombstone(token))
             .arg("token", &**token)
             .arg("claim", claim),
         _ => return None,
@@ -57,7 +57,7 @@ pub(super) fn alone(command: &Command) -> Option<ScriptCall> {
             renew(command, token, names.main().to_owned())
         }
         // A release that leaves a lease or a tombstone needs the other keys.
-        Verb::Release { token, keep: None, bury: None, .. } => {
+        Verb::Release { token, keep: None, tombstone: None, .. } => {
             let call = ScriptCall::of(&SHARED_FREE).key("lock", names.main());
             Some(call.arg("mode", mode).arg("token", &**token))
         }

@@ -28,8 +28,8 @@ fn script(kind: Kind, verb: Verb, channel: &str) -> String {
     words(&cmd).split_whitespace().skip(3).collect::<Vec<_>>().join(" ")
 }
 
-fn release(waited_for: bool, keep: Option<Duration>, bury: Option<Duration>) -> Verb {
-    Verb::Release { token: "t".into(), waited_for, keep, bury }
+fn release(waited_for: bool, keep: Option<Duration>, tombstone: Option<Duration>) -> Verb {
+    Verb::Release { token: "t".into(), waited_for, keep, tombstone }
 }
 
 #[test]
@@ -56,7 +56,7 @@ fn what_is_no_business_of_a_lock_needs_no_script() {
     let in_use = sent(Kind::Mutex, Verb::InUse { asker: asker.wire().clone() });
     assert_eq!(in_use.unwrap(), format!("PUBLISH lock:~m:0123456789cd u {}", asker.wire()));
     let why = sent(Kind::Mutex, Verb::Why { token: "t".into() });
-    assert_eq!(why.unwrap(), format!("GET {}", Names::new("lock", "lock:a").tomb("t")));
+    assert_eq!(why.unwrap(), format!("GET {}", Names::new("lock", "lock:a").tombstone("t")));
 }
 
 #[test]

@@ -82,7 +82,7 @@ impl Split {
                         None => 0..count,
                     }
                 }
-                None => return (split, NextPart::Done(Ok(Answer::Buried))),
+                None => return (split, NextPart::Done(Ok(Answer::Tombstone))),
             },
             Verb::Release { token, .. } => {
                 cluster.forget(token);
@@ -205,9 +205,9 @@ impl Split {
     fn obstacle(&self) -> Option<Result<Answer, Fault>> {
         let answers = || self.answers.iter().flatten();
         let fault = self.worst_fault();
-        let buried = || answers().find(|answer| matches!(answer, Ok(Answer::Buried)));
+        let tombstone = || answers().find(|answer| matches!(answer, Ok(Answer::Tombstone)));
         let busy = || answers().find(|answer| matches!(answer, Ok(Answer::Busy(_))));
-        fault.or_else(buried).or_else(busy).cloned()
+        fault.or_else(tombstone).or_else(busy).cloned()
     }
 
     /// Gives back what an attempt may not keep. After that, `verdict` is the answer.
@@ -221,8 +221,12 @@ impl Split {
         };
         let (queue, queued) = (*queue, self.place(&verdict));
         let kept = queued.filter(|_| self.is_ordered()).unwrap_or(0);
-        let release =
-            Verb::Release { token: Arc::clone(token), waited_for: false, keep: None, bury: None };
+        let release = Verb::Release {
+            token: Arc::clone(token),
+            waited_for: false,
+            keep: None,
+            tombstone: None,
+        };
         // Groups that are kept while waiting last as long as the place in the queue.
         let keep = |time| Verb::Keep { token: Arc::clone(token), time };
         let todo = |group| match self.answer(group)? {

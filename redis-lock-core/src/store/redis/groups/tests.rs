@@ -48,7 +48,7 @@ fn shown(next: &NextPart) -> String {
     let show = |part: &Part| match &part.command.verb {
         Verb::Acquire(_) => format!("A{}", part.group),
         Verb::Keep { time, .. } if *time == PLACE => format!("K{}", part.group),
-        Verb::Release { waited_for: false, keep: None, bury: None, .. } => {
+        Verb::Release { waited_for: false, keep: None, tombstone: None, .. } => {
             format!("R{}", part.group)
         }
         Verb::Raise { fence, .. } => format!("F{}={fence}", part.group),
@@ -144,7 +144,7 @@ fn what_fails_half_way_is_given_back() {
         let answers = [0, 1].map(|group| (group, gone(None)));
         assert_eq!(done(answer_all(&mut split, &answers)).unwrap_err().class, class);
     }
-    let (_, next) = first(&acquire(true, false, 0), [held(), Ok(Answer::Buried), held()]);
+    let (_, next) = first(&acquire(true, false, 0), [held(), Ok(Answer::Tombstone), held()]);
     assert_eq!(shown(&next), "R0 R1 R2");
 }
 
@@ -163,7 +163,8 @@ fn what_may_have_been_executed_somewhere_is_not_known_to_be_refused() {
     let outcome = done(answer_all(&mut split, &[(2, Ok(Answer::Done))]));
     assert!(outcome.unwrap_err().class.is_unknown());
     let moving = fault(FaultClass::Moving);
-    let release = Verb::Release { token: "t".into(), waited_for: true, keep: None, bury: None };
+    let release =
+        Verb::Release { token: "t".into(), waited_for: true, keep: None, tombstone: None };
     let (mut split, next) = Split::start(&command(release, false), &Arc::default());
     assert!(matches!(next, NextPart::Ask(_)));
     let answers = [(0, fault(FaultClass::Refused)), (1, fault(FaultClass::Unknown)), (2, moving)];
@@ -178,7 +179,7 @@ fn a_token_of_which_it_is_unknown_what_was_given_back_is_not_used_again() {
     let cluster = Arc::clone(&split.cluster);
     assert!(split.broken(Fault::new(FaultClass::Unknown, "cut")).is_err());
     let again = Split::start(&command, &cluster).1;
-    assert_eq!(done(again).unwrap(), Answer::Buried);
+    assert_eq!(done(again).unwrap(), Answer::Tombstone);
     // An attempt that was cut before anything had to be given back can be used again.
     let (split, _) = Split::start(&command, &Arc::default());
     let cluster = Arc::clone(&split.cluster);
@@ -210,7 +211,7 @@ fn a_token_that_may_yet_be_given_back_is_not_asked_for_again() {
     };
     // Such a release may be executed after every group was acquired.
     for class in [FaultClass::Unknown, FaultClass::Late] {
-        assert_eq!(done(again(class)).unwrap(), Answer::Buried, "{class:?}");
+        assert_eq!(done(again(class)).unwrap(), Answer::Tombstone, "{class:?}");
     }
     for class in [FaultClass::Refused, FaultClass::Moving] {
         assert_eq!(shown(&again(class)), "A0 A1 A2", "{class:?}");
@@ -238,7 +239,7 @@ fn the_loss_of_one_is_the_loss_of_all_and_what_was_not_released_is_again() {
     let ttl = Some(PLACE);
     let renew = Verb::Renew { token: Arc::clone(&token), ttl };
     let check = Verb::Check { token: Arc::clone(&token) };
-    let release = Verb::Release { token, waited_for: false, keep: None, bury: None };
+    let release = Verb::Release { token, waited_for: false, keep: None, tombstone: None };
     let refused = || fault(FaultClass::Refused);
     let done_ = || Ok(Answer::Done);
     let merged = |verb: &Verb, answers: [Result<Answer, Fault>; 3]| {
@@ -269,7 +270,7 @@ fn the_loss_of_one_is_the_loss_of_all_and_what_was_not_released_is_again() {
 #[test]
 fn what_was_released_in_part_is_not_lost_when_it_is_released_again() {
     let token = "t".into();
-    let release = Verb::Release { token, waited_for: false, keep: None, bury: None };
+    let release = Verb::Release { token, waited_for: false, keep: None, tombstone: None };
     let class = |answers: [Result<Answer, Fault>; 3]| {
         let (mut split, _) = Split::start(&command(release.clone(), false), &Arc::default());
         let answers: Vec<_> = answers.into_iter().enumerate().collect();

@@ -1,9 +1,9 @@
--- KEYS: lock queue waiters fence tomb
+-- KEYS: lock queue waiters fence tombstone
 -- ARGV: token ttl place channel fair fences repair claim ask
--- Answers: {1, fence} ours; {0, left, holder, queued, repaired, asked} busy; {-2} buried;
+-- Answers: {1, fence} ours; {0, left, holder, queued, repaired, asked} busy; {-2} has a tombstone;
 --          {-3, holder} a foreign value without ttl; {-4, kind} another kind of lock stands there
 ttl, place, fences = tonumber(ttl), tonumber(place), tonumber(fences)
-if redis.call('EXISTS', tomb) == 1 then return {-2} end
+if redis.call('EXISTS', tombstone) == 1 then return {-2} end
 local holder = try('GET', lock)
 if holder == nil then return {-4, kind_at(lock)} end
 -- Read before anything is written: no number can be given where another program's value stands.

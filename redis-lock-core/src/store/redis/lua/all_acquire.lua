@@ -1,10 +1,10 @@
--- KEYS: tomb
+-- KEYS: tombstone
 -- EACH KEYS: lock queue waiters fence
 -- ARGV: token ttl place channel fair fences repair claim ordered
 -- Answers: as acquire.lua, about the first key that somebody else has
 -- The keys are in the order of their names.
 place, fences = tonumber(place), tonumber(fences)
-if redis.call('EXISTS', tomb) == 1 then return {-2} end
+if redis.call('EXISTS', tombstone) == 1 then return {-2} end
 
 -- All that can be refused is found out before anything is written.
 local holders, lefts, counters, lasts = {}, {}, {}, {}
@@ -20,7 +20,7 @@ for i = 1, count do
   if fences > 0 then lasts[i] = redis.call('GET', fence) end
 end
 
-local rival
+local blocker
 for i = 1, count do
   local lock, queue, waiters = each(i)
   local holder, left, repaired = holders[i], lefts[i], 0
@@ -29,13 +29,13 @@ for i = 1, count do
       redis.call('PEXPIRE', lock, repair)
       left, repaired = tonumber(repair), 1
     end
-    rival = rival or {at = i, holder = holder, left = left, repaired = repaired}
+    blocker = blocker or {at = i, holder = holder, left = left, repaired = repaired}
   elseif not holder and fair == '1' then
     local first = grant(lock, queue, waiters, claim, token)
     if first == nil then
-      rival = rival or {at = i, holder = false, left = 1, repaired = 0}
+      blocker = blocker or {at = i, holder = false, left = 1, repaired = 0}
     elseif first and first ~= token then
-      rival = rival or {at = i, holder = first, left = tonumber(claim), repaired = 0}
+      blocker = blocker or {at = i, holder = first, left = tonumber(claim), repaired = 0}
     end
   end
 end
@@ -43,12 +43,12 @@ end
 for i = 1, count do
   local lock, queue, waiters = each(i)
   local mine = has(holders[i], token)
-  if not (rival and rival.at == i) then leave(queue, waiters, token) end
-  if not rival and mine then
+  if not (blocker and blocker.at == i) then leave(queue, waiters, token) end
+  if not blocker and mine then
     lengthen(lock, tonumber(ttl))
-  elseif not rival then
+  elseif not blocker then
     redis.call('SET', lock, value_of(queue, waiters, token), 'PX', ttl)
-  elseif ordered == '1' and place > 0 and i < rival.at then
+  elseif ordered == '1' and place > 0 and i < blocker.at then
     -- What is kept while waiting lasts as long as the place in the queue.
     redis.call('SET', lock, value_of(queue, waiters, token), 'PX', place)
   elseif mine then
@@ -56,11 +56,11 @@ for i = 1, count do
   end
 end
 
-if rival then
-  local lock, queue, waiters = each(rival.at)
+if blocker then
+  local lock, queue, waiters = each(blocker.at)
   local queued = line_up(queue, waiters, token, place, channel)
   if queued then ask_to_hand_over(lock, channel) end
-  return {0, rival.left, shown(rival.holder), queued and 1 or 0, rival.repaired}
+  return {0, blocker.left, shown(blocker.holder), queued and 1 or 0, blocker.repaired}
 end
 if fences == 0 then return {1, ''} end
 return {1, number_of_all(counters, lasts, token, fences)}

@@ -1,13 +1,13 @@
--- EACH KEYS: lock queue waiters tomb
--- ARGV: token keep bury claim
+-- EACH KEYS: lock queue waiters tombstone
+-- ARGV: token keep tombstone_time claim
 -- Answers: as release.lua; what is ours is released, whatever has become of the rest
 local answer = {1}
 for i = 1, count do
-  local lock, queue, waiters, tomb = each(i)
+  local lock, queue, waiters, tombstone = each(i)
   local holder = try('GET', lock)
   if not has(holder, token) then
     leave(queue, waiters, token)
-    local why = gone(holder, tomb)
+    local why = gone(holder, tombstone)
     -- A reason says most, then who has it now.
     if answer[1] == 1 or why[1] == -1 and (answer[2] or '') == '' or why[1] == 0 and why[2] ~= '' then
       answer = why
@@ -18,6 +18,6 @@ for i = 1, count do
     give_back(lock, queue, waiters, claim)
   end
 end
-local _, _, _, tomb = each(1)
-entomb(tomb, bury)
+local _, _, _, tombstone = each(1)
+leave_tombstone(tombstone, tombstone_time)
 return answer

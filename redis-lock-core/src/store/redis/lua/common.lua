@@ -35,8 +35,8 @@ end
 
 -- Why a token does not have the lock. Whoever ended the hold by force may have given the lock to the
 -- next already, so a reason counts more than what stands there.
-local function gone(holder, tomb)
-  local reason = try('GET', tomb) or ''
+local function gone(holder, tombstone)
+  local reason = try('GET', tombstone) or ''
   if reason ~= '' or holder == false then return {0, reason} end
   return {-1, shown(holder)}
 end
@@ -47,10 +47,10 @@ end
 
 -- Refuses an acquisition of a token that arrives later. At maxmemory that may fail: whoever asked
 -- for it releases the token again.
-local function entomb(tomb, time)
+local function leave_tombstone(tombstone, time)
   if time == '0' then return end
-  local done = redis.pcall('SET', tomb, '', 'PX', time)
-  if done.err and not is_oom(done.err) then redis.call('SET', tomb, '', 'PX', time) end
+  local done = redis.pcall('SET', tombstone, '', 'PX', time)
+  if done.err and not is_oom(done.err) then redis.call('SET', tombstone, '', 'PX', time) end
 end
 
 -- Lets a key last for so long, unless it lasts longer: somebody may believe in that.

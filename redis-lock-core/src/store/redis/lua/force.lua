@@ -1,5 +1,5 @@
 -- KEYS: lock queue waiters limits
--- EACH KEYS: tomb
+-- EACH KEYS: tombstone
 -- ARGV: reason claim foreign
 -- EACH ARGV: token channel
 -- Answers: {1} ended; {0} had ended before
@@ -31,12 +31,12 @@ end
 
 local ended, mode, left = 0, nil, nil
 for i = 1, count do
-  local tomb, token, channel = each(i)
+  local tombstone, token, channel = each(i)
   if holder and has(holder, token) then
     left = redis.call('PTTL', lock)
     -- At maxmemory only a script that has deleted something may write.
     redis.call('DEL', lock)
-    redis.call('SET', tomb, reason, 'PX', left > 0 and left + 1000 or 86400000)
+    redis.call('SET', tombstone, reason, 'PX', left > 0 and left + 1000 or 86400000)
     publish(channel, 'r ' .. token)
     grant(lock, queue, waiters, claim)
     ended, holder = 1, false
@@ -44,10 +44,10 @@ for i = 1, count do
     local held
     held, left = take_out(token)
     if held then
-      redis.call('SET', tomb, reason, 'PX', math.max(left, 0) + 1000)
+      redis.call('SET', tombstone, reason, 'PX', math.max(left, 0) + 1000)
       publish(channel, 'r ' .. token)
       ended, mode = 1, held
-    elseif try('GET', tomb) == reason then
+    elseif try('GET', tombstone) == reason then
       -- An earlier try did it, whose answer was lost.
       ended = 1
     end

@@ -1,15 +1,15 @@
--- KEYS: lock queue waiters tomb
--- ARGV: token keep bury claim
+-- KEYS: lock queue waiters tombstone
+-- ARGV: token keep tombstone_time claim
 -- Answers: 1 released; {0, reason} nothing there; {-1, holder} somebody else has it
 local holder = try('GET', lock)
 local answer = 1
 if not has(holder, token) then
   leave(queue, waiters, token)
-  answer = gone(holder, tomb)
+  answer = gone(holder, tombstone)
 elseif keep ~= '0' then
   redis.call('PEXPIRE', lock, keep)
 else
   give_back(lock, queue, waiters, claim)
 end
-entomb(tomb, bury)
+leave_tombstone(tombstone, tombstone_time)
 return answer

@@ -1,11 +1,11 @@
--- KEYS: lock queue waiters fence tomb limits
+-- KEYS: lock queue waiters fence tombstone limits
 -- ARGV: mode limit token ttl place channel fair fences claim
 -- Answers: {1, fence, other limit} ours; {0, left, holder, queued, 0, other limit} busy, where
---          `left` is the time to the first moment that may change it; {-2} buried;
+--          `left` is the time to the first moment that may change it; {-2} has a tombstone;
 --          {-4, kind} something else stands there
 limit, ttl, place = tonumber(limit), tonumber(ttl), tonumber(place)
 claim, fences = tonumber(claim), tonumber(fences)
-if redis.call('EXISTS', tomb) == 1 then return {-2} end
+if redis.call('EXISTS', tombstone) == 1 then return {-2} end
 local other = stranger(lock, mode)
 if other then return other end
 -- Read before anything is written: no number can be given where another program's value stands.

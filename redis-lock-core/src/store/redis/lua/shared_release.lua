@@ -1,11 +1,11 @@
--- KEYS: lock queue waiters limits tomb
--- ARGV: mode limit token keep bury claim
+-- KEYS: lock queue waiters limits tombstone
+-- ARGV: mode limit token keep tombstone_time claim
 -- Answers: {1} released; {0, reason} nothing there; {-1, holder} something else stands there
 keep = tonumber(keep)
 local answer = {1}
 if stranger(lock, mode) then
   leave(queue, waiters, token)
-  answer = gone(nil, tomb)
+  answer = gone(nil, tombstone)
 else
   local now = millis()
   purge(lock, limits, mode, now)
@@ -14,7 +14,7 @@ else
     leave(queue, waiters, token)
     -- What freed the lock alone left its limit.
     if mode == 'p' then try('ZREM', limits, token) end
-    answer = gone(false, tomb)
+    answer = gone(false, tombstone)
   elseif keep > 0 then
     go_on_at_maxmemory(lock)
     put(lock, limits, held, token, limit, now + keep)
@@ -25,5 +25,5 @@ else
   admit(lock, queue, waiters, limits, mode, now, tonumber(claim))
   settle(lock, limits)
 end
-entomb(tomb, bury)
+leave_tombstone(tombstone, tombstone_time)
 return answer

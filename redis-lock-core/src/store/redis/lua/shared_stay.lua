@@ -1,5 +1,5 @@
 -- KEYS: lock queue waiters limits
--- EACH KEYS: tomb
+-- EACH KEYS: tombstone
 -- ARGV: mode limit place channel
 -- EACH ARGV: token
 -- Answers: {} each is to be asked for by itself; {left, holder, other limit, numbers} busy as in
@@ -10,9 +10,9 @@ limit, place = tonumber(limit), tonumber(place)
 local now = millis()
 if stranger(lock, mode) or waiting(queue, waiters) == 0 then return {} end
 purge(lock, limits, mode, now)
-local tombs, tokens = {}, {}
-for i = 1, count do tombs[i], tokens[i] = each(i) end
-if fits(lock, limits, mode, limit) or redis.call('EXISTS', unpack(tombs)) > 0 then
+local tombstones, tokens = {}, {}
+for i = 1, count do tombstones[i], tokens[i] = each(i) end
+if fits(lock, limits, mode, limit) or redis.call('EXISTS', unpack(tombstones)) > 0 then
   settle(lock, limits)
   return {}
 end

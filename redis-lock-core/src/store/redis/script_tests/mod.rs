@@ -46,7 +46,7 @@ fn a_mutex_is_renewed_checked_kept_and_plainly_released_by_its_own_key_alone() {
         Verb::Check { token: token.clone() },
         Verb::Keep { token: token.clone(), time: Duration::from_secs(1) },
         Verb::Why { token: token.clone() },
-        Verb::Release { token, waited_for: false, keep: None, bury: None },
+        Verb::Release { token, waited_for: false, keep: None, tombstone: None },
     ];
     let context = Context { delete: Delete::Script, channel: &Channel::default() };
     for verb in verbs {
@@ -185,8 +185,9 @@ fn a_server_that_may_not_write_says_so_and_not_that_a_lock_is_busy() {
                     assert_eq!(fault.class, FaultClass::Refused, "{kind:?} {}", fault.what);
                     assert!(fault.what.contains(code), "{}", fault.what);
                 }
-                let bury = Some(Duration::from_secs(9));
-                let abandon = Verb::Release { token: token(2), waited_for: true, keep: None, bury };
+                let tombstone = Some(Duration::from_secs(9));
+                let abandon =
+                    Verb::Release { token: token(2), waited_for: true, keep: None, tombstone };
                 let fault = direct.ask(other, abandon).unwrap_err();
                 assert!(fault.what.contains(code), "{}", fault.what);
                 direct.server.run::<()>(mend_it);
@@ -304,14 +305,14 @@ fn dead_waiters_are_passed_over_whoever_subscribes_to_patterns() {
 
 #[test]
 fn values_of_others_at_side_keys_are_met_before_anything_is_written() {
-    let sides = [names().queue(), names().waiters(), names().limit(), names().tomb(&token(1))];
+    let sides = [names().queue(), names().waiters(), names().limit(), names().tombstone(&token(1))];
     for mut direct in Direct::each() {
         for kind in KINDS {
             for side in sides.iter().chain([&names().fence()]) {
                 direct.server.run::<()>("FLUSHALL");
                 let () = direct.connection.lpush(side, "theirs").unwrap();
-                if *side == names().tomb(&token(1)) {
-                    assert_eq!(direct.ask(kind, acquire(1, false)).unwrap(), Answer::Buried);
+                if *side == names().tombstone(&token(1)) {
+                    assert_eq!(direct.ask(kind, acquire(1, false)).unwrap(), Answer::Tombstone);
                     continue;
                 }
                 let held = direct.ask(kind, fenced(1));
@@ -440,10 +441,11 @@ fn the_documented_rights_are_all_that_is_needed_and_each_of_them_is() {
                 assert!(is_held(&direct.ask(other, acquire(2, false)).unwrap()));
                 let gone = direct.ask(*kind, Verb::Check { token: token(1) }).unwrap();
                 assert!(matches!(gone, Answer::Gone { .. }));
-                let bury = Some(Duration::from_secs(2));
-                let abandon = Verb::Release { token: token(2), waited_for: true, keep: None, bury };
+                let tombstone = Some(Duration::from_secs(2));
+                let abandon =
+                    Verb::Release { token: token(2), waited_for: true, keep: None, tombstone };
                 assert_eq!(direct.ask(other, abandon).unwrap(), Answer::Done);
-                assert_eq!(direct.ask(other, acquire(2, false)).unwrap(), Answer::Buried);
+                assert_eq!(direct.ask(other, acquire(2, false)).unwrap(), Answer::Tombstone);
                 direct.server.run::<()>("FLUSHALL");
             }
             direct.server.run::<()>("LPUSH lock:a x");

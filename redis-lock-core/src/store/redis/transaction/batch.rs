@@ -37,7 +37,9 @@ impl BatchKind {
     pub(super) fn of(command: &Command) -> Option<Self> {
         match &command.verb {
             Verb::Renew { .. } => Some(Self::Renewals),
-            Verb::Release { waited_for: false, keep: None, bury: None, .. } => Some(Self::Releases),
+            Verb::Release { waited_for: false, keep: None, tombstone: None, .. } => {
+                Some(Self::Releases)
+            }
             _ => None,
         }
     }
@@ -160,7 +162,7 @@ async fn together(
 /// What is read of a lock. The tombstone is left out: the reason is asked for only when a lock is
 /// gone.
 fn plan(command: &Command, terms: &DecisionTerms) -> ReadPlan {
-    ReadPlan { tombs: Vec::new(), ..ReadPlan::of(command, terms) }
+    ReadPlan { tombstones: Vec::new(), ..ReadPlan::of(command, terms) }
 }
 
 #[cfg(test)]

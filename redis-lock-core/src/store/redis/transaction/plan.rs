@@ -28,7 +28,7 @@ pub(super) struct ReadPlan {
     pub(super) watch: Vec<String>,
     pub(super) scope: ReadScope,
     /// The tokens whose tombstones are read.
-    pub(super) tombs: Vec<Arc<str>>,
+    pub(super) tombstones: Vec<Arc<str>>,
 }
 
 /// What a decision depends on besides the lock itself.
@@ -80,7 +80,7 @@ impl ReadPlan {
             ends: Ends::Read,
             several: false,
         };
-        let mut tombs: Vec<Arc<str>> = command.verb.token().into_iter().cloned().collect();
+        let mut tombstones: Vec<Arc<str>> = command.verb.token().into_iter().cloned().collect();
         match &command.verb {
             Verb::Acquire(acquire) => {
                 (scope.queue, scope.fence) =
@@ -89,33 +89,33 @@ impl ReadPlan {
                     scope.several = terms.reads_several;
                     scope.ends = claim_ends(acquire);
                 }
-                watch.extend(tombs.iter().map(|token| names.tomb(token)));
+                watch.extend(tombstones.iter().map(|token| names.tombstone(token)));
                 watch.extend(scope.fence.then(|| names.fence()));
             }
             Verb::Take { .. } => {
-                watch.extend(tombs.iter().map(|token| names.tomb(token)));
+                watch.extend(tombstones.iter().map(|token| names.tombstone(token)));
                 scope.queue = false;
             }
-            Verb::Release { keep, bury, .. } => {
+            Verb::Release { keep, tombstone, .. } => {
                 scope.queue = has_queue && !is_brief;
                 scope.ends = if keep.is_some() { Ends::Read } else { Ends::Any };
                 // Unless the release writes a tombstone, an older one only says why the token has nothing.
-                tombs.retain(|_| bury.is_some());
-                watch.extend(tombs.iter().map(|token| names.tomb(token)));
+                tombstones.retain(|_| tombstone.is_some());
+                watch.extend(tombstones.iter().map(|token| names.tombstone(token)));
             }
             Verb::Force { tokens, .. } => {
-                tombs = tokens.iter().map(|token| Arc::clone(token.wire())).collect();
+                tombstones = tokens.iter().map(|token| Arc::clone(token.wire())).collect();
             }
             Verb::Look => {
                 scope.clock = clock(scope.queue, None);
                 scope = ReadScope { fence: has_queue, lenient: true, ..scope };
-                return Self { watch: Vec::new(), scope, tombs };
+                return Self { watch: Vec::new(), scope, tombstones };
             }
             Verb::Renew { .. } | Verb::Keep { .. } | Verb::Check { .. } => {
                 // Nothing but the lock's own key: where its slot is being moved, a node answers only
                 // for keys that it has.
                 scope.queue = false;
-                tombs.clear();
+                tombstones.clear();
             }
             _ => scope.queue = false,
         }
@@ -125,7 +125,7 @@ impl ReadPlan {
         let is_release = matches!(command.verb, Verb::Release { .. });
         let known = terms.time.filter(|_| is_release && !terms.whole);
         scope.clock = clock(scope.queue || scope.fence, known);
-        Self { watch, scope, tombs }
+        Self { watch, scope, tombstones }
     }
 }
 
@@ -151,8 +151,8 @@ fn claim_ends(acquire: &Acquire) -> Ends {
 /// is known to wait, or when a message has said that the token was granted the lock.
 fn is_brief(command: &Command, terms: &DecisionTerms) -> bool {
     let is_likely = match &command.verb {
-        Verb::Release { waited_for, keep, bury, .. } => {
-            !waited_for && keep.is_none() && bury.is_none()
+        Verb::Release { waited_for, keep, tombstone, .. } => {
+            !waited_for && keep.is_none() && tombstone.is_none()
         }
         Verb::Acquire(acquire) => acquire.notified,
         _ => false,
@@ -197,9 +197,9 @@ pub(super) fn decide(command: &Command, snapshot: &Snapshot, terms: &DecisionTer
             Decision::Refuse(Fault::needs_scripts("a lock that several hold"))
         }
         Verb::Force { foreign: Some(name), .. } => force_foreign(command, name, snapshot, terms),
-        Verb::Release { bury: Some(_), token, waited_for, keep } if terms.frugal => {
+        Verb::Release { tombstone: Some(_), token, waited_for, keep } if terms.frugal => {
             let (token, waited_for, keep) = (Arc::clone(token), *waited_for, *keep);
-            let verb = Verb::Release { token, waited_for, keep, bury: None };
+            let verb = Verb::Release { token, waited_for, keep, tombstone: None };
             by_model(&Command { verb, ..command.clone() }, snapshot, terms)
         }
         _ => by_model(command, snapshot, terms),
@@ -212,8 +212,8 @@ fn decide_acquire(
     snapshot: &Snapshot,
     terms: &DecisionTerms,
 ) -> Decision {
-    if snapshot.tombs.contains_key(&acquire.token) {
-        return done(Answer::Buried);
+    if snapshot.tombstones.contains_key(&acquire.token) {
+        return done(Answer::Tombstone);
     }
     if acquire.fences > 0 && terms.dialect == Dialect::Seconds {
         let what = "a fencing number needs the commands TIME and PEXPIRE, which this server lacks \
@@ -280,7 +280,7 @@ fn force_foreign(
     match snapshot.value() {
         Some(value) if look::digest(value) == name => {
             let token = look::shown(value).into();
-            let verb = Verb::Release { token, waited_for: true, keep: None, bury: None };
+            let verb = Verb::Release { token, waited_for: true, keep: None, tombstone: None };
             by_model(&Command { verb, ..command.clone() }, snapshot, terms)
         }
         _ => done(Answer::Gone { by: None, because: None }),

@@ -112,7 +112,8 @@ async fn attempt(
     terms.time = setting.pool.clock.time(Moment::now());
     let plan = ReadPlan::of(command, terms);
     let sent = Moment::now();
-    let begin = begin(&plan.watch, plan.scope.reads(&command.names, &plan.tombs, terms.dialect));
+    let begin =
+        begin(&plan.watch, plan.scope.reads(&command.names, &plan.tombstones, terms.dialect));
     let answers = leased.ask(begin).await.map_err(|error| Failure::Broken(lost(&error)))?;
     let mut answers = opened(!plan.watch.is_empty(), answers)?;
     let several = answers.next();
@@ -123,7 +124,7 @@ async fn attempt(
         return Ok(TransactionResult::Otherwise);
     }
     let mut answers = several.into_iter().chain(answers);
-    let snapshot = Snapshot::read(plan.scope, &plan.tombs, terms.dialect, &mut answers)?;
+    let snapshot = Snapshot::read(plan.scope, &plan.tombstones, terms.dialect, &mut answers)?;
     learn(setting, &plan, &snapshot, sent);
     loop {
         match decide(command, &snapshot, terms) {
@@ -355,7 +356,7 @@ async fn ask_type(
 fn has_no_reason(verb: &Verb) -> bool {
     matches!(
         verb,
-        Verb::Release { bury: None, .. }
+        Verb::Release { tombstone: None, .. }
             | Verb::Renew { .. }
             | Verb::Keep { .. }
             | Verb::Check { .. }

@@ -11,7 +11,7 @@ use crate::domain::error::{Fault, FaultClass};
 use crate::domain::kind::Kind;
 use crate::domain::names::Names;
 use crate::domain::token::WAITERS_MARK;
-use crate::store::memory::entry::{Entry, StoredWaiter, Tomb};
+use crate::store::memory::entry::{Entry, StoredWaiter, Tombstone};
 use crate::store::memory::fences::Last;
 use crate::store::memory::holders::StoredHolder;
 use crate::store::redis::decode;
@@ -84,17 +84,22 @@ pub(super) struct Snapshot {
     queue_left: Option<Duration>,
     pub(super) fence: Option<(u64, String)>,
     /// The reasons in the tombstones that were read.
-    pub(super) tombs: BTreeMap<Arc<str>, String>,
+    pub(super) tombstones: BTreeMap<Arc<str>, String>,
 }
 
 impl ReadScope {
-    pub(super) fn reads(self, names: &Names, tombs: &[Arc<str>], dialect: Dialect) -> Vec<Cmd> {
+    pub(super) fn reads(
+        self,
+        names: &Names,
+        tombstones: &[Arc<str>],
+        dialect: Dialect,
+    ) -> Vec<Cmd> {
         let reads_ends = self.ends == Ends::Read;
         let mut reads = match self.several {
             true => {
                 let mut several = cmd("MGET", names.main());
-                tombs.iter().for_each(|token| {
-                    several.arg(names.tomb(token));
+                tombstones.iter().for_each(|token| {
+                    several.arg(names.tombstone(token));
                 });
                 vec![several]
             }
@@ -112,7 +117,7 @@ impl ReadScope {
             reads.push(cmd("GET", &names.fence()));
         }
         if !self.several {
-            reads.extend(tombs.iter().map(|token| cmd("GET", &names.tomb(token))));
+            reads.extend(tombstones.iter().map(|token| cmd("GET", &names.tombstone(token))));
         }
         reads
     }
@@ -128,17 +133,17 @@ impl Snapshot {
     /// Reads the answers to the commands of a scope.
     pub(super) fn read(
         scope: ReadScope,
-        tombs: &[Arc<str>],
+        tombstones: &[Arc<str>],
         dialect: Dialect,
         answers: &mut impl Iterator<Item = Value>,
     ) -> Result<Self, Fault> {
         let mut next = || answers.next().ok_or_else(|| nonsense("an answer is missing"));
         let mut value = next()?;
-        let mut tombs_read = Vec::new().into_iter();
+        let mut tombstones_read = Vec::new().into_iter();
         if scope.several {
             let mut all = parsed::<Vec<Value>>(value)?.into_iter();
             value = all.next().unwrap_or(Value::Nil);
-            tombs_read = all;
+            tombstones_read = all;
         }
         let reads_ends = scope.ends == Ends::Read;
         let mut left = scope.ends.assumed();
@@ -156,7 +161,7 @@ impl Snapshot {
             places: HashMap::new(),
             queue_left: None,
             fence: None,
-            tombs: BTreeMap::new(),
+            tombstones: BTreeMap::new(),
         };
         if scope.queue {
             let (queue, places) = (tolerated(next()?)?, tolerated(next()?)?);
@@ -174,15 +179,15 @@ impl Snapshot {
         if scope.fence {
             snapshot.fence = counter(next()?, scope.lenient)?;
         }
-        for token in tombs {
+        for token in tombstones {
             // A tombstone of any type refuses the token.
-            let reason = match tolerated(tombs_read.next().map_or_else(&mut next, Ok)?)? {
+            let reason = match tolerated(tombstones_read.next().map_or_else(&mut next, Ok)?)? {
                 Some(Value::Nil) => continue,
                 Some(value) => parsed::<Vec<u8>>(value)?,
                 None => Vec::new(),
             };
             let reason = String::from_utf8_lossy(&reason).into_owned();
-            snapshot.tombs.insert(Arc::clone(token), reason);
+            snapshot.tombstones.insert(Arc::clone(token), reason);
         }
         Ok(snapshot)
     }
@@ -223,13 +228,18 @@ impl Snapshot {
         let queue_end = self.queue_left.filter(|_| !queue.is_empty());
         let last =
             |(number, owner): &(u64, String)| Last::remembered(*number, owner.as_str().into());
-        let tomb = |reason: &String| Tomb { reason: reason.as_str().into(), until: Moment::NEVER };
+        let tombstone =
+            |reason: &String| Tombstone { reason: reason.as_str().into(), until: Moment::NEVER };
         Entry {
             holders: self.holder().into_iter().collect(),
             queue,
             queue_end: queue_end.map(|left| self.now.after(left)),
             fence: self.fence.as_ref().map(last),
-            tombs: self.tombs.iter().map(|(token, why)| (Arc::clone(token), tomb(why))).collect(),
+            tombstones: self
+                .tombstones
+                .iter()
+                .map(|(token, why)| (Arc::clone(token), tombstone(why)))
+                .collect(),
         }
     }
 

@@ -115,7 +115,7 @@ impl TransactionWire {
     fn goes_on_link(&self, command: &Command) -> bool {
         match &command.verb {
             Verb::Take { .. } => self.setting.dialect == Dialect::Millis,
-            Verb::Release { waited_for: false, keep: None, bury: None, .. } => {
+            Verb::Release { waited_for: false, keep: None, tombstone: None, .. } => {
                 self.has_native_delete
             }
             Verb::Ping | Verb::Scan { .. } | Verb::Why { .. } | Verb::InUse { .. } => true,

@@ -49,7 +49,7 @@ impl Writes<'_> {
         self.queue(&mut out);
         let asked = self.lock(&mut out);
         self.fence(&mut out);
-        self.tombs(&mut out);
+        self.tombstones(&mut out);
         (out, asked)
     }
 
@@ -170,11 +170,11 @@ impl Writes<'_> {
         out.push(self.dialect.set(&self.names.fence(), &text, Some(lasts)));
     }
 
-    fn tombs(&self, out: &mut Vec<Cmd>) {
-        for (token, tomb) in &self.after.tombs {
-            if tomb.until != Moment::NEVER {
-                let lasts = Some(tomb.until.since(self.snapshot.now));
-                out.push(self.dialect.set(&self.names.tomb(token), &tomb.reason, lasts));
+    fn tombstones(&self, out: &mut Vec<Cmd>) {
+        for (token, tombstone) in &self.after.tombstones {
+            if tombstone.until != Moment::NEVER {
+                let lasts = Some(tombstone.until.since(self.snapshot.now));
+                out.push(self.dialect.set(&self.names.tombstone(token), &tombstone.reason, lasts));
             }
         }
     }
