@@ -9,9 +9,9 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::key_hashes::KeyHashes;
 use crate::domain::clock::Moment;
 use crate::domain::key_habits::{KeyHabits, KeyUse};
+use crate::domain::key_hashes::KeyHashes;
 
 const SHORTEST: Duration = Duration::from_secs(1);
 const LONGEST: Duration = Duration::from_secs(30);

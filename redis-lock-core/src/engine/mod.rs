@@ -17,7 +17,6 @@ mod events;
 mod gather;
 mod idle_leases;
 mod in_use_answers;
-mod key_hashes;
 
 mod linger_history;
 mod listen;

@@ -6,11 +6,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use super::cache_padded::CachePadded;
-use super::key_hashes::{KeyHashes, open_hash};
 use super::linger_history::LingerHistory;
 use crate::LockError;
 use crate::domain::clock::Moment;
 use crate::domain::demand::Demand;
+use crate::domain::key_hashes::{KeyHashes, open_hash};
 use crate::domain::once::OnceSender;
 use crate::lock::Machine;
 use crate::lock::hold::Hold;

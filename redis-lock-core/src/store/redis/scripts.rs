@@ -100,6 +100,7 @@ const DIGEST: &str = include_str!("lua/digest.lua");
 
 script!(ACQUIRE: "lua/acquire.lua" with COMMON, QUEUE, FENCE);
 script!(RELEASE: "lua/release.lua" with COMMON, QUEUE);
+script!(RELEASE_MANY: "lua/release_many.lua" with);
 script!(RENEW: "lua/renew.lua" with COMMON);
 script!(RENEW_MANY: "lua/renew_many.lua" with COMMON);
 script!(DELETE: "lua/delete.lua" with);
@@ -121,8 +122,8 @@ script!(FORCE: "lua/force.lua" with COMMON, QUEUE, SHARED, DIGEST);
 
 /// The scripts of the mutex, which are loaded at connect. The others are sent when they are first
 /// needed.
-pub(super) fn all() -> [&'static Lua; 5] {
-    [&ACQUIRE, &DELETE, &RELEASE, &RENEW, &RENEW_MANY]
+pub(super) fn all() -> [&'static Lua; 6] {
+    [&ACQUIRE, &DELETE, &RELEASE, &RELEASE_MANY, &RENEW, &RENEW_MANY]
 }
 
 #[cfg(test)]

@@ -15,6 +15,7 @@ pub(super) fn read(bytes: &[u8]) -> Option<(Value, usize)> {
         [b'+', b'O', b'K', b'\r', b'\n', ..] => Some((Value::Okay, 5)),
         [b'$', b'-', b'1', b'\r', b'\n', ..] => Some((Value::Nil, 5)),
         [b'_', b'\r', b'\n', ..] => Some((Value::Nil, 3)),
+        [b'*', b'0', b'\r', b'\n', ..] => Some((Value::Array(Vec::new()), 4)),
         [b':', rest @ ..] => integer(rest),
         _ => None,
     }
@@ -41,6 +42,7 @@ mod tests {
             &b"+OK\r\n"[..],
             b"$-1\r\n",
             b"_\r\n",
+            b"*0\r\n",
             b":0\r\n",
             b":1\r\n",
             b":00017\r\n",
@@ -67,7 +69,7 @@ mod tests {
             b":1a\r\n",
             b":9223372036854775807\r\n",
             b"$1\r\na\r\n",
-            b"*0\r\n",
+            b"*1\r\n:1\r\n",
             b"-ERR\r\n",
             b">1\r\n:1\r\n",
         ];

@@ -1,4 +1,5 @@
-//! Bundles: renewals of many locks, or looks of many waiters for one lock, in one script call.
+//! Bundles: renewals or releases of many locks, or looks of many waiters for one lock, in one script
+//! call.
 //!
 //! Most of what such a command costs the server is receiving it, so commands that are sent at the
 //! same time are bundled. Each keeps its number and has an answer of its own. What the call could
@@ -8,16 +9,20 @@
 use redis::{ServerError, Value};
 
 use super::together::{BundledAnswer, Together};
-use super::{Conversation, Expected, Send, dropped};
-use crate::store::Command;
-use crate::store::redis::decode;
+use super::{Asked, Conversation, Expected, Send, Step, dropped};
+use crate::domain::key_hashes::open_hash;
 use crate::store::redis::probe::AtomicBy;
+use crate::store::redis::{decode, encode};
+use crate::store::{Command, Verb};
 
 /// The most commands in a bundle: more would save nothing, and delay other commands.
 const MOST: usize = 64;
 
 /// The most bundles that are collected at once, because each command is compared with all of them.
 const MOST_BUNDLES: usize = 16;
+
+/// So many empty lists are kept.
+const SPARE: usize = 8;
 
 /// The most bytes of key names in a bundle.
 const LONG: usize = 8 * 1024;
@@ -30,41 +35,76 @@ pub(super) struct Bundle {
     questions: Vec<(u64, Command)>,
 }
 
+impl Bundle {
+    fn concerns(&self, key: &str) -> bool {
+        self.questions.iter().any(|(_, command)| command.names.main() == key)
+    }
+}
+
 /// The bundles that are being collected.
 #[derive(Debug, Default)]
-pub(super) struct Bundles(Vec<Bundle>);
+pub(super) struct Bundles {
+    collected: Vec<Bundle>,
+    /// The hashes of the keys in them, and perhaps of some that were sent since.
+    keys: Vec<u64>,
+    /// Empty lists, to be used by the next bundles.
+    spare: Vec<Vec<(u64, Command)>>,
+}
 
 /// Which sorts of bundles this server refuses.
 #[derive(Debug, Default)]
-pub(super) struct Denied {
-    renewals: bool,
-    looks: bool,
-}
+pub(super) struct Denied([bool; 3]);
 
 impl Denied {
-    fn of(&mut self, together: &Together) -> &mut bool {
-        if together.is_renewal() { &mut self.renewals } else { &mut self.looks }
+    fn has(&self, together: &Together) -> bool {
+        self.0.get(together.sort()) == Some(&true)
+    }
+
+    fn add(&mut self, together: &Together) {
+        if let Some(denied) = self.0.get_mut(together.sort()) {
+            *denied = true;
+        }
     }
 }
 
 impl Bundles {
     pub(super) fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.collected.is_empty()
+    }
+
+    /// Whether one of them may have to be sent before a command for this key.
+    fn concern(&self, key: &str) -> bool {
+        !self.is_empty() && self.keys.contains(&open_hash(key))
+    }
+
+    /// Whether another bundle has to be sent before this command may be added to its own.
+    fn has_before(&self, together: &Together, command: &Command) -> bool {
+        let mut others = self.collected.iter().filter(|bundle| bundle.together != *together);
+        others.any(|bundle| bundle.concerns(command.names.main()))
+    }
+
+    fn keep_spare(&mut self, emptied: Vec<(u64, Command)>) {
+        if emptied.is_empty() && self.spare.len() < SPARE {
+            self.spare.push(emptied);
+        }
     }
 
     /// Adds a command. Returns a bundle that has to be sent before anything else is added.
     fn add(&mut self, together: Together, question: (u64, Command)) -> Option<Bundle> {
-        let place = self.0.iter().position(|it| it.together == together).unwrap_or_else(|| {
-            self.0.push(Bundle { together, length: 0, questions: Vec::new() });
-            self.0.len() - 1
+        self.keys.push(open_hash(question.1.names.main()));
+        let collected = &mut self.collected;
+        let place = collected.iter().position(|it| it.together == together).unwrap_or_else(|| {
+            let questions = self.spare.pop().unwrap_or_default();
+            collected.push(Bundle { together, length: 0, questions });
+            collected.len() - 1
         });
-        let bundle = self.0.get_mut(place)?;
+        let bundle = collected.get_mut(place)?;
         let (_, command) = &question;
         bundle.length +=
             command.names.main().len() + command.verb.token().map_or(0, |token| token.len());
         bundle.questions.push(question);
         let is_full = bundle.questions.len() >= MOST || bundle.length >= LONG;
-        is_full.then(|| self.0.swap_remove(place))
+        is_full.then(|| collected.swap_remove(place))
     }
 }
 
@@ -75,7 +115,8 @@ impl Conversation {
         let Some(together) = Together::of(&command).filter(|it| self.can_bundle(it)) else {
             return Some(command);
         };
-        if self.bundles.0.len() >= MOST_BUNDLES {
+        let is_full = self.bundles.collected.len() >= MOST_BUNDLES;
+        if is_full || self.bundles.has_before(&together, &command) {
             self.send_bundles(send);
         }
         if let Some(full) = self.bundles.add(together, (seq, command)) {
@@ -86,36 +127,53 @@ impl Conversation {
 
     /// In a cluster, only looks are bundled, since a script may use keys of one slot only, and not
     /// while that slot is being moved.
-    fn can_bundle(&mut self, together: &Together) -> bool {
+    fn can_bundle(&self, together: &Together) -> bool {
         let has_neighbours = self.member.as_ref().is_some_and(|member| member.has_neighbours());
-        !*self.denied.of(together)
+        // A command of the server's own costs it less than its part of a bundle.
+        let has_own = *together == Together::Releases && self.found.delete.is_native();
+        !self.denied.has(together)
+            && !has_own
             && self.found.atomic_by == AtomicBy::Scripts
             && !has_neighbours
             && !self.cluster.is_one()
     }
 
+    /// Sends the collected bundles, unless the command to be sent next takes a lock that they do not
+    /// concern. Tasks that release and take locks by turns have both to send at the same time.
+    pub(super) fn send_bundles_before(&mut self, command: &Command, send: Send<'_>) {
+        let is_take = matches!(command.verb, Verb::Take { .. });
+        if !(is_take && !self.bundles.concern(command.names.main())) {
+            self.send_bundles(send);
+        }
+    }
+
     /// Sends the collected bundles. To be called before anything else is sent, because that may be
     /// for one of their keys.
     pub(in crate::store::redis) fn send_bundles(&mut self, send: Send<'_>) {
-        while let Some(bundle) = self.bundles.0.pop() {
+        let mut collected = std::mem::take(&mut self.bundles.collected);
+        for bundle in collected.drain(..) {
             self.send_bundle(bundle, send);
         }
+        // The list is used again.
+        self.bundles.collected = collected;
+        self.bundles.keys.clear();
     }
 
     fn send_bundle(&mut self, mut bundle: Bundle, send: Send<'_>) {
         if bundle.questions.len() > 1 {
-            send.send(bundle.together.by_hash(&bundle.questions, &self.context()));
+            bundle.together.send_by_hash(&bundle.questions, &self.context(), send);
             return self.asked.push_back(Expected::Bundle(bundle, InFull(false)));
         }
         if let Some((seq, command)) = bundle.questions.pop() {
             self.ask_part(seq, command, None, false, send);
         }
+        self.bundles.keep_spare(bundle.questions);
     }
 
     /// The reply to a bundle.
     pub(super) fn take_bundle_reply(
         &mut self,
-        bundle: Bundle,
+        mut bundle: Bundle,
         InFull(in_full): InFull,
         value: Value,
         wants: &mut dyn FnMut(u64) -> bool,
@@ -124,7 +182,7 @@ impl Conversation {
         if decode::is_forgotten(&value) && !in_full {
             let bundle = self.still_wanted(bundle, wants);
             if !bundle.questions.is_empty() {
-                send.send(bundle.together.in_full(&bundle.questions, &self.context()));
+                bundle.together.send_in_full(&bundle.questions, &self.context(), send);
                 self.asked.push_back(Expected::Bundle(bundle, InFull(true)));
             }
             return;
@@ -136,12 +194,33 @@ impl Conversation {
         let Some(answers) = answers else {
             return self.lose_place("the answer to many questions makes no sense");
         };
-        for ((seq, command), answers) in bundle.questions.into_iter().zip(answers) {
-            match answers {
-                BundledAnswer::AskAlone => self.ask_alone(seq, command, wants, send),
+        for (place, (seq, command)) in bundle.questions.drain(..).enumerate() {
+            match answers.of(place) {
                 BundledAnswer::Answer(answer) => self.finish(seq, Ok(answer)),
+                BundledAnswer::AskAlone if bundle.together.knows_only_the_key() => {
+                    self.ask_script(seq, command, wants, send);
+                }
+                BundledAnswer::AskAlone => self.ask_alone(seq, command, wants, send),
             }
         }
+        self.bundles.keep_spare(bundle.questions);
+    }
+
+    /// The key alone does not say what became of a lock.
+    fn ask_script(
+        &mut self,
+        seq: u64,
+        command: Command,
+        wants: &mut dyn FnMut(u64) -> bool,
+        send: Send<'_>,
+    ) {
+        let Some(call) = encode::call(&command, &self.context()).filter(|_| wants(seq)) else {
+            return self.ask_alone(seq, command, wants, send);
+        };
+        send.send(call.by_hash());
+        let step = Step::ByHash(call);
+        let asked = Asked { seq, command, group: None, step, asking: false };
+        self.asked.push_back(Expected::One(asked));
     }
 
     /// The server has refused the bundle as a whole, which says nothing about the single commands.
@@ -154,7 +233,7 @@ impl Conversation {
     ) {
         match decode::code_of(error) {
             // The user or the server may lack a command that only the bundle needs.
-            "NOPERM" | "ERR" => *self.denied.of(&bundle.together) = true,
+            "NOPERM" | "ERR" => self.denied.add(&bundle.together),
             "CROSSSLOT" => self.cluster.found(true),
             _ => {}
         }

@@ -1,4 +1,4 @@
-//! Renewals of many locks in one call, as a server answers them, and as one could.
+//! Renewals and releases of many locks in one call, as a server answers them, and as one could.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use crate::domain::kind::Kind;
 use crate::domain::names::Names;
 use crate::store::redis::channel::Channel;
 use crate::store::redis::direct::{Direct, token};
-use crate::store::redis::probe::Found;
+use crate::store::redis::probe::{Delete, Found};
 use crate::store::{Acquire, Answer, Command, Pulled, Verb};
 
 const TTL: Duration = Duration::from_secs(30);
@@ -165,9 +165,7 @@ fn a_bundle_keeps_its_place_before_what_is_asked_after_it() {
     let mut talk = Talk::new();
     talk.ask(0, renewal(0, TTL));
     talk.ask(1, renewal(1, TTL));
-    let token = token(0);
-    let release = Verb::Release { token, waited_for: false, keep: None, tombstone: None };
-    talk.ask(2, for_key(0, release));
+    talk.ask(2, release(0));
     talk.ask(3, renewal(2, TTL));
     let answers = talk.finish(&mut direct);
     assert_eq!(talk.breaths.first(), Some(&3));
@@ -203,6 +201,121 @@ fn whoever_may_not_read_many_keys_renews_each_by_itself() {
         let again = talk.breaths.iter().rev().nth(1);
         assert_eq!(again, Some(&10), "it is not tried again: {:?}", talk.breaths);
     }
+}
+
+fn release(number: usize) -> Command {
+    let token = token(number);
+    for_key(number, Verb::Release { token, waited_for: false, keep: None, tombstone: None })
+}
+
+fn take(key: usize, by: usize) -> Command {
+    for_key(key, Verb::Take { token: token(by), ttl: Some(TTL) })
+}
+
+/// The name of a command, and how many words it has.
+fn shape(cmd: &Cmd) -> (String, usize) {
+    let mut words = cmd.args_iter().filter_map(|arg| match arg {
+        redis::Arg::Simple(word) => Some(String::from_utf8_lossy(word).into_owned()),
+        redis::Arg::Cursor => None,
+        _ => None,
+    });
+    let name = words.next().unwrap_or_default();
+    (name, 1 + words.count())
+}
+
+#[test]
+fn each_of_many_releases_has_its_own_answer() {
+    for mut direct in Direct::each() {
+        hold(&direct, 0..60, 5_000);
+        let run = |line: &str| direct.server.run::<()>(line);
+        run("DEL lock:1");
+        run(&format!("SET lock:2 {} PX 5000", token(99)));
+        run(&format!("SET lock:3 {}+ PX 5000", token(3)));
+        run("DEL lock:4");
+        run("RPUSH lock:4 something");
+        run("DEL lock:5");
+        run(&format!("SET {} because", Names::new("lock", "lock:5").tombstone(&token(5))));
+        let mut talk = Talk::new();
+        for number in 0..60 {
+            talk.ask(number as u64, release(number));
+        }
+        let mut answers = talk.finish(&mut direct);
+        // The server had not heard of the script, so it is sent in full.
+        assert_eq!(talk.breaths[..3], [1, 1, 5], "and one for each that is not simple");
+        let mut answer = |seq| answers.remove(&seq).unwrap().unwrap();
+        let gone = |by: Option<String>| Answer::Gone { by, because: None };
+        assert_eq!(answer(1), gone(None));
+        assert_eq!(answer(2), gone(Some(token(99).to_string())));
+        assert_eq!(answer(3), Answer::Done, "somebody waits for it");
+        assert_eq!(answer(4), gone(Some("(a value of another type)".into())));
+        assert_eq!(answer(5), Answer::Gone { by: None, because: Some("because".into()) });
+        for number in [0].into_iter().chain(6..60) {
+            assert_eq!(answer(number), Answer::Done, "{number}");
+        }
+        let mut left = direct.server.run::<Vec<String>>("KEYS lock:*");
+        left.retain(|key| !key.contains('{'));
+        left.sort();
+        assert_eq!(left, ["lock:2", "lock:4"]);
+    }
+}
+
+#[test]
+fn a_take_passes_the_releases_of_other_locks_and_follows_that_of_its_own() {
+    for mut direct in Direct::each() {
+        let mut talk = Talk::new();
+        talk.ask(0, release(0));
+        talk.ask(1, release(1));
+        // From now on the server knows the script, as it does when a manager has connected.
+        talk.finish(&mut direct);
+        hold(&direct, 0..4, 5_000);
+        talk.ask(0, release(0));
+        talk.ask(1, take(9, 9));
+        talk.ask(2, release(1));
+        let sent = talk.flush();
+        let shapes: Vec<_> = sent.iter().map(shape).collect();
+        assert_eq!(shapes, [("SET".into(), 6), ("EVALSHA".into(), 7)], "two locks in one call");
+
+        let mut talk = Talk::new();
+        talk.ask(0, release(2));
+        talk.ask(1, release(3));
+        talk.ask(2, take(2, 8));
+        talk.ask(3, take(3, 3));
+        let answers = talk.finish(&mut direct);
+        assert!(answers.values().all(Result::is_ok), "{answers:?}");
+        let held = Ok(Answer::Held { fence: None });
+        assert_eq!((&answers[&2], &answers[&3]), (&held, &held), "they were released before");
+    }
+}
+
+#[test]
+fn whoever_may_not_read_many_keys_releases_each_by_itself() {
+    for mut direct in Direct::each() {
+        direct.become_user("~lock:* +@all -mget");
+        let mut talk = Talk::new();
+        for turn in 0..2 {
+            hold(&direct, 0..10, 5_000);
+            for number in 0..10 {
+                talk.ask(number as u64, release(number));
+            }
+            let answers = talk.finish(&mut direct);
+            assert!(answers.values().all(|it| *it == Ok(Answer::Done)), "{turn}: {answers:?}");
+        }
+        let again = talk.breaths.iter().rev().nth(1);
+        assert_eq!(again, Some(&10), "it is not tried again: {:?}", talk.breaths);
+    }
+}
+
+#[test]
+fn a_server_that_compares_and_deletes_is_sent_each_release() {
+    let found = Found { delete: Delete::DelIfEq, ..Found::default() };
+    let conversation = Conversation::new(found, Arc::default(), Channel::default(), None);
+    let mut talk = Talk { conversation, ..Talk::new() };
+    for number in 0..10 {
+        talk.ask(number as u64, release(number));
+    }
+    let sent = talk.flush();
+    assert_eq!(sent.len(), 10);
+    assert!(sent.iter().all(|cmd| shape(cmd) == ("DELIFEQ".into(), 3)));
 }
 
 fn error(text: &str) -> Value {

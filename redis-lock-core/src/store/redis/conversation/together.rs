@@ -1,13 +1,15 @@
 //! Which commands can be bundled in one call, and what its reply says of each.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use redis::{Cmd, Value};
+use redis::Value;
 
+use super::Send;
 use crate::domain::kind::Kind;
 use crate::store::redis::encode::Context;
-use crate::store::redis::scripts::{Lua, RENEW_MANY, SHARED_STAY};
+use crate::store::redis::scripts::{Lua, RELEASE_MANY, RENEW_MANY, SHARED_STAY};
 use crate::store::{Acquire, Answer, Blocker, Command, Verb};
 
 /// Commands with equal values can be bundled.
@@ -15,6 +17,8 @@ use crate::store::{Acquire, Answer, Blocker, Command, Verb};
 pub(super) enum Together {
     /// Renewals of mutexes, whose leases are of the same length.
     Renewals(Duration),
+    /// Releases of mutexes that nobody is known to wait for.
+    Releases,
     /// Looks of waiters for one lock that several can hold, whose places last equally long.
     Looks { main: Arc<str>, kind: Kind, place: Duration },
 }
@@ -35,6 +39,9 @@ impl Together {
             Verb::Renew { ttl: Some(ttl), .. } if command.kind == Kind::Mutex => {
                 Some(Self::Renewals(*ttl))
             }
+            Verb::Release { waited_for: false, keep: None, tombstone: None, .. } => {
+                (command.kind == Kind::Mutex).then_some(Self::Releases)
+            }
             Verb::Acquire(Acquire { stays: true, queue: Some(place), .. }) => {
                 command.kind.traits().mode?;
                 let (main, kind) = (command.names.shared_main(), command.kind);
@@ -44,35 +51,48 @@ impl Together {
         }
     }
 
-    pub(super) fn is_renewal(&self) -> bool {
-        matches!(self, Self::Renewals(_))
+    /// Its place among the sorts of bundles.
+    pub(super) fn sort(&self) -> usize {
+        match self {
+            Self::Renewals(_) => 0,
+            Self::Releases => 1,
+            Self::Looks { .. } => 2,
+        }
     }
 
     fn script(&self) -> &'static Lua {
-        if self.is_renewal() { &RENEW_MANY } else { &SHARED_STAY }
+        match self {
+            Self::Renewals(_) => &RENEW_MANY,
+            Self::Releases => &RELEASE_MANY,
+            Self::Looks { .. } => &SHARED_STAY,
+        }
     }
 
-    pub(super) fn by_hash(&self, questions: &Questions, context: &Context<'_>) -> Cmd {
-        self.form("EVALSHA", &self.script().hash, questions, context)
+    pub(super) fn send_by_hash(&self, questions: &Questions, context: &Context<'_>, out: Send<'_>) {
+        self.send("EVALSHA", &self.script().hash, questions, context, out);
     }
 
-    pub(super) fn in_full(&self, questions: &Questions, context: &Context<'_>) -> Cmd {
-        self.form("EVAL", &self.script().code, questions, context)
+    pub(super) fn send_in_full(&self, questions: &Questions, context: &Context<'_>, out: Send<'_>) {
+        self.send("EVAL", &self.script().code, questions, context, out);
     }
 
-    fn form(&self, name: &str, script: &str, questions: &Questions, context: &Context<'_>) -> Cmd {
-        let mut cmd = redis::cmd(name);
-        cmd.arg(script);
+    fn send(
+        &self,
+        name: &str,
+        script: &str,
+        questions: &Questions,
+        context: &Context<'_>,
+        out: Send<'_>,
+    ) {
         match self {
             Self::Renewals(ttl) => {
-                cmd.arg(questions.len());
-                for (_, command) in questions {
-                    cmd.arg(command.names.main());
-                }
-                cmd.arg(millis(*ttl));
+                let ttl = millis(*ttl).to_string();
+                send_keys((name, script), questions, &[&ttl], out);
             }
+            Self::Releases => send_keys((name, script), questions, &[], out),
             Self::Looks { kind, place, .. } => {
-                cmd.arg(4 + questions.len());
+                let mut cmd = redis::cmd(name);
+                cmd.arg(script).arg(4 + questions.len());
                 if let Some((_, Command { names, .. })) = questions.first() {
                     cmd.arg(names.main())
                         .arg(names.queue())
@@ -84,23 +104,32 @@ impl Together {
                 }
                 cmd.arg(kind.traits().mode).arg(kind.limit().unwrap_or(0));
                 cmd.arg(millis(*place)).arg(&*context.channel.name());
+                for (_, command) in questions {
+                    cmd.arg(token(command));
+                }
+                out.send(cmd);
             }
         }
-        for (_, command) in questions {
-            cmd.arg(token(command));
-        }
-        cmd
+    }
+
+    /// Whether a command that has to be sent by itself is in need of the script that knows all of the
+    /// lock.
+    pub(super) fn knows_only_the_key(&self) -> bool {
+        *self == Self::Releases
     }
 
     /// What the reply says of each of `count` commands; `None` when it is malformed.
-    pub(super) fn read(&self, value: &Value, count: usize) -> Option<Vec<BundledAnswer>> {
+    pub(super) fn read(&self, value: &Value, count: usize) -> Option<BundledAnswers> {
         let Value::Array(items) = value else { return None };
         match self {
             Self::Renewals(_) => {
                 let renewed = |waited_for| Answer::Renewed { longer: None, waited_for };
-                numbered(items, count, &renewed(false), &renewed(true))
+                numbered(items, count, renewed(false), Some(&renewed(true)))
             }
-            Self::Looks { .. } if items.is_empty() => Some(vec![BundledAnswer::AskAlone; count]),
+            Self::Releases => numbered(items, count, Answer::Done, None),
+            Self::Looks { .. } if items.is_empty() => {
+                Some(BundledAnswers { plain: BundledAnswer::AskAlone, odd: BTreeMap::new() })
+            }
             Self::Looks { .. } => {
                 let [Value::Int(left), holder, Value::Int(_), Value::Array(odd)] = items.as_slice()
                 else {
@@ -114,31 +143,59 @@ impl Together {
                     ..Blocker::unknown()
                 };
                 let far = Blocker { is_far: true, ..near.clone() };
-                numbered(odd, count, &Answer::Busy(far), &Answer::Busy(near))
+                numbered(odd, count, Answer::Busy(far), Some(&Answer::Busy(near)))
             }
         }
+    }
+}
+
+/// What the reply says of each command of a bundle.
+#[derive(PartialEq, Eq, Debug)]
+pub(super) struct BundledAnswers {
+    plain: BundledAnswer,
+    /// Of these commands it says something else.
+    odd: BTreeMap<usize, BundledAnswer>,
+}
+
+impl BundledAnswers {
+    /// What it says of the command at this place of the bundle.
+    pub(super) fn of(&self, place: usize) -> BundledAnswer {
+        self.odd.get(&place).unwrap_or(&self.plain).clone()
     }
 }
 
 /// The reply lists the commands that differ from `plain`: the number of a command that has to be
 /// sent by itself, or its negative for `other`.
 fn numbered(
-    odd: &[Value],
+    items: &[Value],
     count: usize,
-    plain: &Answer,
-    other: &Answer,
-) -> Option<Vec<BundledAnswer>> {
-    let mut answers = vec![BundledAnswer::Answer(plain.clone()); count];
-    for number in odd {
+    plain: Answer,
+    other: Option<&Answer>,
+) -> Option<BundledAnswers> {
+    let mut odd = BTreeMap::new();
+    for number in items {
         let Value::Int(number) = number else { return None };
         let place = usize::try_from(number.unsigned_abs()).ok()?.checked_sub(1)?;
-        *answers.get_mut(place)? = if *number > 0 {
-            BundledAnswer::AskAlone
-        } else {
-            BundledAnswer::Answer(other.clone())
+        let answer = match number {
+            1.. => BundledAnswer::AskAlone,
+            _ => BundledAnswer::Answer(other?.clone()),
         };
+        odd.insert(place, answer);
     }
-    Some(answers)
+    let is_within = odd.last_key_value().is_none_or(|(last, _)| *last < count);
+    is_within.then_some(BundledAnswers { plain: BundledAnswer::Answer(plain), odd })
+}
+
+/// Sends a script call with the key of each lock, then these arguments, then each token.
+fn send_keys(call: (&str, &str), questions: &Questions, arguments: &[&str], out: Send<'_>) {
+    let mut digits = itoa::Buffer::new();
+    let count = digits.format(questions.len());
+    let mut words = Vec::with_capacity(3 + arguments.len() + 2 * questions.len());
+    words.extend([call.0, call.1, count].map(str::as_bytes));
+    words.extend(questions.iter().map(|(_, command)| command.names.main().as_bytes()));
+    words.extend(arguments.iter().map(|argument| argument.as_bytes()));
+    words.extend(questions.iter().map(|(_, command)| token(command).as_bytes()));
+    out.send_words(&words);
 }
 
 fn token(command: &Command) -> &str {

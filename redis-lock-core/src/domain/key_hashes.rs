@@ -6,7 +6,7 @@ use std::sync::LazyLock;
 /// Hashes a key eight bytes at a time. Keys may come from untrusted input, so the hash depends on a
 /// secret of this process. In tests the secret is fixed, so that a simulation has one order.
 #[derive(Clone, Debug)]
-pub(super) struct KeyHashes(u64);
+pub(crate) struct KeyHashes(u64);
 
 impl Default for KeyHashes {
     fn default() -> Self {
@@ -26,14 +26,14 @@ impl BuildHasher for KeyHashes {
 }
 
 /// A hash of a key that is the same in all processes.
-pub(super) fn open_hash(key: &str) -> u64 {
+pub(crate) fn open_hash(key: &str) -> u64 {
     let mut hash = KeyHash(0);
     hash.write(key.as_bytes());
     hash.finish()
 }
 
 #[derive(Debug)]
-pub(super) struct KeyHash(u64);
+pub(crate) struct KeyHash(u64);
 
 impl KeyHash {
     fn mix(&mut self, word: u64) {
