@@ -142,7 +142,7 @@ impl Conversation {
     /// concern. Tasks that release and take locks by turns have both to send at the same time.
     pub(super) fn send_bundles_before(&mut self, command: &Command, send: Send<'_>) {
         let is_take = matches!(command.verb, Verb::Take { .. });
-        if !(is_take && !self.bundles.concern(command.names.main())) {
+        if !is_take || self.bundles.concern(command.names.main()) {
             self.send_bundles(send);
         }
     }
