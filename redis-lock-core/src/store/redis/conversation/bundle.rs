@@ -45,7 +45,7 @@ impl Bundle {
 #[derive(Debug, Default)]
 pub(super) struct Bundles {
     collected: Vec<Bundle>,
-    /// The hashes of the keys in them, and perhaps of some that were sent since.
+    /// The hashes of the keys in them.
     keys: Vec<u64>,
     /// Empty lists, to be used by the next bundles.
     spare: Vec<Vec<(u64, Command)>>,
@@ -91,7 +91,7 @@ impl Bundles {
 
     /// Adds a command. Returns a bundle that has to be sent before anything else is added.
     fn add(&mut self, together: Together, question: (u64, Command)) -> Option<Bundle> {
-        self.keys.push(open_hash(question.1.names.main()));
+        self.keys.push(hash_of(&question));
         let collected = &mut self.collected;
         let place = collected.iter().position(|it| it.together == together).unwrap_or_else(|| {
             let questions = self.spare.pop().unwrap_or_default();
@@ -104,8 +104,18 @@ impl Bundles {
             command.names.main().len() + command.verb.token().map_or(0, |token| token.len());
         bundle.questions.push(question);
         let is_full = bundle.questions.len() >= MOST || bundle.length >= LONG;
-        is_full.then(|| collected.swap_remove(place))
+        if !is_full {
+            return None;
+        }
+        let full = collected.swap_remove(place);
+        self.keys.clear();
+        self.keys.extend(collected.iter().flat_map(|bundle| &bundle.questions).map(hash_of));
+        Some(full)
     }
+}
+
+fn hash_of((_, command): &(u64, Command)) -> u64 {
+    open_hash(command.names.main())
 }
 
 impl Conversation {

@@ -288,6 +288,26 @@ fn a_take_passes_the_releases_of_other_locks_and_follows_that_of_its_own() {
 }
 
 #[test]
+fn a_take_of_a_lock_whose_release_was_sent_passes_those_that_are_collected() {
+    let mut talk = Talk::new();
+    for number in 0..70 {
+        talk.ask(number as u64, release(number));
+    }
+    talk.ask(70, take(0, 99));
+    talk.ask(71, release(70));
+    let shapes: Vec<_> = talk.flush().iter().map(shape).collect();
+    let many = |count: usize| ("EVALSHA".to_owned(), 3 + 2 * count);
+    assert_eq!(shapes, [many(64), ("SET".into(), 6), many(7)]);
+    talk.ask(72, renewal(1, TTL));
+    for number in 2..66 {
+        talk.ask(number as u64, release(number));
+    }
+    talk.ask(73, take(1, 99));
+    let shapes: Vec<_> = talk.flush().iter().map(shape).collect();
+    assert_eq!(shapes, [many(64), many(2), ("SET".into(), 6)], "it is renewed first");
+}
+
+#[test]
 fn whoever_may_not_read_many_keys_releases_each_by_itself() {
     for mut direct in Direct::each() {
         direct.become_user("~lock:* +@all -mget");
