@@ -17,7 +17,7 @@ use crate::domain::error::Fault;
 pub(crate) type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// One connection. None of its methods blocks, and any thread may use it, one at a time. Commands
-/// are executed in the order in which they are pushed.
+/// for one lock are executed in the order in which they are pushed.
 pub(crate) trait Wire: Send {
     /// Adds a command to the output buffer. `seq` identifies it in the results.
     fn push(&mut self, seq: u64, command: Command);

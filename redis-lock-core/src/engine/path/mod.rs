@@ -1,7 +1,7 @@
 //! The path to one place: a queue of entries, the connection behind it, and its supervision.
 //!
-//! All commands for a lock go through the queue of its place, so commands of different threads
-//! reach the server in the order in which they were put there, even after a reconnect. Decisions
+//! All commands for a lock go through the queue of its place, so those of different threads reach
+//! the server in the order in which they were put there, even after a reconnect. Decisions
 //! are made here without I/O: the driver of a path carries out its [`Job`]s and passes the time in.
 //!
 //! ```text
