@@ -199,7 +199,12 @@ impl Conversation {
         }
         let answers = match value {
             Value::ServerError(error) => return self.refused(bundle, &error, wants, send),
-            value => bundle.together.read(&value, bundle.questions.len()),
+            mut value => {
+                if bundle.together.says_denied(&mut value) {
+                    self.denied.add(&bundle.together);
+                }
+                bundle.together.read(&value, bundle.questions.len())
+            }
         };
         let Some(answers) = answers else {
             return self.lose_place("the answer to many questions makes no sense");

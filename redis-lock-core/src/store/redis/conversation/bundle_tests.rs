@@ -13,6 +13,7 @@ use crate::domain::names::Names;
 use crate::store::redis::channel::Channel;
 use crate::store::redis::direct::{Direct, token};
 use crate::store::redis::probe::{Delete, Found};
+use crate::store::redis::scripts;
 use crate::store::{Acquire, Answer, Command, Pulled, Verb};
 
 const TTL: Duration = Duration::from_secs(30);
@@ -322,6 +323,30 @@ fn whoever_may_not_read_many_keys_releases_each_by_itself() {
         }
         let again = talk.breaths.iter().rev().nth(1);
         assert_eq!(again, Some(&10), "it is not tried again: {:?}", talk.breaths);
+    }
+}
+
+#[test]
+fn what_follows_the_releases_of_whoever_may_not_read_many_keys_comes_after_them() {
+    for mut direct in Direct::each() {
+        direct.become_user("~lock:* +@all -mget");
+        for script in scripts::all() {
+            let mut load = redis::cmd("SCRIPT");
+            load.arg("LOAD").arg(&script.code);
+            direct.connection.req_command(&load).unwrap();
+        }
+        hold(&direct, 0..3, 5_000);
+        direct.server.run::<()>("DEL lock:1");
+        let mut talk = Talk::new();
+        for number in 0..3 {
+            talk.ask(number as u64, release(number));
+        }
+        let acquire = || Verb::Acquire(Acquire::of(token(7), Some(TTL)));
+        talk.ask(3, for_key(0, acquire()));
+        let answers = talk.finish(&mut direct);
+        assert_eq!(answers[&3], Ok(Answer::Held { fence: None }));
+        assert_eq!(answers[&1], Ok(Answer::Gone { by: None, because: None }));
+        assert_eq!((&answers[&0], &answers[&2]), (&Ok(Answer::Done), &Ok(Answer::Done)));
     }
 }
 

@@ -118,6 +118,16 @@ impl Together {
         *self == Self::Releases
     }
 
+    /// Takes out of the reply that the user lacks a command that only the bundle needs, if it says so.
+    pub(super) fn says_denied(&self, value: &mut Value) -> bool {
+        match value {
+            Value::Array(items) if *self == Self::Releases => {
+                items.pop_if(|last| *last == Value::Int(0)).is_some()
+            }
+            _ => false,
+        }
+    }
+
     /// What the reply says of each of `count` commands; `None` when it is malformed.
     pub(super) fn read(&self, value: &Value, count: usize) -> Option<BundledAnswers> {
         let Value::Array(items) = value else { return None };
