@@ -395,7 +395,7 @@ impl World {
             for (key, token) in self.server.present(clock::now()) {
                 let is_own = crate::Token::from_wire(token).manager() == Some(&**manager);
                 let note = self.server.tokens.get(token);
-                let is_kept = note.is_some_and(|note| note.kept_until > clock::now());
+                let is_kept = note.is_some_and(|note| note.stays_at(clock::now()));
                 let is_given = self.books.borrow().heritage.is_given(token);
                 let is_known = in_machines.contains(token) || leaving.contains(token) || is_given;
                 if is_own && !is_kept && !is_known {

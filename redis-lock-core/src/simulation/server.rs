@@ -58,11 +58,20 @@ pub(super) struct TokenNote {
     pub(super) is_released: bool,
     /// It stays until then although it was released.
     pub(super) kept_until: u64,
+    /// When what it has would have ended, had the server's clock not been set back meanwhile.
+    pub(super) meant_to_end: Option<u64>,
     /// How many guards have it, how many ever had, and when the last of them was given up.
     pub(super) guards: u32,
     pub(super) guards_ever: u32,
     pub(super) given_up: Option<u64>,
     pub(super) was_alone: bool,
+}
+
+impl TokenNote {
+    /// Whether it stays although its process need not know of it any more.
+    pub(super) fn stays_at(&self, now: u64) -> bool {
+        self.kept_until > now || self.meant_to_end.is_some_and(|end| end <= now)
+    }
 }
 
 /// How a token left the server.
@@ -130,6 +139,9 @@ impl SimulatedServer {
             let asked = asked(&command.verb);
             let note = self.note(token);
             note.longest = note.longest.max(asked);
+            if asked > 0 {
+                note.meant_to_end = None;
+            }
         }
         for names in command.names.all() {
             self.look_back(names.main(), now, None);
@@ -398,14 +410,35 @@ impl SimulatedServer {
             // Tombstones, which refuse late acquisitions, end sooner as well.
             self.tokens.values_mut().for_each(|note| note.undone_at = None);
         }
-        for note in self.tokens.values_mut().filter(|note| !forward && note.kept_until > 0) {
-            note.kept_until += by;
+        if !forward {
+            self.stay_longer(by, now);
         }
         let by = i64::try_from(by).unwrap_or(0);
         self.jumped += if forward { by } else { -by };
         let keys: Vec<_> = self.state.entries.keys().cloned().collect();
         for key in keys {
             self.look_back(&key, now, None);
+        }
+    }
+
+    /// Whatever stands there now ends later than those who wrote it meant.
+    fn stay_longer(&mut self, by: u64, now: u64) {
+        for note in self.tokens.values_mut().filter(|note| note.kept_until > 0) {
+            note.kept_until += by;
+        }
+        let clock = self.clock(now);
+        let mut ends: BTreeMap<Arc<str>, u64> = BTreeMap::new();
+        for entry in self.state.entries.values() {
+            let holders = entry.holders.iter().map(|it| (&it.token, it.end));
+            let waiters = entry.queue.iter().map(|it| (&it.token, it.until));
+            for (token, end) in holders.chain(waiters).filter(|(_, end)| *end != Moment::NEVER) {
+                let end = now.saturating_add(nanos(end.since(clock)));
+                let last = ends.entry(Arc::clone(token)).or_default();
+                *last = end.max(*last);
+            }
+        }
+        for (token, end) in ends {
+            self.note(&token).meant_to_end.get_or_insert(end);
         }
     }
 

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use super::clock::{MILLI, SECOND};
 use super::plan::{Act, CallEnding, HistoryPlan, PathPlan, PlannedCall, ProcessPlan, Sort};
-use super::planned_trouble::PlannedTrouble;
+use super::planned_trouble::{PlannedTrouble, Refusal};
 use super::planted::{self, PlantedFault};
 use super::{run, shrink};
 
@@ -321,6 +321,23 @@ fn what_waits_for_the_end_of_a_freeze_keeps_its_order() {
         let violation = run(&gives_up_during_a_freeze(stalled), false).violation;
         assert_eq!(violation, None, "stalled from {stalled} ns");
     }
+}
+
+#[test]
+fn a_clock_that_is_set_back_lets_stay_what_no_release_has_reached() {
+    let process = ProcessPlan { rate: 0, command_timeout: SECOND };
+    let refused = PlannedTrouble::Refuse { why: Refusal::NoReplicas, lasts: 12 * SECOND };
+    let set_back = PlannedTrouble::ServerClock { forward: false, by: 10 * SECOND };
+    let plan = HistoryPlan {
+        processes: vec![process],
+        keys: vec![Sort::Mutex],
+        planned_calls: vec![PlannedCall { after: 0, ..holds(0, SECOND, 200 * MILLI) }],
+        troubles: vec![(100 * MILLI, refused), (500 * MILLI, set_back)],
+        path: calm(MILLI),
+        calm_at: 14 * SECOND,
+        ..HistoryPlan::of(1)
+    };
+    assert_eq!(run(&plan, false).violation, None);
 }
 
 #[test]
