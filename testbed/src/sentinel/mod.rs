@@ -2,7 +2,7 @@ mod builder;
 
 pub use builder::SentinelBuilder;
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use redis::Value;
 
@@ -11,6 +11,9 @@ use crate::node::{Node, until_well};
 /// For elections, and for sentinels to hear of each other. One whose machine stood still for two seconds
 /// does nothing for half a minute.
 const READY: Duration = Duration::from_secs(90);
+
+/// After so long without an effect a fail-over was given up: longer than the sentinels' own time limit.
+const GIVEN_UP: Duration = Duration::from_secs(8);
 
 /// A primary, its replicas, and the sentinels that replace it: real servers on loopback.
 ///
@@ -87,24 +90,41 @@ impl Sentinel {
     #[track_caller]
     pub fn fail_over(&self) -> &Node {
         let before = self.primary();
-        let command = format!("SENTINEL FAILOVER {}", self.name);
+        until_well(READY, || (!self.begins_fail_over()).then(|| "no sentinel begins".to_owned()));
+        let mut asked = Instant::now();
         until_well(READY, || {
-            let mut live = self.live_sentinels();
-            (!live.any(|node| node.accepts(&command))).then(|| "no sentinel begins".to_owned())
+            let trouble = self.not_replaced(before)?;
+            // A sentinel that has not heard of it yet may have turned the new primary back into a
+            // replica; then the others give up.
+            if asked.elapsed() > GIVEN_UP && self.reported_port() == Some(before.port()) {
+                self.begins_fail_over();
+                asked = Instant::now();
+            }
+            Some(trouble)
         });
         self.until_replaced(before)
+    }
+
+    /// Asks one sentinel after the other, until one agrees.
+    fn begins_fail_over(&self) -> bool {
+        let command = format!("SENTINEL FAILOVER {}", self.name);
+        self.live_sentinels().any(|node| node.accepts(&command))
+    }
+
+    fn not_replaced(&self, before: &Node) -> Option<String> {
+        match self.reported_port() {
+            Some(port) if port != before.port() => None,
+            reported => {
+                Some(format!("the sentinels say {reported:?}, and it was {}", before.port()))
+            }
+        }
     }
 
     /// Waits until the live sentinels agree on a primary other than this one, and all is well again.
     /// Returns the new one.
     #[track_caller]
     pub fn until_replaced(&self, before: &Node) -> &Node {
-        until_well(READY, || match self.reported_port() {
-            Some(port) if port != before.port() => None,
-            reported => {
-                Some(format!("the sentinels say {reported:?}, and it was {}", before.port()))
-            }
-        });
+        until_well(READY, || self.not_replaced(before));
         self.until_ok();
         self.primary()
     }
