@@ -214,7 +214,7 @@ impl Reap {
     pub(crate) fn command(&self, now: Moment) -> Command {
         // The tombstone lasts until no acquisition can arrive any more.
         let tombstone = match self.attempt.on_server() {
-            OnServer::InDoubt { until } if !planted!(NotBuried) => Some(until.since(now)),
+            OnServer::InDoubt { until } if !planted!(NoTombstone) => Some(until.since(now)),
             _ => None,
         };
         let tombstone =

@@ -41,7 +41,7 @@ pub(crate) enum PlantedFault {
     /// A release forgets that an earlier try may have released the token already.
     TryForgotten,
     /// No tombstone is left for an abandoned attempt.
-    NotBuried,
+    NoTombstone,
     /// A hold whose lease ran out is not released.
     LapsedNotReleased,
     /// A lease is handed on whatever the next one wants.
@@ -88,7 +88,7 @@ impl PlantedFault {
         Self::PlaceKept,
         Self::RenewedFromAnswer,
         Self::TryForgotten,
-        Self::NotBuried,
+        Self::NoTombstone,
         Self::LapsedNotReleased,
         Self::AnyTerms,
         Self::StaleHandedOn,
