@@ -135,8 +135,7 @@ impl Conversation {
         None
     }
 
-    /// In a cluster, only looks are bundled, since a script may use keys of one slot only, and not
-    /// while that slot is being moved.
+    /// Not in a cluster: a script may use keys of one slot only, and not while that slot is being moved.
     fn can_bundle(&self, together: &Together) -> bool {
         let has_neighbours = self.member.as_ref().is_some_and(|member| member.has_neighbours());
         // A command of the server's own costs it less than its part of a bundle.
@@ -148,8 +147,8 @@ impl Conversation {
             && !self.cluster.is_one()
     }
 
-    /// Sends the collected bundles, unless the command to be sent next takes a lock that they do not
-    /// concern. Tasks that release and take locks by turns have both to send at the same time.
+    /// Sends the collected bundles, unless the next command is a take of a lock that none of them
+    /// concerns. Tasks that release and take locks by turns have both to send at the same time.
     pub(super) fn send_bundles_before(&mut self, command: &Command, send: Send<'_>) {
         let is_take = matches!(command.verb, Verb::Take { .. });
         if !is_take || self.bundles.concern(command.names.main()) {

@@ -112,8 +112,8 @@ impl Together {
         }
     }
 
-    /// Whether a command that has to be sent by itself is in need of the script that knows all of the
-    /// lock.
+    /// Whether the bundle looks at the keys of the locks alone, so that a command which it could not do
+    /// needs the script that knows the whole lock.
     pub(super) fn knows_only_the_key(&self) -> bool {
         *self == Self::Releases
     }
