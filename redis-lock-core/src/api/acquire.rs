@@ -86,8 +86,7 @@ fn anew(request: Request, caller: Caller) -> Result<Begun, LockError> {
         let fault = Fault::needs_scripts(kind.description());
         return Err(LockError::backend(None, &fault));
     }
-    let timeout = settings.command_timeout();
-    let demand = options.demand(keys, kind, &settings.namespace, &settings.label, timeout)?;
+    let demand = options.demand(keys, kind, &settings.in_common())?;
     if locks.link().is_closed() {
         return Err(LockError::Shutdown);
     }

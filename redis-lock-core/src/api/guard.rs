@@ -102,7 +102,7 @@ impl Guard {
     /// What is locked.
     #[must_use]
     pub fn key(&self) -> &str {
-        self.hold.demand.key.as_str()
+        self.hold.demand.key()
     }
 
     /// What names this acquisition.
@@ -190,7 +190,7 @@ impl Guard {
     pub async fn extend(&self, ttl: Duration) -> Result<(), LockError> {
         check_ttl("ttl", ttl, "shorten it")?;
         let ttl = crate::domain::demand::whole_millis(ttl);
-        if self.hold.demand.ttl.is_none() {
+        if self.hold.demand.terms.ttl.is_none() {
             return Err(ConfigError::ExtendWithoutTtl.into());
         }
         self.confirmed(|confirm| {

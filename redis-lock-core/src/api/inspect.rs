@@ -86,7 +86,7 @@ impl Locks {
         let namespace = &self.settings().namespace;
         let pattern = pattern.as_ref();
         let whole = LockKey::from(pattern).in_namespace(&glob::escape(namespace));
-        Listing::new(self.clone(), Arc::new(Names::new(namespace, whole)))
+        Listing::new(self.clone(), Names::new(namespace, whole))
     }
 
     /// [`list`](Self::list) as an iterator, for code without an async runtime.
@@ -167,7 +167,7 @@ impl Locks {
     /// Ends the holds that were seen, some at once.
     async fn end_those(
         &self,
-        names: &Arc<Names>,
+        names: &Names,
         seen: &ServerView,
         because: &Arc<str>,
     ) -> Result<bool, LockError> {
@@ -203,7 +203,7 @@ impl Locks {
     }
 
     /// The status of one lock.
-    pub(crate) async fn look(&self, names: Arc<Names>) -> Result<Status, LockError> {
+    pub(crate) async fn look(&self, names: Names) -> Result<Status, LockError> {
         let server_view = self.server_view(&names).await?;
         let views = self.link().views(names.main());
         Ok(status(names.user_key(), server_view, views))
@@ -215,7 +215,7 @@ impl Locks {
         self.server_view(&self.names_of(key)).await
     }
 
-    async fn server_view(&self, names: &Arc<Names>) -> Result<ServerView, LockError> {
+    async fn server_view(&self, names: &Names) -> Result<ServerView, LockError> {
         match self.ask(names, Verb::Look).await? {
             Answer::Seen(server_view) => Ok(*server_view),
             _ => Err(self.failed(Some(names.user_key()), &unforeseen())),
@@ -225,7 +225,7 @@ impl Locks {
     /// One page of the keys that match the pattern in `names`.
     pub(crate) async fn scan(
         &self,
-        names: &Arc<Names>,
+        names: &Names,
         cursor: u64,
     ) -> Result<(Vec<String>, Option<u64>), LockError> {
         match self.ask(names, Verb::Scan { cursor }).await? {
@@ -238,10 +238,10 @@ impl Locks {
     }
 
     /// Sends a command that may be sent more than once.
-    async fn ask(&self, names: &Arc<Names>, verb: Verb) -> Result<Answer, LockError> {
+    async fn ask(&self, names: &Names, verb: Verb) -> Result<Answer, LockError> {
         let scan = matches!(verb, Verb::Scan { .. });
         let timeout = self.settings().command_timeout();
-        let command = Command { names: Arc::clone(names), kind: Kind::Mutex, verb, timeout };
+        let command = Command { names: names.clone(), kind: Kind::Mutex, verb, timeout };
         let link = self.link();
         if link.is_closed() {
             return Err(LockError::Shutdown);
@@ -272,9 +272,9 @@ impl Locks {
     }
 
     /// The names of the lock at a key.
-    fn names_of(&self, key: &LockKey) -> Arc<Names> {
+    fn names_of(&self, key: &LockKey) -> Names {
         let namespace = &self.settings().namespace;
-        Arc::new(Names::new(namespace, key.in_namespace(namespace)))
+        Names::new(namespace, key.in_namespace(namespace))
     }
 }
 

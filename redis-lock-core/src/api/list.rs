@@ -4,7 +4,6 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
-use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use futures_core::Stream;
@@ -23,7 +22,7 @@ use crate::{LockError, Locks};
 #[must_use = "a listing asks for nothing until it is polled"]
 pub struct Listing {
     locks: Locks,
-    pattern: Arc<Names>,
+    pattern: Names,
     found: VecDeque<Status>,
     page: Option<PageFuture>,
     /// The cursor of the next page; `None` after the last one.
@@ -38,7 +37,7 @@ struct Page {
 }
 
 impl Listing {
-    pub(crate) fn new(locks: Locks, pattern: Arc<Names>) -> Self {
+    pub(crate) fn new(locks: Locks, pattern: Names) -> Self {
         Self { locks, pattern, found: VecDeque::new(), page: None, next: Some(0) }
     }
 
@@ -61,7 +60,7 @@ impl Listing {
             let page = match (&mut self.page, self.next) {
                 (Some(page), _) => page,
                 (None, Some(cursor)) => {
-                    let page = fetch(self.locks.clone(), Arc::clone(&self.pattern), cursor);
+                    let page = fetch(self.locks.clone(), self.pattern.clone(), cursor);
                     self.page.insert(Box::pin(page))
                 }
                 (None, None) => return Poll::Ready(None),
@@ -94,10 +93,10 @@ impl Stream for Listing {
 }
 
 /// One page of keys, with the status of each. The looks are sent together.
-async fn fetch(locks: Locks, pattern: Arc<Names>, cursor: u64) -> Result<Page, LockError> {
+async fn fetch(locks: Locks, pattern: Names, cursor: u64) -> Result<Page, LockError> {
     let (keys, next) = locks.scan(&pattern, cursor).await?;
     let namespace = &locks.settings().namespace;
-    let looks = keys.into_iter().map(|key| locks.look(Arc::new(Names::new(namespace, key))));
+    let looks = keys.into_iter().map(|key| locks.look(Names::new(namespace, key)));
     let mut found = Vec::new();
     for status in join_all(looks).await {
         let status = status?;

@@ -141,7 +141,7 @@ impl Outer {
             (Ok(_) | Err(LockError::Busy { .. }), Some(reason)) => Err(hold.lost_error(reason)),
             (Ok(turn), None) => Ok(Guard::joined(self.locks, id, hold, turn, outer)),
             (Err(LockError::Busy { waited, holder, .. }), None) => {
-                Err(LockError::Busy { key: hold.demand.key.to_string(), waited, holder })
+                Err(LockError::Busy { key: hold.demand.key().to_string(), waited, holder })
             }
             (Err(error), _) => Err(error),
         }

@@ -4,6 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::Wait;
+use crate::domain::demand::InCommon;
+use crate::domain::lock_terms::SharedTerms;
 use crate::domain::status::Scripting;
 
 /// The defaults of all requests of a `Locks`.
@@ -19,9 +21,21 @@ pub(crate) struct Settings {
     pub(crate) server: String,
     pub(crate) command_timeout: Option<Duration>,
     pub(crate) scripting: Scripting,
+    /// The terms that requests share.
+    pub(crate) terms: SharedTerms,
 }
 
 impl Settings {
+    /// What all demands have in common.
+    pub(crate) fn in_common(&self) -> InCommon<'_> {
+        InCommon {
+            namespace: &self.namespace,
+            label: &self.label,
+            timeout: self.command_timeout(),
+            terms: &self.terms,
+        }
+    }
+
     /// How long a command may take.
     pub(crate) fn command_timeout(&self) -> Duration {
         self.command_timeout.unwrap_or(Duration::from_secs(2))

@@ -128,14 +128,14 @@ impl TaskEntry {
 
     /// Whether it holds the lock, or is about to.
     fn will_hold(&self, demand: &Demand) -> bool {
-        self.hold.is_some() || demand.wait == Wait::Forever
+        self.hold.is_some() || demand.terms.wait == Wait::Forever
     }
 }
 
 /// The key that this thread would wait for without an end if `demand` blocked it now: tasks of the
 /// runtime that it drives hold it, or wait for it and came first.
 pub(crate) fn blocked_for_ever(locks: &Locks, demand: &Demand) -> Option<String> {
-    let runtime = current_thread_runtime().filter(|_| demand.wait == Wait::Forever)?;
+    let runtime = current_thread_runtime().filter(|_| demand.terms.wait == Wait::Forever)?;
     let now = Moment::now();
     let found = ENTRIES.try_with(|entries| {
         let entries = entries.borrow();

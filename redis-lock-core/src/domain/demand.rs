@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use crate::domain::kind::Kind;
 use crate::domain::label::Label;
+use crate::domain::lock_terms::{LockTerms, SharedTerms};
 use crate::domain::names::Names;
 use crate::domain::together::Keys;
-use crate::{ConfigError, LockError, LockKey, Token, Wait};
+use crate::{ConfigError, LockError, Token, Wait};
 
 /// The shortest lease: below it, renewals could not be answered in time on an ordinary network.
 const MIN_TTL: Duration = Duration::from_millis(100);
@@ -47,28 +48,23 @@ pub(crate) struct Options {
     pub(crate) adopts: Option<Box<Adopted>>,
 }
 
+/// What the demands of one manager have in common.
+#[derive(Debug)]
+pub(crate) struct InCommon<'a> {
+    pub(crate) namespace: &'a str,
+    pub(crate) label: &'a Arc<str>,
+    /// How long a command may take.
+    pub(crate) timeout: Duration,
+    /// The terms that its requests share.
+    pub(crate) terms: &'a SharedTerms,
+}
+
 /// A checked request for one key: what the engine works with.
 #[derive(Clone, Debug)]
 pub(crate) struct Demand {
-    pub(crate) key: LockKey,
-    pub(crate) names: Arc<Names>,
+    pub(crate) names: Names,
     pub(crate) kind: Kind,
-    /// In whole milliseconds; `None` never expires.
-    pub(crate) ttl: Option<Duration>,
-    pub(crate) wait: Wait,
-    pub(crate) renew: bool,
-    pub(crate) max_hold: Duration,
-    pub(crate) min_hold: Option<Duration>,
-    pub(crate) fenced: bool,
-    pub(crate) fair: bool,
-    pub(crate) repair_orphan: Option<Duration>,
-    pub(crate) label: Label,
-    /// How long one command for this lock may take.
-    pub(crate) timeout: Duration,
-    /// In whole milliseconds; with `None` the last release gives the lease back.
-    pub(crate) linger: Option<Duration>,
-    /// How long an acquisition waits for a server that can't be used, whatever its wait.
-    pub(crate) outage: Duration,
+    pub(crate) terms: Arc<LockTerms>,
     /// The token that another process gave away, and which has the lock.
     pub(crate) adopts: Option<Box<Adopted>>,
 }
@@ -145,18 +141,17 @@ impl Options {
         &self,
         keys: Keys,
         kind: Kind,
-        namespace: &str,
-        label: &Arc<str>,
-        command_timeout: Duration,
+        common: &InCommon<'_>,
     ) -> Result<Demand, LockError> {
         self.check(kind)?;
-        let (key, names) = keys.named(namespace)?;
-        let label = Label::of(label, self.label.as_deref());
-        let ttl = self.ttl.map(whole_millis);
-        Ok(Demand {
-            names: Arc::new(names),
-            key,
-            kind,
+        let names = keys.named(common.namespace)?;
+        let terms = common.terms.share(self.terms(common));
+        Ok(Demand { names, kind, terms, adopts: self.adopts.clone() })
+    }
+
+    fn terms(&self, common: &InCommon<'_>) -> LockTerms {
+        let (ttl, timeout) = (self.ttl.map(whole_millis), common.timeout);
+        LockTerms {
             ttl,
             wait: self.wait,
             renew: self.renew && ttl.is_some(),
@@ -165,12 +160,18 @@ impl Options {
             fenced: self.fenced,
             fair: self.fair,
             repair_orphan: self.repair_orphan.map(whole_millis),
-            label,
+            label: Label::of(common.label, self.label.as_deref()),
             linger: self.linger.filter(|linger| !linger.is_zero()).map(whole_millis),
             outage: self.outage,
-            timeout: ttl.map_or(command_timeout, |ttl| command_timeout.min(command_limit(ttl))),
-            adopts: self.adopts.clone(),
-        })
+            timeout: ttl.map_or(timeout, |ttl| timeout.min(command_limit(ttl))),
+        }
+    }
+}
+
+impl Demand {
+    /// What is locked, as the user named it; of several keys, all of them.
+    pub(crate) fn key(&self) -> &str {
+        self.names.user_key()
     }
 }
 
@@ -224,10 +225,22 @@ pub(crate) mod tests {
 
     /// A mutex with a lease of 30 seconds, as the state machine's tests want it.
     pub(crate) fn demand(key: &str) -> Demand {
-        let label = "".into();
-        options()
-            .demand(Keys::One(key.into()), Kind::Mutex, "lock", &label, Duration::from_secs(2))
-            .unwrap()
+        demand_of(&options(), key)
+    }
+
+    fn demand_of(options: &Options, key: &str) -> Demand {
+        let (label, terms) = (&"".into(), &SharedTerms::default());
+        let timeout = Duration::from_secs(2);
+        let common = InCommon { namespace: "lock", label, timeout, terms };
+        options.demand(Keys::One(key.into()), Kind::Mutex, &common).unwrap()
+    }
+
+    impl Demand {
+        /// The same on other terms.
+        pub(crate) fn with(mut self, change: impl FnOnce(&mut LockTerms)) -> Self {
+            change(Arc::make_mut(&mut self.terms));
+            self
+        }
     }
 
     #[test]
@@ -277,12 +290,9 @@ pub(crate) mod tests {
         let lingering = Options { linger: Some(Duration::from_secs(1)), ..options() };
         assert!(lingering.check(Kind::Mutex).is_ok());
         assert!(lingering.check(Kind::Read).is_err());
-        let demand = |options: Options| {
-            let keys = Keys::One("k".into());
-            options.demand(keys, Kind::Mutex, "lock", &"".into(), Duration::from_secs(2)).unwrap()
-        };
-        assert_eq!(demand(lingering.clone()).linger, Some(Duration::from_secs(1)));
-        assert_eq!(demand(Options { linger: Some(Duration::ZERO), ..options() }).linger, None);
+        let linger = |options: &Options| demand_of(options, "k").terms.linger;
+        assert_eq!(linger(&lingering), Some(Duration::from_secs(1)));
+        assert_eq!(linger(&Options { linger: Some(Duration::ZERO), ..options() }), None);
         let endless = Options { ttl: None, ..lingering }.check(Kind::Mutex);
         assert_eq!(endless, Err(ConfigError::LingerWithoutTtl.into()));
     }

@@ -22,7 +22,7 @@ fn host() -> String {
 }
 
 /// The label of a demand: either the manager's, which is shared, or one of its own.
-#[derive(Clone, Debug)]
+#[derive(Clone, PartialEq, Debug)]
 pub(crate) enum Label {
     Shared(Arc<str>),
     Own(String),

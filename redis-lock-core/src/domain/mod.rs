@@ -14,6 +14,7 @@ pub(crate) mod key_hashes;
 pub(crate) mod kind;
 pub(crate) mod label;
 pub(crate) mod lease;
+pub(crate) mod lock_terms;
 pub(crate) mod names;
 pub(crate) mod once;
 pub(crate) mod shared_text;

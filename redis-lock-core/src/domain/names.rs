@@ -1,60 +1,62 @@
 //! The keys and channels of one lock on the server.
 
 use std::collections::BTreeMap;
+use std::slice;
 use std::sync::{Arc, OnceLock};
 
 /// Names everything that belongs to one lock. All of it hashes to the slot of the main key.
 ///
 /// `docs/PROTOCOL.md` shows each name; a change here is a change of the protocol.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Names {
     main: Arc<str>,
     /// The namespace with its colon, or nothing.
     prefix_len: usize,
     /// The other locks, where several are taken together.
-    others: Box<[Self]>,
-    /// The name of such a lock for users.
-    joined: Option<Box<str>>,
-    /// The locks by slot; computed on first use.
-    groups: OnceLock<Box<[Arc<Self>]>>,
+    others: Option<Arc<Others>>,
+}
+
+/// The locks that are taken together with a first one.
+#[derive(Debug)]
+struct Others {
+    names: Box<[Names]>,
+    /// The name of all of them for users.
+    joined: Box<str>,
+    /// All of them by slot; computed on first use.
+    groups: OnceLock<Box<[Names]>>,
 }
 
 impl Names {
     pub(crate) fn new(namespace: &str, main: impl Into<Arc<str>>) -> Self {
         let prefix_len = if namespace.is_empty() { 0 } else { namespace.len() + 1 };
-        let (others, groups) = (Box::default(), OnceLock::new());
-        Self { main: main.into(), prefix_len, others, joined: None, groups }
+        Self { main: main.into(), prefix_len, others: None }
     }
 
     /// The names of several locks that are taken together. `joined` is shown to users.
     pub(crate) fn together(first: Self, others: Vec<Self>, joined: &str) -> Self {
-        Self { others: others.into(), joined: Some(joined.into()), ..first }
+        let (names, groups) = (others.into(), OnceLock::new());
+        let others = Others { names, joined: joined.into(), groups };
+        Self { others: Some(Arc::new(others)), ..first }
     }
 
     /// The names of each of the locks.
     pub(crate) fn all(&self) -> impl Iterator<Item = &Self> {
-        std::iter::once(self).chain(&self.others)
+        std::iter::once(self).chain(self.others.iter().flat_map(|others| &others.names))
     }
 
     /// The locks in groups that hash to one slot each, in the order of their slots: what a server in
     /// cluster mode can do in one step. The order is the same in every process.
-    pub(crate) fn groups(&self) -> &[Arc<Self>] {
-        self.groups.get_or_init(|| {
+    pub(crate) fn groups(&self) -> &[Self] {
+        let Some(others) = &self.others else { return slice::from_ref(self) };
+        others.groups.get_or_init(|| {
             let mut slots: BTreeMap<u16, Vec<Self>> = BTreeMap::new();
             for names in self.all() {
-                let one = Self {
-                    main: Arc::clone(&names.main),
-                    prefix_len: names.prefix_len,
-                    others: Box::default(),
-                    joined: None,
-                    groups: OnceLock::new(),
-                };
+                let one = Self { others: None, ..names.clone() };
                 slots.entry(slot(&names.main)).or_default().push(one);
             }
             let group = |mut locks: Vec<Self>| {
-                let others = locks.split_off(1).into();
-                let joined = Some(self.user_key().into());
-                locks.pop().map(|first| Arc::new(Self { others, joined, ..first }))
+                let rest = locks.split_off(1);
+                locks.pop().map(|first| Self::together(first, rest, &others.joined))
             };
             slots.into_values().filter_map(group).collect()
         })
@@ -77,7 +79,7 @@ impl Names {
 
     /// The key as the user named it; of several, all of them.
     pub(crate) fn user_key(&self) -> &str {
-        self.joined.as_deref().unwrap_or_else(|| self.own_key())
+        self.others.as_ref().map_or_else(|| self.own_key(), |others| &others.joined)
     }
 
     fn own_key(&self) -> &str {
@@ -210,7 +212,7 @@ mod tests {
             Names::together(first, each.collect(), "all of them")
         };
         let shown = |names: &Names| -> Vec<Vec<String>> {
-            let keys = |group: &Arc<Names>| group.all().map(|names| names.main().into()).collect();
+            let keys = |group: &Names| group.all().map(|names| names.main().into()).collect();
             names.groups().iter().map(keys).collect()
         };
         // Of the cluster specification: foo is in slot 12182, bar in 5061.

@@ -23,16 +23,13 @@ impl Keys {
         }
     }
 
-    /// The key that is shown to users, and the names on the server. They are in the order in which
-    /// an acquisition that keeps some keys while it waits takes them.
-    pub(crate) fn named(self, namespace: &str) -> Result<(LockKey, Names), LockError> {
+    /// The names on the server, in the order in which an acquisition that keeps some keys while it
+    /// waits takes them.
+    pub(crate) fn named(self, namespace: &str) -> Result<Names, LockError> {
         self.as_slice().iter().try_for_each(LockKey::check)?;
         let names = |key: &LockKey| Names::new(namespace, key.in_namespace(namespace));
         let mut keys = match self {
-            Self::One(key) => {
-                let names = names(&key);
-                return Ok((key, names));
-            }
+            Self::One(key) => return Ok(names(&key)),
             Self::Several(keys) => keys,
         };
         keys.sort_unstable_by(|one, other| one.as_str().cmp(other.as_str()));
@@ -44,8 +41,7 @@ impl Keys {
             return Err(ConfigError::NoKeys.into());
         };
         let joined = keys.iter().map(LockKey::as_str).collect::<Vec<_>>().join(", ");
-        let names = Names::together(names(first), others.iter().map(names).collect(), &joined);
-        Ok((joined.into(), names))
+        Ok(Names::together(names(first), others.iter().map(names).collect(), &joined))
     }
 }
 
@@ -53,14 +49,14 @@ impl Keys {
 mod tests {
     use super::*;
 
-    fn of(keys: &[&str]) -> Result<(LockKey, Names), LockError> {
+    fn of(keys: &[&str]) -> Result<Names, LockError> {
         Keys::Several(keys.iter().map(|key| LockKey::from(*key)).collect()).named("lock")
     }
 
     #[test]
     fn l7_keys_are_sorted_and_duplicates_collapse() {
-        let (key, names) = of(&["b", "a", "b"]).unwrap();
-        assert_eq!(key.as_str(), "a, b");
+        let names = of(&["b", "a", "b"]).unwrap();
+        assert_eq!(names.user_key(), "a, b");
         assert_eq!(names.all().map(Names::main).collect::<Vec<_>>(), ["lock:a", "lock:b"]);
         assert!(names.cover("b") && !names.cover("a, b"));
     }

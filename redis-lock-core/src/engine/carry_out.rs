@@ -78,11 +78,11 @@ fn tell(observation: Observation, audience: &Audience) {
             observe::contended(&demand, holder.as_deref(), audience);
         }
         Observation::Renewed(hold) => {
-            observe::renewed(hold.demand.key.as_str(), Ok(()), audience);
+            observe::renewed(hold.demand.key(), Ok(()), audience);
         }
         Observation::Missed(demand, fault) => {
-            observe::failed(demand.key.as_str(), &fault, audience);
-            observe::renewed(demand.key.as_str(), Err(&fault), audience);
+            observe::failed(demand.key(), &fault, audience);
+            observe::renewed(demand.key(), Err(&fault), audience);
         }
         Observation::Failed(key, fault) => observe::failed(&key, &fault, audience),
         Observation::Idle(event) => observe::idle(event),

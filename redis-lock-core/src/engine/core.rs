@@ -18,9 +18,10 @@ use super::path::{After, InHand, Overdue, PathReaper, QueueEntry, Results, Settl
 use super::places::{Place, PlaceId, Places};
 use super::reaper::LockedReaper;
 use super::released::Released;
+use super::resident::{Handle, Resident};
 use super::search::Search;
 use super::sender::Sender;
-use super::table::{Handle, LockId, Resident, Table};
+use super::table::{LockId, Table};
 use super::wake_together::{WakeTogether, WokenTasks};
 use crate::domain::clock::Moment;
 use crate::domain::key_habits::KeyHabits;

@@ -18,6 +18,7 @@ mod gather;
 mod idle_leases;
 mod in_use_answers;
 
+mod key_entry;
 mod linger_history;
 mod listen;
 mod lock_order;
@@ -35,6 +36,7 @@ mod reaper;
 mod redirected;
 mod released;
 mod releasing;
+mod resident;
 #[cfg(test)]
 mod rest_tests;
 mod run;
@@ -55,7 +57,8 @@ mod wake_together;
 mod wake_together_tests;
 
 pub(crate) use asking::Asking;
-pub(crate) use table::{Handle, LockId};
+pub(crate) use resident::Handle;
+pub(crate) use table::LockId;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 #[cfg(test)]

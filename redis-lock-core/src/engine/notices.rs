@@ -12,8 +12,9 @@ use std::thread;
 use std::time::Duration;
 
 use super::path::ReadyReply;
+use super::resident::Handle;
 use super::runtime_notices::{RuntimeLists, STUCK};
-use super::table::{Handle, LockId};
+use super::table::LockId;
 use crate::LockError;
 use crate::domain::clock::Moment;
 use crate::domain::demand::Demand;
@@ -75,7 +76,7 @@ impl Notice {
             Later::Renewed(hold) => Self::Observe(Observation::Renewed(hold)),
             Later::Missed(demand, fault) => Self::Observe(Observation::Missed(demand, fault)),
             Later::Fault(demand, fault) => {
-                Self::Observe(Observation::Failed(demand.key.to_string(), fault))
+                Self::Observe(Observation::Failed(demand.key().to_string(), fault))
             }
             Later::Idle(event) => Self::Observe(Observation::Idle(event)),
         }

@@ -77,7 +77,6 @@ impl Released {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
 
     use super::*;
     use crate::domain::demand::Demand;
@@ -179,7 +178,7 @@ mod tests {
     fn one_of_several_keys_that_is_elsewhere_is_enough() {
         let (mut released, now) = (Released::default(), Moment::at_millis(1_000));
         let names = Names::together(Names::new("", "a"), vec![Names::new("", "b")], "a, b");
-        let (names, kind) = (Arc::new(names), Kind::All { ordered: false });
+        let (names, kind) = (names, Kind::All { ordered: false });
         let both = answered_of(Demand { names, kind, ..demand("k") }, 1_000);
         released.add(both, (1, vec![2]), now);
         let mut moved = |other| released.take_moved(now, |key| if key == "a" { 1 } else { other });

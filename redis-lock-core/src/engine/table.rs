@@ -1,22 +1,19 @@
 //! The table of machines, in shards whose locks are held for a short time.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::mem;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use super::cache_padded::CachePadded;
+use super::key_entry::KeyEntry;
 use super::linger_history::LingerHistory;
-use crate::LockError;
+use super::resident::{Handle, Resident};
 use crate::domain::clock::Moment;
 use crate::domain::demand::Demand;
 use crate::domain::key_hashes::{KeyHashes, open_hash};
-use crate::domain::once::OnceSender;
 use crate::lock::Machine;
-use crate::lock::hold::Hold;
-
-/// How a waiter is notified.
-pub(crate) type Handle = OnceSender<Result<Arc<Hold>, LockError>>;
 
 /// Identifies a machine: by the key for a mutex, by key and number for locks that several can hold.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -61,66 +58,6 @@ const TIMER_GRID: u32 = 24;
 /// Capacity for this many timers is never given back.
 const MIN_TIMER_ROOM: usize = 64;
 
-/// A machine, and the data that is derived from it.
-#[derive(Debug)]
-pub(crate) struct Resident {
-    pub(crate) machine: Machine<Handle>,
-    number: u64,
-    timer: Option<Moment>,
-    /// Whether one of its timers has been due: then the lock is held for long, and timers are set
-    /// at once.
-    has_been_due: bool,
-    is_deferred: bool,
-    /// The token by which messages may refer to it.
-    pub(crate) indexed: Option<Arc<str>>,
-    /// The number of its entry in the list of idle leases.
-    pub(crate) idle_entry: Option<u64>,
-    /// The version of the routing that its open question was sent with, when there are several
-    /// places.
-    pub(crate) asked: u64,
-}
-
-impl Resident {
-    fn new() -> Self {
-        Self {
-            machine: Machine::new(),
-            number: 0,
-            timer: None,
-            has_been_due: false,
-            is_deferred: false,
-            indexed: None,
-            idle_entry: None,
-            asked: 0,
-        }
-    }
-
-    /// As good as new. Its machine is idle.
-    fn reset(mut self: Box<Self>) -> Box<Self> {
-        self.machine.reset();
-        (self.timer, self.has_been_due, self.is_deferred) = (None, false, false);
-        (self.indexed, self.idle_entry, self.asked) = (None, None, 0);
-        self
-    }
-}
-
-/// The machines of one key. They are in boxes, because the hash table has twice the needed capacity
-/// and moves its entries when it grows.
-#[derive(Debug, Default)]
-struct KeyEntry {
-    mutex: Option<Box<Resident>>,
-    shared: BTreeMap<u64, Box<Resident>>,
-}
-
-impl KeyEntry {
-    fn resident(&mut self, id: &LockId) -> Option<&mut Resident> {
-        if id.number == 0 {
-            self.mutex.as_deref_mut()
-        } else {
-            self.shared.get_mut(&id.number).map(AsMut::as_mut)
-        }
-    }
-}
-
 /// One shard: some of the machines, and their timers.
 #[derive(Debug, Default)]
 pub(crate) struct Shard {
@@ -144,16 +81,11 @@ pub(crate) struct Agenda {
 
 impl Shard {
     pub(crate) fn get(&self, id: &LockId) -> Option<&Resident> {
-        let entry = self.entries.get(&id.main)?;
-        if id.number == 0 {
-            entry.mutex.as_deref()
-        } else {
-            entry.shared.get(&id.number).map(AsRef::as_ref)
-        }
+        self.entries.get(&id.main)?.get(id.number)
     }
 
     pub(crate) fn get_mut(&mut self, id: &LockId) -> Option<&mut Resident> {
-        self.entries.get_mut(&id.main)?.resident(id)
+        self.entries.get_mut(&id.main)?.get_mut(id.number)
     }
 
     /// A machine, which is made if need be, and the timers of the shard.
@@ -166,26 +98,20 @@ impl Shard {
             resident.number = *next;
             resident
         };
-        let resident = if id.number == 0 {
-            entry.mutex.get_or_insert_with(make)
-        } else {
-            entry.shared.entry(id.number).or_insert_with(make)
-        };
-        (resident, &mut self.agenda)
+        (entry.get_or_make(id.number, make), &mut self.agenda)
     }
 
     /// A machine, and the timers of the shard.
     pub(crate) fn visit(&mut self, id: &LockId) -> Option<(&mut Resident, &mut Agenda)> {
         let Self { entries, agenda, .. } = self;
-        Some((entries.get_mut(&id.main)?.resident(id)?, agenda))
+        Some((entries.get_mut(&id.main)?.get_mut(id.number)?, agenda))
     }
 
     /// Removes a machine that is not needed any more.
     pub(crate) fn remove(&mut self, id: &LockId) {
         let Some(mut entry) = self.entries.remove(&id.main) else { return };
-        let removed =
-            if id.number == 0 { entry.mutex.take() } else { entry.shared.remove(&id.number) };
-        if entry.mutex.is_some() || !entry.shared.is_empty() {
+        let removed = entry.remove(id.number);
+        if !entry.is_empty() {
             self.entries.insert(Arc::clone(&id.main), entry);
         }
         self.spare = removed.map(Resident::reset);
@@ -202,19 +128,18 @@ impl Agenda {
         now: Moment,
     ) -> Option<Moment> {
         if resident.machine.is_idle() {
-            if let Some(at) = resident.timer.take() {
-                self.timers.remove(&(at, resident.number));
-            }
+            self.unset(resident);
             return None;
         }
         if planted!(NoTimer) && resident.machine.awaited().is_some() {
             return None;
         }
         let due = resident.machine.due();
-        if due == Moment::NEVER || resident.timer.is_some_and(|timer| timer <= due) {
+        if due == Moment::NEVER || resident.timer <= due {
             return None;
         }
-        if resident.timer.is_none() && !resident.has_been_due && due > now.after(SOON) {
+        let is_first = resident.timer == Moment::NEVER && !resident.has_been_due;
+        if is_first && due > now.after(SOON) {
             if resident.is_deferred {
                 return None;
             }
@@ -226,12 +151,17 @@ impl Agenda {
             }
             return None;
         }
-        let (before, number) = (resident.timer.replace(due), resident.number);
-        if let Some(at) = before {
-            self.timers.remove(&(at, number));
-        }
-        self.timers.insert((due, number), id.clone());
+        self.unset(resident);
+        resident.timer = due;
+        self.timers.insert((due, resident.number), id.clone());
         Some(due)
+    }
+
+    fn unset(&mut self, resident: &mut Resident) {
+        let at = mem::replace(&mut resident.timer, Moment::NEVER);
+        if at != Moment::NEVER {
+            self.timers.remove(&(at, resident.number));
+        }
     }
 
     /// When the next timer is due.
@@ -251,7 +181,7 @@ impl Shard {
         }
         let (_, id) = self.agenda.timers.pop_first()?;
         if let Some(resident) = self.get_mut(&id) {
-            (resident.timer, resident.has_been_due) = (None, true);
+            (resident.timer, resident.has_been_due) = (Moment::NEVER, true);
         }
         Some(id)
     }
@@ -263,8 +193,8 @@ impl Shard {
             let Some(resident) = self.get_mut(&id) else { continue };
             resident.is_deferred = false;
             let due = resident.machine.due();
-            if resident.timer.is_none() && due != Moment::NEVER {
-                resident.timer = Some(due);
+            if resident.timer == Moment::NEVER && due != Moment::NEVER {
+                resident.timer = due;
                 let number = resident.number;
                 self.agenda.timers.insert((due, number), id);
             }
@@ -279,16 +209,14 @@ impl Shard {
     /// The machines of a key.
     pub(crate) fn of_key(&self, main: &str) -> impl Iterator<Item = &Machine<Handle>> {
         let entry = self.entries.get(main).into_iter();
-        let residents = entry.flat_map(|entry| entry.mutex.iter().chain(entry.shared.values()));
-        residents.map(|resident| &resident.machine)
+        entry.flat_map(KeyEntry::iter).map(|(_, resident)| &resident.machine)
     }
 
     fn ids(&self) -> Vec<LockId> {
         let mut ids = Vec::with_capacity(self.entries.len());
         for (main, entry) in &self.entries {
-            let mutex = entry.mutex.iter().map(|_| 0);
-            let numbers = mutex.chain(entry.shared.keys().copied());
-            ids.extend(numbers.map(|number| LockId { main: Arc::clone(main), number }));
+            let id = |number| LockId { main: Arc::clone(main), number };
+            ids.extend(entry.iter().map(|(number, _)| id(number)));
         }
         ids
     }
@@ -358,8 +286,8 @@ impl Table {
         let mut kept = Vec::new();
         for (shard, _) in self.shards() {
             let shard = lock(shard);
-            let mutexes = shard.entries.values().filter_map(|entry| entry.mutex.as_ref());
-            kept.extend(mutexes.filter_map(|it| it.machine.kept_since()));
+            let residents = shard.entries.values().flat_map(KeyEntry::iter);
+            kept.extend(residents.filter_map(|(_, it)| it.machine.kept_since()));
         }
         kept
     }
@@ -369,8 +297,7 @@ impl Table {
         let mut tokens = Vec::new();
         for (shard, _) in self.shards() {
             for entry in lock(shard).entries.values() {
-                let residents = entry.mutex.iter().chain(entry.shared.values());
-                tokens.extend(residents.filter_map(|it| it.machine.token().cloned()));
+                tokens.extend(entry.iter().filter_map(|(_, it)| it.machine.token().cloned()));
             }
         }
         tokens

@@ -121,7 +121,7 @@ impl Contending {
     /// Sets how long to wait for a holder that was asked by a question sent at `sent`.
     fn wait_for_holder(&mut self, sent: Moment, now: Moment) {
         self.hand_over = HandOverRequest::Waits;
-        let wait = ASK_WAIT.max(now.since(sent) * 3).min(self.demand.timeout / 2);
+        let wait = ASK_WAIT.max(now.since(sent) * 3).min(self.demand.terms.timeout / 2);
         self.look = now.after(wait);
     }
 
@@ -130,16 +130,14 @@ impl Contending {
             _ if self.answered_at < waiter.asked => unanswered(waiter),
             LastAnswer::Nothing => unanswered(waiter),
             LastAnswer::Busy(blocker) => busy(waiter, Some(blocker), now),
-            LastAnswer::Failed(fault) => {
-                LockError::backend(Some(waiter.demand.key.as_str()), fault)
-            }
+            LastAnswer::Failed(fault) => LockError::backend(Some(waiter.demand.key()), fault),
         }
     }
 }
 
 fn unanswered<W>(waiter: &Waiter<W>) -> LockError {
     let fault = Fault::new(FaultClass::Late, "the server did not answer in time");
-    LockError::backend(Some(waiter.demand.key.as_str()), &fault)
+    LockError::backend(Some(waiter.demand.key()), &fault)
 }
 
 impl Contending {
@@ -215,15 +213,15 @@ impl<W> Machine<W> {
         let blind = demand.kind.is_pooled()
             && may_be_free
             && contending.attempt.on_server() == super::OnServer::Nothing
-            && !demand.fenced
-            && demand.repair_orphan.is_none();
+            && !demand.terms.fenced
+            && demand.terms.repair_orphan.is_none();
         let (about, verb) = if contending.attempt.is_adopted() {
             (About::Renew, Verb::Renew { token, ttl })
         } else if blind {
             (About::Take, Verb::Take { token, ttl })
         } else {
             let queue = patient.then_some(PLACE);
-            let fences = if demand.fenced { FENCES } else { 0 };
+            let fences = if demand.terms.fenced { FENCES } else { 0 };
             let asks = !patient && env.hints && demand.kind == Kind::Mutex;
             let ask = (asks && contending.hand_over == HandOverRequest::Not).then_some(ASK);
             let (stays, notified) = (contending.stays(), contending.was_notified);
@@ -231,9 +229,9 @@ impl<W> Machine<W> {
                 token,
                 ttl,
                 queue,
-                fair: demand.fair,
+                fair: demand.terms.fair,
                 fences,
-                repair_orphan: demand.repair_orphan,
+                repair_orphan: demand.terms.repair_orphan,
                 ask,
                 stays,
                 notified,
@@ -291,7 +289,7 @@ impl<W> Machine<W> {
     /// The token that was to be adopted no longer has the lock.
     fn not_adopted(&mut self, reason: &crate::LossReason, out: &mut Effects<W>) {
         for waiter in self.waiters.drain() {
-            let (key, reason) = (waiter.demand.key.to_string(), reason.clone());
+            let (key, reason) = (waiter.demand.key().to_string(), reason.clone());
             out.fail(waiter.handle, LockError::Lost { key, reason });
         }
         let Stage::Contending(contending) = std::mem::replace(&mut self.stage, Stage::Idle) else {
@@ -352,7 +350,7 @@ impl<W> Machine<W> {
             // The waiter that it was asked for has left.
             return self.start_over(None, env, out);
         }
-        if demand.fenced && fence.is_none() && !contending.attempt.is_adopted() {
+        if demand.terms.fenced && fence.is_none() && !contending.attempt.is_adopted() {
             // No fencing numbers were reserved, so the same token is asked for once more, with
             // them.
             return self.ask_again(env, out);

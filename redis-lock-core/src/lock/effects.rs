@@ -35,7 +35,7 @@ impl Outgoing {
     /// The names of the lock that it asks for, if it is an acquisition.
     pub(crate) fn acquires(&self) -> Option<&Names> {
         let Self::Ask(Question { command, .. }) = self else { return None };
-        command.verb.acquires().then_some(&*command.names)
+        command.verb.acquires().then_some(&command.names)
     }
 }
 

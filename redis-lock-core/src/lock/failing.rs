@@ -71,6 +71,6 @@ impl<W> Machine<W> {
                 Fault::new(FaultClass::Late, what)
             }
         };
-        LockError::backend(Some(waiter.demand.key.as_str()), &fault)
+        LockError::backend(Some(waiter.demand.key()), &fault)
     }
 }

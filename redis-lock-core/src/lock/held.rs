@@ -85,13 +85,13 @@ impl Held {
     }
 
     pub(super) fn renew_soon(&mut self, now: Moment) {
-        if self.hold.demand.renew && self.lease.renew_at != Moment::NEVER {
+        if self.hold.demand.terms.renew && self.lease.renew_at != Moment::NEVER {
             self.lease.renew_at = self.lease.renew_at.min(now);
         }
     }
 
     pub(super) fn schedule(&mut self, env: &Env<'_>) {
-        let renews = self.hold.demand.renew;
+        let renews = self.hold.demand.terms.renew;
         self.lease.schedule(renews, self.hold.limit(), env);
     }
 
@@ -139,7 +139,7 @@ impl<W> Machine<W> {
         }
         let fence = match &waiter.demand.adopts {
             Some(adopted) => adopted.fence,
-            None if waiter.demand.fenced => fences.next(),
+            None if waiter.demand.terms.fenced => fences.next(),
             None => None,
         };
         let token = attempt.token().clone();
@@ -171,7 +171,7 @@ impl<W> Machine<W> {
         if let Wants::Extend(ttl) = wants {
             held.lease.ttl = held.lease.ttl.map(|old| old.max(ttl));
         }
-        let deadline = env.now.after(hold.demand.timeout);
+        let deadline = env.now.after(hold.demand.terms.timeout);
         held.wanted.askers.push(HoldRequest { confirm, deadline, wants });
         self.ask_wanted(env, out);
     }
@@ -246,7 +246,7 @@ impl<W> Machine<W> {
         for askers in asked.into_iter().chain([&mut held.wanted.askers]) {
             for asker in askers.extract_if(.., |asker| asker.deadline <= env.now) {
                 let fault = Fault::new(FaultClass::Late, "the server did not answer in time");
-                let error = LockError::backend(Some(held.hold.demand.key.as_str()), &fault);
+                let error = LockError::backend(Some(held.hold.demand.key()), &fault);
                 out.confirm(asker.confirm, Err(error));
             }
         }
@@ -376,7 +376,7 @@ impl<W> Machine<W> {
             if is_unknown && asker.deadline > env.now {
                 held.wanted.askers.push(asker);
             } else {
-                let error = LockError::backend(Some(demand.key.as_str()), fault);
+                let error = LockError::backend(Some(demand.key()), fault);
                 out.confirm(asker.confirm, Err(error));
             }
         }
@@ -448,11 +448,11 @@ impl<W> Machine<W> {
 
     /// Whether the held lease is the one that another demand would ask for.
     pub(super) fn same_terms(held: &Held, next: &Demand) -> bool {
-        next.ttl.is_some()
-            && next.ttl == held.lease.ttl
-            && next.renew
-            && held.hold.demand.renew
-            && next.max_hold >= held.hold.demand.max_hold
+        next.terms.ttl.is_some()
+            && next.terms.ttl == held.lease.ttl
+            && next.terms.renew
+            && held.hold.demand.terms.renew
+            && next.terms.max_hold >= held.hold.demand.terms.max_hold
             && next.adopts.is_none()
     }
 }

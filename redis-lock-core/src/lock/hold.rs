@@ -45,7 +45,8 @@ struct HoldState {
 enum Phase {
     Held,
     Uncertain,
-    Lost(LossReason),
+    /// In a box, because most holds are never lost.
+    Lost(Box<LossReason>),
     Released,
 }
 
@@ -89,10 +90,10 @@ impl Hold {
 
     /// The end that `max_hold` sets.
     pub(crate) fn limit(&self) -> Moment {
-        if self.demand.ttl.is_none() {
+        if self.demand.terms.ttl.is_none() {
             Moment::NEVER
         } else {
-            self.since.after(self.demand.max_hold)
+            self.since.after(self.demand.terms.max_hold)
         }
     }
 
@@ -140,7 +141,7 @@ impl Hold {
         let mut life = self.lock();
         life.latch(now, self.limit());
         match &life.phase {
-            Phase::Lost(reason) => Some(reason.clone()),
+            Phase::Lost(reason) => Some(LossReason::clone(reason)),
             _ => None,
         }
     }
@@ -148,7 +149,7 @@ impl Hold {
     /// Why it was lost, if it was.
     pub(crate) fn loss(&self, now: Moment) -> Option<LossReason> {
         self.read(now, |life| match &life.phase {
-            Phase::Lost(reason) => Some(reason.clone()),
+            Phase::Lost(reason) => Some(LossReason::clone(reason)),
             _ => None,
         })
     }
@@ -156,7 +157,7 @@ impl Hold {
     /// Why guards that joined it have the lock no more, if that is so: it was lost, or given back.
     pub(crate) fn end(&self, now: Moment) -> Option<LossReason> {
         self.read(now, |life| match &life.phase {
-            Phase::Lost(reason) => Some(reason.clone()),
+            Phase::Lost(reason) => Some(LossReason::clone(reason)),
             Phase::Released => {
                 let because = Some("the guard that it joined was released".to_owned());
                 Some(LossReason::Removed { because })
@@ -179,7 +180,7 @@ impl Hold {
 
     /// The error of a hold that was lost.
     pub(crate) fn lost_error(&self, reason: LossReason) -> LockError {
-        LockError::Lost { key: self.demand.key.to_string(), reason }
+        LockError::Lost { key: self.demand.key().to_string(), reason }
     }
 
     /// A renewal was confirmed: the lease runs until `deadline`, unless it had ended before.
@@ -213,7 +214,7 @@ impl Hold {
         let mut life = self.lock();
         life.latch(now, self.limit());
         if matches!(life.phase, Phase::Held | Phase::Uncertain) {
-            life.phase = Phase::Lost(reason);
+            life.phase = Phase::Lost(Box::new(reason));
         }
     }
 
@@ -322,7 +323,7 @@ impl HoldState {
         let is_over = runs && now >= self.deadline;
         if is_over {
             let reason = if now >= limit { LossReason::HoldLimit } else { LossReason::Expired };
-            self.phase = Phase::Lost(reason);
+            self.phase = Phase::Lost(Box::new(reason));
         }
         is_over
     }
@@ -330,7 +331,7 @@ impl HoldState {
     /// The state in a forked child process, where the mutex may stay locked for ever.
     fn forked(kind: Kind) -> Self {
         let because = Some("the guard belongs to the parent of this process".to_owned());
-        let phase = Phase::Lost(LossReason::Removed { because });
+        let phase = Phase::Lost(Box::new(LossReason::Removed { because }));
         Self { phase, deadline: Moment::START, kind }
     }
 }
@@ -345,7 +346,7 @@ mod tests {
     use crate::domain::demand::tests::demand;
 
     fn hold(max_hold: Duration) -> Hold {
-        let demand = Demand { max_hold, ..demand("k") };
+        let demand = demand("k").with(|terms| terms.max_hold = max_hold);
         let at = Moment::at_millis;
         Hold::new(
             Arc::new(demand),

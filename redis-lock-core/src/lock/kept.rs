@@ -49,13 +49,13 @@ impl KeptLease {
 
     /// Whether the lease is the one that a demand would ask for.
     fn suits(&self, demand: &Demand, now: Moment) -> bool {
-        demand.ttl.is_some()
-            && demand.ttl == self.lease.ttl
-            && demand.renew
+        demand.terms.ttl.is_some()
+            && demand.terms.ttl == self.lease.ttl
+            && demand.terms.renew
             && demand.adopts.is_none()
-            && demand.max_hold >= self.demand.max_hold
+            && demand.terms.max_hold >= self.demand.terms.max_hold
             && self.lease.is_fresh(now)
-            && (!demand.fenced || !self.fences.is_empty())
+            && (!demand.terms.fenced || !self.fences.is_empty())
     }
 }
 
@@ -64,11 +64,11 @@ impl<W> Machine<W> {
     pub(super) fn may_linger(&self, env: &Env<'_>) -> bool {
         let Stage::Held(held) = &self.stage else { return false };
         let demand = &held.hold.demand;
-        demand.linger.is_some_and(|linger| !linger.is_zero())
+        demand.terms.linger.is_some_and(|linger| !linger.is_zero())
             && demand.kind.is_pooled()
-            && demand.ttl.is_some()
-            && demand.ttl == held.lease.ttl
-            && demand.renew
+            && demand.terms.ttl.is_some()
+            && demand.terms.ttl == held.lease.ttl
+            && demand.terms.renew
             && env.hints
             && env.habits.lingers
             && held.attempt.may_be_idle()
@@ -84,7 +84,7 @@ impl<W> Machine<W> {
     pub(super) fn keep(&mut self, env: &Env<'_>, out: &mut Effects<W>) {
         let Stage::Held(held) = std::mem::replace(&mut self.stage, Stage::Idle) else { return };
         let Held { attempt, hold, lease, fences, was_free, taken_again, .. } = held;
-        let linger = hold.demand.linger.unwrap_or(Duration::ZERO);
+        let linger = hold.demand.terms.linger.unwrap_or(Duration::ZERO);
         let mut kept = KeptLease {
             attempt,
             lease,
@@ -118,7 +118,7 @@ impl<W> Machine<W> {
             return None;
         };
         let KeptLease { attempt, lease, mut fences, was_free, taken_again, turns, .. } = kept;
-        let fence = if demand.fenced { fences.next() } else { None };
+        let fence = if demand.terms.fenced { fences.next() } else { None };
         let token = turns.next_turn();
         let hold = Arc::new(Hold::new(demand, token, fence, env.now, lease.end, env.process));
         let mut held = Held::new(attempt, Arc::clone(&hold), lease, Turn::begin(env.now, false));

@@ -52,7 +52,7 @@ impl<W> Machine<W> {
             Stage::Idle => {}
         }
         view.waiters.extend(self.waiters.iter().map(|waiter| {
-            let label = &waiter.demand.label;
+            let label = &waiter.demand.terms.label;
             let label = (!label.is_empty()).then(|| label.to_string());
             Waiting { label, since: at(waiter.asked) }
         }));

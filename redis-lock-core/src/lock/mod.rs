@@ -29,6 +29,7 @@
 
 mod attempt;
 mod contend;
+mod crowd;
 mod effects;
 mod failing;
 mod hand_over;
@@ -43,6 +44,7 @@ mod release;
 #[cfg(test)]
 pub(crate) mod tests;
 mod timing;
+mod waiter;
 mod waiters;
 
 pub(crate) use attempt::{Attempt, OnServer};
@@ -51,7 +53,8 @@ pub(crate) use local_view::LocalView;
 pub(crate) use question::{Confirm, Outcome, Question};
 pub(crate) use reap::{Confirmation, Next, Reap, lost_to};
 pub(crate) use release::ended;
-pub(crate) use waiters::{Waiter, Waiters};
+pub(crate) use waiter::Waiter;
+pub(crate) use waiters::Waiters;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -103,8 +106,8 @@ impl Env<'_> {
 
     /// An attempt with a fresh token for a demand.
     fn attempt(&self, demand: &Demand) -> Attempt {
-        let (manager, label, ttl) = (self.manager, &demand.label, asked_ttl(demand));
-        match (demand.ttl, demand.linger) {
+        let (manager, label, ttl) = (self.manager, &demand.terms.label, asked_ttl(demand));
+        match (demand.terms.ttl, demand.terms.linger) {
             (None, _) => Attempt::new(Token::lasting(manager, label), ttl),
             // Without messages nobody could ask for the idle lease, so it does not linger.
             (Some(_), Some(_)) if self.hints && self.habits.lingers => {
@@ -157,9 +160,9 @@ impl<W> Machine<W> {
         }
     }
 
-    /// Makes an idle machine as good as new. It keeps some memory.
+    /// Makes an idle machine as good as new.
     pub(crate) fn reset(&mut self) {
-        self.waiters.reset();
+        self.waiters = Waiters::default();
         (self.stage, self.open) = (Stage::Idle, None);
         (self.contended, self.waited_for) = (false, false);
     }
@@ -393,7 +396,7 @@ impl<W> Machine<W> {
         }
         let number = env.number();
         let late_at = match about {
-            About::Renew | About::Cut => env.now.after(demand.timeout),
+            About::Renew | About::Cut => env.now.after(demand.terms.timeout),
             _ => Moment::NEVER,
         };
         let askers = Vec::new();
@@ -465,16 +468,16 @@ impl<W> Machine<W> {
 /// The error of a waiter when the lock is busy.
 fn busy<W>(waiter: &Waiter<W>, blocker: Option<&Blocker>, now: Moment) -> LockError {
     let holder = blocker.and_then(Blocker::holder).map(Box::new);
-    let key = waiter.demand.key.to_string();
+    let key = waiter.demand.key().to_string();
     LockError::Busy { key, waited: now.since(waiter.asked), holder }
 }
 
 /// The lease to ask for: the ttl, or less when `max_hold` ends earlier.
 fn asked_ttl(demand: &Demand) -> Option<Duration> {
-    demand.ttl.map(|ttl| ttl.min(lease::covering(demand.max_hold)))
+    demand.terms.ttl.map(|ttl| ttl.min(lease::covering(demand.terms.max_hold)))
 }
 
 fn command(demand: &Demand, verb: Verb) -> Command {
-    let names = Arc::clone(&demand.names);
-    Command { names, kind: demand.kind, verb, timeout: demand.timeout }
+    let names = demand.names.clone();
+    Command { names, kind: demand.kind, verb, timeout: demand.terms.timeout }
 }

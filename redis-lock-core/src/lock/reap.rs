@@ -24,7 +24,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 #[must_use = "a token that is not released stays on the server until its lease ends"]
 pub(crate) struct Reap {
     attempt: Attempt,
-    names: Arc<Names>,
+    names: Names,
     kind: Kind,
     /// How long one try may take.
     timeout: Duration,
@@ -76,9 +76,9 @@ impl Reap {
         Some(Self {
             unanswered: open.as_ref().is_some_and(acquires),
             attempt,
-            names: Arc::clone(&demand.names),
+            names: demand.names.clone(),
             kind: demand.kind,
-            timeout: demand.timeout,
+            timeout: demand.terms.timeout,
             waited_for: false,
             keep_until: None,
             drops: open.map(|open| open.number),
@@ -165,8 +165,8 @@ impl Reap {
     }
 
     /// The same, as a shared value.
-    pub(crate) fn shared_names(&self) -> Arc<Names> {
-        Arc::clone(&self.names)
+    pub(crate) fn shared_names(&self) -> Names {
+        self.names.clone()
     }
 
     pub(crate) fn timeout(&self) -> Duration {
@@ -227,7 +227,7 @@ impl Reap {
             keep: keep.filter(|keep| !keep.is_zero()),
             tombstone,
         };
-        Command { names: Arc::clone(&self.names), kind: self.kind, verb, timeout: self.timeout }
+        Command { names: self.names.clone(), kind: self.kind, verb, timeout: self.timeout }
     }
 
     /// Handles the outcome of a try that was created at `sent`: returns what to report to the

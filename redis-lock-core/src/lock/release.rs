@@ -27,7 +27,7 @@ impl<W> Machine<W> {
             return Some(ended(hold, env.now));
         }
         self.refuse_overdue(env, out);
-        let least = hold.demand.min_hold.map(|least| hold.since.after(least));
+        let least = hold.demand.terms.min_hold.map(|least| hold.since.after(least));
         if let Some(end) = least.filter(|end| *end > env.now) {
             self.contended = true;
             self.part_with_hold(Some(end), confirm(), env, out);
@@ -85,7 +85,7 @@ impl<W> Machine<W> {
             && (Self::same_terms(held, &next.demand) || planted!(AnyTerms))
             && held.turn.runs(now)
             && (held.lease.is_fresh(now) || planted!(StaleHandedOn))
-            && (!next.demand.fenced || !held.fences.is_empty())
+            && (!next.demand.terms.fenced || !held.fences.is_empty())
     }
 
     fn pass_on(&mut self, env: &Env<'_>, out: &mut Effects<W>) {
@@ -93,7 +93,7 @@ impl<W> Machine<W> {
         let Some(waiter) = self.waiters.pop() else { return };
         held.turn.pass();
         let token = held.hold.token.next_turn();
-        let fence = if waiter.demand.fenced { held.fences.next() } else { None };
+        let fence = if waiter.demand.terms.fenced { held.fences.next() } else { None };
         let next =
             Arc::new(Hold::new(waiter.demand, token, fence, env.now, held.lease.end, env.process));
         // The caller has another reference to the hold before.

@@ -48,18 +48,26 @@ pub(super) const SHORT_TURN: Duration = Duration::from_millis(1);
 const MAX_PASSES: u32 = 8192;
 
 /// Limits how often hints are followed.
-#[derive(Debug, Default)]
-pub(super) struct HintThrottle(Option<Moment>);
+#[derive(Debug)]
+pub(super) struct HintThrottle {
+    not_before: Moment,
+}
+
+impl Default for HintThrottle {
+    fn default() -> Self {
+        Self { not_before: Moment::START }
+    }
+}
 
 impl HintThrottle {
     /// When to follow a hint that arrives now: at once, unless the last one was followed a moment
     /// ago.
     pub(super) fn follow_at(&self, now: Moment) -> Moment {
-        self.0.map_or(now, |last| last.after(HINT_INTERVAL)).max(now)
+        now.max(self.not_before)
     }
 
     pub(super) fn followed(&mut self, now: Moment) {
-        self.0 = Some(now);
+        self.not_before = now.after(HINT_INTERVAL);
     }
 }
 

@@ -59,7 +59,7 @@ pub(super) fn acquire(demand: &Demand) -> Span {
         span: tracing::debug_span!(
             target: "redis_locks",
             "acquire",
-            key = demand.key.as_str(),
+            key = demand.key(),
             kind = demand.kind.name(),
         ),
     };
@@ -74,7 +74,7 @@ pub(super) fn acquire(demand: &Demand) -> Span {
 #[derive(Debug, Default)]
 pub(super) struct HoldSpan {
     #[cfg(feature = "tracing")]
-    span: std::sync::Mutex<Option<tracing::Span>>,
+    span: std::sync::Mutex<Option<Box<tracing::Span>>>,
 }
 
 impl HoldSpan {
@@ -84,12 +84,13 @@ impl HoldSpan {
             let span = tracing::debug_span!(
                 target: "redis_locks",
                 "hold",
-                key = hold.demand.key.as_str(),
+                key = hold.demand.key(),
                 kind = hold.demand.kind.name(),
                 token = %hold.token,
                 fence = hold.fence,
             );
-            *self.span.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(span);
+            *self.span.lock().unwrap_or_else(std::sync::PoisonError::into_inner) =
+                Some(Box::new(span));
         }
         #[cfg(not(feature = "tracing"))]
         let _ = (hold.token, hold.fence);
@@ -100,8 +101,8 @@ impl HoldSpan {
         #[cfg(feature = "tracing")]
         {
             let mut span = self.span.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-            let span = span.take().unwrap_or_else(tracing::Span::none);
-            span.in_scope(say);
+            let span = span.take();
+            span.as_deref().unwrap_or(&tracing::Span::none()).in_scope(say);
         }
         #[cfg(not(feature = "tracing"))]
         say();
@@ -112,7 +113,7 @@ pub(super) fn contended(demand: &Demand, holder: Option<&str>, here: bool) {
     say!(
         debug,
         [demand, holder, here],
-        key = demand.key.as_str(),
+        key = demand.key(),
         kind = demand.kind.name(),
         holder,
         here,
@@ -124,7 +125,7 @@ pub(super) fn acquired(hold: &HoldFacts<'_>, waited: Duration) {
     say!(
         debug,
         [hold, waited],
-        key = hold.demand.key.as_str(),
+        key = hold.demand.key(),
         kind = hold.demand.kind.name(),
         token = %hold.token,
         fence = hold.fence,
@@ -134,7 +135,7 @@ pub(super) fn acquired(hold: &HoldFacts<'_>, waited: Duration) {
 }
 
 pub(super) fn failed(demand: &Demand, error: &LockError, waited: Duration) {
-    let (key, kind, waited) = (demand.key.as_str(), demand.kind.name(), millis(waited));
+    let (key, kind, waited) = (demand.key(), demand.kind.name(), millis(waited));
     if let LockError::Busy { holder, .. } = error {
         let holder = holder.as_ref().and_then(|holder| holder.label.as_deref());
         say!(debug, [key, kind, holder, waited], key, kind, holder, waited_ms = waited, "busy");
@@ -155,7 +156,7 @@ pub(super) fn abandoned(demand: &Demand, waited: Duration) {
     say!(
         debug,
         [demand, waited],
-        key = demand.key.as_str(),
+        key = demand.key(),
         kind = demand.kind.name(),
         waited_ms = millis(waited),
         "the caller stopped waiting"
@@ -166,7 +167,7 @@ pub(super) fn released(hold: &HoldFacts<'_>, held: Duration) {
     say!(
         debug,
         [hold, held],
-        key = hold.demand.key.as_str(),
+        key = hold.demand.key(),
         kind = hold.demand.kind.name(),
         token = %hold.token,
         held_ms = millis(held),
@@ -178,7 +179,7 @@ pub(super) fn lost(hold: &HoldFacts<'_>, reason: &LossReason, held: Duration) {
     say!(
         warn,
         [hold, reason, held],
-        key = hold.demand.key.as_str(),
+        key = hold.demand.key(),
         kind = hold.demand.kind.name(),
         token = %hold.token,
         %reason,

@@ -170,7 +170,7 @@ impl World {
     /// A hold is what its waiter asked for.
     fn check_terms(&self, note: &HoldNote) {
         let (hold, now) = (&note.hold, self.process_now(note.process));
-        let Some(ttl) = hold.demand.ttl else { return };
+        let Some(ttl) = hold.demand.terms.ttl else { return };
         if hold.deadline().since(now) > ttl {
             return self.violated("a waiter was given a longer lease than it asked for");
         }

@@ -58,7 +58,7 @@ pub(crate) const MOST_FORCED: usize = 32;
 /// One command for one lock.
 #[derive(Clone, Debug)]
 pub(crate) struct Command {
-    pub(crate) names: Arc<Names>,
+    pub(crate) names: Names,
     pub(crate) kind: Kind,
     pub(crate) verb: Verb,
     /// How long the answer may take before its outcome counts as unknown.

@@ -482,7 +482,7 @@ impl Traffic {
 }
 
 fn ping(time_limit: Duration) -> Command {
-    let names = Arc::new(Names::new("", String::new()));
+    let names = Names::new("", String::new());
     Command { names, kind: Kind::Mutex, verb: Verb::Ping, timeout: time_limit }
 }
 

@@ -55,7 +55,7 @@ impl Origin {
     }
 
     /// The keys and the token of a release that was never answered.
-    pub(crate) fn first_release(&self) -> Option<(Arc<Names>, Arc<str>)> {
+    pub(crate) fn first_release(&self) -> Option<(Names, Arc<str>)> {
         match self {
             Self::Reap(reap) if reap.was_answered() => None,
             Self::Reap(reap) => Some((reap.shared_names(), Arc::clone(reap.attempt().wire()))),

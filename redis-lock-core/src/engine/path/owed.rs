@@ -134,13 +134,13 @@ impl Traffic {
 
 impl QueueEntry {
     /// The keys that it is to acquire, if it is an acquisition.
-    pub(crate) fn acquires(&self) -> Option<Arc<Names>> {
+    pub(crate) fn acquires(&self) -> Option<Names> {
         let command = self.command.as_ref().filter(|command| command.verb.acquires())?;
-        Some(Arc::clone(&command.names))
+        Some(command.names.clone())
     }
 
     /// The keys and the token of the release that it is for, wholly or in part, unless that was answered.
-    pub(crate) fn first_release(&self) -> Option<(Arc<Names>, Arc<str>)> {
+    pub(crate) fn first_release(&self) -> Option<(Names, Arc<str>)> {
         self.origin.first_release()
     }
 

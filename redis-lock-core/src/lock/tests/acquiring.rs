@@ -127,7 +127,7 @@ fn the_lease_is_counted_from_the_sending_of_the_question_that_got_it() {
 
 #[test]
 fn the_lease_is_as_long_as_was_asked_for_whoever_gets_it() {
-    let short = || Demand { ttl: Some(secs(5)), ..demand("k") };
+    let short = || demand("k").with(|terms| terms.ttl = Some(secs(5)));
     let mut bench = Bench::new();
     bench.ask(1, demand("k"));
     bench.ask(2, short());
@@ -166,7 +166,7 @@ fn no_second_question_is_asked_while_one_is_open() {
 #[test]
 fn numbers_that_were_not_reserved_are_asked_for_before_anything_is_handed_out() {
     let mut bench = Bench::new();
-    bench.ask(1, Demand { fenced: true, ..demand("k") });
+    bench.ask(1, demand("k").with(|terms| terms.fenced = true));
     let first = bench.asked();
     bench.answer(&first, got());
     assert!(bench.grants().is_empty());
@@ -194,7 +194,7 @@ fn only_the_open_question_is_wanted() {
 #[test]
 fn a_lock_of_several_keys_is_found_by_each_of_them_but_the_first() {
     let name = |key: &str| Names::new("lock", key);
-    let names = Arc::new(Names::together(name("a"), vec![name("b"), name("c")], "a, b, c"));
+    let names = Names::together(name("a"), vec![name("b"), name("c")], "a, b, c");
     let several = Demand { names, kind: Kind::All { ordered: false }, ..demand("a") };
     let found = |bench: &Bench| {
         ["a", "b", "c", "d"].map(|key| bench.machine.any_other_key(&|main| main == key))
@@ -214,7 +214,7 @@ fn a_lock_of_several_keys_is_found_by_each_of_them_but_the_first() {
 #[test]
 fn who_asks_for_no_fencing_number_gets_none_that_was_reserved_for_another() {
     let mut bench = Bench::new();
-    bench.ask(1, Demand { fenced: true, ..demand("k") });
+    bench.ask(1, demand("k").with(|terms| terms.fenced = true));
     bench.ask(2, demand("k"));
     let question = bench.asked();
     bench.cancel(1);

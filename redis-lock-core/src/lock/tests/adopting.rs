@@ -118,7 +118,13 @@ fn an_adopted_hold_that_is_taken_away_is_released() {
     for ttl in [Some(secs(30)), None] {
         let mut bench = Bench::new();
         let token = Token::fresh("other", "");
-        bench.ask(1, Demand { ttl, renew: ttl.is_some(), ..adopting(&token) });
+        bench.ask(
+            1,
+            adopting(&token).with(|terms| {
+                terms.ttl = ttl;
+                terms.renew = ttl.is_some();
+            }),
+        );
         let question = bench.asked();
         bench.answer(&question, done());
         let (_, hold) = bench.granted();
@@ -133,7 +139,7 @@ fn adopted(token: &Token, ttl: Duration) -> (Bench, Arc<Hold>) {
     let mut bench = Bench::new();
     // As text, since that is how it travels.
     let token: Token = token.to_string().parse().unwrap();
-    bench.ask(1, Demand { ttl: Some(ttl), ..adopting(&token) });
+    bench.ask(1, adopting(&token).with(|terms| terms.ttl = Some(ttl)));
     let question = bench.asked();
     bench.answer(&question, done());
     let (_, hold) = bench.granted();
@@ -235,7 +241,7 @@ fn an_adopted_hold_that_was_ended_leaves_a_tombstone_while_an_acquisition_may_st
 fn a_token_that_is_adopted_too_late_gets_a_tombstone_while_an_acquisition_may_still_be_executed() {
     let token = doubtful_token();
     let mut bench = Bench::new();
-    bench.ask(1, Demand { ttl: Some(secs(10)), ..adopting(&token) });
+    bench.ask(1, adopting(&token).with(|terms| terms.ttl = Some(secs(10))));
     let renewal = bench.asked();
     bench.answer(&renewal, gone());
     let now = bench.moment();
@@ -247,7 +253,7 @@ fn a_token_that_is_adopted_for_keys_of_which_it_has_one_is_left_to_whoever_has_i
     let token = doubtful_token();
     let mut bench = Bench::new();
     let kind = Kind::All { ordered: false };
-    bench.ask(1, Demand { ttl: Some(secs(10)), kind, ..adopting(&token) });
+    bench.ask(1, Demand { kind, ..adopting(&token) }.with(|terms| terms.ttl = Some(secs(10))));
     let renewal = bench.asked();
     bench.answer(&renewal, gone());
     assert!(bench.parted().is_empty(), "another adopter may have it");

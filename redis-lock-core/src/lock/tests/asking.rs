@@ -113,7 +113,7 @@ pub(super) fn told_by_holder(bench: &mut Bench, asker: &Token) -> usize {
 #[test]
 fn an_idle_holder_hands_over_to_whoever_asks() {
     let mut bench = Bench::new();
-    let hold = bench.hold(1, Demand { linger: Some(secs(5)), ..demand("k") });
+    let hold = bench.hold(1, demand("k").with(|terms| terms.linger = Some(secs(5))));
     bench.release(&hold);
     assert_eq!(told_by_holder(&mut bench, &Token::fresh("0123456789ab", "")), 0);
     assert!(bench.released().says_waited_for(), "the asker stands in the queue");
@@ -123,7 +123,7 @@ fn an_idle_holder_hands_over_to_whoever_asks() {
 #[test]
 fn a_holder_inside_says_so_but_not_to_a_flood_and_not_to_strangers() {
     let mut bench = Bench::new();
-    let _hold = bench.hold(1, Demand { linger: Some(secs(5)), ..demand("k") });
+    let _hold = bench.hold(1, demand("k").with(|terms| terms.linger = Some(secs(5))));
     let asker = Token::fresh("0123456789ab", "");
     for stranger in ["x", "rl1.a.b.c.d", "rl1.a.*anything*.c.d"] {
         assert_eq!(told_by_holder(&mut bench, &Token::from_wire(stranger)), 0, "{stranger}");
@@ -136,7 +136,7 @@ fn a_holder_inside_says_so_but_not_to_a_flood_and_not_to_strangers() {
 
 #[test]
 fn a_holder_on_a_very_slow_path_is_given_half_the_timeout_at_most() {
-    let timeout = u64::try_from(impatient().timeout.as_millis()).unwrap();
+    let timeout = u64::try_from(impatient().terms.timeout.as_millis()).unwrap();
     let (mut bench, question) = begin(impatient());
     bench.tick(timeout * 3 / 10);
     bench.answer(&question, asked_holder());

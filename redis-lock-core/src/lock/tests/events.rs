@@ -25,7 +25,7 @@ fn count(bench: &mut Bench, is_it: fn(&Later<u64>) -> bool) -> usize {
 }
 
 fn lingering() -> Demand {
-    Demand { linger: Some(secs(60)), ..demand("k") }
+    demand("k").with(|terms| terms.linger = Some(secs(60)))
 }
 
 /// A lease that has begun to linger.
@@ -46,7 +46,7 @@ fn the_end_of_a_lease_that_lingers_is_reported_with_its_reason() {
     let ends: [(Ends, IdleEnd); 8] = [
         (|bench| bench.step(Machine::connected), IdleEnd::Trouble),
         (|bench| bench.somebody_waits(), IdleEnd::Asked),
-        (|bench| bench.ask(2, Demand { ttl: Some(secs(5)), ..demand("k") }), IdleEnd::Terms),
+        (|bench| bench.ask(2, demand("k").with(|terms| terms.ttl = Some(secs(5)))), IdleEnd::Terms),
         (|bench| failed_renewal(bench, refused()), IdleEnd::Trouble),
         (|bench| failed_renewal(bench, gone()), IdleEnd::Trouble),
         (|bench| bench.tick(60_000), IdleEnd::Over),

@@ -172,7 +172,7 @@ fn what_is_wanted_during_a_renewal_is_asked_after_it() {
 #[test]
 fn whoever_wants_something_during_a_renewal_is_told_at_its_own_deadline() {
     let (mut bench, hold, _renew) = renewing();
-    assert_eq!(hold.demand.timeout, secs(2));
+    assert_eq!(hold.demand.terms.timeout, secs(2));
     let mut told = vec![bench.check(&hold)];
     bench.tick(100);
     told.push(bench.extend(&hold, secs(40)));
@@ -297,9 +297,10 @@ fn only_a_lease_that_is_longer_than_anything_that_was_asked_for_is_cut() {
 
 #[test]
 fn a_lease_that_lasts_as_long_as_its_hold_may_is_not_renewed() {
-    for lasting in
-        [Demand { renew: false, ..demand("k") }, Demand { max_hold: secs(20), ..demand("k") }]
-    {
+    for lasting in [
+        demand("k").with(|terms| terms.renew = false),
+        demand("k").with(|terms| terms.max_hold = secs(20)),
+    ] {
         let mut bench = Bench::new();
         let _hold = bench.hold(1, lasting);
         bench.tick(15_000);
@@ -344,7 +345,7 @@ fn what_this_process_knows_of_its_lock_is_shown() {
     assert!(bench.machine.hold().is_some_and(|held| Arc::ptr_eq(held, &hold)));
     bench.ask(2, demand("k"));
     let label = Label::of(&"".into(), Some("worker"));
-    bench.ask(3, Demand { label, ..demand("k") });
+    bench.ask(3, demand("k").with(|terms| terms.label = label));
     bench.now += 5;
     let view = bench.machine.view(bench.moment(), wall);
     assert_eq!(view.held, Some((hold.token.clone(), None)));

@@ -4,7 +4,7 @@ use super::*;
 use crate::domain::key_habits::{KeyHabits, KeyUse};
 
 pub(super) fn lingering() -> Demand {
-    Demand { linger: Some(secs(5)), ..demand("k") }
+    demand("k").with(|terms| terms.linger = Some(secs(5)))
 }
 
 /// A lease that is kept after its release.
@@ -81,8 +81,8 @@ fn a_lease_is_kept_only_where_nobody_can_want_it() {
     let nothing = |_: &mut Bench, _: &Arc<Hold>| {};
     assert!(lingers(lingering(), nothing));
     assert!(!lingers(demand("k"), nothing));
-    assert!(!lingers(Demand { linger: Some(Duration::ZERO), ..demand("k") }, nothing));
-    assert!(!lingers(Demand { renew: false, ..lingering() }, nothing));
+    assert!(!lingers(demand("k").with(|terms| terms.linger = Some(Duration::ZERO)), nothing));
+    assert!(!lingers(lingering().with(|terms| terms.renew = false), nothing));
     assert!(!lingers(lingering(), |bench, _| bench.somebody_waits()));
     assert!(!lingers(lingering(), |bench, _| bench.hints = false), "nobody could ask for it");
     assert!(!lingers(lingering(), |bench, hold| {
@@ -135,10 +135,10 @@ fn a_kept_lease_is_given_up_without_messages_and_on_a_new_connection() {
 #[test]
 fn a_kept_lease_in_other_terms_is_given_back_before_the_lock_is_asked_for() {
     for other in [
-        Demand { ttl: Some(secs(20)), ..lingering() },
-        Demand { renew: false, ..lingering() },
-        Demand { max_hold: secs(60), ..lingering() },
-        Demand { fenced: true, ..lingering() },
+        lingering().with(|terms| terms.ttl = Some(secs(20))),
+        lingering().with(|terms| terms.renew = false),
+        lingering().with(|terms| terms.max_hold = secs(60)),
+        lingering().with(|terms| terms.fenced = true),
     ] {
         let (mut bench, first) = kept();
         bench.ask(2, other);
@@ -153,7 +153,7 @@ fn a_kept_lease_in_other_terms_is_given_back_before_the_lock_is_asked_for() {
 #[test]
 fn a_kept_lease_is_renewed_once_a_third_and_lost_without_anybodys_notice() {
     let mut bench = Bench::new();
-    let hold = bench.hold(1, Demand { linger: Some(secs(60)), ..demand("k") });
+    let hold = bench.hold(1, demand("k").with(|terms| terms.linger = Some(secs(60))));
     bench.release(&hold);
     bench.tick(10_001);
     let renew = bench.asked();
@@ -171,7 +171,7 @@ fn a_kept_lease_is_renewed_once_a_third_and_lost_without_anybodys_notice() {
 fn a_kept_lease_is_given_up_when_its_renewal_fails() {
     for outcome in [refused(), unknown()] {
         let mut bench = Bench::new();
-        let hold = bench.hold(1, Demand { linger: Some(secs(60)), ..demand("k") });
+        let hold = bench.hold(1, demand("k").with(|terms| terms.linger = Some(secs(60))));
         bench.release(&hold);
         bench.tick(10_001);
         let renew = bench.asked();
@@ -289,7 +289,7 @@ fn a_lease_that_lasts_as_long_as_it_lingers_is_not_renewed() {
     let lingers = end.since(Bench::new().moment().after(millis(RTT)));
     for (linger, renews) in [(lingers, false), (lingers + millis(1), true)] {
         let mut bench = Bench::new();
-        let hold = bench.hold(1, Demand { linger: Some(linger), ..demand("k") });
+        let hold = bench.hold(1, demand("k").with(|terms| terms.linger = Some(linger)));
         bench.release(&hold);
         assert_eq!(bench.machine.due() < end, renews, "{linger:?}");
     }

@@ -14,7 +14,7 @@ fn renewed(waited_for: bool) -> Outcome {
 /// A kept lease whose renewal is under way.
 fn renewing() -> (Bench, Arc<Hold>, Question) {
     let mut bench = Bench::new();
-    let hold = bench.hold(1, Demand { linger: Some(secs(60)), ..demand("k") });
+    let hold = bench.hold(1, demand("k").with(|terms| terms.linger = Some(secs(60))));
     bench.release(&hold);
     bench.tick(10_001);
     let renewal = bench.asked();
@@ -88,7 +88,7 @@ fn lg7_a_renewal_under_way_delays_no_hand_over_and_its_late_answer_changes_nothi
 #[test]
 fn lg7_a_lease_whose_renewal_is_under_way_is_taken_again_and_lengthened_by_its_answer() {
     let (mut bench, hold, renewal) = renewing();
-    bench.ask(2, Demand { linger: Some(secs(60)), ..demand("k") });
+    bench.ask(2, demand("k").with(|terms| terms.linger = Some(secs(60))));
     let (_, again) = bench.granted();
     let end = again.deadline();
     assert_eq!(again.token.wire(), hold.token.wire());
@@ -163,7 +163,12 @@ fn lg18_who_asks_beyond_the_limit_of_the_process_gets_no_answer() {
 
 #[test]
 fn lg22_idle_takings_use_up_a_block_of_numbers_and_the_next_block_is_above_it() {
-    let fenced = || Demand { fenced: true, linger: Some(secs(5)), ..demand("k") };
+    let fenced = || {
+        demand("k").with(|terms| {
+            terms.fenced = true;
+            terms.linger = Some(secs(5));
+        })
+    };
     let held = |fence| Outcome::Answered(Answer::Held { fence: Some(fence) });
     let mut bench = Bench::new();
     bench.ask(0, fenced());

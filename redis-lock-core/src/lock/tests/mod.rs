@@ -362,11 +362,11 @@ fn refused() -> Outcome {
 }
 
 fn impatient() -> Demand {
-    Demand { wait: Wait::None, ..demand("k") }
+    demand("k").with(|terms| terms.wait = Wait::None)
 }
 
 fn patient(limit: u64) -> Demand {
-    Demand { wait: Wait::For(Duration::from_millis(limit)), ..demand("k") }
+    demand("k").with(|terms| terms.wait = Wait::For(Duration::from_millis(limit)))
 }
 
 const fn secs(seconds: u64) -> Duration {

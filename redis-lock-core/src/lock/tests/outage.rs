@@ -8,7 +8,13 @@ fn an_outage_counts_from_the_last_useful_answer_whoever_leaves_meanwhile() {
     for id in 1..=4 {
         // Each wants another lease, so each needs a fresh token when it is the first.
         let ttl = Some(secs(5 * id));
-        bench.ask(id, Demand { ttl, outage: secs(3), ..demand("k") });
+        bench.ask(
+            id,
+            demand("k").with(|terms| {
+                terms.ttl = ttl;
+                terms.outage = secs(3);
+            }),
+        );
     }
     let begun = bench.now;
     let mut gone = 0;
@@ -31,7 +37,7 @@ fn an_outage_counts_from_the_last_useful_answer_whoever_leaves_meanwhile() {
 fn an_outage_ends_the_wait_whenever_the_time_is_looked_at() {
     for late in [0, 700] {
         let mut bench = Bench::new();
-        bench.ask(1, Demand { outage: secs(3), ..demand("k") });
+        bench.ask(1, demand("k").with(|terms| terms.outage = secs(3)));
         bench.asked();
         assert_eq!(bench.machine.due(), bench.moment().after(secs(3)));
         bench.tick(3_000 + late);
@@ -43,10 +49,10 @@ fn an_outage_ends_the_wait_whenever_the_time_is_looked_at() {
 fn callers_with_different_limits_for_an_outage_end_each_at_its_own() {
     let mut bench = Bench::new();
     let begun = bench.moment();
-    bench.ask(1, Demand { outage: secs(5), ..demand("k") });
+    bench.ask(1, demand("k").with(|terms| terms.outage = secs(5)));
     bench.asked();
     bench.tick(3_000);
-    bench.ask(2, Demand { outage: secs(1), ..demand("k") });
+    bench.ask(2, demand("k").with(|terms| terms.outage = secs(1)));
     bench.tick(500);
     assert!(bench.failed().is_empty());
     bench.tick(500);
@@ -59,7 +65,7 @@ fn callers_with_different_limits_for_an_outage_end_each_at_its_own() {
 #[test]
 fn an_outage_ends_even_an_endless_wait() {
     let mut bench = Bench::new();
-    bench.ask(1, Demand { outage: secs(3), ..demand("k") });
+    bench.ask(1, demand("k").with(|terms| terms.outage = secs(3)));
     bench.asked();
     bench.tick(2_999);
     assert!(bench.failed().is_empty());
@@ -72,7 +78,7 @@ fn an_outage_ends_even_an_endless_wait() {
 #[test]
 fn failures_in_a_row_are_one_outage() {
     let mut bench = Bench::new();
-    bench.ask(1, Demand { outage: secs(3), ..demand("k") });
+    bench.ask(1, demand("k").with(|terms| terms.outage = secs(3)));
     let begun = bench.now;
     let mut failed = Vec::new();
     while failed.is_empty() {
@@ -93,7 +99,13 @@ fn failures_in_a_row_are_one_outage() {
 fn answers_that_take_longer_than_the_lease_are_an_outage() {
     let mut bench = Bench::new();
     let ttl = Some(millis(100));
-    bench.ask(1, Demand { ttl, outage: secs(3), ..demand("k") });
+    bench.ask(
+        1,
+        demand("k").with(|terms| {
+            terms.ttl = ttl;
+            terms.outage = secs(3);
+        }),
+    );
     let mut asked = 0;
     for _ in 0..600 {
         for question in bench.questions() {
@@ -115,7 +127,7 @@ fn answers_that_take_longer_than_the_lease_are_an_outage() {
 #[test]
 fn no_outage_ends_a_wait_for_somebody_who_has_the_lock() {
     let mut bench = Bench::new();
-    bench.ask(1, Demand { outage: secs(3), ..demand("k") });
+    bench.ask(1, demand("k").with(|terms| terms.outage = secs(3)));
     let mut looks = 0;
     for _ in 0..600 {
         for question in bench.questions() {
@@ -131,7 +143,11 @@ fn no_outage_ends_a_wait_for_somebody_who_has_the_lock() {
 #[test]
 fn a_busy_lock_is_no_outage_however_long_ago_the_last_answer_came() {
     let mut bench = Bench::new();
-    bench.contend(1, Demand { outage: millis(200), ..demand("k") }, busy_with(Some(secs(20))));
+    bench.contend(
+        1,
+        demand("k").with(|terms| terms.outage = millis(200)),
+        busy_with(Some(secs(20))),
+    );
     let look = bench.machine.due();
     assert!(look > bench.moment().after(millis(500)), "{look:?}");
     bench.tick(500);

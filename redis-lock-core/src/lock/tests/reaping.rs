@@ -125,7 +125,7 @@ fn what_was_written_long_after_it_was_asked_is_in_doubt_from_the_end_of_its_conn
     bench.settle(&again, refused());
     assert!(bench.cancel(1));
     let release = bench.released();
-    let lease = demand("k").ttl.unwrap();
+    let lease = demand("k").terms.ttl.unwrap();
     assert_eq!(release.tombstone(ended), Some(lease + crate::store::PLACE));
 }
 
@@ -153,7 +153,7 @@ fn only_keys_of_several_slots_are_released_in_parts() {
     let is_split = |keys: &[&str]| {
         let mut names = keys.iter().map(|key| Names::new("lock", *key));
         let first = names.next().unwrap();
-        let names = Arc::new(Names::together(first, names.collect(), "several"));
+        let names = Names::together(first, names.collect(), "several");
         let kind = if keys.len() > 1 { Kind::All { ordered: false } } else { Kind::Mutex };
         let mut bench = Bench::new();
         bench.ask(1, Demand { names, kind, ..demand("k") });
@@ -169,7 +169,13 @@ fn only_keys_of_several_slots_are_released_in_parts() {
 #[test]
 fn the_release_of_a_lock_that_never_expires_is_tried_for_a_day() {
     let mut bench = Bench::new();
-    let hold = bench.hold(1, Demand { ttl: None, renew: false, ..demand("k") });
+    let hold = bench.hold(
+        1,
+        demand("k").with(|terms| {
+            terms.ttl = None;
+            terms.renew = false;
+        }),
+    );
     let _told = bench.release(&hold);
     let (mut reap, now) = (bench.released(), bench.moment());
     assert!(reap.outcome(refused(), now, now).is_none());

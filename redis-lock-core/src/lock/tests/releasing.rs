@@ -27,20 +27,25 @@ fn is_passed(bench: &mut Bench) -> bool {
 }
 
 fn fenced() -> Demand {
-    Demand { fenced: true, ..demand("k") }
+    demand("k").with(|terms| terms.fenced = true)
 }
 
 #[test]
 fn a_lock_is_passed_on_in_the_same_terms_only() {
     assert!(passes(demand("k"), demand("k")));
-    assert!(!passes(demand("k"), Demand { ttl: Some(secs(20)), ..demand("k") }));
-    assert!(!passes(demand("k"), Demand { ttl: Some(secs(40)), ..demand("k") }));
-    let lasting = || Demand { ttl: None, renew: false, ..demand("k") };
+    assert!(!passes(demand("k"), demand("k").with(|terms| terms.ttl = Some(secs(20)))));
+    assert!(!passes(demand("k"), demand("k").with(|terms| terms.ttl = Some(secs(40)))));
+    let lasting = || {
+        demand("k").with(|terms| {
+            terms.ttl = None;
+            terms.renew = false;
+        })
+    };
     assert!(!passes(lasting(), lasting()));
-    let unrenewed = || Demand { renew: false, ..demand("k") };
+    let unrenewed = || demand("k").with(|terms| terms.renew = false);
     assert!(!passes(demand("k"), unrenewed()));
     assert!(!passes(unrenewed(), demand("k")));
-    let limited = |hours: u64| Demand { max_hold: secs(hours * 3_600), ..demand("k") };
+    let limited = |hours: u64| demand("k").with(|terms| terms.max_hold = secs(hours * 3_600));
     assert!(passes(limited(2), limited(2)));
     assert!(passes(limited(1), limited(2)));
     assert!(!passes(limited(2), limited(1)));
@@ -191,7 +196,7 @@ fn local_hand_overs_of_a_fenced_lock_use_up_their_numbers_and_then_ask() {
 #[test]
 fn a_hold_that_must_last_is_kept_on_the_server_until_then() {
     let mut bench = Bench::new();
-    let hold = bench.hold(1, Demand { min_hold: Some(secs(2)), ..demand("k") });
+    let hold = bench.hold(1, demand("k").with(|terms| terms.min_hold = Some(secs(2))));
     bench.ask(2, demand("k"));
     bench.release(&hold);
     assert!(bench.grants().is_empty(), "nobody gets it before");
@@ -214,7 +219,7 @@ fn a_hold_that_must_last_is_kept_on_the_server_until_then() {
 #[test]
 fn a_lease_that_is_kept_is_cut_again_while_a_renewal_may_be_executed_late() {
     let mut bench = Bench::new();
-    let hold = bench.hold(1, Demand { min_hold: Some(secs(25)), ..demand("k") });
+    let hold = bench.hold(1, demand("k").with(|terms| terms.min_hold = Some(secs(25))));
     bench.tick(10_000);
     let renewal = bench.asked();
     bench.answer(&renewal, unknown());
@@ -236,7 +241,7 @@ fn a_lease_that_is_kept_is_cut_again_while_a_renewal_may_be_executed_late() {
 fn a_hold_that_has_lasted_long_enough_is_passed_on() {
     for (least, passed) in [(RTT + 1, false), (RTT, true)] {
         let mut bench = Bench::new();
-        let hold = bench.hold(1, Demand { min_hold: Some(millis(least)), ..demand("k") });
+        let hold = bench.hold(1, demand("k").with(|terms| terms.min_hold = Some(millis(least))));
         bench.ask(2, demand("k"));
         bench.release(&hold);
         assert_eq!(is_passed(&mut bench), passed, "at least {least} ms");

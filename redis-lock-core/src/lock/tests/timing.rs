@@ -98,7 +98,7 @@ fn waiters_far_behind_look_together_and_at_the_end_of_a_lease() {
 fn failures(class: FaultClass, spread: u8, count: usize) -> Vec<u128> {
     let mut bench = Bench::new();
     bench.spread = spread;
-    bench.ask(1, Demand { outage: secs(3_600), ..demand("k") });
+    bench.ask(1, demand("k").with(|terms| terms.outage = secs(3_600)));
     let mut pauses = Vec::new();
     while pauses.len() < count {
         let question = bench.asked();
@@ -119,7 +119,7 @@ fn failed_questions_are_asked_again_at_growing_intervals() {
 #[test]
 fn what_fails_after_a_new_connection_or_at_a_new_owner_is_asked_again_soon() {
     let mut bench = Bench::new();
-    bench.ask(1, Demand { outage: secs(3_600), ..demand("k") });
+    bench.ask(1, demand("k").with(|terms| terms.outage = secs(3_600)));
     let refused = || Outcome::Refused(Fault::new(FaultClass::Refused, "planted"));
     for _ in 0..6 {
         let question = bench.asked();

@@ -42,7 +42,7 @@ fn i9_a_wait_that_nobody_answers_ends_with_the_timeout_of_the_question() {
     bench.asked();
     bench.tick(500);
     assert!(bench.failed().is_empty(), "busy or broken: the first answer decides");
-    let timeout = u64::try_from(patient(500).timeout.as_millis()).unwrap();
+    let timeout = u64::try_from(patient(500).terms.timeout.as_millis()).unwrap();
     bench.tick(timeout - 1);
     assert!(bench.failed().is_empty());
     bench.tick(1);
@@ -250,7 +250,7 @@ fn an_answer_from_before_a_caller_came_does_not_say_that_it_is_busy() {
     bench.tick(100);
     bench.ask(2, impatient());
     bench.asked();
-    bench.tick(u64::try_from(impatient().timeout.as_millis()).unwrap());
+    bench.tick(u64::try_from(impatient().terms.timeout.as_millis()).unwrap());
     let (id, error) = bench.failed().remove(0);
     assert!(id == 2 && matches!(error, LockError::Backend { .. }), "{error:?}");
 }
@@ -336,7 +336,7 @@ fn the_news_that_others_wait_comes_with_a_hint_and_stays() {
 /// wants another lease.
 fn start_over(next: Demand) -> (Bench, Question) {
     let mut bench = Bench::new();
-    bench.ask(1, Demand { ttl: Some(secs(5)), ..demand("k") });
+    bench.ask(1, demand("k").with(|terms| terms.ttl = Some(secs(5))));
     bench.ask(2, next);
     let take = bench.asked();
     bench.answer(&take, busy_unknown());
@@ -359,7 +359,7 @@ fn what_a_server_said_of_one_token_counts_for_the_next() {
 
 #[test]
 fn a_lease_that_somebody_else_had_before_is_not_kept_by_a_fresh_token_either() {
-    let (mut bench, question) = start_over(Demand { linger: Some(secs(5)), ..demand("k") });
+    let (mut bench, question) = start_over(demand("k").with(|terms| terms.linger = Some(secs(5))));
     bench.answer(&question, got());
     let (_, hold) = bench.granted();
     bench.release(&hold);
@@ -456,7 +456,7 @@ fn the_end_of_a_wait_that_was_given_up_is_not_looked_at() {
     let outage = bench.machine.due();
     bench.ask(2, patient(100));
     bench.tick(100);
-    assert_eq!(bench.machine.due(), bench.moment().after(demand("k").timeout));
+    assert_eq!(bench.machine.due(), bench.moment().after(demand("k").terms.timeout));
     bench.cancel(2);
     assert_eq!(bench.machine.due(), outage);
 }

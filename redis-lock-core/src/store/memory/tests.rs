@@ -19,7 +19,7 @@ struct OneLock {
 }
 
 fn command(verb: Verb) -> Command {
-    let names = Arc::new(Names::new("lock", "lock:a"));
+    let names = Names::new("lock", "lock:a");
     Command { names, kind: Kind::Mutex, verb, timeout: SECOND }
 }
 
@@ -127,7 +127,7 @@ fn who_passes_the_queue_takes_several_locks_before_those_who_wait() {
         lock.at(0, take("a", Some(SECOND)));
         lock.at(500, queue("b"));
         let [first, second] = ["a", "z"].map(|key| Names::new("lock", format!("lock:{key}")));
-        let names = Arc::new(Names::together(first, vec![second], ""));
+        let names = Names::together(first, vec![second], "");
         let verb = Verb::Acquire(Acquire { fair, ..acquire("c") });
         let both = Command { names, kind: Kind::All { ordered: false }, ..command(verb) };
         let answer = lock.send(1_000, &both);
@@ -230,7 +230,7 @@ fn a_look_shows_how_long_holders_have_the_lock_and_who_still_waits() {
 #[test]
 fn locks_that_have_ended_are_removed_when_there_are_many() {
     let take_at = |state: &mut State, number: usize, now: Moment| {
-        let names = Arc::new(Names::new("lock", format!("lock:{number}")));
+        let names = Names::new("lock", format!("lock:{number}"));
         let verb = take(&number.to_string(), Some(SECOND));
         let command = Command { names, ..command(verb) };
         let answer = state.answer(&command, &"m".into(), now, &mut |_, _| false);

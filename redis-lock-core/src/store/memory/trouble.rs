@@ -102,7 +102,7 @@ mod tests {
     use crate::domain::names::Names;
 
     fn command(verb: Verb) -> Command {
-        let names = Arc::new(Names::new("", "k"));
+        let names = Names::new("", "k");
         Command { names, kind: Kind::Mutex, verb, timeout: Duration::from_secs(1) }
     }
 

@@ -94,7 +94,7 @@ pub(super) fn redis_6() -> Option<ServerBinary> {
 }
 
 pub(super) fn command(kind: Kind, verb: Verb) -> Command {
-    let names = Arc::new(names());
+    let names = names();
     Command { names, kind, verb, timeout: Duration::from_secs(1) }
 }
 

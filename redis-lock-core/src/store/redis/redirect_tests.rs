@@ -261,7 +261,7 @@ fn a_part_that_is_moved_fails_the_whole_and_gives_back_what_was_acquired() {
     let mut played = Played::with(Some(Member::of_cluster("a:7000")), true);
     let each = ["foo", "bar"].map(|key| Names::new("", key.to_owned()));
     let [foo, bar] = each;
-    let names = Arc::new(Names::together(foo, vec![bar], "foo, bar"));
+    let names = Names::together(foo, vec![bar], "foo, bar");
     let kind = Kind::All { ordered: false };
     played.ask(1, Command { names, ..command(kind, acquire(1, true)) });
     assert_eq!(played.sent.0.len(), 2, "one for each slot");

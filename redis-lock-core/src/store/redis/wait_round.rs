@@ -29,7 +29,7 @@ const WRITES: usize = 3;
 #[derive(Debug)]
 pub(super) struct Rider {
     pub(super) seq: u64,
-    pub(super) names: Arc<Names>,
+    pub(super) names: Names,
     pub(super) token: Arc<str>,
 }
 
@@ -197,7 +197,7 @@ mod tests {
     const SECOND: Duration = Duration::from_secs(1);
 
     fn rider(seq: u64) -> Rider {
-        let names = Arc::new(Names::new("lock", format!("lock:{seq}")));
+        let names = Names::new("lock", format!("lock:{seq}"));
         Rider { seq, names, token: format!("token-{seq}").into() }
     }
 

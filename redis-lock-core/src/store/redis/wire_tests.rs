@@ -34,7 +34,7 @@ fn socket() -> (Socket, UnixStream) {
 
 fn push(wire: &mut RedisWire, numbers: std::ops::Range<u64>) {
     for number in numbers {
-        let names = Arc::new(Names::new("lock", format!("lock:{}-{number:06}", "k".repeat(100))));
+        let names = Names::new("lock", format!("lock:{}-{number:06}", "k".repeat(100)));
         let verb = Verb::Take { token: "t".into(), ttl: Some(Duration::from_secs(1)) };
         let timeout = Duration::from_secs(1);
         wire.push(number, Command { names, kind: Kind::Mutex, verb, timeout });

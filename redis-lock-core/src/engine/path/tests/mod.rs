@@ -11,7 +11,6 @@ use std::io;
 
 use super::send::MIN_BATCH;
 use super::*;
-use crate::domain::demand::Demand;
 use crate::domain::demand::tests::demand;
 use crate::domain::env::simulated;
 use crate::engine::core::Work;

@@ -162,7 +162,8 @@ fn whoever_looks_is_told_at_its_deadline_though_nothing_could_be_sent() {
 fn whoever_releases_is_told_at_its_deadline_and_the_release_goes_on() {
     let mut bench = Bench::up();
     let mut locks = Locks::new();
-    let hold = locks.hold(1, Demand { timeout: Duration::from_millis(LIMIT), ..demand("k") });
+    let hold =
+        locks.hold(1, demand("k").with(|terms| terms.timeout = Duration::from_millis(LIMIT)));
     let _told = locks.release(&hold);
     let reap = locks.released().take();
     let deadline = reap.deadline();

@@ -173,7 +173,7 @@ impl ModelStep {
         };
         // No answer is ever late here: the machine may stand still for a while.
         let timeout = PATIENCE;
-        Some((Command { names: Arc::new(names), kind, verb, timeout }, who))
+        Some((Command { names, kind, verb, timeout }, who))
     }
 }
 

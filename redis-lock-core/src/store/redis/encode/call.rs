@@ -111,12 +111,11 @@ mod tests {
     fn every_script_is_given_what_its_head_names() {
         let names = |key: &str| Names::new("", key.to_owned());
         let together = Names::together(names("a{t}"), vec![names("b{t}"), names("c{t}")], "abc");
-        let together = Arc::new(together);
         let context = Context { delete: Delete::Script, channel: &Channel::listened_at("c") };
         for kind in Kind::EACH {
             let mut calls = 0;
             for verb in verbs() {
-                let names = Arc::clone(&together);
+                let names = together.clone();
                 let command = Command { names, kind, verb, timeout: Duration::from_secs(1) };
                 let Some(call) = encode::call(&command, &context) else { continue };
                 let (head, (keys, args)) = (&call.script.head, &call.names);
@@ -137,7 +136,7 @@ mod tests {
 
     #[test]
     fn a_script_in_full_is_the_same_call_with_its_text() {
-        let names = Arc::new(Names::new("lock", "lock:a"));
+        let names = Names::new("lock", "lock:a");
         let command =
             Command { names, kind: Kind::Mutex, verb: Verb::Look, timeout: Duration::from_secs(1) };
         let context = Context { delete: Delete::Script, channel: &Channel::listened_at("c") };
@@ -154,7 +153,7 @@ mod tests {
     fn the_short_way_of_a_renewal_says_the_same() {
         let token = "rl1.t".into();
         let verb = Verb::Renew { token, ttl: Some(Duration::from_millis(12_345)) };
-        let names = Arc::new(Names::new("lock", "lock:a"));
+        let names = Names::new("lock", "lock:a");
         let timeout = Duration::from_secs(1);
         let command = Command { names, kind: Kind::Mutex, verb, timeout };
         let context = Context { delete: Delete::Script, channel: &Channel::listened_at("c") };

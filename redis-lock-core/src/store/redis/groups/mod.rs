@@ -313,8 +313,8 @@ impl Split {
 
     fn ask(&mut self, parts: Vec<(usize, Verb)>) -> NextPart {
         let groups = self.command.names.groups();
-        let part = |(group, verb)| {
-            let names = Arc::clone(groups.get(group)?);
+        let part = |(group, verb): (usize, Verb)| {
+            let names = groups.get(group)?.clone();
             Some(Part { group, command: Command { names, verb, ..self.command.clone() } })
         };
         let parts: Vec<_> = parts.into_iter().filter_map(part).collect();

@@ -12,7 +12,7 @@ const PLACE: Duration = Duration::from_secs(5);
 fn command(verb: Verb, ordered: bool) -> Command {
     let mut each = ["a", "b", "c"].map(|key| Names::new("", key)).into_iter();
     let first = each.next().unwrap();
-    let names = Arc::new(Names::together(first, each.collect(), "a, b, c"));
+    let names = Names::together(first, each.collect(), "a, b, c");
     assert_eq!(names.groups().len(), 3);
     Command { names, kind: Kind::All { ordered }, verb, timeout: Duration::from_secs(1) }
 }

@@ -254,7 +254,7 @@ impl Wire for ReplicatedWire {
     fn push(&mut self, seq: u64, command: Command) {
         self.count(seq, &command);
         if let (Verb::Take { token, .. }, true) = (&command.verb, self.may_read) {
-            let (names, token) = (Arc::clone(&command.names), Arc::clone(token));
+            let (names, token) = (command.names.clone(), Arc::clone(token));
             self.riders.push(Rider { seq, names, token });
         }
         self.inner.push(seq, command);

@@ -70,7 +70,7 @@ impl Scene {
 
     /// Takes a lock with the token `t`.
     fn take(&mut self, seq: u64) {
-        let names = Arc::new(Names::new("lock", "lock:a"));
+        let names = Names::new("lock", "lock:a");
         let verb = Verb::Take { token: "t".into(), ttl: Some(SECOND) };
         self.wire.push(seq, Command { names, kind: Kind::Mutex, verb, timeout: SECOND });
         self.wire.flush().unwrap();

@@ -167,14 +167,13 @@ fn plan(command: &Command, terms: &DecisionTerms) -> ReadPlan {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
 
     use super::*;
     use crate::domain::kind::Kind;
     use crate::domain::names::Names;
 
     fn renewal(number: u64) -> (u64, Command) {
-        let names = Arc::new(Names::new("", number.to_string()));
+        let names = Names::new("", number.to_string());
         let verb = Verb::Renew { token: "t".into(), ttl: None };
         let timeout = Duration::from_secs(1);
         (number, Command { names, kind: Kind::Mutex, verb, timeout })

@@ -61,7 +61,6 @@ pub(super) async fn claim(
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
     use std::time::Duration;
 
     use testbed::{Server, ServerBinary};
@@ -76,7 +75,7 @@ mod tests {
     /// The answer to a claim of a lock that has this value, whose waiter was told so about the mark;
     /// whether a transaction was needed; and the rest of the ttl.
     fn claimed(server: &Server, value: &str, waited_for: bool) -> (Answer, bool, i64) {
-        let names = Arc::new(Names::new("lock", "lock:k"));
+        let names = Names::new("lock", "lock:k");
         server.run::<()>(&format!("SET {} {value} PX 900", names.main()));
         server.reset_counts();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -93,7 +92,7 @@ mod tests {
         let acquire =
             Acquire { notified: true, waited_for, ..Acquire::of(own.as_str().into(), ttl) };
         let (verb, timeout) = (Verb::Acquire(acquire), Duration::from_secs(5));
-        let command = Command { names: Arc::clone(&names), kind: Kind::Mutex, verb, timeout };
+        let command = Command { names: names.clone(), kind: Kind::Mutex, verb, timeout };
         let answer = runtime.block_on(super::super::run(&setting, &command)).unwrap();
         let is_watched = server.command_counts().contains_key("watch");
         assert_eq!(server.get(names.main()).as_deref(), Some(value));

@@ -133,7 +133,6 @@ fn writes(names: &Names, token: &str, ticket: &str, waiter: &str, lasts: Duratio
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
 
     use super::*;
     use crate::domain::kind::Kind;
@@ -159,7 +158,7 @@ mod tests {
         let server = testbed::Server::start();
         let token = |digit: &str| format!("rl1.{}.m.0.", digit.repeat(32));
         let (holder, first, last) = (token("a"), token("b"), token("c"));
-        let names = Arc::new(Names::new("lock", "lock:k"));
+        let names = Names::new("lock", "lock:k");
         let (seconds, _): (u64, u64) = server.run("TIME");
         // It has waited since before the clock was set back by ten minutes, and has renewed its place.
         let ticket = (seconds + 600) * 1_000_000;
@@ -175,7 +174,7 @@ mod tests {
         let acquire =
             Acquire { queue: place, is_new: true, ..Acquire::of(last.as_str().into(), place) };
         let (verb, timeout) = (Verb::Acquire(acquire), Duration::from_secs(5));
-        let command = Command { names: Arc::clone(&names), kind: Kind::Mutex, verb, timeout };
+        let command = Command { names: names.clone(), kind: Kind::Mutex, verb, timeout };
         let answer = runtime.block_on(line_up(&setting, &command, &AtomicBool::new(false)));
         assert!(matches!(answer, Ok(Some(Answer::Busy(_)))), "{answer:?}");
         let order: Vec<String> = server.run(&format!("ZRANGE {} 0 -1", names.queue()));
@@ -187,7 +186,7 @@ mod tests {
         let server = testbed::Server::start();
         let token = |digit: &str| format!("rl1.{}.m.0.", digit.repeat(32));
         let (holder, asker) = (token("a"), token("b"));
-        let names = Arc::new(Names::new("lock", "lock:k"));
+        let names = Names::new("lock", "lock:k");
         server.run::<()>(&format!("SET {} {holder}+", names.main()));
         let (runtime, setting) = client_of(&server);
         let place = Some(Duration::from_secs(5));
@@ -199,7 +198,7 @@ mod tests {
                 ..Acquire::of(asker.as_str().into(), place)
             };
             let (verb, timeout) = (Verb::Acquire(acquire), Duration::from_secs(5));
-            let names = Arc::clone(&names);
+            let names = names.clone();
             let command = Command { names, kind: Kind::Mutex, verb, timeout };
             runtime.block_on(crate::store::redis::transaction::run(&setting, &command))
         };
@@ -216,7 +215,7 @@ mod tests {
     fn a_granted_lock_is_claimed_where_mget_has_another_name() {
         let server = testbed::Server::builder().rename_command("MGET", "MGOT").start();
         let token = format!("rl1.{}.m.0.", "a".repeat(32));
-        let names = Arc::new(Names::new("lock", "lock:k"));
+        let names = Names::new("lock", "lock:k");
         server.run::<()>(&format!("SET {} {token} PX 1000", names.main()));
         let (runtime, setting) = client_of(&server);
         let ttl = Some(Duration::from_secs(30));
@@ -232,7 +231,7 @@ mod tests {
     fn a_connection_that_was_closed_while_it_was_idle_leaves_no_token_in_doubt() {
         let server = testbed::Server::start();
         let token = |digit: &str| format!("rl1.{}.m.0.", digit.repeat(32));
-        let names = Arc::new(Names::new("lock", "lock:k"));
+        let names = Names::new("lock", "lock:k");
         server.run::<()>(&format!("SET {} {}+ PX 60000", names.main(), token("a")));
         let (runtime, setting) = client_of(&server);
         let ask = |token: &str| {
@@ -240,7 +239,7 @@ mod tests {
             let acquire =
                 Acquire { queue: place, is_new: true, ..Acquire::of(token.into(), place) };
             let (verb, timeout) = (Verb::Acquire(acquire), Duration::from_secs(5));
-            let names = Arc::clone(&names);
+            let names = names.clone();
             let command = Command { names, kind: Kind::Mutex, verb, timeout };
             runtime.block_on(crate::store::redis::transaction::run(&setting, &command))
         };

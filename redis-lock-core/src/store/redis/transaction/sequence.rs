@@ -76,7 +76,6 @@ fn is_of_no_key(command: &Command) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
     use std::time::Duration;
 
     use super::*;
@@ -84,7 +83,7 @@ mod tests {
     use crate::domain::names::Names;
 
     fn check(key: &str) -> Command {
-        let names = Arc::new(Names::new("", key));
+        let names = Names::new("", key);
         let verb = Verb::Check { token: "t".into() };
         Command { names, kind: Kind::Mutex, verb, timeout: Duration::from_secs(1) }
     }

@@ -26,7 +26,7 @@ fn conversation() -> Conversation {
 }
 
 fn for_key(number: usize, verb: Verb) -> Command {
-    let names = Arc::new(Names::new("lock", format!("lock:{number}")));
+    let names = Names::new("lock", format!("lock:{number}"));
     Command { names, kind: Kind::Mutex, verb, timeout: Duration::from_secs(1) }
 }
 
@@ -180,7 +180,7 @@ fn a_bundle_keeps_its_place_before_what_is_asked_after_it() {
 fn names_that_are_long_go_in_several_calls() {
     let mut talk = Talk::new();
     for number in 0..10 {
-        let names = Arc::new(Names::new("lock", format!("lock:{}{number}", "x".repeat(3_000))));
+        let names = Names::new("lock", format!("lock:{}{number}", "x".repeat(3_000)));
         talk.ask(number, Command { names, ..renewal(1, TTL) });
     }
     assert_eq!(talk.flush().len(), 4, "three to a call, and one alone");
@@ -267,7 +267,7 @@ const PERMIT: Kind = Kind::Permit { limit: 2 };
 fn look(number: usize, kind: Kind, stays: bool) -> Command {
     let queue = Some(Duration::from_secs(5));
     let terms = Acquire { queue, stays, ..Acquire::of(token(number), Some(TTL)) };
-    let names = Arc::new(Names::new("lock", "lock:a"));
+    let names = Names::new("lock", "lock:a");
     let timeout = Duration::from_secs(1);
     Command { names, kind, verb: Verb::Acquire(terms), timeout }
 }

@@ -1,0 +1,69 @@
+//! The machines of one key.
+
+use std::collections::BTreeMap;
+
+use super::resident::Resident;
+
+/// The machines of one key. They are in boxes, because the hash table has twice the needed capacity
+/// and moves its entries when it grows.
+#[derive(Debug, Default)]
+pub(super) struct KeyEntry {
+    /// The one that the tasks of the process share.
+    pooled: Option<Box<Resident>>,
+    /// Those of single acquisitions. Most keys have none, so that they are in a box together.
+    others: Option<Box<Others>>,
+}
+
+#[derive(Debug, Default)]
+struct Others {
+    by_number: BTreeMap<u64, Box<Resident>>,
+}
+
+impl KeyEntry {
+    /// The machine with this number; 0 for the one that is shared.
+    pub(super) fn get(&self, number: u64) -> Option<&Resident> {
+        match number {
+            0 => self.pooled.as_deref(),
+            _ => self.others.as_ref()?.by_number.get(&number).map(AsRef::as_ref),
+        }
+    }
+
+    pub(super) fn get_mut(&mut self, number: u64) -> Option<&mut Resident> {
+        match number {
+            0 => self.pooled.as_deref_mut(),
+            _ => self.others.as_mut()?.by_number.get_mut(&number).map(AsMut::as_mut),
+        }
+    }
+
+    pub(super) fn get_or_make(
+        &mut self,
+        number: u64,
+        make: impl FnOnce() -> Box<Resident>,
+    ) -> &mut Resident {
+        match number {
+            0 => self.pooled.get_or_insert_with(make),
+            _ => self.others.get_or_insert_default().by_number.entry(number).or_insert_with(make),
+        }
+    }
+
+    pub(super) fn remove(&mut self, number: u64) -> Option<Box<Resident>> {
+        match number {
+            0 => self.pooled.take(),
+            _ => self.others.as_mut()?.by_number.remove(&number),
+        }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.pooled.is_none()
+            && self.others.as_ref().is_none_or(|others| others.by_number.is_empty())
+    }
+
+    /// The machines with their numbers.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (u64, &Resident)> {
+        let others = self.others.iter().flat_map(|others| others.by_number.iter());
+        let pooled = self.pooled.iter().map(|resident| (0, resident));
+        pooled
+            .chain(others.map(|(number, resident)| (*number, resident)))
+            .map(|(number, resident)| (number, &**resident))
+    }
+}

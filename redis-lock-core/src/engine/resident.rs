@@ -1,0 +1,55 @@
+//! The machine of a lock at its place in the table.
+
+use std::sync::Arc;
+
+use crate::LockError;
+use crate::domain::clock::Moment;
+use crate::domain::once::OnceSender;
+use crate::lock::Machine;
+use crate::lock::hold::Hold;
+
+/// How a waiter is notified.
+pub(crate) type Handle = OnceSender<Result<Arc<Hold>, LockError>>;
+
+/// A machine, and the data that is derived from it.
+#[derive(Debug)]
+pub(crate) struct Resident {
+    pub(crate) machine: Machine<Handle>,
+    pub(super) number: u64,
+    /// When its timer is due; `NEVER` without one.
+    pub(super) timer: Moment,
+    /// Whether one of its timers has been due: then the lock is held for long, and timers are set
+    /// at once.
+    pub(super) has_been_due: bool,
+    pub(super) is_deferred: bool,
+    /// The token by which messages may refer to it.
+    pub(crate) indexed: Option<Arc<str>>,
+    /// The number of its entry in the list of idle leases.
+    pub(crate) idle_entry: Option<u64>,
+    /// The version of the routing that its open question was sent with, when there are several
+    /// places.
+    pub(crate) asked: u64,
+}
+
+impl Resident {
+    pub(super) fn new() -> Self {
+        Self {
+            machine: Machine::new(),
+            number: 0,
+            timer: Moment::NEVER,
+            has_been_due: false,
+            is_deferred: false,
+            indexed: None,
+            idle_entry: None,
+            asked: 0,
+        }
+    }
+
+    /// As good as new. Its machine is idle.
+    pub(super) fn reset(mut self: Box<Self>) -> Box<Self> {
+        self.machine.reset();
+        (self.timer, self.has_been_due, self.is_deferred) = (Moment::NEVER, false, false);
+        (self.indexed, self.idle_entry, self.asked) = (None, None, 0);
+        self
+    }
+}

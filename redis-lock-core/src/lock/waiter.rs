@@ -1,0 +1,47 @@
+//! One caller that waits for a lock.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::Wait;
+use crate::domain::clock::Moment;
+use crate::domain::demand::Demand;
+
+/// One waiter.
+#[derive(Debug)]
+pub(crate) struct Waiter<W> {
+    pub(crate) id: u64,
+    pub(crate) handle: W,
+    pub(crate) demand: Arc<Demand>,
+    pub(crate) asked: Moment,
+}
+
+impl<W> Waiter<W> {
+    pub(crate) fn can_wait(&self) -> bool {
+        self.demand.terms.wait != Wait::None
+    }
+
+    /// When its wait ends. For a caller that does not wait, when its answer is due.
+    pub(super) fn until(&self) -> Moment {
+        match self.demand.terms.wait {
+            Wait::Forever => Moment::NEVER,
+            Wait::For(limit) => self.asked.after(limit),
+            Wait::None => self.answer_by(),
+        }
+    }
+
+    /// When it has to get an answer, whether or not the server has answered.
+    pub(super) fn answer_by(&self) -> Moment {
+        match self.demand.terms.wait {
+            Wait::Forever => Moment::NEVER,
+            Wait::For(limit) => self.asked.after(limit).after(self.demand.terms.timeout),
+            Wait::None if planted!(NextLook) => self.asked.after(Duration::from_secs(9)),
+            Wait::None => self.asked.after(self.demand.terms.timeout),
+        }
+    }
+
+    /// When its time limit for an outage passes.
+    pub(super) fn outage_end(&self, useful: Moment) -> Moment {
+        self.asked.max(useful).after(self.demand.terms.outage)
+    }
+}
