@@ -4,6 +4,7 @@
 //! meanwhile, and is entered again with its new time.
 
 use std::collections::BTreeMap;
+use std::num::NonZeroU64;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::table::LockId;
@@ -17,8 +18,8 @@ pub(crate) struct IdleLeases(Mutex<IdleList>);
 
 #[derive(Debug, Default)]
 struct IdleList {
-    entries: BTreeMap<u64, (Moment, LockId)>,
-    next: u64,
+    entries: BTreeMap<NonZeroU64, (Moment, LockId)>,
+    entered: u64,
 }
 
 impl IdleLeases {
@@ -28,20 +29,20 @@ impl IdleLeases {
 
     /// Enters a lease that has been idle since `since`. Returns the number of the entry, and
     /// whether there are too many now.
-    pub(super) fn enter(&self, id: &LockId, since: Moment) -> (u64, bool) {
+    pub(super) fn enter(&self, id: &LockId, since: Moment) -> (NonZeroU64, bool) {
         let mut list = self.list();
-        let number = list.next;
-        list.next += 1;
+        let number = NonZeroU64::MIN.saturating_add(list.entered);
+        list.entered += 1;
         list.entries.insert(number, (since, id.clone()));
         (number, list.entries.len() > MOST)
     }
 
-    pub(super) fn remove(&self, number: u64) {
+    pub(super) fn remove(&self, number: NonZeroU64) {
         self.list().entries.remove(&number);
     }
 
     /// Takes out the oldest entry, with its number, if there are too many.
-    pub(super) fn pop_surplus(&self) -> Option<(u64, (Moment, LockId))> {
+    pub(super) fn pop_surplus(&self) -> Option<(NonZeroU64, (Moment, LockId))> {
         let mut list = self.list();
         if list.entries.len() <= MOST {
             return None;
@@ -74,7 +75,7 @@ mod tests {
         leases.remove(first.unwrap());
         assert!(!leases.enter(&id(MOST), since(MOST)).1);
         assert!(leases.enter(&id(MOST + 1), since(MOST + 1)).1);
-        assert_eq!(leases.pop_surplus(), Some((1, (since(1), id(1)))));
+        assert_eq!(leases.pop_surplus().unwrap().1, (since(1), id(1)));
         assert!(leases.pop_surplus().is_none());
     }
 }

@@ -11,11 +11,11 @@ pub(super) struct KeyEntry {
     /// The one that the tasks of the process share.
     pooled: Option<Box<Resident>>,
     /// Those of single acquisitions. Most keys have none, so that they are in a box together.
-    others: Option<Box<Others>>,
+    unpooled: Option<Box<Unpooled>>,
 }
 
 #[derive(Debug, Default)]
-struct Others {
+struct Unpooled {
     by_number: BTreeMap<u64, Box<Resident>>,
 }
 
@@ -24,14 +24,14 @@ impl KeyEntry {
     pub(super) fn get(&self, number: u64) -> Option<&Resident> {
         match number {
             0 => self.pooled.as_deref(),
-            _ => self.others.as_ref()?.by_number.get(&number).map(AsRef::as_ref),
+            _ => self.unpooled.as_ref()?.by_number.get(&number).map(AsRef::as_ref),
         }
     }
 
     pub(super) fn get_mut(&mut self, number: u64) -> Option<&mut Resident> {
         match number {
             0 => self.pooled.as_deref_mut(),
-            _ => self.others.as_mut()?.by_number.get_mut(&number).map(AsMut::as_mut),
+            _ => self.unpooled.as_mut()?.by_number.get_mut(&number).map(AsMut::as_mut),
         }
     }
 
@@ -42,28 +42,28 @@ impl KeyEntry {
     ) -> &mut Resident {
         match number {
             0 => self.pooled.get_or_insert_with(make),
-            _ => self.others.get_or_insert_default().by_number.entry(number).or_insert_with(make),
+            _ => self.unpooled.get_or_insert_default().by_number.entry(number).or_insert_with(make),
         }
     }
 
     pub(super) fn remove(&mut self, number: u64) -> Option<Box<Resident>> {
         match number {
             0 => self.pooled.take(),
-            _ => self.others.as_mut()?.by_number.remove(&number),
+            _ => self.unpooled.as_mut()?.by_number.remove(&number),
         }
     }
 
     pub(super) fn is_empty(&self) -> bool {
         self.pooled.is_none()
-            && self.others.as_ref().is_none_or(|others| others.by_number.is_empty())
+            && self.unpooled.as_ref().is_none_or(|unpooled| unpooled.by_number.is_empty())
     }
 
     /// The machines with their numbers.
     pub(super) fn iter(&self) -> impl Iterator<Item = (u64, &Resident)> {
-        let others = self.others.iter().flat_map(|others| others.by_number.iter());
+        let unpooled = self.unpooled.iter().flat_map(|unpooled| unpooled.by_number.iter());
         let pooled = self.pooled.iter().map(|resident| (0, resident));
         pooled
-            .chain(others.map(|(number, resident)| (*number, resident)))
+            .chain(unpooled.map(|(number, resident)| (*number, resident)))
             .map(|(number, resident)| (number, &**resident))
     }
 }

@@ -1,5 +1,6 @@
 //! The machine of a lock at its place in the table.
 
+use std::num::NonZeroU64;
 use std::sync::Arc;
 
 use crate::LockError;
@@ -25,7 +26,7 @@ pub(crate) struct Resident {
     /// The token by which messages may refer to it.
     pub(crate) indexed: Option<Arc<str>>,
     /// The number of its entry in the list of idle leases.
-    pub(crate) idle_entry: Option<u64>,
+    pub(crate) idle_entry: Option<NonZeroU64>,
     /// The version of the routing that its open question was sent with, when there are several
     /// places.
     pub(crate) asked: u64,

@@ -4,8 +4,9 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::askers::{HoldRequest, Wants};
 use super::held_lease::Lease;
-use super::question::{About, HoldRequest, Open, Wanted, Wants};
+use super::question::{About, Open, Wanted};
 use super::timing::{HintThrottle, Turn};
 use super::{Attempt, Confirm, Effects, Env, Later, Machine, Outcome, Reap, Stage, lost_to};
 use crate::domain::clock::Moment;
@@ -67,9 +68,9 @@ impl Held {
 
     pub(super) fn due(&self, open: Option<&Open>) -> Moment {
         let renewal = if open.is_some() { Moment::NEVER } else { self.lease.renew_at };
-        let asked = open.into_iter().flat_map(|open| &open.askers);
-        let answer = asked.map(|asker| asker.deadline).fold(self.wanted.deadline(), Moment::min);
-        let answer = open.map_or(answer, |open| answer.min(open.late_at));
+        let wanted = self.wanted.askers.deadline();
+        let answer =
+            open.map_or(wanted, |open| wanted.min(open.askers.deadline()).min(open.late_at));
         renewal.min(self.check_at).min(answer).min(self.hold.deadline())
     }
 
@@ -244,7 +245,7 @@ impl<W> Machine<W> {
         let Stage::Held(held) = &mut self.stage else { return };
         let asked = self.open.as_mut().map(|open| &mut open.askers);
         for askers in asked.into_iter().chain([&mut held.wanted.askers]) {
-            for asker in askers.extract_if(.., |asker| asker.deadline <= env.now) {
+            for asker in askers.take(|asker| asker.deadline <= env.now) {
                 let fault = Fault::new(FaultClass::Late, "the server did not answer in time");
                 let error = LockError::backend(Some(held.hold.demand.key()), &fault);
                 out.confirm(asker.confirm, Err(error));

@@ -1,7 +1,7 @@
 //! One hold of one lock, shared by its guard and the engine.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::Notify;
@@ -23,7 +23,8 @@ pub(crate) struct Hold {
     /// The earliest time at which the server may have granted the lock.
     pub(crate) since: Moment,
     life: Mutex<HoldState>,
-    ended: Notify,
+    /// For those who wait for its end, if there are any.
+    ended: OnceLock<Box<Notify>>,
     report: HoldReport,
     /// The id of the process that it belongs to.
     process: u32,
@@ -66,7 +67,7 @@ impl Hold {
             fence,
             since,
             life,
-            ended: Notify::new(),
+            ended: OnceLock::new(),
             report: HoldReport::default(),
             process,
             is_given_back: AtomicBool::new(false),
@@ -221,7 +222,10 @@ impl Hold {
     /// Wakes those who wait for the loss. Their wakers are the user's code, so no lock of the
     /// engine may be held.
     pub(crate) fn notify_loss(&self) {
-        self.ended.notify_waiters();
+        // Whoever waits has made this before it looked at the state, which has changed before.
+        if let Some(ended) = self.ended.get() {
+            ended.notify_waiters();
+        }
     }
 
     /// The guard gives the lock back. Returns whether it still had it.
@@ -271,7 +275,7 @@ impl Hold {
     /// Looks each time when something has ended, until there is a reason.
     async fn reason_by(&self, look: fn(&Self, Moment) -> Option<LossReason>) -> LossReason {
         loop {
-            let ended = self.ended.notified();
+            let ended = self.ended.get_or_init(Box::default).notified();
             if let Some(reason) = look(self, Moment::now()) {
                 return reason;
             }

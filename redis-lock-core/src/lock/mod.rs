@@ -27,6 +27,7 @@
 //! - An [`Attempt`], which contains a token, is moved and never copied. It leaves a machine as a
 //!   [`Reap`], and later entries in the ordered queue of its place can't overtake it.
 
+mod askers;
 mod attempt;
 mod contend;
 mod crowd;
@@ -47,10 +48,11 @@ mod timing;
 mod waiter;
 mod waiters;
 
+pub(crate) use askers::Confirm;
 pub(crate) use attempt::{Attempt, OnServer};
 pub(crate) use effects::{Effects, Later, Outgoing};
 pub(crate) use local_view::LocalView;
-pub(crate) use question::{Confirm, Outcome, Question};
+pub(crate) use question::{Outcome, Question};
 pub(crate) use reap::{Confirmation, Next, Reap, lost_to};
 pub(crate) use release::ended;
 pub(crate) use waiter::Waiter;
@@ -68,6 +70,7 @@ use crate::domain::lease;
 use crate::lock::hold::Hold;
 use crate::store::{Acquire, Blocker, Command, Verb};
 use crate::{LockError, Token};
+use askers::Askers;
 use contend::Contending;
 use held::Held;
 use kept::KeptLease;
@@ -399,7 +402,7 @@ impl<W> Machine<W> {
             About::Renew | About::Cut => env.now.after(demand.terms.timeout),
             _ => Moment::NEVER,
         };
-        let askers = Vec::new();
+        let askers = Askers::default();
         self.open = Some(Open { number, about, ttl, sent: env.now, late_at, askers });
         out.out.push(Outgoing::Ask(Question { number, command }));
     }

@@ -2,14 +2,10 @@
 
 use std::time::Duration;
 
-use crate::LockError;
+use super::askers::{Askers, HoldRequest, Wants};
 use crate::domain::clock::Moment;
 use crate::domain::error::Fault;
-use crate::domain::once::OnceSender;
 use crate::store::{Answer, Command};
-
-/// Reports to a caller the outcome of what it asked for.
-pub(crate) type Confirm = OnceSender<Result<(), LockError>>;
 
 /// A question to the server.
 #[derive(Debug)]
@@ -49,7 +45,7 @@ pub(super) struct Open {
     /// the hold becomes uncertain.
     pub(super) late_at: Moment,
     /// The callers that wait for the outcome.
-    pub(super) askers: Vec<HoldRequest>,
+    pub(super) askers: Askers,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -67,26 +63,10 @@ pub(super) enum About {
     Downgrade,
 }
 
-/// A caller that wants something of a hold.
-#[derive(Debug)]
-pub(super) struct HoldRequest {
-    pub(super) confirm: Confirm,
-    /// When it is told that no answer came in time.
-    pub(super) deadline: Moment,
-    pub(super) wants: Wants,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Wants {
-    Extend(Duration),
-    Check,
-    Downgrade,
-}
-
 /// What callers want of a hold, collected while a question is open.
 #[derive(Debug, Default)]
 pub(super) struct Wanted {
-    pub(super) askers: Vec<HoldRequest>,
+    pub(super) askers: Askers,
     /// Whether to check the hold although no caller asked for that.
     pub(super) check: bool,
     /// Whether the server's lease is longer than anything that was asked for.
@@ -94,20 +74,15 @@ pub(super) struct Wanted {
 }
 
 impl Wanted {
-    /// The earliest time limit of these callers.
-    pub(super) fn deadline(&self) -> Moment {
-        self.askers.iter().map(|asker| asker.deadline).fold(Moment::NEVER, Moment::min)
-    }
-
     /// Takes out the callers that a question of this sort answers.
-    pub(super) fn take(&mut self, about: About) -> Vec<HoldRequest> {
-        let served = |asker: &mut HoldRequest| match about {
+    pub(super) fn take(&mut self, about: About) -> Askers {
+        let served = |asker: &HoldRequest| match about {
             About::Renew => !matches!(asker.wants, Wants::Downgrade),
             About::Check => asker.wants == Wants::Check,
             About::Downgrade => asker.wants == Wants::Downgrade,
             About::Take | About::Acquire { .. } | About::Cut => false,
         };
-        self.askers.extract_if(.., served).collect()
+        self.askers.take(served)
     }
 
     /// The longest lease that a caller wants.
