@@ -55,9 +55,6 @@ const DEFERRED: Duration = Duration::from_millis(500);
 /// Deferred timers are set together, in steps of 2^24 nanoseconds, some 17 ms.
 const TIMER_GRID: u32 = 24;
 
-/// Capacity for this many timers is never given back.
-const MIN_TIMER_ROOM: usize = 64;
-
 /// One shard: some of the machines, and their timers.
 #[derive(Debug, Default)]
 pub(crate) struct Shard {
@@ -76,7 +73,14 @@ pub(crate) struct Agenda {
     /// Ordered by time, then by the number of the resident, which is cheaper to compare than the
     /// id.
     timers: BTreeMap<(Moment, u64), LockId>,
-    deferred: VecDeque<(Moment, LockId)>,
+    deferred: VecDeque<DeferredTimers>,
+}
+
+/// Timers that are set at one time, if their locks are still held then.
+#[derive(Debug)]
+struct DeferredTimers {
+    at: Moment,
+    ids: Vec<LockId>,
 }
 
 impl Shard {
@@ -144,17 +148,22 @@ impl Agenda {
                 return None;
             }
             resident.is_deferred = true;
-            let at = now.after(DEFERRED).at_or_before(TIMER_GRID, 0);
-            // A key that is used again and again needs one entry for all its locks of these 17 ms.
-            if self.deferred.back().is_none_or(|last| last.0 != at || last.1 != *id) {
-                self.deferred.push_back((at, id.clone()));
-            }
+            self.defer(now.after(DEFERRED).at_or_before(TIMER_GRID, 0), id);
             return None;
         }
         self.unset(resident);
         resident.timer = due;
         self.timers.insert((due, resident.number), id.clone());
         Some(due)
+    }
+
+    fn defer(&mut self, at: Moment, id: &LockId) {
+        match self.deferred.back_mut().filter(|last| last.at == at) {
+            // A key that is used again and again needs one entry for all its locks of these 17 ms.
+            Some(last) if last.ids.last() == Some(id) => {}
+            Some(last) => last.ids.push(id.clone()),
+            None => self.deferred.push_back(DeferredTimers { at, ids: vec![id.clone()] }),
+        }
     }
 
     fn unset(&mut self, resident: &mut Resident) {
@@ -167,7 +176,7 @@ impl Agenda {
     /// When the next timer is due.
     fn due(&self) -> Moment {
         let timer = self.timers.first_key_value().map_or(Moment::NEVER, |((at, _), _)| *at);
-        self.deferred.front().map_or(timer, |(at, _)| timer.min(*at))
+        self.deferred.front().map_or(timer, |deferred| timer.min(deferred.at))
     }
 }
 
@@ -188,21 +197,20 @@ impl Shard {
 
     /// Sets the timers that were deferred.
     fn end_deferral(&mut self, now: Moment) {
-        while self.agenda.deferred.front().is_some_and(|(at, _)| *at <= now) {
-            let Some((_, id)) = self.agenda.deferred.pop_front() else { return };
-            let Some(resident) = self.get_mut(&id) else { continue };
-            resident.is_deferred = false;
-            let due = resident.machine.due();
-            if resident.timer == Moment::NEVER && due != Moment::NEVER {
-                resident.timer = due;
-                let number = resident.number;
-                self.agenda.timers.insert((due, number), id);
-            }
+        while self.agenda.deferred.front().is_some_and(|next| next.at <= now) {
+            let Some(deferred) = self.agenda.deferred.pop_front() else { return };
+            deferred.ids.into_iter().for_each(|id| self.set_deferred(id));
         }
-        // After a burst most of the capacity is not needed.
-        let deferred = &mut self.agenda.deferred;
-        if deferred.capacity() > MIN_TIMER_ROOM.max(deferred.len() * 4) {
-            deferred.shrink_to(deferred.len() * 2);
+    }
+
+    fn set_deferred(&mut self, id: LockId) {
+        let Some(resident) = self.get_mut(&id) else { return };
+        resident.is_deferred = false;
+        let due = resident.machine.due();
+        if resident.timer == Moment::NEVER && due != Moment::NEVER {
+            resident.timer = due;
+            let number = resident.number;
+            self.agenda.timers.insert((due, number), id);
         }
     }
 
