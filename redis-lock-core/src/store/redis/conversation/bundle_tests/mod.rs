@@ -1,5 +1,6 @@
 //! Renewals of many locks in one call, as a server answers them, and as one could.
 
+mod random_rounds;
 mod releases;
 
 use std::collections::BTreeMap;
