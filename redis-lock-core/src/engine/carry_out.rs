@@ -19,7 +19,7 @@ impl Core {
     fn run(&self, notice: Notice, work: &mut Work) {
         match notice {
             Notice::Grant(id, handle, hold) => match handle.put(Ok(hold)) {
-                Ok(waker) => self.wake(waker, work),
+                Ok(waker) => Self::wake(waker, work),
                 // The caller is gone. An adopted token still belongs to the process that gave it away.
                 Err(Ok(hold)) => {
                     self.step(&id, work, |machine, env, out| match hold.demand.adopts {
@@ -31,10 +31,10 @@ impl Core {
             },
             // The caller may be gone, which changes nothing.
             Notice::Fail(handle, error) => {
-                self.wake(handle.put(Err(error)).ok().flatten(), work);
+                Self::wake(handle.put(Err(error)).ok().flatten(), work);
             }
             Notice::Confirm(confirm, outcome) => {
-                self.wake(confirm.put(outcome).ok().flatten(), work);
+                Self::wake(confirm.put(outcome).ok().flatten(), work);
             }
             Notice::Reply(reply, answer) => drop(reply.send(answer)),
             Notice::Ready(reply, outcome) => drop(reply.send(outcome)),
@@ -50,10 +50,10 @@ impl Core {
     }
 
     /// Wakes a caller that has its answer, or leaves that to the task that reads.
-    fn wake(&self, waker: Option<Waker>, work: &Work) {
+    fn wake(waker: Option<Waker>, work: &Work) {
         let Some(waker) = waker else { return };
         match &work.together {
-            Some(together) if together.is_of_task(&waker) => self.woken_tasks.add(waker),
+            Some(together) if together.is_of_task(&waker) => together.add(waker),
             _ => waker.wake(),
         }
     }

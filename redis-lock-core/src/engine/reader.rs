@@ -14,6 +14,7 @@ use std::task::Poll;
 use tokio::runtime;
 
 use super::core::{Core, Work};
+use super::notices::Notice;
 use super::path::{After, Path, Reader};
 use super::places::{Place, PlaceId};
 use super::wake_together::WakeTogether;
@@ -221,6 +222,9 @@ impl Role {
             if traffic.is_read_by(self.epoch, self.number) {
                 traffic.task_flushes = false;
             }
+            if traffic.is_flushed() {
+                return;
+            }
             self.path().push_out(traffic, &mut work.settled)
         };
         match after {
@@ -247,18 +251,23 @@ impl Core {
         let mut are_listed = false;
         loop {
             self.send(work);
-            let notice = match work.notices.len() {
-                0 if !are_listed => return,
-                // No other answer can be delayed by it.
-                1 if !are_listed => work.notices.pop_front(),
-                _ => {
-                    are_listed = true;
-                    self.notices.add(&mut work.notices);
-                    self.notices.take()
-                }
-            };
-            let Some(notice) = notice else { return };
+            if !are_listed && work.notices.len() <= 1 {
+                let Some(notice) = work.notices.pop_front() else { return };
+                self.carry_out_alone(notice, work);
+                continue;
+            }
+            are_listed = true;
+            self.notices.add(&mut work.notices);
+            let Some(notice) = self.notices.take() else { return };
             self.carry_out(notice, work);
         }
+    }
+
+    /// Carries out the only notice. No other answer can be delayed by it, and no other task is there to
+    /// be woken together with its caller.
+    fn carry_out_alone(&self, notice: Notice, work: &mut Work) {
+        let together = work.together.take();
+        self.carry_out(notice, work);
+        work.together = together;
     }
 }

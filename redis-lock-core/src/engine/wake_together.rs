@@ -8,6 +8,7 @@
 //! Other wakers are called one by one by the reading task: they may be the user's code, and the runtime
 //! stands still for as long as one of them blocks there.
 
+use std::cell::Cell;
 use std::collections::VecDeque;
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -136,6 +137,8 @@ pub(super) struct WakeTogether {
     woken: Arc<WokenTasks>,
     /// Wakes them when it is woken.
     waker: Waker,
+    /// Whether any were added that nobody has woken since.
+    has_added: Cell<bool>,
 }
 
 impl WakeTogether {
@@ -149,7 +152,8 @@ impl WakeTogether {
         }
         let own = |context: &mut Context<'_>| Poll::Ready(context.waker().vtable());
         let tasks = std::future::poll_fn(own).await;
-        Some(Self { tasks, waker: Waker::from(Arc::clone(woken)), woken: Arc::clone(woken) })
+        let (waker, woken) = (Waker::from(Arc::clone(woken)), Arc::clone(woken));
+        Some(Self { tasks, woken, waker, has_added: Cell::new(false) })
     }
 
     /// Whether a waker belongs to a task of Tokio.
@@ -157,9 +161,17 @@ impl WakeTogether {
         ptr::eq(waker.vtable(), self.tasks)
     }
 
+    pub(super) fn add(&self, waker: Waker) {
+        self.woken.add(waker);
+        self.has_added.set(true);
+    }
+
     /// Has those that were added woken. Returns whether that happens later, when this worker looks for
     /// I/O next.
     pub(super) fn wake(&self) -> bool {
+        if !self.has_added.take() {
+            return false;
+        }
         let may_wait = self.woken.may_wait();
         if may_wait {
             // It passes the waker on to the runtime when it is polled, and that is all it is for.

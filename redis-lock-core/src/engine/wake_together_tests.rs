@@ -10,11 +10,15 @@ use std::time::Duration;
 use testbed::{WakeLog, eventually};
 use tokio::task::LocalSet;
 
+use super::core::Work;
+use super::notices::Notice;
 use super::reading_tests::{
     Blocks, PATIENCE, ask, have_a_task_read, server_and_locks, two_workers,
 };
 use super::wake_together::{MIN_TOGETHER, WakeTogether, WokenTasks};
+use crate::LockError;
 use crate::domain::clock::Moment;
+use crate::domain::once::once;
 
 #[test]
 fn many_tasks_are_woken_when_the_worker_looks_for_io_and_few_at_once() {
@@ -26,7 +30,7 @@ fn many_tasks_are_woken_when_the_worker_looks_for_io_and_few_at_once() {
             WakeTogether::of_this_task(&core.woken_tasks).await.expect("there are two workers");
         for (count, are_many) in [(MIN_TOGETHER - 1, false), (MIN_TOGETHER, true)] {
             let log = WakeLog::new();
-            (0..count).for_each(|_| core.woken_tasks.add(log.waker()));
+            (0..count).for_each(|_| together.add(log.waker()));
             assert_eq!(together.wake(), are_many);
             assert_eq!(log.count(), if are_many { 0 } else { count });
             let start = Moment::now();
@@ -34,6 +38,51 @@ fn many_tasks_are_woken_when_the_worker_looks_for_io_and_few_at_once() {
                 tokio::task::yield_now().await;
             }
             assert_eq!(log.count(), count);
+        }
+    };
+    runtime.block_on(runtime.spawn(task)).unwrap();
+    server.assert_clean();
+}
+
+#[test]
+fn a_task_that_has_added_none_leaves_those_of_others_alone() {
+    let runtime = two_workers();
+    let task = async {
+        let (woken, log) = (Arc::<WokenTasks>::default(), WakeLog::new());
+        let together = WakeTogether::of_this_task(&woken).await.expect("there are two workers");
+        woken.add(log.waker());
+        assert!(!together.wake());
+        assert_eq!(log.count(), 0);
+        together.add(log.waker());
+        assert!(!together.wake());
+        assert_eq!(log.count(), 2);
+    };
+    runtime.block_on(runtime.spawn(task)).unwrap();
+}
+
+#[test]
+fn a_task_alone_is_woken_at_once_and_several_by_the_task_that_reads() {
+    let (server, locks) = server_and_locks();
+    let runtime = two_workers();
+    let core = Arc::clone(locks.link().core());
+    let task = async move {
+        let mut work = Box::<Work>::default();
+        work.together = WakeTogether::of_this_task(&core.woken_tasks).await;
+        for (count, are_listed) in [(1, false), (2, true)] {
+            let mut callers = Vec::new();
+            for _ in 0..count {
+                let (handle, mut caller) = once();
+                poll_fn(|context| Poll::Ready(pin!(&mut caller).poll(context).is_pending())).await;
+                work.notices.push_back(Notice::Fail(handle, LockError::Shutdown));
+                callers.push(caller);
+            }
+            core.read(&mut work);
+            assert_eq!(core.woken_tasks.due() != Moment::NEVER, are_listed);
+            assert!(!work.together.as_ref().expect("it is kept").wake(), "they are few");
+            assert_eq!(core.woken_tasks.due(), Moment::NEVER);
+            for caller in callers {
+                assert!(matches!(caller.await, Ok(Err(LockError::Shutdown))));
+            }
         }
     };
     runtime.block_on(runtime.spawn(task)).unwrap();
