@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
@@ -9,9 +10,12 @@ use proptest::test_runner::{Config, TestRunner};
 use super::{TTL, Talk, for_key};
 use crate::domain::error::Fault;
 use crate::store::redis::direct::{self, Direct, token};
-use crate::store::{Acquire, Answer, Verb};
+use crate::store::{Acquire, Answer, Command, Verb};
 
 const KEYS: usize = 5;
+
+/// From here on, tokens are those of other processes.
+const OTHERS: usize = 1_000;
 
 /// What happens at one key, between two commands of this process.
 #[derive(Clone, Copy, Debug)]
@@ -22,7 +26,6 @@ enum Elsewhere {
     Releases,
     Deleted,
     OfAnotherType,
-    NeverEnding,
 }
 
 /// What this process does with one key.
@@ -43,7 +46,6 @@ fn rounds() -> impl Strategy<Value = Vec<Round>> {
         3 => Just(Elsewhere::Releases),
         1 => Just(Elsewhere::Deleted),
         1 => Just(Elsewhere::OfAnotherType),
-        1 => Just(Elsewhere::NeverEnding),
     ];
     let here = prop_oneof![
         3 => Just(Here::Take),
@@ -59,6 +61,8 @@ fn rounds() -> impl Strategy<Value = Vec<Round>> {
 #[derive(Default)]
 struct Tokens {
     made: usize,
+    /// The last of them that was asked for in an earlier round: whoever has no answer yet renews nothing.
+    answered: usize,
     at: BTreeMap<usize, usize>,
     /// Those of others, in the order of their arrival.
     others: BTreeMap<usize, Vec<usize>>,
@@ -83,7 +87,9 @@ impl Tokens {
                     _ => Verb::Acquire(Acquire::of(token, ttl)),
                 })
             }
-            (Here::Renew, Some(number)) => Some(Verb::Renew { token: token(number), ttl }),
+            (Here::Renew, Some(number)) if number <= self.answered => {
+                Some(Verb::Renew { token: token(number), ttl })
+            }
             (Here::Release, Some(number)) => {
                 self.at.remove(&key);
                 let token = token(number);
@@ -99,7 +105,7 @@ impl Tokens {
         let run = |direct: &Direct, line: &str| direct.server.run::<()>(line);
         match what {
             Elsewhere::Waits => {
-                let number = 1_000 + self.fresh();
+                let number = OTHERS + self.fresh();
                 self.others.entry(key).or_default().push(number);
                 let _ = direct.send(&for_key(key, direct::acquire(number, true)), "-");
             }
@@ -112,9 +118,20 @@ impl Tokens {
                 run(direct, &format!("DEL {main}"));
                 run(direct, &format!("RPUSH {main} something"));
             }
-            Elsewhere::NeverEnding => run(direct, &format!("PERSIST {main}")),
         }
     }
+}
+
+/// What the machine of a lock asks next when it is told that the lock is busy: once more after the first
+/// try, and when a token of its own is in the way, whose release is on its way.
+fn next(command: &Command, answer: &Result<Answer, Fault>) -> Option<Command> {
+    let Ok(Answer::Busy(blocker)) = answer else { return None };
+    if let Verb::Take { token, ttl } = &command.verb {
+        let verb = Verb::Acquire(Acquire::of(Arc::clone(token), *ttl));
+        return Some(Command { verb, ..command.clone() });
+    }
+    let value = blocker.value.as_deref().unwrap_or_default().trim_end_matches('+');
+    (0..OTHERS).any(|number| *token(number) == *value).then(|| command.clone())
 }
 
 /// What a caller is told, without what depends on when exactly the server was asked.
@@ -149,24 +166,41 @@ fn play(direct: &mut Direct, rounds: &[Round], at_once: bool) -> Seen {
     direct.server.run::<()>("FLUSHALL");
     let (mut tokens, mut talk) = (Tokens::default(), Talk::new());
     let mut round = |(others, own): &Round| {
+        tokens.answered = tokens.made;
         for (key, what) in others {
             tokens.elsewhere(direct, *key, *what);
         }
-        let (mut answers, mut open, mut released) = (BTreeMap::new(), BTreeMap::new(), Vec::new());
+        let (mut answers, mut asked) = (BTreeMap::new(), BTreeMap::new());
+        let (mut open, mut released) = (BTreeMap::new(), Vec::new());
         for (seq, (key, here)) in (0..).zip(own) {
+            let is_answered = tokens.at.get(key).is_some_and(|number| *number <= tokens.answered);
             let Some(verb) = tokens.verb(*key, *here) else { continue };
-            // Whoever releases a lock has dropped what it asked about it.
+            // Whoever releases a lock has dropped what it asked about it, and a release of what nobody has
+            // been told of may find something or nothing.
             match here {
-                Here::Release => drop(open.remove(key)),
+                Here::Release => {
+                    open.remove(key);
+                    released.extend(is_answered.then_some(seq));
+                }
                 _ => open.entry(*key).or_insert_with(Vec::new).push(seq),
             }
-            released.extend(matches!(here, Here::Release).then_some(seq));
+            asked.insert(seq, for_key(*key, verb.clone()));
             talk.ask(seq, for_key(*key, verb));
             if !at_once {
                 answers.append(&mut talk.finish(direct));
             }
         }
         answers.append(&mut talk.finish(direct));
+        for _ in 0..2 {
+            for seq in open.values().flatten() {
+                let answer = &answers[seq];
+                if let Some(command) = next(&asked[seq], answer) {
+                    asked.insert(*seq, command.clone());
+                    talk.ask(*seq, command);
+                }
+            }
+            answers.append(&mut talk.finish(direct));
+        }
         let wanted = open.into_values().flatten().chain(released);
         let told = wanted.map(|seq| format!("{seq}: {}", told(&answers[&seq]))).collect();
         (told, left(direct))
