@@ -16,6 +16,7 @@ use crate::domain::names::Names;
 use crate::store::redis::channel::Channel;
 use crate::store::redis::direct::{Direct, token};
 use crate::store::redis::probe::Found;
+use crate::store::redis::scripts;
 use crate::store::{Acquire, Answer, Command, Pulled, Verb};
 
 const TTL: Duration = Duration::from_secs(30);
@@ -88,6 +89,15 @@ impl Talk {
                 assert!(answers.insert(seq, answer).is_none(), "{seq} was answered twice");
             }
         }
+    }
+}
+
+/// Has the server know the scripts, as it does when a manager has connected.
+fn load_scripts(direct: &mut Direct) {
+    for script in scripts::all() {
+        let mut load = redis::cmd("SCRIPT");
+        load.arg("LOAD").arg(&script.code);
+        direct.connection.req_command(&load).unwrap();
     }
 }
 

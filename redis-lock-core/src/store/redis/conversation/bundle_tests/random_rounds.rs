@@ -7,7 +7,7 @@ use std::sync::Arc;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 
-use super::{TTL, Talk, for_key};
+use super::{TTL, Talk, for_key, load_scripts};
 use crate::domain::error::Fault;
 use crate::store::redis::direct::{self, Direct, token};
 use crate::store::{Acquire, Answer, Command, Verb};
@@ -212,7 +212,8 @@ fn play(direct: &mut Direct, rounds: &[Round], at_once: bool) -> Seen {
 
 #[test]
 fn bundles_answer_and_leave_what_the_same_commands_one_by_one_would() {
-    for direct in Direct::each() {
+    for mut direct in Direct::each() {
+        load_scripts(&mut direct);
         let direct = RefCell::new(direct);
         let mut runner =
             TestRunner::new(Config { cases: 200, failure_persistence: None, ..Config::default() });

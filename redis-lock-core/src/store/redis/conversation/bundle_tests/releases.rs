@@ -2,14 +2,13 @@
 
 use std::sync::Arc;
 
-use redis::{Cmd, ConnectionLike};
+use redis::Cmd;
 
-use super::{Conversation, TTL, Talk, for_key, hold, release, renewal};
+use super::{Conversation, TTL, Talk, for_key, hold, load_scripts, release, renewal};
 use crate::domain::names::Names;
 use crate::store::redis::channel::Channel;
 use crate::store::redis::direct::{Direct, token};
 use crate::store::redis::probe::{Delete, Found};
-use crate::store::redis::scripts;
 use crate::store::{Acquire, Answer, Command, Verb};
 
 fn take(key: usize, by: usize) -> Command {
@@ -133,11 +132,7 @@ fn whoever_may_not_read_many_keys_releases_each_by_itself() {
 fn what_follows_the_releases_of_whoever_may_not_read_many_keys_comes_after_them() {
     for mut direct in Direct::each() {
         direct.become_user("~lock:* +@all -mget");
-        for script in scripts::all() {
-            let mut load = redis::cmd("SCRIPT");
-            load.arg("LOAD").arg(&script.code);
-            direct.connection.req_command(&load).unwrap();
-        }
+        load_scripts(&mut direct);
         hold(&direct, 0..3, 5_000);
         direct.server.run::<()>("DEL lock:1");
         let mut talk = Talk::new();
