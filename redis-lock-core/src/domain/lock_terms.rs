@@ -1,7 +1,9 @@
 //! The terms on which locks are wanted, which most acquisitions of a program have in common.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
+
+use once_cell::race::OnceBox;
 
 use crate::Wait;
 use crate::domain::label::Label;
@@ -31,15 +33,15 @@ pub(crate) struct LockTerms {
 const SHARED: usize = 4;
 
 /// The first terms that were asked for. Who asks for the same ones shares them, so that 100,000 held
-/// locks need them once.
+/// locks need them once. Nobody waits for whoever keeps them, which a forked child would do for ever.
 #[derive(Clone, Default, Debug)]
-pub(crate) struct SharedTerms([OnceLock<Arc<LockTerms>>; SHARED]);
+pub(crate) struct SharedTerms([OnceBox<Arc<LockTerms>>; SHARED]);
 
 impl SharedTerms {
     /// These terms, shared if others asked for the same.
     pub(crate) fn share(&self, terms: LockTerms) -> Arc<LockTerms> {
         for known in &self.0 {
-            let known = known.get_or_init(|| Arc::new(terms.clone()));
+            let known = known.get_or_init(|| Box::new(Arc::new(terms.clone())));
             if **known == terms {
                 return Arc::clone(known);
             }
@@ -50,6 +52,9 @@ impl SharedTerms {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::mpsc;
+    use std::thread;
+
     use super::*;
     use crate::domain::demand::tests::demand;
 
@@ -67,5 +72,29 @@ mod tests {
         assert!(Arc::ptr_eq(&first, &shared.share(of(1))));
         assert!(Arc::ptr_eq(&shared.share(of(4)), &shared.share(of(4))));
         assert!(!Arc::ptr_eq(&shared.share(of(5)), &shared.share(of(5))), "too many to keep");
+    }
+
+    #[test]
+    fn whoever_keeps_terms_holds_up_nobody_else() {
+        let shared = Arc::new(SharedTerms::default());
+        let terms = LockTerms::clone(&demand("k").terms);
+        let (keeping, is_keeping) = mpsc::channel();
+        let (end, ended) = mpsc::channel::<()>();
+        let (keeper, kept) = (Arc::clone(&shared), terms.clone());
+        let keeper = thread::spawn(move || {
+            keeper.0[0].get_or_init(|| {
+                keeping.send(()).unwrap();
+                let _ = ended.recv();
+                Box::new(Arc::new(kept))
+            });
+        });
+        is_keeping.recv().unwrap();
+        let (says, said) = mpsc::channel();
+        let asker = thread::spawn(move || says.send(shared.share(terms)).unwrap());
+        let is_told = said.recv_timeout(Duration::from_secs(5)).is_ok();
+        drop(end);
+        keeper.join().unwrap();
+        asker.join().unwrap();
+        assert!(is_told, "in a forked child nobody else would ever end");
     }
 }

@@ -1,9 +1,10 @@
 //! One hold of one lock, shared by its guard and the engine.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use once_cell::race::OnceBox;
 use tokio::sync::Notify;
 
 use crate::domain::clock::Moment;
@@ -23,8 +24,9 @@ pub(crate) struct Hold {
     /// The earliest time at which the server may have granted the lock.
     pub(crate) since: Moment,
     life: Mutex<HoldState>,
-    /// For those who wait for its end, if there are any.
-    ended: OnceLock<Box<Notify>>,
+    /// For those who wait for its end, if there are any. It is made without waiting for anybody,
+    /// because a forked child does not have the thread that was about to make it.
+    ended: OnceBox<Notify>,
     report: HoldReport,
     /// The id of the process that it belongs to.
     process: u32,
@@ -67,7 +69,7 @@ impl Hold {
             fence,
             since,
             life,
-            ended: OnceLock::new(),
+            ended: OnceBox::new(),
             report: HoldReport::default(),
             process,
             is_given_back: AtomicBool::new(false),
@@ -342,7 +344,9 @@ impl HoldState {
 
 #[cfg(test)]
 mod tests {
-    use std::task::{Context, Poll};
+    use std::sync::mpsc;
+    use std::task::{Context, Poll, Waker};
+    use std::thread;
 
     use testbed::WakeLog;
 
@@ -421,6 +425,33 @@ mod tests {
         hold.notify_loss();
         assert_eq!(wakes.count(), 1);
         assert_eq!(lost.as_mut().poll(&mut context), Poll::Ready(LossReason::Expired));
+    }
+
+    #[test]
+    fn what_a_thread_of_the_parent_was_about_to_make_holds_up_nobody_in_the_child() {
+        let hold = Arc::new(lasting(crate::domain::env::process().wrapping_add(1)));
+        let (making, is_making) = mpsc::channel();
+        let (end, ended) = mpsc::channel::<()>();
+        let maker = Arc::clone(&hold);
+        let maker = thread::spawn(move || {
+            maker.ended.get_or_init(|| {
+                making.send(()).unwrap();
+                let _ = ended.recv();
+                Box::default()
+            });
+        });
+        is_making.recv().unwrap();
+        let (says, said) = mpsc::channel();
+        let waiter = Arc::clone(&hold);
+        let waiter = thread::spawn(move || {
+            let mut context = Context::from_waker(Waker::noop());
+            says.send(std::pin::pin!(waiter.lost()).poll(&mut context).is_ready()).unwrap();
+        });
+        let is_told = said.recv_timeout(Duration::from_secs(5));
+        drop(end);
+        maker.join().unwrap();
+        waiter.join().unwrap();
+        assert_eq!(is_told, Ok(true));
     }
 
     #[test]
