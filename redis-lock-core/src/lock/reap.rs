@@ -164,11 +164,6 @@ impl Reap {
         &self.names
     }
 
-    /// The same, as a shared value.
-    pub(crate) fn shared_names(&self) -> Names {
-        self.names.clone()
-    }
-
     pub(crate) fn timeout(&self) -> Duration {
         self.timeout
     }

@@ -58,7 +58,7 @@ impl Origin {
     pub(crate) fn first_release(&self) -> Option<(Names, Arc<str>)> {
         match self {
             Self::Reap(reap) if reap.was_answered() => None,
-            Self::Reap(reap) => Some((reap.shared_names(), Arc::clone(reap.attempt().wire()))),
+            Self::Reap(reap) => Some((reap.names().clone(), Arc::clone(reap.attempt().wire()))),
             Self::Part(gathering, _) => gathering.gathered().origin.as_ref()?.first_release(),
             Self::Lock(..) | Self::Query(_) | Self::Ping => None,
         }

@@ -31,7 +31,7 @@ impl Traffic {
         results: &mut Vec<Settled>,
     ) {
         let (Outcome::Refused(fault) | Outcome::Unknown(fault)) = &outcome else { return };
-        let names = reap.shared_names();
+        let names = reap.names().clone();
         let (key, fault) = (reap.names().user_key().to_owned(), fault.clone());
         let now = Moment::now();
         let (mut confirmation, next) = reap.outcome(outcome, sent, now);
