@@ -10,6 +10,7 @@ mod delay_line;
 mod goal;
 mod growth;
 mod peer;
+mod processors;
 mod report;
 mod results;
 mod sample;

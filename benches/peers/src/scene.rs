@@ -8,6 +8,8 @@ use anyhow::{Context, Result};
 use testbed::{Certificates, Cluster, Server, eventually};
 use tokio::runtime::Runtime;
 
+use crate::processors::Apart;
+
 /// A lease so long that it runs out only after a crash.
 pub(crate) const LONG: Duration = Duration::from_secs(30);
 
@@ -86,6 +88,15 @@ impl<'a> Scene<'a> {
         };
         let counts = self.server.command_counts().into_iter();
         counts.filter(|(name, _)| !is_beside(name)).map(|(_, count)| count as f64).sum()
+    }
+
+    /// Gives the servers that were started until now, and the client, processors of their own.
+    pub(crate) fn apart(&self) -> Result<Option<Apart>> {
+        let nodes =
+            self.cluster.get().into_iter().flat_map(Cluster::nodes).map(|node| node.server().pid());
+        let beside = self.over_tls.get().map(|(server, _)| server);
+        let servers = [Some(self.server), self.replica.get(), beside];
+        Apart::begin(servers.into_iter().flatten().map(Server::pid).chain(nodes))
     }
 
     /// Removes everything that the last measurement left on the server.

@@ -17,7 +17,8 @@ pub(super) const WORK: Work = Work {
     what: "One task takes a free lock and gives it back, over and over: once as a task spawned on \
            the runtime's workers, once inside `block_on` on the main thread, as many programs and \
            most tests run, and once on a current-thread runtime. The main thread is none of the \
-           workers and is woken by them, which costs everybody alike.",
+           workers and is woken by them, which costs everybody alike. Client and server have \
+           processors of their own, as on two machines.",
     metrics: METRICS,
     peers: PeerId::ALL,
     need: None,
@@ -109,6 +110,7 @@ fn settings<P: Peer, F>(scene: &Scene<'_>, open: impl Fn() -> F) -> Result<Sampl
 where
     F: Future<Output = Result<P>> + Send + 'static,
 {
+    let _apart = scene.apart()?;
     let runtime = runtime()?;
     let time = scene.lasting(500, 250);
     let opening = open();
