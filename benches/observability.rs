@@ -69,8 +69,8 @@ fn listened(criterion: &mut Criterion) {
         return;
     }
     listener::install();
-    pair(criterion, "all is told");
-    hand_over(criterion, "all is told");
+    pair(criterion, "all is reported");
+    hand_over(criterion, "all is reported");
 }
 
 /// Listeners that ask for everything and keep nothing, so that only the cost of reporting is

@@ -235,7 +235,7 @@ fn contended(runtime: &Runtime, server: &Server) -> Result<()> {
     Ok(())
 }
 
-/// How many transactions of each sort a lock took, told by commands that no other sort has.
+/// How many transactions of each sort a lock took, counted by commands that no other sort has.
 fn tell_transactions(counts: &std::collections::BTreeMap<String, u64>, locks: f64) {
     let per_lock = |name: &str| counts.get(name).map_or(0.0, |count| *count as f64 / locks);
     let (queued, handed_on) = (per_lock("zadd"), per_lock("zrem"));

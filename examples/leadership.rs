@@ -13,7 +13,7 @@ use tokio::sync::Notify;
 /// Who led, in their order.
 type Terms = Arc<Mutex<Vec<String>>>;
 
-/// Leads until it is told to stop; returns how many terms it led.
+/// Leads until it is asked to stop; returns how many terms it led.
 async fn candidate(
     locks: Locks,
     name: &'static str,

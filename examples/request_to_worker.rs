@@ -17,7 +17,7 @@ pub(crate) struct Job {
     pub(crate) token: String,
 }
 
-/// The request: the lock is taken, or the caller is told that a job is under way.
+/// The request: the lock is taken, or the caller learns that a job is under way.
 pub(crate) async fn accept(locks: &Locks, account: &str) -> Result<Option<Job>, LockError> {
     let key = format!("example:export:{account}");
     let Some(guard) = locks.mutex(key).ttl(QUEUED).try_acquire().await? else { return Ok(None) };

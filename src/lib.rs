@@ -25,7 +25,7 @@
 //! |---|---|
 //! | lock a function | [`redis_lock`]: the attribute, its options, what it expands to |
 //! | lock anything else | [`Locks`]: how to get one; [`Request`], [`Guard`] |
-//! | react to a failure | [`LockError`]: told apart by what the caller does about it |
+//! | react to a failure | [`LockError`]: its variants differ in what the caller does about them |
 //! | put a type of your own into a key | [`KeySegment`] |
 //! | decide on a kind, a ttl, a wait, a fence | [choosing](guide::choosing) |
 //! | call it from sync code on an async runtime | [choosing, on blocking calls](guide::choosing#blocking-calls-on-an-async-runtime) |

@@ -125,7 +125,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 60, failure_persistence: None, ..Default::default() })]
 
     #[test]
-    fn m03_all_sources_of_values_together_are_told_apart(
+    fn m03_all_sources_of_values_together_are_distinguished(
         calls in vec((0_usize..4, tricky(), tricky(), -1_i64..12), 2..20)
     ) {
         let locks = Locks::in_memory();

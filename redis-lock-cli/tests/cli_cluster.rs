@@ -46,7 +46,7 @@ fn every_command_reaches_the_node_that_has_the_key() {
         assert_eq!(code(&busy), 75, "{}", text(&busy.stderr));
         let released = run(&url, &["release", key, "--yes", "--reason", "a test"]);
         assert_eq!(code(&released), 0, "{}", text(&released.stderr));
-        eventually(PATIENCE, "the holder is told", || guard.state() == LockState::Lost);
+        eventually(PATIENCE, "the holder learns of its loss", || guard.state() == LockState::Lost);
         let done = run_script(&url, key);
         assert_eq!((code(&done), text(&done.stdout)), (0, "inside\n".to_owned()));
         let acquired = run(&url, &["acquire", key, "--wait", "none", "--ttl", "1m"]);

@@ -52,10 +52,10 @@ fn show_has_the_documented_fields() {
 }
 
 #[test]
-fn what_another_process_may_only_keep_is_told_as_such() {
+fn what_another_process_may_only_keep_is_shown_as_such() {
     let server = Server::start();
     let locks = locks(&server);
-    // A lease stays once its manager can be told that somebody wants it.
+    // A lease stays only once its manager can receive a message that somebody wants it.
     eventually(SECOND * 10, "it is shown as one that may be idle", || {
         let request = locks.mutex("order:42").linger(SECOND * 30);
         let _guard = request.blocking_acquire().unwrap();
@@ -146,7 +146,7 @@ fn release_with_yes_asks_nothing() {
 }
 
 #[test]
-fn mistakes_and_missing_servers_are_told_apart() {
+fn mistakes_and_missing_servers_have_exit_codes_of_their_own() {
     let server = Server::start();
     assert_eq!(code(&run(&server, &["shwo", "x"])), 64);
     assert_eq!(code(&run(&server, &["release", "x"])), 64, "a reason is required");

@@ -74,12 +74,13 @@ fn signals_reach_the_command_and_all_it_started() {
         let server = Server::start();
         // The inner shell reports the signal, which shows that it was not sent to the outer one
         // alone.
-        let inner = format!("trap 'echo told; exit' {name}; echo up; while :; do sleep 0.05; done");
+        let inner =
+            format!("trap 'echo signalled; exit' {name}; echo up; while :; do sleep 0.05; done");
         let script = format!("trap 'wait; exit 9' {name}; sh -c \"{inner}\" & wait");
         let mut running = Running::start(&server, &["run", "job", "--", "sh", "-c", &script]);
         assert_eq!(running.line(), "up");
         running.signal(signal);
-        assert_eq!(running.line(), "told", "{name}");
+        assert_eq!(running.line(), "signalled", "{name}");
         assert_eq!(running.end().0, 9, "{name}");
         server.assert_clean();
     }
@@ -88,11 +89,11 @@ fn signals_reach_the_command_and_all_it_started() {
 #[test]
 fn an_interrupt_reaches_the_command() {
     let server = Server::start();
-    let script = "trap 'echo told; exit 9' INT; echo up; while :; do sleep 0.05; done";
+    let script = "trap 'echo signalled; exit 9' INT; echo up; while :; do sleep 0.05; done";
     let mut running = Running::start(&server, &["run", "job", "--", "sh", "-c", script]);
     assert_eq!(running.line(), "up");
     running.signal(Signal::INT);
-    assert_eq!(running.line(), "told");
+    assert_eq!(running.line(), "signalled");
     assert_eq!(running.end().0, 9);
     server.assert_clean();
 }

@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn text_and_placeholders_are_told_apart() {
+    fn text_and_placeholders_are_distinguished() {
         let template = Template::parse("a{{b}}:{id}:{}/{0}").unwrap();
         assert_eq!(template.pieces.len(), 6);
         assert_eq!(template.pieces[0], Piece::Text("a{b}:".into()));

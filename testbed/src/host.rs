@@ -26,7 +26,7 @@ impl Host {
         Self { addresses, namespace: Some(namespace.to_owned()) }
     }
 
-    /// The address that others are told.
+    /// The address that others use.
     pub(crate) fn address(&self) -> Ipv4Addr {
         self.addresses[0]
     }

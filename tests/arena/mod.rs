@@ -203,12 +203,12 @@ pub(crate) struct Waiting {
 
 impl Waiting {
     pub(crate) fn start(request: Request) -> Self {
-        let (told, has_it) = std::sync::mpsc::channel();
+        let (announce, has_it) = std::sync::mpsc::channel();
         let (leave, left) = std::sync::mpsc::channel::<()>();
         let thread = std::thread::spawn(move || {
             let guard = take(request.wait(PATIENCE));
             // The parent may not listen any more.
-            let _ = told.send(());
+            let _ = announce.send(());
             let _ = left.recv();
             guard.blocking_release().unwrap();
         });

@@ -14,7 +14,7 @@ const TIMEOUT: Duration = ms(2000);
 /// What a busy machine may add to a bound.
 const BUSY: Duration = ms(1200);
 
-async fn a_release_on_a_frozen_server_is_told_in_time() {
+async fn a_release_on_a_frozen_server_ends_in_time() {
     let server = Server::start();
     let locks = connect_with(&server.url(), TIMEOUT).await;
     let guard = job(&locks).acquire().await.unwrap();
@@ -42,7 +42,7 @@ async fn a_release_on_a_frozen_server_is_told_in_time() {
     server.assert_clean();
 }
 
-async fn a_try_on_a_slow_path_is_told_in_time() {
+async fn a_try_on_a_slow_path_ends_in_time() {
     const SLOW: Duration = ms(1800);
     let server = Server::start();
     let proxy = Proxy::to(server.port());
@@ -75,6 +75,6 @@ async fn a_try_on_a_slow_path_is_told_in_time() {
 
 both_paths!(
     on 2 threads:
-    a_release_on_a_frozen_server_is_told_in_time,
-    a_try_on_a_slow_path_is_told_in_time,
+    a_release_on_a_frozen_server_ends_in_time,
+    a_try_on_a_slow_path_ends_in_time,
 );

@@ -14,16 +14,16 @@ type Waiting = Pin<Box<dyn Future<Output = Result<Guard, LockError>>>>;
 /// Four times as many may take five times as long; the best of some runs, on a busy machine.
 #[track_caller]
 fn assert_linear(what: &str, few: usize, mut run: impl FnMut(usize) -> Duration) {
-    let mut told = Vec::new();
+    let mut ratios = Vec::new();
     for _ in 0..6 {
         let (small, large) = (run(few), run(4 * few));
         let ratio = large.as_secs_f64() / small.as_secs_f64();
         if ratio <= 5.0 {
             return;
         }
-        told.push(format!("{small:.0?} to {large:.0?}: {ratio:.1}"));
+        ratios.push(format!("{small:.0?} to {large:.0?}: {ratio:.1}"));
     }
-    panic!("{what}: {told:?}");
+    panic!("{what}: {ratios:?}");
 }
 
 fn waiters(locks: &Locks, count: usize) -> Vec<Waiting> {

@@ -112,7 +112,7 @@ fn waiter(locks: &Locks, key: &str, trouble: Trouble) -> Polled<Result<Guard, Lo
     Polled::once(locks.mutex(key).ttl(TTL).wait_forever().acquire(), trouble)
 }
 
-/// Runs `part` in a thread of its own, so that it can be told from one that hangs.
+/// Runs `part` in a thread of its own, so that one that hangs fails the test.
 #[track_caller]
 fn within<T: Send + 'static>(what: &str, part: impl FnOnce() -> T + Send + 'static) -> T {
     let (tell, hear) = mpsc::channel();
@@ -324,7 +324,7 @@ fn wakers_that_block_while_the_engine_ends(path: Path) {
     let take = |key| scene.locks.mutex(key).ttl(LONG).blocking_acquire().unwrap();
     let guards = ["a", "b", "c"].map(take);
     scene.server.freeze();
-    let told = guards.map(|guard| Polled::once(guard.release(), scene.blocks()));
+    let releases = guards.map(|guard| Polled::once(guard.release(), scene.blocks()));
     let locks = scene.locks.clone();
     let ending = thread::spawn(move || locks.blocking_shutdown());
     eventually(PATIENCE, "the shutdown has begun", || {
@@ -333,7 +333,7 @@ fn wakers_that_block_while_the_engine_ends(path: Path) {
         matches!(asked, Poll::Ready(Err(LockError::Shutdown)))
     });
     scene.server.thaw();
-    told.iter().for_each(Polled::until_called);
+    releases.iter().for_each(Polled::until_called);
     within("the shutdown", move || ending.join().unwrap());
     scene.end();
 }

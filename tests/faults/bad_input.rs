@@ -34,7 +34,7 @@ fn a_bad_url_does_not_give_its_password_away() {
 }
 
 #[test]
-fn a_builder_that_was_told_nothing() {
+fn a_builder_without_any_settings() {
     let outcome = Locks::builder().open();
     assert!(matches!(outcome, Err(LockError::NotConfigured | LockError::InvalidConfig { .. })));
 }

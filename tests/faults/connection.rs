@@ -102,8 +102,8 @@ async fn d3_a_password_that_is_changed_and_changed_back() {
         assert!(matches!(outcome, Err(LockError::Backend { .. })), "{outcome:?}");
         sleep(ms(300)).await;
     }
-    let told = locks.mutex("other").no_wait().acquire().await;
-    assert_backend(told, "NOAUTH");
+    let outcome = locks.mutex("other").no_wait().acquire().await;
+    assert_backend(outcome, "NOAUTH");
     let mut unset = redis::cmd("CONFIG");
     server.query::<()>(unset.arg("SET").arg("requirepass").arg("")).unwrap();
     let start = Instant::now();
@@ -162,7 +162,7 @@ async fn d4_an_outage_longer_than_any_budget_of_the_driver() {
     sleep(ms(14_000)).await;
     proxy.pass();
     eventually_acquires(&locks, ms(4000)).await;
-    // Those who wait are told of a release again: subscriptions came back as well.
+    // Those who wait get messages about releases again: subscriptions came back as well.
     until("both listen", || channels(&server) == 2).await;
     let mut fastest = Fastest::below(NOTIFIED);
     while fastest.needs_turn() {

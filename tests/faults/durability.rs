@@ -33,7 +33,7 @@ async fn f1_a_crash_without_persistence_is_a_loss() {
 }
 
 #[tokio::test]
-async fn f1_told_even_when_nobody_else_wants_the_lock() {
+async fn f1_a_loss_is_reported_even_when_nobody_else_wants_the_lock() {
     let server = Server::start();
     let locks = connect(&server.url()).await;
     let guard = locks.mutex(KEY).ttl(ms(3000)).acquire().await.unwrap();

@@ -58,7 +58,7 @@ async fn k1_a_wait_beyond_all_measure_is_refused_before_anything_is_sent() {
 }
 
 #[tokio::test]
-async fn k2_a_value_that_is_no_lock_is_told_and_not_waited_for() {
+async fn k2_a_value_that_is_no_lock_is_reported_and_not_waited_for() {
     let server = Server::start();
     let locks = connect(&server.url()).await;
     server.run::<()>("RPUSH lock:job data");

@@ -11,7 +11,7 @@ use tokio::time::sleep;
 
 use crate::scenery::*;
 
-/// Holds ten locks until it is killed or told to end; then it shuts down in good order.
+/// Holds ten locks until it is killed or asked to end; then it shuts down in good order.
 pub(crate) fn hold(io: &mut ChildIo) {
     let locks = open(&std::env::var("REDIS_URL").unwrap());
     Runtime::new().unwrap().block_on(async {
@@ -47,7 +47,7 @@ async fn j1_a_killed_holder_blocks_nobody_for_longer_than_its_ttl() {
 }
 
 #[test]
-fn j2_a_process_that_is_told_to_end_leaves_nothing() {
+fn j2_a_process_that_is_asked_to_end_leaves_nothing() {
     let server = Server::start();
     let mut child = Child::spawn("process_hold", &[("REDIS_URL", &server.url())]);
     child.expect("holding");
@@ -202,7 +202,7 @@ fn j6_synchronous_functions_lock_from_anywhere() {
         });
     }
     server.assert_clean();
-    // The static is never dropped: the server has to be told.
+    // The static is never dropped, so nothing else stops the server.
     server.kill9();
 }
 

@@ -12,9 +12,9 @@ use tokio::time::sleep;
 
 use crate::scenery::*;
 
-/// By when a loss is told after the end of the lease: a tenth of a second is promised, the rest is
+/// How late after the end of the lease a loss is reported: a tenth of a second is promised, the rest is
 /// for a busy machine.
-const TOLD: Duration = Duration::from_millis(1_000);
+const REPORTED: Duration = Duration::from_millis(1_000);
 
 async fn c1_no_renewal_outlives_the_release() {
     let server = Server::start();
@@ -74,7 +74,7 @@ async fn c3_a_gap_in_the_network_is_bridged() {
     let guard = locks.mutex(KEY).ttl(ms(2000)).acquire().await.unwrap();
     for _ in 0..2 {
         proxy.hole();
-        eventually(ms(1500), "a missed renewal is told", || guard.state() == LockState::Uncertain);
+        eventually(ms(1500), "a missed renewal shows", || guard.state() == LockState::Uncertain);
         assert!(guard.is_held());
         proxy.pass();
         eventually(ms(1000), "it is held again", || guard.state() == LockState::Held);
@@ -118,7 +118,7 @@ async fn c4_a_lock_that_cannot_be_renewed_is_lost_at_its_own_end() {
         "{outcome:?}"
     );
     assert!(now >= end - ms(5), "the body was stopped {:?} early", end - now);
-    assert!(now < end + TOLD, "the body was stopped {:?} late", now - end);
+    assert!(now < end + REPORTED, "the body was stopped {:?} late", now - end);
     assert!(Some(end) < end_on_server, "on the server the lock ended before");
     let polled = polls.load(Ordering::SeqCst);
     assert!(polled > 100, "{polled}");
@@ -138,8 +138,8 @@ async fn c4_a_frozen_server_is_a_loss_at_the_leases_end() {
     let end = Instant::now() + guard.remaining();
     assert_eq!(loss(&guard).await, LossReason::Expired);
     let now = Instant::now();
-    assert!(now < end + TOLD, "told {:?} late", now - end);
-    assert!(now >= end - ms(5), "told {:?} early", end - now);
+    assert!(now < end + REPORTED, "reported {:?} late", now - end);
+    assert!(now >= end - ms(5), "reported {:?} early", end - now);
     assert_eq!(guard.state(), LockState::Lost);
     server.thaw();
     holds_for(ms(300), "it stays lost", || guard.state() == LockState::Lost);
@@ -359,7 +359,7 @@ async fn c11_a_body_that_is_stuck_is_renewed_for_no_longer_than_max_hold() {
         matches!(outcome, Err(LockError::Lost { reason: LossReason::HoldLimit, .. })),
         "{outcome:?}"
     );
-    assert!(took >= ms(950) && took < ms(1000) + TOLD, "{took:?}");
+    assert!(took >= ms(950) && took < ms(1000) + REPORTED, "{took:?}");
     server.assert_clean();
 }
 
@@ -422,7 +422,7 @@ fn c15_a_process_that_was_frozen_does_not_go_on() {
     }
 }
 
-async fn c17_a_body_that_never_awaits_can_ask_and_is_told_at_the_end() {
+async fn c17_a_body_that_never_awaits_can_ask_and_gets_the_loss_at_the_end() {
     let server = Server::start();
     let locks = connect(&server.url()).await;
     let request = || locks.mutex(KEY).ttl(ms(400)).renew(false);
@@ -457,7 +457,7 @@ each_way!(
     c8_the_lease_starts_when_the_request_is_sent,
     c11_a_body_that_is_stuck_is_renewed_for_no_longer_than_max_hold,
     c14_a_ttl_too_short_to_be_renewed_is_refused,
-    c17_a_body_that_never_awaits_can_ask_and_is_told_at_the_end,
+    c17_a_body_that_never_awaits_can_ask_and_gets_the_loss_at_the_end,
 );
 
 each_way!(on 2 threads:

@@ -1,5 +1,5 @@
 //! Servers that refuse, for all the reasons they have: what can be retried is retried within the
-//! wait, what cannot is told at once, and each cause is named.
+//! wait, what cannot is reported at once, and each cause is named.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -213,7 +213,7 @@ async fn e6_a_right_that_is_taken_while_the_lock_is_held() {
     // Given back in time, the lock is kept.
     let guard = locks.mutex(KEY).ttl(ms(2000)).acquire().await.unwrap();
     server.run::<()>("ACL SETUSER app resetkeys ~data:*");
-    eventually(ms(1800), "a refused renewal is told", || guard.state() == LockState::Uncertain);
+    eventually(ms(1800), "a refused renewal shows", || guard.state() == LockState::Uncertain);
     server.run::<()>("ACL SETUSER app allkeys");
     eventually(ms(1500), "it is held again", || guard.state() == LockState::Held);
     // Not given back, it is lost at its end.

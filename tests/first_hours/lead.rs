@@ -22,8 +22,8 @@ fn candidate(locks: &Locks, name: &'static str, led: mpsc::UnboundedSender<(&'st
     }));
 }
 
-async fn next<T>(told: &mut mpsc::UnboundedReceiver<T>) -> T {
-    timeout(PATIENCE, told.recv()).await.expect("somebody leads").expect("somebody is left")
+async fn next<T>(leaders: &mut mpsc::UnboundedReceiver<T>) -> T {
+    timeout(PATIENCE, leaders.recv()).await.expect("somebody leads").expect("somebody is left")
 }
 
 #[test]
@@ -106,7 +106,7 @@ async fn a_body_that_had_ended_before_the_loss_is_not_run_again() {
 }
 
 #[tokio::test]
-async fn a_wait_that_runs_out_is_told() {
+async fn a_wait_that_runs_out_is_an_error() {
     let locks = Locks::in_memory();
     let _held = locks.mutex("k").acquire().await.unwrap();
     let outcome = locks.mutex("k").no_wait().lead(async |_| ()).await;

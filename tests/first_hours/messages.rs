@@ -136,9 +136,9 @@ pub(crate) fn late(io: &mut ChildIo) {
 }
 
 #[track_caller]
-fn assert_told(told: &[String], expected: &[&str]) {
-    assert_eq!(told.len(), expected.len(), "{told:?}");
-    for (line, expected) in told.iter().zip(expected) {
+fn assert_messages(messages: &[String], expected: &[&str]) {
+    assert_eq!(messages.len(), expected.len(), "{messages:?}");
+    for (line, expected) in messages.iter().zip(expected) {
         let (took, text) = line.split_once(' ').unwrap();
         assert!(text.contains(expected), "{text:?} does not say {expected:?}");
         assert!(took.parse::<u128>().unwrap() < AT_ONCE.as_millis(), "{line}");
@@ -147,19 +147,19 @@ fn assert_told(told: &[String], expected: &[&str]) {
 
 #[test]
 fn no_server_was_named() {
-    let told = elsewhere("unnamed", &[]);
-    assert_told(&told, &["set REDIS_URL", "fine", "fine"]);
+    let messages = elsewhere("unnamed", &[]);
+    assert_messages(&messages, &["set REDIS_URL", "fine", "fine"]);
 }
 
 #[test]
 fn installed_twice() {
-    let told = elsewhere("twice", &[]);
-    assert_told(&told, &["fine", "is installed already; call `install()` once"]);
+    let messages = elsewhere("twice", &[]);
+    assert_messages(&messages, &["fine", "is installed already; call `install()` once"]);
 }
 
 #[test]
 fn installed_after_the_first_use() {
     let server = Server::start();
-    let told = elsewhere("late", &[("REDIS_URL", &server.url())]);
-    assert_told(&told, &["fine", "before the first annotated function"]);
+    let messages = elsewhere("late", &[("REDIS_URL", &server.url())]);
+    assert_messages(&messages, &["fine", "before the first annotated function"]);
 }

@@ -13,7 +13,7 @@ async fn job(locks: &Locks) -> Result<(), LockError> {
     Ok(())
 }
 
-async fn is_told(url: &str, outage: Option<Duration>, says: &str) {
+async fn fails_with(url: &str, outage: Option<Duration>, says: &str) {
     let builder = Locks::builder().url(url);
     let locks = outage
         .map_or_else(|| builder.clone(), |limit| builder.clone().outage(limit))
@@ -22,7 +22,7 @@ async fn is_told(url: &str, outage: Option<Duration>, says: &str) {
     let limit = outage.unwrap_or(Duration::from_secs(10)) + Duration::from_secs(1);
     let start = Instant::now();
     let outcome = tokio::time::timeout(limit, job(&locks)).await;
-    let error = outcome.expect("it is told in time").unwrap_err();
+    let error = outcome.expect("the error comes in time").unwrap_err();
     assert!(start.elapsed() + Duration::from_millis(100) >= limit - Duration::from_secs(1));
     let LockError::Backend { source, .. } = &error else { panic!("{error:?}") };
     assert!(source.is_retryable(), "{error}");
@@ -42,7 +42,7 @@ fn names_the_server(said: &str, url: &str) {
 #[tokio::test]
 async fn h1_a_server_that_is_down() {
     let url = format!("redis://user:secret@127.0.0.1:{}", free_port());
-    is_told(&url, Some(OUTAGE), "onnection refused").await;
+    fails_with(&url, Some(OUTAGE), "onnection refused").await;
     let connecting = Locks::builder().url(&url).connect().await;
     names_the_server(&connecting.unwrap_err().to_string(), &url);
     let looking = Locks::open(&url).unwrap().status("job").await;
@@ -64,12 +64,12 @@ async fn h1_a_server_that_does_not_answer_a_holder() {
 #[tokio::test]
 async fn h1_a_server_that_is_down_with_the_default_limit() {
     let url = format!("redis://127.0.0.1:{}", free_port());
-    is_told(&url, None, "onnection refused").await;
+    fails_with(&url, None, "onnection refused").await;
 }
 
 #[tokio::test]
 async fn h1_a_host_that_has_no_name() {
-    is_told("redis://nobody.invalid:6379", Some(OUTAGE), "can't be used").await;
+    fails_with("redis://nobody.invalid:6379", Some(OUTAGE), "can't be used").await;
 }
 
 #[tokio::test]
@@ -77,7 +77,7 @@ async fn h1_a_server_that_swallows_everything() {
     let server = Server::start();
     let proxy = Proxy::to(server.port());
     proxy.accept_and_ignore();
-    is_told(&proxy.url(), Some(OUTAGE), "no connection within").await;
+    fails_with(&proxy.url(), Some(OUTAGE), "no connection within").await;
 }
 
 // Of two threads, as this one watches.

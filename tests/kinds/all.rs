@@ -181,7 +181,7 @@ fn no_key_at_all_and_too_many_are_refused() {
 }
 
 #[tokio::test]
-async fn a_nested_call_for_one_of_several_keys_is_told() {
+async fn a_nested_call_for_one_of_several_keys_is_an_error() {
     let locks = redis_locks::Locks::in_memory();
     let inner = locks
         .all(["a", "b"])

@@ -253,7 +253,7 @@ fn update(client: &redis::Client, fence: u64, value: &str) -> bool {
     redis::Script::new(UPDATE).key("row").arg(fence).arg(value).invoke(&mut connection).unwrap()
 }
 
-/// Takes the lock, and writes when it is told to, whatever has happened meanwhile.
+/// Takes the lock, and writes when the parent says so, whatever has happened meanwhile.
 pub(crate) fn writer(io: &mut ChildIo) {
     let url = std::env::var("SERVER").unwrap();
     let locks = Locks::open(&url).unwrap();

@@ -124,7 +124,7 @@ fn min_hold_beyond_what_is_held_is_refused() {
 }
 
 #[test]
-fn a_value_without_a_ttl_is_told_and_left_alone() {
+fn a_value_without_a_ttl_is_reported_and_left_alone() {
     let arena = Arena::server();
     let server = arena.server.as_ref().unwrap();
     server.run::<()>("SET lock:k left-behind");
@@ -196,7 +196,7 @@ fn fair_off_takes_a_free_mutex_ahead_of_those_who_wait() {
 }
 
 #[test]
-fn operators_are_told_of_limits_that_differ() {
+fn limits_that_differ_are_logged() {
     log::listen();
     for arena in Arena::each() {
         let key = format!("limits({})", arena.name);
@@ -204,9 +204,9 @@ fn operators_are_told_of_limits_that_differ() {
         for _ in 0..3 {
             drop(take(arena.other.permit(&key, 2).wait(PATIENCE)));
         }
-        let told = || log::count(&[&key, "limit=2", "other=4"]);
-        eventually(PATIENCE, "they are told", || told() > 0);
-        assert_eq!(told(), 1, "{}", arena.name);
+        let warnings = || log::count(&[&key, "limit=2", "other=4"]);
+        eventually(PATIENCE, "it is logged", || warnings() > 0);
+        assert_eq!(warnings(), 1, "{}", arena.name);
     }
 }
 

@@ -459,7 +459,7 @@ fn kinds_do_not_mix_and_nothing_is_altered() {
 }
 
 #[test]
-fn data_of_other_programs_are_told_and_left_alone() {
+fn data_of_other_programs_are_reported_and_left_alone() {
     let arena = Arena::server();
     let server = arena.server.as_ref().unwrap();
     for (make, look) in [

@@ -25,11 +25,13 @@ fn scenes() -> Vec<Scene> {
     on_servers.chain([in_memory]).collect()
 }
 
-/// The reason that `guard` is given, soon.
-async fn told(guard: &Guard) -> LossReason {
+/// The reason of the loss, which `guard` has to learn soon.
+async fn loss_reason(guard: &Guard) -> LossReason {
     let start = Instant::now();
-    let reason = tokio::time::timeout(5 * SECOND, guard.lost()).await.expect("the holder is told");
-    assert!(start.elapsed() < SECOND, "told after {:?}", start.elapsed());
+    let reason = tokio::time::timeout(5 * SECOND, guard.lost())
+        .await
+        .expect("the holder learns of its loss");
+    assert!(start.elapsed() < SECOND, "after {:?}", start.elapsed());
     reason
 }
 
@@ -46,7 +48,7 @@ async fn the_holder_learns_the_reason_at_once_and_the_waiter_gets_the_lock() {
             tokio::task::yield_now().await;
         }
         assert!(operator.force_release("a", "it hangs").await.unwrap());
-        let reason = told(&guard).await;
+        let reason = loss_reason(&guard).await;
         assert!(is_removed(&reason, "it hangs"), "{reason:?}");
         let next = tokio::time::timeout(SECOND, waiting).await.unwrap().unwrap().unwrap();
         assert!(next.fence() > guard.fence(), "{:?} {:?}", next.fence(), guard.fence());
@@ -77,7 +79,7 @@ async fn a_hold_that_never_expires_ends() {
     for Scene { _server, managers: [holder, _, operator] } in scenes() {
         let guard = holder.mutex("a").never_expires().acquire().await.unwrap();
         assert!(operator.force_release("a", "a person has looked").await.unwrap());
-        assert!(is_removed(&told(&guard).await, "a person has looked"));
+        assert!(is_removed(&loss_reason(&guard).await, "a person has looked"));
         assert!(operator.mutex("a").try_acquire().await.unwrap().is_some());
     }
 }
@@ -124,7 +126,7 @@ async fn force_works_when_the_servers_memory_is_full() {
     let guard = holder.mutex("a").acquire().await.unwrap();
     server.run::<()>("CONFIG SET maxmemory 1");
     assert!(operator.force_release("a", "full").await.unwrap());
-    assert!(is_removed(&told(&guard).await, "full"));
+    assert!(is_removed(&loss_reason(&guard).await, "full"));
     server.run::<()>("CONFIG SET maxmemory 0");
 }
 
@@ -139,11 +141,11 @@ async fn a_lost_answer_does_not_hide_what_was_done() {
     // The server knows the script from here on.
     let other = holder.mutex("c").acquire().await.unwrap();
     assert!(operator.force_release("c", "first").await.unwrap());
-    told(&other).await;
+    loss_reason(&other).await;
     proxy.cut_reply_to("it hangs");
     assert!(operator.force_release("a", "it hangs").await.unwrap());
     assert_eq!(proxy.cuts(), 1);
-    assert!(is_removed(&told(&guard).await, "it hangs"));
+    assert!(is_removed(&loss_reason(&guard).await, "it hangs"));
 }
 
 #[test]

@@ -9,7 +9,7 @@ use testbed::{Server, eventually};
 
 use crate::scenery::*;
 
-/// Takes and gives back the lock as it is told, line by line.
+/// Takes and gives back the lock, as each line of its input says.
 const SCRIPT: &str = "
 import sys, redis
 lock = redis.Redis.from_url(sys.argv[1]).lock('lock:job', timeout=float(sys.argv[2]))

@@ -67,12 +67,12 @@ pub(crate) async fn end(server: &Server, managers: &[&Locks]) {
     server.assert_clean();
 }
 
-/// What a child is told of the way that the test goes.
+/// The `SCRIPTING` of a child, which goes the same way as the test.
 fn child_scripting() -> &'static str {
     if is_without_scripts() { "never" } else { "auto" }
 }
 
-/// Leaves an idle lease behind and says so; then it is killed, or told to end.
+/// Leaves an idle lease behind and says so; then it is killed, or asked to end.
 pub(crate) fn keep(io: &mut ChildIo) {
     Runtime::new().unwrap().block_on(async {
         let url = std::env::var("REDIS_URL").unwrap();
@@ -283,7 +283,7 @@ pub(crate) async fn with_proxy(is_owner: bool) -> (Server, Proxy, Locks, Locks) 
     let proxy = Proxy::to(server.port());
     let (disturbed, direct) = (through(&proxy.url()).await, manager(&server).await);
     let (owner, other) = if is_owner { (disturbed, direct) } else { (direct, disturbed) };
-    // Both are told by messages from here on.
+    // Both receive messages from here on.
     leave_idle(&server, &other, "warm").await;
     leave_idle(&server, &owner, "k").await;
     (server, proxy, owner, other)

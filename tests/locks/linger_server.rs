@@ -124,7 +124,7 @@ async fn lg12_an_idle_lease_ends_with_the_connection_that_brings_messages() {
     ears.kill();
     // It would be renewed for a minute.
     until("it is given back", || !server.exists("lock:k")).await;
-    // It is told again.
+    // It gets messages again.
     tried(&server, &owner, &other).await.release().await.unwrap();
     end(&server, &[&owner, &other]).await;
 }

@@ -308,7 +308,7 @@ fn a_connection_to_a_server_that_became_a_replica_is_given_up() {
 }
 
 #[test]
-fn a_frozen_server_is_told_within_one_command_timeout() {
+fn a_frozen_server_is_an_error_within_one_command_timeout() {
     let server = Server::start();
     let runtime = two_workers();
     let locks = on_short_path(&runtime, &server, &server.url());

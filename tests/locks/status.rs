@@ -133,7 +133,7 @@ fn a_guard_that_was_handed_the_lock_in_this_process_is_shown_as_it_is() {
 }
 
 #[test]
-fn locks_of_other_clients_and_data_of_other_programs_are_told_apart() {
+fn locks_of_other_clients_and_data_of_other_programs_are_distinguished() {
     let server = Server::start();
     let locks = locks(&server, "eye");
     server.run::<()>("SET lock:py 0123abcd PX 9000");
@@ -252,7 +252,7 @@ async fn a_listing_ends_after_an_error_and_an_unreachable_server_is_no_empty_one
 }
 
 #[test]
-fn bad_keys_and_a_shutdown_are_told() {
+fn bad_keys_and_a_shutdown_are_errors() {
     let locks = Locks::in_memory();
     assert!(matches!(locks.blocking_status(""), Err(LockError::InvalidKey { .. })));
     assert!(matches!(locks.blocking_force_release("", "x"), Err(LockError::InvalidKey { .. })));

@@ -354,7 +354,7 @@ async fn a_lock_is_handed_over_after_the_connection_died_that_asks_for_listeners
     server.assert_clean();
 }
 
-/// Changes a key without a gap, until it is told to stop.
+/// Changes a key without a gap, until it is asked to stop.
 fn disturb(server: &Server, key: &str, is_over: &Arc<AtomicBool>) -> JoinHandle<()> {
     let mut stream = TcpStream::connect(("127.0.0.1", server.port())).unwrap();
     let touch = format!("PEXPIRE {key} {}\r\n", LONG.as_millis()).repeat(1_000);

@@ -237,7 +237,7 @@ async fn s2_dropped_at_any_await_between_watch_and_exec_leaves_nothing() {
     server.assert_clean();
 }
 
-/// What this child process was told to use.
+/// What `SCRIPTING` asks this child process to use.
 pub(crate) fn scripting_of_child() -> Scripting {
     match env::var("SCRIPTING").as_deref() {
         Ok("never") => Scripting::Never,

@@ -25,7 +25,7 @@ fn f11_an_heir_whose_clock_is_ahead_is_warned_of_and_gets_a_whole_lease_and_larg
         cluster.pttl("lock:job").is_some_and(|left| left > 25_000)
     });
     assert!(is_held(&held));
-    eventually(PATIENCE, "the clocks are told of", || {
+    eventually(PATIENCE, "the clocks are warned of", || {
         log::count(&["its clock is", "apart from that of"]) > 0
     });
     held.blocking_release().unwrap();

@@ -99,7 +99,7 @@ fn listing_and_ending_by_force_reach_every_node() {
     });
     for (key, guard) in keys.iter().zip(&guards) {
         assert!(other.blocking_force_release(key, "by hand").unwrap());
-        eventually(ms(900), "the holder is told before it renews", || !is_held(guard));
+        eventually(ms(900), "the holder learns of its loss before it renews", || !is_held(guard));
     }
     drop(guards);
     cluster.assert_clean();
@@ -248,7 +248,7 @@ fn g5_g12_who_waits_is_let_in_after_its_slot_and_its_channels_have_moved() {
 }
 
 #[test]
-fn g5_who_waits_is_told_by_the_node_to_which_its_place_in_the_queue_has_moved() {
+fn g5_who_waits_gets_messages_from_the_node_to_which_its_place_in_the_queue_has_moved() {
     let cluster = Cluster::builder().replicas(0).start();
     let (one, other) = (open(&cluster), open(&cluster));
     let key = keys(&cluster).remove(0);
@@ -272,8 +272,8 @@ fn g5_who_waits_is_told_by_the_node_to_which_its_place_in_the_queue_has_moved() 
         })
         .collect();
     // Those that look by themselves do so after 750 ms.
-    let told = served.iter().filter(|served| **served < NOTIFIED).count();
-    assert!(told >= 3, "{served:?}");
+    let notified = served.iter().filter(|served| **served < NOTIFIED).count();
+    assert!(notified >= 3, "{served:?}");
     cluster.assert_clean();
 }
 

@@ -105,7 +105,7 @@ fn can_be_looked_at_and_ended(arena: &Arena) {
         assert!(arena.other.blocking_status(key).unwrap().is_held(), "{}", arena.name);
         assert!(arena.other.blocking_force_release(key, "by hand").unwrap());
         let start = Instant::now();
-        eventually(PATIENCE, "the holder is told", || !is_held(&held));
+        eventually(PATIENCE, "the holder learns of its loss", || !is_held(&held));
         assert!(start.elapsed() < Duration::from_secs(8), "before its renewal is due");
         let reason = pollster::block_on(held.lost());
         assert!(matches!(reason, LossReason::Removed { .. }), "{}: {reason:?}", arena.name);

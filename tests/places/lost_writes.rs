@@ -25,13 +25,13 @@ fn fence(guard: &Guard) -> u64 {
 /// The second holder is there although the first one believes to hold: the first one's writes are
 /// recognised by its fence, and it learns of the loss when it renews, which is at once.
 #[track_caller]
-fn is_told_by_its_fence(first: Guard, other: &Locks) {
+fn is_recognised_by_its_fence(first: Guard, other: &Locks) {
     let second = take(other.mutex("job").fenced().wait(PATIENCE));
     assert!(fence(&second) > fence(&first), "{:?} after {:?}", second.fence(), first.fence());
     // Its lease is much longer than anybody waits here.
     eventually(ms(3_000), "the first one hears of it", || !is_held(&first));
-    let told = first.blocking_release().unwrap_err();
-    assert!(matches!(told, LockError::Lost { .. }), "{told:?}");
+    let error = first.blocking_release().unwrap_err();
+    assert!(matches!(error, LockError::Lost { .. }), "{error:?}");
     second.blocking_verify().unwrap();
     second.blocking_release().unwrap();
 }
@@ -51,7 +51,7 @@ fn f4_g8_a_lock_that_the_heir_in_a_cluster_never_heard_of_is_lost_and_fenced() {
         victim.server().kill9();
         replica.server().thaw();
         cluster.until_replaced(victim, slot);
-        is_told_by_its_fence(first, &other);
+        is_recognised_by_its_fence(first, &other);
         drop((one, other));
         cluster.assert_clean();
     }
@@ -73,7 +73,7 @@ fn f4_a_lock_that_the_heir_in_a_sentinel_group_never_heard_of_is_lost_and_fenced
     victim.server().kill9();
     replica.server().thaw();
     let successor = group.until_replaced(victim);
-    is_told_by_its_fence(first, &other);
+    is_recognised_by_its_fence(first, &other);
     drop((one, other));
     successor.server().assert_clean();
 }
@@ -101,7 +101,7 @@ fn f6_a_lock_that_one_replica_had_is_lost_and_fenced_when_the_other_is_promoted(
         victim.server().kill9();
         stale.server().thaw();
         cluster.fail_over(stale, FailOver::TakeOver);
-        is_told_by_its_fence(first, &other);
+        is_recognised_by_its_fence(first, &other);
         good.server().thaw();
         drop((one, other));
         cluster.until_ok();
@@ -114,7 +114,7 @@ fn f6_a_lock_that_one_replica_had_is_lost_and_fenced_when_the_other_is_promoted(
 #[test]
 fn f8_an_old_primary_that_goes_on_alone_is_fenced_and_can_be_made_to_refuse() {
     if std::env::var_os("TESTBED_CLUSTER").is_some() {
-        testbed::skip!("a node of a cluster can't be told whose replica it is");
+        testbed::skip!("whose replica a node of a cluster is, the cluster decides");
     }
     for guarded in ["nothing", "replicas", "min-replicas"] {
         let (old, new) = (Server::start(), Server::start());

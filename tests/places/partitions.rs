@@ -189,7 +189,7 @@ fn minority(replicas: u32, then: impl FnOnce(&Minority)) {
 }
 
 #[test]
-fn f8_who_is_cut_off_with_the_old_primary_is_told_apart_by_its_fence() {
+fn f8_who_is_cut_off_with_the_old_primary_is_recognised_by_its_fence() {
     minority(0, |Minority { scene, one, other, held }| {
         // No replica will ever hear of this one, nor of its fence.
         let alone = take(one.mutex("alone").fenced());

@@ -18,7 +18,7 @@ impl Pair {
     /// None where every server is to be a node of a cluster, which has its replicas by other ways.
     fn start(binary: ServerBinary) -> Option<Self> {
         if std::env::var_os("TESTBED_CLUSTER").is_some() {
-            testbed::report_skipped("a node of a cluster can't be told whose replica it is");
+            testbed::report_skipped("whose replica a node of a cluster is, the cluster decides");
             return None;
         }
         let primary = Server::builder().binary(binary.clone()).start();

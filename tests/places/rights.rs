@@ -73,7 +73,7 @@ fn each_kind(one: &Locks, other: &Locks) {
     let listed: Vec<_> = other.blocking_list("*").map(|status| status.unwrap().key).collect();
     assert_eq!(listed, ["job"]);
     assert!(other.blocking_force_release("job", "by hand").unwrap());
-    eventually(PATIENCE, "the holder is told", || !is_held(&held));
+    eventually(PATIENCE, "the holder learns of its loss", || !is_held(&held));
 }
 
 /// A refusal that waiting does not cure.

@@ -24,7 +24,7 @@ fn is_refused_within(request: redis_locks::Request, millis: u64) -> String {
 }
 
 #[test]
-fn g18_a_second_failure_before_the_resync_is_told_in_time_and_recovered_from() {
+fn g18_a_second_failure_before_the_resync_is_reported_in_time_and_recovered_from() {
     for binary in binaries() {
         let cluster = Cluster::builder().binary(binary).durable().start();
         let locks = Locks::builder().cluster(cluster.urls()).outage(ms(2_000)).open().unwrap();

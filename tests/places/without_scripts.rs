@@ -31,7 +31,7 @@ fn locks_without_scripts_work_at_every_node_and_follow_a_slot() {
     });
     for (key, pair) in keys.iter().zip(each.windows(2)) {
         let [from, to] = pair else { unreachable!("windows of two") };
-        let is_told = || {
+        let is_notified = || {
             let guard = take(from.mutex(key));
             let waiting = Waiting::start(to.mutex(key));
             waiting.must_wait();
@@ -42,7 +42,7 @@ fn locks_without_scripts_work_at_every_node_and_follow_a_slot() {
             waiting.finish();
             passed < LOOK
         };
-        assert!((0..5).any(|_| is_told()), "it finds each release by looking");
+        assert!((0..5).any(|_| is_notified()), "it finds each release by looking");
         let idle = || from.mutex(key).linger(ms(60_000));
         let leave_idle = || {
             // Used several times: the leases of a key stop lingering for a while when one is asked
@@ -63,7 +63,7 @@ fn locks_without_scripts_work_at_every_node_and_follow_a_slot() {
             idle().blocking_try_acquire().unwrap().is_none()
         });
         assert!(to.blocking_force_release(key, "it hangs").unwrap());
-        eventually(PATIENCE, "the holder is told", || !is_held(&next));
+        eventually(PATIENCE, "the holder learns of its loss", || !is_held(&next));
     }
     follow_a_slot_to_and_fro(&cluster, &each[0]);
     let [first, second, third, _] = &each;

@@ -193,8 +193,8 @@ pub fn assert_free(server: &Server) {
 pub fn assert_backend<T>(outcome: Result<T, LockError>, cause: &str) {
     match outcome {
         Err(error @ LockError::Backend { .. }) => {
-            let told = full_text(&error);
-            assert!(told.contains(cause), "{told:?} does not name {cause:?}");
+            let text = full_text(&error);
+            assert!(text.contains(cause), "{text:?} does not name {cause:?}");
         }
         Err(other) => panic!("not a backend failure: {other:?}"),
         Ok(_) => panic!("it did not fail"),
@@ -305,5 +305,5 @@ pub fn channels(server: &Server) -> usize {
 
 /// Waits for the loss, but not for ever.
 pub async fn loss(guard: &Guard) -> LossReason {
-    tokio::time::timeout(PATIENCE, guard.lost()).await.expect("the loss is told")
+    tokio::time::timeout(PATIENCE, guard.lost()).await.expect("the loss is reported")
 }

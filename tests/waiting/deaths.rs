@@ -59,15 +59,15 @@ fn holder(server: &Server, kind: &str) -> Child {
 fn waiter(server: &Server, kind: &str, before: u64) -> Child {
     let child = child(server, kind);
     until_queued(server, before + 1);
-    until_told(server);
+    until_all_listen(server);
     child
 }
 
 /// Waits until all in the queue can be notified. A waiter that is not subscribed yet is granted the
 /// lock without a check whether it lives, and costs a claim when it is dead.
 #[track_caller]
-fn until_told(server: &Server) {
-    eventually(PATIENCE, "all can be told", || {
+fn until_all_listen(server: &Server) {
+    eventually(PATIENCE, "all listen", || {
         let waiters: Vec<String> = server.run("HVALS lock:{lock:job}:~w");
         !waiters.iter().any(|waiter| waiter.ends_with(" -"))
     });
@@ -219,7 +219,7 @@ fn waiter_behind_the_dead(server: &Server, kind: &str) -> Child {
     let before = last();
     let child = child(server, kind);
     eventually(PATIENCE, "it is in the queue", || !last().is_empty() && last() != before);
-    until_told(server);
+    until_all_listen(server);
     child
 }
 

@@ -25,9 +25,7 @@ const COUNTED: Duration = ms(4000);
 const MANAGERS: usize = 5;
 const ROUNDS: usize = 20;
 
-async fn i8_managers_that_cannot_be_told_exclude_each_other_and_none_starves(
-    builder: ServerBuilder,
-) {
+async fn i8_managers_without_messages_exclude_each_other_and_none_starves(builder: ServerBuilder) {
     let server = builder.user(RIGHTS).start();
     let room = Room::default();
     let mut tasks = JoinSet::new();
@@ -57,7 +55,7 @@ async fn i8_managers_that_cannot_be_told_exclude_each_other_and_none_starves(
     server.assert_clean();
 }
 
-async fn i8_looking_without_being_told_does_not_hurry(builder: ServerBuilder) {
+async fn i8_looking_without_messages_does_not_hurry(builder: ServerBuilder) {
     let server = builder.user(RIGHTS).start();
     let holder = manager(&server);
     let guard = job(&holder).acquire().await.unwrap();
@@ -136,7 +134,7 @@ impl Subscriber for Warnings {
 }
 
 on_both_servers!(
-    i8_managers_that_cannot_be_told_exclude_each_other_and_none_starves,
-    i8_looking_without_being_told_does_not_hurry,
+    i8_managers_without_messages_exclude_each_other_and_none_starves,
+    i8_looking_without_messages_does_not_hurry,
     i8_that_there_are_no_messages_is_said_once,
 );

@@ -33,7 +33,7 @@ async fn i6_one_release_wakes_one_of_200_managers(builder: ServerBuilder) {
     until_queued(&server, WAITING);
     // Waiters that came before their own subscription look once more when it begins; after that no
     // commands are sent.
-    eventually(PATIENCE, "all are told by message", || {
+    eventually(PATIENCE, "all receive messages", || {
         let channels: Vec<String> = server.run("PUBSUB CHANNELS lock:~m:*");
         channels.len() as u64 == WAITING + 1
     });

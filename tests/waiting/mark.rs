@@ -37,7 +37,7 @@ fn meet_at_random(locks: &Locks, mut random: Random) -> usize {
         spin(random.below(2_000));
         let asked = Instant::now();
         let guard = job(locks).blocking_acquire().unwrap();
-        late += usize::from(asked.elapsed() > TOLD);
+        late += usize::from(asked.elapsed() > NOTIFIED);
         spin(random.below(500));
         guard.blocking_release().unwrap();
     }
@@ -46,8 +46,8 @@ fn meet_at_random(locks: &Locks, mut random: Random) -> usize {
 
 const ROUNDS: usize = 400;
 
-/// A waiter that is not told looks after three quarters of a second at the earliest.
-const TOLD: Duration = ms(600);
+/// A waiter that gets no message looks after three quarters of a second at the earliest.
+const NOTIFIED: Duration = ms(600);
 
 /// Timers count in milliseconds, and round trips take less.
 fn spin(micros: u64) {
@@ -104,7 +104,7 @@ async fn i1_the_mark_is_set_once_and_lets_the_waiter_be_found(builder: ServerBui
     server.assert_clean();
 }
 
-async fn i1_a_holder_that_was_told_of_a_waiter_gives_the_lock_away_in_one_step(
+async fn i1_a_holder_that_was_notified_of_a_waiter_gives_the_lock_away_in_one_step(
     builder: ServerBuilder,
 ) {
     let server = builder.start();
@@ -115,13 +115,13 @@ async fn i1_a_holder_that_was_told_of_a_waiter_gives_the_lock_away_in_one_step(
     }
     eventually(PATIENCE, "both listen", || server.run::<Vec<String>>("PUBSUB CHANNELS").len() == 2);
     let monitor = server.monitor();
-    let told = |number: usize| monitor.count("\"w lock:job\"") == number;
+    let is_notified = |number: usize| monitor.count("\"w lock:job\"") == number;
     let deletes = || monitor.count("\"DELIFEQ\"") + monitor.count("\"1\" \"lock:job\"");
     let mut vain = 0;
     for number in 1..=10 {
         let guard = job(&holder).acquire().await.unwrap();
         let waiting = tokio::spawn(job(&locks).acquire());
-        eventually(PATIENCE, "the holder is told", || told(number));
+        eventually(PATIENCE, "the holder is notified", || is_notified(number));
         guard.verify().await.unwrap();
         let before = deletes();
         guard.release().await.unwrap();
@@ -153,6 +153,6 @@ on_both_servers!(
     i6_a_release_that_nobody_waits_for_is_one_command,
     i1_a_waiter_that_comes_at_any_moment_of_a_hold_is_not_forgotten,
     i1_the_mark_is_set_once_and_lets_the_waiter_be_found,
-    i1_a_holder_that_was_told_of_a_waiter_gives_the_lock_away_in_one_step,
+    i1_a_holder_that_was_notified_of_a_waiter_gives_the_lock_away_in_one_step,
     i7_a_mark_of_somebody_who_left_does_no_harm,
 );

@@ -96,7 +96,7 @@ async fn lock_on(locks: Locks, kind: &'static str, history: String) {
         let line = format!("leave {key} {pid} {entered} {left} {kept}\n");
         file.write_all(line.as_bytes()).unwrap();
         match guard.release().await {
-            // A process that gets no time for as long as the lease loses its lock, and is told; and
+            // A process that gets no time for as long as the lease loses its lock, and learns of it; and
             // what the server does not confirm in time is released later.
             Ok(()) | Err(LockError::Lost { .. } | LockError::Backend { .. }) => {}
             Err(error) => panic!("{error}"),

@@ -342,8 +342,8 @@ impl Guard {
     pub(crate) async fn released(&self) -> Result<(), LockError> {
         let mut answer = None;
         let known = self.give_back(|| {
-            let (confirm, told) = once();
-            answer = Some(told);
+            let (confirm, confirmed) = once();
+            answer = Some(confirmed);
             Some(confirm)
         });
         let outcome = match (known, answer) {

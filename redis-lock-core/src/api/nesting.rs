@@ -5,9 +5,9 @@
 //! `join!` do not see each other's holds. A blocking body is one long poll.
 //!
 //! Inside of a body other tasks may be polled on the same thread: by a runtime that a blocking body
-//! runs, or by a `LocalSet`. They wait for the lock as any other task does; Tokio's task ids tell
-//! them from the body's own code. Tasks of other executors that are run inside of a body can't be
-//! told from it.
+//! runs, or by a `LocalSet`. They wait for the lock as any other task does; Tokio's task ids
+//! distinguish them from the body's own code. Tasks of other executors that are run inside of a body are
+//! taken for it.
 
 use std::cell::RefCell;
 use std::sync::LazyLock;

@@ -91,10 +91,10 @@ mod tests {
         is_keeping.recv().unwrap();
         let (says, said) = mpsc::channel();
         let asker = thread::spawn(move || says.send(shared.share(terms)).unwrap());
-        let is_told = said.recv_timeout(Duration::from_secs(5)).is_ok();
+        let is_answered = said.recv_timeout(Duration::from_secs(5)).is_ok();
         drop(end);
         keeper.join().unwrap();
         asker.join().unwrap();
-        assert!(is_told, "in a forked child nobody else would ever end");
+        assert!(is_answered, "in a forked child nobody else would ever end");
     }
 }

@@ -11,7 +11,7 @@ use std::task::{Context, Poll, Waker, ready};
 
 use tokio::task::coop;
 
-/// Passes the value. When it is dropped instead, the caller is told so.
+/// Passes the value. When it is dropped instead, the caller gets [`NeverSent`].
 #[derive(Debug)]
 pub(crate) struct OnceSender<T>(Arc<Slot<T>>);
 
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_is_told_that_no_value_comes() {
+    fn who_waits_learns_that_no_value_comes() {
         let (sender, mut receiver) = once::<u32>();
         let log = WakeLog::new();
         assert!(polled(&mut receiver, &log).is_pending());

@@ -39,7 +39,7 @@ impl Core {
                 let before = place.hints_enabled.swap(hints_enabled, Ordering::Relaxed);
                 if before != hints_enabled {
                     // A node that has lost its slots ends the subscription, before anything is
-                    // asked there. No message told of what changed before the subscription began.
+                    // asked there. No message reported what changed before the subscription began.
                     self.look_soon();
                 }
                 self.step_all_at(place.id, work, |machine, env, out| machine.listening(env, out));

@@ -63,7 +63,7 @@ impl Core {
         let is_unknown = matches!(outcome, Outcome::Unknown(_));
         self.step(id, work, |machine, env, out| machine.outcome(number, outcome, env, out));
         if is_unknown {
-            self.places.of(&id.main).path.traffic().told_unknown(number);
+            self.places.of(&id.main).path.traffic().unknown_reported(number);
         }
     }
 }

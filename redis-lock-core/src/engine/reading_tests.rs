@@ -302,14 +302,14 @@ fn a_thread_that_reads_carries_out_nothing_for_others() {
     for _ in 0..5 {
         blocking_pairs(&locks, 1);
         let wakes = WakeLog::new();
-        let (reply, told) = oneshot::channel();
-        let mut told = pin!(told);
-        assert!(told.as_mut().poll(&mut Context::from_waker(&wakes.waker())).is_pending());
+        let (reply, answer) = oneshot::channel();
+        let mut answer = pin!(answer);
+        assert!(answer.as_mut().poll(&mut Context::from_waker(&wakes.waker())).is_pending());
         let mut others = VecDeque::from([Notice::Ready(reply, Ok(()))]);
         locks.link().core().notices.add(&mut others);
         // Where somebody listens, two notices follow from the answer.
         held.blocking_extend(PATIENCE).unwrap();
-        eventually(PATIENCE, "the other one is told", || wakes.count() > 0);
+        eventually(PATIENCE, "the other one is woken", || wakes.count() > 0);
         assert!(!wakes.threads().contains(&thread::current().id()));
     }
     held.blocking_release().unwrap();
@@ -317,7 +317,7 @@ fn a_thread_that_reads_carries_out_nothing_for_others() {
 }
 
 /// Takes and releases a lock again and again on a thread of its own, whatever the server says, until
-/// it is told to stop or the lock can't be had any more.
+/// it is asked to stop or the lock can't be had any more.
 fn keep_at_it(
     locks: &Locks,
     key: &'static str,
@@ -349,7 +349,7 @@ fn a_hold_that_is_ended_by_force_is_lost_at_once_whoever_reads() {
         assert!(operator.blocking_force_release("held", "it hangs").unwrap());
         // Sooner than the next renewal is due.
         let start = Instant::now();
-        eventually(PATIENCE, "the holder is told", || held.state() == LockState::Lost);
+        eventually(PATIENCE, "the holder learns of its loss", || held.state() == LockState::Lost);
         assert!(start.elapsed() < PATIENCE / 2, "{:?}", start.elapsed());
         stops.store(true, Ordering::SeqCst);
         busy.join().unwrap().unwrap();
@@ -467,7 +467,7 @@ fn all_that_has_arrived_is_handed_over_though_the_first_waker_blocks_the_task_th
         runtime.block_on(async { tokio::spawn(asking).await }).expect("no panic");
     server.thaw();
     let mut guards = Vec::new();
-    eventually(PATIENCE, "the others are told", || {
+    eventually(PATIENCE, "the others are notified", || {
         others.retain_mut(|asked| {
             let polled = asked.as_mut().poll(&mut Context::from_waker(Waker::noop()));
             let Poll::Ready(outcome) = polled else { return true };

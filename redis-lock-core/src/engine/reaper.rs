@@ -279,7 +279,7 @@ mod tests {
     use super::*;
     use crate::domain::demand::tests::demand;
     use crate::domain::error::{Fault, FaultClass};
-    use crate::lock::tests::{Bench, Told};
+    use crate::lock::tests::{Bench, Confirmed};
     use crate::lock::{Next, Outcome};
     use crate::store::Answer;
 
@@ -288,11 +288,11 @@ mod tests {
     }
 
     /// The release of a hold whose caller waits, with an early time limit.
-    fn reap() -> (Box<Reap>, Told) {
+    fn reap() -> (Box<Reap>, Confirmed) {
         let mut bench = Bench::new();
         let hold = bench.hold(1, demand("k"));
-        let told = bench.release(&hold);
-        (bench.released().take(), told)
+        let confirmed = bench.release(&hold);
+        (bench.released().take(), confirmed)
     }
 
     /// The same without a waiting caller.
@@ -336,7 +336,7 @@ mod tests {
 
     #[test]
     fn a_caller_hears_at_its_deadline_that_no_answer_came() {
-        let (reap, mut told) = reap();
+        let (reap, mut confirmed) = reap();
         let deadline = reap.deadline();
         let mut reaper = Reaper::<()>::default();
         reaper.add(at(0), reap);
@@ -348,7 +348,7 @@ mod tests {
         for (confirm, outcome) in overdue {
             confirm.put(outcome).unwrap();
         }
-        assert!(told.end().unwrap().is_err());
+        assert!(confirmed.end().unwrap().is_err());
         assert!(reaper.overdue(at(0)).is_empty(), "once");
         assert_eq!(reaper.due(), at(0), "the release goes on");
         assert_eq!(give_up(&mut reaper), 1);
@@ -356,7 +356,7 @@ mod tests {
 
     #[test]
     fn a_caller_hears_it_also_when_nobody_looked_at_its_deadline() {
-        let (reap, _told) = reap();
+        let (reap, _confirmed) = reap();
         let late = reap.deadline().after(std::time::Duration::from_secs(1));
         let mut reaper = Reaper::<()>::default();
         reaper.add(at(0), reap);

@@ -95,7 +95,7 @@ mod tests {
     fn answered_of(demand: Demand, millis: u64) -> Box<Reap> {
         let mut bench = Bench::new();
         let hold = bench.hold(1, demand);
-        let _told = bench.release(&hold);
+        let _confirmed = bench.release(&hold);
         let at = Moment::at_millis(millis);
         match bench.released().take().outcome(Outcome::Answered(Answer::Done), at, at).1 {
             Next::Done(reap) => reap,

@@ -187,10 +187,10 @@ fn what_a_notifier_leaves_behind_is_carried_out_though_no_engine_runs_any_more()
         let _entered = runtime.enter();
         core.open_notifier();
     }
-    let (reply, mut told) = tokio::sync::oneshot::channel();
+    let (reply, mut answer) = tokio::sync::oneshot::channel();
     core.notices.runtimes.add(here, &mut [Notice::Ready(reply, Ok(()))].into(), Moment::now());
     drop(runtime);
-    eventually(PATIENCE, "the caller is told", || matches!(told.try_recv(), Ok(Ok(()))));
+    eventually(PATIENCE, "the caller gets its answer", || matches!(answer.try_recv(), Ok(Ok(()))));
 }
 
 #[test]

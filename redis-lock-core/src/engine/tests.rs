@@ -12,7 +12,7 @@ use crate::domain::clock::Moment;
 use crate::domain::demand::tests::demand;
 use crate::domain::env::simulated;
 use crate::domain::error::{Fault, FaultClass};
-use crate::lock::tests::{Bench, Told};
+use crate::lock::tests::{Bench, Confirmed};
 use crate::lock::{Next, Outcome, Reap};
 use crate::{LockError, LockState, Locks, Request};
 
@@ -36,7 +36,7 @@ fn j8_an_engine_that_fails_ends_every_hold_and_starts_again() {
     });
     locks.link().crash();
 
-    eventually(PATIENCE, "the holder is told", || guard.state() == LockState::Lost);
+    eventually(PATIENCE, "the holder learns of its loss", || guard.state() == LockState::Lost);
     let outcome = waiting.join().unwrap();
     assert!(matches!(outcome, Err(LockError::Backend { .. })), "{outcome:?}");
     let error = guard.ensure(Duration::ZERO).unwrap_err();
@@ -199,12 +199,12 @@ fn queued(core: &super::core::Core) -> Vec<String> {
     core.only_path().traffic().origins().map(shown).collect()
 }
 
-/// The release of a hold of this key, and what its caller is told.
-pub(super) fn release_of(key: &str) -> (Box<Reap>, Told) {
+/// The release of a hold of this key, and the outcome that its caller waits for.
+pub(super) fn release_of(key: &str) -> (Box<Reap>, Confirmed) {
     let mut bench = Bench::new();
     let hold = bench.hold(1, demand(key));
-    let told = bench.release(&hold);
-    (bench.released().take(), told)
+    let confirmed = bench.release(&hold);
+    (bench.released().take(), confirmed)
 }
 
 /// The same after a try of unknown outcome.
@@ -294,7 +294,7 @@ fn nobody_waits_at_an_engine_that_has_ended() {
     let locks = Locks::in_memory();
     let core = Arc::clone(locks.link().core());
     core.act(|work| core.end(work));
-    let (ready, mut told) = tokio::sync::oneshot::channel();
+    let (ready, mut readiness) = tokio::sync::oneshot::channel();
     let mut results = Results::default();
     for _ in 0..2 {
         drop(core.only_path().traffic().drain());
@@ -302,7 +302,7 @@ fn nobody_waits_at_an_engine_that_has_ended() {
     core.only_path().traffic().when_ready(ready, &mut results);
     assert_eq!(results.ready.len(), 1, "it is refused at once");
     drop(results);
-    assert!(told.try_recv().is_err());
+    assert!(readiness.try_recv().is_err());
 }
 
 fn end(core: &super::core::Core) {

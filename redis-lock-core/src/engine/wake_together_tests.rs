@@ -90,7 +90,7 @@ fn a_task_alone_is_woken_at_once_and_several_by_the_task_that_reads() {
 }
 
 #[test]
-fn wakers_of_tasks_are_told_from_others() {
+fn wakers_of_tasks_are_distinguished_from_others() {
     let (server, locks) = server_and_locks();
     let runtime = two_workers();
     let core = Arc::clone(locks.link().core());
@@ -186,7 +186,7 @@ fn a_worker_outlives_the_waker_of_a_local_set_that_panics() {
     assert!(local.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
     server.thaw();
     eventually(PATIENCE, "it panics", || log.count() > 0);
-    eventually(PATIENCE, "all are told", || {
+    eventually(PATIENCE, "all are woken", || {
         let _ = local.as_mut().poll(&mut Context::from_waker(Waker::noop()));
         tasks.iter().all(|task| task.is_finished())
     });

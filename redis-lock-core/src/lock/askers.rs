@@ -13,7 +13,7 @@ pub(crate) type Confirm = OnceSender<Result<(), LockError>>;
 #[derive(Debug)]
 pub(super) struct HoldRequest {
     pub(super) confirm: Confirm,
-    /// When it is told that no answer came in time.
+    /// When it gets the error that no answer came in time.
     pub(super) deadline: Moment,
     pub(super) wants: Wants,
 }

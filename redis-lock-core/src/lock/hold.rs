@@ -447,11 +447,11 @@ mod tests {
             let mut context = Context::from_waker(Waker::noop());
             says.send(std::pin::pin!(waiter.lost()).poll(&mut context).is_ready()).unwrap();
         });
-        let is_told = said.recv_timeout(Duration::from_secs(5));
+        let is_lost = said.recv_timeout(Duration::from_secs(5));
         drop(end);
         maker.join().unwrap();
         waiter.join().unwrap();
-        assert_eq!(is_told, Ok(true));
+        assert_eq!(is_lost, Ok(true));
     }
 
     #[test]

@@ -38,7 +38,7 @@ pub(crate) struct Reap {
     /// earlier try may have released it.
     held_until: Moment,
     confirm: Option<Confirm>,
-    /// When the caller is told that no answer came in time.
+    /// When the caller gets the error that no answer came in time.
     deadline: Moment,
     tries: u32,
     /// Whether an earlier try, with an unknown outcome, may have released it.

@@ -119,7 +119,7 @@ pub(crate) fn limits_differ(key: &str, limit: u32, other: u32) {
 }
 
 pub(crate) fn not_listening(why: &str) {
-    say_aside!(warn, WARN, [why] [], "waiters look for their locks at intervals, since they can't be told: {why}");
+    say_aside!(warn, WARN, [why] [], "waiters look for their locks at intervals, since no messages reach them: {why}");
 }
 
 /// To be called on the thread of the one who acquires.

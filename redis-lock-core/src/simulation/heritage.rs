@@ -28,7 +28,7 @@ pub(super) struct Heritage {
     given: BTreeSet<Arc<str>>,
     /// Tokens that two heirs have, so that one of them may end the hold of the other.
     copied: BTreeSet<Arc<str>>,
-    /// The process that was told that it has released an adopted hold.
+    /// The process that got the confirmation that it has released an adopted hold.
     ended_by: BTreeMap<Arc<str>, usize>,
     /// The process that shut down while it had it.
     leaves_with: BTreeMap<Arc<str>, usize>,

@@ -290,9 +290,9 @@ impl World {
             note.is_excused && (in_machines.contains(token) || is_given_up)
         });
         if !anybody && !is_believed && !call.met_guard {
-            self.violated(format!("call {} was told busy, and nobody had it", call.number));
+            self.violated(format!("call {} got `Busy`, and nobody had it", call.number));
         } else if anybody && is_quiet && call.is_alone && !somebody {
-            let what = "was told busy by a lock that its own process had released before";
+            let what = "got `Busy` for a lock that its own process had released before";
             self.violated(format!("call {} {what}", call.number));
         }
     }
@@ -359,7 +359,7 @@ impl World {
         let has_expired = call.keys.len() > 1 && note.expired_at.is_some_and(|at| at >= call.began);
         let is_released = note.left == Some(Left::Released) && !has_expired;
         if call.was_valid && !note.is_excused && is_released {
-            let what = "was told that its lock was lost, and it was released";
+            let what = "got the error that its lock was lost, and it was released";
             self.violated(format!("call {} {what}", call.number));
         }
     }

@@ -203,7 +203,7 @@ pub(super) struct NetworkLink {
     /// How much later the server executes the bytes that it has not executed when the connection
     /// ends; `None` for never.
     pub(super) late_by: Option<u64>,
-    /// The client was told that it is of no use.
+    /// The client has learned that the connection is of no use.
     pub(super) has_bad_news: bool,
     /// Commands that took another round.
     pub(super) rounds: BTreeSet<u64>,

@@ -64,9 +64,9 @@ pub(crate) enum PlantedFault {
     /// A token that is given away does not tell of a cut that may still be executed. It has histories
     /// of its own, in which the cut is held up at that moment.
     CutNotPassedOn,
-    /// A holder that may keep an idle lease is told only once that somebody waits. It has a history of
-    /// its own, in which the first who waits can't tell.
-    ToldOnce,
+    /// A holder that may keep an idle lease gets only one message that somebody waits. It has a history
+    /// of its own, in which the first who waits can't send one.
+    AskedOnce,
 }
 
 impl PlantedFault {

@@ -70,11 +70,11 @@ impl World {
             let chance = self.chance(66, now, sentinel as u64) as usize;
             // The one that has them do it knows at once.
             let late = if epoch as usize % COUNT == sentinel { 0 } else { STALE[chance % 6] };
-            self.at(now + late * MILLI, WorldEvent::Told(sentinel));
+            self.at(now + late * MILLI, WorldEvent::Informed(sentinel));
         }
     }
 
-    pub(super) fn be_told(&mut self, sentinel: usize) {
+    pub(super) fn inform(&mut self, sentinel: usize) {
         let (epoch, node) = (self.nodes.epoch(), self.nodes.primary(0));
         let is_news = self.sentinels.0[sentinel].epoch < epoch;
         self.sentinels.0[sentinel] = report(epoch, node);

@@ -130,7 +130,7 @@ impl SimulatedServer {
         command: &Command,
         (node, manager): (usize, &Arc<str>),
         now: u64,
-        told: &mut Messages,
+        messages: &mut Messages,
     ) -> (Result<Answer, Fault>, bool) {
         if let Some(refused) = self.refusal(command, now) {
             return refused;
@@ -152,7 +152,7 @@ impl SimulatedServer {
             if let Some(token) = token {
                 let event =
                     Event::Granted { token: token.to_owned(), waited_for: now.is_multiple_of(3) };
-                told.push((*process, event));
+                messages.push((*process, event));
             }
             true
         };
@@ -164,8 +164,8 @@ impl SimulatedServer {
         for names in command.names.all() {
             self.look_back(names.main(), now, Some(&command.verb));
         }
-        self.hint(node, command, &answer, was_marked, told);
-        self.follow(node, command, &answer, now, told);
+        self.hint(node, command, &answer, was_marked, messages);
+        self.follow(node, command, &answer, now, messages);
         (answer, false)
     }
 
@@ -201,15 +201,15 @@ impl SimulatedServer {
         Some((Err(fault), *why == Refusal::ReadOnly))
     }
 
-    /// Notifies the processes that an answer concerns. A holder is told that somebody waits by the
-    /// first who does, and at every look of a waiter if it may keep an idle lease.
+    /// Notifies the processes that an answer concerns. A holder gets a message from the
+    /// first who waits, and at every look of a waiter if it may keep an idle lease.
     fn hint(
         &mut self,
         node: usize,
         command: &Command,
         answer: &Result<Answer, Fault>,
         was_marked: bool,
-        told: &mut Messages,
+        messages: &mut Messages,
     ) {
         let Some((manager, event)) = answer.as_ref().ok().and_then(|it| hint_of(command, it))
         else {
@@ -222,12 +222,12 @@ impl SimulatedServer {
             }
             let is_idle = matches!(answer, Ok(Answer::Busy(Blocker { value: Some(value), .. }))
                 if Token::from_wire(value).may_be_idle());
-            if was_marked && (!is_idle || planted!(ToldOnce)) {
+            if was_marked && (!is_idle || planted!(AskedOnce)) {
                 return;
             }
         }
         if let Some(process) = self.subscriber(node, &manager) {
-            told.push((process, event));
+            messages.push((process, event));
         }
     }
 
@@ -239,13 +239,13 @@ impl SimulatedServer {
         command: &Command,
         answer: &Result<Answer, Fault>,
         now: u64,
-        told: &mut Messages,
+        messages: &mut Messages,
     ) {
         if let (Verb::Force { tokens, .. }, Ok(Answer::Done)) = (&command.verb, answer) {
             for token in tokens {
                 if let Some(process) = token.manager().and_then(|it| self.subscriber(node, it)) {
                     let token = token.wire().to_string();
-                    told.push((process, Event::Forced { token }));
+                    messages.push((process, Event::Forced { token }));
                 }
             }
         }

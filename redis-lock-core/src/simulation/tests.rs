@@ -67,7 +67,7 @@ fn search(way: Way, from: u64, most: u64, limit: Duration, fault: Option<Planted
 }
 
 /// The history of a seed that fails, as short as it can be made.
-fn told(way: Way, seed: u64, fault: Option<PlantedFault>) -> String {
+fn report(way: Way, seed: u64, fault: Option<PlantedFault>) -> String {
     planted::plant(fault);
     let plan = shrink::shrunk(&way(seed), &|plan| run(plan, false));
     let ran = run(&plan, true);
@@ -87,7 +87,7 @@ fn keep_every_promise(way: Way, fixed: u64) {
         planted::plant(fault);
         let ran = run(&way(seed), true);
         if let Some(what) = ran.violation {
-            panic!("{}\nviolated: {what}", told(way, seed, fault));
+            panic!("{}\nviolated: {what}", report(way, seed, fault));
         }
         println!("{}seed {seed}: {} steps, nothing violated", ran.lines, ran.steps);
         println!("{:?}", ran.by_sort);
@@ -110,7 +110,7 @@ fn keep_every_promise(way: Way, fixed: u64) {
         println!("{count:>6} times, first by seed {seed}: {what}");
     }
     if let Some((seed, what)) = tally.failed.into_inner().unwrap() {
-        panic!("seed {seed}: {what}\n{}", told(way, seed, fault));
+        panic!("seed {seed}: {what}\n{}", report(way, seed, fault));
     }
 }
 
@@ -251,7 +251,7 @@ fn comes_deaf() -> HistoryPlan {
 #[test]
 fn an_idle_lease_goes_to_one_who_came_deaf() {
     assert_eq!(run(&comes_deaf(), false).violation, None);
-    planted::plant(Some(PlantedFault::ToldOnce));
+    planted::plant(Some(PlantedFault::AskedOnce));
     let violation = run(&comes_deaf(), false).violation;
     planted::plant(None);
     assert_eq!(violation.as_deref(), Some("call 5 waits for what nobody has"));

@@ -191,13 +191,13 @@ impl World {
         node: usize,
         command: &Command,
     ) -> (Result<Answer, Fault>, bool) {
-        let mut told = Vec::new();
+        let mut messages = Vec::new();
         let manager = Arc::clone(&self.processes[process].core.manager);
-        let executed = self.server.execute(command, (node, &manager), clock::now(), &mut told);
+        let executed = self.server.execute(command, (node, &manager), clock::now(), &mut messages);
         if let Some(what) = self.server.violation.take() {
             self.violated(what);
         }
-        for (process, hint) in told {
+        for (process, hint) in messages {
             self.publish(process, node, hint);
         }
         executed

@@ -50,7 +50,7 @@ pub(super) enum WorldEvent {
     /// The slot of a key is moved whole.
     EndMove(usize),
     /// A sentinel learns which node serves.
-    Told(usize),
+    Informed(usize),
     /// A process hears from a sentinel that another node serves.
     Switched(usize),
     /// A node learns who has which slots.
@@ -265,7 +265,7 @@ impl World {
             }
             WorldEvent::Resume(process) => self.resume(process),
             WorldEvent::EndMove(key) => self.end_move(key),
-            WorldEvent::Told(sentinel) => self.be_told(sentinel),
+            WorldEvent::Informed(sentinel) => self.inform(sentinel),
             WorldEvent::Switched(process) => self.switched(process),
             WorldEvent::Gossip(node) => self.nodes.learn(node),
             WorldEvent::TakeOver(shard) => self.take_over(shard),

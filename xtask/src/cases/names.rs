@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn the_catalogues_are_told_apart() {
+    fn the_catalogues_are_distinguished() {
         assert_eq!(found("tests/faults/a.rs", "fn e4_x() {}"), ["fault-e4"]);
         assert_eq!(found("tests/attribute/keys.rs", "fn e04_x() {}"), ["macro-e04"]);
         assert_eq!(found("tests/attribute_promise.rs", "fn n1_x() {}"), ["fault-n1"]);

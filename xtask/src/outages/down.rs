@@ -85,8 +85,8 @@ fn is_down(url: &str, connection: &mut Option<Connection>) -> RedisResult<bool> 
             connection.insert(new)
         }
     };
-    let told: String = redis::cmd("CLUSTER").arg("INFO").query(connection)?;
-    Ok(told.contains("cluster_state:fail"))
+    let state: String = redis::cmd("CLUSTER").arg("INFO").query(connection)?;
+    Ok(state.contains("cluster_state:fail"))
 }
 
 /// Adds a span, or makes the last one longer.

@@ -1,4 +1,4 @@
-//! Threads that use every kind of lock, until they are told to end.
+//! Threads that use every kind of lock, until they are asked to end.
 
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::SeqCst;

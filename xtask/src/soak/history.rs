@@ -177,8 +177,8 @@ fn overlaps(key: u64, holds: &[&Hold], losses: &Losses, findings: &mut Findings)
         valid.retain(|before| before.end > hold.start);
         if let Some(before) = hold.clash(&valid) {
             // Fences must tell whose effect is the later one.
-            let is_told = before.fence.is_none() || before.fence != hold.fence;
-            if is_told && losses.explain(key, before.start, hold.start) {
+            let is_fenced = before.fence.is_none() || before.fence != hold.fence;
+            if is_fenced && losses.explain(key, before.start, hold.start) {
                 findings.explained += 1;
             } else {
                 findings.violations.push(overlap(key, before, hold, valid.len()));
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn holds_one_after_the_other_are_fine_in_whatever_order_they_are_told() {
+    fn holds_one_after_the_other_are_fine_in_whatever_order_they_are_listed() {
         assert_eq!(all(&history(&[(1, 10, 20), (2, 20, 30), (3, 31, 40)])), 0);
         assert_eq!(all(&history(&[(3, 31, 40), (1, 10, 20), (2, 20, 30)])), 0);
     }

@@ -41,7 +41,7 @@ pub(crate) fn work(arguments: &[String]) -> Result<()> {
     };
     let managers = Arc::new([open(durable, replicas.parse()?)?, open(volatile, 0)?]);
     let mutexes_only = kinds == "mutexes";
-    // Holds are told apart by number, among all workers that ever ran.
+    // Holds are distinguished by number, among all workers that ever ran.
     static NEXT: AtomicU64 = AtomicU64::new(0);
     NEXT.store(number << WORKER_SHIFT, Ordering::SeqCst);
 

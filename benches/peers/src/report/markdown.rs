@@ -38,7 +38,7 @@ fn head(out: &mut String, setting: &Setting) {
         "# Side by side\n\n\
          All libraries in one run, round by round, so that each of them sees the same machine in \
          its good and its bad minutes. A figure is the middle of all rounds, with the least and the \
-         most in brackets; a ratio is taken within each round, and the middle of those is told. \
+         most in brackets; a ratio is taken within each round, and the middle of those is shown. \
          `results.json` has every value.\n"
     );
     line!(out, "| | |\n|---|---|");

@@ -117,8 +117,8 @@ fn row(
 
 /// The libraries that there is something to say about.
 fn shown(outcome: &WorkResults) -> impl Iterator<Item = PeerId> {
-    let told = |peer: &PeerId| outcome.has(*peer) || outcome.unable.contains_key(peer);
-    outcome.work.peers.iter().copied().filter(told)
+    let has_result = |peer: &PeerId| outcome.has(*peer) || outcome.unable.contains_key(peer);
+    outcome.work.peers.iter().copied().filter(has_result)
 }
 
 /// From values to places.

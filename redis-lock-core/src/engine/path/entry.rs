@@ -38,7 +38,7 @@ pub(crate) struct SentEntry {
     pub(super) written: Moment,
     /// How long the answer may take before the connection is suspected.
     pub(super) limit: Duration,
-    /// When the caller is told that no answer came in time.
+    /// When the caller gets the error that no answer came in time.
     pub(super) deadline: Moment,
     /// Whether an `ASKING` is sent before it, because its slot is being moved to the node.
     pub(crate) asks: bool,
@@ -241,7 +241,7 @@ pub(crate) enum Settled {
     Failed(Box<FailedRelease>),
 }
 
-/// What is to be told of a release that has failed. The release itself has its next place.
+/// What is to be reported about a release that has failed. The release itself has its next place.
 #[derive(Debug)]
 pub(crate) struct FailedRelease {
     pub(crate) key: String,

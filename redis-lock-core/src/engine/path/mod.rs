@@ -353,7 +353,7 @@ impl Traffic {
     }
 
     /// The machine of a question was notified that its outcome is unknown.
-    pub(crate) fn told_unknown(&mut self, number: u64) {
+    pub(crate) fn unknown_reported(&mut self, number: u64) {
         self.lost.remove(&number);
     }
 

@@ -47,9 +47,9 @@ impl Traffic {
                     None
                 } else {
                     if let Some(reap) = reaper.lock().keep(at, reap) {
-                        let told =
+                        let given_up =
                             reap.give_up().map(|confirm| (confirm, Err(LockError::Shutdown)));
-                        confirmation = told.or(confirmation);
+                        confirmation = given_up.or(confirmation);
                     }
                     Some(at)
                 }

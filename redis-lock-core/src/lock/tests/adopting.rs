@@ -167,7 +167,7 @@ fn an_acquisition_that_may_still_be_executed_gets_a_tombstone_by_whoever_adopts_
     let token = doubtful_token();
     for _ in 0..2 {
         let (mut bench, hold) = adopted(&token, secs(10));
-        let _told = bench.release(&hold);
+        let _confirmed = bench.release(&hold);
         let now = bench.moment();
         let mut release = bench.released();
         assert!(release.tombstone(now) > Some(secs(30)), "{:?}", release.tombstone(now));
@@ -179,7 +179,7 @@ fn an_acquisition_that_may_still_be_executed_gets_a_tombstone_by_whoever_adopts_
     bench.now += 20_000;
     let token = detached(&mut bench, &hold);
     let (mut bench, hold) = adopted(&token, secs(10));
-    let _told = bench.release(&hold);
+    let _confirmed = bench.release(&hold);
     let left = bench.released().tombstone(bench.moment()).unwrap();
     assert!(left > secs(10) && left < secs(16), "{left:?}");
 }
@@ -191,7 +191,7 @@ fn what_is_settled_is_adopted_and_released_once() {
     let token = detached(&mut bench, &hold);
     assert_eq!(token.to_string(), *token.wire().to_string());
     let (mut bench, hold) = adopted(&token, secs(10));
-    let _told = bench.release(&hold);
+    let _confirmed = bench.release(&hold);
     let now = bench.moment();
     let mut release = bench.released();
     assert_eq!(release.tombstone(now), None);

@@ -104,7 +104,7 @@ fn a_caller_that_waits_asks_nobody_since_its_place_does() {
 }
 
 /// The answers of a holder to the process that asks for the lock with this token.
-pub(super) fn told_by_holder(bench: &mut Bench, asker: &Token) -> usize {
+pub(super) fn answers_of_holder(bench: &mut Bench, asker: &Token) -> usize {
     bench.step(|machine, env, out| machine.asked_for(asker, || true, env, out));
     let is_answer = |outgoing: &Outgoing| matches!(outgoing, Outgoing::Message(_));
     bench.effects.out.extract_if(.., |outgoing| is_answer(outgoing)).count()
@@ -115,7 +115,7 @@ fn an_idle_holder_hands_over_to_whoever_asks() {
     let mut bench = Bench::new();
     let hold = bench.hold(1, demand("k").with(|terms| terms.linger = Some(secs(5))));
     bench.release(&hold);
-    assert_eq!(told_by_holder(&mut bench, &Token::fresh("0123456789ab", "")), 0);
+    assert_eq!(answers_of_holder(&mut bench, &Token::fresh("0123456789ab", "")), 0);
     assert!(bench.released().says_waited_for(), "the asker stands in the queue");
     assert!(bench.machine.is_idle());
 }
@@ -126,12 +126,12 @@ fn a_holder_inside_says_so_but_not_to_a_flood_and_not_to_strangers() {
     let _hold = bench.hold(1, demand("k").with(|terms| terms.linger = Some(secs(5))));
     let asker = Token::fresh("0123456789ab", "");
     for stranger in ["x", "rl1.a.b.c.d", "rl1.a.*anything*.c.d"] {
-        assert_eq!(told_by_holder(&mut bench, &Token::from_wire(stranger)), 0, "{stranger}");
+        assert_eq!(answers_of_holder(&mut bench, &Token::from_wire(stranger)), 0, "{stranger}");
     }
-    assert_eq!(told_by_holder(&mut bench, &asker), 1);
-    assert_eq!(told_by_holder(&mut bench, &asker), 0);
+    assert_eq!(answers_of_holder(&mut bench, &asker), 1);
+    assert_eq!(answers_of_holder(&mut bench, &asker), 0);
     bench.tick(10);
-    assert_eq!(told_by_holder(&mut bench, &asker), 1);
+    assert_eq!(answers_of_holder(&mut bench, &asker), 1);
 }
 
 #[test]

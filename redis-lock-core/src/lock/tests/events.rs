@@ -5,7 +5,7 @@ use crate::domain::idle_event::{AskOutcome, IdleEnd, IdleEvent};
 
 impl Bench {
     /// A machine that somebody listens to.
-    fn heard() -> Self {
+    fn listening() -> Self {
         let mut bench = Self::new();
         bench.listening = true;
         bench
@@ -30,7 +30,7 @@ fn lingering() -> Demand {
 
 /// A lease that has begun to linger.
 fn kept() -> Bench {
-    let mut bench = Bench::heard();
+    let mut bench = Bench::listening();
     let hold = bench.hold(1, lingering());
     assert_eq!(idle_events(&mut bench), []);
     bench.release(&hold);
@@ -86,7 +86,7 @@ fn a_lease_that_is_taken_again_is_reported() {
 /// The reported outcome of asking a holder, when the look that follows `hint` is answered by
 /// `last`.
 fn asked_holder(hint: bool, last: Outcome) -> Vec<IdleEvent> {
-    let mut bench = Bench::heard();
+    let mut bench = Bench::listening();
     let Outcome::Answered(Answer::Busy(blocker)) = busy_with(Some(secs(20))) else {
         panic!("it is not busy")
     };
@@ -115,7 +115,7 @@ fn what_a_holder_that_was_asked_did_is_reported() {
 
 #[test]
 fn a_holder_that_was_not_asked_did_nothing() {
-    let mut bench = Bench::heard();
+    let mut bench = Bench::listening();
     bench.contend(1, demand("k"), busy_with(Some(secs(20))));
     bench.tick(1_000);
     let question = bench.asked();
@@ -127,7 +127,7 @@ fn a_holder_that_was_not_asked_did_nothing() {
 #[test]
 fn a_contended_lock_is_reported_once_for_each_wait() {
     let is_it = |later: &Later<u64>| matches!(later, Later::Contended(..));
-    let mut bench = Bench::heard();
+    let mut bench = Bench::listening();
     bench.contend(1, demand("k"), busy_with(Some(secs(20))));
     assert_eq!(count(&mut bench, is_it), 1);
     // The same holder, another one, and the server in between.

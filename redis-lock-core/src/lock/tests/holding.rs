@@ -99,17 +99,17 @@ fn a_loss_lets_the_next_waiter_ask_with_a_fresh_token() {
 fn a_renewal_counts_from_its_own_sending_and_for_its_own_ttl() {
     let (mut bench, hold, renew) = renewing();
     let sent = bench.moment();
-    let mut told = bench.extend(&hold, secs(60));
+    let mut confirmed = bench.extend(&hold, secs(60));
     bench.now += 1_000;
     bench.answer(&renew, done());
     assert_eq!(hold.deadline(), lease::deadline(sent, Some(secs(30))), "it asked for 30 seconds");
-    assert!(heard(&mut told).is_none(), "its own question is still to come");
+    assert!(outcome_of(&mut confirmed).is_none(), "its own question is still to come");
     let sent = bench.moment();
     let longer = bench.asked();
     let Verb::Renew { ttl, .. } = longer.command.verb else { panic!("{longer:?}") };
     assert_eq!(ttl, Some(secs(60)));
     bench.answer(&longer, done());
-    assert!(matches!(heard(&mut told), Some(Ok(()))));
+    assert!(matches!(outcome_of(&mut confirmed), Some(Ok(()))));
     assert_eq!(hold.deadline(), lease::deadline(sent, Some(secs(60))));
 }
 
@@ -153,37 +153,37 @@ fn what_is_wanted_during_a_renewal_is_asked_after_it() {
     let mut extended = bench.extend(&hold, secs(40));
     let mut downgraded = bench.downgrade(&hold);
     bench.answer(&renew, done());
-    for told in [&mut checked, &mut extended, &mut downgraded] {
-        assert!(heard(told).is_none(), "the renewal was asked for before");
+    for confirmed in [&mut checked, &mut extended, &mut downgraded] {
+        assert!(outcome_of(confirmed).is_none(), "the renewal was asked for before");
     }
     let longer = bench.asked();
     assert!(matches!(longer.command.verb, Verb::Renew { .. }), "{longer:?}");
     bench.answer(&longer, done());
-    assert!(matches!(heard(&mut checked), Some(Ok(()))), "a renewal tells as much as a check");
-    assert!(matches!(heard(&mut extended), Some(Ok(()))));
-    assert!(heard(&mut downgraded).is_none());
+    assert!(matches!(outcome_of(&mut checked), Some(Ok(()))), "a renewal tells as much as a check");
+    assert!(matches!(outcome_of(&mut extended), Some(Ok(()))));
+    assert!(outcome_of(&mut downgraded).is_none());
     let downgrade = bench.asked();
     assert!(matches!(downgrade.command.verb, Verb::Downgrade { .. }), "{downgrade:?}");
     bench.answer(&downgrade, done());
-    assert!(matches!(heard(&mut downgraded), Some(Ok(()))));
+    assert!(matches!(outcome_of(&mut downgraded), Some(Ok(()))));
     assert_eq!(hold.last_kind(), crate::domain::kind::Kind::Read);
 }
 
 #[test]
-fn whoever_wants_something_during_a_renewal_is_told_at_its_own_deadline() {
+fn whoever_wants_something_during_a_renewal_gets_an_error_at_its_own_deadline() {
     let (mut bench, hold, _renew) = renewing();
     assert_eq!(hold.demand.terms.timeout, secs(2));
-    let mut told = vec![bench.check(&hold)];
+    let mut requests = vec![bench.check(&hold)];
     bench.tick(100);
-    told.push(bench.extend(&hold, secs(40)));
+    requests.push(bench.extend(&hold, secs(40)));
     bench.tick(100);
-    told.push(bench.downgrade(&hold));
+    requests.push(bench.downgrade(&hold));
     bench.tick(1_799);
-    for mut told in told {
-        assert!(heard(&mut told).is_none());
+    for mut confirmed in requests {
+        assert!(outcome_of(&mut confirmed).is_none());
         assert_eq!(bench.machine.due(), bench.moment().after(millis(1)));
         bench.tick(1);
-        assert!(matches!(heard(&mut told), Some(Err(LockError::Backend { .. }))));
+        assert!(matches!(outcome_of(&mut confirmed), Some(Err(LockError::Backend { .. }))));
         bench.tick(99);
     }
     assert_eq!(hold.state(bench.moment()), LockState::Uncertain, "late, and the lease runs on");
@@ -193,22 +193,25 @@ fn whoever_wants_something_during_a_renewal_is_told_at_its_own_deadline() {
 fn a_check_of_unknown_outcome_is_asked_again_and_a_refused_one_is_not() {
     let mut bench = Bench::new();
     let hold = bench.hold(1, demand("k"));
-    let mut told = bench.check(&hold);
+    let mut confirmed = bench.check(&hold);
     let check = bench.asked();
     bench.answer(&check, unknown());
-    assert!(heard(&mut told).is_none());
+    assert!(outcome_of(&mut confirmed).is_none());
     let check = bench.asked();
     bench.answer(&check, refused());
-    assert!(matches!(heard(&mut told), Some(Err(LockError::Backend { .. }))));
+    assert!(matches!(outcome_of(&mut confirmed), Some(Err(LockError::Backend { .. }))));
     assert!(bench.is_silent());
 }
 
 #[test]
-fn a_loss_is_told_to_whoever_asks() {
+fn whoever_asks_learns_of_a_loss() {
     let (mut bench, hold, renew) = renewing();
-    let mut told = bench.check(&hold);
+    let mut confirmed = bench.check(&hold);
     bench.answer(&renew, gone());
-    assert!(heard(&mut told).is_some_and(|told| told.is_err_and(|error| error.is_lost())));
+    assert!(
+        outcome_of(&mut confirmed)
+            .is_some_and(|outcome| outcome.is_err_and(|error| error.is_lost()))
+    );
     assert!(bench.questions().is_empty());
 }
 
@@ -246,11 +249,11 @@ fn a_cut_that_may_still_be_executed_bounds_what_later_answers_are_trusted_for() 
     bench.answer(&cut, unknown());
     let again = bench.asked();
     bench.answer(&again, done());
-    let mut told = bench.extend(&hold, secs(600));
+    let mut confirmed = bench.extend(&hold, secs(600));
     let extension = bench.asked();
     let sent = bench.moment();
     bench.answer(&extension, done());
-    assert_eq!(heard(&mut told).map(|told| told.is_ok()), Some(true));
+    assert_eq!(outcome_of(&mut confirmed).map(|outcome| outcome.is_ok()), Some(true));
     assert_eq!(
         hold.deadline(),
         lease::deadline(sent, Some(secs(30))),
@@ -277,7 +280,7 @@ fn is_cut(left: Option<Duration>, extension: Option<Duration>) -> bool {
     let (mut bench, hold, mut renew) = renewing();
     if let Some(ttl) = extension {
         bench.answer(&renew, done());
-        let _told = bench.extend(&hold, ttl);
+        let _confirmed = bench.extend(&hold, ttl);
         renew = bench.asked();
     }
     let answer = Answer::Renewed { longer: left, waited_for: false };
@@ -329,11 +332,11 @@ fn a_renewal_is_late_after_the_timeout_and_that_is_reported_once() {
 fn whoever_asks_hears_of_an_unknown_outcome_when_there_is_no_time_to_ask_again() {
     let mut bench = Bench::new();
     let hold = bench.hold(1, demand("k"));
-    let mut told = bench.check(&hold);
+    let mut confirmed = bench.check(&hold);
     let check = bench.asked();
     bench.now += 2_000;
     bench.settle(&check, unknown());
-    assert!(matches!(heard(&mut told), Some(Err(LockError::Backend { .. }))));
+    assert!(matches!(outcome_of(&mut confirmed), Some(Err(LockError::Backend { .. }))));
     assert!(bench.is_silent(), "{:?}", bench.effects);
 }
 

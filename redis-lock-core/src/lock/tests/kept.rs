@@ -11,8 +11,8 @@ pub(super) fn lingering() -> Demand {
 pub(super) fn kept() -> (Bench, Arc<Hold>) {
     let mut bench = Bench::new();
     let hold = bench.hold(1, lingering());
-    let mut told = bench.release(&hold);
-    assert!(matches!(heard(&mut told), Some(Ok(()))), "it costs no command");
+    let mut confirmed = bench.release(&hold);
+    assert!(matches!(outcome_of(&mut confirmed), Some(Ok(()))), "it costs no command");
     assert!(bench.is_silent(), "{:?}", bench.effects);
     assert!(!bench.machine.is_idle() && bench.machine.hold().is_none());
     (bench, hold)
@@ -61,7 +61,7 @@ fn a_check_that_is_answered_while_the_lease_is_kept_does_not_lengthen_it() {
     let mut bench = Bench::new();
     let hold = bench.hold(1, lingering());
     let end = hold.deadline();
-    let _told = bench.check(&hold);
+    let _confirmed = bench.check(&hold);
     let check = bench.asked();
     bench.tick(100);
     bench.release(&hold);
@@ -86,7 +86,7 @@ fn a_lease_is_kept_only_where_nobody_can_want_it() {
     assert!(!lingers(lingering(), |bench, _| bench.somebody_waits()));
     assert!(!lingers(lingering(), |bench, _| bench.hints = false), "nobody could ask for it");
     assert!(!lingers(lingering(), |bench, hold| {
-        let _told = bench.extend(hold, secs(60));
+        let _confirmed = bench.extend(hold, secs(60));
         let longer = bench.asked();
         bench.answer(&longer, done());
     }));

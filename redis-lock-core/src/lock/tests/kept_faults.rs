@@ -1,6 +1,6 @@
 //! What can go wrong while a lease stays here and nobody is inside.
 
-use super::asking::told_by_holder;
+use super::asking::answers_of_holder;
 use super::kept::{kept, lingering};
 use super::*;
 use crate::Token;
@@ -47,7 +47,7 @@ fn lg6_a_lease_that_is_asked_for_and_at_its_end_is_released_once() {
     let asker = Token::fresh("0123456789ab", "");
     let (mut bench, _) = kept();
     bench.now += 5_000;
-    assert_eq!(told_by_holder(&mut bench, &asker), 0);
+    assert_eq!(answers_of_holder(&mut bench, &asker), 0);
     bench.released();
     bench.tick(0);
     bench.somebody_waits();
@@ -55,7 +55,7 @@ fn lg6_a_lease_that_is_asked_for_and_at_its_end_is_released_once() {
     let (mut bench, _) = kept();
     bench.tick(5_000);
     bench.released();
-    assert_eq!(told_by_holder(&mut bench, &asker), 0, "its look could overtake the release");
+    assert_eq!(answers_of_holder(&mut bench, &asker), 0, "its look could overtake the release");
     assert!(bench.is_silent() && bench.machine.is_idle());
 }
 
@@ -117,7 +117,7 @@ fn lg12_no_lease_stays_without_messages_nor_one_that_began_without() {
     let question = is_asked_for_anew(&mut bench, &hold);
     bench.answer(&question, got());
     let (_, deaf) = bench.granted();
-    // Its token told other processes that its lease is never idle.
+    // Its token says to other processes that its lease is never idle.
     bench.hints = true;
     bench.step(Machine::listening);
     bench.release(&deaf);
@@ -132,7 +132,7 @@ fn lg18_forged_messages_cost_an_idle_lease_and_nothing_else() {
         for _ in 0..1_000 {
             match forged {
                 "w" => bench.somebody_waits(),
-                "a" => assert_eq!(told_by_holder(&mut bench, &asker), 0),
+                "a" => assert_eq!(answers_of_holder(&mut bench, &asker), 0),
                 _ => bench.step(Machine::forced),
             }
         }
@@ -155,7 +155,7 @@ fn lg18_who_asks_beyond_the_limit_of_the_process_gets_no_answer() {
     bench.step(|machine, env, out| machine.asked_for(&asker, || false, env, out));
     assert!(bench.is_silent(), "{:?}", bench.effects);
     bench.tick(10);
-    assert_eq!(told_by_holder(&mut bench, &asker), 1);
+    assert_eq!(answers_of_holder(&mut bench, &asker), 1);
     let (mut bench, _) = kept();
     bench.step(|machine, env, out| machine.asked_for(&asker, || false, env, out));
     bench.released();

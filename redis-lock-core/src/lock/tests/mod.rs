@@ -117,15 +117,15 @@ impl Bench {
         self.step(Machine::tick);
     }
 
-    pub(crate) fn release(&mut self, hold: &Arc<Hold>) -> Told {
-        let (confirm, told) = told();
+    pub(crate) fn release(&mut self, hold: &Arc<Hold>) -> Confirmed {
+        let (confirm, confirmed) = once();
         let mut confirm = Some(confirm);
         let known =
             self.step(|machine, env, out| machine.release(hold, || confirm.take(), env, out));
         if let (Some(outcome), Some(confirm)) = (known, confirm) {
             let _ = confirm.put(outcome);
         }
-        told
+        confirmed
     }
 
     fn somebody_waits(&mut self) {
@@ -136,22 +136,22 @@ impl Bench {
         self.step(|machine, env, out| machine.hinted(token, false, env, out));
     }
 
-    fn check(&mut self, hold: &Arc<Hold>) -> Told {
-        let (confirm, told) = told();
+    fn check(&mut self, hold: &Arc<Hold>) -> Confirmed {
+        let (confirm, confirmed) = once();
         self.step(|machine, env, out| machine.check(hold, confirm, env, out));
-        told
+        confirmed
     }
 
-    fn extend(&mut self, hold: &Arc<Hold>, ttl: Duration) -> Told {
-        let (confirm, told) = told();
+    fn extend(&mut self, hold: &Arc<Hold>, ttl: Duration) -> Confirmed {
+        let (confirm, confirmed) = once();
         self.step(|machine, env, out| machine.extend(hold, ttl, confirm, env, out));
-        told
+        confirmed
     }
 
-    fn downgrade(&mut self, hold: &Arc<Hold>) -> Told {
-        let (confirm, told) = told();
+    fn downgrade(&mut self, hold: &Arc<Hold>) -> Confirmed {
+        let (confirm, confirmed) = once();
         self.step(|machine, env, out| machine.downgrade(hold, confirm, env, out));
-        told
+        confirmed
     }
 
     /// Answers the question after a round trip.
@@ -258,7 +258,7 @@ impl Parted {
         self.command(now).verb
     }
 
-    /// Whether the server is told that somebody is likely to wait.
+    /// Whether it tells the server that somebody is likely to wait.
     fn says_waited_for(&self) -> bool {
         matches!(self.verb(Moment::START), Verb::Release { waited_for: true, .. })
     }
@@ -308,16 +308,12 @@ impl Drop for Parted {
     }
 }
 
-/// What a caller is told.
-pub(crate) type Told = OnceReceiver<Result<(), LockError>>;
+/// Receives the outcome that the machine reports to a caller.
+pub(crate) type Confirmed = OnceReceiver<Result<(), LockError>>;
 
-fn told() -> (Confirm, Told) {
-    once()
-}
-
-/// What the caller was told, if anything.
-fn heard(told: &mut Told) -> Option<Result<(), LockError>> {
-    told.take()?.ok()
+/// The outcome that was reported, if any.
+fn outcome_of(confirmed: &mut Confirmed) -> Option<Result<(), LockError>> {
+    confirmed.take()?.ok()
 }
 
 pub(crate) fn got() -> Outcome {

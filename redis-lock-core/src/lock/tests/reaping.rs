@@ -5,11 +5,11 @@ use crate::domain::kind::Kind;
 use crate::domain::names::Names;
 
 /// A release on its way that its caller waits for, and the time.
-fn awaited() -> (Box<Reap>, Told, Moment) {
+fn awaited() -> (Box<Reap>, Confirmed, Moment) {
     let mut bench = Bench::new();
     let hold = bench.hold(1, demand("k"));
-    let told = bench.release(&hold);
-    (bench.released().take(), told, bench.moment())
+    let confirmed = bench.release(&hold);
+    (bench.released().take(), confirmed, bench.moment())
 }
 
 /// The same when nobody waits for it any more.
@@ -33,7 +33,7 @@ fn just_before(moment: Moment) -> Moment {
 
 #[test]
 fn a_release_is_tried_again_at_once_and_then_after_ever_longer_pauses() {
-    let (mut reap, _told, now) = awaited();
+    let (mut reap, _confirmed, now) = awaited();
     let mut pauses = Vec::new();
     for _ in 0..9 {
         let (at, next) = again(reap.outcome(refused(), now, now).1);
@@ -50,8 +50,8 @@ fn a_release_in_doubt_is_repeated_until_no_acquisition_can_come() {
     reap.put_in_doubt(now, Some(secs(30)));
     reap.put_in_doubt(now, Some(secs(10)));
     let end = now.after(secs(35));
-    let (told, next) = reap.outcome(done(), now, now);
-    assert!(told.is_none());
+    let (confirmation, next) = reap.outcome(done(), now, now);
+    assert!(confirmation.is_none());
     let (at, reap) = again(next);
     assert_eq!(at, now.after(millis(25)));
     let late = just_before(end);
@@ -82,7 +82,7 @@ fn a_release_that_nobody_waits_for_is_given_up_when_the_lease_is_over() {
     let (_, reap) = again(reap.outcome(refused(), over, just_before(over)).1);
     assert!(matches!(reap.outcome(refused(), over, over).1, Next::Done(_)));
 
-    let (reap, _told, now) = awaited();
+    let (reap, _confirmed, now) = awaited();
     let (_, reap) = again(reap.outcome(refused(), now, now).1);
     let (_, reap) = again(reap.outcome(refused(), over, over).1);
     reap.give_up();
@@ -90,7 +90,7 @@ fn a_release_that_nobody_waits_for_is_given_up_when_the_lease_is_over() {
 
 #[test]
 fn whoever_waits_for_a_release_learns_once_that_no_answer_came() {
-    let (mut reap, _told, now) = awaited();
+    let (mut reap, _confirmed, now) = awaited();
     assert!(reap.is_awaited() && !reap.was_answered());
     assert_eq!((reap.timeout(), reap.deadline()), (secs(2), now.after(secs(2))));
     let (_, verdict) = reap.overdue().unwrap();
@@ -176,7 +176,7 @@ fn the_release_of_a_lock_that_never_expires_is_tried_for_a_day() {
             terms.renew = false;
         }),
     );
-    let _told = bench.release(&hold);
+    let _confirmed = bench.release(&hold);
     let (mut reap, now) = (bench.released(), bench.moment());
     assert!(reap.outcome(refused(), now, now).is_none());
     assert_eq!(reap.gone_by(), now.after(secs(86_400 + 1)));

@@ -56,7 +56,7 @@ fn a_lock_is_passed_on_in_the_same_terms_only() {
 fn an_extended_lease_is_passed_on_to_nobody_who_asked_for_a_shorter_one() {
     let mut bench = Bench::new();
     let hold = bench.hold(1, demand("k"));
-    let _told = bench.extend(&hold, secs(60));
+    let _confirmed = bench.extend(&hold, secs(60));
     let longer = bench.asked();
     bench.settle(&longer, done());
     bench.ask(2, demand("k"));
@@ -98,13 +98,13 @@ fn the_turn_of_a_process_ends_with_a_release_and_then_a_question() {
     let first = bench.hold(1, demand("k"));
     bench.ask(2, demand("k"));
     bench.ask(3, demand("k"));
-    let mut told = bench.release(&first);
+    let mut confirmed = bench.release(&first);
     let (id, second) = bench.granted();
     assert_eq!(id, 2, "within the turn the lock is handed on at once");
-    assert!(matches!(heard(&mut told), Some(Ok(()))));
+    assert!(matches!(outcome_of(&mut confirmed), Some(Ok(()))));
     bench.now += 20;
-    let mut told = bench.release(&second);
-    assert!(heard(&mut told).is_none(), "the server is to confirm it");
+    let mut confirmed = bench.release(&second);
+    assert!(outcome_of(&mut confirmed).is_none(), "the server is to confirm it");
     let [Outgoing::Part(reap), Outgoing::Ask(question)] = bench.effects.out.as_slice() else {
         panic!("{:?}", bench.effects.out);
     };
@@ -226,7 +226,7 @@ fn a_lease_that_is_kept_is_cut_again_while_a_renewal_may_be_executed_late() {
     let again = bench.asked();
     let renewed = Answer::Renewed { longer: None, waited_for: false };
     bench.answer(&again, Outcome::Answered(renewed));
-    let _told = bench.release(&hold);
+    let _confirmed = bench.release(&hold);
     let mut reap = bench.released();
     let (released, end) = (bench.moment(), hold.since.after(secs(25)));
     assert!(reap.outcome(done(), released, released).is_some());
@@ -252,30 +252,30 @@ fn a_hold_that_has_lasted_long_enough_is_passed_on() {
 fn b12_a_release_of_a_hold_that_ended_changes_nothing() {
     let mut bench = Bench::new();
     let hold = bench.hold(1, demand("k"));
-    let _told = bench.release(&hold);
+    let _confirmed = bench.release(&hold);
     bench.released();
     let next = bench.hold(2, demand("k"));
-    assert!(matches!(heard(&mut bench.release(&hold)), Some(Ok(()))));
+    assert!(matches!(outcome_of(&mut bench.release(&hold)), Some(Ok(()))));
     assert!(bench.is_silent() && !next.is_released());
     bench.tick(40_000);
     bench.parted();
     bench.questions();
-    let told = heard(&mut bench.release(&next));
-    assert!(told.is_some_and(|told| told.is_err_and(|error| error.is_lost())));
+    let outcome = outcome_of(&mut bench.release(&next));
+    assert!(outcome.is_some_and(|outcome| outcome.is_err_and(|error| error.is_lost())));
 }
 
 /// A release that is confirmed, on its way.
-fn on_its_way() -> (Bench, Parted, Told) {
+fn on_its_way() -> (Bench, Parted, Confirmed) {
     let mut bench = Bench::new();
     let hold = bench.hold(1, demand("k"));
-    let told = bench.release(&hold);
+    let confirmed = bench.release(&hold);
     let reap = bench.released();
-    (bench, reap, told)
+    (bench, reap, confirmed)
 }
 
 #[test]
 fn a_lock_that_is_gone_at_the_first_try_was_lost() {
-    let (bench, mut reap, _told) = on_its_way();
+    let (bench, mut reap, _confirmed) = on_its_way();
     let (_, verdict) = reap.outcome(gone(), bench.moment(), bench.moment()).unwrap();
     assert!(verdict.is_err_and(|error| error.is_lost()));
     assert!(reap.is_done());
@@ -286,7 +286,7 @@ fn a_lock_that_is_gone_after_an_unknown_try_was_released_by_that_try() {
     let taken = Answer::Gone { by: Some("theirs".into()), because: None };
     // By then somebody else may have it.
     for answer in [gone(), Outcome::Answered(taken)] {
-        let (bench, mut reap, _told) = on_its_way();
+        let (bench, mut reap, _confirmed) = on_its_way();
         assert!(reap.outcome(unknown(), bench.moment(), bench.moment()).is_none());
         assert!(!reap.is_done(), "it is tried again");
         let (_, verdict) = reap.outcome(answer, bench.moment(), bench.moment()).unwrap();
@@ -296,15 +296,15 @@ fn a_lock_that_is_gone_after_an_unknown_try_was_released_by_that_try() {
 }
 
 #[test]
-fn who_releases_is_told_when_the_lock_is_freed_and_the_rest_is_removed_later() {
-    let (bench, mut reap, _told) = on_its_way();
+fn who_releases_gets_its_answer_when_the_lock_is_freed_and_the_rest_is_removed_later() {
+    let (bench, mut reap, _confirmed) = on_its_way();
     let sent = bench.moment();
     let (_, verdict) = reap.outcome(freed(), sent, sent).unwrap();
     assert!(verdict.is_ok() && !reap.is_done(), "{verdict:?}");
     assert!(reap.outcome(refused(), sent, sent).is_none() && !reap.is_done());
     assert!(reap.outcome(gone(), sent, sent).is_none() && reap.is_done());
 
-    let (_bench, mut reap, _told) = on_its_way();
+    let (_bench, mut reap, _confirmed) = on_its_way();
     assert!(reap.outcome(freed(), sent, sent).is_some());
     assert!(reap.outcome(freed(), sent, reap.gone_by()).is_none());
     assert!(reap.is_done(), "nothing of it is left then");
@@ -312,14 +312,14 @@ fn who_releases_is_told_when_the_lock_is_freed_and_the_rest_is_removed_later() {
 
 #[test]
 fn a_try_that_was_refused_or_came_after_the_lease_released_nothing() {
-    let (bench, mut reap, _told) = on_its_way();
+    let (bench, mut reap, _confirmed) = on_its_way();
     assert!(reap.outcome(refused(), bench.moment(), bench.moment()).is_none());
     let (_, verdict) = reap.outcome(gone(), bench.moment(), bench.moment()).unwrap();
     assert!(verdict.is_err_and(|error| error.is_lost()));
 
     let end = lease::deadline(Bench::new().moment(), Some(secs(30)));
     for late in [end, end.after(secs(10))] {
-        let (_bench, mut reap, _told) = on_its_way();
+        let (_bench, mut reap, _confirmed) = on_its_way();
         assert!(reap.outcome(unknown(), late, late).is_none());
         let (_, verdict) = reap.outcome(gone(), late, late).unwrap();
         assert!(verdict.is_err_and(|error| error.is_lost()));

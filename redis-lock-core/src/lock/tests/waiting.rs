@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn busy_and_backend_failures_are_told_apart() {
+fn busy_and_backend_failures_are_distinguished() {
     let mut bench = Bench::new();
     bench.contend(1, impatient(), busy_with(Some(secs(3))));
     let (_, error) = bench.failed().remove(0);

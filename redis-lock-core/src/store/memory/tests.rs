@@ -314,7 +314,7 @@ fn the_manager_of_a_holder_hears_who_asks_and_who_waits() {
     assert_eq!((&*key, &*token), ("lock:a", &**asker.wire()));
     one.ask(Verb::InUse { asker: Arc::clone(asker.wire()) });
     let Some(Event::Granted { token, waited_for: false }) = two.heard() else {
-        panic!("it was not told to look again")
+        panic!("it got no message to look again")
     };
     assert_eq!(*token, **asker.wire());
     two.ask(queue(asker.wire()));

@@ -428,7 +428,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_are_told_apart_by_whether_waiting_helps() {
+    fn errors_are_distinguished_by_whether_waiting_helps() {
         for code in ["OOM", "MISCONF", "NOREPLICAS", "LOADING", "BUSY", "READONLY"] {
             assert_eq!(classify(code, "").0, FaultClass::Refused, "{code}");
         }

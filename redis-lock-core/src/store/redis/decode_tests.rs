@@ -49,7 +49,7 @@ fn gone(by: Option<&str>, because: Option<&str>) -> Answer {
 }
 
 #[test]
-fn errors_that_call_for_another_way_are_told_apart() {
+fn errors_that_call_for_another_way_are_distinguished() {
     const DENIED: &str = "NOPERM User app has no permissions to run the 'evalsha' command";
     const OTHER: &str = "NOPERM User app has no permissions to run the 'get' command";
     const UNKNOWN: &str = "ERR unknown command 'EVALSHA', with args beginning with:";
@@ -309,7 +309,7 @@ fn refusals_say_whether_waiting_helps_and_what_else_would() {
 }
 
 #[test]
-fn what_keeps_from_connecting_is_told_apart() {
+fn causes_that_keep_from_connecting_are_distinguished() {
     let class_of = |error: redis::RedisError, advice: &str| {
         let fault = unreachable(error);
         let given = fault.what.split_once("; ").map_or("", |(_, advice)| advice);

@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn a_push_is_told_from_a_reply() {
+    fn a_push_is_distinguished_from_a_reply() {
         assert_eq!(scan(b">2\r\n+a\r\n+b\r\n:1\r\n"), Ok(Scanned::Push(12)));
     }
 

@@ -336,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn an_end_and_nonsense_are_told_from_silence() {
+    fn an_end_and_nonsense_are_distinguished_from_silence() {
         let Some((mut session, mut peer)) = linked() else { return };
         peer.connection.send_close_notify();
         peer.send();

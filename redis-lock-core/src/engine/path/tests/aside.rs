@@ -9,7 +9,7 @@ use crate::engine::path::After;
 use crate::engine::path::send::MOST_ROUNDS;
 use crate::engine::sender::Sender;
 
-/// A socket that takes nothing before it is told how many bytes to take.
+/// A socket that takes nothing before the test says how many bytes to take.
 struct Gate {
     reached: Mutex<mpsc::Sender<usize>>,
     takes: Mutex<mpsc::Receiver<usize>>,

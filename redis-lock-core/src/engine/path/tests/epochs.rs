@@ -140,7 +140,7 @@ fn a_connection_that_was_of_use_is_made_again_at_once() {
 }
 
 #[test]
-fn a_question_that_was_dropped_gets_no_further_round_and_its_outcome_is_not_told() {
+fn a_question_that_was_dropped_gets_no_further_round_and_its_outcome_is_not_reported() {
     let mut bench = Bench::new();
     let reap = bench.put_abandoned();
     let wanted = bench.put_question();
@@ -162,7 +162,7 @@ fn a_question_that_was_dropped_gets_no_further_round_and_its_outcome_is_not_told
 }
 
 #[test]
-fn a_dropped_question_that_was_answered_already_is_not_told_either() {
+fn a_dropped_question_that_was_answered_already_is_not_reported_either() {
     let mut bench = Bench::new();
     let reap = bench.put_abandoned();
     bench.connect();
@@ -293,7 +293,7 @@ fn a_machine_that_has_heard_of_an_unknown_outcome_releases_as_it_sees_fit() {
     bench.server().unknown.push_back(0);
     bench.turn(0);
     bench.settled();
-    bench.path.traffic().told_unknown(number);
+    bench.path.traffic().unknown_reported(number);
     bench.put_release(reap);
     bench.turn(0);
     assert!(!bench.leaves_tombstone());

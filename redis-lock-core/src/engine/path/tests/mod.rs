@@ -239,10 +239,10 @@ impl Bench {
     }
 
     fn put_query(&mut self) -> oneshot::Receiver<Result<Answer, Fault>> {
-        let (reply, told) = oneshot::channel();
+        let (reply, answer) = oneshot::channel();
         let command = Command { timeout: Duration::from_millis(LIMIT), ..ping(Duration::ZERO) };
         self.put(QueueEntry::query(command, reply, self.moment()));
-        told
+        answer
     }
 
     fn put_command(&mut self, question: Question) {

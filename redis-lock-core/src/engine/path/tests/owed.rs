@@ -48,10 +48,10 @@ fn it_is_sent_again_before_a_question_of_its_key_that_is_not_sent_yet() {
     });
     assert_eq!(queued(&bench), ["release", "ask", "ask"]);
     assert!(!reaper.owes());
-    let told = bench.settled();
+    let settled = bench.settled();
     assert!(
-        matches!(told.as_slice(), [Settled::Failed(failed)] if failed.due.is_none()),
-        "{told:?}"
+        matches!(settled.as_slice(), [Settled::Failed(failed)] if failed.due.is_none()),
+        "{settled:?}"
     );
 }
 
@@ -78,9 +78,10 @@ fn it_pauses_where_nobody_asks_for_its_key() {
     fail_release(&mut bench, |bench| ask_for(bench, "other"));
     assert_eq!(queued(&bench), ["ask"]);
     assert!(reaper.owes(), "it is owed before anybody else can lock the queue");
-    let told = bench.settled();
-    let due = told.iter().find_map(|it| if let Settled::Failed(it) = it { it.due } else { None });
-    assert_eq!(due, Some(reaper.lock().due()), "the engine is told when to send it");
+    let settled = bench.settled();
+    let due =
+        settled.iter().find_map(|it| if let Settled::Failed(it) = it { it.due } else { None });
+    assert_eq!(due, Some(reaper.lock().due()), "the engine learns when to send it");
     assert_eq!(give_up(&reaper), 1);
 }
 
@@ -111,11 +112,11 @@ fn it_is_owed_at_once_where_nothing_is_connected() {
 }
 
 #[test]
-fn it_is_given_up_after_the_end_of_the_engine_and_its_caller_is_told() {
+fn it_is_given_up_after_the_end_of_the_engine_and_its_caller_gets_an_error() {
     let (mut bench, reaper) = owing();
     reaper.lock().end();
     bench.path.traffic().stop();
-    let (reap, mut told) = release_of("k");
+    let (reap, mut confirmed) = release_of("k");
     bench.put_release(reap);
     assert!(!reaper.owes() && reaper.lock().is_empty());
     let settled = bench.settled();
@@ -126,5 +127,5 @@ fn it_is_given_up_after_the_end_of_the_engine_and_its_caller_is_told() {
     for (confirm, outcome) in confirmations {
         confirm.put(outcome).unwrap();
     }
-    assert!(matches!(told.end(), Some(Err(LockError::Shutdown))));
+    assert!(matches!(confirmed.end(), Some(Err(LockError::Shutdown))));
 }

@@ -143,7 +143,7 @@ fn what_a_thread_asks_on_behalf_of_others_does_not_block_it() {
     let own = blocked_thread().unwrap();
     let mut locks = Locks::new();
     let hold = locks.hold(1, demand("k"));
-    let _told = locks.release(&hold);
+    let _confirmed = locks.release(&hold);
     // It releases, and the machine goes on for those who wait in this process.
     bench.put_release(locks.released().take());
     bench.put_question();

@@ -1,4 +1,4 @@
-//! A server that says nothing: who is told when, and when the connection is given up.
+//! A server that says nothing: which caller gets its error when, and when the connection is given up.
 
 use super::*;
 
@@ -127,10 +127,10 @@ fn a_connection_at_rest_is_asked_whether_somebody_is_there() {
 }
 
 #[test]
-fn whoever_looks_is_told_at_its_deadline_and_the_question_goes_on() {
+fn whoever_looks_gets_an_error_at_its_deadline_and_the_question_goes_on() {
     let mut bench = Bench::up();
     bench.pass(100);
-    let _told = bench.put_query();
+    let _answer = bench.put_query();
     bench.turn(0);
     bench.turn(LIMIT - 1);
     assert!(bench.results.overdue.is_empty());
@@ -149,9 +149,9 @@ fn whoever_looks_is_told_at_its_deadline_and_the_question_goes_on() {
 }
 
 #[test]
-fn whoever_looks_is_told_at_its_deadline_though_nothing_could_be_sent() {
+fn whoever_looks_gets_an_error_at_its_deadline_though_nothing_could_be_sent() {
     let mut bench = Bench::new();
-    let _told = bench.put_query();
+    let _answer = bench.put_query();
     bench.turn(0);
     bench.attempt();
     bench.turn(LIMIT);
@@ -159,12 +159,12 @@ fn whoever_looks_is_told_at_its_deadline_though_nothing_could_be_sent() {
 }
 
 #[test]
-fn whoever_releases_is_told_at_its_deadline_and_the_release_goes_on() {
+fn whoever_releases_gets_an_error_at_its_deadline_and_the_release_goes_on() {
     let mut bench = Bench::up();
     let mut locks = Locks::new();
     let hold =
         locks.hold(1, demand("k").with(|terms| terms.timeout = Duration::from_millis(LIMIT)));
-    let _told = locks.release(&hold);
+    let _confirmed = locks.release(&hold);
     let reap = locks.released().take();
     let deadline = reap.deadline();
     bench.put_release(reap);

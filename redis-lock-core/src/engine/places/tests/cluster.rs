@@ -92,7 +92,7 @@ impl Cluster {
         keys.find(|key| self.nodes().owners[&slot_of(key)] == node).unwrap()
     }
 
-    /// Gives the slot of a key to another node, which clients are not told.
+    /// Gives the slot of a key to another node, without a message to clients.
     pub(super) fn move_slot(&self, key: &str, to: usize) {
         self.nodes().migrating.remove(&slot_of(key));
         self.nodes().owners.insert(slot_of(key), to);

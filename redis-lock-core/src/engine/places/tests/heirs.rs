@@ -36,7 +36,9 @@ fn what_nodes_answered_that_have_not_failed_is_not_released_again() {
         let log = cluster.nodes().log.clone();
         log.into_iter().filter(|(.., verb)| *verb == "release").map(|(_, key, _)| key)
     };
-    eventually(PATIENCE, "the heir is told", || released().any(|key| key == keys[0]));
+    eventually(PATIENCE, "the new primary gets the release", || {
+        released().any(|key| key == keys[0])
+    });
     // Answered by the others behind whatever they were sent before.
     for key in &keys[1..] {
         let _token = locks.mutex(key).blocking_acquire().unwrap().detach();

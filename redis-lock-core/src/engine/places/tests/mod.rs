@@ -58,7 +58,7 @@ fn the_map_is_read_again_when_a_subscription_begins_and_when_it_ends() {
     locks.mutex(&key).blocking_acquire().unwrap().blocking_release().unwrap();
     let core = locks.link().core();
     let place = core.places.named(&"node-0:1".into()).unwrap().id;
-    // No message told of what changed before the subscription began.
+    // No message reported what changed before the subscription began.
     for hints_enabled in [false, true] {
         let before = looks_at_rest(&cluster);
         core.act(|work| core.receive(place, Event::Listening { hints_enabled }, work));
@@ -134,7 +134,7 @@ fn whoever_waits_for_one_release_does_not_hasten_another_of_the_same_key() {
 }
 
 #[test]
-fn who_releases_is_told_when_the_engine_ends_before_the_release_has_its_next_place() {
+fn who_releases_gets_an_error_when_the_engine_ends_before_the_release_has_its_next_place() {
     let (cluster, locks) = three();
     let key = cluster.key_of(0);
     locks.mutex(&key).blocking_acquire().unwrap().blocking_release().unwrap();
@@ -143,7 +143,7 @@ fn who_releases_is_told_when_the_engine_ends_before_the_release_has_its_next_pla
     let settled = [(); 3].map(|()| release_of(&key));
     locks.blocking_shutdown();
     let now = Moment::now();
-    for (number, (reap, mut told)) in settled.into_iter().enumerate() {
+    for (number, (reap, mut confirmed)) in settled.into_iter().enumerate() {
         core.act(|work| match number {
             0 => {
                 let what = Fault::new(FaultClass::Unknown, "the connection broke");
@@ -155,8 +155,9 @@ fn who_releases_is_told_when_the_engine_ends_before_the_release_has_its_next_pla
                 core.redirect(QueueEntry::reap(reap, now), Some(to), work);
             }
         });
-        let told = told.end().unwrap_or_else(|| panic!("{number}: nobody is told"));
-        assert!(told.is_err(), "{number}");
+        let outcome =
+            confirmed.end().unwrap_or_else(|| panic!("{number}: its caller gets no outcome"));
+        assert!(outcome.is_err(), "{number}");
     }
 }
 
@@ -208,7 +209,7 @@ fn g9_a_slot_that_stays_half_moved_keeps_who_holds_and_lets_others_in() {
 }
 
 #[test]
-fn nodes_that_do_not_agree_for_long_are_asked_ever_later_and_that_is_told() {
+fn nodes_that_do_not_agree_for_long_are_asked_ever_later_and_that_is_reported() {
     let (cluster, _) = three();
     let limit = Duration::from_secs(3);
     let locks = cluster.locks(Locks::builder().outage(limit));
@@ -416,7 +417,7 @@ fn a_lock_of_keys_at_several_nodes_is_had_whole_or_not_at_all() {
 }
 
 #[test]
-fn without_any_node_it_is_told_within_the_time_allowed() {
+fn without_any_node_it_fails_within_the_time_allowed() {
     let (cluster, _) = three();
     for node in 0..3 {
         cluster.set_down(node, true);

@@ -75,7 +75,7 @@ fn the_channel_of_another_manager_is_like_our_own() {
 }
 
 #[test]
-fn scripts_are_told_the_ttl_and_how_it_is_meant() {
+fn scripts_get_the_ttl_and_how_it_is_meant() {
     for kind in [Kind::Mutex, Kind::Read, Kind::All { ordered: false }] {
         let ends = |verb, with: &str| {
             let sent = script(kind, verb, CHANNEL);
@@ -90,7 +90,7 @@ fn scripts_are_told_the_ttl_and_how_it_is_meant() {
 }
 
 #[test]
-fn scripts_are_told_what_an_acquisition_asks_for() {
+fn scripts_get_what_an_acquisition_asks_for() {
     let millis = Duration::from_millis;
     let terms = |fair| {
         let asked = Acquire::of(token(1), Some(millis(900)));

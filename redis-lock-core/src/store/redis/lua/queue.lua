@@ -157,9 +157,9 @@ local function may_be_idle(holder)
   return is_ours(holder) and string.match(holder, '^rl1%.%x+%.[^.]+%.0') ~= nil
 end
 
--- Marks the holder's value, so that its release finds out that somebody waits, and tells it: then it
--- need not find out. `channel` is that of whoever waits: without one the holder can't be told. One that
--- may keep an idle lease learns of it in no other way, and a message may be lost, so it is told at every
+-- Marks the holder's value, so that its release finds out that somebody waits, and sends it a message, so
+-- that it need not find out. `channel` is that of whoever waits: without one the holder gets no message. One
+-- that may keep an idle lease learns of it in no other way, and a message may be lost, so it gets one at every
 -- look of a waiter.
 local function ask_to_hand_over(lock, channel)
   local holder = redis.call('GET', lock)

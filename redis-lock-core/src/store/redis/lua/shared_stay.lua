@@ -29,7 +29,7 @@ for i, token in ipairs(tokens) do
     if near[token] then odd[#odd + 1] = -i end
   end
 end
--- At maxmemory a place may not be noted anew; what that means, each is told by itself.
+-- At maxmemory a place may not be noted anew; then each asks by itself, and learns what that means.
 if #fields == 0 or not write(queue, waiters, '', true, 'HSET', waiters, unpack(fields)) then
   return {}
 end

@@ -77,10 +77,10 @@ impl ClusterShared {
         let (mut faults, mut views) = (Vec::new(), Vec::new());
         let ids = self.nodes.ids();
         for targets in self.rounds(known) {
-            let mut told = self.ask_all(&targets, &mut faults).await;
+            let mut answered = self.ask_all(&targets, &mut faults).await;
             // A node that was removed from the cluster knows no shards.
-            told.retain(|view| !view.shards.is_empty());
-            views.append(&mut told);
+            answered.retain(|view| !view.shards.is_empty());
+            views.append(&mut answered);
             // Before the view of another cluster is used, all nodes are asked.
             if choose(&views, &ids).is_some_and(|view| ids.is_empty() || touches(view, &ids)) {
                 break;

@@ -210,7 +210,7 @@ fn a_dead_node_is_not_knocked_at_whenever_the_map_is_read() {
 }
 
 #[test]
-fn what_is_no_cluster_and_a_wrong_password_are_told_apart_from_what_passes() {
+fn what_is_no_cluster_and_a_wrong_password_are_distinguished_from_what_passes() {
     let server = Server::builder().user("app on >secret ~* &* +@all").start();
     if std::env::var_os("TESTBED_CLUSTER").is_none() {
         let fault = run(cluster_of(&[server.url()]).look(Vec::new())).unwrap_err();
@@ -279,7 +279,7 @@ fn sentinels_tell_of_each_new_primary_by_themselves() {
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
             let successor = group.fail_over().port();
-            tokio::time::timeout(LONG, changed).await.expect("it is told").unwrap();
+            tokio::time::timeout(LONG, changed).await.expect("it is notified").unwrap();
             let start = Instant::now();
             let second = loop {
                 match directory.look(Vec::new()).await {
@@ -302,7 +302,7 @@ fn sentinels_tell_of_each_new_primary_by_themselves() {
 }
 
 #[test]
-fn an_unknown_primary_is_told_by_its_name() {
+fn an_unknown_primary_is_reported_by_its_name() {
     let group = Sentinel::builder().replicas(1).start();
     let fault = run(sentinel_of(&group.urls(), "other").look(Vec::new())).unwrap_err();
     assert_eq!(fault.class, FaultClass::Permanent);

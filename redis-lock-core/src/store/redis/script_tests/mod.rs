@@ -238,7 +238,7 @@ fn who_asks_without_a_place_leaves_the_queue() {
 }
 
 #[test]
-fn a_holder_that_may_be_idle_is_told_at_every_look_of_a_waiter_that_has_a_channel() {
+fn a_holder_that_may_be_idle_gets_a_message_at_every_look_of_a_waiter_that_has_a_channel() {
     for mut direct in Direct::each() {
         for kind in [Kind::Mutex, ALL] {
             direct.server.run::<()>("FLUSHALL");
@@ -264,7 +264,7 @@ fn a_holder_that_may_be_idle_is_told_at_every_look_of_a_waiter_that_has_a_channe
 }
 
 #[test]
-fn a_holder_that_is_never_idle_is_told_once_that_somebody_waits() {
+fn a_holder_that_is_never_idle_gets_one_message_that_somebody_waits() {
     for mut direct in Direct::each() {
         let mut listening = direct.server.client().get_connection().unwrap();
         let mut listening = listening.as_pubsub();
@@ -452,7 +452,7 @@ fn the_documented_rights_are_all_that_is_needed_and_each_of_them_is() {
             let fault = direct.ask(Kind::Mutex, acquire(1, false)).unwrap_err();
             assert!(
                 !fault.what.contains("NOPERM"),
-                "a foreign type is told as such: {}",
+                "a foreign type is reported as such: {}",
                 fault.what
             );
             if rights == all {

@@ -47,7 +47,7 @@ pub(super) async fn claim(
     leased.give_back();
     match answer {
         Some(Value::Okay) => return Ok(Some(Answer::Held { fence: None })),
-        // The grant has ended, or somebody waits since it was told.
+        // The grant has ended, or somebody has begun to wait since the message was sent.
         Some(Value::Nil) => {}
         Some(Value::ServerError(error)) if decode::code_of(&error) == "ERR" => {
             // It has no such option.
@@ -72,7 +72,7 @@ mod tests {
     use crate::store::redis::dialect::Dialect;
     use crate::store::redis::transaction::pool::Pool;
 
-    /// The answer to a claim of a lock that has this value, whose waiter was told so about the mark;
+    /// The answer to a claim of a lock that has this value, where `waited_for` is what the message said;
     /// whether a transaction was needed; and the rest of the ttl.
     fn claimed(server: &Server, value: &str, waited_for: bool) -> (Answer, bool, i64) {
         let names = Names::new("lock", "lock:k");

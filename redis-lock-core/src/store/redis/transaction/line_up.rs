@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lock_that_has_lost_its_ttl_is_told_at_once_although_others_wait_for_it() {
+    fn a_lock_that_has_lost_its_ttl_is_reported_at_once_although_others_wait_for_it() {
         let server = testbed::Server::start();
         let token = |digit: &str| format!("rl1.{}.m.0.", digit.repeat(32));
         let (holder, asker) = (token("a"), token("b"));

@@ -350,7 +350,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_token_of_ours_is_told_from_others_as_the_scripts_do() {
+    fn a_token_of_ours_is_recognised_as_the_scripts_do() {
         let digits = "0123456789abcdef0123456789abcdef";
         for (value, ours) in [
             (format!("rl1.{digits}.m.0."), true),

@@ -333,7 +333,7 @@ fn those_who_wait_for_a_permit_look_together_and_keep_their_places() {
 }
 
 #[test]
-fn whoever_is_let_in_refused_or_forgotten_is_told_so_among_those_who_stay() {
+fn whoever_is_let_in_refused_or_forgotten_gets_its_answer_among_those_who_stay() {
     for mut direct in Direct::each() {
         for kind in [PERMIT, Kind::Write, Kind::Read] {
             direct.server.run::<()>("FLUSHALL");

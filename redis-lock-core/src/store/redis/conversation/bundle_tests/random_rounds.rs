@@ -122,7 +122,7 @@ impl Tokens {
     }
 }
 
-/// What the machine of a lock asks next when it is told that the lock is busy: once more after the first
+/// What the machine of a lock asks next when the answer is that the lock is busy: once more after the first
 /// try, and when a token of its own is in the way, whose release is on its way.
 fn next(command: &Command, answer: &Result<Answer, Fault>) -> Option<Command> {
     let Ok(Answer::Busy(blocker)) = answer else { return None };
@@ -134,8 +134,8 @@ fn next(command: &Command, answer: &Result<Answer, Fault>) -> Option<Command> {
     (0..OTHERS).any(|number| *token(number) == *value).then(|| command.clone())
 }
 
-/// What a caller is told, without what depends on when exactly the server was asked.
-fn told(answer: &Result<Answer, Fault>) -> String {
+/// What an answer says, without what depends on when exactly the server was asked.
+fn described(answer: &Result<Answer, Fault>) -> String {
     match answer {
         Ok(Answer::Busy(_)) => "busy".into(),
         Ok(Answer::Gone { .. }) => "gone".into(),
@@ -159,7 +159,7 @@ fn left(direct: &Direct) -> Vec<(String, Vec<String>)> {
     (0..KEYS).map(state).collect()
 }
 
-/// What was told in each round, and what it left.
+/// The answers of each round, and what it left.
 type Seen = Vec<(Vec<String>, Vec<(String, Vec<String>)>)>;
 
 fn play(direct: &mut Direct, rounds: &[Round], at_once: bool) -> Seen {
@@ -175,8 +175,8 @@ fn play(direct: &mut Direct, rounds: &[Round], at_once: bool) -> Seen {
         for (seq, (key, here)) in (0..).zip(own) {
             let is_answered = tokens.at.get(key).is_some_and(|number| *number <= tokens.answered);
             let Some(verb) = tokens.verb(*key, *here) else { continue };
-            // Whoever releases a lock has dropped what it asked about it, and a release of what nobody has
-            // been told of may find something or nothing.
+            // Whoever releases a lock has dropped what it asked about it, and a release of a lock whose
+            // answer nobody has got may find something or nothing.
             match here {
                 Here::Release => {
                     open.remove(key);
@@ -204,8 +204,8 @@ fn play(direct: &mut Direct, rounds: &[Round], at_once: bool) -> Seen {
             answers.append(&mut talk.finish(direct));
         }
         let wanted = open.into_values().flatten().chain(released);
-        let told = wanted.map(|seq| format!("{seq}: {}", told(&answers[&seq]))).collect();
-        (told, left(direct))
+        let answers = wanted.map(|seq| format!("{seq}: {}", described(&answers[&seq]))).collect();
+        (answers, left(direct))
     };
     rounds.iter().map(&mut round).collect()
 }
