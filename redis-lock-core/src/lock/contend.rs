@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::hand_over::{ASK, ASK_WAIT, HandOverRequest};
+use super::held::Granted;
 use super::held_lease::Lease;
 use super::question::{About, Open};
 use super::timing::{HintThrottle, look_at};
@@ -50,6 +51,10 @@ pub(super) struct Contending {
     hand_over: HandOverRequest,
     /// Whether a message has named the token since the last question.
     was_notified: bool,
+    /// The last question for a place whose grant a message may announce, and when it was sent.
+    asking: Option<(u32, Moment)>,
+    /// How many of them there were.
+    askings: u32,
 }
 
 /// What the last answer said.
@@ -78,6 +83,8 @@ impl Contending {
             blocked_by_own: false,
             hand_over: HandOverRequest::Not,
             was_notified: false,
+            asking: None,
+            askings: 0,
         }
     }
 
@@ -111,6 +118,12 @@ impl Contending {
     fn stays(&self) -> bool {
         let is_queued = matches!(&self.last_answer, LastAnswer::Busy(blocker) if blocker.queued);
         is_queued && !self.was_notified
+    }
+
+    /// When the asking was sent that a message names, if it is the last one.
+    pub(super) fn asked_at(&self, asking: u32) -> Option<Moment> {
+        let (last, sent) = self.asking?;
+        (last == asking || planted!(AnyAsking)).then_some(sent)
     }
 
     /// Whether the answer of a holder that may be idle is awaited.
@@ -225,6 +238,10 @@ impl<W> Machine<W> {
             let asks = !patient && env.hints && demand.kind == Kind::Mutex;
             let ask = (asks && contending.hand_over == HandOverRequest::Not).then_some(ASK);
             let (stays, notified) = (contending.stays(), contending.was_notified);
+            let begins_early = demand.begins_early() && env.hints && (patient || ask.is_some());
+            contending.askings = contending.askings.saturating_add(1);
+            let asking = begins_early.then_some(contending.askings);
+            contending.asking = asking.map(|number| (number, env.now));
             let terms = Acquire {
                 token,
                 ttl,
@@ -237,6 +254,7 @@ impl<W> Machine<W> {
                 notified,
                 waited_for: self.waited_for,
                 is_new: !contending.may_be_queued,
+                asking,
             };
             (About::Acquire { queues: patient, ordered }, Verb::Acquire(terms))
         };
@@ -305,11 +323,13 @@ impl<W> Machine<W> {
         }
     }
 
-    /// A message says that this token was granted the lock, which only the server can confirm.
+    /// A message says that this token was granted the lock, which only the server can confirm. If it
+    /// names the last asking of the token, the hold begins meanwhile.
     pub(crate) fn hinted(
         &mut self,
         token: &str,
         waited_for: bool,
+        asking: Option<u32>,
         env: &Env<'_>,
         out: &mut Effects<W>,
     ) {
@@ -319,7 +339,9 @@ impl<W> Machine<W> {
             if let Stage::Contending(contending) = &mut self.stage {
                 contending.was_notified = true;
             }
-            self.look_soon(env, out);
+            if !asking.is_some_and(|asking| self.begin_early(asking, env, out)) {
+                self.look_soon(env, out);
+            }
         }
     }
 
@@ -355,6 +377,19 @@ impl<W> Machine<W> {
             // them.
             return self.ask_again(env, out);
         }
+        let lease = Lease::granted(open, &contending.attempt);
+        self.begin(lease, open.sent, fence, env, out);
+    }
+
+    /// Hands the lock to the first waiter, which has to suit the attempt.
+    pub(super) fn begin(
+        &mut self,
+        lease: Lease,
+        since: Moment,
+        last_fence: Option<u64>,
+        env: &Env<'_>,
+        out: &mut Effects<W>,
+    ) {
         let Stage::Contending(contending) = std::mem::replace(&mut self.stage, Stage::Idle) else {
             return;
         };
@@ -365,11 +400,12 @@ impl<W> Machine<W> {
         if !matches!(contending.hand_over, HandOverRequest::Not | HandOverRequest::Refused) {
             out.idle(IdleEvent::Asked(AskOutcome::HandedOver), env);
         }
-        self.hand_out(contending.attempt, open, fence, was_free, env, out);
+        let attempt = contending.attempt;
+        self.hand_out(Granted { attempt, lease, since, last_fence, was_free }, env, out);
     }
 
     /// Refuses waiters whose time limit has passed, unless they have not had any answer yet.
-    fn refuse_overdue_after_busy(&mut self, env: &Env<'_>, out: &mut Effects<W>) {
+    pub(super) fn refuse_overdue_after_busy(&mut self, env: &Env<'_>, out: &mut Effects<W>) {
         let Stage::Contending(contending) = &self.stage else { return };
         let answered_at = contending.answered_at;
         while let Some(waiter) = self.waiters.overdue(env.now) {

@@ -31,6 +31,7 @@ mod askers;
 mod attempt;
 mod contend;
 mod crowd;
+mod early;
 mod effects;
 mod failing;
 mod hand_over;

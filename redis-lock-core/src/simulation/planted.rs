@@ -61,6 +61,10 @@ pub(crate) enum PlantedFault {
     HintNotFollowed,
     /// A token that is given away does not tell that it is in doubt.
     DoubtNotPassedOn,
+    /// A waiter begins by a message that names an older asking than its last one.
+    AnyAsking,
+    /// A hold that began by a message counts on the whole ttl.
+    ClaimIsTtl,
     /// A token that is given away does not tell of a cut that may still be executed. It has histories
     /// of its own, in which the cut is held up at that moment.
     CutNotPassedOn,
@@ -70,7 +74,7 @@ pub(crate) enum PlantedFault {
 }
 
 impl PlantedFault {
-    pub(crate) const ALL: [Self; 27] = [
+    pub(crate) const ALL: [Self; 29] = [
         Self::AnyAnswer,
         Self::WaitersTtl,
         Self::QueueReversed,
@@ -98,6 +102,8 @@ impl PlantedFault {
         Self::CountedElsewhere,
         Self::HintNotFollowed,
         Self::DoubtNotPassedOn,
+        Self::AnyAsking,
+        Self::ClaimIsTtl,
     ];
 
     pub(crate) fn named(name: &str) -> Option<Self> {

@@ -9,6 +9,7 @@ use super::nodes::{Verdict, node_of};
 use super::world::{World, WorldEvent};
 use crate::domain::error::{Fault, FaultClass};
 use crate::engine::places::{FIRST, PlaceId};
+use crate::store::redis::confirmed_first;
 use crate::store::{Answer, Command, Connected, Event as Hint, Verb};
 
 /// How long after their sending bytes can be executed at the latest: as long as a place lasts.
@@ -193,6 +194,9 @@ impl World {
     ) -> (Result<Answer, Fault>, bool) {
         let mut messages = Vec::new();
         let manager = Arc::clone(&self.processes[process].core.manager);
+        // Where replicas have to confirm what is executed, no waiter begins by a message.
+        let confirmed = (self.plan.path.unconfirmed > 0).then(|| confirmed_first(command.clone()));
+        let command = confirmed.as_ref().unwrap_or(command);
         let executed = self.server.execute(command, (node, &manager), clock::now(), &mut messages);
         if let Some(what) = self.server.violation.take() {
             self.violated(what);
