@@ -219,7 +219,12 @@ impl World {
         if is_bad && chance >> 16 & 3 == 1 {
             self.after(latency * 2, WorldEvent::Hint(process, place, hint.clone()));
         }
-        let late = if is_bad && chance >> 16 & 3 == 2 { 700 * MILLI } else { 0 };
+        // Some come when the grant that they are about has lapsed.
+        let late = match (is_bad && chance >> 16 & 3 == 2, chance >> 18 & 1 == 0) {
+            (true, true) => 700 * MILLI,
+            (true, false) => 1_600 * MILLI,
+            (false, _) => 0,
+        };
         self.after(latency + late, WorldEvent::Hint(process, place, hint));
     }
 
