@@ -3,10 +3,20 @@
 
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
+#[path = "../scenery/constants.rs"]
+#[allow(
+    clippy::duplicate_mod,
+    dead_code,
+    unreachable_pub,
+    reason = "it is shared with other groups of tests"
+)]
+mod constants;
 pub(crate) mod log;
 mod several;
 
-use std::time::Duration;
+pub(crate) use testbed::PATIENCE;
+
+pub(crate) use self::constants::*;
 
 use redis_locks::{Guard, LockError, Locks, Request, Scripting};
 use testbed::{Cluster, Sentinel, Server, ServerBinary};
@@ -21,12 +31,6 @@ pub(crate) struct Arena {
     several: Option<Several>,
     pub(crate) one: Locks,
     pub(crate) other: Locks,
-}
-
-pub(crate) use testbed::PATIENCE;
-
-pub(crate) const fn ms(millis: u64) -> Duration {
-    Duration::from_millis(millis)
 }
 
 impl Arena {
@@ -183,11 +187,6 @@ pub(crate) async fn cancel_everywhere(arena: &Arena, make: impl Fn(&Locks) -> Re
     }
     arena.assert_clean();
 }
-
-/// A waiter that no message reaches looks after three quarters of a second at the earliest, of which a
-/// test may have watched it for a part, and a lease lasts for 30 s: what takes less than this came by a
-/// message.
-pub(crate) const NOTIFIED: Duration = ms(500);
 
 /// Lets the holder die: nothing renews it any more, and nothing releases it.
 pub(crate) fn crash(guard: Guard) {

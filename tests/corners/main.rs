@@ -14,6 +14,7 @@ mod refused;
 mod releases;
 #[cfg(feature = "tracing")]
 mod subscriber;
+mod trouble;
 mod wakers;
 
 #[test]

@@ -10,7 +10,7 @@ use tracing::span::{Attributes, Id, Record};
 use tracing::subscriber::Interest;
 use tracing::{Event, Metadata, Subscriber};
 
-use crate::wakers::{Gate, Trouble};
+use crate::trouble::{Gate, Trouble};
 
 type Armed = Vec<(String, Option<Arc<Gate>>)>;
 

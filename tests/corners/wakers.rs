@@ -4,7 +4,7 @@
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError, mpsc};
+use std::sync::{Arc, mpsc};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread;
 use std::time::Duration;
@@ -16,37 +16,9 @@ use tokio::runtime::Runtime;
 use crate::scenery::*;
 #[cfg(feature = "tracing")]
 use crate::subscriber;
+use crate::trouble::{Gate, Trouble};
 
 const TTL: Duration = ms(900);
-
-/// Closed until the end of the test.
-#[derive(Default)]
-pub(crate) struct Gate {
-    is_open: Mutex<bool>,
-    news: Condvar,
-}
-
-impl Gate {
-    pub(crate) fn pass(&self) {
-        let mut is_open = self.is_open.lock().unwrap_or_else(PoisonError::into_inner);
-        while !*is_open {
-            is_open = self.news.wait(is_open).unwrap_or_else(PoisonError::into_inner);
-        }
-    }
-
-    fn open(&self) {
-        *self.is_open.lock().unwrap_or_else(PoisonError::into_inner) = true;
-        self.news.notify_all();
-    }
-}
-
-/// What a waker does.
-#[derive(Clone)]
-pub(crate) enum Trouble {
-    Blocks(Arc<Gate>),
-    Panics,
-    Asks(Arc<Guard>),
-}
 
 struct Troubled {
     trouble: Trouble,

@@ -12,6 +12,7 @@ use redis_locks::{Guard, LockError, LockState, Locks};
 use testbed::{Proxy, Server, eventually, free_port, holds_for};
 use tokio::time::sleep;
 
+use crate::refusing::{endless_script, kill_script};
 use crate::scenery::*;
 
 async fn d1_a_half_open_connection_is_replaced() {
@@ -64,23 +65,6 @@ async fn d2_a_server_frozen_for_more_than_the_ttl() {
 async fn d2_a_server_that_sleeps() {
     let sleep = |server: &Server| server.run::<()>("DEBUG SLEEP 0.9");
     stuck(sleep, |_| {}, ms(10)).await;
-}
-
-/// Keeps the server busy with a script that never ends, until it is killed.
-fn endless_script(server: &Server) {
-    server.run::<()>("CONFIG SET busy-reply-threshold 100");
-    let client = server.client();
-    thread::spawn(move || {
-        let mut connection = client.get_connection().expect("the server is there");
-        let _ = redis::cmd("EVAL").arg("while true do end").arg(0).query::<()>(&mut connection);
-    });
-    eventually(PATIENCE, "the server is busy", || {
-        server.query::<()>(&redis::cmd("PING")).is_err_and(|error| error.code() == Some("BUSY"))
-    });
-}
-
-fn kill_script(server: &Server) {
-    server.run::<()>("SCRIPT KILL");
 }
 
 async fn d2_a_server_busy_with_a_script_for_less_than_the_ttl() {

@@ -13,6 +13,7 @@ mod durability;
 mod names;
 mod paths;
 mod process;
+mod refusing;
 mod release;
 mod renewal;
 mod server_state;

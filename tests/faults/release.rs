@@ -10,6 +10,7 @@ use redis_locks::{Guard, LockError, LossReason};
 use testbed::{Child, ChildIo, Proxy, Server, cancel_at, cancel_in_flight, eventually, holds_for};
 use tokio::time::sleep;
 
+use crate::refusing::{demand_a_replica, demand_no_replica, demote, promote};
 use crate::scenery::*;
 
 async fn b1_anothers_lock_is_left_alone() {
@@ -294,17 +295,13 @@ async fn release_refused(
 
 async fn b10_a_release_refused_by_a_replica_is_made_up_for() {
     let server = Server::start();
-    let nobody = testbed::free_port();
-    let demote = || server.run::<()>(&format!("REPLICAOF 127.0.0.1 {nobody}"));
-    let promote = || server.run::<()>("REPLICAOF NO ONE");
-    release_refused(&server, demote, promote, "READONLY").await;
+    release_refused(&server, || demote(&server), || promote(&server), "READONLY").await;
 }
 
 async fn b10_a_release_refused_for_want_of_replicas_is_made_up_for() {
     let server = Server::start();
-    let want = || server.run::<()>("CONFIG SET min-replicas-to-write 1");
-    let content = || server.run::<()>("CONFIG SET min-replicas-to-write 0");
-    release_refused(&server, want, content, "NOREPLICAS").await;
+    let (want, want_none) = (|| demand_a_replica(&server), || demand_no_replica(&server));
+    release_refused(&server, want, want_none, "NOREPLICAS").await;
 }
 
 async fn b10_a_release_refused_for_a_failed_snapshot_is_made_up_for() {

@@ -7,8 +7,9 @@ use std::thread;
 use std::time::Instant;
 
 use redis_locks::{LockError, LockState, Locks, LossReason};
-use testbed::{Server, eventually, free_port, holds_for};
+use testbed::{Server, eventually, holds_for};
 
+use crate::refusing::*;
 use crate::scenery::*;
 
 async fn e1_a_script_cache_that_is_flushed_all_the_time_is_invisible() {
@@ -113,17 +114,13 @@ async fn e2_a_lock_is_kept_and_released_on_a_full_server() {
 
 async fn e4_a_master_that_was_demoted() {
     let server = Server::start();
-    let nobody = free_port();
-    let demote = || server.run::<()>(&format!("REPLICAOF 127.0.0.1 {nobody}"));
-    let promote = || server.run::<()>("REPLICAOF NO ONE");
-    refused_then_mended(&server, demote, promote, "READONLY").await;
+    refused_then_mended(&server, || demote(&server), || promote(&server), "READONLY").await;
 }
 
 async fn e4_too_few_replicas() {
     let server = Server::start();
-    let want = || server.run::<()>("CONFIG SET min-replicas-to-write 1");
-    let content = || server.run::<()>("CONFIG SET min-replicas-to-write 0");
-    refused_then_mended(&server, want, content, "NOREPLICAS").await;
+    let (want, want_none) = (|| demand_a_replica(&server), || demand_no_replica(&server));
+    refused_then_mended(&server, want, want_none, "NOREPLICAS").await;
 }
 
 async fn e5_a_server_that_loads_its_data() {
@@ -226,18 +223,8 @@ async fn e6_a_right_that_is_taken_while_the_lock_is_held() {
 
 async fn e7_a_server_busy_with_a_script() {
     let server = Server::start();
-    server.run::<()>("CONFIG SET busy-reply-threshold 50");
-    let endless = || {
-        let client = server.client();
-        thread::spawn(move || {
-            let mut connection = client.get_connection().expect("the server is there");
-            let _ = redis::cmd("EVAL").arg("while true do end").arg(0).query::<()>(&mut connection);
-        });
-        eventually(PATIENCE, "the server is busy", || {
-            server.query::<()>(&redis::cmd("PING")).is_err_and(|error| error.code() == Some("BUSY"))
-        });
-    };
-    refused_then_mended(&server, endless, || server.run::<()>("SCRIPT KILL"), "BUSY").await;
+    let (busy, killed) = (|| endless_script(&server), || kill_script(&server));
+    refused_then_mended(&server, busy, killed, "BUSY").await;
 }
 
 async fn e9_no_room_for_another_client() {

@@ -9,12 +9,9 @@ use redis_locks::{Guard, LockError, LockState, Locks};
 use testbed::{Child, ChildIo, Proxy, Server, eventually, holds_for, must_be_prompt};
 
 use crate::arena::{
-    Arena, NOTIFIED, PATIENCE, Waiting, cancel_everywhere, is_free, ms, queued, take,
+    Arena, NOTIFIED, PATIENCE, PLACE, Waiting, cancel_everywhere, is_free, ms, queued, take,
 };
 use crate::together::{self, KEYS};
-
-/// How long a place in a queue lasts, and so do keys that are kept while waiting.
-const PLACE: Duration = ms(5_000);
 
 fn slot(server: &Server, key: &str) -> u16 {
     server.run(&format!("CLUSTER KEYSLOT lock:{key}"))

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use redis_locks::{Builder, ConfigError, LockError, Locks, Scripting, Topology};
+use redis_locks::{Builder, ConfigError, LockError, Locks, Request, Scripting, Topology};
 use testbed::{
     Certificates, Cluster, FailOver, Proxy, Sentinel, Server, ServerBinary, eventually, holds_for,
 };
@@ -90,6 +90,17 @@ fn behind(proxy: &Proxy, certificates: &Certificates) -> Locks {
     trusting(Locks::builder().url(url), certificates).ttl(ms(60_000)).open().unwrap()
 }
 
+/// Takes the lock that `request` is for, and passes it on to a waiter of `other`.
+fn hand_over(request: Request, other: &Locks) {
+    let guard = take(request);
+    let waiting = Waiting::start(other.mutex("job"));
+    waiting.must_wait();
+    guard.blocking_verify().unwrap();
+    guard.blocking_release().unwrap();
+    waiting.must_have_it();
+    waiting.finish();
+}
+
 #[test]
 fn records_that_arrive_byte_by_byte_are_put_together() {
     let Some(certificates) = certificates() else { return };
@@ -99,13 +110,7 @@ fn records_that_arrive_byte_by_byte_are_put_together() {
         let (locks, other) = (behind(&proxy, &certificates), behind(&proxy, &certificates));
         pair(&locks);
         proxy.split(1);
-        let guard = take(locks.mutex("job"));
-        let waiting = Waiting::start(other.mutex("job"));
-        waiting.must_wait();
-        guard.blocking_verify().unwrap();
-        guard.blocking_release().unwrap();
-        waiting.must_have_it();
-        waiting.finish();
+        hand_over(locks.mutex("job"), &other);
         drop((locks, other));
         server.assert_clean();
     }
@@ -148,13 +153,7 @@ fn a_client_with_certificates_of_its_own_is_used_as_it_is() {
         let client = redis::Client::build_with_tls(server.tls_url(), known).unwrap();
         let open = || Locks::builder().client(client.clone()).ttl(ms(20_000)).open().unwrap();
         let (one, other) = (open(), open());
-        let guard = take(one.mutex("job").fenced());
-        let waiting = Waiting::start(other.mutex("job"));
-        waiting.must_wait();
-        guard.blocking_verify().unwrap();
-        guard.blocking_release().unwrap();
-        waiting.must_have_it();
-        waiting.finish();
+        hand_over(one.mutex("job").fenced(), &other);
         drop((one, other));
         server.assert_clean();
     }

@@ -1,16 +1,13 @@
 //! Mutexes by transactions, on clusters of several nodes.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use redis_locks::{Locks, Scripting};
 use testbed::{Cluster, eventually, holds_for};
 
-use crate::arena::{PATIENCE, Waiting, ms, take};
+use crate::arena::{NOTIFIED, PATIENCE, Waiting, ms, take};
 use crate::cluster::{keys, release, wire};
 use crate::is_held;
-
-/// A waiter that gets no message looks again after this time at the earliest.
-const LOOK: Duration = ms(700);
 
 #[test]
 fn locks_without_scripts_work_at_every_node_and_follow_a_slot() {
@@ -40,7 +37,7 @@ fn locks_without_scripts_work_at_every_node_and_follow_a_slot() {
             waiting.must_have_it();
             let passed = start.elapsed();
             waiting.finish();
-            passed < LOOK
+            passed < NOTIFIED
         };
         assert!((0..5).any(|_| is_notified()), "it finds each release by looking");
         let idle = || from.mutex(key).linger(ms(60_000));

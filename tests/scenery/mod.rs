@@ -2,7 +2,11 @@
 
 #![allow(dead_code, unreachable_pub, reason = "each test file uses some of it")]
 
+mod constants;
+
 pub use testbed::{LONG, PATIENCE};
+
+pub use self::constants::*;
 
 use std::future::{Future, poll_fn};
 use std::time::Duration;
@@ -10,13 +14,6 @@ use std::time::Duration;
 use redis_locks::{Builder, Guard, LockError, Locks, LossReason, Request, Scripting};
 use testbed::Server;
 use tokio::task::JoinHandle;
-
-/// The key that most tests lock, and what it is on the server.
-pub const KEY: &str = "job";
-pub const WIRE: &str = "lock:job";
-
-/// The queue of those who wait for [`KEY`], on the server.
-pub const QUEUE: &str = "lock:{lock:job}:~q";
 
 /// Within this time nothing may be left of a call that was given up: some round trips on a slow
 /// path and a busy machine, and far less than the lease.
@@ -32,16 +29,8 @@ pub const COMMAND: Duration = Duration::from_millis(500);
 /// busy machine some tens of milliseconds.
 pub const WATCHED: Duration = Duration::from_millis(300);
 
-/// A waiter that no message reaches looks after three quarters of a second at the earliest: what
-/// takes less than this came by a message.
-pub const NOTIFIED: Duration = Duration::from_millis(600);
-
 /// What a call may take beyond its own bound: one command timeout, and the machine being busy.
 pub const GRACE: Duration = Duration::from_millis(1500);
-
-pub const fn ms(millis: u64) -> Duration {
-    Duration::from_millis(millis)
-}
 
 /// By which way the commands of a test go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

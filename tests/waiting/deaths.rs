@@ -12,14 +12,8 @@ use crate::scenery::*;
 /// The lease of holders that are killed.
 const TTL: Duration = ms(1_500);
 
-/// How long the place of a dead waiter lasts.
-const PLACE: Duration = ms(5_000);
-
 /// What it may take after that until the next one is in.
 const MORE: Duration = ms(1_000);
-
-/// How often a waiter looks by itself, at least.
-const LOOK: Duration = ms(1_250);
 
 /// A request of this kind for [`KEY`], among others.
 fn request(locks: &Locks, kind: &str) -> Request {

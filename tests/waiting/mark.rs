@@ -46,9 +46,6 @@ fn meet_at_random(locks: &Locks, mut random: Random) -> usize {
 
 const ROUNDS: usize = 400;
 
-/// A waiter that gets no message looks after three quarters of a second at the earliest.
-const NOTIFIED: Duration = ms(600);
-
 /// Timers count in milliseconds, and round trips take less.
 fn spin(micros: u64) {
     let end = Instant::now() + Duration::from_micros(micros);

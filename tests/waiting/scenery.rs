@@ -1,6 +1,12 @@
 //! What the cases share.
 
+#[path = "../scenery/constants.rs"]
+#[allow(dead_code, unreachable_pub, reason = "it is shared with other groups of tests")]
+mod constants;
+
 pub(crate) use testbed::{LONG, PATIENCE};
+
+pub(crate) use self::constants::*;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,21 +16,8 @@ use std::time::{Duration, Instant};
 use redis_locks::{Locks, Request};
 use testbed::{Server, ServerBinary, ServerBuilder, eventually, report_skipped};
 
-/// The key that most cases lock, and what belongs to it on the server.
-pub(crate) const KEY: &str = "job";
-pub(crate) const WIRE: &str = "lock:job";
-pub(crate) const QUEUE: &str = "lock:{lock:job}:~q";
-
-/// The longest that a waiter goes without a look of its own, and as much again because the machine
-/// may be busy.
-pub(crate) const LOOKED: Duration = Duration::from_millis(2500);
-
-/// How long the places of dead waiters last.
-pub(crate) const PLACES: Duration = Duration::from_secs(6);
-
-pub(crate) const fn ms(millis: u64) -> Duration {
-    Duration::from_millis(millis)
-}
+/// Within this time a waiter has looked by itself, also on a busy machine.
+pub(crate) const LOOKED: Duration = ms(2_500);
 
 /// Locks of their own engine and connections: what another process would be.
 pub(crate) fn manager(server: &Server) -> Locks {
@@ -54,7 +47,7 @@ pub(crate) fn until_queued(server: &Server, count: u64) {
 #[track_caller]
 pub(crate) fn assert_clean_after_deaths(server: &Server) {
     let places = |key: &String| key.ends_with(":~q") || key.ends_with(":~w");
-    eventually(PLACES + ms(2000), "the places of the dead end", || {
+    eventually(PLACE + ms(3000), "the places of the dead end", || {
         !server.keys().iter().any(places)
     });
     server.assert_clean();

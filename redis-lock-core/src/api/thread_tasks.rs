@@ -10,7 +10,6 @@ use tokio::runtime::{self, Handle, RuntimeFlavor};
 
 use crate::domain::clock::Moment;
 use crate::domain::demand::Demand;
-use crate::domain::kind::Kind;
 use crate::domain::names::Names;
 use crate::lock::hold::Hold;
 use crate::{Locks, Wait};
@@ -147,14 +146,11 @@ pub(crate) fn blocked_for_ever(locks: &Locks, demand: &Demand) -> Option<String>
             let key = shared_key(&other, demand)?;
             entry.will_hold(&other).then(|| (other.kind, key))
         });
-        let mut permits = 0_u32;
-        others.into_iter().find_map(|(kind, key)| match (kind, demand.kind) {
-            (Kind::Read, Kind::Read) => None,
-            (Kind::Permit { .. }, Kind::Permit { limit }) => {
-                permits += 1;
-                (permits >= limit).then_some(key)
-            }
-            _ => Some(key),
+        let mut beside = 0_u32;
+        others.into_iter().find_map(|(kind, key)| {
+            beside += 1;
+            let is_full = demand.kind.limit().is_some_and(|limit| beside >= limit);
+            (is_full || !kind.fits_beside(demand.kind)).then_some(key)
         })
     });
     found.ok().flatten()

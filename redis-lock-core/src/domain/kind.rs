@@ -156,6 +156,11 @@ impl Kind {
         Some(if kind.limit().is_some() { Self::Permit { limit } } else { kind })
     }
 
+    /// Whether holders of both kinds fit together; as many as the limit allows, where there is one.
+    pub(crate) fn fits_beside(self, other: Self) -> bool {
+        !self.traits().is_exclusive && self.name() == other.name()
+    }
+
     /// Whether a holder of this kind has all that `inner` asks for, so that calls can be nested.
     pub(crate) fn covers(self, inner: Self) -> bool {
         match (self, inner) {
@@ -209,6 +214,14 @@ mod tests {
         for kind in Kind::EACH {
             assert!(kind.may_be(LockKind::Free) && kind.may_be(kind.into()), "{kind:?}");
         }
+    }
+
+    #[test]
+    fn holders_of_one_kind_fit_together_unless_it_is_exclusive() {
+        let (two, three) = (Kind::Permit { limit: 2 }, Kind::Permit { limit: 3 });
+        assert!(Kind::Read.fits_beside(Kind::Read) && two.fits_beside(three));
+        assert!(!Kind::Read.fits_beside(Kind::Write) && !Kind::Write.fits_beside(Kind::Read));
+        assert!(!Kind::Mutex.fits_beside(Kind::Mutex) && !Kind::Write.fits_beside(Kind::Write));
     }
 
     #[test]

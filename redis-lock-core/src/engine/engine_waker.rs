@@ -1,3 +1,5 @@
+//! Wakes the engine's thread for work that others have for it, or for an earlier timer.
+
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use tokio::sync::Notify;

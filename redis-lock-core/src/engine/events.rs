@@ -1,4 +1,4 @@
-//! Events of a place: messages, and the begin or end of a subscription.
+//! Events of a place: messages, and the beginning or end of a subscription.
 
 use std::sync::atomic::Ordering;
 

@@ -14,13 +14,11 @@ use tokio::sync::oneshot;
 
 use super::notices::Notice;
 use super::path::Reader;
-use super::tests::Still;
+use super::tests::{PATIENCE, Still};
 use super::thread_reader::ReadingCall;
 use crate::domain::env::simulated;
 use crate::store::Parker;
 use crate::{Guard, LockError, LockState, Locks};
-
-pub(super) const PATIENCE: Duration = Duration::from_secs(10);
 
 pub(super) fn reader(locks: &Locks) -> Reader {
     locks.link().core().only_path().traffic().reader()

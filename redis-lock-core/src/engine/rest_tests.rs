@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 use testbed::{Server, eventually};
 
 use super::reading_tests::two_workers;
+use super::tests::PATIENCE;
 use crate::{Guard, Locks};
 
-const PATIENCE: Duration = Duration::from_secs(10);
 const KEYS: usize = 200;
 
 /// Holds, tries beside them, waits that are given up, hand-overs: on many keys at once.

@@ -14,10 +14,9 @@ use tokio::task::JoinSet;
 use super::notices::Notice;
 use super::path::Reader;
 use super::reading_tests::{Asked, Blocks, ask, current_thread, reader, server_and_locks};
+use super::tests::PATIENCE;
 use crate::Locks;
 use crate::domain::clock::Moment;
-
-const PATIENCE: Duration = Duration::from_secs(10);
 
 /// More than one, so that the notifier is worth it.
 const CALLERS: usize = 8;

@@ -16,7 +16,7 @@ use crate::lock::tests::{Bench, Confirmed};
 use crate::lock::{Next, Outcome, Reap};
 use crate::{LockError, LockState, Locks, Request};
 
-const PATIENCE: Duration = Duration::from_secs(10);
+pub(super) const PATIENCE: Duration = Duration::from_secs(10);
 const TTL: Duration = Duration::from_millis(800);
 
 #[test]

@@ -12,9 +12,8 @@ use tokio::task::LocalSet;
 
 use super::core::Work;
 use super::notices::Notice;
-use super::reading_tests::{
-    Blocks, PATIENCE, ask, have_a_task_read, server_and_locks, two_workers,
-};
+use super::reading_tests::{Blocks, ask, have_a_task_read, server_and_locks, two_workers};
+use super::tests::PATIENCE;
 use super::wake_together::{MIN_TOGETHER, WakeTogether, WokenTasks};
 use crate::LockError;
 use crate::domain::clock::Moment;

@@ -21,7 +21,7 @@ struct Checked {
     floors: &'static [&'static str],
 }
 
-const CRATES: [Checked; 7] = [
+const CRATES: [Checked; 16] = [
     Checked {
         folder: "redis-lock-core/src",
         floors: &["domain", "observe", "store", "lock", "engine", "api", "__private_0_1"],
@@ -32,6 +32,15 @@ const CRATES: [Checked; 7] = [
     Checked { folder: "testbed/fork/src", floors: &[] },
     Checked { folder: "xtask/src", floors: &[] },
     Checked { folder: "benches/peers/src", floors: &[] },
+    Checked { folder: "testbed/tests/all", floors: &[] },
+    Checked { folder: "tests/attribute", floors: &[] },
+    Checked { folder: "tests/corners", floors: &[] },
+    Checked { folder: "tests/faults", floors: &[] },
+    Checked { folder: "tests/first_hours", floors: &[] },
+    Checked { folder: "tests/kinds", floors: &[] },
+    Checked { folder: "tests/locks", floors: &[] },
+    Checked { folder: "tests/places", floors: &[] },
+    Checked { folder: "tests/waiting", floors: &[] },
 ];
 
 /// Fails, naming the files, when a module uses one of a higher floor, or modules use each other in a

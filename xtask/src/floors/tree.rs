@@ -60,10 +60,10 @@ impl Tree {
                 children.push((file.to_owned(), path, items.clone(), below.join(&name)));
                 continue;
             }
-            let file = file_of(below, &name, &module.attrs);
+            let (file, below) = file_of(file, below, &name, &module.attrs);
             let text = fs::read_to_string(&file).with_context(|| file.display().to_string())?;
             let items = syn::parse_file(&text).with_context(|| file.display().to_string())?.items;
-            children.push((file, path, items, below.join(&name)));
+            children.push((file, path, items, below));
         }
         let shown = file.strip_prefix(folder).unwrap_or(file).display().to_string();
         self.by_path.insert(path.clone(), self.modules.len());
@@ -233,16 +233,22 @@ fn wants_test(meta: &Meta) -> bool {
     }
 }
 
-fn file_of(below: &Path, name: &str, attributes: &[Attribute]) -> PathBuf {
+/// The file of a module, and the folder of the modules that it declares. `by` is the file in which it is
+/// declared, and `below` the folder of what is declared there.
+fn file_of(by: &Path, below: &Path, name: &str, attributes: &[Attribute]) -> (PathBuf, PathBuf) {
+    let folder = |file: &Path| file.parent().map(Path::to_owned).unwrap_or_default();
     let named = attributes.iter().find_map(|attribute| {
         let Meta::NameValue(pair) = &attribute.meta else { return None };
         let syn::Expr::Lit(syn::ExprLit { lit: syn::Lit::Str(file), .. }) = &pair.value else {
             return None;
         };
-        pair.path.is_ident("path").then(|| below.join(file.value()))
+        pair.path.is_ident("path").then(|| folder(by).join(file.value()))
     });
-    named.unwrap_or_else(|| {
-        let folder = below.join(name).join("mod.rs");
-        if folder.exists() { folder } else { below.join(format!("{name}.rs")) }
-    })
+    if let Some(file) = named {
+        let below = folder(&file);
+        return (file, below);
+    }
+    let below = below.join(name);
+    let file = below.join("mod.rs");
+    (if file.exists() { file } else { below.with_extension("rs") }, below)
 }

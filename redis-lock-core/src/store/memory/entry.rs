@@ -115,7 +115,7 @@ impl Entry {
                 self.holders.len() < usize::try_from(self.least(limit)).unwrap_or(usize::MAX)
             }
             // A writer holds alone, so the first holder is like all others.
-            None => self.holders.first().is_none_or(|holder| holder.kind == kind),
+            None => self.holders.first().is_none_or(|holder| holder.kind.fits_beside(kind)),
         }
     }
 

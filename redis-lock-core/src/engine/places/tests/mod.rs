@@ -10,13 +10,12 @@ use self::cluster::Cluster;
 use crate::domain::clock::Moment;
 use crate::domain::error::{Fault, FaultClass};
 use crate::engine::path::{LOOK_PAUSE, QueueEntry};
-use crate::engine::tests::{have_a_lease_linger, owed, release_of};
+use crate::engine::tests::{PATIENCE, have_a_lease_linger, owed, release_of};
 use crate::lock::Outcome;
 use crate::store::Event;
 use crate::store::redirect::Redirect;
 use crate::{LockError, LockState, Locks};
 
-const PATIENCE: Duration = Duration::from_secs(10);
 const TTL: Duration = Duration::from_millis(900);
 
 fn three() -> (Cluster, Locks) {

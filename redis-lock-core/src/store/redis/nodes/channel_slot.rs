@@ -1,3 +1,5 @@
+//! In which slot of a node the channel lies on which a manager listens there.
+
 use std::ops::RangeInclusive;
 
 /// Odd, so that no two slots get the same number.

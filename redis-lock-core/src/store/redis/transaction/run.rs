@@ -15,6 +15,7 @@ use super::snapshot::{KnownTime, Snapshot};
 use super::writes::Message;
 use crate::domain::clock::Moment;
 use crate::domain::error::{Fault, FaultClass};
+use crate::domain::kind::Kind;
 use crate::store::redis::{decode, encode};
 use crate::store::{Acquire, Answer, Command, Verb};
 
@@ -345,7 +346,7 @@ async fn ask_type(
     });
     let mode = first.as_ref().and_then(|(member, _)| member.split_once(':'));
     let kind = match (mode, kind) {
-        (Some((mode @ ("r" | "w" | "p"), _)), _) => mode.to_owned(),
+        (Some((mode, _)), _) if Kind::of_mode(mode, 0).is_some() => mode.to_owned(),
         (_, Some(Value::SimpleString(kind))) => kind,
         _ => "value of another type".into(),
     };

@@ -1,0 +1,34 @@
+//! What the code of users does that keeps others waiting.
+
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+
+use redis_locks::Guard;
+
+/// Closed until the end of the test.
+#[derive(Default)]
+pub(crate) struct Gate {
+    is_open: Mutex<bool>,
+    news: Condvar,
+}
+
+impl Gate {
+    pub(crate) fn pass(&self) {
+        let mut is_open = self.is_open.lock().unwrap_or_else(PoisonError::into_inner);
+        while !*is_open {
+            is_open = self.news.wait(is_open).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    pub(crate) fn open(&self) {
+        *self.is_open.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        self.news.notify_all();
+    }
+}
+
+/// What a waker or a subscriber does.
+#[derive(Clone)]
+pub(crate) enum Trouble {
+    Blocks(Arc<Gate>),
+    Panics,
+    Asks(Arc<Guard>),
+}
