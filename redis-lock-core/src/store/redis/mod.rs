@@ -74,7 +74,7 @@ use crate::domain::status::Scripting;
 use channel::Channel;
 use conversation::Conversation;
 use nodes::Member;
-use probe::{AtomicBy, Found, probe};
+use probe::{AtomicBy, Found, crosses_slots, probe};
 use transaction::{Pool, self_test};
 use wait_link::{Markers, WaitLink};
 use wire::RedisWire;
@@ -317,6 +317,10 @@ impl RedisConnector {
         }
         let found = probe(driver, &self.terms.namespace, self.terms.scripting).await;
         let mut found = found.map_err(decode::unreachable)?;
+        let has_neighbours = self.way.member().is_some_and(Member::has_neighbours);
+        if found.atomic_by == AtomicBy::Scripts && (found.cluster || has_neighbours) {
+            found.crosses_slots = crosses_slots(driver).await.map_err(decode::unreachable)?;
+        }
         if let Some(member) = self.way.member() {
             member.set_version(&found.version);
             found.warnings.extend(member.warnings(driver, self.terms.ttl).await?);

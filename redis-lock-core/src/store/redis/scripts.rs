@@ -3,7 +3,7 @@
 //! The first lines of a script name its keys and arguments. Variables are generated from these
 //! names, so that no script counts positions. `EACH KEYS` and `EACH ARGV` are repeated for each
 //! lock; a script gets those of the i-th lock by `each(i)`, keys first, and the number of locks as
-//! `count`.
+//! `count`. Before them a script may say what it asks of the server, by `#!lua`.
 
 use std::fmt::Write as _;
 use std::sync::LazyLock;
@@ -21,7 +21,12 @@ pub(super) struct Lua {
 impl Lua {
     fn of(library: &[&str], script: &'static str) -> Self {
         let head = Head::of(script);
-        let code = [&library.concat(), &head.variables(), script].concat();
+        // The server takes what a script asks for from its very beginning.
+        let (flags, script) = match script.split_once('\n') {
+            Some((flags, rest)) if flags.starts_with("#!") => (format!("{flags}\n"), rest),
+            _ => (String::new(), script),
+        };
+        let code = [&flags, &library.concat(), &head.variables(), script].concat();
         let hash = Script::new(&code).get_hash().to_owned();
         Self {
             code,
@@ -58,13 +63,13 @@ impl Head {
     /// The names as variables of the script.
     fn variables(&self) -> String {
         let mut code = fixed("KEYS", &self.keys) + &fixed("ARGV", &self.args);
-        if !self.each_keys.is_empty() {
-            let (first, step) = (self.keys.len(), self.each_keys.len());
+        let keys = ("KEYS", self.keys.len(), self.each_keys.len());
+        let args = ("ARGV", self.args.len(), self.each_args.len());
+        let counted = if keys.2 > 0 { keys } else { args };
+        if let (table, first, step @ 1..) = counted {
             // Writing to a string can't fail.
-            let _ = writeln!(code, "local count = (#KEYS - {first}) / {step}");
-            let keys = each("KEYS", first, step);
-            let args = each("ARGV", self.args.len(), self.each_args.len());
-            let all: Vec<_> = keys.chain(args).collect();
+            let _ = writeln!(code, "local count = (#{table} - {first}) / {step}");
+            let all: Vec<_> = each(keys).chain(each(args)).collect();
             let _ = writeln!(code, "local function each(i) return {} end", all.join(", "));
         }
         code
@@ -80,7 +85,7 @@ fn fixed(table: &str, names: &[&str]) -> String {
 }
 
 /// The i-th repeated keys or arguments, which begin after `first` others and repeat every `step`.
-fn each(table: &str, first: usize, step: usize) -> impl Iterator<Item = String> {
+fn each((table, first, step): (&str, usize, usize)) -> impl Iterator<Item = String> {
     (1..=step).map(move |at| format!("{table}[{first} + {step} * (i - 1) + {at}]"))
 }
 
@@ -101,8 +106,10 @@ const DIGEST: &str = include_str!("lua/digest.lua");
 script!(ACQUIRE: "lua/acquire.lua" with COMMON, QUEUE, FENCE);
 script!(RELEASE: "lua/release.lua" with COMMON, QUEUE);
 script!(RELEASE_MANY: "lua/release_many.lua" with);
+script!(RELEASE_ACROSS: "lua/release_across.lua" with);
 script!(RENEW: "lua/renew.lua" with COMMON);
 script!(RENEW_MANY: "lua/renew_many.lua" with COMMON);
+script!(RENEW_ACROSS: "lua/renew_across.lua" with);
 script!(DELETE: "lua/delete.lua" with);
 
 script!(SHARED_ACQUIRE: "lua/shared_acquire.lua" with COMMON, QUEUE, FENCE, SHARED);
@@ -126,6 +133,12 @@ pub(super) fn all() -> [&'static Lua; 6] {
     [&ACQUIRE, &DELETE, &RELEASE, &RELEASE_MANY, &RENEW, &RENEW_MANY]
 }
 
+/// The scripts for locks in several slots of one node, which are loaded in a cluster. Servers before
+/// version 7 refuse them.
+pub(super) fn across() -> [&'static Lua; 2] {
+    [&RELEASE_ACROSS, &RENEW_ACROSS]
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -138,5 +151,17 @@ mod tests {
              local function each(i) return KEYS[1 + 2 * (i - 1) + 1], KEYS[1 + 2 * (i - 1) + 2], \
              ARGV[1 + 1 * (i - 1) + 1] end\n";
         assert_eq!(Head::of(script).variables(), code);
+        let without_keys = Head::of("-- ARGV: ttl\n-- EACH ARGV: lock token\n").variables();
+        let code = "local ttl = ARGV[1]\nlocal count = (#ARGV - 1) / 2\n\
+             local function each(i) return ARGV[1 + 2 * (i - 1) + 1], ARGV[1 + 2 * (i - 1) + 2] end\n";
+        assert_eq!(without_keys, code);
+    }
+
+    #[test]
+    fn what_a_script_asks_of_the_server_comes_before_all_else() {
+        let lua =
+            Lua::of(&["local more = 1\n"], "#!lua flags=allow-oom\n-- KEYS: lock\nreturn 1\n");
+        let code = "#!lua flags=allow-oom\nlocal more = 1\nlocal lock = KEYS[1]\n-- KEYS: lock\nreturn 1\n";
+        assert_eq!(lua.code, code);
     }
 }

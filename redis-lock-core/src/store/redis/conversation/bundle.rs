@@ -8,7 +8,7 @@
 
 use redis::{ServerError, Value};
 
-use super::together::{BundledAnswer, Together};
+use super::together::{BundledAnswer, Naming, Together};
 use super::{Asked, Conversation, Expected, Send, Step, dropped};
 use crate::domain::key_hashes::open_hash;
 use crate::store::redis::probe::AtomicBy;
@@ -31,6 +31,7 @@ const LONG: usize = 8 * 1024;
 #[derive(Debug)]
 pub(super) struct Bundle {
     together: Together,
+    naming: Naming,
     length: usize,
     questions: Vec<(u64, Command)>,
 }
@@ -38,6 +39,12 @@ pub(super) struct Bundle {
 impl Bundle {
     fn concerns(&self, key: &str) -> bool {
         self.questions.iter().any(|(_, command)| command.names.main() == key)
+    }
+
+    /// Whether a reply shows what the server is. A node of a cluster that is a replica by now names
+    /// the present owner of a key to each command that is asked alone.
+    pub(super) fn tells_of_the_server(&self, reply: &Value) -> bool {
+        self.naming == Naming::Keys || !decode::is_demoted(reply)
     }
 }
 
@@ -90,12 +97,16 @@ impl Bundles {
     }
 
     /// Adds a command. Returns a bundle that has to be sent before anything else is added.
-    fn add(&mut self, together: Together, question: (u64, Command)) -> Option<Bundle> {
+    fn add(
+        &mut self,
+        (together, naming): (Together, Naming),
+        question: (u64, Command),
+    ) -> Option<Bundle> {
         self.keys.push(hash_of(&question));
         let collected = &mut self.collected;
         let place = collected.iter().position(|it| it.together == together).unwrap_or_else(|| {
             let questions = self.spare.pop().unwrap_or_default();
-            collected.push(Bundle { together, length: 0, questions });
+            collected.push(Bundle { together, naming, length: 0, questions });
             collected.len() - 1
         });
         let bundle = collected.get_mut(place)?;
@@ -122,29 +133,35 @@ impl Conversation {
     /// Collects a command that can be bundled, until [`send_bundles`](Self::send_bundles). Returns
     /// any other command.
     pub(super) fn bundle(&mut self, seq: u64, command: Command, send: Send<'_>) -> Option<Command> {
-        let Some(together) = Together::of(&command).filter(|it| self.can_bundle(it)) else {
+        let naming = self.naming();
+        let can_bundle = |it: &Together| self.can_bundle(it, naming);
+        let Some(together) = Together::of(&command).filter(can_bundle) else {
             return Some(command);
         };
         let is_full = self.bundles.collected.len() >= MOST_BUNDLES;
         if is_full || self.bundles.has_before(&together, &command) {
             self.send_bundles(send);
         }
-        if let Some(full) = self.bundles.add(together, (seq, command)) {
+        if let Some(full) = self.bundles.add((together, naming), (seq, command)) {
             self.send_bundle(full, send);
         }
         None
     }
 
-    /// Not in a cluster: a script may use keys of one slot only, and not while that slot is being moved.
-    fn can_bundle(&self, together: &Together) -> bool {
+    /// In a cluster a script may not declare keys of several slots.
+    fn naming(&self) -> Naming {
         let has_neighbours = self.member.as_ref().is_some_and(|member| member.has_neighbours());
+        if has_neighbours || self.cluster.is_one() { Naming::Arguments } else { Naming::Keys }
+    }
+
+    fn can_bundle(&self, together: &Together, naming: Naming) -> bool {
         // A command of the server's own costs it less than its part of a bundle.
         let has_own = *together == Together::Releases && self.found.delete.is_native();
         !self.denied.has(together)
             && !has_own
             && self.found.atomic_by == AtomicBy::Scripts
-            && !has_neighbours
-            && !self.cluster.is_one()
+            && (naming == Naming::Keys || self.found.crosses_slots)
+            && together.script(naming).is_some()
     }
 
     /// Sends the collected bundles, unless the next command is a take of a lock that none of them
@@ -170,13 +187,24 @@ impl Conversation {
 
     fn send_bundle(&mut self, mut bundle: Bundle, send: Send<'_>) {
         if bundle.questions.len() > 1 {
-            bundle.together.send_by_hash(&bundle.questions, &self.context(), send);
-            return self.asked.push_back(Expected::Bundle(bundle, InFull(false)));
+            return self.send_call(bundle, InFull(false), send);
         }
         if let Some((seq, command)) = bundle.questions.pop() {
             self.ask_part(seq, command, None, false, send);
         }
         self.bundles.keep_spare(bundle.questions);
+    }
+
+    fn send_call(&mut self, bundle: Bundle, in_full: InFull, send: Send<'_>) {
+        let Bundle { together, naming, questions, .. } = &bundle;
+        if let Some(script) = together.script(*naming) {
+            let call = match in_full {
+                InFull(false) => ("EVALSHA", &*script.hash),
+                InFull(true) => ("EVAL", &*script.code),
+            };
+            together.send(call, *naming, questions, &self.context(), send);
+        }
+        self.asked.push_back(Expected::Bundle(bundle, in_full));
     }
 
     /// The reply to a bundle.
@@ -191,8 +219,7 @@ impl Conversation {
         if decode::is_forgotten(&value) && !in_full {
             let bundle = self.still_wanted(bundle, wants);
             if !bundle.questions.is_empty() {
-                bundle.together.send_in_full(&bundle.questions, &self.context(), send);
-                self.asked.push_back(Expected::Bundle(bundle, InFull(true)));
+                self.send_call(bundle, InFull(true), send);
             }
             return;
         }
@@ -211,16 +238,13 @@ impl Conversation {
         for (place, (seq, command)) in bundle.questions.drain(..).enumerate() {
             match answers.of(place) {
                 BundledAnswer::Answer(answer) => self.finish(seq, Ok(answer)),
-                BundledAnswer::AskAlone if bundle.together.knows_only_the_key() => {
-                    self.ask_script(seq, command, wants, send);
-                }
+                BundledAnswer::AskScript => self.ask_script(seq, command, wants, send),
                 BundledAnswer::AskAlone => self.ask_alone(seq, command, wants, send),
             }
         }
         self.bundles.keep_spare(bundle.questions);
     }
 
-    /// The key alone does not say what became of a lock.
     fn ask_script(
         &mut self,
         seq: u64,

@@ -211,7 +211,9 @@ impl Conversation {
             Some(Expected::One(asked)) => asked,
             Some(Expected::Asking) => return,
             Some(Expected::Bundle(bundle, in_full)) => {
-                self.note_trouble(&value);
+                if bundle.tells_of_the_server(&value) {
+                    self.note_trouble(&value);
+                }
                 return self.take_bundle_reply(bundle, in_full, value, wants, send);
             }
             None => return self.lose_place("the server said something that nobody asked"),

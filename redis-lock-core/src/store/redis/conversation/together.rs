@@ -9,7 +9,9 @@ use redis::Value;
 use super::Send;
 use crate::domain::kind::Kind;
 use crate::store::redis::encode::Context;
-use crate::store::redis::scripts::{Lua, RELEASE_MANY, RENEW_MANY, SHARED_STAY};
+use crate::store::redis::scripts::{
+    Lua, RELEASE_ACROSS, RELEASE_MANY, RENEW_ACROSS, RENEW_MANY, SHARED_STAY,
+};
 use crate::store::{Acquire, Answer, Blocker, Command, Verb};
 
 /// Commands with equal values can be bundled.
@@ -23,11 +25,28 @@ pub(super) enum Together {
     Looks { main: Arc<str>, kind: Kind, place: Duration },
 }
 
+/// How a bundle names the keys of its locks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Naming {
+    /// As keys of the script.
+    Keys,
+    /// As arguments, since they are in several slots. A script uses what of them its node has.
+    Arguments,
+}
+
 /// What the reply says of one command.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum BundledAnswer {
     Answer(Answer),
     AskAlone,
+    /// The key alone does not say what became of the lock.
+    AskScript,
+}
+
+impl From<Answer> for BundledAnswer {
+    fn from(answer: Answer) -> Self {
+        Self::Answer(answer)
+    }
 }
 
 type Questions = [(u64, Command)];
@@ -60,26 +79,23 @@ impl Together {
         }
     }
 
-    fn script(&self) -> &'static Lua {
-        match self {
-            Self::Renewals(_) => &RENEW_MANY,
-            Self::Releases => &RELEASE_MANY,
-            Self::Looks { .. } => &SHARED_STAY,
-        }
+    /// `None` when such commands have no script that names keys this way.
+    pub(super) fn script(&self, naming: Naming) -> Option<&'static Lua> {
+        Some(match (self, naming) {
+            (Self::Renewals(_), Naming::Keys) => &RENEW_MANY,
+            (Self::Renewals(_), Naming::Arguments) => &RENEW_ACROSS,
+            (Self::Releases, Naming::Keys) => &RELEASE_MANY,
+            (Self::Releases, Naming::Arguments) => &RELEASE_ACROSS,
+            (Self::Looks { .. }, Naming::Keys) => &SHARED_STAY,
+            (Self::Looks { .. }, Naming::Arguments) => return None,
+        })
     }
 
-    pub(super) fn send_by_hash(&self, questions: &Questions, context: &Context<'_>, out: Send<'_>) {
-        self.send("EVALSHA", &self.script().hash, questions, context, out);
-    }
-
-    pub(super) fn send_in_full(&self, questions: &Questions, context: &Context<'_>, out: Send<'_>) {
-        self.send("EVAL", &self.script().code, questions, context, out);
-    }
-
-    fn send(
+    /// Sends `name script` for these commands.
+    pub(super) fn send(
         &self,
-        name: &str,
-        script: &str,
+        (name, script): (&str, &str),
+        naming: Naming,
         questions: &Questions,
         context: &Context<'_>,
         out: Send<'_>,
@@ -87,9 +103,9 @@ impl Together {
         match self {
             Self::Renewals(ttl) => {
                 let ttl = millis(*ttl).to_string();
-                send_keys((name, script), questions, &[&ttl], out);
+                send_locks((name, script), naming, questions, &[&ttl], out);
             }
-            Self::Releases => send_keys((name, script), questions, &[], out),
+            Self::Releases => send_locks((name, script), naming, questions, &[], out),
             Self::Looks { kind, place, .. } => {
                 let mut cmd = redis::cmd(name);
                 cmd.arg(script).arg(4 + questions.len());
@@ -112,12 +128,6 @@ impl Together {
         }
     }
 
-    /// Whether the bundle looks at the keys of the locks alone, so that a command which it could not do
-    /// needs the script that knows the whole lock.
-    pub(super) fn knows_only_the_key(&self) -> bool {
-        *self == Self::Releases
-    }
-
     /// Takes out of the reply that the user lacks a command that only the bundle needs, if it says so.
     pub(super) fn says_denied(&self, value: &mut Value) -> bool {
         match value {
@@ -130,15 +140,16 @@ impl Together {
 
     /// What the reply says of each of `count` commands; `None` when it is malformed.
     pub(super) fn read(&self, value: &Value, count: usize) -> Option<BundledAnswers> {
+        use BundledAnswer::{AskAlone, AskScript};
         let Value::Array(items) = value else { return None };
         match self {
             Self::Renewals(_) => {
-                let renewed = |waited_for| Answer::Renewed { longer: None, waited_for };
-                numbered(items, count, renewed(false), Some(&renewed(true)))
+                let renewed = |waited_for| Answer::Renewed { longer: None, waited_for }.into();
+                numbered(items, count, renewed(false), (AskAlone, renewed(true)))
             }
-            Self::Releases => numbered(items, count, Answer::Done, None),
+            Self::Releases => numbered(items, count, Answer::Done.into(), (AskScript, AskAlone)),
             Self::Looks { .. } if items.is_empty() => {
-                Some(BundledAnswers { plain: BundledAnswer::AskAlone, odd: BTreeMap::new() })
+                Some(BundledAnswers { plain: AskAlone, odd: BTreeMap::new() })
             }
             Self::Looks { .. } => {
                 let [Value::Int(left), holder, Value::Int(_), Value::Array(odd)] = items.as_slice()
@@ -153,7 +164,8 @@ impl Together {
                     ..Blocker::unknown()
                 };
                 let far = Blocker { is_far: true, ..near.clone() };
-                numbered(odd, count, Answer::Busy(far), Some(&Answer::Busy(near)))
+                let (far, near) = (Answer::Busy(far).into(), Answer::Busy(near).into());
+                numbered(odd, count, far, (AskAlone, near))
             }
         }
     }
@@ -174,37 +186,52 @@ impl BundledAnswers {
     }
 }
 
-/// The reply lists the commands that differ from `plain`: the number of a command that has to be
-/// sent by itself, or its negative for `other`.
+/// The reply lists the commands that differ from `plain`: the number of one of which `odd.0` is true, or
+/// its negative for `odd.1`.
 fn numbered(
     items: &[Value],
     count: usize,
-    plain: Answer,
-    other: Option<&Answer>,
+    plain: BundledAnswer,
+    (positive, negative): (BundledAnswer, BundledAnswer),
 ) -> Option<BundledAnswers> {
     let mut odd = BTreeMap::new();
     for number in items {
         let Value::Int(number) = number else { return None };
         let place = usize::try_from(number.unsigned_abs()).ok()?.checked_sub(1)?;
-        let answer = match number {
-            1.. => BundledAnswer::AskAlone,
-            _ => BundledAnswer::Answer(other?.clone()),
-        };
-        odd.insert(place, answer);
+        let answer = if *number > 0 { &positive } else { &negative };
+        odd.insert(place, answer.clone());
     }
     let is_within = odd.last_key_value().is_none_or(|(last, _)| *last < count);
-    is_within.then_some(BundledAnswers { plain: BundledAnswer::Answer(plain), odd })
+    is_within.then_some(BundledAnswers { plain, odd })
 }
 
-/// Sends a script call with the key of each lock, then these arguments, then each token.
-fn send_keys(call: (&str, &str), questions: &Questions, arguments: &[&str], out: Send<'_>) {
+/// Sends a script call with the key of each lock, these arguments, and each token.
+fn send_locks(
+    call: (&str, &str),
+    naming: Naming,
+    questions: &Questions,
+    arguments: &[&str],
+    out: Send<'_>,
+) {
     let mut digits = itoa::Buffer::new();
-    let count = digits.format(questions.len());
     let mut words = Vec::with_capacity(3 + arguments.len() + 2 * questions.len());
-    words.extend([call.0, call.1, count].map(str::as_bytes));
-    words.extend(questions.iter().map(|(_, command)| command.names.main().as_bytes()));
-    words.extend(arguments.iter().map(|argument| argument.as_bytes()));
-    words.extend(questions.iter().map(|(_, command)| token(command).as_bytes()));
+    let arguments = arguments.iter().map(|argument| argument.as_bytes());
+    match naming {
+        Naming::Keys => {
+            let count = digits.format(questions.len());
+            words.extend([call.0, call.1, count].map(str::as_bytes));
+            words.extend(questions.iter().map(|(_, command)| command.names.main().as_bytes()));
+            words.extend(arguments);
+            words.extend(questions.iter().map(|(_, command)| token(command).as_bytes()));
+        }
+        Naming::Arguments => {
+            words.extend([call.0, call.1, "0"].map(str::as_bytes));
+            words.extend(arguments);
+            for (_, command) in questions {
+                words.extend([command.names.main(), token(command)].map(str::as_bytes));
+            }
+        }
+    }
     out.send_words(&words);
 }
 

@@ -7,9 +7,10 @@ use std::sync::Arc;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 
-use super::{TTL, Talk, for_key, load_scripts};
+use super::{TTL, Talk, across, for_key, load_scripts};
 use crate::domain::error::Fault;
 use crate::store::redis::direct::{self, Direct, token};
+use crate::store::redis::probe::Found;
 use crate::store::{Acquire, Answer, Command, Verb};
 
 const KEYS: usize = 5;
@@ -162,9 +163,9 @@ fn left(direct: &Direct) -> Vec<(String, Vec<String>)> {
 /// The answers of each round, and what it left.
 type Seen = Vec<(Vec<String>, Vec<(String, Vec<String>)>)>;
 
-fn play(direct: &mut Direct, rounds: &[Round], at_once: bool) -> Seen {
+fn play(direct: &mut Direct, found: &Found, rounds: &[Round], at_once: bool) -> Seen {
     direct.server.run::<()>("FLUSHALL");
-    let (mut tokens, mut talk) = (Tokens::default(), Talk::new());
+    let (mut tokens, mut talk) = (Tokens::default(), Talk::with(found.clone()));
     let mut round = |(others, own): &Round| {
         tokens.answered = tokens.made;
         for (key, what) in others {
@@ -210,21 +211,33 @@ fn play(direct: &mut Direct, rounds: &[Round], at_once: bool) -> Seen {
     rounds.iter().map(&mut round).collect()
 }
 
+/// Plays the same rounds one by one and at once, on a server of which this was found out.
+fn compare(mut direct: Direct, found: &Found) {
+    load_scripts(&mut direct);
+    let direct = RefCell::new(direct);
+    let mut runner =
+        TestRunner::new(Config { cases: 200, failure_persistence: None, ..Config::default() });
+    let outcome = runner.run(&rounds(), |rounds| {
+        let mut direct = direct.borrow_mut();
+        let one_by_one = play(&mut direct, found, &rounds, false);
+        prop_assert_eq!(play(&mut direct, found, &rounds, true), one_by_one);
+        Ok(())
+    });
+    if let Err(error) = outcome {
+        panic!("{error}");
+    }
+}
+
 #[test]
 fn bundles_answer_and_leave_what_the_same_commands_one_by_one_would() {
-    for mut direct in Direct::each() {
-        load_scripts(&mut direct);
-        let direct = RefCell::new(direct);
-        let mut runner =
-            TestRunner::new(Config { cases: 200, failure_persistence: None, ..Config::default() });
-        let outcome = runner.run(&rounds(), |rounds| {
-            let mut direct = direct.borrow_mut();
-            let one_by_one = play(&mut direct, &rounds, false);
-            prop_assert_eq!(play(&mut direct, &rounds, true), one_by_one);
-            Ok(())
-        });
-        if let Err(error) = outcome {
-            panic!("{error}");
-        }
+    for direct in Direct::each() {
+        compare(direct, &Found::default());
+    }
+}
+
+#[test]
+fn bundles_over_slots_answer_and_leave_what_the_same_commands_one_by_one_would() {
+    for direct in across::each() {
+        compare(direct, &across::found());
     }
 }

@@ -1,22 +1,19 @@
 //! Releases of many locks in one call, and what is sent before and after them.
 
-use std::sync::Arc;
-
 use redis::Cmd;
 
-use super::{Conversation, TTL, Talk, for_key, hold, load_scripts, release, renewal};
+use super::{TTL, Talk, for_key, hold, load_scripts, release, renewal};
 use crate::domain::names::Names;
-use crate::store::redis::channel::Channel;
 use crate::store::redis::direct::{Direct, token};
 use crate::store::redis::probe::{Delete, Found};
 use crate::store::{Acquire, Answer, Command, Verb};
 
-fn take(key: usize, by: usize) -> Command {
+pub(super) fn take(key: usize, by: usize) -> Command {
     for_key(key, Verb::Take { token: token(by), ttl: Some(TTL) })
 }
 
 /// The name of a command, and how many words it has.
-fn shape(cmd: &Cmd) -> (String, usize) {
+pub(super) fn shape(cmd: &Cmd) -> (String, usize) {
     let mut words = cmd.args_iter().filter_map(|arg| match arg {
         redis::Arg::Simple(word) => Some(String::from_utf8_lossy(word).into_owned()),
         redis::Arg::Cursor => None,
@@ -151,8 +148,7 @@ fn what_follows_the_releases_of_whoever_may_not_read_many_keys_comes_after_them(
 #[test]
 fn a_server_that_compares_and_deletes_is_sent_each_release() {
     let found = Found { delete: Delete::DelIfEq, ..Found::default() };
-    let conversation = Conversation::new(found, Arc::default(), Channel::default(), None);
-    let mut talk = Talk { conversation, ..Talk::new() };
+    let mut talk = Talk::with(found);
     for number in 0..10 {
         talk.ask(number as u64, release(number));
     }
