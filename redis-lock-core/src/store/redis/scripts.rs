@@ -2,8 +2,8 @@
 //!
 //! The first lines of a script name its keys and arguments. Variables are generated from these
 //! names, so that no script counts positions. `EACH KEYS` and `EACH ARGV` are repeated for each
-//! lock; a script gets those of the i-th lock by `each(i)`, keys first, and the number of locks as
-//! `count`.
+//! lock or token; a script gets those of the i-th one by `each(i)`, keys first, and how many there are
+//! as `count`.
 
 use std::fmt::Write as _;
 use std::sync::LazyLock;
@@ -58,13 +58,12 @@ impl Head {
     /// The names as variables of the script.
     fn variables(&self) -> String {
         let mut code = fixed("KEYS", &self.keys) + &fixed("ARGV", &self.args);
-        if !self.each_keys.is_empty() {
-            let (first, step) = (self.keys.len(), self.each_keys.len());
+        let keys = ("KEYS", self.keys.len(), self.each_keys.len());
+        let args = ("ARGV", self.args.len(), self.each_args.len());
+        if let Some((table, first, step)) = [keys, args].into_iter().find(|(.., step)| *step > 0) {
             // Writing to a string can't fail.
-            let _ = writeln!(code, "local count = (#KEYS - {first}) / {step}");
-            let keys = each("KEYS", first, step);
-            let args = each("ARGV", self.args.len(), self.each_args.len());
-            let all: Vec<_> = keys.chain(args).collect();
+            let _ = writeln!(code, "local count = (#{table} - {first}) / {step}");
+            let all: Vec<_> = [keys, args].into_iter().flat_map(each).collect();
             let _ = writeln!(code, "local function each(i) return {} end", all.join(", "));
         }
         code
@@ -80,7 +79,7 @@ fn fixed(table: &str, names: &[&str]) -> String {
 }
 
 /// The i-th repeated keys or arguments, which begin after `first` others and repeat every `step`.
-fn each(table: &str, first: usize, step: usize) -> impl Iterator<Item = String> {
+fn each((table, first, step): (&str, usize, usize)) -> impl Iterator<Item = String> {
     (1..=step).map(move |at| format!("{table}[{first} + {step} * (i - 1) + {at}]"))
 }
 
@@ -138,5 +137,8 @@ mod tests {
              local function each(i) return KEYS[1 + 2 * (i - 1) + 1], KEYS[1 + 2 * (i - 1) + 2], \
              ARGV[1 + 1 * (i - 1) + 1] end\n";
         assert_eq!(Head::of(script).variables(), code);
+        let code = "local queue = KEYS[1]\nlocal count = (#ARGV - 0) / 1\n\
+             local function each(i) return ARGV[0 + 1 * (i - 1) + 1] end\n";
+        assert_eq!(Head::of("-- KEYS: queue\n-- EACH ARGV: who\n").variables(), code);
     }
 }
