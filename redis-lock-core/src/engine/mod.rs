@@ -5,6 +5,7 @@
 //! supervises the connections, reads answers unless a task of the caller's runtime does, and runs
 //! timers.
 
+mod alarm;
 mod asking;
 mod blocking_call;
 mod cache_padded;

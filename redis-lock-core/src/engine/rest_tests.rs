@@ -8,6 +8,7 @@ use testbed::{Server, eventually};
 
 use super::reading_tests::two_workers;
 use super::tests::PATIENCE;
+use crate::domain::clock::Moment;
 use crate::{Guard, Locks};
 
 const KEYS: usize = 200;
@@ -30,6 +31,27 @@ fn contend(one: &Locks, other: &Locks) {
         let read = other.read(format!("read:{number}")).blocking_acquire().unwrap();
         drop((guard, read));
     }
+}
+
+/// Looking at a lock that is held costs more than anything else in its renewal: by then its memory has
+/// left the caches.
+#[test]
+fn between_two_renewals_no_timer_of_a_held_lock_rings() {
+    let server = Server::start();
+    let locks = Locks::open(server.url()).unwrap();
+    testbed::must_be_prompt(Duration::from_millis(2_800), "a timer rings at its limit", || {
+        let (begun, now) = (Instant::now(), Moment::now());
+        let guard = locks.mutex("a").ttl(Duration::from_secs(6)).blocking_acquire().unwrap();
+        // The first renewal is after two seconds and its time limit a second later, which is over with the
+        // answer; the second renewal is after four.
+        let second = now.after(Duration::from_millis(3_300));
+        let core = locks.link().core();
+        eventually(PATIENCE, "it is renewed", || core.table.next_due() > second);
+        let taken = begun.elapsed();
+        guard.blocking_release().unwrap();
+        taken
+    });
+    locks.blocking_shutdown();
 }
 
 fn assert_at_rest(locks: &Locks) {

@@ -52,6 +52,10 @@ const SOON: Duration = Duration::from_secs(1);
 /// When such a timer is set, if the lock is still held.
 const DEFERRED: Duration = Duration::from_millis(500);
 
+/// A timer that would ring so long before anything is due is moved. Others ring for nothing, which is
+/// cheaper than to move a timer with each step.
+const EARLY: Duration = Duration::from_millis(100);
+
 /// Deferred timers are set together, in steps of 2^24 nanoseconds, some 17 ms.
 const TIMER_GRID: u32 = 24;
 
@@ -139,7 +143,7 @@ impl Agenda {
             return None;
         }
         let due = resident.machine.due();
-        if due == Moment::NEVER || resident.timer <= due {
+        if due == Moment::NEVER || resident.timer <= due && due < resident.timer.after(EARLY) {
             return None;
         }
         let is_first = resident.timer == Moment::NEVER && !resident.has_been_due;

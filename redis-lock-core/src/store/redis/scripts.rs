@@ -2,8 +2,8 @@
 //!
 //! The first lines of a script name its keys and arguments. Variables are generated from these
 //! names, so that no script counts positions. `EACH KEYS` and `EACH ARGV` are repeated for each
-//! lock; a script gets those of the i-th lock by `each(i)`, keys first, and the number of locks as
-//! `count`. Before them a script may say what it asks of the server, by `#!lua`.
+//! lock or token; a script gets those of the i-th one by `each(i)`, keys first, and how many there are
+//! as `count`. Before them a script may say what it asks of the server, by `#!lua`.
 
 use std::fmt::Write as _;
 use std::sync::LazyLock;
@@ -155,6 +155,9 @@ mod tests {
         let code = "local ttl = ARGV[1]\nlocal count = (#ARGV - 1) / 2\n\
              local function each(i) return ARGV[1 + 2 * (i - 1) + 1], ARGV[1 + 2 * (i - 1) + 2] end\n";
         assert_eq!(without_keys, code);
+        let code = "local queue = KEYS[1]\nlocal count = (#ARGV - 0) / 1\n\
+             local function each(i) return ARGV[0 + 1 * (i - 1) + 1] end\n";
+        assert_eq!(Head::of("-- KEYS: queue\n-- EACH ARGV: who\n").variables(), code);
     }
 
     #[test]

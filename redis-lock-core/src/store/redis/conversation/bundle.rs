@@ -15,17 +15,14 @@ use crate::store::redis::probe::AtomicBy;
 use crate::store::redis::{decode, encode};
 use crate::store::{Command, Verb};
 
-/// The most commands in a bundle: more would save nothing, and delay other commands.
-const MOST: usize = 64;
-
 /// The most bundles that are collected at once, because each command is compared with all of them.
 const MOST_BUNDLES: usize = 16;
 
 /// So many empty lists are kept.
 const SPARE: usize = 8;
 
-/// The most bytes of key names in a bundle.
-const LONG: usize = 8 * 1024;
+/// The most bytes of a bundle, for each of the commands that it may have.
+const LONG: usize = 128;
 
 /// Commands that are sent in one call.
 #[derive(Debug)]
@@ -37,6 +34,11 @@ pub(super) struct Bundle {
 }
 
 impl Bundle {
+    fn is_full(&self) -> bool {
+        let most = self.together.most();
+        self.questions.len() >= most || self.length >= most * LONG
+    }
+
     fn concerns(&self, key: &str) -> bool {
         self.questions.iter().any(|(_, command)| command.names.main() == key)
     }
@@ -110,12 +112,9 @@ impl Bundles {
             collected.len() - 1
         });
         let bundle = collected.get_mut(place)?;
-        let (_, command) = &question;
-        bundle.length +=
-            command.names.main().len() + command.verb.token().map_or(0, |token| token.len());
+        bundle.length += bundle.together.length_of(&question.1);
         bundle.questions.push(question);
-        let is_full = bundle.questions.len() >= MOST || bundle.length >= LONG;
-        if !is_full {
+        if !bundle.is_full() {
             return None;
         }
         let full = collected.swap_remove(place);

@@ -79,6 +79,24 @@ impl Together {
         }
     }
 
+    /// The most commands in a bundle. More renewals or releases would save nothing, and delay other
+    /// commands; a call for looks costs the server as much as a hundred of them, however many there are.
+    pub(super) fn most(&self) -> usize {
+        match self {
+            Self::Renewals(_) | Self::Releases => 64,
+            Self::Looks { .. } => 256,
+        }
+    }
+
+    /// The bytes that a command adds to its bundle.
+    pub(super) fn length_of(&self, command: &Command) -> usize {
+        let key = match self {
+            Self::Renewals(_) | Self::Releases => command.names.main().len(),
+            Self::Looks { .. } => 0,
+        };
+        key + token(command).len()
+    }
+
     /// `None` when such commands have no script that names keys this way.
     pub(super) fn script(&self, naming: Naming) -> Option<&'static Lua> {
         Some(match (self, naming) {
@@ -108,15 +126,12 @@ impl Together {
             Self::Releases => send_locks((name, script), naming, questions, &[], out),
             Self::Looks { kind, place, .. } => {
                 let mut cmd = redis::cmd(name);
-                cmd.arg(script).arg(4 + questions.len());
+                cmd.arg(script).arg(4);
                 if let Some((_, Command { names, .. })) = questions.first() {
                     cmd.arg(names.main())
                         .arg(names.queue())
                         .arg(names.waiters())
                         .arg(names.limit());
-                }
-                for (_, command) in questions {
-                    cmd.arg(command.names.tombstone(token(command)));
                 }
                 cmd.arg(kind.traits().mode).arg(kind.limit().unwrap_or(0));
                 cmd.arg(millis(*place)).arg(&*context.channel.name());

@@ -13,10 +13,10 @@ end
 
 -- Runs a command that writes for a queue. Where it is refused, the token is taken out again unless it
 -- was there before, since no side key may stay without an end; then the script ends with the server's
--- error. Returns false when memory is refused.
+-- error. Returns its answer, or false when memory is refused.
 local function write(queue, waiters, token, known, ...)
   local done = redis.pcall(...)
-  if type(done) ~= 'table' or not done.err then return true end
+  if type(done) ~= 'table' or not done.err then return done end
   if not known then
     redis.pcall('ZREM', queue, token)
     redis.pcall('HDEL', waiters, token)

@@ -1,37 +1,46 @@
 -- KEYS: lock queue waiters limits
--- EACH KEYS: tombstone
 -- ARGV: mode limit place channel
 -- EACH ARGV: token
 -- Answers: {} each is to be asked for by itself; {left, holder, other limit, numbers} busy as in
 --          shared_acquire.lua, but for those whose numbers are there: i is to be asked for by itself,
 --          -i is one of the first in the queue
--- Lets many places in a queue last, while nobody can be let in.
+-- Lets many places in a queue last, while nobody can be let in. Tombstones are not looked for: whatever
+-- leaves one for a token also takes it out of the queue.
 limit, place = tonumber(limit), tonumber(place)
 local now = millis()
-if stranger(lock, mode) or waiting(queue, waiters) == 0 then return {} end
+if stranger(lock, mode) then return {} end
+local many = waiting(queue, waiters)
+if many == 0 then return {} end
 purge(lock, limits, mode, now)
-local tombstones, tokens = {}, {}
-for i = 1, count do tombstones[i], tokens[i] = each(i) end
-if fits(lock, limits, mode, limit) or redis.call('EXISTS', unpack(tombstones)) > 0 then
+if fits(lock, limits, mode, limit) then
   settle(lock, limits)
   return {}
 end
-local near = {}
-for _, token in ipairs(redis.call('ZRANGE', queue, 0, count - 1)) do near[token] = true end
-local tickets = redis.call('ZMSCORE', queue, unpack(tokens))
 local entry = string.format('%.0f', now + place) .. '/' .. mode .. decimal(limit) .. ' ' .. channel
-local odd, fields = {}, {}
-for i, token in ipairs(tokens) do
-  if not tickets[i] then
-    odd[#odd + 1] = i
-  else
-    fields[#fields + 1], fields[#fields + 2] = token, entry
-    if near[token] then odd[#odd + 1] = -i end
-  end
+local tokens, fields = {}, {}
+for i = 1, count do
+  local token = each(i)
+  tokens[i], fields[2 * i - 1], fields[2 * i] = token, token, entry
 end
--- At maxmemory a place may not be noted anew; then each asks by itself, and learns what that means.
-if #fields == 0 or not write(queue, waiters, '', true, 'HSET', waiters, unpack(fields)) then
-  return {}
+-- Whoever is in the queue has an entry, so where there are as many of one as of the other, an entry that
+-- is not new belongs to somebody in the queue. To ask for all tickets costs half as much again.
+local in_step = redis.pcall('HLEN', waiters) == many
+-- At maxmemory a place may not be noted anew; what that means, each is told by itself.
+local added = write(queue, waiters, '', true, 'HSET', waiters, unpack(fields))
+if not added then return {} end
+local odd, strays = {}, {}
+if added > 0 or not in_step then
+  local tickets = redis.call('ZMSCORE', queue, unpack(tokens))
+  for i, token in ipairs(tokens) do
+    if not tickets[i] then odd[#odd + 1], strays[#strays + 1] = i, token end
+  end
+  if #strays > 0 then redis.call('HDEL', waiters, unpack(strays)) end
+end
+if #strays == count then return {} end
+local near = {}
+for _, token in ipairs(redis.call('ZRANGE', queue, 0, MOST - 1)) do near[token] = true end
+for i, token in ipairs(tokens) do
+  if near[token] then odd[#odd + 1] = -i end
 end
 for _, side in ipairs({queue, waiters}) do
   if redis.call('PTTL', side) < place + 1000 then redis.call('PEXPIRE', side, place + 1000) end
