@@ -86,11 +86,14 @@ fn anew(request: Request, caller: Caller) -> Result<Begun, LockError> {
         let fault = Fault::needs_scripts(kind.description());
         return Err(LockError::backend(None, &fault));
     }
-    let demand = options.demand(keys, kind, &settings.in_common())?;
+    let demand = match thread_tasks::current_thread_runtime() {
+        None => options.shared_demand(keys, kind, &settings.in_common())?,
+        // There a demand stands for its task as long as anybody has it.
+        Some(_) => Arc::new(options.demand(keys, kind, &settings.in_common())?),
+    };
     if locks.link().is_closed() {
         return Err(LockError::Shutdown);
     }
-    let demand = Arc::new(demand);
     let place = match caller {
         Caller::Task => TaskPlace::note(&locks, &demand),
         Caller::Thread => match thread_tasks::blocked_for_ever(&locks, &demand) {
