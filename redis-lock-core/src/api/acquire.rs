@@ -18,20 +18,21 @@ use crate::{Guard, Holder, LockError, LockKey, Locks, LossReason, Request, Token
 /// An acquisition that was checked and has joined the waiters. It is small, because it is part of
 /// every caller's future; the request itself was dropped before.
 pub(crate) struct Begun {
-    locks: Locks,
-    asking: Asking,
+    asking: Asking<Locks>,
     /// The outer hold that it joins, when it is a nested call that waits for its turn there.
     joins: Option<Box<Outer>>,
     observed: Option<Box<Acquiring>>,
     place: Option<TaskPlace>,
 }
 
-/// Checks the request and joins the queue.
-pub(crate) fn begin(request: Request, caller: Caller) -> Result<Begun, LockError> {
-    match nesting::outer(&request, caller)? {
+/// Checks the request and joins the queue. It takes the keys out of the request, and copies of it
+/// nothing but what it needs: a request is large, and callers make one for every lock.
+pub(crate) fn begin(request: &mut Request, caller: Caller) -> Result<Begun, LockError> {
+    match nesting::outer(request, caller)? {
         Some(outer) => {
-            let turn = outer.turn(&request)?;
-            Ok(Begun { joins: Some(Box::new(outer)), ..anew(turn, caller)? })
+            let mut turn = outer.turn(request)?;
+            let begun = anew(&mut turn, caller)?;
+            Ok(Begun { joins: Some(Box::new(outer)), ..begun })
         }
         None => anew(request, caller),
     }
@@ -39,8 +40,8 @@ pub(crate) fn begin(request: Request, caller: Caller) -> Result<Begun, LockError
 
 /// Takes over the hold of a token. An adoption waits for nobody, so the checks for nested calls are
 /// not needed.
-pub(crate) fn adopt(request: Request) -> Result<Begun, LockError> {
-    anew(request, Caller::Task)
+pub(crate) fn adopt(mut request: Request) -> Result<Begun, LockError> {
+    anew(&mut request, Caller::Task)
 }
 
 /// The fencing number for whoever adopts the token, if the server still knows it.
@@ -63,11 +64,12 @@ pub(crate) async fn fence_of(request: &Request, token: &Token) -> Result<Option<
 }
 
 /// Takes the lock and blocks the thread meanwhile.
-pub(crate) fn blocking(request: Request) -> Result<Guard, LockError> {
+pub(crate) fn blocking(mut request: Request) -> Result<Guard, LockError> {
     let waits = thread_tasks::current_thread_runtime().map(|_| request.clone());
     // From here on this thread waits for the answer to whatever it puts on a queue.
     let _call = ReadingCall::begin();
-    let begun = begin(request, Caller::Thread)?;
+    let mut begun = begin(&mut request, Caller::Thread)?;
+    drop(request);
     block_on_or(begun.granted(), || {
         let Some(Request { keys, options, .. }) = &waits else { return };
         let keys = keys.as_slice().iter().map(LockKey::as_str).collect::<Vec<_>>();
@@ -75,9 +77,9 @@ pub(crate) fn blocking(request: Request) -> Result<Guard, LockError> {
     })
 }
 
-fn anew(request: Request, caller: Caller) -> Result<Begun, LockError> {
-    let Request { locks, kind, keys, mut options } = request;
-    let settings = locks.settings();
+fn anew(request: &mut Request, caller: Caller) -> Result<Begun, LockError> {
+    let Request { locks, kind, keys, options } = request;
+    let (settings, kind, keys) = (locks.settings(), *kind, keys.take());
     // The default concerns those locks that can linger.
     if options.linger.is_none() && options.ttl.is_some() && kind.is_pooled() {
         options.linger = settings.linger;
@@ -86,39 +88,56 @@ fn anew(request: Request, caller: Caller) -> Result<Begun, LockError> {
         let fault = Fault::needs_scripts(kind.description());
         return Err(LockError::backend(None, &fault));
     }
-    let demand = options.demand(keys, kind, &settings.in_common())?;
+    let demand = match thread_tasks::current_thread_runtime() {
+        None => options.shared_demand(keys, kind, &settings.in_common())?,
+        // There a demand stands for its task as long as anybody has it.
+        Some(_) => Arc::new(options.demand(keys, kind, &settings.in_common())?),
+    };
     if locks.link().is_closed() {
         return Err(LockError::Shutdown);
     }
-    let demand = Arc::new(demand);
     let place = match caller {
-        Caller::Task => TaskPlace::note(&locks, &demand),
-        Caller::Thread => match thread_tasks::blocked_for_ever(&locks, &demand) {
+        Caller::Task => TaskPlace::note(locks, &demand),
+        Caller::Thread => match thread_tasks::blocked_for_ever(locks, &demand) {
             Some(key) => return Err(LockError::Reentrant { key, other_task: true }),
             None => None,
         },
     };
     let observed = Acquiring::begin(&demand);
-    let asking = Asking::begin(Arc::clone(locks.link()), demand);
+    let asking = Asking::begin(locks.clone(), demand);
     if let (Some(observed), Some(holder)) = (&observed, &asking.behind) {
         observed.contended(holder.token.label());
     }
-    Ok(Begun { locks, asking, joins: None, observed, place })
+    Ok(Begun { asking, joins: None, observed, place })
 }
 
 impl Begun {
     /// Waits for the lock.
-    pub(crate) async fn granted(mut self) -> Result<Guard, LockError> {
+    pub(crate) async fn granted(&mut self) -> Result<Guard, LockError> {
         let granted = self.asking.granted().await;
-        let granted = granted.map_err(|error| error.at(&self.locks.settings().server));
-        let guard = granted.map(|(id, hold)| Guard::new(self.locks, id, hold));
-        if let (Some(place), Ok(guard)) = (self.place, &guard) {
+        match (self.asking.asked(), granted) {
+            // Mostly there is nothing else to do, and each copy of a guard takes time.
+            (Some((locks, id)), Ok(hold)) if self.is_plain() => Ok(Guard::new(locks, id, hold)),
+            (Some((locks, id)), Ok(hold)) => self.ended(Ok(Guard::new(locks, id, hold))),
+            (Some((locks, _)), Err(error)) => self.ended(Err(error.at(&locks.settings().server))),
+            (None, _) => self.ended(Err(LockError::Shutdown)),
+        }
+    }
+
+    /// Whether nobody listens, it joins nothing, and no thread keeps a list of its tasks.
+    fn is_plain(&self) -> bool {
+        self.place.is_none() && self.observed.is_none() && self.joins.is_none()
+    }
+
+    /// Tells everybody else of the outcome.
+    fn ended(&mut self, guard: Result<Guard, LockError>) -> Result<Guard, LockError> {
+        if let (Some(place), Ok(guard)) = (self.place.take(), &guard) {
             place.held(guard.hold());
         }
-        if let Some(observed) = self.observed {
+        if let Some(observed) = self.observed.take() {
             observed.ended(guard.as_ref().map(|guard| guard.hold().described()));
         }
-        match self.joins {
+        match self.joins.take() {
             Some(outer) => outer.joined(guard),
             None => guard,
         }

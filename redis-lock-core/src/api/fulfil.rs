@@ -21,8 +21,10 @@ impl Request {
     /// # Cancel safety
     /// Dropping the future gives up the place in the queue. A lock that was granted meanwhile is
     /// released in the background; nothing is left behind.
-    pub async fn acquire(self) -> Result<Guard, LockError> {
-        acquire::begin(self, Caller::Task)?.granted().await
+    pub async fn acquire(mut self) -> Result<Guard, LockError> {
+        let mut begun = acquire::begin(&mut self, Caller::Task)?;
+        drop(self);
+        begun.granted().await
     }
 
     /// One attempt: `None` when somebody else has the lock.

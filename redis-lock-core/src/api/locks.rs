@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::api::settings::Settings;
-use crate::engine::Link;
+use crate::engine::{HasLink, Link};
 
 /// Makes locks on one server. Cheap to clone; all clones share one engine and its connections.
 ///
@@ -69,6 +69,12 @@ impl Locks {
 
     pub(crate) fn settings(&self) -> &Settings {
         &self.shared.settings
+    }
+}
+
+impl HasLink for Locks {
+    fn link(&self) -> &Arc<Link> {
+        &self.shared.link
     }
 }
 

@@ -70,6 +70,10 @@ pub(crate) struct Outer {
 /// `Reentrant`, unless the request asks to join; `InvalidConfig` when it asks for more than the
 /// outer hold is.
 pub(crate) fn outer(request: &Request, caller: Caller) -> Result<Option<Outer>, LockError> {
+    // Most callers hold nothing.
+    if HELD.try_with(|held| held.borrow().is_empty()).unwrap_or(true) {
+        return Ok(None);
+    }
     let (locks, task) = (&request.locks, task::try_id());
     let waits_on = |note: &Note| note.task == task || would_block_for_ever(request, caller);
     let holds = |note: &Note, key: &LockKey| {

@@ -18,7 +18,7 @@ const MIN_TTL: Duration = Duration::from_millis(100);
 const DEFAULT_MAX_HOLD: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// A hold that another guard gave away with `detach`.
-#[derive(Clone, Debug)]
+#[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Adopted {
     pub(crate) token: Token,
     /// The number that its guard was given, where that is known.
@@ -26,7 +26,7 @@ pub(crate) struct Adopted {
 }
 
 /// The options of a request, as given.
-#[derive(Clone, Debug)]
+#[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Options {
     pub(crate) ttl: Option<Duration>,
     pub(crate) wait: Wait,

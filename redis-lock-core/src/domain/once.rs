@@ -13,11 +13,17 @@ use tokio::task::coop;
 
 /// Passes the value. When it is dropped instead, the caller gets [`NeverSent`].
 #[derive(Debug)]
-pub(crate) struct OnceSender<T>(Arc<Slot<T>>);
+pub(crate) struct OnceSender<T>(Option<Arc<Slot<T>>>);
 
 /// The value that is to come.
 #[derive(Debug)]
-pub(crate) struct OnceReceiver<T>(Arc<Slot<T>>);
+pub(crate) struct OnceReceiver<T> {
+    slot: Arc<Slot<T>>,
+    /// Whether a waker was left there.
+    waits: bool,
+    /// Whether the outcome was taken, so that there is nothing more to look for.
+    is_over: bool,
+}
 
 /// No value comes any more.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -36,7 +42,8 @@ enum Stored<T> {
 
 pub(crate) fn once<T>() -> (OnceSender<T>, OnceReceiver<T>) {
     let slot = Arc::new(Slot(Mutex::new(Stored::Empty(None))));
-    (OnceSender(Arc::clone(&slot)), OnceReceiver(slot))
+    let sender = OnceSender(Some(Arc::clone(&slot)));
+    (sender, OnceReceiver { slot, waits: false, is_over: false })
 }
 
 impl<T> Slot<T> {
@@ -48,8 +55,10 @@ impl<T> Slot<T> {
 impl<T> OnceSender<T> {
     /// Passes the value, and returns the waker that has to be called, if the caller waits already. The
     /// value comes back when the caller is gone.
-    pub(crate) fn put(self, value: T) -> Result<Option<Waker>, T> {
-        let mut stored = self.0.stored();
+    pub(crate) fn put(mut self, value: T) -> Result<Option<Waker>, T> {
+        // Taken out, so that dropping `self` need not look again.
+        let Some(slot) = self.0.take() else { return Err(value) };
+        let mut stored = slot.stored();
         match &mut *stored {
             Stored::Empty(waker) => {
                 let waker = waker.take();
@@ -63,8 +72,9 @@ impl<T> OnceSender<T> {
 
 impl<T> Drop for OnceSender<T> {
     fn drop(&mut self) {
+        let Some(slot) = self.0.take() else { return };
         let waker = {
-            let mut stored = self.0.stored();
+            let mut stored = slot.stored();
             let Stored::Empty(waker) = &mut *stored else { return };
             let waker = waker.take();
             *stored = Stored::Over;
@@ -79,7 +89,10 @@ impl<T> Drop for OnceSender<T> {
 impl<T> OnceReceiver<T> {
     /// The value if it has come. None comes after this.
     pub(crate) fn end(&mut self) -> Option<T> {
-        let stored = mem::replace(&mut *self.0.stored(), Stored::Over);
+        if mem::replace(&mut self.is_over, true) {
+            return None;
+        }
+        let stored = mem::replace(&mut *self.slot.stored(), Stored::Over);
         match stored {
             Stored::Value(value) => Some(value),
             // The waker is dropped here, while nothing is locked.
@@ -89,10 +102,14 @@ impl<T> OnceReceiver<T> {
 
     /// The value if it has come; `None` while it may come or when none does.
     pub(crate) fn take(&mut self) -> Option<Result<T, NeverSent>> {
-        let mut stored = self.0.stored();
+        if self.is_over {
+            return Some(Err(NeverSent));
+        }
+        let mut stored = self.slot.stored();
         if let Stored::Empty(_) = &*stored {
             return None;
         }
+        self.is_over = true;
         match mem::replace(&mut *stored, Stored::Over) {
             Stored::Value(value) => Some(Ok(value)),
             Stored::Empty(_) | Stored::Over => Some(Err(NeverSent)),
@@ -102,10 +119,11 @@ impl<T> OnceReceiver<T> {
     /// Has this waker called. Returns `false` when there is nothing to wait for any more.
     fn register(&mut self, waker: Waker) -> bool {
         let before = {
-            let mut stored = self.0.stored();
+            let mut stored = self.slot.stored();
             let Stored::Empty(before) = &mut *stored else { return false };
             before.replace(waker)
         };
+        self.waits = true;
         drop(before);
         true
     }
@@ -117,7 +135,8 @@ impl<T> Future for OnceReceiver<T> {
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         // A task whose answers are always there at once lets others run now and then.
         let budget = ready!(coop::poll_proceed(context));
-        let mut taken = self.take();
+        // The first time there is mostly no value yet, and later there mostly is one.
+        let mut taken = if self.waits || self.is_over { self.take() } else { None };
         if taken.is_none() && !self.register(context.waker().clone()) {
             taken = self.take();
         }
@@ -193,6 +212,19 @@ mod tests {
         sender.put(7).unwrap();
         assert_eq!(receiver.end(), Some(7));
         assert_eq!(receiver.end(), None);
+    }
+
+    #[test]
+    fn a_value_that_comes_while_the_caller_begins_to_wait_is_found() {
+        let (sender, mut receiver) = once();
+        sender.put(7).unwrap();
+        assert!(!receiver.register(WakeLog::new().waker()));
+        assert_eq!(receiver.take(), Some(Ok(7)));
+        let (sender, mut receiver) = once::<u32>();
+        assert!(polled(&mut receiver, &WakeLog::new()).is_pending());
+        receiver.end();
+        assert!(matches!(sender.put(7), Err(7)), "who has ended gets nothing");
+        assert_eq!(polled(&mut receiver, &WakeLog::new()), Poll::Ready(Err(NeverSent)));
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Several keys as one lock.
 
-use std::slice;
+use std::{mem, slice};
 
 use crate::domain::names::Names;
 use crate::{ConfigError, LockError, LockKey};
@@ -16,6 +16,11 @@ pub(crate) enum Keys {
 }
 
 impl Keys {
+    /// Takes the keys out, which leaves none.
+    pub(crate) fn take(&mut self) -> Self {
+        mem::replace(self, Self::Several(Vec::new()))
+    }
+
     pub(crate) fn as_slice(&self) -> &[LockKey] {
         match self {
             Self::One(key) => slice::from_ref(key),

@@ -14,11 +14,21 @@ use crate::lock::Waiter;
 use crate::lock::hold::Hold;
 use crate::{LockError, observe};
 
+/// What a caller waits for. The error is in a box, because it is large and rare.
+pub(crate) type Granted = Result<Arc<Hold>, Box<LockError>>;
+
+/// Has a link to the engine.
+pub(crate) trait HasLink {
+    fn link(&self) -> &Arc<Link>;
+}
+
 /// A caller's place among the waiters. Dropping it gives up the place, and also the lock if it has
 /// been granted meanwhile.
-pub(crate) struct Asking {
-    link: Option<Arc<Link>>,
-    id: LockId,
+///
+/// It keeps the manager for its guard: counting one more reference, which all threads change, would
+/// take longer.
+pub(crate) struct Asking<L: HasLink> {
+    asked: Option<(L, LockId)>,
     number: u64,
     answer: LockAnswer,
     /// The hold that this process had when the caller joined, for events; `None` when nobody
@@ -27,17 +37,19 @@ pub(crate) struct Asking {
 }
 
 enum LockAnswer {
-    Known(Result<Arc<Hold>, LockError>),
-    Awaited(OnceReceiver<Result<Arc<Hold>, LockError>>),
+    /// It was taken, or the engine has ended.
+    Over,
+    Known(Arc<Hold>),
+    Awaited(OnceReceiver<Granted>),
 }
 
-impl Asking {
+impl<L: HasLink> Asking<L> {
     /// Joins the waiters of a lock.
-    pub(crate) fn begin(link: Arc<Link>, demand: Arc<Demand>) -> Self {
-        let core = link.core();
+    pub(crate) fn begin(manager: L, demand: Arc<Demand>) -> Self {
+        let core = manager.link().core();
         let id = LockId::of(&demand, || core.number());
         let (mut behind, mut number) = (None, 0);
-        let mut answer = LockAnswer::Known(Err(LockError::Shutdown));
+        let mut answer = LockAnswer::Over;
         let listening = observe::may_be_heard();
         core.act(|work| {
             if let Kind::All { .. } = demand.kind {
@@ -71,53 +83,60 @@ impl Asking {
                     Waiter { id: number, handle, demand, asked: env.now }
                 };
                 match machine.ask(demand, waiter, env, out) {
-                    Some(hold) => answer = LockAnswer::Known(Ok(hold)),
+                    Some(hold) => answer = LockAnswer::Known(hold),
                     None => behind = machine.hold().filter(|_| listening).cloned(),
                 }
             });
         });
-        link.start();
-        Self { link: Some(link), id, number, answer, behind }
+        manager.link().start();
+        Self { asked: Some((manager, id)), number, answer, behind }
     }
 
     /// Waits for the lock.
-    pub(crate) async fn granted(&mut self) -> Result<(LockId, Arc<Hold>), LockError> {
-        if let LockAnswer::Known(Ok(_)) = &self.answer {
-            // A task that takes an idle lease again and again lets others run now and then, as one
-            // does that waits for a channel.
-            consume_budget().await;
-        }
+    pub(crate) async fn granted(&mut self) -> Granted {
         let answer = match &mut self.answer {
-            LockAnswer::Known(known) => std::mem::replace(known, Err(LockError::Shutdown)),
-            LockAnswer::Awaited(awaited) => awaited.await.unwrap_or(Err(LockError::Shutdown)),
+            LockAnswer::Over => None,
+            LockAnswer::Known(hold) => {
+                // A task that takes an idle lease again and again lets others run now and then, as one
+                // does that waits for a channel.
+                consume_budget().await;
+                Some(Ok(Arc::clone(hold)))
+            }
+            LockAnswer::Awaited(awaited) => awaited.await.ok(),
         };
-        // Without the link, dropping `self` does not cancel the request.
-        self.link = None;
-        Ok((self.id.clone(), answer?))
+        // From here on, dropping `self` does not cancel the request.
+        self.answer = LockAnswer::Over;
+        answer.unwrap_or_else(|| Err(Box::new(LockError::Shutdown)))
+    }
+
+    /// The manager, and the machine that was asked. To be called once, when the answer has come.
+    pub(crate) fn asked(&mut self) -> Option<(L, LockId)> {
+        self.asked.take()
     }
 }
 
-impl Drop for Asking {
+impl<L: HasLink> Drop for Asking<L> {
     fn drop(&mut self) {
-        let Some(link) = &self.link else { return };
+        let Some((manager, id)) = &self.asked else { return };
+        let link = manager.link();
         let core = link.core();
         if core.is_forked() {
             // What the parent's threads had locked stays locked here, so nothing of it is dropped.
-            let answer = LockAnswer::Known(Err(LockError::Shutdown));
-            std::mem::forget(std::mem::replace(&mut self.answer, answer));
+            std::mem::forget(std::mem::replace(&mut self.answer, LockAnswer::Over));
             return;
         }
-        let answer = match &mut self.answer {
-            LockAnswer::Known(known) => Some(std::mem::replace(known, Err(LockError::Shutdown))),
-            LockAnswer::Awaited(awaited) => awaited.end(),
+        let answer = match std::mem::replace(&mut self.answer, LockAnswer::Over) {
+            LockAnswer::Over => return,
+            LockAnswer::Known(hold) => Some(Ok(hold)),
+            LockAnswer::Awaited(mut awaited) => awaited.end(),
         };
         match answer {
             // The token of an adopted hold still belongs to the process that gave it away.
-            Some(Ok(hold)) if hold.demand.adopts.is_some() => drop(link.detach(&self.id, &hold)),
-            Some(Ok(hold)) => drop(link.release(&self.id, &hold, || None)),
+            Some(Ok(hold)) if hold.demand.adopts.is_some() => drop(link.detach(id, &hold)),
+            Some(Ok(hold)) => drop(link.release(id, &hold, || None)),
             Some(Err(_)) => {}
             None => core.act(|work| {
-                core.step(&self.id, work, |machine, env, out| {
+                core.step(id, work, |machine, env, out| {
                     machine.cancel(self.number, env, out);
                 });
             }),

@@ -1,11 +1,13 @@
 //! Carries out notices while no lock of the engine is held.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Weak;
+use std::sync::{Arc, Weak};
 use std::task::Waker;
 
 use super::core::{Core, Work};
 use super::notices::{Notice, Observation};
+use super::table::LockId;
+use crate::lock::hold::Hold;
 use crate::observe::{self, Audience};
 
 impl Core {
@@ -20,24 +22,19 @@ impl Core {
         match notice {
             Notice::Grant(id, handle, hold) => match handle.put(Ok(hold)) {
                 Ok(waker) => Self::wake(waker, work),
-                // The caller is gone. An adopted token still belongs to the process that gave it away.
-                Err(Ok(hold)) => {
-                    self.step(&id, work, |machine, env, out| match hold.demand.adopts {
-                        Some(_) => drop(machine.detach(&hold, env, out)),
-                        None => drop(machine.release(&hold, || None, env, out)),
-                    })
-                }
+                Err(Ok(hold)) => self.take_back(&id, &hold, work),
                 Err(Err(_)) => {}
             },
+            Notice::Unclaimed(id, hold) => self.take_back(&id, &hold, work),
             // The caller may be gone, which changes nothing.
             Notice::Fail(handle, error) => {
                 Self::wake(handle.put(Err(error)).ok().flatten(), work);
             }
             Notice::Confirm(confirm, outcome) => {
-                Self::wake(confirm.put(outcome).ok().flatten(), work);
+                Self::wake(confirm.put(outcome.map_err(|error| *error)).ok().flatten(), work);
             }
-            Notice::Reply(reply, answer) => drop(reply.send(answer)),
-            Notice::Ready(reply, outcome) => drop(reply.send(outcome)),
+            Notice::Reply(reply, answer) => drop(reply.send(*answer)),
+            Notice::Ready(reply, outcome) => drop(reply.send(*outcome)),
             Notice::Lost(hold) => {
                 hold.notify_loss();
                 hold.report_end(Some(&self.notices.audience));
@@ -45,8 +42,16 @@ impl Core {
             Notice::Wake(waker) => waker.wake(),
             Notice::OpenReader(place) => self.open_reader(place),
             Notice::OpenNotifier => self.open_notifier(),
-            Notice::Observe(observation) => tell(observation, &self.notices.audience),
+            Notice::Observe(observation) => tell(*observation, &self.notices.audience),
         }
+    }
+
+    /// The caller is gone. An adopted token still belongs to the process that gave it away.
+    fn take_back(&self, id: &LockId, hold: &Arc<Hold>, work: &mut Work) {
+        self.step(id, work, |machine, env, out| match hold.demand.adopts {
+            Some(_) => drop(machine.detach(hold, env, out)),
+            None => drop(machine.release(hold, || None, env, out)),
+        });
     }
 
     /// Wakes a caller that has its answer, or leaves that to the task that reads.

@@ -5,6 +5,7 @@ use std::cell::Cell;
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::task::Waker;
 
 use tokio::runtime;
 use tokio::sync::watch;
@@ -73,7 +74,9 @@ pub(crate) struct Work {
     pub(super) notices: VecDeque<Notice>,
     /// Notices for callers on other runtimes.
     pub(super) elsewhere: Vec<(runtime::Id, VecDeque<Notice>)>,
-    effects: Effects<Handle>,
+    pub(super) effects: Effects<Handle>,
+    /// The caller that was handed the lock by whoever gave it back. It is woken before the notices.
+    pub(super) next_holder: Option<Waker>,
     /// Whether an entry was put on the queue of the only place, and has to be sent.
     is_put: bool,
     /// The places on whose queues entries were put, if there are several places.
@@ -172,6 +175,7 @@ impl Core {
     pub(super) fn finish(&self, work: &mut Work) {
         loop {
             self.send(work);
+            self.wake_next_holder(work);
             let Some(notice) = work.notices.pop_front() else { return };
             self.carry_out(notice, work);
         }
@@ -187,6 +191,7 @@ impl Core {
         change: impl FnOnce(&mut Machine<Handle>, &Env<'_>, &mut Effects<Handle>),
     ) {
         self.step_in(id, false, work, change);
+        self.note(id, work);
     }
 
     /// The same for a machine that may have to be made first.
@@ -197,9 +202,10 @@ impl Core {
         change: impl FnOnce(&mut Machine<Handle>, &Env<'_>, &mut Effects<Handle>),
     ) {
         self.step_in(id, true, work, change);
+        self.note(id, work);
     }
 
-    fn step_in(
+    pub(super) fn step_in(
         &self,
         id: &LockId,
         makes: bool,
@@ -207,14 +213,14 @@ impl Core {
         change: impl FnOnce(&mut Machine<Handle>, &Env<'_>, &mut Effects<Handle>),
     ) {
         let place = self.places.of(&id.main);
-        let Work { settled, notices, effects, touched, is_put, has_too_many_idle, .. } = work;
+        let Work { settled, effects, touched, is_put, has_too_many_idle, .. } = work;
         let mut shard = self.table.shard(&id.main);
         // Read under the lock, so that the time never goes back from one step to the next.
         let now = Moment::now();
         let habits = shard.linger_history.of(&id.main, now);
         let visited = if makes { Some(shard.get_or_create(id)) } else { shard.visit(id) };
         let Some((resident, agenda)) = visited else { return };
-        let env = Env { habits, ..self.env(now, &place) };
+        let env = self.env(now, &place, habits);
         change(&mut resident.machine, &env, effects);
         self.correct_index(id, resident);
         *has_too_many_idle |= self.correct_idle(id, resident);
@@ -244,19 +250,24 @@ impl Core {
         if let Some(due) = due {
             self.waker.wake_by(due);
         }
+    }
+
+    /// Makes notices of what a step wants done later.
+    pub(super) fn note(&self, id: &LockId, work: &mut Work) {
+        let Work { notices, effects, .. } = work;
         // Most steps have none.
         if !effects.later.is_empty() {
             notices.extend(effects.later.drain(..).map(|later| Notice::of(id, later)));
         }
     }
 
-    fn env(&self, now: Moment, place: &Place) -> Env<'_> {
+    fn env(&self, now: Moment, place: &Place, habits: KeyHabits) -> Env<'_> {
         Env {
             now,
             hints: place.hints_enabled.load(Ordering::Relaxed),
             manager: &self.manager,
             spread: now.scrambled() ^ self.manager.as_bytes().last().copied().unwrap_or(0),
-            habits: KeyHabits::default(),
+            habits,
             listening: observe::may_be_heard(),
             numbers: &self.numbers,
             process: self.process,
@@ -432,12 +443,12 @@ impl Core {
         work.settled.append(&mut results.settled);
         for overdue in results.overdue.drain(..) {
             work.notices.push_back(match overdue {
-                Overdue::Query(reply, fault) => Notice::Reply(reply, Err(fault)),
-                Overdue::Release((confirm, outcome)) => Notice::Confirm(confirm, outcome),
+                Overdue::Query(reply, fault) => Notice::reply(reply, Err(fault)),
+                Overdue::Release(confirmation) => Notice::confirm(confirmation),
             });
         }
         for (reply, outcome) in results.ready.drain(..) {
-            work.notices.push_back(Notice::Ready(reply, outcome));
+            work.notices.push_back(Notice::Ready(reply, Box::new(outcome)));
         }
     }
 }

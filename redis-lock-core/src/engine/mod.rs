@@ -16,6 +16,7 @@ pub(crate) mod driven;
 mod engine_waker;
 mod events;
 mod gather;
+mod giving_back;
 mod idle_leases;
 mod in_use_answers;
 
@@ -57,7 +58,7 @@ mod wake_together;
 #[cfg(test)]
 mod wake_together_tests;
 
-pub(crate) use asking::Asking;
+pub(crate) use asking::{Asking, HasLink};
 pub(crate) use resident::Handle;
 pub(crate) use table::LockId;
 
@@ -148,7 +149,7 @@ impl Link {
         }
         let mut outcome = None;
         self.core.act(|work| {
-            self.core.step(id, work, |machine, env, out| {
+            self.core.give_back(id, work, |machine, env, out| {
                 outcome = Some(machine.release(hold, confirm, env, out));
             });
         });

@@ -11,7 +11,7 @@ use std::task::Waker;
 use std::thread;
 use std::time::Duration;
 
-use super::path::ReadyReply;
+use super::path::{ReadyReply, Reply};
 use super::resident::Handle;
 use super::runtime_notices::{RuntimeLists, STUCK};
 use super::table::LockId;
@@ -21,23 +21,26 @@ use crate::domain::demand::Demand;
 use crate::domain::error::Fault;
 use crate::domain::idle_event::IdleEvent;
 use crate::lock::hold::Hold;
-use crate::lock::{Confirm, Later};
+use crate::lock::{Confirm, Confirmation, Later};
 use crate::observe::Audience;
 use crate::store::Answer;
 
 /// The most threads that blocking wakers can occupy.
 const MOST_THREADS: usize = 64;
 
-/// Something that runs the user's code.
+/// Something that runs the user's code. It is moved from list to list, so what is large and rare is in
+/// a box.
 #[derive(Debug)]
 pub(crate) enum Notice {
     Grant(LockId, Handle, Arc<Hold>),
-    Fail(Handle, LockError),
-    Confirm(Confirm, Result<(), LockError>),
-    Reply(super::path::Reply, Result<Answer, Fault>),
-    Ready(ReadyReply, Result<(), Fault>),
+    /// This hold was granted to a caller that is gone.
+    Unclaimed(LockId, Arc<Hold>),
+    Fail(Handle, Box<LockError>),
+    Confirm(Confirm, Result<(), Box<LockError>>),
+    Reply(Reply, Box<Result<Answer, Fault>>),
+    Ready(ReadyReply, Box<Result<(), Fault>>),
     Lost(Arc<Hold>),
-    Observe(Observation),
+    Observe(Box<Observation>),
     /// Wakes a task that was to be woken together with others.
     Wake(Waker),
     /// A task of the current runtime takes the role of the reader.
@@ -64,6 +67,18 @@ impl Notice {
         matches!(self, Self::Grant(..) | Self::Fail(..) | Self::Confirm(..) | Self::Reply(..))
     }
 
+    pub(super) fn confirm((confirm, outcome): Confirmation) -> Self {
+        Self::Confirm(confirm, outcome.map_err(Box::new))
+    }
+
+    pub(super) fn reply(reply: Reply, answer: Result<Answer, Fault>) -> Self {
+        Self::Reply(reply, Box::new(answer))
+    }
+
+    pub(super) fn observe(observation: Observation) -> Self {
+        Self::Observe(Box::new(observation))
+    }
+
     pub(super) fn of(id: &LockId, later: Later<Handle>) -> Self {
         match later {
             Later::Grant(handle, hold) => Self::Grant(id.clone(), handle, hold),
@@ -71,14 +86,14 @@ impl Notice {
             Later::Confirm(confirm, outcome) => Self::Confirm(confirm, outcome),
             Later::Lost(hold) => Self::Lost(hold),
             Later::Contended(demand, holder) => {
-                Self::Observe(Observation::Contended(demand, holder))
+                Self::observe(Observation::Contended(demand, holder))
             }
-            Later::Renewed(hold) => Self::Observe(Observation::Renewed(hold)),
-            Later::Missed(demand, fault) => Self::Observe(Observation::Missed(demand, fault)),
+            Later::Renewed(hold) => Self::observe(Observation::Renewed(hold)),
+            Later::Missed(demand, fault) => Self::observe(Observation::Missed(demand, fault)),
             Later::Fault(demand, fault) => {
-                Self::Observe(Observation::Failed(demand.key().to_string(), fault))
+                Self::observe(Observation::Failed(demand.key().to_string(), fault))
             }
-            Later::Idle(event) => Self::Observe(Observation::Idle(event)),
+            Later::Idle(event) => Self::observe(Observation::Idle(event)),
         }
     }
 }
@@ -205,5 +220,16 @@ impl Notices {
             list = self.news.wait(list).unwrap_or_else(PoisonError::into_inner);
             list.idle -= 1;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_notice_is_small() {
+        assert!(size_of::<Notice>() <= 48, "{}", size_of::<Notice>());
+        assert!(size_of::<Later<Handle>>() <= 64, "{}", size_of::<Later<Handle>>());
     }
 }

@@ -46,7 +46,7 @@ impl Core {
                 Origin::Reap(reap) => self.reaped(reap, outcome, sent, work),
                 Origin::Part(gathering, group) => self.gather(&gathering, group, outcome, work),
                 Origin::Query(reply) => {
-                    work.notices.extend(reply.map(|reply| Notice::Reply(reply, answer(outcome))));
+                    work.notices.extend(reply.map(|reply| Notice::reply(reply, answer(outcome))));
                 }
                 Origin::Ping => {}
             }

@@ -303,7 +303,7 @@ fn a_thread_that_reads_carries_out_nothing_for_others() {
         let (reply, answer) = oneshot::channel();
         let mut answer = pin!(answer);
         assert!(answer.as_mut().poll(&mut Context::from_waker(&wakes.waker())).is_pending());
-        let mut others = VecDeque::from([Notice::Ready(reply, Ok(()))]);
+        let mut others = VecDeque::from([Notice::Ready(reply, Box::new(Ok(())))]);
         locks.link().core().notices.add(&mut others);
         // Where somebody listens, two notices follow from the answer.
         held.blocking_extend(PATIENCE).unwrap();

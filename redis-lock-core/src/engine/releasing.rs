@@ -26,12 +26,11 @@ impl Core {
             (&outcome, observe::may_be_heard())
         {
             let key = reap.names().user_key().to_owned();
-            work.notices.push_back(Notice::Observe(Observation::Failed(key, fault.clone())));
+            work.notices.push_back(Notice::observe(Observation::Failed(key, fault.clone())));
         }
         let now = Moment::now();
         let (confirmation, next) = reap.outcome(outcome, sent, now);
-        work.notices
-            .extend(confirmation.map(|(confirm, outcome)| Notice::Confirm(confirm, outcome)));
+        work.notices.extend(confirmation.map(Notice::confirm));
         match next {
             // With only one server, nothing has to be released again.
             Next::Done(_) if self.places.only().is_some() => {}
@@ -65,10 +64,9 @@ impl Core {
         // Of several nodes, the wrong one may have been asked.
         self.look_soon();
         if observe::may_be_heard() {
-            work.notices.push_back(Notice::Observe(Observation::Failed(key, fault)));
+            work.notices.push_back(Notice::observe(Observation::Failed(key, fault)));
         }
-        work.notices
-            .extend(confirmation.map(|(confirm, outcome)| Notice::Confirm(confirm, outcome)));
+        work.notices.extend(confirmation.map(Notice::confirm));
         match due {
             Some(due) => self.waker.wake_by(due),
             None => work.send_only_place(),

@@ -3,14 +3,13 @@
 use std::num::NonZeroU64;
 use std::sync::Arc;
 
-use crate::LockError;
+use super::asking::Granted;
 use crate::domain::clock::Moment;
 use crate::domain::once::OnceSender;
 use crate::lock::Machine;
-use crate::lock::hold::Hold;
 
 /// How a waiter is notified.
-pub(crate) type Handle = OnceSender<Result<Arc<Hold>, LockError>>;
+pub(crate) type Handle = OnceSender<Granted>;
 
 /// A machine, and the data that is derived from it.
 #[derive(Debug)]

@@ -163,7 +163,11 @@ fn a_runtime_that_nobody_drives_gets_no_second_notifier() {
     for _ in 0..3 {
         core.open_notifier();
         let reply = tokio::sync::oneshot::channel().0;
-        core.notices.runtimes.add(here, &mut [Notice::Ready(reply, Ok(()))].into(), Moment::START);
+        core.notices.runtimes.add(
+            here,
+            &mut [Notice::Ready(reply, Box::new(Ok(())))].into(),
+            Moment::START,
+        );
         core.notices.runtimes.close_stuck(Moment::now(), &mut VecDeque::new());
         assert!(!has_notifier(&locks, &runtime));
     }
@@ -187,7 +191,11 @@ fn what_a_notifier_leaves_behind_is_carried_out_though_no_engine_runs_any_more()
         core.open_notifier();
     }
     let (reply, mut answer) = tokio::sync::oneshot::channel();
-    core.notices.runtimes.add(here, &mut [Notice::Ready(reply, Ok(()))].into(), Moment::now());
+    core.notices.runtimes.add(
+        here,
+        &mut [Notice::Ready(reply, Box::new(Ok(())))].into(),
+        Moment::now(),
+    );
     drop(runtime);
     eventually(PATIENCE, "the caller gets its answer", || matches!(answer.try_recv(), Ok(Ok(()))));
 }

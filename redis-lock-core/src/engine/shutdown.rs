@@ -134,9 +134,7 @@ impl Core {
         for settled in settled {
             match settled.into_origin() {
                 Ok(origin) => origins.push(origin),
-                Err(failed) => work.notices.extend(
-                    failed.confirmation.map(|(confirm, outcome)| Notice::Confirm(confirm, outcome)),
-                ),
+                Err(failed) => work.notices.extend(failed.confirmation.map(Notice::confirm)),
             }
         }
         let paused = self.reaper().drain();
@@ -144,7 +142,8 @@ impl Core {
             let (drained, ready) = place.path.traffic().drain();
             origins.extend(drained);
             let stopped = || Err(super::stopped());
-            work.notices.extend(ready.into_iter().map(|reply| Notice::Ready(reply, stopped())));
+            work.notices
+                .extend(ready.into_iter().map(|reply| Notice::Ready(reply, Box::new(stopped()))));
         }
         for (names, token) in origins.iter().filter_map(Origin::first_release) {
             // It may have been put on its queue since the reaper was emptied.
@@ -187,12 +186,12 @@ fn dropped(origin: Origin, error: &LockError) -> Option<Notice> {
     match origin {
         Origin::Reap(reap) => given_up(reap, error),
         Origin::Part(gathering, _) => dropped(gathering.take_origin()?, error),
-        Origin::Query(reply) => Some(Notice::Reply(reply?, Err(super::stopped()))),
+        Origin::Query(reply) => Some(Notice::reply(reply?, Err(super::stopped()))),
         Origin::Lock(..) | Origin::Ping => None,
     }
 }
 
 /// The notices about a release that is not tried again.
 pub(super) fn given_up(reap: Box<Reap>, error: &LockError) -> Option<Notice> {
-    Some(Notice::Confirm(reap.give_up()?, Err(error.clone())))
+    Some(Notice::confirm((reap.give_up()?, Err(error.clone()))))
 }

@@ -116,7 +116,7 @@ impl Core {
                 News::StillUnreachable => self.look_soon(),
                 News::Unreachable(fault, pause) => {
                     self.look_soon();
-                    work.notices.push_back(Notice::Observe(Observation::Unreachable(fault, pause)));
+                    work.notices.push_back(Notice::observe(Observation::Unreachable(fault, pause)));
                 }
             }
         }
@@ -128,9 +128,7 @@ impl Core {
             self.step(&id, work, |machine, env, out| machine.tick(env, out));
         }
         let overdue = self.reaper().overdue(now);
-        work.notices.extend(
-            overdue.into_iter().map(|(confirm, outcome)| Notice::Confirm(confirm, outcome)),
-        );
+        work.notices.extend(overdue.into_iter().map(Notice::confirm));
         self.put_reaps(|reaper| reaper.take_due(now), work);
         self.look_for_forced(now, work);
     }

@@ -39,15 +39,16 @@ impl Outgoing {
     }
 }
 
-/// Something that runs the user's code: wakers and subscribers.
+/// Something that runs the user's code: wakers and subscribers. It is moved several times, so what is
+/// large and rare is in a box.
 #[derive(Debug)]
 pub(crate) enum Later<W> {
     /// Hand this hold to the waiter. If the waiter is gone, release it.
     Grant(W, Arc<Hold>),
     /// Tell the waiter that it does not get the lock.
-    Fail(W, LockError),
+    Fail(W, Box<LockError>),
     /// Report to a caller the outcome of what it asked for.
-    Confirm(Confirm, Result<(), LockError>),
+    Confirm(Confirm, Result<(), Box<LockError>>),
     /// This hold was lost: wake those who wait for the loss, and notify subscribers.
     Lost(Arc<Hold>),
     /// Another process has the lock, with this value at the key.
@@ -70,11 +71,11 @@ impl<W> Default for Effects<W> {
 
 impl<W> Effects<W> {
     pub(super) fn fail(&mut self, waiter: W, error: LockError) {
-        self.later.push(Later::Fail(waiter, error));
+        self.later.push(Later::Fail(waiter, Box::new(error)));
     }
 
     pub(super) fn confirm(&mut self, confirm: Confirm, outcome: Result<(), LockError>) {
-        self.later.push(Later::Confirm(confirm, outcome));
+        self.later.push(Later::Confirm(confirm, outcome.map_err(Box::new)));
     }
 
     /// Reports what happened to a lease that lingers, if somebody listens.
@@ -84,7 +85,7 @@ impl<W> Effects<W> {
         }
     }
 
-    pub(super) fn part(&mut self, reap: Option<Reap>) {
-        self.out.extend(reap.map(|reap| Outgoing::Part(Box::new(reap))));
+    pub(super) fn part(&mut self, reap: Option<Box<Reap>>) {
+        self.out.extend(reap.map(Outgoing::Part));
     }
 }

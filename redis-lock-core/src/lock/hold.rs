@@ -1,7 +1,7 @@
 //! One hold of one lock, shared by its guard and the engine.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use once_cell::race::OnceBox;
@@ -10,6 +10,7 @@ use tokio::sync::Notify;
 use crate::domain::clock::Moment;
 use crate::domain::demand::Demand;
 use crate::domain::kind::Kind;
+use crate::lock::hold_life::{Life, Phase, SharedLife};
 use crate::observe::{self, Audience, HoldFacts, HoldReport};
 use crate::{LockError, LockState, LossReason, Token};
 
@@ -23,7 +24,11 @@ pub(crate) struct Hold {
     pub(crate) fence: Option<u64>,
     /// The earliest time at which the server may have granted the lock.
     pub(crate) since: Moment,
-    life: Mutex<HoldState>,
+    life: SharedLife,
+    /// Why it was lost, where its phase does not say that. Most holds are never lost.
+    reason: OnceBox<LossReason>,
+    /// Whether a writer's hold has become a reader's.
+    is_downgraded: AtomicBool,
     /// For those who wait for its end, if there are any. It is made without waiting for anybody,
     /// because a forked child does not have the thread that was about to make it.
     ended: OnceBox<Notify>,
@@ -36,23 +41,6 @@ pub(crate) struct Hold {
     is_joined: AtomicBool,
 }
 
-#[derive(Debug)]
-struct HoldState {
-    phase: Phase,
-    deadline: Moment,
-    /// The kind that it was acquired as, or `Read` after a downgrade.
-    kind: Kind,
-}
-
-#[derive(Debug)]
-enum Phase {
-    Held,
-    Uncertain,
-    /// In a box, because most holds are never lost.
-    Lost(Box<LossReason>),
-    Released,
-}
-
 impl Hold {
     pub(crate) fn new(
         demand: Arc<Demand>,
@@ -62,62 +50,54 @@ impl Hold {
         deadline: Moment,
         process: u32,
     ) -> Self {
-        let life = Mutex::new(HoldState { phase: Phase::Held, deadline, kind: demand.kind });
-        let mut hold = Self {
+        let limit = limit(&demand, since);
+        Self {
             demand,
             token,
             fence,
             since,
-            life,
+            life: SharedLife::until(deadline.min(limit)),
+            reason: OnceBox::new(),
+            is_downgraded: AtomicBool::new(false),
             ended: OnceBox::new(),
             report: HoldReport::default(),
             process,
             is_given_back: AtomicBool::new(false),
             is_joined: AtomicBool::new(false),
-        };
-        let limit = hold.limit();
-        let life = hold.life.get_mut().unwrap_or_else(PoisonError::into_inner);
-        life.deadline = life.deadline.min(limit);
-        hold
+        }
     }
 
     /// The kind that it is held as now.
     pub(crate) fn kind(&self) -> Kind {
-        self.read(Moment::now(), |life| life.kind)
+        if !self.is_forked() && self.is_downgraded.load(Ordering::Acquire) {
+            return Kind::Read;
+        }
+        self.demand.kind
     }
 
     /// The hold was downgraded from a writer's to a reader's.
     pub(crate) fn downgraded(&self) {
-        self.lock().kind = Kind::Read;
+        self.is_downgraded.store(true, Ordering::Release);
     }
 
     /// The end that `max_hold` sets.
     pub(crate) fn limit(&self) -> Moment {
-        if self.demand.terms.ttl.is_none() {
-            Moment::NEVER
-        } else {
-            self.since.after(self.demand.terms.max_hold)
-        }
+        limit(&self.demand, self.since)
     }
 
     pub(crate) fn state(&self, now: Moment) -> LockState {
-        self.read(now, HoldState::state)
+        self.seen(now).map_or(LockState::Lost, Life::state)
     }
 
     /// The state as of the last look, without checking the time.
     pub(crate) fn last_state(&self) -> LockState {
-        self.lock().state()
+        self.life.get().state()
     }
 
     /// The kind that it is held as, also in a forked child process.
     #[cfg(test)]
     pub(crate) fn last_kind(&self) -> Kind {
-        self.lock().kind
-    }
-
-    #[cfg(test)]
-    pub(crate) fn is_locked(&self) -> bool {
-        self.life.try_lock().is_err()
+        if self.is_downgraded.load(Ordering::Acquire) { Kind::Read } else { self.demand.kind }
     }
 
     /// Whether its guard has released it.
@@ -127,46 +107,34 @@ impl Hold {
 
     /// The rest of the lease; zero once it is lost or released.
     pub(crate) fn remaining(&self, now: Moment) -> Duration {
-        self.read(now, |life| match life.phase {
-            Phase::Held | Phase::Uncertain => life.deadline.since(now),
-            Phase::Lost(_) | Phase::Released => Duration::ZERO,
-        })
+        let runs = self.seen(now).filter(|life| life.runs());
+        runs.map_or(Duration::ZERO, |life| life.deadline.since(now))
     }
 
     /// When the lease ends by this side's clock.
     pub(crate) fn deadline(&self) -> Moment {
-        self.lock().deadline
+        self.life.get().deadline
     }
 
     /// Why it was lost, if it was. For the machine, which notifies others later, when no lock is
     /// held.
     pub(crate) fn quiet_loss(&self, now: Moment) -> Option<LossReason> {
-        let mut life = self.lock();
-        life.latch(now, self.limit());
-        match &life.phase {
-            Phase::Lost(reason) => Some(LossReason::clone(reason)),
-            _ => None,
-        }
+        self.reason_of(self.latch(now).1)
     }
 
     /// Why it was lost, if it was.
     pub(crate) fn loss(&self, now: Moment) -> Option<LossReason> {
-        self.read(now, |life| match &life.phase {
-            Phase::Lost(reason) => Some(LossReason::clone(reason)),
-            _ => None,
-        })
+        self.seen(now).map_or_else(|| Some(parents()), |life| self.reason_of(life))
     }
 
     /// Why guards that joined it have the lock no more, if that is so: it was lost, or given back.
     pub(crate) fn end(&self, now: Moment) -> Option<LossReason> {
-        self.read(now, |life| match &life.phase {
-            Phase::Lost(reason) => Some(LossReason::clone(reason)),
-            Phase::Released => {
-                let because = Some("the guard that it joined was released".to_owned());
-                Some(LossReason::Removed { because })
-            }
-            Phase::Held | Phase::Uncertain => None,
-        })
+        let Some(life) = self.seen(now) else { return Some(parents()) };
+        if life.phase == Phase::Released {
+            let because = Some("the guard that it joined was released".to_owned());
+            return Some(LossReason::Removed { because });
+        }
+        self.reason_of(life)
     }
 
     /// A guard is about to join it.
@@ -190,35 +158,24 @@ impl Hold {
     /// Returns whether it is still held.
     pub(crate) fn renewed(&self, now: Moment, deadline: Moment) -> bool {
         let limit = self.limit();
-        let mut life = self.lock();
-        life.latch(now, limit);
-        match life.phase {
-            Phase::Held | Phase::Uncertain => {
-                life.phase = Phase::Held;
-                life.deadline = life.deadline.max(deadline).min(limit);
-                true
-            }
-            Phase::Lost(_) | Phase::Released => false,
-        }
+        let renew = |life: Life| Life {
+            phase: Phase::Held,
+            deadline: life.deadline.max(deadline).min(limit),
+        };
+        self.change_running(now, renew).1.runs()
     }
 
     /// A renewal was missed.
     pub(crate) fn doubted(&self, now: Moment) {
-        let mut life = self.lock();
-        life.latch(now, self.limit());
-        if matches!(life.phase, Phase::Held) {
-            life.phase = Phase::Uncertain;
-        }
+        self.change_running(now, |life| Life { phase: Phase::Uncertain, ..life });
     }
 
     /// The server said that the token does not have the lock. An earlier loss keeps its reason.
     /// [`notify_loss`](Self::notify_loss) notifies those who wait for the loss.
     pub(crate) fn lose(&self, now: Moment, reason: LossReason) {
-        let mut life = self.lock();
-        life.latch(now, self.limit());
-        if matches!(life.phase, Phase::Held | Phase::Uncertain) {
-            life.phase = Phase::Lost(Box::new(reason));
-        }
+        // Before the phase that refers to it. Where the hold has ended otherwise, nobody reads it.
+        self.reason.get_or_init(|| Box::new(reason));
+        self.change_running(now, |life| Life { phase: Phase::Lost, ..life });
     }
 
     /// Wakes those who wait for the loss. Their wakers are the user's code, so no lock of the
@@ -232,11 +189,10 @@ impl Hold {
 
     /// The guard gives the lock back. Returns whether it still had it.
     pub(crate) fn release(&self, now: Moment) -> bool {
-        let mut life = self.lock();
-        life.latch(now, self.limit());
-        let held = matches!(life.phase, Phase::Held | Phase::Uncertain);
+        let released = |life| Life { phase: Phase::Released, ..life };
+        let (before, after) = self.change_running(now, released);
+        let held = before.runs() && after.phase == Phase::Released;
         if held {
-            life.phase = Phase::Released;
             self.is_given_back.store(true, Ordering::Relaxed);
         }
         held
@@ -285,61 +241,65 @@ impl Hold {
         }
     }
 
-    /// Reads the state at `now`. If the lease has run out, the loss is recorded first, and those
-    /// who wait for it are notified afterwards.
-    fn read<R>(&self, now: Moment, look: impl FnOnce(&HoldState) -> R) -> R {
+    /// The state at `now`; `None` in a forked child process. If the lease has run out, the loss is
+    /// recorded first, and those who wait for it are notified afterwards.
+    fn seen(&self, now: Moment) -> Option<Life> {
         if self.is_forked() {
-            return look(&HoldState::forked(self.demand.kind));
+            return None;
         }
-        let limit = self.limit();
-        let mut life = self.lock();
-        let latched = life.latch(now, limit);
-        let seen = look(&life);
-        drop(life);
-        if latched {
+        let (before, life) = self.latch(now);
+        if before != life {
             self.notify_loss();
         }
-        seen
+        Some(life)
+    }
+
+    /// Records the loss of a lease that has run out at `now`. Returns the state before and after that.
+    fn latch(&self, now: Moment) -> (Life, Life) {
+        let life = self.life.get();
+        // Nearly always there is nothing to record.
+        if !life.runs() || now < life.deadline {
+            return (life, life);
+        }
+        let limit = self.limit();
+        self.life.change(|life| life.at(now, limit))
+    }
+
+    /// Changes a hold that is not over at `now`; records the loss if its lease has run out. Returns the
+    /// state before and after that.
+    fn change_running(&self, now: Moment, change: impl Fn(Life) -> Life) -> (Life, Life) {
+        let limit = self.limit();
+        self.life.change(|life| {
+            let life = life.at(now, limit);
+            if life.runs() { change(life) } else { life }
+        })
+    }
+
+    /// Why it was lost, in this state.
+    fn reason_of(&self, life: Life) -> Option<LossReason> {
+        match life.phase {
+            Phase::Held | Phase::Uncertain | Phase::Released => None,
+            Phase::Expired => Some(LossReason::Expired),
+            Phase::Limited => Some(LossReason::HoldLimit),
+            Phase::Lost => self.reason.get().cloned(),
+        }
     }
 
     /// Whether this is a copy in a forked child process: the lock belongs to the parent.
     fn is_forked(&self) -> bool {
         self.process != crate::domain::env::process()
     }
-
-    fn lock(&self) -> MutexGuard<'_, HoldState> {
-        self.life.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
-impl HoldState {
-    fn state(&self) -> LockState {
-        match self.phase {
-            Phase::Held => LockState::Held,
-            Phase::Uncertain => LockState::Uncertain,
-            Phase::Lost(_) => LockState::Lost,
-            Phase::Released => LockState::Released,
-        }
-    }
+/// The end that `max_hold` sets.
+fn limit(demand: &Demand, since: Moment) -> Moment {
+    if demand.terms.ttl.is_none() { Moment::NEVER } else { since.after(demand.terms.max_hold) }
+}
 
-    /// Records the loss of a lease that has run out at `now`. Returns whether it was not recorded
-    /// before.
-    fn latch(&mut self, now: Moment, limit: Moment) -> bool {
-        let runs = matches!(self.phase, Phase::Held | Phase::Uncertain);
-        let is_over = runs && now >= self.deadline;
-        if is_over {
-            let reason = if now >= limit { LossReason::HoldLimit } else { LossReason::Expired };
-            self.phase = Phase::Lost(Box::new(reason));
-        }
-        is_over
-    }
-
-    /// The state in a forked child process, where the mutex may stay locked for ever.
-    fn forked(kind: Kind) -> Self {
-        let because = Some("the guard belongs to the parent of this process".to_owned());
-        let phase = Phase::Lost(Box::new(LossReason::Removed { because }));
-        Self { phase, deadline: Moment::START, kind }
-    }
+/// Why a copy in a forked child process is not held.
+fn parents() -> LossReason {
+    let because = Some("the guard belongs to the parent of this process".to_owned());
+    LossReason::Removed { because }
 }
 
 #[cfg(test)]

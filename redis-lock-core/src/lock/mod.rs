@@ -38,6 +38,7 @@ mod hand_over;
 mod held;
 mod held_lease;
 pub(crate) mod hold;
+mod hold_life;
 mod kept;
 mod local_view;
 mod question;

@@ -66,14 +66,14 @@ pub(crate) type Confirmation = (Confirm, Result<(), LockError>);
 
 impl Reap {
     /// The release of an attempt, which also drops its open question. `None` when the server has
-    /// nothing of it.
-    pub(super) fn of(attempt: Attempt, open: Option<Open>, demand: &Demand) -> Option<Self> {
+    /// nothing of it. It is in a box from the beginning, because it is large and goes far.
+    pub(super) fn of(attempt: Attempt, open: Option<Open>, demand: &Demand) -> Option<Box<Self>> {
         if attempt.on_server() == OnServer::Nothing && open.is_none() {
             attempt.ends();
             return None;
         }
         let acquires = |open: &Open| matches!(open.about, About::Take | About::Acquire { .. });
-        Some(Self {
+        Some(Box::new(Self {
             unanswered: open.as_ref().is_some_and(acquires),
             attempt,
             names: demand.names.clone(),
@@ -90,27 +90,27 @@ impl Reap {
             gone_by: Moment::NEVER,
             was_answered: false,
             fault: None,
-        })
+        }))
     }
 
-    pub(super) fn waited_for(mut self, waited_for: bool) -> Self {
+    pub(super) fn waited_for(mut self: Box<Self>, waited_for: bool) -> Box<Self> {
         self.waited_for = waited_for;
         self
     }
 
-    pub(super) fn of_hold(mut self, held_until: Moment) -> Self {
+    pub(super) fn of_hold(mut self: Box<Self>, held_until: Moment) -> Box<Self> {
         self.held_until = held_until;
         self
     }
 
-    pub(super) fn keep_until(mut self, end: Moment) -> Self {
+    pub(super) fn keep_until(mut self: Box<Self>, end: Moment) -> Box<Self> {
         self.keep_until = Some(end);
         self.attempt.is_kept(end);
         self.unanswered |= self.drops.is_some();
         self
     }
 
-    pub(super) fn confirm(mut self, confirm: Option<Confirm>, now: Moment) -> Self {
+    pub(super) fn confirm(mut self: Box<Self>, confirm: Option<Confirm>, now: Moment) -> Box<Self> {
         self.deadline = now.after(self.timeout);
         self.confirm = confirm;
         self

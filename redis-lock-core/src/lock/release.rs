@@ -98,7 +98,10 @@ impl<W> Machine<W> {
             Arc::new(Hold::new(waiter.demand, token, fence, env.now, held.lease.end, env.process));
         // The caller has another reference to the hold before.
         held.hold = Arc::clone(&next);
-        held.schedule(env);
+        // A renewal that is due stays: whoever is next may hold the lock at least as long.
+        if held.lease.renew_at == Moment::NEVER {
+            held.schedule(env);
+        }
         out.later.push(Later::Grant(waiter.handle, next));
     }
 

@@ -54,13 +54,12 @@ impl<W> Waiters<W> {
     }
 
     pub(super) fn join(&mut self, waiter: Waiter<W>) {
+        if let Callers::Several(crowd) = &mut self.callers {
+            return crowd.join(waiter);
+        }
         self.callers = match mem::replace(&mut self.callers, Callers::Empty) {
-            Callers::Empty => Callers::One(Single { waiter, is_late: false }),
             Callers::One(single) => Callers::Several(Box::new(single.and(waiter))),
-            Callers::Several(mut crowd) => {
-                crowd.join(waiter);
-                Callers::Several(crowd)
-            }
+            _ => Callers::One(Single { waiter, is_late: false }),
         };
     }
 
@@ -70,7 +69,11 @@ impl<W> Waiters<W> {
     }
 
     pub(super) fn first(&self) -> Option<&Waiter<W>> {
-        self.iter().next()
+        match &self.callers {
+            Callers::Empty => None,
+            Callers::One(single) => Some(&single.waiter),
+            Callers::Several(crowd) => crowd.first(),
+        }
     }
 
     pub(super) fn pop(&mut self) -> Option<Waiter<W>> {
@@ -189,18 +192,22 @@ impl<W> Waiters<W> {
         is_meant: impl FnOnce(&Single<W>) -> bool,
         of_several: impl FnOnce(&mut Crowd<W>) -> Option<Waiter<W>>,
     ) -> Option<Waiter<W>> {
-        match mem::replace(&mut self.callers, Callers::Empty) {
-            Callers::Empty => None,
-            Callers::One(single) if is_meant(&single) => Some(single.waiter),
-            Callers::One(single) => {
-                self.callers = Callers::One(single);
-                None
-            }
-            Callers::Several(mut crowd) => {
-                let found = of_several(&mut crowd);
-                self.stay(crowd);
+        match &mut self.callers {
+            Callers::Several(crowd) => {
+                let found = of_several(crowd);
+                // Nobody needs no memory.
+                if crowd.is_empty() {
+                    self.callers = Callers::Empty;
+                }
                 found
             }
+            Callers::One(single) if is_meant(single) => {
+                match mem::replace(&mut self.callers, Callers::Empty) {
+                    Callers::One(single) => Some(single.waiter),
+                    _ => None,
+                }
+            }
+            Callers::Empty | Callers::One(_) => None,
         }
     }
 
@@ -216,13 +223,6 @@ impl<W> Waiters<W> {
         });
         found.extend(single);
         found
-    }
-
-    /// Those who are left stay, and nobody needs no memory.
-    fn stay(&mut self, crowd: Box<Crowd<W>>) {
-        if !crowd.is_empty() {
-            self.callers = Callers::Several(crowd);
-        }
     }
 }
 

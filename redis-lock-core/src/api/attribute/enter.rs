@@ -144,7 +144,8 @@ impl Scope {
     pub fn ask(&self, request: Result<Request, LockError>) {
         // Asked for now and not at the first poll: otherwise the request would be stored in the
         // future until then.
-        let begun = request.and_then(|request| begin(request, Caller::Task)).map_err(Box::new);
+        let begun =
+            request.and_then(|mut request| begin(&mut request, Caller::Task)).map_err(Box::new);
         let mut state = self.state();
         state.stage = CallStage::Acquiring;
         state.asked = Some(begun);
@@ -330,7 +331,7 @@ impl Scope {
 
 async fn acquired(asked: Result<Begun, Box<LockError>>) -> Result<Guard, LockError> {
     match asked {
-        Ok(begun) => begun.granted().await,
+        Ok(mut begun) => begun.granted().await,
         Err(error) => Err(*error),
     }
 }

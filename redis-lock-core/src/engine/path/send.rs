@@ -212,12 +212,15 @@ impl Traffic {
     /// Encodes the queued entries.
     fn write(&mut self, now: Moment) {
         let ConnectionState::Up(up) = &mut self.connection else { return };
-        while let Some(mut entry) = self.waiting.pop_front() {
-            if entry.number().is_some_and(|number| self.dropped.remove(&number)) {
+        // An entry is large, so it is changed where it is, and moved once.
+        while let Some(entry) = self.waiting.front_mut() {
+            let is_dropped = entry.number().is_some_and(|number| self.dropped.remove(&number));
+            let command = if is_dropped { None } else { entry.take_command(now) };
+            let Some(command) = command else {
                 // Its machine has dropped it before it was sent.
+                self.waiting.pop_front();
                 continue;
-            }
-            let Some(command) = entry.take_command(now) else { continue };
+            };
             if self.written.is_empty() {
                 // The connection counts as silent from here on.
                 up.received = up.received.max(now);
@@ -233,7 +236,9 @@ impl Traffic {
             } else {
                 up.wire.push(seq, command);
             }
-            self.written.push(entry.into_sent());
+            if let Some(entry) = self.waiting.pop_front() {
+                self.written.push(entry.into_sent());
+            }
         }
     }
 

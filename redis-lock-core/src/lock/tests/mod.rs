@@ -97,7 +97,7 @@ impl Bench {
         let is_confirmation = |later: &mut Later<u64>| matches!(later, Later::Confirm(..));
         for later in self.effects.later.extract_if(.., is_confirmation) {
             if let Later::Confirm(confirm, outcome) = later {
-                let _ = confirm.put(outcome);
+                let _ = confirm.put(outcome.map_err(|error| *error));
             }
         }
     }
@@ -236,7 +236,9 @@ impl Bench {
         let is_failure = |later: &mut Later<u64>| matches!(later, Later::Fail(..));
         let failed = self.effects.later.extract_if(.., is_failure);
         failed
-            .filter_map(|later| if let Later::Fail(id, it) = later { Some((id, it)) } else { None })
+            .filter_map(
+                |later| if let Later::Fail(id, it) = later { Some((id, *it)) } else { None },
+            )
             .collect()
     }
 
