@@ -6,10 +6,10 @@ use std::time::Duration;
 use redis::Value;
 use testbed::Server;
 
+use super::looks::{PERMIT, look};
 use super::releases::{shape, take};
 use super::{
-    Conversation, PERMIT, TTL, Talk, error, for_key, hold, load_scripts, look, release, renewal,
-    renewed,
+    Conversation, TTL, Talk, error, for_key, hold, load_scripts, release, renewal, renewed,
 };
 use crate::domain::names::Names;
 use crate::store::redirect::Redirect;

@@ -11,9 +11,9 @@ use crate::domain::names::Names;
 use crate::store::redis::direct::{Direct, names, token};
 use crate::store::{Acquire, Answer, Command, Verb};
 
-const PERMIT: Kind = Kind::Permit { limit: 2 };
+pub(super) const PERMIT: Kind = Kind::Permit { limit: 2 };
 
-fn look(number: usize, kind: Kind, stays: bool) -> Command {
+pub(super) fn look(number: usize, kind: Kind, stays: bool) -> Command {
     let queue = Some(Duration::from_secs(5));
     let terms = Acquire { queue, stays, ..Acquire::of(token(number), Some(TTL)) };
     let names = Names::new("lock", "lock:a");
