@@ -5,6 +5,7 @@ use std::sync::Arc;
 use tokio::task::coop::consume_budget;
 
 use super::Link;
+use super::resident::Granted;
 use super::table::LockId;
 use crate::domain::demand::Demand;
 use crate::domain::idle_event::IdleEnd;
@@ -13,9 +14,6 @@ use crate::domain::once::{OnceReceiver, once};
 use crate::lock::Waiter;
 use crate::lock::hold::Hold;
 use crate::{LockError, observe};
-
-/// What a caller waits for. The error is in a box, because it is large and rare.
-pub(crate) type Granted = Result<Arc<Hold>, Box<LockError>>;
 
 /// Has a link to the engine.
 pub(crate) trait HasLink {

@@ -3,10 +3,14 @@
 use std::num::NonZeroU64;
 use std::sync::Arc;
 
-use super::asking::Granted;
+use crate::LockError;
 use crate::domain::clock::Moment;
 use crate::domain::once::OnceSender;
 use crate::lock::Machine;
+use crate::lock::hold::Hold;
+
+/// What a caller waits for. The error is in a box, because it is large and rare.
+pub(crate) type Granted = Result<Arc<Hold>, Box<LockError>>;
 
 /// How a waiter is notified.
 pub(crate) type Handle = OnceSender<Granted>;

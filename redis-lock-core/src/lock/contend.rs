@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
+use super::early::Askings;
 use super::hand_over::{ASK, ASK_WAIT, HandOverRequest};
-use super::held::Granted;
+use super::held::GrantedLock;
 use super::held_lease::Lease;
 use super::question::{About, Open};
 use super::timing::{HintThrottle, look_at};
@@ -51,10 +52,7 @@ pub(super) struct Contending {
     hand_over: HandOverRequest,
     /// Whether a message has named the token since the last question.
     was_notified: bool,
-    /// The last question for a place whose grant a message may announce, and when it was sent.
-    asking: Option<(u32, Moment)>,
-    /// How many of them there were.
-    askings: u32,
+    pub(super) askings: Askings,
 }
 
 /// What the last answer said.
@@ -83,8 +81,7 @@ impl Contending {
             blocked_by_own: false,
             hand_over: HandOverRequest::Not,
             was_notified: false,
-            asking: None,
-            askings: 0,
+            askings: Askings::default(),
         }
     }
 
@@ -120,12 +117,6 @@ impl Contending {
         is_queued && !self.was_notified
     }
 
-    /// When the asking was sent that a message names, if it is the last one.
-    pub(super) fn asked_at(&self, asking: u32) -> Option<Moment> {
-        let (last, sent) = self.asking?;
-        (last == asking || planted!(AnyAsking)).then_some(sent)
-    }
-
     /// Whether the answer of a holder that may be idle is awaited.
     pub(super) fn waits_for_holder(&self) -> bool {
         self.hand_over == HandOverRequest::Waits
@@ -136,6 +127,35 @@ impl Contending {
         self.hand_over = HandOverRequest::Waits;
         let wait = ASK_WAIT.max(now.since(sent) * 3).min(self.demand.terms.timeout / 2);
         self.look = now.after(wait);
+    }
+
+    /// What to ask for where the lock may be busy.
+    fn acquisition(
+        &mut self,
+        demand: &Demand,
+        patient: bool,
+        waited_for: bool,
+        env: &Env<'_>,
+    ) -> Acquire {
+        let queue = patient.then_some(PLACE);
+        let asks = !patient && env.hints && demand.kind == Kind::Mutex;
+        let ask = (asks && self.hand_over == HandOverRequest::Not).then_some(ASK);
+        let has_place = queue.is_some() || ask.is_some();
+        let begins_early = demand.begins_early() && env.hints && has_place;
+        Acquire {
+            token: Arc::clone(self.attempt.wire()),
+            ttl: asked_ttl(demand),
+            queue,
+            fair: demand.terms.fair,
+            fences: if demand.terms.fenced { FENCES } else { 0 },
+            repair_orphan: demand.terms.repair_orphan,
+            ask,
+            stays: self.stays(),
+            notified: self.was_notified,
+            waited_for,
+            is_new: !self.may_be_queued,
+            asking: self.askings.next(begins_early, env.now),
+        }
     }
 
     pub(super) fn refusal<W>(&self, waiter: &Waiter<W>, now: Moment) -> LockError {
@@ -233,29 +253,7 @@ impl<W> Machine<W> {
         } else if blind {
             (About::Take, Verb::Take { token, ttl })
         } else {
-            let queue = patient.then_some(PLACE);
-            let fences = if demand.terms.fenced { FENCES } else { 0 };
-            let asks = !patient && env.hints && demand.kind == Kind::Mutex;
-            let ask = (asks && contending.hand_over == HandOverRequest::Not).then_some(ASK);
-            let (stays, notified) = (contending.stays(), contending.was_notified);
-            let begins_early = demand.begins_early() && env.hints && (patient || ask.is_some());
-            contending.askings = contending.askings.saturating_add(1);
-            let asking = begins_early.then_some(contending.askings);
-            contending.asking = asking.map(|number| (number, env.now));
-            let terms = Acquire {
-                token,
-                ttl,
-                queue,
-                fair: demand.terms.fair,
-                fences,
-                repair_orphan: demand.terms.repair_orphan,
-                ask,
-                stays,
-                notified,
-                waited_for: self.waited_for,
-                is_new: !contending.may_be_queued,
-                asking,
-            };
+            let terms = contending.acquisition(&demand, patient, self.waited_for, env);
             (About::Acquire { queues: patient, ordered }, Verb::Acquire(terms))
         };
         if contending.failures == 0 {
@@ -401,7 +399,7 @@ impl<W> Machine<W> {
             out.idle(IdleEvent::Asked(AskOutcome::HandedOver), env);
         }
         let attempt = contending.attempt;
-        self.hand_out(Granted { attempt, lease, since, last_fence, was_free }, env, out);
+        self.hand_out(GrantedLock { attempt, lease, since, last_fence, was_free }, env, out);
     }
 
     /// Refuses waiters whose time limit has passed, unless they have not had any answer yet.

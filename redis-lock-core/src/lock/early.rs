@@ -23,6 +23,29 @@ use crate::domain::kind::Kind;
 /// is late would end it at once.
 const LEAST: Duration = Duration::from_millis(500);
 
+/// The askings of one attempt for a place in the queue.
+#[derive(Debug, Default)]
+pub(super) struct Askings {
+    count: u32,
+    /// The number of the last one, if its grant may be announced, and when it was sent.
+    last: Option<(u32, Moment)>,
+}
+
+impl Askings {
+    /// The number of the next one; `None` if nothing begins by its grant.
+    pub(super) fn next(&mut self, begins_early: bool, now: Moment) -> Option<u32> {
+        self.count = self.count.saturating_add(1);
+        self.last = begins_early.then_some((self.count, now));
+        begins_early.then_some(self.count)
+    }
+
+    /// When the asking of this number was sent, if it is the last one.
+    fn sent(&self, number: u32) -> Option<Moment> {
+        let (last, sent) = self.last?;
+        (last == number || planted!(AnyAsking)).then_some(sent)
+    }
+}
+
 impl Demand {
     /// Whether its callers may begin before the server has confirmed what a message says.
     pub(super) fn begins_early(&self) -> bool {
@@ -54,7 +77,7 @@ impl<W> Machine<W> {
         if !demand.begins_early() || !contending.attempt.suits(demand) {
             return None;
         }
-        let sent = contending.asked_at(asking)?;
+        let sent = contending.askings.sent(asking)?;
         let lease = Lease::announced(asked_ttl(demand)?, sent);
         (lease.end.since(now) >= LEAST).then_some(lease)
     }

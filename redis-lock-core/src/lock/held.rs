@@ -47,7 +47,7 @@ pub(super) struct Held {
 
 /// A lock that was granted to an attempt.
 #[derive(Debug)]
-pub(super) struct Granted {
+pub(super) struct GrantedLock {
     pub(super) attempt: Attempt,
     pub(super) lease: Lease,
     /// From when on the hold counts.
@@ -132,12 +132,12 @@ impl Held {
 
 impl<W> Machine<W> {
     /// Hands a granted lock to the first waiter.
-    pub(super) fn hand_out(&mut self, granted: Granted, env: &Env<'_>, out: &mut Effects<W>) {
+    pub(super) fn hand_out(&mut self, granted: GrantedLock, env: &Env<'_>, out: &mut Effects<W>) {
         let Some(waiter) = self.waiters.pop() else {
             // Unreachable: the caller has checked that there is a waiter.
             return;
         };
-        let Granted { attempt, mut lease, since, last_fence, was_free } = granted;
+        let GrantedLock { attempt, mut lease, since, last_fence, was_free } = granted;
         let mut fences = last_fence.map_or(0..0, |last| first_fence(last)..last + 1);
         if planted!(WaitersTtl) {
             lease.ttl = super::asked_ttl(&waiter.demand);

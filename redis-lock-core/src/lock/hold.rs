@@ -10,7 +10,7 @@ use tokio::sync::Notify;
 use crate::domain::clock::Moment;
 use crate::domain::demand::Demand;
 use crate::domain::kind::Kind;
-use crate::lock::hold_life::{Life, Phase, SharedLife};
+use crate::lock::hold_life::{HoldLife, Phase, SharedLife};
 use crate::observe::{self, Audience, HoldFacts, HoldReport};
 use crate::{LockError, LockState, LossReason, Token};
 
@@ -86,7 +86,7 @@ impl Hold {
     }
 
     pub(crate) fn state(&self, now: Moment) -> LockState {
-        self.seen(now).map_or(LockState::Lost, Life::state)
+        self.seen(now).map_or(LockState::Lost, HoldLife::state)
     }
 
     /// The state as of the last look, without checking the time.
@@ -158,7 +158,7 @@ impl Hold {
     /// Returns whether it is still held.
     pub(crate) fn renewed(&self, now: Moment, deadline: Moment) -> bool {
         let limit = self.limit();
-        let renew = |life: Life| Life {
+        let renew = |life: HoldLife| HoldLife {
             phase: Phase::Held,
             deadline: life.deadline.max(deadline).min(limit),
         };
@@ -167,7 +167,7 @@ impl Hold {
 
     /// A renewal was missed.
     pub(crate) fn doubted(&self, now: Moment) {
-        self.change_running(now, |life| Life { phase: Phase::Uncertain, ..life });
+        self.change_running(now, |life| HoldLife { phase: Phase::Uncertain, ..life });
     }
 
     /// The server said that the token does not have the lock. An earlier loss keeps its reason.
@@ -175,7 +175,7 @@ impl Hold {
     pub(crate) fn lose(&self, now: Moment, reason: LossReason) {
         // Before the phase that refers to it. Where the hold has ended otherwise, nobody reads it.
         self.reason.get_or_init(|| Box::new(reason));
-        self.change_running(now, |life| Life { phase: Phase::Lost, ..life });
+        self.change_running(now, |life| HoldLife { phase: Phase::Lost, ..life });
     }
 
     /// Wakes those who wait for the loss. Their wakers are the user's code, so no lock of the
@@ -189,7 +189,7 @@ impl Hold {
 
     /// The guard gives the lock back. Returns whether it still had it.
     pub(crate) fn release(&self, now: Moment) -> bool {
-        let released = |life| Life { phase: Phase::Released, ..life };
+        let released = |life| HoldLife { phase: Phase::Released, ..life };
         let (before, after) = self.change_running(now, released);
         let held = before.runs() && after.phase == Phase::Released;
         if held {
@@ -243,7 +243,7 @@ impl Hold {
 
     /// The state at `now`; `None` in a forked child process. If the lease has run out, the loss is
     /// recorded first, and those who wait for it are notified afterwards.
-    fn seen(&self, now: Moment) -> Option<Life> {
+    fn seen(&self, now: Moment) -> Option<HoldLife> {
         if self.is_forked() {
             return None;
         }
@@ -255,7 +255,7 @@ impl Hold {
     }
 
     /// Records the loss of a lease that has run out at `now`. Returns the state before and after that.
-    fn latch(&self, now: Moment) -> (Life, Life) {
+    fn latch(&self, now: Moment) -> (HoldLife, HoldLife) {
         let life = self.life.get();
         // Nearly always there is nothing to record.
         if !life.runs() || now < life.deadline {
@@ -267,7 +267,11 @@ impl Hold {
 
     /// Changes a hold that is not over at `now`; records the loss if its lease has run out. Returns the
     /// state before and after that.
-    fn change_running(&self, now: Moment, change: impl Fn(Life) -> Life) -> (Life, Life) {
+    fn change_running(
+        &self,
+        now: Moment,
+        change: impl Fn(HoldLife) -> HoldLife,
+    ) -> (HoldLife, HoldLife) {
         let limit = self.limit();
         self.life.change(|life| {
             let life = life.at(now, limit);
@@ -276,7 +280,7 @@ impl Hold {
     }
 
     /// Why it was lost, in this state.
-    fn reason_of(&self, life: Life) -> Option<LossReason> {
+    fn reason_of(&self, life: HoldLife) -> Option<LossReason> {
         match life.phase {
             Phase::Held | Phase::Uncertain | Phase::Released => None,
             Phase::Expired => Some(LossReason::Expired),

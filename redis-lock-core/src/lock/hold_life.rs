@@ -25,7 +25,7 @@ pub(super) enum Phase {
 
 /// The phase of a hold, and when its lease ends by this side's clock.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Life {
+pub(super) struct HoldLife {
     pub(super) phase: Phase,
     pub(super) deadline: Moment,
 }
@@ -35,7 +35,7 @@ const PHASE_BITS: u32 = 3;
 
 const NEVER: u64 = u64::MAX >> PHASE_BITS;
 
-impl Life {
+impl HoldLife {
     /// Whether the lock counts as held, as far as the time is not looked at.
     pub(super) fn runs(self) -> bool {
         matches!(self.phase, Phase::Held | Phase::Uncertain)
@@ -92,18 +92,18 @@ pub(super) struct SharedLife(AtomicU64);
 
 impl SharedLife {
     pub(super) fn until(deadline: Moment) -> Self {
-        Self(AtomicU64::new(Life { phase: Phase::Held, deadline }.to_word()))
+        Self(AtomicU64::new(HoldLife { phase: Phase::Held, deadline }.to_word()))
     }
 
-    pub(super) fn get(&self) -> Life {
-        Life::from_word(self.0.load(Ordering::Acquire))
+    pub(super) fn get(&self) -> HoldLife {
+        HoldLife::from_word(self.0.load(Ordering::Acquire))
     }
 
     /// Changes it in one step. Returns what it was before and what it is now.
-    pub(super) fn change(&self, change: impl Fn(Life) -> Life) -> (Life, Life) {
+    pub(super) fn change(&self, change: impl Fn(HoldLife) -> HoldLife) -> (HoldLife, HoldLife) {
         let mut word = self.0.load(Ordering::Acquire);
         loop {
-            let before = Life::from_word(word);
+            let before = HoldLife::from_word(word);
             let after = change(before);
             if after == before {
                 return (before, before);
@@ -135,13 +135,13 @@ mod tests {
                 Phase::Limited,
                 Phase::Lost,
             ] {
-                let life = Life { phase, deadline };
-                assert_eq!(Life::from_word(life.to_word()), life);
+                let life = HoldLife { phase, deadline };
+                assert_eq!(HoldLife::from_word(life.to_word()), life);
             }
         }
         let far = Moment::now().after(Duration::from_secs(100 * 365 * 24 * 60 * 60));
-        let life = Life { phase: Phase::Held, deadline: far };
-        assert_eq!(Life::from_word(life.to_word()).deadline, Moment::NEVER);
+        let life = HoldLife { phase: Phase::Held, deadline: far };
+        assert_eq!(HoldLife::from_word(life.to_word()).deadline, Moment::NEVER);
     }
 
     #[test]
@@ -152,7 +152,7 @@ mod tests {
             let (released, latched) = std::thread::scope(|scope| {
                 let release = || {
                     let (before, _) = life.change(|life| match life.runs() {
-                        true => Life { phase: Phase::Released, ..life },
+                        true => HoldLife { phase: Phase::Released, ..life },
                         false => life,
                     });
                     before.runs()

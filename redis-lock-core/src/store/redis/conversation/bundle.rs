@@ -215,6 +215,9 @@ impl Conversation {
         wants: &mut dyn FnMut(u64) -> bool,
         send: Send<'_>,
     ) {
+        if bundle.tells_of_the_server(&value) {
+            self.note_trouble(&value);
+        }
         if decode::is_forgotten(&value) && !in_full {
             let bundle = self.still_wanted(bundle, wants);
             if !bundle.questions.is_empty() {

@@ -211,9 +211,6 @@ impl Conversation {
             Some(Expected::One(asked)) => asked,
             Some(Expected::Asking) => return,
             Some(Expected::Bundle(bundle, in_full)) => {
-                if bundle.tells_of_the_server(&value) {
-                    self.note_trouble(&value);
-                }
                 return self.take_bundle_reply(bundle, in_full, value, wants, send);
             }
             None => return self.lose_place("the server said something that nobody asked"),
