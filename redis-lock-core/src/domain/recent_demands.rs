@@ -184,11 +184,16 @@ mod tests {
     }
 
     #[test]
-    fn names_that_read_alike_are_told_apart() {
-        for (namespace, key) in [("a", "b:c"), ("a:b", "c"), ("", "a:b:c"), ("a", "b:c")] {
+    fn names_that_read_alike_are_distinguished() {
+        let label: Arc<str> = "host".into();
+        let names = [("a", "b:c"), ("a:b", "c"), ("", "a:b:c"), ("a", "c"), ("b", "c"), ("", "c")];
+        for (namespace, key) in names.into_iter().chain(names) {
             let manager = Manager::new(namespace, "");
+            // One label for all, so that nothing else distinguishes them.
+            let manager = Manager(namespace, Arc::clone(&label), manager.2, manager.3);
             let made = manager.demand(key, &options());
-            assert_eq!((made.names.main(), made.key()), ("a:b:c", key));
+            let main = crate::LockKey::from(key).in_namespace(namespace);
+            assert_eq!((made.names.main(), made.key()), (&*main, key));
             let keys = Keys::One(key.into());
             let write = options().shared_demand(keys, Kind::Write, &manager.common()).unwrap();
             assert_eq!((write.kind, made.kind), (Kind::Write, Kind::Mutex));
