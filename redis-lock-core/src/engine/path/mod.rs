@@ -146,6 +146,8 @@ pub(crate) struct Traffic {
     aside: Option<(u64, Outbound)>,
     /// How many commands make up a batch that is sent although more commands are about to follow.
     batch: usize,
+    /// How many batches are under way at once.
+    batches: usize,
     /// Questions that their machines have dropped. No further round of them is sent.
     dropped: BTreeSet<u64>,
     /// Questions whose outcome became unknown: their machines may not have been notified yet.
@@ -218,6 +220,7 @@ impl Path {
             sent_whole: 0,
             aside: None,
             batch: send::MIN_BATCH,
+            batches: send::MAX_BATCHES,
             dropped: BTreeSet::new(),
             lost: BTreeSet::new(),
             in_hand: InHandCount::default(),

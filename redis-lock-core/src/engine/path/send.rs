@@ -19,8 +19,8 @@ const MIN_COMMANDS: u32 = 200;
 pub(super) const MIN_BATCH: usize = 4;
 
 /// How many batches are under way at once: the server executes one while the answers of another are
-/// read and a third is prepared.
-const MAX_BATCHES: usize = 3;
+/// read and a third is prepared. Where there are several nodes, they share them.
+pub(super) const MAX_BATCHES: usize = 3;
 
 /// How many batches one thread sends for all before it leaves them to others.
 pub(super) const MOST_ROUNDS: usize = 4;
@@ -139,7 +139,7 @@ impl Traffic {
             // reading task runs after the tasks that are running now, and sends what they have
             // queued.
             Reader::Task(id) if by == Sender::Task(id) => {
-                if idle || self.unsent() >= self.batch {
+                if idle && !self.is_more_to_come() || self.unsent() >= self.batch {
                     self.send(results);
                 }
                 if self.is_reader_woken(was_flushed) { After::Nothing } else { After::WakeTask }
@@ -165,6 +165,12 @@ impl Traffic {
                 if self.is_flushed() { After::Nothing } else { After::WakeEngine }
             }
         }
+    }
+
+    /// Whether a command is better sent with others, although its node has nothing to do: the reading task
+    /// is about to flush what follows from the answers, and other nodes are at work meanwhile.
+    fn is_more_to_come(&self) -> bool {
+        self.task_flushes && self.batches < MAX_BATCHES
     }
 
     /// Whether the reading task need not be woken to send what tasks of its runtime have put.
@@ -245,7 +251,13 @@ impl Traffic {
     /// Notes how many commands are under way before their answers are read: about as many new ones
     /// are likely to follow.
     pub(super) fn size_batch(&mut self) {
-        self.batch = MIN_BATCH.max(self.written.len() / MAX_BATCHES);
+        self.batch = MIN_BATCH.max(self.written.len() / self.batches);
+    }
+
+    /// Notes how many nodes there are. While one of them executes its batch, this process has the others'
+    /// answers to read and commands to prepare.
+    pub(crate) fn share_batches(&mut self, nodes: usize) {
+        self.batches = MAX_BATCHES.div_ceil(nodes.max(1));
     }
 
     fn unsent(&self) -> usize {

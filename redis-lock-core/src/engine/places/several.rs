@@ -152,6 +152,8 @@ impl Several {
             return Vec::new();
         }
         let (before, next) = self.change(|routing| routing.mapped(map, |name| self.make(name)));
+        let nodes = next.places().count();
+        next.places().for_each(|place| place.path.traffic().share_batches(nodes));
         before.places().filter(|place| next.get(place.id).is_none()).cloned().collect()
     }
 

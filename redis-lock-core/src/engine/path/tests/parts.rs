@@ -41,6 +41,16 @@ fn one_read_is_handed_over_in_parts_and_sizes_one_batch() {
 }
 
 #[test]
+fn several_nodes_share_the_batches_that_are_under_way() {
+    for (nodes, batch) in [(1, MANY / 3), (2, MANY / 2), (3, MANY), (20, MANY)] {
+        let mut bench = Bench::with_answers(MANY);
+        bench.path.traffic().share_batches(nodes);
+        assert_eq!(bench.part(), (32, true));
+        assert_eq!(bench.path.traffic().batch, batch, "{nodes} nodes");
+    }
+}
+
+#[test]
 fn the_engine_takes_what_a_task_has_read_and_not_handed_over() {
     let mut bench = Bench::with_answers(MANY);
     assert_eq!(bench.part(), (32, true));

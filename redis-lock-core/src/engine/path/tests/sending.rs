@@ -39,6 +39,22 @@ fn a_part_is_sent_while_the_rest_is_being_made_and_no_command_alone_but_the_firs
 }
 
 #[test]
+fn what_follows_from_the_answers_of_one_of_several_nodes_goes_in_one_batch() {
+    let runtime = runtime::Builder::new_current_thread().build().unwrap();
+    let here = runtime.handle().id();
+    for (nodes, is_about_to_flush, sent) in
+        [(1, true, true), (3, false, true), (2, true, false), (3, true, false)]
+    {
+        let mut bench = Bench::up();
+        bench.path.traffic().share_batches(nodes);
+        bench.path.traffic().set_reader(Reader::Task(here));
+        bench.path.traffic().task_flushes = is_about_to_flush;
+        let what = format!("the first of {nodes} nodes, about to flush: {is_about_to_flush}");
+        assert_eq!(bench.is_sent_after_one_more(here), sent, "{what}");
+    }
+}
+
+#[test]
 fn what_callers_of_another_runtime_put_is_sent_by_their_notifier_in_one_batch() {
     let [reading, asking] =
         [(); 2].map(|()| runtime::Builder::new_current_thread().build().unwrap());
