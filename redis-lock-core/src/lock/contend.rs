@@ -8,10 +8,13 @@ use super::held::GrantedLock;
 use super::held_lease::Lease;
 use super::question::{About, Open};
 use super::timing::{HintThrottle, look_at};
-use super::{Attempt, Effects, Env, Later, Machine, Outcome, Reap, Stage, Waiter, asked_ttl, busy};
+use super::{
+    Attempt, Effects, Env, Later, Machine, Outcome, Reap, Stage, Waiter, asked_ttl, busy,
+    unanswered,
+};
 use crate::domain::clock::Moment;
 use crate::domain::demand::Demand;
-use crate::domain::error::{Fault, FaultClass};
+use crate::domain::error::Fault;
 use crate::domain::fence::FENCES;
 use crate::domain::idle_event::{AskOutcome, IdleEvent};
 use crate::domain::key_habits::KeyUse;
@@ -166,11 +169,6 @@ impl Contending {
             LastAnswer::Failed(fault) => LockError::backend(Some(waiter.demand.key()), fault),
         }
     }
-}
-
-fn unanswered<W>(waiter: &Waiter<W>) -> LockError {
-    let fault = Fault::new(FaultClass::Late, "the server did not answer in time");
-    LockError::backend(Some(waiter.demand.key()), &fault)
 }
 
 impl Contending {

@@ -66,6 +66,7 @@ use std::time::Duration;
 
 use crate::domain::clock::Moment;
 use crate::domain::demand::Demand;
+use crate::domain::error::{Fault, FaultClass};
 use crate::domain::idle_event::IdleEnd;
 use crate::domain::key_habits::KeyHabits;
 use crate::domain::lease;
@@ -475,6 +476,12 @@ fn busy<W>(waiter: &Waiter<W>, blocker: Option<&Blocker>, now: Moment) -> LockEr
     let holder = blocker.and_then(Blocker::holder).map(Box::new);
     let key = waiter.demand.key().to_string();
     LockError::Busy { key, waited: now.since(waiter.asked), holder }
+}
+
+/// The error of a waiter that has had no answer.
+fn unanswered<W>(waiter: &Waiter<W>) -> LockError {
+    let fault = Fault::new(FaultClass::Late, "the server did not answer in time");
+    LockError::backend(Some(waiter.demand.key()), &fault)
 }
 
 /// The lease to ask for: the ttl, or less when `max_hold` ends earlier.
