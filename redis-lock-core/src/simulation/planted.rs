@@ -61,8 +61,6 @@ pub(crate) enum PlantedFault {
     HintNotFollowed,
     /// A token that is given away does not tell that it is in doubt.
     DoubtNotPassedOn,
-    /// A waiter begins by a message that names an older asking than its last one.
-    AnyAsking,
     /// A hold that began by a message counts on the whole ttl.
     ClaimIsTtl,
     /// A token that is given away does not tell of a cut that may still be executed. It has histories
@@ -74,7 +72,7 @@ pub(crate) enum PlantedFault {
 }
 
 impl PlantedFault {
-    pub(crate) const ALL: [Self; 29] = [
+    pub(crate) const ALL: [Self; 28] = [
         Self::AnyAnswer,
         Self::WaitersTtl,
         Self::QueueReversed,
@@ -102,7 +100,6 @@ impl PlantedFault {
         Self::CountedElsewhere,
         Self::HintNotFollowed,
         Self::DoubtNotPassedOn,
-        Self::AnyAsking,
         Self::ClaimIsTtl,
     ];
 
