@@ -46,6 +46,12 @@ fn what_nodes_answered_that_have_not_failed_is_not_released_again() {
     assert_eq!(released().collect::<Vec<_>>(), keys[..1]);
 }
 
+/// Waits until the first node's connection is known to have ended.
+fn until_its_end_is_noticed(locks: &Locks) {
+    let failed = locks.link().core().places.named(&"node-0:1".into()).unwrap();
+    eventually(PATIENCE, "its end is noticed", || failed.path.traffic().epoch().is_none());
+}
+
 #[test]
 fn who_waits_for_a_lock_of_a_node_that_failed_waits_for_its_last_releases_only() {
     let (cluster, locks) = three();
@@ -55,8 +61,7 @@ fn who_waits_for_a_lock_of_a_node_that_failed_waits_for_its_last_releases_only()
         guard.blocking_release().unwrap();
     }
     cluster.set_down(0, true);
-    let failed = locks.link().core().places.named(&"node-0:1".into()).unwrap();
-    eventually(PATIENCE, "its end is noticed", || failed.path.traffic().epoch().is_none());
+    until_its_end_is_noticed(&locks);
     let asked = asks_and_waits(&cluster, &locks, &key);
     cluster.fail_over(0, 2);
     asked.join().unwrap();
@@ -83,6 +88,8 @@ fn a_shutdown_sends_the_releases_that_were_to_be_repeated_later() {
             log.iter().filter(|(.., verb)| *verb == "release").count() >= count
         };
         cluster.set_down(0, true);
+        // A shutdown waits for no fail-over once its own releases have been tried.
+        until_its_end_is_noticed(&locks);
         thread::scope(|scope| {
             if is_shut_before {
                 scope.spawn(|| locks.blocking_shutdown());
