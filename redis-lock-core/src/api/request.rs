@@ -140,9 +140,6 @@ impl Request {
     /// it as well, unless it is for several keys, somebody is inside, or this process does not answer
     /// within 50 ms or three round trips. A process that dies meanwhile costs others the rest of the
     /// lease, as if it had died inside.
-    ///
-    /// A call that waited begins with the message that the lock was handed over. Until the server has
-    /// confirmed that, a round trip later, [`remaining`](crate::Guard::remaining) is less than a second.
     pub fn linger(mut self, linger: Duration) -> Self {
         self.options.linger = Some(linger);
         self

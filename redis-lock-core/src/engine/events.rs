@@ -12,10 +12,10 @@ impl Core {
     /// Handles an event that is no answer to a question.
     pub(crate) fn receive(&self, place: PlaceId, event: Event, work: &mut Work) {
         match event {
-            Event::Granted { token, waited_for, asking } => {
+            Event::Granted { token, waited_for } => {
                 let Some(id) = self.index().get(token.as_str()).cloned() else { return };
                 self.step(&id, work, |machine, env, out| {
-                    machine.hinted(&token, waited_for, asking, env, out);
+                    machine.hinted(&token, waited_for, env, out);
                 });
             }
             Event::WaitedFor { key } => {

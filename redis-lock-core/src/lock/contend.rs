@@ -2,9 +2,7 @@
 
 use std::sync::Arc;
 
-use super::early::Askings;
 use super::hand_over::{ASK, ASK_WAIT, HandOverRequest};
-use super::held::GrantedLock;
 use super::held_lease::Lease;
 use super::question::{About, Open};
 use super::timing::{HintThrottle, look_at};
@@ -55,7 +53,6 @@ pub(super) struct Contending {
     hand_over: HandOverRequest,
     /// Whether a message has named the token since the last question.
     was_notified: bool,
-    pub(super) askings: Askings,
 }
 
 /// What the last answer said.
@@ -84,7 +81,6 @@ impl Contending {
             blocked_by_own: false,
             hand_over: HandOverRequest::Not,
             was_notified: false,
-            askings: Askings::default(),
         }
     }
 
@@ -130,35 +126,6 @@ impl Contending {
         self.hand_over = HandOverRequest::Waits;
         let wait = ASK_WAIT.max(now.since(sent) * 3).min(self.demand.terms.timeout / 2);
         self.look = now.after(wait);
-    }
-
-    /// What to ask for where the lock may be busy.
-    fn acquisition(
-        &mut self,
-        demand: &Demand,
-        patient: bool,
-        waited_for: bool,
-        env: &Env<'_>,
-    ) -> Acquire {
-        let queue = patient.then_some(PLACE);
-        let asks = !patient && env.hints && demand.kind == Kind::Mutex;
-        let ask = (asks && self.hand_over == HandOverRequest::Not).then_some(ASK);
-        let has_place = queue.is_some() || ask.is_some();
-        let begins_early = demand.begins_early() && env.hints && has_place;
-        Acquire {
-            token: Arc::clone(self.attempt.wire()),
-            ttl: asked_ttl(demand),
-            queue,
-            fair: demand.terms.fair,
-            fences: if demand.terms.fenced { FENCES } else { 0 },
-            repair_orphan: demand.terms.repair_orphan,
-            ask,
-            stays: self.stays(),
-            notified: self.was_notified,
-            waited_for,
-            is_new: !self.may_be_queued,
-            asking: self.askings.next(begins_early, env.now),
-        }
     }
 
     pub(super) fn refusal<W>(&self, waiter: &Waiter<W>, now: Moment) -> LockError {
@@ -251,7 +218,24 @@ impl<W> Machine<W> {
         } else if blind {
             (About::Take, Verb::Take { token, ttl })
         } else {
-            let terms = contending.acquisition(&demand, patient, self.waited_for, env);
+            let queue = patient.then_some(PLACE);
+            let fences = if demand.terms.fenced { FENCES } else { 0 };
+            let asks = !patient && env.hints && demand.kind == Kind::Mutex;
+            let ask = (asks && contending.hand_over == HandOverRequest::Not).then_some(ASK);
+            let (stays, notified) = (contending.stays(), contending.was_notified);
+            let terms = Acquire {
+                token,
+                ttl,
+                queue,
+                fair: demand.terms.fair,
+                fences,
+                repair_orphan: demand.terms.repair_orphan,
+                ask,
+                stays,
+                notified,
+                waited_for: self.waited_for,
+                is_new: !contending.may_be_queued,
+            };
             (About::Acquire { queues: patient, ordered }, Verb::Acquire(terms))
         };
         if contending.failures == 0 {
@@ -319,13 +303,11 @@ impl<W> Machine<W> {
         }
     }
 
-    /// A message says that this token was granted the lock, which only the server can confirm. If it
-    /// names the last asking of the token, the hold begins meanwhile.
+    /// A message says that this token was granted the lock, which only the server can confirm.
     pub(crate) fn hinted(
         &mut self,
         token: &str,
         waited_for: bool,
-        asking: Option<u32>,
         env: &Env<'_>,
         out: &mut Effects<W>,
     ) {
@@ -335,9 +317,7 @@ impl<W> Machine<W> {
             if let Stage::Contending(contending) = &mut self.stage {
                 contending.was_notified = true;
             }
-            if !asking.is_some_and(|asking| self.begin_early(asking, env, out)) {
-                self.look_soon(env, out);
-            }
+            self.look_soon(env, out);
         }
     }
 
@@ -373,19 +353,6 @@ impl<W> Machine<W> {
             // them.
             return self.ask_again(env, out);
         }
-        let lease = Lease::granted(open, &contending.attempt);
-        self.begin(lease, open.sent, fence, env, out);
-    }
-
-    /// Hands the lock to the first waiter, which has to suit the attempt.
-    pub(super) fn begin(
-        &mut self,
-        lease: Lease,
-        since: Moment,
-        last_fence: Option<u64>,
-        env: &Env<'_>,
-        out: &mut Effects<W>,
-    ) {
         let Stage::Contending(contending) = std::mem::replace(&mut self.stage, Stage::Idle) else {
             return;
         };
@@ -396,12 +363,11 @@ impl<W> Machine<W> {
         if !matches!(contending.hand_over, HandOverRequest::Not | HandOverRequest::Refused) {
             out.idle(IdleEvent::Asked(AskOutcome::HandedOver), env);
         }
-        let attempt = contending.attempt;
-        self.hand_out(GrantedLock { attempt, lease, since, last_fence, was_free }, env, out);
+        self.hand_out(contending.attempt, open, fence, was_free, env, out);
     }
 
     /// Refuses waiters whose time limit has passed, unless they have not had any answer yet.
-    pub(super) fn refuse_overdue_after_busy(&mut self, env: &Env<'_>, out: &mut Effects<W>) {
+    fn refuse_overdue_after_busy(&mut self, env: &Env<'_>, out: &mut Effects<W>) {
         let Stage::Contending(contending) = &self.stage else { return };
         let answered_at = contending.answered_at;
         while let Some(waiter) = self.waiters.overdue(env.now) {

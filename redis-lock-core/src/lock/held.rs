@@ -45,19 +45,6 @@ pub(super) struct Held {
     check_at: Moment,
 }
 
-/// A lock that was granted to an attempt.
-#[derive(Debug)]
-pub(super) struct GrantedLock {
-    pub(super) attempt: Attempt,
-    pub(super) lease: Lease,
-    /// From when on the hold counts.
-    pub(super) since: Moment,
-    /// The last of the fencing numbers that were reserved.
-    pub(super) last_fence: Option<u64>,
-    /// Whether the lock was free.
-    pub(super) was_free: bool,
-}
-
 impl Held {
     pub(super) fn new(attempt: Attempt, hold: Arc<Hold>, lease: Lease, turn: Turn) -> Self {
         Self {
@@ -131,17 +118,25 @@ impl Held {
 }
 
 impl<W> Machine<W> {
-    /// Hands a granted lock to the first waiter.
-    pub(super) fn hand_out(&mut self, granted: GrantedLock, env: &Env<'_>, out: &mut Effects<W>) {
+    /// Hands the lease that a question brought to the first waiter.
+    pub(super) fn hand_out(
+        &mut self,
+        attempt: Attempt,
+        open: &Open,
+        last_fence: Option<u64>,
+        was_free: bool,
+        env: &Env<'_>,
+        out: &mut Effects<W>,
+    ) {
         let Some(waiter) = self.waiters.pop() else {
             // Unreachable: the caller has checked that there is a waiter.
             return;
         };
-        let GrantedLock { attempt, mut lease, since, last_fence, was_free } = granted;
         let mut fences = last_fence.map_or(0..0, |last| first_fence(last)..last + 1);
+        let mut lease = Lease::granted(open, &attempt);
         if planted!(WaitersTtl) {
             lease.ttl = super::asked_ttl(&waiter.demand);
-            lease.end = lease::deadline(lease.sent, lease.ttl);
+            lease.end = lease::deadline(open.sent, lease.ttl);
         }
         let fence = match &waiter.demand.adopts {
             Some(adopted) => adopted.fence,
@@ -149,7 +144,8 @@ impl<W> Machine<W> {
             None => None,
         };
         let token = attempt.token().clone();
-        let hold = Arc::new(Hold::new(waiter.demand, token, fence, since, lease.end, env.process));
+        let hold =
+            Arc::new(Hold::new(waiter.demand, token, fence, open.sent, lease.end, env.process));
         let turn = Turn::begin(env.now, self.waited_for);
         let mut held = Held::new(attempt, Arc::clone(&hold), lease, turn);
         (held.fences, held.was_free) = (fences, was_free);
@@ -370,7 +366,7 @@ impl<W> Machine<W> {
             if held.lease.renew_at != Moment::NEVER {
                 // A late renewal can do no harm, because the server only lengthens a lease that the
                 // token still has. So a renewal with an unknown outcome is simply sent again.
-                let ttl = held.lease.length().unwrap_or(super::timing::UNLEASED);
+                let ttl = held.lease.ttl.unwrap_or(super::timing::UNLEASED);
                 let retry = lease::renewal_retry(env.now, ttl);
                 held.lease.renew_at = if is_unknown { env.now } else { retry };
             }

@@ -6,7 +6,6 @@ use super::question::Open;
 use super::{Attempt, Env};
 use crate::domain::clock::Moment;
 use crate::domain::lease;
-use crate::store::CLAIM;
 
 /// The lease on the server, whichever caller of this process holds the lock.
 #[derive(Debug)]
@@ -17,9 +16,6 @@ pub(super) struct Lease {
     pub(super) sent: Moment,
     pub(super) end: Moment,
     pub(super) renew_at: Moment,
-    /// Whether the server has answered that the token has it. Until then, only a message has said so, and
-    /// the server keeps the lock no longer than for a claim.
-    pub(super) is_confirmed: bool,
     /// Set when a cut to this ttl has an unknown outcome: the server may execute it at any time, also
     /// behind a later renewal for more. So no answer is trusted for longer than this.
     pub(super) at_most: Option<Duration>,
@@ -30,22 +26,13 @@ impl Lease {
     pub(super) fn granted(open: &Open, attempt: &Attempt) -> Self {
         let at_most = attempt.token().unsettled().at_most;
         let (ttl, sent, renew_at) = (open.ttl, open.sent, Moment::NEVER);
-        let lease = Self { ttl, sent, end: sent, renew_at, is_confirmed: true, at_most };
+        let lease = Self { ttl, sent, end: sent, renew_at, at_most };
         Self { end: lease::deadline(sent, lease.trusted(ttl)), ..lease }
-    }
-
-    /// The lease of a lock that was granted, according to a message, after the token was asked for at
-    /// `sent`. The server keeps it for a claim from the grant on, so at least for that from `sent` on.
-    pub(super) fn announced(ttl: Duration, sent: Moment) -> Self {
-        let known = if planted!(ClaimIsTtl) { ttl } else { ttl.min(CLAIM) };
-        let end = lease::deadline(sent, Some(known));
-        Self { ttl: Some(ttl), sent, end, renew_at: sent, is_confirmed: false, at_most: None }
     }
 
     pub(super) fn extend(&mut self, open: &Open) -> Moment {
         let end = lease::deadline(open.sent, self.trusted(open.ttl));
         self.sent = self.sent.max(open.sent);
-        self.is_confirmed = true;
         self.end = self.end.max(end);
         end
     }
@@ -63,15 +50,9 @@ impl Lease {
         self.at_most = self.trusted(ttl);
     }
 
-    /// How long the lease is that the server is known to keep.
-    pub(super) fn length(&self) -> Option<Duration> {
-        self.ttl.map(|ttl| if self.is_confirmed { ttl } else { ttl.min(CLAIM) })
-    }
-
     /// Sets the time of the next renewal. None is needed when the lease lasts until `limit`.
     pub(super) fn schedule(&mut self, renews: bool, limit: Moment, env: &Env<'_>) {
         self.renew_at = match self.trusted(self.ttl) {
-            _ if !self.is_confirmed => env.now,
             Some(ttl) if renews && self.end < limit => {
                 lease::renewal(self.sent, ttl, env.spread, env.phase())
             }
@@ -81,6 +62,6 @@ impl Lease {
 
     /// Whether more than half of it is left.
     pub(super) fn is_fresh(&self, now: Moment) -> bool {
-        self.length().is_some_and(|length| self.end.since(now) > length / 2)
+        self.ttl.is_some_and(|ttl| self.end.since(now) > ttl / 2)
     }
 }

@@ -31,7 +31,6 @@ mod askers;
 mod attempt;
 mod contend;
 mod crowd;
-mod early;
 mod effects;
 mod failing;
 mod hand_over;

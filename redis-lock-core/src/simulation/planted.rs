@@ -61,8 +61,6 @@ pub(crate) enum PlantedFault {
     HintNotFollowed,
     /// A token that is given away does not tell that it is in doubt.
     DoubtNotPassedOn,
-    /// A hold that began by a message counts on the whole ttl.
-    ClaimIsTtl,
     /// A token that is given away does not tell of a cut that may still be executed. It has histories
     /// of its own, in which the cut is held up at that moment.
     CutNotPassedOn,
@@ -72,7 +70,7 @@ pub(crate) enum PlantedFault {
 }
 
 impl PlantedFault {
-    pub(crate) const ALL: [Self; 28] = [
+    pub(crate) const ALL: [Self; 27] = [
         Self::AnyAnswer,
         Self::WaitersTtl,
         Self::QueueReversed,
@@ -100,7 +98,6 @@ impl PlantedFault {
         Self::CountedElsewhere,
         Self::HintNotFollowed,
         Self::DoubtNotPassedOn,
-        Self::ClaimIsTtl,
     ];
 
     pub(crate) fn named(name: &str) -> Option<Self> {

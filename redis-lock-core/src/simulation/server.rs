@@ -12,7 +12,7 @@ use crate::domain::clock::Moment;
 use crate::domain::error::{Fault, FaultClass};
 use crate::domain::kind::Kind;
 use crate::store::memory::holders::Holders;
-use crate::store::memory::{Grant, State, hint_of};
+use crate::store::memory::{State, hint_of};
 use crate::store::{Answer, Blocker, Command, Event, Verb};
 
 /// What its clock shows when a history begins.
@@ -147,10 +147,12 @@ impl SimulatedServer {
             self.look_back(names.main(), now, None);
         }
         let subscribers = &self.subscribers;
-        let mut tell = |manager: &str, grant: Option<Grant<'_>>| {
+        let mut tell = |manager: &str, token: Option<&str>| {
             let Some(process) = subscribers.get(&(node, manager.into())) else { return false };
-            if let Some(grant) = grant {
-                messages.push((*process, grant.event(now.is_multiple_of(3))));
+            if let Some(token) = token {
+                let event =
+                    Event::Granted { token: token.to_owned(), waited_for: now.is_multiple_of(3) };
+                messages.push((*process, event));
             }
             true
         };

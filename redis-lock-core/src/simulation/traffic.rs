@@ -9,7 +9,6 @@ use super::nodes::{Verdict, node_of};
 use super::world::{World, WorldEvent};
 use crate::domain::error::{Fault, FaultClass};
 use crate::engine::places::{FIRST, PlaceId};
-use crate::store::redis::confirmed_first;
 use crate::store::{Answer, Command, Connected, Event as Hint, Verb};
 
 /// How long after their sending bytes can be executed at the latest: as long as a place lasts.
@@ -194,9 +193,6 @@ impl World {
     ) -> (Result<Answer, Fault>, bool) {
         let mut messages = Vec::new();
         let manager = Arc::clone(&self.processes[process].core.manager);
-        // Where replicas have to confirm what is executed, no waiter begins by a message.
-        let confirmed = (self.plan.path.unconfirmed > 0).then(|| confirmed_first(command.clone()));
-        let command = confirmed.as_ref().unwrap_or(command);
         let executed = self.server.execute(command, (node, &manager), clock::now(), &mut messages);
         if let Some(what) = self.server.violation.take() {
             self.violated(what);
@@ -219,12 +215,7 @@ impl World {
         if is_bad && chance >> 16 & 3 == 1 {
             self.after(latency * 2, WorldEvent::Hint(process, place, hint.clone()));
         }
-        // Some come when the grant that they are about has lapsed.
-        let late = match (is_bad && chance >> 16 & 3 == 2, chance >> 18 & 1 == 0) {
-            (true, true) => 700 * MILLI,
-            (true, false) => 1_600 * MILLI,
-            (false, _) => 0,
-        };
+        let late = if is_bad && chance >> 16 & 3 == 2 { 700 * MILLI } else { 0 };
         self.after(latency + late, WorldEvent::Hint(process, place, hint));
     }
 

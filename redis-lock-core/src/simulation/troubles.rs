@@ -213,7 +213,7 @@ impl World {
         let Some((key, token)) = chosen else { return };
         let (key, token) = ((*key).to_owned(), token.to_string());
         let hint = match self.chance(53, now, 0) % 3 {
-            0 => Hint::Granted { token, waited_for: true, asking: None },
+            0 => Hint::Granted { token, waited_for: true },
             1 => Hint::WaitedFor { key },
             _ => Hint::Forced { token },
         };

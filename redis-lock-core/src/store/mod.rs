@@ -142,9 +142,6 @@ pub(crate) struct Acquire {
     pub(crate) waited_for: bool,
     /// Whether the token was never asked to queue before.
     pub(crate) is_new: bool,
-    /// Which asking of the token this is, where the waiter begins as soon as a message grants it the
-    /// lock. The message repeats the number, which shows that the grant is younger than this asking.
-    pub(crate) asking: Option<u32>,
 }
 
 impl Acquire {
@@ -163,7 +160,6 @@ impl Acquire {
             notified: false,
             waited_for: false,
             is_new: false,
-            asking: None,
         }
     }
 }
@@ -262,13 +258,11 @@ impl Blocker {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Event {
     /// A token was granted the lock that it waits for. This is a hint: only the answer to the next
-    /// `Acquire` proves it, unless it names the last asking of the token.
+    /// `Acquire` proves it.
     Granted {
         token: String,
         /// Whether more waiters are in the queue.
         waited_for: bool,
-        /// The asking that the token was in the queue for.
-        asking: Option<u32>,
     },
     /// Another process waits for the lock at this key. This is a hint as well.
     WaitedFor { key: String },

@@ -3,7 +3,6 @@
 mod acquiring;
 mod adopting;
 mod asking;
-mod early;
 mod events;
 mod holding;
 mod kept;
@@ -134,7 +133,7 @@ impl Bench {
     }
 
     fn hinted(&mut self, token: &str) {
-        self.step(|machine, env, out| machine.hinted(token, false, None, env, out));
+        self.step(|machine, env, out| machine.hinted(token, false, env, out));
     }
 
     fn check(&mut self, hold: &Arc<Hold>) -> Confirmed {

@@ -322,7 +322,7 @@ fn the_news_that_others_wait_comes_with_a_hint_and_stays() {
         let mut bench = Bench::new();
         bench.contend(1, demand("k"), busy_with(Some(secs(20))));
         let token = bench.machine.awaited().map(ToString::to_string).unwrap();
-        bench.step(|machine, env, out| machine.hinted(&token, says_so, None, env, out));
+        bench.step(|machine, env, out| machine.hinted(&token, says_so, env, out));
         let question = bench.asked();
         bench.hinted(&token);
         bench.answer(&question, got());

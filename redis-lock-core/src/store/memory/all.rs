@@ -134,7 +134,7 @@ impl State {
                     entry.put(token, ONE, end(now, *ttl));
                 }
                 (Some((busy, _)), Some(place)) if at == *busy => {
-                    entry.enqueue(token, ONE, now.after(*place), manager, None);
+                    entry.enqueue(token, ONE, now.after(*place), manager);
                     entry.mark();
                 }
                 (Some((busy, _)), Some(place)) if ordered && at < *busy => {

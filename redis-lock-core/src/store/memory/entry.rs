@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::Publish;
 use super::fences::Last;
 use super::holders::{Holders, StoredHolder};
-use super::{Grant, Publish};
 use crate::Token;
 use crate::domain::clock::Moment;
 use crate::domain::error::{Fault, FaultClass};
@@ -49,8 +49,6 @@ pub(crate) struct StoredWaiter {
     /// When its place ends, unless it asks again.
     pub(crate) until: Moment,
     pub(crate) manager: Arc<str>,
-    /// The asking that it is here for, if its grant names that.
-    pub(crate) asking: Option<u32>,
 }
 
 impl Entry {
@@ -173,13 +171,12 @@ impl Entry {
         kind: Kind,
         until: Moment,
         manager: &Arc<str>,
-        asking: Option<u32>,
     ) {
         self.queue_end.take_if(|_| self.queue.is_empty());
         // A waiter that asks again a little too late still finds its place.
         self.queue_end = self.queue_end.max(Some(until.after(QUEUE_GRACE)));
-        let (own, manager) = (Arc::clone(token), Arc::clone(manager));
-        let waiter = StoredWaiter { token: own, kind, until, manager, asking };
+        let waiter =
+            StoredWaiter { token: Arc::clone(token), kind, until, manager: Arc::clone(manager) };
         match self.queue.iter_mut().find(|waiter| waiter.token == *token) {
             Some(place) => *place = waiter,
             None => self.queue.push_back(waiter),
@@ -221,9 +218,7 @@ impl Entry {
                 lives = false;
             }
             let Some(head) = self.queue.pop_front() else { break };
-            if lives
-                && publish(&head.manager, Some(Grant { token: &head.token, asking: head.asking }))
-            {
+            if lives && publish(&head.manager, Some(&head.token)) {
                 self.put(&head.token, head.kind, now.after(CLAIM));
                 if kind.is_value() {
                     // The other waiters are looked at when the mutex is free again.

@@ -17,7 +17,7 @@ pub(crate) fn hint_of(command: &Command, answer: &Answer) -> Option<(String, Eve
         }
         (Verb::InUse { asker }, Answer::Done) => {
             let token = asker.to_string();
-            Some((manager(asker)?, Event::Granted { token, waited_for: false, asking: None }))
+            Some((manager(asker)?, Event::Granted { token, waited_for: false }))
         }
         _ => None,
     }

@@ -115,10 +115,10 @@ impl Wire for MemoryWire {
         let mut shared = self.memory.shared();
         let SharedLocks { state, managers } = &mut *shared;
         // Hints are only queued here: nothing is done about them under this lock.
-        let mut publish = |manager: &str, grant: Option<Grant<'_>>| {
+        let mut publish = |manager: &str, token: Option<&str>| {
             let Some(hints) = managers.get(manager) else { return false };
-            let Some(grant) = grant else { return !hints.is_closed() };
-            hints.send(grant.event(false))
+            let Some(token) = token else { return !hints.is_closed() };
+            hints.send(Event::Granted { token: token.to_owned(), waited_for: false })
         };
         let answer = state.answer(&command, &self.manager, now, &mut publish);
         let hint = answer.as_ref().ok().and_then(|answer| hint_of(&command, answer));
@@ -153,22 +153,9 @@ impl Wire for MemoryWire {
     }
 }
 
-/// A lock that was granted to a waiter.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Grant<'a> {
-    pub(crate) token: &'a str,
-    pub(crate) asking: Option<u32>,
-}
-
-impl Grant<'_> {
-    pub(crate) fn event(self, waited_for: bool) -> Event {
-        Event::Granted { token: self.token.to_owned(), waited_for, asking: self.asking }
-    }
-}
-
 /// Notifies a manager that one of its tokens was granted the lock; returns `false` when the manager
-/// does not listen. Without a grant, only says whether it listens.
-pub(crate) type Publish<'a> = &'a mut dyn FnMut(&str, Option<Grant<'_>>) -> bool;
+/// does not listen. Without a token, only says whether it listens.
+pub(crate) type Publish<'a> = &'a mut dyn FnMut(&str, Option<&str>) -> bool;
 
 impl State {
     /// A state with one lock, as it was read from a server.

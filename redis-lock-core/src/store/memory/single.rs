@@ -115,7 +115,7 @@ impl Entry {
         now: Moment,
         publish: Publish<'_>,
     ) -> Result<Answer, Fault> {
-        let Acquire { token, ttl, queue, fair, fences, asking, .. } = terms;
+        let Acquire { token, ttl, queue, fair, fences, .. } = terms;
         let kind = command.kind;
         if self.has_tombstone(token) {
             return Ok(Answer::Tombstone);
@@ -136,7 +136,7 @@ impl Entry {
                     self.leave(token);
                 }
                 if let Some(place) = queue.or(ask) {
-                    self.enqueue(token, kind, now.after(place), manager, *asking);
+                    self.enqueue(token, kind, now.after(place), manager);
                 }
                 if queue.is_some() {
                     self.mark();

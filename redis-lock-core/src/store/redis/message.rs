@@ -13,13 +13,13 @@ pub(super) const PING_INTERVAL: Duration = Duration::from_secs(2);
 pub(super) fn read(payload: &str) -> Option<Event> {
     let (what, whom) = payload.split_once(' ')?;
     match what {
-        "g" => Some(granted(whom, None)),
-        "h" => {
-            let (asking, whom) = whom.split_once(' ')?;
-            Some(granted(whom, Some(asking.parse().ok()?)))
+        "g" => {
+            let unmarked = whom.strip_suffix(WAITERS_MARK);
+            let token = unmarked.unwrap_or(whom).to_owned();
+            Some(Event::Granted { token, waited_for: unmarked.is_some() })
         }
         // The process that asked looks at the lock, whatever the answer is.
-        "u" => Some(Event::Granted { token: whom.to_owned(), waited_for: false, asking: None }),
+        "u" => Some(Event::Granted { token: whom.to_owned(), waited_for: false }),
         "a" => {
             // Both parts may contain spaces.
             let (length, rest) = whom.split_once(' ')?;
@@ -33,13 +33,6 @@ pub(super) fn read(payload: &str) -> Option<Event> {
     }
 }
 
-/// A grant to a token, which has a mark behind it when others wait.
-fn granted(whom: &str, asking: Option<u32>) -> Event {
-    let unmarked = whom.strip_suffix(WAITERS_MARK);
-    let token = unmarked.unwrap_or(whom).to_owned();
-    Event::Granted { token, waited_for: unmarked.is_some(), asking }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -49,16 +42,10 @@ mod tests {
         for payload in ["", "g", "x token", "\0", "grant t"] {
             assert_eq!(read(payload), None, "{payload:?}");
         }
-        let granted =
-            |waited_for, asking| Some(Event::Granted { token: "t 1".into(), waited_for, asking });
-        assert_eq!(read("g t 1"), granted(false, None));
-        assert_eq!(read("g t 1+"), granted(true, None));
-        assert_eq!(read("u t 1"), granted(false, None));
-        assert_eq!(read("h 7 t 1"), granted(false, Some(7)));
-        assert_eq!(read("h 7 t 1+"), granted(true, Some(7)));
-        for odd in ["h", "h 7", "h x t", "h -1 t", "h 99999999999 t"] {
-            assert_eq!(read(odd), None, "{odd}");
-        }
+        let granted = |waited_for| Some(Event::Granted { token: "t 1".into(), waited_for });
+        assert_eq!(read("g t 1"), granted(false));
+        assert_eq!(read("g t 1+"), granted(true));
+        assert_eq!(read("u t 1"), granted(false));
         let asked = Event::Asked { key: "a b".into(), token: "t 1".into() };
         assert_eq!(read("a 3 t 1 a b"), Some(asked));
         for odd in ["a t", "a 3 t", "a 99 t 1 a b", "a -1 t a", "a 2 t 1 a b", "a 1 ü a"] {

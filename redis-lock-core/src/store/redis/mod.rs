@@ -54,8 +54,6 @@ pub(crate) use nodes::{ClusterDirectory, NodeAccess, SentinelDirectory};
 #[cfg(test)]
 pub(crate) use nodes::{NamedPrimary, NodeList, SentinelReport};
 #[cfg(test)]
-pub(crate) use replicated::confirmed_first;
-#[cfg(test)]
 pub(crate) use transaction::Sequence;
 
 use std::sync::atomic::{AtomicBool, Ordering};

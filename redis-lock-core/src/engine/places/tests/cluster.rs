@@ -13,7 +13,7 @@ use crate::domain::error::{Fault, FaultClass};
 use crate::domain::names::{SLOTS, slot};
 use crate::engine::Arbiter;
 use crate::store::directory::{Directory, Map, Primary};
-use crate::store::memory::{Grant, State};
+use crate::store::memory::State;
 use crate::store::redirect::{NodeName, Redirect};
 use crate::store::{
     Answer, BoxFuture, Command, Connected, Connector, Event, Filled, Hints, Pulled, Readiness,
@@ -188,10 +188,10 @@ impl Cluster {
             return Ok(Ok(Answer::Done));
         }
         let Nodes { state, listeners, .. } = &mut *nodes;
-        let mut publish = |manager: &str, grant: Option<Grant<'_>>| {
+        let mut publish = |manager: &str, token: Option<&str>| {
             let Some(hints) = listeners.get(&(node, manager.into())) else { return false };
-            let Some(grant) = grant else { return !hints.is_closed() };
-            hints.send(grant.event(false))
+            let Some(token) = token else { return !hints.is_closed() };
+            hints.send(Event::Granted { token: token.to_owned(), waited_for: false })
         };
         Ok(state.answer(command, manager, Moment::now(), &mut publish))
     }

@@ -38,9 +38,7 @@ fn acquire(command: &Command, context: &Context<'_>) -> Option<ScriptCall> {
         .key("fence", names.fence())
         .key("tombstone", names.tombstone(&terms.token));
     let call = asked(call, terms, context).arg("repair", text(terms.repair_orphan));
-    let asking = terms.asking.map_or_else(String::new, |asking| format!("#{asking}"));
-    let call = call.arg("claim", text(Some(CLAIM))).arg("ask", text(terms.ask));
-    Some(call.arg("asking", asking))
+    Some(call.arg("claim", text(Some(CLAIM))).arg("ask", text(terms.ask)))
 }
 
 fn release(command: &Command) -> Option<ScriptCall> {

@@ -1,5 +1,5 @@
 -- KEYS: lock queue waiters fence tombstone
--- ARGV: token ttl place channel fair fences repair claim ask asking
+-- ARGV: token ttl place channel fair fences repair claim ask
 -- Answers: {1, fence} ours; {0, left, holder, queued, repaired, asked} busy; {-2} has a tombstone;
 --          {-3, holder} a foreign value without ttl; {-4, kind} another kind of lock stands there
 ttl, place, fences = tonumber(ttl), tonumber(place), tonumber(fences)
@@ -10,12 +10,12 @@ if holder == nil then return {-4, kind_at(lock)} end
 local last = fences > 0 and redis.call('GET', fence)
 
 local function busy(who, left, repaired)
-  local queued = line_up(queue, waiters, token, place, channel, asking)
+  local queued = line_up(queue, waiters, token, place, channel)
   local asked = false
   if queued then
     ask_to_hand_over(lock, channel)
   elseif ask ~= '0' then
-    asked, queued = ask_if_idle(lock, queue, waiters, token, tonumber(ask), channel, asking)
+    asked, queued = ask_if_idle(lock, queue, waiters, token, tonumber(ask), channel)
   end
   return {0, left, shown(who), queued and 1 or 0, repaired, asked and 1 or 0}
 end

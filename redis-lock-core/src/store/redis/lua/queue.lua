@@ -1,7 +1,6 @@
 -- The queue of a lock: a sorted set of tokens by ticket, and a hash from token to
 -- "<end of its place in ms> <channel>". A channel of "-" means that its waiter looks by itself.
--- Waiters for a lock that several can hold say after the end what they want; see shared.lua. Those for a
--- mutex that begin as soon as they are notified have "#<number of their asking>" there.
+-- Waiters for a lock that several can hold say after the end what they want; see shared.lua.
 -- Where values of another program stand at these keys, the lock works as if nobody could queue.
 
 -- How many wait, dead ones included.
@@ -98,55 +97,48 @@ local function may_live(channel)
   return listened[channel]
 end
 
--- Whether a message reached its waiter. Denied publishing must not fail what is done: the waiter will
--- look by itself.
-local function reaches(channel, message)
+-- Tells a waiter; false when it is dead. Denied publishing must not fail what is done: the waiter
+-- will look by itself.
+local function tell(channel, message)
   if channel == '-' then return true end
+  if not may_live(channel) then return false end
   local heard = publish(channel, message)
   return type(heard) ~= 'number' or heard > 0
 end
 
--- Notifies a waiter; false when it is dead.
-local function tell(channel, message) return may_live(channel) and reaches(channel, message) end
-
--- The channel of a waiter that lives, and how a message to it begins. A message that repeats the
--- number of an asking lets the waiter begin at once.
-local function living(place, now)
-  -- Who waits for another kind of lock finds out by itself that the kinds don't mix.
-  local finish, asking, channel = string.match(place, '^(%d+)#?(%d*) (.*)$')
-  if not finish or tonumber(finish) <= now or not may_live(channel) then return nil end
-  return channel, asking == '' and 'g ' or 'h ' .. asking .. ' '
-end
-
--- Makes the first living waiter the owner and notifies it. Returns its token; `me`, without making it
+-- Makes the first living waiter the owner and tells it. Returns its token; `me`, without making it
 -- the owner, when that comes first; false when nobody waits; nil when there are more dead waiters
--- than one call removes, which are as many as `budget` says.
-local function grant(lock, queue, waiters, claim, me, budget)
+-- than one call removes.
+local function grant(lock, queue, waiters, claim, me)
   local count = waiting(queue, waiters)
   if count == 0 then return false end
-  local now, passed, head, channel, begin = millis(), {}
-  budget = budget or MOST
-  for at = 0, math.min(count, budget) - 1 do
+  local now, dead, value = millis(), {}, nil
+  local head
+  for at = 0, math.min(count, MOST) - 1 do
     head = redis.call('ZRANGE', queue, at, at)[1]
     if head == me then break end
-    passed[#passed + 1] = head
-    channel, begin = living(redis.call('HGET', waiters, head) or '', now)
-    if channel then break end
+    dead[#dead + 1] = head
+    -- Who waits for another kind of lock finds out by itself that the kinds don't mix.
+    local place = redis.call('HGET', waiters, head) or ''
+    local finish, channel = string.match(place, '^(%d+) (.*)$')
+    if finish and tonumber(finish) > now then
+      local marked = count > #dead and head .. '+' or head
+      if tell(channel, 'g ' .. marked) then
+        value = marked
+        break
+      end
+    end
   end
-  if #passed > 0 then
-    redis.call('ZREM', queue, unpack(passed))
-    redis.call('HDEL', waiters, unpack(passed))
+  if #dead > 0 then
+    redis.call('ZREM', queue, unpack(dead))
+    redis.call('HDEL', waiters, unpack(dead))
   end
-  if channel then
-    local value = count > #passed and head .. '+' or head
+  if value then
     redis.call('SET', lock, value, 'PX', claim)
-    -- Not before all is written: a server that refuses to write must not let the waiter begin.
-    if reaches(channel, begin .. value) then return head end
-    redis.call('DEL', lock)
-    return grant(lock, queue, waiters, claim, me, budget - #passed)
+    return head
   end
-  if me and head == me then return me end
-  if count > #passed then return nil end
+  if head == me then return me end
+  if count > #dead then return nil end
   return false
 end
 
@@ -182,12 +174,12 @@ end
 
 -- Asks a holder that may be idle, for a token that does not wait: it stands in the queue for a moment,
 -- and leaves no mark, which would outlast it. Returns whether it asked, and whether it is queued.
-local function ask_if_idle(lock, queue, waiters, token, place, channel, asking)
+local function ask_if_idle(lock, queue, waiters, token, place, channel)
   local holder = redis.call('GET', lock)
   local base = string.match(channel, '^(.*~m:)')
   if not base or not holder or not may_be_idle(holder) then return false, false end
   local manager = string.match(holder, '^rl1%.%x+%.([^.]+)%.')
-  local queued = enqueue(queue, waiters, token, place, channel, asking)
+  local queued = enqueue(queue, waiters, token, place, channel)
   publish(base .. manager, 'a ' .. #token .. ' ' .. token .. ' ' .. lock)
   return true, queued
 end

@@ -250,15 +250,6 @@ impl ReplicatedWire {
     }
 }
 
-/// The command without the number that would let its waiter begin by a message: no replica needs to have
-/// the grant then.
-pub(crate) fn confirmed_first(mut command: Command) -> Command {
-    if let Verb::Acquire(terms) = &mut command.verb {
-        terms.asking = None;
-    }
-    command
-}
-
 impl Wire for ReplicatedWire {
     fn push(&mut self, seq: u64, command: Command) {
         self.count(seq, &command);
@@ -266,12 +257,12 @@ impl Wire for ReplicatedWire {
             let (names, token) = (command.names.clone(), Arc::clone(token));
             self.riders.push(Rider { seq, names, token });
         }
-        self.inner.push(seq, confirmed_first(command));
+        self.inner.push(seq, command);
     }
 
     fn push_asking(&mut self, seq: u64, command: Command) {
         self.count(seq, &command);
-        self.inner.push_asking(seq, confirmed_first(command));
+        self.inner.push_asking(seq, command);
     }
 
     fn flush(&mut self) -> io::Result<()> {

@@ -12,8 +12,8 @@ use super::writes::{Message, Writes, one};
 use crate::domain::clock::Moment;
 use crate::domain::error::{Fault, FaultClass};
 use crate::domain::kind::Kind;
+use crate::store::memory::State;
 use crate::store::memory::entry::Entry;
-use crate::store::memory::{Grant, State};
 use crate::store::redis::channel::plain;
 use crate::store::redis::decode;
 use crate::store::redis::dialect::Dialect;
@@ -300,7 +300,7 @@ fn by_model(command: &Command, snapshot: &Snapshot, terms: &DecisionTerms) -> De
     }
     let before = snapshot.entry();
     let (mut grants, mut unknown) = (Vec::new(), false);
-    let mut publish = |channel: &str, grant: Option<Grant<'_>>| {
+    let mut publish = |channel: &str, token: Option<&str>| {
         let heard = match terms.listeners.get(channel) {
             _ if channel == "-" => return true,
             // Listeners of a sharded channel can be counted at its own node only.
@@ -312,10 +312,8 @@ fn by_model(command: &Command, snapshot: &Snapshot, terms: &DecisionTerms) -> De
                 false
             }
         };
-        if let (true, Some(grant)) = (heard, grant) {
-            let asking = grant.asking.map(|asking| format!("h {asking}"));
-            let what = asking.unwrap_or_else(|| "g".to_owned());
-            grants.push((channel.to_owned(), format!("{what} {}", grant.token)));
+        if let (true, Some(token)) = (heard, token) {
+            grants.push((channel.to_owned(), token.to_owned()));
         }
         heard
     };
@@ -333,10 +331,10 @@ fn by_model(command: &Command, snapshot: &Snapshot, terms: &DecisionTerms) -> De
     let compared = Writes { names, dialect, snapshot: &snapshot, before: &before, after: &after };
     let (writes, asked) = compared.commands();
     let is_marked = after.holders.first().is_some_and(|holder| holder.is_waited_for());
-    let granted = grants.into_iter().map(|(channel, message)| {
+    let granted = grants.into_iter().map(|(channel, token)| {
         let mark = if is_marked { "+" } else { "" };
         let channel = plain(&channel).unwrap_or(channel);
-        Message { channel, text: message + mark }
+        Message { channel, text: format!("g {token}{mark}") }
     });
     let idle = idle_asked(command, &answer);
     let messages = forced(command, &before).chain(granted).chain(asked).chain(idle).collect();
@@ -436,7 +434,6 @@ mod tests {
                 kind: Kind::Mutex,
                 until,
                 manager: "lock:~m:x".into(),
-                asking: None,
             };
             let entry = Entry { queue: [waiter].into(), ..Entry::default() };
             asked_within(time, &entry, "lock:~m:x", now)

@@ -220,9 +220,9 @@ impl Snapshot {
     /// The lock in the form of the model.
     pub(super) fn entry(&self) -> Entry {
         let waiter = |(token, _): &(String, f64)| {
-            let (until, asking, channel) = self.place(token).unwrap_or((Moment::START, None, "-"));
+            let (until, channel) = self.place(token).unwrap_or((Moment::START, "-"));
             let (token, manager) = (token.as_str().into(), channel.into());
-            StoredWaiter { token, kind: Kind::Mutex, until, manager, asking }
+            StoredWaiter { token, kind: Kind::Mutex, until, manager }
         };
         let queue: VecDeque<_> = self.queue.iter().flatten().map(waiter).collect();
         let queue_end = self.queue_left.filter(|_| !queue.is_empty());
@@ -246,7 +246,7 @@ impl Snapshot {
     /// When the place of the first waiter ends.
     pub(super) fn first_place(&self) -> Option<Moment> {
         let (first, _) = self.queue.as_ref()?.first()?;
-        Some(self.place(first).map_or(Moment::START, |(until, ..)| until))
+        Some(self.place(first).map_or(Moment::START, |(until, _)| until))
     }
 
     fn holder(&self) -> Option<StoredHolder> {
@@ -258,16 +258,12 @@ impl Snapshot {
         Some(StoredHolder::of_mutex(token.into(), end, marked))
     }
 
-    /// When the place of a token ends, its asking, and its manager's channel. `None` for waiters for a lock of
+    /// When the place of a token ends, and its manager's channel. `None` for waiters for a lock of
     /// another family, which find out by themselves that the families differ.
-    fn place(&self, token: &str) -> Option<(Moment, Option<u32>, &str)> {
-        let (place, channel) = self.places.get(token)?.split_once(' ')?;
-        let (until, asking) = match place.split_once('#') {
-            Some((until, asking)) => (until, Some(asking.parse().ok()?)),
-            None => (place, None),
-        };
+    fn place(&self, token: &str) -> Option<(Moment, &str)> {
+        let (until, channel) = self.places.get(token)?.split_once(' ')?;
         let until = Duration::from_millis(until.parse().ok()?);
-        Some((Moment::START.after(until), asking, channel))
+        Some((Moment::START.after(until), channel))
     }
 }
 

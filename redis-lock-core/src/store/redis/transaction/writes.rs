@@ -23,8 +23,7 @@ pub(super) struct Message {
 impl Message {
     /// Whether it tells a waiter that it was granted the lock, and that others still wait.
     pub(super) fn grants_with_others_behind(&self) -> bool {
-        let grants = self.text.starts_with("g ") || self.text.starts_with("h ");
-        grants && self.text.ends_with(WAITERS_MARK)
+        self.text.starts_with("g ") && self.text.ends_with(WAITERS_MARK)
     }
 
     pub(super) fn publish(&self) -> Cmd {
