@@ -6,8 +6,7 @@
 macro_rules! planted {
     ($fault:ident) => {{
         #[cfg(test)]
-        let is_planted =
-            crate::simulation::planted::is(crate::simulation::planted::PlantedFault::$fault);
+        let is_planted = crate::domain::planted::is(crate::domain::planted::PlantedFault::$fault);
         #[cfg(not(test))]
         let is_planted = false;
         is_planted

@@ -47,7 +47,8 @@ pub(crate) struct Traits {
     /// Its name in events and metrics.
     pub(crate) name: &'static str,
     pub(crate) family: Family,
-    /// The letter before a holder's token, for kinds whose holders are in a set.
+    /// The letter before a holder's token, for kinds whose holders are in a set. Scripts know it by the
+    /// kind's name, in capitals.
     pub(crate) mode: Option<&'static str>,
     /// Whether a holder shuts out all others.
     pub(crate) is_exclusive: bool,

@@ -17,6 +17,8 @@ pub(crate) mod lease;
 pub(crate) mod lock_terms;
 pub(crate) mod names;
 pub(crate) mod once;
+#[cfg(test)]
+pub(crate) mod planted;
 pub(crate) mod recent_demands;
 pub(crate) mod shared_text;
 pub(crate) mod state;

@@ -220,7 +220,7 @@ impl Core {
         let habits = shard.linger_history.of(&id.main, now);
         let visited = if makes { Some(shard.get_or_create(id)) } else { shard.visit(id) };
         let Some((resident, agenda)) = visited else { return };
-        let env = self.env(now, &place, habits);
+        let env = Env { is_behind: resident.is_behind(), ..self.env(now, &place, habits) };
         change(&mut resident.machine, &env, effects);
         self.correct_index(id, resident);
         *has_too_many_idle |= self.correct_idle(id, resident);
@@ -239,8 +239,12 @@ impl Core {
                 self.put_where_known(id, effects.out.drain(..), now, asked, (settled, touched));
             }
         }
-        let due = agenda.settle(id, resident, now);
-        if resident.machine.is_idle() {
+        let mut due = agenda.settle(id, resident, now);
+        let (is_idle, changes_line) = (resident.machine.is_idle(), resident.changes_line());
+        if let (true, Some(is_queued)) = (id.has_own_machine(), changes_line) {
+            due = shard.change_line(id, is_queued, now).into_iter().chain(due).min();
+        }
+        if is_idle {
             shard.remove(id);
         }
         if let Some(key_use) = effects.key_use.take() {
@@ -268,6 +272,7 @@ impl Core {
             manager: &self.manager,
             spread: now.scrambled() ^ self.manager.as_bytes().last().copied().unwrap_or(0),
             habits,
+            is_behind: false,
             listening: observe::may_be_heard(),
             numbers: &self.numbers,
             process: self.process,

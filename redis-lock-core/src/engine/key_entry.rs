@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use super::line::{Line, Standing};
 use super::resident::Resident;
 
 /// The machines of one key. They are in boxes, because the hash table has twice the needed capacity
@@ -17,6 +18,8 @@ pub(super) struct KeyEntry {
 #[derive(Debug, Default)]
 struct Unpooled {
     by_number: BTreeMap<u64, Box<Resident>>,
+    /// Those of them that are in the server's queue.
+    line: Line,
 }
 
 impl KeyEntry {
@@ -51,6 +54,20 @@ impl KeyEntry {
             0 => self.pooled.take(),
             _ => self.unpooled.as_mut()?.by_number.remove(&number),
         }
+    }
+
+    /// A machine came into the server's queue, or left it. Returns the machine that stands at the front
+    /// since then.
+    pub(super) fn change_line(&mut self, number: u64, is_queued: bool) -> Option<u64> {
+        let Unpooled { by_number, line } = self.unpooled.as_deref_mut()?;
+        let standing = is_queued.then(|| line.join(number));
+        let forward = if is_queued { None } else { line.leave(number) };
+        for (number, standing) in [(Some(number), standing), (forward, Some(Standing::Front))] {
+            if let Some(resident) = number.and_then(|number| by_number.get_mut(&number)) {
+                resident.standing = standing;
+            }
+        }
+        forward
     }
 
     pub(super) fn is_empty(&self) -> bool {

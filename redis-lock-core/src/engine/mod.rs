@@ -21,6 +21,7 @@ mod idle_leases;
 mod in_use_answers;
 
 mod key_entry;
+mod line;
 mod linger_history;
 mod listen;
 mod lock_order;

@@ -3,6 +3,7 @@
 use std::num::NonZeroU64;
 use std::sync::Arc;
 
+use super::line::Standing;
 use crate::LockError;
 use crate::domain::clock::Moment;
 use crate::domain::once::OnceSender;
@@ -28,6 +29,8 @@ pub(crate) struct Resident {
     pub(super) is_deferred: bool,
     /// The token by which messages may refer to it.
     pub(crate) indexed: Option<Arc<str>>,
+    /// Where it stands among the machines of this process that are in the server's queue, if it is.
+    pub(super) standing: Option<Standing>,
     /// The number of its entry in the list of idle leases.
     pub(crate) idle_entry: Option<NonZeroU64>,
     /// The version of the routing that its open question was sent with, when there are several
@@ -44,16 +47,29 @@ impl Resident {
             has_been_due: false,
             is_deferred: false,
             indexed: None,
+            standing: None,
             idle_entry: None,
             asked: 0,
         }
+    }
+
+    /// Whether others of this process are let in before it.
+    pub(super) fn is_behind(&self) -> bool {
+        self.standing == Some(Standing::Behind)
+    }
+
+    /// Whether it came into the server's queue, or left it, if one of both has to be noted.
+    pub(super) fn changes_line(&self) -> Option<bool> {
+        let is_queued = self.machine.is_queued();
+        (is_queued != self.standing.is_some()).then_some(is_queued)
     }
 
     /// As good as new. Its machine is idle.
     pub(super) fn reset(mut self: Box<Self>) -> Box<Self> {
         self.machine.reset();
         (self.timer, self.has_been_due, self.is_deferred) = (Moment::NEVER, false, false);
-        (self.indexed, self.idle_entry, self.asked) = (None, None, 0);
+        (self.indexed, self.standing) = (None, None);
+        (self.idle_entry, self.asked) = (None, 0);
         self
     }
 }

@@ -115,6 +115,21 @@ impl Shard {
         Some((entries.get_mut(&id.main)?.get_mut(id.number)?, agenda))
     }
 
+    /// A machine came into the server's queue, or left it. Returns when the engine has to wake for one
+    /// that comes to the front because of that.
+    pub(crate) fn change_line(
+        &mut self,
+        id: &LockId,
+        is_queued: bool,
+        now: Moment,
+    ) -> Option<Moment> {
+        let number = self.entries.get_mut(&id.main)?.change_line(id.number, is_queued)?;
+        let id = LockId { main: Arc::clone(&id.main), number };
+        let (resident, agenda) = self.visit(&id)?;
+        resident.machine.come_forward(now);
+        agenda.settle(&id, resident, now)
+    }
+
     /// Removes a machine that is not needed any more.
     pub(crate) fn remove(&mut self, id: &LockId) {
         let Some(mut entry) = self.entries.remove(&id.main) else { return };

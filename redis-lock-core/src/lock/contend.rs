@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::hand_over::{ASK, ASK_WAIT, HandOverRequest};
 use super::held_lease::Lease;
 use super::question::{About, Open};
-use super::timing::{HintThrottle, look_at};
+use super::timing::{HintThrottle, look_at, look_from_front};
 use super::{
     Attempt, Effects, Env, Later, Machine, Outcome, Reap, Stage, Waiter, asked_ttl, busy,
     unanswered,
@@ -32,6 +32,8 @@ pub(super) struct Contending {
     demand: Arc<Demand>,
     /// Whether a place in the queue was asked for, so that messages may name the token.
     may_be_queued: bool,
+    /// Whether the last answer that said something of that said that it has a place in the queue.
+    pub(super) is_queued: bool,
     /// When to ask again, if no question is open at that time.
     pub(super) look: Moment,
     /// Whether a hint came while a question was open, so that another one follows.
@@ -69,6 +71,7 @@ impl Contending {
             attempt,
             demand: Arc::clone(demand),
             may_be_queued: false,
+            is_queued: false,
             look: now,
             hinted: false,
             throttle: HintThrottle::default(),
@@ -321,6 +324,15 @@ impl<W> Machine<W> {
         }
     }
 
+    /// Few waiters of this process are to be let in before this one, from now on.
+    pub(crate) fn come_forward(&mut self, now: Moment) {
+        if let Stage::Contending(contending) = &mut self.stage
+            && !planted!(StaysBehind)
+        {
+            contending.look = contending.look.min(look_from_front(now));
+        }
+    }
+
     /// Asks now, or as soon as the open question has its outcome.
     pub(super) fn look_soon(&mut self, env: &Env<'_>, out: &mut Effects<W>) {
         let Stage::Contending(contending) = &mut self.stage else { return };
@@ -421,6 +433,7 @@ impl<W> Machine<W> {
         }
         let same = matches!(&contending.last_answer, LastAnswer::Busy(last) if last.value == blocker.value);
         contending.looks = if same { contending.looks.saturating_add(1) } else { 0 };
+        contending.is_queued = blocker.queued;
         contending.look = look_at(&blocker, contending.looks, env);
         // An answer describes a time after its question was sent, not before.
         contending.answered_at = open.sent;

@@ -21,6 +21,14 @@ const LOOK_FROM_AFAR: Duration = LOOK_INTERVAL;
 /// Looks are moved to a grid of 2^26 nanoseconds, some 67 ms, so that several are taken together.
 const LOOK_GRID: u32 = 26;
 
+/// The longest time between two looks of a waiter while many of its own process have to be let in
+/// before it: it only has to keep its place. When it is among the first of them, it looks as often as
+/// the others.
+const LOOK_FROM_BEHIND: Duration = Duration::from_secs(3);
+
+/// Their grid is coarser, some 134 ms, since there may be thousands of them.
+const GRID_BEHIND: u32 = 27;
+
 /// The longest time between two looks when the holder is another program, which sends no message
 /// when it releases.
 const LOOK_AT_FOREIGNER: Duration = Duration::from_millis(250);
@@ -108,6 +116,10 @@ pub(super) fn look_at(blocker: &Blocker, looks: u32, env: &Env<'_>) -> Moment {
     let of_us = |value: &str| Token::from_wire(value).manager().is_some();
     let ours = blocker.value.as_deref().is_none_or(of_us);
     let least = if blocker.queued && looks > 1 { MIN_LOOK_INTERVAL } else { Duration::ZERO };
+    if blocker.is_far && env.hints && env.is_behind {
+        let wait = LOOK_FROM_BEHIND * 7 / 8 + LOOK_FROM_BEHIND * spread / 2_048;
+        return env.now.after(wait).at_or_before(GRID_BEHIND, env.phase());
+    }
     if blocker.is_far && env.hints {
         let wait = LOOK_FROM_AFAR * 3 / 4 + LOOK_FROM_AFAR * spread / 1_024;
         return match blocker.ttl {
@@ -125,6 +137,12 @@ pub(super) fn look_at(blocker: &Blocker, looks: u32, env: &Env<'_>) -> Moment {
     let most = most * 3 / 4 + most * spread / 512;
     let wait = blocker.ttl.map_or(most, |ttl| most.min((ttl + jitter).max(least)));
     env.now.after(wait)
+}
+
+/// When a waiter looks at the latest that has come among the first of its process. A message that was
+/// lost just before does not cost it its turn, because a claim lasts longer.
+pub(super) fn look_from_front(now: Moment) -> Moment {
+    now.after(LOOK_FROM_AFAR * 3 / 4)
 }
 
 /// When to ask again after this many consecutive failures.

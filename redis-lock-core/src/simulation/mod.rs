@@ -22,7 +22,6 @@ mod network;
 mod nodes;
 mod plan;
 mod planned_trouble;
-pub(crate) mod planted;
 mod process;
 mod promptness;
 mod random;

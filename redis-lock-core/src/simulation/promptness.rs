@@ -1,8 +1,8 @@
 //! How soon a waiter asks, where the network is calm: at once when a message names it, and every now
-//! and then where no message comes. A waiter looks by itself after a second anyway, so that what breaks
+//! and then where no message comes, or where a lost one could cost it its turn. A waiter looks by itself after a second anyway, so that what breaks
 //! one of these delays somebody and shows nowhere else.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use super::clock::{self, MILLI};
@@ -20,6 +20,9 @@ const HINTED: u64 = 30 * MILLI;
 /// How long a waiter that gets no messages waits between two looks, beside what the path takes.
 const UNHINTED: u64 = 830 * MILLI;
 
+/// How long the first in a queue waits between two looks, beside what the path takes.
+const FIRST: u64 = 1_300 * MILLI;
+
 /// A lease that outlasts some looks.
 const LONG_LEASE: u64 = 5_000 * MILLI;
 
@@ -31,6 +34,8 @@ const OF_DEAFNESS: u64 = 64;
 pub(super) struct Promptness {
     asked: HashMap<Arc<str>, u64>,
     hinted: HashMap<Arc<str>, u64>,
+    /// The first in the queue of each key, and since when.
+    first: BTreeMap<String, (Arc<str>, u64)>,
 }
 
 impl Promptness {
@@ -41,6 +46,15 @@ impl Promptness {
 
     pub(super) fn hint(&mut self, token: &str) {
         self.hinted.entry(token.into()).or_insert_with(clock::now);
+    }
+
+    fn note_first<'a>(&mut self, waiting: impl Iterator<Item = (&'a str, &'a Arc<str>)>) {
+        let before = std::mem::take(&mut self.first);
+        for (key, token) in waiting {
+            let same = before.get(key).filter(|(first, _)| first == token);
+            let since = same.map_or_else(clock::now, |(_, since)| *since);
+            self.first.insert(key.to_owned(), (Arc::clone(token), since));
+        }
     }
 }
 
@@ -74,7 +88,8 @@ impl HistoryPlan {
 
 impl World {
     /// Every waiter asks in time.
-    pub(super) fn check_promptness(&self) {
+    pub(super) fn check_promptness(&mut self) {
+        self.promptness.note_first(self.server.first_waiting(clock::now()));
         let calm = self.calm_since();
         if self.plan.path.rounds > 0 || self.is_without_scripts() || clock::now() < calm {
             return;
@@ -91,6 +106,12 @@ impl World {
             if self.is_late(token, asked.max(since).max(calm) + UNHINTED + path) {
                 let what = format!("{token} gets no messages, and does not look");
                 self.violated(what);
+            }
+        }
+        for (token, since) in self.promptness.first.values() {
+            let asked = self.promptness.asked.get(token).copied().unwrap_or(0);
+            if self.is_late(token, asked.max(*since).max(calm) + FIRST + path) {
+                self.violated(format!("{token} is the first in the queue, and does not look"));
             }
         }
     }

@@ -382,6 +382,15 @@ impl SimulatedServer {
         })
     }
 
+    /// The first token that waits for each key.
+    pub(super) fn first_waiting(&self, now: u64) -> impl Iterator<Item = (&str, &Arc<str>)> {
+        let clock = self.clock(now);
+        self.state.entries.iter().filter_map(move |(key, entry)| {
+            let first = entry.queue.iter().find(|it| it.until > clock)?;
+            Some((key.as_str(), &first.token))
+        })
+    }
+
     /// Keys at which more than a fencing number is left.
     pub(super) fn leftovers(&mut self, now: u64) -> Vec<String> {
         let clock = self.clock(now);

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use super::clock::{MILLI, SECOND};
 use super::plan::{Act, CallEnding, HistoryPlan, PathPlan, PlannedCall, ProcessPlan, Sort};
 use super::planned_trouble::{PlannedTrouble, Refusal};
-use super::planted::{self, PlantedFault};
 use super::{run, shrink};
+use crate::domain::planted::{self, PlantedFault};
 
 /// Makes the plan of a seed.
 type Way = fn(u64) -> HistoryPlan;
@@ -255,6 +255,41 @@ fn an_idle_lease_goes_to_one_who_came_deaf() {
     let violation = run(&comes_deaf(), false).violation;
     planted::plant(None);
     assert_eq!(violation.as_deref(), Some("call 5 waits for what nobody has"));
+}
+
+/// Six of a process wait for a permit, and all but the last two give up at the same time.
+fn gives_way(patience: u64) -> HistoryPlan {
+    let holder = holds(0, 60 * SECOND, 9 * SECOND);
+    let waits = |task: usize| PlannedCall {
+        task,
+        // Whoever comes before the process hears messages loses its place at once.
+        after: SECOND + task as u64 * MILLI,
+        patience: (task <= 4).then_some(patience),
+        ..holds(0, 60 * SECOND, 0)
+    };
+    HistoryPlan {
+        processes: vec![ProcessPlan { rate: 0, command_timeout: SECOND }],
+        keys: vec![Sort::Permit(1)],
+        planned_calls: [holder].into_iter().chain((1..=6).map(waits)).collect(),
+        troubles: Vec::new(),
+        path: calm(MILLI),
+        calm_at: 12 * SECOND,
+        ..HistoryPlan::of(1)
+    }
+}
+
+#[test]
+fn a_waiter_before_whom_others_give_up_looks_as_often_as_they_did() {
+    let patience = || (30..60).map(|tenth| tenth * 100 * MILLI);
+    for time in patience() {
+        assert_eq!(run(&gives_way(time), false).violation, None, "given up after {time} ns");
+    }
+    planted::plant(Some(PlantedFault::StaysBehind));
+    let violations: Vec<_> =
+        patience().filter_map(|time| run(&gives_way(time), false).violation).collect();
+    planted::plant(None);
+    let is_it = |what: &String| what.ends_with("is the first in the queue, and does not look");
+    assert!(!violations.is_empty() && violations.iter().all(is_it), "{violations:?}");
 }
 
 /// A hold is given away after the server's clock was set back, and the connection of whoever had it

@@ -16,15 +16,24 @@ use tree::Tree;
 /// A crate whose modules are checked.
 struct Checked {
     folder: &'static str,
-    /// The top modules, the lowest first; a module may use what lies lower. Without any, only
-    /// circles are looked for.
+    /// The top modules, the lowest first; a module may use what lies lower. One that only tests have
+    /// is checked as well when it is listed. Without any, only circles are looked for.
     floors: &'static [&'static str],
 }
 
 const CRATES: [Checked; 16] = [
     Checked {
         folder: "redis-lock-core/src",
-        floors: &["domain", "observe", "store", "lock", "engine", "api", "__private_0_1"],
+        floors: &[
+            "domain",
+            "observe",
+            "store",
+            "lock",
+            "engine",
+            "api",
+            "simulation",
+            "__private_0_1",
+        ],
     },
     Checked { folder: "redis-lock-macros/src", floors: &[] },
     Checked { folder: "redis-lock-cli/src", floors: &[] },
@@ -63,7 +72,7 @@ pub(crate) fn run() -> Result<()> {
 
 /// What is wrong with the modules below `folder`.
 fn check(folder: &Path, floors: &[&str]) -> Result<Vec<String>> {
-    let tree = Tree::read(folder)?;
+    let tree = Tree::read(folder, floors)?;
     let arrows = arrows(&tree);
     let mut found = Vec::new();
     if !floors.is_empty() {
@@ -176,6 +185,18 @@ mod tests {
         let files =
             [LIB, ("low.rs", not_a_test), ("middle.rs", ""), ("high.rs", "pub struct High;")];
         assert_eq!(found(&files).len(), 1);
+    }
+
+    #[test]
+    fn a_floor_that_only_tests_have_is_checked_too() {
+        let lib = ("lib.rs", "mod low; mod middle; #[cfg(test)] mod high; #[cfg(test)] mod tests;");
+        let wrong = |low, high| {
+            let files = [("low.rs", low), ("middle.rs", ""), ("high.rs", high), ("tests.rs", "")];
+            found(&[&[lib], &files[..]].concat())
+        };
+        assert_eq!(wrong("pub struct Low;", "use crate::low::Low;"), [] as [String; 0]);
+        let macros = "fn f() -> bool { crate::high::is() }";
+        assert_eq!(wrong(macros, "pub fn is() -> bool { true }").len(), 1);
     }
 
     #[test]

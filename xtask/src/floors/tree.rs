@@ -6,10 +6,11 @@ use anyhow::{Context, Result};
 use syn::punctuated::Punctuated;
 use syn::{Attribute, Item, Meta, UseTree};
 
-/// The modules of a crate, without those that only tests have.
+/// The modules of a crate, without those that only tests have, unless they are floors of their own.
 #[derive(Debug, Default)]
 pub(super) struct Tree {
     pub(super) modules: Vec<Module>,
+    floors: BTreeSet<String>,
     by_path: BTreeMap<Vec<String>, usize>,
 }
 
@@ -29,8 +30,9 @@ pub(super) struct Module {
 }
 
 impl Tree {
-    pub(super) fn read(folder: &Path) -> Result<Self> {
-        let mut tree = Self::default();
+    pub(super) fn read(folder: &Path, floors: &[&str]) -> Result<Self> {
+        let floors = floors.iter().map(|floor| (*floor).to_owned()).collect();
+        let mut tree = Self { floors, ..Self::default() };
         let roots = ["lib.rs", "main.rs"].map(|name| folder.join(name));
         let root = roots.iter().find(|root| root.exists()).unwrap_or(&roots[0]);
         let text = fs::read_to_string(root).with_context(|| root.display().to_string())?;
@@ -51,10 +53,11 @@ impl Tree {
         let mut children = Vec::new();
         for item in &items {
             let Item::Mod(module) = item else { continue };
-            if is_for_tests(&module.attrs) {
+            let name = module.ident.to_string();
+            let is_floor = path.is_empty() && self.floors.contains(&name);
+            if is_for_tests(&module.attrs) && !is_floor {
                 continue;
             }
-            let name = module.ident.to_string();
             let path: Vec<String> = path.iter().cloned().chain([name.clone()]).collect();
             if let Some((_, items)) = &module.content {
                 children.push((file.to_owned(), path, items.clone(), below.join(&name)));

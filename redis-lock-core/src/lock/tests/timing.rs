@@ -94,6 +94,29 @@ fn waiters_far_behind_look_together_and_at_the_end_of_a_lease() {
     assert_eq!(pauses(&far(None), false, 2)[0], [15_000, 30_000]);
 }
 
+#[test]
+fn a_waiter_behind_many_of_its_process_only_keeps_its_place_until_it_comes_forward() {
+    let far = |ttl| Blocker { is_far: true, ..holder(ttl) };
+    let queued = |hints, blocker: &Blocker| {
+        let mut bench = Bench::new();
+        (bench.is_behind, bench.hints) = (true, hints);
+        bench.contend(1, demand("k"), Outcome::Answered(Answer::Busy(blocker.clone())));
+        bench
+    };
+    for ttl in [None, Some(50)] {
+        let mut bench = queued(true, &far(ttl));
+        let pause = bench.pause().as_millis();
+        assert!((2_490..=2_625).contains(&pause), "{ttl:?}: {pause}");
+        let now = bench.moment();
+        bench.machine.come_forward(now);
+        assert_eq!(bench.pause(), millis(750), "{ttl:?}");
+        bench.machine.come_forward(now.after(secs(1)));
+        assert_eq!(bench.pause(), millis(750), "a look is never put off");
+    }
+    assert_eq!(queued(true, &holder(None)).pause(), millis(750), "it is near");
+    assert_eq!(queued(false, &far(None)).pause(), millis(15), "no message reaches it");
+}
+
 /// The pauses after so many failures in a row, in microseconds.
 fn failures(class: FaultClass, spread: u8, count: usize) -> Vec<u128> {
     let mut bench = Bench::new();

@@ -254,7 +254,8 @@ pub(super) fn orphan(value: Option<&str>) -> Fault {
 pub(super) fn other_kind(kind: Option<&str>) -> Fault {
     let kind = kind.unwrap_or_default();
     let of_mode = || Kind::of_mode(kind, 0).map(Kind::family);
-    let Some(family) = (kind == "m").then_some(Family::Mutex).or_else(of_mode) else {
+    let Some(family) = (kind == Kind::Mutex.name()).then_some(Family::Mutex).or_else(of_mode)
+    else {
         let what =
             format!("a {kind} of another program stands at this key; use another key or namespace");
         return Fault::new(FaultClass::Permanent, what);

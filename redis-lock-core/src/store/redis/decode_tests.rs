@@ -128,7 +128,7 @@ fn an_acquisition_that_can_not_succeed_is_answered_with_the_reason() {
     let other = fault(-4, "r").unwrap_err();
     assert_eq!(other.class, FaultClass::Misuse);
     assert!(other.what.contains("reading and writing"), "{}", other.what);
-    let mutex = fault(-4, "m").unwrap_err();
+    let mutex = fault(-4, "mutex").unwrap_err();
     assert!(mutex.what.contains("a mutex"), "{}", mutex.what);
     let foreign = fault(-4, "hash").unwrap_err();
     assert_eq!(foreign.class, FaultClass::Permanent);

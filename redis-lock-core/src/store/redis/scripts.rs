@@ -4,11 +4,16 @@
 //! names, so that no script counts positions. `EACH KEYS` and `EACH ARGV` are repeated for each
 //! lock or token; a script gets those of the i-th one by `each(i)`, keys first, and how many there are
 //! as `count`. Before them a script may say what it asks of the server, by `#!lua`.
+//!
+//! The letters of the modes are generated as well, from the table of kinds: `READ`, `WRITE` and
+//! `PERMIT`, and all of them as `MODES`.
 
 use std::fmt::Write as _;
 use std::sync::LazyLock;
 
 use redis::Script;
+
+use crate::domain::kind::Kind;
 
 /// A script and its hash.
 pub(super) struct Lua {
@@ -26,7 +31,8 @@ impl Lua {
             Some((flags, rest)) if flags.starts_with("#!") => (format!("{flags}\n"), rest),
             _ => (String::new(), script),
         };
-        let code = [&flags, &library.concat(), &head.variables(), script].concat();
+        let modes = if library.is_empty() { String::new() } else { modes() };
+        let code = [&flags, &modes, &library.concat(), &head.variables(), script].concat();
         let hash = Script::new(&code).get_hash().to_owned();
         Self {
             code,
@@ -74,6 +80,19 @@ impl Head {
         }
         code
     }
+}
+
+/// The letters of the modes as variables of a script.
+fn modes() -> String {
+    let (mut code, mut all) = (String::new(), String::new());
+    for traits in Kind::EACH.map(Kind::traits) {
+        if let Some(mode) = traits.mode {
+            // Writing to a string can't fail.
+            let _ = writeln!(code, "local {} = '{mode}'", traits.name.to_uppercase());
+            all += mode;
+        }
+    }
+    code + &format!("local MODES = '{all}'\n")
 }
 
 fn fixed(table: &str, names: &[&str]) -> String {
@@ -162,9 +181,14 @@ mod tests {
 
     #[test]
     fn what_a_script_asks_of_the_server_comes_before_all_else() {
-        let lua =
-            Lua::of(&["local more = 1\n"], "#!lua flags=allow-oom\n-- KEYS: lock\nreturn 1\n");
-        let code = "#!lua flags=allow-oom\nlocal more = 1\nlocal lock = KEYS[1]\n-- KEYS: lock\nreturn 1\n";
-        assert_eq!(lua.code, code);
+        let script = "#!lua flags=allow-oom\n-- KEYS: lock\nreturn 1\n";
+        let code = "#!lua flags=allow-oom\nlocal lock = KEYS[1]\n-- KEYS: lock\nreturn 1\n";
+        assert_eq!(Lua::of(&[], script).code, code);
+        let modes =
+            "local READ = 'r'\nlocal WRITE = 'w'\nlocal PERMIT = 'p'\nlocal MODES = 'rwp'\n";
+        let code = format!(
+            "#!lua flags=allow-oom\n{modes}local more = 1\nlocal lock = KEYS[1]\n-- KEYS: lock\nreturn 1\n"
+        );
+        assert_eq!(Lua::of(&["local more = 1\n"], script).code, code);
     }
 }

@@ -66,6 +66,6 @@ local function kind_at(lock)
     return redis.pcall('TYPE', lock).ok or 'value of another type'
   end
   if not first[1] then return 'none' end
-  local mode, token = string.match(first[1], '^([rwp]):(.*)$')
+  local mode, token = string.match(first[1], '^([' .. MODES .. ']):(.*)$')
   return mode and is_ours(token) and mode or 'zset'
 end

@@ -20,7 +20,7 @@ local shared = holder == nil and kind_at(lock) or ''
 local now = millis()
 local function take_out(token)
   if #shared ~= 1 then return nil end
-  for _, mode in ipairs({'r', 'w', 'p'}) do
+  for mode in string.gmatch(MODES, '.') do
     local finish = redis.call('ZSCORE', lock, mode .. ':' .. token)
     if finish and tonumber(finish) > now then
       drop(lock, limits, mode, token)

@@ -1,18 +1,17 @@
 -- Locks that several can hold at once: a sorted set at the main key, of "<mode>:<token>" by the end
--- of each lease in ms of the server's clock. Modes: "r" reads, "w" writes, "p" has a permit. The key
--- itself ends with the last of them. A waiter's entry has "/<mode><limit>" after its end. The limits
--- that holders of permits asked for are a sorted set of tokens beside it; where another program's
--- value stands there, each goes by its own limit.
+-- of each lease in ms of the server's clock. The key itself ends with the last of them. A waiter's
+-- entry has "/<mode><limit>" after its end. The limits that holders of permits asked for are a sorted
+-- set of tokens beside it; where another program's value stands there, each goes by its own limit.
 
 local function decimal(number) return string.format('%.0f', number) end
 
-local function family(mode) return mode == 'p' and 'p' or 'rw' end
+local function family(mode) return mode == PERMIT and PERMIT or READ .. WRITE end
 
 -- What stands in the way although nobody of this family holds the lock: an answer that names it.
 local function stranger(lock, mode)
   local kind = kind_at(lock)
   if kind == 'none' or #kind == 1 and family(kind) == family(mode) then return nil end
-  if kind == 'string' and is_ours(redis.call('GET', lock)) then return {-4, 'm'} end
+  if kind == 'string' and is_ours(redis.call('GET', lock)) then return {-4, 'mutex'} end
   return {-4, kind}
 end
 
@@ -27,19 +26,19 @@ local function settle(lock, limits)
   -- All are over; there may be so many of them that to free them takes a while.
   if tonumber(last[2]) <= millis() and redis.pcall('UNLINK', lock) == 1 then return end
   redis.call('PEXPIREAT', lock, last[2])
-  if string.sub(last[1], 1, 1) == 'p' and try('ZCARD', limits) then
+  if string.sub(last[1], 1, 1) == PERMIT and try('ZCARD', limits) then
     redis.call('PEXPIREAT', limits, last[2])
   end
 end
 
 local function put(lock, limits, mode, token, limit, finish)
   redis.call('ZADD', lock, decimal(finish), mode .. ':' .. token)
-  if mode == 'p' then try('ZADD', limits, limit, token) end
+  if mode == PERMIT then try('ZADD', limits, limit, token) end
 end
 
 local function drop(lock, limits, mode, token)
   redis.call('ZREM', lock, mode .. ':' .. token)
-  if mode == 'p' then try('ZREM', limits, token) end
+  if mode == PERMIT then try('ZREM', limits, token) end
 end
 
 -- Removes those whose lease has ended, and limits that nobody has any more. Writes nothing when there
@@ -49,16 +48,16 @@ local function purge(lock, limits, mode, now)
   if #over > 0 then
     redis.call('ZREM', lock, unpack(over))
     for i, member in ipairs(over) do over[i] = string.sub(member, 3) end
-    if mode == 'p' then try('ZREM', limits, unpack(over)) end
+    if mode == PERMIT then try('ZREM', limits, unpack(over)) end
   end
-  if mode == 'p' and redis.call('ZCARD', lock) == 0 and (try('ZCARD', limits) or 0) > 0 then
+  if mode == PERMIT and redis.call('ZCARD', lock) == 0 and (try('ZCARD', limits) or 0) > 0 then
     redis.call('DEL', limits)
   end
 end
 
 -- The mode that a token holds the lock in, and the end; a writer may have become a reader.
 local function hold_of(lock, mode, token)
-  for _, held in ipairs(mode == 'w' and {'w', 'r'} or {mode}) do
+  for _, held in ipairs(mode == WRITE and {WRITE, READ} or {mode}) do
     local finish = redis.call('ZSCORE', lock, held .. ':' .. token)
     if finish then return held, tonumber(finish) end
   end
@@ -66,12 +65,12 @@ end
 
 -- Whether one more fits beside those who hold now.
 local function fits(lock, limits, mode, limit)
-  if mode == 'p' then
+  if mode == PERMIT then
     local least = (try('ZRANGE', limits, 0, 0, 'WITHSCORES') or {})[2]
     return redis.call('ZCARD', lock) < math.min(limit, tonumber(least or limit))
   end
   local holder = redis.call('ZRANGE', lock, 0, 0)[1]
-  return not holder or mode == 'r' and string.sub(holder, 1, 1) == 'r'
+  return not holder or mode == READ and string.sub(holder, 1, 1) == READ
 end
 
 -- Lets waiters in, from the first on, while they fit. Returns whether nobody is left before `me`; nil

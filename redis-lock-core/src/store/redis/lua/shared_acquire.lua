@@ -25,7 +25,7 @@ else
     local queued = line_up(queue, waiters, token, place, channel, sort)
     settle(lock, limits)
     -- A permit is free when the first holder is gone, a lock for reading or writing after the last.
-    local which = mode == 'p' and 0 or -1
+    local which = mode == PERMIT and 0 or -1
     local holder = redis.call('ZRANGE', lock, which, which, 'WITHSCORES')
     -- Where there is more to do than one call does, there is no reason to wait.
     local left = first ~= nil and holder[2] and math.max(tonumber(holder[2]) - now, 1) or 1

@@ -13,7 +13,7 @@ else
   if not held then
     leave(queue, waiters, token)
     -- What freed the lock alone left its limit.
-    if mode == 'p' then try('ZREM', limits, token) end
+    if mode == PERMIT then try('ZREM', limits, token) end
     answer = gone(false, tombstone)
   elseif keep > 0 then
     go_on_at_maxmemory(lock)

@@ -15,7 +15,7 @@ if how == 'look' then return 1 end
 if how == 'set' or finish < now + ttl then
   go_on_at_maxmemory(lock)
   redis.call('ZADD', lock, decimal(now + ttl), held .. ':' .. token)
-  if mode == 'p' and limits ~= lock and try('ZSCORE', limits, token) == false then
+  if mode == PERMIT and limits ~= lock and try('ZSCORE', limits, token) == false then
     redis.call('ZADD', limits, limit, token)
   end
   settle(lock, limits)

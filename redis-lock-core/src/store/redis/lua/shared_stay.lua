@@ -46,7 +46,7 @@ for _, side in ipairs({queue, waiters}) do
   if redis.call('PTTL', side) < place + 1000 then redis.call('PEXPIRE', side, place + 1000) end
 end
 settle(lock, limits)
-local which = mode == 'p' and 0 or -1
+local which = mode == PERMIT and 0 or -1
 local holder = redis.call('ZRANGE', lock, which, which, 'WITHSCORES')
 if not holder[2] then return {} end
 local left = math.max(tonumber(holder[2]) - now, 1)

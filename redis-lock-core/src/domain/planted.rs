@@ -67,6 +67,9 @@ pub(crate) enum PlantedFault {
     /// A holder that may keep an idle lease gets only one message that somebody waits. It has a history
     /// of its own, in which the first who waits can't send one.
     AskedOnce,
+    /// A waiter goes on looking as seldom as when many of its process were before it. It has a history of
+    /// its own, in which these give up.
+    StaysBehind,
 }
 
 impl PlantedFault {
