@@ -5,8 +5,8 @@ use std::sync::Arc;
 use tokio::task::coop::consume_budget;
 
 use super::Link;
+use super::lock_id::LockId;
 use super::resident::Granted;
-use super::table::LockId;
 use crate::domain::demand::Demand;
 use crate::domain::idle_event::IdleEnd;
 use crate::domain::kind::Kind;

@@ -5,8 +5,8 @@ use std::sync::{Arc, Weak};
 use std::task::Waker;
 
 use super::core::{Core, Work};
+use super::lock_id::LockId;
 use super::notices::{Notice, Observation};
-use super::table::LockId;
 use crate::lock::hold::Hold;
 use crate::observe::{self, Audience};
 

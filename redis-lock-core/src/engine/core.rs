@@ -14,6 +14,7 @@ use super::cache_padded::CachePadded;
 use super::engine_waker::EngineWaker;
 use super::idle_leases::IdleLeases;
 use super::in_use_answers::InUseAnswers;
+use super::lock_id::LockId;
 use super::notices::{Notice, Notices};
 use super::path::{After, InHand, Overdue, PathReaper, QueueEntry, Results, Settled};
 use super::places::{Place, PlaceId, Places};
@@ -22,11 +23,11 @@ use super::released::Released;
 use super::resident::{Handle, Resident};
 use super::search::Search;
 use super::sender::Sender;
-use super::table::{LockId, Table};
+use super::table::Table;
 use super::wake_together::{WakeTogether, WokenTasks};
 use crate::domain::clock::Moment;
 use crate::domain::key_habits::KeyHabits;
-use crate::lock::{Effects, Env, Machine};
+use crate::lock::{Effects, Env, Machine, Standing};
 use crate::observe;
 
 /// The running state of one `Locks`: machines, places, and tokens that have to be released.
@@ -220,7 +221,8 @@ impl Core {
         let habits = shard.linger_history.of(&id.main, now);
         let visited = if makes { Some(shard.get_or_create(id)) } else { shard.visit(id) };
         let Some((resident, agenda)) = visited else { return };
-        let env = Env { is_behind: resident.is_behind(), ..self.env(now, &place, habits) };
+        let standing = resident.standing(id);
+        let env = Env { standing, ..self.env(now, &place, habits) };
         change(&mut resident.machine, &env, effects);
         self.correct_index(id, resident);
         *has_too_many_idle |= self.correct_idle(id, resident);
@@ -272,7 +274,7 @@ impl Core {
             manager: &self.manager,
             spread: now.scrambled() ^ self.manager.as_bytes().last().copied().unwrap_or(0),
             habits,
-            is_behind: false,
+            standing: Standing::Alone,
             listening: observe::may_be_heard(),
             numbers: &self.numbers,
             process: self.process,

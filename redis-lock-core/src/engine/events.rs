@@ -3,8 +3,8 @@
 use std::sync::atomic::Ordering;
 
 use super::core::{Core, Work};
+use super::lock_id::LockId;
 use super::places::PlaceId;
-use super::table::LockId;
 use crate::Token;
 use crate::store::Event;
 

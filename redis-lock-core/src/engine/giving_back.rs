@@ -3,9 +3,9 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use super::core::{Core, Work};
+use super::lock_id::LockId;
 use super::notices::Notice;
 use super::resident::Handle;
-use super::table::LockId;
 use crate::lock::{Effects, Env, Later, Machine};
 
 impl Core {

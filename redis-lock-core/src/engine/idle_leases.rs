@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::num::NonZeroU64;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use super::table::LockId;
+use super::lock_id::LockId;
 use crate::domain::clock::Moment;
 
 /// The most leases that linger at once.

@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use super::line::{Line, Standing};
 use super::resident::Resident;
+use super::waiting_line::WaitingLine;
+use crate::lock::Standing;
 
 /// The machines of one key. They are in boxes, because the hash table has twice the needed capacity
 /// and moves its entries when it grows.
@@ -19,7 +20,7 @@ pub(super) struct KeyEntry {
 struct Unpooled {
     by_number: BTreeMap<u64, Box<Resident>>,
     /// Those of them that are in the server's queue.
-    line: Line,
+    line: WaitingLine,
 }
 
 impl KeyEntry {

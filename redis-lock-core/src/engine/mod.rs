@@ -21,9 +21,9 @@ mod idle_leases;
 mod in_use_answers;
 
 mod key_entry;
-mod line;
 mod linger_history;
 mod listen;
+mod lock_id;
 mod lock_order;
 mod mapping;
 mod notices;
@@ -55,13 +55,14 @@ pub(crate) mod table;
 mod tests;
 pub(crate) mod thread_reader;
 mod turn;
+mod waiting_line;
 mod wake_together;
 #[cfg(test)]
 mod wake_together_tests;
 
 pub(crate) use asking::{Asking, HasLink};
+pub(crate) use lock_id::LockId;
 pub(crate) use resident::Handle;
-pub(crate) use table::LockId;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 #[cfg(test)]

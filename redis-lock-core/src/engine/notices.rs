@@ -11,10 +11,10 @@ use std::task::Waker;
 use std::thread;
 use std::time::Duration;
 
+use super::lock_id::LockId;
 use super::path::{ReadyReply, Reply};
 use super::resident::Handle;
 use super::runtime_notices::{RuntimeLists, STUCK};
-use super::table::LockId;
 use crate::LockError;
 use crate::domain::clock::Moment;
 use crate::domain::demand::Demand;

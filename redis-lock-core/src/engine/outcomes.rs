@@ -1,10 +1,10 @@
 //! Hands outcomes to those who asked.
 
 use super::core::{Core, Work};
+use super::lock_id::LockId;
 use super::notices::Notice;
 use super::path::{Origin, Settled};
 use super::sender::current_runtime;
-use super::table::LockId;
 use crate::domain::error::Fault;
 use crate::lock::Outcome;
 use crate::store::Answer;

@@ -8,9 +8,9 @@ use std::sync::Arc;
 
 use super::core::{Core, Work, touch};
 use super::gather::UNWANTED;
+use super::lock_id::LockId;
 use super::path::{Origin, QueueEntry, Settled};
 use super::places::{Place, PlaceOf};
-use super::table::LockId;
 use crate::domain::clock::Moment;
 use crate::lock::{Outcome, Outgoing};
 use crate::store::redirect::Redirect;

@@ -3,12 +3,12 @@
 use std::num::NonZeroU64;
 use std::sync::Arc;
 
-use super::line::Standing;
+use super::lock_id::LockId;
 use crate::LockError;
 use crate::domain::clock::Moment;
 use crate::domain::once::OnceSender;
-use crate::lock::Machine;
 use crate::lock::hold::Hold;
+use crate::lock::{Machine, Standing};
 
 /// What a caller waits for. The error is in a box, because it is large and rare.
 pub(crate) type Granted = Result<Arc<Hold>, Box<LockError>>;
@@ -53,9 +53,10 @@ impl Resident {
         }
     }
 
-    /// Whether others of this process are let in before it.
-    pub(super) fn is_behind(&self) -> bool {
-        self.standing == Some(Standing::Behind)
+    /// Where it stands among the machines of this process for the same key.
+    pub(super) fn standing(&self, id: &LockId) -> Standing {
+        let new = if id.has_own_machine() { Standing::Front } else { Standing::Alone };
+        self.standing.unwrap_or(new)
     }
 
     /// Whether it came into the server's queue, or left it, if one of both has to be noted.

@@ -9,38 +9,11 @@ use std::time::Duration;
 use super::cache_padded::CachePadded;
 use super::key_entry::KeyEntry;
 use super::linger_history::LingerHistory;
+use super::lock_id::LockId;
 use super::resident::{Handle, Resident};
 use crate::domain::clock::Moment;
-use crate::domain::demand::Demand;
 use crate::domain::key_hashes::{KeyHashes, open_hash};
 use crate::lock::Machine;
-
-/// Identifies a machine: by the key for a mutex, by key and number for locks that several can hold.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub(crate) struct LockId {
-    pub(crate) main: Arc<str>,
-    /// 0 for a mutex.
-    number: u64,
-}
-
-impl LockId {
-    /// The machine of a demand. `number` distinguishes acquisitions that don't share a machine.
-    pub(crate) fn of(demand: &Demand, number: impl FnOnce() -> u64) -> Self {
-        // An adoption must not wait behind those who wait for the end of the same hold.
-        let has_own_machine = !demand.kind.is_pooled() || demand.adopts.is_some();
-        let number = if has_own_machine { number() } else { 0 };
-        Self { main: demand.names.shared_main(), number }
-    }
-
-    /// Whether it is a machine of its own, whose lock may have keys of several slots.
-    pub(crate) fn has_own_machine(&self) -> bool {
-        self.number != 0
-    }
-
-    pub(crate) fn mutex(main: &str) -> Self {
-        Self { main: main.into(), number: 0 }
-    }
-}
 
 /// More shards than threads that are likely to collide, and not so many that they need much memory.
 const SHARDS: usize = 64;

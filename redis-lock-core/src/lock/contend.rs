@@ -33,7 +33,7 @@ pub(super) struct Contending {
     /// Whether a place in the queue was asked for, so that messages may name the token.
     may_be_queued: bool,
     /// Whether the last answer that said something of that said that it has a place in the queue.
-    pub(super) is_queued: bool,
+    is_queued: bool,
     /// When to ask again, if no question is open at that time.
     pub(super) look: Moment,
     /// Whether a hint came while a question was open, so that another one follows.
@@ -149,6 +149,11 @@ impl Contending {
 }
 
 impl<W> Machine<W> {
+    /// Whether it has a place in the server's queue, as far as is known.
+    pub(crate) fn is_queued(&self) -> bool {
+        matches!(&self.stage, Stage::Contending(contending) if contending.is_queued)
+    }
+
     /// Begins to contend for the first waiter, with a fresh token.
     pub(super) fn start(&mut self, env: &Env<'_>, out: &mut Effects<W>) {
         let Some(first) = self.waiters.first() else {

@@ -43,6 +43,7 @@ mod local_view;
 mod question;
 mod reap;
 mod release;
+mod standing;
 #[cfg(test)]
 pub(crate) mod tests;
 mod timing;
@@ -56,6 +57,7 @@ pub(crate) use local_view::LocalView;
 pub(crate) use question::{Outcome, Question};
 pub(crate) use reap::{Confirmation, Next, Reap, lost_to};
 pub(crate) use release::ended;
+pub(crate) use standing::Standing;
 pub(crate) use waiter::Waiter;
 pub(crate) use waiters::Waiters;
 
@@ -89,8 +91,7 @@ pub(crate) struct Env<'a> {
     /// A random number, to spread what would otherwise happen at the same time.
     pub(crate) spread: u8,
     pub(crate) habits: KeyHabits,
-    /// Whether many waiters of this process for the same lock have to be let in before this one.
-    pub(crate) is_behind: bool,
+    pub(crate) standing: Standing,
     /// Whether a subscriber listens to events.
     pub(crate) listening: bool,
     pub(crate) numbers: &'a AtomicU64,
@@ -195,11 +196,6 @@ impl<W> Machine<W> {
             Stage::Contending(contending) => contending.queued_token(),
             Stage::Idle | Stage::Held(_) | Stage::Kept(_) => None,
         }
-    }
-
-    /// Whether it has a place in the server's queue, as far as is known.
-    pub(crate) fn is_queued(&self) -> bool {
-        matches!(&self.stage, Stage::Contending(contending) if contending.is_queued)
     }
 
     /// The token that holds the lock or contends for it.

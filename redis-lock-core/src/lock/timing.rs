@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::Env;
+use super::{Env, Standing};
 use crate::Token;
 use crate::domain::clock::Moment;
 use crate::domain::error::FaultClass;
@@ -18,7 +18,9 @@ const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 /// a lost message could cost a waiter its turn.
 const LOOK_FROM_AFAR: Duration = LOOK_INTERVAL;
 
-/// Looks are moved to a grid of 2^26 nanoseconds, some 67 ms, so that several are taken together.
+/// Looks of waiters that have machines of their own are moved to a grid of 2^26 nanoseconds, some 67 ms,
+/// so that several are taken together. Also those of the first, since only a look that is taken together
+/// with others tells a waiter that it is far behind.
 const LOOK_GRID: u32 = 26;
 
 /// The longest time between two looks of a waiter while many of its own process have to be let in
@@ -108,35 +110,39 @@ impl Turn {
 /// When to look again at a lock that `blocker` has, after `looks` looks found the same holder.
 pub(super) fn look_at(blocker: &Blocker, looks: u32, env: &Env<'_>) -> Moment {
     let spread = u32::from(env.spread);
+    let hears = blocker.queued && env.hints;
+    if hears && blocker.is_far && env.standing == Standing::Behind {
+        let wait = LOOK_FROM_BEHIND * 7 / 8 + LOOK_FROM_BEHIND * spread / 2_048;
+        return env.now.after(wait).at_or_before(GRID_BEHIND, env.phase());
+    }
     // At the end of the holder's lease those near the front of the queue look at once. The others may
     // be many, so they come further apart.
     let is_near = blocker.queued && !blocker.is_far;
     let spread_out = Duration::from_micros(if is_near { 2 } else { 40 }) * spread;
-    let jitter = Duration::from_millis(1) + spread_out;
+    let least = if blocker.queued && looks > 1 { MIN_LOOK_INTERVAL } else { Duration::ZERO };
+    let at_end = |ttl: Duration| (ttl + Duration::from_millis(1) + spread_out).max(least);
     let of_us = |value: &str| Token::from_wire(value).manager().is_some();
     let ours = blocker.value.as_deref().is_none_or(of_us);
-    let least = if blocker.queued && looks > 1 { MIN_LOOK_INTERVAL } else { Duration::ZERO };
-    if blocker.is_far && env.hints && env.is_behind {
-        let wait = LOOK_FROM_BEHIND * 7 / 8 + LOOK_FROM_BEHIND * spread / 2_048;
-        return env.now.after(wait).at_or_before(GRID_BEHIND, env.phase());
-    }
-    if blocker.is_far && env.hints {
-        let wait = LOOK_FROM_AFAR * 3 / 4 + LOOK_FROM_AFAR * spread / 1_024;
-        return match blocker.ttl {
-            // The waiters ahead may be gone as well when the holder's lease ends.
-            Some(ttl) if ttl + jitter < wait => env.now.after((ttl + jitter).max(least)),
-            _ => env.now.after(wait).at_or_before(LOOK_GRID, env.phase()),
-        };
-    }
-    let most = match (blocker.queued && env.hints, ours) {
+    let wait = match (hears, ours) {
         // No message will come, so look at growing intervals, from 20 ms to half a second.
-        (false, _) => Duration::from_millis(20) * (1 << looks.min(5)),
-        (true, true) => LOOK_INTERVAL,
-        (true, false) => LOOK_AT_FOREIGNER,
+        (false, _) => spread_over(Duration::from_millis(20) * (1 << looks.min(5)), spread),
+        (true, _) if blocker.is_far => LOOK_FROM_AFAR * 3 / 4 + LOOK_FROM_AFAR * spread / 1_024,
+        (true, true) => spread_over(LOOK_INTERVAL, spread),
+        (true, false) => spread_over(LOOK_AT_FOREIGNER, spread),
     };
-    let most = most * 3 / 4 + most * spread / 512;
-    let wait = blocker.ttl.map_or(most, |ttl| most.min((ttl + jitter).max(least)));
-    env.now.after(wait)
+    match blocker.ttl.map(at_end) {
+        // The waiters ahead may be gone as well when the holder's lease ends.
+        Some(end) if end < wait => env.now.after(end),
+        _ if hears && env.standing != Standing::Alone => {
+            env.now.after(wait).at_or_before(LOOK_GRID, env.phase())
+        }
+        _ => env.now.after(wait),
+    }
+}
+
+/// Three quarters to five quarters of the interval.
+fn spread_over(interval: Duration, spread: u32) -> Duration {
+    interval * 3 / 4 + interval * spread / 512
 }
 
 /// When a waiter looks at the latest that has come among the first of its process. A message that was

@@ -1,16 +1,16 @@
 //! Heirs: who adopts what another process gives away, and when.
 
+use std::future::poll_fn;
 use std::sync::Arc;
 
 use super::books::{CallRecord, Ended, What};
 use super::caller::{BegunCall, HeldGuard, SimulatedCaller};
 use super::clock::{self, MILLI, SECOND};
 use super::executor::{cut_short, sleep};
-use super::heritage::{Gift, given};
+use super::heritage::Gift;
 use super::plan::{self, Act, CallEnding, HistoryPlan, PlannedCall, TTLS};
 use super::planned_trouble::PlannedTrouble;
 use super::random::{self, Random};
-use super::world::World;
 use crate::domain::kind::Kind;
 use crate::{Guard, Token};
 
@@ -105,39 +105,13 @@ fn heir_of(
     Some(Box::new(heir))
 }
 
-impl World {
-    /// Numbers all planned calls, also those of heirs, by which they find what is given to them.
-    pub(super) fn number_calls(&mut self) {
-        let mut number = 0;
-        for planned in &mut self.plan.planned_calls {
-            let mut next = Some(planned);
-            while let Some(planned) = next {
-                number += 1;
-                planned.number = number;
-                next = planned.heir.as_deref_mut();
-            }
-        }
-    }
-
-    /// Lets each heir wait for what it is to be given.
-    pub(super) fn add_heirs(&mut self) {
-        for planned in self.plan.planned_calls.clone() {
-            let mut giver = planned;
-            while let Some(heir) = giver.heir.take() {
-                let caller = self.caller(heir.process, &self.processes[heir.process]);
-                let task = caller.inherit(giver.number, PlannedCall::clone(&heir));
-                self.executor.spawn(heir.process, task);
-                giver = *heir;
-            }
-        }
-    }
-}
-
 impl SimulatedCaller {
     /// Takes over what another planned call gives away, if it does before the history becomes calm.
-    async fn inherit(self, giver: usize, planned: PlannedCall) {
+    pub(super) async fn inherit(self, giver: usize, planned: PlannedCall) {
         let left = self.calm_at.saturating_sub(clock::now());
-        let gift = cut_short(given(&self.books, giver), None, Some(left)).await.flatten();
+        let books = &self.books;
+        let given = poll_fn(|context| books.borrow_mut().heritage.given(giver, context.waker()));
+        let gift = cut_short(given, None, Some(left)).await.flatten();
         if let Some(gift) = gift {
             self.adopt(&planned, gift).await;
         }

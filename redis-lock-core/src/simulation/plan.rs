@@ -4,7 +4,6 @@
 use super::clock::{MILLI, SECOND};
 use super::planned_trouble::{PlannedTrouble, Refusal};
 use super::random::Random;
-use super::resharding::NodesPlan;
 
 /// A whole history, but for the order in which things come out.
 #[derive(Clone, Debug)]
@@ -40,6 +39,19 @@ pub(super) struct PathPlan {
     pub(super) unconfirmed: u64,
     /// How long the engine's thread takes to run.
     pub(super) sluggish: u64,
+}
+
+/// Several nodes in a plan.
+#[derive(Clone, Debug)]
+pub(super) struct NodesPlan {
+    /// How many shards there are.
+    pub(super) count: usize,
+    /// Which shard has the slot of each key first.
+    pub(super) owners: Vec<usize>,
+    /// Nothing goes wrong but that slots move.
+    pub(super) only_moves: bool,
+    /// There is one shard that has all slots, and sentinels say which of its nodes serves.
+    pub(super) has_sentinels: bool,
 }
 
 #[derive(Clone, Debug)]

@@ -7,7 +7,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::clock::{ProcessClock, SECOND};
-use super::deposed::FRESH;
 use super::plan::HistoryPlan;
 use crate::Locks;
 use crate::domain::error::Fault;
@@ -19,6 +18,9 @@ use crate::engine::places::{PlaceId, UNROUTED};
 use crate::store::directory::Map;
 use crate::store::redis::NodeList;
 use crate::store::{Connected, Event as Hint};
+
+/// How old an answer may be for the engine to rely on it.
+const FRESH: Duration = Duration::from_secs(1);
 
 pub(super) struct SimulatedProcess {
     pub(super) index: usize,

@@ -11,7 +11,7 @@ use super::in_hand::{InHand, InHandCount};
 use super::origin::{Gathering, Origin, Overdue, Reply};
 use crate::domain::clock::Moment;
 use crate::domain::error::{Fault, FaultClass};
-use crate::engine::table::LockId;
+use crate::engine::lock_id::LockId;
 use crate::lock::{Confirmation, Outcome, Outgoing, Reap};
 use crate::store::Command;
 use crate::store::redirect::Redirect;

@@ -7,7 +7,7 @@ use tokio::sync::oneshot;
 use crate::domain::clock::Moment;
 use crate::domain::error::{Fault, FaultClass};
 use crate::domain::names::Names;
-use crate::engine::table::LockId;
+use crate::engine::lock_id::LockId;
 use crate::lock::{Confirmation, Outcome, Reap};
 use crate::store::Answer;
 use crate::store::redis::{NextPart, Split};

@@ -37,7 +37,7 @@ pub(crate) struct Bench {
     numbers: AtomicU64,
     hints: bool,
     habits: KeyHabits,
-    is_behind: bool,
+    standing: Standing,
     listening: bool,
     spread: u8,
 }
@@ -63,7 +63,7 @@ impl Bench {
             numbers: AtomicU64::new(1),
             hints: true,
             habits: KeyHabits::default(),
-            is_behind: false,
+            standing: Standing::Alone,
             listening: false,
             spread: 0,
         }
@@ -82,7 +82,7 @@ impl Bench {
             now: Moment::at_millis(self.now),
             hints: self.hints,
             habits: self.habits,
-            is_behind: self.is_behind,
+            standing: self.standing,
             manager: &self.manager,
             spread: self.spread,
             listening: self.listening,

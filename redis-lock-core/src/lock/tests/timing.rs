@@ -18,10 +18,15 @@ impl Bench {
 /// The pauses between so many looks that all find the same holder, with the smallest and the
 /// largest spread, in microseconds.
 fn pauses(blocker: &Blocker, hints: bool, looks: usize) -> [Vec<u128>; 2] {
+    pauses_of(Standing::Alone, blocker, hints, looks)
+}
+
+/// The same of a machine that stands there among those of its process.
+fn pauses_of(standing: Standing, blocker: &Blocker, hints: bool, looks: usize) -> [Vec<u128>; 2] {
     let busy = || Outcome::Answered(Answer::Busy(blocker.clone()));
     [0, 255].map(|spread| {
         let mut bench = Bench::new();
-        (bench.spread, bench.hints) = (spread, hints);
+        (bench.spread, bench.hints, bench.standing) = (spread, hints, standing);
         bench.contend(1, demand("k"), busy());
         let mut pauses = vec![bench.pause().as_micros()];
         while pauses.len() < looks {
@@ -74,24 +79,31 @@ fn a_waiter_that_no_message_reaches_looks_at_growing_intervals() {
     assert_eq!(pauses(&not_queued, true, 7), [growing, spread]);
 }
 
+/// The point that the first look is moved to when so many microseconds remain: they are 67.1 ms apart.
+fn point(micros: u64) -> u128 {
+    let begun = Bench::new().now * 1_000 + 2 * RTT * 1_000;
+    let look = Moment::from_nanos((begun + micros) * 1_000).as_nanos() >> 26 << 26;
+    u128::from(look / 1_000 - begun)
+}
+
 #[test]
-fn waiters_far_behind_look_together_and_at_the_end_of_a_lease() {
-    // The points that looks are moved to are 67.1 ms apart.
-    let point = |micros: u64| {
-        let begun = Bench::new().now * 1_000 + 2 * RTT * 1_000;
-        let look = Moment::from_nanos((begun + micros) * 1_000).as_nanos() >> 26 << 26;
-        u128::from(look / 1_000 - begun)
-    };
+fn waiters_with_machines_of_their_own_look_together_and_at_the_end_of_a_lease() {
+    let crowd = |blocker: &Blocker, looks| pauses_of(Standing::Front, blocker, true, looks);
     let far = |ttl| Blocker { is_far: true, ..holder(ttl) };
-    for ttl in [None, Some(20_000), Some(1_000)] {
-        let expected = [[point(750_000)], [point(999_023)]];
-        assert_eq!(pauses(&far(ttl), true, 1), expected, "{ttl:?}");
+    for ttl in [None, Some(20_000)] {
+        let about = |longest| [[point(750_000)], [point(longest)]];
+        assert_eq!(crowd(&far(ttl), 1), about(999_023), "{ttl:?}");
+        assert_eq!(crowd(&holder(ttl), 1), about(1_248_046), "{ttl:?}");
     }
-    assert_eq!(pauses(&far(Some(600)), true, 1), [[601_000], [611_200]]);
-    assert_eq!(pauses(&far(Some(749)), true, 1)[0], [point(750_000)]);
-    assert_eq!(pauses(&far(Some(50)), true, 4)[0], [51_000, 51_000, 350_000, 350_000]);
+    assert_eq!(crowd(&far(Some(1_000)), 1)[1], [point(999_023)]);
+    for blocker in [far(Some(600)), far(Some(748))] {
+        assert_eq!(crowd(&blocker, 1)[0], [blocker.ttl.unwrap().as_micros() + 1_000]);
+    }
+    assert_eq!(crowd(&far(Some(600)), 1)[1], [611_200]);
+    assert_eq!(crowd(&far(Some(749)), 1)[0], [point(750_000)]);
+    assert_eq!(crowd(&far(Some(50)), 4)[0], [51_000, 51_000, 350_000, 350_000]);
     // Without messages it looks as any other.
-    assert_eq!(pauses(&far(None), false, 2)[0], [15_000, 30_000]);
+    assert_eq!(pauses_of(Standing::Front, &far(None), false, 2)[0], [15_000, 30_000]);
 }
 
 #[test]
@@ -99,7 +111,7 @@ fn a_waiter_behind_many_of_its_process_only_keeps_its_place_until_it_comes_forwa
     let far = |ttl| Blocker { is_far: true, ..holder(ttl) };
     let queued = |hints, blocker: &Blocker| {
         let mut bench = Bench::new();
-        (bench.is_behind, bench.hints) = (true, hints);
+        (bench.standing, bench.hints) = (Standing::Behind, hints);
         bench.contend(1, demand("k"), Outcome::Answered(Answer::Busy(blocker.clone())));
         bench
     };
@@ -113,7 +125,7 @@ fn a_waiter_behind_many_of_its_process_only_keeps_its_place_until_it_comes_forwa
         bench.machine.come_forward(now.after(secs(1)));
         assert_eq!(bench.pause(), millis(750), "a look is never put off");
     }
-    assert_eq!(queued(true, &holder(None)).pause(), millis(750), "it is near");
+    assert_eq!(queued(true, &holder(None)).pause().as_micros(), point(750_000), "it is near");
     assert_eq!(queued(false, &far(None)).pause(), millis(15), "no message reaches it");
 }
 

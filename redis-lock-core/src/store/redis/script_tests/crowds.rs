@@ -58,10 +58,13 @@ fn is_quick(what: &str, scene: impl Fn(&mut Direct) -> u64) {
             scene(&mut direct)
         };
         println!("{binary}");
-        let within = (0..5).any(|_| fresh() < LIMIT);
-        assert!(within, "{what}: more than {LIMIT} us, five times in a row");
+        let within = (0..TRIES).any(|_| fresh() < LIMIT);
+        assert!(within, "{what}: more than {LIMIT} us, {TRIES} times in a row");
     }
 }
+
+/// So many tries may be spoilt by what else the machine does.
+const TRIES: usize = 12;
 
 /// So long may a script block the server, in microseconds.
 const LIMIT: u64 = 2_000;

@@ -2,12 +2,12 @@
 //! its own, whose outcome may be unknown while the connection goes on. It may be executed later,
 //! unless somebody has changed meanwhile what it watches.
 
-use super::clock::{self, MILLI};
-use super::network::Item;
-use super::plan::{HistoryPlan, Sort};
-use super::server::SimulatedServer;
-use super::world::{World, WorldEvent};
+use super::{World, WorldEvent};
 use crate::domain::error::{Fault, FaultClass};
+use crate::simulation::clock::{self, MILLI};
+use crate::simulation::network::Item;
+use crate::simulation::plan::{HistoryPlan, Sort};
+use crate::simulation::server::SimulatedServer;
 use crate::store::{Command, Verb};
 
 /// How long after the engine has given a transaction up the server may still execute it.
@@ -21,7 +21,7 @@ const LATENCY: u64 = 15 * MILLI;
 
 impl HistoryPlan {
     /// The history of a seed on a server without scripts: mutexes alone, each by itself.
-    pub(super) fn by_transactions(seed: u64) -> Self {
+    pub(in crate::simulation) fn by_transactions(seed: u64) -> Self {
         let mut plan = Self::of(seed);
         plan.path.late_transactions = LATE;
         plan.path.latency = plan.path.latency.min(LATENCY);
@@ -87,11 +87,11 @@ impl World {
         let mut books = self.books.borrow_mut();
         books.history.step(44, process as u64);
         books.history.line(|names| {
-            let command = super::shown::command(command, names);
+            let command = crate::simulation::shown::command(command, names);
             match &answer {
                 None => format!("server: late EXEC of p{process}: {command}: aborted"),
                 Some(answer) => {
-                    let answer = super::shown::answer(answer, names);
+                    let answer = crate::simulation::shown::answer(answer, names);
                     format!("server: late EXEC of p{process}: {command}: {answer}")
                 }
             }

@@ -2,27 +2,21 @@
 
 use std::collections::BTreeSet;
 
+use crate::lock::Standing;
+
 /// So many waiters look often: more than a release lets in at once, so that whoever is let in next is
 /// among them even if the message is lost. Few in tests, so that some waiters are behind.
 const FRONT: usize = if cfg!(test) { 2 } else { 32 };
 
-/// Where a waiter stands among those of its process.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Standing {
-    Front,
-    /// The others are let in before it.
-    Behind,
-}
-
 /// The waiters of this process for a lock, by the numbers of their machines. Each of them is in the
 /// server's queue.
 #[derive(Debug, Default)]
-pub(super) struct Line {
+pub(super) struct WaitingLine {
     front: BTreeSet<u64>,
     behind: BTreeSet<u64>,
 }
 
-impl Line {
+impl WaitingLine {
     pub(super) fn join(&mut self, number: u64) -> Standing {
         if self.front.len() < FRONT {
             self.front.insert(number);
@@ -50,7 +44,7 @@ mod tests {
 
     #[test]
     fn the_first_of_those_behind_comes_to_the_front_when_one_of_these_leaves() {
-        let mut line = Line::default();
+        let mut line = WaitingLine::default();
         assert_eq!([1, 2].map(|number| line.join(number)), [Standing::Front; 2]);
         assert_eq!([3, 4, 5].map(|number| line.join(number)), [Standing::Behind; 3]);
         assert_eq!(line.leave(3), None, "it was behind itself");

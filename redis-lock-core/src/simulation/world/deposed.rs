@@ -1,17 +1,12 @@
 //! A server that another one has replaced: it wakes after that, and answers what it was asked before.
 //! And replicas that don't confirm in time what they are counted for.
 
-use std::time::Duration;
-
-use super::clock::{self, MILLI, SECOND};
-use super::network::Item;
-use super::plan::HistoryPlan;
-use super::world::World;
+use super::World;
 use crate::domain::error::{Fault, FaultClass};
+use crate::simulation::clock::{self, MILLI, SECOND};
+use crate::simulation::network::Item;
+use crate::simulation::plan::HistoryPlan;
 use crate::store::{Answer, Command, Verb};
-
-/// How old an answer may be for the engine to rely on it.
-pub(super) const FRESH: Duration = Duration::from_secs(1);
 
 /// A command that arrives later than this is answered by a server that was replaced meanwhile. The
 /// addition is for clocks that run slowly.
@@ -20,7 +15,7 @@ const REPLACED: u64 = 1_100 * MILLI;
 impl HistoryPlan {
     /// The history of a seed on servers that are replaced when they don't answer in time. In every fourth
     /// one sentinels say by which.
-    pub(super) fn with_successors(seed: u64) -> Self {
+    pub(in crate::simulation) fn with_successors(seed: u64) -> Self {
         let mut plan = Self::of(seed);
         plan.path.replaces = true;
         // Many answers are late, and time limits are long enough for them to arrive.
@@ -57,7 +52,7 @@ impl World {
         let mut books = self.books.borrow_mut();
         books.history.step(45, seq);
         books.history.line(|names| {
-            let shown = super::shown::command(command, names);
+            let shown = crate::simulation::shown::command(command, names);
             format!("a server that was replaced says ok to q{seq} {shown}")
         });
         drop(books);

@@ -1,5 +1,19 @@
 //! A history: time, the order of events, and what each of them does.
 
+mod deposed;
+mod ending;
+mod engines;
+mod failover;
+mod inheritance;
+mod invariants;
+mod nodes;
+mod promptness;
+mod resharding;
+mod sentinels;
+mod traffic;
+mod transactions;
+mod troubles;
+
 use std::cell::RefCell;
 use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
@@ -12,22 +26,22 @@ use super::clock::{self, MILLI, SECOND};
 use super::executor::{self, Executor};
 use super::history::History;
 use super::network::{Item, NetworkLink};
-use super::nodes::{self, SimulatedNodes};
 use super::plan::HistoryPlan;
 use super::process::SimulatedProcess;
-use super::promptness::Promptness;
 use super::random;
-use super::sentinels::SimulatedSentinels;
 use super::server::SimulatedServer;
-use super::traffic::LateBytes;
 use crate::engine::places::PlaceId;
 use crate::store::{Command, Event as Hint};
+use nodes::SimulatedNodes;
+use promptness::Promptness;
+use sentinels::SimulatedSentinels;
+use traffic::LateBytes;
 
 /// How long after the end of all troubles everybody must have been served.
 const LONGEST_SERVICE: u64 = 90 * SECOND;
 
 /// Something that happens at some time.
-pub(super) enum WorldEvent {
+enum WorldEvent {
     /// A command arrives at the server.
     Arrive(usize),
     /// So does one of a connection that is closed.
@@ -96,14 +110,14 @@ pub(super) struct World {
     pub(super) processes: Vec<SimulatedProcess>,
     pub(super) executor: Executor,
     pub(super) server: SimulatedServer,
-    pub(super) nodes: SimulatedNodes,
-    pub(super) sentinels: SimulatedSentinels,
+    nodes: SimulatedNodes,
+    sentinels: SimulatedSentinels,
     pub(super) links: Vec<NetworkLink>,
     pub(super) books: Rc<RefCell<Books>>,
     /// When the last trouble and its consequences are over at the latest.
     pub(super) troubled_until: u64,
     pub(super) hints_lost_until: u64,
-    pub(super) promptness: Promptness,
+    promptness: Promptness,
     /// The largest fencing number of each key.
     pub(super) fences: Vec<u64>,
     queue: BinaryHeap<Reverse<Scheduled>>,
@@ -185,13 +199,13 @@ impl World {
     }
 
     /// Lets an event happen at this time.
-    pub(super) fn at(&mut self, at: u64, event: WorldEvent) {
+    fn at(&mut self, at: u64, event: WorldEvent) {
         self.number += 1;
         let at = at.max(clock::now());
         self.queue.push(Reverse(Scheduled { at, number: self.number, event }));
     }
 
-    pub(super) fn after(&mut self, nanos: u64, event: WorldEvent) {
+    fn after(&mut self, nanos: u64, event: WorldEvent) {
         self.at(clock::now() + nanos, event);
     }
 

@@ -1,10 +1,10 @@
 //! Nodes that leave the map and come back, and clusters that say that they are down.
 
-use super::clock::{self, MILLI};
-use super::plan::HistoryPlan;
-use super::planned_trouble::PlannedTrouble;
-use super::random::{self, Random};
-use super::world::{World, WorldEvent};
+use super::{World, WorldEvent};
+use crate::simulation::clock::{self, MILLI};
+use crate::simulation::plan::HistoryPlan;
+use crate::simulation::planned_trouble::PlannedTrouble;
+use crate::simulation::random::{self, Random};
 
 /// Makes these random numbers differ from others of the same seed.
 const OF_FAILOVERS: u64 = 61;

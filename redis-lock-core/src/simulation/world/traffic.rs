@@ -3,12 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use super::clock::{self, MILLI};
-use super::network::{Item, LinkState, NetworkLink, Pipe, Sent, SharedPipe, SimulatedWire, lock};
 use super::nodes::{Verdict, node_of};
-use super::world::{World, WorldEvent};
+use super::{World, WorldEvent};
 use crate::domain::error::{Fault, FaultClass};
 use crate::engine::places::{FIRST, PlaceId};
+use crate::simulation::clock::{self, MILLI};
+use crate::simulation::network::{
+    Item, LinkState, NetworkLink, Pipe, Sent, SharedPipe, SimulatedWire, lock,
+};
 use crate::store::{Answer, Command, Connected, Event as Hint, Verb};
 
 /// How long after their sending bytes can be executed at the latest: as long as a place lasts.
@@ -82,7 +84,7 @@ impl World {
             let mut books = self.books.borrow_mut();
             books.history.step(40, seq);
             books.history.line(|names| {
-                let shown = super::shown::command(&command, names);
+                let shown = crate::simulation::shown::command(&command, names);
                 format!("p{process} > {to}  q{seq} {shown}")
             });
         }
@@ -157,7 +159,7 @@ impl World {
             let mut books = self.books.borrow_mut();
             books.history.step(41, seq);
             books.history.line(|names| {
-                let shown = super::shown::answer(&answer, names);
+                let shown = crate::simulation::shown::answer(&answer, names);
                 format!("server: q{seq} of p{process}: {shown}")
             });
         }
@@ -179,8 +181,10 @@ impl World {
         let mut books = self.books.borrow_mut();
         books.history.step(42, process as u64);
         books.history.line(|names| {
-            let (command, answer) =
-                (super::shown::command(&command, names), super::shown::answer(&answer, names));
+            let (command, answer) = (
+                crate::simulation::shown::command(&command, names),
+                crate::simulation::shown::answer(&answer, names),
+            );
             format!("server: late bytes of p{process}: {command}: {answer}")
         });
     }

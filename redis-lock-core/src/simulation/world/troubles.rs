@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use futures_util::FutureExt;
 
-use super::clock::{self, MILLI, SECOND};
-use super::network::{LinkState, NetworkLink};
-use super::planned_trouble::PlannedTrouble;
-use super::world::{World, WorldEvent};
+use super::{World, WorldEvent};
 use crate::engine::places::FIRST;
+use crate::simulation::clock::{self, MILLI, SECOND};
+use crate::simulation::network::{LinkState, NetworkLink};
+use crate::simulation::planned_trouble::PlannedTrouble;
 use crate::store::Event as Hint;
 
 impl World {
@@ -179,7 +179,7 @@ impl World {
         }
         crate::domain::env::simulated::set_now(process.clock.at(clock::now()));
         crate::domain::env::simulated::set_process(process.clock.process + 1_000);
-        let seen = super::caller::look_from_child(&self.books.borrow(), index);
+        let seen = crate::simulation::caller::look_from_child(&self.books.borrow(), index);
         let asked = process.locks.mutex("child").acquire().now_or_never();
         process.clock.enter();
         if let Err(what) = seen {

@@ -5,17 +5,17 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::books::{CallRecord, Ended, HoldNote, What};
-use super::clock::{self, MILLI, SECOND};
-use super::full_key;
-use super::network::NetworkLink;
+use super::World;
 use super::nodes::Verdict;
-use super::plan::Sort;
-use super::process::SimulatedProcess;
-use super::server::{Left, TokenNote};
-use super::world::World;
 use crate::domain::clock::Moment;
 use crate::domain::kind::Kind;
+use crate::simulation::books::{CallRecord, Ended, HoldNote, What};
+use crate::simulation::clock::{self, MILLI, SECOND};
+use crate::simulation::full_key;
+use crate::simulation::network::NetworkLink;
+use crate::simulation::plan::Sort;
+use crate::simulation::process::SimulatedProcess;
+use crate::simulation::server::{Left, TokenNote};
 use crate::store::{Command, Verb};
 use crate::{LockState, LossReason};
 
@@ -460,7 +460,10 @@ impl World {
         let is_whole = clock::now() >= self.troubled_until && clock::now() >= self.quiet_from();
         let only_shutdowns = self.plan.path.slow == 0
             && self.plan.troubles.iter().all(|(_, trouble)| {
-                matches!(trouble, super::planned_trouble::PlannedTrouble::Shutdown { .. })
+                matches!(
+                    trouble,
+                    crate::simulation::planned_trouble::PlannedTrouble::Shutdown { .. }
+                )
             });
         if is_whole || only_shutdowns {
             let manager = Arc::clone(&process.core.manager);

@@ -1,10 +1,10 @@
 //! How a history ends: everybody is served, everything comes to rest, and it is taken apart.
 
-use super::clock::{self, MILLI, SECOND};
-use super::executor;
-use super::planned_trouble::PlannedTrouble;
-use super::process::SimulatedProcess;
-use super::world::{Ran, World};
+use super::{Ran, World};
+use crate::simulation::clock::{self, MILLI, SECOND};
+use crate::simulation::executor;
+use crate::simulation::planned_trouble::PlannedTrouble;
+use crate::simulation::process::SimulatedProcess;
 
 impl World {
     /// Everybody is served and no guard is left.
@@ -41,13 +41,13 @@ impl World {
     }
 
     /// The result of a history that ended with a panic. Its state is never touched again.
-    pub(super) fn abandoned(self) -> Ran {
+    pub(in crate::simulation) fn abandoned(self) -> Ran {
         let ran = self.ran();
         std::mem::forget(self);
         ran
     }
 
-    pub(super) fn so_far(&self) -> (u64, u64) {
+    pub(in crate::simulation) fn so_far(&self) -> (u64, u64) {
         let books = self.books.borrow();
         (books.history.steps, books.history.hash())
     }
@@ -67,7 +67,7 @@ impl World {
     }
 
     /// Takes everything apart.
-    pub(super) fn end(mut self) -> Ran {
+    pub(in crate::simulation) fn end(mut self) -> Ran {
         let ran = self.ran();
         for process in &mut self.processes {
             process.clock.enter();

@@ -5,13 +5,13 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use super::clock::{self, MILLI};
-use super::plan::HistoryPlan;
-use super::planned_trouble::PlannedTrouble;
-use super::process::SimulatedProcess;
-use super::random::{self, Random};
-use super::world::World;
+use super::World;
 use crate::Token;
+use crate::simulation::clock::{self, MILLI};
+use crate::simulation::plan::HistoryPlan;
+use crate::simulation::planned_trouble::PlannedTrouble;
+use crate::simulation::process::SimulatedProcess;
+use crate::simulation::random::{self, Random};
 
 /// How long after a message its waiter asks, beside what the path takes: messages are followed 10 ms
 /// apart.
@@ -60,7 +60,7 @@ impl Promptness {
 
 impl HistoryPlan {
     /// The history of a seed on several nodes from which no messages arrive at times.
-    pub(super) fn losing_messages(seed: u64) -> Self {
+    pub(in crate::simulation) fn losing_messages(seed: u64) -> Self {
         let mut plan = Self::on_nodes(seed);
         let count = plan.nodes.as_ref().map_or(1, |nodes| nodes.count);
         plan.lack_messages(count);

@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use super::clock::{self, MILLI};
 use super::nodes::node_of;
-use super::process::SimulatedSubscription;
-use super::world::{World, WorldEvent};
+use super::{World, WorldEvent};
 use crate::engine::places::{FIRST, PlaceId, UNROUTED};
+use crate::simulation::clock::{self, MILLI};
+use crate::simulation::process::SimulatedSubscription;
 use crate::store::Event as Hint;
 
 impl World {

@@ -2,30 +2,17 @@
 
 use std::collections::BTreeSet;
 
-use super::books::HoldNote;
-use super::clock::{self, MILLI};
-use super::full_key;
 use super::nodes::standing;
-use super::plan::{HistoryPlan, Sort};
-use super::planned_trouble::PlannedTrouble;
-use super::random::{self, Random};
-use super::world::{World, WorldEvent};
+use super::{World, WorldEvent};
 use crate::LossReason;
 use crate::domain::clock::Moment;
 use crate::domain::names::{Names, slot};
-
-/// Several nodes in a plan.
-#[derive(Clone, Debug)]
-pub(super) struct NodesPlan {
-    /// How many shards there are.
-    pub(super) count: usize,
-    /// Which shard has the slot of each key first.
-    pub(super) owners: Vec<usize>,
-    /// Nothing goes wrong but that slots move.
-    pub(super) only_moves: bool,
-    /// There is one shard that has all slots, and sentinels say which of its nodes serves.
-    pub(super) has_sentinels: bool,
-}
+use crate::simulation::books::HoldNote;
+use crate::simulation::clock::{self, MILLI};
+use crate::simulation::full_key;
+use crate::simulation::plan::{HistoryPlan, NodesPlan, Sort};
+use crate::simulation::planned_trouble::PlannedTrouble;
+use crate::simulation::random::{self, Random};
 
 /// Makes these random numbers differ from those of the plan for one server.
 const OF_NODES: u64 = 57;
@@ -38,7 +25,7 @@ const HALF_MOVED: [u64; 8] = [0, 0, 5, 40, 300, 1_100, 2_500, 5_000];
 
 impl HistoryPlan {
     /// The history of a seed on several nodes, whose slots move.
-    pub(super) fn on_nodes(seed: u64) -> Self {
+    pub(in crate::simulation) fn on_nodes(seed: u64) -> Self {
         let mut plan = Self::of(seed);
         let random = &mut Random::new(random::hash([seed, OF_NODES, 0, 0]));
         let count = random.between(2, 3) as usize;

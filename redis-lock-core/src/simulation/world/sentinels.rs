@@ -1,15 +1,14 @@
 //! Sentinels that say which of two nodes serves. Each learns of a fail-over in its own time, and some
 //! name the old node long after the other one has taken its place, and after it knows that.
 
-use super::clock::{self, MILLI};
 use super::nodes::Verdict;
-use super::plan::HistoryPlan;
-use super::planned_trouble::PlannedTrouble;
-use super::random::{self, Random};
-use super::resharding::NodesPlan;
-use super::server::reads;
-use super::world::{World, WorldEvent};
+use super::{World, WorldEvent};
 use crate::domain::error::{Fault, FaultClass};
+use crate::simulation::clock::{self, MILLI};
+use crate::simulation::plan::{HistoryPlan, NodesPlan};
+use crate::simulation::planned_trouble::PlannedTrouble;
+use crate::simulation::random::{self, Random};
+use crate::simulation::server::reads;
 use crate::store::Command;
 use crate::store::directory::Map;
 use crate::store::redis::{Address, NamedPrimary, SentinelReport};
