@@ -60,14 +60,14 @@ impl KeyEntry {
     /// since then.
     pub(super) fn change_line(&mut self, number: u64, is_queued: bool) -> Option<u64> {
         let Unpooled { by_number, line } = self.unpooled.as_deref_mut()?;
-        let standing = is_queued.then(|| line.join(number));
-        let forward = if is_queued { None } else { line.leave(number) };
-        for (number, standing) in [(Some(number), standing), (forward, Some(Standing::Front))] {
-            if let Some(resident) = number.and_then(|number| by_number.get_mut(&number)) {
-                resident.standing = standing;
-            }
+        let resident = by_number.get_mut(&number)?;
+        if is_queued {
+            resident.standing = Some(line.join(number));
+            return None;
         }
-        forward
+        let forward = line.leave(number, resident.standing.take()?)?;
+        by_number.get_mut(&forward)?.standing = Some(Standing::Front);
+        Some(forward)
     }
 
     pub(super) fn is_empty(&self) -> bool {

@@ -55,7 +55,7 @@ impl Resident {
 
     /// Whether others of this process are let in before it.
     pub(super) fn is_behind(&self) -> bool {
-        self.standing == Some(Standing::Behind)
+        matches!(self.standing, Some(Standing::Behind(_)))
     }
 
     /// Whether it came into the server's queue, or left it, if one of both has to be noted.
