@@ -143,3 +143,29 @@ impl Begun {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use testbed::eventually;
+
+    use super::*;
+
+    #[test]
+    fn an_idle_lease_that_was_taken_and_never_asked_for_is_given_back() {
+        let locks = Locks::in_memory();
+        let request = || locks.mutex("k").linger(Duration::from_secs(20)).no_wait();
+        eventually(Duration::from_secs(10), "its lease stays", || {
+            request().blocking_acquire().unwrap().blocking_release().unwrap();
+            !locks.link().core().is_at_rest()
+        });
+        let begun = begin(&mut request(), Caller::Task).unwrap();
+        let busy = request().blocking_acquire();
+        assert!(matches!(busy, Err(LockError::Busy { .. })), "it was taken at once: {busy:?}");
+        // As the future of a call that is dropped before it is polled.
+        drop(begun);
+        let next = request().blocking_acquire();
+        assert!(next.is_ok(), "{next:?}");
+    }
+}

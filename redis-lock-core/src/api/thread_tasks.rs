@@ -165,3 +165,27 @@ fn shared_key(one: &Demand, other: &Demand) -> Option<String> {
 fn address(locks: &Locks) -> usize {
     Arc::as_ptr(locks.link()).addr()
 }
+
+#[cfg(test)]
+mod tests {
+    use std::task::{Context, Waker};
+    use std::thread;
+
+    use super::*;
+
+    #[test]
+    fn a_wait_that_was_given_up_on_another_thread_is_no_obstacle() {
+        let locks = Locks::in_memory();
+        let elsewhere = locks.clone();
+        let held = thread::spawn(move || elsewhere.mutex("k").blocking_acquire().unwrap());
+        let held = held.join().unwrap();
+        let runtime = runtime::Builder::new_current_thread().build().unwrap();
+        let _driven = runtime.enter();
+        let mut waits = Box::pin(locks.mutex("k").acquire());
+        assert!(waits.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+        thread::spawn(move || drop(waits)).join().unwrap();
+        held.blocking_release().unwrap();
+        let own = locks.mutex("k").blocking_acquire();
+        assert!(own.is_ok(), "nobody else waits for it: {own:?}");
+    }
+}

@@ -67,7 +67,8 @@ mod timer {
     /// A timer of the system.
     pub(super) struct Timer {
         fd: AsyncFd<OwnedFd>,
-        set_to: Moment,
+        /// When it rings, until it has rung.
+        set_to: Option<Moment>,
     }
 
     impl Timer {
@@ -76,20 +77,23 @@ mod timer {
             let fd = timerfd_create(TimerfdClockId::Boottime, flags)?;
             #[allow(deprecated, reason = "what replaces it is unsafe, and this one owns its file")]
             let fd = AsyncFd::with_interest(fd, Interest::READABLE)?;
-            Ok(Self { fd, set_to: Moment::START })
+            Ok(Self { fd, set_to: None })
         }
 
         /// Returns the time for which it rang.
         pub(super) async fn rings(&mut self, due: Moment, now: Moment) -> io::Result<Moment> {
-            let is_set = (now..=due).contains(&self.set_to);
-            if !is_set {
-                self.set(due)?;
-            }
-            poll_fn(|context| self.poll_rung(context)).await?;
-            Ok(self.set_to)
+            let at = match self.set_to.filter(|at| (now..=due).contains(at)) {
+                Some(at) => at,
+                None => self.set(due)?,
+            };
+            poll_fn(|context| self.poll_rung(at, context)).await?;
+            // It rings once. The clock may show the same time again when it is to ring the next time.
+            self.set_to = None;
+            Ok(at)
         }
 
-        fn set(&mut self, due: Moment) -> io::Result<()> {
+        /// Returns when it rings.
+        fn set(&mut self, due: Moment) -> io::Result<Moment> {
             const NANOS: u64 = 1_000_000_000;
             // Zero would mean never.
             let due = due.max(Moment::from_nanos(1));
@@ -101,16 +105,16 @@ mod timer {
             let it_interval = Timespec { tv_sec: 0, tv_nsec: 0 };
             let at = Itimerspec { it_interval, it_value };
             timerfd_settime(&self.fd, TimerfdTimerFlags::ABSTIME, &at)?;
-            self.set_to = due;
-            Ok(())
+            self.set_to = Some(due);
+            Ok(due)
         }
 
         /// The runtime may still know that it rang for an earlier time. It is not read: each time it rings
         /// is reported once, and setting it again makes it silent.
-        fn poll_rung(&self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        fn poll_rung(&self, at: Moment, context: &mut Context<'_>) -> Poll<io::Result<()>> {
             loop {
                 ready!(self.fd.poll_read_ready(context))?.clear_ready();
-                if Moment::now() >= self.set_to {
+                if Moment::now() >= at {
                     return Poll::Ready(Ok(()));
                 }
             }
@@ -192,6 +196,31 @@ mod tests {
                 tokio::time::timeout(Duration::from_secs(60), rings).await.unwrap();
                 assert!(Moment::now() >= due);
             }
+        });
+    }
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn where_the_system_has_no_such_timer_it_rings_with_the_ticks() {
+        runtime().block_on(async {
+            let mut alarm = Alarm { timer: None, rang: Moment::START };
+            for _ in 0..3 {
+                let (due, before) = (Moment::now().after(Duration::from_millis(2)), alarm.rang);
+                alarm.rings(due, Moment::now()).await;
+                assert!(Moment::now() >= due && alarm.rang >= before.after(SPACING));
+            }
+        });
+    }
+
+    #[test]
+    fn it_rings_again_although_the_clock_has_not_moved_since_it_rang() {
+        runtime().block_on(async {
+            let mut alarm = Alarm::new();
+            let due = Moment::now().after(Duration::from_millis(3));
+            alarm.rings(due, Moment::now()).await;
+            let next = due.after(Duration::from_millis(3));
+            let rings = alarm.rings(next, due);
+            tokio::time::timeout(Duration::from_secs(10), rings).await.unwrap();
         });
     }
 }

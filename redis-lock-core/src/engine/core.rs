@@ -27,7 +27,7 @@ use super::table::Table;
 use super::wake_together::{WakeTogether, WokenTasks};
 use crate::domain::clock::Moment;
 use crate::domain::key_habits::KeyHabits;
-use crate::lock::{Effects, Env, Machine, Standing};
+use crate::lock::{Effects, Env, Machine, Rank};
 use crate::observe;
 
 /// The running state of one `Locks`: machines, places, and tokens that have to be released.
@@ -221,8 +221,8 @@ impl Core {
         let habits = shard.linger_history.of(&id.main, now);
         let visited = if makes { Some(shard.get_or_create(id)) } else { shard.visit(id) };
         let Some((resident, agenda)) = visited else { return };
-        let standing = resident.standing(id);
-        let env = Env { standing, ..self.env(now, &place, habits) };
+        let rank = resident.rank(id);
+        let env = Env { rank, ..self.env(now, &place, habits) };
         change(&mut resident.machine, &env, effects);
         self.correct_index(id, resident);
         *has_too_many_idle |= self.correct_idle(id, resident);
@@ -274,7 +274,7 @@ impl Core {
             manager: &self.manager,
             spread: now.scrambled() ^ self.manager.as_bytes().last().copied().unwrap_or(0),
             habits,
-            standing: Standing::Alone,
+            rank: Rank::Alone,
             listening: observe::may_be_heard(),
             numbers: &self.numbers,
             process: self.process,

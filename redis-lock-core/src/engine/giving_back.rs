@@ -56,9 +56,12 @@ mod tests {
     use testbed::eventually;
 
     use super::*;
+    use crate::domain::clock::Moment;
+    use crate::domain::env::simulated;
     use crate::domain::once::once;
+    use crate::engine::tests::Still;
     use crate::lock::Waiter;
-    use crate::{Guard, Locks};
+    use crate::{Guard, LockError, Locks};
 
     const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -141,5 +144,30 @@ mod tests {
         eventually(PATIENCE, "the lock is free", || {
             locks.mutex("k").blocking_try_acquire().unwrap().is_some()
         });
+    }
+    #[test]
+    fn whoever_is_refused_by_the_step_that_hands_the_lock_on_hears_of_it_as_well() {
+        let locks = Locks::in_memory();
+        held(&locks).blocking_release().unwrap();
+        let process = crate::domain::env::process();
+        let later = Moment::now().after(Duration::from_secs(3_600));
+        // On this thread it is an hour later, so the engine's own timers come too late.
+        let _still = Still::begin();
+        simulated::set_now(later.as_nanos());
+        simulated::set_process(process);
+        let guard = held(&locks);
+        let own = [(); 2].map(|()| OwnWaker::new(|| {}));
+        let wakers = own.clone().map(Waker::from);
+        let [mut short, mut long] = [Duration::from_millis(1), PATIENCE]
+            .map(|wait| Box::pin(locks.mutex("k").wait(wait).acquire()));
+        assert!(short.as_mut().poll(&mut Context::from_waker(&wakers[0])).is_pending());
+        assert!(long.as_mut().poll(&mut Context::from_waker(&wakers[1])).is_pending());
+        simulated::set_now(later.after(Duration::from_millis(5)).as_nanos());
+        guard.blocking_release().unwrap();
+        assert_eq!(own.map(|own| own.0.load(Ordering::SeqCst)), [1, 1]);
+        let short = short.as_mut().poll(&mut Context::from_waker(&wakers[0]));
+        assert!(matches!(short, Poll::Ready(Err(LockError::Busy { .. }))), "{short:?}");
+        let long = long.as_mut().poll(&mut Context::from_waker(&wakers[1]));
+        assert!(matches!(long, Poll::Ready(Ok(_))), "{long:?}");
     }
 }

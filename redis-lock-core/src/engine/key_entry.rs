@@ -3,8 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::resident::Resident;
-use super::waiting_line::WaitingLine;
-use crate::lock::Standing;
+use super::waiting_line::{Spot, WaitingLine};
 
 /// The machines of one key. They are in boxes, because the hash table has twice the needed capacity
 /// and moves its entries when it grows.
@@ -61,14 +60,14 @@ impl KeyEntry {
     /// since then.
     pub(super) fn change_line(&mut self, number: u64, is_queued: bool) -> Option<u64> {
         let Unpooled { by_number, line } = self.unpooled.as_deref_mut()?;
-        let standing = is_queued.then(|| line.join(number));
-        let forward = if is_queued { None } else { line.leave(number) };
-        for (number, standing) in [(Some(number), standing), (forward, Some(Standing::Front))] {
-            if let Some(resident) = number.and_then(|number| by_number.get_mut(&number)) {
-                resident.standing = standing;
-            }
+        let resident = by_number.get_mut(&number)?;
+        if is_queued {
+            resident.spot = Some(line.join(number));
+            return None;
         }
-        forward
+        let forward = line.leave(number, resident.spot.take()?)?;
+        by_number.get_mut(&forward)?.spot = Some(Spot::Front);
+        Some(forward)
     }
 
     pub(super) fn is_empty(&self) -> bool {

@@ -4,11 +4,12 @@ use std::num::NonZeroU64;
 use std::sync::Arc;
 
 use super::lock_id::LockId;
+use super::waiting_line::Spot;
 use crate::LockError;
 use crate::domain::clock::Moment;
 use crate::domain::once::OnceSender;
 use crate::lock::hold::Hold;
-use crate::lock::{Machine, Standing};
+use crate::lock::{Machine, Rank};
 
 /// What a caller waits for. The error is in a box, because it is large and rare.
 pub(crate) type Granted = Result<Arc<Hold>, Box<LockError>>;
@@ -30,7 +31,7 @@ pub(crate) struct Resident {
     /// The token by which messages may refer to it.
     pub(crate) indexed: Option<Arc<str>>,
     /// Where it stands among the machines of this process that are in the server's queue, if it is.
-    pub(super) standing: Option<Standing>,
+    pub(super) spot: Option<Spot>,
     /// The number of its entry in the list of idle leases.
     pub(crate) idle_entry: Option<NonZeroU64>,
     /// The version of the routing that its open question was sent with, when there are several
@@ -47,29 +48,32 @@ impl Resident {
             has_been_due: false,
             is_deferred: false,
             indexed: None,
-            standing: None,
+            spot: None,
             idle_entry: None,
             asked: 0,
         }
     }
 
     /// Where it stands among the machines of this process for the same key.
-    pub(super) fn standing(&self, id: &LockId) -> Standing {
-        let new = if id.has_own_machine() { Standing::Front } else { Standing::Alone };
-        self.standing.unwrap_or(new)
+    pub(super) fn rank(&self, id: &LockId) -> Rank {
+        match self.spot {
+            _ if !id.has_own_machine() => Rank::Alone,
+            Some(Spot::Behind(_)) => Rank::Behind,
+            Some(Spot::Front) | None => Rank::Front,
+        }
     }
 
     /// Whether it came into the server's queue, or left it, if one of both has to be noted.
     pub(super) fn changes_line(&self) -> Option<bool> {
         let is_queued = self.machine.is_queued();
-        (is_queued != self.standing.is_some()).then_some(is_queued)
+        (is_queued != self.spot.is_some()).then_some(is_queued)
     }
 
     /// As good as new. Its machine is idle.
     pub(super) fn reset(mut self: Box<Self>) -> Box<Self> {
         self.machine.reset();
         (self.timer, self.has_been_due, self.is_deferred) = (Moment::NEVER, false, false);
-        (self.indexed, self.standing) = (None, None);
+        (self.indexed, self.spot) = (None, None);
         (self.idle_entry, self.asked) = (None, 0);
         self
     }

@@ -370,7 +370,11 @@ mod tests {
         assert!(!lost.release(Moment::at_millis(2)));
         assert!(!lost.is_released());
         assert_eq!(lost.state(Moment::at_millis(2)), LockState::Lost);
+        let over = hold(HOUR);
+        assert!(!over.release(Moment::at_millis(1_000)), "nobody has looked at the time before");
+        assert_eq!(over.loss(Moment::at_millis(1_000)), Some(LossReason::Expired));
     }
+
     /// A hold whose lease goes on, of the process with this id.
     fn lasting(process: u32) -> Hold {
         let (demand, token) = (Arc::new(demand("k")), Token::fresh("", ""));

@@ -41,9 +41,9 @@ mod hold_life;
 mod kept;
 mod local_view;
 mod question;
+mod rank;
 mod reap;
 mod release;
-mod standing;
 #[cfg(test)]
 pub(crate) mod tests;
 mod timing;
@@ -55,9 +55,9 @@ pub(crate) use attempt::{Attempt, OnServer};
 pub(crate) use effects::{Effects, Later, Outgoing};
 pub(crate) use local_view::LocalView;
 pub(crate) use question::{Outcome, Question};
+pub(crate) use rank::Rank;
 pub(crate) use reap::{Confirmation, Next, Reap, lost_to};
 pub(crate) use release::ended;
-pub(crate) use standing::Standing;
 pub(crate) use waiter::Waiter;
 pub(crate) use waiters::Waiters;
 
@@ -91,7 +91,7 @@ pub(crate) struct Env<'a> {
     /// A random number, to spread what would otherwise happen at the same time.
     pub(crate) spread: u8,
     pub(crate) habits: KeyHabits,
-    pub(crate) standing: Standing,
+    pub(crate) rank: Rank,
     /// Whether a subscriber listens to events.
     pub(crate) listening: bool,
     pub(crate) numbers: &'a AtomicU64,

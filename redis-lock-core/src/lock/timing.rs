@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Env, Standing};
+use super::{Env, Rank};
 use crate::Token;
 use crate::domain::clock::Moment;
 use crate::domain::error::FaultClass;
@@ -111,7 +111,7 @@ impl Turn {
 pub(super) fn look_at(blocker: &Blocker, looks: u32, env: &Env<'_>) -> Moment {
     let spread = u32::from(env.spread);
     let hears = blocker.queued && env.hints;
-    if hears && blocker.is_far && env.standing == Standing::Behind {
+    if hears && blocker.is_far && env.rank == Rank::Behind {
         let wait = LOOK_FROM_BEHIND * 7 / 8 + LOOK_FROM_BEHIND * spread / 2_048;
         return env.now.after(wait).at_or_before(GRID_BEHIND, env.phase());
     }
@@ -133,7 +133,7 @@ pub(super) fn look_at(blocker: &Blocker, looks: u32, env: &Env<'_>) -> Moment {
     match blocker.ttl.map(at_end) {
         // The waiters ahead may be gone as well when the holder's lease ends.
         Some(end) if end < wait => env.now.after(end),
-        _ if hears && env.standing != Standing::Alone => {
+        _ if hears && env.rank != Rank::Alone => {
             env.now.after(wait).at_or_before(LOOK_GRID, env.phase())
         }
         _ => env.now.after(wait),

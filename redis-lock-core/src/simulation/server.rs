@@ -32,6 +32,8 @@ pub(super) struct SimulatedServer {
     pub(super) subscribers: BTreeMap<(usize, Arc<str>), usize>,
     pub(super) tokens: HashMap<Arc<str>, TokenNote>,
     stays: BTreeMap<String, Vec<Stay>>,
+    /// Whether it has lost its data once.
+    pub(super) has_forgotten: bool,
     /// A violation that another part has found.
     pub(super) violation: Option<String>,
 }
@@ -403,6 +405,7 @@ impl SimulatedServer {
     /// All data are gone.
     pub(super) fn flush(&mut self, now: u64) {
         self.excuse_all(now);
+        self.has_forgotten = true;
         self.tokens.values_mut().for_each(|note| note.undone_at = None);
         self.state = State::default();
         for stays in self.stays.values_mut() {

@@ -292,6 +292,36 @@ fn a_waiter_before_whom_others_give_up_looks_as_often_as_they_did() {
     assert!(!violations.is_empty() && violations.iter().all(is_it), "{violations:?}");
 }
 
+/// Eight of a process wait for a permit. They come while the server has no memory for them, so that each
+/// queues when it tries again, and four of them give up when it has been calm for long.
+fn queues_in_another_order(number: u64) -> HistoryPlan {
+    let holder = holds(0, 60 * SECOND, 20 * SECOND);
+    let waits = |task: usize| PlannedCall {
+        task,
+        after: SECOND + (task as u64 * 7 + number) * MILLI,
+        patience: (task <= 4).then_some(12 * SECOND),
+        ..holds(0, 60 * SECOND, 0)
+    };
+    let full = PlannedTrouble::Refuse { why: Refusal::OutOfMemory, lasts: SECOND };
+    HistoryPlan {
+        processes: vec![ProcessPlan { rate: 0, command_timeout: SECOND }],
+        keys: vec![Sort::Permit(1)],
+        planned_calls: [holder].into_iter().chain((1..=8).map(waits)).collect(),
+        troubles: vec![(900 * MILLI, full)],
+        path: calm(MILLI),
+        calm_at: 25 * SECOND,
+        ..HistoryPlan::of(1)
+    }
+}
+
+#[test]
+fn the_first_in_the_queue_looks_in_whichever_order_they_have_queued() {
+    for number in 0..40 {
+        let ran = run(&queues_in_another_order(number), false);
+        assert_eq!(ran.violation, None, "history {number}");
+    }
+}
+
 /// A hold is given away after the server's clock was set back, and the connection of whoever had it
 /// is half open from this time on: what is sent there, perhaps the cut of the lease, comes late.
 fn adopts_before_a_cut(held_up: u64) -> HistoryPlan {

@@ -260,6 +260,11 @@ impl Traffic {
         self.batches = MAX_BATCHES.div_ceil(nodes.max(1));
     }
 
+    #[cfg(test)]
+    pub(crate) fn batches(&self) -> usize {
+        self.batches
+    }
+
     fn unsent(&self) -> usize {
         self.written.len().saturating_sub(self.sent_whole)
     }

@@ -37,7 +37,7 @@ pub(crate) struct Bench {
     numbers: AtomicU64,
     hints: bool,
     habits: KeyHabits,
-    standing: Standing,
+    rank: Rank,
     listening: bool,
     spread: u8,
 }
@@ -63,7 +63,7 @@ impl Bench {
             numbers: AtomicU64::new(1),
             hints: true,
             habits: KeyHabits::default(),
-            standing: Standing::Alone,
+            rank: Rank::Alone,
             listening: false,
             spread: 0,
         }
@@ -82,7 +82,7 @@ impl Bench {
             now: Moment::at_millis(self.now),
             hints: self.hints,
             habits: self.habits,
-            standing: self.standing,
+            rank: self.rank,
             manager: &self.manager,
             spread: self.spread,
             listening: self.listening,

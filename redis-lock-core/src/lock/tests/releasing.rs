@@ -53,6 +53,20 @@ fn a_lock_is_passed_on_in_the_same_terms_only() {
 }
 
 #[test]
+fn a_lease_that_needed_no_renewal_is_renewed_for_whoever_may_hold_the_lock_for_longer() {
+    let mut bench = Bench::new();
+    // Its lease lasts as long as it may be held.
+    let hold = bench.hold(1, demand("k").with(|terms| terms.max_hold = millis(29_500)));
+    bench.ask(2, demand("k"));
+    bench.release(&hold);
+    let (_, next) = bench.granted();
+    bench.tick(15_000);
+    let renewal = bench.asked();
+    bench.settle(&renewal, done());
+    assert!(next.deadline() > bench.moment().after(secs(25)), "{:?}", next.deadline());
+}
+
+#[test]
 fn an_extended_lease_is_passed_on_to_nobody_who_asked_for_a_shorter_one() {
     let mut bench = Bench::new();
     let hold = bench.hold(1, demand("k"));

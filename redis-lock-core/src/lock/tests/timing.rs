@@ -18,15 +18,15 @@ impl Bench {
 /// The pauses between so many looks that all find the same holder, with the smallest and the
 /// largest spread, in microseconds.
 fn pauses(blocker: &Blocker, hints: bool, looks: usize) -> [Vec<u128>; 2] {
-    pauses_of(Standing::Alone, blocker, hints, looks)
+    pauses_of(Rank::Alone, blocker, hints, looks)
 }
 
 /// The same of a machine that stands there among those of its process.
-fn pauses_of(standing: Standing, blocker: &Blocker, hints: bool, looks: usize) -> [Vec<u128>; 2] {
+fn pauses_of(rank: Rank, blocker: &Blocker, hints: bool, looks: usize) -> [Vec<u128>; 2] {
     let busy = || Outcome::Answered(Answer::Busy(blocker.clone()));
     [0, 255].map(|spread| {
         let mut bench = Bench::new();
-        (bench.spread, bench.hints, bench.standing) = (spread, hints, standing);
+        (bench.spread, bench.hints, bench.rank) = (spread, hints, rank);
         bench.contend(1, demand("k"), busy());
         let mut pauses = vec![bench.pause().as_micros()];
         while pauses.len() < looks {
@@ -88,7 +88,7 @@ fn point(micros: u64) -> u128 {
 
 #[test]
 fn waiters_with_machines_of_their_own_look_together_and_at_the_end_of_a_lease() {
-    let crowd = |blocker: &Blocker, looks| pauses_of(Standing::Front, blocker, true, looks);
+    let crowd = |blocker: &Blocker, looks| pauses_of(Rank::Front, blocker, true, looks);
     let far = |ttl| Blocker { is_far: true, ..holder(ttl) };
     for ttl in [None, Some(20_000)] {
         let about = |longest| [[point(750_000)], [point(longest)]];
@@ -103,7 +103,7 @@ fn waiters_with_machines_of_their_own_look_together_and_at_the_end_of_a_lease() 
     assert_eq!(crowd(&far(Some(749)), 1)[0], [point(750_000)]);
     assert_eq!(crowd(&far(Some(50)), 4)[0], [51_000, 51_000, 350_000, 350_000]);
     // Without messages it looks as any other.
-    assert_eq!(pauses_of(Standing::Front, &far(None), false, 2)[0], [15_000, 30_000]);
+    assert_eq!(pauses_of(Rank::Front, &far(None), false, 2)[0], [15_000, 30_000]);
 }
 
 #[test]
@@ -111,7 +111,7 @@ fn a_waiter_behind_many_of_its_process_only_keeps_its_place_until_it_comes_forwa
     let far = |ttl| Blocker { is_far: true, ..holder(ttl) };
     let queued = |hints, blocker: &Blocker| {
         let mut bench = Bench::new();
-        (bench.standing, bench.hints) = (Standing::Behind, hints);
+        (bench.rank, bench.hints) = (Rank::Behind, hints);
         bench.contend(1, demand("k"), Outcome::Answered(Answer::Busy(blocker.clone())));
         bench
     };

@@ -55,6 +55,20 @@ fn what_follows_from_the_answers_of_one_of_several_nodes_goes_in_one_batch() {
 }
 
 #[test]
+fn whoever_reads_after_one_that_was_about_to_flush_is_not_waited_for() {
+    let runtime = runtime::Builder::new_current_thread().build().unwrap();
+    let here = runtime.handle().id();
+    let mut bench = Bench::up();
+    bench.path.traffic().share_batches(3);
+    bench.path.traffic().set_reader(Reader::Task(here));
+    bench.path.traffic().task_flushes = true;
+    // Its task has ended, and another one reads.
+    bench.path.traffic().set_reader(Reader::Engine);
+    bench.path.traffic().set_reader(Reader::Task(here));
+    assert!(bench.is_sent_after_one_more(here));
+}
+
+#[test]
 fn what_callers_of_another_runtime_put_is_sent_by_their_notifier_in_one_batch() {
     let [reading, asking] =
         [(); 2].map(|()| runtime::Builder::new_current_thread().build().unwrap());
