@@ -39,7 +39,7 @@ fn number(name: &str) -> Option<u32> {
 }
 
 const STEPS: usize = 60;
-const CASES: u32 = 150;
+const CASES: u32 = 100;
 
 /// How much the two clocks may differ when something ends.
 const TOLERANCE: Duration = Duration::from_millis(5);
