@@ -61,7 +61,7 @@ impl Core {
                     // The runtime of the reader does not run, and may not for long.
                     traffic.set_reader(Reader::Engine);
                 }
-            } else if traffic.reader() == Reader::Nobody && traffic.is_quiet(now) {
+            } else if traffic.is_quiet(now) {
                 traffic.set_reader(Reader::Engine);
             }
         }

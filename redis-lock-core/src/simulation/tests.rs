@@ -154,9 +154,17 @@ fn way_to(fault: PlantedFault) -> Way {
 /// before a seed that finds it. `SIMULATE_PLANTED` searches from the first seed on.
 fn first_seed(fault: PlantedFault) -> u64 {
     match fault {
-        PlantedFault::OthersTokenIsLoss => 850,
-        PlantedFault::BatchRedirected => 540,
-        PlantedFault::LateOkCredited => 240,
+        PlantedFault::OthersTokenIsLoss => 900,
+        PlantedFault::BatchRedirected => 565,
+        PlantedFault::LateOkCredited => 285,
+        PlantedFault::StaleHandedOn => 55,
+        PlantedFault::WaitersTtl => 45,
+        PlantedFault::RenewalSets | PlantedFault::TryForgotten => 40,
+        PlantedFault::AnyAnswer
+        | PlantedFault::AnyTerms
+        | PlantedFault::PlaceKept
+        | PlantedFault::TwoKeyRenew => 30,
+        PlantedFault::HastyShutdown => 25,
         _ => 1,
     }
 }

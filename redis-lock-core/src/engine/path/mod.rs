@@ -129,6 +129,8 @@ pub(crate) struct Traffic {
     reader_number: u64,
     /// Whether a task has lost the role of the reader, and was not woken since.
     has_deposed: bool,
+    /// When a task last put something on the queue.
+    tasks_asked: Moment,
     /// A runtime whose tasks can't read, because it was built without I/O.
     unreadable: Option<runtime::Id>,
     /// Runtimes on which a task is about to become the reader.
@@ -211,6 +213,7 @@ impl Path {
             reader: Reader::Engine,
             reader_number: 0,
             has_deposed: false,
+            tasks_asked: Moment::START,
             unreadable: None,
             opening: Vec::new(),
             task_flushes: false,

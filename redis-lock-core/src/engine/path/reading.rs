@@ -10,7 +10,7 @@ use super::{ConnectionState, Path, QueueEntry, SentEntry, Traffic};
 use crate::domain::clock::Moment;
 use crate::store::Pollable;
 
-/// When threads have not asked for this long, the engine watches the connection again.
+/// When nobody but the engine has asked for this long, the engine watches the connection again.
 const QUIET: Duration = Duration::from_secs(1);
 
 /// Who reads the answers.
@@ -67,9 +67,17 @@ impl Traffic {
         entry.is_awaited() && !entry.is_another_try() && !is_second()
     }
 
-    /// Whether nothing has come for a while.
+    /// Whether those that read have nothing to ask any more. What the engine asks by itself, such as
+    /// renewals, it reads by itself: passing the answers on would wake one more thread for each batch, and
+    /// looking whether they are read would wake the engine all the time.
     pub(crate) fn is_quiet(&self, now: Moment) -> bool {
-        matches!(&self.connection, ConnectionState::Up(up) if now.since(up.received) > QUIET)
+        match self.reader {
+            Reader::Task(_) => now.since(self.tasks_asked) > QUIET,
+            Reader::Nobody => {
+                matches!(&self.connection, ConnectionState::Up(up) if now.since(up.received) > QUIET)
+            }
+            Reader::Engine | Reader::Thread => false,
+        }
     }
 
     pub(crate) fn reader(&self) -> Reader {
