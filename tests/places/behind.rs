@@ -40,6 +40,7 @@ impl Scene {
         let held = take_all(permit(&managers[0], &key)).await;
         let line = Line::of((0..WAITING).map(|_| permit(&managers[1], &key))).await;
         let scene = Self { cluster, key, held, line, managers };
+        // Each learns that it is far behind, and looks seldom from then on.
         scene.until_all_have_looked();
         scene
     }
