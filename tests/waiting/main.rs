@@ -8,6 +8,7 @@
 mod scenery;
 
 mod background;
+mod behind;
 mod channels;
 mod clock;
 mod deaths;

@@ -6,17 +6,16 @@ use super::{Env, Rank};
 use crate::Token;
 use crate::domain::clock::Moment;
 use crate::domain::error::FaultClass;
-use crate::store::Blocker;
+use crate::store::{Blocker, CLAIM};
 
 /// How long the release of a lock without a lease is repeated.
 pub(crate) const UNLEASED: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// The longest time between two looks of a waiter, which is how long a lost message can delay it.
+/// The longest time between two looks of a waiter, which is how long a lost message can delay it. It must
+/// not be longer than a claim lasts, or a lost message could cost a waiter its turn.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// The same while many waiters are ahead in the queue. It must not be longer than a claim lasts, or
-/// a lost message could cost a waiter its turn.
-const LOOK_FROM_AFAR: Duration = LOOK_INTERVAL;
+const _: () = assert!(LOOK_INTERVAL.as_nanos() <= CLAIM.as_nanos());
 
 /// Looks of waiters that have machines of their own are moved to a grid of 2^26 nanoseconds, some 67 ms,
 /// so that several are taken together. Also those of the first, since only a look that is taken together
@@ -126,9 +125,8 @@ pub(super) fn look_at(blocker: &Blocker, looks: u32, env: &Env<'_>) -> Moment {
     let wait = match (hears, ours) {
         // No message will come, so look at growing intervals, from 20 ms to half a second.
         (false, _) => spread_over(Duration::from_millis(20) * (1 << looks.min(5)), spread),
-        (true, _) if blocker.is_far => LOOK_FROM_AFAR * 3 / 4 + LOOK_FROM_AFAR * spread / 1_024,
-        (true, true) => spread_over(LOOK_INTERVAL, spread),
-        (true, false) => spread_over(LOOK_AT_FOREIGNER, spread),
+        (true, false) if !blocker.is_far => spread_over(LOOK_AT_FOREIGNER, spread),
+        (true, _) => LOOK_INTERVAL * 3 / 4 + LOOK_INTERVAL * spread / 1_024,
     };
     match blocker.ttl.map(at_end) {
         // The waiters ahead may be gone as well when the holder's lease ends.
@@ -148,7 +146,7 @@ fn spread_over(interval: Duration, spread: u32) -> Duration {
 /// When a waiter looks at the latest that has come among the first of its process. A message that was
 /// lost just before does not cost it its turn, because a claim lasts longer.
 pub(super) fn look_from_front(now: Moment) -> Moment {
-    now.after(LOOK_FROM_AFAR * 3 / 4)
+    now.after(LOOK_INTERVAL * 3 / 4)
 }
 
 /// When to ask again after this many consecutive failures.

@@ -48,10 +48,10 @@ fn holder(ttl: Option<u64>) -> Blocker {
 #[test]
 fn a_waiter_in_the_queue_looks_about_once_a_second() {
     for ttl in [None, Some(20_000)] {
-        assert_eq!(pauses(&holder(ttl), true, 3), [[750_000; 3], [1_248_046; 3]], "{ttl:?}");
+        assert_eq!(pauses(&holder(ttl), true, 3), [[750_000; 3], [999_023; 3]], "{ttl:?}");
     }
     let nobody = Blocker { value: None, ..holder(None) };
-    assert_eq!(pauses(&nobody, true, 1), [[750_000], [1_248_046]]);
+    assert_eq!(pauses(&nobody, true, 1), [[750_000], [999_023]]);
 }
 
 #[test]
@@ -93,7 +93,7 @@ fn waiters_with_machines_of_their_own_look_together_and_at_the_end_of_a_lease() 
     for ttl in [None, Some(20_000)] {
         let about = |longest| [[point(750_000)], [point(longest)]];
         assert_eq!(crowd(&far(ttl), 1), about(999_023), "{ttl:?}");
-        assert_eq!(crowd(&holder(ttl), 1), about(1_248_046), "{ttl:?}");
+        assert_eq!(crowd(&holder(ttl), 1), about(999_023), "{ttl:?}");
     }
     assert_eq!(crowd(&far(Some(1_000)), 1)[1], [point(999_023)]);
     for blocker in [far(Some(600)), far(Some(748))] {

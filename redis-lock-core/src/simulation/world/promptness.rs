@@ -21,7 +21,7 @@ const HINTED: u64 = 30 * MILLI;
 const UNHINTED: u64 = 830 * MILLI;
 
 /// How long the first in a queue waits between two looks, beside what the path takes.
-const FIRST: u64 = 1_300 * MILLI;
+const FIRST: u64 = 1_020 * MILLI;
 
 /// The same where a server has lost a queue. Its waiters come back in the order of their looks, and those
 /// of a process that were behind may be the first by now.

@@ -132,11 +132,11 @@ impl Conversation {
     /// Collects a command that can be bundled, until [`send_bundles`](Self::send_bundles). Returns
     /// any other command.
     pub(super) fn bundle(&mut self, seq: u64, command: Command, send: Send<'_>) -> Option<Command> {
-        let naming = self.naming();
-        let can_bundle = |it: &Together| self.can_bundle(it, naming);
-        let Some(together) = Together::of(&command).filter(can_bundle) else {
+        let Some(together) = Together::of(&command) else { return Some(command) };
+        let naming = self.naming(&together);
+        if !self.can_bundle(&together, naming) {
             return Some(command);
-        };
+        }
         let is_full = self.bundles.collected.len() >= MOST_BUNDLES;
         if is_full || self.bundles.has_before(&together, &command) {
             self.send_bundles(send);
@@ -147,8 +147,11 @@ impl Conversation {
         None
     }
 
-    /// In a cluster a script may not declare keys of several slots.
-    fn naming(&self) -> Naming {
+    /// In a cluster a script may not declare keys of several slots. Those of one lock are in one.
+    fn naming(&self, together: &Together) -> Naming {
+        if matches!(together, Together::Looks { .. }) {
+            return Naming::Keys;
+        }
         let has_neighbours = self.member.as_ref().is_some_and(|member| member.has_neighbours());
         if has_neighbours || self.cluster.is_one() { Naming::Arguments } else { Naming::Keys }
     }

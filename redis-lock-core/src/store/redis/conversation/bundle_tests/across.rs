@@ -216,12 +216,16 @@ fn a_node_that_compares_and_deletes_is_sent_each_release_and_renewals_at_once() 
 }
 
 #[test]
-fn looks_of_waiters_at_one_node_of_several_go_one_by_one() {
+fn looks_of_waiters_for_one_lock_go_together_at_one_node_of_several_too() {
     let mut talk = with_node();
     for number in 0..3 {
         talk.ask(number as u64, look(number, PERMIT, true));
     }
-    assert_eq!(talk.flush().len(), 3);
+    let sent: Vec<_> = talk.flush().iter().map(shape).collect();
+    assert_eq!(sent.len(), 1, "{sent:?}");
+    let refusal = "MOVED 1 b:7000";
+    talk.hear(error(refusal), &mut |_| true);
+    assert_eq!(talk.flush().len(), 3, "each is told by itself where its lock is now");
 }
 
 #[test]
