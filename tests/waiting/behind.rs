@@ -193,7 +193,7 @@ async fn i9_those_who_give_up_before_and_behind_others_leave_their_places_to_the
         while let Some(outcome) = brief.join_next().await {
             let (outcome, took) = outcome.unwrap();
             assert!(outcome.as_ref().is_err_and(LockError::is_busy), "{outcome:?}");
-            assert!((BRIEFLY..BRIEFLY + ms(900)).contains(&took), "it waited for {took:?}");
+            assert!((BRIEFLY..BRIEFLY * 2).contains(&took), "it waited for {took:?}");
         }
         until_queued(&server, STAY as u64);
         let places: usize = server.run(&format!("HLEN {WAITERS}"));
@@ -232,7 +232,7 @@ async fn c11_many_waiters_follow_those_whose_time_is_over() {
     let all = tokio::time::timeout(SERVED_WITHOUT_MESSAGES, tasks.join_all()).await;
     // Guards that nobody releases: they are lost, and nothing is kept for them.
     let stays: Vec<_> = all.expect("all are served").into_iter().collect();
-    assert!(stays.iter().all(|(stay, _)| *stay < MOST + ms(300)), "none is in for longer");
+    assert!(stays.iter().all(|(stay, _)| *stay < MOST * 4), "none is in for longer");
     server.assert_clean();
     drop(stays);
 }
