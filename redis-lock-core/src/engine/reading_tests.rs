@@ -92,7 +92,7 @@ fn have_threads_read(locks: &Locks) {
     });
 }
 
-fn assert_no_task(runtime: &Runtime) {
+pub(super) fn assert_no_task(runtime: &Runtime) {
     let metrics = runtime.metrics();
     eventually(PATIENCE, "the reading task ends", || metrics.num_alive_tasks() == 0);
 }
@@ -272,20 +272,6 @@ fn a_task_of_a_current_thread_runtime_reads_until_nobody_drives_it() {
         locks.mutex("other").blocking_acquire().unwrap().blocking_release().unwrap();
         assert_eq!(reader(&locks), Reader::Engine);
     }
-    server.assert_clean();
-}
-
-#[test]
-fn the_engine_reads_again_when_tasks_have_asked_nothing_for_a_while() {
-    let (server, locks) = server_and_locks();
-    let runtime = two_workers();
-    have_a_task_read(&locks, &runtime);
-    // Renewals are no reason for another thread to read.
-    let held = locks.mutex("held").ttl(Duration::from_secs(3)).blocking_acquire().unwrap();
-    eventually(PATIENCE, "the engine reads again", || reader(&locks) == Reader::Engine);
-    assert_no_task(&runtime);
-    have_a_task_read(&locks, &runtime);
-    held.blocking_release().unwrap();
     server.assert_clean();
 }
 

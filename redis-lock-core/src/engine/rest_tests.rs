@@ -6,7 +6,10 @@ use std::time::{Duration, Instant};
 
 use testbed::{Server, eventually};
 
-use super::reading_tests::two_workers;
+use super::path::Reader;
+use super::reading_tests::{
+    assert_no_task, have_a_task_read, reader, server_and_locks, two_workers,
+};
 use super::tests::PATIENCE;
 use crate::domain::clock::Moment;
 use crate::{Guard, Locks};
@@ -131,4 +134,18 @@ fn the_memory_of_contended_keys_stays_as_it_is() {
     both.iter().for_each(assert_at_rest);
     server.assert_clean();
     assert!(grown <= 2_048, "it grew by {grown} KiB");
+}
+
+#[test]
+fn the_engine_reads_again_when_tasks_have_asked_nothing_for_a_while() {
+    let (server, locks) = server_and_locks();
+    let runtime = two_workers();
+    have_a_task_read(&locks, &runtime);
+    // Renewals are no reason for another thread to read.
+    let held = locks.mutex("held").ttl(Duration::from_secs(3)).blocking_acquire().unwrap();
+    eventually(PATIENCE, "the engine reads again", || reader(&locks) == Reader::Engine);
+    assert_no_task(&runtime);
+    have_a_task_read(&locks, &runtime);
+    held.blocking_release().unwrap();
+    server.assert_clean();
 }

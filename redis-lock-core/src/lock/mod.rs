@@ -61,7 +61,6 @@ pub(crate) use release::ended;
 pub(crate) use waiter::Waiter;
 pub(crate) use waiters::Waiters;
 
-use std::hint;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -298,15 +297,6 @@ impl<W> Machine<W> {
             Stage::Kept(kept) => kept.due(is_open),
         };
         stage.min(self.waiters.due())
-    }
-
-    /// Reads what a renewal is about to use of the memory that the machine refers to.
-    pub(crate) fn bring_near(&self) {
-        hint::black_box(self.due());
-        if let Stage::Held(held) = &self.stage {
-            hint::black_box(Arc::strong_count(held.attempt.wire()));
-            hint::black_box(held.hold().demand.terms.renew);
-        }
     }
 
     /// Whether this question is open and still wanted.

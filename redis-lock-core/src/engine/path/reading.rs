@@ -8,6 +8,7 @@ use tokio::runtime;
 
 use super::{ConnectionState, Path, QueueEntry, SentEntry, Traffic};
 use crate::domain::clock::Moment;
+use crate::engine::sender::Sender;
 use crate::store::Pollable;
 
 /// When nobody but the engine has asked for this long, the engine watches the connection again.
@@ -77,6 +78,12 @@ impl Traffic {
                 matches!(&self.connection, ConnectionState::Up(up) if now.since(up.received) > QUIET)
             }
             Reader::Engine | Reader::Thread => false,
+        }
+    }
+
+    pub(super) fn note_asker(&mut self, by: Sender, now: Moment) {
+        if let Sender::Task(_) = by {
+            self.tasks_asked = now;
         }
     }
 

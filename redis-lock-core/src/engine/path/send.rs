@@ -119,9 +119,7 @@ impl Traffic {
         let was_flushed = self.is_sent();
         // The last entry was created just now, so its time saves reading the clock again.
         let now = self.waiting.back().map_or_else(Moment::now, |last| last.sent);
-        if let Sender::Task(_) = by {
-            self.tasks_asked = now;
-        }
+        self.note_asker(by, now);
         self.write(now);
         if !aside.is_empty() {
             self.waiting.extend(aside);

@@ -7,11 +7,10 @@ use redis::Value;
 use testbed::Server;
 
 use super::looks::{PERMIT, look};
-use super::releases::{shape, take};
+use super::releases::{assert_each_released, hold_all_but_some, shape, take};
 use super::{
     Conversation, TTL, Talk, error, for_key, hold, load_scripts, release, renewal, renewed,
 };
-use crate::domain::names::Names;
 use crate::store::redirect::Redirect;
 use crate::store::redis::channel::Channel;
 use crate::store::redis::direct::{Direct, token};
@@ -48,33 +47,12 @@ fn release_each(talk: &mut Talk, count: u64) {
 fn each_of_many_releases_in_several_slots_has_its_own_answer() {
     for mut direct in each() {
         load_scripts(&mut direct);
-        hold(&direct, 0..60, 5_000);
-        let run = |line: &str| direct.server.run::<()>(line);
-        run("DEL lock:1");
-        run(&format!("SET lock:2 {} PX 5000", token(99)));
-        run(&format!("SET lock:3 {}+ PX 5000", token(3)));
-        run("DEL lock:4");
-        run("RPUSH lock:4 something");
-        run("DEL lock:5");
-        run(&format!("SET {} because", Names::new("lock", "lock:5").tombstone(&token(5))));
+        hold_all_but_some(&direct);
         let mut talk = Talk::with(found());
         release_each(&mut talk, 60);
-        let mut answers = talk.finish(&mut direct);
+        let answers = talk.finish(&mut direct);
         assert_eq!(talk.breaths[..2], [1, 5], "one for all, and one for each that is not simple");
-        let mut answer = |seq| answers.remove(&seq).unwrap().unwrap();
-        let gone = |by: Option<String>| Answer::Gone { by, because: None };
-        assert_eq!(answer(1), gone(None));
-        assert_eq!(answer(2), gone(Some(token(99).to_string())));
-        assert_eq!(answer(3), Answer::Done, "somebody waits for it");
-        assert_eq!(answer(4), gone(Some("(a value of another type)".into())));
-        assert_eq!(answer(5), Answer::Gone { by: None, because: Some("because".into()) });
-        for number in [0].into_iter().chain(6..60) {
-            assert_eq!(answer(number), Answer::Done, "{number}");
-        }
-        let mut left = direct.server.run::<Vec<String>>("KEYS lock:*");
-        left.retain(|key| !key.contains('{'));
-        left.sort();
-        assert_eq!(left, ["lock:2", "lock:4"]);
+        assert_each_released(answers, &direct);
     }
 }
 

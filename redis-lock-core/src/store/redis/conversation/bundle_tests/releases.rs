@@ -2,7 +2,7 @@
 
 use redis::Cmd;
 
-use super::{TTL, Talk, for_key, hold, load_scripts, release, renewal};
+use super::{Answers, TTL, Talk, for_key, hold, load_scripts, release, renewal};
 use crate::domain::names::Names;
 use crate::store::redis::direct::{Direct, token};
 use crate::store::redis::probe::{Delete, Found};
@@ -23,39 +23,49 @@ pub(super) fn shape(cmd: &Cmd) -> (String, usize) {
     (name, 1 + words.count())
 }
 
+/// Sixty locks, all of which but a few are simply their holders'.
+pub(super) fn hold_all_but_some(direct: &Direct) {
+    hold(direct, 0..60, 5_000);
+    let run = |line: &str| direct.server.run::<()>(line);
+    run("DEL lock:1");
+    run(&format!("SET lock:2 {} PX 5000", token(99)));
+    run(&format!("SET lock:3 {}+ PX 5000", token(3)));
+    run("DEL lock:4");
+    run("RPUSH lock:4 something");
+    run("DEL lock:5");
+    run(&format!("SET {} because", Names::new("lock", "lock:5").tombstone(&token(5))));
+}
+
+/// Each of their releases has the answer that fits, and what is not theirs is left.
+pub(super) fn assert_each_released(mut answers: Answers, direct: &Direct) {
+    let mut answer = |seq| answers.remove(&seq).unwrap().unwrap();
+    let gone = |by: Option<String>| Answer::Gone { by, because: None };
+    assert_eq!(answer(1), gone(None));
+    assert_eq!(answer(2), gone(Some(token(99).to_string())));
+    assert_eq!(answer(3), Answer::Done, "somebody waits for it");
+    assert_eq!(answer(4), gone(Some("(a value of another type)".into())));
+    assert_eq!(answer(5), Answer::Gone { by: None, because: Some("because".into()) });
+    for number in [0].into_iter().chain(6..60) {
+        assert_eq!(answer(number), Answer::Done, "{number}");
+    }
+    let mut left = direct.server.run::<Vec<String>>("KEYS lock:*");
+    left.retain(|key| !key.contains('{'));
+    left.sort();
+    assert_eq!(left, ["lock:2", "lock:4"]);
+}
+
 #[test]
 fn each_of_many_releases_has_its_own_answer() {
     for mut direct in Direct::each() {
-        hold(&direct, 0..60, 5_000);
-        let run = |line: &str| direct.server.run::<()>(line);
-        run("DEL lock:1");
-        run(&format!("SET lock:2 {} PX 5000", token(99)));
-        run(&format!("SET lock:3 {}+ PX 5000", token(3)));
-        run("DEL lock:4");
-        run("RPUSH lock:4 something");
-        run("DEL lock:5");
-        run(&format!("SET {} because", Names::new("lock", "lock:5").tombstone(&token(5))));
+        hold_all_but_some(&direct);
         let mut talk = Talk::new();
         for number in 0..60 {
             talk.ask(number as u64, release(number));
         }
-        let mut answers = talk.finish(&mut direct);
+        let answers = talk.finish(&mut direct);
         // The server had not heard of the script, so it is sent in full.
         assert_eq!(talk.breaths[..3], [1, 1, 5], "and one for each that is not simple");
-        let mut answer = |seq| answers.remove(&seq).unwrap().unwrap();
-        let gone = |by: Option<String>| Answer::Gone { by, because: None };
-        assert_eq!(answer(1), gone(None));
-        assert_eq!(answer(2), gone(Some(token(99).to_string())));
-        assert_eq!(answer(3), Answer::Done, "somebody waits for it");
-        assert_eq!(answer(4), gone(Some("(a value of another type)".into())));
-        assert_eq!(answer(5), Answer::Gone { by: None, because: Some("because".into()) });
-        for number in [0].into_iter().chain(6..60) {
-            assert_eq!(answer(number), Answer::Done, "{number}");
-        }
-        let mut left = direct.server.run::<Vec<String>>("KEYS lock:*");
-        left.retain(|key| !key.contains('{'));
-        left.sort();
-        assert_eq!(left, ["lock:2", "lock:4"]);
+        assert_each_released(answers, &direct);
     }
 }
 
