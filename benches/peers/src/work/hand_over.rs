@@ -18,16 +18,25 @@ use crate::goal::{Bound, Goal};
 use crate::peer::{Need, Peer, PeerId, with_peer};
 use crate::sample::{Metric, Sample, Unit, quantile};
 use crate::scene::{LONG, Scene, end, on_worker, runtime};
+use crate::server_load::ServerLoad;
+
+const MEDIAN: Metric = Metric { id: "p50", title: "median", unit: Unit::Seconds };
+const LONGEST: Metric = Metric { id: "most", title: "longest", unit: Unit::Seconds };
+/// With the wait before it, in which some libraries ask again and again.
+const SERVER: Metric =
+    Metric { id: "server", title: "the server computes from one to the next", unit: Unit::Seconds };
+
+/// How many are measured.
+fn times(scene: &Scene<'_>) -> usize {
+    scene.times(25, 12)
+}
 
 pub(super) const WORK: Work = Work {
     id: "hand-over",
     title: "Hand-over to a waiter in another process",
     what: "From the call of release to the moment when a task that waits in another process has \
            the lock. The push floor is one script that sets a key and publishes, to a subscriber.",
-    metrics: &[
-        Metric { id: "p50", title: "median", unit: Unit::Seconds },
-        Metric { id: "most", title: "longest", unit: Unit::Seconds },
-    ],
+    metrics: &[MEDIAN, LONGEST, SERVER],
     peers: &[
         PeerId::Ours,
         PeerId::Floor,
@@ -40,7 +49,12 @@ pub(super) const WORK: Work = Work {
     need: Some(Need::Waiting),
     rounds: (5, 3),
     goals: &[Goal::ours("p50", Bound::AtMostTimes(1.5, &[PeerId::Floor]))],
-    measure: |peer, scene| measure(peer, scene, scene.server.url(), false),
+    measure: |peer, scene| {
+        let server = ServerLoad::begin(scene.server)?;
+        let mut sample = measure(peer, scene, scene.server.url(), false)?;
+        sample.insert("server", server.seconds(scene.server)? / times(scene) as f64);
+        Ok(sample)
+    },
 };
 
 pub(super) const ON_CLUSTER: Work = Work {
@@ -48,7 +62,7 @@ pub(super) const ON_CLUSTER: Work = Work {
     title: "Hand-over on three nodes to a waiter in another process",
     what: "The same on a cluster of three nodes. The push floor is one script that sets a key and \
            publishes by `SPUBLISH`, to a subscriber at the same node.",
-    metrics: WORK.metrics,
+    metrics: &[MEDIAN, LONGEST],
     peers: &[PeerId::Ours, PeerId::Floor, PeerId::BareCluster],
     need: Some(Need::Waiting),
     rounds: (5, 3),
@@ -79,7 +93,7 @@ pub(super) fn floor(scene: &Scene<'_>) -> Result<Sample> {
 }
 
 fn measure(peer: PeerId, scene: &Scene<'_>, url: String, sharded: bool) -> Result<Sample> {
-    let order = HandOverOrder { peer, url, sharded, times: scene.times(25, 12) };
+    let order = HandOverOrder { peer, url, sharded, times: times(scene) };
     let mut waiter = child::start(ROLE, &order)?;
     let mut times = match peer {
         PeerId::Floor => publish(&order, &mut waiter)?,

@@ -29,6 +29,7 @@ const AT_ONCE: usize = 64;
 const METRICS: &[Metric] = &[
     Metric { id: "core", title: "of a core", unit: Unit::Share },
     Metric { id: "server", title: "of the server's core", unit: Unit::Share },
+    Metric { id: "lease", title: "it computes for a lock in each lease", unit: Unit::Seconds },
     Metric { id: "memory", title: "memory per lock", unit: Unit::Bytes },
     Metric { id: "lost", title: "locks lost", unit: Unit::Count },
 ];
@@ -106,8 +107,10 @@ fn measure(
     keeper.kill9();
     let kept = report.held.min(keys);
     let lost = locks.saturating_sub(kept) as f64;
+    let lease = server * ttl.as_secs_f64() / locks as f64;
     let (core, memory) = (report.core, report.memory);
-    Ok([("core", core), ("server", server), ("memory", memory), ("lost", lost)].into())
+    let lasting = [("core", core), ("server", server), ("lease", lease)];
+    Ok(lasting.into_iter().chain([("memory", memory), ("lost", lost)]).collect())
 }
 
 pub(super) const ROLE: &str = "held";
