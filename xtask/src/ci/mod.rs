@@ -19,7 +19,7 @@ use crate::{cases, floors, links, shape, test};
 type Work = fn() -> Result<()>;
 
 /// The checks, by name. Quick ones, and those that fail often, come first.
-const STEPS: [(&str, Work); 12] = [
+const STEPS: [(&str, Work); 11] = [
     ("formatting", || must_succeed(cargo(&["fmt", "--all", "--check"]))),
     ("floors", floors::run),
     ("shape", shape::run),
@@ -31,19 +31,19 @@ const STEPS: [(&str, Work); 12] = [
     ("oldest-compiler", compilers::oldest),
     ("features", features::check),
     ("tests", || test::run(&[])),
-    ("frameworks", frameworks),
 ];
 
-/// Of these, what builds in folders of its own. It runs beside what comes before the tests: most of that
+/// Of these, what builds in a folder of its own. It runs beside what comes before the tests: most of that
 /// time, one large package is compiled and a second core has nothing to do.
-const BESIDE: [&str; 2] = ["oldest-compiler", "frameworks"];
+const BESIDE: [&str; 1] = ["oldest-compiler"];
 
 /// Before this one, all that runs beside has to end: tests wait for servers and leases.
 const ALONE: &str = "tests";
 
 /// Checks that build other packages from nothing, which takes too long for every change. They run
 /// by name, or all of them as `long`.
-const LONG_STEPS: [(&str, Work); 4] = [
+const LONG_STEPS: [(&str, Work); 5] = [
+    ("frameworks", frameworks),
     ("public-api", || public_api(&[])),
     ("oldest-dependencies", minimal_versions::check),
     ("packages", packages::check),
