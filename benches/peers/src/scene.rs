@@ -4,7 +4,7 @@ use std::cell::OnceCell;
 use std::future::Future;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use testbed::{Certificates, Cluster, Server, eventually};
 use tokio::runtime::Runtime;
 
@@ -60,6 +60,7 @@ impl<'a> Scene<'a> {
     /// The URL of a server over TLS, and the certificate of its authority.
     pub(crate) fn tls(&self) -> Result<(String, Vec<u8>)> {
         if self.over_tls.get().is_none() {
+            ensure!(self.server.binary().speaks_tls(), "this server was built without TLS");
             let certificates = Certificates::new().context("there is no `openssl` program")?;
             let authority = std::fs::read(certificates.authority_file())?;
             let builder = Server::builder().binary(self.server.binary().clone());
