@@ -76,13 +76,14 @@ fn a_lock_without_scripts_is_renewed_while_its_slot_begins_to_move() {
     let cluster = Cluster::builder().replicas(0).start();
     let locks = Locks::builder().cluster(cluster.urls()).scripting(Scripting::Never);
     let locks = locks.command_timeout(ms(1_000)).open().unwrap();
-    let guard = take(locks.mutex("job").ttl(ms(900)));
+    let guard = take(locks.mutex("job").ttl(ms(2_000)));
     let slot = cluster.slot_of(&wire("job"));
     // The lock's own key stays for now.
     let moving = cluster.begin_move(slot, other_than(&cluster, cluster.owner(slot)));
-    holds_for(ms(2_000), "it is renewed", || is_held(&guard));
+    holds_for(ms(3_000), "it is renewed", || is_held(&guard));
     moving.finish();
-    guard.blocking_verify().unwrap();
+    // A check has a sixth of the lease, which a machine that does much else may exceed.
+    eventually(PATIENCE, "the server confirms it", || guard.blocking_verify().is_ok());
     release(guard);
     cluster.assert_clean();
 }
