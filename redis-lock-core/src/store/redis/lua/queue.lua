@@ -98,10 +98,10 @@ local function may_live(channel)
 end
 
 -- Tells a waiter; false when it is dead. Denied publishing must not fail what is done: the waiter
--- will look by itself.
+-- will look by itself. A sharded channel has no patterns, so whoever gets its message listens to it.
 local function tell(channel, message)
   if channel == '-' then return true end
-  if not may_live(channel) then return false end
+  if not is_sharded(channel) and not may_live(channel) then return false end
   local heard = publish(channel, message)
   return type(heard) ~= 'number' or heard > 0
 end
@@ -110,36 +110,39 @@ end
 -- the owner, when that comes first; false when nobody waits; nil when there are more dead waiters
 -- than one call removes.
 local function grant(lock, queue, waiters, claim, me)
-  local count = waiting(queue, waiters)
-  if count == 0 then return false end
-  local now, dead, value = millis(), {}, nil
-  local head
-  for at = 0, math.min(count, MOST) - 1 do
-    head = redis.call('ZRANGE', queue, at, at)[1]
-    if head == me then break end
-    dead[#dead + 1] = head
+  local now, out, value = nil, {}, nil
+  local head, is_last
+  for at = 0, MOST - 1 do
+    -- Whether one is behind it, the value says.
+    local two = try('ZRANGE', queue, at, at + 1) or {}
+    head, is_last = two[1], two[2] == nil
+    if not head or head == me then break end
+    local place = try('HGET', waiters, head)
+    if place == nil then return false end
+    out[#out + 1] = head
+    now = now or millis()
     -- Who waits for another kind of lock finds out by itself that the kinds don't mix.
-    local place = redis.call('HGET', waiters, head) or ''
-    local finish, channel = string.match(place, '^(%d+) (.*)$')
+    local finish, channel = string.match(place or '', '^(%d+) (.*)$')
     if finish and tonumber(finish) > now then
-      local marked = count > #dead and head .. '+' or head
+      local marked = is_last and head or head .. '+'
       if tell(channel, 'g ' .. marked) then
         value = marked
         break
       end
     end
+    if is_last then break end
   end
-  if #dead > 0 then
-    redis.call('ZREM', queue, unpack(dead))
-    redis.call('HDEL', waiters, unpack(dead))
+  if #out > 0 then
+    redis.call('ZREM', queue, unpack(out))
+    redis.call('HDEL', waiters, unpack(out))
   end
   if value then
     redis.call('SET', lock, value, 'PX', claim)
     return head
   end
-  if head == me then return me end
-  if count > #dead then return nil end
-  return false
+  if head and head == me then return me end
+  if is_last then return false end
+  return nil
 end
 
 -- Gives the lock to its first waiter, or frees it.
