@@ -132,7 +132,9 @@ local function grant(lock, queue, waiters, claim, me)
     end
     if is_last then break end
   end
-  if #out > 0 then
+  if #out > 0 and is_last and head ~= me then
+    redis.call('DEL', queue, waiters)
+  elseif #out > 0 then
     redis.call('ZREM', queue, unpack(out))
     redis.call('HDEL', waiters, unpack(out))
   end
