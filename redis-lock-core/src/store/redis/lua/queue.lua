@@ -132,7 +132,8 @@ local function grant(lock, queue, waiters, claim, me)
     end
     if is_last then break end
   end
-  if #out > 0 and is_last and head ~= me then
+  -- One that comes first, as the last of all, is about to leave the queue as well.
+  if #out > 0 and is_last then
     redis.call('DEL', queue, waiters)
   elseif #out > 0 then
     redis.call('ZREM', queue, unpack(out))
