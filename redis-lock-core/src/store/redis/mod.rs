@@ -34,12 +34,13 @@ mod script_tests;
 mod scripts;
 mod sharded;
 mod short;
+mod side_link;
+mod side_watch;
 mod socket;
 #[cfg(feature = "rustls")]
 mod tls_session;
 mod transaction;
 mod transport;
-mod wait_link;
 mod wait_round;
 mod wire;
 #[cfg(all(test, unix))]
@@ -73,8 +74,9 @@ use channel::Channel;
 use conversation::Conversation;
 use nodes::Member;
 use probe::{AtomicBy, Found, crosses_slots, probe};
+use replicated::Markers;
+use side_link::SideLink;
 use transaction::{Pool, self_test};
-use wait_link::{Markers, WaitLink};
 use wire::RedisWire;
 
 /// What all connections of one manager have in common.
@@ -258,7 +260,9 @@ impl RedisConnector {
         }
         let pool = Pool::new(self.way.client()?, self.terms.time_limit);
         self.test_watch(&pool, run.as_deref()).await?;
-        let connected = transaction::wire(link, pool, found, self.channel.clone(), self.node());
+        let side = self.side_link(run.clone(), self.terms.time_limit);
+        let (channel, node) = (self.channel.clone(), self.node());
+        let connected = transaction::wire(link, pool, found, channel, node, side);
         Ok(self.replicated(connected, run))
     }
 
@@ -302,11 +306,15 @@ impl RedisConnector {
         match self.terms.replicas {
             0 => connected,
             wanted => {
-                let link = WaitLink::new(self.way.clone(), self.terms.clone(), run);
+                let link = self.side_link(run, wait_round::LONGEST);
                 let markers = Markers::new(self.way.clone(), self.terms.clone());
                 replicated::wrap(connected, wanted, markers, link)
             }
         }
+    }
+
+    fn side_link(&self, run: Option<String>, time_limit: Duration) -> SideLink {
+        SideLink::new(self.way.clone(), self.terms.clone(), run, time_limit)
     }
 
     async fn probed(&self, driver: &mut MultiplexedConnection) -> Result<Found, Fault> {

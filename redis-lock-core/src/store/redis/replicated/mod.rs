@@ -5,9 +5,11 @@
 //! all answers that arrived before it began, and what is acquired at the same time: a free lock
 //! costs one round trip, not two.
 
+mod markers;
 #[cfg(all(test, unix))]
 mod tests;
-mod watch;
+
+pub(super) use markers::Markers;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -17,12 +19,12 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 
 use super::direct_line::DirectLine;
-use super::wait_link::{LineSlot, Markers, WaitLink};
+use super::side_link::{LineSlot, SideLink};
+use super::side_watch::watch_beside;
 use super::wait_round::{LONGEST, NextRound, Rider, WaitRound, WaitVerdict, unknown};
 use crate::domain::clock::Moment;
 use crate::domain::error::Fault;
-use crate::store::{Answer, Command, Connected, Filled, Pulled, Verb, Watcher, Wire};
-use watch::ReplicaWatch;
+use crate::store::{Answer, Command, Connected, Filled, Pulled, Verb, Wire};
 
 /// A wire that holds answers back until enough replicas have what they confirm.
 struct ReplicatedWire {
@@ -64,19 +66,13 @@ pub(super) fn wrap(
     connected: Connected,
     wanted: u32,
     markers: Markers,
-    link: WaitLink,
+    link: SideLink,
 ) -> Connected {
     let Connected { wire: inner, watcher, .. } = connected;
     let (asks, asked) = mpsc::unbounded_channel();
     let slot = Arc::new(LineSlot::default());
     tokio::spawn(link.serve(asked, Arc::clone(&slot)));
-    let watched = Arc::clone(&slot);
-    let watcher = watcher.map(|watcher| -> Watcher {
-        Arc::new(move || {
-            let (inner, slot) = (watcher()?, Arc::clone(&watched));
-            Ok(Box::new(ReplicaWatch::new(inner, slot)) as _)
-        })
-    });
+    let watcher = watcher.map(|watcher| watch_beside(watcher, Arc::clone(&slot)));
     let mut wire = ReplicatedWire::new(inner, wanted, markers, slot, asks);
     wire.ask_for_line();
     Connected { wire: Box::new(wire), watcher, pollable: None }
@@ -186,7 +182,7 @@ impl ReplicatedWire {
             Some(Err(fault)) => {
                 self.has_asked = false;
                 let all = self.kept.keys().copied().collect();
-                self.decide(&Err(fault), all);
+                self.decide(&Err(unknown(&fault.what)), all);
             }
             None => {}
         }
@@ -291,7 +287,7 @@ impl Wire for ReplicatedWire {
     }
 
     fn due(&self) -> Moment {
-        self.round.as_ref().map_or(Moment::NEVER, WaitRound::due)
+        self.round.as_ref().map_or(Moment::NEVER, WaitRound::due).min(self.inner.due())
     }
 
     fn pull(&mut self, wants: &mut dyn FnMut(u64) -> bool) -> Option<Pulled> {

@@ -14,13 +14,17 @@ use crate::store::redis::{Terms, Way};
 const SECOND: Duration = Duration::from_secs(1);
 const WRITTEN: &str = "+OK\r\n:1\r\n:1\r\n";
 
-/// A connection that has answered these commands, once they are given.
-#[derive(Clone, Default)]
-struct Answers(Arc<Mutex<VecDeque<u64>>>);
+/// A connection that has answered these commands, once they are given, and waits until `due` for
+/// something of its own.
+#[derive(Clone)]
+struct Answers {
+    given: Arc<Mutex<VecDeque<u64>>>,
+    due: Moment,
+}
 
 impl Answers {
     fn answer(&self, seq: u64) {
-        self.0.lock().unwrap().push_back(seq);
+        self.given.lock().unwrap().push_back(seq);
     }
 }
 
@@ -35,12 +39,16 @@ impl Wire for Answers {
         true
     }
 
+    fn due(&self) -> Moment {
+        self.due
+    }
+
     fn fill(&mut self) -> io::Result<Filled> {
         Ok(Filled { received: false, more: false })
     }
 
     fn pull(&mut self, _: &mut dyn FnMut(u64) -> bool) -> Option<Pulled> {
-        let seq = self.0.lock().unwrap().pop_front()?;
+        let seq = self.given.lock().unwrap().pop_front()?;
         Some(Pulled::Done(seq, Ok(Answer::Held { fence: None })))
     }
 }
@@ -54,11 +62,16 @@ struct Scene {
 
 impl Scene {
     fn new() -> Self {
+        Self::over(Moment::NEVER)
+    }
+
+    /// Over a connection that has something to give up at that time.
+    fn over(due: Moment) -> Self {
         let (asks, asked) = mpsc::unbounded_channel();
         let client = redis::Client::open("redis://localhost").unwrap();
         let way = Way::Alone(Box::new(client));
         let markers = Markers::new(way, Terms::new("lock", "a", SECOND));
-        let answers = Answers::default();
+        let answers = Answers { given: Arc::default(), due };
         let inner = Box::new(answers.clone());
         let mut wire = ReplicatedWire::new(inner, 1, markers, Arc::default(), asks);
         let (own, server) = UnixStream::pair().unwrap();
@@ -174,4 +187,13 @@ fn a_replica_that_says_nothing_has_nothing() {
     assert!(Moment::now() >= due);
     assert!(fault.what.contains("0 of the 1 replicas"), "{}", fault.what);
     assert!(scene.wire.due() == Moment::NEVER);
+}
+
+#[test]
+fn what_the_connection_itself_has_to_give_up_is_given_up_in_time() {
+    let soon = Moment::now().after(SECOND / 1_000);
+    let mut scene = Scene::over(soon);
+    assert_eq!(scene.wire.due(), soon);
+    scene.take(1);
+    assert_eq!(scene.wire.due(), soon, "a round that lasts longer does not hide it");
 }

@@ -18,9 +18,11 @@ mod batch;
 mod claim;
 mod hand_overs;
 mod line_up;
+mod lone_release;
 mod look;
 mod plan;
 mod pool;
+mod release_line;
 mod run;
 mod self_test;
 mod sequence;
@@ -29,6 +31,8 @@ mod server_clock;
 mod setting;
 mod snapshot;
 mod wire;
+#[cfg(test)]
+mod wire_tests;
 mod writes;
 
 pub(super) use pool::Pool;

@@ -1,6 +1,6 @@
 //! Connections that serve one transaction at a time.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -61,6 +61,7 @@ pub(in crate::store::redis) struct Pool {
     pub(super) hand_overs: HandOvers,
     /// Whether something has arrived since the last call of `take_received`.
     has_received: AtomicBool,
+    distrusted: AtomicU64,
 }
 
 /// What can be leased at once, and what is on its way.
@@ -108,6 +109,7 @@ impl Pool {
             clock: ServerClock::default(),
             hand_overs: HandOvers::default(),
             has_received: AtomicBool::new(false),
+            distrusted: AtomicU64::new(0),
         })
     }
 
@@ -167,12 +169,18 @@ impl Pool {
     /// Nothing has come on a connection since that time. Those that have been idle since then may have
     /// died in the same silence, and are closed; a new one is made at once.
     pub(super) fn distrust(self: &Arc<Self>, silent_since: Moment) {
+        self.distrusted.fetch_add(1, Ordering::Relaxed);
         self.idle().free.retain(|it| it.since > silent_since);
         // Whoever has it locked is making a new one.
         if let Ok(mut beside) = self.beside.try_lock() {
             beside.take();
         }
         self.prepare();
+    }
+
+    /// How often something was silent for too long.
+    pub(super) fn distrusted(&self) -> u64 {
+        self.distrusted.load(Ordering::Relaxed)
     }
 
     async fn connect(&self) -> Result<MultiplexedConnection, Fault> {

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use redis::{Cmd, Value};
+use redis::{Cmd, ServerError, Value};
 use tokio::time::{sleep, timeout};
 
 use super::claim::claim;
@@ -245,35 +245,53 @@ pub(super) async fn write(
     }
     cmds.push(redis::cmd("EXEC"));
     is_sent.store(true, Ordering::Relaxed);
-    let mut answers = leased.ask(cmds).await.map_err(decode::broken)?;
-    let executed = answers.pop();
-    let problem = answers.iter().enumerate().find_map(|(at, answer)| match answer {
-        Value::ServerError(error) => Some((at, error.clone())),
-        _ => None,
-    });
-    match (executed, problem) {
-        (Some(Value::Array(results)), None) => {
-            leased.give_back();
-            results.iter().find_map(failed).map_or(Ok(Written::Done), Err)
+    let executed = executed(leased.ask(cmds).await.map_err(decode::broken)?);
+    if !matches!(executed, Executed::Unclear(_)) {
+        leased.give_back();
+    }
+    match executed {
+        Executed::Done(failed) => failed.map_or(Ok(Written::Done), Err),
+        Executed::Aborted => Ok(Written::Aborted),
+        Executed::Refused(at, _) if at >= first_message => {
+            setting.pool.may_publish.store(false, Ordering::Relaxed);
+            Ok(Written::Otherwise)
         }
-        (Some(Value::Nil), None) => {
-            leased.give_back();
-            Ok(Written::Aborted)
-        }
-        (Some(Value::ServerError(_)), Some((at, error))) => {
-            leased.give_back();
-            if at >= first_message {
-                setting.pool.may_publish.store(false, Ordering::Relaxed);
-                return Ok(Written::Otherwise);
-            }
+        Executed::Refused(_, error) => {
             if decode::code_of(&error) == "OOM" && !terms.frugal {
                 terms.frugal = true;
                 return Ok(Written::Otherwise);
             }
             Err(decode::refusal(&error))
         }
-        (Some(Value::ServerError(error)), None) => Err(decode::refusal(&error)),
-        (other, _) => Err(unexpected(other.as_ref())),
+        Executed::Unclear(fault) => Err(fault),
+    }
+}
+
+/// What became of the second round trip.
+pub(super) enum Executed {
+    /// It was executed, but for one command that may have failed.
+    Done(Option<Fault>),
+    /// Another client has changed a key; nothing was written.
+    Aborted,
+    /// Nothing was written, because this command was refused.
+    Refused(usize, ServerError),
+    /// The connection may be in any state.
+    Unclear(Fault),
+}
+
+/// Reads the answers to the writes and the `EXEC`.
+pub(super) fn executed(mut answers: Vec<Value>) -> Executed {
+    let executed = answers.pop();
+    let problem = answers.into_iter().enumerate().find_map(|(at, answer)| match answer {
+        Value::ServerError(error) => Some((at, error)),
+        _ => None,
+    });
+    match (executed, problem) {
+        (Some(Value::Array(results)), None) => Executed::Done(results.iter().find_map(failed)),
+        (Some(Value::Nil), None) => Executed::Aborted,
+        (Some(Value::ServerError(_)), Some((at, error))) => Executed::Refused(at, error),
+        (Some(Value::ServerError(error)), None) => Executed::Unclear(decode::refusal(&error)),
+        (other, _) => Executed::Unclear(unexpected(other.as_ref())),
     }
 }
 

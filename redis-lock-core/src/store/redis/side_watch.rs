@@ -1,25 +1,29 @@
-//! Watches the connection for commands, and the one that waits for replicas.
+//! Watches the connection for commands, and a second one beside it.
 
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 
-use crate::store::Readiness;
-use crate::store::redis::wait_link::LineSlot;
+use super::side_link::LineSlot;
+use crate::store::{Readiness, Watcher};
+
+/// Also watches the connections that are left in the slot.
+pub(super) fn watch_beside(inner: Watcher, slot: Arc<LineSlot>) -> Watcher {
+    Arc::new(move || {
+        let (inner, slot) = (inner()?, Arc::clone(&slot));
+        Ok(Box::new(SideWatch { inner, slot, line: Mutex::default() }) as _)
+    })
+}
 
 /// Ready when one of the two connections has something.
-pub(super) struct ReplicaWatch {
+struct SideWatch {
     inner: Box<dyn Readiness>,
     slot: Arc<LineSlot>,
     /// That of the second connection, with its number.
     line: Mutex<Option<(u64, Box<dyn Readiness>)>>,
 }
 
-impl ReplicaWatch {
-    pub(super) fn new(inner: Box<dyn Readiness>, slot: Arc<LineSlot>) -> Self {
-        Self { inner, slot, line: Mutex::default() }
-    }
-
+impl SideWatch {
     /// Registers the present connection where the first one is registered.
     fn poll_line(&self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let mut watched = self.line.lock().unwrap_or_else(PoisonError::into_inner);
@@ -38,7 +42,7 @@ impl ReplicaWatch {
     }
 }
 
-impl Readiness for ReplicaWatch {
+impl Readiness for SideWatch {
     fn poll_ready(&self, context: &mut Context<'_>, sending: bool) -> Poll<io::Result<()>> {
         if let ready @ Poll::Ready(_) = self.inner.poll_ready(context, sending) {
             return ready;

@@ -1,8 +1,8 @@
-//! The connection that waits for replicas, and how it is made.
+//! A second connection beside that for commands, and how it is made.
 
-use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use redis::AsyncConnectionConfig;
 use redis::aio::MultiplexedConnection;
@@ -10,12 +10,9 @@ use tokio::sync::mpsc;
 use tokio::time::timeout;
 
 use super::direct_line::DirectLine;
-use super::nodes::Member;
 use super::probe::field;
-use super::wait_round::{LONGEST, unknown};
 use super::{Terms, Way, decode, introduction};
-use crate::domain::error::Fault;
-use crate::domain::names::tag_of;
+use crate::domain::error::{Fault, FaultClass};
 use crate::store::{TaskWaker, Watcher};
 
 /// Where a new connection is left for whoever reads, and how to watch it.
@@ -67,24 +64,26 @@ impl LineSlot {
 }
 
 /// Makes the connection.
-pub(super) struct WaitLink {
+pub(super) struct SideLink {
     way: Way,
     terms: Terms,
     /// The run id of the server that gives the answers.
     run: Option<String>,
+    /// How long connecting may take.
+    time_limit: Duration,
 }
 
-impl WaitLink {
-    pub(super) fn new(way: Way, terms: Terms, run: Option<String>) -> Self {
-        Self { way, terms, run }
+impl SideLink {
+    pub(super) fn new(way: Way, terms: Terms, run: Option<String>, time_limit: Duration) -> Self {
+        Self { way, terms, run, time_limit }
     }
 
     /// Connects whenever that is wanted, until the sender is dropped. Each time leaves something in the
     /// slot, and soon.
     pub(super) async fn serve(self, mut wanted: mpsc::UnboundedReceiver<()>, slot: Arc<LineSlot>) {
         while wanted.recv().await.is_some() {
-            let made = timeout(LONGEST, self.connected()).await;
-            let late = |_| Err(unknown("no second connection to the server in time"));
+            let made = timeout(self.time_limit, self.connected()).await;
+            let late = |_| Err(refused("no second connection to the server in time"));
             slot.put(made.unwrap_or_else(late));
         }
     }
@@ -93,14 +92,18 @@ impl WaitLink {
         let client = self.way.client()?;
         let info = client.get_connection_info();
         let introduced = introduction::connect(info, self.terms.tls.as_ref()).await;
-        if let Some(mut introduced) = introduced.map_err(lost)? {
+        if let Some(mut introduced) = introduced.map_err(decode::unreachable)? {
             self.check(&mut introduced.driver).await?;
-            return introduced.into_transport().await.map(DirectLine::over).map_err(lost);
+            return introduced
+                .into_transport()
+                .await
+                .map(DirectLine::over)
+                .map_err(decode::unreachable);
         }
         let config =
             AsyncConnectionConfig::new().set_response_timeout(None).set_connection_timeout(None);
         let connecting = client.get_multiplexed_async_connection_with_config(&config);
-        let mut driver = connecting.await.map_err(lost)?;
+        let mut driver = connecting.await.map_err(decode::unreachable)?;
         self.check(&mut driver).await?;
         Ok(DirectLine::by(driver))
     }
@@ -109,42 +112,18 @@ impl WaitLink {
     async fn check(&self, driver: &mut MultiplexedConnection) -> Result<(), Fault> {
         let mut question = redis::pipe();
         question.cmd("INFO").arg("server");
-        let answers = driver.send_packed_commands(&question, 0, 1).await.map_err(lost)?;
+        let answers = driver.send_packed_commands(&question, 0, 1).await;
+        let answers = answers.map_err(decode::unreachable)?;
         let info = answers.first().and_then(super::nodes::text).unwrap_or_default();
         match (&self.run, field(&info, "run_id")) {
             (Some(own), Some(run)) if own != run => {
-                Err(unknown("another server is at this address by now"))
+                Err(refused("another server is at this address by now"))
             }
             _ => Ok(()),
         }
     }
 }
 
-fn lost(error: redis::RedisError) -> Fault {
-    unknown(&decode::unreachable(error).what)
-}
-
-/// Chooses keys that this server has, to be written before waiting.
-pub(super) struct Markers {
-    way: Way,
-    terms: Terms,
-    /// Tags of slots that were computed before, which takes some time.
-    tags: BTreeMap<u16, String>,
-}
-
-impl Markers {
-    pub(super) fn new(way: Way, terms: Terms) -> Self {
-        Self { way, terms, tags: BTreeMap::new() }
-    }
-
-    pub(super) fn keys(&mut self) -> VecDeque<String> {
-        let slots = self.way.member().map(Member::some_slots).unwrap_or_default();
-        if slots.is_empty() {
-            return [self.terms.side("", "r")].into();
-        }
-        let Self { terms, tags, .. } = self;
-        let tag = |slot| format!("{{{}}}", tag_of(slot));
-        let key = |slot| terms.side(tags.entry(slot).or_insert_with(|| tag(slot)), "r");
-        slots.into_iter().map(key).collect()
-    }
+fn refused(what: &str) -> Fault {
+    Fault::new(FaultClass::Refused, what)
 }
