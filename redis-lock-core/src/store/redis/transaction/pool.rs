@@ -132,6 +132,8 @@ impl Pool {
                 if let Some(fault) = idle.fault.clone().filter(|_| idle.failures != failures) {
                     return Err(fault);
                 }
+                // Another caller may have got the one that was made for this one, and closed it.
+                is_asked &= idle.connecting > 0;
             }
             if !std::mem::replace(&mut is_asked, true) {
                 self.prepare();
@@ -257,7 +259,13 @@ impl Leased<'_> {
 
     /// To be called when nothing is watched and nothing is queued on it.
     pub(super) fn give_back(self) {
-        self.pool.idle().add(self.connection, true);
+        self.pool.idle().add(self.connection.clone(), true);
+    }
+}
+
+impl Drop for Leased<'_> {
+    /// Whether it was given back or is closed, whoever waits for a connection looks again.
+    fn drop(&mut self) {
         self.pool.news.notify_waiters();
     }
 }
@@ -278,4 +286,43 @@ async fn ask(
 pub(super) fn lost(error: &RedisError) -> Fault {
     let what = format!("the connection for a transaction broke before it began: {error}");
     Fault::new(FaultClass::Refused, what)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::pin::pin;
+
+    use futures_util::FutureExt;
+    use testbed::Server;
+
+    use super::*;
+
+    const PATIENCE: Duration = Duration::from_secs(10);
+
+    async fn until_one_is_free(pool: &Pool) {
+        let free = async {
+            while pool.idle().free.is_empty() {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        };
+        timeout(PATIENCE, free).await.unwrap();
+    }
+
+    #[test]
+    fn whoever_waits_gets_a_connection_although_others_take_and_close_those_that_are_made() {
+        let server = Server::start();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let pool = Pool::new(server.client(), PATIENCE);
+            let mut waiting = pin!(pool.lease(Lane::Others));
+            for _ in 0..3 {
+                assert!(waiting.as_mut().now_or_never().is_none());
+                until_one_is_free(&pool).await;
+                let taken = pool.lease(Lane::Renewals).await.unwrap();
+                assert!(waiting.as_mut().now_or_never().is_none(), "there is none left");
+                drop(taken);
+            }
+            assert!(timeout(PATIENCE, waiting).await.is_ok(), "nobody makes one");
+        });
+    }
 }
