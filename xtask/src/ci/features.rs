@@ -1,4 +1,5 @@
 use anyhow::Result;
+use testbed::target_dir;
 
 use super::packages::{Package, published};
 use crate::cargo::{cargo, must_succeed};
@@ -15,8 +16,8 @@ pub(super) fn check() -> Result<()> {
             let set = set.join(",");
             let mut check = cargo(&["clippy", "--quiet", "--no-default-features"]);
             check.args(["--package", &name, "--features", &set]);
-            // A warning would be one for users of just these features. Behind `--` and not in
-            // RUSTFLAGS, which would build all that the lints have built once more.
+            check.env("CARGO_TARGET_DIR", target_dir().join("features"));
+            // A warning would be one for users of just these features.
             check.args(["--", "-D", "warnings"]);
             eprintln!("{name} with {}", if set.is_empty() { "no feature" } else { &set });
             must_succeed(check)?;

@@ -35,7 +35,7 @@ const STEPS: [(&str, Work); 11] = [
 
 /// Of these, what builds in a folder of its own. It runs beside what comes before the tests: most of that
 /// time, one large package is compiled and a second core has nothing to do.
-const BESIDE: [&str; 1] = ["oldest-compiler"];
+const BESIDE: [&str; 2] = ["oldest-compiler", "features"];
 
 /// Before this one, all that runs beside has to end: tests wait for servers and leases.
 const ALONE: &str = "tests";
