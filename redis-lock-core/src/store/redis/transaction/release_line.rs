@@ -94,9 +94,8 @@ impl ReleaseLine {
     /// that is over.
     pub(super) fn fill(&mut self) -> (bool, Option<LoneEnd>) {
         self.take_line();
-        let (Some(line), true) = (&mut self.line, self.release.is_some()) else {
-            return (false, None);
-        };
+        let Some(line) = &mut self.line else { return (false, None) };
+        // Also without a release: what has ended stays ready, and its reader would never rest.
         let filled = line.fill();
         let received = matches!(filled, Ok(true));
         if received {
@@ -137,8 +136,7 @@ impl ReleaseLine {
     /// Reads the replies that are complete, until a release is over.
     fn read(&mut self) -> Option<LoneEnd> {
         loop {
-            let (line, release) = (self.line.as_mut()?, self.release.as_mut()?);
-            let reply = match line.next_reply() {
+            let reply = match self.line.as_mut()?.next_reply() {
                 Ok(reply) => reply?,
                 Err(what) => return self.broke(std::io::Error::other(what).into()),
             };
@@ -149,6 +147,11 @@ impl ReleaseLine {
                 }
                 continue;
             }
+            let (Some(line), Some(release)) = (&mut self.line, &mut self.release) else {
+                // Nothing was asked. The next release would take it for its own.
+                self.close();
+                return None;
+            };
             match release.take(reply) {
                 NextStep::Wait => {}
                 NextStep::Send(cmds) => {
@@ -423,6 +426,31 @@ mod tests {
         assert!(scene.answered(&own()).is_none());
         scene.server.shutdown(std::net::Shutdown::Write).unwrap();
         assert_eq!(scene.done("").unwrap_err().class, FaultClass::Unknown);
+    }
+
+    #[test]
+    fn a_connection_that_ends_or_speaks_unasked_while_it_is_idle_is_closed() {
+        for unasked in ["", "+OK\r\n"] {
+            let mut scene = Scene::new();
+            match unasked {
+                "" => scene.server.shutdown(std::net::Shutdown::Write).unwrap(),
+                reply => scene.server.write_all(reply.as_bytes()).unwrap(),
+            }
+            assert!(scene.releases.fill().1.is_none());
+            assert_eq!(scene.sent(), None, "it is closed");
+            assert!(!scene.begins());
+        }
+    }
+
+    #[test]
+    fn the_answer_to_a_discard_may_come_before_the_next_release() {
+        let mut scene = Scene::new();
+        assert!(scene.begins());
+        scene.left_to_task(&opened("x"));
+        assert!(scene.answered("+OK\r\n").is_none());
+        assert!(scene.begins());
+        assert!(scene.answered(&own()).is_none());
+        assert!(matches!(scene.done(EXECUTED), Ok(Answer::Done)));
     }
 
     #[test]
