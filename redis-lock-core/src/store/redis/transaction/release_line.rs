@@ -94,9 +94,9 @@ impl ReleaseLine {
     /// that is over.
     pub(super) fn fill(&mut self) -> (bool, Option<LoneEnd>) {
         self.take_line();
-        let (Some(line), true) = (&mut self.line, self.release.is_some()) else {
-            return (false, None);
-        };
+        let Some(line) = &mut self.line else { return (false, None) };
+        // Also while nothing is released: a connection that has ended wakes whoever watches it until
+        // it is closed.
         let filled = line.fill();
         let received = matches!(filled, Ok(true));
         if received {
@@ -137,7 +137,7 @@ impl ReleaseLine {
     /// Reads the replies that are complete, until a release is over.
     fn read(&mut self) -> Option<LoneEnd> {
         loop {
-            let (line, release) = (self.line.as_mut()?, self.release.as_mut()?);
+            let line = self.line.as_mut()?;
             let reply = match line.next_reply() {
                 Ok(reply) => reply?,
                 Err(what) => return self.broke(std::io::Error::other(what).into()),
@@ -149,6 +149,9 @@ impl ReleaseLine {
                 }
                 continue;
             }
+            let Some(release) = &mut self.release else {
+                return self.broke(std::io::Error::other("nobody asked for this").into());
+            };
             match release.take(reply) {
                 NextStep::Wait => {}
                 NextStep::Send(cmds) => {
@@ -423,6 +426,17 @@ mod tests {
         assert!(scene.answered(&own()).is_none());
         scene.server.shutdown(std::net::Shutdown::Write).unwrap();
         assert_eq!(scene.done("").unwrap_err().class, FaultClass::Unknown);
+    }
+
+    #[test]
+    fn a_connection_that_ends_or_says_something_while_it_is_idle_is_closed() {
+        let mut scene = Scene::new();
+        scene.server.shutdown(std::net::Shutdown::Write).unwrap();
+        assert!(scene.releases.fill().1.is_none());
+        assert_eq!(scene.sent(), None, "whoever watches it would be woken for ever");
+        let mut scene = Scene::new();
+        assert!(scene.answered("+OK\r\n").is_none(), "nobody asked for this");
+        assert_eq!(scene.sent(), None, "what it says next would be an answer to something else");
     }
 
     #[test]
