@@ -208,6 +208,26 @@ fn a_connection_that_is_closed_while_it_is_idle_keeps_nobody_busy() {
     a_closed_connection_keeps_nobody_busy(&server, server.client(), &terms());
 }
 
+#[test]
+fn whoever_reads_is_woken_although_one_that_has_lost_the_role_looks_once_more() {
+    let server = Server::start();
+    let mut scene = Scene::new(server.client(), &terms());
+    scene.warm_up();
+    assert!(matches!(scene.take(1), Answer::Held { .. }));
+    let (former, present) = (scene.readiness(), scene.readiness());
+    let (late_wakes, wakes) = (WakeLog::new(), WakeLog::new());
+    eventually(PATIENCE, "nothing is new", || !scene.has_news(&*present, &wakes));
+    eventually(PATIENCE, "nothing is new", || !scene.has_news(&*former, &late_wakes));
+    drop(former);
+    let (token, before) = (direct::token(1), wakes.count());
+    scene.push(Verb::Release { token, waited_for: true, keep: None, tombstone: None });
+    eventually(PATIENCE, "whoever reads learns of the answer", || {
+        scene.run_task(1);
+        wakes.count() > before
+    });
+    assert!(matches!(scene.pulled(), Some(Ok(Answer::Done))));
+}
+
 #[cfg(feature = "rustls")]
 #[test]
 fn a_release_over_tls_needs_no_task() {
