@@ -23,7 +23,7 @@ pub(crate) use bell::Bell;
 pub(crate) use bell_elsewhere::NoBell as Bell;
 pub(crate) use parker::{Parker, Pollable};
 pub(crate) use server_view::ServerView;
-pub(crate) use task_waker::TaskWaker;
+pub(crate) use task_waker::{SharedNews, TaskWaker};
 pub(crate) use wire::{
     BoxFuture, Connected, Connector, Filled, Hints, Pulled, Readiness, Watcher, Wire,
 };

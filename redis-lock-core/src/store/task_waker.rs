@@ -1,6 +1,7 @@
-//! Wakes one task that polls.
+//! Wakes tasks that poll.
 
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::{Context, Poll};
 
 use futures_util::task::AtomicWaker;
@@ -24,6 +25,32 @@ impl TaskWaker {
         }
         self.waker.register(context.waker());
         if self.is_woken.swap(false, Ordering::AcqRel) { Poll::Ready(()) } else { Poll::Pending }
+    }
+}
+
+/// Wakes all who watch. While the role of the reader changes hands, there may be two: with one waker for
+/// both, the one that has lost the role would get what the other one has to know.
+#[derive(Debug, Default)]
+pub(crate) struct SharedNews(Mutex<Vec<Weak<TaskWaker>>>);
+
+impl SharedNews {
+    pub(crate) fn wake(&self) {
+        self.watches().iter().filter_map(Weak::upgrade).for_each(|waker| waker.wake());
+    }
+
+    /// Watches until this is dropped.
+    pub(crate) fn watch(&self) -> Arc<TaskWaker> {
+        let waker = Arc::new(TaskWaker::default());
+        // There may have been news before this was registered.
+        waker.wake();
+        let mut watches = self.watches();
+        watches.retain(|watch| watch.strong_count() > 0);
+        watches.push(Arc::downgrade(&waker));
+        waker
+    }
+
+    fn watches(&self) -> MutexGuard<'_, Vec<Weak<TaskWaker>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 
 use futures_util::stream::{FuturesOrdered, StreamExt};
@@ -13,7 +13,9 @@ use tokio::sync::mpsc;
 
 use super::conversation::Conversation;
 use super::decode;
-use crate::store::{BoxFuture, Command, Filled, Pulled, Readiness, TaskWaker, Watcher, Wire};
+use crate::store::{
+    BoxFuture, Command, Filled, Pulled, Readiness, SharedNews, TaskWaker, Watcher, Wire,
+};
 
 type DriverReply = Result<Value, RedisError>;
 
@@ -21,9 +23,7 @@ type DriverReply = Result<Value, RedisError>;
 #[derive(Default)]
 struct ReplyInbox {
     replies: Mutex<VecDeque<DriverReply>>,
-    /// The tasks to wake when a reply arrives. While the role of the reader changes hands, there
-    /// may be two.
-    watches: Mutex<Vec<Weak<TaskWaker>>>,
+    news: SharedNews,
 }
 
 impl ReplyInbox {
@@ -33,18 +33,7 @@ impl ReplyInbox {
 
     fn put(&self, reply: DriverReply) {
         self.replies.lock().unwrap_or_else(PoisonError::into_inner).push_back(reply);
-        let watches = self.watches.lock().unwrap_or_else(PoisonError::into_inner);
-        watches.iter().filter_map(Weak::upgrade).for_each(|waker| waker.wake());
-    }
-
-    fn watch(&self) -> ReplyWatch {
-        let waker = Arc::new(TaskWaker::default());
-        // Replies may have arrived before this was registered.
-        waker.wake();
-        let mut watches = self.watches.lock().unwrap_or_else(PoisonError::into_inner);
-        watches.retain(|watch| watch.strong_count() > 0);
-        watches.push(Arc::downgrade(&waker));
-        ReplyWatch(waker)
+        self.news.wake();
     }
 }
 
@@ -66,7 +55,7 @@ impl DriverLine {
 
     pub(super) fn watcher(&self) -> Watcher {
         let watched = Arc::clone(&self.inbox);
-        Arc::new(move || Ok(Box::new(watched.watch()) as _))
+        Arc::new(move || Ok(Box::new(ReplyWatch(watched.news.watch())) as _))
     }
 
     pub(super) fn send(&self, cmd: Cmd) -> io::Result<()> {

@@ -1,7 +1,6 @@
 //! A second connection beside that for commands, and how it is made.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll};
 use std::time::Duration;
 
 use redis::AsyncConnectionConfig;
@@ -13,13 +12,13 @@ use super::direct_line::DirectLine;
 use super::probe::field;
 use super::{Terms, Way, decode, introduction};
 use crate::domain::error::{Fault, FaultClass};
-use crate::store::{TaskWaker, Watcher};
+use crate::store::{SharedNews, TaskWaker, Watcher};
 
 /// Where a new connection is left for whoever reads, and how to watch it.
 #[derive(Default)]
 pub(super) struct LineSlot {
     state: Mutex<SlotState>,
-    news: TaskWaker,
+    news: SharedNews,
 }
 
 #[derive(Default)]
@@ -53,9 +52,9 @@ impl LineSlot {
         self.state().watcher = None;
     }
 
-    /// Ready when there is a new connection.
-    pub(super) fn poll_filled(&self, context: &Context<'_>) -> Poll<()> {
-        self.news.poll_woken(context)
+    /// Says when there is a new connection.
+    pub(super) fn watch(&self) -> Arc<TaskWaker> {
+        self.news.watch()
     }
 
     fn state(&self) -> MutexGuard<'_, SlotState> {

@@ -5,13 +5,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 
 use super::side_link::LineSlot;
-use crate::store::{Readiness, Watcher};
+use crate::store::{Readiness, TaskWaker, Watcher};
 
 /// Also watches the connections that are left in the slot.
 pub(super) fn watch_beside(inner: Watcher, slot: Arc<LineSlot>) -> Watcher {
     Arc::new(move || {
         let (inner, slot) = (inner()?, Arc::clone(&slot));
-        Ok(Box::new(SideWatch { inner, slot, line: Mutex::default() }) as _)
+        let news = slot.watch();
+        Ok(Box::new(SideWatch { inner, slot, news, line: Mutex::default() }) as _)
     })
 }
 
@@ -19,6 +20,8 @@ pub(super) fn watch_beside(inner: Watcher, slot: Arc<LineSlot>) -> Watcher {
 struct SideWatch {
     inner: Box<dyn Readiness>,
     slot: Arc<LineSlot>,
+    /// That something was left in the slot.
+    news: Arc<TaskWaker>,
     /// That of the second connection, with its number.
     line: Mutex<Option<(u64, Box<dyn Readiness>)>>,
 }
@@ -47,7 +50,7 @@ impl Readiness for SideWatch {
         if let ready @ Poll::Ready(_) = self.inner.poll_ready(context, sending) {
             return ready;
         }
-        match self.slot.poll_filled(context) {
+        match self.news.poll_woken(context) {
             Poll::Ready(()) => Poll::Ready(Ok(())),
             Poll::Pending => self.poll_line(context),
         }

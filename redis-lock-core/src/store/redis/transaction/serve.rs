@@ -10,7 +10,7 @@ use super::batch::{self, Answers, BatchKind, WaitingBatch};
 use super::run::run;
 use super::setting::Setting;
 use crate::domain::error::Fault;
-use crate::store::{Answer, BoxFuture, Command, TaskWaker};
+use crate::store::{Answer, BoxFuture, Command, SharedNews};
 
 pub(super) type Jobs = mpsc::UnboundedReceiver<(u64, Command)>;
 
@@ -18,7 +18,7 @@ pub(super) type Jobs = mpsc::UnboundedReceiver<(u64, Command)>;
 #[derive(Default)]
 pub(super) struct AnswerInbox {
     answers: Mutex<VecDeque<(u64, Result<Answer, Fault>)>>,
-    pub(super) news: TaskWaker,
+    pub(super) news: SharedNews,
 }
 
 impl AnswerInbox {

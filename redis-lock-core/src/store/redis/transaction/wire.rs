@@ -27,7 +27,7 @@ use crate::store::redis::probe::{AtomicBy, Found};
 use crate::store::redis::side_link::{LineSlot, SideLink};
 use crate::store::redis::side_watch::watch_beside;
 use crate::store::{
-    Answer, Blocker, Command, Connected, Filled, Pulled, Readiness, Verb, Watcher, Wire,
+    Answer, Blocker, Command, Connected, Filled, Pulled, Readiness, TaskWaker, Verb, Watcher, Wire,
 };
 
 /// A waiter's process that has asked within this time is taken to be alive when it is granted the
@@ -294,20 +294,21 @@ impl Wire for TransactionWire {
 /// Watches both the link and the task's inbox.
 fn watch_both(link: Watcher, inbox: Arc<AnswerInbox>) -> Watcher {
     Arc::new(move || {
-        let (link, inbox) = (link()?, Arc::clone(&inbox));
-        Ok(Box::new(TransactionWatch { link, inbox }) as Box<dyn Readiness>)
+        let (link, news) = (link()?, inbox.news.watch());
+        Ok(Box::new(TransactionWatch { link, news }) as Box<dyn Readiness>)
     })
 }
 
 struct TransactionWatch {
     link: Box<dyn Readiness>,
-    inbox: Arc<AnswerInbox>,
+    /// That something has come to the inbox.
+    news: Arc<TaskWaker>,
 }
 
 impl Readiness for TransactionWatch {
     fn poll_ready(&self, context: &mut Context<'_>, sending: bool) -> Poll<io::Result<()>> {
         match self.link.poll_ready(context, sending) {
-            Poll::Pending => self.inbox.news.poll_woken(context).map(Ok),
+            Poll::Pending => self.news.poll_woken(context).map(Ok),
             ready => ready,
         }
     }

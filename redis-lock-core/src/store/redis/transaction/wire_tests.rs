@@ -1,8 +1,10 @@
 //! Releases that nobody but the caller drives, as long as nothing about them is unusual.
 
+use std::sync::Arc;
+use std::task::Context;
 use std::time::Duration;
 
-use testbed::{Server, eventually};
+use testbed::{Server, WakeLog, eventually};
 use tokio::runtime::{Builder, Runtime};
 
 use crate::domain::error::Fault;
@@ -10,7 +12,7 @@ use crate::domain::kind::Kind;
 use crate::domain::names::Names;
 use crate::domain::status::Scripting;
 use crate::store::redis::{RedisConnector, Terms, direct};
-use crate::store::{Answer, Command, Connected, Connector, Pulled, Verb, Wire};
+use crate::store::{Answer, Command, Connected, Connector, Pulled, Readiness, Verb, Watcher, Wire};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -18,6 +20,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 struct Scene {
     runtime: Runtime,
     wire: Box<dyn Wire>,
+    watcher: Watcher,
     last: u64,
 }
 
@@ -34,8 +37,8 @@ impl Scene {
         let runtime = Builder::new_current_thread().enable_all().build().unwrap();
         let connector = RedisConnector::new(client, terms);
         let connected = runtime.block_on(connector.connect());
-        let Connected { wire, .. } = connected.unwrap_or_else(|fault| panic!("{fault:?}"));
-        Self { runtime, wire, last: 0 }
+        let Connected { wire, watcher, .. } = connected.unwrap_or_else(|fault| panic!("{fault:?}"));
+        Self { runtime, wire, watcher: watcher.unwrap(), last: 0 }
     }
 
     /// Lets the task run for so many milliseconds.
@@ -85,6 +88,22 @@ impl Scene {
         let token = direct::token(number);
         let verb = Verb::Release { token, waited_for: false, keep: None, tombstone: None };
         self.ask(verb, task_runs)
+    }
+
+    /// Somebody who reads.
+    fn readiness(&self) -> Box<dyn Readiness> {
+        let _entered = self.runtime.enter();
+        (self.watcher)().unwrap()
+    }
+
+    /// Whether somebody who reads is told that there is something to read, which is read then.
+    fn has_news(&mut self, readiness: &dyn Readiness, wakes: &Arc<WakeLog>) -> bool {
+        self.run_task(1);
+        let _entered = self.runtime.enter();
+        let task = wakes.waker();
+        let ready = readiness.poll_ready(&mut Context::from_waker(&task), false);
+        while self.wire.fill().unwrap().more {}
+        ready.is_ready()
     }
 
     /// Takes and releases until there is a connection for releases.
@@ -158,7 +177,13 @@ fn a_connection_that_was_closed_while_it_was_idle_leaves_no_release_in_doubt() {
     let mut scene = Scene::new(server.client(), &terms());
     scene.warm_up();
     assert!(matches!(scene.take(1), Answer::Held { .. }));
-    // Whatever has executed a transaction.
+    close_those_of_transactions(&server);
+    assert_eq!(scene.release(1, true), Answer::Done);
+    server.assert_clean();
+}
+
+/// Whatever has executed a transaction.
+fn close_those_of_transactions(server: &Server) {
     let list: String = server.run("CLIENT LIST TYPE normal");
     let others: Vec<_> = list.lines().filter(|line| line.contains("cmd=exec")).collect();
     assert!(!others.is_empty(), "{list}");
@@ -166,8 +191,41 @@ fn a_connection_that_was_closed_while_it_was_idle_leaves_no_release_in_doubt() {
         let id = line.split(['=', ' ']).nth(1).unwrap();
         server.run::<u64>(&format!("CLIENT KILL ID {id}"));
     }
-    assert_eq!(scene.release(1, true), Answer::Done);
-    server.assert_clean();
+}
+
+fn a_closed_connection_keeps_nobody_busy(server: &Server, client: redis::Client, terms: &Terms) {
+    let mut scene = Scene::new(client, terms);
+    scene.warm_up();
+    let (readiness, wakes) = (scene.readiness(), WakeLog::new());
+    close_those_of_transactions(server);
+    let woken = (0..100).filter(|_| scene.has_news(&*readiness, &wakes)).count();
+    assert!(woken < 20, "whoever reads is woken again and again by nothing: {woken}");
+}
+
+#[test]
+fn a_connection_that_is_closed_while_it_is_idle_keeps_nobody_busy() {
+    let server = Server::start();
+    a_closed_connection_keeps_nobody_busy(&server, server.client(), &terms());
+}
+
+#[test]
+fn whoever_reads_is_woken_although_one_that_has_lost_the_role_looks_once_more() {
+    let server = Server::start();
+    let mut scene = Scene::new(server.client(), &terms());
+    scene.warm_up();
+    assert!(matches!(scene.take(1), Answer::Held { .. }));
+    let (former, present) = (scene.readiness(), scene.readiness());
+    let (late_wakes, wakes) = (WakeLog::new(), WakeLog::new());
+    eventually(PATIENCE, "nothing is new", || !scene.has_news(&*present, &wakes));
+    eventually(PATIENCE, "nothing is new", || !scene.has_news(&*former, &late_wakes));
+    drop(former);
+    let (token, before) = (direct::token(1), wakes.count());
+    scene.push(Verb::Release { token, waited_for: true, keep: None, tombstone: None });
+    eventually(PATIENCE, "whoever reads learns of the answer", || {
+        scene.run_task(1);
+        wakes.count() > before
+    });
+    assert!(matches!(scene.pulled(), Some(Ok(Answer::Done))));
 }
 
 #[cfg(feature = "rustls")]
@@ -182,4 +240,5 @@ fn a_release_over_tls_needs_no_task() {
     let settings = own.settings(&client);
     let terms = terms().with_tls(settings.as_ref());
     releases_without_its_task(&server, own.added_to(&client).unwrap(), &terms);
+    a_closed_connection_keeps_nobody_busy(&server, own.added_to(&client).unwrap(), &terms);
 }
