@@ -11,6 +11,7 @@ pub(crate) mod idle_event;
 pub(crate) mod key;
 pub(crate) mod key_habits;
 pub(crate) mod key_hashes;
+mod key_room;
 pub(crate) mod kind;
 pub(crate) mod label;
 pub(crate) mod lease;
