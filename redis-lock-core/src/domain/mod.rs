@@ -27,4 +27,5 @@ pub(crate) mod status;
 pub(crate) mod together;
 pub(crate) mod token;
 pub(crate) mod unsettled;
+pub(crate) mod used_arcs;
 pub(crate) mod wait;
