@@ -5,6 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::LockError;
+use crate::domain::key_room;
 use crate::domain::names;
 use crate::domain::shared_text::shared_text;
 
@@ -54,6 +55,13 @@ impl LockKey {
         Err(LockError::InvalidKey { key: self.0.chars().take(80).collect(), reason })
     }
 
+    /// Nobody needs it any more, so the next one can have its room.
+    pub(crate) fn leave_room(self) {
+        if let Cow::Owned(text) = self.0 {
+            key_room::leave(text);
+        }
+    }
+
     /// The key on the server.
     pub(crate) fn in_namespace(&self, namespace: &str) -> Arc<str> {
         if namespace.is_empty() {
@@ -78,7 +86,7 @@ impl fmt::Display for LockKey {
 
 impl From<&str> for LockKey {
     fn from(key: &str) -> Self {
-        Self(Cow::Owned(key.to_owned()))
+        Self(Cow::Owned(key_room::copied(key)))
     }
 }
 
@@ -96,7 +104,10 @@ impl From<&String> for LockKey {
 
 impl From<&Self> for LockKey {
     fn from(key: &Self) -> Self {
-        key.clone()
+        match &key.0 {
+            Cow::Borrowed(text) => Self(Cow::Borrowed(text)),
+            Cow::Owned(text) => Self::from(text),
+        }
     }
 }
 

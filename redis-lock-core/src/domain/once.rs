@@ -11,6 +11,8 @@ use std::task::{Context, Poll, Waker, ready};
 
 use tokio::task::coop;
 
+use crate::domain::used_arcs::UsedArcs;
+
 /// Passes the value. When it is dropped instead, the caller gets [`NeverSent`].
 #[derive(Debug)]
 pub(crate) struct OnceSender<T>(Option<Arc<Slot<T>>>);
@@ -29,8 +31,12 @@ pub(crate) struct OnceReceiver<T> {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct NeverSent;
 
+/// Where the value is passed.
 #[derive(Debug)]
-struct Slot<T>(Mutex<Stored<T>>);
+pub(crate) struct Slot<T>(Mutex<Stored<T>>);
+
+/// Slots through which values were passed. When their receivers have ended, nothing is left in them.
+pub(crate) type UsedSlots<T> = UsedArcs<Slot<T>>;
 
 #[derive(Debug)]
 enum Stored<T> {
@@ -41,14 +47,38 @@ enum Stored<T> {
 }
 
 pub(crate) fn once<T>() -> (OnceSender<T>, OnceReceiver<T>) {
-    let slot = Arc::new(Slot(Mutex::new(Stored::Empty(None))));
+    ends_of(Arc::new(Slot::empty()))
+}
+
+/// The same, in a slot that was used before if one is free.
+pub(crate) fn once_in<T>(used: &mut UsedSlots<T>) -> (OnceSender<T>, OnceReceiver<T>) {
+    ends_of(used.share(Slot::empty()))
+}
+
+fn ends_of<T>(slot: Arc<Slot<T>>) -> (OnceSender<T>, OnceReceiver<T>) {
     let sender = OnceSender(Some(Arc::clone(&slot)));
     (sender, OnceReceiver { slot, waits: false, is_over: false })
 }
 
 impl<T> Slot<T> {
+    fn empty() -> Self {
+        Self(Mutex::new(Stored::Empty(None)))
+    }
+
     fn stored(&self) -> MutexGuard<'_, Stored<T>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn put(&self, value: T) -> Result<Option<Waker>, T> {
+        let mut stored = self.stored();
+        match &mut *stored {
+            Stored::Empty(waker) => {
+                let waker = waker.take();
+                *stored = Stored::Value(value);
+                Ok(waker)
+            }
+            Stored::Value(_) | Stored::Over => Err(value),
+        }
     }
 }
 
@@ -58,15 +88,19 @@ impl<T> OnceSender<T> {
     pub(crate) fn put(mut self, value: T) -> Result<Option<Waker>, T> {
         // Taken out, so that dropping `self` need not look again.
         let Some(slot) = self.0.take() else { return Err(value) };
-        let mut stored = slot.stored();
-        match &mut *stored {
-            Stored::Empty(waker) => {
-                let waker = waker.take();
-                *stored = Stored::Value(value);
-                Ok(waker)
-            }
-            Stored::Value(_) | Stored::Over => Err(value),
-        }
+        slot.put(value)
+    }
+
+    /// The same, and keeps the slot for another value. Until the caller has ended, it is not free.
+    pub(crate) fn put_and_keep(
+        mut self,
+        value: T,
+        used: &mut UsedSlots<T>,
+    ) -> Result<Option<Waker>, T> {
+        let Some(slot) = self.0.take() else { return Err(value) };
+        let outcome = slot.put(value);
+        used.keep(slot);
+        outcome
     }
 }
 
@@ -225,6 +259,41 @@ mod tests {
         receiver.end();
         assert!(matches!(sender.put(7), Err(7)), "who has ended gets nothing");
         assert_eq!(polled(&mut receiver, &WakeLog::new()), Poll::Ready(Err(NeverSent)));
+    }
+
+    #[test]
+    fn a_slot_is_used_again_when_both_sides_have_ended_and_is_empty_then() {
+        let mut used = UsedSlots::default();
+        let (sender, mut receiver) = once_in(&mut used);
+        let log = WakeLog::new();
+        assert!(polled(&mut receiver, &log).is_pending());
+        let at = Arc::as_ptr(&receiver.slot);
+        drop(sender.put_and_keep(7, &mut used));
+        let (other, _other_receiver) = once_in(&mut used);
+        assert!(
+            other.0.as_ref().is_some_and(|slot| Arc::as_ptr(slot) != at),
+            "it may still be read"
+        );
+        assert_eq!(polled(&mut receiver, &log), Poll::Ready(Ok(7)));
+        drop(receiver);
+        let (sender, mut receiver) = once_in(&mut used);
+        assert_eq!(Arc::as_ptr(&receiver.slot), at);
+        assert!(polled(&mut receiver, &log).is_pending());
+        assert_eq!(sender.put(8).map(|waker| waker.is_some()), Ok(true));
+        assert_eq!(polled(&mut receiver, &log), Poll::Ready(Ok(8)));
+    }
+
+    #[test]
+    fn a_slot_whose_caller_was_gone_is_used_again_as_well() {
+        let mut used = UsedSlots::default();
+        let (sender, receiver) = once_in(&mut used);
+        let at = Arc::as_ptr(&receiver.slot);
+        drop(receiver);
+        assert!(matches!(sender.put_and_keep(7, &mut used), Err(7)));
+        let (sender, mut receiver) = once_in(&mut used);
+        assert_eq!(Arc::as_ptr(&receiver.slot), at);
+        assert!(sender.put(8).is_ok());
+        assert_eq!(receiver.end(), Some(8));
     }
 
     #[test]

@@ -66,6 +66,7 @@ impl Options {
             is_it.then(|| Arc::clone(&known.demand))
         });
         if let Ok(Some(known)) = known {
+            keys.leave_room();
             return Ok(known);
         }
         let demand = Arc::new(self.demand(keys, kind, common)?);

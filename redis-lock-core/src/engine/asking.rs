@@ -10,7 +10,7 @@ use super::resident::Granted;
 use crate::domain::demand::Demand;
 use crate::domain::idle_event::IdleEnd;
 use crate::domain::kind::Kind;
-use crate::domain::once::{OnceReceiver, once};
+use crate::domain::once::{OnceReceiver, once_in};
 use crate::lock::Waiter;
 use crate::lock::hold::Hold;
 use crate::{LockError, observe};
@@ -67,6 +67,7 @@ impl<L: HasLink> Asking<L> {
                     }
                 });
             }
+            let mut used = std::mem::take(&mut work.used_handles);
             core.begin(&id, work, |machine, env, out| {
                 if core.is_shut() {
                     // The engine may have ended, so nothing may be asked, and then be released.
@@ -76,7 +77,7 @@ impl<L: HasLink> Asking<L> {
                     // Numbered under the machine's lock, so that the numbers follow the order of
                     // arrival.
                     number = core.number();
-                    let (handle, awaited) = once();
+                    let (handle, awaited) = once_in(&mut used);
                     answer = LockAnswer::Awaited(awaited);
                     Waiter { id: number, handle, demand, asked: env.now }
                 };
@@ -85,6 +86,7 @@ impl<L: HasLink> Asking<L> {
                     None => behind = machine.hold().filter(|_| listening).cloned(),
                 }
             });
+            work.used_handles = used;
         });
         manager.link().start();
         Self { asked: Some((manager, id)), number, answer, behind }

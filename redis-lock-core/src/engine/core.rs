@@ -20,7 +20,7 @@ use super::path::{After, InHand, Overdue, PathReaper, QueueEntry, Results, Settl
 use super::places::{Place, PlaceId, Places};
 use super::reaper::LockedReaper;
 use super::released::Released;
-use super::resident::{Handle, Resident};
+use super::resident::{Handle, Resident, UsedHandles};
 use super::search::Search;
 use super::sender::Sender;
 use super::table::Table;
@@ -78,6 +78,8 @@ pub(crate) struct Work {
     pub(super) effects: Effects<Handle>,
     /// The caller that was handed the lock by whoever gave it back. It is woken before the notices.
     pub(super) next_holder: Option<Waker>,
+    /// What callers that were handed the lock like that were notified by, for the next callers.
+    pub(super) used_handles: UsedHandles,
     /// Whether an entry was put on the queue of the only place, and has to be sent.
     is_put: bool,
     /// The places on whose queues entries were put, if there are several places.

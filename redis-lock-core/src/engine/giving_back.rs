@@ -21,12 +21,12 @@ impl Core {
         change: impl FnOnce(&mut Machine<Handle>, &Env<'_>, &mut Effects<Handle>),
     ) {
         self.step_in(id, false, work, change);
-        let Work { effects, notices, next_holder, .. } = work;
+        let Work { effects, notices, next_holder, used_handles, .. } = work;
         if effects.later.len() != 1 {
             return self.note(id, work);
         }
         match effects.later.pop() {
-            Some(Later::Grant(handle, hold)) => match handle.put(Ok(hold)) {
+            Some(Later::Grant(handle, hold)) => match handle.put_and_keep(Ok(hold), used_handles) {
                 Ok(waker) => *next_holder = waker,
                 Err(Ok(hold)) => notices.push_back(Notice::Unclaimed(id.clone(), hold)),
                 Err(Err(_)) => {}

@@ -7,7 +7,7 @@ use super::lock_id::LockId;
 use super::waiting_line::Spot;
 use crate::LockError;
 use crate::domain::clock::Moment;
-use crate::domain::once::OnceSender;
+use crate::domain::once::{OnceSender, UsedSlots};
 use crate::lock::hold::Hold;
 use crate::lock::{Machine, Rank};
 
@@ -16,6 +16,9 @@ pub(crate) type Granted = Result<Arc<Hold>, Box<LockError>>;
 
 /// How a waiter is notified.
 pub(crate) type Handle = OnceSender<Granted>;
+
+/// What is left of handles that were used.
+pub(super) type UsedHandles = UsedSlots<Granted>;
 
 /// A machine, and the data that is derived from it.
 #[derive(Debug)]

@@ -1,6 +1,7 @@
 //! Giving the lock back, or on to the next waiter.
 
 use super::*;
+use crate::LockState;
 
 /// Whether a hold in the terms of `held` goes to a waiter with those of `next` without a question.
 fn passes(held: Demand, next: Demand) -> bool {
@@ -50,6 +51,51 @@ fn a_lock_is_passed_on_in_the_same_terms_only() {
     assert!(passes(limited(1), limited(2)));
     assert!(!passes(limited(2), limited(1)));
     assert!(!passes(demand("k"), fenced()), "no numbers are reserved");
+}
+
+/// Passes the lock on from the holder to the next waiter, whose hold it returns.
+fn passed_on(bench: &mut Bench, hold: &Arc<Hold>, next: u64) -> Arc<Hold> {
+    bench.ask(next, demand("k"));
+    bench.release(hold);
+    let (id, hold) = bench.granted();
+    assert_eq!(id, next);
+    hold
+}
+
+#[test]
+fn an_old_guard_never_sees_the_hold_of_another_turn() {
+    let mut bench = Bench::new();
+    let mut old = vec![bench.hold(1, demand("k"))];
+    for next in 2..50 {
+        let hold = passed_on(&mut bench, &old[old.len() - 1].clone(), next);
+        assert!(old.iter().all(|old| old.is_released() && !Arc::ptr_eq(old, &hold)));
+        assert_eq!((hold.is_released(), hold.last_state()), (false, LockState::Held));
+        old.push(hold);
+    }
+    let tokens: std::collections::HashSet<_> = old.iter().map(|old| old.token.clone()).collect();
+    assert_eq!(tokens.len(), old.len());
+}
+
+#[test]
+fn a_hold_takes_the_memory_of_one_that_nobody_has_any_more_and_nothing_else_of_it() {
+    let mut bench = Bench::new();
+    let mut hold = bench.hold(1, demand("k"));
+    let mut seen = Vec::new();
+    for next in 2..50 {
+        let begun = bench.moment();
+        let before = (hold.token.clone(), Arc::as_ptr(&hold));
+        hold.doubted(begun);
+        assert!(hold.renewed(begun, begun.after(secs(1))));
+        hold = passed_on(&mut bench, &hold, next);
+        assert_ne!((hold.token.clone(), Arc::as_ptr(&hold)), before);
+        assert_eq!((hold.since, hold.is_released()), (begun, false));
+        assert_eq!(hold.last_state(), LockState::Held);
+        seen.push(Arc::as_ptr(&hold).addr());
+        bench.tick(1);
+    }
+    seen.sort_unstable();
+    seen.dedup();
+    assert!(seen.len() < 5, "{} places in memory for two holds", seen.len());
 }
 
 #[test]
