@@ -81,7 +81,8 @@ fn a_hold_takes_the_memory_of_one_that_nobody_has_any_more_and_nothing_else_of_i
     let mut bench = Bench::new();
     let mut hold = bench.hold(1, demand("k"));
     let mut seen = Vec::new();
-    for next in 2..50 {
+    // No longer than a turn lasts.
+    for next in 2..11 {
         let begun = bench.moment();
         let before = (hold.token.clone(), Arc::as_ptr(&hold));
         hold.doubted(begun);
