@@ -30,7 +30,7 @@ struct SlotState {
 }
 
 impl LineSlot {
-    fn put(&self, made: Result<DirectLine, Fault>) {
+    pub(super) fn put(&self, made: Result<DirectLine, Fault>) {
         let mut state = self.state();
         state.number += 1;
         state.watcher = made.as_ref().ok().map(|line| (state.number, line.watcher()));

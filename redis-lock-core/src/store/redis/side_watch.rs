@@ -33,10 +33,10 @@ impl SideWatch {
         let present = self.slot.watcher();
         let known = watched.as_ref().map(|(number, _)| *number);
         if known != present.as_ref().map(|(number, _)| *number) {
-            *watched = match present {
-                Some((number, watcher)) => Some((number, watcher()?)),
-                None => None,
-            };
+            // What can't be registered, as for want of file descriptors, is tried again at the next
+            // poll. Until then it is read whenever anything is: registering all anew would fail the
+            // same way, again and again.
+            *watched = present.and_then(|(number, watcher)| Some((number, watcher().ok()?)));
         }
         match &*watched {
             Some((_, readiness)) => readiness.poll_ready(context, false),
@@ -54,5 +54,46 @@ impl Readiness for SideWatch {
             Poll::Ready(()) => Poll::Ready(Ok(())),
             Poll::Pending => self.poll_line(context),
         }
+    }
+}
+
+#[cfg(all(test, unix))]
+mod tests {
+    use std::fs::File;
+    use std::os::fd::OwnedFd;
+    use std::os::unix::net::UnixStream;
+
+    use testbed::WakeLog;
+    use tokio::runtime::Builder;
+
+    use super::*;
+    use crate::store::redis::direct_line::DirectLine;
+    use crate::store::redis::socket::Socket;
+    use crate::store::redis::transport::Transport;
+
+    struct Silent;
+
+    impl Readiness for Silent {
+        fn poll_ready(&self, _: &mut Context<'_>, _: bool) -> Poll<io::Result<()>> {
+            Poll::Pending
+        }
+    }
+
+    #[test]
+    fn a_connection_that_cannot_be_watched_does_not_keep_the_first_one_from_it() {
+        let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+        let _entered = runtime.enter();
+        // No runtime can watch a file.
+        let file = UnixStream::from(OwnedFd::from(File::open("Cargo.toml").unwrap()));
+        file.set_nonblocking(true).unwrap();
+        let slot = Arc::new(LineSlot::default());
+        slot.put(Ok(DirectLine::over(Transport::Plain(Socket::Unix(Arc::new(file))))));
+        assert!(slot.watcher().is_some_and(|(_, watcher)| watcher().is_err()));
+        let watcher = watch_beside(Arc::new(|| Ok(Box::new(Silent) as _)), slot);
+        let (readiness, wakes) = (watcher().unwrap(), WakeLog::new());
+        let task = wakes.waker();
+        let mut context = Context::from_waker(&task);
+        assert!(readiness.poll_ready(&mut context, false).is_ready(), "there is a new connection");
+        assert!(readiness.poll_ready(&mut context, false).is_pending());
     }
 }

@@ -6,11 +6,14 @@ use std::time::Duration;
 
 use testbed::{Server, WakeLog, eventually};
 use tokio::runtime::{Builder, Runtime};
+use tokio::sync::mpsc;
 
+use crate::domain::clock::Moment;
 use crate::domain::error::Fault;
 use crate::domain::kind::Kind;
 use crate::domain::names::Names;
 use crate::domain::status::Scripting;
+use crate::store::redis::side_link::LineSlot;
 use crate::store::redis::{RedisConnector, Terms, direct};
 use crate::store::{Answer, Command, Connected, Connector, Pulled, Readiness, Verb, Watcher, Wire};
 
@@ -156,7 +159,10 @@ fn what_changes_between_reading_and_writing_is_not_deleted() {
     assert!(matches!(scene.take(1), Answer::Held { .. }));
     server.reset_counts();
     let token = direct::token(1);
+    assert_eq!(scene.wire.due(), Moment::NEVER);
     scene.push(Verb::Release { token, waited_for: false, keep: None, tombstone: None });
+    let limit = Moment::now().after(Duration::from_secs(5));
+    assert!(scene.wire.due() <= limit, "the engine learns when to give it up");
     // The lock was read by now, and nobody has looked at the answer.
     let was_read = || server.command_counts().get("multi").is_some_and(|count| *count > 0);
     eventually(PATIENCE, "it is read", was_read);
@@ -226,6 +232,21 @@ fn whoever_reads_is_woken_although_one_that_has_lost_the_role_looks_once_more() 
         wakes.count() > before
     });
     assert!(matches!(scene.pulled(), Some(Ok(Answer::Done))));
+}
+
+#[test]
+fn a_server_that_has_replaced_the_first_one_gets_no_releases() {
+    let server = Server::start();
+    let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+    let connector = RedisConnector::new(server.client(), &terms());
+    for (run, is_trusted) in [(Some("another".into()), false), (None, true)] {
+        let (slot, link) = (Arc::new(LineSlot::default()), connector.side_link(run, PATIENCE));
+        let (asks, asked) = mpsc::unbounded_channel();
+        asks.send(()).unwrap();
+        drop(asks);
+        runtime.block_on(link.serve(asked, Arc::clone(&slot)));
+        assert_eq!(slot.take().unwrap().is_ok(), is_trusted);
+    }
 }
 
 #[cfg(feature = "rustls")]
