@@ -17,6 +17,7 @@
 //! next epoch. The socket is closed with the epoch, so no answer can come later.
 
 mod answers;
+mod busy_tasks;
 mod entry;
 mod gathering;
 mod in_hand;
@@ -55,6 +56,7 @@ use crate::engine::sender::asking_runtime;
 use crate::lock::{Outcome, Reap};
 use crate::store::outbound::Outbound;
 use crate::store::{Command, Filled, Pollable, TaskWaker, Verb, Watcher, Wire};
+use busy_tasks::BusyTasks;
 use entry::{InFlight, SentEntry};
 use in_hand::InHandCount;
 
@@ -108,8 +110,8 @@ pub(crate) type ReadyReply = oneshot::Sender<Result<(), Fault>>;
 /// The queue and the connection of one place.
 pub(crate) struct Path {
     traffic: CachePadded<Mutex<Traffic>>,
-    /// How many commands tasks of a runtime have sent while the engine read.
-    busy: AtomicU32,
+    /// When a task of a busy runtime should read or notify here.
+    busy: BusyTasks,
     /// How many commands blocked threads have sent since one of them left others waiting.
     pub(crate) thread_commands: AtomicU32,
     /// Wakes the task that reads.
@@ -243,10 +245,15 @@ impl Path {
         };
         Self {
             traffic: CachePadded::new(Mutex::new(traffic)),
-            busy: AtomicU32::new(0),
+            busy: BusyTasks::default(),
             thread_commands: AtomicU32::new(0),
             task_news: TaskWaker::default(),
         }
+    }
+
+    /// A path to one of several nodes: commands to the others count as well.
+    pub(crate) fn beside(&self, time_limit: Duration, spread: u8) -> Self {
+        Self { busy: self.busy.of_another_path(), ..Self::new(time_limit, spread) }
     }
 
     pub(crate) fn traffic(&self) -> MutexGuard<'_, Traffic> {

@@ -11,8 +11,7 @@ use crate::domain::clock::Moment;
 use crate::engine::sender::Sender;
 use crate::store::outbound::Outbound;
 
-/// How many commands the tasks of a runtime must have sent before one of its tasks becomes the
-/// reader, or threads before one of them does.
+/// How many commands blocked threads must have sent before one of them becomes the reader.
 const MIN_COMMANDS: u32 = 200;
 
 /// The smallest batch that is sent while more commands are about to follow.
@@ -59,8 +58,7 @@ impl Path {
                 self.thread_commands.fetch_add(1, Ordering::Relaxed);
             }
             (After::Nothing | After::WakeEngine, Sender::Task(here)) => {
-                let busy = self.busy.fetch_add(1, Ordering::Relaxed);
-                if busy % MIN_COMMANDS == MIN_COMMANDS - 1 {
+                if self.busy.note_command() {
                     return (self.traffic().may_open(here).unwrap_or(after), due);
                 }
             }
@@ -98,6 +96,12 @@ impl Path {
             traffic.put_back(epoch, output, rounds < MOST_ROUNDS, results);
         }
         traffic
+    }
+
+    /// Whether the commands of tasks to both nodes count for each other.
+    #[cfg(test)]
+    pub(crate) fn counts_tasks_with(&self, other: &Self) -> bool {
+        self.busy.counts_with(&other.busy)
     }
 
     /// Whether blocked threads have sent so much that one of them should read.

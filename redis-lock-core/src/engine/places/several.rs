@@ -104,7 +104,7 @@ impl Several {
 
     /// Creates the place of a new node.
     fn make(&self, name: &NodeName) -> Arc<Place> {
-        let path = Path::new(self.time_limit, self.spread);
+        let path = self.unrouted.path.beside(self.time_limit, self.spread);
         let id = self.ids.fetch_add(1, Ordering::Relaxed);
         {
             let mut traffic = path.traffic();

@@ -52,6 +52,17 @@ fn the_nodes_on_the_map_share_the_batches_that_are_under_way() {
     }
 }
 
+#[test]
+fn a_task_that_is_busy_with_one_node_reads_soon_at_the_others() {
+    let (cluster, locks) = three();
+    let places = &locks.link().core().places;
+    let [one, other] = [0, 1].map(|node| {
+        locks.mutex(cluster.key_of(node)).blocking_acquire().unwrap().blocking_release().unwrap();
+        places.named(&format!("node-{node}:1").into()).unwrap()
+    });
+    assert!(one.path.counts_tasks_with(&other.path));
+}
+
 /// How often the map was read, once nobody has a reason to read it.
 fn looks_at_rest(cluster: &Cluster) -> usize {
     let mut looks = cluster.looks();
