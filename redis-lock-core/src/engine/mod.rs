@@ -8,6 +8,7 @@
 mod alarm;
 mod asking;
 mod blocking_call;
+mod brief_lock;
 mod cache_padded;
 mod carry_out;
 pub(crate) mod core;

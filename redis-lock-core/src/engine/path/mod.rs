@@ -38,7 +38,7 @@ pub(crate) use send::After;
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::atomic::AtomicU32;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use tokio::runtime;
@@ -49,6 +49,7 @@ use crate::domain::error::{Fault, FaultClass};
 use crate::domain::kind::Kind;
 use crate::domain::names::Names;
 use crate::engine::blocking_call::blocked_thread;
+use crate::engine::brief_lock;
 use crate::engine::cache_padded::CachePadded;
 use crate::engine::place_id::PlaceId;
 use crate::engine::reaper;
@@ -257,7 +258,7 @@ impl Path {
     }
 
     pub(crate) fn traffic(&self) -> MutexGuard<'_, Traffic> {
-        self.traffic.lock().unwrap_or_else(PoisonError::into_inner)
+        brief_lock::lock(&self.traffic)
     }
 
     #[cfg(test)]

@@ -47,7 +47,8 @@ impl Path {
         let mut traffic = self.traffic();
         let mut after = traffic.after_put(by, results);
         if traffic.aside.is_some() {
-            traffic = self.send_aside(traffic, results);
+            let batch = traffic.batch;
+            traffic = self.send_aside(traffic, batch, results);
             after = traffic.after_aside();
         }
         let due = traffic.due();
@@ -75,16 +76,20 @@ impl Path {
     ) -> After {
         traffic.write_all();
         traffic.send(results);
-        let mut traffic = self.send_aside(traffic, results);
+        // What others encode meanwhile goes in the same way: they should not wait for the lock until it is
+        // sent.
+        let mut traffic = self.send_aside(traffic, 1, results);
         // What is left after this the socket does not take.
         traffic.flush(results);
         traffic.after_aside()
     }
 
-    /// Sends without the lock what is to be sent. While one thread is at it, others only encode.
+    /// Sends without the lock what is to be sent. While one thread is at it, others only encode, and it goes
+    /// on when they have encoded `enough`.
     fn send_aside<'a>(
         &'a self,
         mut traffic: MutexGuard<'a, Traffic>,
+        enough: usize,
         results: &mut Vec<Settled>,
     ) -> MutexGuard<'a, Traffic> {
         let mut rounds = 0;
@@ -93,7 +98,8 @@ impl Path {
             output.send();
             traffic = self.traffic();
             rounds += 1;
-            traffic.put_back(epoch, output, rounds < MOST_ROUNDS, results);
+            let goes_on = rounds < MOST_ROUNDS && output.is_sent();
+            traffic.put_back(epoch, output, goes_on.then_some(enough), results);
         }
         traffic
     }
@@ -285,13 +291,13 @@ impl Traffic {
         self.sent_whole = self.written.len();
     }
 
-    /// Takes back what was sent. What has become a batch meanwhile is sent as well if this thread
-    /// `goes_on`.
+    /// Takes back what was sent. If this thread goes on, it sends as well what others have encoded
+    /// meanwhile, provided that it is `enough`.
     fn put_back(
         &mut self,
         epoch: u64,
         output: Outbound,
-        goes_on: bool,
+        enough: Option<usize>,
         results: &mut Vec<Settled>,
     ) {
         let ConnectionState::Up(up) = &mut self.connection else { return };
@@ -299,10 +305,9 @@ impl Traffic {
             return;
         }
         up.sends_aside = false;
-        let goes_on = goes_on && output.is_sent();
         match up.wire.put_back(output) {
             Err(error) => self.close(&broken(&error), results),
-            Ok(()) if goes_on && self.unsent() >= self.batch => self.send(results),
+            Ok(()) if enough.is_some_and(|enough| self.unsent() >= enough) => self.send(results),
             Ok(()) => {}
         }
     }

@@ -173,18 +173,25 @@ fn what_is_left_is_the_engines_where_it_has_become_the_reader() {
         assert_eq!(scene.put(), After::Nothing, "the task that sends sees to it");
         scene.bench.server().is_full = true;
         scene.take.send(MIN_BATCH).unwrap();
+        assert_eq!(scene.reached.recv().unwrap(), 1);
+        scene.take.send(0).unwrap();
     });
     assert_eq!(after, After::WakeEngine);
 }
 
 #[test]
-fn what_was_put_while_the_reading_task_sends_is_sent_by_it() {
+fn what_was_put_while_the_reading_task_sends_is_sent_by_it_while_others_put_more() {
     let mut scene = Scene::new();
     let after = scene.push_out_and(|scene| {
-        assert_eq!(scene.put(), After::Nothing);
+        for more in [2, 1] {
+            (0..more).for_each(|_| assert_eq!(scene.put(), After::Nothing));
+            scene.take.send(MIN_BATCH).unwrap();
+            assert_eq!(scene.reached.recv().unwrap(), more, "without the lock");
+        }
         scene.take.send(MIN_BATCH).unwrap();
     });
     assert_eq!(after, After::Nothing);
+    assert_eq!(scene.taken(), MIN_BATCH + 3);
     assert!(scene.bench.path.traffic().is_flushed());
 }
 
