@@ -394,18 +394,6 @@ impl Traffic {
         self.dropped.retain(|number| known.contains(number));
     }
 
-    pub(crate) fn is_flushed(&self) -> bool {
-        match &self.connection {
-            ConnectionState::Up(up) => up.wire.is_flushed() && self.waiting.is_empty(),
-            _ => self.waiting.is_empty(),
-        }
-    }
-
-    /// Whether all that was written has also been sent.
-    pub(crate) fn is_sent(&self) -> bool {
-        !matches!(&self.connection, ConnectionState::Up(up) if !up.wire.is_flushed())
-    }
-
     pub(crate) fn epoch(&self) -> Option<u64> {
         match &self.connection {
             ConnectionState::Up(up) => Some(up.epoch),

@@ -58,10 +58,10 @@ impl Path {
             (After::Nothing | After::WakeEngine, Sender::BlockedThread) => {
                 self.thread_commands.fetch_add(1, Ordering::Relaxed);
             }
-            (After::Nothing | After::WakeEngine, Sender::Task(here)) => {
-                if self.busy.note_command() {
-                    return (self.traffic().may_open(here).unwrap_or(after), due);
-                }
+            (After::Nothing | After::WakeEngine, Sender::Task(here))
+                if self.busy.note_command() =>
+            {
+                return (self.traffic().may_open(here).unwrap_or(after), due);
             }
             _ => {}
         }
@@ -274,6 +274,18 @@ impl Traffic {
     #[cfg(test)]
     pub(crate) fn batches(&self) -> usize {
         self.batches
+    }
+
+    pub(crate) fn is_flushed(&self) -> bool {
+        match &self.connection {
+            ConnectionState::Up(up) => up.wire.is_flushed() && self.waiting.is_empty(),
+            _ => self.waiting.is_empty(),
+        }
+    }
+
+    /// Whether all that was written has also been sent.
+    pub(crate) fn is_sent(&self) -> bool {
+        !matches!(&self.connection, ConnectionState::Up(up) if !up.wire.is_flushed())
     }
 
     fn unsent(&self) -> usize {
