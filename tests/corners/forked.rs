@@ -29,11 +29,21 @@ pub(crate) fn by_engine(io: &mut ChildIo) {
 
 /// One thread locks all the time, so it reads the answers itself.
 pub(crate) fn by_thread(io: &mut ChildIo) {
-    let locks = open(&std::env::var("REDIS_URL").unwrap());
+    play_warm(io, &open(&std::env::var("REDIS_URL").unwrap()));
+}
+
+/// The same without scripts, where its releases have a connection of their own.
+pub(crate) fn by_transactions(io: &mut ChildIo) {
+    let builder = Locks::builder().url(std::env::var("REDIS_URL").unwrap());
+    let builder = builder.scripting(Scripting::Never).command_timeout(COMMAND);
+    play_warm(io, &builder.open().unwrap());
+}
+
+fn play_warm(io: &mut ChildIo, locks: &Locks) {
     for _ in 0..400 {
         locks.mutex("warm").blocking_acquire().unwrap().blocking_release().unwrap();
     }
-    play(io, &locks, 1);
+    play(io, locks, 1);
 }
 
 pub(crate) fn by_task(io: &mut ChildIo) {
@@ -90,7 +100,8 @@ struct Held {
     kept: Guard,
     dropped: Guard,
     released: Guard,
-    writer: Guard,
+    /// Where there are scripts.
+    writer: Option<Guard>,
     waiting: Pin<Box<dyn Future<Output = Result<Guard, LockError>> + Send>>,
 }
 
@@ -98,7 +109,9 @@ impl Held {
     fn take(locks: &Locks) -> Self {
         let take = |key: &str| locks.mutex(key).ttl(TTL).blocking_acquire().unwrap();
         let (kept, dropped, released) = (take("kept"), take("dropped"), take("released"));
-        let writer = locks.write("writer").ttl(TTL).blocking_acquire().unwrap();
+        let has_scripts = locks.blocking_status("kept").unwrap().server.scripts;
+        let writer =
+            has_scripts.then(|| locks.write("writer").ttl(TTL).blocking_acquire().unwrap());
         let mut waiting = Box::pin(locks.mutex("kept").ttl(TTL).wait_forever().acquire());
         let polled = waiting.as_mut().poll(&mut Context::from_waker(Waker::noop()));
         assert!(polled.is_pending());
@@ -107,12 +120,14 @@ impl Held {
 
     /// In the parent: everything is as it was before the copy did what it did.
     fn check(self, io: &mut ChildIo) {
-        for guard in [&self.kept, &self.dropped, &self.released, &self.writer] {
+        let mut guards = vec![self.kept, self.dropped, self.released];
+        guards.extend(self.writer);
+        for guard in &guards {
             assert!(guard.is_held(), "{guard:?}");
             guard.blocking_verify().unwrap();
         }
         io.say("still held");
-        for guard in [self.kept, self.dropped, self.released, self.writer] {
+        for guard in guards {
             guard.blocking_release().unwrap();
         }
         pollster::block_on(self.waiting).unwrap().blocking_release().unwrap();
@@ -137,10 +152,11 @@ fn in_copy(io: &mut ChildIo, held: Held, locks: Locks) {
     check("verify", &|| kept.blocking_verify().is_err_and(|error| error.is_lost()));
     check("extend", &|| kept.blocking_extend(LONG).is_err_and(|error| error.is_lost()));
     let once = |guard: Guard| std::cell::Cell::new(Some(guard));
-    let writer = once(writer);
-    check("downgrade", &|| {
-        writer.take().unwrap().blocking_downgrade().is_err_and(|error| error.is_lost())
-    });
+    if let Some(writer) = writer.map(once) {
+        check("downgrade", &|| {
+            writer.take().unwrap().blocking_downgrade().is_err_and(|error| error.is_lost())
+        });
+    }
     let released = once(released);
     check("release", &|| {
         released.take().unwrap().blocking_release().is_err_and(|error| error.is_lost())
@@ -286,6 +302,11 @@ fn the_same_where_a_task_reads() {
 #[test]
 fn the_same_where_a_thread_reads() {
     forks_and_looks("forked_by_thread");
+}
+
+#[test]
+fn the_same_without_scripts() {
+    forks_and_looks("forked_by_transactions");
 }
 
 /// Copies itself twice, as a server that forks its workers does, after it has drawn random bits.

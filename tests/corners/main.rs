@@ -23,6 +23,7 @@ fn child_process() {
         ("forked_by_engine", forked::by_engine),
         ("forked_by_task", forked::by_task),
         ("forked_by_thread", forked::by_thread),
+        ("forked_by_transactions", forked::by_transactions),
         ("forked_idle", forked::idle),
         ("forked_twice", forked::twice),
     ]);

@@ -16,6 +16,7 @@ mod linger;
 mod linger_faults;
 mod linger_others;
 mod linger_server;
+mod lone_releases;
 mod losing;
 mod short_path;
 mod status;

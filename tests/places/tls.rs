@@ -79,7 +79,11 @@ fn a_client_shows_the_certificate_that_it_was_given() {
         refusal(&without().outage(ms(1_000)).open().unwrap());
         let own = fs::read(certificates.client_file()).unwrap();
         let key = fs::read(certificates.client_key_file()).unwrap();
-        pair(&without().tls_identity(own, key).open().unwrap());
+        pair(&without().tls_identity(own.clone(), key.clone()).open().unwrap());
+        // Each connection needs the certificate: those of transactions, and that of releases.
+        let by_transactions = without().tls_identity(own, key).scripting(Scripting::Never);
+        let by_transactions = by_transactions.open().unwrap();
+        (0..50).for_each(|_| pair(&by_transactions));
         server.assert_clean();
     }
 }

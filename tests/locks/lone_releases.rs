@@ -1,0 +1,158 @@
+//! Releases that come one at a time where there are no scripts, which have a connection of their own, while
+//! something else happens at the server.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use redis_locks::{Locks, Scripting};
+use testbed::Server;
+use tokio::task::JoinSet;
+
+use crate::scenery::*;
+use crate::without_scripts::{NO_SCRIPTS, as_user, never};
+
+async fn pair(locks: &Locks) {
+    job(locks).acquire().await.unwrap().release().await.unwrap();
+}
+
+fn connections(server: &Server) -> usize {
+    server.run::<String>("CLIENT LIST").lines().count()
+}
+
+/// Locks and releases until releases have a connection of their own.
+async fn warm_up(locks: &Locks, server: &Server) {
+    pair(locks).await;
+    let before = connections(server);
+    for _ in 0..10_000 {
+        pair(locks).await;
+        if connections(server) > before {
+            // It is used from the next one on.
+            return pair(locks).await;
+        }
+    }
+    panic!("{} connections", connections(server));
+}
+
+/// Locks without scripts that have released much, one at a time.
+async fn warm(url: &str, server: &Server) -> Locks {
+    let builder = Locks::builder().url(url).scripting(Scripting::Never).command_timeout(COMMAND);
+    let locks = builder.connect().await.unwrap();
+    warm_up(&locks, server).await;
+    locks
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn they_wait_out_a_pause_of_the_server() {
+    let server = Server::start();
+    let locks = warm(&server.url(), &server).await;
+    // Where only what writes is paused, the lock has been read by then.
+    for what in ["ALL", "WRITE"] {
+        for pause in [COMMAND / 5, COMMAND * 3] {
+            let guard = job(&locks).acquire().await.unwrap();
+            server.run::<()>(&format!("CLIENT PAUSE {} {what}", pause.as_millis()));
+            let outcome = guard.release().await;
+            if pause < COMMAND {
+                outcome.unwrap();
+            } else {
+                assert_backend(outcome, "in time");
+            }
+            // Nobody can look during a pause, and the release goes on after it.
+            until("it is free", || !server.exists(WIRE)).await;
+            let other = never(&server).await;
+            job(&other).acquire().await.unwrap().release().await.unwrap();
+            pair(&locks).await;
+        }
+    }
+    server.assert_clean();
+}
+
+/// Closes all connections of a user that have executed a transaction.
+fn close_those_of_transactions(server: &Server, user: &str) -> usize {
+    let list: String = server.run("CLIENT LIST TYPE normal");
+    let (user, of_transactions) = (format!(" user={user} "), " cmd=exec ");
+    let is_one = |line: &&str| line.contains(&user) && line.contains(of_transactions);
+    let closed = list.lines().filter(is_one).map(|line| {
+        let id = line.split(['=', ' ']).nth(1).unwrap();
+        server.run::<u64>(&format!("CLIENT KILL ID {id}"))
+    });
+    closed.count()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn they_go_on_when_the_password_changes_and_stop_where_it_is_asked_for() {
+    let server = Server::builder().user(NO_SCRIPTS).start();
+    let locks = warm(&as_user(&server, "app"), &server).await;
+    server.run::<()>("ACL SETUSER app resetpass >changed");
+    for _ in 0..20 {
+        // What is connected already needs no password.
+        pair(&locks).await;
+    }
+    let guard = locks.mutex(KEY).ttl(ms(1_500)).acquire().await.unwrap();
+    assert!(close_those_of_transactions(&server, "app") > 0);
+    let error = guard.release().await.unwrap_err();
+    let said = full_text(&error);
+    assert!(said.contains("password") || said.contains("WRONGPASS"), "{said}");
+    until("its lease has ended", || !server.exists(WIRE)).await;
+    server.run::<()>("ACL SETUSER app resetpass >secret");
+    let works = async {
+        while locks.mutex(KEY).ttl(ms(1_500)).acquire().await.is_err() {
+            tokio::time::sleep(ms(5)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, works).await.expect("it works again");
+    for _ in 0..50 {
+        pair(&locks).await;
+    }
+    until("nothing is left", || !server.exists(WIRE)).await;
+    server.assert_clean();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_shutdown_leaves_none_of_them() {
+    let server = Server::start();
+    for step in 0..24 {
+        let locks = warm(&server.url(), &server).await;
+        let guard = job(&locks).acquire().await.unwrap();
+        guard.release_in_background();
+        // Before it is sent, between its two round trips, and after them.
+        tokio::time::sleep(Duration::from_micros(20 * step)).await;
+        locks.shutdown().await;
+        assert!(!server.exists(WIRE), "step {step}");
+    }
+    server.assert_clean();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn eighty_who_wait_are_served_after_the_server_has_lost_all() {
+    const MANAGERS: usize = 8;
+    const TASKS: usize = 10;
+    let server = Server::start();
+    let holder = warm(&server.url(), &server).await;
+    let held = job(&holder).acquire().await.unwrap();
+    let (inside, mut waiting) = (Arc::new(AtomicBool::new(false)), JoinSet::new());
+    for _ in 0..MANAGERS {
+        let locks = never(&server).await;
+        for _ in 0..TASKS {
+            let (request, inside) = (job(&locks).wait(PATIENCE).acquire(), Arc::clone(&inside));
+            waiting.spawn(async move {
+                let guard = request.await.unwrap();
+                assert!(!inside.swap(true, Ordering::SeqCst), "two at once");
+                tokio::task::yield_now().await;
+                assert!(inside.swap(false, Ordering::SeqCst));
+                guard.release().await.unwrap();
+            });
+        }
+    }
+    let queue = format!("ZCARD {QUEUE}");
+    until("each manager has queued", || server.run::<usize>(&queue) == MANAGERS).await;
+    server.kill9();
+    server.restart();
+    // Its lock was lost with all else.
+    drop(held);
+    while let Some(served) = waiting.join_next().await {
+        served.unwrap();
+    }
+    until("nothing is left", || !server.exists(WIRE)).await;
+    server.assert_clean();
+}
