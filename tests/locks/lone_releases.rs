@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use redis_locks::{Locks, Scripting};
-use testbed::Server;
+use testbed::{Proxy, Server};
 use tokio::task::JoinSet;
 
 use crate::scenery::*;
@@ -110,13 +110,17 @@ async fn they_go_on_when_the_password_changes_and_stop_where_it_is_asked_for() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_shutdown_leaves_none_of_them() {
+    const LATENCY: Duration = ms(4);
     let server = Server::start();
-    for step in 0..24 {
-        let locks = warm(&server.url(), &server).await;
+    let proxy = Proxy::to(server.port());
+    for step in 0..12 {
+        proxy.pass();
+        let locks = warm(&proxy.url(), &server).await;
         let guard = job(&locks).acquire().await.unwrap();
+        proxy.delay_up(LATENCY);
         guard.release_in_background();
-        // Before it is sent, between its two round trips, and after them.
-        tokio::time::sleep(Duration::from_micros(20 * step)).await;
+        // Before it is sent, within its two round trips, and after them.
+        tokio::time::sleep(LATENCY / 4 * step).await;
         locks.shutdown().await;
         assert!(!server.exists(WIRE), "step {step}");
     }
@@ -128,13 +132,15 @@ async fn eighty_who_wait_are_served_after_the_server_has_lost_all() {
     const MANAGERS: usize = 8;
     const TASKS: usize = 10;
     let server = Server::start();
-    let holder = warm(&server.url(), &server).await;
-    let held = job(&holder).acquire().await.unwrap();
-    let (inside, mut waiting) = (Arc::new(AtomicBool::new(false)), JoinSet::new());
+    let mut managers = Vec::new();
     for _ in 0..MANAGERS {
-        let locks = never(&server).await;
+        managers.push(warm(&server.url(), &server).await);
+    }
+    let held = job(&never(&server).await).acquire().await.unwrap();
+    let (inside, mut waiting) = (Arc::new(AtomicBool::new(false)), JoinSet::new());
+    for locks in &managers {
         for _ in 0..TASKS {
-            let (request, inside) = (job(&locks).wait(PATIENCE).acquire(), Arc::clone(&inside));
+            let (request, inside) = (job(locks).wait(PATIENCE).acquire(), Arc::clone(&inside));
             waiting.spawn(async move {
                 let guard = request.await.unwrap();
                 assert!(!inside.swap(true, Ordering::SeqCst), "two at once");
