@@ -221,7 +221,10 @@ fn replicas_are_waited_for_where_scripts_are_denied() {
         for _ in 0..20 {
             // Releases that come one at a time have a connection of their own.
             let guard = take(locks.mutex("job"));
-            assert!(pair.replica.exists("lock:job"), "the replica had it before the guard was there");
+            assert!(
+                pair.replica.exists("lock:job"),
+                "the replica had it before the guard was there"
+            );
             guard.blocking_release().unwrap();
         }
         pair.replica.freeze();
@@ -230,7 +233,10 @@ fn replicas_are_waited_for_where_scripts_are_denied() {
         eventually(PATIENCE, "what was acquired is released", || !pair.primary.exists("lock:job"));
         pair.replica.thaw();
         eventually(PATIENCE, "it works again", || {
-            locks.mutex("job").blocking_acquire().is_ok_and(|guard| guard.blocking_release().is_ok())
+            locks
+                .mutex("job")
+                .blocking_acquire()
+                .is_ok_and(|guard| guard.blocking_release().is_ok())
         });
         drop(locks);
         pair.primary.run::<()>("ACL SETUSER default +eval +evalsha");
