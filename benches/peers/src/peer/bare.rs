@@ -81,6 +81,11 @@ impl Bare {
         Ok(Self { connection, ttl: u64::try_from(ttl.as_millis())? })
     }
 
+    /// Its connection, and the lease in milliseconds.
+    pub(super) fn into_parts(self) -> (MultiplexedConnection, u64) {
+        (self.connection, self.ttl)
+    }
+
     /// Over TLS and with `TCP_NODELAY`, to a server whose certificate this authority has signed.
     pub(crate) async fn over_tls(url: &str, ttl: Duration, authority: Vec<u8>) -> Result<Self> {
         let settings = TcpSettings::default().set_nodelay(true);

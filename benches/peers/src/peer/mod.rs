@@ -2,6 +2,7 @@
 
 mod bare;
 mod bare_cluster;
+mod bare_renewing;
 mod bare_replicated;
 mod distributed_lock;
 mod ours;
@@ -12,6 +13,7 @@ mod tokio_mutex;
 
 pub(crate) use bare::{Bare, BareNoDelay, RELEASE};
 pub(crate) use bare_cluster::BareCluster;
+pub(crate) use bare_renewing::BareRenewing;
 pub(crate) use bare_replicated::BareReplicated;
 pub(crate) use distributed_lock::DistributedLock;
 pub(crate) use ours::{InBackground, Lingering, Ours, Replicated};
@@ -79,6 +81,8 @@ pub(crate) enum PeerId {
     Replicated,
     /// The driver's own client of a cluster.
     BareCluster,
+    /// The driver, and each lock renewed by itself.
+    BareRenewing,
     /// The driver and `WAIT`.
     BareReplicated,
     /// A mutex of the process, without a server.
@@ -119,6 +123,7 @@ impl PeerId {
             Self::Lingering => "redis-locks, linger",
             Self::Replicated => "redis-locks, replicas(1)",
             Self::BareCluster => "bare cluster client of redis-rs",
+            Self::BareRenewing => "bare redis driver, renewing one by one",
             Self::BareReplicated => "bare redis driver and WAIT",
             Self::TokioMutex => "tokio::sync::Mutex, in one process",
             Self::Floor => "push floor",
@@ -143,7 +148,7 @@ impl PeerId {
             Self::Redlock => "#b9770e",
             Self::DistributedLock => "#8e44ad",
             Self::Replicated | Self::Lingering => "#e67e22",
-            Self::BareCluster | Self::BareReplicated => "#34495e",
+            Self::BareCluster | Self::BareRenewing | Self::BareReplicated => "#34495e",
             Self::Floor | Self::TokioMutex => "#aab7b8",
         }
     }
@@ -186,8 +191,8 @@ pub(crate) enum Need {
 macro_rules! with_peer {
     ($id:expr, $peer:ident => $body:expr) => {{
         use $crate::peer::{Bare, BareNoDelay, DistributedLock, InBackground, Ours, PeerId};
-        use $crate::peer::{BareCluster, BareReplicated, RLock, Redlock, Replicated, Rslock};
-        use $crate::peer::{Lingering, TokioMutex};
+        use $crate::peer::{BareCluster, BareRenewing, BareReplicated, RLock, Redlock, Replicated};
+        use $crate::peer::{Lingering, Rslock, TokioMutex};
         macro_rules! as_peer {
             ($library:ty) => {{
                 type $peer = $library;
@@ -207,6 +212,7 @@ macro_rules! with_peer {
             PeerId::TokioMutex => as_peer!(TokioMutex),
             PeerId::Replicated => as_peer!(Replicated),
             PeerId::BareCluster => as_peer!(BareCluster),
+            PeerId::BareRenewing => as_peer!(BareRenewing),
             PeerId::BareReplicated => as_peer!(BareReplicated),
             PeerId::Floor => anyhow::bail!("the push floor is no lock"),
         }

@@ -56,14 +56,16 @@ pub(super) const WORK: Work = Work {
 pub(super) const LARGE: Work = Work {
     id: "held-100k",
     title: "100,000 held locks, renewed",
-    what: "A process holds 100,000 locks with a lease of 30 s for longer than one lease.",
+    what: "A process takes 100,000 locks with a lease of 30 s, evenly over 10 s, and holds them for \
+           longer than one lease. The bare driver renews each lock by itself.",
     metrics: METRICS,
-    peers: &[PeerId::Ours, PeerId::Rlock],
+    peers: &[PeerId::Ours, PeerId::BareRenewing, PeerId::Rlock],
     need: Some(Need::Renewal),
     rounds: (1, 1),
     goals: &[
         Goal::ours("lost", Bound::AtMost(0.0)),
         Goal::ours("core", Bound::AtMost(0.04)),
+        Goal::ours("server", Bound::AtMostTimes(0.5, &[PeerId::BareRenewing])),
         Goal::ours("memory", Bound::AtMost(1_024.0)),
     ],
     measure: |peer, scene| {
@@ -77,6 +79,8 @@ struct HeldOrder {
     url: String,
     locks: usize,
     ttl: Duration,
+    /// Within which time all are taken.
+    within: Duration,
     millis: u64,
 }
 
@@ -95,7 +99,8 @@ fn measure(
     time: Duration,
 ) -> Result<Sample> {
     let millis = u64::try_from(time.as_millis())?;
-    let order = HeldOrder { peer, url: scene.server.url(), locks, ttl, millis };
+    let within = if locks == MANY { ttl / 3 } else { Duration::ZERO };
+    let order = HeldOrder { peer, url: scene.server.url(), locks, ttl, within, millis };
     let mut keeper = child::start(ROLE, &order)?;
     keeper.expect_within(PATIENCE, "holding");
     let server = ServerLoad::begin(scene.server)?;
@@ -126,14 +131,16 @@ fn hold<P: Peer>(io: &mut ChildIo, order: &HeldOrder) -> Result<()> {
         let peer = P::open(&url, ttl).await?;
         peer.warm_up().await?;
         // Whatever is made on first use is not memory of the locks.
-        for guard in acquire_all(&peer, "warm-up", AT_ONCE * 4).await? {
+        for guard in acquire_all(&peer, "warm-up", AT_ONCE * 4, Duration::ZERO).await? {
             peer.release(guard).await?;
         }
         Ok(peer)
     })?;
+    let within = order.within;
     let before = resident()?;
     let own = peer.clone();
-    let guards = on_worker(&runtime, async move { acquire_all(&own, "held", locks).await })?;
+    let guards =
+        on_worker(&runtime, async move { acquire_all(&own, "held", locks, within).await })?;
     let memory = (resident()? - before) / locks as f64;
     io.say("holding");
 
@@ -148,8 +155,20 @@ fn hold<P: Peer>(io: &mut ChildIo, order: &HeldOrder) -> Result<()> {
     Ok(())
 }
 
-async fn acquire_all<P: Peer>(peer: &P, name: &str, count: usize) -> Result<Vec<P::Guard>> {
-    let one = |number| async move { peer.acquire(&format!("{name}:{number}")).await };
+/// Takes so many locks within this time, at an even pace, or as fast as it can.
+async fn acquire_all<P: Peer>(
+    peer: &P,
+    name: &str,
+    count: usize,
+    within: Duration,
+) -> Result<Vec<P::Guard>> {
+    let start = Instant::now();
+    let pace = within / u32::try_from(count)?;
+    let one = |number: u32| async move {
+        tokio::time::sleep_until((start + pace * number).into()).await;
+        peer.acquire(&format!("{name}:{number}")).await
+    };
+    let count = u32::try_from(count)?;
     stream::iter(0..count).map(one).buffer_unordered(AT_ONCE).try_collect().await
 }
 
