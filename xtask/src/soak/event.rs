@@ -11,6 +11,12 @@ pub(crate) enum Event {
     Granted { hold: u64, kind: Kind, fence: Option<u64>, at: u64, keys: Vec<u64> },
     /// It was still valid at `at`, and is not looked at any more.
     Ended { hold: u64, at: u64 },
+    /// It was given away, and its next guard is valid at `at`.
+    Adopted { hold: u64, at: u64 },
+    /// A lease was made longer.
+    Extended,
+    /// A writer became a reader, which is another hold.
+    Downgraded,
     /// A read-modify-write of the fenced store was accepted.
     Fenced { key: u64 },
     /// A read-modify-write of the plain store was made.
@@ -38,6 +44,9 @@ impl fmt::Display for Event {
                 keys.iter().try_for_each(|key| write!(f, " {key}"))
             }
             Self::Ended { hold, at } => write!(f, "e {hold} {at}"),
+            Self::Adopted { hold, at } => write!(f, "a {hold} {at}"),
+            Self::Extended => f.write_str("u"),
+            Self::Downgraded => f.write_str("d"),
             Self::Fenced { key } => write!(f, "f {key}"),
             Self::Plain { key } => write!(f, "p {key}"),
             Self::Busy => f.write_str("b"),
@@ -61,6 +70,9 @@ impl Event {
         let mut number = || words.next()?.parse::<u64>().ok();
         Some(match event {
             "e" => Self::Ended { hold: number()?, at: number()? },
+            "a" => Self::Adopted { hold: number()?, at: number()? },
+            "u" => Self::Extended,
+            "d" => Self::Downgraded,
             "f" => Self::Fenced { key: number()? },
             "p" => Self::Plain { key: number()? },
             "b" => Self::Busy,
@@ -102,6 +114,9 @@ mod tests {
             Event::Granted { hold: 1, kind: Kind::Permit(12), fence: None, at: 4, keys: vec![9] },
             Event::Granted { hold: 1, kind: Kind::All, fence: Some(2), at: 4, keys: vec![5, 1] },
             Event::Ended { hold: 5, at: 6 },
+            Event::Adopted { hold: 5, at: 6 },
+            Event::Extended,
+            Event::Downgraded,
             Event::Fenced { key: 7 },
             Event::Plain { key: 8 },
             Event::Busy,

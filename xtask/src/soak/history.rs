@@ -23,6 +23,10 @@ pub(crate) struct History {
     pub(crate) compared: u64,
     excesses: Vec<Excess>,
     pub(crate) shut_down: u64,
+    /// How often guards were adopted, leases extended, and writers turned into readers.
+    pub(crate) adopted: u64,
+    pub(crate) extended: u64,
+    pub(crate) downgraded: u64,
     pub(crate) fenced: BTreeMap<u64, u64>,
     pub(crate) plain: BTreeMap<u64, u64>,
 }
@@ -90,11 +94,13 @@ impl History {
                 let hold = Hold { number, kind, keys, fence, start: at, end: at };
                 self.holds.insert(number, hold);
             }
-            Event::Ended { hold, at } => {
-                if let Some(hold) = self.holds.get_mut(&hold) {
-                    hold.end = hold.end.max(at);
-                }
+            Event::Ended { hold, at } => self.was_valid(hold, at),
+            Event::Adopted { hold, at } => {
+                self.adopted += 1;
+                self.was_valid(hold, at);
             }
+            Event::Extended => self.extended += 1,
+            Event::Downgraded => self.downgraded += 1,
             Event::Fenced { key } => *self.fenced.entry(key).or_default() += 1,
             Event::Plain { key } => *self.plain.entry(key).or_default() += 1,
             Event::Busy => self.busy += 1,
@@ -103,6 +109,13 @@ impl History {
             Event::Late { took } => self.late.push(took),
             Event::Compared { hold, excess, at } => self.compared(hold, excess, at),
             Event::ShutDown => self.shut_down += 1,
+        }
+    }
+
+    /// Also while it was under way from one guard to the next, nobody else may have had the lock.
+    fn was_valid(&mut self, hold: u64, at: u64) {
+        if let Some(hold) = self.holds.get_mut(&hold) {
+            hold.end = hold.end.max(at);
         }
     }
 
@@ -278,6 +291,14 @@ mod tests {
         // Not one that fences don't tell.
         let findings = history(&[(1, 10, 21), (1, 20, 30)]).findings(&losses);
         assert_eq!((findings.violations.len(), findings.explained), (1, 0));
+    }
+
+    #[test]
+    fn a_hold_that_is_adopted_goes_on() {
+        let mut history = history(&[(1, 10, 20), (2, 30, 40)]);
+        assert_eq!((all(&history), history.adopted), (0, 0));
+        history.add(Event::Adopted { hold: 0, at: 35 });
+        assert_eq!((all(&history), history.adopted), (1, 1));
     }
 
     #[test]

@@ -1,5 +1,7 @@
 use std::fmt;
 
+use redis_locks::{Locks, Request};
+
 /// How many keys each sort of lock has. Even, so that each sort is on both servers; and few, where
 /// more holders fit, so that there are always some who must wait.
 const MUTEXES: u64 = 6;
@@ -77,6 +79,18 @@ impl Kind {
         format!("{sort}{key}")
     }
 
+    /// A request for the lock with this number, or for several mutexes.
+    pub(crate) fn request(self, locks: &Locks, keys: &[u64]) -> Request {
+        let key = keys[0];
+        match self {
+            Self::Mutex => locks.mutex(self.lock(key)),
+            Self::Read => locks.read(self.lock(key)),
+            Self::Write => locks.write(self.lock(key)),
+            Self::Permit(limit) => locks.permit(self.lock(key), limit),
+            Self::All => locks.all(keys.iter().map(|key| self.lock(*key))),
+        }
+    }
+
     /// Whether the hold counts as that of a mutex.
     pub(crate) fn is_mutex(self) -> bool {
         matches!(self, Self::Mutex | Self::All)
@@ -108,6 +122,12 @@ impl fmt::Display for Kind {
             Self::All => f.write_str("a"),
         }
     }
+}
+
+/// One of each kind.
+#[cfg(test)]
+pub(crate) fn every_kind() -> [Kind; 5] {
+    [Kind::Mutex, Kind::Read, Kind::Write, Kind::Permit(PERMITS), Kind::All]
 }
 
 #[cfg(test)]

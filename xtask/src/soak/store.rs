@@ -3,6 +3,11 @@ use std::collections::BTreeMap;
 use anyhow::{Context, Result};
 use redis::Script;
 
+use super::gift::Gift;
+
+/// Holds that were given away.
+const GIFTS: &str = "gifts";
+
 /// The data that the locks protect: counters on a server of their own, which is not disturbed. Each
 /// is read and written in two steps.
 ///
@@ -56,6 +61,17 @@ impl Store {
     pub(crate) fn write_plain(&mut self, key: u64, value: u64) -> Result<()> {
         let mut set = redis::cmd("SET");
         Ok(set.arg(format!("plain:{key}")).arg(value).query(&mut self.connection)?)
+    }
+
+    /// Leaves a hold for whoever takes it.
+    pub(crate) fn give(&mut self, gift: &Gift) -> Result<()> {
+        Ok(redis::cmd("RPUSH").arg(GIFTS).arg(gift.to_string()).query(&mut self.connection)?)
+    }
+
+    /// Takes the hold that was left first.
+    pub(crate) fn take_gift(&mut self) -> Result<Option<Gift>> {
+        let gift: Option<String> = redis::cmd("LPOP").arg(GIFTS).query(&mut self.connection)?;
+        gift.map(|gift| Gift::parse(&gift).context("a hold that was left")).transpose()
     }
 
     /// How many of the updates that workers report are not in the fenced counters.

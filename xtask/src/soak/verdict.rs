@@ -77,6 +77,17 @@ impl Verdict<'_> {
         );
         println!("{} looks at what a guard believes and the server says", history.compared);
         println!("{} managers were shut down under load", history.shut_down);
+        let seldom = [
+            ("holds were adopted", history.adopted, true),
+            ("leases were extended", history.extended, true),
+            ("writers became readers", history.downgraded, self.scripting == Mix::Auto),
+        ];
+        for (what, count, is_expected) in seldom {
+            println!("{count} {what}");
+            if count == 0 && is_expected {
+                self.found.push(format!("no {what}"));
+            }
+        }
         self.found.extend(history.late.iter().map(|took| format!("a call took {took} ms")));
         if history.compared == 0 {
             self.found.push("no guard was ever compared with the server".into());

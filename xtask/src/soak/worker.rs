@@ -9,12 +9,14 @@ use redis_locks::{Guard, LockError, Locks, Request, Scripting};
 use super::belief::Auditor;
 use super::clock::now;
 use super::event::Event;
+use super::gift::Gift;
 use super::history::WORKER_SHIFT;
 use super::kind::{Kind, is_volatile};
 use super::port_map::PortMap;
 use super::random::Random;
 use super::standstill::{self, Stopwatch};
 use super::store::Store;
+use super::terms::Terms;
 use super::{LONGEST_TTL, TTL, WAIT, scripting};
 
 /// More than there are keys: in each process, several want the same one at the same time.
@@ -131,6 +133,15 @@ struct Task {
     next: &'static AtomicU64,
 }
 
+/// A hold of this worker.
+struct Held {
+    hold: u64,
+    kind: Kind,
+    keys: Vec<u64>,
+    /// When it was last seen valid.
+    valid: Option<u64>,
+}
+
 /// A key's counters as they were read: the one that trusts the lock, and the one that checks fences.
 struct Counter {
     key: u64,
@@ -146,6 +157,9 @@ impl Task {
             if self.random.once_in(600) {
                 self.shut_down().await?;
             }
+            if self.random.once_in(8) {
+                self.adopt().await?;
+            }
             let (kind, keys) = Kind::pick(self.mutexes_only, |limit| self.random.below(limit));
             let request = self.request(kind, &keys);
             let watch = Stopwatch::start();
@@ -159,17 +173,39 @@ impl Task {
             late_above(WAIT + GRACE, watch)?;
             match outcome {
                 Err(_) => {}
-                Ok(Ok(guard)) => self.hold(kind, keys, guard).await?,
-                Ok(Err(LockError::Busy { .. })) => tell(Event::Busy)?,
-                // Another task has shut the manager down in the meantime.
-                Ok(Err(LockError::Shutdown)) => {}
+                Ok(Ok(guard)) => self.granted(kind, keys, guard).await?,
                 Ok(Err(LockError::Backend { .. })) => {
                     tell(Event::Failed)?;
                     tokio::time::sleep(self.random.millis(1..50)).await;
                 }
-                Ok(Err(other)) => return Err(other).context("an error that nothing explains"),
+                // Another task has shut the manager down in the meantime.
+                Ok(Err(LockError::Shutdown)) => {}
+                Ok(Err(error)) => explain(error)?,
             }
         }
+    }
+
+    /// Adopts the hold that was given away first, if there is one.
+    async fn adopt(&mut self) -> Result<()> {
+        let Some(Gift { hold, kind, keys, token }) = self.store.take_gift()? else {
+            return Ok(());
+        };
+        let request = self.request(kind, &keys);
+        let watch = Stopwatch::start();
+        let adopted = request.adopt(token).await;
+        late_above(GRACE, watch)?;
+        let guard = match adopted {
+            Ok(guard) => guard,
+            Err(LockError::Shutdown) => return Ok(()),
+            Err(error) => return explain(error),
+        };
+        let mut valid = None;
+        look(&guard, &mut valid);
+        if let Some(at) = valid {
+            tell(Event::Adopted { hold, at })?;
+        }
+        self.hold(Held { hold, kind, keys, valid }, guard).await?;
+        Ok(())
     }
 
     /// Shuts a manager down while others work with it.
@@ -183,46 +219,46 @@ impl Task {
     }
 
     fn request(&mut self, kind: Kind, keys: &[u64]) -> Request {
-        let locks = &self.managers[usize::from(is_volatile(keys[0]))].current();
-        let key = keys[0];
-        let request = match kind {
-            Kind::Mutex => locks.mutex(kind.lock(key)),
-            Kind::Read => locks.read(kind.lock(key)),
-            Kind::Write => locks.write(kind.lock(key)),
-            Kind::Permit(limit) => locks.permit(kind.lock(key), limit),
-            Kind::All => locks.all(keys.iter().map(|key| kind.lock(*key))),
-        };
+        let is_volatile = is_volatile(keys[0]);
+        let locks = &self.managers[usize::from(is_volatile)].current();
+        let request = kind.request(locks, keys);
         let request = if kind.is_fenced() { request.fenced() } else { request };
-        let ttls = [TTL / 2, TTL, LONGEST_TTL];
-        let ttl = ttls[usize::try_from(self.random.below(3)).unwrap_or(0)];
-        request.ttl(ttl).wait(WAIT)
+        Terms::pick(kind, is_volatile, &mut self.random).of(request)
     }
 
-    async fn hold(&mut self, kind: Kind, keys: Vec<u64>, guard: Guard) -> Result<()> {
-        let hold = self.next.fetch_add(1, Ordering::SeqCst);
-        let fence = guard.fence();
-        if kind.is_fenced() && fence.is_none() {
+    async fn granted(&mut self, kind: Kind, keys: Vec<u64>, guard: Guard) -> Result<()> {
+        if kind.is_fenced() && guard.fence().is_none() {
             bail!("a fenced {} hold has no fence", kind.name());
         }
-        let mut valid = None;
-        look(&guard, &mut valid);
-        if let Some(at) = valid {
-            tell(Event::Granted { hold, kind, fence, at, keys: keys.clone() })?;
+        let held = begin(self.next, kind, keys, &guard)?;
+        if let Some((held, guard)) = self.hold(held, guard).await? {
+            self.hold(held, guard).await?;
         }
+        Ok(())
+    }
 
-        self.compare(hold, kind, &keys, &guard)?;
-        let counters = self.read(kind, &keys, fence)?;
-        self.work(hold, kind, &keys, &guard, &mut valid).await?;
+    /// Uses a hold and ends it. A writer may go on as a reader.
+    async fn hold(&mut self, mut held: Held, guard: Guard) -> Result<Option<(Held, Guard)>> {
+        let fence = guard.fence().filter(|_| held.kind.is_fenced());
+        self.compare(&held, &guard)?;
+        let counters = self.read(held.kind, &held.keys, fence)?;
+        self.work(&mut held, &guard).await?;
         self.write(&counters)?;
-        look(&guard, &mut valid);
-        if let Some(at) = valid {
-            tell(Event::Ended { hold, at })?;
+        look(&guard, &mut held.valid);
+        if let Some(at) = held.valid {
+            tell(Event::Ended { hold: held.hold, at })?;
         }
-        if self.random.once_in(4) {
-            drop(guard);
-            return Ok(());
+        let Held { hold, kind, keys, .. } = held;
+        match self.random.below(20) {
+            0..5 => drop(guard),
+            5 | 6 => {
+                let gift = Gift { hold, kind, keys, token: guard.detach() };
+                self.store.give(&gift)?;
+            }
+            7..12 if kind == Kind::Write => return downgrade(self.next, keys, guard).await,
+            _ => release(guard).await?,
         }
-        release(guard).await
+        Ok(None)
     }
 
     /// The counters of these keys. A mutex has the counter of its key, and several keys together
@@ -252,14 +288,7 @@ impl Task {
     }
 
     /// Mostly short; now and then long enough for several renewals.
-    async fn work(
-        &mut self,
-        hold: u64,
-        kind: Kind,
-        keys: &[u64],
-        guard: &Guard,
-        valid: &mut Option<u64>,
-    ) -> Result<()> {
+    async fn work(&mut self, held: &mut Held, guard: &Guard) -> Result<()> {
         let work = if self.random.once_in(100) {
             self.random.millis(0..3000)
         } else {
@@ -268,36 +297,92 @@ impl Task {
         let until = Instant::now() + work;
         while Instant::now() < until && guard.is_held() {
             tokio::time::sleep(LOOK.min(until.saturating_duration_since(Instant::now()))).await;
-            look(guard, valid);
+            look(guard, &mut held.valid);
             if self.random.once_in(8) {
-                self.compare(hold, kind, keys, guard)?;
+                self.compare(held, guard)?;
+            }
+            if self.random.once_in(30) {
+                self.ask(guard).await?;
             }
         }
         Ok(())
     }
 
+    /// Asks the server for a longer lease, or whether it has the lock.
+    async fn ask(&mut self, guard: &Guard) -> Result<()> {
+        let watch = Stopwatch::start();
+        let extends = self.random.once_in(2);
+        let answer = if extends {
+            guard.extend(self.random.pick(&[TTL, LONGEST_TTL])).await
+        } else {
+            guard.verify().await
+        };
+        late_above(GRACE, watch)?;
+        match answer {
+            Ok(()) if extends => tell(Event::Extended),
+            Ok(()) => Ok(()),
+            Err(error) => explain(error),
+        }
+    }
+
     /// Compares what the guard believes with what the server says, where nothing is lost on purpose.
-    fn compare(&mut self, hold: u64, kind: Kind, keys: &[u64], guard: &Guard) -> Result<()> {
-        if is_volatile(keys[0]) {
+    fn compare(&mut self, held: &Held, guard: &Guard) -> Result<()> {
+        if is_volatile(held.keys[0]) {
             return Ok(());
         }
-        let keys: Vec<String> =
-            keys.iter().map(|key| format!("lock:{}", kind.lock(*key))).collect();
+        let name = |key: &u64| format!("lock:{}", held.kind.lock(*key));
+        let keys: Vec<String> = held.keys.iter().map(name).collect();
         let Some(excess) = self.auditor.excess(guard, &keys) else { return Ok(()) };
         let excess = excess.as_micros().try_into().unwrap_or(u64::MAX);
-        tell(Event::Compared { hold, excess, at: now() })
+        tell(Event::Compared { hold: held.hold, excess, at: now() })
+    }
+}
+
+/// A hold that is new.
+fn begin(next: &AtomicU64, kind: Kind, keys: Vec<u64>, guard: &Guard) -> Result<Held> {
+    let hold = next.fetch_add(1, Ordering::SeqCst);
+    let mut valid = None;
+    look(guard, &mut valid);
+    if let Some(at) = valid {
+        let fence = guard.fence().filter(|_| kind.is_fenced());
+        tell(Event::Granted { hold, kind, fence, at, keys: keys.clone() })?;
+    }
+    Ok(Held { hold, kind, keys, valid })
+}
+
+/// Turns a writer into a reader.
+async fn downgrade(
+    next: &AtomicU64,
+    keys: Vec<u64>,
+    guard: Guard,
+) -> Result<Option<(Held, Guard)>> {
+    let watch = Stopwatch::start();
+    let downgraded = guard.downgrade().await;
+    late_above(GRACE, watch)?;
+    match downgraded {
+        Ok(guard) => {
+            tell(Event::Downgraded)?;
+            Ok(Some((begin(next, Kind::Read, keys, &guard)?, guard)))
+        }
+        Err(error) => explain(error).map(|()| None),
     }
 }
 
 async fn release(guard: Guard) -> Result<()> {
     let watch = Stopwatch::start();
-    match guard.release().await {
-        Ok(()) => {}
-        Err(LockError::Lost { .. }) => tell(Event::Lost)?,
-        Err(LockError::Backend { .. }) => tell(Event::Failed)?,
-        Err(other) => return Err(other).context("an error that nothing explains"),
+    let released = guard.release().await;
+    late_above(GRACE, watch)?;
+    released.or_else(explain)
+}
+
+/// Notes an error. Fails when nothing that happens here explains it.
+fn explain(error: LockError) -> Result<()> {
+    match error {
+        LockError::Busy { .. } => tell(Event::Busy),
+        LockError::Lost { .. } => tell(Event::Lost),
+        LockError::Backend { .. } => tell(Event::Failed),
+        other => Err(other).context("an error that nothing explains"),
     }
-    late_above(GRACE, watch)
 }
 
 fn late_above(limit: Duration, watch: Stopwatch) -> Result<()> {

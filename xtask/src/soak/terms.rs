@@ -1,0 +1,84 @@
+use std::time::Duration;
+
+use redis_locks::Request;
+
+use super::kind::Kind;
+use super::random::Random;
+use super::{LONGEST_TTL, TTL, WAIT};
+
+/// What a request asks for beside the lock. Each is now and then another than usual, so that all of them
+/// meet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Terms {
+    ttl: Duration,
+    waits: bool,
+    fair: bool,
+    renew: bool,
+    linger: Option<Duration>,
+    min_hold: Option<Duration>,
+    max_hold: Option<Duration>,
+}
+
+impl Terms {
+    /// Leases linger where data are never lost: where they are, calls of a process that has an idle lease
+    /// are let in beside others until its next renewal, with fences that were reserved before.
+    pub(crate) fn pick(kind: Kind, is_volatile: bool, random: &mut Random) -> Self {
+        let ttl = random.pick(&[TTL / 2, TTL, LONGEST_TTL]);
+        let lingers = kind == Kind::Mutex && !is_volatile && random.once_in(3);
+        let (min_hold, max_hold) = match random.below(24) {
+            0 => (Some(ttl / 4), None),
+            1 => (None, Some(random.millis(1..1_000))),
+            _ => (None, None),
+        };
+        Self {
+            ttl,
+            waits: !random.once_in(6),
+            fair: !random.once_in(8),
+            renew: !random.once_in(12),
+            linger: lingers.then(|| random.millis(1..2_000)),
+            min_hold,
+            max_hold,
+        }
+    }
+
+    pub(crate) fn of(self, request: Request) -> Request {
+        let request = request.ttl(self.ttl).fair(self.fair).renew(self.renew);
+        let request = if self.waits { request.wait(WAIT) } else { request.no_wait() };
+        let request = self.linger.into_iter().fold(request, Request::linger);
+        let request = self.min_hold.into_iter().fold(request, Request::min_hold);
+        self.max_hold.into_iter().fold(request, Request::max_hold)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::soak::kind::every_kind;
+
+    fn picked(kind: Kind, is_volatile: bool) -> impl Iterator<Item = Terms> {
+        let mut random = Random::new(7);
+        (0..1_000).map(move |_| Terms::pick(kind, is_volatile, &mut random))
+    }
+
+    #[test]
+    fn whatever_is_picked_is_accepted() {
+        let locks = redis_locks::Locks::in_memory();
+        for kind in every_kind() {
+            for terms in picked(kind, false) {
+                let free = kind.request(&locks, &[0, 2]);
+                let guard = terms.of(free).blocking_acquire().unwrap();
+                // It may have ended by its own limit.
+                let _ = guard.blocking_release();
+                locks.blocking_force_release(kind.lock(0), "kept for a while").unwrap();
+                locks.blocking_force_release(kind.lock(2), "kept for a while").unwrap();
+            }
+        }
+    }
+
+    #[test]
+    fn leases_of_mutexes_linger_where_nothing_is_lost() {
+        let linger = |kind, is_volatile| picked(kind, is_volatile).filter(|it| it.linger.is_some());
+        assert!(linger(Kind::Mutex, false).count() > 100);
+        assert_eq!(linger(Kind::Mutex, true).count() + linger(Kind::Write, false).count(), 0);
+    }
+}
