@@ -13,6 +13,8 @@ pub(crate) enum Event {
     Ended { hold: u64, at: u64 },
     /// It was given away, and its next guard is valid at `at`.
     Adopted { hold: u64, at: u64 },
+    /// A call had the same lease as the one before of its task, which had lingered.
+    Again,
     /// A lease was made longer.
     Extended,
     /// A writer became a reader, which is another hold.
@@ -45,6 +47,7 @@ impl fmt::Display for Event {
             }
             Self::Ended { hold, at } => write!(f, "e {hold} {at}"),
             Self::Adopted { hold, at } => write!(f, "a {hold} {at}"),
+            Self::Again => f.write_str("k"),
             Self::Extended => f.write_str("u"),
             Self::Downgraded => f.write_str("d"),
             Self::Fenced { key } => write!(f, "f {key}"),
@@ -71,6 +74,7 @@ impl Event {
         Some(match event {
             "e" => Self::Ended { hold: number()?, at: number()? },
             "a" => Self::Adopted { hold: number()?, at: number()? },
+            "k" => Self::Again,
             "u" => Self::Extended,
             "d" => Self::Downgraded,
             "f" => Self::Fenced { key: number()? },
@@ -115,6 +119,7 @@ mod tests {
             Event::Granted { hold: 1, kind: Kind::All, fence: Some(2), at: 4, keys: vec![5, 1] },
             Event::Ended { hold: 5, at: 6 },
             Event::Adopted { hold: 5, at: 6 },
+            Event::Again,
             Event::Extended,
             Event::Downgraded,
             Event::Fenced { key: 7 },

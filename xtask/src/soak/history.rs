@@ -23,7 +23,8 @@ pub(crate) struct History {
     pub(crate) compared: u64,
     excesses: Vec<Excess>,
     pub(crate) shut_down: u64,
-    /// How often guards were adopted, leases extended, and writers turned into readers.
+    /// How often leases were used again, guards adopted, leases extended, and writers turned into readers.
+    pub(crate) again: u64,
     pub(crate) adopted: u64,
     pub(crate) extended: u64,
     pub(crate) downgraded: u64,
@@ -99,6 +100,7 @@ impl History {
                 self.adopted += 1;
                 self.was_valid(hold, at);
             }
+            Event::Again => self.again += 1,
             Event::Extended => self.extended += 1,
             Event::Downgraded => self.downgraded += 1,
             Event::Fenced { key } => *self.fenced.entry(key).or_default() += 1,

@@ -8,6 +8,10 @@ const MUTEXES: u64 = 6;
 const CATALOGS: u64 = 2;
 const POOLS: u64 = 2;
 
+/// Mutexes of which each is used by one process most of the time. All of them survive, since their leases
+/// linger.
+const HOMES: u64 = 3;
+
 /// How many may have a permit of one pool.
 const PERMITS: u32 = 2;
 
@@ -23,7 +27,13 @@ pub(crate) fn every_lock() -> Vec<String> {
     let catalogs = (MUTEXES..MUTEXES + CATALOGS).map(|key| Kind::Read.lock(key));
     let first_pool = MUTEXES + CATALOGS;
     let pools = (first_pool..first_pool + POOLS).map(|key| Kind::Permit(PERMITS).lock(key));
-    mutexes.chain(catalogs).chain(pools).collect()
+    let homes = (0..HOMES).map(|worker| Kind::Mutex.lock(home_of(worker)));
+    mutexes.chain(catalogs).chain(pools).chain(homes).collect()
+}
+
+/// The mutex that is mostly used by the worker with this number.
+pub(crate) fn home_of(worker: u64) -> u64 {
+    MUTEXES + CATALOGS + POOLS + 2 * (worker % HOMES)
 }
 
 /// The kind of a hold.
@@ -156,5 +166,8 @@ mod tests {
             }
         }
         assert_eq!(seen.len() as u64, MUTEXES + CATALOGS + POOLS);
+        for home in (0..HOMES).map(home_of) {
+            assert!(!seen.contains_key(&home) && !is_volatile(home), "{home}");
+        }
     }
 }

@@ -20,6 +20,19 @@ pub(crate) struct Terms {
 }
 
 impl Terms {
+    /// For a series of calls of one lock, whose lease may linger between them.
+    pub(crate) fn at_home(random: &mut Random) -> Self {
+        Self {
+            ttl: random.pick(&[TTL / 2, TTL, LONGEST_TTL]),
+            waits: !random.once_in(6),
+            fair: !random.once_in(8),
+            renew: true,
+            linger: Some(random.millis(1..4_000)),
+            min_hold: None,
+            max_hold: None,
+        }
+    }
+
     /// Leases linger where data are never lost: where they are, calls of a process that has an idle lease
     /// are let in beside others until its next renewal, with fences that were reserved before.
     pub(crate) fn pick(kind: Kind, is_volatile: bool, random: &mut Random) -> Self {
@@ -80,5 +93,19 @@ mod tests {
         let linger = |kind, is_volatile| picked(kind, is_volatile).filter(|it| it.linger.is_some());
         assert!(linger(Kind::Mutex, false).count() > 100);
         assert_eq!(linger(Kind::Mutex, true).count() + linger(Kind::Write, false).count(), 0);
+    }
+
+    #[test]
+    fn at_home_the_next_call_has_the_same_lease() {
+        let (locks, mut random) = (redis_locks::Locks::in_memory(), Random::new(7));
+        for key in 0..20 {
+            let terms = Terms { linger: Some(WAIT * 10), ..Terms::at_home(&mut random) };
+            let call = || {
+                let request = terms.of(Kind::Mutex.request(&locks, &[key]));
+                let token = request.blocking_acquire().unwrap().token().to_string();
+                token.split('#').next().map(ToOwned::to_owned)
+            };
+            assert_eq!(call(), call(), "{terms:?}");
+        }
     }
 }

@@ -78,6 +78,7 @@ impl Verdict<'_> {
         println!("{} looks at what a guard believes and the server says", history.compared);
         println!("{} managers were shut down under load", history.shut_down);
         let seldom = [
+            ("calls had the lease of the one before, which had lingered", history.again, true),
             ("holds were adopted", history.adopted, true),
             ("leases were extended", history.extended, true),
             ("writers became readers", history.downgraded, self.scripting == Mix::Auto),

@@ -11,7 +11,7 @@ use super::clock::now;
 use super::event::Event;
 use super::gift::Gift;
 use super::history::WORKER_SHIFT;
-use super::kind::{Kind, is_volatile};
+use super::kind::{Kind, home_of, is_volatile};
 use super::port_map::PortMap;
 use super::random::Random;
 use super::standstill::{self, Stopwatch};
@@ -63,6 +63,7 @@ pub(crate) fn work(arguments: &[String]) -> Result<()> {
                 random: Random::new(seed ^ (number << 8) ^ task),
                 mutexes_only,
                 next: &NEXT,
+                lease: String::new(),
             };
             tasks.push(tokio::spawn(worker.run()));
         }
@@ -131,6 +132,8 @@ struct Task {
     random: Random,
     mutexes_only: bool,
     next: &'static AtomicU64,
+    /// The one of the last hold.
+    lease: String,
 }
 
 /// A hold of this worker.
@@ -160,28 +163,48 @@ impl Task {
             if self.random.once_in(8) {
                 self.adopt().await?;
             }
-            let (kind, keys) = Kind::pick(self.mutexes_only, |limit| self.random.below(limit));
-            let request = self.request(kind, &keys);
-            let watch = Stopwatch::start();
-            // Some calls are dropped at a random moment.
-            let patience = if self.random.once_in(8) {
-                self.random.millis(0..10)
-            } else {
-                Duration::from_secs(3600)
-            };
-            let outcome = tokio::time::timeout(patience, request.acquire()).await;
-            late_above(WAIT + GRACE, watch)?;
-            match outcome {
-                Err(_) => {}
-                Ok(Ok(guard)) => self.granted(kind, keys, guard).await?,
-                Ok(Err(LockError::Backend { .. })) => {
-                    tell(Event::Failed)?;
-                    tokio::time::sleep(self.random.millis(1..50)).await;
-                }
-                // Another task has shut the manager down in the meantime.
-                Ok(Err(LockError::Shutdown)) => {}
-                Ok(Err(error)) => explain(error)?,
+            if self.random.once_in(30) {
+                self.stay_at_home().await?;
             }
+            let (kind, keys) = Kind::pick(self.mutexes_only, |limit| self.random.below(limit));
+            let terms = Terms::pick(kind, is_volatile(keys[0]), &mut self.random);
+            self.call(kind, keys, terms).await?;
+        }
+    }
+
+    /// Uses a lock several times that hardly any other process uses.
+    async fn stay_at_home(&mut self) -> Result<()> {
+        let worker = self.next.load(Ordering::SeqCst) >> WORKER_SHIFT;
+        let away = if self.random.once_in(6) { self.random.below(8) } else { 0 };
+        let (home, terms) = (home_of(worker + away), Terms::at_home(&mut self.random));
+        for _ in 0..1 + self.random.below(10) {
+            self.call(Kind::Mutex, vec![home], terms).await?;
+        }
+        Ok(())
+    }
+
+    async fn call(&mut self, kind: Kind, keys: Vec<u64>, terms: Terms) -> Result<()> {
+        let request = self.request(kind, &keys, terms);
+        let watch = Stopwatch::start();
+        // Some calls are dropped at a random moment.
+        let patience = if self.random.once_in(8) {
+            self.random.millis(0..10)
+        } else {
+            Duration::from_secs(3600)
+        };
+        let outcome = tokio::time::timeout(patience, request.acquire()).await;
+        late_above(WAIT + GRACE, watch)?;
+        match outcome {
+            Err(_) => Ok(()),
+            Ok(Ok(guard)) => self.granted(kind, keys, guard).await,
+            Ok(Err(LockError::Backend { .. })) => {
+                tell(Event::Failed)?;
+                tokio::time::sleep(self.random.millis(1..50)).await;
+                Ok(())
+            }
+            // Another task has shut the manager down in the meantime.
+            Ok(Err(LockError::Shutdown)) => Ok(()),
+            Ok(Err(error)) => explain(error),
         }
     }
 
@@ -190,7 +213,8 @@ impl Task {
         let Some(Gift { hold, kind, keys, token }) = self.store.take_gift()? else {
             return Ok(());
         };
-        let request = self.request(kind, &keys);
+        let terms = Terms::pick(kind, is_volatile(keys[0]), &mut self.random);
+        let request = self.request(kind, &keys, terms);
         let watch = Stopwatch::start();
         let adopted = request.adopt(token).await;
         late_above(GRACE, watch)?;
@@ -218,17 +242,20 @@ impl Task {
         late_above(GRACE, watch)
     }
 
-    fn request(&mut self, kind: Kind, keys: &[u64]) -> Request {
-        let is_volatile = is_volatile(keys[0]);
-        let locks = &self.managers[usize::from(is_volatile)].current();
+    fn request(&self, kind: Kind, keys: &[u64], terms: Terms) -> Request {
+        let locks = &self.managers[usize::from(is_volatile(keys[0]))].current();
         let request = kind.request(locks, keys);
-        let request = if kind.is_fenced() { request.fenced() } else { request };
-        Terms::pick(kind, is_volatile, &mut self.random).of(request)
+        terms.of(if kind.is_fenced() { request.fenced() } else { request })
     }
 
     async fn granted(&mut self, kind: Kind, keys: Vec<u64>, guard: Guard) -> Result<()> {
         if kind.is_fenced() && guard.fence().is_none() {
             bail!("a fenced {} hold has no fence", kind.name());
+        }
+        let lease = guard.token().to_string();
+        let lease = lease.split('#').next().unwrap_or_default();
+        if std::mem::replace(&mut self.lease, lease.to_owned()) == lease {
+            tell(Event::Again)?;
         }
         let held = begin(self.next, kind, keys, &guard)?;
         if let Some((held, guard)) = self.hold(held, guard).await? {
