@@ -187,14 +187,18 @@ fn in_copy(io: &mut ChildIo, held: Held, locks: Locks) {
         true
     });
     drop((kept, locks));
-    // A manager of its own works as everywhere.
+    use_own(io);
+    io.say("copy is done");
+}
+
+/// A manager of its own works as everywhere.
+fn use_own(io: &mut ChildIo) {
     let own = open(&std::env::var("REDIS_URL").unwrap());
     match own.mutex("own").no_wait().blocking_acquire() {
         Ok(guard) if guard.is_held() => guard.blocking_release().unwrap(),
         other => io.say(&format!("wrong lock of its own {other:?}")),
     }
     own.blocking_shutdown();
-    io.say("copy is done");
 }
 
 /// Keeps an idle lease, and copies itself.
