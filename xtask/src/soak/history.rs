@@ -3,7 +3,7 @@ use std::fmt;
 use std::time::Duration;
 
 use super::event::Event;
-use super::kind::{Kind, is_volatile};
+use super::kind::{Kind, is_home, is_volatile};
 use super::losses::Losses;
 
 /// A hold's number begins with its worker's, and counts up from there.
@@ -149,9 +149,10 @@ impl History {
     }
 
     /// The longest time in which nobody was granted a key, of those that may be lost or of the others,
-    /// and which key that was.
+    /// and which key that was. Only of keys that somebody wants at any time.
     pub(crate) fn longest_gap(&self, volatile: bool) -> Option<(Duration, u64)> {
-        let keys = self.by_key().into_iter().filter(|(key, _)| is_volatile(*key) == volatile);
+        let keys = self.by_key().into_iter();
+        let keys = keys.filter(|(key, _)| is_volatile(*key) == volatile && !is_home(*key));
         let gaps = keys.filter_map(|(key, holds)| {
             let gap = holds.windows(2).map(|pair| pair[1].start - pair[0].start).max()?;
             Some((Duration::from_nanos(gap), key))

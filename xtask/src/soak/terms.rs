@@ -65,6 +65,8 @@ impl Terms {
 
 #[cfg(test)]
 mod tests {
+    use testbed::eventually;
+
     use super::*;
     use crate::soak::kind::every_kind;
 
@@ -105,7 +107,9 @@ mod tests {
                 let token = request.blocking_acquire().unwrap().token().to_string();
                 token.split('#').next().map(ToOwned::to_owned)
             };
-            assert_eq!(call(), call(), "{terms:?}");
+            // The first lease does not linger: no message for the manager can arrive yet.
+            let is_kept = || call() == call();
+            eventually(WAIT * 10, "the next call has the same lease", is_kept);
         }
     }
 }
