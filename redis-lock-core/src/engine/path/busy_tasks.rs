@@ -67,6 +67,7 @@ mod tests {
         let tasks =
             BusyTasks { sent: Arc::new(AtomicU32::new(u32::MAX - 1)), ..BusyTasks::default() };
         tasks.tried.store(u32::MAX - 1, Ordering::Relaxed);
-        assert_eq!(tries(&tasks, MIN_COMMANDS), 1);
+        assert_eq!(tries(&tasks, MIN_COMMANDS - 1), 0);
+        assert_eq!(tries(&tasks, 1), 1);
     }
 }
