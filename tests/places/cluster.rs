@@ -8,7 +8,7 @@ use redis_locks::{Guard, LockError, Locks, NodeRole, Request, Topology};
 use testbed::{Cluster, FailOver, ServerBinary, eventually, holds_for, must_be_prompt};
 
 use crate::arena::{NOTIFIED, PATIENCE, Waiting, ms, take};
-use crate::is_held;
+use crate::{give_back_unless_expired, is_held};
 
 /// The lease of locks that have to be renewed while a slot moves.
 const TTL: Duration = ms(1_000);
@@ -358,10 +358,7 @@ fn g13_a_primary_that_wakes_after_it_was_replaced_starts_and_extends_nothing() {
     release(late.join().unwrap());
     // The present holder is the only one that relies on it.
     let next = other.mutex(&key).wait(PATIENCE);
-    if is_held(&held) {
-        held.blocking_verify().unwrap();
-        release(held);
-    }
+    give_back_unless_expired(held);
     release(next.blocking_acquire().unwrap());
     eventually(PATIENCE, "it follows", || !frozen.is_primary());
     cluster.assert_clean();

@@ -36,3 +36,16 @@ mod without_scripts;
 fn is_held(guard: &redis_locks::Guard) -> bool {
     !matches!(guard.state(), redis_locks::LockState::Lost)
 }
+
+/// Verifies and releases a lock whose lease may come to its end meanwhile.
+fn give_back_unless_expired(guard: redis_locks::Guard) {
+    let end = std::time::Instant::now() + guard.remaining();
+    if !is_held(&guard) {
+        return;
+    }
+    let outcome = guard.blocking_verify().and_then(|()| guard.blocking_release());
+    if let Err(error) = outcome {
+        let is_over = std::time::Instant::now() >= end;
+        assert!(error.is_lost() && is_over, "lost before its end: {error}");
+    }
+}

@@ -4,7 +4,7 @@ use redis_locks::{LockError, Locks, NodeRole, Scripting, Topology};
 use testbed::{Sentinel, eventually};
 
 use crate::arena::{PATIENCE, ms, take};
-use crate::is_held;
+use crate::{give_back_unless_expired, is_held};
 
 fn url(group: &Sentinel) -> String {
     let hosts: Vec<_> =
@@ -107,10 +107,7 @@ fn old_primary_wakes(scripting: Scripting) {
     if let Err(error) = releasing.join().unwrap() {
         assert!(error.is_lost() || matches!(error, LockError::Backend { .. }), "{error}");
     }
-    if is_held(&held) {
-        held.blocking_verify().unwrap();
-        held.blocking_release().unwrap();
-    }
+    give_back_unless_expired(held);
     let next = other.mutex("job").wait(PATIENCE).blocking_acquire().unwrap();
     assert!(successor.server().exists("lock:job"));
     next.blocking_release().unwrap();
