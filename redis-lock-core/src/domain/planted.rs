@@ -70,6 +70,9 @@ pub(crate) enum PlantedFault {
     /// A waiter goes on looking as seldom as when many of its process were before it. It has a history of
     /// its own, in which these give up.
     StaysBehind,
+    /// A waiter that was taken out of the queue, and queues again, counts as if it had kept its place. It
+    /// has a history of its own, in which others ask while no message reaches its process.
+    PlaceNotNew,
 }
 
 impl PlantedFault {

@@ -245,8 +245,8 @@ impl Core {
         }
         let mut due = agenda.settle(id, resident, now);
         let (is_idle, changes_line) = (resident.machine.is_idle(), resident.changes_line());
-        if let (true, Some(is_queued)) = (id.has_own_machine(), changes_line) {
-            due = shard.change_line(id, is_queued, now).into_iter().chain(due).min();
+        if changes_line && id.has_own_machine() {
+            due = shard.change_line(id, now).into_iter().chain(due).min();
         }
         if is_idle {
             shard.remove(id);

@@ -56,18 +56,17 @@ impl KeyEntry {
         }
     }
 
-    /// A machine came into the server's queue, or left it. Returns the machine that stands at the front
-    /// since then.
-    pub(super) fn change_line(&mut self, number: u64, is_queued: bool) -> Option<u64> {
+    /// A machine came into the server's queue, left it, or came into it again. Returns the machine that
+    /// stands at the front since then.
+    pub(super) fn change_line(&mut self, number: u64) -> Option<u64> {
         let Unpooled { by_number, line } = self.unpooled.as_deref_mut()?;
         let resident = by_number.get_mut(&number)?;
-        if is_queued {
-            resident.spot = Some(line.join(number));
-            return None;
-        }
-        let forward = line.leave(number, resident.spot.take()?)?;
-        by_number.get_mut(&forward)?.spot = Some(Spot::Front);
-        Some(forward)
+        resident.place = resident.machine.place();
+        let left = resident.spot.take();
+        let forward = left.and_then(|spot| line.leave(number, spot));
+        resident.spot = resident.place.map(|_| line.join(number));
+        by_number.get_mut(&forward?)?.spot = Some(Spot::Front);
+        forward
     }
 
     pub(super) fn is_empty(&self) -> bool {

@@ -9,7 +9,7 @@ use crate::LockError;
 use crate::domain::clock::Moment;
 use crate::domain::once::{OnceSender, UsedSlots};
 use crate::lock::hold::Hold;
-use crate::lock::{Machine, Rank};
+use crate::lock::{Machine, QueuePlace, Rank};
 
 /// What a caller waits for. The error is in a box, because it is large and rare.
 pub(crate) type Granted = Result<Arc<Hold>, Box<LockError>>;
@@ -33,7 +33,9 @@ pub(crate) struct Resident {
     pub(super) is_deferred: bool,
     /// The token by which messages may refer to it.
     pub(crate) indexed: Option<Arc<str>>,
-    /// Where it stands among the machines of this process that are in the server's queue, if it is.
+    /// Its place in the server's queue, if it has one.
+    pub(super) place: Option<QueuePlace>,
+    /// Where it stands among the machines of this process that are in that queue.
     pub(super) spot: Option<Spot>,
     /// The number of its entry in the list of idle leases.
     pub(crate) idle_entry: Option<NonZeroU64>,
@@ -51,6 +53,7 @@ impl Resident {
             has_been_due: false,
             is_deferred: false,
             indexed: None,
+            place: None,
             spot: None,
             idle_entry: None,
             asked: 0,
@@ -66,17 +69,16 @@ impl Resident {
         }
     }
 
-    /// Whether it came into the server's queue, or left it, if one of both has to be noted.
-    pub(super) fn changes_line(&self) -> Option<bool> {
-        let is_queued = self.machine.is_queued();
-        (is_queued != self.spot.is_some()).then_some(is_queued)
+    /// Whether it has another place in the server's queue than what was noted, or none any more.
+    pub(super) fn changes_line(&self) -> bool {
+        self.machine.place() != self.place
     }
 
     /// As good as new. Its machine is idle.
     pub(super) fn reset(mut self: Box<Self>) -> Box<Self> {
         self.machine.reset();
         (self.timer, self.has_been_due, self.is_deferred) = (Moment::NEVER, false, false);
-        (self.indexed, self.spot) = (None, None);
+        (self.indexed, self.place, self.spot) = (None, None, None);
         (self.idle_entry, self.asked) = (None, 0);
         self
     }

@@ -98,13 +98,8 @@ impl Shard {
 
     /// A machine came into the server's queue, or left it. Returns when the engine has to wake for one
     /// that comes to the front because of that.
-    pub(crate) fn change_line(
-        &mut self,
-        id: &LockId,
-        is_queued: bool,
-        now: Moment,
-    ) -> Option<Moment> {
-        let number = self.entries.get_mut(&id.main)?.change_line(id.number, is_queued)?;
+    pub(crate) fn change_line(&mut self, id: &LockId, now: Moment) -> Option<Moment> {
+        let number = self.entries.get_mut(&id.main)?.change_line(id.number)?;
         let id = LockId { main: Arc::clone(&id.main), number };
         let (resident, agenda) = self.visit(&id)?;
         resident.machine.come_forward(now);

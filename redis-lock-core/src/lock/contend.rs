@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::hand_over::{ASK, ASK_WAIT, HandOverRequest};
 use super::held_lease::Lease;
 use super::question::{About, Open};
+use super::queue_place::{QueuePlace, QueuePlaces};
 use super::timing::{HintThrottle, look_at, look_from_front};
 use super::{
     Attempt, Effects, Env, Later, Machine, Outcome, Reap, Stage, Waiter, asked_ttl, busy,
@@ -32,8 +33,8 @@ pub(super) struct Contending {
     demand: Arc<Demand>,
     /// Whether a place in the queue was asked for, so that messages may name the token.
     may_be_queued: bool,
-    /// Whether the last answer that said something of that said that it has a place in the queue.
-    is_queued: bool,
+    /// By the last answer that said something of that.
+    place: QueuePlaces,
     /// When to ask again, if no question is open at that time.
     pub(super) look: Moment,
     /// Whether a hint came while a question was open, so that another one follows.
@@ -71,7 +72,7 @@ impl Contending {
             attempt,
             demand: Arc::clone(demand),
             may_be_queued: false,
-            is_queued: false,
+            place: QueuePlaces::default(),
             look: now,
             hinted: false,
             throttle: HintThrottle::default(),
@@ -149,9 +150,12 @@ impl Contending {
 }
 
 impl<W> Machine<W> {
-    /// Whether it has a place in the server's queue, as far as is known.
-    pub(crate) fn is_queued(&self) -> bool {
-        matches!(&self.stage, Stage::Contending(contending) if contending.is_queued)
+    /// Its place in the server's queue, as far as is known.
+    pub(crate) fn place(&self) -> Option<QueuePlace> {
+        match &self.stage {
+            Stage::Contending(contending) => contending.place.present(),
+            _ => None,
+        }
     }
 
     /// Begins to contend for the first waiter, with a fresh token.
@@ -438,7 +442,7 @@ impl<W> Machine<W> {
         }
         let same = matches!(&contending.last_answer, LastAnswer::Busy(last) if last.value == blocker.value);
         contending.looks = if same { contending.looks.saturating_add(1) } else { 0 };
-        contending.is_queued = blocker.queued;
+        contending.place.note(&blocker);
         contending.look = look_at(&blocker, contending.looks, env);
         // An answer describes a time after its question was sent, not before.
         contending.answered_at = open.sent;

@@ -234,6 +234,8 @@ pub(crate) struct Blocker {
     pub(crate) ttl: Option<Duration>,
     /// Whether our token is in the queue now, so that a message will follow.
     pub(crate) queued: bool,
+    /// Whether it came into the queue by this question, so that all others there are ahead of it.
+    pub(crate) came_last: bool,
     /// Whether this acquisition gave a ttl to a value that had none.
     pub(crate) repaired: bool,
     /// Whether the holder, which may be idle, was asked to hand over.
@@ -245,7 +247,15 @@ pub(crate) struct Blocker {
 impl Blocker {
     /// A holder of whom nothing is known.
     pub(crate) const fn unknown() -> Self {
-        Self { value: None, ttl: None, queued: false, repaired: false, asked: false, is_far: false }
+        Self {
+            value: None,
+            ttl: None,
+            queued: false,
+            came_last: false,
+            repaired: false,
+            asked: false,
+            is_far: false,
+        }
     }
 
     /// The holder as it is shown to users.

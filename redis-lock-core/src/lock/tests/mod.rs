@@ -344,14 +344,7 @@ fn busy_unknown() -> Outcome {
 /// Somebody else has it, and we have a place in the queue.
 fn busy_with(ttl: Option<Duration>) -> Outcome {
     let value = Some(Token::fresh("other", "them").wire().to_string());
-    Outcome::Answered(Answer::Busy(Blocker {
-        value,
-        ttl,
-        queued: true,
-        repaired: false,
-        asked: false,
-        is_far: false,
-    }))
+    Outcome::Answered(Answer::Busy(Blocker { value, ttl, queued: true, ..Blocker::unknown() }))
 }
 
 fn unknown() -> Outcome {

@@ -182,3 +182,26 @@ fn a_slot_that_is_moving_is_asked_for_often_at_first() {
         assert_eq!(at, [quick, quick, twice, twice, four, four, eight, eight, eight]);
     }
 }
+
+#[test]
+fn a_waiter_that_queues_once_more_has_another_place() {
+    let mut bench = Bench::new();
+    let queued = |came_last| {
+        let Outcome::Answered(Answer::Busy(blocker)) = busy_with(None) else { unreachable!() };
+        Outcome::Answered(Answer::Busy(Blocker { came_last, ..blocker }))
+    };
+    assert_eq!(bench.machine.place(), None);
+    bench.contend(1, demand("k"), queued(true));
+    let first = bench.machine.place();
+    assert!(first.is_some());
+    for (came_last, keeps) in [(false, true), (true, false)] {
+        bench.tick(10_000);
+        let again = bench.asked();
+        bench.answer(&again, queued(came_last));
+        assert_eq!(bench.machine.place() == first, keeps);
+    }
+    bench.tick(10_000);
+    let again = bench.asked();
+    bench.answer(&again, busy_unknown());
+    assert_eq!(bench.machine.place(), None);
+}

@@ -25,7 +25,7 @@ const FIRST: u64 = 1_020 * MILLI;
 
 /// The same where a server has lost a queue. Its waiters come back in the order of their looks, and those
 /// of a process that were behind may be the first by now.
-const FIRST_OF_NEW_QUEUE: u64 = 3_100 * MILLI;
+const FIRST_OF_NEW_QUEUE: u64 = 1_800 * MILLI;
 
 /// A lease that outlasts some looks.
 const LONG_LEASE: u64 = 5_000 * MILLI;

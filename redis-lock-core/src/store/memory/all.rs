@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::entry::{Entry, end};
 use super::fences::{number, raise};
-use super::{Publish, State};
+use super::{Publish, State, heard_by_asker};
 use crate::domain::clock::Moment;
 use crate::domain::error::{Fault, FaultClass};
 use crate::domain::kind::Kind;
@@ -112,6 +112,7 @@ impl State {
         publish: Publish<'_>,
     ) -> Result<Answer, Fault> {
         let Acquire { token, ttl, queue, fair, fences, .. } = terms;
+        let publish = &mut heard_by_asker(manager, publish);
         if keys.first().is_some_and(|first| self.entry(first, now).has_tombstone(token)) {
             return Ok(Answer::Tombstone);
         }
@@ -128,13 +129,13 @@ impl State {
         }
         for (at, key) in keys.iter().enumerate() {
             let entry = self.entry(key, now);
-            match (&blocker, queue) {
+            match (&mut blocker, queue) {
                 (None, _) => {
                     entry.leave(token);
                     entry.put(token, ONE, end(now, *ttl));
                 }
-                (Some((busy, _)), Some(place)) if at == *busy => {
-                    entry.enqueue(token, ONE, now.after(*place), manager);
+                (Some((busy, blocker)), Some(place)) if at == *busy => {
+                    blocker.came_last = entry.enqueue(token, ONE, now.after(*place), manager);
                     entry.mark();
                 }
                 (Some((busy, _)), Some(place)) if ordered && at < *busy => {

@@ -164,22 +164,29 @@ impl Entry {
         self.queue.retain(|waiter| waiter.token != *token);
     }
 
-    /// Puts a token at the end of the queue, or keeps its place for longer.
+    /// Puts a token at the end of the queue, or keeps its place for longer. Returns whether it was not
+    /// there before.
     pub(super) fn enqueue(
         &mut self,
         token: &Arc<str>,
         kind: Kind,
         until: Moment,
         manager: &Arc<str>,
-    ) {
+    ) -> bool {
         self.queue_end.take_if(|_| self.queue.is_empty());
         // A waiter that asks again a little too late still finds its place.
         self.queue_end = self.queue_end.max(Some(until.after(QUEUE_GRACE)));
         let waiter =
             StoredWaiter { token: Arc::clone(token), kind, until, manager: Arc::clone(manager) };
         match self.queue.iter_mut().find(|waiter| waiter.token == *token) {
-            Some(place) => *place = waiter,
-            None => self.queue.push_back(waiter),
+            Some(place) => {
+                *place = waiter;
+                false
+            }
+            None => {
+                self.queue.push_back(waiter);
+                true
+            }
         }
     }
 
@@ -241,6 +248,7 @@ impl Entry {
             value: Some(holder.token.to_string()),
             ttl: (holder.end != Moment::NEVER).then(|| holder.end.since(now)),
             queued,
+            came_last: false,
             repaired: false,
             asked: false,
             is_far: false,

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::Publish;
 use super::entry::{Entry, end};
 use super::fences::number;
+use super::{Publish, heard_by_asker};
 use crate::domain::clock::Moment;
 use crate::domain::error::Fault;
 use crate::domain::kind::Kind;
@@ -117,6 +117,7 @@ impl Entry {
     ) -> Result<Answer, Fault> {
         let Acquire { token, ttl, queue, fair, fences, .. } = terms;
         let kind = command.kind;
+        let publish = &mut heard_by_asker(manager, publish);
         if self.has_tombstone(token) {
             return Ok(Answer::Tombstone);
         }
@@ -135,15 +136,15 @@ impl Entry {
                 if queue.is_none() && !planted!(PlaceKept) {
                     self.leave(token);
                 }
-                if let Some(place) = queue.or(ask) {
-                    self.enqueue(token, kind, now.after(place), manager);
-                }
+                let queued = queue.or(ask);
+                let came_last = queued
+                    .is_some_and(|place| self.enqueue(token, kind, now.after(place), manager));
                 if queue.is_some() {
                     self.mark();
                 }
-                let queued = queue.or(ask).is_some();
                 let asked = ask.is_some();
-                return Ok(Answer::Busy(Blocker { asked, ..self.blocker(kind, queued, now) }));
+                let blocker = self.blocker(kind, queued.is_some(), now);
+                return Ok(Answer::Busy(Blocker { came_last, asked, ..blocker }));
             }
         }
         self.leave(token);

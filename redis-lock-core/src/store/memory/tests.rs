@@ -336,3 +336,26 @@ fn a_waiter_whose_engine_has_ended_keeps_nobody_out() {
     two.events.close();
     assert_eq!(one.ask_as(Kind::Read, read("c")), Answer::Held { fence: None });
 }
+
+#[test]
+fn who_asks_before_it_listens_again_keeps_the_places_of_its_other_waiters() {
+    for kind in [Kind::Write, Kind::Permit { limit: 1 }, Kind::Mutex] {
+        let mut state = State::default();
+        let mut at = |millis, manager: &str, verb| {
+            let command = Command { kind, ..command(verb) };
+            let mut listens = |manager: &str, _: Option<&str>| manager == "other";
+            let now = Moment::at_millis(millis);
+            state.answer(&command, &manager.into(), now, &mut listens).unwrap()
+        };
+        assert_eq!(at(0, "other", Verb::Acquire(acquire("a"))), Answer::Held { fence: None });
+        let came_last = |answer| match answer {
+            Answer::Busy(Blocker { queued: true, came_last, .. }) => came_last,
+            other => panic!("{kind:?}: {other:?}"),
+        };
+        let news = ["b", "c", "c", "b"].map(|token| came_last(at(1, "m", queue(token))));
+        assert_eq!(news, [true, true, false, false], "{kind:?}");
+        // The lease has ended.
+        assert!(!came_last(at(1_000, "m", queue("c"))), "{kind:?}: the other waiter came first");
+        assert_eq!(at(1_000, "m", queue("b")), Answer::Held { fence: None }, "{kind:?}");
+    }
+}

@@ -96,7 +96,8 @@ pub(super) fn script(verb: &Verb, value: Value) -> Option<Result<Answer, Fault>>
                 .and_then(|millis| u64::try_from(millis).ok())
                 .map(Duration::from_millis),
             value: string(items.get(2)),
-            queued: integer(items.get(3)) == Some(1),
+            queued: matches!(integer(items.get(3)), Some(1 | 2)),
+            came_last: integer(items.get(3)) == Some(2),
             repaired: integer(items.get(4)) == Some(1),
             asked: terms.ask.is_some() && integer(items.get(5)) == Some(1),
             is_far: false,

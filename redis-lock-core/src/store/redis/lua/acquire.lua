@@ -1,8 +1,10 @@
 -- KEYS: lock queue waiters fence tombstone
 -- ARGV: token ttl place channel fair fences repair claim ask
--- Answers: {1, fence} ours; {0, left, holder, queued, repaired, asked} busy; {-2} has a tombstone;
+-- Answers: {1, fence} ours; {0, left, holder, queued, repaired, asked} busy, where `queued` is 1 for a place
+--          in the queue, and 2 for one that it did not have before; {-2} has a tombstone;
 --          {-3, holder} a foreign value without ttl; {-4, kind} another kind of lock stands there
 ttl, place, fences = tonumber(ttl), tonumber(place), tonumber(fences)
+asker = channel
 if redis.call('EXISTS', tombstone) == 1 then return {-2} end
 local holder = try('GET', lock)
 if holder == nil then return {-4, kind_at(lock)} end
@@ -12,12 +14,12 @@ local last = fences > 0 and redis.call('GET', fence)
 local function busy(who, left, repaired)
   local queued = line_up(queue, waiters, token, place, channel)
   local asked = false
-  if queued then
+  if queued > 0 then
     ask_to_hand_over(lock, channel)
   elseif ask ~= '0' then
     asked, queued = ask_if_idle(lock, queue, waiters, token, tonumber(ask), channel)
   end
-  return {0, left, shown(who), queued and 1 or 0, repaired, asked and 1 or 0}
+  return {0, left, shown(who), queued, repaired, asked and 1 or 0}
 end
 
 local mine = has(holder, token)

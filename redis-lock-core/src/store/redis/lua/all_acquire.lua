@@ -4,6 +4,7 @@
 -- Answers: as acquire.lua, about the first key that somebody else has
 -- The keys are in the order of their names.
 place, fences = tonumber(place), tonumber(fences)
+asker = channel
 if redis.call('EXISTS', tombstone) == 1 then return {-2} end
 
 -- All that can be refused is found out before anything is written.
@@ -59,8 +60,8 @@ end
 if blocker then
   local lock, queue, waiters = each(blocker.at)
   local queued = line_up(queue, waiters, token, place, channel)
-  if queued then ask_to_hand_over(lock, channel) end
-  return {0, blocker.left, shown(blocker.holder), queued and 1 or 0, blocker.repaired}
+  if queued > 0 then ask_to_hand_over(lock, channel) end
+  return {0, blocker.left, shown(blocker.holder), queued, blocker.repaired}
 end
 if fences == 0 then return {1, ''} end
 return {1, number_of_all(counters, lasts, token, fences)}

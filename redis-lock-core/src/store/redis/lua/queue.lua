@@ -32,21 +32,21 @@ local function ticket(queue)
   return string.format('%.0f', next_one)
 end
 
--- Puts a token at the end of the queue, or keeps its place for longer. Returns whether it is there. A
--- full server refuses to note one more waiter, which then looks by itself.
+-- Puts a token at the end of the queue, or keeps its place for longer. Returns 2 or 1 for that; 0 when it
+-- is not there. A full server refuses to note one more waiter, which then looks by itself.
 local function enqueue(queue, waiters, token, place, channel, sort)
-  if try('ZCARD', queue) == nil or try('HGET', waiters, token) == nil then return false end
+  if try('ZCARD', queue) == nil or try('HGET', waiters, token) == nil then return 0 end
   local known = redis.call('ZSCORE', queue, token)
   local function put(...) return write(queue, waiters, token, known, ...) end
-  if not known and not put('ZADD', queue, ticket(queue), token) then return false end
+  if not known and not put('ZADD', queue, ticket(queue), token) then return 0 end
   local finish = string.format('%.0f', millis() + place)
   if not put('HSET', waiters, token, finish .. (sort or '') .. ' ' .. channel) then
-    return known ~= false
+    return known and 1 or 0
   end
   for _, side in ipairs({queue, waiters}) do
     if redis.call('PTTL', side) < place + 1000 then put('PEXPIRE', side, place + 1000) end
   end
-  return true
+  return known and 1 or 2
 end
 
 local function leave(queue, waiters, token)
@@ -57,11 +57,12 @@ local function leave(queue, waiters, token)
 end
 
 -- Queues a token that can't have the lock now; without a place it is taken out of the queue, by a
--- command that writes: a server that can't write must say so, and not that the lock is busy.
+-- command that writes: a server that can't write must say so, and not that the lock is busy. Returns what
+-- `enqueue` does.
 local function line_up(queue, waiters, token, place, channel, sort)
   if place > 0 then return enqueue(queue, waiters, token, place, channel, sort) end
   if try('ZREM', queue, token) == 1 then try('HDEL', waiters, token) end
-  return false
+  return 0
 end
 
 -- A channel with a tag in it is a sharded one: its messages go to a single node.
@@ -88,11 +89,15 @@ local function is_heard(channel)
   return sharded and type(redis.pcall('SPUBLISH', channel, '')) ~= 'number'
 end
 
--- Whether a waiter may be there: one that looks by itself, and one whose channel somebody listens
--- to. A subscription to a pattern does not count, since anybody may have that.
+-- The channel of whoever asks for the lock now. After a lost connection it may ask before it listens again:
+-- its waiters are alive.
+local asker
+
+-- Whether a waiter may be there: one that looks by itself, one of the same process as the one that asks, and
+-- one whose channel somebody listens to. A subscription to a pattern does not count, since anybody may have that.
 local listened = {}
 local function may_live(channel)
-  if channel == '-' then return true end
+  if channel == '-' or channel == asker then return true end
   if listened[channel] == nil then listened[channel] = is_heard(channel) end
   return listened[channel]
 end
@@ -103,7 +108,7 @@ local function tell(channel, message)
   if channel == '-' then return true end
   if not is_sharded(channel) and not may_live(channel) then return false end
   local heard = publish(channel, message)
-  return type(heard) ~= 'number' or heard > 0
+  return channel == asker or type(heard) ~= 'number' or heard > 0
 end
 
 -- Makes the first living waiter the owner and tells it. Returns its token; `me`, without making it
@@ -179,11 +184,11 @@ local function ask_to_hand_over(lock, channel)
 end
 
 -- Asks a holder that may be idle, for a token that does not wait: it stands in the queue for a moment,
--- and leaves no mark, which would outlast it. Returns whether it asked, and whether it is queued.
+-- and leaves no mark, which would outlast it. Returns whether it asked, and what `enqueue` does.
 local function ask_if_idle(lock, queue, waiters, token, place, channel)
   local holder = redis.call('GET', lock)
   local base = string.match(channel, '^(.*~m:)')
-  if not base or not holder or not may_be_idle(holder) then return false, false end
+  if not base or not holder or not may_be_idle(holder) then return false, 0 end
   local manager = string.match(holder, '^rl1%.%x+%.([^.]+)%.')
   local queued = enqueue(queue, waiters, token, place, channel)
   publish(base .. manager, 'a ' .. #token .. ' ' .. token .. ' ' .. lock)

@@ -1,10 +1,11 @@
 -- KEYS: lock queue waiters fence tombstone limits
 -- ARGV: mode limit token ttl place channel fair fences claim
--- Answers: {1, fence, other limit} ours; {0, left, holder, queued, 0, other limit} busy, where
---          `left` is the time to the first moment that may change it; {-2} has a tombstone;
+-- Answers: {1, fence, other limit} ours; {0, left, holder, queued, 0, other limit} busy, as in acquire.lua,
+--          where `left` is the time to the first moment that may change it; {-2} has a tombstone;
 --          {-4, kind} something else stands there
 limit, ttl, place = tonumber(limit), tonumber(ttl), tonumber(place)
 claim, fences = tonumber(claim), tonumber(fences)
+asker = channel
 if redis.call('EXISTS', tombstone) == 1 then return {-2} end
 local other = stranger(lock, mode)
 if other then return other end
@@ -30,7 +31,7 @@ else
     -- Where there is more to do than one call does, there is no reason to wait.
     local left = first ~= nil and holder[2] and math.max(tonumber(holder[2]) - now, 1) or 1
     local who = holder[1] and string.sub(holder[1], 3) or false
-    return {0, left, who, queued and 1 or 0, 0, other_limit(limits, limit)}
+    return {0, left, who, queued, 0, other_limit(limits, limit)}
   end
   put(lock, limits, mode, token, limit, now + ttl)
 end

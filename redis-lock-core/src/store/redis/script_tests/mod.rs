@@ -13,7 +13,7 @@ use super::encode::{self, Context};
 use super::probe::Delete;
 use crate::domain::error::FaultClass;
 use crate::domain::kind::Kind;
-use crate::store::{Acquire, Answer, ServerView, Verb};
+use crate::store::{Acquire, Answer, Blocker, ServerView, Verb};
 
 const ALL: Kind = Kind::All { ordered: false };
 const KINDS: [Kind; 5] = [Kind::Mutex, Kind::Read, Kind::Write, Kind::Permit { limit: 2 }, ALL];
@@ -299,6 +299,29 @@ fn dead_waiters_are_passed_over_whoever_subscribes_to_patterns() {
             assert_eq!(direct.ask(kind, release(1)).unwrap(), Answer::Done);
             let check = direct.ask(kind, Verb::Check { token: token(5) }).unwrap();
             assert_eq!(check, Answer::Done, "{kind:?}: the one that lives has it");
+        }
+    }
+}
+
+#[test]
+fn who_asks_before_it_listens_again_keeps_the_places_of_its_other_waiters() {
+    for mut direct in Direct::each() {
+        for kind in [Kind::Write, Kind::Permit { limit: 1 }, Kind::Mutex, ALL] {
+            direct.server.run::<()>("FLUSHALL");
+            assert!(is_held(&direct.ask(kind, acquire(1, false)).unwrap()));
+            let mut queue =
+                |number| direct.send(&command(kind, acquire(number, true)), "lock:~m:m").unwrap();
+            for (number, is_new) in [(2, true), (3, true), (3, false), (2, false)] {
+                let answer = queue(number);
+                let place = |blocker: &Blocker| (blocker.queued, blocker.came_last);
+                let keeps = matches!(&answer, Answer::Busy(it) if place(it) == (true, is_new));
+                assert!(keeps, "{kind:?} {number}: {answer:?}");
+            }
+            direct.server.run::<()>("DEL lock:a");
+            let mut queue =
+                |number| direct.send(&command(kind, acquire(number, true)), "lock:~m:m").unwrap();
+            assert!(matches!(queue(3), Answer::Busy(_)), "{kind:?}: the other came first");
+            assert!(is_held(&queue(2)), "{kind:?}");
         }
     }
 }

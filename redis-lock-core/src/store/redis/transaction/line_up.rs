@@ -73,9 +73,13 @@ pub(super) async fn line_up(
         // If the message is lost, the holder finds out when it releases.
         let _ = setting.pool.ask_beside(vec![message.publish()]).await;
     }
-    let blocker =
-        Blocker { value: Some(holder.into()), ttl: left, queued: true, ..Blocker::unknown() };
-    Ok(Some(Answer::Busy(blocker)))
+    Ok(Some(Answer::Busy(Blocker {
+        value: Some(holder.into()),
+        ttl: left,
+        queued: true,
+        came_last: true,
+        ..Blocker::unknown()
+    })))
 }
 
 /// The time, and the last ticket where the time has to be read.
