@@ -334,7 +334,8 @@ impl World {
                 .server
                 .tokens
                 .get(&stay.token)
-                .is_some_and(|note| !is_leaving(note) && !note.is_excused && note.is_of_mutex);
+                .filter(|note| !is_leaving(note) && !note.stays_at(now))
+                .is_some_and(|note| !note.is_excused && note.is_of_mutex);
             if is_own && !is_same && lasts && is_mutex {
                 let what = format!("p{process} asked for {key} before it released what it had");
                 return self.violated(what);
