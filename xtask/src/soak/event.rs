@@ -34,6 +34,10 @@ pub(crate) enum Event {
     /// A guard's remaining time was compared with the server's ttl, and was longer by this many
     /// microseconds. The answer was there at `at`.
     Compared { hold: u64, excess: u64, at: u64 },
+    /// Whoever had the key was made to lose it, between these times.
+    Forced { key: u64, from: u64, until: u64 },
+    /// The state of a lock was read, or that of many.
+    Looked,
     /// A manager was shut down, and another took its place.
     ShutDown,
 }
@@ -57,6 +61,8 @@ impl fmt::Display for Event {
             Self::Lost => f.write_str("l"),
             Self::Late { took } => write!(f, "t {took}"),
             Self::Compared { hold, excess, at } => write!(f, "c {hold} {excess} {at}"),
+            Self::Forced { key, from, until } => write!(f, "o {key} {from} {until}"),
+            Self::Looked => f.write_str("i"),
             Self::ShutDown => f.write_str("s"),
         }
     }
@@ -84,6 +90,8 @@ impl Event {
             "l" => Self::Lost,
             "t" => Self::Late { took: number()? },
             "c" => Self::Compared { hold: number()?, excess: number()?, at: number()? },
+            "o" => Self::Forced { key: number()?, from: number()?, until: number()? },
+            "i" => Self::Looked,
             "s" => Self::ShutDown,
             _ => return None,
         })
@@ -129,6 +137,8 @@ mod tests {
             Event::Lost,
             Event::Late { took: 9 },
             Event::Compared { hold: 7, excess: 0, at: 8 },
+            Event::Forced { key: 16, from: 7, until: 8 },
+            Event::Looked,
             Event::ShutDown,
         ] {
             assert_eq!(Event::parse(&event.to_string()), Some(event));

@@ -3,7 +3,8 @@ use std::fmt;
 use std::time::Duration;
 
 use super::event::Event;
-use super::kind::{Kind, is_home, is_volatile};
+use super::forces::Forces;
+use super::kind::{Kind, is_forced, is_home, is_volatile};
 use super::losses::Losses;
 
 /// A hold's number begins with its worker's, and counts up from there.
@@ -23,6 +24,9 @@ pub(crate) struct History {
     pub(crate) compared: u64,
     excesses: Vec<Excess>,
     pub(crate) shut_down: u64,
+    pub(crate) forces: Forces,
+    /// How often the state of locks was read.
+    pub(crate) looked: u64,
     /// How often leases were used again, guards adopted, leases extended, and writers turned into readers.
     pub(crate) again: u64,
     pub(crate) adopted: u64,
@@ -110,6 +114,8 @@ impl History {
             Event::Lost => self.lost += 1,
             Event::Late { took } => self.late.push(took),
             Event::Compared { hold, excess, at } => self.compared(hold, excess, at),
+            Event::Forced { key, from, until } => self.forces.add(key, from, until),
+            Event::Looked => self.looked += 1,
             Event::ShutDown => self.shut_down += 1,
         }
     }
@@ -152,7 +158,8 @@ impl History {
     /// and which key that was. Only of keys that somebody wants at any time.
     pub(crate) fn longest_gap(&self, volatile: bool) -> Option<(Duration, u64)> {
         let keys = self.by_key().into_iter();
-        let keys = keys.filter(|(key, _)| is_volatile(*key) == volatile && !is_home(*key));
+        let is_seldom = |key| is_home(key) || is_forced(key);
+        let keys = keys.filter(|(key, _)| is_volatile(*key) == volatile && !is_seldom(*key));
         let gaps = keys.filter_map(|(key, holds)| {
             let gap = holds.windows(2).map(|pair| pair[1].start - pair[0].start).max()?;
             Some((Duration::from_nanos(gap), key))
@@ -166,8 +173,8 @@ impl History {
     pub(crate) fn findings(&self, losses: &Losses) -> Findings {
         let mut findings = Findings::default();
         for (key, holds) in self.by_key() {
-            overlaps(key, &holds, losses, &mut findings);
-            late_fences(key, &holds, losses, &mut findings);
+            overlaps(key, &holds, (losses, &self.forces), &mut findings);
+            late_fences(key, &holds, (losses, &self.forces), &mut findings);
         }
         findings
     }
@@ -186,18 +193,25 @@ impl History {
 }
 
 /// Finds what must not overlap among holds of one key, in the order of their beginning.
-fn overlaps(key: u64, holds: &[&Hold], losses: &Losses, findings: &mut Findings) {
+fn overlaps(
+    key: u64,
+    holds: &[&Hold],
+    (losses, forces): (&Losses, &Forces),
+    findings: &mut Findings,
+) {
     let mut valid: Vec<&Hold> = Vec::new();
     for hold in holds {
         // Of holds that overlap, one begins while the others are valid.
         valid.retain(|before| before.end > hold.start);
-        if let Some(before) = hold.clash(&valid) {
+        let is_counted = |before: &&Hold| !forces.may_have_ended(key, before.start, hold.start);
+        let counted: Vec<_> = valid.iter().copied().filter(is_counted).collect();
+        if let Some(before) = hold.clash(&counted) {
             // Fences must tell whose effect is the later one.
             let is_fenced = before.fence.is_none() || before.fence != hold.fence;
             if is_fenced && losses.explain(key, before.start, hold.start) {
                 findings.explained += 1;
             } else {
-                findings.violations.push(overlap(key, before, hold, valid.len()));
+                findings.violations.push(overlap(key, before, hold, counted.len()));
             }
         }
         valid.push(hold);
@@ -213,7 +227,12 @@ fn overlap(key: u64, before: &Hold, hold: &Hold, valid: usize) -> String {
 }
 
 /// Finds the fences that do not rise among holds of one key, in the order of their beginning.
-fn late_fences(key: u64, holds: &[&Hold], losses: &Losses, findings: &mut Findings) {
+fn late_fences(
+    key: u64,
+    holds: &[&Hold],
+    (losses, forces): (&Losses, &Forces),
+    findings: &mut Findings,
+) {
     let mut highest: Option<&Hold> = None;
     // A fence is only late if the hold with the higher one had ended before.
     let mut ended: Vec<&Hold> = Vec::new();
@@ -227,10 +246,10 @@ fn late_fences(key: u64, holds: &[&Hold], losses: &Losses, findings: &mut Findin
         });
         if let Some(highest) = highest.filter(|highest| highest.fence >= hold.fence) {
             // Of two servers that both thought they had the key, the one's answer took longer.
-            if highest.fence != hold.fence
-                && !losses.always
-                && losses.explain(key, highest.start, hold.start)
-            {
+            let is_lost = !losses.always && losses.explain(key, highest.start, hold.start);
+            // Calls of a process that does not know yet that its lease was ended have fences of that lease.
+            let is_explained = is_lost || forces.may_have_ended(key, 0, hold.start);
+            if highest.fence != hold.fence && is_explained {
                 findings.explained += 1;
             } else {
                 findings
@@ -245,6 +264,7 @@ fn late_fences(key: u64, holds: &[&Hold], losses: &Losses, findings: &mut Findin
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::soak::LONGEST_TTL;
 
     fn mutex(hold: u64, fence: u64, at: u64) -> Event {
         Event::Granted { hold, kind: Kind::Mutex, fence: Some(fence), at, keys: vec![1] }
@@ -390,6 +410,26 @@ mod tests {
         ];
         assert_eq!(kinds(&legal).findings(&Losses::default()), Findings::default());
         assert_eq!(kinds(&legal).granted["permit"], 4);
+    }
+
+    #[test]
+    fn a_hold_that_was_ended_by_force_is_believed_in_for_a_lease_and_no_longer() {
+        let lease = u64::try_from(LONGEST_TTL.as_nanos()).unwrap();
+        let forced = |end, from| {
+            let mut history = history(&[(2, 10, end), (1, 100, 120)]);
+            history.add(Event::Forced { key: 1, from, until: from + 5 });
+            history
+        };
+        assert_eq!(forced(110, 50).findings(&Losses::default()).violations.len(), 0);
+        assert_eq!(all(&forced(110, 101)), 1, "it was ended later");
+        let mut late = forced(lease + 200, 50);
+        late.add(mutex(7, 3, lease + 56));
+        assert_eq!(all(&late), 1, "its lease must be over");
+        // The fence of a lease that its process believes in.
+        let mut fences = history(&[(2, 10, 20), (1, 30, 40)]);
+        assert_eq!(all(&fences), 1);
+        fences.add(Event::Forced { key: 1, from: 5, until: 6 });
+        assert_eq!((all(&fences), fences.findings(&Losses::default()).explained), (0, 1));
     }
 
     #[test]

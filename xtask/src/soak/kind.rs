@@ -13,13 +13,22 @@ const POOLS: u64 = 2;
 const HOMES: u64 = 3;
 
 /// How many may have a permit of one pool.
-const PERMITS: u32 = 2;
+pub(crate) const PERMITS: u32 = 2;
 
 /// Half of the keys survive all that happens: on a server that keeps its data, or confirmed by a
 /// replica. The other half is lost now and then.
 pub(crate) fn is_volatile(key: u64) -> bool {
     key % 2 == 1
 }
+
+/// Holds of these are ended by force now and then: two mutexes, a catalog and a pool. All of them survive.
+const FIRST_FORCED: u64 = MUTEXES + CATALOGS + POOLS + 2 * HOMES;
+const FORCED: [(Kind, u64); 4] = [
+    (Kind::Mutex, FIRST_FORCED),
+    (Kind::Mutex, FIRST_FORCED + 2),
+    (Kind::Read, FIRST_FORCED + 4),
+    (Kind::Permit(PERMITS), FIRST_FORCED + 6),
+];
 
 /// The names of all locks.
 pub(crate) fn every_lock() -> Vec<String> {
@@ -28,12 +37,24 @@ pub(crate) fn every_lock() -> Vec<String> {
     let first_pool = MUTEXES + CATALOGS;
     let pools = (first_pool..first_pool + POOLS).map(|key| Kind::Permit(PERMITS).lock(key));
     let homes = (0..HOMES).map(|worker| Kind::Mutex.lock(home_of(worker)));
-    mutexes.chain(catalogs).chain(pools).chain(homes).collect()
+    let forced = FORCED.iter().map(|(kind, key)| kind.lock(*key));
+    mutexes.chain(catalogs).chain(pools).chain(homes).chain(forced).collect()
 }
 
 /// Whether a mutex is one of those that single workers use, now and then.
 pub(crate) fn is_home(key: u64) -> bool {
-    key >= home_of(0)
+    (home_of(0)..FIRST_FORCED).contains(&key)
+}
+
+/// Whether holds of this key are ended by force now and then.
+pub(crate) fn is_forced(key: u64) -> bool {
+    key >= FIRST_FORCED
+}
+
+/// One of the keys whose holds are ended by force, and the name of its lock.
+pub(crate) fn pick_forced(mutexes_only: bool, mut below: impl FnMut(u64) -> u64) -> (u64, String) {
+    let (kind, key) = FORCED[if mutexes_only { below(2) } else { below(4) } as usize];
+    (key, kind.lock(key))
 }
 
 /// The mutex that is mostly used by the worker with this number.
@@ -81,6 +102,22 @@ impl Kind {
                 let (first, count) = (below(MUTEXES), 2 + below(2));
                 (Self::All, (0..count).map(|step| (first + 2 * step) % MUTEXES).collect())
             }
+        }
+    }
+
+    /// The same of the locks whose holds are ended by force.
+    pub(crate) fn pick_forced(
+        mutexes_only: bool,
+        mut below: impl FnMut(u64) -> u64,
+    ) -> (Self, Vec<u64>) {
+        let choice = if mutexes_only { 0 } else { below(5) };
+        let [one, other, catalog, pool] = FORCED.map(|(_, key)| key);
+        match choice {
+            0 => (Self::Mutex, vec![one + 2 * below(2)]),
+            1 => (Self::Read, vec![catalog]),
+            2 => (Self::Write, vec![catalog]),
+            3 => (Self::Permit(PERMITS), vec![pool]),
+            _ => (Self::All, if below(2) == 0 { vec![one, other] } else { vec![other, one] }),
         }
     }
 
@@ -175,5 +212,14 @@ mod tests {
         for home in (0..HOMES).map(home_of) {
             assert!(!seen.contains_key(&home) && !is_volatile(home) && is_home(home), "{home}");
         }
+        let forced: Vec<_> =
+            (0..500).map(|_| Kind::pick_forced(false, |limit| random.below(limit))).collect();
+        for (kind, keys) in &forced {
+            assert!(keys.iter().all(|key| is_forced(*key) && !is_home(*key) && !is_volatile(*key)));
+            assert!(!keys.iter().any(|key| seen.contains_key(key)), "{kind:?} {keys:?}");
+            let names: Vec<_> = keys.iter().map(|key| kind.lock(*key)).collect();
+            assert!(names.iter().all(|name| every_lock().contains(name)), "{names:?}");
+        }
+        assert!(Kind::NAMES.iter().all(|name| forced.iter().any(|(kind, _)| kind.name() == *name)));
     }
 }

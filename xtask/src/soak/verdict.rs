@@ -81,6 +81,8 @@ impl Verdict<'_> {
             ("calls had the lease of the one before, which had lingered", history.again, true),
             ("holds were adopted", history.adopted, true),
             ("leases were extended", history.extended, true),
+            ("times holds were ended by force, perhaps", history.forces.count() as u64, true),
+            ("looks at the state of locks", history.looked, true),
             ("writers became readers", history.downgraded, self.scripting == Mix::Auto),
         ];
         for (what, count, is_expected) in seldom {

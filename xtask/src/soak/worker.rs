@@ -11,7 +11,8 @@ use super::clock::now;
 use super::event::Event;
 use super::gift::Gift;
 use super::history::WORKER_SHIFT;
-use super::kind::{Kind, home_of, is_volatile};
+use super::kind::{Kind, every_lock, home_of, is_forced, is_volatile, pick_forced};
+use super::operator;
 use super::port_map::PortMap;
 use super::random::Random;
 use super::standstill::{self, Stopwatch};
@@ -166,7 +167,11 @@ impl Task {
             if self.random.once_in(30) {
                 self.stay_at_home().await?;
             }
-            let (kind, keys) = Kind::pick(self.mutexes_only, |limit| self.random.below(limit));
+            if self.random.once_in(20) {
+                self.operate().await?;
+            }
+            let pick = if self.random.once_in(6) { Kind::pick_forced } else { Kind::pick };
+            let (kind, keys) = pick(self.mutexes_only, |limit| self.random.below(limit));
             let terms = Terms::pick(kind, is_volatile(keys[0]), &mut self.random);
             self.call(kind, keys, terms).await?;
         }
@@ -181,6 +186,23 @@ impl Task {
             self.call(Kind::Mutex, vec![home], terms).await?;
         }
         Ok(())
+    }
+
+    /// Does what an operator does, who looks at locks and ends holds by force.
+    async fn operate(&mut self) -> Result<()> {
+        let locks = self.managers[usize::from(self.random.once_in(2))].current();
+        let watch = Stopwatch::start();
+        let event = match self.random.below(12) {
+            0..4 => {
+                let mutexes_only = self.mutexes_only;
+                let (key, name) = pick_forced(mutexes_only, |limit| self.random.below(limit));
+                operator::force(&self.managers[0].current(), key, &name).await?
+            }
+            4 => Some(operator::list(&locks, self.random.pick(&["mutex", "pool"])).await?),
+            _ => Some(operator::look(&locks, &self.random.pick(&every_lock())).await?),
+        };
+        late_above(GRACE, watch)?;
+        event.map_or(Ok(()), tell)
     }
 
     async fn call(&mut self, kind: Kind, keys: Vec<u64>, terms: Terms) -> Result<()> {
@@ -354,7 +376,7 @@ impl Task {
 
     /// Compares what the guard believes with what the server says, where nothing is lost on purpose.
     fn compare(&mut self, held: &Held, guard: &Guard) -> Result<()> {
-        if is_volatile(held.keys[0]) {
+        if is_volatile(held.keys[0]) || is_forced(held.keys[0]) {
             return Ok(());
         }
         let name = |key: &u64| format!("lock:{}", held.kind.lock(*key));

@@ -41,6 +41,7 @@ pub(crate) struct Work {
 pub(crate) const ALL: &[Work] = &[
     pair::WORK,
     pair_thread::WORK,
+    pair::OVER_UNIX,
     pair::OVER_TLS,
     pairs::ON_64,
     pairs_runtimes::WORK,

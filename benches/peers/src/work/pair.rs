@@ -70,6 +70,22 @@ pub(super) const ON_REPLICA: Work = Work {
     measure: |peer, scene| with_peer!(peer, P => measure::<P>(scene, scene.replicated_url())),
 };
 
+pub(super) const OVER_UNIX: Work = Work {
+    id: "pair-unix",
+    title: "Lock and unlock over a unix socket, one task",
+    what: "The same over the server's unix socket.",
+    metrics: METRICS,
+    peers: &[PeerId::Ours, PeerId::Bare],
+    need: None,
+    rounds: (7, 5),
+    goals: &[
+        Goal::ours("p50", Bound::AtMostTimes(1.05, &[PeerId::Bare])),
+        Goal::ours("main-p50", Bound::AtMostTimes(1.05, &[PeerId::Bare])),
+        Goal::ours("current-p50", Bound::AtMostTimes(1.05, &[PeerId::Bare])),
+    ],
+    measure: |peer, scene| with_peer!(peer, P => measure::<P>(scene, scene.server.unix_url())),
+};
+
 pub(super) const OVER_TLS: Work = Work {
     id: "pair-tls",
     title: "Lock and unlock over TLS, one task",
