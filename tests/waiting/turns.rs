@@ -14,6 +14,9 @@ const PROCESSES: usize = 4;
 const TASKS: usize = 4;
 const TIME: Duration = Duration::from_secs(4);
 
+/// So many tries may be spoilt by what else the machine does: who does not get a processor gets no turn.
+const TRIES: usize = 3;
+
 /// How many times as often as any other a task may be served: the others of the least served one's
 /// process and those of other processes have as many turns of 10 ms as it has.
 const UNFAIR: u64 = 4;
@@ -49,9 +52,19 @@ pub(crate) fn take_turns(io: &mut ChildIo) {
 
 async fn i6_tasks_of_four_processes_all_get_turns_on_one_key(builder: ServerBuilder) {
     let server = builder.start();
-    let url = server.url();
+    let is_fair = || {
+        let (least, most) = turns(&server.url());
+        eprintln!("least served {least} times, most served {most} times in {TIME:?}");
+        server.assert_clean();
+        least >= 10 && most <= least * UNFAIR
+    };
+    assert!((0..TRIES).any(|_| is_fair()), "unfair, {TRIES} times in a row");
+}
+
+/// How often the least and the most served task of all processes had the lock.
+fn turns(url: &str) -> (u64, u64) {
     let mut children: Vec<Child> =
-        (0..PROCESSES).map(|_| Child::spawn("take_turns", &[("REDIS_URL", &url)])).collect();
+        (0..PROCESSES).map(|_| Child::spawn("take_turns", &[("REDIS_URL", url)])).collect();
     for child in &mut children {
         child.expect("ready");
     }
@@ -65,10 +78,7 @@ async fn i6_tasks_of_four_processes_all_get_turns_on_one_key(builder: ServerBuil
         least = least.min(fewest.parse().unwrap());
         most = most.max(highest.parse().unwrap());
     }
-    eprintln!("least served {least} times, most served {most} times");
-    assert!(least >= 10, "a task had {least} turns in {TIME:?}");
-    assert!(most <= least * UNFAIR, "one had {most} turns, another {least}");
-    server.assert_clean();
+    (least, most)
 }
 
 on_both_servers!(i6_tasks_of_four_processes_all_get_turns_on_one_key);

@@ -69,12 +69,11 @@ impl<E> LockOrder<E> {
         }
     }
 
-    /// The key of a release that is not in front of a question for these keys, which it is in the queue of
-    /// `place` only.
-    pub(super) fn in_the_way(&self, names: &Names, place: Option<PlaceId>) -> Option<Arc<str>> {
+    /// The key of a release that is not in front of what a place is asked for these keys.
+    pub(super) fn in_the_way(&self, names: &Names, place: PlaceId) -> Option<Arc<str>> {
         let is_elsewhere = |key: &str| {
             let mut leaving = self.leaving.get(key).into_iter().flatten();
-            leaving.any(|it| it.at.is_none() || it.at != place)
+            leaving.any(|it| it.at != Some(place))
         };
         names.all().find(|names| is_elsewhere(names.main())).map(Names::shared_main)
     }

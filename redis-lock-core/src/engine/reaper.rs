@@ -114,9 +114,9 @@ impl<E> Reaper<E> {
         }
     }
 
-    /// Returns an acquisition of these keys that may be put on its queue, where the releases at `place` are
-    /// in front of it. It is set aside while there is one that has to come first, and would not.
-    pub(super) fn admit(&mut self, names: &Names, entry: E, place: Option<PlaceId>) -> Option<E> {
+    /// Returns an acquisition of these keys that may be put on the queue of a place. It is set aside
+    /// while there is a release that has to come first, and would not.
+    pub(super) fn admit(&mut self, names: &Names, entry: E, place: PlaceId) -> Option<E> {
         let Some(order) = &mut self.order else { return Some(entry) };
         let is_owed = |names: &&Names| self.owed.contains_key(names.main());
         let owed = || names.all().find(is_owed).map(Names::shared_main);
@@ -137,11 +137,11 @@ impl<E> Reaper<E> {
         owed.into_iter().filter_map(|due| self.take(due))
     }
 
-    /// The same for an acquisition that is behind the releases at `place`, if no other is in its way.
+    /// The same for an acquisition that goes to a place, if no other release is in its way.
     pub(super) fn take_owed_at(
         &mut self,
         names: &Names,
-        place: Option<PlaceId>,
+        place: PlaceId,
     ) -> impl Iterator<Item = Box<Reap>> {
         let in_the_way = self.order.as_ref().and_then(|order| order.in_the_way(names, place));
         in_the_way.is_none().then(|| self.take_owed(names)).into_iter().flatten()

@@ -71,7 +71,7 @@ impl Core {
             return work.settled.push(settled);
         }
         if let Some(names) = entry.acquires() {
-            self.put_owed(&names, entry.is_behind(place.id), work);
+            self.put_owed(&names, place.id, work);
         }
         match &mut entry.origin {
             Origin::Lock(id, number) => {
@@ -105,8 +105,7 @@ impl Core {
         let mut traffic = place.path.traffic();
         let entry = match entry.acquires() {
             Some(names) if self.reaper.owes() && !traffic.is_down() => {
-                let behind = entry.is_behind(place.id);
-                self.reaper().admit(&names, entry, behind)
+                self.reaper().admit(&names, entry, place.id)
             }
             _ => Some(entry),
         };

@@ -91,7 +91,7 @@ impl Core {
 
     /// The same before an acquisition that goes to one of several places, unless it has to wait: only
     /// what goes behind them may cut their pauses short.
-    pub(super) fn put_owed(&self, names: &Names, place: Option<PlaceId>, work: &mut Work) {
+    pub(super) fn put_owed(&self, names: &Names, place: PlaceId, work: &mut Work) {
         if self.reaper.owes() {
             let now = Moment::now();
             let owed: Vec<_> = self.reaper().take_owed_at(names, place).collect();

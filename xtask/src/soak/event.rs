@@ -34,8 +34,10 @@ pub(crate) enum Event {
     /// A guard's remaining time was compared with the server's ttl, and was longer by this many
     /// microseconds. The answer was there at `at`.
     Compared { hold: u64, excess: u64, at: u64 },
-    /// Whoever had the key was made to lose it, between these times.
-    Forced { key: u64, from: u64, until: u64 },
+    /// Whoever has the key is to be made to lose it.
+    Forcing { key: u64, from: u64 },
+    /// That is known to have happened by now, or not to have happened.
+    Forced { key: u64, from: u64, until: Option<u64> },
     /// The state of a lock was read, or that of many.
     Looked,
     /// A manager was shut down, and another took its place.
@@ -61,7 +63,10 @@ impl fmt::Display for Event {
             Self::Lost => f.write_str("l"),
             Self::Late { took } => write!(f, "t {took}"),
             Self::Compared { hold, excess, at } => write!(f, "c {hold} {excess} {at}"),
-            Self::Forced { key, from, until } => write!(f, "o {key} {from} {until}"),
+            Self::Forcing { key, from } => write!(f, "q {key} {from}"),
+            Self::Forced { key, from, until } => {
+                write!(f, "o {key} {from} {}", until.unwrap_or(0))
+            }
             Self::Looked => f.write_str("i"),
             Self::ShutDown => f.write_str("s"),
         }
@@ -90,7 +95,12 @@ impl Event {
             "l" => Self::Lost,
             "t" => Self::Late { took: number()? },
             "c" => Self::Compared { hold: number()?, excess: number()?, at: number()? },
-            "o" => Self::Forced { key: number()?, from: number()?, until: number()? },
+            "q" => Self::Forcing { key: number()?, from: number()? },
+            "o" => Self::Forced {
+                key: number()?,
+                from: number()?,
+                until: Some(number()?).filter(|until| *until > 0),
+            },
             "i" => Self::Looked,
             "s" => Self::ShutDown,
             _ => return None,
@@ -137,7 +147,9 @@ mod tests {
             Event::Lost,
             Event::Late { took: 9 },
             Event::Compared { hold: 7, excess: 0, at: 8 },
-            Event::Forced { key: 16, from: 7, until: 8 },
+            Event::Forcing { key: 16, from: 7 },
+            Event::Forced { key: 16, from: 7, until: Some(8) },
+            Event::Forced { key: 16, from: 7, until: None },
             Event::Looked,
             Event::ShutDown,
         ] {

@@ -1,32 +1,52 @@
-use std::ops::Range;
 use std::time::Duration;
 
 use super::LONGEST_TTL;
 
+/// A question without an answer may be executed so much later: it has crossed the network by then.
+const LATE: Duration = Duration::from_secs(10);
+
 /// When holds were ended by force, in nanoseconds of the boot clock.
 #[derive(Debug, Default)]
 pub(crate) struct Forces {
-    spans: Vec<(u64, Range<u64>)>,
+    spans: Vec<Span>,
+}
+
+/// Whatever has the key in this time may be ended.
+#[derive(Debug)]
+struct Span {
+    key: u64,
+    from: u64,
+    until: u64,
 }
 
 impl Forces {
-    /// Whatever had the key between these times may have been ended.
-    pub(crate) fn add(&mut self, key: u64, from: u64, until: u64) {
-        self.spans.push((key, from..until));
+    /// Somebody asks for it. Whether that has an effect, nobody may ever say.
+    pub(crate) fn begin(&mut self, key: u64, from: u64) {
+        self.spans.push(Span { key, from, until: from.saturating_add(as_nanos(LATE)) });
+    }
+
+    /// What began at `from` has had its effect by this time, or has none.
+    pub(crate) fn end(&mut self, key: u64, from: u64, until: Option<u64>) {
+        let is_it = |span: &Span| (span.key, span.from) == (key, from);
+        match until {
+            Some(until) => {
+                self.spans.iter_mut().filter(|span| is_it(span)).for_each(|it| it.until = until);
+            }
+            None => self.spans.retain(|span| !is_it(span)),
+        }
     }
 
     pub(crate) fn count(&self) -> usize {
         self.spans.len()
     }
 
-    /// Whether the hold of a key that began at `start` may have been ended by `now`, and its holder need not
-    /// know yet: a message may be lost, but no renewal makes its lease longer.
-    pub(crate) fn may_have_ended(&self, key: u64, start: u64, now: u64) -> bool {
+    /// Whether holders of a key may believe in their holds at this time although these were ended. A message
+    /// may be lost, but no renewal makes the lease longer. Such a hold may even begin later than it was ended:
+    /// its grant is still on its way, or is passed on within the process.
+    pub(crate) fn are_believed_in(&self, key: u64, now: u64) -> bool {
         let longest = as_nanos(LONGEST_TTL);
-        self.spans.iter().any(|(forced, span)| {
-            *forced == key
-                && start <= span.end
-                && (span.start..=span.end.saturating_add(longest)).contains(&now)
+        self.spans.iter().any(|span| {
+            span.key == key && (span.from..=span.until.saturating_add(longest)).contains(&now)
         })
     }
 }
@@ -43,11 +63,24 @@ mod tests {
     fn who_has_the_key_may_believe_in_its_hold_for_a_lease() {
         let longest = as_nanos(LONGEST_TTL);
         let mut forces = Forces::default();
-        forces.add(1, 100, 200);
-        assert!(forces.may_have_ended(1, 90, 100) && forces.may_have_ended(1, 200, 200 + longest));
-        assert!(!forces.may_have_ended(2, 90, 150), "another key");
-        assert!(!forces.may_have_ended(1, 201, 300), "it began later");
-        assert!(!forces.may_have_ended(1, 90, 99), "nobody had forced it yet");
-        assert!(!forces.may_have_ended(1, 90, 201 + longest), "its lease must be over");
+        forces.begin(1, 100);
+        forces.end(1, 100, Some(200));
+        assert!(forces.are_believed_in(1, 100) && forces.are_believed_in(1, 200 + longest));
+        assert!(!forces.are_believed_in(2, 150), "another key");
+        assert!(!forces.are_believed_in(1, 99), "nobody had forced it yet");
+        assert!(!forces.are_believed_in(1, 201 + longest), "its lease must be over");
+    }
+
+    #[test]
+    fn what_has_no_answer_may_be_executed_later() {
+        let (late, longest) = (as_nanos(LATE), as_nanos(LONGEST_TTL));
+        let mut forces = Forces::default();
+        forces.begin(1, 100);
+        assert!(forces.are_believed_in(1, 100 + late + longest));
+        assert!(!forces.are_believed_in(1, 101 + late + longest));
+        forces.begin(1, 300);
+        forces.end(1, 100, None);
+        assert!(!forces.are_believed_in(1, 299), "nobody had it");
+        assert_eq!((forces.count(), forces.are_believed_in(1, 300)), (1, true));
     }
 }

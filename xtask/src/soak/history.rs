@@ -114,7 +114,8 @@ impl History {
             Event::Lost => self.lost += 1,
             Event::Late { took } => self.late.push(took),
             Event::Compared { hold, excess, at } => self.compared(hold, excess, at),
-            Event::Forced { key, from, until } => self.forces.add(key, from, until),
+            Event::Forcing { key, from } => self.forces.begin(key, from),
+            Event::Forced { key, from, until } => self.forces.end(key, from, until),
             Event::Looked => self.looked += 1,
             Event::ShutDown => self.shut_down += 1,
         }
@@ -203,15 +204,14 @@ fn overlaps(
     for hold in holds {
         // Of holds that overlap, one begins while the others are valid.
         valid.retain(|before| before.end > hold.start);
-        let is_counted = |before: &&Hold| !forces.may_have_ended(key, before.start, hold.start);
-        let counted: Vec<_> = valid.iter().copied().filter(is_counted).collect();
-        if let Some(before) = hold.clash(&counted) {
+        let clash = hold.clash(&valid).filter(|_| !forces.are_believed_in(key, hold.start));
+        if let Some(before) = clash {
             // Fences must tell whose effect is the later one.
             let is_fenced = before.fence.is_none() || before.fence != hold.fence;
             if is_fenced && losses.explain(key, before.start, hold.start) {
                 findings.explained += 1;
             } else {
-                findings.violations.push(overlap(key, before, hold, counted.len()));
+                findings.violations.push(overlap(key, before, hold, valid.len()));
             }
         }
         valid.push(hold);
@@ -248,7 +248,7 @@ fn late_fences(
             // Of two servers that both thought they had the key, the one's answer took longer.
             let is_lost = !losses.always && losses.explain(key, highest.start, hold.start);
             // Calls of a process that does not know yet that its lease was ended have fences of that lease.
-            let is_explained = is_lost || forces.may_have_ended(key, 0, hold.start);
+            let is_explained = is_lost || forces.are_believed_in(key, hold.start);
             if highest.fence != hold.fence && is_explained {
                 findings.explained += 1;
             } else {
@@ -414,10 +414,14 @@ mod tests {
 
     #[test]
     fn a_hold_that_was_ended_by_force_is_believed_in_for_a_lease_and_no_longer() {
+        let force = |history: &mut History, from| {
+            history.add(Event::Forcing { key: 1, from });
+            history.add(Event::Forced { key: 1, from, until: Some(from + 5) });
+        };
         let lease = u64::try_from(LONGEST_TTL.as_nanos()).unwrap();
         let forced = |end, from| {
             let mut history = history(&[(2, 10, end), (1, 100, 120)]);
-            history.add(Event::Forced { key: 1, from, until: from + 5 });
+            force(&mut history, from);
             history
         };
         assert_eq!(forced(110, 50).findings(&Losses::default()).violations.len(), 0);
@@ -428,7 +432,7 @@ mod tests {
         // The fence of a lease that its process believes in.
         let mut fences = history(&[(2, 10, 20), (1, 30, 40)]);
         assert_eq!(all(&fences), 1);
-        fences.add(Event::Forced { key: 1, from: 5, until: 6 });
+        force(&mut fences, 5);
         assert_eq!((all(&fences), fences.findings(&Losses::default()).explained), (0, 1));
     }
 

@@ -1,5 +1,3 @@
-use std::time::Duration;
-
 use anyhow::{Result, bail};
 use redis_locks::{LockError, LockKind, Locks, Status};
 
@@ -7,21 +5,24 @@ use super::clock::now;
 use super::event::Event;
 use super::kind::PERMITS;
 
-/// A question of unknown outcome may be executed so much later: it has crossed the network by then.
-const LATE: Duration = Duration::from_secs(10);
-
-/// Ends the holds of a lock by force.
-pub(super) async fn force(locks: &Locks, key: u64, name: &str) -> Result<Option<Event>> {
+/// Ends the holds of a lock by force, unless it can't even be looked at.
+pub(super) async fn force(
+    locks: &Locks,
+    key: u64,
+    name: &str,
+    tell: impl Fn(Event) -> Result<()>,
+) -> Result<()> {
+    if let Event::Failed = look(locks, name).await? {
+        return tell(Event::Failed);
+    }
     let from = now();
-    let until = match locks.force_release(name, "the soak wants it so").await {
-        Ok(true) => now(),
-        Ok(false) => return Ok(None),
-        Err(LockError::Backend { .. } | LockError::Shutdown) => {
-            now() + u64::try_from(LATE.as_nanos())?
-        }
+    // Whoever asks may be killed before it can say that it did.
+    tell(Event::Forcing { key, from })?;
+    match locks.force_release(name, "the soak wants it so").await {
+        Ok(is_ended) => tell(Event::Forced { key, from, until: is_ended.then(now) }),
+        Err(LockError::Backend { .. } | LockError::Shutdown) => tell(Event::Failed),
         Err(error) => bail!("an error that nothing explains: {error}"),
-    };
-    Ok(Some(Event::Forced { key, from, until }))
+    }
 }
 
 /// Looks at one lock.
@@ -61,6 +62,9 @@ fn seen(status: Result<Status, LockError>) -> Result<Event> {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::RefCell;
+    use std::time::Duration;
+
     use super::*;
     use crate::soak::kind::every_kind;
 
@@ -68,20 +72,33 @@ mod tests {
     async fn what_is_held_is_looked_at_listed_and_forced() {
         let locks = Locks::in_memory();
         for kind in every_kind() {
-            let name = kind.lock(0);
-            assert_eq!(force(&locks, 0, &name).await.unwrap(), None, "nobody has it");
+            let (name, told) = (kind.lock(0), RefCell::new(Vec::new()));
+            let tell = |event| {
+                told.borrow_mut().push(event);
+                Ok(())
+            };
+            force(&locks, 0, &name, tell).await.unwrap();
+            let [Event::Forcing { from, .. }, nobody] = &told.take()[..] else { panic!("{name}") };
+            assert_eq!(*nobody, Event::Forced { key: 0, from: *from, until: None });
             let guard = kind.request(&locks, &[0]).acquire().await.unwrap();
             assert_eq!(look(&locks, &name).await.unwrap(), Event::Looked);
             assert_eq!(list(&locks, "").await.unwrap(), Event::Looked);
-            let forced = force(&locks, 0, &name).await.unwrap();
-            let Some(Event::Forced { key: 0, from, until }) = forced else { panic!("{forced:?}") };
+            force(&locks, 0, &name, tell).await.unwrap();
+            let [_, Event::Forced { from, until: Some(until), .. }] = told.take()[..] else {
+                panic!("{name}")
+            };
             assert!(from <= until && until <= now());
             let learns = tokio::time::timeout(Duration::from_secs(10), guard.lost()).await;
             assert!(learns.is_ok(), "{kind:?}: its holder does not learn of it");
         }
         locks.shutdown().await;
         assert_eq!(look(&locks, "mutex0").await.unwrap(), Event::Failed);
-        let late = force(&locks, 0, "mutex0").await.unwrap();
-        assert!(matches!(late, Some(Event::Forced { until, .. }) if until > now()), "{late:?}");
+        let told = RefCell::new(Vec::new());
+        let tell = |event| {
+            told.borrow_mut().push(event);
+            Ok(())
+        };
+        force(&locks, 0, "mutex0", tell).await.unwrap();
+        assert_eq!(told.take(), [Event::Failed]);
     }
 }

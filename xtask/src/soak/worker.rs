@@ -196,7 +196,8 @@ impl Task {
             0..4 => {
                 let mutexes_only = self.mutexes_only;
                 let (key, name) = pick_forced(mutexes_only, |limit| self.random.below(limit));
-                operator::force(&self.managers[0].current(), key, &name).await?
+                operator::force(&self.managers[0].current(), key, &name, tell).await?;
+                None
             }
             4 => Some(operator::list(&locks, self.random.pick(&["mutex", "pool"])).await?),
             _ => Some(operator::look(&locks, &self.random.pick(&every_lock())).await?),

@@ -144,13 +144,6 @@ impl QueueEntry {
         self.origin.first_release()
     }
 
-    /// The place whose queue it comes behind the releases of. Where the slot is still on its way to a node,
-    /// that may execute this and refuse a release that came before, because of the other keys of the
-    /// release. So there it only comes behind those that were answered.
-    pub(crate) fn is_behind(&self, place: PlaceId) -> Option<PlaceId> {
-        (!self.asks).then_some(place)
-    }
-
     fn asks_for(&self, names: &Names) -> bool {
         self.acquires().is_some_and(|asked| {
             asked.all().any(|asked| names.all().any(|it| it.main() == asked.main()))

@@ -329,7 +329,12 @@ impl World {
             let is_same = command.verb.token() == Some(&stay.token) || is_given;
             let lasts = self.server.lease_end(key, &stay.token).is_some_and(|end| end > now);
             // A release that is on its way to another node may come later.
-            let is_leaving = |note: &TokenNote| note.is_released || note.leaving == Some(node);
+            // What is sent right behind it can't be called back when it is refused: so a node that is to
+            // get a slot may execute a question, and not the release, whose other keys it lacks.
+            let is_leaving = |note: &TokenNote| {
+                let is_refused_now = note.refused == Some((node, now));
+                note.is_released || note.leaving == Some(node) || is_refused_now
+            };
             let is_mutex = self
                 .server
                 .tokens

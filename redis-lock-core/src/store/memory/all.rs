@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::entry::{Entry, end};
 use super::fences::{number, raise};
-use super::{Publish, State, heard_by_asker};
+use super::{Publish, State};
 use crate::domain::clock::Moment;
 use crate::domain::error::{Fault, FaultClass};
 use crate::domain::kind::Kind;
@@ -96,7 +96,7 @@ impl State {
                 Some(keep) => {
                     entry.holders.set_end(token, now.after(keep));
                 }
-                None => entry.give_back(token, now, publish),
+                None => entry.give_back(token, None, now, publish),
             }
         }
         answer
@@ -112,7 +112,6 @@ impl State {
         publish: Publish<'_>,
     ) -> Result<Answer, Fault> {
         let Acquire { token, ttl, queue, fair, fences, .. } = terms;
-        let publish = &mut heard_by_asker(manager, publish);
         if keys.first().is_some_and(|first| self.entry(first, now).has_tombstone(token)) {
             return Ok(Answer::Tombstone);
         }
@@ -145,7 +144,7 @@ impl State {
                 }
                 (Some(_), _) => {
                     entry.leave(token);
-                    entry.give_back(token, now, publish);
+                    entry.give_back(token, Some(token), now, publish);
                 }
             }
         }
@@ -179,9 +178,15 @@ impl State {
 
 impl Entry {
     /// Releases the mutex if the token has it, and grants it to the next waiter.
-    fn give_back(&mut self, token: &Arc<str>, now: Moment, publish: Publish<'_>) {
+    fn give_back(
+        &mut self,
+        token: &Arc<str>,
+        asker: Option<&Arc<str>>,
+        now: Moment,
+        publish: Publish<'_>,
+    ) {
         if self.holders.remove(token).is_some() {
-            self.admit(ONE, None, now, publish);
+            self.admit(ONE, asker, now, publish);
         }
     }
 }

@@ -204,28 +204,33 @@ impl Entry {
     }
 
     /// Grants the lock to waiters, from the first on, while they fit. Returns whether no waiter is
-    /// left ahead of `me`.
+    /// left ahead of the token that is asked for, if one is.
     pub(super) fn admit(
         &mut self,
         kind: Kind,
-        me: Option<&Arc<str>>,
+        asker: Option<&Arc<str>>,
         now: Moment,
         publish: Publish<'_>,
     ) -> bool {
+        let asks = asker.map(|token| Token::from_wire(token));
+        let manager = asks.as_ref().and_then(Token::manager);
+        // After a lost connection a manager may ask before it listens again: its waiters are alive.
+        let is_own =
+            |token: &str| manager.is_some() && Token::from_wire(token).manager() == manager;
         while let Some(head) = self.queue.front() {
-            if Some(&head.token) == me {
+            if Some(&head.token) == asker {
                 return true;
             }
             let mut lives = head.until > now && head.kind.family() == kind.family();
             if lives && !self.fits(head.kind) {
                 // Only the first waiter for a mutex is granted it, so its place can stay.
-                if kind.is_value() || publish(&head.manager, None) {
+                if kind.is_value() || is_own(&head.token) || publish(&head.manager, None) {
                     return false;
                 }
                 lives = false;
             }
             let Some(head) = self.queue.pop_front() else { break };
-            if lives && publish(&head.manager, Some(&head.token)) {
+            if lives && (publish(&head.manager, Some(&head.token)) || is_own(&head.token)) {
                 self.put(&head.token, head.kind, now.after(CLAIM));
                 if kind.is_value() {
                     // The other waiters are looked at when the mutex is free again.

@@ -157,15 +157,6 @@ impl Wire for MemoryWire {
 /// does not listen. Without a token, only says whether it listens.
 pub(crate) type Publish<'a> = &'a mut dyn FnMut(&str, Option<&str>) -> bool;
 
-/// Counts the manager that asks for a lock as one that listens: after a lost connection it may ask before
-/// it listens again, and its waiters are alive.
-fn heard_by_asker<'a>(
-    asker: &'a str,
-    publish: Publish<'a>,
-) -> impl FnMut(&str, Option<&str>) -> bool + 'a {
-    move |manager, token| publish(manager, token) || manager == asker
-}
-
 impl State {
     /// A state with one lock, as it was read from a server.
     pub(crate) fn of_one(key: &str, entry: Entry) -> Self {

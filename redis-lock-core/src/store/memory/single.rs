@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::Publish;
 use super::entry::{Entry, end};
 use super::fences::number;
-use super::{Publish, heard_by_asker};
 use crate::domain::clock::Moment;
 use crate::domain::error::Fault;
 use crate::domain::kind::Kind;
@@ -117,7 +117,6 @@ impl Entry {
     ) -> Result<Answer, Fault> {
         let Acquire { token, ttl, queue, fair, fences, .. } = terms;
         let kind = command.kind;
-        let publish = &mut heard_by_asker(manager, publish);
         if self.has_tombstone(token) {
             return Ok(Answer::Tombstone);
         }
@@ -151,7 +150,7 @@ impl Entry {
         self.put(token, kind, end(now, *ttl));
         if !kind.is_value() {
             // The next waiters may fit as well: consecutive readers are granted the lock together.
-            self.admit(kind, None, now, publish);
+            self.admit(kind, Some(token), now, publish);
         }
         let fence =
             (*fences > 0).then(|| number(&mut [&mut self.fence], token, *fences, false, now));

@@ -339,23 +339,27 @@ fn a_waiter_whose_engine_has_ended_keeps_nobody_out() {
 
 #[test]
 fn who_asks_before_it_listens_again_keeps_the_places_of_its_other_waiters() {
+    let tokens = ["other", "m", "m"].map(|manager| Token::fresh(manager, "").wire().to_string());
+    let [a, b, c] = tokens.each_ref().map(String::as_str);
     for kind in [Kind::Write, Kind::Permit { limit: 1 }, Kind::Mutex] {
         let mut state = State::default();
-        let mut at = |millis, manager: &str, verb| {
+        let mut at = |millis, channel: &str, verb| {
             let command = Command { kind, ..command(verb) };
-            let mut listens = |manager: &str, _: Option<&str>| manager == "other";
+            let mut nobody_listens = |channel: &str, _: Option<&str>| channel == "-";
             let now = Moment::at_millis(millis);
-            state.answer(&command, &manager.into(), now, &mut listens).unwrap()
+            state.answer(&command, &channel.into(), now, &mut nobody_listens).unwrap()
         };
-        assert_eq!(at(0, "other", Verb::Acquire(acquire("a"))), Answer::Held { fence: None });
+        assert_eq!(at(0, "other", Verb::Acquire(acquire(a))), Answer::Held { fence: None });
         let came_last = |answer| match answer {
             Answer::Busy(Blocker { queued: true, came_last, .. }) => came_last,
             other => panic!("{kind:?}: {other:?}"),
         };
-        let news = ["b", "c", "c", "b"].map(|token| came_last(at(1, "m", queue(token))));
-        assert_eq!(news, [true, true, false, false], "{kind:?}");
+        // While it does not listen, it has no channel.
+        let asked = [("m", b), ("m", c), ("-", c), ("m", b), ("m", c)];
+        let news = asked.map(|(channel, token)| came_last(at(1, channel, queue(token))));
+        assert_eq!(news, [true, true, false, false, false], "{kind:?}");
         // The lease has ended.
-        assert!(!came_last(at(1_000, "m", queue("c"))), "{kind:?}: the other waiter came first");
-        assert_eq!(at(1_000, "m", queue("b")), Answer::Held { fence: None }, "{kind:?}");
+        assert!(!came_last(at(1_000, "-", queue(c))), "{kind:?}: the other waiter came first");
+        assert_eq!(at(1_000, "-", queue(b)), Answer::Held { fence: None }, "{kind:?}");
     }
 }

@@ -1,6 +1,5 @@
 //! What is released again when another node has taken the place of one.
 
-use super::order::asks_and_waits;
 use super::*;
 
 #[test]

@@ -1,6 +1,5 @@
 mod cluster;
 mod heirs;
-mod order;
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -101,6 +100,60 @@ fn a_map_that_is_disputed_is_read_again_until_the_nodes_agree() {
     eventually(PATIENCE, "it is read more than once", || cluster.looks() > before + 2);
     cluster.nodes().is_disputed = false;
     looks_at_rest(&cluster);
+}
+
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// Takes and releases a lock on a thread of its own, for which no node is asked for now.
+fn asks_and_waits(cluster: &Cluster, locks: &Locks, key: &str) -> thread::JoinHandle<()> {
+    cluster.nodes().log.clear();
+    let request = locks.mutex(key).wait(PATIENCE);
+    let asked =
+        thread::spawn(move || request.blocking_acquire().unwrap().blocking_release().unwrap());
+    holds_for(PAUSE, "nobody is asked", || cluster.nodes().log.is_empty());
+    asked
+}
+
+#[test]
+fn whoever_asks_for_a_key_waits_while_its_release_is_at_another_node_or_between_two() {
+    let (cluster, locks) = three();
+    let key = cluster.key_of(0);
+    locks.mutex(&key).blocking_acquire().unwrap().blocking_release().unwrap();
+    let core = locks.link().core();
+    let place = |name: &str| core.places.named(&name.into()).unwrap().id;
+    for at in [Some(place("node-1:1")), None] {
+        let (reap, _) = release_of(&key);
+        core.reaper().goes_to(reap.names(), reap.attempt().wire(), at);
+        let asked = asks_and_waits(&cluster, &locks, &key);
+        core.act(|_| core.reaper().stops(&reap));
+        asked.join().unwrap();
+        drop(reap.give_up());
+    }
+    let (reap, _) = release_of(&key);
+    core.reaper().goes_to(reap.names(), reap.attempt().wire(), Some(place("node-0:1")));
+    locks.mutex(&key).blocking_acquire().unwrap().blocking_release().unwrap();
+    core.act(|_| core.reaper().stops(&reap));
+    drop(reap.give_up());
+    assert!(core.reaper().is_empty(), "nothing is noted of what was answered");
+}
+
+#[test]
+fn whoever_waits_for_one_release_does_not_hasten_another_of_the_same_key() {
+    let (cluster, locks) = three();
+    let key = cluster.key_of(0);
+    locks.mutex(&key).blocking_acquire().unwrap().blocking_release().unwrap();
+    let core = locks.link().core();
+    let (reap, _) = release_of(&key);
+    core.reaper().goes_to(reap.names(), reap.attempt().wire(), None);
+    let asked = asks_and_waits(&cluster, &locks, &key);
+    let later = Moment::now().after(PATIENCE);
+    core.act(|_| core.reaper().add(later, owed(&key)));
+    holds_for(PAUSE, "its pause is kept", || cluster.nodes().log.is_empty());
+    core.act(|_| core.reaper().stops(&reap));
+    asked.join().unwrap();
+    drop(reap.give_up());
+    let log = cluster.nodes().log.clone();
+    assert!(matches!(log.first(), Some((0, _, "release"))), "{log:?}");
 }
 
 #[test]

@@ -178,5 +178,6 @@ impl ModelStep {
 }
 
 pub(super) fn token(who: usize) -> Arc<str> {
-    format!("rl1.{who:032}.a.0.").into()
+    // Two of each manager.
+    format!("rl1.{who:032}.m{}.0.", who / 2).into()
 }

@@ -4,7 +4,7 @@
 --          in the queue, and 2 for one that it did not have before; {-2} has a tombstone;
 --          {-3, holder} a foreign value without ttl; {-4, kind} another kind of lock stands there
 ttl, place, fences = tonumber(ttl), tonumber(place), tonumber(fences)
-asker = channel
+asker = manager_of(token)
 if redis.call('EXISTS', tombstone) == 1 then return {-2} end
 local holder = try('GET', lock)
 if holder == nil then return {-4, kind_at(lock)} end

@@ -4,7 +4,7 @@
 -- Answers: as acquire.lua, about the first key that somebody else has
 -- The keys are in the order of their names.
 place, fences = tonumber(place), tonumber(fences)
-asker = channel
+asker = manager_of(token)
 if redis.call('EXISTS', tombstone) == 1 then return {-2} end
 
 -- All that can be refused is found out before anything is written.

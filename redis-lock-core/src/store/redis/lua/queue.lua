@@ -89,15 +89,19 @@ local function is_heard(channel)
   return sharded and type(redis.pcall('SPUBLISH', channel, '')) ~= 'number'
 end
 
--- The channel of whoever asks for the lock now. After a lost connection it may ask before it listens again:
--- its waiters are alive.
-local asker
+-- The manager that a token belongs to.
+local function manager_of(token) return string.match(token, '^rl1%.n?%x+%.([^.]+)%.') end
 
--- Whether a waiter may be there: one that looks by itself, one of the same process as the one that asks, and
--- one whose channel somebody listens to. A subscription to a pattern does not count, since anybody may have that.
+-- The manager that asks for the lock now. After a lost connection it may ask before it listens again, and by
+-- no channel then: its waiters are alive.
+local asker
+local function is_own(token) return asker ~= nil and manager_of(token) == asker end
+
+-- Whether a waiter may be there: one that looks by itself, and one whose channel somebody listens
+-- to. A subscription to a pattern does not count, since anybody may have that.
 local listened = {}
 local function may_live(channel)
-  if channel == '-' or channel == asker then return true end
+  if channel == '-' then return true end
   if listened[channel] == nil then listened[channel] = is_heard(channel) end
   return listened[channel]
 end
@@ -108,7 +112,7 @@ local function tell(channel, message)
   if channel == '-' then return true end
   if not is_sharded(channel) and not may_live(channel) then return false end
   local heard = publish(channel, message)
-  return channel == asker or type(heard) ~= 'number' or heard > 0
+  return type(heard) ~= 'number' or heard > 0
 end
 
 -- Makes the first living waiter the owner and tells it. Returns its token; `me`, without making it
@@ -130,7 +134,7 @@ local function grant(lock, queue, waiters, claim, me)
     local finish, channel = string.match(place or '', '^(%d+) (.*)$')
     if finish and tonumber(finish) > now then
       local marked = is_last and head or head .. '+'
-      if tell(channel, 'g ' .. marked) then
+      if tell(channel, 'g ' .. marked) or is_own(head) then
         value = marked
         break
       end
@@ -179,7 +183,7 @@ local function ask_to_hand_over(lock, channel)
   if marked and not may_be_idle(holder) then return end
   if not marked then redis.pcall('SET', lock, holder .. '+', 'KEEPTTL') end
   local base = string.match(channel, '^(.*~m:)')
-  local manager = string.match(holder, '^rl1%.n?%x+%.([^.]+)%.')
+  local manager = manager_of(holder)
   if base and manager then publish(base .. manager, 'w ' .. lock) end
 end
 
@@ -189,9 +193,8 @@ local function ask_if_idle(lock, queue, waiters, token, place, channel)
   local holder = redis.call('GET', lock)
   local base = string.match(channel, '^(.*~m:)')
   if not base or not holder or not may_be_idle(holder) then return false, 0 end
-  local manager = string.match(holder, '^rl1%.%x+%.([^.]+)%.')
   local queued = enqueue(queue, waiters, token, place, channel)
-  publish(base .. manager, 'a ' .. #token .. ' ' .. token .. ' ' .. lock)
+  publish(base .. manager_of(holder), 'a ' .. #token .. ' ' .. token .. ' ' .. lock)
   return true, queued
 end
 

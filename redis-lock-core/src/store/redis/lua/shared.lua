@@ -85,14 +85,14 @@ local function admit(lock, queue, waiters, limits, mode, now, claim, me)
     local finish, theirs, limit, channel = string.match(place, '^(%d+)/(%a)(%d+) (.*)$')
     local lives = finish and tonumber(finish) > now and family(theirs) == family(mode)
     if lives and not fits(lock, limits, theirs, tonumber(limit)) then
-      if may_live(channel) then return false end
+      if is_own(head) or may_live(channel) then return false end
       lives = false
     end
     redis.call('ZREM', queue, head)
     redis.call('HDEL', waiters, head)
     budget = budget - 1
     -- A waiter that hears nothing looks by itself; one that nobody hears is dead.
-    if lives and tell(channel, 'g ' .. head) then
+    if lives and (tell(channel, 'g ' .. head) or is_own(head)) then
       put(lock, limits, theirs, head, limit, now + claim)
       budget = budget - 2
     end

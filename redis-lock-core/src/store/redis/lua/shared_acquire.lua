@@ -5,7 +5,7 @@
 --          {-4, kind} something else stands there
 limit, ttl, place = tonumber(limit), tonumber(ttl), tonumber(place)
 claim, fences = tonumber(claim), tonumber(fences)
-asker = channel
+asker = manager_of(token)
 if redis.call('EXISTS', tombstone) == 1 then return {-2} end
 local other = stranger(lock, mode)
 if other then return other end

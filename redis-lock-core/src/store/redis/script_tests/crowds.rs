@@ -76,15 +76,16 @@ fn in_a_day(direct: &Direct) -> u64 {
     (seconds + 3_600) * 1_000
 }
 
-/// Lets many wait at `channel`, all at once.
+/// Lets many of another manager wait at `channel`, all at once.
 fn crowd(direct: &mut Direct, sort: &str, channel: &str) {
     let end = in_a_day(direct);
     for some in (10..CROWD + 10).collect::<Vec<_>>().chunks(500) {
         let mut pipe = redis::pipe();
         for number in some {
-            let place = format!("{end}{sort} {channel}");
-            pipe.zadd(names().queue(), &*token(*number), *number).ignore();
-            pipe.hset(names().waiters(), &*token(*number), place).ignore();
+            let (token, place) =
+                (token(*number).replace(".a.", ".b."), format!("{end}{sort} {channel}"));
+            pipe.zadd(names().queue(), &token, *number).ignore();
+            pipe.hset(names().waiters(), &token, place).ignore();
         }
         let () = pipe.query(&mut direct.connection).unwrap();
     }

@@ -309,19 +309,21 @@ fn who_asks_before_it_listens_again_keeps_the_places_of_its_other_waiters() {
         for kind in [Kind::Write, Kind::Permit { limit: 1 }, Kind::Mutex, ALL] {
             direct.server.run::<()>("FLUSHALL");
             assert!(is_held(&direct.ask(kind, acquire(1, false)).unwrap()));
-            let mut queue =
-                |number| direct.send(&command(kind, acquire(number, true)), "lock:~m:m").unwrap();
-            for (number, is_new) in [(2, true), (3, true), (3, false), (2, false)] {
-                let answer = queue(number);
+            let queue = |direct: &mut Direct, number, channel| {
+                direct.send(&command(kind, acquire(number, true)), channel).unwrap()
+            };
+            // While it does not listen, it has no channel.
+            let asked = [(2, "lock:~m:a"), (3, "lock:~m:a"), (3, "-"), (2, "lock:~m:a")];
+            for ((number, channel), is_new) in asked.into_iter().zip([true, true, false, false]) {
+                let answer = queue(&mut direct, number, channel);
                 let place = |blocker: &Blocker| (blocker.queued, blocker.came_last);
                 let keeps = matches!(&answer, Answer::Busy(it) if place(it) == (true, is_new));
                 assert!(keeps, "{kind:?} {number}: {answer:?}");
             }
             direct.server.run::<()>("DEL lock:a");
-            let mut queue =
-                |number| direct.send(&command(kind, acquire(number, true)), "lock:~m:m").unwrap();
-            assert!(matches!(queue(3), Answer::Busy(_)), "{kind:?}: the other came first");
-            assert!(is_held(&queue(2)), "{kind:?}");
+            let other = queue(&mut direct, 3, "-");
+            assert!(matches!(other, Answer::Busy(_)), "{kind:?}: the other came first");
+            assert!(is_held(&queue(&mut direct, 2, "-")), "{kind:?}");
         }
     }
 }
