@@ -8,12 +8,12 @@ const LATE: Duration = Duration::from_secs(10);
 /// When holds were ended by force, in nanoseconds of the boot clock.
 #[derive(Debug, Default)]
 pub(crate) struct Forces {
-    spans: Vec<Span>,
+    spans: Vec<ForcedTime>,
 }
 
 /// Whatever has the key in this time may be ended.
 #[derive(Debug)]
-struct Span {
+struct ForcedTime {
     key: u64,
     from: u64,
     until: u64,
@@ -22,12 +22,12 @@ struct Span {
 impl Forces {
     /// Somebody asks for it. Whether that has an effect, nobody may ever say.
     pub(crate) fn begin(&mut self, key: u64, from: u64) {
-        self.spans.push(Span { key, from, until: from.saturating_add(as_nanos(LATE)) });
+        self.spans.push(ForcedTime { key, from, until: from.saturating_add(as_nanos(LATE)) });
     }
 
     /// What began at `from` has had its effect by this time, or has none.
     pub(crate) fn end(&mut self, key: u64, from: u64, until: Option<u64>) {
-        let is_it = |span: &Span| (span.key, span.from) == (key, from);
+        let is_it = |span: &ForcedTime| (span.key, span.from) == (key, from);
         match until {
             Some(until) => {
                 self.spans.iter_mut().filter(|span| is_it(span)).for_each(|it| it.until = until);

@@ -7,6 +7,7 @@ mod failover;
 mod inheritance;
 mod invariants;
 mod nodes;
+mod order;
 mod promptness;
 mod resharding;
 mod sentinels;

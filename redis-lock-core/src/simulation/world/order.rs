@@ -1,0 +1,68 @@
+//! In which order a process asks for a lock and gives it back.
+
+use super::World;
+use super::nodes::Verdict;
+use crate::domain::kind::Kind;
+use crate::simulation::clock;
+use crate::simulation::network::NetworkLink;
+use crate::simulation::server::TokenNote;
+use crate::store::{Command, Verb};
+
+impl World {
+    /// What is asked for a mutex is sent in the order in which it was asked: whoever asks anew has
+    /// sent the release of what it had.
+    pub(super) fn check_order(
+        &mut self,
+        (index, seq): (usize, u64),
+        command: &Command,
+        acquires: bool,
+    ) {
+        let NetworkLink { process, node, .. } = self.links[index];
+        if let Verb::Release { token, .. } = &command.verb {
+            self.server.note(token).leaving = Some(node);
+        }
+        // A further round was sent in its turn. Where the slot has come back since its release was
+        // redirected, the release comes later: what is on its way can't be called back.
+        let is_further_round = self.links[index].rounds.contains(&seq);
+        if !acquires || command.kind != Kind::Mutex || is_further_round {
+            return;
+        }
+        // A node that does not have the slot, or not the key any more, executes nothing.
+        let asking = self.links[index].asking.contains(&seq);
+        if self.plan.nodes.is_some()
+            && !matches!(self.verdict(node, asking, command), Verdict::Executes)
+        {
+            return;
+        }
+        let manager = &self.processes[process].core.manager;
+        let key = command.names.main();
+        let now = clock::now();
+        for stay in self.server.stays_since(key, now) {
+            let token = crate::Token::from_wire(&stay.token);
+            let is_own = token.manager() == Some(&**manager);
+            let is_given = self.books.borrow().heritage.is_given(&stay.token);
+            let is_same = command.verb.token() == Some(&stay.token) || is_given;
+            let lasts = self.server.lease_end(key, &stay.token).is_some_and(|end| end > now);
+            // A release that is on its way to another node may come later.
+            // What is sent right behind it can't be called back when it is refused: so a node that is to
+            // get a slot may execute a question, and not the release, whose other keys it lacks.
+            let is_leaving = |note: &TokenNote| {
+                let is_refused_now = note.refused == Some((node, now));
+                note.is_released || note.leaving == Some(node) || is_refused_now
+            };
+            let is_mutex = self
+                .server
+                .tokens
+                .get(&stay.token)
+                .filter(|note| !is_leaving(note) && !note.stays_at(now))
+                .is_some_and(|note| !note.is_excused && note.is_of_mutex);
+            if is_own && !is_same && lasts && is_mutex {
+                let what = format!("p{process} asked for {key} before it released what it had");
+                return self.violated(what);
+            }
+        }
+        if let Some(token) = command.verb.token() {
+            self.server.note(token).is_of_mutex = true;
+        }
+    }
+}
