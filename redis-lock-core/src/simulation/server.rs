@@ -56,8 +56,6 @@ pub(super) struct TokenNote {
     /// The node to which its release was sent last, as long as its process knows no reason why it
     /// was not executed there.
     pub(super) leaving: Option<usize>,
-    /// The node that has refused its release, and when its process learned of that.
-    pub(super) refused: Option<(usize, u64)>,
     /// A release of it was answered; what follows only repeats it.
     pub(super) is_released: bool,
     /// It stays until then although it was released.

@@ -44,19 +44,17 @@ impl World {
             let is_same = command.verb.token() == Some(&stay.token) || is_given;
             let lasts = self.server.lease_end(key, &stay.token).is_some_and(|end| end > now);
             // A release that is on its way to another node may come later.
-            // What is sent right behind it can't be called back when it is refused: so a node that is to
-            // get a slot may execute a question, and not the release, whose other keys it lacks.
-            let is_leaving = |note: &TokenNote| {
-                let is_refused_now = note.refused == Some((node, now));
-                note.is_released || note.leaving == Some(node) || is_refused_now
-            };
+            let is_leaving = |note: &TokenNote| note.is_released || note.leaving == Some(node);
+            // What is sent behind it can't be called back when it is refused: so a node that is to get a slot
+            // may execute a question, and not the release, whose other keys it lacks.
+            let is_behind = self.links[index].releases.values().any(|it| *it == stay.token);
             let is_mutex = self
                 .server
                 .tokens
                 .get(&stay.token)
                 .filter(|note| !is_leaving(note) && !note.stays_at(now))
                 .is_some_and(|note| !note.is_excused && note.is_of_mutex);
-            if is_own && !is_same && lasts && is_mutex {
+            if is_own && !is_same && lasts && is_mutex && !is_behind {
                 let what = format!("p{process} asked for {key} before it released what it had");
                 return self.violated(what);
             }

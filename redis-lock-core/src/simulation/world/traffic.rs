@@ -71,10 +71,8 @@ impl World {
     fn owes_again(&mut self, index: usize, seq: u64) {
         let node = self.links[index].node;
         if let Some(token) = self.links[index].releases.remove(&seq) {
-            let note = self.server.note(&token);
-            note.refused = Some((node, clock::now()));
             // It may have been sent to another node since.
-            note.leaving.take_if(|to| *to == node);
+            self.server.note(&token).leaving.take_if(|to| *to == node);
         }
     }
 
