@@ -1,6 +1,7 @@
 use std::time::Duration;
 
 use super::LONGEST_TTL;
+use super::clock::nanos;
 
 /// A question without an answer may be executed so much later: it has crossed the network by then.
 const LATE: Duration = Duration::from_secs(10);
@@ -22,7 +23,7 @@ struct ForcedTime {
 impl Forces {
     /// Somebody asks for it. Whether that has an effect, nobody may ever say.
     pub(crate) fn begin(&mut self, key: u64, from: u64) {
-        self.spans.push(ForcedTime { key, from, until: from.saturating_add(as_nanos(LATE)) });
+        self.spans.push(ForcedTime { key, from, until: from.saturating_add(nanos(LATE)) });
     }
 
     /// What began at `from` has had its effect by this time, or has none.
@@ -44,15 +45,11 @@ impl Forces {
     /// may be lost, but no renewal makes the lease longer. Such a hold may even begin later than it was ended:
     /// its grant is still on its way, or is passed on within the process.
     pub(crate) fn are_believed_in(&self, key: u64, now: u64) -> bool {
-        let longest = as_nanos(LONGEST_TTL);
+        let longest = nanos(LONGEST_TTL);
         self.spans.iter().any(|span| {
             span.key == key && (span.from..=span.until.saturating_add(longest)).contains(&now)
         })
     }
-}
-
-fn as_nanos(time: Duration) -> u64 {
-    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]
@@ -61,7 +58,7 @@ mod tests {
 
     #[test]
     fn who_has_the_key_may_believe_in_its_hold_for_a_lease() {
-        let longest = as_nanos(LONGEST_TTL);
+        let longest = nanos(LONGEST_TTL);
         let mut forces = Forces::default();
         forces.begin(1, 100);
         forces.end(1, 100, Some(200));
@@ -73,7 +70,7 @@ mod tests {
 
     #[test]
     fn what_has_no_answer_may_be_executed_later() {
-        let (late, longest) = (as_nanos(LATE), as_nanos(LONGEST_TTL));
+        let (late, longest) = (nanos(LATE), nanos(LONGEST_TTL));
         let mut forces = Forces::default();
         forces.begin(1, 100);
         assert!(forces.are_believed_in(1, 100 + late + longest));

@@ -265,6 +265,7 @@ fn late_fences(
 mod tests {
     use super::*;
     use crate::soak::LONGEST_TTL;
+    use crate::soak::clock::nanos;
 
     fn mutex(hold: u64, fence: u64, at: u64) -> Event {
         Event::Granted { hold, kind: Kind::Mutex, fence: Some(fence), at, keys: vec![1] }
@@ -418,7 +419,7 @@ mod tests {
             history.add(Event::Forcing { key: 1, from });
             history.add(Event::Forced { key: 1, from, until: Some(from + 5) });
         };
-        let lease = u64::try_from(LONGEST_TTL.as_nanos()).unwrap();
+        let lease = nanos(LONGEST_TTL);
         let forced = |end, from| {
             let mut history = history(&[(2, 10, end), (1, 100, 120)]);
             force(&mut history, from);

@@ -1,6 +1,7 @@
 use std::ops::Range;
 use std::time::Duration;
 
+use super::clock::nanos;
 use super::kind::is_volatile;
 
 /// An answer of a server that was replaced is believed for that long, if it was on its way.
@@ -24,8 +25,7 @@ impl Losses {
 
     /// Data may have been lost between these times.
     pub(crate) fn add(&mut self, from: u64, until: u64) {
-        let on_its_way = u64::try_from(ON_ITS_WAY.as_nanos()).unwrap_or(u64::MAX);
-        self.spans.push(from..until.saturating_add(on_its_way));
+        self.spans.push(from..until.saturating_add(nanos(ON_ITS_WAY)));
     }
 
     pub(crate) fn count(&self) -> usize {
