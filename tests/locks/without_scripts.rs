@@ -28,10 +28,13 @@ pub(crate) fn as_user(server: &Server, user: &str) -> String {
 }
 
 /// One of each sort that this machine has.
-fn servers() -> Vec<Server> {
+fn binaries() -> impl Iterator<Item = ServerBinary> {
     let others = [ServerBinary::valkey(9), ServerBinary::redis_6()].into_iter().flatten();
-    let start = |binary| Server::builder().binary(binary).start();
-    std::iter::once(Server::start()).chain(others.map(start)).collect()
+    std::iter::once(ServerBinary::any()).chain(others)
+}
+
+fn servers() -> Vec<Server> {
+    binaries().map(|binary| Server::builder().binary(binary).start()).collect()
 }
 
 #[tokio::test]
@@ -346,6 +349,34 @@ async fn a_server_with_renamed_commands_is_used_without_what_it_lacks() {
     let guard = tokio::time::timeout(PATIENCE, waiting).await.unwrap().unwrap().unwrap();
     guard.release().await.unwrap();
     server.assert_clean();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_version_is_used_without_scripts_where_eval_is_renamed_or_denied() {
+    for binary in binaries() {
+        let builder = || Server::builder().binary(binary.clone());
+        let mut servers = vec![
+            (builder().rename_command("EVAL", "").start(), "default"),
+            (builder().rename_command("EVALSHA", "hidden").start(), "default"),
+        ];
+        if binary.version() >= (6, 0, 0) {
+            for denied in ["-eval", "-evalsha", "-@scripting"] {
+                let user = format!("app on >secret ~* &* +@all {denied}");
+                let user =
+                    if binary.version() < (6, 2, 0) { user.replace("&* ", "") } else { user };
+                servers.push((builder().user(&user).start(), "app"));
+            }
+        }
+        for (server, user) in servers {
+            let url = if user == "app" { as_user(&server, user) } else { server.url() };
+            let locks = Locks::connect(url).await.unwrap();
+            let guard = locks.mutex(KEY).ttl(ms(600)).acquire().await.unwrap();
+            assert!(!locks.status(KEY).await.unwrap().server.scripts, "{binary}");
+            stays(ms(1_000), "it is renewed", || guard.is_held()).await;
+            guard.release().await.unwrap();
+            server.assert_clean();
+        }
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -49,13 +49,22 @@ pub(super) fn is_forgotten(value: &Value) -> bool {
 /// Whether the server has no scripting, or denies it to this user.
 pub(super) fn denies_scripts(value: &Value) -> bool {
     let Value::ServerError(error) = value else { return false };
-    let detail = error.details().unwrap_or_default();
-    let is_eval = || detail.to_lowercase().contains("'eval");
-    match error.code() {
-        "NOPERM" => is_eval(),
-        "ERR" => detail.contains("unknown command") && is_eval(),
-        _ => false,
-    }
+    let denied = denied_command(error).unwrap_or_default().to_ascii_lowercase();
+    denied.starts_with("eval")
+}
+
+/// The command that the server does not know, or denies to this user. Redis 5.0 to 6.2 quote it with
+/// backticks, and what follows are its arguments.
+fn denied_command(error: &ServerError) -> Option<&str> {
+    let detail = error.details()?;
+    let (_, named) = match error.code() {
+        // The name of the user may come before it.
+        "NOPERM" => detail.rsplit_once("to run the ")?,
+        "ERR" => detail.split_once("unknown command ")?,
+        _ => return None,
+    };
+    let quote = named.chars().next().filter(|first| matches!(first, '\'' | '`'))?;
+    named.split(quote).nth(1)
 }
 
 /// Whether the server is not a primary, or no longer is.

@@ -92,10 +92,12 @@ pub(super) async fn probe(
     let mut wanted = 3;
     if scripting == Scripting::Auto {
         pipeline.cmd("EVAL").arg("return 1").arg(0);
+        // Only a hash: no script has this one.
+        pipeline.cmd("EVALSHA").arg("0".repeat(40)).arg(0);
         for script in scripts::all() {
             pipeline.cmd("SCRIPT").arg("LOAD").arg(&script.code);
         }
-        wanted += 1 + scripts::all().len();
+        wanted += 2 + scripts::all().len();
     }
     let answers = connection.send_packed_commands(&pipeline, 0, wanted).await?;
     let has = |index: usize| answers.get(index).is_some_and(is_known);
@@ -117,7 +119,7 @@ pub(super) async fn probe(
     let cluster = field(&info, "cluster_enabled") == Some("1");
     let run = field(&info, "run_id").map(Into::into);
     let denied =
-        scripting == Scripting::Never || answers.get(3).is_some_and(decode::denies_scripts);
+        scripting == Scripting::Never || answers.iter().skip(3).take(2).any(decode::denies_scripts);
     let atomic_by = if denied {
         AtomicBy::Transactions(dialect(connection, &key).await?)
     } else {
