@@ -36,6 +36,10 @@ impl DelayLine {
         Ok(Self { port, has_ended, thread: Some(thread) })
     }
 
+    pub(crate) fn port(&self) -> u16 {
+        self.port
+    }
+
     pub(crate) fn url(&self) -> String {
         format!("redis://127.0.0.1:{}", self.port)
     }

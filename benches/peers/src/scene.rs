@@ -57,8 +57,8 @@ impl<'a> Scene<'a> {
         self.server.url()
     }
 
-    /// The URL of a server over TLS, and the certificate of its authority.
-    pub(crate) fn tls(&self) -> Result<(String, Vec<u8>)> {
+    /// The port of a server over TLS, and the certificate of its authority.
+    pub(crate) fn tls(&self) -> Result<(u16, Vec<u8>)> {
         if self.over_tls.get().is_none() {
             ensure!(self.server.binary().speaks_tls(), "this server was built without TLS");
             let certificates = Certificates::new().context("there is no `openssl` program")?;
@@ -67,7 +67,7 @@ impl<'a> Scene<'a> {
             let _ = self.over_tls.set((builder.tls(&certificates).start(), authority));
         }
         let (server, authority) = self.over_tls.get().context("it was started above")?;
-        Ok((server.tls_url(), authority.clone()))
+        Ok((server.tls_port().context("it speaks TLS")?, authority.clone()))
     }
 
     /// How long to measure: a publishable figure takes longer than a first look.

@@ -89,6 +89,8 @@ pub(crate) enum PeerId {
     TokioMutex,
     /// No lock at all: what the server's push alone takes.
     Floor,
+    /// No lock at all: two round trips of a plain socket.
+    RoundTrips,
 }
 
 impl PeerId {
@@ -127,6 +129,7 @@ impl PeerId {
             Self::BareReplicated => "bare redis driver and WAIT",
             Self::TokioMutex => "tokio::sync::Mutex, in one process",
             Self::Floor => "push floor",
+            Self::RoundTrips => "two round trips of a plain socket",
         }
     }
 
@@ -149,7 +152,7 @@ impl PeerId {
             Self::DistributedLock => "#8e44ad",
             Self::Replicated | Self::Lingering => "#e67e22",
             Self::BareCluster | Self::BareRenewing | Self::BareReplicated => "#34495e",
-            Self::Floor | Self::TokioMutex => "#aab7b8",
+            Self::Floor | Self::RoundTrips | Self::TokioMutex => "#aab7b8",
         }
     }
 
@@ -214,7 +217,7 @@ macro_rules! with_peer {
             PeerId::BareCluster => as_peer!(BareCluster),
             PeerId::BareRenewing => as_peer!(BareRenewing),
             PeerId::BareReplicated => as_peer!(BareReplicated),
-            PeerId::Floor => anyhow::bail!("the push floor is no lock"),
+            PeerId::Floor | PeerId::RoundTrips => anyhow::bail!("{} is no lock", $id),
         }
     }};
 }

@@ -2,6 +2,7 @@
 
 mod crash;
 mod drain;
+mod far;
 mod hand_over;
 mod held;
 mod hot_key;
@@ -39,6 +40,11 @@ pub(crate) struct Work {
 }
 
 pub(crate) const ALL: &[Work] = &[
+    far::PAIR,
+    far::THREAD,
+    far::OVER_TLS,
+    far::ON_64,
+    far::RUNTIMES,
     pair::WORK,
     pair_thread::WORK,
     pair::OVER_UNIX,

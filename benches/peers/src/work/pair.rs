@@ -33,7 +33,7 @@ pub(super) const WORK: Work = Work {
     measure: |peer, scene| with_peer!(peer, P => measure::<P>(scene, scene.server.url())),
 };
 
-const METRICS: &[Metric] = &[
+pub(super) const METRICS: &[Metric] = &[
     Metric { id: "p50", title: "spawned: median", unit: Unit::Seconds },
     Metric { id: "p99", title: "spawned: 99 of 100 below", unit: Unit::Seconds },
     Metric { id: "main-p50", title: "block_on: median", unit: Unit::Seconds },
@@ -100,21 +100,30 @@ pub(super) const OVER_TLS: Work = Work {
         Goal::ours("current-p50", Bound::AtMostTimes(1.10, &[PeerId::Bare])),
     ],
     measure: |peer, scene| {
-        let (url, authority) = scene.tls()?;
-        match peer {
-            PeerId::Ours => settings(scene, || {
-                let (url, authority) = (url.clone(), authority.clone());
-                async move { Ours::over_tls(&url, LONG, authority).await }
-            }),
-            _ => settings(scene, || {
-                let (url, authority) = (url.clone(), authority.clone());
-                async move { Bare::over_tls(&url, LONG, authority).await }
-            }),
-        }
+        let (port, authority) = scene.tls()?;
+        over_tls(peer, scene, format!("rediss://127.0.0.1:{port}"), authority)
     },
 };
 
-fn measure<P: Peer>(scene: &Scene<'_>, url: String) -> Result<Sample> {
+pub(super) fn over_tls(
+    peer: PeerId,
+    scene: &Scene<'_>,
+    url: String,
+    authority: Vec<u8>,
+) -> Result<Sample> {
+    match peer {
+        PeerId::Ours => settings(scene, || {
+            let (url, authority) = (url.clone(), authority.clone());
+            async move { Ours::over_tls(&url, LONG, authority).await }
+        }),
+        _ => settings(scene, || {
+            let (url, authority) = (url.clone(), authority.clone());
+            async move { Bare::over_tls(&url, LONG, authority).await }
+        }),
+    }
+}
+
+pub(super) fn measure<P: Peer>(scene: &Scene<'_>, url: String) -> Result<Sample> {
     settings(scene, || {
         let url = url.clone();
         async move { P::open(&url, LONG).await }

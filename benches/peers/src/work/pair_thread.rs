@@ -9,33 +9,37 @@ use redis_lock_core::Locks;
 use super::Work;
 use crate::goal::{Bound, Goal};
 use crate::peer::{PeerId, RELEASE};
-use crate::sample::{Metric, Unit, quantile};
-use crate::scene::LONG;
+use crate::sample::{Metric, Sample, Unit, quantile};
+use crate::scene::{LONG, Scene};
+
+pub(super) const METRICS: &[Metric] = &[
+    Metric { id: "p50", title: "median", unit: Unit::Seconds },
+    Metric { id: "p99", title: "99 of 100 below", unit: Unit::Seconds },
+];
 
 pub(super) const WORK: Work = Work {
     id: "pair-thread",
     title: "Lock and unlock, a plain thread",
     what: "A thread that knows no runtime takes a free lock and gives it back, over and over, beside \
            the driver's synchronous client. Client and server have processors of their own.",
-    metrics: &[
-        Metric { id: "p50", title: "median", unit: Unit::Seconds },
-        Metric { id: "p99", title: "99 of 100 below", unit: Unit::Seconds },
-    ],
+    metrics: METRICS,
     peers: &[PeerId::Ours, PeerId::Bare],
     need: None,
     rounds: (7, 5),
     goals: &[Goal::ours("p50", Bound::AtMostTimes(1.05, &[PeerId::Bare]))],
-    measure: |peer, scene| {
-        let _apart = scene.apart()?;
-        let time = scene.lasting(500, 250);
-        let mut times = match peer {
-            PeerId::Ours => ours(&scene.server.url(), time)?,
-            PeerId::Bare => bare(&scene.server.url(), time)?,
-            other => bail!("{other} has no synchronous side"),
-        };
-        Ok([("p50", quantile(&mut times, 0.5)), ("p99", quantile(&mut times, 0.99))].into())
-    },
+    measure: |peer, scene| measure(peer, scene, &scene.server.url()),
 };
+
+pub(super) fn measure(peer: PeerId, scene: &Scene<'_>, url: &str) -> Result<Sample> {
+    let _apart = scene.apart()?;
+    let time = scene.lasting(500, 250);
+    let mut times = match peer {
+        PeerId::Ours => ours(url, time)?,
+        PeerId::Bare => bare(url, time)?,
+        other => bail!("{other} has no synchronous side"),
+    };
+    Ok([("p50", quantile(&mut times, 0.5)), ("p99", quantile(&mut times, 0.99))].into())
+}
 
 /// Pairs that are not counted, then pairs for so long.
 fn pairs(time: Duration, mut pair: impl FnMut() -> Result<()>) -> Result<Vec<Duration>> {

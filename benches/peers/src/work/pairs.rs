@@ -21,7 +21,7 @@ const WARM_UP: usize = 1_500;
 
 const RATE: Metric = Metric { id: "rate", title: "pairs", unit: Unit::PerSecond };
 
-const METRICS: &[Metric] = &[
+pub(super) const METRICS: &[Metric] = &[
     RATE,
     Metric { id: "server", title: "the server computes for a pair", unit: Unit::Seconds },
     Metric { id: "client", title: "the process computes for a pair", unit: Unit::Seconds },
@@ -99,7 +99,7 @@ pub(super) const ON_CLUSTER: Work = Work {
     measure: |peer, scene| with_peer!(peer, P => measure::<P>(scene, scene.cluster_url(), 64)),
 };
 
-fn measure<P: Peer>(scene: &Scene<'_>, url: String, tasks: usize) -> Result<Sample> {
+pub(super) fn measure<P: Peer>(scene: &Scene<'_>, url: String, tasks: usize) -> Result<Sample> {
     let runtime = runtime()?;
     let time = scene.lasting(800, 300);
     let warm_up = (WARM_UP / tasks).max(4);

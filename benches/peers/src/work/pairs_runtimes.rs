@@ -19,28 +19,34 @@ const TASKS: usize = 8;
 /// How many pairs of each task come before.
 const WARM_UP: u32 = 24;
 
+pub(super) const METRICS: &[Metric] =
+    &[Metric { id: "rate", title: "pairs", unit: Unit::PerSecond }];
+
 pub(super) const WORK: Work = Work {
     id: "pairs-64-runtimes",
     title: "Lock and unlock, 64 keys on 8 current-thread runtimes",
     what: "8 threads have a runtime of their own, as in actix-web. 8 tasks on each take and give back \
            a lock of their own, as fast as they can. Locks of ours are shared by all threads; every \
            other library is opened on each.",
-    metrics: &[Metric { id: "rate", title: "pairs", unit: Unit::PerSecond }],
+    metrics: METRICS,
     peers: &[PeerId::Ours, PeerId::Bare, PeerId::BareNoDelay, PeerId::Rslock, PeerId::Rlock],
     need: None,
     rounds: (7, 5),
     goals: &[Goal::ours("rate", Bound::AtLeastTimes(1.0, PeerId::BARE))],
-    measure: |peer, scene| with_peer!(peer, P => measure::<P>(scene, peer == PeerId::Ours)),
+    measure: |peer, scene| {
+        let (url, is_shared) = (scene.server.url(), peer == PeerId::Ours);
+        with_peer!(peer, P => measure::<P>(scene, &url, is_shared))
+    },
 };
 
-fn measure<P: Peer>(scene: &Scene<'_>, is_shared: bool) -> Result<Sample> {
-    let (url, time) = (scene.server.url(), scene.lasting(800, 300));
+pub(super) fn measure<P: Peer>(scene: &Scene<'_>, url: &str, is_shared: bool) -> Result<Sample> {
+    let time = scene.lasting(800, 300);
     let first = current_thread()?;
-    let shared = is_shared.then(|| first.block_on(P::open(&url, LONG))).transpose()?;
+    let shared = is_shared.then(|| first.block_on(P::open(url, LONG))).transpose()?;
     let ready = Arc::new(Barrier::new(RUNTIMES));
     let threads: Vec<_> = (0..RUNTIMES)
         .map(|number| {
-            let (url, shared, ready) = (url.clone(), shared.clone(), Arc::clone(&ready));
+            let (url, shared, ready) = (url.to_owned(), shared.clone(), Arc::clone(&ready));
             thread::spawn(move || {
                 let runtime = current_thread()?;
                 let peer = match shared {
