@@ -5,7 +5,6 @@
 //! supervises the connections, reads answers unless a task of the caller's runtime does, and runs
 //! timers.
 
-mod alarm;
 mod asking;
 mod blocking_call;
 mod brief_lock;

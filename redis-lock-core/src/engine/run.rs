@@ -11,7 +11,6 @@ use tokio::runtime;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
-use super::alarm::Alarm;
 use super::core::{Core, Work};
 use super::path::{Job, Reader};
 use super::places::{Place, PlaceId};
@@ -52,7 +51,6 @@ struct Engine<'a> {
     hints: mpsc::UnboundedReceiver<(PlaceId, Event)>,
     hint_sender: mpsc::UnboundedSender<(PlaceId, Event)>,
     place_tasks: HashMap<PlaceId, PlaceTasks>,
-    alarm: Alarm,
     /// The task that waits for changes of the map, if there are several nodes.
     directory: Option<JoinHandle<()>>,
 }
@@ -65,21 +63,12 @@ pub(super) fn serve(core: &Arc<Core>) {
         runtime.block_on(async {
             let (report, inputs) = mpsc::unbounded_channel();
             let (hint_sender, hints) = mpsc::unbounded_channel();
-            let (place_tasks, work, alarm) = (HashMap::new(), Box::default(), Alarm::new());
+            let (place_tasks, work) = (HashMap::new(), Box::default());
             let directory = core.places.directory().map(|directory| {
                 tokio::spawn(super::listen::keep_watching(Arc::clone(core), Arc::clone(directory)))
             });
-            let mut engine = Engine {
-                core,
-                work,
-                inputs,
-                report,
-                hints,
-                hint_sender,
-                place_tasks,
-                alarm,
-                directory,
-            };
+            let mut engine =
+                Engine { core, work, inputs, report, hints, hint_sender, place_tasks, directory };
             engine.run().await;
         });
     }
@@ -231,7 +220,7 @@ impl Engine<'_> {
             }
             place = ready, if is_watched => blind = place,
             () = self.core.waker.woken() => {}
-            () = self.alarm.rings(due, now) => {}
+            () = tokio::time::sleep(due.since(now)) => {}
         }
         self.core.waker.wakes();
         if let Some(tasks) = blind.and_then(|place| self.place_tasks.get_mut(&place)) {
