@@ -23,7 +23,7 @@ pub use api::request::Request;
 
 mod domain;
 pub use domain::config_error::ConfigError;
-pub use domain::error::{BackendError, LockError, NotReplicated};
+pub use domain::error::{BackendError, BackendErrorKind, LockError, NotReplicated};
 pub use domain::key::LockKey;
 pub use domain::state::{LockState, LossReason};
 pub use domain::status::{

@@ -14,10 +14,11 @@ async fn ensure_asks_for_as_much_lease_as_is_needed() {
     guard.ensure(ms(0)).unwrap();
     guard.ensure(ms(500)).unwrap();
     let outcome = guard.ensure(ms(2001));
-    match outcome {
-        Err(LockError::Lost { reason: LossReason::Expired, .. }) => {}
-        other => panic!("{other:?}"),
-    }
+    let Err(LockError::TooShort { key, remaining, needed, .. }) = outcome else {
+        panic!("{outcome:?}")
+    };
+    assert_eq!((key.as_str(), needed), (KEY, ms(2001)));
+    assert!(remaining > ms(500) && remaining < ms(2000), "{remaining:?}");
     assert!(guard.is_held(), "asking for too much is no loss");
     // As time passes less can be asked for.
     eventually(PATIENCE, "a second is too much", || guard.ensure(ms(1000)).is_err());

@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use redis_locks::{LockError, Locks};
-use testbed::PATIENCE;
+use redis_locks::{BackendErrorKind, LockError, Locks, Request};
+use testbed::{PATIENCE, Proxy, Server};
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
-use crate::arena::Arena;
+use crate::arena::{Arena, ms};
 
 /// Contends in the background; reports who leads, as `(name, term)`.
 fn candidate(locks: &Locks, name: &'static str, led: mpsc::UnboundedSender<(&'static str, u32)>) {
@@ -111,4 +111,46 @@ async fn a_wait_that_runs_out_is_an_error() {
     let _held = locks.mutex("k").acquire().await.unwrap();
     let outcome = locks.mutex("k").no_wait().lead(async |_| ()).await;
     assert!(outcome.unwrap_err().is_busy());
+}
+
+#[tokio::test]
+async fn an_outage_ends_no_candidate() {
+    let server = Server::start();
+    let proxy = Proxy::to(server.port());
+    let open = || Locks::builder().url(proxy.url()).outage(ms(200)).command_timeout(ms(200));
+    let locks = open().open().unwrap();
+    let (led, mut leaders) = mpsc::unbounded_channel();
+    let candidate = |request: Request, name: &'static str| {
+        let led = led.clone();
+        tokio::spawn(request.ttl(ms(600)).lead(async move |guard| {
+            led.send((name, guard.token().clone())).unwrap();
+            std::future::pending::<()>().await;
+        }))
+    };
+    let patient = candidate(locks.mutex("patient"), "patient");
+    let first = next(&mut leaders).await;
+    let hasty = candidate(locks.mutex("hasty").no_wait(), "hasty");
+    assert_eq!(next(&mut leaders).await.0, "hasty");
+    proxy.refuse();
+    proxy.kill_all();
+    let term = Instant::now();
+    while term.elapsed() < ms(2_500) {
+        let ended = (patient.is_finished(), hasty.is_finished());
+        assert_eq!(ended, (false, false), "after {:?} of the outage", term.elapsed());
+        tokio::time::sleep(ms(10)).await;
+    }
+    proxy.pass();
+    let again = [next(&mut leaders).await, next(&mut leaders).await];
+    assert!(again.iter().any(|(name, token)| *name == "patient" && *token != first.1));
+    assert!(again.iter().any(|(name, _)| *name == "hasty"), "{again:?}");
+}
+
+#[tokio::test]
+async fn what_no_waiting_mends_ends_a_candidate() {
+    let server = Server::builder().user("reader on >secret ~* +ping +info +hello +client").start();
+    let url = format!("redis://reader:secret@127.0.0.1:{}", server.port());
+    let locks = Locks::open(url).unwrap();
+    let outcome = timeout(PATIENCE, locks.mutex("k").lead(async |_| ())).await.unwrap();
+    let LockError::Backend { source, .. } = outcome.unwrap_err() else { panic!("it is refused") };
+    assert_eq!(source.kind(), BackendErrorKind::Rights, "{source}");
 }

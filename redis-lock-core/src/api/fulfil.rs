@@ -114,6 +114,8 @@ impl Request {
     ///
     /// When the lock is lost, the body is dropped at its next await, and the call contends for the
     /// lock again; `body` is called again when it is acquired. The call ends when a body ends by itself.
+    /// It goes on through outages, however long they last, and a leader is renewed without a limit
+    /// unless the request sets [`max_hold`](Self::max_hold).
     ///
     /// To spawn it, write `async move`: of a closure that borrows what is around it the compiler
     /// can't tell yet that its futures are `Send`.
@@ -140,22 +142,28 @@ impl Request {
     ///
     /// # Errors
     /// As [`acquire`](Self::acquire), also when it contends again: a wait that runs out is
-    /// [`Busy`](LockError::Busy), and an outage that lasts longer than
-    /// [`Builder::outage`](crate::Builder::outage) is [`Backend`](LockError::Backend).
+    /// [`Busy`](LockError::Busy). [`Backend`](LockError::Backend) only where trying again can't help,
+    /// such as for a missing right. After an outage, a request that does not wait waits for up to a second.
     /// [`Lost`](LockError::Lost) when a body had ended before the loss was known: it is not run
     /// again, because nobody knows whether it should be.
     ///
     /// # Cancel safety
     /// As [`run`](Self::run).
-    pub async fn lead<T, F>(self, mut body: F) -> Result<T, LockError>
+    pub async fn lead<T, F>(mut self, mut body: F) -> Result<T, LockError>
     where
         F: AsyncFnMut(&Guard) -> T,
     {
+        self.options.leads();
         loop {
-            let guard = self.clone().acquire().await?;
-            // Why it was lost has been reported by an event and a metric already.
-            if let Led::Ended(outcome) = scope::lead(guard, &mut body).await {
-                return outcome;
+            match self.clone().acquire().await {
+                // Why it was lost has been reported by an event and a metric already.
+                Ok(guard) => match scope::lead(guard, &mut body).await {
+                    Led::Deposed(_) => {}
+                    Led::Ended(outcome) => return outcome,
+                },
+                Err(error) if error.is_busy() || !error.is_retryable() => return Err(error),
+                // The engine waits for the server only for as long as the request waits for the lock.
+                Err(_) => self.options.waits_at_least(Duration::from_secs(1)),
             }
         }
     }

@@ -146,14 +146,19 @@ impl Guard {
     /// takes about that long and can't be undone.
     ///
     /// # Errors
-    /// [`Lost`](LockError::Lost) when the lock is lost, or when less than `need` is left.
+    /// [`Lost`](LockError::Lost) when the lock is lost; [`TooShort`](LockError::TooShort) when it is held
+    /// and less than `need` is left.
     pub fn ensure(&self, need: Duration) -> Result<(), LockError> {
         if let Some(error) = self.loss() {
             return Err(error);
         }
-        let left = self.remaining();
-        if left.is_zero() || left < need {
-            return Err(self.hold.lost_error(LossReason::Expired));
+        let remaining = self.remaining();
+        if remaining.is_zero() {
+            // It was released, or has ended since.
+            return Err(self.loss().unwrap_or_else(|| self.hold.lost_error(LossReason::Expired)));
+        }
+        if remaining < need {
+            return Err(LockError::TooShort { key: self.key().into(), remaining, needed: need });
         }
         Ok(())
     }

@@ -248,3 +248,16 @@ pub enum ConfigError {
         key: String,
     },
 }
+
+impl ConfigError {
+    /// The key that it is about, where it is about one.
+    pub(crate) fn key(&self) -> Option<&str> {
+        match self {
+            Self::OtherKind { key, .. } | Self::Unsupported { key, .. } => key.as_deref(),
+            Self::JoinMissesKey { missing: key, .. }
+            | Self::JoinOtherKind { key }
+            | Self::JoinUnfenced { key } => Some(key),
+            _ => None,
+        }
+    }
+}

@@ -17,6 +17,9 @@ const MIN_TTL: Duration = Duration::from_millis(100);
 /// How long a hold is renewed by default. It ends the holds of leaked guards.
 const DEFAULT_MAX_HOLD: Duration = Duration::from_secs(24 * 60 * 60);
 
+/// As good as without an end, and short enough for any arithmetic.
+const ENDLESS: Duration = Duration::from_secs(1_000 * 365 * 24 * 60 * 60);
+
 /// A hold that another guard gave away with `detach`.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Adopted {
@@ -86,6 +89,24 @@ impl Options {
             linger: None,
             outage,
             adopts: None,
+        }
+    }
+
+    /// They are those of a leader, who goes on through outages and is not deposed after a time, unless
+    /// the request says so.
+    pub(crate) fn leads(&mut self) {
+        self.outage = ENDLESS;
+        if self.ttl.is_some() {
+            self.max_hold.get_or_insert(ENDLESS);
+        }
+    }
+
+    /// Lengthens a limit of the wait that is shorter than this.
+    pub(crate) fn waits_at_least(&mut self, least: Duration) {
+        match self.wait {
+            Wait::Forever => {}
+            Wait::None => self.wait = Wait::For(least),
+            Wait::For(limit) => self.wait = Wait::For(limit.max(least)),
         }
     }
 
@@ -283,6 +304,20 @@ pub(crate) mod tests {
         assert!(said.contains("a repair_orphan of 0ns is too short"), "{said}");
         assert!(Options { ttl: None, ..options() }.check(Kind::Read).is_err());
         assert!(options().check(Kind::Permit { limit: 0 }).is_err());
+    }
+
+    #[test]
+    fn a_leader_is_deposed_after_a_time_only_where_the_request_says_so() {
+        let led = |options: Options| {
+            let mut options = options;
+            options.leads();
+            assert_eq!(options.check(Kind::Mutex), Ok(()));
+            demand_of(&options, "k").terms.max_hold
+        };
+        assert!(led(options()) > Duration::from_secs(100 * 365 * 24 * 60 * 60));
+        let hour = Duration::from_secs(60 * 60);
+        assert_eq!(led(Options { max_hold: Some(hour), ..options() }), hour);
+        led(Options { ttl: None, ..options() });
     }
 
     #[test]

@@ -81,7 +81,19 @@ pub enum LockError {
         /// What is wrong and what would be right.
         reason: String,
     },
-    /// `shutdown` was called on this `Locks`.
+    /// The lock is held, but less of its lease is left than [`ensure`](crate::Guard::ensure) asked for. The
+    /// next renewal may make up for that.
+    #[error("lock `{key}` is held for another {}, and {} were asked for; wait for the next renewal, or ask for a longer ttl", in_words(*.remaining), in_words(*.needed))]
+    #[non_exhaustive]
+    TooShort {
+        /// The key that is held.
+        key: String,
+        /// How much of the lease is left.
+        remaining: Duration,
+        /// How much was asked for.
+        needed: Duration,
+    },
+    /// `shutdown` or `drain` was called on this `Locks`.
     #[error("these locks are shut down; acquire through a `Locks` that is still in use")]
     Shutdown,
 }
@@ -99,6 +111,16 @@ impl LockError {
         matches!(self, Self::Lost { .. })
     }
 
+    /// Whether the same call may succeed a while later: the lock was busy, or the server failed in a
+    /// way that passes.
+    #[must_use]
+    pub fn is_retryable(&self) -> bool {
+        match self {
+            Self::Backend { source } => source.is_retryable(),
+            _ => self.is_busy(),
+        }
+    }
+
     /// The key it happened to, where there is one.
     #[must_use]
     pub fn key(&self) -> Option<&str> {
@@ -106,9 +128,11 @@ impl LockError {
             Self::Busy { key, .. }
             | Self::Lost { key, .. }
             | Self::Reentrant { key, .. }
+            | Self::TooShort { key, .. }
             | Self::InvalidKey { key, .. } => Some(key),
             Self::Backend { source } => source.key(),
-            Self::NotConfigured | Self::InvalidConfig { .. } | Self::Shutdown => None,
+            Self::InvalidConfig { cause } => cause.key(),
+            Self::NotConfigured | Self::Shutdown => None,
         }
     }
 
@@ -191,6 +215,12 @@ impl BackendError {
         self.key.as_deref()
     }
 
+    /// What sort of failure it is.
+    #[must_use]
+    pub fn kind(&self) -> BackendErrorKind {
+        self.fault.kind
+    }
+
     /// Whether trying again can help: `false` for missing rights, wrong passwords and foreign values.
     #[must_use]
     pub fn is_retryable(&self) -> bool {
@@ -251,6 +281,32 @@ pub struct NotReplicated {
     pub wanted: u32,
 }
 
+/// The sorts of failures of a server, for those who decide by them.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+#[non_exhaustive]
+pub enum BackendErrorKind {
+    /// There is no connection, or it broke.
+    Unreachable,
+    /// No answer came in time.
+    TimedOut,
+    /// The server refused the command for a reason that has no kind here, such as loading its data.
+    Refused,
+    /// The password is wrong, or the user lacks a right.
+    Rights,
+    /// The server is a replica.
+    ReadOnly,
+    /// The server has reached its `maxmemory`.
+    Full,
+    /// Fewer replicas than asked for have it, or are connected.
+    NotReplicated,
+    /// Too few of the servers of a quorum agreed.
+    NoQuorum,
+    /// A value of another program stands at the key.
+    Foreign,
+    /// The server gave an answer that makes no sense, or is no lock server.
+    Protocol,
+}
+
 /// What is known of a command that failed: whether it was executed, and whether trying again may
 /// help.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -277,6 +333,7 @@ pub(crate) enum FaultClass {
 #[derive(Clone, Debug)]
 pub(crate) struct Fault {
     pub(crate) class: FaultClass,
+    pub(crate) kind: BackendErrorKind,
     pub(crate) what: String,
     pub(crate) source: Option<Arc<dyn Error + Send + Sync>>,
 }
@@ -314,11 +371,27 @@ impl Fault {
     /// The driver panicked while it connected.
     pub(crate) fn driver_panicked() -> Self {
         let what = "the driver failed while connecting; standard error has its message";
-        Self::new(FaultClass::Permanent, what)
+        Self::new(FaultClass::Permanent, what).of(BackendErrorKind::Protocol)
     }
 
+    /// A fault of the kind that most faults of its class are.
     pub(crate) fn new(class: FaultClass, what: impl Into<String>) -> Self {
-        Self { class, what: what.into(), source: None }
+        let kind = match class {
+            FaultClass::Unknown => BackendErrorKind::Unreachable,
+            FaultClass::Late => BackendErrorKind::TimedOut,
+            _ => BackendErrorKind::Refused,
+        };
+        Self { class, kind, what: what.into(), source: None }
+    }
+
+    /// The same as another kind.
+    pub(crate) fn of(self, kind: BackendErrorKind) -> Self {
+        Self { kind, ..self }
+    }
+
+    /// The same with the error behind it.
+    pub(crate) fn because(self, source: impl Error + Send + Sync + 'static) -> Self {
+        Self { source: Some(Arc::new(source)), ..self }
     }
 }
 
@@ -332,8 +405,7 @@ mod tests {
 
     fn refused(what: &str, io: &'static str) -> LockError {
         let source = Driver(std::io::Error::other(io));
-        let fault =
-            Fault { class: FaultClass::Refused, what: what.into(), source: Some(Arc::new(source)) };
+        let fault = Fault::new(FaultClass::Refused, what).because(source);
         LockError::backend(Some("k"), &fault)
     }
 

@@ -49,6 +49,9 @@ pub enum LossReason {
         /// What was said by whoever ended it.
         because: Option<String>,
     },
+    /// Its `Locks` were shut down, or drained for as long as they were given.
+    #[error("its `Locks` were shut down")]
+    Shutdown,
     /// It was held as long as `max_hold` allows.
     #[error("it was held for as long as max_hold allows")]
     HoldLimit,

@@ -9,7 +9,6 @@ use std::time::Duration;
 /// use redis_locks::Wait;
 /// assert_eq!(Wait::from(Duration::from_secs(5)), Wait::For(Duration::from_secs(5)));
 /// assert_eq!(Wait::from(Duration::ZERO), Wait::None);
-/// assert_eq!(Wait::from(None), Wait::Forever); // no limit
 /// assert_eq!(Wait::default(), Wait::Forever);
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -27,12 +26,5 @@ pub enum Wait {
 impl From<Duration> for Wait {
     fn from(limit: Duration) -> Self {
         if limit.is_zero() { Self::None } else { Self::For(limit) }
-    }
-}
-
-/// No limit is [`Forever`](Wait::Forever), as for the time limits of `std`'s sockets.
-impl From<Option<Duration>> for Wait {
-    fn from(limit: Option<Duration>) -> Self {
-        limit.map_or(Self::Forever, Self::from)
     }
 }

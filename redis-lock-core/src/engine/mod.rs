@@ -81,9 +81,6 @@ use crate::{LockError, LossReason, Token, observe};
 use core::Core;
 use places::Places;
 
-/// The reason of holds that end by a shutdown.
-const SHUT_DOWN: &str = "its `Locks` were shut down";
-
 /// The arbiter: a server, a cluster, or the memory of this process.
 pub(crate) enum Arbiter {
     One(Arc<dyn Connector>),

@@ -5,14 +5,14 @@ use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use super::Link;
 use super::core::{Core, Work};
 use super::notices::Notice;
 use super::path::{Origin, Traffic};
-use super::{Link, SHUT_DOWN};
-use crate::LockError;
 use crate::domain::clock::Moment;
 use crate::domain::error::{Fault, FaultClass};
 use crate::lock::Reap;
+use crate::{LockError, LossReason};
 
 /// How long a shutdown waits for its releases to be confirmed.
 const PATIENCE: Duration = Duration::from_secs(3);
@@ -29,7 +29,7 @@ impl Link {
         if first {
             core.act(|work| {
                 let _let_end = LetEnd(core);
-                core.close_all(&LockError::Shutdown, SHUT_DOWN, work);
+                core.close_all(&LockError::Shutdown, &LossReason::Shutdown, work);
                 // It does not wait for those that are only repeated, so they are sent now.
                 core.put_reaps(|reaper| reaper.take_due(Moment::NEVER), work);
                 core.send(work);
@@ -63,14 +63,14 @@ impl Core {
     }
 
     /// Ends every hold and every wait, and queues the releases of their tokens.
-    pub(crate) fn close_all(&self, error: &LockError, because: &str, work: &mut Work) {
-        self.step_all(work, |machine, env, out| machine.close(error, because, env, out));
+    pub(crate) fn close_all(&self, error: &LockError, reason: &LossReason, work: &mut Work) {
+        self.step_all(work, |machine, env, out| machine.close(error, reason, env, out));
     }
 
     /// The last reference to the `Locks` was dropped: idle leases are released, then the engine
     /// ends.
     pub(super) fn abandon(&self) {
-        self.act(|work| self.close_all(&LockError::Shutdown, SHUT_DOWN, work));
+        self.act(|work| self.close_all(&LockError::Shutdown, &LossReason::Shutdown, work));
         self.is_abandoned.store(true, Ordering::Release);
         self.waker.wake();
     }
@@ -96,8 +96,8 @@ impl Core {
 
     /// Ends all holds and waits without sending anything. The notices about that are left in
     /// `work`.
-    pub(crate) fn end_all(&self, error: &LockError, because: &str, work: &mut Work) {
-        self.close_all(error, because, work);
+    pub(crate) fn end_all(&self, error: &LockError, reason: &LossReason, work: &mut Work) {
+        self.close_all(error, reason, work);
         self.drop_all(error, work);
     }
 
@@ -106,7 +106,8 @@ impl Core {
         let what = "the lock engine failed and was restarted";
         let fault = Fault::new(FaultClass::Refused, what);
         let mut work = Work::default();
-        self.end_all(&LockError::backend(None, &fault), what, &mut work);
+        let reason = LossReason::Removed { because: Some(what.into()) };
+        self.end_all(&LockError::backend(None, &fault), &reason, &mut work);
         self.notices.add(&mut work.notices);
         // The next engine may fail before it hands anything on.
         self.notices.hand_to_thread(self.notifier());
@@ -119,7 +120,7 @@ impl Core {
         // Readers may have outcomes in hand that find their next place only after this.
         self.reaper().end();
         self.places.end();
-        self.end_all(&LockError::Shutdown, SHUT_DOWN, work);
+        self.end_all(&LockError::Shutdown, &LossReason::Shutdown, work);
         work.notices.extend(self.notices.runtimes.end());
         self.stop_paths();
         // What was put meanwhile is refused as well.

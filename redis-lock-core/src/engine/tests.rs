@@ -14,7 +14,7 @@ use crate::domain::env::simulated;
 use crate::domain::error::{Fault, FaultClass};
 use crate::lock::tests::{Bench, Confirmed};
 use crate::lock::{Next, Outcome, Reap};
-use crate::{LockError, LockState, Locks, Request};
+use crate::{LockError, LockState, Locks, LossReason, Request};
 
 pub(super) const PATIENCE: Duration = Duration::from_secs(10);
 const TTL: Duration = Duration::from_millis(800);
@@ -286,7 +286,7 @@ fn releases_that_are_refused_at_once_are_not_put_again_and_again() {
     let mut work = Box::default();
     core.put_reaps(super::reaper::Reaper::drain, &mut work);
     assert_eq!(core.reaper().reaps().count(), 1, "it waits for its next try");
-    core.act(|work| core.end_all(&LockError::Shutdown, "the test is over", work));
+    core.act(|work| core.end_all(&LockError::Shutdown, &LossReason::Shutdown, work));
 }
 
 #[test]
@@ -306,7 +306,7 @@ fn nobody_waits_at_an_engine_that_has_ended() {
 }
 
 fn end(core: &super::core::Core) {
-    core.act(|work| core.end_all(&LockError::Shutdown, "the test is over", work));
+    core.act(|work| core.end_all(&LockError::Shutdown, &LossReason::Shutdown, work));
 }
 
 /// How long this thread has worked, whatever else the machine does.

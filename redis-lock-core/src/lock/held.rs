@@ -448,13 +448,12 @@ impl<W> Machine<W> {
     }
 
     /// Takes the lock from its guard, which then counts as lost.
-    pub(super) fn revoke(&mut self, because: &str, env: &Env<'_>, out: &mut Effects<W>) {
+    pub(super) fn revoke(&mut self, reason: &LossReason, env: &Env<'_>, out: &mut Effects<W>) {
         if !matches!(self.stage, Stage::Held(_)) {
             return;
         }
         let Stage::Held(held) = std::mem::replace(&mut self.stage, Stage::Idle) else { return };
-        let because = Some(because.to_owned());
-        held.hold.lose(env.now, LossReason::Removed { because });
+        held.hold.lose(env.now, reason.clone());
         self.part_with_lost(held, true, env, out);
     }
 

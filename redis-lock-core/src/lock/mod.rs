@@ -75,7 +75,7 @@ use crate::domain::key_habits::KeyHabits;
 use crate::domain::lease;
 use crate::lock::hold::Hold;
 use crate::store::{Acquire, Blocker, Command, Verb};
-use crate::{LockError, Token};
+use crate::{LockError, LossReason, Token};
 use askers::Askers;
 use contend::Contending;
 use held::Held;
@@ -370,14 +370,14 @@ impl<W> Machine<W> {
     pub(crate) fn close(
         &mut self,
         error: &LockError,
-        because: &str,
+        reason: &LossReason,
         env: &Env<'_>,
         out: &mut Effects<W>,
     ) {
         for waiter in self.waiters.drain() {
             out.fail(waiter.handle, error.clone());
         }
-        self.revoke(because, env, out);
+        self.revoke(reason, env, out);
         self.give_up_kept(IdleEnd::Shutdown, env, out);
         self.abandon_if_unwanted(env, out);
     }

@@ -111,6 +111,7 @@ pub(super) fn ended(kind: Kind, held: Duration, loss: Option<&LossReason>) {
         Some(LossReason::Overwritten { .. }) => count(LOST, label!("reason", "overwritten")),
         Some(LossReason::Removed { because: Some(_) }) => count(LOST, label!("reason", "forced")),
         Some(LossReason::Removed { because: None }) => count(LOST, label!("reason", "removed")),
+        Some(LossReason::Shutdown) => count(LOST, label!("reason", "shutdown")),
         Some(LossReason::HoldLimit) => count(LOST, label!("reason", "hold_limit")),
     }
     record(HOLD, labels(kind), held);

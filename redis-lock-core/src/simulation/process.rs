@@ -149,7 +149,7 @@ impl SimulatedProcess {
     /// Ends it without sending anything to the server.
     pub(super) fn abandon(&mut self) {
         self.core.collect_notices(&mut self.work);
-        let over = "the history is over";
-        self.core.act(|work| self.core.end_all(&crate::LockError::Shutdown, over, work));
+        let (error, reason) = (crate::LockError::Shutdown, crate::LossReason::Shutdown);
+        self.core.act(|work| self.core.end_all(&error, &reason, work));
     }
 }

@@ -6,6 +6,7 @@ use super::{
     ConnectionState, FIRST_PAUSE, Job, LOOK_PAUSE, News, Origin, QueueEntry, ReadyReply, Results,
     Traffic, Up, ping,
 };
+use crate::BackendErrorKind;
 use crate::domain::clock::Moment;
 use crate::domain::error::{Fault, FaultClass};
 use crate::lock::Outcome;
@@ -118,7 +119,8 @@ impl Traffic {
             && now >= since.after(self.limit())
         {
             let what = format!("the server can't be used: no connection within {:?}", self.limit());
-            self.failed(number, Fault::new(FaultClass::Refused, what), now, results);
+            let fault = Fault::new(FaultClass::Refused, what).of(BackendErrorKind::Unreachable);
+            self.failed(number, fault, now, results);
         }
         let wanted = !self.waiting.is_empty() || !self.ready.is_empty();
         if wanted && matches!(self.connection, ConnectionState::Unused) {

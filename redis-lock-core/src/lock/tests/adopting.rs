@@ -128,7 +128,9 @@ fn an_adopted_hold_that_is_taken_away_is_released() {
         let question = bench.asked();
         bench.answer(&question, done());
         let (_, hold) = bench.granted();
-        bench.step(|machine, env, out| machine.close(&LockError::Shutdown, "it ends", env, out));
+        bench.step(|machine, env, out| {
+            machine.close(&LockError::Shutdown, &LossReason::Shutdown, env, out)
+        });
         assert!(hold.loss(bench.moment()).is_some());
         assert_eq!(bench.released().verb(bench.moment()).token(), Some(token.wire()));
     }

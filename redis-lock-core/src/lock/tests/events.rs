@@ -65,7 +65,9 @@ fn the_end_of_a_lease_that_lingers_is_reported_with_its_reason() {
         assert_eq!(idle_events(&mut bench), [IdleEvent::Ended(why)], "case {index}");
     }
     let mut bench = kept();
-    bench.step(|machine, env, out| machine.close(&LockError::Shutdown, "", env, out));
+    bench.step(|machine, env, out| {
+        machine.close(&LockError::Shutdown, &LossReason::Shutdown, env, out)
+    });
     assert_eq!(idle_events(&mut bench), [IdleEvent::Ended(IdleEnd::Shutdown)]);
 }
 

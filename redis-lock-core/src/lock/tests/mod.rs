@@ -46,7 +46,9 @@ pub(crate) struct Bench {
 impl Drop for Bench {
     fn drop(&mut self) {
         if !std::thread::panicking() {
-            self.step(|machine, env, out| machine.close(&LockError::Shutdown, "", env, out));
+            self.step(|machine, env, out| {
+                machine.close(&LockError::Shutdown, &LossReason::Shutdown, env, out)
+            });
             self.parted();
             assert!(self.machine.is_idle(), "{:?}", self.machine);
         }

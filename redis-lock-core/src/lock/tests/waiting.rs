@@ -209,11 +209,12 @@ fn a_shutdown_ends_holds_and_waits() {
     let mut bench = Bench::new();
     let hold = bench.hold(1, demand("k"));
     bench.ask(2, demand("k"));
-    bench.step(|machine, env, out| machine.close(&LockError::Shutdown, "test", env, out));
+    bench.step(|machine, env, out| {
+        machine.close(&LockError::Shutdown, &LossReason::Shutdown, env, out)
+    });
     assert!(matches!(bench.failed().remove(0), (2, LockError::Shutdown)));
     bench.released();
-    let because = Some("test".to_owned());
-    assert_eq!(hold.loss(bench.moment()), Some(crate::LossReason::Removed { because }));
+    assert_eq!(hold.loss(bench.moment()), Some(LossReason::Shutdown));
     assert!(bench.machine.is_idle());
 }
 

@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use redis::{RedisError, ServerError, Value};
 
-use crate::Token;
 use crate::domain::error::{Fault, FaultClass};
 use crate::domain::kind::{Family, Kind};
 use crate::domain::status::LockKind;
 use crate::store::{Answer, Blocker, Command, ServerView, Verb};
+use crate::{BackendErrorKind, Token};
 
 /// The answer of a plain command.
 pub(super) enum Plain {
@@ -257,7 +257,7 @@ pub(super) fn orphan(value: Option<&str>) -> Fault {
         "the value `{value}` stands at its key without a ttl and is not ours, so it may never go \
          away; delete it, use another key or namespace, or give it a ttl with `repair_orphan`"
     );
-    Fault::new(FaultClass::Permanent, what)
+    Fault::new(FaultClass::Permanent, what).of(BackendErrorKind::Foreign)
 }
 
 /// The key has something other than the kind of lock that was asked for.
@@ -268,7 +268,7 @@ pub(super) fn other_kind(kind: Option<&str>) -> Fault {
     else {
         let what =
             format!("a {kind} of another program stands at this key; use another key or namespace");
-        return Fault::new(FaultClass::Permanent, what);
+        return Fault::new(FaultClass::Permanent, what).of(BackendErrorKind::Foreign);
     };
     let lock = family.description();
     let what = format!("the key is in use as {lock}; one key can't be several kinds of lock");
@@ -276,11 +276,9 @@ pub(super) fn other_kind(kind: Option<&str>) -> Fault {
 }
 
 fn nonsense(value: &Value) -> Fault {
-    let value: String = format!("{value:?}").chars().take(80).collect();
-    Fault::new(
-        FaultClass::Unknown,
-        format!("the server gave an answer that makes no sense: {value}"),
-    )
+    let what =
+        format!("the server gave an answer that makes no sense: {:.80}", format!("{value:?}"));
+    Fault::new(FaultClass::Unknown, what).of(BackendErrorKind::Protocol)
 }
 
 /// An error that the server gave as its answer: the command was not executed.
@@ -288,11 +286,8 @@ pub(super) fn refusal(error: &ServerError) -> Fault {
     let detail = error.details().unwrap_or_default();
     let code = code_of(error);
     let (class, advice) = classify(code, detail);
-    Fault {
-        class,
-        what: format!("the server refused: {code} {detail}{advice}"),
-        source: Some(Arc::new(RedisError::from(error.clone()))),
-    }
+    let what = format!("the server refused: {code} {detail}{advice}");
+    Fault::new(class, what).of(kind_of(code)).because(RedisError::from(error.clone()))
 }
 
 /// The codes that are distinguished.
@@ -340,6 +335,17 @@ fn code_in(text: &str) -> Option<&'static str> {
     text.split(|c: char| c.is_whitespace() || c == ':' || c == '`').find_map(known)
 }
 
+fn kind_of(code: &str) -> BackendErrorKind {
+    match code {
+        "OOM" => BackendErrorKind::Full,
+        "NOREPLICAS" => BackendErrorKind::NotReplicated,
+        "READONLY" => BackendErrorKind::ReadOnly,
+        "NOAUTH" | "WRONGPASS" | "NOPERM" => BackendErrorKind::Rights,
+        "WRONGTYPE" => BackendErrorKind::Foreign,
+        _ => BackendErrorKind::Refused,
+    }
+}
+
 fn classify(code: &str, detail: &str) -> (FaultClass, &'static str) {
     match code {
         "OOM" | "MISCONF" | "NOREPLICAS" | "BUSY" => (FaultClass::Refused, ""),
@@ -378,22 +384,22 @@ fn classify(code: &str, detail: &str) -> (FaultClass, &'static str) {
 
 /// An error of the connection: what was sent may have been executed.
 pub(super) fn broken(error: RedisError) -> Fault {
-    Fault {
-        class: FaultClass::Unknown,
-        what: format!("the connection broke: {error}"),
-        source: Some(Arc::new(error)),
-    }
+    Fault::new(FaultClass::Unknown, format!("the connection broke: {error}")).because(error)
 }
 
 /// An error while connecting: nothing was sent.
 pub(super) fn unreachable(error: RedisError) -> Fault {
     let text = error.to_string();
     let (class, advice) = classify_connecting(&error, &text);
-    Fault {
-        class,
-        what: format!("the server can't be used: {text}{advice}"),
-        source: Some(Arc::new(error)),
-    }
+    let kind = match error.code().or_else(|| code_in(&text)) {
+        _ if ["password", "rights"].iter().any(|word| advice.contains(word)) => {
+            BackendErrorKind::Rights
+        }
+        _ if error.is_io_error() => BackendErrorKind::Unreachable,
+        Some(code) => kind_of(code),
+        None => BackendErrorKind::Protocol,
+    };
+    Fault::new(class, format!("the server can't be used: {text}{advice}")).of(kind).because(error)
 }
 
 /// Whether connecting again can help, and advice on what would.
@@ -470,28 +476,6 @@ mod tests {
         let take = Verb::Take { token: token(), ttl: None };
         for value in [Value::Int(1), Value::Int(0), code(1)] {
             assert!(plain(&take, value.clone()).is_err(), "{value:?}");
-        }
-    }
-
-    #[test]
-    fn d13_no_value_of_any_shape_causes_a_panic() {
-        let verb = Verb::Acquire(crate::store::Acquire::of("t".into(), None));
-        let values = [
-            Value::Nil,
-            Value::Okay,
-            Value::Int(i64::MIN),
-            Value::Double(f64::NAN),
-            Value::BulkString(vec![0xff, 0]),
-            Value::Array(vec![]),
-            Value::Array(vec![Value::Nil, Value::Array(vec![])]),
-            Value::Array(vec![Value::Int(1)]),
-            Value::Array(vec![Value::Int(0), Value::Int(i64::MIN)]),
-            Value::Array(vec![Value::Int(7)]),
-            Value::Map(vec![(Value::Nil, Value::Nil)]),
-        ];
-        for value in values {
-            let _ = script(&verb, value.clone());
-            let _ = plain(&verb, value);
         }
     }
 }

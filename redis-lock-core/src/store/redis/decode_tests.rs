@@ -361,3 +361,25 @@ fn causes_that_keep_from_connecting_are_distinguished() {
     let broken = std::io::Error::from(std::io::ErrorKind::ConnectionRefused);
     assert_eq!(class_of(broken.into(), ""), FaultClass::Refused);
 }
+
+#[test]
+fn d13_no_value_of_any_shape_causes_a_panic() {
+    let verb = Verb::Acquire(Acquire::of("t".into(), None));
+    let values = [
+        Value::Nil,
+        Value::Okay,
+        Value::Int(i64::MIN),
+        Value::Double(f64::NAN),
+        Value::BulkString(vec![0xff, 0]),
+        Value::Array(vec![]),
+        Value::Array(vec![Value::Nil, Value::Array(vec![])]),
+        Value::Array(vec![Value::Int(1)]),
+        Value::Array(vec![Value::Int(0), Value::Int(i64::MIN)]),
+        Value::Array(vec![Value::Int(7)]),
+        Value::Map(vec![(Value::Nil, Value::Nil)]),
+    ];
+    for value in values {
+        let _ = script(&verb, value.clone());
+        let _ = plain(&verb, value);
+    }
+}

@@ -67,6 +67,7 @@ use tokio::time::timeout;
 
 use super::redirect::NodeName;
 use super::{BoxFuture, Connected, Connector, Hints, Pollable, TlsSettings};
+use crate::BackendErrorKind;
 use crate::domain::error::{Fault, FaultClass};
 use crate::domain::names::tag_of;
 use crate::domain::status::Scripting;
@@ -348,7 +349,7 @@ impl Connector for RedisConnector {
         Box::pin(async move {
             let late = || {
                 let what = format!("the server can't be used: no connection within {time_limit:?}");
-                Fault::new(FaultClass::Refused, what)
+                Fault::new(FaultClass::Refused, what).of(BackendErrorKind::Unreachable)
             };
             let member = connector.way.member().cloned();
             member.iter().for_each(Member::begin_connect);

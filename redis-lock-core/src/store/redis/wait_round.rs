@@ -12,6 +12,7 @@ use std::time::Duration;
 use redis::{Cmd, Value};
 
 use super::decode;
+use crate::BackendErrorKind;
 use crate::domain::clock::Moment;
 use crate::domain::error::{Fault, FaultClass, NotReplicated};
 use crate::domain::names::Names;
@@ -182,7 +183,7 @@ fn refused(error: &redis::ServerError) -> Fault {
 fn not_replicated(got: u32, wanted: u32) -> Fault {
     let shortfall = NotReplicated { got, wanted };
     let what = shortfall.to_string();
-    Fault { class: FaultClass::Unknown, what, source: Some(Arc::new(shortfall)) }
+    Fault::new(FaultClass::Unknown, what).of(BackendErrorKind::NotReplicated).because(shortfall)
 }
 
 pub(super) fn unknown(why: &str) -> Fault {

@@ -10,6 +10,7 @@ use super::channel_slot::channel_slot;
 use super::node_list::{Clock, Listed, NodeList};
 use super::slots::{field, text};
 use super::warnings::{cluster_outage, short_lease, skew};
+use crate::BackendErrorKind;
 use crate::domain::clock::Moment;
 use crate::domain::error::{Fault, FaultClass};
 use crate::domain::status::{ServerInfo, Topology};
@@ -114,7 +115,7 @@ impl Member {
              asked again",
             self.name
         );
-        Fault::new(FaultClass::Refused, what)
+        Fault::new(FaultClass::Refused, what).of(BackendErrorKind::ReadOnly)
     }
 
     /// Stores the version of its server.

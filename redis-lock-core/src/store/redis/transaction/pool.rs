@@ -11,6 +11,7 @@ use tokio::time::timeout;
 
 use super::hand_overs::HandOvers;
 use super::server_clock::ServerClock;
+use crate::BackendErrorKind;
 use crate::domain::clock::Moment;
 use crate::domain::error::{Fault, FaultClass};
 use crate::store::redis::decode;
@@ -193,7 +194,7 @@ impl Pool {
             Ok(connected) => connected.map_err(decode::unreachable),
             Err(_) => {
                 let what = "the server can't be used: it accepts no connection for transactions";
-                Err(Fault::new(FaultClass::Refused, what))
+                Err(Fault::new(FaultClass::Refused, what).of(BackendErrorKind::Unreachable))
             }
         }
     }
@@ -285,7 +286,7 @@ async fn ask(
 /// The connection ended before anything was written.
 pub(super) fn lost(error: &RedisError) -> Fault {
     let what = format!("the connection for a transaction broke before it began: {error}");
-    Fault::new(FaultClass::Refused, what)
+    Fault::new(FaultClass::Refused, what).of(BackendErrorKind::Unreachable)
 }
 
 #[cfg(test)]

@@ -13,6 +13,7 @@ use super::pool::{Lane, Leased, lost};
 use super::setting::Setting;
 use super::snapshot::{KnownTime, Snapshot};
 use super::writes::Message;
+use crate::BackendErrorKind;
 use crate::domain::clock::Moment;
 use crate::domain::error::{Fault, FaultClass};
 use crate::domain::kind::Kind;
@@ -46,11 +47,11 @@ pub(super) fn late(setting: &Setting, begun: Moment, is_sent: &AtomicBool) -> Fa
     setting.pool.distrust(begun);
     if is_sent.load(Ordering::Relaxed) {
         let what = "the server did not say in time what became of a transaction";
-        return Fault::new(FaultClass::Unknown, what);
+        return Fault::new(FaultClass::Unknown, what).of(BackendErrorKind::TimedOut);
     }
     let what = "no transaction came through in time: others changed the lock's keys again and \
                 again, or the server was too slow";
-    Fault::new(FaultClass::Refused, what)
+    Fault::new(FaultClass::Refused, what).of(BackendErrorKind::TimedOut)
 }
 
 async fn attempts(
