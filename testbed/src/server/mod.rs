@@ -217,9 +217,13 @@ impl Server {
             .arg("--unixsocket")
             .arg(self.socket())
             .args(["--save", "", "--daemonize", "no", "--logfile", "log"])
-            .args(["--repl-diskless-sync-delay", "0", "--user", ADMIN])
-            .args(ADMIN_RIGHTS)
-            .args(&self.arguments);
+            .args(["--repl-diskless-sync-delay", "0"]);
+        if self.has_users() {
+            let is_known =
+                |right: &&&str| self.binary.version() >= (6, 2, 0) || **right != "allchannels";
+            command.args(["--user", ADMIN]).args(ADMIN_RIGHTS.iter().filter(is_known));
+        }
+        command.args(&self.arguments);
         if self.binary.version() >= (7, 0, 0) {
             command.args(["--enable-debug-command", "yes"]);
         }
@@ -227,6 +231,11 @@ impl Server {
             command.args(["--protected-mode", "no"]);
         }
         command
+    }
+
+    /// Redis has users from 6.0 on, and rights to channels from 6.2 on.
+    fn has_users(&self) -> bool {
+        self.binary.version() >= (6, 0, 0)
     }
 
     /// What a sentinel starts from; it writes into the file what it learns.

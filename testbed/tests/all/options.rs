@@ -17,6 +17,19 @@ fn the_oldest_redis_can_be_had() {
 }
 
 #[test]
+fn older_ones_run_with_what_they_have() {
+    for (binary, version) in
+        [(ServerBinary::redis_5(), (5, 0)), (ServerBinary::redis_6_0(), (6, 0))]
+    {
+        let Some(old) = binary else { testbed::skip!("no Redis {version:?} to be had") };
+        assert_eq!((old.version().0, old.version().1), version);
+        let server = Server::builder().binary(old).start();
+        server.run::<()>("SET lock:job 1 PX 60000");
+        assert!(server.exists("lock:job"));
+    }
+}
+
+#[test]
 fn a_command_can_have_another_name_or_none() {
     let server =
         Server::builder().rename_command("EVAL", "").rename_command("SUBSCRIBE", "listen").start();
