@@ -51,14 +51,6 @@ impl DirectLine {
         }
     }
 
-    /// Ends the connection, although others may have a copy of its socket. One of the driver ends when
-    /// this is dropped.
-    pub(super) fn shut_down(&self) {
-        if let Self::Own(line) = self {
-            line.transport.socket().shut_down();
-        }
-    }
-
     /// Takes in what has arrived. Returns whether that was anything.
     pub(super) fn fill(&mut self) -> io::Result<bool> {
         match self {

@@ -261,9 +261,8 @@ impl RedisConnector {
         }
         let pool = Pool::new(self.way.client()?, self.terms.time_limit);
         self.test_watch(&pool, run.as_deref()).await?;
-        let side = self.side_link(run.clone(), self.terms.time_limit);
         let (channel, node) = (self.channel.clone(), self.node());
-        let connected = transaction::wire(link, pool, found, channel, node, side);
+        let connected = transaction::wire(link, pool, found, channel, node);
         Ok(self.replicated(connected, run))
     }
 

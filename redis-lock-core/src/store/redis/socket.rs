@@ -48,16 +48,6 @@ impl Socket {
         }
     }
 
-    /// Ends the connection for all that have a copy of this socket.
-    pub(super) fn shut_down(&self) {
-        // One that has ended can't be ended again.
-        let _ = match self {
-            Self::Tcp(stream) => stream.shutdown(net::Shutdown::Both),
-            #[cfg(unix)]
-            Self::Unix(stream) => stream.shutdown(net::Shutdown::Both),
-        };
-    }
-
     pub(super) fn read(&self, into: &mut [u8]) -> io::Result<usize> {
         match self {
             Self::Tcp(stream) => (&**stream).read(into),

@@ -45,7 +45,6 @@ impl Transactions {
             pool: Arc::clone(&self.pool),
             dialect: Dialect::Millis,
             channel,
-            is_cluster: false,
             has_compare_and_set: false,
             alive_for: Duration::ZERO,
         };

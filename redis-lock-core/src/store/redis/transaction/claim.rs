@@ -83,7 +83,6 @@ mod tests {
             pool: runtime.block_on(async { Pool::new(server.client(), Duration::from_secs(5)) }),
             dialect: Dialect::Millis,
             channel: Channel::listened_at("lock:~m:x"),
-            is_cluster: false,
             has_compare_and_set: true,
             alive_for: Duration::ZERO,
         };

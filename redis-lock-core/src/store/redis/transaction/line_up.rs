@@ -61,7 +61,7 @@ pub(super) async fn line_up(
         leased.ask(vec![correct]).await.map_err(decode::broken)?;
     }
     leased.give_back();
-    let Ok(Standing::Value { text, left }) = standing(value, left, Dialect::Millis) else {
+    let Ok(Standing::Value { text, left, .. }) = standing(value, left, Dialect::Millis) else {
         return Ok(None);
     };
     let (holder, is_marked) = unmarked(&text);
@@ -150,7 +150,6 @@ mod tests {
             pool,
             dialect: Dialect::Millis,
             channel: Channel::listened_at("lock:~m:x"),
-            is_cluster: false,
             has_compare_and_set: false,
             alive_for: Duration::ZERO,
         };

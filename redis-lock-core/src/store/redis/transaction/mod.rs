@@ -14,15 +14,12 @@
 //! from the server and writes the changes back. Commands for one key run one after the other,
 //! because connections have no common order.
 
-mod batch;
 mod claim;
 mod hand_overs;
 mod line_up;
-mod lone_release;
 mod look;
 mod plan;
 mod pool;
-mod release_line;
 mod run;
 mod self_test;
 mod sequence;

@@ -1,6 +1,6 @@
 //! Connections that serve one transaction at a time.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ use crate::store::redis::decode;
 use crate::store::{Command, Verb};
 
 /// So many transactions run at once, and as many of renewals beside them.
-pub(super) const SIZE: usize = 4;
+const SIZE: usize = 8;
 
 /// A connection that was idle for longer may have been closed, which only its next use shows.
 const FRESH: Duration = Duration::from_secs(1);
@@ -62,7 +62,6 @@ pub(in crate::store::redis) struct Pool {
     pub(super) hand_overs: HandOvers,
     /// Whether something has arrived since the last call of `take_received`.
     has_received: AtomicBool,
-    distrusted: AtomicU64,
 }
 
 /// What can be leased at once, and what is on its way.
@@ -110,7 +109,6 @@ impl Pool {
             clock: ServerClock::default(),
             hand_overs: HandOvers::default(),
             has_received: AtomicBool::new(false),
-            distrusted: AtomicU64::new(0),
         })
     }
 
@@ -172,18 +170,12 @@ impl Pool {
     /// Nothing has come on a connection since that time. Those that have been idle since then may have
     /// died in the same silence, and are closed; a new one is made at once.
     pub(super) fn distrust(self: &Arc<Self>, silent_since: Moment) {
-        self.distrusted.fetch_add(1, Ordering::Relaxed);
         self.idle().free.retain(|it| it.since > silent_since);
         // Whoever has it locked is making a new one.
         if let Ok(mut beside) = self.beside.try_lock() {
             beside.take();
         }
         self.prepare();
-    }
-
-    /// How often something was silent for too long.
-    pub(super) fn distrusted(&self) -> u64 {
-        self.distrusted.load(Ordering::Relaxed)
     }
 
     async fn connect(&self) -> Result<MultiplexedConnection, Fault> {

@@ -14,8 +14,6 @@ pub(in crate::store::redis) struct Setting {
     pub(in crate::store::redis) pool: Arc<Pool>,
     pub(in crate::store::redis) dialect: Dialect,
     pub(in crate::store::redis) channel: Channel,
-    /// Whether the server is in cluster mode, where one command may use keys of one slot only.
-    pub(in crate::store::redis) is_cluster: bool,
     /// Whether the server compares a value and sets it in one command.
     pub(in crate::store::redis) has_compare_and_set: bool,
     /// A waiter's process that has asked within this time is taken to be alive.

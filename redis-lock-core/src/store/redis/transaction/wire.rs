@@ -10,10 +10,8 @@ use std::time::Duration;
 use redis::RedisError;
 use tokio::sync::mpsc;
 
-use super::lone_release::{LoneOutcome, LoneRelease};
 use super::plan::is_possible;
 use super::pool::Pool;
-use super::release_line::ReleaseLine;
 use super::sequence::Sequence;
 use super::serve::{AnswerInbox, serve};
 use super::setting::Setting;
@@ -24,8 +22,6 @@ use crate::store::redis::address::redirect_in;
 use crate::store::redis::channel::Channel;
 use crate::store::redis::dialect::Dialect;
 use crate::store::redis::probe::{AtomicBy, Found};
-use crate::store::redis::side_link::{LineSlot, SideLink};
-use crate::store::redis::side_watch::watch_beside;
 use crate::store::{
     Answer, Blocker, Command, Connected, Filled, Pulled, Readiness, TaskWaker, Verb, Watcher, Wire,
 };
@@ -45,11 +41,7 @@ struct TransactionWire {
     node: Option<NodeName>,
     sequence: Sequence,
     jobs: mpsc::UnboundedSender<(u64, Command)>,
-    /// How many commands the task has not answered.
-    with_task: usize,
     inbox: Arc<AnswerInbox>,
-    /// Executes releases while the task has nothing to do.
-    releases: ReleaseLine,
     done: VecDeque<Pulled>,
     /// When the commands were pushed to which the link owes the answers.
     owed: VecDeque<Moment>,
@@ -62,25 +54,20 @@ pub(in crate::store::redis) fn wire(
     found: Found,
     channel: Channel,
     node: Option<NodeName>,
-    side: SideLink,
 ) -> Connected {
     let dialect = match found.atomic_by {
         AtomicBy::Transactions(dialect) => dialect,
         AtomicBy::Scripts => Dialect::Millis,
     };
-    let is_cluster = found.cluster;
     // What compares and deletes (Valkey 9, Redis 8.4) has `SET … IFEQ` as well.
     let has_compare_and_set = found.delete.is_native() && dialect == Dialect::Millis;
     let alive_for = ALIVE_FOR;
-    let setting = Setting { pool, dialect, channel, is_cluster, has_compare_and_set, alive_for };
+    let setting = Setting { pool, dialect, channel, has_compare_and_set, alive_for };
     let setting = Arc::new(setting);
     let (jobs, receiver) = mpsc::unbounded_channel();
     let inbox = Arc::new(AnswerInbox::default());
     tokio::spawn(serve(Arc::clone(&setting), receiver, Arc::clone(&inbox)));
-    let slot = Arc::new(LineSlot::default());
     let watcher = link.watcher.map(|watcher| watch_both(watcher, Arc::clone(&inbox)));
-    let watcher = watcher.map(|watcher| watch_beside(watcher, Arc::clone(&slot)));
-    let releases = ReleaseLine::new(Arc::clone(&setting), side, slot);
     let wire = TransactionWire {
         link: link.wire,
         setting,
@@ -89,9 +76,7 @@ pub(in crate::store::redis) fn wire(
         node,
         sequence: Sequence::default(),
         jobs,
-        with_task: 0,
         inbox,
-        releases,
         done: VecDeque::new(),
         owed: VecDeque::new(),
     };
@@ -108,16 +93,10 @@ impl TransactionWire {
             self.owed.push_back(Moment::now());
             return self.link.push(seq, command);
         }
-        // While others are under way, a release is executed together with those that come meanwhile.
-        let is_lone = self.with_task == 0 && LoneRelease::suits(&command);
-        let command = if is_lone { self.releases.begin(seq, command) } else { Some(command) };
-        if let Some(command) = command {
-            self.ask_task(seq, command);
-        }
+        self.ask_task(seq, command);
     }
 
     fn ask_task(&mut self, seq: u64, command: Command) {
-        self.with_task += 1;
         if self.jobs.send((seq, command)).is_err() {
             let fault = Fault::new(FaultClass::Refused, "the engine has ended");
             self.finish(seq, Err(fault));
@@ -244,17 +223,9 @@ impl Wire for TransactionWire {
     fn fill(&mut self) -> io::Result<Filled> {
         let arrived = self.inbox.take();
         let received = self.setting.pool.take_received();
-        self.with_task = self.with_task.saturating_sub(arrived.len());
         for (seq, answer) in arrived {
             self.finish(seq, answer);
         }
-        let (heard, ended) = self.releases.fill();
-        match ended {
-            Some((seq, LoneOutcome::Done(answer))) => self.finish(seq, answer),
-            Some((seq, LoneOutcome::Unusual(command))) => self.ask_task(seq, command),
-            None => {}
-        }
-        let received = received || heard;
         let filled = self.link.fill()?;
         // While the link owes an answer, bytes on other connections must not hide that it is silent.
         Ok(Filled {
@@ -264,7 +235,7 @@ impl Wire for TransactionWire {
     }
 
     fn due(&self) -> Moment {
-        self.releases.due().min(self.link.due())
+        self.link.due()
     }
 
     fn owes_since(&self, _: Moment) -> Option<Moment> {

@@ -1,5 +1,5 @@
-//! Releases that come one at a time where there are no scripts, which have a connection of their own, while
-//! something else happens at the server.
+//! Releases that come one at a time where there are no scripts, while something else happens at the
+//! server.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,36 +16,20 @@ async fn pair(locks: &Locks) {
     job(locks).acquire().await.unwrap().release().await.unwrap();
 }
 
-fn connections(server: &Server) -> usize {
-    server.run::<String>("CLIENT LIST").lines().count()
-}
-
-/// Locks and releases until releases have a connection of their own.
-async fn warm_up(locks: &Locks, server: &Server) {
-    pair(locks).await;
-    let before = connections(server);
-    for _ in 0..10_000 {
-        pair(locks).await;
-        if connections(server) > before {
-            // It is used from the next one on.
-            return pair(locks).await;
-        }
-    }
-    panic!("{} connections", connections(server));
-}
-
-/// Locks without scripts that have released much, one at a time.
-async fn warm(url: &str, server: &Server) -> Locks {
+/// Locks without scripts that have connections for transactions.
+async fn warm(url: &str) -> Locks {
     let builder = Locks::builder().url(url).scripting(Scripting::Never).command_timeout(COMMAND);
     let locks = builder.connect().await.unwrap();
-    warm_up(&locks, server).await;
+    for _ in 0..10 {
+        pair(&locks).await;
+    }
     locks
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn they_wait_out_a_pause_of_the_server() {
     let server = Server::start();
-    let locks = warm(&server.url(), &server).await;
+    let locks = warm(&server.url()).await;
     // Where only what writes is paused, the lock has been read by then.
     for what in ["ALL", "WRITE"] {
         for pause in [COMMAND / 5, COMMAND * 3] {
@@ -82,7 +66,7 @@ fn close_those_of_transactions(server: &Server, user: &str) -> usize {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn they_go_on_when_the_password_changes_and_stop_where_it_is_asked_for() {
     let server = Server::builder().user(NO_SCRIPTS).start();
-    let locks = warm(&as_user(&server, "app"), &server).await;
+    let locks = warm(&as_user(&server, "app")).await;
     server.run::<()>("ACL SETUSER app resetpass >changed");
     for _ in 0..20 {
         // What is connected already needs no password.
@@ -115,7 +99,7 @@ async fn a_shutdown_leaves_none_of_them() {
     let proxy = Proxy::to(server.port());
     for step in 0..12 {
         proxy.pass();
-        let locks = warm(&proxy.url(), &server).await;
+        let locks = warm(&proxy.url()).await;
         let guard = job(&locks).acquire().await.unwrap();
         proxy.delay_up(LATENCY);
         guard.release_in_background();
@@ -134,7 +118,7 @@ async fn eighty_who_wait_are_served_after_the_server_has_lost_all() {
     let server = Server::start();
     let mut managers = Vec::new();
     for _ in 0..MANAGERS {
-        managers.push(warm(&server.url(), &server).await);
+        managers.push(warm(&server.url()).await);
     }
     let held = job(&never(&server).await).acquire().await.unwrap();
     let (inside, mut waiting) = (Arc::new(AtomicBool::new(false)), JoinSet::new());
