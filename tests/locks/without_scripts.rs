@@ -1,13 +1,14 @@
 //! Servers without scripting, and users without the right to it: mutexes by transactions.
 
+use std::collections::BTreeSet;
 use std::env;
 use std::path::Path;
 use std::time::Instant;
 
 use redis_locks::{ConfigError, LockError, LockKind, Locks, ReleaseBy, Scripting};
 use testbed::{
-    Child, ChildIo, Proxy, Server, ServerBinary, SharedCounter, cancel_at, cancel_in_flight,
-    eventually,
+    Child, ChildIo, Flavor, Proxy, Server, ServerBinary, SharedCounter, cancel_at,
+    cancel_in_flight, eventually,
 };
 
 use crate::scenery::*;
@@ -59,6 +60,33 @@ async fn a_mutex_works_where_scripts_are_denied() {
     guard.release().await.unwrap();
     assert_eq!(locks.status(KEY).await.unwrap().kind, LockKind::Free);
     server.assert_clean();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_key_of_a_user_is_written_to_besides_the_lock() {
+    const CHANNEL: &str = "~m:";
+    for scripting in [Scripting::Never, Scripting::Auto] {
+        let server = Server::start();
+        let monitor = server.monitor();
+        let builder = || Locks::builder().url(server.url()).scripting(scripting);
+        let locks = builder().connect().await.unwrap();
+        // No replica is there, so this is refused, after it was written to.
+        let replicated = builder().replicas(1).command_timeout(COMMAND).connect().await.unwrap();
+        let refused = job(&replicated).try_acquire().await;
+        assert!(refused.is_err(), "{refused:?}");
+        until("it is free", || !server.exists(WIRE)).await;
+        job(&locks).fenced().acquire().await.unwrap().release().await.unwrap();
+        let lines = monitor.lines();
+        let words = lines.iter().flat_map(|line| line.split('"'));
+        let names = words.filter_map(|word| word.strip_prefix("lock:"));
+        let keys: BTreeSet<&str> = names.filter(|name| !name.starts_with(CHANNEL)).collect();
+        let besides = keys.iter().filter(|key| !key.contains(KEY));
+        assert!(besides.count() > 0, "{keys:?}");
+        for key in keys.into_iter().filter(|key| *key != KEY) {
+            let refused = locks.mutex(key).try_acquire().await;
+            assert!(matches!(refused, Err(LockError::InvalidKey { .. })), "{key}: {refused:?}");
+        }
+    }
 }
 
 #[tokio::test]
@@ -387,6 +415,23 @@ async fn held_locks_are_kept_when_scripts_are_denied_in_the_midst() {
     other.release().await.unwrap();
     guard.release().await.unwrap();
     server.assert_clean();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_full_server_without_scripts_renews_where_it_queues_transactions() {
+    for server in servers() {
+        let locks = never(&server).await;
+        let guard = locks.mutex(KEY).ttl(ms(900)).acquire().await.unwrap();
+        server.run::<()>("CONFIG SET maxmemory 1");
+        if server.binary().flavor() == Flavor::Valkey {
+            stays(ms(2_000), "it is renewed", || guard.is_held()).await;
+            guard.release().await.unwrap();
+        } else {
+            let reason = tokio::time::timeout(PATIENCE, guard.lost()).await.unwrap();
+            println!("{}: {reason}", server.binary());
+        }
+        server.run::<()>("CONFIG SET maxmemory 0");
+    }
 }
 
 /// The rights that docs/PROTOCOL.md asks for where there are no scripts, taken from there.

@@ -141,6 +141,14 @@ impl Names {
     }
 }
 
+/// A key that belongs to no lock, with a tag that chooses its slot. It has the form of a tombstone, so no
+/// lock can have it.
+pub(crate) fn beside_locks(namespace: &str, tag: &str, what: &str) -> String {
+    let colon = if namespace.is_empty() { "" } else { ":" };
+    let tag = if tag.is_empty() { "~" } else { tag };
+    format!("{namespace}{colon}{{{tag}}}:~x:{what}")
+}
+
 /// Whether a key, without its namespace, has the form of a side key: it begins with a tag and ends
 /// with the name of a side key.
 pub(crate) fn is_reserved(key: &str) -> bool {
@@ -241,6 +249,20 @@ mod tests {
             ["a", "order:42", "a{b}c", "{b}", "{}", "}{", "{{a}}", "a}b", "x{}y{z}", "ü{", "{"]
         {
             share_their_slot(key);
+        }
+    }
+
+    #[test]
+    fn what_is_written_beside_locks_is_the_name_of_none() {
+        for namespace in ["lock", ""] {
+            for tag in ["", "1234"] {
+                let key = beside_locks(namespace, tag, "probe");
+                let names = Names::new(namespace, "lock:a");
+                assert!(names.has_side(&key), "{key} is listed as a lock");
+                let own = &key[names.prefix_len..];
+                assert!(crate::LockKey::from(own).check().is_err(), "{own} is taken as a lock");
+                assert!(tag.is_empty() || slot(&key) == slot(tag), "{key}");
+            }
         }
     }
 

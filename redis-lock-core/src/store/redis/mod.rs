@@ -69,7 +69,7 @@ use super::redirect::NodeName;
 use super::{BoxFuture, Connected, Connector, Hints, Pollable, TlsSettings};
 use crate::BackendErrorKind;
 use crate::domain::error::{Fault, FaultClass};
-use crate::domain::names::tag_of;
+use crate::domain::names::{beside_locks, tag_of};
 use crate::domain::status::Scripting;
 use channel::Channel;
 use conversation::Conversation;
@@ -140,14 +140,14 @@ impl Terms {
 
     /// The channel of this manager; the tag chooses its slot.
     fn channel(&self, tag: &str) -> Arc<str> {
-        self.side(tag, "m").into()
+        let Self { namespace, manager, .. } = self;
+        let colon = if namespace.is_empty() { "" } else { ":" };
+        format!("{namespace}{colon}{tag}~m:{manager}").into()
     }
 
     /// A key that belongs to this manager and to no lock.
     fn side(&self, tag: &str, what: &str) -> String {
-        let Self { namespace, manager, .. } = self;
-        let colon = if namespace.is_empty() { "" } else { ":" };
-        format!("{namespace}{colon}{tag}~{what}:{manager}")
+        beside_locks(&self.namespace, tag, &format!("{what}:{}", self.manager))
     }
 }
 
@@ -297,7 +297,7 @@ impl RedisConnector {
         let slots = self.way.member().map(Member::some_slots).unwrap_or_default();
         match slots.is_empty() {
             true => vec![String::new()],
-            false => slots.into_iter().map(|slot| format!("{{{}}}", tag_of(slot))).collect(),
+            false => slots.into_iter().map(tag_of).collect(),
         }
     }
 

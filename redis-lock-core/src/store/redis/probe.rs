@@ -5,6 +5,7 @@ use redis::{Cmd, RedisError, Value};
 
 use super::dialect::{Dialect, PROBES};
 use super::{decode, scripts};
+use crate::domain::names::beside_locks;
 use crate::domain::status::{ReleaseBy, Scripting, ServerInfo};
 
 /// How to delete a key only if it has a certain value.
@@ -84,7 +85,7 @@ pub(super) async fn probe(
     namespace: &str,
     scripting: Scripting,
 ) -> Result<Found, RedisError> {
-    let key = if namespace.is_empty() { "~probe".into() } else { format!("{namespace}:~probe") };
+    let key = beside_locks(namespace, "", "probe");
     let mut pipeline = redis::pipe();
     pipeline.add_command(redis::cmd("INFO"));
     pipeline.cmd("DELIFEQ").arg(&key).arg("-");

@@ -25,8 +25,7 @@ impl Markers {
             return [self.terms.side("", "r")].into();
         }
         let Self { terms, tags, .. } = self;
-        let tag = |slot| format!("{{{}}}", tag_of(slot));
-        let key = |slot| terms.side(tags.entry(slot).or_insert_with(|| tag(slot)), "r");
+        let key = |slot| terms.side(tags.entry(slot).or_insert_with(|| tag_of(slot)), "r");
         slots.into_iter().map(key).collect()
     }
 }
