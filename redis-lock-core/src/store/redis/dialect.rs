@@ -60,7 +60,8 @@ impl Dialect {
     }
 
     /// The command that writes a value with a ttl, or without one.
-    pub(super) fn set(self, key: &str, value: &str, time: Option<Duration>) -> Cmd {
+    pub(super) fn set(self, key: &str, value: impl AsRef<[u8]>, time: Option<Duration>) -> Cmd {
+        let value = value.as_ref();
         let mut cmd = Cmd::with_capacity(5, 64 + key.len() + value.len());
         match (self, time) {
             (_, None) => cmd.arg("SET").arg(key).arg(value),

@@ -18,7 +18,7 @@ const MOST_NAMING: usize = 4096;
 pub(super) fn seen(snapshot: &Snapshot) -> Answer {
     let fence = snapshot.fence.as_ref().map(|(last, owner)| (*last, owner.as_str()));
     let mut view = match &snapshot.lock {
-        Standing::Value { text, left } => {
+        Standing::Value { text, left, .. } => {
             let mut view = ServerView::of_value(shown(unmarked(text).0), *left, fence);
             view.foreign = (!is_ours(text)).then(|| digest(text).into());
             view

@@ -14,6 +14,8 @@
 //! from the server and writes the changes back. Commands for one key run one after the other,
 //! because connections have no common order.
 
+#[cfg(test)]
+mod between_tests;
 mod claim;
 mod hand_overs;
 mod line_up;

@@ -220,10 +220,10 @@ fn decide_acquire(
                     or denies: Redis has them from 2.6 on";
         return Decision::Refuse(Fault::new(FaultClass::Unsupported, what));
     }
-    let value = match &snapshot.lock {
+    let (bytes, value) = match &snapshot.lock {
         Standing::Other => return Decision::AskType,
         Standing::Nothing => return acquire_by_model(command, acquire, snapshot, terms),
-        Standing::Value { text, .. } => text,
+        Standing::Value { bytes, text, .. } => (bytes, text),
     };
     let mine = super::snapshot::unmarked(value).0 == &*acquire.token;
     if mine || !snapshot.is_orphan() {
@@ -233,7 +233,8 @@ fn decide_acquire(
         return Decision::Refuse(decode::orphan(Some(look::shown(value))));
     };
     let mut repaired = snapshot.clone();
-    repaired.lock = Standing::Value { text: value.clone(), left: Some(grace) };
+    repaired.lock =
+        Standing::Value { bytes: bytes.clone(), text: value.clone(), left: Some(grace) };
     let mut decision = acquire_by_model(command, acquire, &repaired, terms);
     if let Decision::Write { answer: Answer::Busy(blocker), writes, .. } = &mut decision {
         blocker.repaired = true;
@@ -279,7 +280,8 @@ fn force_foreign(
 ) -> Decision {
     match snapshot.value() {
         Some(value) if look::digest(value) == name => {
-            let token = look::shown(value).into();
+            // All of it, although less may have been shown.
+            let token = value.into();
             let verb = Verb::Release { token, waited_for: true, keep: None, tombstone: None };
             by_model(&Command { verb, ..command.clone() }, snapshot, terms)
         }

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use redis::{Cmd, ServerError, Value};
+use redis::{Arg, Cmd, ServerError, Value};
 use tokio::time::{sleep, timeout};
 
 use super::claim::claim;
@@ -21,9 +21,9 @@ use crate::store::redis::{decode, encode};
 use crate::store::{Acquire, Answer, Command, Verb};
 
 /// The outcome of one transaction.
-pub(super) enum TransactionResult {
+enum TransactionResult {
     Done(Answer),
-    /// Another client changed a key meanwhile; nothing was written.
+    /// What was read has changed meanwhile.
     Aborted,
     /// It was not executed, and has to be tried in another way.
     Otherwise,
@@ -41,7 +41,7 @@ pub(in crate::store::redis) async fn run(
 }
 
 /// The fault of a transaction that took too long.
-pub(super) fn late(setting: &Setting, begun: Moment, is_sent: &AtomicBool) -> Fault {
+fn late(setting: &Setting, begun: Moment, is_sent: &AtomicBool) -> Fault {
     // Its connection is closed by now. Another one is made at once, so that the next try need not
     // wait for it.
     setting.pool.distrust(begun);
@@ -136,7 +136,9 @@ async fn attempt(
                     return Ok(TransactionResult::Done(answer));
                 }
                 let is_passed = messages.iter().any(Message::grants_with_others_behind);
-                let written = write(setting, leased, writes, messages, terms, is_sent).await?;
+                let lock = command.names.main();
+                let written =
+                    write(setting, leased, lock, writes, messages, terms, is_sent).await?;
                 if is_passed && matches!(written, Written::Done) {
                     setting.pool.hand_overs.note(command.names.main(), Moment::now());
                 }
@@ -185,7 +187,7 @@ fn learn(setting: &Setting, plan: &ReadPlan, snapshot: &Snapshot, sent: Moment) 
 }
 
 /// The first round trip. It includes `MULTI`, so that nothing is written unless that was accepted.
-pub(super) fn begin(watch: &[String], reads: Vec<Cmd>) -> Vec<Cmd> {
+fn begin(watch: &[String], reads: Vec<Cmd>) -> Vec<Cmd> {
     if watch.is_empty() {
         return reads;
     }
@@ -199,10 +201,7 @@ pub(super) fn begin(watch: &[String], reads: Vec<Cmd>) -> Vec<Cmd> {
 }
 
 /// The answers to the reads of the first round trip, if it opened a transaction.
-pub(super) fn opened(
-    watches: bool,
-    mut answers: Vec<Value>,
-) -> Result<impl Iterator<Item = Value>, Fault> {
+fn opened(watches: bool, mut answers: Vec<Value>) -> Result<impl Iterator<Item = Value>, Fault> {
     if watches {
         for answer in [answers.pop(), answers.first().cloned()] {
             match answer {
@@ -220,16 +219,17 @@ fn unexpected(value: Option<&Value>) -> Fault {
     Fault::new(FaultClass::Unknown, format!("a transaction was answered by {value}"))
 }
 
-pub(super) enum Written {
+enum Written {
     Done,
     Aborted,
     Otherwise,
 }
 
 /// The second round trip.
-pub(super) async fn write(
+async fn write(
     setting: &Setting,
     mut leased: Leased<'_>,
+    lock: &str,
     writes: Vec<Cmd>,
     messages: Vec<Message>,
     terms: &mut DecisionTerms,
@@ -240,13 +240,14 @@ pub(super) async fn write(
         return Ok(Written::Done);
     }
     let first_message = writes.len();
+    let are_of_lock: Vec<_> = writes.iter().map(|write| is_of(lock, write)).collect();
     let mut cmds = writes;
     if setting.pool.may_publish.load(Ordering::Relaxed) {
         cmds.extend(messages.iter().map(Message::publish));
     }
     cmds.push(redis::cmd("EXEC"));
     is_sent.store(true, Ordering::Relaxed);
-    let executed = executed(leased.ask(cmds).await.map_err(decode::broken)?);
+    let executed = executed(leased.ask(cmds).await.map_err(decode::broken)?, &are_of_lock);
     if !matches!(executed, Executed::Unclear(_)) {
         leased.give_back();
     }
@@ -269,10 +270,10 @@ pub(super) async fn write(
 }
 
 /// What became of the second round trip.
-pub(super) enum Executed {
+enum Executed {
     /// It was executed, but for one command that may have failed.
     Done(Option<Fault>),
-    /// Another client has changed a key; nothing was written.
+    /// What was read had changed. Nothing was written, or nothing of the lock itself.
     Aborted,
     /// Nothing was written, because this command was refused.
     Refused(usize, ServerError),
@@ -280,20 +281,42 @@ pub(super) enum Executed {
     Unclear(Fault),
 }
 
-/// Reads the answers to the writes and the `EXEC`.
-pub(super) fn executed(mut answers: Vec<Value>) -> Executed {
+/// Whether a command writes to the lock's own key.
+fn is_of(lock: &str, write: &Cmd) -> bool {
+    write.args_iter().nth(1) == Some(Arg::Simple(lock.as_bytes()))
+}
+
+/// Reads the answers to the writes and the `EXEC`. For each write, `are_of_lock` says whether it is one
+/// to the lock's own key.
+///
+/// Every such write changes what was read there, so one that finds nothing means that the lock has
+/// ended since: servers before Redis 6.0.9 execute a transaction although a watched key has expired.
+fn executed(mut answers: Vec<Value>, are_of_lock: &[bool]) -> Executed {
     let executed = answers.pop();
+    let count = answers.len();
     let problem = answers.into_iter().enumerate().find_map(|(at, answer)| match answer {
         Value::ServerError(error) => Some((at, error)),
         _ => None,
     });
     match (executed, problem) {
+        (Some(Value::Array(results)), None) if results.len() != count => {
+            Executed::Unclear(unexpected(Some(&Value::Array(results))))
+        }
+        (Some(Value::Array(results)), None) if found_nothing(&results, are_of_lock) => {
+            Executed::Aborted
+        }
         (Some(Value::Array(results)), None) => Executed::Done(results.iter().find_map(failed)),
         (Some(Value::Nil), None) => Executed::Aborted,
         (Some(Value::ServerError(_)), Some((at, error))) => Executed::Refused(at, error),
         (Some(Value::ServerError(error)), None) => Executed::Unclear(decode::refusal(&error)),
         (other, _) => Executed::Unclear(unexpected(other.as_ref())),
     }
+}
+
+/// Whether a write to the lock's own key had no effect.
+fn found_nothing(results: &[Value], are_of_lock: &[bool]) -> bool {
+    let of_lock = results.iter().zip(are_of_lock).filter(|(_, is_of_lock)| **is_of_lock);
+    of_lock.into_iter().any(|(result, _)| matches!(result, Value::Int(0) | Value::Nil))
 }
 
 /// The failure of one command of a transaction whose other commands were executed.
@@ -308,7 +331,7 @@ fn failed(result: &Value) -> Option<Fault> {
 }
 
 /// Ends the transaction without writing, and unwatches the keys.
-pub(super) async fn discard(mut leased: Leased<'_>, is_open: bool) {
+async fn discard(mut leased: Leased<'_>, is_open: bool) {
     if !is_open
         || matches!(leased.ask(vec![redis::cmd("DISCARD")]).await.as_deref(), Ok([Value::Okay]))
     {
@@ -384,7 +407,7 @@ fn has_no_reason(verb: &Verb) -> bool {
 }
 
 /// Adds why a lock is gone, where somebody left the reason.
-pub(super) async fn explain(setting: &Setting, command: &Command, answer: &mut Answer) {
+async fn explain(setting: &Setting, command: &Command, answer: &mut Answer) {
     let Some(why) = decode::ask_why(command, answer) else { return };
     let Some(token) = why.verb.token() else { return };
     // The answer is right without the reason as well.

@@ -64,6 +64,8 @@ impl Ends {
 pub(super) enum Standing {
     Nothing,
     Value {
+        bytes: Vec<u8>,
+        /// The same as text. What is no UTF-8 is replaced in it.
         text: String,
         /// `None` when it has no ttl.
         left: Option<Duration>,
@@ -212,9 +214,19 @@ impl Snapshot {
         }
     }
 
+    /// The same with the mark that somebody waits.
+    pub(super) fn marked(&self) -> Option<Vec<u8>> {
+        match &self.lock {
+            Standing::Value { bytes, .. } => {
+                Some([bytes, WAITERS_MARK.to_string().as_bytes()].concat())
+            }
+            Standing::Nothing | Standing::Other => None,
+        }
+    }
+
     /// Whether the value at the key has no ttl, and is not meant to have none.
     pub(super) fn is_orphan(&self) -> bool {
-        matches!(&self.lock, Standing::Value { text, left } if is_orphan(text, *left))
+        matches!(&self.lock, Standing::Value { text, left, .. } if is_orphan(text, *left))
     }
 
     /// The lock in the form of the model.
@@ -250,7 +262,7 @@ impl Snapshot {
     }
 
     fn holder(&self) -> Option<StoredHolder> {
-        let Standing::Value { text, left } = &self.lock else { return None };
+        let Standing::Value { text, left, .. } = &self.lock else { return None };
         // A key that exists has some time left.
         let end =
             left.map_or(Moment::NEVER, |left| self.now.after(left.max(Duration::from_millis(1))));
@@ -301,14 +313,14 @@ pub(super) fn is_ours(value: &str) -> bool {
 pub(super) fn standing(value: Value, left: Value, dialect: Dialect) -> Result<Standing, Fault> {
     let Some(value) = tolerated(value)? else { return Ok(Standing::Other) };
     let left: i64 = parsed(left)?;
-    let text: Option<Vec<u8>> = parsed(value)?;
-    Ok(match text {
+    let bytes: Option<Vec<u8>> = parsed(value)?;
+    Ok(match bytes {
         // Or the key expired between the two commands.
         None => Standing::Nothing,
         Some(_) if left == -2 => Standing::Nothing,
-        Some(text) => {
-            let text = String::from_utf8_lossy(&text).into_owned();
-            Standing::Value { text, left: dialect.read_left(left) }
+        Some(bytes) => {
+            let text = String::from_utf8_lossy(&bytes).into_owned();
+            Standing::Value { bytes, text, left: dialect.read_left(left) }
         }
     })
 }

@@ -65,7 +65,7 @@ impl Writes<'_> {
                 self.same_holder(before, after, out)
             }
             (_, Some(after)) => {
-                out.push(self.dialect.set(main, &value_of(after), self.left(after.end)));
+                out.push(self.dialect.set(main, value_of(after), self.left(after.end)));
                 None
             }
         }
@@ -83,8 +83,10 @@ impl Writes<'_> {
         let newly_marked = after.is_waited_for() && !unmarked(stands).1 && is_ours(stands);
         if newly_marked {
             // The rest of the lease was read a moment ago, so this lengthens the lease by that
-            // moment at most.
-            out.push(self.dialect.set(main, &value_of(after), self.left(after.end)));
+            // moment at most. One that has ended since stays ended.
+            let mut mark = self.dialect.set(main, self.snapshot.marked()?, self.left(after.end));
+            mark.arg("XX");
+            out.push(mark);
             return self.ask_to_hand_over(after);
         }
         if is_ours(stands) && after.is_waited_for() && self.is_looked_at() && may_be_idle(stands) {
@@ -174,7 +176,11 @@ impl Writes<'_> {
         for (token, tombstone) in &self.after.tombstones {
             if tombstone.until != Moment::NEVER {
                 let lasts = Some(tombstone.until.since(self.snapshot.now));
-                out.push(self.dialect.set(&self.names.tombstone(token), &tombstone.reason, lasts));
+                out.push(self.dialect.set(
+                    &self.names.tombstone(token),
+                    tombstone.reason.as_bytes(),
+                    lasts,
+                ));
             }
         }
     }

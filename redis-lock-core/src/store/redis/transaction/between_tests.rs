@@ -1,0 +1,178 @@
+//! What happens at the server between the two round trips of a transaction, and bytes of others.
+
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use testbed::{Proxy, Server, ServerBinary, eventually};
+use tokio::runtime::{Builder, Runtime};
+
+use super::pool::Pool;
+use super::run;
+use super::setting::Setting;
+use crate::domain::kind::Kind;
+use crate::domain::names::Names;
+use crate::store::redis::channel::Channel;
+use crate::store::redis::dialect::Dialect;
+use crate::store::redis::direct;
+use crate::store::{Acquire, Answer, Command, Verb};
+
+const TTL: Duration = Duration::from_secs(30);
+
+/// What a lock has left when it is read, and how long the answer to that takes.
+const REST: Duration = Duration::from_millis(300);
+const DELAY: Duration = Duration::from_millis(500);
+
+struct Scene {
+    server: Server,
+    proxy: Proxy,
+    runtime: Runtime,
+    setting: Setting,
+}
+
+fn key() -> Names {
+    Names::new("lock", "lock:k")
+}
+
+impl Scene {
+    fn on(binary: ServerBinary) -> Self {
+        let server = Server::builder().binary(binary).start();
+        let proxy = Proxy::to(server.port());
+        let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+        let client = redis::Client::open(proxy.url()).unwrap();
+        let setting = Setting {
+            pool: runtime.block_on(async { Pool::new(client, TTL) }),
+            dialect: Dialect::Millis,
+            channel: Channel::listened_at("lock:~m:x"),
+            has_compare_and_set: false,
+            alive_for: Duration::ZERO,
+        };
+        Self { server, proxy, runtime, setting }
+    }
+
+    fn run(&self, verb: Verb) -> Answer {
+        let command = Command { names: key(), kind: Kind::Mutex, verb, timeout: TTL };
+        self.runtime.block_on(run(&self.setting, &command)).unwrap()
+    }
+
+    fn set(&self, value: &[u8], left: Duration) {
+        let mut set = redis::cmd("SET");
+        set.arg(key().main()).arg(value).arg("PX").arg(left.as_millis() as u64);
+        self.server.query::<()>(&set).unwrap();
+    }
+
+    fn stands(&self) -> Option<Vec<u8>> {
+        self.server.query(redis::cmd("GET").arg(key().main())).unwrap()
+    }
+
+    /// The answer to a command that reads a lock of token 1 before it ends, and writes after that.
+    fn run_while_it_ends(&self, verb: &Verb) -> Answer {
+        for _ in 0..10 {
+            self.run(Verb::Check { token: direct::token(9) });
+            self.server.run::<()>("FLUSHALL");
+            self.set(direct::token(1).as_bytes(), REST);
+            self.server.reset_counts();
+            self.proxy.delay_down(DELAY);
+            let answer = self.run(verb.clone());
+            self.proxy.pass();
+            if self.server.command_counts().contains_key("exec") {
+                return answer;
+            }
+            // It was read too late.
+        }
+        panic!("the lock has always ended before it was read");
+    }
+}
+
+/// Runs a test on each version that can be had, side by side.
+fn on_each(test: impl Fn(&Scene) + Sync) {
+    let versions = [
+        Some(ServerBinary::any()),
+        ServerBinary::valkey(9),
+        direct::redis_6(),
+        ServerBinary::redis_6_0(),
+        ServerBinary::redis_5(),
+    ];
+    thread::scope(|scope| {
+        for binary in versions.into_iter().flatten() {
+            scope.spawn(|| test(&Scene::on(binary)));
+        }
+    });
+}
+
+#[test]
+fn a_lock_that_ends_between_reading_and_writing_is_not_believed_in() {
+    let own = direct::token(1);
+    let acquire = Acquire::of(Arc::clone(&own), Some(TTL));
+    let claim = Acquire { notified: true, ..acquire.clone() };
+    on_each(|scene| {
+        for acquire in [&acquire, &claim] {
+            let answer = scene.run_while_it_ends(&Verb::Acquire(acquire.clone()));
+            assert!(matches!(answer, Answer::Held { .. }), "{answer:?}");
+            assert_eq!(scene.stands().as_deref(), Some(own.as_bytes()), "{acquire:?}");
+        }
+        for verb in [
+            Verb::Renew { token: Arc::clone(&own), ttl: Some(TTL) },
+            Verb::Keep { token: Arc::clone(&own), time: TTL },
+        ] {
+            let answer = scene.run_while_it_ends(&verb);
+            assert!(matches!(answer, Answer::Gone { .. }), "{verb:?}: {answer:?}");
+        }
+    });
+}
+
+#[test]
+fn a_lock_that_ends_while_it_is_marked_is_taken() {
+    on_each(|scene| {
+        let acquire = Acquire { queue: Some(TTL), ..Acquire::of(direct::token(2), Some(TTL)) };
+        let answer = scene.run_while_it_ends(&Verb::Acquire(acquire));
+        assert!(matches!(answer, Answer::Held { .. }), "{answer:?}");
+        assert_eq!(scene.stands().as_deref(), Some(direct::token(2).as_bytes()));
+    });
+}
+
+#[test]
+fn a_lock_that_another_takes_between_reading_and_writing_stays() {
+    let scene = Scene::on(ServerBinary::any());
+    scene.run(Verb::Check { token: direct::token(9) });
+    scene.set(direct::token(1).as_bytes(), TTL);
+    scene.server.reset_counts();
+    scene.proxy.delay_down(DELAY);
+    let token = direct::token(1);
+    let release = Verb::Release { token, waited_for: false, keep: None, tombstone: None };
+    let answer = thread::scope(|scope| {
+        scope.spawn(|| {
+            let is_read = || scene.server.command_counts().contains_key("multi");
+            eventually(TTL, "it is read", is_read);
+            scene.set(direct::token(2).as_bytes(), TTL);
+        });
+        scene.run(release)
+    });
+    assert!(matches!(answer, Answer::Gone { .. }), "{answer:?}");
+    assert_eq!(scene.stands().as_deref(), Some(direct::token(2).as_bytes()));
+}
+
+#[test]
+fn a_mark_leaves_the_bytes_of_a_token_as_they_are() {
+    let scene = Scene::on(ServerBinary::any());
+    let token = [direct::token(1).as_bytes(), b"caf\xe9"].concat();
+    scene.set(&token, TTL);
+    let queue = Acquire { queue: Some(TTL), ..Acquire::of(direct::token(2), Some(TTL)) };
+    let answer = scene.run(Verb::Acquire(queue));
+    assert!(matches!(answer, Answer::Busy(_)), "{answer:?}");
+    assert_eq!(scene.stands(), Some([&*token, b"+"].concat()));
+}
+
+#[test]
+fn a_long_value_of_another_program_is_ended_by_force() {
+    let scene = Scene::on(ServerBinary::any());
+    for value in ["x".repeat(201), "x".repeat(10_000), "ü".repeat(3_000)] {
+        scene.set(value.as_bytes(), TTL);
+        let Answer::Seen(seen) = scene.run(Verb::Look) else { panic!("a look shows something") };
+        assert!(seen.foreign.is_some());
+        let force =
+            Verb::Force { tokens: Vec::new(), foreign: seen.foreign.clone(), because: "".into() };
+        assert_eq!(scene.run(force), Answer::Done);
+        assert_eq!(scene.stands(), None);
+    }
+}
