@@ -1,28 +1,41 @@
 //! The pages of `docs/`, to be read here: nothing in this module is code.
+//!
+//! # Files of the repository
+//!
+//! Where a page names another file (examples, tests, figures), it is in the repository and in the
+//! package, at that path.
 
-#[doc = include_str!("../docs/GUARANTEES.md")]
-pub mod guarantees {}
+// Links between the pages lead to files where the pages are read as files, and to modules here: of
+// two definitions of a link the first one counts.
+macro_rules! pages {
+    ($($(#[$on:meta])* $file:literal $name:ident)*) => {$(
+        $(#[$on])*
+        #[doc = include_str!("links.md")]
+        #[doc = include_str!("pictures.md")]
+        #[doc = include_str!(concat!("../docs/", $file))]
+        pub mod $name {}
+    )*};
+}
 
-#[doc = include_str!("../docs/CHOOSING.md")]
-pub mod choosing {}
-
-#[doc = include_str!("../docs/TESTING.md")]
-pub mod testing {}
-
-#[doc = include_str!("../docs/OBSERVABILITY.md")]
-pub mod observability {}
-
-#[doc = include_str!("../docs/PROTOCOL.md")]
-pub mod protocol {}
-
-#[doc = include_str!("../docs/FROM-RSLOCK.md")]
-pub mod from_rslock {}
-
-#[doc = include_str!("../docs/FROM-REDISSON.md")]
-pub mod from_redisson {}
-
-#[doc = include_str!("../docs/FROM-SHEDLOCK.md")]
-pub mod from_shedlock {}
+pages! {
+    "GUARANTEES.md" guarantees
+    "CHOOSING.md" choosing
+    "WEB.md" web
+    "JOBS.md" jobs
+    "TRANSACTIONS.md" transactions
+    "SERVER.md" server
+    "REDIS-DOWN.md" redis_down
+    "DEPLOYS.md" deploys
+    "FAQ.md" faq
+    "TESTING.md" testing
+    "OBSERVABILITY.md" observability
+    "PROTOCOL.md" protocol
+    "FROM-RSLOCK.md" from_rslock
+    "FROM-REDSYNC.md" from_redsync
+    "FROM-REDISSON.md" from_redisson
+    "FROM-SHEDLOCK.md" from_shedlock
+    "FROM-CACHED.md" from_cached
+}
 
 // Its examples are tests, so that what is copied from it compiles.
 #[cfg(doctest)]

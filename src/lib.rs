@@ -1,11 +1,12 @@
-//! One attribute serialises a function across a cluster, with Redis or Valkey as the arbiter.
+//! One attribute makes a function run one at a time across all your machines. The lock lives in
+//! Redis or Valkey.
 //!
 //! ```
 //! use redis_locks::{LockError, Locks, redis_lock};
 //!
 //! #[redis_lock(key = "order:{order_id}", ttl = "30s")]
 //! async fn charge(order_id: u64) -> Result<u64, LockError> {
-//!     Ok(order_id) // one at a time for each order, wherever it runs
+//!     Ok(order_id) // one at a time for each order, on whichever machine it runs
 //! }
 //!
 //! # #[tokio::main(flavor = "current_thread")]
@@ -15,25 +16,33 @@
 //! # Ok(()) }
 //! ```
 //!
-//! **The promise.** If an annotated function returns its own value, the lock was held from before
-//! its first statement until after its last one. Otherwise the caller gets a [`LockError`]. The
-//! body never runs without the lock.
+//! **The promise.** The body never starts without the lock. If the body's own `Ok` comes back, the
+//! lock was held from the first statement to the last. If the lock is lost on the way, the call
+//! returns `LockError::Lost` in place of that `Ok`. An async body is then dropped at its next
+//! `.await`; a blocking body cannot be stopped and runs to its end. The body's own `Err` is returned
+//! as it is. `on_lost = finish` gives up all but the first sentence. The server must keep its data,
+//! and its clock must not jump. [All that is promised](guide::guarantees), and what is not.
 //!
-//! # What is where
+//! # Where to read on
 //!
 //! | To | read |
 //! |---|---|
 //! | lock a function | [`redis_lock`]: the attribute, its options, what it expands to |
 //! | lock anything else | [`Locks`]: how to get one; [`Request`], [`Guard`] |
-//! | react to a failure | [`LockError`]: its variants differ in what the caller does about them |
+//! | react to a failure | [`LockError`]: one variant for each reaction: retry, give up, fix the configuration |
 //! | put a type of your own into a key | [`KeySegment`] |
-//! | decide on a kind, a ttl, a wait, a fence | [choosing](guide::choosing) |
-//! | call it from sync code on an async runtime | [choosing, on blocking calls](guide::choosing#blocking-calls-on-an-async-runtime) |
+//! | build a web service | [web services](guide::web): axum, 409 and 503, graceful shutdown |
+//! | schedule jobs, elect a leader | [jobs](guide::jobs): cron, systemd, ShedLock's options, leader election |
+//! | use a database beside the lock | [locks and transactions](guide::transactions), [fencing tokens](guide::guarantees#fencing) |
+//! | choose a mutex, RwLock or semaphore, a ttl, a wait | [choosing](guide::choosing) |
+//! | set up Redis | [the server](guide::server), [when Redis is down](guide::redis_down) |
+//! | deploy a new version | [rolling deploys](guide::deploys) |
+//! | call it from sync code on an async runtime | [blocking calls](guide::choosing#blocking-calls-on-an-async-runtime) |
 //! | test code that locks | [testing](guide::testing) |
-//! | know what is promised, and what no lock on Redis can promise | [guarantees](guide::guarantees) |
 //! | see what is going on | [observability](guide::observability), [`Locks::status`], [`Locks::list`] |
+//! | know about connections, threads, fork, platforms | [questions and answers](guide::faq) |
 //! | speak to the same locks from another language, or grant rights | [protocol](guide::protocol) |
-//! | move from another library | [rslock or redlock](guide::from_rslock), [Redisson](guide::from_redisson), [ShedLock](guide::from_shedlock) |
+//! | move from another library | [rslock or redlock](guide::from_rslock), [redsync or node-redlock](guide::from_redsync), [Redisson](guide::from_redisson), [ShedLock](guide::from_shedlock), [cached](guide::from_cached) |
 //!
 //! # Features
 //!
@@ -41,12 +50,21 @@
 //! |---|---|---|
 //! | `tracing` | yes | spans and events of the `tracing` crate |
 //! | `metrics` | no | counters, histograms and gauges of the `metrics` crate |
-//! | `rustls` | no | `rediss://` over rustls, with the platform's root certificates |
+//! | `rustls` | no | `rediss://` over rustls, with the platform's root certificates or an authority of your own |
 //!
 //! # Requirements
 //!
-//! Rust 1.88. A server: Redis 6.2 or later (for mutexes 2.2), or Valkey; or none, with [`Locks::in_memory`]. Any async
-//! runtime, or none: the locks live on a thread of their own.
+//! Rust 1.88. A server: Redis 6.2 or later (mutexes from 2.2), or Valkey; or none, with
+//! [`Locks::in_memory`]. Any async runtime, or none: the locks live on a thread of their own.
+//!
+//! # Examples
+//!
+//! The repository and the package have them in `examples/`: `quickstart`, `unit_tests`, `fencing`,
+//! `leadership`, `request_to_worker`, `read_write`, `wait_limit_and_timeout` and others. Run one by
+//! `cargo run --example quickstart`. An axum service, a nightly job and a queue with fencing in SQL
+//! are in `examples/apps`.
+
+#![cfg_attr(docsrs, feature(doc_cfg))]
 
 #[cfg(any(doc, doctest))]
 pub mod guide;

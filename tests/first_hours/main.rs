@@ -10,6 +10,7 @@ mod lead;
 mod messages;
 mod nested;
 mod outages;
+mod pages;
 mod scope;
 mod waits;
 

@@ -66,10 +66,15 @@ fn read(name: &str) -> Result<String> {
     fs::read_to_string(root().join(name)).with_context(|| name.to_owned())
 }
 
-/// The targets of `[…](target)`, but for those on other hosts.
+/// The targets of `[…](target)` and of definitions, `[…]: target`, but for those that are no files:
+/// of other hosts, of rustdoc's items, and pictures in place.
 fn links(text: &str) -> Vec<&str> {
-    let targets = text.split("](").skip(1).filter_map(|rest| rest.split(')').next());
-    targets.filter(|target| !target.contains("://") && !target.contains(' ')).collect()
+    let inline = text.split("](").skip(1).filter_map(|rest| rest.split(')').next());
+    let lines = text.lines().filter(|line| line.starts_with('['));
+    let defined = lines.filter_map(|line| Some(line.split_once("]: ")?.1));
+    let is_file = |target: &&str| !target.contains("::") && !target.contains([' ', '%']);
+    let targets = inline.chain(defined).filter(is_file);
+    targets.filter(|target| !target.contains("://") && !target.starts_with("data:")).collect()
 }
 
 /// The sentence about a link that leads nowhere.

@@ -254,10 +254,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_option_is_documented() {
+    fn every_option_is_in_the_table_of_the_page_with_its_default() {
         let page = include_str!("../../../src/attribute.md");
         for Entry { name, .. } in &OPTIONS {
-            assert!(page.contains(&format!("**`{name}")), "{name} is not in attribute.md");
+            let row = page.lines().find_map(|line| line.strip_prefix(&format!("| `{name}` | ")));
+            let row = row.unwrap_or_else(|| panic!("{name} is in no row of attribute.md"));
+            let cells: Vec<&str> = row.split(" | ").collect();
+            assert!(cells.len() == 3 && cells[..2].iter().all(|it| !it.is_empty()), "{row}");
         }
     }
 

@@ -153,6 +153,32 @@ pub mod spans {
     }
 }
 
+pub mod database {
+    use redis_locks::{Locks, redis_lock};
+    use sqlx::PgPool;
+
+    #[redis_lock(key = "account:{id}", via = locks, wait = "2s", fence = token)]
+    pub async fn debit(locks: &Locks, db: &PgPool, id: i64, amount: i64) -> anyhow::Result<()> {
+        let fence = i64::try_from(token)?;
+        let mut tx = db.begin().await?;
+        // First the number: from here on older holders are refused. It also locks the row.
+        let newest = sqlx::query("UPDATE account SET fence = $1 WHERE id = $2 AND fence <= $1")
+            .bind(fence)
+            .bind(id)
+            .execute(&mut *tx)
+            .await?;
+        anyhow::ensure!(newest.rows_affected() == 1, "a newer holder has account {id}, or it is gone");
+        // Then read, compute and write, as often as you like, in the same transaction.
+        sqlx::query("UPDATE account SET balance = balance - $1 WHERE id = $2")
+            .bind(amount)
+            .bind(id)
+            .execute(&mut *tx)
+            .await?;
+        tx.commit().await?;
+        Ok(())
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use redis_locks::{LockError, Locks, redis_lock};

@@ -2,8 +2,9 @@
 //! `REDIS_URL=redis://localhost cargo run --bin orders`, then
 //! `curl -X POST localhost:3000/orders/7/charge` from two shells.
 //!
-//! Somebody else charges the order: 409, try again. The lock server is down: 503, nobody is
-//! charged.
+//! Another request charges the order: 409, try again. The lock server is down: 503, nothing was
+//! charged. On SIGTERM the service takes no new requests, finishes those it has, and gives its locks
+//! back.
 
 use std::time::Duration;
 
@@ -11,7 +12,7 @@ use axum::Router;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
-use axum::routing::post;
+use axum::routing::{get, post};
 use redis_locks::{LockError, Locks, redis_lock};
 
 /// Why a handler failed, and the answer to the client.
@@ -25,13 +26,17 @@ impl From<LockError> for Failure {
 
 impl IntoResponse for Failure {
     fn into_response(self) -> Response {
-        let status = match &self.0 {
-            LockError::Busy { .. } => StatusCode::CONFLICT,
-            LockError::Backend { .. } | LockError::Shutdown => StatusCode::SERVICE_UNAVAILABLE,
-            // Lost: nobody knows whether the charge went through, so nobody should repeat it blindly.
-            _ => StatusCode::INTERNAL_SERVER_ERROR,
+        // The whole text names keys, hosts and processes: it is for the log, not for clients.
+        eprintln!("{}", self.0);
+        let (status, text) = match &self.0 {
+            LockError::Busy { .. } => (StatusCode::CONFLICT, "another request has this order"),
+            LockError::Backend { .. } | LockError::Shutdown => {
+                (StatusCode::SERVICE_UNAVAILABLE, "try again later")
+            }
+            // Lost: the charge may have gone through, so the client must not simply repeat it.
+            _ => (StatusCode::INTERNAL_SERVER_ERROR, "look at the order before you try again"),
         };
-        (status, self.0.to_string()).into_response()
+        (status, text).into_response()
     }
 }
 
@@ -46,15 +51,42 @@ async fn handle(State(locks): State<Locks>, Path(id): Path<u64>) -> Result<Strin
     charge(&locks, id).await
 }
 
+/// Whether this instance should get requests: whether the lock server answers.
+async fn ready(State(locks): State<Locks>) -> StatusCode {
+    match locks.status("ready").await {
+        Ok(_) => StatusCode::OK,
+        Err(_) => StatusCode::SERVICE_UNAVAILABLE,
+    }
+}
+
 pub fn app(locks: Locks) -> Router {
-    Router::new().route("/orders/{id}/charge", post(handle)).with_state(locks)
+    Router::new()
+        .route("/orders/{id}/charge", post(handle))
+        .route("/ready", get(ready))
+        .with_state(locks)
+}
+
+/// Ends at SIGTERM, as from Kubernetes or systemd.
+async fn asked_to_end() -> std::io::Result<()> {
+    let mut term = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())?;
+    term.recv().await;
+    Ok(())
 }
 
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
     let locks = Locks::from_env()?;
-    let listener = tokio::net::TcpListener::bind("127.0.0.1:3000").await?;
-    axum::serve(listener, app(locks.clone())).await?;
-    locks.shutdown().await;
+    let address = std::env::var("ADDRESS").unwrap_or_else(|_| "127.0.0.1:3000".into());
+    let listener = tokio::net::TcpListener::bind(address).await?;
+    println!("listening on {}", listener.local_addr()?);
+    axum::serve(listener, app(locks.clone()))
+        .with_graceful_shutdown(async {
+            if let Err(error) = asked_to_end().await {
+                eprintln!("no signal can be waited for: {error}");
+                std::future::pending::<()>().await;
+            }
+        })
+        .await?; // returns when the last request is answered
+    locks.shutdown().await; // gives back what is left, and closes the connections
     Ok(())
 }
