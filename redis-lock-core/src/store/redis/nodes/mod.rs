@@ -5,10 +5,13 @@ mod asker;
 mod channel_slot;
 mod choose;
 mod cluster;
+mod known_sentinels;
 mod member;
 mod named;
 mod node_list;
 mod sentinel;
+#[cfg(test)]
+mod sentinel_tests;
 mod slots;
 mod switch;
 #[cfg(test)]

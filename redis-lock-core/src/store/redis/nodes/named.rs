@@ -15,9 +15,17 @@ use crate::store::redis::address::Address;
 pub(crate) struct SentinelReport {
     pub(crate) epoch: u64,
     pub(crate) primary: Address,
-    pub(crate) others: Vec<Address>,
+    pub(crate) others: Vec<OtherSentinel>,
     /// How long the primary must be silent before the sentinel considers it down.
     pub(crate) down_after: Option<Duration>,
+}
+
+/// A sentinel as another one describes it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct OtherSentinel {
+    pub(crate) address: Address,
+    /// It does not answer the other one.
+    pub(crate) is_down: bool,
 }
 
 /// The primary that sentinels name, which may not know of it, or not be one any more.

@@ -9,10 +9,11 @@ use redis::{Pipeline, Value};
 use tokio::sync::Notify;
 use tokio::time::{Instant, timeout_at};
 
-use super::access::NodeAccess;
+use super::access::{NodeAccess, address_of};
 use super::asker::{Asker, Target, worst};
+use super::known_sentinels::KnownSentinels;
 use super::member::{Member, role};
-use super::named::{NamedPrimary, SentinelReport};
+use super::named::{NamedPrimary, OtherSentinel, SentinelReport};
 use super::node_list::NodeList;
 use super::slots::{field, text};
 use super::switch;
@@ -43,9 +44,8 @@ struct SentinelShared {
     /// The primary's name in the sentinels' configuration.
     name: String,
     seeds: Vec<redis::Client>,
-    /// Sentinels that other sentinels have named.
-    learned: Mutex<BTreeSet<Address>>,
-    learned_more: Notify,
+    known: Mutex<KnownSentinels>,
+    others_known: Notify,
     /// How to connect to sentinels.
     sentinels: NodeAccess,
     servers: NodeAccess,
@@ -68,8 +68,8 @@ impl SentinelDirectory {
         let shared = SentinelShared {
             name,
             seeds,
-            learned: Mutex::default(),
-            learned_more: Notify::new(),
+            known: Mutex::default(),
+            others_known: Notify::new(),
             asker: Asker::new(sentinels.clone()),
             server_asker: Asker::new(servers.clone()),
             sentinels,
@@ -105,54 +105,74 @@ impl Directory for SentinelDirectory {
 
 impl SentinelShared {
     async fn look(&self) -> Result<Map, Fault> {
-        let reports = self.ask_all().await?;
-        self.learn(&reports);
+        let asked = self.targets();
+        let before = self.group_size();
+        let answers = self.ask_all(&asked).await?;
+        self.learn(&asked, &answers);
+        let reports: Vec<_> = answers.into_iter().map(|(_, report)| report).collect();
         if let Some(down_after) = reports.iter().filter_map(|report| report.down_after).max() {
             self.nodes.set_outage(sentinel_outage(down_after));
         }
-        let named = NamedPrimary::of(reports, self.targets().len(), &self.nodes)?;
+        // Sentinels that nobody names any more count once more, so that one look in which only
+        // newcomers answer does not make these the majority.
+        let size = before.max(self.group_size());
+        let named = NamedPrimary::of(reports, size, &self.nodes)?;
         self.check_role(&named.address).await?;
         Ok(named.accept(&self.nodes))
     }
 
-    async fn ask_all(&self) -> Result<Vec<SentinelReport>, Fault> {
-        let targets = self.targets();
+    async fn ask_all(
+        &self,
+        targets: &[Target],
+    ) -> Result<Vec<(Option<Address>, SentinelReport)>, Fault> {
         let mut asking: FuturesUnordered<_> =
             targets.iter().map(|target| self.ask(target)).collect();
-        let (mut reports, mut faults) = (Vec::new(), Vec::new());
+        let (mut answers, mut faults) = (Vec::new(), Vec::new());
         let mut end = Instant::now() + self.terms.time_limit;
         while let Ok(Some(answer)) = timeout_at(end, asking.next()).await {
             match answer {
-                Ok(answer) => reports.push(answer),
+                Ok(answer) => answers.push(answer),
                 Err(fault) => faults.push(fault),
             }
-            if reports.len() * 2 > targets.len() {
+            if answers.len() * 2 > targets.len() {
                 end = end.min(Instant::now() + GRACE);
             }
         }
-        if reports.is_empty() { Err(worst(faults, "no sentinel answered")) } else { Ok(reports) }
+        if answers.is_empty() { Err(worst(faults, "no sentinel answered")) } else { Ok(answers) }
     }
 
-    async fn ask(&self, target: &Target) -> Result<SentinelReport, Fault> {
+    async fn ask(&self, target: &Target) -> Result<(Option<Address>, SentinelReport), Fault> {
         let answers = self.asker.ask(target, &question(&self.name), LIMIT).await?;
-        let asked = target.address().map(|address| address.host).unwrap_or_default();
-        read_report(&answers, &asked, &self.name)
+        let address = target.address();
+        let asked = address.as_ref().map(|address| address.host.as_str()).unwrap_or_default();
+        let report = read_report(&answers, asked, &self.name)?;
+        Ok((address, report))
     }
 
+    /// The sentinels to ask and to listen to.
     fn targets(&self) -> Vec<Target> {
         let seeds = self.seeds.iter().cloned().map(Box::new).map(Target::Seed);
-        let learned: Vec<_> = self.learned().iter().cloned().map(Target::Node).collect();
+        let known: Vec<_> = self.known().to_ask().cloned().map(Target::Node).collect();
         let mut seen = BTreeSet::new();
-        let all = seeds.chain(learned);
+        let all = seeds.chain(known);
         all.filter(|target| target.address().is_none_or(|address| seen.insert(address))).collect()
     }
 
-    fn learn(&self, reports: &[SentinelReport]) {
-        let mut learned = self.learned();
-        let before = learned.len();
-        learned.extend(reports.iter().flat_map(|report| report.others.iter().cloned()));
-        if learned.len() > before {
-            self.learned_more.notify_one();
+    /// How many sentinels there are, of which more than half must agree.
+    fn group_size(&self) -> usize {
+        let known = self.known();
+        let seeds: BTreeSet<_> = self.seeds.iter().filter_map(address_of).collect();
+        let others = known.all().filter(|address| !seeds.contains(address)).count();
+        seeds.len() + others
+    }
+
+    fn learn(&self, asked: &[Target], answers: &[(Option<Address>, SentinelReport)]) {
+        let asked = asked.iter().filter_map(Target::address).collect();
+        let has_changed = self.known().learn(&asked, answers);
+        if has_changed {
+            let targets: BTreeSet<_> = self.targets().iter().filter_map(Target::address).collect();
+            self.asker.keep(|address| targets.contains(address));
+            self.others_known.notify_one();
         }
     }
 
@@ -184,13 +204,13 @@ impl SentinelShared {
                 .collect();
             tokio::select! {
                 Some(()) = listening.next() => return,
-                () = self.learned_more.notified() => {}
+                () = self.others_known.notified() => {}
             }
         }
     }
 
-    fn learned(&self) -> MutexGuard<'_, BTreeSet<Address>> {
-        self.learned.lock().unwrap_or_else(PoisonError::into_inner)
+    fn known(&self) -> MutexGuard<'_, KnownSentinels> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -224,13 +244,15 @@ pub(super) fn read_report(
     };
     let number = |name| answers.get(1).and_then(|fields| field(fields, name)?.parse::<u64>().ok());
     let others = match answers.get(2) {
-        Some(Value::Array(others)) => others.iter().filter_map(address).collect(),
+        Some(Value::Array(others)) => others.iter().filter_map(other).collect(),
         _ => Vec::new(),
     };
     let down_after = number("down-after-milliseconds").map(Duration::from_millis);
     Ok(SentinelReport { epoch: number("config-epoch").unwrap_or(0), primary, others, down_after })
 }
 
-fn address(fields: &Value) -> Option<Address> {
-    Some(Address::new(field(fields, "ip")?, field(fields, "port")?.parse().ok()?))
+fn other(fields: &Value) -> Option<OtherSentinel> {
+    let address = Address::new(field(fields, "ip")?, field(fields, "port")?.parse().ok()?);
+    let flags = field(fields, "flags").unwrap_or_default();
+    Some(OtherSentinel { address, is_down: flags.split(',').any(|flag| flag == "s_down") })
 }
