@@ -243,3 +243,18 @@ fn replicas_are_waited_for_where_scripts_are_denied() {
         pair.primary.assert_clean();
     }
 }
+
+#[test]
+fn a_full_server_with_a_replica_renews_and_releases_what_is_held() {
+    for pair in pairs() {
+        let locks = pair.locks(1).ttl(ms(800)).open().unwrap();
+        let guard = take(locks.mutex("job"));
+        pair.primary.run::<()>("CONFIG SET maxmemory 1");
+        holds_for(ms(2_500), "it is renewed", || is_held(&guard));
+        let refused = locks.mutex("other").blocking_acquire().map(drop).unwrap_err();
+        assert!(refused.to_string().contains("OOM"), "{refused}");
+        guard.blocking_release().unwrap();
+        assert!(!pair.primary.exists("lock:job"));
+        pair.primary.assert_clean();
+    }
+}

@@ -26,6 +26,9 @@ const SHORTEST: Duration = Duration::from_millis(20);
 /// How many commands follow the reads.
 const WRITES: usize = 3;
 
+/// How long the written key is kept: longer than the time between two renewals.
+const KEPT: Duration = Duration::from_secs(24 * 60 * 60);
+
 /// A command that has no answer yet. It sets its key to its token, which nothing else does.
 #[derive(Debug)]
 pub(super) struct Rider {
@@ -86,12 +89,16 @@ impl WaitRound {
         self.due = now.after(self.time * 2);
         let mut cmds = Vec::with_capacity(self.riders.len() + WRITES);
         cmds.extend(self.riders.iter().map(|rider| cmd("GET", rider.names.main())));
-        // No script writes, since there may be none.
-        let mut set = cmd("SET", &key);
-        set.arg(1).arg("PX").arg(1_000);
+        // No script writes, since there may be none. A full server refuses the first command, also
+        // where the key exists, and executes the second one.
+        let kept = KEPT.as_millis().to_string();
+        let mut create = cmd("SET", &key);
+        create.arg(1).arg("PX").arg(&kept).arg("NX");
+        let mut write = cmd("PEXPIRE", &key);
+        write.arg(&kept);
         let mut wait = redis::cmd("WAIT");
         wait.arg(self.wanted).arg(self.time.as_millis().to_string());
-        cmds.extend([set, cmd("DEL", &key), wait]);
+        cmds.extend([create, write, wait]);
         Some(cmds)
     }
 
@@ -131,16 +138,19 @@ impl WaitRound {
             .any(|reply| matches!(reply, Value::ServerError(error) if is_no_right(error)))
     }
 
-    /// Why nothing could be written.
+    /// Why nothing could be written, or nothing could be waited for.
     fn refusal(&self) -> Option<Fault> {
-        let writes = self.replies.iter().skip(self.riders.len());
-        let refused = |(at, reply): (usize, &Value)| match reply {
-            Value::ServerError(error) if at < WRITES - 1 || is_no_right(error) => {
+        let [create, write, wait] = self.replies.get(self.riders.len()..)? else { return None };
+        match (create, write, wait) {
+            (_, Value::Int(1), Value::ServerError(error)) if is_no_right(error) => {
                 Some(refused(error))
             }
-            _ => None,
-        };
-        writes.enumerate().find_map(refused)
+            (_, Value::Int(1), _) => None,
+            (Value::ServerError(error), _, _) | (_, Value::ServerError(error), _) => {
+                Some(refused(error))
+            }
+            _ => Some(unknown("the key that is written for them has gone")),
+        }
     }
 
     /// How many replicas have it. None, when the server is no primary any more.
@@ -237,7 +247,13 @@ mod tests {
     #[test]
     fn what_has_no_answer_counts_when_it_was_certainly_executed_before_the_write() {
         let mut round = round(vec![7], vec![rider(1), rider(2), rider(3)]);
-        let expected = ["GET lock:1", "GET lock:2", "GET lock:3", "SET one 1 PX 1000", "DEL one"];
+        let expected = [
+            "GET lock:1",
+            "GET lock:2",
+            "GET lock:3",
+            "SET one 1 PX 86400000 NX",
+            "PEXPIRE one 86400000",
+        ];
         let sent = sent(&mut round).unwrap();
         assert_eq!(sent[..5], expected);
         assert_eq!(sent[5], "WAIT 1 400");
@@ -267,10 +283,25 @@ mod tests {
         sent(&mut round);
         let next = moved().into_iter().map(|reply| round.take(reply)).last();
         assert!(matches!(next, Some(NextRound::Again)), "{next:?}");
-        assert_eq!(sent(&mut round).unwrap()[0], "SET two 1 PX 1000");
+        assert_eq!(sent(&mut round).unwrap()[1], "PEXPIRE two 86400000");
         let (verdict, _) = over(&mut round, moved());
         assert!(verdict.unwrap_err().class.is_unknown());
         assert_eq!(sent(&mut round), None);
+    }
+
+    #[test]
+    fn a_full_server_confirms_by_a_key_that_exists_and_creates_none() {
+        let full = || error("OOM command not allowed when used memory > 'maxmemory'.");
+        let mut kept = round(vec![7], Vec::new());
+        sent(&mut kept);
+        let (verdict, _) = over(&mut kept, vec![full(), Value::Int(1), Value::Int(1)]);
+        assert!(verdict.is_ok(), "{verdict:?}");
+        let keys = ["one".to_owned()].into();
+        let mut none = WaitRound::new(vec![7], Vec::new(), 1, SECOND, keys);
+        sent(&mut none);
+        let (verdict, _) = over(&mut none, vec![full(), Value::Int(0), Value::Int(1)]);
+        let fault = verdict.unwrap_err();
+        assert!(fault.class.is_unknown() && fault.what.contains("maxmemory"), "{}", fault.what);
     }
 
     #[test]

@@ -94,7 +94,7 @@ impl Scene {
         let mut bytes = [0; 1024];
         let count = self.server.read(&mut bytes).unwrap_or(0);
         let text = String::from_utf8_lossy(&bytes[..count]).into_owned();
-        let names = ["GET", "SET", "DEL", "WAIT"];
+        let names = ["GET", "SET", "PEXPIRE", "WAIT"];
         text.lines().filter_map(|line| names.into_iter().find(|name| *name == line)).collect()
     }
 
@@ -125,7 +125,7 @@ impl Scene {
 fn what_was_waited_for_before_its_answer_came_is_not_waited_for_again() {
     let mut scene = Scene::new();
     scene.take(1);
-    assert_eq!(scene.sent(), ["GET", "SET", "DEL", "WAIT"]);
+    assert_eq!(scene.sent(), ["GET", "SET", "PEXPIRE", "WAIT"]);
     scene.reply(&["$1\r\nt\r\n", WRITTEN].concat());
     assert!(scene.pulled().is_none(), "it has no answer yet");
     scene.answers.answer(1);
@@ -141,7 +141,7 @@ fn a_lock_that_was_not_there_when_it_was_looked_for_is_waited_for_again() {
     scene.answers.answer(1);
     scene.reply(&["$-1\r\n", WRITTEN].concat());
     assert!(scene.pulled().is_none());
-    assert_eq!(scene.sent(), ["SET", "DEL", "WAIT"]);
+    assert_eq!(scene.sent(), ["SET", "PEXPIRE", "WAIT"]);
     scene.reply(WRITTEN);
     assert!(scene.pulled().unwrap().is_ok());
 }
