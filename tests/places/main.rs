@@ -14,6 +14,7 @@ mod plain_lock;
 #[allow(dead_code, reason = "a part of it is used here")]
 mod together;
 
+mod addresses;
 mod behind;
 mod bundled;
 mod clocks;

@@ -31,9 +31,10 @@ impl Locks {
     /// As [`open`](Self::open) with `REDIS_URL`; `REDIS_LOCKS_NAMESPACE` names the namespace.
     ///
     /// # Errors
-    /// [`NotConfigured`](LockError::NotConfigured) when `REDIS_URL` is not set, else as `open`.
+    /// [`NotConfigured`](LockError::NotConfigured) when `REDIS_URL` is not set or empty, else as `open`.
     pub fn from_env() -> Result<Self, LockError> {
-        let url = std::env::var("REDIS_URL").map_err(|_| LockError::NotConfigured)?;
+        let url = std::env::var("REDIS_URL").ok().filter(|url| !url.is_empty());
+        let url = url.ok_or(LockError::NotConfigured)?;
         let mut builder = Self::builder().url(url);
         if let Ok(namespace) = std::env::var("REDIS_LOCKS_NAMESPACE") {
             builder = builder.namespace(namespace);

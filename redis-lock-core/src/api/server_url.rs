@@ -28,8 +28,13 @@ pub(crate) fn read(url: &str) -> Result<Named, ConfigError> {
         return Ok(Named::Cluster(each(scheme, &parts, parts.path, None)?));
     }
     let Some(scheme) = parts.scheme.strip_suffix("-sentinel") else {
-        return client(&format!("{}://{}", simple(parts.scheme, HAS_TLS)?, parts.rest))
-            .map(Named::One);
+        let scheme = simple(parts.scheme, HAS_TLS)?;
+        if scheme == "redis+unix" {
+            check_parameters(parts.query, &["db", "user", "pass", "protocol"])?;
+            return client(&format!("{scheme}://{}", parts.rest)).map(Named::One);
+        }
+        let Parts { authority, path, .. } = parts;
+        return one(&format!("{scheme}://{authority}/{path}"), &parts).map(Named::One);
     };
     let (name, db) = parts.path.split_once('/').unwrap_or((parts.path, ""));
     if name.is_empty() {
@@ -75,19 +80,29 @@ pub(crate) fn read_sentinels(urls: &[String]) -> Result<Vec<redis::Client>, Conf
 struct Parts<'a> {
     scheme: &'a str,
     rest: &'a str,
+    authority: &'a str,
     credentials: &'a str,
     hosts: &'a str,
     path: &'a str,
     query: &'a str,
+    /// What follows a `#`.
+    fragment: Option<&'a str>,
 }
 
 impl<'a> Parts<'a> {
     fn of(url: &'a str) -> Result<Self, ConfigError> {
         let (scheme, rest) = url.split_once("://").ok_or(ConfigError::NoScheme)?;
-        let (place, query) = rest.split_once('?').unwrap_or((rest, ""));
+        let (before, fragment) = match rest.split_once('#') {
+            Some((before, fragment)) => (before, Some(fragment)),
+            None => (rest, None),
+        };
+        if fragment.is_some_and(|it| it != "insecure" || !is_tls(scheme)) {
+            return Err(bad("nothing can follow a `#` (in a password it is written %23)"));
+        }
+        let (place, query) = before.split_once('?').unwrap_or((before, ""));
         let (authority, path) = place.split_once('/').unwrap_or((place, ""));
         let (credentials, hosts) = authority.rsplit_once('@').unwrap_or(("", authority));
-        Ok(Self { scheme, rest, credentials, hosts, path, query })
+        Ok(Self { scheme, rest, authority, credentials, hosts, path, query, fragment })
     }
 }
 
@@ -103,16 +118,60 @@ fn each(
         "" => String::new(),
         credentials => format!("{credentials}@"),
     };
-    let query = match parts.query {
-        "" => String::new(),
-        query => format!("?{query}"),
-    };
-    let one = |host: &str| {
+    let each = |host: &str| {
         let port =
             port.filter(|_| !has_port(host)).map_or_else(String::new, |port| format!(":{port}"));
-        client(&format!("{scheme}://{credentials}{host}{port}/{db}{query}"))
+        one(&format!("{scheme}://{credentials}{host}{port}/{db}"), parts)
     };
-    parts.hosts.split(',').map(one).collect()
+    parts.hosts.split(',').map(each).collect()
+}
+
+/// A client for this URL, with the parameters of another one. The driver ignores those that it does
+/// not know, and `db` among them.
+fn one(url: &str, parts: &Parts<'_>) -> Result<redis::Client, ConfigError> {
+    check_parameters(parts.query, &["db", "protocol"])?;
+    let query = if parts.query.is_empty() { String::new() } else { format!("?{}", parts.query) };
+    let fragment = parts.fragment.map_or_else(String::new, |fragment| format!("#{fragment}"));
+    let named = client(&format!("{url}{query}{fragment}"))?;
+    let Some((_, db)) = parameters(parts.query).find(|(name, _)| *name == "db") else {
+        return Ok(named);
+    };
+    let Ok(db) = db.parse::<i64>() else { return Err(bad("`db` is no number")) };
+    let info = named.get_connection_info().clone();
+    if ![0, db].contains(&info.redis_settings().db()) {
+        return Err(bad("it names two databases, one after the last slash and one as `db`"));
+    }
+    let settings = info.redis_settings().clone().set_db(db);
+    redis::Client::open(info.set_redis_settings(settings)).map_err(|error| bad(&error.to_string()))
+}
+
+fn parameters(query: &str) -> impl Iterator<Item = (&str, &str)> {
+    let pairs = query.split('&').filter(|pair| !pair.is_empty());
+    pairs.map(|pair| pair.split_once('=').unwrap_or((pair, "")))
+}
+
+/// Refuses parameters that would be ignored.
+fn check_parameters(query: &str, known: &[&str]) -> Result<(), ConfigError> {
+    let mut seen = Vec::new();
+    for (name, _) in parameters(query) {
+        if !known.contains(&name) {
+            let known = known.join("`, `");
+            return Err(bad(&format!("the parameter {name:?} is unknown; there are `{known}`")));
+        }
+        if seen.contains(&name) {
+            return Err(bad(&format!("the parameter `{name}` is there twice")));
+        }
+        seen.push(name);
+    }
+    Ok(())
+}
+
+fn bad(problem: &str) -> ConfigError {
+    ConfigError::BadUrl { problem: problem.to_owned() }
+}
+
+fn is_tls(scheme: &str) -> bool {
+    ["rediss", "valkeys"].iter().any(|tls| scheme.split('-').next() == Some(*tls))
 }
 
 fn has_port(host: &str) -> bool {
@@ -132,7 +191,7 @@ fn simple(scheme: &str, has_tls: bool) -> Result<&'static str, ConfigError> {
 
 fn client(url: &str) -> Result<redis::Client, ConfigError> {
     let opened = url.into_connection_info().and_then(redis::Client::open);
-    opened.map_err(|error| ConfigError::BadUrl { problem: error.to_string() })
+    opened.map_err(|error| bad(&error.to_string()))
 }
 
 fn no_seed(url: &str) -> ConfigError {
@@ -200,6 +259,53 @@ mod tests {
         let Named::Sentinel(sentinels, name) = read(url).unwrap() else { panic!("no sentinels") };
         assert_eq!(name, "mymaster");
         assert_eq!(shown(&sentinels), ["u@s1:1/2", "u@s2:26379/2", "u@::1:26379/2"]);
+    }
+
+    #[test]
+    fn every_parameter_of_a_url_is_honoured_or_refused() {
+        let all = |url: &str| match read(url).unwrap() {
+            Named::One(client) => vec![client],
+            Named::Cluster(clients) | Named::Sentinel(clients, _) => clients,
+        };
+        for url in [
+            "redis://a?db=1",
+            "valkey://a/?db=1",
+            "redis://a/1?db=1",
+            "redis://u:p@a:1/?protocol=3&db=1",
+            "redis+unix:///tmp/s?db=1&user=u&pass=p",
+            "redis-cluster://a,b?db=1",
+            "redis-sentinel://a,b/main?db=1",
+            "redis-sentinel://a,b/main/1",
+        ] {
+            for client in all(url) {
+                assert_eq!(database(&client), 1, "{url}");
+            }
+        }
+        let resp3 = read("redis://a?protocol=resp3").unwrap();
+        let Named::One(resp3) = resp3 else { panic!("one server") };
+        let protocol = resp3.get_connection_info().redis_settings().protocol();
+        assert_eq!(protocol, redis::ProtocolVersion::RESP3);
+        for url in [
+            "redis://a?database=1",
+            "redis://a?DB=1",
+            "redis://a?db=x",
+            "redis://a?db",
+            "redis://a/2?db=1",
+            "redis://a?db=1&db=2",
+            "redis://a?protocol=4",
+            "redis://a?user=u&pass=hush",
+            "redis://a?timeout=hush",
+            "redis://a#hush",
+            "redis+unix:///tmp/s?timeout=1",
+            "redis+unix:///tmp/s#hush",
+            "redis-cluster://a,b?timeout=1",
+            "redis-sentinel://a,b/main?sentinelPassword=hush",
+            "redis-sentinel://a,b/main#hush",
+        ] {
+            let error = read(url).unwrap_err();
+            assert!(matches!(error, ConfigError::BadUrl { .. }), "{url}: {error:?}");
+            assert!(!error.to_string().contains("hush"), "{error}");
+        }
     }
 
     #[test]

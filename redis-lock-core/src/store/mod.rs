@@ -37,7 +37,7 @@ use crate::{Holder, Token};
 
 /// How TLS is spoken on connections of our own.
 #[cfg(feature = "rustls")]
-pub(crate) type TlsSettings = Arc<tls::Certificates>;
+pub(crate) type TlsSettings = Arc<rustls::ClientConfig>;
 
 /// Without the feature there are none.
 #[cfg(not(feature = "rustls"))]

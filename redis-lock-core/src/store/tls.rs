@@ -52,22 +52,25 @@ impl Certificates {
         redis::Client::build_with_tls(client.get_connection_info().clone(), certificates)
     }
 
-    /// How to speak TLS to this server on connections of our own. `None` where it is not spoken, or
+    /// How to speak TLS to these servers on connections of our own. `None` where it is not spoken, or
     /// only the driver knows how: the user may have given a client with certificates in it.
+    ///
+    /// Reads the certificates of the platform, which takes many milliseconds. So it is called once,
+    /// by the builder, and not on the engine's thread when it connects.
     pub(crate) fn settings(&self, client: &redis::Client) -> Option<TlsSettings> {
         match client.get_connection_info().addr() {
             ConnectionAddr::TcpTls { insecure: false, tls_params, .. }
                 if tls_params.is_none() || !self.is_empty() =>
             {
-                Some(Arc::new(self.clone()))
+                self.config().map(Arc::new)
             }
             _ => None,
         }
     }
 
-    /// The settings of one connection: what the platform trusts may change. `None` when they can't be
-    /// used, or nobody is trusted: the driver says why when it connects.
-    pub(crate) fn config(&self) -> Option<ClientConfig> {
+    /// `None` when the certificates can't be used, or no authority is trusted: the driver says why
+    /// when it connects.
+    fn config(&self) -> Option<ClientConfig> {
         let builder = ClientConfig::builder().with_root_certificates(self.trusted()?);
         let mut config = match &self.identity {
             None => builder.with_no_client_auth(),

@@ -389,7 +389,14 @@ pub(super) fn broken(error: RedisError) -> Fault {
 
 /// An error while connecting: nothing was sent.
 pub(super) fn unreachable(error: RedisError) -> Fault {
-    let text = error.to_string();
+    let text = match error.kind() {
+        redis::ErrorKind::Parse => {
+            "what answers at this address does not speak the Redis protocol \
+             (RESP); is the port right?"
+                .into()
+        }
+        _ => error.to_string(),
+    };
     let (class, advice) = classify_connecting(&error, &text);
     let kind = match error.code().or_else(|| code_in(&text)) {
         _ if ["password", "rights"].iter().any(|word| advice.contains(word)) => {

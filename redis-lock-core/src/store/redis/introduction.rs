@@ -5,7 +5,7 @@ use std::io;
 use std::sync::Arc;
 
 use futures_util::future::select_ok;
-use redis::aio::MultiplexedConnection;
+use redis::aio::{MultiplexedConnection, PubSub};
 use redis::io::tcp::TcpSettings;
 use redis::io::tcp::socket2::SockRef;
 use redis::{
@@ -17,6 +17,7 @@ use tokio::net::TcpStream;
 use tokio::net::UnixStream;
 use tokio::task::JoinHandle;
 
+use super::Terms;
 use super::socket::Socket;
 #[cfg(feature = "rustls")]
 use super::tls_session::SharedStream;
@@ -34,6 +35,25 @@ enum Carrier {
     Plain(Socket),
     #[cfg(feature = "rustls")]
     Tls(SharedStream),
+}
+
+trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
+
+impl<T: AsyncRead + AsyncWrite + Unpin + Send> Stream for T {}
+
+impl Carrier {
+    /// A copy for the driver.
+    fn stream(&self) -> io::Result<Box<dyn Stream>> {
+        Ok(match self {
+            Self::Plain(Socket::Tcp(stream)) => Box::new(TcpStream::from_std(stream.try_clone()?)?),
+            #[cfg(unix)]
+            Self::Plain(Socket::Unix(stream)) => {
+                Box::new(UnixStream::from_std(stream.try_clone()?)?)
+            }
+            #[cfg(feature = "rustls")]
+            Self::Tls(stream) => Box::new(stream.clone()),
+        })
+    }
 }
 
 impl Introduced {
@@ -59,30 +79,65 @@ pub(super) async fn connect(
     info: &ConnectionInfo,
     tls: Option<&TlsSettings>,
 ) -> Result<Option<Introduced>, RedisError> {
-    let (settings, sockets) = (info.redis_settings(), info.tcp_settings());
+    let Some(carrier) = carrier(info, tls).await? else { return Ok(None) };
+    let (driver, task) = introduce(info.redis_settings(), &carrier, config()).await?;
+    Ok(Some(Introduced { driver, task, carrier }))
+}
+
+/// A connection that the driver goes on using.
+pub(super) async fn driver(
+    client: &redis::Client,
+    terms: &Terms,
+    config: AsyncConnectionConfig,
+) -> Result<MultiplexedConnection, RedisError> {
+    let info = client.get_connection_info();
+    let connection = match carrier(info, terms.tls.as_ref()).await? {
+        Some(carrier) => introduce(info.redis_settings(), &carrier, config).await?.0,
+        None => client.get_multiplexed_async_connection_with_config(&config).await?,
+    };
+    let (mut named, cmd) = (connection.clone(), terms.name_connection());
+    // Nobody waits for the answer: without a name it is as good.
+    tokio::spawn(async move { named.send_packed_command(&cmd).await });
+    Ok(connection)
+}
+
+/// A connection for messages.
+pub(super) async fn subscriber(
+    client: &redis::Client,
+    tls: Option<&TlsSettings>,
+) -> Result<PubSub, RedisError> {
+    let info = client.get_connection_info();
+    match carrier(info, tls).await? {
+        Some(carrier) => PubSub::new(info.redis_settings(), carrier.stream()?).await,
+        None => client.get_async_pubsub().await,
+    }
+}
+
+/// Callers limit the time.
+pub(super) fn config() -> AsyncConnectionConfig {
+    AsyncConnectionConfig::new().set_response_timeout(None).set_connection_timeout(None)
+}
+
+async fn carrier(
+    info: &ConnectionInfo,
+    tls: Option<&TlsSettings>,
+) -> Result<Option<Carrier>, RedisError> {
+    let sockets = info.tcp_settings();
     match (info.addr(), tls) {
         (ConnectionAddr::Tcp(host, port), _) => {
             let plain = |stream| Box::pin(async { Ok::<_, RedisError>(stream) });
-            let stream = Arc::new(first_of(host, *port, sockets, plain).await?.into_std()?);
-            let (driver, task) =
-                introduce(settings, TcpStream::from_std(stream.try_clone()?)?).await?;
-            Ok(Some(Introduced { driver, task, carrier: Carrier::Plain(Socket::Tcp(stream)) }))
+            let stream = first_of(host, *port, sockets, plain).await?.into_std()?;
+            Ok(Some(Carrier::Plain(Socket::Tcp(Arc::new(stream)))))
         }
         #[cfg(feature = "rustls")]
         (ConnectionAddr::TcpTls { host, port, .. }, Some(tls)) => {
-            let Some(config) = tls.config() else { return Ok(None) };
-            let config = Arc::new(config);
-            let shake_hands = |stream| Box::pin(SharedStream::connect(stream, host, &config));
-            let stream = first_of(host, *port, sockets, shake_hands).await?;
-            let (driver, task) = introduce(settings, stream.clone()).await?;
-            Ok(Some(Introduced { driver, task, carrier: Carrier::Tls(stream) }))
+            let shake_hands = |stream| Box::pin(SharedStream::connect(stream, host, tls));
+            Ok(Some(Carrier::Tls(first_of(host, *port, sockets, shake_hands).await?)))
         }
         #[cfg(unix)]
         (ConnectionAddr::Unix(path), _) => {
-            let stream = Arc::new(UnixStream::connect(path).await?.into_std()?);
-            let (driver, task) =
-                introduce(settings, UnixStream::from_std(stream.try_clone()?)?).await?;
-            Ok(Some(Introduced { driver, task, carrier: Carrier::Plain(Socket::Unix(stream)) }))
+            let stream = UnixStream::connect(path).await?.into_std()?;
+            Ok(Some(Carrier::Plain(Socket::Unix(Arc::new(stream)))))
         }
         _ => Ok(None),
     }
@@ -131,11 +186,11 @@ fn suit(stream: &TcpStream, settings: &TcpSettings) -> io::Result<()> {
 
 async fn introduce(
     settings: &RedisConnectionInfo,
-    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    carrier: &Carrier,
+    config: AsyncConnectionConfig,
 ) -> Result<(MultiplexedConnection, JoinHandle<()>), RedisError> {
-    let config = AsyncConnectionConfig::new().set_response_timeout(None);
     let (connection, driver) =
-        MultiplexedConnection::new_with_config(settings, stream, config).await?;
+        MultiplexedConnection::new_with_config(settings, carrier.stream()?, config).await?;
     Ok((connection, tokio::spawn(driver)))
 }
 

@@ -9,7 +9,7 @@ use tokio::time::{sleep, timeout};
 use super::channel::Channel;
 use super::message::{PING_INTERVAL, read};
 use super::nodes::Member;
-use super::{Terms, sharded};
+use super::{Terms, introduction, sharded};
 use crate::domain::error::{Fault, FaultClass};
 use crate::domain::names::tag_of;
 use crate::store::{Event, Hints};
@@ -31,9 +31,7 @@ pub(super) async fn listen(
         && member.has_neighbours()
     {
         let name = terms.channel(&format!("{{{}}}", tag_of(slot)));
-        if let Some(subscription) =
-            sharded::subscribe(&client, &name, &terms.channel(""), time_limit).await
-        {
+        if let Some(subscription) = sharded::subscribe(&client, &name, terms).await {
             let heard = channel.begin(name);
             // The result is ignored for the same reason as below.
             let _ = hints.send(Event::Listening { hints_enabled: true });
@@ -43,7 +41,7 @@ pub(super) async fn listen(
         }
     }
     let name = terms.channel("");
-    let subscription = match subscribe(&client, &name, time_limit).await {
+    let subscription = match subscribe(&client, &name, terms).await {
         Ok(subscription) => subscription,
         Err(why) => return Fault::new(FaultClass::Refused, why),
     };
@@ -58,11 +56,11 @@ pub(super) async fn listen(
 async fn subscribe(
     client: &redis::Client,
     channel: &str,
-    time_limit: Duration,
+    terms: &Terms,
 ) -> Result<redis::aio::PubSub, String> {
-    let time_limit = time_limit.max(Duration::from_millis(500));
+    let time_limit = terms.time_limit;
     let subscribing = async {
-        let mut subscription = client.get_async_pubsub().await?;
+        let mut subscription = introduction::subscriber(client, terms.tls.as_ref()).await?;
         subscription.subscribe(channel).await?;
         Ok::<_, RedisError>(subscription)
     };

@@ -61,7 +61,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use redis::AsyncConnectionConfig;
 use redis::aio::MultiplexedConnection;
 use tokio::time::timeout;
 
@@ -138,6 +137,14 @@ impl Terms {
         pace * 9 / 10 + pace * u32::from(self.spread) / (5 * 255)
     }
 
+    /// Names a connection, so that an operator sees whose it is. It goes along with the first
+    /// commands, and a server that refuses it is used without.
+    fn name_connection(&self) -> redis::Cmd {
+        let mut cmd = redis::cmd("CLIENT");
+        cmd.arg("SETNAME").arg(format!("redis-locks:{}", self.manager));
+        cmd
+    }
+
     /// The channel of this manager; the tag chooses its slot.
     fn channel(&self, tag: &str) -> Arc<str> {
         let Self { namespace, manager, .. } = self;
@@ -173,13 +180,13 @@ enum Way {
 }
 
 impl Way {
-    fn client(&self) -> Result<redis::Client, Fault> {
+    async fn client(&self) -> Result<redis::Client, Fault> {
         match self {
             Self::Alone(client) => Ok(with_nodelay((**client).clone())),
             Self::Node(access, member) => {
                 let address =
                     Address::parse(&member.name).ok_or_else(|| no_address(&member.name))?;
-                access.client(&address).map(with_nodelay).map_err(decode::unreachable)
+                access.client(&address).await.map(with_nodelay).map_err(decode::unreachable)
             }
         }
     }
@@ -218,7 +225,7 @@ impl RedisConnector {
     }
 
     async fn connected(self) -> Result<Connected, Fault> {
-        let client = self.way.client()?;
+        let client = self.way.client().await?;
         let info = client.get_connection_info();
         let introduced = introduction::connect(info, self.terms.tls.as_ref()).await;
         match introduced.map_err(decode::unreachable)? {
@@ -238,9 +245,7 @@ impl RedisConnector {
     }
 
     async fn connected_by_driver(&self, client: &redis::Client) -> Result<Connected, Fault> {
-        let config =
-            AsyncConnectionConfig::new().set_response_timeout(None).set_connection_timeout(None);
-        let connecting = client.get_multiplexed_async_connection_with_config(&config);
+        let connecting = introduction::driver(client, &self.terms, introduction::config());
         let mut driver = connecting.await.map_err(decode::unreachable)?;
         let found = self.probed(&mut driver).await?;
         let (wire, watcher) = driver_wire::wire(driver, self.conversation(found.clone()));
@@ -259,7 +264,7 @@ impl RedisConnector {
         if has_scripts {
             return Ok(self.replicated(link, run));
         }
-        let pool = Pool::new(self.way.client()?, self.terms.time_limit);
+        let pool = Pool::new(self.way.client().await?, &self.terms);
         self.test_watch(&pool, run.as_deref()).await?;
         let (channel, node) = (self.channel.clone(), self.node());
         let connected = transaction::wire(link, pool, found, channel, node);
@@ -321,7 +326,7 @@ impl RedisConnector {
         if let Some(member) = self.way.member() {
             member.check(driver).await?;
         }
-        let found = probe(driver, &self.terms.namespace, self.terms.scripting).await;
+        let found = probe(driver, &self.terms).await;
         let mut found = found.map_err(decode::unreachable)?;
         let has_neighbours = self.way.member().is_some_and(Member::has_neighbours);
         if found.atomic_by == AtomicBy::Scripts && (found.cluster || has_neighbours) {
@@ -363,7 +368,7 @@ impl Connector for RedisConnector {
         let connector = self.clone();
         Box::pin(async move {
             let Self { way, terms, channel, .. } = connector;
-            match way.client() {
+            match way.client().await {
                 Ok(client) => listen::listen(client, way.member(), &terms, channel, hints).await,
                 Err(fault) => fault,
             }

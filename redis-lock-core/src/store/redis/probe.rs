@@ -4,7 +4,7 @@ use redis::aio::MultiplexedConnection;
 use redis::{Cmd, RedisError, Value};
 
 use super::dialect::{Dialect, PROBES};
-use super::{decode, scripts};
+use super::{Terms, decode, scripts};
 use crate::domain::names::beside_locks;
 use crate::domain::status::{ReleaseBy, Scripting, ServerInfo};
 
@@ -82,16 +82,16 @@ impl Found {
 /// fail the probe.
 pub(super) async fn probe(
     connection: &mut MultiplexedConnection,
-    namespace: &str,
-    scripting: Scripting,
+    terms: &Terms,
 ) -> Result<Found, RedisError> {
+    let Terms { namespace, scripting, .. } = terms;
     let key = beside_locks(namespace, "", "probe");
     let mut pipeline = redis::pipe();
     pipeline.add_command(redis::cmd("INFO"));
     pipeline.cmd("DELIFEQ").arg(&key).arg("-");
     pipeline.cmd("DELEX").arg(&key).arg("IFEQ").arg("-");
     let mut wanted = 3;
-    if scripting == Scripting::Auto {
+    if *scripting == Scripting::Auto {
         pipeline.cmd("EVAL").arg("return 1").arg(0);
         // Only a hash: no script has this one.
         pipeline.cmd("EVALSHA").arg("0".repeat(40)).arg(0);
@@ -100,6 +100,8 @@ pub(super) async fn probe(
         }
         wanted += 2 + scripts::all().len();
     }
+    pipeline.add_command(terms.name_connection());
+    wanted += 1;
     let answers = connection.send_packed_commands(&pipeline, 0, wanted).await?;
     let has = |index: usize| answers.get(index).is_some_and(is_known);
     let delete = match (has(1), has(2)) {
@@ -119,8 +121,8 @@ pub(super) async fn probe(
     }
     let cluster = field(&info, "cluster_enabled") == Some("1");
     let run = field(&info, "run_id").map(Into::into);
-    let denied =
-        scripting == Scripting::Never || answers.iter().skip(3).take(2).any(decode::denies_scripts);
+    let denied = *scripting == Scripting::Never
+        || answers.iter().skip(3).take(2).any(decode::denies_scripts);
     let atomic_by = if denied {
         AtomicBy::Transactions(dialect(connection, &key).await?)
     } else {
@@ -191,6 +193,13 @@ fn warnings(info: &str) -> Vec<String> {
             "maxmemory-policy is {policy}: the server may evict locks that are held; set noeviction"
         ));
     }
+    if field(info, "aof_enabled") == Some("0") {
+        warnings.push(
+            "appendonly is off: a server that crashes forgets the locks of its last minutes, and \
+             others acquire them while they are held; set appendonly yes"
+                .into(),
+        );
+    }
     if field(info, "role") == Some("slave") {
         warnings.push("this server is a replica and refuses locks; name the primary".into());
     }
@@ -210,5 +219,8 @@ mod tests {
         assert!(warnings("maxmemory_policy:noeviction\r\n").is_empty());
         assert_eq!(version("redis_version:7.2.4\r\nvalkey_version:9.1.0\r\n"), "Valkey 9.1.0");
         assert_eq!(warnings("role:slave\r\n").len(), 1);
+        let said = warnings("aof_enabled:0\r\n").join(" ");
+        assert!(said.contains("appendonly yes"), "{said}");
+        assert!(warnings("aof_enabled:1\r\n").is_empty());
     }
 }

@@ -8,12 +8,13 @@
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, ProtocolVersion, PushInfo, PushKind, Value};
+use redis::{ProtocolVersion, PushInfo, PushKind, Value};
 use tokio::sync::mpsc;
 use tokio::time::{sleep, timeout};
 
 use super::message::{PING_INTERVAL, read};
 use super::nodes::{Member, text};
+use super::{Terms, introduction};
 use crate::store::Hints;
 
 /// A subscription to one sharded channel.
@@ -27,27 +28,23 @@ pub(super) struct Subscription {
 pub(super) async fn subscribe(
     client: &redis::Client,
     channel: &str,
-    plain: &str,
-    time_limit: Duration,
+    terms: &Terms,
 ) -> Option<Subscription> {
     let info = client.get_connection_info().clone();
     let settings = info.redis_settings().clone().set_protocol(ProtocolVersion::RESP3);
     let client = redis::Client::open(info.set_redis_settings(settings)).ok()?;
     let (sender, pushes) = mpsc::unbounded_channel();
-    let config = AsyncConnectionConfig::new()
-        .set_response_timeout(None)
-        .set_connection_timeout(None)
-        .set_push_sender(sender);
+    let config = introduction::config().set_push_sender(sender);
     let subscribing = async {
-        let mut connection = client.get_multiplexed_async_connection_with_config(&config).await?;
+        let mut connection = introduction::driver(&client, terms, config).await?;
         let mut command = redis::cmd("SSUBSCRIBE");
         connection.send_packed_command(command.arg(channel)).await?.extract_error()?;
         let mut command = redis::cmd("SUBSCRIBE");
         // Without the right to it, waiters look by themselves when a slot has moved.
-        connection.send_packed_command(command.arg(plain)).await?;
+        connection.send_packed_command(command.arg(&*terms.channel(""))).await?;
         Ok::<_, redis::RedisError>(connection)
     };
-    let connection = timeout(time_limit, subscribing).await.ok()?.ok()?;
+    let connection = timeout(terms.time_limit, subscribing).await.ok()?.ok()?;
     Some(Subscription { connection, pushes })
 }
 

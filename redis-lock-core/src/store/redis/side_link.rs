@@ -3,7 +3,6 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use redis::AsyncConnectionConfig;
 use redis::aio::MultiplexedConnection;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
@@ -88,7 +87,7 @@ impl SideLink {
     }
 
     async fn connected(&self) -> Result<DirectLine, Fault> {
-        let client = self.way.client()?;
+        let client = self.way.client().await?;
         let info = client.get_connection_info();
         let introduced = introduction::connect(info, self.terms.tls.as_ref()).await;
         if let Some(mut introduced) = introduced.map_err(decode::unreachable)? {
@@ -99,9 +98,7 @@ impl SideLink {
                 .map(DirectLine::over)
                 .map_err(decode::unreachable);
         }
-        let config =
-            AsyncConnectionConfig::new().set_response_timeout(None).set_connection_timeout(None);
-        let connecting = client.get_multiplexed_async_connection_with_config(&config);
+        let connecting = introduction::driver(&client, &self.terms, introduction::config());
         let mut driver = connecting.await.map_err(decode::unreachable)?;
         self.check(&mut driver).await?;
         Ok(DirectLine::by(driver))
@@ -111,7 +108,8 @@ impl SideLink {
     async fn check(&self, driver: &mut MultiplexedConnection) -> Result<(), Fault> {
         let mut question = redis::pipe();
         question.cmd("INFO").arg("server");
-        let answers = driver.send_packed_commands(&question, 0, 1).await;
+        question.add_command(self.terms.name_connection());
+        let answers = driver.send_packed_commands(&question, 0, 2).await;
         let answers = answers.map_err(decode::unreachable)?;
         let info = answers.first().and_then(super::nodes::text).unwrap_or_default();
         match (&self.run, field(&info, "run_id")) {

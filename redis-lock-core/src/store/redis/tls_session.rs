@@ -241,7 +241,7 @@ mod tests {
         near.set_nonblocking(true).unwrap();
         far.set_nonblocking(true).unwrap();
         let name = ServerName::try_from("127.0.0.1").unwrap();
-        let connection = ClientConnection::new(Arc::new(own.config().unwrap()), name).unwrap();
+        let connection = ClientConnection::new(own, name).unwrap();
         let mut session = TlsSession { socket: Socket::Unix(Arc::new(near)), connection };
         let connection = ServerConnection::new(Arc::new(server_config(&certificates))).unwrap();
         let mut peer = Peer { stream: far, connection };

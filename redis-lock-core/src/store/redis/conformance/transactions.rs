@@ -8,6 +8,7 @@ use tokio::runtime::{Builder, Runtime};
 
 use super::steps::PATIENCE;
 use crate::domain::error::Fault;
+use crate::store::redis::Terms;
 use crate::store::redis::channel::Channel;
 use crate::store::redis::dialect::Dialect;
 use crate::store::redis::direct::Direct;
@@ -22,7 +23,7 @@ pub(super) struct Transactions {
 impl Transactions {
     pub(super) fn new(server: &Server) -> Self {
         let runtime = Builder::new_current_thread().enable_all().build().unwrap();
-        let pool = Pool::new(server.client(), PATIENCE);
+        let pool = Pool::new(server.client(), &Terms::new("lock", "m", PATIENCE));
         Self { runtime, pool }
     }
 

@@ -5,13 +5,13 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, Pipeline, RedisError, Value};
+use redis::{Pipeline, RedisError, Value};
 use tokio::time::{Instant, timeout};
 
 use super::access::{NodeAccess, address_of};
 use crate::domain::error::{Fault, FaultClass};
 use crate::store::redis::address::Address;
-use crate::store::redis::decode;
+use crate::store::redis::{Terms, decode, introduction};
 
 /// A node or a sentinel that can be asked.
 #[derive(Clone)]
@@ -30,10 +30,10 @@ impl Target {
         }
     }
 
-    pub(super) fn client(&self, access: &NodeAccess) -> Result<redis::Client, RedisError> {
+    pub(super) async fn client(&self, access: &NodeAccess) -> Result<redis::Client, RedisError> {
         match self {
             Self::Seed(client) => Ok((**client).clone()),
-            Self::Node(address) => access.client(address),
+            Self::Node(address) => access.client(address).await,
         }
     }
 }
@@ -41,6 +41,7 @@ impl Target {
 /// Connections to nodes that were asked before.
 pub(super) struct Asker {
     access: NodeAccess,
+    terms: Terms,
     connections: Mutex<BTreeMap<Address, MultiplexedConnection>>,
     unreached: Mutex<BTreeMap<Address, Unreached>>,
 }
@@ -59,8 +60,9 @@ const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 
 impl Asker {
-    pub(super) fn new(access: NodeAccess) -> Self {
-        Self { access, connections: Mutex::default(), unreached: Mutex::default() }
+    pub(super) fn new(access: NodeAccess, terms: &Terms) -> Self {
+        let terms = terms.clone();
+        Self { access, terms, connections: Mutex::default(), unreached: Mutex::default() }
     }
 
     /// Sends several commands to one node. Error replies are among the answers.
@@ -98,10 +100,8 @@ impl Asker {
             return Ok(answers);
         }
         self.begin_connect(address.as_ref())?;
-        let config =
-            AsyncConnectionConfig::new().set_response_timeout(None).set_connection_timeout(None);
-        let client = target.client(&self.access).map_err(decode::unreachable)?;
-        let connecting = client.get_multiplexed_async_connection_with_config(&config);
+        let client = target.client(&self.access).await.map_err(decode::unreachable)?;
+        let connecting = introduction::driver(&client, &self.terms, introduction::config());
         let mut made = connecting.await.map_err(decode::unreachable)?;
         let answers = made.send_packed_commands(commands, 0, count).await;
         let answers = answers.map_err(decode::unreachable)?;

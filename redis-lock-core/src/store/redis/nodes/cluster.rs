@@ -49,7 +49,7 @@ struct ClusterShared {
 impl ClusterDirectory {
     pub(crate) fn new(seeds: Vec<redis::Client>, access: NodeAccess, terms: Terms) -> Self {
         let nodes = Arc::new(NodeList::new(Topology::Cluster));
-        let asker = Asker::new(access.clone());
+        let asker = Asker::new(access.clone(), &terms);
         let looks = AtomicUsize::new(0);
         Self { shared: Arc::new(ClusterShared { seeds, access, terms, asker, nodes, looks }) }
     }

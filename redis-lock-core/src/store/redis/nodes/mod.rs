@@ -1,6 +1,7 @@
 //! Several nodes that are one arbiter: finds them, and which of them has which keys.
 
 mod access;
+mod address_mapper;
 mod asker;
 mod channel_slot;
 mod choose;

@@ -70,8 +70,8 @@ impl SentinelDirectory {
             seeds,
             known: Mutex::default(),
             others_known: Notify::new(),
-            asker: Asker::new(sentinels.clone()),
-            server_asker: Asker::new(servers.clone()),
+            asker: Asker::new(sentinels.clone(), &terms),
+            server_asker: Asker::new(servers.clone(), &terms),
             sentinels,
             servers,
             terms,
@@ -200,7 +200,9 @@ impl SentinelShared {
             let mut listening: FuturesUnordered<_> = self
                 .targets()
                 .into_iter()
-                .map(|target| switch::heard(target, &self.sentinels, &self.name, LIMIT))
+                .map(|target| {
+                    switch::heard(target, &self.sentinels, &self.terms, &self.name, LIMIT)
+                })
                 .collect();
             tokio::select! {
                 Some(()) = listening.next() => return,

@@ -7,6 +7,7 @@ use tokio::time::{sleep, timeout};
 
 use super::access::NodeAccess;
 use super::asker::Target;
+use crate::store::redis::{Terms, introduction};
 
 const CHANNEL: &str = "+switch-master";
 
@@ -18,9 +19,15 @@ const PAUSE: Duration = Duration::from_secs(1);
 const PING_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Completes when this sentinel announces another primary of this name.
-pub(super) async fn heard(target: Target, access: &NodeAccess, name: &str, limit: Duration) {
+pub(super) async fn heard(
+    target: Target,
+    access: &NodeAccess,
+    terms: &Terms,
+    name: &str,
+    limit: Duration,
+) {
     loop {
-        if let Some(()) = listen(&target, access, name, limit).await {
+        if let Some(()) = listen(&target, access, terms, name, limit).await {
             return;
         }
         sleep(PAUSE).await;
@@ -28,10 +35,16 @@ pub(super) async fn heard(target: Target, access: &NodeAccess, name: &str, limit
 }
 
 /// Waits for that announcement; `None` when the connection ends before.
-async fn listen(target: &Target, access: &NodeAccess, name: &str, limit: Duration) -> Option<()> {
-    let client = target.client(access).ok()?;
+async fn listen(
+    target: &Target,
+    access: &NodeAccess,
+    terms: &Terms,
+    name: &str,
+    limit: Duration,
+) -> Option<()> {
     let subscribing = async {
-        let mut subscription = client.get_async_pubsub().await?;
+        let client = target.client(access).await?;
+        let mut subscription = introduction::subscriber(&client, terms.tls.as_ref()).await?;
         subscription.subscribe(CHANNEL).await?;
         Ok::<_, redis::RedisError>(subscription)
     };

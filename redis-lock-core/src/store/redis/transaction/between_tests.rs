@@ -12,6 +12,7 @@ use super::run;
 use super::setting::Setting;
 use crate::domain::kind::Kind;
 use crate::domain::names::Names;
+use crate::store::redis::Terms;
 use crate::store::redis::channel::Channel;
 use crate::store::redis::dialect::Dialect;
 use crate::store::redis::direct;
@@ -41,7 +42,7 @@ impl Scene {
         let runtime = Builder::new_current_thread().enable_all().build().unwrap();
         let client = redis::Client::open(proxy.url()).unwrap();
         let setting = Setting {
-            pool: runtime.block_on(async { Pool::new(client, TTL) }),
+            pool: runtime.block_on(async { Pool::new(client, &Terms::new("lock", "m", TTL)) }),
             dialect: Dialect::Millis,
             channel: Channel::listened_at("lock:~m:x"),
             has_compare_and_set: false,

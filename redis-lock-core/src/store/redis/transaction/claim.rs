@@ -68,6 +68,7 @@ mod tests {
     use super::*;
     use crate::domain::kind::Kind;
     use crate::domain::names::Names;
+    use crate::store::redis::Terms;
     use crate::store::redis::channel::Channel;
     use crate::store::redis::dialect::Dialect;
     use crate::store::redis::transaction::pool::Pool;
@@ -80,7 +81,9 @@ mod tests {
         server.reset_counts();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let setting = Setting {
-            pool: runtime.block_on(async { Pool::new(server.client(), Duration::from_secs(5)) }),
+            pool: runtime.block_on(async {
+                Pool::new(server.client(), &Terms::new("lock", "m", Duration::from_secs(5)))
+            }),
             dialect: Dialect::Millis,
             channel: Channel::listened_at("lock:~m:x"),
             has_compare_and_set: true,

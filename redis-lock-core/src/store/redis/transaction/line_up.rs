@@ -140,12 +140,15 @@ mod tests {
 
     use super::*;
     use crate::domain::kind::Kind;
+    use crate::store::redis::Terms;
     use crate::store::redis::channel::Channel;
     use crate::store::redis::transaction::pool::Pool;
 
     fn client_of(server: &testbed::Server) -> (tokio::runtime::Runtime, Setting) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        let pool = runtime.block_on(async { Pool::new(server.client(), Duration::from_secs(5)) });
+        let pool = runtime.block_on(async {
+            Pool::new(server.client(), &Terms::new("lock", "m", Duration::from_secs(5)))
+        });
         let setting = Setting {
             pool,
             dialect: Dialect::Millis,

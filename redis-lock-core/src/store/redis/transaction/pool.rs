@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, Cmd, Pipeline, RedisError, Value};
+use redis::{Cmd, Pipeline, RedisError, Value};
 use tokio::sync::{Notify, Semaphore, SemaphorePermit};
 use tokio::time::timeout;
 
@@ -14,7 +14,7 @@ use super::server_clock::ServerClock;
 use crate::BackendErrorKind;
 use crate::domain::clock::Moment;
 use crate::domain::error::{Fault, FaultClass};
-use crate::store::redis::decode;
+use crate::store::redis::{Terms, decode, introduction};
 use crate::store::{Command, Verb};
 
 /// So many transactions run at once, and as many of renewals beside them.
@@ -43,8 +43,7 @@ impl Lane {
 /// The connections of one server, and what was found out about it.
 pub(in crate::store::redis) struct Pool {
     client: redis::Client,
-    /// How long connecting may take.
-    time_limit: Duration,
+    terms: Terms,
     idle: Mutex<IdleConnections>,
     /// Notified when one has become idle, or could not be made.
     news: Notify,
@@ -93,10 +92,10 @@ pub(super) struct Leased<'a> {
 }
 
 impl Pool {
-    pub(in crate::store::redis) fn new(client: redis::Client, time_limit: Duration) -> Arc<Self> {
+    pub(in crate::store::redis) fn new(client: redis::Client, terms: &Terms) -> Arc<Self> {
         Arc::new(Self {
             client,
-            time_limit,
+            terms: terms.clone(),
             idle: Mutex::default(),
             news: Notify::new(),
             slots: Semaphore::new(SIZE),
@@ -179,10 +178,8 @@ impl Pool {
     }
 
     async fn connect(&self) -> Result<MultiplexedConnection, Fault> {
-        let config =
-            AsyncConnectionConfig::new().set_response_timeout(None).set_connection_timeout(None);
-        let connecting = self.client.get_multiplexed_async_connection_with_config(&config);
-        match timeout(self.time_limit, connecting).await {
+        let connecting = introduction::driver(&self.client, &self.terms, introduction::config());
+        match timeout(self.terms.time_limit, connecting).await {
             Ok(connected) => connected.map_err(decode::unreachable),
             Err(_) => {
                 let what = "the server can't be used: it accepts no connection for transactions";
@@ -306,7 +303,7 @@ mod tests {
         let server = Server::start();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
-            let pool = Pool::new(server.client(), PATIENCE);
+            let pool = Pool::new(server.client(), &Terms::new("lock", "m", PATIENCE));
             let mut waiting = pin!(pool.lease(Lane::Others));
             for _ in 0..3 {
                 assert!(waiting.as_mut().now_or_never().is_none());

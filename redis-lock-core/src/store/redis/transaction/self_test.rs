@@ -99,7 +99,10 @@ mod tests {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let test = |port: u16| {
             let client = redis::Client::open(format!("redis://127.0.0.1:{port}")).unwrap();
-            let pool = Pool::new(client, Duration::from_secs(5));
+            let pool = Pool::new(
+                client,
+                &crate::store::redis::Terms::new("lock", "m", Duration::from_secs(5)),
+            );
             runtime.block_on(self_test(&pool, "lock:~m:x:~probe"))
         };
         let fault = test(port).unwrap_err();
