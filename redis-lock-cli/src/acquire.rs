@@ -7,29 +7,35 @@ use serde_json::json;
 
 use crate::args::{Acquire, Common};
 use crate::exit::{Code, Failure};
+use crate::getting;
 
 pub(crate) async fn acquire(
     locks: &Locks,
     common: &Common,
-    task: Acquire,
+    task: &Acquire,
 ) -> Result<Code, Failure> {
-    let mut request = locks.mutex(task.key.as_str()).ttl(task.ttl).wait(task.wait).renew(false);
-    if let Some(label) = &task.label {
-        request = request.label(label);
-    }
-    let token = request.acquire().await?.detach();
-    if let Err(error) = print(common, &task.key, &token) {
+    let key = task.key.text();
+    let request = || getting::request(locks, &key, &task.getting.kind).ttl(task.ttl).renew(false);
+    let fenced = if task.fence { request().fenced() } else { request() };
+    let guard = getting::get(fenced, &task.getting).await?;
+    let fence = guard.fence();
+    let token = guard.detach();
+    if let Err(error) = print(common, &key, &token, fence) {
         // Nobody could end the hold, so it is given back.
-        locks.mutex(task.key.as_str()).adopt(token).await?.release().await?;
+        request().adopt(token).await?.release().await?;
         return Err(error.into());
     }
     Ok(Code::OK)
 }
 
-fn print(common: &Common, key: &str, token: &Token) -> io::Result<()> {
+fn print(common: &Common, key: &str, token: &Token, fence: Option<u64>) -> io::Result<()> {
     let mut out = stdout().lock();
-    match common.json {
-        true => writeln!(out, "{}", json!({ "key": key, "token": token.to_string() })),
-        false => writeln!(out, "{token}"),
+    match (common.json, fence) {
+        (true, _) => {
+            let report = json!({ "key": key, "token": token.to_string(), "fence": fence });
+            writeln!(out, "{report}")
+        }
+        (false, Some(fence)) => writeln!(out, "{token} {fence}"),
+        (false, None) => writeln!(out, "{token}"),
     }
 }

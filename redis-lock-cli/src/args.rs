@@ -1,11 +1,12 @@
 //! The command line, and its manual.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
-use redis_lock_core::{LockError, Locks, Token, Wait};
+use redis_lock_core::{Token, Wait};
 
-use crate::duration;
+use crate::{duration, segments};
 
 /// Look at distributed locks on Redis or Valkey, end them, and run commands under them.
 ///
@@ -22,13 +23,13 @@ pub(crate) struct Arguments {
 
 const MANUAL: &str = "\
 EXIT STATUS
-  0    done; of `show`: somebody holds the lock
-  1    the answer is no: `show` and `release` of a lock that nobody holds, or that the token does
-       not hold; `release` declined
-  64   the command line has a mistake
+  0    done; of `show`: the lock is held; of `check`: nothing to warn of
+  1    `show` and `release`: not held, or not by this token; `release`: declined; `check`: there are
+       warnings
+  64   usage error
   69   the server can't be reached, or refuses
   74   reading or writing failed
-  75   `run` and `acquire`: somebody else holds the lock, and the wait is over
+  75   `run` and `acquire`: another holder has the lock, and the wait is over (-E sets another code)
   76   `run`: the lock was lost, and the command was stopped
   78   no server was named, or an option has no meaning
   126  `run`: the command can't be executed
@@ -37,7 +38,9 @@ EXIT STATUS
   Otherwise `run` exits as its command did.
 
 ENVIRONMENT
-  REDIS_URL              the server, where --url is not given
+  REDIS_URL              the server, where --url is not given. Prefer it where the URL has a
+                         password: other users of the machine can read command lines. Empty is
+                         as unset
   REDIS_LOCKS_NAMESPACE  what stands before every key, where --namespace is not given
   NO_COLOR               no colours; there are none either when the output is not a terminal
 
@@ -56,23 +59,47 @@ EXAMPLES
       redis-lock release deploy --token \"$token\"
   One machine of many runs the job, and no other within the next ten minutes:
       redis-lock run nightly --wait none --min-hold 10m -- /usr/local/bin/nightly
+  The same from cron, which mails nothing where another machine has the lock:
+      redis-lock run nightly -n -q -E 0 --min-hold 10m -- /usr/local/bin/nightly
+  At most three downloads at a time, on all machines:
+      redis-lock run download --permits 3 -- curl -O https://example.com/large
+  The key that #[redis_lock(key = \"user:{name}\")] makes of a name:
+      redis-lock show user --segment 'J. Doe'
+  Is the server fit for locks? Exits with 1 when there are warnings:
+      redis-lock check
   All locks that somebody waits for, by jq:
       redis-lock ls --json | jq -r 'select(.waiters | length > 0) | .key'";
 
 #[derive(Debug, Args)]
+#[command(next_help_heading = "Server")]
 pub(crate) struct Common {
     /// The server: `redis://[user:password@]host[:port][/db]`, `rediss://` for TLS,
     /// redis+unix:///path?db=0, and the same with valkey; `redis-cluster://host:port,host:port` and
     /// `redis-sentinel://host:port,host:port/mymaster` for several
     /// [env: REDIS_URL]
     #[arg(long, global = true, value_name = "URL")]
-    url: Option<String>,
+    pub(crate) url: Option<String>,
     /// The prefix of every key, followed by a colon; empty for bare keys [env:
     /// REDIS_LOCKS_NAMESPACE] [default: lock]
     #[arg(long, global = true, value_name = "NAME")]
-    namespace: Option<String>,
+    pub(crate) namespace: Option<String>,
+    /// Who signed the certificates of the servers, as PEM; by default whom the platform trusts
+    #[arg(long, global = true, value_name = "FILE")]
+    pub(crate) cacert: Option<PathBuf>,
+    /// The certificate to show to the servers, as PEM
+    #[arg(long, global = true, value_name = "FILE", requires = "tls_key")]
+    pub(crate) cert: Option<PathBuf>,
+    /// The key to the certificate, as PEM
+    #[arg(long = "key", global = true, value_name = "FILE", requires = "cert")]
+    pub(crate) tls_key: Option<PathBuf>,
+    /// The user of the sentinels, where they want one
+    #[arg(long, global = true, value_name = "NAME", requires = "sentinel_password_file")]
+    pub(crate) sentinel_user: Option<String>,
+    /// A file whose first line is the password of the sentinels
+    #[arg(long, global = true, value_name = "FILE")]
+    pub(crate) sentinel_password_file: Option<PathBuf>,
     /// Write JSON, one object a line, for programs; each command's help names the fields
-    #[arg(long, global = true)]
+    #[arg(long, global = true, help_heading = "Output")]
     pub(crate) json: bool,
 }
 
@@ -84,6 +111,7 @@ pub(crate) enum Task {
     Acquire(Acquire),
     Release(Release),
     Run(Run),
+    Check(Check),
     Man(Man),
     Completions(Completions),
 }
@@ -120,17 +148,73 @@ pub(crate) struct Ls {
 
 /// Show one lock: who holds it, since when, and who waits
 ///
-/// Exits with 0 when somebody holds it and with 1 when nobody does.
+/// Exits with 0 when it is held and with 1 when it is not.
 #[derive(Debug, Args)]
 #[command(after_long_help = STATUS_FIELDS)]
 pub(crate) struct Show {
+    #[command(flatten)]
+    pub(crate) key: Key,
+}
+
+/// What is locked.
+#[derive(Debug, Args)]
+pub(crate) struct Key {
     /// The key, without the namespace
-    pub(crate) key: String,
+    key: String,
+    /// Goes behind the key and a colon, escaped as the attribute escapes what it inserts; several in
+    /// their order
+    #[arg(long = "segment", visible_alias = "segments", value_name = "TEXT")]
+    segments: Vec<String>,
+}
+
+impl Key {
+    pub(crate) fn text(&self) -> String {
+        segments::joined(&self.key, &self.segments)
+    }
+}
+
+/// As what it is locked: by default for one holder.
+#[derive(Debug, Args)]
+pub(crate) struct Kind {
+    /// Lock for reading: readers share the lock, and exclude writers
+    #[arg(long)]
+    pub(crate) read: bool,
+    /// Take one of so many permits; all who lock this key name the same number
+    #[arg(long, value_name = "NUMBER", conflicts_with = "read")]
+    pub(crate) permits: Option<u32>,
+}
+
+/// How to come by the lock.
+#[derive(Debug, Args)]
+pub(crate) struct Getting {
+    /// How long to wait for the lock: a time, a number of seconds, `none` or `forever`
+    #[arg(
+        long,
+        short,
+        default_value = "forever",
+        value_parser = duration::parse_wait,
+        value_name = "TIME"
+    )]
+    pub(crate) wait: Wait,
+    /// Don't wait: as --wait none
+    #[arg(long, short, visible_alias = "nonblock", conflicts_with = "wait")]
+    pub(crate) no_wait: bool,
+    /// Exit with this code when another holder has the lock
+    #[arg(long, short = 'E', default_value_t = 75, value_name = "CODE")]
+    pub(crate) conflict_exit_code: u8,
+    /// Say nothing when another holder has the lock
+    #[arg(long, short)]
+    pub(crate) quiet: bool,
+    #[command(flatten)]
+    pub(crate) kind: Kind,
+    /// A name for the holder, which is shown to people
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) label: Option<String>,
 }
 
 /// Watch locks as they come and go
 ///
-/// On a terminal the picture is drawn anew at each look. Elsewhere, a picture is written when
+/// On a terminal the picture is drawn anew at each look, on the alternate screen. Elsewhere, a picture is written when
 /// something has changed: one line of JSON with --json, with the fields `at` and `locks`, which
 /// holds what `ls --json` would write. Ends with ^C.
 #[derive(Debug, Args)]
@@ -150,20 +234,20 @@ pub(crate) struct Watch {
 ///
 /// Prints the token that names the hold. The lock stands until somebody ends it with
 /// `redis-lock release KEY --token TOKEN`, adopts it by the library, or its time is up: nobody
-/// renews it meanwhile. With --json it writes `key` and `token`.
+/// renews it meanwhile. With --fence the fencing token follows, after a space. With --json it
+/// writes `key`, `token` and `fence`.
 #[derive(Debug, Args)]
 pub(crate) struct Acquire {
-    /// The key, without the namespace
-    pub(crate) key: String,
+    #[command(flatten)]
+    pub(crate) key: Key,
     /// When it ends by itself
     #[arg(long, value_parser = duration::parse, value_name = "TIME")]
     pub(crate) ttl: Duration,
-    /// How long to wait for the lock: a time, `none` or `forever`
-    #[arg(long, default_value = "forever", value_parser = duration::parse_wait, value_name = "TIME")]
-    pub(crate) wait: Wait,
-    /// A name for the holder, which is shown to people
-    #[arg(long, value_name = "TEXT")]
-    pub(crate) label: Option<String>,
+    /// Ask for a fencing token: a number that is larger than that of every earlier holder
+    #[arg(long)]
+    pub(crate) fence: bool,
+    #[command(flatten)]
+    pub(crate) getting: Getting,
 }
 
 /// End a hold: of a token, or of whoever has a lock now
@@ -179,14 +263,16 @@ pub(crate) struct Acquire {
 /// 1 when nothing was released. With --json it writes `key`, `released` and `reason`.
 #[derive(Debug, Args)]
 pub(crate) struct Release {
-    /// The key, without the namespace
-    pub(crate) key: String,
+    #[command(flatten)]
+    pub(crate) key: Key,
     /// Why, for the holder and its logs
     #[arg(long, value_name = "TEXT", required_unless_present = "token")]
     pub(crate) reason: Option<String>,
     /// Give back the hold of this token
     #[arg(long, value_name = "TOKEN", conflicts_with_all = ["reason", "yes"])]
     pub(crate) token: Option<Token>,
+    #[command(flatten)]
+    pub(crate) kind: Kind,
     /// Don't ask
     #[arg(long, short)]
     pub(crate) yes: bool,
@@ -206,21 +292,23 @@ pub(crate) struct Release {
 /// whatever the command's own. If redis-lock itself is killed with KILL, the command runs on
 /// unprotected; let what it writes to compare REDIS_LOCK_FENCE if that matters.
 ///
-/// The command finds in its environment: REDIS_LOCK_KEY, REDIS_LOCK_TOKEN, and REDIS_LOCK_FENCE, a
-/// number that is larger than that of every earlier holder of the key.
+/// The command finds in its environment: REDIS_LOCK_KEY, REDIS_LOCK_TOKEN, and for locks of one
+/// holder REDIS_LOCK_FENCE, a number that is larger than that of every earlier holder of the key.
 ///
 /// With --json, what happens is written to standard error, one object a line: `event` is
 /// `acquired` (with key, token, fence, waited_ms), `lost` (key, reason), or `error`.
 #[derive(Debug, Args)]
 pub(crate) struct Run {
-    /// The key, without the namespace
-    pub(crate) key: String,
+    #[command(flatten)]
+    pub(crate) key: Key,
     /// How long the lock outlives redis-lock if that is killed
     #[arg(long, default_value = "30s", value_parser = duration::parse, value_name = "TIME")]
     pub(crate) ttl: Duration,
-    /// How long to wait for the lock: a time, `none` or `forever`
-    #[arg(long, default_value = "forever", value_parser = duration::parse_wait, value_name = "TIME")]
-    pub(crate) wait: Wait,
+    #[command(flatten)]
+    pub(crate) getting: Getting,
+    /// Don't ask for a fencing token, which the server would keep a counter for
+    #[arg(long)]
+    pub(crate) no_fence: bool,
     /// Keep the lock at least this long, also when the command ends earlier
     #[arg(long, value_parser = duration::parse, value_name = "TIME")]
     pub(crate) min_hold: Option<Duration>,
@@ -233,6 +321,26 @@ pub(crate) struct Run {
     /// The command and its arguments, after `--`
     #[arg(last = true, required = true, value_name = "COMMAND")]
     pub(crate) command: Vec<String>,
+}
+
+/// Check whether a server is fit for locks
+///
+/// Connects, acquires and releases a lock of its own, lists the locks, and writes what an operator
+/// should know: no append-only file, a policy that evicts keys, clocks that differ between nodes, a
+/// ttl shorter than a fail-over, too few replicas, missing rights, nodes that can't be reached, and
+/// locks of other clients that never end.
+///
+/// Exits with 0 when there is nothing to warn of, with 1 when there is, and with 69 when the server
+/// can't be used, so it can serve as a probe. With --json it writes `ok`, `version`, `topology`,
+/// `scripts`, `pair_ms`, `locks` (how many) and `warnings`.
+#[derive(Debug, Args)]
+pub(crate) struct Check {
+    /// The lease that the programs use, to compare with the time that a fail-over takes
+    #[arg(long, default_value = "30s", value_parser = duration::parse, value_name = "TIME")]
+    pub(crate) ttl: Duration,
+    /// How many replicas must have each lock
+    #[arg(long, default_value_t = 0, value_name = "NUMBER")]
+    pub(crate) replicas: u32,
 }
 
 /// Write a manual page
@@ -253,26 +361,6 @@ pub(crate) struct Man {
 #[derive(Debug, Args)]
 pub(crate) struct Completions {
     pub(crate) shell: clap_complete::Shell,
-}
-
-impl Common {
-    /// The locks on the server, with a label that tells what runs under them.
-    /// Connected, because `run` would else wait as long for the server as for the lock.
-    pub(crate) async fn locks(&self, command: Option<&str>) -> Result<Locks, LockError> {
-        // Not read by clap, which would name both in every usage line, as if they were missing.
-        let set = |given: &Option<String>, name| given.clone().or_else(|| std::env::var(name).ok());
-        let Some(url) = set(&self.url, "REDIS_URL") else { return Err(LockError::NotConfigured) };
-        let mut builder = Locks::builder().url(url);
-        if let Some(namespace) = set(&self.namespace, "REDIS_LOCKS_NAMESPACE") {
-            builder = builder.namespace(namespace);
-        }
-        if let Some(command) = command {
-            let host = rustix::system::uname();
-            let host = host.nodename().to_string_lossy();
-            builder = builder.label(format!("{host}/{} {command}", std::process::id()));
-        }
-        builder.connect().await
-    }
 }
 
 #[cfg(test)]

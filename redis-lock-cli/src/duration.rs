@@ -34,8 +34,19 @@ pub(crate) fn parse_wait(text: &str) -> Result<Wait, String> {
     match text {
         "forever" => Ok(Wait::Forever),
         "none" => Ok(Wait::None),
-        text => parse(text).map(Wait::For).map_err(|error| format!("{error}, `none` or `forever`")),
+        text => match seconds(text).map_or_else(|| parse(text), Ok) {
+            Ok(Duration::ZERO) => Ok(Wait::None),
+            Ok(time) => Ok(Wait::For(time)),
+            Err(error) => Err(format!("{error}, a number of seconds, `none` or `forever`")),
+        },
     }
+}
+
+/// A bare number, as flock(1) takes it.
+fn seconds(text: &str) -> Option<Duration> {
+    let is_number = text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
+    let seconds = text.parse().ok().filter(|_| is_number)?;
+    Duration::try_from_secs_f64(seconds).ok()
 }
 
 /// A time in its two largest units.
@@ -63,6 +74,11 @@ mod tests {
             assert!(parse(wrong).is_err(), "{wrong}");
         }
         assert_eq!(parse_wait("none"), Ok(Wait::None));
+        assert_eq!(parse_wait("0"), Ok(Wait::None));
+        assert_eq!(parse_wait("2.5"), Ok(Wait::For(Duration::from_millis(2_500))));
+        for wrong in ["", "-1", "1e3", "inf", "1.5s", "."] {
+            assert!(parse_wait(wrong).is_err(), "{wrong}");
+        }
         for (millis, shown) in
             [(7, "7ms"), (1_250, "1.2s"), (59_000, "59s"), (90_000, "1m30s"), (90_000_000, "1d01h")]
         {

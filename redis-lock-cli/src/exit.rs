@@ -11,7 +11,7 @@ pub(crate) struct Code(pub(crate) u8);
 
 impl Code {
     pub(crate) const OK: Self = Self(0);
-    /// The answer is no: nobody holds it.
+    /// Not held; of `check`: there are warnings.
     pub(crate) const NO: Self = Self(1);
     /// `EX_USAGE`.
     pub(crate) const USAGE: Self = Self(64);
@@ -48,12 +48,27 @@ pub(crate) enum Failure {
     Lock(LockError),
     Io(io::Error),
     Usage(String),
-    Command { name: String, error: io::Error },
+    /// Another holder has the lock.
+    Busy {
+        error: LockError,
+        code: u8,
+        quiet: bool,
+    },
+    /// A file that was named can't be read.
+    File {
+        name: String,
+        error: io::Error,
+    },
+    Command {
+        name: String,
+        error: io::Error,
+    },
 }
 
 impl Failure {
     pub(crate) fn code(&self) -> Code {
         match self {
+            Self::Busy { code, .. } => Code(*code),
             Self::Lock(LockError::Busy { .. }) => Code::BUSY,
             Self::Lock(LockError::Lost { .. }) => Code::LOST,
             Self::Lock(
@@ -64,7 +79,7 @@ impl Failure {
             Self::Lock(_) => Code::UNAVAILABLE,
             // The reader of the output has closed the pipe, which is no failure.
             Self::Io(error) if error.kind() == io::ErrorKind::BrokenPipe => Code::OK,
-            Self::Io(_) => Code::IO,
+            Self::Io(_) | Self::File { .. } => Code::IO,
             Self::Usage(_) => Code::USAGE,
             Self::Command { error, .. } if error.kind() == io::ErrorKind::NotFound => {
                 Code::NOT_FOUND
@@ -73,9 +88,20 @@ impl Failure {
         }
     }
 
+    /// Whether it is to be told.
+    pub(crate) fn is_told(&self) -> bool {
+        match self {
+            Self::Busy { quiet, .. } => !quiet,
+            // The reader of the output has closed the pipe, which is no failure.
+            Self::Io(error) => error.kind() != io::ErrorKind::BrokenPipe,
+            _ => true,
+        }
+    }
+
     /// One word for it, for programs.
     pub(crate) fn word(&self) -> &'static str {
         match self.code() {
+            _ if matches!(self, Self::Busy { .. }) => "busy",
             Code::BUSY => "busy",
             Code::LOST => "lost",
             Code::CONFIG => "config",
@@ -94,7 +120,8 @@ impl fmt::Display for Failure {
                 "no server was named: set REDIS_URL, as in REDIS_URL=redis://localhost:6379, \
                  or pass --url",
             ),
-            Self::Lock(error) => error.fmt(f),
+            Self::Lock(error) | Self::Busy { error, .. } => error.fmt(f),
+            Self::File { name, error } => write!(f, "{name}: {error}"),
             Self::Io(error) => error.fmt(f),
             Self::Usage(what) => f.write_str(what),
             Self::Command { name, error } => write!(f, "{name}: {error}"),

@@ -2,13 +2,18 @@
 
 mod acquire;
 mod args;
+mod check;
 mod duration;
 mod exit;
+mod getting;
 mod json;
 mod list;
 mod manual;
 mod release;
 mod run;
+mod screen;
+mod segments;
+mod server;
 mod show;
 mod table;
 mod timestamp;
@@ -37,9 +42,11 @@ fn main() -> ExitCode {
         Ok(code) => code.into(),
         Err(failure) => {
             let code = failure.code();
-            if code != Code::OK {
-                let line =
-                    if json { json::failure(&failure) } else { format!("redis-lock: {failure}") };
+            if failure.is_told() {
+                let line = match json {
+                    true => json::failure(&failure),
+                    false => format!("redis-lock: {}", table::plain(&failure.to_string())),
+                };
                 // Ignored for the same reason as above.
                 let _ = writeln!(io::stderr(), "{line}");
             }
@@ -57,18 +64,15 @@ fn perform(arguments: Arguments) -> Result<Code, Failure> {
     }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
-        let command = match &task {
-            Task::Run(run) => run.command.first().map(String::as_str),
-            _ => None,
-        };
-        let locks = common.locks(command).await?;
+        let locks = server::locks(&common, &task).await?;
         let done = match task {
             Task::Ls(task) => list::list(&locks, &common, &task).await,
             Task::Show(task) => show::show(&locks, &common, &task).await,
             Task::Watch(task) => watch::watch(&locks, &common, &task).await,
-            Task::Acquire(task) => acquire::acquire(&locks, &common, task).await,
+            Task::Acquire(task) => acquire::acquire(&locks, &common, &task).await,
             Task::Release(task) => release::release(&locks, &common, &task).await,
             Task::Run(task) => run::run(&locks, &common, task).await,
+            Task::Check(task) => check::check(&locks, &common, &task).await,
             // They need no server, and were carried out before.
             Task::Man(_) | Task::Completions(_) => Ok(Code::OK),
         };

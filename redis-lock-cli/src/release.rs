@@ -2,32 +2,33 @@
 
 use std::io::{Write, stderr, stdin, stdout};
 
-use redis_lock_core::{Locks, Status, Token};
+use redis_lock_core::{Locks, Request, Status, Token};
 use serde_json::json;
 
 use crate::args::{Common, Release};
 use crate::exit::{Code, Failure};
-use crate::table;
+use crate::{getting, table};
 
 pub(crate) async fn release(
     locks: &Locks,
     common: &Common,
     task: &Release,
 ) -> Result<Code, Failure> {
+    let key = task.key.text();
     let reason = task.reason.as_deref().unwrap_or_default();
     let released = match &task.token {
-        Some(token) => given_back(locks, &task.key, token).await?,
+        Some(token) => given_back(getting::request(locks, &key, &task.kind), token).await?,
         None => {
-            (task.yes || agreed(&locks.status(task.key.as_str()).await?)?)
-                && locks.force_release(task.key.as_str(), reason).await?
+            (task.yes || agreed(&locks.status(key.as_str()).await?)?)
+                && locks.force_release(key.as_str(), reason).await?
         }
     };
     let mut out = stdout().lock();
     if common.json {
-        let report = json!({ "key": task.key, "released": released, "reason": task.reason });
+        let report = json!({ "key": key, "released": released, "reason": task.reason });
         writeln!(out, "{report}")?;
     } else if released {
-        writeln!(out, "released {}", task.key)?;
+        writeln!(out, "released {}", table::plain(&key))?;
     } else {
         writeln!(out, "nothing was released")?;
     }
@@ -35,8 +36,8 @@ pub(crate) async fn release(
 }
 
 /// Ends the hold of a token; `false` when the token does not have the lock.
-async fn given_back(locks: &Locks, key: &str, token: &Token) -> Result<bool, Failure> {
-    let ended = match locks.mutex(key).adopt(token.clone()).await {
+async fn given_back(request: Request, token: &Token) -> Result<bool, Failure> {
+    let ended = match request.adopt(token.clone()).await {
         Ok(guard) => guard.release().await,
         Err(error) => Err(error),
     };
@@ -55,7 +56,7 @@ fn agreed(status: &Status) -> Result<bool, Failure> {
     let mut out = stderr().lock();
     for holder in &status.holders {
         let (name, held) = (table::name(holder), table::held_for(holder));
-        writeln!(out, "{} is held by {name}, for {held}", status.key)?;
+        writeln!(out, "{} is held by {name}, for {held}", table::plain(&status.key))?;
     }
     write!(out, "End it? [y/N] ")?;
     out.flush()?;

@@ -9,7 +9,7 @@ use crate::exit::{Code, Failure};
 use crate::{json, table};
 
 pub(crate) async fn show(locks: &Locks, common: &Common, task: &Show) -> Result<Code, Failure> {
-    let status = locks.status(task.key.as_str()).await?;
+    let status = locks.status(task.key.text()).await?;
     let mut out = stdout().lock();
     if common.json {
         writeln!(out, "{}", json::status(&status))?;

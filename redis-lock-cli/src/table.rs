@@ -84,11 +84,14 @@ pub(crate) fn details(status: &Status, coloured: bool) -> Vec<String> {
         let since = waiter.since.map(age).unwrap_or_default();
         lines.push(format!("  waits    {label}, for {since}"));
     }
-    let server =
-        format!("  server   {}, release by {}", status.server.version, status.server.release);
+    let server = format!(
+        "  server   {}, release by {}",
+        plain(&status.server.version),
+        status.server.release
+    );
     lines.push(paint(&server, FAINT, coloured));
     for node in &status.server.nodes {
-        let version = node.version.as_deref().unwrap_or("not connected");
+        let version = node.version.as_deref().map_or_else(|| "not connected".into(), plain);
         let trouble = node.trouble.as_deref().map(|what| format!(": {}", plain(what)));
         let trouble = trouble.unwrap_or_default();
         let line = format!("  {}  {}, {version}{trouble}", node.role, plain(&node.address));
@@ -114,9 +117,15 @@ fn ttl(holder: &Holder) -> String {
     holder.ttl.map_or_else(|| "never".into(), duration::show)
 }
 
-/// Text of other programs must not contain commands for the terminal.
-fn plain(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
+/// Text of other programs must not contain commands for the terminal, nor change the order of what
+/// is shown.
+pub(crate) fn plain(text: &str) -> String {
+    let is_odd = |c: char| {
+        c.is_control()
+            || matches!(c,
+        '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+    };
+    text.chars().map(|c| if is_odd(c) { '\u{fffd}' } else { c }).collect()
 }
 
 #[cfg(test)]
@@ -126,5 +135,6 @@ mod tests {
     #[test]
     fn what_others_wrote_does_not_reach_the_terminal_raw() {
         assert_eq!(plain("a\x1b[2Jb\n"), "a\u{fffd}[2Jb\u{fffd}");
+        assert_eq!(plain("a\u{202e}b\u{9b}ü"), "a\u{fffd}b\u{fffd}ü");
     }
 }

@@ -4,28 +4,33 @@ use std::io::{IsTerminal, Write, stdout};
 use std::time::SystemTime;
 
 use redis_lock_core::{LockError, Locks, Status};
+use rustix::process::Signal;
 use serde_json::json;
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::args::{Common, Watch};
 use crate::exit::{Code, Failure};
+use crate::screen::Screen;
 use crate::timestamp::rfc3339;
 use crate::{json, table};
-
-/// Goes to the first cell of the terminal and clears what is below it.
-const CLEAR: &str = "\x1b[H\x1b[2J";
 
 pub(crate) async fn watch(locks: &Locks, common: &Common, task: &Watch) -> Result<Code, Failure> {
     let redraws = stdout().is_terminal() && !common.json;
     // Listened to from the start: an interrupt that comes during a look counts as well.
     let mut interrupts = signal(SignalKind::interrupt())?;
+    let mut ends = signal(SignalKind::terminate())?;
+    let mut screen = if redraws { Some(Screen::enter(stdout())?) } else { None };
     let mut last = None;
     let mut looks = 0;
     loop {
         let seen = look(locks, &task.pattern).await?;
         let news = Some(gist(&seen));
         if redraws || news != last {
-            draw(&seen, common.json, redraws)?;
+            let picture = picture(&seen, common.json);
+            match &mut screen {
+                Some(screen) => screen.show(&picture)?,
+                None => stdout().write_all(picture.as_bytes())?,
+            }
         }
         last = news;
         looks += 1;
@@ -35,6 +40,7 @@ pub(crate) async fn watch(locks: &Locks, common: &Common, task: &Watch) -> Resul
         tokio::select! {
             () = tokio::time::sleep(task.interval) => {}
             _ = interrupts.recv() => return Ok(Code::OK),
+            _ = ends.recv() => return Ok(Code::of_signal(Signal::TERM.as_raw())),
         }
     }
 }
@@ -60,29 +66,18 @@ fn gist(seen: &[Status]) -> Vec<(String, String, Vec<String>, usize)> {
     seen.iter().map(gist).collect()
 }
 
-fn draw(seen: &[Status], as_json: bool, redraws: bool) -> Result<(), Failure> {
+fn picture(seen: &[Status], as_json: bool) -> String {
     let at = rfc3339(SystemTime::now());
-    // Written at once, so that a terminal never shows half a picture.
-    let mut picture = String::new();
     if as_json {
         let locks: Vec<_> = seen.iter().map(json::status).collect();
-        picture = format!("{}\n", json!({ "at": at, "locks": locks }));
-    } else {
-        let coloured = table::is_coloured();
-        if redraws {
-            picture.push_str(CLEAR);
-        }
-        picture.push_str(&format!("{at}  {} locks\n{}\n", seen.len(), table::header(coloured)));
-        for line in seen.iter().flat_map(|status| table::lines(status, coloured)) {
-            picture.push_str(&line);
-            picture.push('\n');
-        }
-        if !redraws {
-            picture.push('\n');
-        }
+        return format!("{}\n", json!({ "at": at, "locks": locks }));
     }
-    let mut out = stdout().lock();
-    out.write_all(picture.as_bytes())?;
-    out.flush()?;
-    Ok(())
+    let coloured = table::is_coloured();
+    let mut picture = format!("{at}  {} locks\n{}\n", seen.len(), table::header(coloured));
+    for line in seen.iter().flat_map(|status| table::lines(status, coloured)) {
+        picture.push_str(&line);
+        picture.push('\n');
+    }
+    picture.push('\n');
+    picture
 }

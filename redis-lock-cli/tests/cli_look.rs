@@ -175,7 +175,7 @@ fn the_manual_has_examples_and_exit_codes() {
     for section in ["EXIT STATUS", "ENVIRONMENT", "EXAMPLES", "Usage:"] {
         assert!(manual.contains(section), "{section}");
     }
-    for task in ["ls", "show", "watch", "release", "run"] {
+    for task in ["ls", "show", "watch", "release", "run", "acquire", "check"] {
         let help = run(&server, &[task, "--help"]);
         assert!(code(&help) == 0 && help.stdout.len() > 500, "{task}");
     }

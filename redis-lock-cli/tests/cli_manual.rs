@@ -21,7 +21,9 @@ fn each_command_has_a_manual_page() {
     let (code, page, _) = said(&run(&["man"]));
     assert_eq!(code, 0);
     assert!(page.contains(".TH redis-lock 1") && page.contains("EXIT STATUS"), "{page}");
-    for command in ["ls", "show", "watch", "release", "run", "man", "completions"] {
+    for command in
+        ["ls", "show", "watch", "acquire", "release", "run", "check", "man", "completions"]
+    {
         assert!(page.contains(command), "{command} is not named");
         let (code, page, _) = said(&run(&["man", command]));
         assert_eq!(code, 0);

@@ -30,8 +30,12 @@ impl Child {
         command
             .args(arguments)
             .env("REDIS_LOCK_KEY", guard.key())
-            .env("REDIS_LOCK_TOKEN", guard.token().to_string())
-            .env("REDIS_LOCK_FENCE", guard.fence().unwrap_or_default().to_string());
+            .env("REDIS_LOCK_TOKEN", guard.token().to_string());
+        match guard.fence() {
+            Some(fence) => command.env("REDIS_LOCK_FENCE", fence.to_string()),
+            // That of a lock around this one would be taken for its own.
+            None => command.env_remove("REDIS_LOCK_FENCE"),
+        };
         if leads {
             command.process_group(0);
         }

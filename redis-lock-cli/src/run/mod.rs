@@ -10,14 +10,19 @@ use redis_lock_core::{Guard, LockError, Locks, LossReason};
 
 use crate::args::{Common, Run};
 use crate::exit::{Code, Failure};
-use crate::json;
+use crate::{getting, json, table};
 use child::Child;
 use signals::Signals;
 
 pub(crate) async fn run(locks: &Locks, common: &Common, task: Run) -> Result<Code, Failure> {
     let mut signals = Signals::listen()?;
     let asked = Instant::now();
-    let mut request = locks.mutex(task.key.as_str()).ttl(task.ttl).wait(task.wait).fenced();
+    let (key, kind) = (task.key.text(), &task.getting.kind);
+    let mut request = getting::request(locks, &key, kind).ttl(task.ttl);
+    // Several hold it at once otherwise, and a number would tell none of them apart as the latest.
+    if !task.no_fence && !kind.read && kind.permits.is_none() {
+        request = request.fenced();
+    }
     if let Some(least) = task.min_hold {
         request = request.min_hold(least);
     }
@@ -25,7 +30,7 @@ pub(crate) async fn run(locks: &Locks, common: &Common, task: Run) -> Result<Cod
         request = request.max_hold(limit);
     }
     let guard = tokio::select! {
-        acquired = request.acquire() => acquired?,
+        acquired = getting::get(request, &task.getting) => acquired?,
         signal = signals.next() => return Ok(Code::of_signal(signal.as_raw())),
     };
     if common.json {
@@ -38,9 +43,9 @@ pub(crate) async fn run(locks: &Locks, common: &Common, task: Run) -> Result<Cod
     match lost {
         Some(reason) => {
             let line = if common.json {
-                json::lost(&task.key, &reason.to_string())
+                json::lost(&key, &reason.to_string())
             } else {
-                format!("redis-lock: lock `{}` was lost: {reason}", task.key)
+                table::plain(&format!("redis-lock: lock `{key}` was lost: {reason}"))
             };
             writeln!(stderr(), "{line}")?;
             Ok(Code::LOST)

@@ -169,6 +169,9 @@ pub struct ServerInfo {
     pub epoch: Option<u64>,
     /// The known nodes; empty for one server.
     pub nodes: Vec<NodeInfo>,
+    /// What an operator should know of the server that has this lock, as it was found when
+    /// connecting to it: how it may lose locks, and what is set up badly.
+    pub warnings: Vec<String>,
 }
 
 impl ServerInfo {
@@ -176,7 +179,8 @@ impl ServerInfo {
     pub(crate) fn alone(version: String, release: ReleaseBy) -> Self {
         let topology =
             if release == ReleaseBy::Memory { Topology::Memory } else { Topology::Single };
-        Self { version, release, scripts: true, topology, epoch: None, nodes: Vec::new() }
+        let (nodes, warnings) = (Vec::new(), Vec::new());
+        Self { version, release, scripts: true, topology, epoch: None, nodes, warnings }
     }
 }
 

@@ -72,7 +72,7 @@ impl Found {
             Delete::Script => ReleaseBy::Transaction,
         };
         let alone = ServerInfo::alone(self.version.clone(), release);
-        ServerInfo { scripts, ..alone }
+        ServerInfo { scripts, warnings: self.warnings.clone(), ..alone }
     }
 }
 

@@ -1,0 +1,27 @@
+//! Requests for locks, as `run`, `acquire` and `release` make them.
+
+use redis_lock_core::{Guard, Locks, Request, Wait};
+
+use crate::args::{Getting, Kind};
+use crate::exit::Failure;
+
+/// A request for a lock of this kind.
+pub(crate) fn request(locks: &Locks, key: &str, kind: &Kind) -> Request {
+    match kind {
+        Kind { permits: Some(limit), .. } => locks.permit(key, *limit),
+        Kind { read: true, .. } => locks.read(key),
+        Kind { .. } => locks.mutex(key),
+    }
+}
+
+/// Acquires it.
+pub(crate) async fn get(request: Request, getting: &Getting) -> Result<Guard, Failure> {
+    let wait = if getting.no_wait { Wait::None } else { getting.wait };
+    request.wait(wait).acquire().await.map_err(|error| match error.is_busy() {
+        true => {
+            let (code, quiet) = (getting.conflict_exit_code, getting.quiet);
+            Failure::Busy { error, code, quiet }
+        }
+        false => error.into(),
+    })
+}

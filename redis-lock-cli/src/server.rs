@@ -1,0 +1,85 @@
+//! Which server, and how it is reached.
+
+use std::fs;
+use std::path::Path;
+
+use redis_lock_core::{Builder, LockError, Locks};
+
+use crate::args::{Common, Task};
+use crate::exit::Failure;
+
+/// The locks on the server. Connected, because `run` would else wait as long for the server as for
+/// the lock.
+pub(crate) async fn locks(common: &Common, task: &Task) -> Result<Locks, Failure> {
+    let mut builder = builder(common)?;
+    if let Some(label) = label(task) {
+        builder = builder.label(label);
+    }
+    if let Task::Check(check) = task {
+        builder = builder.ttl(check.ttl).replicas(check.replicas);
+    }
+    Ok(builder.connect().await?)
+}
+
+/// Not read by clap, which would name both in every usage line, as if they were missing.
+fn set(given: Option<&String>, name: &str) -> Option<String> {
+    given.cloned().or_else(|| std::env::var(name).ok())
+}
+
+/// The prefix of every key.
+pub(crate) fn namespace(common: &Common) -> Option<String> {
+    set(common.namespace.as_ref(), "REDIS_LOCKS_NAMESPACE")
+}
+
+fn builder(common: &Common) -> Result<Builder, Failure> {
+    let url = set(common.url.as_ref(), "REDIS_URL").filter(|url| !url.is_empty());
+    let mut builder = Locks::builder().url(url.ok_or(LockError::NotConfigured)?);
+    if let Some(namespace) = namespace(common) {
+        builder = builder.namespace(namespace);
+    }
+    if let Some(file) = &common.sentinel_password_file {
+        let text = String::from_utf8_lossy(&read(file)?).into_owned();
+        let password = text.lines().next().unwrap_or_default().to_owned();
+        builder = builder.sentinel_auth(common.sentinel_user.clone().unwrap_or_default(), password);
+    }
+    with_certificates(builder, common)
+}
+
+#[cfg(feature = "rustls")]
+fn with_certificates(mut builder: Builder, common: &Common) -> Result<Builder, Failure> {
+    if let Some(file) = &common.cacert {
+        builder = builder.tls_authority(read(file)?);
+    }
+    if let (Some(certificate), Some(key)) = (&common.cert, &common.tls_key) {
+        builder = builder.tls_identity(read(certificate)?, read(key)?);
+    }
+    Ok(builder)
+}
+
+#[cfg(not(feature = "rustls"))]
+fn with_certificates(builder: Builder, common: &Common) -> Result<Builder, Failure> {
+    let files = [&common.cacert, &common.cert, &common.tls_key];
+    match files.iter().any(|file| file.is_some()) {
+        true => Err(Failure::Usage("this redis-lock was built without TLS".into())),
+        false => Ok(builder),
+    }
+}
+
+fn read(file: &Path) -> Result<Vec<u8>, Failure> {
+    fs::read(file).map_err(|error| Failure::File { name: file.display().to_string(), error })
+}
+
+/// The holder's name: the one that was given, or what runs under the lock.
+fn label(task: &Task) -> Option<String> {
+    let (given, command) = match task {
+        Task::Run(run) => (run.getting.label.as_ref(), run.command.first()),
+        Task::Acquire(acquire) => (acquire.getting.label.as_ref(), None),
+        _ => return None,
+    };
+    let of_command = |command: &String| {
+        let host = rustix::system::uname();
+        let host = host.nodename().to_string_lossy();
+        format!("{host}/{} {command}", std::process::id())
+    };
+    given.cloned().or_else(|| command.map(of_command))
+}
