@@ -73,8 +73,45 @@ async fn a_try_on_a_slow_path_ends_in_time() {
     server.assert_clean();
 }
 
+/// The callers of one process, on a server that answers each command, and takes its time.
+async fn waits_on_a_slow_path_end_in_time_and_as_busy() {
+    const SLOW: Duration = ms(400);
+    let server = Server::start();
+    let proxy = Proxy::to(server.port());
+    let locks = connect_with(&proxy.url(), TIMEOUT).await;
+    proxy.delay_up(SLOW / 2);
+    proxy.delay_down(SLOW / 2);
+    for (wait, body) in [(ms(1000), ms(200)), (ms(100), ms(200)), (ms(1000), ms(700))] {
+        let calls = (0..10).map(|_| {
+            let request = locks.mutex(KEY).ttl(LONG).wait(wait);
+            tokio::spawn(async move {
+                let start = Instant::now();
+                let outcome = request.acquire().await;
+                let took = start.elapsed();
+                let error = match outcome {
+                    Ok(guard) => {
+                        tokio::time::sleep(body).await;
+                        guard.release().await.err()
+                    }
+                    Err(error) => Some(error),
+                };
+                (took, error)
+            })
+        });
+        for call in calls.collect::<Vec<_>>() {
+            let (took, error) = call.await.unwrap();
+            assert!(error.as_ref().is_none_or(LockError::is_busy), "{error:?}");
+            assert!(took <= wait + SLOW + ms(100), "{wait:?}: {took:?}, {error:?}");
+        }
+    }
+    proxy.pass();
+    locks.shutdown().await;
+    server.assert_clean();
+}
+
 both_paths!(
     on 2 threads:
     a_release_on_a_frozen_server_ends_in_time,
     a_try_on_a_slow_path_ends_in_time,
+    waits_on_a_slow_path_end_in_time_and_as_busy,
 );

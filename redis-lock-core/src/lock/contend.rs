@@ -132,12 +132,16 @@ impl Contending {
         self.look = now.after(wait);
     }
 
-    pub(super) fn refusal<W>(&self, waiter: &Waiter<W>, now: Moment) -> LockError {
+    /// Why a waiter does not get the lock. `heard` is when the last question was sent that has an
+    /// answer: a server that has answered since the waiter came did not fail it.
+    pub(super) fn refusal<W>(&self, waiter: &Waiter<W>, heard: Moment, now: Moment) -> LockError {
         match &self.last_answer {
-            _ if self.answered_at < waiter.asked => unanswered(waiter),
-            LastAnswer::Nothing => unanswered(waiter),
+            LastAnswer::Failed(fault) if self.answered_at >= waiter.asked => {
+                LockError::backend(Some(waiter.demand.key()), fault)
+            }
+            _ if heard < waiter.asked => unanswered(waiter),
             LastAnswer::Busy(blocker) => busy(waiter, Some(blocker), now),
-            LastAnswer::Failed(fault) => LockError::backend(Some(waiter.demand.key()), fault),
+            LastAnswer::Nothing | LastAnswer::Failed(_) => busy(waiter, None, now),
         }
     }
 }

@@ -163,6 +163,8 @@ impl<W> Machine<W> {
         held.schedule(env);
         self.stage = Stage::Held(held);
         out.later.push(Later::Grant(waiter.handle, hold));
+        // The lock is in use now, which is the answer that the others were put off for.
+        self.refuse_late(env.now, env, out);
         self.refuse_no_wait(env.now, env, out);
     }
 

@@ -140,6 +140,8 @@ pub(crate) struct Machine<W> {
     contended: bool,
     /// Whether another process waits for the lock.
     waited_for: bool,
+    /// When the last question was sent that the server has answered, whatever the answer was.
+    heard: Moment,
     /// How many outcomes of dropped questions have arrived.
     #[cfg(test)]
     pub(crate) strays: u64,
@@ -165,6 +167,7 @@ impl<W> Machine<W> {
             open: None,
             contended: false,
             waited_for: false,
+            heard: Moment::START,
             #[cfg(test)]
             strays: 0,
         }
@@ -174,7 +177,7 @@ impl<W> Machine<W> {
     pub(crate) fn reset(&mut self) {
         self.waiters = Waiters::default();
         (self.stage, self.open) = (Stage::Idle, None);
-        (self.contended, self.waited_for) = (false, false);
+        (self.contended, self.waited_for, self.heard) = (false, false, Moment::START);
     }
 
     /// Whether the machine can be removed.
@@ -322,6 +325,9 @@ impl<W> Machine<W> {
             }
             return;
         };
+        if outcome.is_answered() {
+            self.heard = self.heard.max(open.sent);
+        }
         match &self.stage {
             Stage::Contending(_) => self.contended(open, outcome, env, out),
             Stage::Held(_) => self.held(open, outcome, env, out),
@@ -468,7 +474,7 @@ impl<W> Machine<W> {
     /// Why a waiter does not get the lock, according to the last answer.
     fn refusal(&self, waiter: &Waiter<W>, now: Moment) -> LockError {
         match &self.stage {
-            Stage::Contending(contending) => contending.refusal(waiter, now),
+            Stage::Contending(contending) => contending.refusal(waiter, self.heard, now),
             Stage::Held(held) => busy(waiter, Some(&held.as_blocker(now)), now),
             Stage::Idle | Stage::Kept(_) => busy(waiter, None, now),
         }

@@ -35,6 +35,8 @@ pub(super) struct CallRecord {
     pub(super) began: u64,
     /// How long it may take, by the clock of the process, while that runs.
     pub(super) bound: Option<u64>,
+    /// How long one command for its lock may take.
+    pub(super) timeout: Option<u64>,
     /// How long the process had stood still in all when the call began.
     pub(super) stalled: u64,
     /// No other caller of the process wanted the same key during the call.
@@ -152,6 +154,7 @@ impl CallRecord {
             token: None,
             began: 0,
             bound: None,
+            timeout: None,
             stalled: 0,
             is_alone: true,
             met_guard: false,
@@ -187,7 +190,7 @@ impl Ended {
         }
     }
 
-    fn shown(&self) -> String {
+    pub(super) fn shown(&self) -> String {
         match self {
             Self::Good => "ok".into(),
             Self::Dropped => "dropped".into(),
@@ -199,6 +202,10 @@ impl Ended {
     pub(super) fn is_taken(&self) -> bool {
         let Self::Failed(LockError::Lost { reason, .. }) = self else { return false };
         matches!(reason, LossReason::Overwritten { .. } | LossReason::Removed { .. })
+    }
+
+    pub(super) fn is_backend(&self) -> bool {
+        matches!(self, Self::Failed(LockError::Backend { .. }))
     }
 
     pub(super) fn is_busy(&self) -> bool {

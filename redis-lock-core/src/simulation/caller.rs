@@ -47,6 +47,7 @@ impl SimulatedCaller {
         let mut call = CallRecord::new(What::Acquire, self.process, planned.keys.clone());
         let timeout = self.timeout(planned.ttl);
         call.bound = planned.wait.map(|wait| wait + timeout);
+        call.timeout = Some(timeout);
         let outcome = {
             let begun = BegunCall::new(self, call);
             let outcome =

@@ -265,6 +265,36 @@ fn an_idle_lease_goes_to_one_who_came_deaf() {
     assert_eq!(violation.as_deref(), Some("call 5 waits for what nobody has"));
 }
 
+/// Callers of one process on a slow path, some of whom wait less long than an answer takes.
+fn waits_far_away(wait: u64, body: u64) -> HistoryPlan {
+    let connects = holds(0, 30 * SECOND, 0);
+    let waits = |task: usize| PlannedCall {
+        task,
+        after: SECOND + task as u64 * MILLI,
+        wait: Some(wait + task as u64 * MILLI),
+        ..holds(0, 30 * SECOND, body)
+    };
+    HistoryPlan {
+        processes: vec![ProcessPlan { rate: 0, command_timeout: SECOND }],
+        keys: vec![Sort::Mutex],
+        planned_calls: [connects].into_iter().chain((1..=10).map(waits)).collect(),
+        troubles: Vec::new(),
+        path: calm(30 * MILLI),
+        calm_at: 12 * SECOND,
+        ..HistoryPlan::of(1)
+    }
+}
+
+#[test]
+fn no_caller_hears_that_a_slow_server_has_failed() {
+    for wait in (5..300).step_by(15) {
+        for body in [0, 40, 150] {
+            let violation = run(&waits_far_away(wait * MILLI, body * MILLI), false).violation;
+            assert_eq!(violation, None, "wait {wait} ms, body {body} ms");
+        }
+    }
+}
+
 /// Six of a process wait for a permit, and all but the last two give up at the same time.
 fn gives_way(patience: u64) -> HistoryPlan {
     let holder = holds(0, 60 * SECOND, 9 * SECOND);

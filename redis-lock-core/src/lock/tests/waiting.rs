@@ -68,6 +68,44 @@ fn i9_a_wait_shorter_than_an_answer_ends_with_that_answer() {
 }
 
 #[test]
+fn i9_a_grant_refuses_the_others_whose_wait_is_over() {
+    let mut bench = Bench::new();
+    for (id, wait) in [(1, patient(100)), (2, patient(100)), (3, demand("k")), (4, patient(500))] {
+        bench.ask(id, wait);
+    }
+    let take = bench.asked();
+    bench.tick(150);
+    // This one came behind the question, and its wait is over as well.
+    bench.ask(5, patient(50));
+    bench.tick(60);
+    assert!(bench.failed().is_empty(), "busy or broken: the first answer decides");
+    bench.settle(&take, got());
+    assert_eq!(bench.granted().0, 1);
+    let failed = bench.failed();
+    assert_eq!(failed.iter().map(|(id, _)| *id).collect::<Vec<_>>(), [2, 5]);
+    assert!(failed.iter().all(|(_, error)| error.is_busy()), "{failed:?}");
+}
+
+#[test]
+fn i9_a_server_that_answers_did_not_fail_whoever_still_has_no_lock() {
+    let mut bench = Bench::new();
+    bench.ask(1, demand("k").with(|terms| terms.ttl = Some(secs(7))));
+    bench.ask(2, patient(100));
+    let take = bench.asked();
+    assert!(bench.cancel(1));
+    bench.tick(200);
+    // The lease is not the one that the second caller wants, so it is asked for anew.
+    bench.settle(&take, got());
+    bench.released();
+    let again = bench.asked();
+    bench.tick(u64::try_from(patient(100).terms.timeout.as_millis()).unwrap());
+    let (_, error) = bench.failed().remove(0);
+    assert!(error.is_busy(), "{error:?}");
+    assert!(bench.released().dropped_question().is_some());
+    drop(again);
+}
+
+#[test]
 fn i9_one_who_came_while_a_question_was_open_is_asked_for_after_it() {
     let mut bench = Bench::new();
     bench.ask(1, demand("k"));

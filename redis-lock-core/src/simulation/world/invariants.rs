@@ -219,6 +219,7 @@ impl World {
             self.check_bound(&call);
             match call.what {
                 What::Acquire if how.is_busy() => self.check_busy(&call),
+                What::Acquire if how.is_backend() => self.check_backend(&call, &how),
                 What::Release | What::Verify | What::Extend | What::Downgrade if how.is_taken() => {
                     self.check_false_loss(&call);
                 }
@@ -288,6 +289,23 @@ impl World {
         } else if anybody && is_quiet && call.is_alone && !somebody {
             let what = "got `Busy` for a lock that its own process had released before";
             self.violated(format!("call {} {what}", call.number));
+        }
+    }
+
+    /// A server that answers everything in time fails no caller that wants one lock.
+    fn check_backend(&self, call: &CallRecord, how: &Ended) {
+        let (plan, path) = (&self.plan, &self.plan.path);
+        let answers = plan.troubles.is_empty()
+            && plan.nodes.is_none()
+            && !path.replaces
+            && path.slow + path.rounds + path.late_transactions + path.unconfirmed == 0;
+        // The connection has to be made, and a question may have been open when the caller came.
+        let answered = 12 * path.latency + 8 * path.sluggish + SLACK;
+        let is_in_time = call.timeout.is_some_and(|timeout| answered < timeout);
+        if answers && is_in_time && call.keys.len() == 1 {
+            let what =
+                format!("call {} failed, and nothing was wrong: {}", call.number, how.shown());
+            self.violated(what);
         }
     }
 
