@@ -59,6 +59,7 @@ pub(crate) fn by_task(io: &mut ChildIo) {
 /// Holds locks, works on others in threads, and copies itself.
 fn play(io: &mut ChildIo, locks: &Locks, threads: usize) {
     let ended = Arc::new(AtomicBool::new(false));
+    join(locks);
     let workers: Vec<_> = (0..threads).map(|number| work(locks, number, &ended)).collect();
     let mut pid = None;
     for _ in 0..COPIES {
@@ -191,6 +192,13 @@ fn in_copy(io: &mut ChildIo, held: Held, locks: Locks) {
     io.say("copy is done");
 }
 
+/// Joins a hold, which waits for a turn beside others that join it.
+fn join(locks: &Locks) {
+    let inner = || locks.mutex("joined").reentrant().blocking_acquire();
+    let joined = locks.mutex("joined").blocking_run(|_| inner().map(drop));
+    joined.unwrap().unwrap();
+}
+
 /// A manager of its own works as everywhere.
 fn use_own(io: &mut ChildIo) {
     let own = open(&std::env::var("REDIS_URL").unwrap());
@@ -198,6 +206,7 @@ fn use_own(io: &mut ChildIo) {
         Ok(guard) if guard.is_held() => guard.blocking_release().unwrap(),
         other => io.say(&format!("wrong lock of its own {other:?}")),
     }
+    join(&own);
     own.blocking_shutdown();
 }
 

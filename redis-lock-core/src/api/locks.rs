@@ -3,6 +3,8 @@
 use std::fmt;
 use std::sync::Arc;
 
+use once_cell::race::OnceBox;
+
 use crate::api::settings::Settings;
 use crate::engine::{HasLink, Link};
 
@@ -41,11 +43,13 @@ pub struct Locks {
 struct Manager {
     settings: Settings,
     link: Arc<Link>,
+    /// Where nested calls that join a hold of this manager wait for each other.
+    turns: OnceBox<Locks>,
 }
 
 impl Locks {
     pub(crate) fn new(settings: Settings, link: Link) -> Self {
-        Self { shared: Arc::new(Manager { settings, link: Arc::new(link) }) }
+        Self { shared: Arc::new(Manager { settings, link: Arc::new(link), turns: OnceBox::new() }) }
     }
 
     /// Releases what is held, fails those who wait, and refuses new work. A guard that is still out
@@ -65,6 +69,11 @@ impl Locks {
 
     pub(crate) fn link(&self) -> &Arc<Link> {
         &self.shared.link
+    }
+
+    /// The locks of this process by which nested calls take turns, whatever server the holds are on.
+    pub(crate) fn turns(&self) -> &Self {
+        self.shared.turns.get_or_init(|| Box::new(Self::in_memory()))
     }
 
     pub(crate) fn settings(&self) -> &Settings {

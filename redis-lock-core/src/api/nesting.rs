@@ -10,7 +10,6 @@
 //! taken for it.
 
 use std::cell::RefCell;
-use std::sync::LazyLock;
 
 use tokio::task;
 
@@ -120,8 +119,6 @@ impl Outer {
     /// # Errors
     /// `Lost` when there is nothing left to join.
     pub(crate) fn turn(&self, request: &Request) -> Result<Request, LockError> {
-        /// Turns are locks of this process, whatever server the hold is on.
-        static TURNS: LazyLock<Locks> = LazyLock::new(Locks::in_memory);
         let Note { hold, turn, .. } = &self.note;
         if let Some(reason) = self.note.end(Moment::now()) {
             return Err(hold.lost_error(reason));
@@ -129,7 +126,7 @@ impl Outer {
         // Calls that joined the same hold exclude each other: be that the outermost one, or another
         // call's turn.
         let meeting = turn.as_ref().map_or(hold, |turn| &turn.hold).token.to_string();
-        Ok(TURNS.mutex(meeting).never_expires().wait(request.options.wait))
+        Ok(self.locks.turns().mutex(meeting).never_expires().wait(request.options.wait))
     }
 
     /// The guard of a call whose turn has come.
