@@ -10,7 +10,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use tokio::runtime::{Handle, RuntimeFlavor};
-use tokio::task::coop;
+use tokio::task::{self, coop};
 
 use crate::engine::thread_reader::{self, ReadingCall};
 use crate::store::Parker;
@@ -62,32 +62,35 @@ fn is_of_tokio() -> bool {
 }
 
 thread_local! {
-    /// Whether `block_in_place` has panicked on this thread. It would panic each time, and the
-    /// panic hook would print a message each time.
-    static REFUSES: Cell<bool> = const { Cell::new(false) };
+    /// The last task for which `block_in_place` has panicked here. A task of a `LocalSet` stays one, so
+    /// it would panic each time, and the panic hook would print a message each time.
+    static REFUSED: Cell<Option<task::Id>> = const { Cell::new(None) };
 }
 
-/// Whether this is likely a worker of a multi-threaded runtime, and not a thread that runs a
-/// `LocalSet`, whose tasks can't be handed over. Workers of another name are known by the task that
-/// they run; so is a `LocalSet`, but most of those run on the main thread.
+/// Whether this is likely a task of a multi-threaded runtime, and not one of a `LocalSet`, which can't
+/// be handed over. Most of those run on the main thread. Where a panic ends the program, none is
+/// handed over, because Tokio does not tell them apart.
 fn may_hand_over() -> bool {
-    let is_in_task = || tokio::task::try_id().is_some() && thread::current().name() != Some("main");
-    !REFUSES.get() && (is_of_tokio() || is_in_task())
+    let task = task::try_id();
+    !cfg!(panic = "abort")
+        && task.is_some()
+        && task != REFUSED.get()
+        && thread::current().name() != Some("main")
 }
 
-/// Calls `block_in_place` if that is allowed. On a thread that runs a `LocalSet` it panics before
-/// it begins, and there is no other way to find out.
+/// Calls `block_in_place` if that is allowed. In a `LocalSet` it panics before it begins, and there is
+/// no other way to find out.
 fn in_place<R>(mut work: impl FnMut() -> R) -> R {
     let mut has_begun = false;
     let mut run = || {
         has_begun = true;
         work()
     };
-    match catch_unwind(AssertUnwindSafe(|| tokio::task::block_in_place(&mut run))) {
+    match catch_unwind(AssertUnwindSafe(|| task::block_in_place(&mut run))) {
         Ok(value) => value,
         Err(panic) if has_begun => resume_unwind(panic),
         Err(_) => {
-            REFUSES.set(true);
+            REFUSED.set(task::try_id());
             work()
         }
     }

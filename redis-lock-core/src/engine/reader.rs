@@ -8,6 +8,7 @@
 
 use std::future::poll_fn;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::task::Poll;
 
@@ -20,6 +21,14 @@ use super::places::{Place, PlaceId};
 use super::wake_together::WakeTogether;
 use crate::domain::clock::Moment;
 use crate::store::{Readiness, Watcher};
+
+/// Whether a runtime is tried now, or one has turned out to be without I/O. Then it stays so.
+static IS_TRIED: AtomicBool = AtomicBool::new(false);
+
+/// Whether a task may become the reader. Where a panic ends the program, no task does.
+pub(super) fn may_try() -> bool {
+    !cfg!(panic = "abort") && !IS_TRIED.load(Ordering::Acquire)
+}
 
 impl Core {
     /// Makes a task of the current runtime the reader.
@@ -52,7 +61,7 @@ impl Opening {
     /// Registers the socket with this runtime, and takes the role.
     fn open(&self) -> Option<(Box<dyn Readiness>, Role)> {
         let (epoch, watcher) = self.place.path.traffic().watcher()?;
-        let readiness = watched(&self.place, &watcher, self.runtime)?;
+        let readiness = watched(&watcher)?;
         let core = self.core.upgrade()?;
         let role = Role::take(core, Arc::clone(&self.place), epoch, self.runtime)?;
         Some((readiness, role))
@@ -110,16 +119,16 @@ impl Drop for Role {
     }
 }
 
-/// Registers the socket with this runtime. A runtime that was built without I/O panics, and is not
-/// tried again.
-fn watched(place: &Place, watcher: &Watcher, here: runtime::Id) -> Option<Box<dyn Readiness>> {
-    match catch_unwind(AssertUnwindSafe(|| watcher())) {
-        Ok(watching) => watching.ok(),
-        Err(_) => {
-            place.path.traffic().never_read_on(here);
-            None
-        }
+/// Registers the socket with this runtime. On a runtime that was built without I/O that panics, and
+/// Tokio has no other way to tell. So after the first such panic no other runtime is tried, and while
+/// one is tried no other is.
+fn watched(watcher: &Watcher) -> Option<Box<dyn Readiness>> {
+    if IS_TRIED.swap(true, Ordering::AcqRel) {
+        return None;
     }
+    let watching = catch_unwind(AssertUnwindSafe(|| watcher())).ok()?;
+    IS_TRIED.store(false, Ordering::Release);
+    watching.ok()
 }
 
 /// The reading task, which ends with its connection.

@@ -134,8 +134,6 @@ pub(crate) struct Traffic {
     has_deposed: bool,
     /// When a task last put something on the queue.
     tasks_asked: Moment,
-    /// A runtime whose tasks can't read, because it was built without I/O.
-    unreadable: Option<runtime::Id>,
     /// Runtimes on which a task is about to become the reader.
     opening: Vec<runtime::Id>,
     /// Whether the reading task is about to flush, so that callers need not.
@@ -217,7 +215,6 @@ impl Path {
             reader_number: 0,
             has_deposed: false,
             tasks_asked: Moment::START,
-            unreadable: None,
             opening: Vec::new(),
             task_flushes: false,
             batching: Vec::new(),

@@ -8,6 +8,7 @@ use tokio::runtime;
 
 use super::{ConnectionState, Path, QueueEntry, SentEntry, Traffic};
 use crate::domain::clock::Moment;
+use crate::engine::reader;
 use crate::engine::sender::Sender;
 use crate::store::Pollable;
 
@@ -105,11 +106,6 @@ impl Traffic {
         self.epoch() == Some(epoch) && self.reader_number == number
     }
 
-    /// Notes that no task of this runtime can read.
-    pub(crate) fn never_read_on(&mut self, runtime: runtime::Id) {
-        self.unreadable = Some(runtime);
-    }
-
     /// Notes that a task of this runtime is going to read. Returns `false` when another one is.
     pub(crate) fn begin_opening(&mut self, runtime: runtime::Id) -> bool {
         let is_first = !self.opening.contains(&runtime);
@@ -127,7 +123,7 @@ impl Traffic {
     pub(super) fn can_read_on(&self, runtime: runtime::Id) -> bool {
         self.reader == Reader::Engine
             && !self.opening.contains(&runtime)
-            && self.unreadable != Some(runtime)
+            && reader::may_try()
             && matches!(&self.connection, ConnectionState::Up(up) if up.watcher.is_some() && !up.wire.is_instant())
     }
 }
