@@ -6,6 +6,8 @@ use std::task::{Context, Waker};
 use std::time::{Duration, Instant};
 
 use redis_locks::{Guard, LockError, Locks};
+use tokio::runtime::{Builder, Runtime};
+use tokio::task::JoinSet;
 
 use crate::scenery::*;
 
@@ -56,6 +58,47 @@ fn waiters_that_are_dropped_last_come_first() {
         let mut waiting = waiters(&locks, count);
         let start = Instant::now();
         while waiting.pop().is_some() {}
+        start.elapsed()
+    });
+}
+
+/// Tasks of a current-thread runtime that wait for the lock, which is held.
+fn waiting_tasks(locks: &Locks, runtime: &Runtime, count: usize) -> JoinSet<()> {
+    runtime.block_on(async {
+        let mut tasks = JoinSet::new();
+        for _ in 0..count {
+            let request = job(locks).wait_forever();
+            tasks.spawn(async move { drop(request.acquire().await.unwrap()) });
+        }
+        // Each of them runs until it waits.
+        tokio::task::yield_now().await;
+        tasks
+    })
+}
+
+#[test]
+fn tasks_of_one_thread_that_are_dropped() {
+    let locks = Locks::in_memory();
+    let runtime = Builder::new_current_thread().build().unwrap();
+    let _guard = job(&locks).blocking_acquire().unwrap();
+    assert_linear("dropping tasks that wait", 5_000, |count| {
+        let tasks = waiting_tasks(&locks, &runtime, count);
+        let start = Instant::now();
+        runtime.block_on(async { { tasks }.shutdown().await });
+        start.elapsed()
+    });
+}
+
+#[test]
+fn tasks_of_one_thread_that_are_served() {
+    let locks = Locks::in_memory();
+    let runtime = Builder::new_current_thread().build().unwrap();
+    assert_linear("serving tasks that wait", 5_000, |count| {
+        let guard = job(&locks).blocking_acquire().unwrap();
+        let tasks = waiting_tasks(&locks, &runtime, count);
+        let start = Instant::now();
+        drop(guard);
+        runtime.block_on(tasks.join_all());
         start.elapsed()
     });
 }

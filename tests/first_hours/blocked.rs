@@ -201,6 +201,104 @@ fn a_spawned_task_that_blocks_inside_a_blocking_body_is_refused() {
     assert!(is_refused(&outcome), "{outcome:?}");
 }
 
+#[test]
+fn a_thread_that_has_worked_for_a_runtime_with_workers_is_refused_like_any_other() {
+    let outcome = ends(|| {
+        let workers = runtime::Runtime::new().unwrap();
+        let blocking = workers.spawn_blocking(|| {
+            blocks(&Locks::in_memory()).unwrap();
+            beside_a_holder(blocks)
+        });
+        workers.block_on(blocking).unwrap()
+    });
+    assert!(is_refused(&outcome), "{outcome:?}");
+}
+
+#[test]
+fn a_task_keeps_the_lock_from_its_runtime_whichever_thread_drives_it() {
+    let outcome = ends(|| {
+        let (locks, runtime) = (Locks::in_memory(), one_thread());
+        let (begun, has_begun) = oneshot::channel();
+        runtime.block_on(async {
+            tokio::spawn(holds_on(locks.clone(), begun));
+            has_begun.await.unwrap();
+        });
+        thread::spawn(move || runtime.block_on(async { blocks(&locks) })).join().unwrap()
+    });
+    assert!(is_refused(&outcome), "{outcome:?}");
+}
+
+#[test]
+fn a_thread_beside_a_runtime_waits_for_its_tasks() {
+    ends(|| {
+        let (locks, runtime) = (Locks::in_memory(), one_thread());
+        let handle = runtime.handle().clone();
+        runtime.block_on(async {
+            let held = locks.mutex("k").acquire().await.unwrap();
+            let beside = {
+                let locks = locks.clone();
+                thread::spawn(move || {
+                    let _entered = handle.enter();
+                    blocks(&locks)
+                })
+            };
+            holds_for(Duration::from_millis(100), "it waits", || !beside.is_finished());
+            held.release().await.unwrap();
+            beside.join().unwrap().unwrap();
+        });
+    });
+}
+
+/// A task of the only worker runs a `LocalSet` that blocks; the worker hands its tasks over
+/// afterwards.
+#[test]
+fn a_worker_that_has_run_a_local_set_hands_its_tasks_over() {
+    ends(|| {
+        let locks = Locks::in_memory();
+        let runtime =
+            runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+        let elsewhere = locks.clone();
+        let held = locks.mutex("k").blocking_acquire().unwrap();
+        thread::spawn(move || {
+            thread::sleep(Duration::from_millis(100));
+            drop(held);
+        });
+        let task = async move {
+            let locks = elsewhere.clone();
+            tokio::task::block_in_place(move || {
+                let local = tokio::task::LocalSet::new();
+                runtime::Handle::current().block_on(local.run_until(async move {
+                    let blocked = async move { blocks(&locks) };
+                    tokio::task::spawn_local(blocked).await.unwrap().unwrap();
+                }));
+            });
+        };
+        runtime.block_on(async { tokio::spawn(task).await.unwrap() });
+        runtime.block_on(async {
+            // One after the other is blocked, so each thread that may be the worker is.
+            for _ in 0..4 {
+                let (begun, has_begun) = oneshot::channel();
+                let locks = locks.clone();
+                let blocked = tokio::spawn(async move {
+                    let holder = tokio::spawn({
+                        let locks = locks.clone();
+                        async move {
+                            let guard = locks.mutex("k").acquire().await.unwrap();
+                            begun.send(()).unwrap();
+                            sleep(Duration::from_millis(50)).await;
+                            guard.release().await.unwrap();
+                        }
+                    });
+                    has_begun.await.unwrap();
+                    blocks(&locks).unwrap();
+                    holder.await.unwrap();
+                });
+                blocked.await.unwrap();
+            }
+        });
+    });
+}
+
 /// Blocks a runtime of two workers with more calls than it has workers, while a task of the same
 /// runtime holds the key.
 fn blocked_beside_their_holder(mut workers: runtime::Builder) {

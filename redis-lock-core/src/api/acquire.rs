@@ -5,7 +5,8 @@ use std::sync::Arc;
 use crate::api::blocking::block_on_or;
 use crate::api::caller::Caller;
 use crate::api::nesting::{self, Outer};
-use crate::api::thread_tasks::{self, TaskPlace};
+use crate::api::thread_tasks;
+use crate::domain::demand::Demand;
 use crate::domain::error::Fault;
 use crate::domain::fence::last_fence;
 use crate::domain::kind::Kind;
@@ -22,7 +23,6 @@ pub(crate) struct Begun {
     /// The outer hold that it joins, when it is a nested call that waits for its turn there.
     joins: Option<Box<Outer>>,
     observed: Option<Box<Acquiring>>,
-    place: Option<TaskPlace>,
 }
 
 /// Checks the request and joins the queue. It takes the keys out of the request, and copies of it
@@ -90,25 +90,25 @@ fn anew(request: &mut Request, caller: Caller) -> Result<Begun, LockError> {
     }
     let demand = match thread_tasks::current_thread_runtime() {
         None => options.shared_demand(keys, kind, &settings.in_common())?,
-        // There a demand stands for its task as long as anybody has it.
-        Some(_) => Arc::new(options.demand(keys, kind, &settings.in_common())?),
+        runtime => {
+            let demand = options.demand(keys, kind, &settings.in_common())?;
+            Arc::new(Demand { runtime, ..demand })
+        }
     };
     if locks.link().is_closed() {
         return Err(LockError::Shutdown);
     }
-    let place = match caller {
-        Caller::Task => TaskPlace::note(locks, &demand),
-        Caller::Thread => match thread_tasks::blocked_for_ever(locks, &demand) {
-            Some(key) => return Err(LockError::Reentrant { key, other_task: true }),
-            None => None,
-        },
-    };
+    if caller == Caller::Thread
+        && let Some(key) = thread_tasks::blocked_for_ever(locks, &demand)
+    {
+        return Err(LockError::Reentrant { key, other_task: true });
+    }
     let observed = Acquiring::begin(&demand);
     let asking = Asking::begin(locks.clone(), demand);
     if let (Some(observed), Some(holder)) = (&observed, &asking.behind) {
         observed.contended(holder.token.label());
     }
-    Ok(Begun { asking, joins: None, observed, place })
+    Ok(Begun { asking, joins: None, observed })
 }
 
 impl Begun {
@@ -124,16 +124,13 @@ impl Begun {
         }
     }
 
-    /// Whether nobody listens, it joins nothing, and no thread keeps a list of its tasks.
+    /// Whether nobody listens, and it joins nothing.
     fn is_plain(&self) -> bool {
-        self.place.is_none() && self.observed.is_none() && self.joins.is_none()
+        self.observed.is_none() && self.joins.is_none()
     }
 
     /// Tells everybody else of the outcome.
     fn ended(&mut self, guard: Result<Guard, LockError>) -> Result<Guard, LockError> {
-        if let (Some(place), Ok(guard)) = (self.place.take(), &guard) {
-            place.held(guard.hold());
-        }
         if let Some(observed) = self.observed.take() {
             observed.ended(guard.as_ref().map(|guard| guard.hold().described()));
         }

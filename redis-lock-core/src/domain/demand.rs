@@ -4,6 +4,8 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::runtime;
+
 use crate::domain::kind::Kind;
 use crate::domain::label::Label;
 use crate::domain::lock_terms::{LockTerms, SharedTerms};
@@ -70,6 +72,8 @@ pub(crate) struct Demand {
     pub(crate) terms: Arc<LockTerms>,
     /// The token that another process gave away, and which has the lock.
     pub(crate) adopts: Option<Box<Adopted>>,
+    /// The current-thread runtime whose task asks, where that is one.
+    pub(crate) runtime: Option<runtime::Id>,
 }
 
 impl Options {
@@ -167,7 +171,7 @@ impl Options {
         self.check(kind)?;
         let names = keys.named(common.namespace)?;
         let terms = common.terms.share(self.terms(common));
-        Ok(Demand { names, kind, terms, adopts: self.adopts.clone() })
+        Ok(Demand { names, kind, terms, adopts: self.adopts.clone(), runtime: None })
     }
 
     fn terms(&self, common: &InCommon<'_>) -> LockTerms {

@@ -1,6 +1,7 @@
 //! A caller's place among the waiters of a lock.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use tokio::task::coop::consume_budget;
 
@@ -51,6 +52,7 @@ impl<L: HasLink> Asking<L> {
         let listening = observe::may_be_heard();
         core.act(|work| {
             if let Kind::All { .. } = demand.kind {
+                core.has_several.store(true, Ordering::Relaxed);
                 // A lease that lingers in this process must not block keys that this process asks
                 // for.
                 for names in demand.names.all() {

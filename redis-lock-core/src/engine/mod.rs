@@ -65,13 +65,13 @@ pub(crate) use lock_id::LockId;
 pub(crate) use resident::Handle;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-#[cfg(test)]
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::Duration;
 
 use crate::domain::clock::Moment;
+use crate::domain::demand::Demand;
 use crate::domain::error::{Fault, FaultClass};
 use crate::lock::hold::Hold;
 use crate::lock::{self, Confirm, Effects, Env, LocalView, Machine};
@@ -185,6 +185,27 @@ impl Link {
         let (now, wall) = (Moment::now(), crate::domain::env::wall());
         let shard = self.core.table.shard(main);
         shard.of_key(main).map(|machine| machine.view(now, wall)).collect()
+    }
+
+    /// Whether `is_it` says so of the demand of a caller of this process that has a lock with this
+    /// key, or waits for one. It is told whether that caller has it.
+    pub(crate) fn any_demand(
+        &self,
+        main: &str,
+        is_it: &mut dyn FnMut(&Demand, bool) -> bool,
+    ) -> bool {
+        let (now, table) = (Moment::now(), &self.core.table);
+        if table.shard(main).of_key(main).any(|machine| machine.any_demand(now, is_it)) {
+            return true;
+        }
+        // Locks of several keys are found by the first of them.
+        let has_it = |machine: &Machine<Handle>| machine.any_other_key(&|key| key == main);
+        self.core.has_several.load(Ordering::Relaxed)
+            && table.ids().iter().filter(|id| id.has_own_machine()).any(|id| {
+                let shard = table.shard(&id.main);
+                let machine = shard.get(id).map(|resident| &resident.machine);
+                machine.is_some_and(|it| has_it(it) && it.any_demand(now, is_it))
+            })
     }
 
     /// The hold of a token was ended by force: the machine that has it asks the server.

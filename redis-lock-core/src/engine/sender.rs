@@ -6,9 +6,6 @@ use tokio::runtime;
 
 use super::blocking_call::blocked_thread;
 
-/// How many calls rely on a cached answer.
-const USES: u8 = 100;
-
 /// Who puts a command on a queue.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Sender {
@@ -21,9 +18,6 @@ pub(crate) enum Sender {
 }
 
 thread_local! {
-    /// The cached runtime, and how many calls may still rely on it.
-    static CURRENT: Cell<(Option<runtime::Id>, u8)> = const { Cell::new((None, 0)) };
-
     static IS_ENGINE: Cell<bool> = const { Cell::new(false) };
 }
 
@@ -44,19 +38,11 @@ pub(super) fn is_engine() {
 
 /// The runtime that this thread belongs to, if any: a task of it can read answers sooner than the
 /// engine's thread. Nothing on the engine's own thread, which reads anyway.
-///
-/// A thread rarely changes to another runtime, and asking for the current one changes a counter
-/// that all threads of the runtime share. So the answer is cached. A wrong answer costs only a
-/// little delay.
 pub(super) fn current_runtime() -> Option<runtime::Id> {
-    let (known, uses) = CURRENT.try_with(Cell::get).unwrap_or_default();
-    if uses > 0 {
-        let _ = CURRENT.try_with(|here| here.set((known, uses - 1)));
-        return known;
+    if IS_ENGINE.try_with(Cell::get).unwrap_or_default() {
+        return None;
     }
-    let found = find_runtime();
-    let _ = CURRENT.try_with(|here| here.set((found, USES)));
-    found
+    runtime::Handle::try_current().ok().map(|handle| handle.id())
 }
 
 /// The runtime whose tasks wait for what this thread asks. A blocked thread waits by itself, and perhaps
@@ -66,11 +52,4 @@ pub(super) fn asking_runtime() -> Option<runtime::Id> {
         Sender::Task(here) => Some(here),
         Sender::BlockedThread | Sender::Other => None,
     }
-}
-
-fn find_runtime() -> Option<runtime::Id> {
-    if IS_ENGINE.try_with(Cell::get).unwrap_or_default() {
-        return None;
-    }
-    runtime::Handle::try_current().ok().map(|handle| handle.id())
 }

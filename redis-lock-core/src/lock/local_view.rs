@@ -6,6 +6,7 @@ use std::time::SystemTime;
 use super::{Machine, Stage};
 use crate::Token;
 use crate::domain::clock::Moment;
+use crate::domain::demand::Demand;
 use crate::domain::status::Waiting;
 use crate::lock::hold::Hold;
 
@@ -30,6 +31,18 @@ impl<W> Machine<W> {
             Stage::Held(held) => Some(held.hold()),
             _ => None,
         }
+    }
+
+    /// Whether `is_it` says so of the demand of the present hold, or of one of those that wait for it.
+    /// It is told whether that one has the lock.
+    pub(crate) fn any_demand(
+        &self,
+        now: Moment,
+        is_it: &mut dyn FnMut(&Demand, bool) -> bool,
+    ) -> bool {
+        let hold = self.hold().filter(|hold| hold.quiet_loss(now).is_none());
+        hold.is_some_and(|hold| is_it(&hold.demand, true))
+            || self.waiters.iter().any(|waiter| is_it(&waiter.demand, false))
     }
 
     /// The token of the lease that this process has, in use or idle, as the server knows it.
