@@ -9,7 +9,7 @@ use crate::diagnostics::Mistakes;
 use crate::function::Function;
 use crate::options::{self, Options};
 use crate::tokens::{unraw, words};
-use crate::{key, manifest};
+use crate::{key, manifest, request};
 
 /// Expands the attribute. When anything is wrong, the function is emitted unchanged beside the
 /// errors, so that its callers cause no more errors.
@@ -17,6 +17,7 @@ pub(crate) fn expand(arguments: TokenStream, item: TokenStream) -> TokenStream {
     let mut mistakes = Mistakes::default();
     let options = options::parse(arguments.clone(), &mut mistakes);
     options::check(&options, &mut mistakes);
+    request::check(&options, &mut mistakes);
     let mut function: Function = match syn::parse2(item.clone()) {
         Ok(function) => function,
         Err(error) => {

@@ -57,6 +57,10 @@ const NOT_RUN: &str = "`#[redis_lock]` would release the lock before the future 
                        await it in the body of an `async fn` and return what it yields, or put the \
                        lock on the function that awaits it";
 
+const LAZY: &str = "`#[redis_lock]` would release the lock before this stream runs, for a stream does \
+                    nothing until it is read; collect it in the body and return the items, or put the \
+                    lock on the function that reads it";
+
 /// An argument, as the outer signature and the body see it.
 pub(crate) struct Argument {
     /// `cfg` and lint levels, which hold for the rebinding too.
@@ -191,6 +195,10 @@ impl Function {
     /// before the future runs.
     pub(crate) fn shape(&self, has_handler: bool, mistakes: &mut Mistakes) -> (Shape, Type) {
         let ty = returns::returned(&self.signature.output, &self.signature.ident);
+        if returns::holds_stream(&ty) {
+            mistakes.at(&ty, LAZY);
+            return (Shape::Async, ty);
+        }
         if self.signature.asyncness.is_some() {
             return (Shape::Async, ty);
         }

@@ -27,19 +27,32 @@ pub(crate) enum Way {
 /// The ways that these expressions take by themselves: what stands in a closure, an async block or
 /// an item within them leaves that, and not the function.
 pub(crate) fn ways<'a>(exprs: impl IntoIterator<Item = &'a Expr>) -> HashSet<Way> {
-    let mut found = Ways(HashSet::new());
-    exprs.into_iter().for_each(|expr| found.visit_expr(expr));
-    found.0
+    seen(exprs).found
 }
 
-struct Ways(HashSet<Way>);
+/// The `return`s with what is plainly no error. They do not compile: the body has not run.
+pub(crate) fn values<'a>(exprs: impl IntoIterator<Item = &'a Expr>) -> Vec<ExprReturn> {
+    seen(exprs).values
+}
+
+fn seen<'a>(exprs: impl IntoIterator<Item = &'a Expr>) -> Ways {
+    let mut ways = Ways::default();
+    exprs.into_iter().for_each(|expr| ways.visit_expr(expr));
+    ways
+}
+
+#[derive(Default)]
+struct Ways {
+    found: HashSet<Way>,
+    values: Vec<ExprReturn>,
+}
 
 impl Ways {
     /// The same for tokens that are no expressions, as far as tokens show it.
     fn add_tokens(&mut self, tokens: &TokenStream) {
         for (text, way) in [("return", Way::Return), ("?", Way::Try), ("await", Way::Await)] {
             if contains(tokens.clone(), text) {
-                self.0.insert(way);
+                self.found.insert(way);
             }
         }
     }
@@ -48,36 +61,51 @@ impl Ways {
 impl<'ast> Visit<'ast> for Ways {
     fn visit_expr(&mut self, expr: &'ast Expr) {
         if let Expr::Verbatim(tokens) = expr {
-            self.0.insert(Way::Macro);
+            self.found.insert(Way::Macro);
             self.add_tokens(tokens);
         }
         visit::visit_expr(self, expr);
     }
 
     fn visit_expr_return(&mut self, expr: &'ast ExprReturn) {
-        self.0.insert(Way::Return);
+        self.found.insert(Way::Return);
+        let is_value = match expr.expr.as_deref() {
+            None | Some(Expr::Lit(_) | Expr::Tuple(_)) => true,
+            Some(Expr::Path(path)) => path.path.is_ident("None"),
+            Some(Expr::Call(call)) => {
+                matches!(&*call.func, Expr::Path(it) if it.path.is_ident("Ok") || it.path.is_ident("Some"))
+            }
+            Some(_) => false,
+        };
+        if is_value {
+            self.values.push(expr.clone());
+        }
         visit::visit_expr_return(self, expr);
     }
 
     fn visit_expr_try(&mut self, expr: &'ast ExprTry) {
-        self.0.insert(Way::Try);
+        self.found.insert(Way::Try);
         visit::visit_expr_try(self, expr);
     }
 
     fn visit_expr_await(&mut self, expr: &'ast ExprAwait) {
-        self.0.insert(Way::Await);
+        self.found.insert(Way::Await);
         visit::visit_expr_await(self, expr);
     }
 
     fn visit_macro(&mut self, called: &'ast Macro) {
-        self.0.insert(Way::Macro);
+        self.found.insert(Way::Macro);
         if !awaits_only_what_it_is_given(called) {
-            self.0.insert(Way::Await);
+            self.found.insert(Way::Await);
         }
         let arguments = Punctuated::<Expr, Token![,]>::parse_terminated;
         match arguments.parse2(called.tokens.clone()) {
             // They live no longer than this function, so another visitor sees them.
-            Ok(arguments) => self.0.extend(ways(&arguments)),
+            Ok(arguments) => {
+                let Self { found, values } = seen(&arguments);
+                self.found.extend(found);
+                self.values.extend(values);
+            }
             Err(_) => self.add_tokens(&called.tokens),
         }
     }
@@ -90,7 +118,7 @@ impl<'ast> Visit<'ast> for Ways {
 
     fn visit_item(&mut self, item: &'ast Item) {
         if let Item::Macro(_) | Item::Verbatim(_) = item {
-            self.0.insert(Way::Macro);
+            self.found.insert(Way::Macro);
             self.add_tokens(&item.to_token_stream());
         }
     }

@@ -7,6 +7,7 @@ use proc_macro2::{Ident, Span, TokenStream};
 use quote::{ToTokens, quote, quote_spanned};
 use syn::{Expr, ExprLit, Lit, Path, UnOp};
 
+use crate::diagnostics::Mistakes;
 use crate::function::{Binding, Function};
 use crate::key::Key;
 use crate::leaving::{self, Way};
@@ -154,6 +155,15 @@ pub(crate) fn is_plain(options: &Options, function: &Function) -> bool {
 fn places(options: &Options) -> Vec<&Expr> {
     let key = options.key.iter().flat_map(|key| key.value.expressions());
     key.chain(options.via.iter().map(|via| &via.value)).collect()
+}
+
+/// Reports a `return` of a value in an option: the body has not run yet.
+pub(crate) fn check(options: &Options, mistakes: &mut Mistakes) {
+    for found in leaving::values(expressions(options)) {
+        let message = "an option may leave the function with an error, not with a value, for the body \
+                       has not run; write `return Err(…)`, or return the value from the body";
+        mistakes.at(found, message);
+    }
 }
 
 /// Every expression that the request is made of.

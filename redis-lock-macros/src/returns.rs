@@ -96,9 +96,6 @@ fn in_bounds<P>(bounds: &Punctuated<TypeParamBound, P>) -> Future {
     for bound in bounds {
         let TypeParamBound::Trait(bound) = bound else { continue };
         let Some(last) = bound.path.segments.last() else { continue };
-        if last.ident == "Stream" {
-            return Future::Unseen;
-        }
         if last.ident != "Future" && last.ident != "IntoFuture" {
             continue;
         }
@@ -135,7 +132,7 @@ fn in_path(path: &TypePath) -> Future {
 }
 
 fn is_future_name(name: &Ident) -> bool {
-    ["BoxFuture", "LocalBoxFuture", "BoxStream", "LocalBoxStream"].iter().any(|it| name == it)
+    name == "BoxFuture" || name == "LocalBoxFuture"
 }
 
 fn first_type(arguments: &AngleBracketedGenericArguments) -> Option<&Type> {
@@ -210,6 +207,52 @@ pub(crate) fn holds_future(ty: &Type) -> bool {
         }),
         _ => false,
     }
+}
+
+/// Whether a value of this type holds a stream, as far as the type spells it: `impl Stream` anywhere, and a
+/// boxed one in what holds its arguments, so not in a channel.
+pub(crate) fn holds_stream(ty: &Type) -> bool {
+    match ty {
+        Type::ImplTrait(it) => are_of_stream(&it.bounds),
+        Type::TraitObject(it) => are_of_stream(&it.bounds),
+        Type::Paren(inner) => holds_stream(&inner.elem),
+        Type::Group(inner) => holds_stream(&inner.elem),
+        Type::Array(array) => holds_stream(&array.elem),
+        Type::Tuple(tuple) => tuple.elems.iter().any(holds_stream),
+        Type::Path(path) => path.path.segments.last().is_some_and(|last| {
+            ["BoxStream", "LocalBoxStream"].iter().any(|it| last.ident == it)
+                || types_in(&last.arguments).any(|ty| {
+                    (CONTAINERS.iter().any(|it| last.ident == it) || has_impl(ty))
+                        && holds_stream(ty)
+                })
+        }),
+        _ => false,
+    }
+}
+
+fn are_of_stream<P>(bounds: &Punctuated<TypeParamBound, P>) -> bool {
+    bounds.iter().any(|bound| {
+        let TypeParamBound::Trait(bound) = bound else { return false };
+        bound.path.segments.last().is_some_and(|last| {
+            ["Stream", "TryStream", "FusedStream", "AsyncIterator"]
+                .iter()
+                .any(|it| last.ident == it)
+                || types_in(&last.arguments).any(holds_stream)
+        })
+    })
+}
+
+/// The types in `<A, Item = B>`.
+fn types_in(arguments: &PathArguments) -> impl Iterator<Item = &Type> {
+    let arguments = match arguments {
+        PathArguments::AngleBracketed(arguments) => Some(arguments.args.iter()),
+        _ => None,
+    };
+    arguments.into_iter().flatten().filter_map(|argument| match argument {
+        GenericArgument::Type(ty) => Some(ty),
+        GenericArgument::AssocType(assoc) => Some(&assoc.ty),
+        _ => None,
+    })
 }
 
 /// The elements of the tuples in a value of this type, as far as the type spells them: rustc can ask

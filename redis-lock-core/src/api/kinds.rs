@@ -14,8 +14,16 @@ impl Locks {
     /// assert!(locks.mutex("order:42").blocking_try_acquire()?.is_none());
     /// # Ok(()) }
     /// ```
+    #[doc(alias = "lock")]
     pub fn mutex(&self, key: impl Into<LockKey>) -> Request {
         Request::new(self.clone(), Kind::Mutex, Keys::One(key.into()))
+    }
+
+    /// What many look for first: rustc shows no aliases of other crates.
+    #[doc(hidden)]
+    #[deprecated(note = "a lock that one at a time can hold is `mutex(key)`")]
+    pub fn lock(&self, key: impl Into<LockKey>) -> Request {
+        self.mutex(key)
     }
 
     /// A lock that any number can read under, or one write. Readers and writers take their turns in

@@ -172,7 +172,8 @@ pub enum ConfigError {
     NoKeys,
     /// `all` was called with too many keys.
     #[error(
-        "{given} keys are more than the {most} that one lock can have; lock something above them"
+        "{given} keys are more than the {most} that one lock can have; lock one key that stands for \
+         all of them"
     )]
     #[non_exhaustive]
     TooManyKeys {

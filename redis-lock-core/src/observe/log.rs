@@ -123,6 +123,18 @@ pub(crate) fn not_listening(why: &str) {
 }
 
 /// To be called on the thread of the one who acquires.
+pub(crate) fn never_busy(function: &str) {
+    #[cfg(feature = "tracing")]
+    tracing::warn!(
+        target: "redis_locks",
+        "the `on_busy` of `{function}` is never used, because its calls wait for the lock without a \
+         limit; add `wait = \"none\"` or a limit such as `wait = \"5s\"`"
+    );
+    #[cfg(not(feature = "tracing"))]
+    let _ = function;
+}
+
+/// To be called on the thread of the one who acquires.
 pub(crate) fn stalled(key: &str, label: Option<&str>) {
     let who = label.unwrap_or("a blocking acquisition");
     #[cfg(feature = "tracing")]

@@ -57,8 +57,12 @@ pub(crate) fn expand(source: &KeySource, scope: &Scope<'_>, mistakes: &mut Mista
     match source {
         KeySource::Template(template, arguments) => {
             match expand_template(template, arguments, scope, mistakes) {
-                Rendering::Constant(text) => {
-                    Key::Constant(quote!(#krate::LockKey::from_static(#text)))
+                Rendering::Constant(text, warning) => {
+                    let key = quote!(#krate::LockKey::from_static(#text));
+                    Key::Constant(match warning {
+                        Some(warning) => quote!({ #warning #key }),
+                        None => key,
+                    })
                 }
                 Rendering::Run(tokens) => Key::Rendered(tokens),
             }
@@ -67,8 +71,9 @@ pub(crate) fn expand(source: &KeySource, scope: &Scope<'_>, mistakes: &mut Mista
             let elements = elements.iter().map(|element| match element {
                 Element::Template(template) => {
                     match expand_template(template, &[], scope, mistakes) {
-                        Rendering::Constant(text) => {
-                            quote!(::core::result::Result::Ok(#krate::LockKey::from_static(#text)))
+                        Rendering::Constant(text, warning) => {
+                            let key = quote!(#krate::LockKey::from_static(#text));
+                            quote!({ #warning ::core::result::Result::Ok(#key) })
                         }
                         Rendering::Run(tokens) => tokens,
                     }
@@ -84,8 +89,8 @@ pub(crate) fn expand(source: &KeySource, scope: &Scope<'_>, mistakes: &mut Mista
 }
 
 enum Rendering {
-    /// The key's text.
-    Constant(LitStr),
+    /// The key's text, and a warning about it.
+    Constant(LitStr, Option<TokenStream>),
     /// An expression that renders it.
     Run(TokenStream),
 }
@@ -109,10 +114,14 @@ fn expand_template(
     let template = match Template::parse(&literal.value()) {
         Ok(template) => template,
         Err(Unread::Expression(expression)) => {
-            let message = format!(
-                "`{{{expression}}}`: a template holds names, fields and methods without arguments; \
-                 pass other expressions by name: `key(\"…{{x}}…\", x = {expression})`"
-            );
+            let message = if expression == "_" {
+                "`{_}` names no argument; give the argument a name, and write that".into()
+            } else {
+                format!(
+                    "`{{{expression}}}`: a template holds names, fields and methods without \
+                     arguments; pass other expressions by name: `key(\"…{{x}}…\", x = {expression})`"
+                )
+            };
             mistakes.at(literal, message);
             return Rendering::Run(TokenStream::new());
         }
@@ -131,18 +140,23 @@ fn expand_template(
             }));
         }
     };
-    check::check(&template, literal, scope, mistakes);
+    check::check(&template, literal, arguments, scope, mistakes);
+    let warning = check::warning(&template, literal, scope);
     if arguments.is_empty()
         && let Some(constant) = constant(&template, literal, mistakes)
     {
-        return Rendering::Constant(constant);
+        return Rendering::Constant(constant, warning);
     }
     let (text, sugar) = desugar(&template, literal, scope);
     let values = forward(&template, arguments, krate).into_iter().chain(sugar).collect();
     let shadows = shadows(&template, arguments, scope);
     let unbound = unbound(&template, arguments, scope);
-    let constants = constants(&unbound, literal, scope);
-    Rendering::Run(render(&text, values, shadows, constants, krate))
+    let constants = constants(&unbound, literal, scope, mistakes);
+    let rendered = render(&text, values, shadows, constants, krate);
+    Rendering::Run(match warning {
+        Some(warning) => quote!({ #warning #rendered }),
+        None => rendered,
+    })
 }
 
 /// The names in the template that are neither variables nor arguments: constants, if anything.
@@ -172,12 +186,17 @@ fn unbound<'a>(
 /// variables, but `format_args!` prefers arguments of the same name.
 struct Constants {
     arguments: Vec<Forwarded>,
-    /// A lower-case name is most likely a typing mistake, which rustc explains at the placeholder.
-    /// If there is a constant of that name after all, these statements refuse it.
+    /// A lower-case name that is near that of an argument is a typing mistake, which rustc explains at
+    /// the placeholder. If there is a constant of that name after all, these statements refuse it.
     refusals: Vec<TokenStream>,
 }
 
-fn constants(names: &[&str], literal: &LitStr, scope: &Scope<'_>) -> Constants {
+fn constants(
+    names: &[&str],
+    literal: &LitStr,
+    scope: &Scope<'_>,
+    mistakes: &mut Mistakes,
+) -> Constants {
     let krate = scope.krate;
     let span = Span::call_site().located_at(literal.span());
     let mut constants = Constants { arguments: Vec::new(), refusals: Vec::new() };
@@ -190,6 +209,8 @@ fn constants(names: &[&str], literal: &LitStr, scope: &Scope<'_>) -> Constants {
             let krate = located(krate.to_token_stream(), span);
             let value = quote_spanned!(span=> #krate::__private_0_1::segment(&#ident));
             constants.arguments.push(Forwarded { name: Some(quote!(#ident =)), value });
+        } else if let Some(message) = check::unknown(name, scope) {
+            mistakes.at(literal, message);
         } else {
             // In a constant, so that rustc makes no suggestions for the name.
             constants.refusals.push(quote_spanned! {span=>

@@ -27,7 +27,7 @@ fn check_lease(options: &Options, mistakes: &mut Mistakes) {
     let Options { ttl, renew, max_hold, repair_orphan, linger, kind, .. } = options;
     let mut clash = |one, other, why| clash(options, mistakes, one, other, why);
     let never = ttl.as_ref().and_then(|ttl| match &ttl.value {
-        Lease::Never(text) => Some(At::new(ttl, "ttl = \"none\"", text)),
+        Lease::Never(text) => Some(At::new(ttl, &format!("ttl = {}", text.token()), text)),
         Lease::For(_) => None,
     });
     let on = renewal(renew, true);

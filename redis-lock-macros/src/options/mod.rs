@@ -70,7 +70,7 @@ impl Options {
             let [key, keys, ..] = &table::OPTIONS;
             name == key.name
                 || name == keys.name
-                || key.meant_by.iter().any(|(words, _)| words.contains(&&*name))
+                || [key, keys].iter().any(|entry| entry.advice(&name).is_some())
                 || crate::suggest::closest(&name, [key.name, keys.name]).is_some()
         })
     }

@@ -4,12 +4,12 @@ use proc_macro2::{Ident, TokenStream, TokenTree};
 use quote::ToTokens;
 use syn::ext::IdentExt;
 use syn::parse::{ParseStream, Parser};
-use syn::{Error, Lit, Result, Token};
+use syn::{Error, Lit, Result, Token, parse_quote};
 
 use super::Options;
 use super::readers::set;
 use super::table::{self, OPTIONS};
-use super::value::{KeySource, Kind};
+use super::value::{KeySource, Kind, TemplateArgument};
 use crate::diagnostics::Mistakes;
 use crate::suggest;
 use crate::template::{Template, Value};
@@ -57,27 +57,34 @@ impl Options {
         self.given.push(name.clone());
         match table::find(&name) {
             Some(entry) => (entry.read)(self, name, entry, input),
-            None => Err(self.misplaced(&name).unwrap_or_else(|| unknown(&name))),
+            None => Err(self.misplaced(name.clone()).unwrap_or_else(|| unknown(&name))),
         }
     }
 
     /// `key = "k:{}", id` and `key = "k:{x}", x = order.id`: arguments of the template, outside of
     /// the parentheses that they belong in.
-    fn misplaced(&self, name: &Ident) -> Option<Error> {
-        let KeySource::Template(literal, _) = &self.key.as_ref()?.value else { return None };
+    fn misplaced(&mut self, name: Ident) -> Option<Error> {
+        let KeySource::Template(literal, arguments) = &mut self.key.as_mut()?.value else {
+            return None;
+        };
         let template = Template::parse(&literal.value()).ok()?;
         let is_meant = template.holes().any(|hole| match &hole.value {
             Value::Next | Value::Position(_) => true,
             Value::Name(wanted) => name == wanted,
             Value::Path { .. } => false,
         });
+        if !is_meant {
+            return None;
+        }
         let text = literal.to_token_stream();
-        is_meant.then(|| {
-            let message = format!(
-                "arguments of the template stand in parentheses with it; write `key({text}, {name} …)`"
-            );
-            Error::new_spanned(name, message)
-        })
+        let message = format!(
+            "arguments of the template stand in parentheses with it; write `key({text}, {name} …)`"
+        );
+        let error = Error::new_spanned(&name, message);
+        // So that nothing else is said of the placeholder.
+        let value = parse_quote!(#name);
+        arguments.push(TemplateArgument { name: Some((name, Token![=](error.span()))), value });
+        Some(error)
     }
 
     pub(super) fn set_key(&mut self, name: Ident, value: KeySource) -> Result<()> {
@@ -106,13 +113,16 @@ impl Options {
 
 fn unknown(name: &Ident) -> Error {
     let word = name.to_string();
-    let meant =
-        OPTIONS.iter().flat_map(|entry| entry.meant_by).find(|(words, _)| words.contains(&&*word));
-    let names = || OPTIONS.iter().map(|entry| entry.name);
-    let hint = match (meant, suggest::closest(&word, names())) {
-        (Some((_, advice)), _) => format!("; {advice}"),
+    let meant = OPTIONS.iter().find_map(|entry| entry.advice(&word));
+    let near = suggest::closest(&word, OPTIONS.iter().map(|entry| entry.name));
+    let hint = match (meant, near) {
+        (Some(advice), _) => format!("; {advice}"),
         (None, Some(near)) => format!("; did you mean `{near}`?"),
-        (None, None) => format!(" (options: {})", names().collect::<Vec<_>>().join(", ")),
+        (None, None) => {
+            let groups =
+                table::GROUPS.map(|(what, names)| format!("{what} `{}`", names.join("`, `")));
+            format!("; there are: {}", groups.join("; "))
+        }
     };
     Error::new_spanned(name, format!("unknown option `{word}`{hint}"))
 }

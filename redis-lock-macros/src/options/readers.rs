@@ -4,7 +4,9 @@ use proc_macro2::Ident;
 use quote::ToTokens;
 use syn::ext::IdentExt;
 use syn::parse::ParseStream;
-use syn::{Error, Expr, ExprLit, Lit, LitStr, Path, Result, Token, parenthesized, token};
+use syn::{
+    Error, Expr, ExprLit, ExprUnary, Lit, LitStr, Path, Result, Token, UnOp, parenthesized, token,
+};
 
 use super::value::{Element, KeySource, TemplateArgument, unwrapped};
 use super::{Setting, literals};
@@ -84,6 +86,11 @@ pub(super) fn handler(input: ParseStream<'_>) -> Result<Expr> {
                 let message = "`on_error` is given the error and nothing else; write `|err| …`";
                 return Err(Error::new_spanned(closure, message));
             }
+            if let Expr::Async(block) = &*closure.body {
+                let message = "`on_error` cannot wait: it returns what the function returns, and \
+                               this is a future; write the value";
+                return Err(Error::new_spanned(block.async_token, message));
+            }
             false
         }
         Expr::Async(block) => {
@@ -108,18 +115,35 @@ pub(super) fn handler(input: ParseStream<'_>) -> Result<Expr> {
     Ok(value)
 }
 
-pub(super) fn yes_or_no(input: ParseStream<'_>) -> Result<Expr> {
-    let value = unwrapped(input.parse()?);
-    match &value {
-        Expr::Lit(ExprLit { lit, .. }) if !matches!(lit, Lit::Bool(_)) => {
-            Err(Error::new_spanned(lit, "expected `true` or `false`"))
-        }
-        _ => Ok(value),
+/// `renew = false`. Bare, it would say what is so in any case.
+pub(super) fn switch(
+    place: &mut Option<Setting<Expr>>,
+    name: Ident,
+    input: ParseStream<'_>,
+    example: &str,
+) -> Result<()> {
+    if input.is_empty() || input.peek(Token![,]) {
+        let message =
+            format!("`{name}` is on by default: leave it out, or switch it off with `{example}`");
+        return Err(Error::new_spanned(name, message));
     }
+    assign(place, name, input, example, |input| {
+        let value = unwrapped(input.parse()?);
+        match &value {
+            Expr::Lit(ExprLit { lit, .. }) if !matches!(lit, Lit::Bool(_)) => {
+                Err(Error::new_spanned(lit, "expected `true` or `false`, without quotes"))
+            }
+            _ => Ok(value),
+        }
+    })
 }
 
 pub(super) fn permits(input: ParseStream<'_>) -> Result<Expr> {
     let value = unwrapped(input.parse()?);
+    if let Expr::Unary(ExprUnary { op: UnOp::Neg(_), .. }) = &value {
+        let message = "fewer than one permit could never be acquired; write e.g. `permits = 4`";
+        return Err(Error::new_spanned(value, message));
+    }
     if let Expr::Lit(ExprLit { lit, .. }) = &value {
         match lit {
             Lit::Int(number) if number.base10_parse::<u32>().is_ok_and(|n| n > 0) => {}
@@ -141,6 +165,14 @@ pub(super) fn choice<T: Copy>(input: ParseStream<'_>, choices: &[(&str, T)]) -> 
         let names: Vec<String> = choices.iter().map(|(name, _)| format!("`{name}`")).collect();
         format!("expected {}", names.join(" or "))
     };
+    if let Ok(text) = input.parse::<LitStr>() {
+        let is_choice = choices.iter().any(|(name, _)| *name == text.value());
+        let message = match is_choice {
+            true => format!("write `{}`, without quotes", text.value()),
+            false => format!("{}, without quotes", expected()),
+        };
+        return Err(Error::new_spanned(text, message));
+    }
     let word: Ident =
         input.call(Ident::parse_any).map_err(|error| Error::new(error.span(), expected()))?;
     match choices.iter().find(|(name, _)| word == name) {

@@ -8,7 +8,7 @@ use syn::parse::ParseStream;
 use super::Options;
 use super::readers::{
     absolute_path, assign, assigned, binding, choice, expression, flag, handler, key, keys,
-    permits, set, yes_or_no,
+    permits, set, switch,
 };
 use super::value::{Kind, Lease, OnLost, Release, Time, Waiting};
 
@@ -17,17 +17,38 @@ pub(super) struct Entry {
     pub(super) name: &'static str,
     /// An example of its use.
     pub(super) example: &'static str,
-    /// Other words that users write for it, and the advice for them.
+    /// Other words that users write for it, small and without `_`, and the advice for them.
     pub(super) meant_by: &'static [(&'static [&'static str], &'static str)],
     pub(super) read: fn(&mut Options, Ident, &Self, ParseStream<'_>) -> Result<()>,
 }
+
+impl Entry {
+    /// What to write instead of this word, if it is another one for this option.
+    pub(super) fn advice(&self, word: &str) -> Option<&'static str> {
+        let word = word.to_lowercase().replace('_', "");
+        let meant = self.meant_by.iter().find(|(words, _)| words.contains(&&*word));
+        meant.map(|(_, advice)| *advice)
+    }
+}
+
+/// The options by what they are for, as the message on an unknown one lists them.
+pub(super) const GROUPS: [(&str, &[&str]); 5] = [
+    ("what is locked", &["key", "keys", "read", "write", "permits"]),
+    ("how long", &["ttl", "wait", "renew", "max_hold", "min_hold", "linger"]),
+    ("when it fails", &["on_busy", "on_error", "on_lost", "release"]),
+    ("in the body", &["fence", "guard"]),
+    ("which locks", &["via", "reentrant", "fair", "repair_orphan", "crate"]),
+];
 
 /// All of them, in the order of the documentation.
 pub(super) static OPTIONS: [Entry; 22] = [
     Entry {
         name: "key",
         example: "key = \"order:{order_id}\"",
-        meant_by: &[(&["name", "id", "resource"], "what is locked is called `key`")],
+        meant_by: &[(
+            &["name", "id", "resource", "lock", "lockname", "lockkey"],
+            "what is locked is called `key`",
+        )],
         read: |options, name, entry, input| {
             let value = key(&name, entry.example, input)?;
             options.set_key(name, value)
@@ -36,7 +57,10 @@ pub(super) static OPTIONS: [Entry; 22] = [
     Entry {
         name: "keys",
         example: "keys = [\"acct:{from}\", \"acct:{to}\"]",
-        meant_by: &[],
+        meant_by: &[(
+            &["multi", "all", "multilock"],
+            "several keys are `keys = [\"a:{x}\", \"b:{y}\"]`",
+        )],
         read: |options, name, entry, input| {
             let value = keys(&name, entry.example, input)?;
             options.set_key(name, value)
@@ -48,6 +72,10 @@ pub(super) static OPTIONS: [Entry; 22] = [
         meant_by: &[
             (&["shared"], "a lock that readers share is `read`"),
             (&["exclusive", "mutex"], "exclusive is the default, leave it out"),
+            (
+                &["mode", "kind", "type", "locktype", "rwlock", "readwrite"],
+                "exclusive is the default; other sorts are `read`, `write` or `permits = 4`",
+            ),
         ],
         read: |options, name, _, input| {
             flag(&name, input)?;
@@ -67,7 +95,17 @@ pub(super) static OPTIONS: [Entry; 22] = [
         name: "permits",
         example: "permits = 4",
         meant_by: &[(
-            &["semaphore", "max", "limit"],
+            &[
+                "semaphore",
+                "max",
+                "limit",
+                "concurrency",
+                "maxconcurrency",
+                "maxconcurrent",
+                "slots",
+                "count",
+                "permit",
+            ],
             "how many may hold it at once is `permits = n`",
         )],
         read: |options, name, entry, input| {
@@ -80,12 +118,31 @@ pub(super) static OPTIONS: [Entry; 22] = [
         example: "ttl = \"30s\"",
         meant_by: &[
             (
-                &["timeout", "lock_timeout"],
+                &["timeout", "locktimeout"],
                 "`ttl` is how long the lease outlives a dead holder, `wait` how long a call may wait",
             ),
             (
-                &["lease", "expire", "expires", "expiry", "ex", "px", "duration"],
+                &[
+                    "lease",
+                    "leasetime",
+                    "leaseduration",
+                    "expire",
+                    "expires",
+                    "expiry",
+                    "expiretime",
+                    "expiration",
+                    "expiresin",
+                    "ex",
+                    "px",
+                    "duration",
+                    "lockduration",
+                ],
                 "the lease is called `ttl`",
+            ),
+            (
+                &["lockatmostfor", "atmost", "atmostfor"],
+                "`ttl` is how long the lock outlives a holder that died, `max_hold` the most that \
+                 a holder that lives may keep it",
             ),
         ],
         read: |options, name, entry, input| {
@@ -96,7 +153,25 @@ pub(super) static OPTIONS: [Entry; 22] = [
         name: "wait",
         example: "wait = \"5s\"",
         meant_by: &[(
-            &["blocking", "nowait", "no_wait", "try_lock", "retry", "retries", "blocking_timeout"],
+            &[
+                "blocking",
+                "nowait",
+                "trylock",
+                "retry",
+                "retries",
+                "retrycount",
+                "retrydelay",
+                "retryinterval",
+                "attempts",
+                "blockingtimeout",
+                "waittime",
+                "waittimeout",
+                "waitfor",
+                "maxwait",
+                "acquiretimeout",
+                "acquirewait",
+                "patience",
+            ],
             "how long a call may wait is `wait`: `\"5s\"`, `\"forever\"` or `\"none\"`",
         )],
         read: |options, name, entry, input| {
@@ -106,15 +181,30 @@ pub(super) static OPTIONS: [Entry; 22] = [
     Entry {
         name: "renew",
         example: "renew = false",
-        meant_by: &[],
-        read: |options, name, entry, input| {
-            assign(&mut options.renew, name, input, entry.example, yes_or_no)
-        },
+        meant_by: &[(
+            &[
+                "watchdog",
+                "autorenew",
+                "autorenewal",
+                "renewal",
+                "keepalive",
+                "heartbeat",
+                "autoextend",
+                "extend",
+                "refresh",
+                "autorelease",
+            ],
+            "the lease is renewed while the body runs; `renew = false` switches that off",
+        )],
+        read: |options, name, entry, input| switch(&mut options.renew, name, input, entry.example),
     },
     Entry {
         name: "max_hold",
         example: "max_hold = \"10m\"",
-        meant_by: &[],
+        meant_by: &[(
+            &["holdlimit", "maxduration", "runtimelimit"],
+            "how long a holder that lives may keep the lock is `max_hold`",
+        )],
         read: |options, name, entry, input| {
             let zero = "a max_hold of zero would never hold a lock; leave it out for the default";
             assign(&mut options.max_hold, name, input, entry.example, |it| Time::parse(it, zero))
@@ -123,7 +213,10 @@ pub(super) static OPTIONS: [Entry; 22] = [
     Entry {
         name: "min_hold",
         example: "min_hold = \"1m\"",
-        meant_by: &[],
+        meant_by: &[(
+            &["lockatleastfor", "atleast", "atleastfor", "cooldown"],
+            "how long the lock is kept at least is `min_hold`",
+        )],
         read: |options, name, entry, input| {
             let zero = "a min_hold of zero is the default; leave it out";
             assign(&mut options.min_hold, name, input, entry.example, |it| Time::parse(it, zero))
@@ -132,7 +225,23 @@ pub(super) static OPTIONS: [Entry; 22] = [
     Entry {
         name: "on_busy",
         example: "on_busy = Ok(None)",
-        meant_by: &[],
+        meant_by: &[(
+            &[
+                "skip",
+                "fallback",
+                "ontimeout",
+                "iflocked",
+                "skipiflocked",
+                "onlocked",
+                "oncontention",
+                "orelse",
+                "otherwise",
+                "default",
+                "locktimeoutstrategy",
+                "failstrategy",
+            ],
+            "what to return when the lock is busy is `on_busy = value`, with a limit such as `wait = \"none\"`",
+        )],
         read: |options, name, entry, input| {
             assign(&mut options.on_busy, name, input, entry.example, expression)
         },
@@ -140,7 +249,10 @@ pub(super) static OPTIONS: [Entry; 22] = [
     Entry {
         name: "on_error",
         example: "on_error = |err| fallback(err)",
-        meant_by: &[],
+        meant_by: &[(
+            &["onfail", "onfailure", "error", "handler"],
+            "what to return when the lock fails is `on_error = |err| value`",
+        )],
         read: |options, name, entry, input| {
             assign(&mut options.on_error, name, input, entry.example, handler)
         },
@@ -166,7 +278,10 @@ pub(super) static OPTIONS: [Entry; 22] = [
     Entry {
         name: "fence",
         example: "fence = token",
-        meant_by: &[],
+        meant_by: &[(
+            &["token", "fenced", "fencing", "fencingtoken", "fencetoken"],
+            "`fence = token` binds the fencing number to a variable of the body, here `token`",
+        )],
         read: |options, name, entry, input| {
             assign(&mut options.fence, name, input, entry.example, binding)
         },
@@ -209,9 +324,7 @@ pub(super) static OPTIONS: [Entry; 22] = [
         name: "fair",
         example: "fair = false",
         meant_by: &[],
-        read: |options, name, entry, input| {
-            assign(&mut options.fair, name, input, entry.example, yes_or_no)
-        },
+        read: |options, name, entry, input| switch(&mut options.fair, name, input, entry.example),
     },
     Entry {
         name: "repair_orphan",
@@ -261,6 +374,25 @@ mod tests {
             let row = row.unwrap_or_else(|| panic!("{name} is in no row of attribute.md"));
             let cells: Vec<&str> = row.split(" | ").collect();
             assert!(cells.len() == 3 && cells[..2].iter().all(|it| !it.is_empty()), "{row}");
+        }
+    }
+
+    #[test]
+    fn every_option_is_in_one_group() {
+        let grouped: Vec<&str> = GROUPS.iter().flat_map(|(_, names)| *names).copied().collect();
+        let mut names: Vec<&str> = OPTIONS.iter().map(|entry| entry.name).collect();
+        assert_eq!(grouped.len(), names.len());
+        names.retain(|name| !grouped.contains(name));
+        assert!(names.is_empty(), "{names:?} are in no group");
+    }
+
+    #[test]
+    fn no_word_is_given_two_advices() {
+        let mut seen = std::collections::HashSet::new();
+        for word in OPTIONS.iter().flat_map(|entry| entry.meant_by).flat_map(|(words, _)| *words) {
+            assert!(seen.insert(*word), "{word}");
+            assert_eq!(*word, word.to_lowercase().replace('_', ""), "{word}");
+            assert!(OPTIONS.iter().all(|entry| entry.name != *word), "{word} is an option");
         }
     }
 

@@ -159,20 +159,51 @@ impl Time {
 
     /// Reads `"30s"` or an expression. `zero` says why nothing is too little.
     pub(crate) fn parse(input: ParseStream<'_>, zero: &str) -> Result<Self> {
-        Self::of(unwrapped(input.parse()?), zero)
+        Self::parse_beside(
+            input,
+            zero,
+            &[(&NO_TIMES, "leave the option out where there is no limit")],
+        )
     }
 
-    /// As [`parse`](Self::parse); `words` are strings with a meaning of their own, which people
-    /// write without quotes.
-    fn parse_beside(input: ParseStream<'_>, zero: &str, words: &[&str]) -> Result<Self> {
+    /// As [`parse`](Self::parse); `words` are those that say something else than a time, and what to
+    /// write instead.
+    fn parse_beside(input: ParseStream<'_>, zero: &str, words: &[(&[&str], &str)]) -> Result<Self> {
         let value = unwrapped(input.parse()?);
-        if let Expr::Path(path) = &value
-            && let Some(word) =
-                path.path.get_ident().filter(|word| words.iter().any(|it| word == it))
-        {
-            return Err(Error::new_spanned(word, format!("write `\"{word}\"`, in quotes")));
+        let word = match &value {
+            // Other names may be those of variables.
+            Expr::Path(path) => {
+                path.path.segments.last().map(|it| it.ident.to_string()).filter(|name| {
+                    let is_bare = path.path.get_ident().is_some();
+                    is_bare && ["none", "never", "forever"].contains(&&**name)
+                        || name == "None"
+                            && path
+                                .path
+                                .segments
+                                .iter()
+                                .all(|it| ENUM.contains(&&*it.ident.to_string()))
+                })
+            }
+            Expr::Lit(ExprLit { lit: Lit::Str(text), .. }) => Some(text.value()),
+            Expr::Lit(ExprLit { lit: Lit::Bool(switch), .. }) => Some(switch.value.to_string()),
+            Expr::Call(call) if call.func.to_token_stream().to_string() == "Some" => {
+                let message =
+                    format!("`Some` is not needed; write `{}`", call.args.to_token_stream());
+                return Err(Error::new_spanned(&value, message));
+            }
+            _ => None,
+        };
+        let advice = word.and_then(|word| {
+            words.iter().find(|(words, _)| words.contains(&&*word)).map(|(_, advice)| *advice)
+        });
+        match advice {
+            Some(advice) => {
+                let is_bare = matches!(value, Expr::Path(_)) && advice.ends_with('`');
+                let quotes = if is_bare { ", in quotes" } else { "" };
+                Err(Error::new_spanned(&value, format!("{advice}{quotes}")))
+            }
+            None => Self::of(value, zero),
         }
-        Self::of(value, zero)
     }
 
     fn of(value: Expr, zero: &str) -> Result<Self> {
@@ -214,14 +245,22 @@ impl Time {
     }
 }
 
+/// `Option::None`, as it can be written.
+const ENUM: [&str; 5] = ["std", "core", "option", "Option", "None"];
+
+/// Words for a time without an end, or for none at all.
+const NO_TIMES: [&str; 9] =
+    ["None", "none", "never", "forever", "infinite", "infinity", "unlimited", "false", "true"];
+
 impl Lease {
     pub(crate) fn parse(input: ParseStream<'_>) -> Result<Self> {
-        match word(input, "none") {
+        match word(input, &["never", "none"]) {
             Some(text) => Ok(Self::Never(text)),
             None => {
                 let zero = "a ttl of zero would never hold a lock; \"30s\" is usual, \
-                            \"none\" never expires";
-                Ok(Self::For(Time::parse_beside(input, zero, &["none", "never"])?))
+                            \"never\" never expires";
+                let never = "for a lock that never expires, write `\"never\"`";
+                Ok(Self::For(Time::parse_beside(input, zero, &[(&NO_TIMES, never)])?))
             }
         }
     }
@@ -229,14 +268,29 @@ impl Lease {
 
 impl Waiting {
     pub(crate) fn parse(input: ParseStream<'_>) -> Result<Self> {
-        if let Some(text) = word(input, "forever") {
+        if let Some(text) = word(input, &["forever"]) {
             return Ok(Self::Forever(text));
         }
-        if word(input, "none").is_some() {
+        if word(input, &["none"]).is_some() {
             return Ok(Self::None);
         }
         let zero = "to make one attempt and not wait, write `wait = \"none\"`";
-        Ok(Self::For(Time::parse_beside(input, zero, &["none", "forever"])?))
+        let words: [(&[&str], &str); 3] = [
+            (
+                &["None"],
+                "`None` could mean either: to make one attempt and not wait, write `\"none\"`; to \
+                 wait without a limit, write `\"forever\"`",
+            ),
+            (
+                &["none", "false", "never", "no"],
+                "to make one attempt and not wait, write `\"none\"`",
+            ),
+            (
+                &["forever", "true", "always", "yes", "infinite", "infinity", "unlimited", "max"],
+                "to wait without a limit, write `\"forever\"`",
+            ),
+        ];
+        Ok(Self::For(Time::parse_beside(input, zero, &words)?))
     }
 }
 
@@ -251,10 +305,10 @@ pub(crate) fn unwrapped(expr: Expr) -> Expr {
     }
 }
 
-/// The string literal `expected`, consumed, if that is what comes next.
-fn word(input: ParseStream<'_>, expected: &str) -> Option<LitStr> {
+/// The string literal, consumed, if one of those comes next.
+fn word(input: ParseStream<'_>, expected: &[&str]) -> Option<LitStr> {
     let text: LitStr = input.fork().parse().ok()?;
-    if text.value() != expected {
+    if !expected.contains(&&*text.value()) {
         return None;
     }
     input.parse().ok()

@@ -1,6 +1,7 @@
 //! One call of an annotated function: its scope, and the steps between the call and its body.
 
 use std::borrow::Cow;
+use std::collections::BTreeSet;
 use std::fmt;
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
@@ -14,7 +15,8 @@ use crate::api::nesting;
 use crate::api::scope::BodyLock;
 use crate::domain::kind::Kind;
 use crate::domain::together::Keys;
-use crate::{Guard, LockError, LockKey, Locks, Request};
+use crate::observe::log;
+use crate::{Guard, LockError, LockKey, Locks, Request, Wait};
 
 /// The state of one call: what is known of the function, and the lock once it is acquired.
 ///
@@ -144,8 +146,11 @@ impl Scope {
     pub fn ask(&self, request: Result<Request, LockError>) {
         // Asked for now and not at the first poll: otherwise the request would be stored in the
         // future until then.
-        let begun =
-            request.and_then(|mut request| begin(&mut request, Caller::Task)).map_err(Box::new);
+        let begun = request.and_then(|mut request| {
+            self.check(&request);
+            begin(&mut request, Caller::Task)
+        });
+        let begun = begun.map_err(Box::new);
         let mut state = self.state();
         state.stage = CallStage::Acquiring;
         state.asked = Some(begun);
@@ -171,10 +176,26 @@ impl Scope {
         &self,
         request: Result<Request, LockError>,
     ) -> Result<&Guard, LockError> {
-        let guard = acquire::blocking(request?)?;
+        let request = request?;
+        self.check(&request);
+        let guard = acquire::blocking(request)?;
         let guard = self.open().held.put(guard);
         nesting::note(guard);
         Ok(guard)
+    }
+
+    /// Warns once for each function whose value for a busy lock is never returned, because its calls
+    /// wait for ever.
+    fn check(&self, request: &Request) {
+        static WARNED: Mutex<BTreeSet<&str>> = Mutex::new(BTreeSet::new());
+        let plan = &self.open().plan;
+        if request.options.wait != Wait::Forever || !plan.answers_busy() {
+            return;
+        }
+        let is_first = WARNED.lock().unwrap_or_else(PoisonError::into_inner).insert(plan.label);
+        if is_first {
+            log::never_busy(plan.label);
+        }
     }
 
     fn open(&self) -> &Content {

@@ -34,7 +34,9 @@ use uuid::Uuid;
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be part of a lock key",
     label = "this value is used in the key",
-    note = "a key must be the same text in every process: use an integer, a string, a `bool`, a `char` or a `Uuid`, or implement `KeySegment` for `{Self}`",
+    note = "of a type of your own, write `#[derive(KeySegment)]` on it",
+    note = "of another type, such as a date, pass text by name: `key(\"…{{x}}…\", x = x.to_string())`; of an `Option`, say what `None` locks: `x = x.map_or(\"none\".into(), |x| x.to_string())`",
+    note = "a key must be the same text in every process, as an integer, a string, a `bool`, a `char` or a `Uuid` is",
     note = "of a type that dereferences to one of these, name the target: `key(\"…{{x}}…\", x = *x)`",
     note = "floats are left out because equal amounts need not be equal floats; use a whole number of the smallest unit"
 )]
