@@ -88,13 +88,9 @@ fn anew(request: &mut Request, caller: Caller) -> Result<Begun, LockError> {
         let fault = Fault::needs_scripts(kind.description());
         return Err(LockError::backend(None, &fault));
     }
-    let demand = match thread_tasks::current_thread_runtime() {
-        None => options.shared_demand(keys, kind, &settings.in_common())?,
-        runtime => {
-            let demand = options.demand(keys, kind, &settings.in_common())?;
-            Arc::new(Demand { runtime, ..demand })
-        }
-    };
+    let demand = options.demand(keys, kind, &settings.in_common())?;
+    let runtime = thread_tasks::current_thread_runtime();
+    let demand = Arc::new(Demand { runtime, ..demand });
     if locks.link().is_closed() {
         return Err(LockError::Shutdown);
     }

@@ -55,13 +55,6 @@ impl LockKey {
         Err(LockError::InvalidKey { key: self.0.chars().take(80).collect(), reason })
     }
 
-    /// Nobody needs it any more, so the next one can have its room.
-    pub(crate) fn leave_room(self) {
-        if let Cow::Owned(text) = self.0 {
-            key_room::leave(text);
-        }
-    }
-
     /// The key on the server.
     pub(crate) fn in_namespace(&self, namespace: &str) -> Arc<str> {
         if namespace.is_empty() {

@@ -20,7 +20,6 @@ pub(crate) mod names;
 pub(crate) mod once;
 #[cfg(test)]
 pub(crate) mod planted;
-pub(crate) mod recent_demands;
 pub(crate) mod shared_text;
 pub(crate) mod state;
 pub(crate) mod status;

@@ -62,15 +62,6 @@ impl Names {
         })
     }
 
-    /// Whether they are those of this one key.
-    pub(crate) fn are_of(&self, namespace: &str, key: &str) -> bool {
-        let is_same = match self.prefix_len.checked_sub(1) {
-            None => namespace.is_empty(),
-            Some(length) => self.main.get(..length) == Some(namespace),
-        };
-        is_same && self.own_key() == key && self.others.is_none()
-    }
-
     /// Whether one of the locks is this one.
     pub(crate) fn cover(&self, user_key: &str) -> bool {
         self.all().any(|names| names.own_key() == user_key)

@@ -21,13 +21,6 @@ impl Keys {
         mem::replace(self, Self::Several(Vec::new()))
     }
 
-    /// Nobody needs them any more.
-    pub(crate) fn leave_room(self) {
-        if let Self::One(key) = self {
-            key.leave_room();
-        }
-    }
-
     pub(crate) fn as_slice(&self) -> &[LockKey] {
         match self {
             Self::One(key) => slice::from_ref(key),
