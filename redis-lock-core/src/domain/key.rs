@@ -5,9 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::LockError;
-use crate::domain::key_room;
 use crate::domain::names;
-use crate::domain::shared_text::shared_text;
 
 /// The longest key, namespace not counted.
 const MAX_BYTES: usize = 1024;
@@ -60,7 +58,7 @@ impl LockKey {
         if namespace.is_empty() {
             self.as_str().into()
         } else {
-            shared_text(&[namespace, ":", &self.0])
+            [namespace, ":", &self.0].concat().into()
         }
     }
 }
@@ -79,7 +77,7 @@ impl fmt::Display for LockKey {
 
 impl From<&str> for LockKey {
     fn from(key: &str) -> Self {
-        Self(Cow::Owned(key_room::copied(key)))
+        Self(Cow::Owned(key.to_owned()))
     }
 }
 

@@ -11,7 +11,6 @@ pub(crate) mod idle_event;
 pub(crate) mod key;
 pub(crate) mod key_habits;
 pub(crate) mod key_hashes;
-mod key_room;
 pub(crate) mod kind;
 pub(crate) mod label;
 pub(crate) mod lease;
@@ -20,7 +19,6 @@ pub(crate) mod names;
 pub(crate) mod once;
 #[cfg(test)]
 pub(crate) mod planted;
-pub(crate) mod shared_text;
 pub(crate) mod state;
 pub(crate) mod status;
 pub(crate) mod together;

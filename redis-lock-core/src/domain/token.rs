@@ -9,7 +9,6 @@ use uuid::Uuid;
 
 use crate::ConfigError;
 use crate::domain::env;
-use crate::domain::shared_text::shared_text;
 use crate::domain::unsettled::{Aside, Unsettled};
 
 /// The prefix of values that this library wrote.
@@ -74,7 +73,7 @@ impl Token {
         let (mut id, mut digits) = (Uuid::encode_buffer(), [0; 16]);
         let id = env::unique().simple().encode_lower(&mut id);
         let since = hex(u64::try_from(since).unwrap_or(u64::MAX), &mut digits);
-        let text = shared_text(&[prefix, id, ".", manager, ".", flag, since, ".", label]);
+        let text = [prefix, id, ".", manager, ".", flag, since, ".", label].concat().into();
         Self { text, turn: 0, unsettled: Aside::default() }
     }
 
