@@ -9,7 +9,6 @@ use crate::domain::error::Fault;
 use crate::domain::idle_event::IdleEvent;
 use crate::domain::key_habits::KeyUse;
 use crate::domain::names::Names;
-use crate::domain::used_arcs::UsedArcs;
 use crate::store::Command;
 
 /// What has to be done after one step of a machine, in order.
@@ -21,8 +20,6 @@ pub(crate) struct Effects<W> {
     pub(crate) later: Vec<Later<W>>,
     /// How this process uses the key, when something was learnt of it.
     pub(crate) key_use: Option<KeyUse>,
-    /// Holds that have ended, whose memory the next ones use.
-    pub(super) used_holds: UsedArcs<Hold>,
 }
 
 /// Something to send to the server.
@@ -68,18 +65,11 @@ pub(crate) enum Later<W> {
 
 impl<W> Default for Effects<W> {
     fn default() -> Self {
-        Self { out: Vec::new(), later: Vec::new(), key_use: None, used_holds: UsedArcs::default() }
+        Self { out: Vec::new(), later: Vec::new(), key_use: None }
     }
 }
 
 impl<W> Effects<W> {
-    /// Keeps the memory of a hold that has ended, if nobody could tell.
-    pub(super) fn over(&mut self, hold: Arc<Hold>) {
-        if hold.may_end_later() {
-            self.used_holds.keep(hold);
-        }
-    }
-
     pub(super) fn fail(&mut self, waiter: W, error: LockError) {
         self.later.push(Later::Fail(waiter, Box::new(error)));
     }

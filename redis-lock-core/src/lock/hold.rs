@@ -204,12 +204,6 @@ impl Hold {
         HoldFacts { demand, token, fence: *fence, report }
     }
 
-    /// Whether nobody can tell when its memory is given back: no span of a subscriber ends with it, and
-    /// no thread notes by its demand that a task waits.
-    pub(crate) fn may_end_later(&self) -> bool {
-        self.report.is_untouched() && Arc::weak_count(&self.demand) == 0
-    }
-
     /// Reports its release, if its beginning was reported.
     #[inline]
     pub(crate) fn report_release(&self) {
@@ -385,20 +379,6 @@ mod tests {
     fn lasting(process: u32) -> Hold {
         let (demand, token) = (Arc::new(demand("k")), Token::fresh("", ""));
         Hold::new(demand, token, None, Moment::now(), Moment::now().after(HOUR), process)
-    }
-
-    #[test]
-    fn what_somebody_would_miss_is_not_kept_for_its_memory() {
-        let process = crate::domain::env::process();
-        assert!(lasting(process).may_end_later());
-        let noted = lasting(process);
-        let of_a_task = Arc::downgrade(&noted.demand);
-        assert!(!noted.may_end_later(), "a thread would believe that a task still waits");
-        drop(of_a_task);
-        assert!(noted.may_end_later());
-        let reported = lasting(process);
-        reported.report_end(None);
-        assert!(!reported.may_end_later(), "its span is the subscriber's");
     }
 
     #[test]

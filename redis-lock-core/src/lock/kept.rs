@@ -96,8 +96,6 @@ impl<W> Machine<W> {
             taken_again,
             turns: hold.token.clone(),
         };
-        // The caller has another reference to the hold.
-        out.over(hold);
         // An idle lease is renewed only as long as it lingers.
         kept.lease.schedule(true, kept.until, env);
         self.stage = Stage::Kept(kept);
@@ -122,8 +120,7 @@ impl<W> Machine<W> {
         let KeptLease { attempt, lease, mut fences, was_free, taken_again, turns, .. } = kept;
         let fence = if demand.terms.fenced { fences.next() } else { None };
         let token = turns.next_turn();
-        let hold = Hold::new(demand, token, fence, env.now, lease.end, env.process);
-        let hold = out.used_holds.share(hold);
+        let hold = Arc::new(Hold::new(demand, token, fence, env.now, lease.end, env.process));
         let mut held = Held::new(attempt, Arc::clone(&hold), lease, Turn::begin(env.now, false));
         (held.fences, held.was_free) = (fences, was_free);
         held.taken_again = taken_again.saturating_add(1);

@@ -94,10 +94,10 @@ impl<W> Machine<W> {
         held.turn.pass();
         let token = held.hold.token.next_turn();
         let fence = if waiter.demand.terms.fenced { held.fences.next() } else { None };
-        let next = Hold::new(waiter.demand, token, fence, env.now, held.lease.end, env.process);
-        let next = out.used_holds.share(next);
-        // The caller has another reference to the hold before.
-        out.over(std::mem::replace(&mut held.hold, Arc::clone(&next)));
+        let (since, end) = (env.now, held.lease.end);
+        let next = Arc::new(Hold::new(waiter.demand, token, fence, since, end, env.process));
+        // The caller has another reference to the hold before, so its span does not end here.
+        held.hold = Arc::clone(&next);
         // A renewal that is due stays: whoever is next may hold the lock at least as long.
         if held.lease.renew_at == Moment::NEVER {
             held.schedule(env);

@@ -124,12 +124,6 @@ impl HoldReport {
         }
     }
 
-    /// Whether nothing was reported, so that it has no span.
-    #[inline]
-    pub(crate) fn is_untouched(&self) -> bool {
-        self.stage.load(Ordering::Acquire) == 0
-    }
-
     /// Whether the beginning was reported and the end was not.
     #[inline]
     pub(crate) fn has_begun(&self) -> bool {
