@@ -3,7 +3,6 @@
 //! Nothing else reads a clock, draws random bits or asks for the process id. In tests a thread can
 //! have an environment of its own, in which the simulation sets all three.
 
-use std::cell::RefCell;
 #[cfg(unix)]
 use std::sync::OnceLock;
 use std::time::SystemTime;
@@ -45,59 +44,21 @@ pub(crate) fn wall() -> SystemTime {
     SystemTime::now()
 }
 
-/// How many random bytes are drawn from the system at once: enough for 64 identities.
-const STOCK: usize = 1024;
-
-/// Random bytes that one process has drawn and not used.
-struct Stock {
-    process: u32,
-    bytes: [u8; STOCK],
-    used: usize,
-}
-
-thread_local! {
-    static RANDOM: RefCell<Stock> =
-        const { RefCell::new(Stock { process: 0, bytes: [0; STOCK], used: STOCK }) };
-}
-
 /// 128 random bits that nobody drew before.
 ///
 /// They come from the system. A generator of this process, which `uuid` uses when some crate
 /// enables it, would give the same numbers in all copies that `fork` makes of the process, and so
-/// the same tokens. It is also gone while a thread drops its thread-local data, which may include a
-/// guard.
+/// the same tokens.
 pub(crate) fn unique() -> Uuid {
     #[cfg(test)]
     if let Some(bits) = simulated::bits() {
         return uuid::Builder::from_random_bytes(bits.to_be_bytes()).into_uuid();
     }
-    let kept = RANDOM.try_with(|stock| stock.try_borrow_mut().ok().and_then(|mut it| it.take()));
-    match kept.ok().flatten().or_else(drawn) {
-        Some(bits) => uuid::Builder::from_random_bytes(bits).into_uuid(),
-        // The system gives no random bytes, so `uuid` has to use its own generator.
-        None => Uuid::new_v4(),
-    }
-}
-
-fn drawn() -> Option<[u8; 16]> {
     let mut bits = [0; 16];
-    getrandom::fill(&mut bits).ok()?;
-    Some(bits)
-}
-
-impl Stock {
-    /// Takes 128 bits that this process has drawn. What a copy of the process inherits is its parent's.
-    fn take(&mut self) -> Option<[u8; 16]> {
-        let process = process();
-        if self.process != process || self.used >= STOCK {
-            getrandom::fill(&mut self.bytes).ok()?;
-            (self.process, self.used) = (process, 0);
-        }
-        let next = self.bytes.get_mut(self.used..self.used + 16)?;
-        self.used += next.len();
-        let bits = <[u8; 16]>::try_from(&*next).ok()?;
-        next.fill(0);
-        Some(bits)
+    match getrandom::fill(&mut bits) {
+        Ok(()) => uuid::Builder::from_random_bytes(bits).into_uuid(),
+        // The system gives no random bytes, so `uuid` has to use its own generator.
+        Err(_) => Uuid::new_v4(),
     }
 }
 
