@@ -8,7 +8,6 @@ use crate::api::server::{NodeOptions, Server, Servers};
 use crate::api::settings::Settings;
 use crate::domain::demand::{check_millis, check_ttl, whole_millis};
 use crate::domain::label::{host_and_process, printable};
-use crate::domain::lock_terms::SharedTerms;
 use crate::domain::status::Scripting;
 use crate::engine::Link;
 use crate::store::TlsSettings;
@@ -278,7 +277,6 @@ impl Builder {
             server: String::new(),
             command_timeout: self.command_timeout,
             scripting: self.scripting,
-            terms: SharedTerms::default(),
         }
     }
 }

@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use crate::Wait;
 use crate::domain::demand::InCommon;
-use crate::domain::lock_terms::SharedTerms;
 use crate::domain::status::Scripting;
 
 /// The defaults of all requests of a `Locks`.
@@ -21,19 +20,12 @@ pub(crate) struct Settings {
     pub(crate) server: String,
     pub(crate) command_timeout: Option<Duration>,
     pub(crate) scripting: Scripting,
-    /// The terms that requests share.
-    pub(crate) terms: SharedTerms,
 }
 
 impl Settings {
     /// What all demands have in common.
     pub(crate) fn in_common(&self) -> InCommon<'_> {
-        InCommon {
-            namespace: &self.namespace,
-            label: &self.label,
-            timeout: self.command_timeout(),
-            terms: &self.terms,
-        }
+        InCommon { namespace: &self.namespace, label: &self.label, timeout: self.command_timeout() }
     }
 
     /// How long a command may take.

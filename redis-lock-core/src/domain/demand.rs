@@ -8,7 +8,7 @@ use tokio::runtime;
 
 use crate::domain::kind::Kind;
 use crate::domain::label::Label;
-use crate::domain::lock_terms::{LockTerms, SharedTerms};
+use crate::domain::lock_terms::LockTerms;
 use crate::domain::names::Names;
 use crate::domain::together::Keys;
 use crate::{ConfigError, LockError, Token, Wait};
@@ -60,8 +60,6 @@ pub(crate) struct InCommon<'a> {
     pub(crate) label: &'a Arc<str>,
     /// How long a command may take.
     pub(crate) timeout: Duration,
-    /// The terms that its requests share.
-    pub(crate) terms: &'a SharedTerms,
 }
 
 /// A checked request for one key: what the engine works with.
@@ -69,7 +67,7 @@ pub(crate) struct InCommon<'a> {
 pub(crate) struct Demand {
     pub(crate) names: Names,
     pub(crate) kind: Kind,
-    pub(crate) terms: Arc<LockTerms>,
+    pub(crate) terms: LockTerms,
     /// The token that another process gave away, and which has the lock.
     pub(crate) adopts: Option<Box<Adopted>>,
     /// The current-thread runtime whose task asks, where that is one.
@@ -170,7 +168,7 @@ impl Options {
     ) -> Result<Demand, LockError> {
         self.check(kind)?;
         let names = keys.named(common.namespace)?;
-        let terms = common.terms.share(self.terms(common));
+        let terms = self.terms(common);
         Ok(Demand { names, kind, terms, adopts: self.adopts.clone(), runtime: None })
     }
 
@@ -254,16 +252,16 @@ pub(crate) mod tests {
     }
 
     fn demand_of(options: &Options, key: &str) -> Demand {
-        let (label, terms) = (&"".into(), &SharedTerms::default());
+        let label = &"".into();
         let timeout = Duration::from_secs(2);
-        let common = InCommon { namespace: "lock", label, timeout, terms };
+        let common = InCommon { namespace: "lock", label, timeout };
         options.demand(Keys::One(key.into()), Kind::Mutex, &common).unwrap()
     }
 
     impl Demand {
         /// The same on other terms.
         pub(crate) fn with(mut self, change: impl FnOnce(&mut LockTerms)) -> Self {
-            change(Arc::make_mut(&mut self.terms));
+            change(&mut self.terms);
             self
         }
     }
