@@ -26,7 +26,6 @@ use super::sender::Sender;
 use super::table::Table;
 use super::wake_together::{WakeTogether, WokenTasks};
 use crate::domain::clock::Moment;
-use crate::domain::key_habits::KeyHabits;
 use crate::lock::{Effects, Env, Machine, Rank};
 use crate::observe;
 
@@ -223,11 +222,11 @@ impl Core {
         let mut shard = self.table.shard(&id.main);
         // Read under the lock, so that the time never goes back from one step to the next.
         let now = Moment::now();
-        let habits = shard.linger_history.of(&id.main, now);
+        let lingers = shard.linger_pauses.lets_linger(&id.main, now);
         let visited = if makes { Some(shard.get_or_create(id)) } else { shard.visit(id) };
         let Some((resident, agenda)) = visited else { return };
         let rank = resident.rank(id);
-        let env = Env { rank, ..self.env(now, &place, habits) };
+        let env = Env { rank, ..self.env(now, &place, lingers) };
         change(&mut resident.machine, &env, effects);
         self.correct_index(id, resident);
         *has_too_many_idle |= self.correct_idle(id, resident);
@@ -254,8 +253,8 @@ impl Core {
         if is_idle {
             shard.remove(id);
         }
-        if let Some(key_use) = effects.key_use.take() {
-            shard.linger_history.note(&id.main, key_use, now);
+        if let Some(was_taken_again) = effects.asked_away.take() {
+            shard.linger_pauses.asked_away(&id.main, was_taken_again, now);
         }
         drop(shard);
         if let Some(due) = due {
@@ -272,13 +271,13 @@ impl Core {
         }
     }
 
-    fn env(&self, now: Moment, place: &Place, habits: KeyHabits) -> Env<'_> {
+    fn env(&self, now: Moment, place: &Place, lingers: bool) -> Env<'_> {
         Env {
             now,
             hints: place.hints_enabled.load(Ordering::Relaxed),
             manager: &self.manager,
             spread: now.scrambled() ^ self.manager.as_bytes().last().copied().unwrap_or(0),
-            habits,
+            lingers,
             rank: Rank::Alone,
             listening: observe::may_be_heard(),
             numbers: &self.numbers,

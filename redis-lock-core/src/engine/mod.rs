@@ -21,7 +21,7 @@ mod idle_leases;
 mod in_use_answers;
 
 mod key_entry;
-mod linger_history;
+mod linger_pauses;
 mod listen;
 mod lock_id;
 mod lock_order;

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use super::cache_padded::CachePadded;
 use super::key_entry::KeyEntry;
-use super::linger_history::LingerHistory;
+use super::linger_pauses::LingerPauses;
 use super::lock_id::LockId;
 use super::resident::{Handle, Resident};
 use crate::domain::clock::Moment;
@@ -42,7 +42,7 @@ pub(crate) struct Shard {
     next: u64,
     /// One that was removed, to be used for the next machine.
     spare: Option<Box<Resident>>,
-    pub(super) linger_history: LingerHistory,
+    pub(super) linger_pauses: LingerPauses,
 }
 
 /// The timers of a shard.

@@ -16,7 +16,6 @@ use crate::domain::demand::Demand;
 use crate::domain::error::Fault;
 use crate::domain::fence::FENCES;
 use crate::domain::idle_event::{AskOutcome, IdleEvent};
-use crate::domain::key_habits::KeyUse;
 use crate::domain::kind::Kind;
 use crate::store::{Acquire, Answer, Blocker, PLACE, Verb};
 use crate::{LockError, Token};
@@ -211,7 +210,7 @@ impl<W> Machine<W> {
     /// Asks the server for the token; there is no open question.
     pub(super) fn ask_again(&mut self, env: &Env<'_>, out: &mut Effects<W>) {
         let patient = self.waiters.any_can_wait();
-        let may_be_free = !self.contended && !env.habits.may_be_idle_elsewhere;
+        let may_be_free = !self.contended;
         let (Stage::Contending(contending), Some(first)) = (&mut self.stage, self.waiters.first())
         else {
             return;
@@ -382,9 +381,6 @@ impl<W> Machine<W> {
             return;
         };
         let was_free = contending.refusals == 0;
-        if was_free && env.habits.may_be_idle_elsewhere {
-            out.key_use = Some(KeyUse::WasFree);
-        }
         if !matches!(contending.hand_over, HandOverRequest::Not | HandOverRequest::Refused) {
             out.idle(IdleEvent::Asked(AskOutcome::HandedOver), env);
         }
@@ -420,9 +416,6 @@ impl<W> Machine<W> {
         }
         let holder = blocker.value.as_deref().map(Token::from_wire);
         let blocked_by_own = holder.as_ref().is_some_and(|it| it.manager() == Some(env.manager));
-        if !blocked_by_own && holder.as_ref().is_some_and(Token::may_be_idle) {
-            out.key_use = Some(KeyUse::MayBeIdleElsewhere);
-        }
         if blocker.asked && contending.hand_over == HandOverRequest::Not {
             contending.wait_for_holder(open.sent, env.now);
             contending.last_answer = LastAnswer::Busy(blocker);

@@ -7,7 +7,6 @@ use crate::LockError;
 use crate::domain::demand::Demand;
 use crate::domain::error::Fault;
 use crate::domain::idle_event::IdleEvent;
-use crate::domain::key_habits::KeyUse;
 use crate::domain::names::Names;
 use crate::store::Command;
 
@@ -18,8 +17,9 @@ pub(crate) struct Effects<W> {
     pub(crate) out: Vec<Outgoing>,
     /// What runs the user's code, to be done when no lock of the engine is held.
     pub(crate) later: Vec<Later<W>>,
-    /// How this process uses the key, when something was learnt of it.
-    pub(crate) key_use: Option<KeyUse>,
+    /// Set when another process has asked for a lease that could linger: whether it was taken again here
+    /// before, without a command.
+    pub(crate) asked_away: Option<bool>,
 }
 
 /// Something to send to the server.
@@ -65,7 +65,7 @@ pub(crate) enum Later<W> {
 
 impl<W> Default for Effects<W> {
     fn default() -> Self {
-        Self { out: Vec::new(), later: Vec::new(), key_use: None }
+        Self { out: Vec::new(), later: Vec::new(), asked_away: None }
     }
 }
 

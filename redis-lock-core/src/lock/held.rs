@@ -37,7 +37,7 @@ pub(super) struct Held {
     /// Whether the lock was free when it was acquired, so that its lease may linger.
     pub(super) was_free: bool,
     /// How often the lease was taken again, while it was idle, since the server granted it.
-    pub(super) taken_again: u32,
+    pub(super) was_taken_again: bool,
     wanted: Wanted,
     throttle: HintThrottle,
     /// Limits how often requests for an idle lease are answered.
@@ -55,7 +55,7 @@ impl Held {
             turn,
             fences: 0..0,
             was_free: false,
-            taken_again: 0,
+            was_taken_again: false,
             wanted: Wanted::default(),
             throttle: HintThrottle::default(),
             answers: HintThrottle::default(),

@@ -13,7 +13,6 @@ use crate::Token;
 use crate::domain::clock::Moment;
 use crate::domain::demand::Demand;
 use crate::domain::idle_event::{IdleEnd, IdleEvent};
-use crate::domain::key_habits::KeyUse;
 use crate::lock::hold::Hold;
 use crate::store::{Answer, Verb};
 
@@ -28,8 +27,8 @@ pub(super) struct KeptLease {
     since: Moment,
     until: Moment,
     was_free: bool,
-    /// How often it was taken again without a command.
-    taken_again: u32,
+    /// Whether it was taken again without a command.
+    was_taken_again: bool,
     turns: Token,
 }
 
@@ -70,9 +69,9 @@ impl<W> Machine<W> {
             && demand.terms.ttl == held.lease.ttl
             && demand.terms.renew
             && env.hints
-            && env.habits.lingers
+            && env.lingers
             && held.attempt.may_be_idle()
-            && (held.was_free || env.habits.is_ours_mostly)
+            && held.was_free
             && !self.waited_for
             && self.waiters.is_empty()
             && !held.attempt.is_in_doubt()
@@ -83,7 +82,7 @@ impl<W> Machine<W> {
     /// Keeps the lease of a hold that has ended.
     pub(super) fn keep(&mut self, env: &Env<'_>, out: &mut Effects<W>) {
         let Stage::Held(held) = std::mem::replace(&mut self.stage, Stage::Idle) else { return };
-        let Held { attempt, hold, lease, fences, was_free, taken_again, .. } = held;
+        let Held { attempt, hold, lease, fences, was_free, was_taken_again, .. } = held;
         let linger = hold.demand.terms.linger.unwrap_or(Duration::ZERO);
         let mut kept = KeptLease {
             attempt,
@@ -93,7 +92,7 @@ impl<W> Machine<W> {
             since: env.now,
             until: env.now.after(linger),
             was_free,
-            taken_again,
+            was_taken_again,
             turns: hold.token.clone(),
         };
         // An idle lease is renewed only as long as it lingers.
@@ -117,13 +116,13 @@ impl<W> Machine<W> {
         let Stage::Kept(kept) = std::mem::replace(&mut self.stage, Stage::Idle) else {
             return None;
         };
-        let KeptLease { attempt, lease, mut fences, was_free, taken_again, turns, .. } = kept;
+        let KeptLease { attempt, lease, mut fences, was_free, turns, .. } = kept;
         let fence = if demand.terms.fenced { fences.next() } else { None };
         let token = turns.next_turn();
         let hold = Arc::new(Hold::new(demand, token, fence, env.now, lease.end, env.process));
         let mut held = Held::new(attempt, Arc::clone(&hold), lease, Turn::begin(env.now, false));
         (held.fences, held.was_free) = (fences, was_free);
-        held.taken_again = taken_again.saturating_add(1);
+        held.was_taken_again = true;
         held.schedule(env);
         self.stage = Stage::Held(held);
         out.idle(IdleEvent::TakenAgain, env);
@@ -231,8 +230,7 @@ impl<W> Machine<W> {
         let Stage::Kept(kept) = std::mem::replace(&mut self.stage, Stage::Idle) else { return };
         out.idle(IdleEvent::Ended(why), env);
         if why == IdleEnd::Asked {
-            let taken_again = kept.taken_again;
-            out.key_use = Some(KeyUse::GivenAway { taken_again, was_idle: true });
+            out.asked_away = Some(kept.was_taken_again);
         }
         let reap = Reap::of(kept.attempt, self.open.take(), &kept.demand);
         out.part(reap.map(|reap| reap.waited_for(self.waited_for)));

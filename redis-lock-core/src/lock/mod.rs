@@ -71,7 +71,6 @@ use crate::domain::clock::Moment;
 use crate::domain::demand::Demand;
 use crate::domain::error::{Fault, FaultClass};
 use crate::domain::idle_event::IdleEnd;
-use crate::domain::key_habits::KeyHabits;
 use crate::domain::lease;
 use crate::lock::hold::Hold;
 use crate::store::{Acquire, Blocker, Command, Verb};
@@ -92,7 +91,8 @@ pub(crate) struct Env<'a> {
     pub(crate) manager: &'a Arc<str>,
     /// A random number, to spread what would otherwise happen at the same time.
     pub(crate) spread: u8,
-    pub(crate) habits: KeyHabits,
+    /// Whether the leases of the key may linger.
+    pub(crate) lingers: bool,
     pub(crate) rank: Rank,
     /// Whether a subscriber listens to events.
     pub(crate) listening: bool,
@@ -120,7 +120,7 @@ impl Env<'_> {
         match (demand.terms.ttl, demand.terms.linger) {
             (None, _) => Attempt::new(Token::lasting(manager, label), ttl),
             // Without messages nobody could ask for the idle lease, so it does not linger.
-            (Some(_), Some(_)) if self.hints && self.habits.lingers => {
+            (Some(_), Some(_)) if self.hints && self.lingers => {
                 Attempt::lingering(Token::lingering(manager, label), ttl)
             }
             (Some(_), _) => Attempt::new(Token::fresh(manager, label), ttl),

@@ -6,7 +6,6 @@ use super::held::Held;
 use super::question::About;
 use super::{Confirm, Effects, Env, Later, Machine, Reap, Stage};
 use crate::domain::clock::Moment;
-use crate::domain::key_habits::KeyUse;
 use crate::lock::hold::Hold;
 use crate::{LockError, LockState, Token};
 
@@ -55,9 +54,9 @@ impl<W> Machine<W> {
     ) {
         let Stage::Held(held) = std::mem::replace(&mut self.stage, Stage::Idle) else { return };
         // The caller has another reference to the hold, so its span does not end under the lock here.
-        let Held { attempt, hold, lease, taken_again, .. } = held;
-        if self.waited_for && taken_again > 0 {
-            out.key_use = Some(KeyUse::GivenAway { taken_again, was_idle: false });
+        let Held { attempt, hold, lease, was_taken_again, .. } = held;
+        if self.waited_for && was_taken_again {
+            out.asked_away = Some(true);
         }
         let reap = Reap::of(attempt, self.open.take(), &hold.demand).map(|reap| {
             let reap =

@@ -1,7 +1,6 @@
 //! A lease that stays here for a while although nobody is inside.
 
 use super::*;
-use crate::domain::key_habits::{KeyHabits, KeyUse};
 
 pub(super) fn lingering() -> Demand {
     demand("k").with(|terms| terms.linger = Some(secs(5)))
@@ -182,7 +181,7 @@ fn a_kept_lease_is_given_up_when_its_renewal_fails() {
 }
 
 #[test]
-fn a_lease_that_is_asked_away_shows_how_often_it_was_taken_again() {
+fn a_lease_that_is_asked_away_shows_whether_it_was_taken_again() {
     for times in [0, 1, 9] {
         let (mut bench, _) = kept();
         for turn in 0..times {
@@ -190,11 +189,9 @@ fn a_lease_that_is_asked_away_shows_how_often_it_was_taken_again() {
             let (_, hold) = bench.granted();
             bench.release(&hold);
         }
-        assert_eq!(bench.effects.key_use, None);
+        assert_eq!(bench.effects.asked_away, None);
         bench.somebody_waits();
-        let taken_again = times.try_into().unwrap();
-        let key_use = KeyUse::GivenAway { taken_again, was_idle: true };
-        assert_eq!(bench.effects.key_use.take(), Some(key_use));
+        assert_eq!(bench.effects.asked_away.take(), Some(times > 0));
         bench.released();
     }
 }
@@ -207,68 +204,29 @@ fn a_lease_that_is_asked_away_while_it_is_in_use_is_no_idle_one() {
     bench.somebody_waits();
     bench.release(&hold);
     bench.released();
-    let key_use = KeyUse::GivenAway { taken_again: 1, was_idle: false };
-    assert_eq!(bench.effects.key_use.take(), Some(key_use));
+    assert_eq!(bench.effects.asked_away.take(), Some(true));
 }
 
 #[test]
-fn a_key_that_is_mostly_ours_lingers_although_it_was_waited_for() {
-    let waited = |is_ours_mostly, is_waited_for: bool| {
-        let mut bench = Bench::new();
-        bench.habits = KeyHabits { is_ours_mostly, ..KeyHabits::default() };
-        bench.contend(1, lingering(), busy_with(Some(millis(100))));
-        bench.tick(150);
-        let again = bench.asked();
-        bench.answer(&again, got());
-        let (_, hold) = bench.granted();
-        if is_waited_for {
-            bench.somebody_waits();
-        }
-        bench.release(&hold);
-        bench.parted().is_empty()
-    };
-    assert!(waited(true, false));
-    assert!(!waited(false, false), "whoever has it usually is to find it free");
-    assert!(!waited(true, true), "somebody is queued");
-}
-
-#[test]
-fn set_nx_is_left_out_where_a_lease_may_be_idle_elsewhere() {
-    let take = |may_be_idle_elsewhere| {
-        let mut bench = Bench::new();
-        bench.habits = KeyHabits { may_be_idle_elsewhere, ..KeyHabits::default() };
-        bench.ask(1, lingering());
-        let question = bench.asked();
-        bench.answer(&question, got());
-        bench.granted();
-        (matches!(question.command.verb, Verb::Take { .. }), bench.effects.key_use)
-    };
-    assert_eq!(take(false), (true, None));
-    assert_eq!(take(true), (false, Some(KeyUse::WasFree)), "the next one tries it again");
-}
-
-#[test]
-fn only_a_lease_that_may_be_idle_in_another_process_is_remembered() {
-    let noted = |token: &Token| {
-        let mut bench = Bench::new();
-        let value = Some(token.wire().to_string());
-        let busy = Blocker { queued: true, ..Blocker { value, ..Blocker::unknown() } };
-        bench.contend(1, lingering(), Outcome::Answered(Answer::Busy(busy)));
-        bench.effects.key_use.take()
-    };
-    assert_eq!(noted(&Token::lingering("other", "x")), Some(KeyUse::MayBeIdleElsewhere));
-    assert_eq!(noted(&Token::lingering("m", "x")), None);
-    assert_eq!(noted(&Token::fresh("other", "x")), None);
+fn a_lease_that_was_waited_for_does_not_linger() {
+    let mut bench = Bench::new();
+    bench.contend(1, lingering(), busy_with(Some(millis(100))));
+    bench.tick(150);
+    let again = bench.asked();
+    bench.answer(&again, got());
+    let (_, hold) = bench.granted();
+    bench.release(&hold);
+    bench.released();
 }
 
 #[test]
 fn a_key_that_does_not_linger_now_is_neither_kept_nor_flagged() {
-    assert!(!lingers(lingering(), |bench, _| bench.habits.lingers = false));
+    assert!(!lingers(lingering(), |bench, _| bench.lingers = false));
     let mut bench = Bench::new();
-    bench.habits.lingers = false;
+    bench.lingers = false;
     let hold = bench.hold(1, lingering());
     assert!(!hold.token.may_be_idle());
-    bench.habits.lingers = true;
+    bench.lingers = true;
     bench.release(&hold);
     bench.released();
 }

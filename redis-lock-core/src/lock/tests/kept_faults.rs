@@ -5,7 +5,6 @@ use super::kept::{kept, lingering};
 use super::*;
 use crate::Token;
 use crate::domain::fence::FENCES;
-use crate::domain::key_habits::KeyUse;
 
 fn renewed(waited_for: bool) -> Outcome {
     Outcome::Answered(Answer::Renewed { longer: None, waited_for })
@@ -103,8 +102,7 @@ fn lg8_the_answer_to_a_renewal_that_tells_of_a_waiter_ends_an_idle_lease() {
     let (mut bench, _, renewal) = renewing();
     bench.answer(&renewal, renewed(true));
     assert!(bench.released().says_waited_for(), "it is handed over, not only deleted");
-    let key_use = KeyUse::GivenAway { taken_again: 0, was_idle: true };
-    assert_eq!(bench.effects.key_use, Some(key_use));
+    assert_eq!(bench.effects.asked_away, Some(false));
     assert!(bench.machine.is_idle());
 }
 
