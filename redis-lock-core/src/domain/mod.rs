@@ -9,7 +9,6 @@ pub(crate) mod fence;
 pub(crate) mod glob;
 pub(crate) mod idle_event;
 pub(crate) mod key;
-pub(crate) mod key_hashes;
 pub(crate) mod kind;
 pub(crate) mod label;
 pub(crate) mod lease;

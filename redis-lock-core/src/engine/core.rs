@@ -224,7 +224,7 @@ impl Core {
         let now = Moment::now();
         let lingers = shard.linger_pauses.lets_linger(&id.main, now);
         let visited = if makes { Some(shard.get_or_create(id)) } else { shard.visit(id) };
-        let Some((resident, agenda)) = visited else { return };
+        let Some((resident, timers)) = visited else { return };
         let rank = resident.rank(id);
         let env = Env { rank, ..self.env(now, &place, lingers) };
         change(&mut resident.machine, &env, effects);
@@ -245,7 +245,7 @@ impl Core {
                 self.put_where_known(id, effects.out.drain(..), now, asked, (settled, touched));
             }
         }
-        let mut due = agenda.settle(id, resident, now);
+        let mut due = timers.settle(id, resident);
         let (is_idle, changes_line) = (resident.machine.is_idle(), resident.changes_line());
         if changes_line && id.has_own_machine() {
             due = shard.change_line(id, now).into_iter().chain(due).min();

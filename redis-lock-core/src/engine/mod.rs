@@ -20,7 +20,6 @@ mod giving_back;
 mod idle_leases;
 mod in_use_answers;
 
-mod key_entry;
 mod linger_pauses;
 mod listen;
 mod lock_id;

@@ -24,13 +24,8 @@ pub(super) type UsedHandles = UsedSlots<Granted>;
 #[derive(Debug)]
 pub(crate) struct Resident {
     pub(crate) machine: Machine<Handle>,
-    pub(super) number: u64,
     /// When its timer is due; `NEVER` without one.
     pub(super) timer: Moment,
-    /// Whether one of its timers has been due: then the lock is held for long, and timers are set
-    /// at once.
-    pub(super) has_been_due: bool,
-    pub(super) is_deferred: bool,
     /// The token by which messages may refer to it.
     pub(crate) indexed: Option<Arc<str>>,
     /// Its place in the server's queue, if it has one.
@@ -48,10 +43,7 @@ impl Resident {
     pub(super) fn new() -> Self {
         Self {
             machine: Machine::new(),
-            number: 0,
             timer: Moment::NEVER,
-            has_been_due: false,
-            is_deferred: false,
             indexed: None,
             place: None,
             spot: None,
@@ -72,14 +64,5 @@ impl Resident {
     /// Whether it has another place in the server's queue than what was noted, or none any more.
     pub(super) fn changes_line(&self) -> bool {
         self.machine.place() != self.place
-    }
-
-    /// As good as new. Its machine is idle.
-    pub(super) fn reset(mut self: Box<Self>) -> Box<Self> {
-        self.machine.reset();
-        (self.timer, self.has_been_due, self.is_deferred) = (Moment::NEVER, false, false);
-        (self.indexed, self.place, self.spot) = (None, None, None);
-        (self.idle_entry, self.asked) = (None, 0);
-        self
     }
 }

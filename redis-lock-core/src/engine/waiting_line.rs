@@ -29,6 +29,10 @@ pub(super) struct WaitingLine {
 }
 
 impl WaitingLine {
+    pub(super) fn is_empty(&self) -> bool {
+        self.front.is_empty() && self.behind.is_empty()
+    }
+
     pub(super) fn join(&mut self, number: u64) -> Spot {
         if self.front.len() < FRONT {
             self.front.insert(number);

@@ -1,6 +1,5 @@
 //! Holding the lock: renewals, callers' questions, and loss.
 
-use std::hint;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
@@ -120,15 +119,6 @@ impl Held {
 }
 
 impl<W> Machine<W> {
-    /// Reads what a renewal is about to use of the memory that the machine refers to.
-    pub(crate) fn bring_near(&self) {
-        hint::black_box(self.due());
-        if let Stage::Held(held) = &self.stage {
-            hint::black_box(Arc::strong_count(held.attempt.wire()));
-            hint::black_box(held.hold().demand.terms.renew);
-        }
-    }
-
     /// Hands the lease that a question brought to the first waiter.
     pub(super) fn hand_out(
         &mut self,

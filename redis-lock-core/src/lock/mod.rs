@@ -173,13 +173,6 @@ impl<W> Machine<W> {
         }
     }
 
-    /// Makes an idle machine as good as new.
-    pub(crate) fn reset(&mut self) {
-        self.waiters = Waiters::default();
-        (self.stage, self.open) = (Stage::Idle, None);
-        (self.contended, self.waited_for, self.heard) = (false, false, Moment::START);
-    }
-
     /// Whether the machine can be removed.
     pub(crate) fn is_idle(&self) -> bool {
         matches!(self.stage, Stage::Idle) && self.waiters.is_empty()

@@ -10,7 +10,6 @@ use redis::{ServerError, Value};
 
 use super::together::{BundledAnswer, Naming, Together};
 use super::{Asked, Conversation, Expected, Send, Step, dropped};
-use crate::domain::key_hashes::open_hash;
 use crate::store::redis::probe::AtomicBy;
 use crate::store::redis::{decode, encode};
 use crate::store::{Command, Verb};
@@ -54,8 +53,6 @@ impl Bundle {
 #[derive(Debug, Default)]
 pub(super) struct Bundles {
     collected: Vec<Bundle>,
-    /// The hashes of the keys in them.
-    keys: Vec<u64>,
     /// Empty lists, to be used by the next bundles.
     spare: Vec<Vec<(u64, Command)>>,
 }
@@ -83,7 +80,7 @@ impl Bundles {
 
     /// Whether one of them may have to be sent before a command for this key.
     fn concern(&self, key: &str) -> bool {
-        !self.is_empty() && self.keys.contains(&open_hash(key))
+        self.collected.iter().any(|bundle| bundle.concerns(key))
     }
 
     /// Whether another bundle has to be sent before this command may be added to its own.
@@ -104,7 +101,6 @@ impl Bundles {
         (together, naming): (Together, Naming),
         question: (u64, Command),
     ) -> Option<Bundle> {
-        self.keys.push(hash_of(&question));
         let collected = &mut self.collected;
         let place = collected.iter().position(|it| it.together == together).unwrap_or_else(|| {
             let questions = self.spare.pop().unwrap_or_default();
@@ -117,15 +113,8 @@ impl Bundles {
         if !bundle.is_full() {
             return None;
         }
-        let full = collected.swap_remove(place);
-        self.keys.clear();
-        self.keys.extend(collected.iter().flat_map(|bundle| &bundle.questions).map(hash_of));
-        Some(full)
+        Some(collected.swap_remove(place))
     }
-}
-
-fn hash_of((_, command): &(u64, Command)) -> u64 {
-    open_hash(command.names.main())
 }
 
 impl Conversation {
@@ -184,7 +173,6 @@ impl Conversation {
         }
         // The list is used again.
         self.bundles.collected = collected;
-        self.bundles.keys.clear();
     }
 
     fn send_bundle(&mut self, mut bundle: Bundle, send: Send<'_>) {
