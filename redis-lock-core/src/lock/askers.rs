@@ -25,19 +25,13 @@ pub(super) enum Wants {
     Downgrade,
 }
 
-/// The callers that wait for something about their hold. Most holds never have any, so that they
-/// are behind a pointer.
+/// The callers that wait for something about their hold.
 #[derive(Debug, Default)]
-pub(super) struct Askers(Option<Box<AskerList>>);
-
-#[derive(Debug, Default)]
-struct AskerList {
-    requests: Vec<HoldRequest>,
-}
+pub(super) struct Askers(Vec<HoldRequest>);
 
 impl Askers {
     pub(super) fn iter(&self) -> impl Iterator<Item = &HoldRequest> {
-        self.0.iter().flat_map(|list| &list.requests)
+        self.0.iter()
     }
 
     /// The earliest time limit of these callers.
@@ -46,29 +40,18 @@ impl Askers {
     }
 
     pub(super) fn push(&mut self, asker: HoldRequest) {
-        self.0.get_or_insert_default().requests.push(asker);
+        self.0.push(asker);
     }
 
     /// Takes out those that are meant.
     pub(super) fn take(&mut self, is_meant: impl Fn(&HoldRequest) -> bool) -> Self {
-        let requests = self
-            .0
-            .iter_mut()
-            .flat_map(|list| list.requests.extract_if(.., |asker| is_meant(asker)));
-        requests.collect()
-    }
-}
-
-impl FromIterator<HoldRequest> for Askers {
-    fn from_iter<I: IntoIterator<Item = HoldRequest>>(requests: I) -> Self {
-        let requests: Vec<_> = requests.into_iter().collect();
-        Self((!requests.is_empty()).then(|| Box::new(AskerList { requests })))
+        Self(self.0.extract_if(.., |asker| is_meant(asker)).collect())
     }
 }
 
 impl Extend<HoldRequest> for Askers {
     fn extend<I: IntoIterator<Item = HoldRequest>>(&mut self, requests: I) {
-        requests.into_iter().for_each(|asker| self.push(asker));
+        self.0.extend(requests);
     }
 }
 
@@ -77,6 +60,6 @@ impl IntoIterator for Askers {
     type IntoIter = std::vec::IntoIter<HoldRequest>;
 
     fn into_iter(self) -> Self::IntoIter {
-        self.0.map(|list| list.requests).unwrap_or_default().into_iter()
+        self.0.into_iter()
     }
 }

@@ -30,7 +30,6 @@
 mod askers;
 mod attempt;
 mod contend;
-mod crowd;
 mod effects;
 mod failing;
 mod hand_over;

@@ -1,138 +1,155 @@
 //! The waiters for one lock in this process, in the order of arrival.
 
+use std::collections::{BTreeSet, VecDeque};
 use std::mem;
 use std::time::Duration;
 
 use super::Waiter;
-use super::crowd::Crowd;
 use crate::domain::clock::Moment;
 
 /// How often to check whether a waiter's time limit for an outage has passed.
 const OUTAGE_CHECK_INTERVAL: Duration = Duration::from_millis(50);
 
-/// The waiters of one lock.
+/// The waiters of one lock. Joining, leaving and finding the next end take about the same time
+/// however many there are.
 #[derive(Debug)]
 pub(crate) struct Waiters<W> {
-    callers: Callers<W>,
+    /// Ordered by id, which is the order of arrival. A waiter that has left leaves a gap.
+    queue: VecDeque<(u64, Option<Waiter<W>>)>,
+    count: usize,
+    /// When waiters have to get an answer.
+    ends: BTreeSet<(Moment, u64)>,
+    /// The callers that don't wait, in the order of arrival. Some may have left.
+    no_wait: VecDeque<u64>,
+    no_wait_count: usize,
+    /// The waiters whose wait has ended and who have had no answer yet. Some may have left.
+    late: Vec<u64>,
+    /// The shortest time limit for an outage among the waiters.
+    outage: Duration,
     /// No waiter's time limit for an outage passes before this.
     outage_check: Moment,
 }
 
-#[derive(Debug)]
-enum Callers<W> {
-    Empty,
-    /// Most locks never have a second waiter, and the first one needs no memory of its own.
-    One(Single<W>),
-    /// At least one.
-    Several(Box<Crowd<W>>),
-}
-
-/// The only waiter.
-#[derive(Debug)]
-struct Single<W> {
-    waiter: Waiter<W>,
-    /// Whether its wait has ended and it has had no answer yet.
-    is_late: bool,
-}
-
-impl<W> Single<W> {
-    /// When it has to get an answer.
-    fn end(&self) -> Moment {
-        if self.is_late { self.waiter.answer_by() } else { self.waiter.until() }
-    }
-}
-
 impl<W> Default for Waiters<W> {
     fn default() -> Self {
-        Self { callers: Callers::Empty, outage_check: Moment::START }
+        Self {
+            queue: VecDeque::new(),
+            count: 0,
+            ends: BTreeSet::new(),
+            no_wait: VecDeque::new(),
+            no_wait_count: 0,
+            late: Vec::new(),
+            outage: Duration::MAX,
+            outage_check: Moment::START,
+        }
     }
 }
 
 impl<W> Waiters<W> {
     pub(super) fn is_empty(&self) -> bool {
-        matches!(self.callers, Callers::Empty)
+        self.count == 0
     }
 
     pub(super) fn join(&mut self, waiter: Waiter<W>) {
-        if let Callers::Several(crowd) = &mut self.callers {
-            return crowd.join(waiter);
+        let until = waiter.until();
+        if until != Moment::NEVER {
+            self.ends.insert((until, waiter.id));
         }
-        self.callers = match mem::replace(&mut self.callers, Callers::Empty) {
-            Callers::One(single) => Callers::Several(Box::new(single.and(waiter))),
-            _ => Callers::One(Single { waiter, is_late: false }),
-        };
+        if !waiter.can_wait() {
+            self.no_wait.push_back(waiter.id);
+            self.no_wait_count += 1;
+        }
+        self.outage = self.outage.min(waiter.demand.terms.outage);
+        self.count += 1;
+        self.queue.push_back((waiter.id, Some(waiter)));
     }
 
     /// Takes out a waiter that has given up.
     pub(super) fn leave(&mut self, id: u64) -> Option<Waiter<W>> {
-        self.take_out(|single| single.waiter.id == id, |crowd| crowd.leave(id))
+        let index = self.queue.binary_search_by_key(&id, |(id, _)| *id).ok()?;
+        let waiter = self.queue.get_mut(index)?.1.take()?;
+        self.left(&waiter);
+        Some(waiter)
     }
 
     pub(super) fn first(&self) -> Option<&Waiter<W>> {
-        match &self.callers {
-            Callers::Empty => None,
-            Callers::One(single) => Some(&single.waiter),
-            Callers::Several(crowd) => crowd.first(),
-        }
+        self.queue.front()?.1.as_ref()
     }
 
     pub(super) fn pop(&mut self) -> Option<Waiter<W>> {
-        self.take_out(|_| true, Crowd::pop)
+        let waiter = self.queue.front_mut()?.1.take()?;
+        self.left(&waiter);
+        Some(waiter)
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = &Waiter<W>> {
-        let (single, crowd) = match &self.callers {
-            Callers::Empty => (None, None),
-            Callers::One(single) => (Some(&single.waiter), None),
-            Callers::Several(crowd) => (None, Some(crowd)),
-        };
-        single.into_iter().chain(crowd.into_iter().flat_map(|crowd| crowd.iter()))
+        self.queue.iter().filter_map(|(_, waiter)| waiter.as_ref())
     }
 
     pub(super) fn any_can_wait(&self) -> bool {
-        self.any(|single| single.waiter.can_wait(), Crowd::any_can_wait)
+        self.count > self.no_wait_count
     }
 
     pub(super) fn any_no_wait(&self) -> bool {
-        self.any(|single| !single.waiter.can_wait(), Crowd::any_no_wait)
+        self.no_wait_count > 0
     }
 
     /// Takes out the next caller that does not wait, if it arrived before `moment`.
     pub(super) fn pop_no_wait(&mut self, moment: Moment) -> Option<Waiter<W>> {
-        let is_next =
-            |single: &Single<W>| !single.waiter.can_wait() && single.waiter.asked <= moment;
-        self.take_out(is_next, |crowd| crowd.pop_no_wait(moment))
+        while let Some(id) = self.no_wait.front().copied() {
+            let Some(waiter) = self.get(id) else {
+                self.no_wait.pop_front();
+                continue;
+            };
+            if waiter.asked > moment {
+                return None;
+            }
+            self.no_wait.pop_front();
+            return self.leave(id);
+        }
+        None
     }
 
     /// The next waiter whose wait has ended at `now`. It is not taken out; see
     /// [`put_off`](Self::put_off) and [`leave`](Self::leave).
     pub(super) fn overdue(&mut self, now: Moment) -> Option<&Waiter<W>> {
-        match &mut self.callers {
-            Callers::One(single) if single.end() <= now => Some(&single.waiter),
-            Callers::Several(crowd) => crowd.overdue(now),
-            Callers::Empty | Callers::One(_) => None,
+        while let Some((at, id)) = self.ends.first().copied() {
+            if at > now {
+                return None;
+            }
+            if self.get(id).is_some() {
+                return self.get(id);
+            }
+            self.ends.pop_first();
         }
+        None
     }
 
     /// The waiter, which was the next overdue one, will be refused by the first answer, or when it has
     /// to get one.
     pub(super) fn put_off(&mut self, id: u64, answer_by: Moment) {
-        match &mut self.callers {
-            Callers::Empty => {}
-            Callers::One(single) => single.is_late = true,
-            Callers::Several(crowd) => crowd.put_off(id, answer_by),
-        }
+        self.ends.pop_first();
+        self.ends.insert((answer_by, id));
+        self.late.push(id);
     }
 
     /// Takes out the waiters that were put off, if they arrived no later than `moment`.
     pub(super) fn take_late(&mut self, moment: Moment) -> Vec<Waiter<W>> {
-        let is_meant = |single: &Single<W>| single.is_late && single.waiter.asked <= moment;
-        self.take_out_all(is_meant, |crowd| crowd.take_late(moment))
+        let (mut stay, mut found) = (Vec::new(), Vec::new());
+        for id in mem::take(&mut self.late) {
+            match self.get(id) {
+                Some(waiter) if waiter.asked <= moment => found.extend(self.leave(id)),
+                Some(_) => stay.push(id),
+                None => {}
+            }
+        }
+        self.late = stay;
+        found
     }
 
     /// Whether a waiter was put off and has had no answer.
     pub(super) fn any_late(&self) -> bool {
-        self.any(|single| single.is_late, Crowd::any_late)
+        !self.late.is_empty()
     }
 
     /// Takes out the waiters whose time limit for an outage has passed. The last useful answer came
@@ -142,101 +159,51 @@ impl<W> Waiters<W> {
             return Vec::new();
         }
         self.outage_check = now.after(OUTAGE_CHECK_INTERVAL);
-        let is_over = |single: &Single<W>| single.waiter.outage_end(useful) <= now;
-        self.take_out_all(is_over, |crowd| crowd.over_outage(useful, now))
+        let ended = |waiter: &&Waiter<W>| waiter.outage_end(useful) <= now;
+        let ids: Vec<_> = self.iter().filter(ended).map(|waiter| waiter.id).collect();
+        let rest = self.iter().filter(|waiter| !ended(waiter));
+        self.outage = rest.map(|waiter| waiter.demand.terms.outage).min().unwrap_or(Duration::MAX);
+        ids.into_iter().filter_map(|id| self.leave(id)).collect()
     }
 
     /// When to call [`over_outage`](Self::over_outage).
     pub(super) fn outage_due(&self, useful: Moment) -> Moment {
-        let due = match &self.callers {
-            Callers::Empty => Moment::NEVER,
-            Callers::One(single) => single.waiter.outage_end(useful),
-            Callers::Several(crowd) => crowd.outage_due(useful),
-        };
-        due.max(self.outage_check)
+        let Some(first) = self.first() else { return Moment::NEVER };
+        first.asked.max(useful).after(self.outage).max(self.outage_check)
     }
 
     /// When the next wait ends.
     pub(super) fn due(&self) -> Moment {
-        match &self.callers {
-            Callers::Empty => Moment::NEVER,
-            Callers::One(single) => single.end(),
-            Callers::Several(crowd) => crowd.due(),
-        }
+        self.ends.first().map_or(Moment::NEVER, |(at, _)| *at)
     }
 
     pub(super) fn drain(&mut self) -> Vec<Waiter<W>> {
-        match mem::take(self).callers {
-            Callers::Empty => Vec::new(),
-            Callers::One(single) => vec![single.waiter],
-            Callers::Several(crowd) => crowd.into_all(),
-        }
-    }
-}
-
-impl<W> Waiters<W> {
-    fn any(
-        &self,
-        of_one: impl FnOnce(&Single<W>) -> bool,
-        of_several: fn(&Crowd<W>) -> bool,
-    ) -> bool {
-        match &self.callers {
-            Callers::Empty => false,
-            Callers::One(single) => of_one(single),
-            Callers::Several(crowd) => of_several(crowd),
-        }
+        mem::take(self).queue.into_iter().filter_map(|(_, waiter)| waiter).collect()
     }
 
-    fn take_out(
-        &mut self,
-        is_meant: impl FnOnce(&Single<W>) -> bool,
-        of_several: impl FnOnce(&mut Crowd<W>) -> Option<Waiter<W>>,
-    ) -> Option<Waiter<W>> {
-        match &mut self.callers {
-            Callers::Several(crowd) => {
-                let found = of_several(crowd);
-                // Nobody needs no memory.
-                if crowd.is_empty() {
-                    self.callers = Callers::Empty;
-                }
-                found
-            }
-            Callers::One(single) if is_meant(single) => {
-                match mem::replace(&mut self.callers, Callers::Empty) {
-                    Callers::One(single) => Some(single.waiter),
-                    _ => None,
-                }
-            }
-            Callers::Empty | Callers::One(_) => None,
-        }
+    fn get(&self, id: u64) -> Option<&Waiter<W>> {
+        let index = self.queue.binary_search_by_key(&id, |(id, _)| *id).ok()?;
+        self.queue.get(index)?.1.as_ref()
     }
 
-    fn take_out_all(
-        &mut self,
-        is_meant: impl FnOnce(&Single<W>) -> bool,
-        of_several: impl FnOnce(&mut Crowd<W>) -> Vec<Waiter<W>>,
-    ) -> Vec<Waiter<W>> {
-        let mut found = Vec::new();
-        let single = self.take_out(is_meant, |crowd| {
-            found = of_several(crowd);
-            None
-        });
-        found.extend(single);
-        found
-    }
-}
-
-impl<W> Single<W> {
-    /// The two of them.
-    fn and(self, waiter: Waiter<W>) -> Crowd<W> {
-        let (id, answer_by) = (self.waiter.id, self.waiter.answer_by());
-        let mut crowd = Crowd::default();
-        crowd.join(self.waiter);
-        if self.is_late {
-            crowd.put_off(id, answer_by);
+    fn left(&mut self, waiter: &Waiter<W>) {
+        self.count -= 1;
+        if self.count == 0 {
+            *self = Self { outage_check: self.outage_check, ..Self::default() };
+            return;
         }
-        crowd.join(waiter);
-        crowd
+        self.no_wait_count -= usize::from(!waiter.can_wait());
+        let until = waiter.until();
+        if until != Moment::NEVER && !self.ends.remove(&(until, waiter.id)) {
+            self.ends.remove(&(waiter.answer_by(), waiter.id));
+        }
+        while matches!(self.queue.front(), Some((_, None))) {
+            self.queue.pop_front();
+        }
+        // Gaps in the middle are removed when they make up most of the queue.
+        if self.queue.len() > 32 && self.queue.len() > self.count * 2 {
+            self.queue.retain(|(_, waiter)| waiter.is_some());
+        }
     }
 }
 
@@ -370,7 +337,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn one_waiter_and_several_are_treated_as_a_plain_list_of_them_would_be(steps in steps()) {
+        fn waiters_are_treated_as_a_plain_list_of_them_would_be(steps in steps()) {
             let (mut waiters, mut plain) = (Waiters::default(), Plain::default());
             let mut now = Moment::at_millis(1);
             for (id, (pause, step)) in (0..).zip(steps) {
@@ -392,19 +359,25 @@ mod tests {
         }
     }
 
-    #[test]
-    fn a_lock_that_nobody_waits_for_has_no_list() {
-        assert!(size_of::<Waiters<u64>>() <= 56);
+    fn many_waiters(count: u64) -> Waiters<()> {
         let mut waiters = Waiters::default();
         let demand = Arc::new(demand("k"));
-        for id in 0..3 {
+        for id in 0..count {
             let demand = Arc::clone(&demand);
             waiters.join(Waiter { id, handle: (), demand, asked: Moment::START });
         }
-        assert!(matches!(waiters.callers, Callers::Several(_)));
-        for id in [1, 0, 2] {
-            assert!(waiters.leave(id).is_some());
-        }
-        assert!(matches!(waiters.callers, Callers::Empty));
+        waiters
+    }
+
+    #[test]
+    fn gaps_in_the_queue_are_removed_when_they_make_up_most_of_it() {
+        let mut many = many_waiters(100);
+        (1..=50).for_each(|id| assert!(many.leave(id).is_some()));
+        assert_eq!(many.queue.len(), 100);
+        assert!(many.leave(51).is_some());
+        assert_eq!((many.queue.len(), many.iter().count()), (49, 49));
+        let mut few = many_waiters(32);
+        (1..=30).for_each(|id| assert!(few.leave(id).is_some()));
+        assert_eq!((few.queue.len(), few.iter().count()), (32, 2), "too few to care");
     }
 }
