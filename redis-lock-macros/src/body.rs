@@ -297,23 +297,14 @@ impl<'a> Expansion<'a> {
         request::made(self.options, &self.key, &self.krate, is_async)
     }
 
-    /// The content in a box, unless all arguments are small, because the future contains them more
-    /// than once. If the syntax does not say whether they are small, their types decide.
+    /// The content in a box, because the future contains the arguments more than once, unless the syntax
+    /// says that all of them are small.
     fn placed(&self, content: TokenStream, arguments: &[Argument]) -> TokenStream {
         let krate = &self.krate;
-        let unknown = arguments.iter().filter(|argument| !returns::is_small(&argument.ty));
-        let unknown: Vec<&Argument> = unknown.collect();
-        if unknown.is_empty() {
-            return content;
+        match arguments.iter().all(|argument| returns::is_small(&argument.ty)) {
+            true => content,
+            false => quote!(#krate::__private_0_1::Box::pin(#content)),
         }
-        // A type that has no name, or an argument that may not be there.
-        if unknown.iter().any(|it| !it.attributes.is_empty() || returns::has_impl(&it.ty)) {
-            return quote!(#krate::__private_0_1::Box::pin(#content));
-        }
-        let mut types = unknown.iter().map(|argument| argument.ty.to_token_stream());
-        let first = types.next();
-        let types = types.fold(quote!(#first), |rest, ty| quote!((#ty, #rest)));
-        quote!(#krate::__private_0_1::Sizes::<#types>::new().place(#content))
     }
 
     /// Waits for the lock and runs the body, or leaves with the value for a busy lock. When the lock

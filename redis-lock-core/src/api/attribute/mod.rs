@@ -17,7 +17,7 @@ mod segment;
 
 mod wrap;
 
-pub use arguments::{AnySizes, Kept, Sizes, Small, kept};
+pub use arguments::{Kept, kept};
 
 pub use enter::{Acquired, AcquiredUnlessBusy, Scope, with_permits};
 
