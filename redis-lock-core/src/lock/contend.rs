@@ -237,7 +237,7 @@ impl<W> Machine<W> {
             let fences = if demand.terms.fenced { FENCES } else { 0 };
             let asks = !patient && env.hints && demand.kind == Kind::Mutex;
             let ask = (asks && contending.hand_over == HandOverRequest::Not).then_some(ASK);
-            let (stays, notified) = (contending.stays(), contending.was_notified);
+            let stays = contending.stays();
             let terms = Acquire {
                 token,
                 ttl,
@@ -247,9 +247,6 @@ impl<W> Machine<W> {
                 repair_orphan: demand.terms.repair_orphan,
                 ask,
                 stays,
-                notified,
-                waited_for: self.waited_for,
-                is_new: !contending.may_be_queued,
             };
             (About::Acquire { queues: patient, ordered }, Verb::Acquire(terms))
         };

@@ -135,13 +135,6 @@ pub(crate) struct Acquire {
     /// Whether this only renews a place in the queue: the token was queued before, and no message
     /// has granted it the lock since. Such looks can be bundled with those of other waiters.
     pub(crate) stays: bool,
-    /// Whether a message has said that the token was granted the lock. A store that reads the lock in
-    /// several steps then begins with its holder.
-    pub(crate) notified: bool,
-    /// Whether somebody is known to wait for the lock, so that its value has the mark.
-    pub(crate) waited_for: bool,
-    /// Whether the token was never asked to queue before.
-    pub(crate) is_new: bool,
 }
 
 impl Acquire {
@@ -157,9 +150,6 @@ impl Acquire {
             repair_orphan: None,
             ask: None,
             stays: false,
-            notified: false,
-            waited_for: false,
-            is_new: false,
         }
     }
 }

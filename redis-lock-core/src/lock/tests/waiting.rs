@@ -322,23 +322,6 @@ fn a_place_in_the_queue_is_relied_on_until_a_message_names_the_token() {
 }
 
 #[test]
-fn only_the_first_question_for_a_place_says_that_the_token_is_new() {
-    let is_new = |question: &Question| match &question.command.verb {
-        Verb::Acquire(terms) => terms.is_new,
-        other => panic!("{other:?}"),
-    };
-    let mut bench = Bench::new();
-    bench.ask(1, demand("k"));
-    let take = bench.asked();
-    bench.answer(&take, busy_unknown());
-    let first = bench.asked();
-    assert!(is_new(&first));
-    bench.answer(&first, busy_with(Some(secs(20))));
-    bench.tick(1_000);
-    assert!(!is_new(&bench.asked()));
-}
-
-#[test]
 fn a_hint_right_after_another_is_followed_soon() {
     for (lease, looks_after) in [(secs(20), 10), (millis(4), 5)] {
         let mut bench = Bench::new();

@@ -26,7 +26,7 @@ use crate::domain::kind::Kind;
 use crate::domain::names::Names;
 use crate::store::memory::State;
 use crate::store::memory::trouble::Trouble;
-use crate::store::{Answer, CLAIM, Command, Verb};
+use crate::store::{Answer, Command, Verb};
 use compare::{alike, exclusive, shape};
 use seen::{LOOK, OneKey, Seen, Window};
 use steps::{ALL, Actor, ModelStep, actor, permit, step, token};
@@ -130,7 +130,7 @@ impl Bench {
         step: &ModelStep,
         trouble: Option<Trouble>,
     ) -> Result<Vec<State>, String> {
-        let Some((mut command, who)) = step.command(self.actors) else {
+        let Some((command, who)) = step.command(self.actors) else {
             return Ok(states.to_vec());
         };
         // A mutex that is taken with `SET NX` is not marked before the next waiter looks.
@@ -141,9 +141,6 @@ impl Bench {
             return Ok(states.to_vec());
         }
         let before = self.now();
-        if let Verb::Acquire(terms) = &mut command.verb {
-            terms.notified = states.iter().all(|state| is_granted(state, &terms.token, before));
-        }
         let channel = if self.actors[who].listens { "lock:~m:alive" } else { "lock:~m:dead" };
         let answer = match &self.transactions {
             Some(transactions) => transactions.send(&command, channel, &mut self.direct),
@@ -196,9 +193,6 @@ impl Bench {
     fn set_clock(&mut self, millis: u64) {
         #[expect(clippy::cast_precision_loss, reason = "it is hours at most")]
         self.shim.set(millis as f64 / 1000.0);
-        if let Some(transactions) = &self.transactions {
-            transactions.forget_time();
-        }
         let moved = || {
             SystemTime::now().duration_since(UNIX_EPOCH).unwrap() + Duration::from_millis(millis)
         };
@@ -273,14 +267,6 @@ impl Bench {
             manager == "lock:~m:alive"
         })
     }
-}
-
-/// Whether a token has a mutex for no longer than it takes to claim it, as after a message that it was
-/// granted.
-fn is_granted(state: &State, token: &str, now: Moment) -> bool {
-    state.entries.values().flat_map(|entry| entry.holders.first()).any(|holder| {
-        *holder.token == *token && holder.kind == Kind::Mutex && holder.end <= now.after(CLAIM)
-    })
 }
 
 fn benches(actors: &'static [Actor]) -> Vec<Bench> {

@@ -1,7 +1,6 @@
 //! The same commands without scripts.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use testbed::Server;
 use tokio::runtime::{Builder, Runtime};
@@ -27,11 +26,6 @@ impl Transactions {
         Self { runtime, pool }
     }
 
-    /// The server's clock was set, which is noticed after a second otherwise.
-    pub(super) fn forget_time(&self) {
-        self.pool.forget_time();
-    }
-
     pub(super) fn send(
         &self,
         command: &Command,
@@ -42,13 +36,7 @@ impl Transactions {
             return direct.send(command, channel);
         }
         let channel = Channel::listened_at(channel);
-        let setting = Setting {
-            pool: Arc::clone(&self.pool),
-            dialect: Dialect::Millis,
-            channel,
-            has_compare_and_set: false,
-            alive_for: Duration::ZERO,
-        };
+        let setting = Setting { pool: Arc::clone(&self.pool), dialect: Dialect::Millis, channel };
         self.runtime.block_on(run(&setting, command))
     }
 }

@@ -14,19 +14,15 @@
 //! from the server and writes the changes back. Commands for one key run one after the other,
 //! because connections have no common order.
 
-#[cfg(test)]
-mod between_tests;
-mod claim;
-mod hand_overs;
-mod line_up;
 mod look;
 mod plan;
 mod pool;
 mod run;
+#[cfg(test)]
+mod run_tests;
 mod self_test;
 mod sequence;
 mod serve;
-mod server_clock;
 mod setting;
 mod snapshot;
 mod wire;

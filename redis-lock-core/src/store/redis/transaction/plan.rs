@@ -7,7 +7,7 @@ use std::time::Duration;
 use redis::Cmd;
 
 use super::look;
-use super::snapshot::{Ends, KnownTime, ReadScope, Snapshot, Standing};
+use super::snapshot::{ReadScope, Snapshot, Standing};
 use super::writes::{Message, Writes, one};
 use crate::domain::clock::Moment;
 use crate::domain::error::{Fault, FaultClass};
@@ -17,7 +17,7 @@ use crate::store::memory::entry::Entry;
 use crate::store::redis::channel::plain;
 use crate::store::redis::decode;
 use crate::store::redis::dialect::Dialect;
-use crate::store::{Acquire, Answer, Blocker, CLAIM, Command, PLACE, Verb};
+use crate::store::{Acquire, Answer, Blocker, Command, Verb};
 
 /// The most channels whose listeners are asked for at once.
 const MOST: usize = 64;
@@ -41,14 +41,6 @@ pub(super) struct DecisionTerms {
     pub(super) listeners: BTreeMap<String, bool>,
     /// Whether the server is full, so that only what is necessary may be written.
     pub(super) frugal: bool,
-    /// Whether everything is read, even when the value at the key may be enough.
-    pub(super) whole: bool,
-    /// The server's time, where it is known without asking.
-    pub(super) time: Option<Moment>,
-    /// A waiter's process that has asked within this time is taken to be alive.
-    pub(super) alive_for: Duration,
-    /// Whether several keys may be read by one command.
-    pub(super) reads_several: bool,
 }
 
 /// What is to be done next.
@@ -62,53 +54,23 @@ pub(super) enum Decision {
     AskListeners(Vec<String>),
     /// First find out the type of the key.
     AskType,
-    /// First read everything: what was read is not enough.
-    ReadAll,
 }
 
 impl ReadPlan {
     pub(super) fn of(command: &Command, terms: &DecisionTerms) -> Self {
         let names = &command.names;
         let has_queue = terms.dialect == Dialect::Millis;
-        let is_brief = is_brief(command, terms);
-        let mut watch = vec![names.main().to_owned()];
-        let mut scope = ReadScope {
-            queue: has_queue,
-            clock: KnownTime::Any,
-            fence: false,
-            lenient: false,
-            ends: Ends::Read,
-            several: false,
-        };
+        let mut scope = ReadScope { queue: has_queue, fence: false, lenient: false };
         let mut tombstones: Vec<Arc<str>> = command.verb.token().into_iter().cloned().collect();
         match &command.verb {
-            Verb::Acquire(acquire) => {
-                (scope.queue, scope.fence) =
-                    (has_queue && !is_brief, acquire.fences > 0 && has_queue);
-                if is_brief && has_queue {
-                    scope.several = terms.reads_several;
-                    scope.ends = claim_ends(acquire);
-                }
-                watch.extend(tombstones.iter().map(|token| names.tombstone(token)));
-                watch.extend(scope.fence.then(|| names.fence()));
-            }
-            Verb::Take { .. } => {
-                watch.extend(tombstones.iter().map(|token| names.tombstone(token)));
-                scope.queue = false;
-            }
-            Verb::Release { keep, tombstone, .. } => {
-                scope.queue = has_queue && !is_brief;
-                scope.ends = if keep.is_some() { Ends::Read } else { Ends::Any };
-                // Unless the release writes a tombstone, an older one only says why the token has nothing.
-                tombstones.retain(|_| tombstone.is_some());
-                watch.extend(tombstones.iter().map(|token| names.tombstone(token)));
-            }
+            Verb::Acquire(acquire) => scope.fence = acquire.fences > 0 && has_queue,
+            // Unless the release writes a tombstone, an older one only says why the token has nothing.
+            Verb::Release { tombstone, .. } => tombstones.retain(|_| tombstone.is_some()),
             Verb::Force { tokens, .. } => {
                 tombstones = tokens.iter().map(|token| Arc::clone(token.wire())).collect();
             }
             Verb::Look => {
-                scope.clock = clock(scope.queue, None);
-                scope = ReadScope { fence: has_queue, lenient: true, ..scope };
+                let scope = ReadScope { fence: has_queue, lenient: true, ..scope };
                 return Self { watch: Vec::new(), scope, tombstones };
             }
             Verb::Renew { .. } | Verb::Keep { .. } | Verb::Check { .. } => {
@@ -119,69 +81,20 @@ impl ReadPlan {
             }
             _ => scope.queue = false,
         }
+        let mut watch = vec![names.main().to_owned()];
+        if !matches!(command.verb, Verb::Force { .. }) {
+            watch.extend(tombstones.iter().map(|token| names.tombstone(token)));
+        }
+        watch.extend(scope.fence.then(|| names.fence()));
         if scope.queue {
             watch.extend([names.queue(), names.waiters()]);
         }
-        let is_release = matches!(command.verb, Verb::Release { .. });
-        let known = terms.time.filter(|_| is_release && !terms.whole);
-        scope.clock = clock(scope.queue || scope.fence, known);
         Self { watch, scope, tombstones }
     }
 }
 
-/// Places in the queue and fencing numbers need the time.
-fn clock(is_needed: bool, known: Option<Moment>) -> KnownTime {
-    match known {
-        _ if !is_needed => KnownTime::Any,
-        Some(time) => KnownTime::Known(time),
-        None => KnownTime::Read,
-    }
-}
-
-/// A token that was granted the lock has it for no longer than [`CLAIM`], until this acquisition is
-/// done.
-fn claim_ends(acquire: &Acquire) -> Ends {
-    match acquire.ttl {
-        Some(ttl) if ttl <= CLAIM => Ends::Read,
-        _ => Ends::Soon,
-    }
-}
-
-/// Whether reading the holder alone is likely to be enough: when a lock is released for which nobody
-/// is known to wait, or when a message has said that the token was granted the lock.
-fn is_brief(command: &Command, terms: &DecisionTerms) -> bool {
-    let is_likely = match &command.verb {
-        Verb::Release { waited_for, keep, tombstone, .. } => {
-            !waited_for && keep.is_none() && tombstone.is_none()
-        }
-        Verb::Acquire(acquire) => acquire.notified,
-        _ => false,
-    };
-    is_likely && !terms.whole
-}
-
-/// Whether reading the holder alone was enough.
-fn was_brief(command: &Command, snapshot: &Snapshot) -> bool {
-    let is_let_in = matches!(command.verb, Verb::Acquire(_));
-    // With a mark, or with another value, the queue has to be read as well.
-    let value = snapshot.value().map(|value| match is_let_in {
-        true => super::snapshot::unmarked(value).0,
-        false => value,
-    });
-    value == command.verb.token().map(|token| &**token)
-}
-
 /// Decides what to do about a command, from what was read.
 pub(super) fn decide(command: &Command, snapshot: &Snapshot, terms: &DecisionTerms) -> Decision {
-    if is_brief(command, terms) && !was_brief(command, snapshot) {
-        return Decision::ReadAll;
-    }
-    let ended = |until: Moment| until <= snapshot.now;
-    let is_by_known_time = matches!(command.verb, Verb::Release { .. }) && terms.time.is_some();
-    if is_by_known_time && !terms.whole && snapshot.first_place().is_some_and(ended) {
-        // Whether the place of the first waiter has ended is for the server's clock to say.
-        return Decision::ReadAll;
-    }
     let is_other = snapshot.lock == Standing::Other;
     match &command.verb {
         // The key is not free, whatever its value.
@@ -308,7 +221,6 @@ fn by_model(command: &Command, snapshot: &Snapshot, terms: &DecisionTerms) -> De
             // Listeners of a sharded channel can be counted at its own node only.
             _ if plain(channel).is_some() => true,
             Some(heard) => *heard,
-            None if asked_within(terms.alive_for, &before, channel, snapshot.now) => true,
             None => {
                 unknown = true;
                 false
@@ -378,14 +290,6 @@ fn forced<'a>(command: &'a Command, before: &'a Entry) -> impl Iterator<Item = M
     })
 }
 
-/// Whether a waiter with this channel has asked so lately.
-fn asked_within(time: Duration, before: &Entry, channel: &str, now: Moment) -> bool {
-    let mut asked = before.queue.iter().filter(|waiter| &*waiter.manager == channel);
-    // A place that ends later than one of now was taken before the clock was set back, nobody knows when.
-    let (earliest, latest) = (now.after(PLACE), now.after(PLACE).after(time));
-    asked.any(|waiter| waiter.until.after(time) > earliest && waiter.until < latest)
-}
-
 /// The channels of waiters that may be granted the lock, if it is not known yet whether they have
 /// subscribers.
 fn channels(before: &Entry, now: Moment, terms: &DecisionTerms) -> Vec<String> {
@@ -419,29 +323,4 @@ pub(super) fn pause(aborts: u32, random: u8) -> Duration {
         more => Duration::from_millis(2) * (1 << more.saturating_sub(3).min(5)),
     };
     longest * u32::from(random) / 255
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::store::memory::entry::StoredWaiter;
-
-    #[test]
-    fn a_place_of_before_the_clock_was_set_back_does_not_tell_that_its_waiter_lives() {
-        let (now, time) = (Moment::at_millis(100_000), Duration::from_millis(100));
-        let is_alive = |asked: u64| {
-            let until = Moment::at_millis(asked).after(PLACE);
-            let waiter = StoredWaiter {
-                token: "t".into(),
-                kind: Kind::Mutex,
-                until,
-                manager: "lock:~m:x".into(),
-            };
-            let entry = Entry { queue: [waiter].into(), ..Entry::default() };
-            asked_within(time, &entry, "lock:~m:x", now)
-        };
-        assert!(is_alive(99_901) && is_alive(100_003));
-        assert!(!is_alive(99_899), "it has not asked for long");
-        assert!(!is_alive(110_000), "the clock was set back by 10 s or more");
-    }
 }

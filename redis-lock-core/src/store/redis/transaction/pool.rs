@@ -2,15 +2,12 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, Pipeline, RedisError, Value};
 use tokio::sync::{Notify, Semaphore, SemaphorePermit};
 use tokio::time::timeout;
 
-use super::hand_overs::HandOvers;
-use super::server_clock::ServerClock;
 use crate::BackendErrorKind;
 use crate::domain::clock::Moment;
 use crate::domain::error::{Fault, FaultClass};
@@ -19,9 +16,6 @@ use crate::store::{Command, Verb};
 
 /// So many transactions run at once, and as many of renewals beside them.
 const SIZE: usize = 8;
-
-/// A connection that was idle for longer may have been closed, which only its next use shows.
-const FRESH: Duration = Duration::from_secs(1);
 
 /// Callers of one lane wait for each other when all its connections are in use.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -53,12 +47,6 @@ pub(in crate::store::redis) struct Pool {
     beside: tokio::sync::Mutex<Option<MultiplexedConnection>>,
     pub(super) may_publish: AtomicBool,
     pub(super) may_ask_listeners: AtomicBool,
-    /// Whether several keys may be read at once (`MGET`).
-    pub(super) may_read_several: AtomicBool,
-    /// Whether a value may be compared and set in one command, where the server has that.
-    pub(super) may_compare: AtomicBool,
-    pub(super) clock: ServerClock,
-    pub(super) hand_overs: HandOvers,
     /// Whether something has arrived since the last call of `take_received`.
     has_received: AtomicBool,
 }
@@ -84,8 +72,6 @@ struct IdleConnection {
 pub(super) struct Leased<'a> {
     pool: &'a Arc<Pool>,
     connection: MultiplexedConnection,
-    /// Since when it was idle.
-    since: Moment,
     /// Whether it was used before, so that the server may have closed it meanwhile.
     pub(super) is_used: bool,
     _slot: Option<SemaphorePermit<'a>>,
@@ -103,10 +89,6 @@ impl Pool {
             beside: tokio::sync::Mutex::new(None),
             may_publish: AtomicBool::new(true),
             may_ask_listeners: AtomicBool::new(true),
-            may_read_several: AtomicBool::new(true),
-            may_compare: AtomicBool::new(true),
-            clock: ServerClock::default(),
-            hand_overs: HandOvers::default(),
             has_received: AtomicBool::new(false),
         })
     }
@@ -124,8 +106,8 @@ impl Pool {
             let news = self.news.notified();
             {
                 let mut idle = self.idle();
-                if let Some(IdleConnection { connection, since, is_used }) = idle.free.pop() {
-                    return Ok(Leased { pool: self, connection, since, is_used, _slot: slot });
+                if let Some(IdleConnection { connection, is_used, .. }) = idle.free.pop() {
+                    return Ok(Leased { pool: self, connection, is_used, _slot: slot });
                 }
                 if let Some(fault) = idle.fault.clone().filter(|_| idle.failures != failures) {
                     return Err(fault);
@@ -211,17 +193,6 @@ impl Pool {
         self.has_received.swap(false, Ordering::Relaxed)
     }
 
-    #[cfg(test)]
-    pub(in crate::store::redis) fn forget_time(&self) {
-        self.clock.forget();
-    }
-
-    /// As if nothing had been used for long.
-    #[cfg(test)]
-    pub(super) fn age(&self) {
-        self.idle().free.iter_mut().for_each(|it| it.since = Moment::START);
-    }
-
     fn idle(&self) -> MutexGuard<'_, IdleConnections> {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -234,11 +205,6 @@ impl IdleConnections {
 }
 
 impl Leased<'_> {
-    /// Whether it was idle for so short a time that it is hardly closed already.
-    pub(super) fn is_fresh(&self) -> bool {
-        Moment::now().since(self.since) < FRESH
-    }
-
     pub(super) async fn ask(&mut self, cmds: Vec<Cmd>) -> Result<Vec<Value>, RedisError> {
         let answers = ask(&mut self.connection, cmds).await;
         if answers.is_ok() {
@@ -281,6 +247,7 @@ pub(super) fn lost(error: &RedisError) -> Fault {
 #[cfg(test)]
 mod tests {
     use std::pin::pin;
+    use std::time::Duration;
 
     use futures_util::FutureExt;
     use testbed::Server;

@@ -5,13 +5,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use redis::{Arg, Cmd, ServerError, Value};
 use tokio::time::{sleep, timeout};
 
-use super::claim::claim;
-use super::line_up::line_up;
 use super::look;
 use super::plan::{Decision, DecisionTerms, ReadPlan, decide, pause};
 use super::pool::{Lane, Leased, lost};
 use super::setting::Setting;
-use super::snapshot::{KnownTime, Snapshot};
+use super::snapshot::Snapshot;
 use super::writes::Message;
 use crate::BackendErrorKind;
 use crate::domain::clock::Moment;
@@ -59,12 +57,6 @@ async fn attempts(
     command: &Command,
     is_sent: &AtomicBool,
 ) -> Result<Answer, Fault> {
-    if let Some(answer) = line_up(setting, command, is_sent).await? {
-        return Ok(answer);
-    }
-    if let Some(answer) = claim(setting, command, is_sent).await? {
-        return Ok(answer);
-    }
     let mut terms = setting.terms();
     let mut aborts = 0;
     loop {
@@ -111,23 +103,12 @@ async fn attempt(
     terms: &mut DecisionTerms,
     is_sent: &AtomicBool,
 ) -> Result<TransactionResult, Failure> {
-    terms.time = setting.pool.clock.time(Moment::now());
     let plan = ReadPlan::of(command, terms);
-    let sent = Moment::now();
     let begin =
         begin(&plan.watch, plan.scope.reads(&command.names, &plan.tombstones, terms.dialect));
     let answers = leased.ask(begin).await.map_err(|error| Failure::Broken(lost(&error)))?;
     let mut answers = opened(!plan.watch.is_empty(), answers)?;
-    let several = answers.next();
-    if plan.scope.several && is_denied(several.as_ref()) {
-        setting.pool.may_read_several.store(false, Ordering::Relaxed);
-        terms.reads_several = false;
-        discard(leased, true).await;
-        return Ok(TransactionResult::Otherwise);
-    }
-    let mut answers = several.into_iter().chain(answers);
     let snapshot = Snapshot::read(plan.scope, &plan.tombstones, terms.dialect, &mut answers)?;
-    learn(setting, &plan, &snapshot, sent);
     loop {
         match decide(command, &snapshot, terms) {
             Decision::Write { answer, writes, messages } => {
@@ -135,13 +116,9 @@ async fn attempt(
                     leased.give_back();
                     return Ok(TransactionResult::Done(answer));
                 }
-                let is_passed = messages.iter().any(Message::grants_with_others_behind);
                 let lock = command.names.main();
                 let written =
                     write(setting, leased, lock, writes, messages, terms, is_sent).await?;
-                if is_passed && matches!(written, Written::Done) {
-                    setting.pool.hand_overs.note(command.names.main(), Moment::now());
-                }
                 return Ok(match written {
                     Written::Done => TransactionResult::Done(answer),
                     Written::Aborted => TransactionResult::Aborted,
@@ -153,36 +130,11 @@ async fn attempt(
                 return Err(fault.into());
             }
             Decision::AskListeners(channels) => ask_listeners(setting, channels, terms).await?,
-            Decision::ReadAll => {
-                discard(leased, !plan.watch.is_empty()).await;
-                terms.whole = true;
-                return Ok(TransactionResult::Otherwise);
-            }
             Decision::AskType => {
                 discard(leased, !plan.watch.is_empty()).await;
                 return Ok(TransactionResult::Done(ask_type(setting, command, &snapshot).await?));
             }
         }
-    }
-}
-
-/// Whether the server has no such command, or not for this user.
-fn is_denied(answer: Option<&Value>) -> bool {
-    let Some(Value::ServerError(error)) = answer else { return false };
-    let is_unknown = || error.details().is_some_and(|detail| detail.contains("unknown command"));
-    decode::code_of(error) == "NOPERM" || is_unknown()
-}
-
-/// Keeps what was read of the server's clock.
-fn learn(setting: &Setting, plan: &ReadPlan, snapshot: &Snapshot, sent: Moment) {
-    let (clock, now) = (&setting.pool.clock, Moment::now());
-    match plan.scope.clock {
-        KnownTime::Any => return,
-        KnownTime::Read => clock.was_read(sent, now, snapshot.now),
-        KnownTime::Known(_) => {}
-    }
-    if let Some((_, ticket)) = snapshot.queue.iter().flatten().last() {
-        clock.saw_ticket(now, snapshot.now, *ticket);
     }
 }
 

@@ -21,42 +21,9 @@ use crate::store::redis::dialect::Dialect;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct ReadScope {
     pub(super) queue: bool,
-    /// The server's clock, unless it is known.
-    pub(super) clock: KnownTime,
     pub(super) fence: bool,
     /// Whether a fencing counter with an invalid value counts as absent.
     pub(super) lenient: bool,
-    /// When what stands there ends.
-    pub(super) ends: Ends,
-    /// Whether the holder and the tombstones are read by one command, which takes a value of another
-    /// type for none.
-    pub(super) several: bool,
-}
-
-/// What is known of the server's clock.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum KnownTime {
-    /// It makes no difference, because only distances count.
-    Any,
-    Read,
-    Known(Moment),
-}
-
-/// What is known of the end of what stands at the key.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Ends {
-    Read,
-    /// It makes no difference.
-    Any,
-    /// It is sooner than the end that is going to be set.
-    Soon,
-}
-
-impl Ends {
-    /// The assumed answer in milliseconds where the end is not read.
-    const fn assumed(self) -> Value {
-        Value::Int(if matches!(self, Self::Soon) { 1 } else { -1 })
-    }
 }
 
 /// What stands at the key of a lock.
@@ -96,31 +63,17 @@ impl ReadScope {
         tombstones: &[Arc<str>],
         dialect: Dialect,
     ) -> Vec<Cmd> {
-        let reads_ends = self.ends == Ends::Read;
-        let mut reads = match self.several {
-            true => {
-                let mut several = cmd("MGET", names.main());
-                tombstones.iter().for_each(|token| {
-                    several.arg(names.tombstone(token));
-                });
-                vec![several]
-            }
-            false => vec![cmd("GET", names.main())],
-        };
-        reads.extend(reads_ends.then(|| dialect.left(names.main())));
+        let mut reads = vec![cmd("GET", names.main()), dialect.left(names.main())];
         if self.queue {
             let mut queue = cmd("ZRANGE", &names.queue());
             queue.arg(0).arg(-1).arg("WITHSCORES");
-            reads.extend([queue, cmd("HGETALL", &names.waiters())]);
-            reads.extend(reads_ends.then(|| cmd("PTTL", &names.queue())));
+            reads.extend([queue, cmd("HGETALL", &names.waiters()), cmd("PTTL", &names.queue())]);
+            reads.push(redis::cmd("TIME"));
         }
-        reads.extend((self.clock == KnownTime::Read).then(|| redis::cmd("TIME")));
         if self.fence {
             reads.push(cmd("GET", &names.fence()));
         }
-        if !self.several {
-            reads.extend(tombstones.iter().map(|token| cmd("GET", &names.tombstone(token))));
-        }
+        reads.extend(tombstones.iter().map(|token| cmd("GET", &names.tombstone(token))));
         reads
     }
 }
@@ -140,24 +93,10 @@ impl Snapshot {
         answers: &mut impl Iterator<Item = Value>,
     ) -> Result<Self, Fault> {
         let mut next = || answers.next().ok_or_else(|| nonsense("an answer is missing"));
-        let mut value = next()?;
-        let mut tombstones_read = Vec::new().into_iter();
-        if scope.several {
-            let mut all = parsed::<Vec<Value>>(value)?.into_iter();
-            value = all.next().unwrap_or(Value::Nil);
-            tombstones_read = all;
-        }
-        let reads_ends = scope.ends == Ends::Read;
-        let mut left = scope.ends.assumed();
-        if reads_ends {
-            left = next()?;
-        }
-        let lock = standing(value, left, dialect)?;
+        let lock = standing(next()?, next()?, dialect)?;
         let mut snapshot = Self {
-            now: match scope.clock {
-                KnownTime::Known(time) => time,
-                KnownTime::Any | KnownTime::Read => Moment::START.after(Duration::from_secs(1)),
-            },
+            // Without a queue only distances count.
+            now: Moment::START.after(Duration::from_secs(1)),
             lock,
             queue: None,
             places: HashMap::new(),
@@ -167,15 +106,13 @@ impl Snapshot {
         };
         if scope.queue {
             let (queue, places) = (tolerated(next()?)?, tolerated(next()?)?);
-            let left: i64 = if reads_ends { parsed(next()?)? } else { -1 };
+            let left: i64 = parsed(next()?)?;
             snapshot.queue_left = u64::try_from(left).ok().map(Duration::from_millis);
             if let (Some(queue), Some(places)) = (queue, places) {
                 snapshot.take_queue(queue, places)?;
             }
-        }
-        if scope.clock == KnownTime::Read {
             let (seconds, micros): (u64, u64) = parsed(next()?)?;
-            let time = Duration::from_secs(seconds) + Duration::from_micros(micros);
+            let time = Duration::from_secs(seconds).saturating_add(Duration::from_micros(micros));
             snapshot.now = Moment::START.after(time);
         }
         if scope.fence {
@@ -183,7 +120,7 @@ impl Snapshot {
         }
         for token in tombstones {
             // A tombstone of any type refuses the token.
-            let reason = match tolerated(tombstones_read.next().map_or_else(&mut next, Ok)?)? {
+            let reason = match tolerated(next()?)? {
                 Some(Value::Nil) => continue,
                 Some(value) => parsed::<Vec<u8>>(value)?,
                 None => Vec::new(),
@@ -255,12 +192,6 @@ impl Snapshot {
         }
     }
 
-    /// When the place of the first waiter ends.
-    pub(super) fn first_place(&self) -> Option<Moment> {
-        let (first, _) = self.queue.as_ref()?.first()?;
-        Some(self.place(first).map_or(Moment::START, |(until, _)| until))
-    }
-
     fn holder(&self) -> Option<StoredHolder> {
         let Standing::Value { text, left, .. } = &self.lock else { return None };
         // A key that exists has some time left.
@@ -288,7 +219,7 @@ pub(super) fn unmarked(value: &str) -> (&str, bool) {
 }
 
 /// Whether a value with this rest of a ttl never goes away by itself, and is not meant to stand so.
-pub(super) fn is_orphan(value: &str, left: Option<Duration>) -> bool {
+fn is_orphan(value: &str, left: Option<Duration>) -> bool {
     left.is_none() && !(is_ours(value) && value.starts_with("rl1.n"))
 }
 
@@ -310,7 +241,7 @@ pub(super) fn is_ours(value: &str) -> bool {
         && !label.contains(WAITERS_MARK)
 }
 
-pub(super) fn standing(value: Value, left: Value, dialect: Dialect) -> Result<Standing, Fault> {
+fn standing(value: Value, left: Value, dialect: Dialect) -> Result<Standing, Fault> {
     let Some(value) = tolerated(value)? else { return Ok(Standing::Other) };
     let left: i64 = parsed(left)?;
     let bytes: Option<Vec<u8>> = parsed(value)?;

@@ -5,7 +5,6 @@ use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::Duration;
 
 use redis::RedisError;
 use tokio::sync::mpsc;
@@ -23,13 +22,8 @@ use crate::store::redis::channel::Channel;
 use crate::store::redis::dialect::Dialect;
 use crate::store::redis::probe::{AtomicBy, Found};
 use crate::store::{
-    Answer, Blocker, Command, Connected, Filled, Pulled, Readiness, TaskWaker, Verb, Watcher, Wire,
+    Answer, Command, Connected, Filled, Pulled, Readiness, TaskWaker, Verb, Watcher, Wire,
 };
-
-/// A waiter's process that has asked within this time is taken to be alive when it is granted the
-/// lock, which saves the question for it. If it has died since, the lock is free when the grant ends,
-/// after a second.
-const ALIVE_FOR: Duration = Duration::from_millis(100);
 
 struct TransactionWire {
     link: Box<dyn Wire>,
@@ -59,10 +53,7 @@ pub(in crate::store::redis) fn wire(
         AtomicBy::Transactions(dialect) => dialect,
         AtomicBy::Scripts => Dialect::Millis,
     };
-    // What compares and deletes (Valkey 9, Redis 8.4) has `SET … IFEQ` as well.
-    let has_compare_and_set = found.delete.is_native() && dialect == Dialect::Millis;
-    let alive_for = ALIVE_FOR;
-    let setting = Setting { pool, dialect, channel, has_compare_and_set, alive_for };
+    let setting = Setting { pool, dialect, channel };
     let setting = Arc::new(setting);
     let (jobs, receiver) = mpsc::unbounded_channel();
     let inbox = Arc::new(AnswerInbox::default());
@@ -85,10 +76,6 @@ pub(in crate::store::redis) fn wire(
 
 impl TransactionWire {
     fn start(&mut self, seq: u64, command: Command) {
-        if self.was_handed_over(&command) {
-            self.finish(seq, Ok(Answer::Busy(Blocker::unknown())));
-            return self.inbox.news.wake();
-        }
         if self.goes_on_link(&command) {
             self.owed.push_back(Moment::now());
             return self.link.push(seq, command);
@@ -101,14 +88,6 @@ impl TransactionWire {
             let fault = Fault::new(FaultClass::Refused, "the engine has ended");
             self.finish(seq, Err(fault));
         }
-    }
-
-    /// Whether the lock to be taken was handed over a moment ago to one of several waiters. A
-    /// `Take` would be refused. A caller that gets "busy" asks again by `Acquire`, which reads the
-    /// lock.
-    fn was_handed_over(&self, command: &Command) -> bool {
-        let is_take = matches!(command.verb, Verb::Take { .. });
-        is_take && self.setting.pool.hand_overs.take(command.names.main(), Moment::now())
     }
 
     fn goes_on_link(&self, command: &Command) -> bool {

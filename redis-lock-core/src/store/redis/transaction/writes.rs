@@ -21,11 +21,6 @@ pub(super) struct Message {
 }
 
 impl Message {
-    /// Whether it tells a waiter that it was granted the lock, and that others still wait.
-    pub(super) fn grants_with_others_behind(&self) -> bool {
-        self.text.starts_with("g ") && self.text.ends_with(WAITERS_MARK)
-    }
-
     pub(super) fn publish(&self) -> Cmd {
         let mut cmd = one("PUBLISH", &self.channel);
         cmd.arg(&self.text);
@@ -191,13 +186,13 @@ impl Writes<'_> {
 }
 
 /// The message to a holder that somebody waits.
-pub(super) fn waiting_message(names: &Names, holder: &str) -> Option<Message> {
+fn waiting_message(names: &Names, holder: &str) -> Option<Message> {
     let channel = names.channel(crate::Token::from_wire(holder).manager()?);
     Some(Message { channel, text: format!("w {}", names.main()) })
 }
 
 /// Whether a holder may keep the lease while nobody is inside.
-pub(super) fn may_be_idle(value: &str) -> bool {
+fn may_be_idle(value: &str) -> bool {
     crate::Token::from_wire(unmarked(value).0).may_be_idle()
 }
 
@@ -217,7 +212,7 @@ pub(super) fn value_of(holder: &StoredHolder) -> String {
     clippy::cast_sign_loss,
     reason = "microseconds since 1970 are exact in a double until the year 2255"
 )]
-pub(super) fn ticket(now: Moment, last: f64) -> String {
+fn ticket(now: Moment, last: f64) -> String {
     let micros = u64::try_from(now.since(Moment::START).as_micros()).unwrap_or(u64::MAX);
     let next = if last >= micros as f64 { last as u64 + 1 } else { micros };
     next.to_string()

@@ -45,8 +45,6 @@ impl Scene {
             pool: runtime.block_on(async { Pool::new(client, &Terms::new("lock", "m", TTL)) }),
             dialect: Dialect::Millis,
             channel: Channel::listened_at("lock:~m:x"),
-            has_compare_and_set: false,
-            alive_for: Duration::ZERO,
         };
         Self { server, proxy, runtime, setting }
     }
@@ -105,13 +103,10 @@ fn on_each(test: impl Fn(&Scene) + Sync) {
 fn a_lock_that_ends_between_reading_and_writing_is_not_believed_in() {
     let own = direct::token(1);
     let acquire = Acquire::of(Arc::clone(&own), Some(TTL));
-    let claim = Acquire { notified: true, ..acquire.clone() };
     on_each(|scene| {
-        for acquire in [&acquire, &claim] {
-            let answer = scene.run_while_it_ends(&Verb::Acquire(acquire.clone()));
-            assert!(matches!(answer, Answer::Held { .. }), "{answer:?}");
-            assert_eq!(scene.stands().as_deref(), Some(own.as_bytes()), "{acquire:?}");
-        }
+        let answer = scene.run_while_it_ends(&Verb::Acquire(acquire.clone()));
+        assert!(matches!(answer, Answer::Held { .. }), "{answer:?}");
+        assert_eq!(scene.stands().as_deref(), Some(own.as_bytes()));
         for verb in [
             Verb::Renew { token: Arc::clone(&own), ttl: Some(TTL) },
             Verb::Keep { token: Arc::clone(&own), time: TTL },
@@ -176,4 +171,39 @@ fn a_long_value_of_another_program_is_ended_by_force() {
         assert_eq!(scene.run(force), Answer::Done);
         assert_eq!(scene.stands(), None);
     }
+}
+
+#[test]
+fn the_last_waiter_is_last_although_the_clock_was_set_back() {
+    let scene = Scene::on(ServerBinary::any());
+    let (first, last) = (direct::token(2), direct::token(3));
+    scene.set(format!("{}+", direct::token(1)).as_bytes(), TTL);
+    let (seconds, _): (u64, u64) = scene.server.run("TIME");
+    // It has waited since before the clock was set back by ten minutes, and has renewed its place.
+    let ticket = (seconds + 600) * 1_000_000;
+    scene.server.run::<()>(&format!("ZADD {} {ticket} {first}", key().queue()));
+    let until = (seconds + 5) * 1_000;
+    let mut place = redis::cmd("HSET");
+    place.arg(key().waiters()).arg(&*first).arg(format!("{until} -"));
+    scene.server.query::<()>(&place).unwrap();
+    let queue = Acquire { queue: Some(TTL), ..Acquire::of(Arc::clone(&last), Some(TTL)) };
+    let answer = scene.run(Verb::Acquire(queue));
+    assert!(matches!(answer, Answer::Busy(_)), "{answer:?}");
+    let order: Vec<String> = scene.server.run(&format!("ZRANGE {} 0 -1", key().queue()));
+    assert_eq!(order, [&*first, &*last]);
+}
+
+#[test]
+fn a_connection_that_was_closed_while_it_was_idle_leaves_no_token_in_doubt() {
+    let scene = Scene::on(ServerBinary::any());
+    scene.set(format!("{}+", direct::token(1)).as_bytes(), TTL);
+    for number in [2, 3] {
+        let token = direct::token(number);
+        let queue = Acquire { queue: Some(TTL), ..Acquire::of(token, Some(TTL)) };
+        let answer = scene.run(Verb::Acquire(queue));
+        assert!(matches!(answer, Answer::Busy(_)), "{answer:?}");
+        let closed: u64 = scene.server.run("CLIENT KILL TYPE normal SKIPME yes");
+        assert!(closed >= 1);
+    }
+    assert_eq!(scene.server.run::<u64>(&format!("ZCARD {}", key().queue())), 2);
 }
