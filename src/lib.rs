@@ -101,3 +101,57 @@ pub use redis_lock_macros::KeySegment;
 
 #[doc = include_str!("attribute.md")]
 pub use redis_lock_macros::redis_lock;
+
+/// Options for all functions with [`redis_lock`](macro@redis_lock) in an `impl`, a trait or an inline module, where they
+/// do not set them.
+///
+/// ```
+/// use redis_locks::{LockError, Locks, redis_lock, redis_lock_defaults};
+///
+/// struct Orders { locks: Locks }
+///
+/// #[redis_lock_defaults(via = self.locks, ttl = "10s", wait = "2s", prefix = "orders:")]
+/// impl Orders {
+///     #[redis_lock(key = "{id}")] // `orders:7`, with a ttl of 10 s
+///     async fn charge(&self, id: u64) -> Result<(), LockError> {
+///         Ok(())
+///     }
+///
+///     #[redis_lock(key = "report", ttl = "1m")] // a ttl of its own
+///     async fn report(&self) -> Result<(), LockError> {
+///         Ok(())
+///     }
+/// }
+/// ```
+///
+/// `prefix` stands before each template; beside `keys = expr` it does not compile, since those keys are no templates.
+/// `key`, `keys`, `fence`, `guard` and `request` are for one function. Of blocks in blocks the inner one wins. An option
+/// that no function in the block uses does not compile.
+pub use redis_lock_macros::redis_lock_defaults;
+
+#[doc(hidden)]
+pub use redis_lock_macros::key as __key;
+
+/// A key by the rules of the attribute's templates: `key!("user:{name}")` is what
+/// `#[redis_lock(key = "user:{name}")]` locks.
+///
+/// A `Result<LockKey, LockError>`: an empty value is [`LockError::InvalidKey`]. Arguments may follow the template, as
+/// for `format!`.
+///
+/// ```
+/// use redis_locks::{Locks, key};
+///
+/// # fn main() -> Result<(), redis_locks::LockError> {
+/// # let locks = Locks::in_memory();
+/// let name = "a:b";
+/// let guard = locks.mutex(key!("user:{name}")?).blocking_acquire()?;
+/// assert_eq!(guard.key(), "user:a%3Ab");
+/// assert_eq!(key!("user:{}:{n}", name, n = 1 + 1)?.as_str(), "user:a%3Ab:2");
+/// # Ok(()) }
+/// ```
+#[macro_export]
+macro_rules! key {
+    ($($template:tt)*) => {
+        $crate::__key!($crate $($template)*)
+    };
+}

@@ -11,7 +11,7 @@ use crate::key::Key;
 use crate::options::{OnLost, Options, Release};
 use crate::rebind::{self, Kept};
 use crate::tokens::{block, local, located, unraw, words};
-use crate::{request, returns};
+use crate::{companion, request, returns};
 
 /// The checked options and function.
 pub(crate) struct Expansion<'a> {
@@ -269,6 +269,12 @@ impl<'a> Expansion<'a> {
     fn within(&self, made: &TokenStream, run: TokenStream) -> TokenStream {
         let scope = local("scope");
         quote!(match &#made { #scope => { #run } })
+    }
+
+    /// The function that makes the same request, if the options ask for it.
+    pub(crate) fn companion(&self) -> Option<TokenStream> {
+        let content = companion::content(self.options, &self.key, &self.krate, &self.fixed());
+        companion::companion(self.options, self.function, &self.krate, &content)
     }
 
     /// What is known at compile time: the label, and a list of options.

@@ -9,7 +9,7 @@ use crate::diagnostics::Mistakes;
 use crate::function::Function;
 use crate::options::{self, Options};
 use crate::tokens::{unraw, words};
-use crate::{key, manifest, request};
+use crate::{companion, key, manifest, request};
 
 /// Expands the attribute. When anything is wrong, the function is emitted unchanged beside the
 /// errors, so that its callers cause no more errors.
@@ -18,6 +18,7 @@ pub(crate) fn expand(arguments: TokenStream, item: TokenStream) -> TokenStream {
     let options = options::parse(arguments.clone(), &mut mistakes);
     options::check(&options, &mut mistakes);
     request::check(&options, &mut mistakes);
+    companion::check(&options, &mut mistakes);
     let mut function: Function = match syn::parse2(item.clone()) {
         Ok(function) => function,
         Err(error) => {
@@ -37,7 +38,8 @@ pub(crate) fn expand(arguments: TokenStream, item: TokenStream) -> TokenStream {
     }
     let key = match &options.key {
         Some(key) => {
-            let scope = key::Scope::of(&function, &krate);
+            let prefix = options.prefix.as_ref().map(|prefix| &prefix.value);
+            let scope = key::Scope::of(&function, prefix, &krate);
             Some(key::expand(&key.value, &scope, &mut mistakes))
         }
         None => {
@@ -49,12 +51,16 @@ pub(crate) fn expand(arguments: TokenStream, item: TokenStream) -> TokenStream {
     };
     match key {
         Some(key) if mistakes.is_empty() => {
-            Expansion::new(&options, &function, key, krate, returned).expand(&shape)
+            let expansion = Expansion::new(&options, &function, key, krate, returned);
+            let (function, companion) = (expansion.expand(&shape), expansion.companion());
+            quote!(#function #companion)
         }
         _ => {
+            let never = quote!(#krate::__private_0_1::never());
+            let companion = companion::companion(&options, &function, &krate, &never);
             let function = unlocked(&function, &options, &arguments, &krate);
             let errors = mistakes.into_tokens();
-            quote!(#function #errors)
+            quote!(#function #companion #errors)
         }
     }
 }

@@ -16,7 +16,7 @@ use crate::tokens::{local, unraw, words};
 /// A function with a body. The body is never parsed, so that editors can complete half-typed code.
 pub(crate) struct Function {
     pub(crate) attributes: Vec<Attribute>,
-    visibility: Visibility,
+    pub(crate) visibility: Visibility,
     default: Option<Ident>,
     pub(crate) signature: Signature,
     pub(crate) body: Group,

@@ -2,14 +2,18 @@
 //! describes it.
 //!
 //! The stages are files: `options` reads and checks the arguments, `function` the item, `key` (on
-//! top of `template`) the key, and `expand` puts them together. `diagnostics` collects what is wrong
+//! top of `template`) the key, and `expand` puts them together. `companion` makes the function of
+//! `request = name`, `defaults` passes the options of a block on, and `inline` is `key!`. `diagnostics` collects what is wrong
 //! on the way; the function is emitted in any case.
 
 mod body;
+mod companion;
+mod defaults;
 mod diagnostics;
 mod duration;
 mod expand;
 mod function;
+mod inline;
 mod key;
 mod leaving;
 mod manifest;
@@ -29,6 +33,21 @@ pub fn redis_lock(
     item: proc_macro::TokenStream,
 ) -> proc_macro::TokenStream {
     expand::expand(arguments.into(), item.into()).into()
+}
+
+/// Options for all annotated functions of a block. See `redis_locks::redis_lock_defaults`.
+#[proc_macro_attribute]
+pub fn redis_lock_defaults(
+    arguments: proc_macro::TokenStream,
+    item: proc_macro::TokenStream,
+) -> proc_macro::TokenStream {
+    defaults::expand(arguments.into(), item.into()).into()
+}
+
+/// A key by the rules of the attribute. See `redis_locks::key!`.
+#[proc_macro]
+pub fn key(input: proc_macro::TokenStream) -> proc_macro::TokenStream {
+    inline::expand(input.into()).into()
 }
 
 /// Lets values of a type stand in keys. See `redis_locks::KeySegment`.

@@ -11,7 +11,7 @@ use crate::diagnostics::Mistakes;
 use crate::function::{Binding, Function};
 use crate::key::Key;
 use crate::leaving::{self, Way};
-use crate::options::{KeySource, Lease, Options, Setting, Time, Waiting};
+use crate::options::{Lease, Options, Setting, Time, Waiting};
 use crate::tokens::{first_span, local, located, unraw, words};
 
 /// `Fixed::ttl(..), Fixed::wait(..),` under the names that the user wrote.
@@ -139,12 +139,7 @@ pub(crate) fn is_plain(options: &Options, function: &Function) -> bool {
     };
     let Some(Setting { value: key, .. }) = &options.key else { return false };
     // An expression is moved into the key, so the body could not use it any more.
-    let moves = match key {
-        KeySource::Template(..) => false,
-        KeySource::List(elements) => elements.iter().any(|it| it.expr().is_some()),
-        KeySource::Iterator(_) => true,
-    };
-    !moves
+    !key.has_plain_keys()
         && places(options).into_iter().all(is_place)
         && !key.calls()
         && !has_patterns()
@@ -167,7 +162,7 @@ pub(crate) fn check(options: &Options, mistakes: &mut Mistakes) {
 }
 
 /// Every expression that the request is made of.
-fn expressions(options: &Options) -> Vec<&Expr> {
+pub(crate) fn expressions(options: &Options) -> Vec<&Expr> {
     let ttl = options.ttl.iter().filter_map(|ttl| match &ttl.value {
         Lease::For(time) => time.expr(),
         Lease::Never(_) => None,
@@ -179,6 +174,7 @@ fn expressions(options: &Options) -> Vec<&Expr> {
     let times = options.times().into_iter().filter_map(|(_, time)| time.as_ref()?.value.expr());
     let switches = options.switches().into_iter().filter_map(|(_, it)| Some(&it.as_ref()?.value));
     let limit = options.kind.iter().filter_map(|kind| kind.value.argument.as_ref());
+    let label = options.label.iter().map(|label| &label.value);
     places(options)
         .into_iter()
         .chain(ttl)
@@ -186,6 +182,7 @@ fn expressions(options: &Options) -> Vec<&Expr> {
         .chain(times)
         .chain(switches)
         .chain(limit)
+        .chain(label)
         .collect()
 }
 
@@ -263,6 +260,7 @@ impl Call {
         Self { name: Ident::new(name, written.span()), argument, constant }
     }
 
+    /// With an expression.
     fn of_switch(name: &str, Setting { name: written, value }: &Setting<Expr>) -> Self {
         let call = Self::of(name, written, Some(quote!(#value)));
         if is_literal(value) { call } else { Self { constant: None, ..call } }
@@ -309,17 +307,19 @@ fn calls(options: &Options) -> Vec<Call> {
         let setting = setting.as_ref()?;
         Some(Call::of_time(name, &setting.name, &setting.value))
     });
+    let label = options.label.as_ref().map(|label| Call::of_switch("label", label));
     let fenced = options.fence.as_ref().map(|fence| Call::of("fenced", &fence.name, None));
     let reentrant = options.reentrant.as_ref().map(|it| Call::of("reentrant", &it.name, None));
     ttl.into_iter()
         .chain(wait)
         .chain(switches)
         .chain(times)
+        .chain(label)
         .chain(fenced)
         .chain(reentrant)
         .collect()
 }
 
 fn is_literal(value: &Expr) -> bool {
-    matches!(value, Expr::Lit(ExprLit { lit: Lit::Bool(_) | Lit::Int(_), .. }))
+    matches!(value, Expr::Lit(ExprLit { lit: Lit::Bool(_) | Lit::Int(_) | Lit::Str(_), .. }))
 }

@@ -18,7 +18,7 @@ pub(crate) fn unraw(name: &Ident) -> String {
     name.strip_prefix("r#").unwrap_or(&name).to_owned()
 }
 
-/// The tokens, all of them standing at `span`.
+/// The tokens, all of them standing at `span`. `$crate` still means what it meant.
 pub(crate) fn located(tokens: TokenStream, span: Span) -> TokenStream {
     tokens
         .into_iter()
@@ -27,7 +27,8 @@ pub(crate) fn located(tokens: TokenStream, span: Span) -> TokenStream {
                 let stream = located(group.stream(), span);
                 tree = Group::new(group.delimiter(), stream).into();
             }
-            tree.set_span(span);
+            let is_root = matches!(&tree, TokenTree::Ident(word) if word == "$crate");
+            tree.set_span(if is_root { span.resolved_at(tree.span()) } else { span });
             tree
         })
         .collect()

@@ -11,10 +11,13 @@
 )]
 
 mod arguments;
+mod companions;
 mod context;
+mod defaults;
 mod futures;
 mod handlers;
 mod hygiene;
+mod inline_keys;
 mod keys;
 mod options;
 mod qualifiers;

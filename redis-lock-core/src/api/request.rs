@@ -145,6 +145,13 @@ impl Request {
         self
     }
 
+    /// How long to put up with a server that can't be used, instead of the manager's
+    /// [`outage`](crate::Builder::outage). `wait` is for a lock that is busy.
+    pub fn outage(mut self, limit: Duration) -> Self {
+        self.options.outage = limit;
+        self
+    }
+
     /// A name for this holder, which follows the label of its `Locks`. It is shown to people by
     /// [`status`](Locks::status) and the command-line program.
     ///

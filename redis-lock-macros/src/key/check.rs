@@ -47,11 +47,7 @@ pub(super) fn check(
 
 /// Whether no value can contain this character unescaped.
 fn separates(c: char) -> bool {
-    if c.is_ascii() {
-        !(c.is_ascii_alphanumeric() || "-._~@+=%".contains(c))
-    } else {
-        !c.is_alphabetic()
-    }
+    !(c.is_ascii_alphanumeric() || "-._~@+=%".contains(c))
 }
 
 fn touching(before: &Hole, between: &str, after: &Hole) -> String {

@@ -10,7 +10,7 @@ use crate::diagnostics::Mistakes;
 use crate::function::Function;
 use crate::options::{Element, KeySource, TemplateArgument};
 use crate::template::{Hole, Piece, Step, Template, Unread, Value, Width};
-use crate::tokens::{first_span, local, located, unraw};
+use crate::tokens::{first_span, local, located, unraw, variables};
 
 /// The longest key that the runtime takes.
 const MAX_BYTES: usize = 1024;
@@ -34,17 +34,49 @@ pub(crate) struct Scope<'a> {
     /// Const generics of the function.
     constants: Vec<String>,
     has_receiver: bool,
+    /// What stands before each template.
+    prefix: Option<&'a LitStr>,
+    /// Whether the names are those around a `key!`, which are not known.
+    is_inline: bool,
 }
 
 impl<'a> Scope<'a> {
-    pub(crate) fn of(function: &Function, krate: &'a Path) -> Self {
+    pub(crate) fn of(function: &Function, prefix: Option<&'a LitStr>, krate: &'a Path) -> Self {
         let generics = &function.signature.generics;
         Self {
             krate,
             names: function.names(),
             constants: generics.const_params().map(|param| unraw(&param.ident)).collect(),
             has_receiver: function.has_receiver(),
+            prefix,
+            is_inline: false,
         }
+    }
+
+    /// That of `key!`: a name in small letters is a variable.
+    pub(crate) fn inline(source: &KeySource, krate: &'a Path) -> Self {
+        let mut names = Vec::new();
+        if let KeySource::Template(literal, _) = source {
+            for name in variables(&literal.value()) {
+                let is_constant = name.trim_start_matches('_').starts_with(char::is_uppercase);
+                let is_known = names.iter().any(|(known, _)| unraw(known) == name);
+                if name != "self" && !is_constant && !is_known {
+                    let ident = syn::parse_str(&name).map_or_else(
+                        |_| Ident::new_raw(&name, literal.span()),
+                        |it: Ident| Ident::new(&unraw(&it), literal.span()),
+                    );
+                    names.push((ident, Vec::new()));
+                }
+            }
+        }
+        let (constants, prefix) = (Vec::new(), None);
+        Self { krate, names, constants, has_receiver: true, prefix, is_inline: true }
+    }
+
+    /// Where names out of the literal stand. For an attribute they mean what they mean at the function,
+    /// for `key!` what they mean where the literal was written.
+    fn span(&self, literal: &LitStr) -> Span {
+        if self.is_inline { literal.span() } else { Span::call_site().located_at(literal.span()) }
     }
 
     fn is_bound(&self, name: &str) -> bool {
@@ -143,7 +175,7 @@ fn expand_template(
     check::check(&template, literal, arguments, scope, mistakes);
     let warning = check::warning(&template, literal, scope);
     if arguments.is_empty()
-        && let Some(constant) = constant(&template, literal, mistakes)
+        && let Some(constant) = constant(&template, literal, scope, mistakes)
     {
         return Rendering::Constant(constant, warning);
     }
@@ -152,7 +184,7 @@ fn expand_template(
     let shadows = shadows(&template, arguments, scope);
     let unbound = unbound(&template, arguments, scope);
     let constants = constants(&unbound, literal, scope, mistakes);
-    let rendered = render(&text, values, shadows, constants, krate);
+    let rendered = render(&text, values, shadows, constants, scope);
     Rendering::Run(match warning {
         Some(warning) => quote!({ #warning #rendered }),
         None => rendered,
@@ -198,7 +230,7 @@ fn constants(
     mistakes: &mut Mistakes,
 ) -> Constants {
     let krate = scope.krate;
-    let span = Span::call_site().located_at(literal.span());
+    let span = scope.span(literal);
     let mut constants = Constants { arguments: Vec::new(), refusals: Vec::new() };
     for name in names {
         let ident = syn::parse_str::<Ident>(name).unwrap_or_else(|_| Ident::new_raw(name, span));
@@ -280,8 +312,9 @@ fn render(
     values: Vec<Forwarded>,
     shadows: Vec<TokenStream>,
     constants: Constants,
-    krate: &Path,
+    scope: &Scope<'_>,
 ) -> TokenStream {
+    let krate = scope.krate;
     let split = |forwarded: Vec<Forwarded>| -> (Vec<_>, Vec<_>) {
         forwarded.into_iter().map(|forwarded| (forwarded.name, forwarded.value)).unzip()
     };
@@ -298,11 +331,16 @@ fn render(
     }
     let (constant_names, constant_values) = split(constants.arguments);
     let refusals = constants.refusals;
-    let rendered = quote! {
-        #krate::__private_0_1::render(::core::format_args!(
+    let mut rendered = quote! {
+        ::core::format_args!(
             #text #(, #names #values)* #(, #constant_names #constant_values)*
-        ))
+        )
     };
+    if let Some(prefix) = scope.prefix {
+        let around = LitStr::new(&format!("{}{{}}", prefix.value()), prefix.span());
+        rendered = quote!(::core::format_args!(#around, #rendered));
+    }
+    let rendered = quote!(#krate::__private_0_1::render(#rendered));
     if shadows.is_empty() && refusals.is_empty() {
         return rendered;
     }
@@ -326,7 +364,7 @@ fn desugar(template: &Template, literal: &LitStr, scope: &Scope<'_>) -> (LitStr,
         return (literal.clone(), Vec::new());
     }
     // With the literal's own span rustc would offer to replace the whole string by a field's name.
-    let span = Span::call_site().located_at(literal.span());
+    let span = scope.span(literal);
     let krate = located(scope.krate.to_token_stream(), span);
     let mut text = String::new();
     let mut sugar = Vec::new();
@@ -410,8 +448,13 @@ fn widths(template: &Template) -> impl Iterator<Item = &Width> {
     template.holes().filter_map(|hole| hole.spec.width.as_ref())
 }
 
-fn constant(template: &Template, literal: &LitStr, mistakes: &mut Mistakes) -> Option<LitStr> {
-    let mut text = String::new();
+fn constant(
+    template: &Template,
+    literal: &LitStr,
+    scope: &Scope<'_>,
+    mistakes: &mut Mistakes,
+) -> Option<LitStr> {
+    let mut text = scope.prefix.map(LitStr::value).unwrap_or_default();
     for piece in &template.pieces {
         match piece {
             Piece::Text(literal) => text.push_str(literal),

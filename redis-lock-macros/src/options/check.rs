@@ -20,6 +20,16 @@ pub(crate) fn check(options: &Options, mistakes: &mut Mistakes) {
     check_lease(options, mistakes);
     check_times(options, mistakes);
     check_calls(options, mistakes);
+    if let (Some(prefix), Some(Setting { name, value: key })) = (&options.prefix, &options.key)
+        && key.has_plain_keys()
+    {
+        let message = format!(
+            "`prefix = {}` of the block stands before templates, and these keys are expressions; list \
+             templates, `keys = [\"a:{{x}}\", …]`, or move the function out of the block",
+            prefix.value.token()
+        );
+        mistakes.at(name, message);
+    }
 }
 
 /// Refuses options that a lock without a lease, without renewal, or of this kind can't have.

@@ -8,13 +8,14 @@ mod table;
 mod value;
 
 pub(crate) use check::check;
-pub(crate) use parse::parse;
+pub(crate) use parse::{DEFAULTS, check_defaults, parse};
+pub(crate) use readers::token_form;
 pub(crate) use value::{
     Element, KeySource, Kind, Lease, OnLost, Release, TemplateArgument, Time, Waiting,
 };
 
 use proc_macro2::Ident;
-use syn::{Expr, Path};
+use syn::{Expr, LitStr, Path};
 
 /// One option that was given: its name, for messages that point at it, and its value.
 pub(crate) struct Setting<T> {
@@ -45,7 +46,14 @@ pub(crate) struct Options {
     pub(crate) fair: Option<Setting<Expr>>,
     pub(crate) repair_orphan: Option<Setting<Time>>,
     pub(crate) linger: Option<Setting<Time>>,
+    pub(crate) label: Option<Setting<Expr>>,
+    pub(crate) outage: Option<Setting<Time>>,
+    pub(crate) request: Option<Setting<Ident>>,
     pub(crate) krate: Option<Setting<Path>>,
+    /// What a block around the function puts before its templates.
+    pub(crate) prefix: Option<Setting<LitStr>>,
+    /// Whether these are those of a block, and not those of a function.
+    are_defaults: bool,
 }
 
 impl Options {
@@ -55,12 +63,13 @@ impl Options {
     }
 
     /// Options that are a time, by the methods that they become.
-    pub(crate) fn times(&self) -> [(&'static str, &Option<Setting<Time>>); 4] {
+    pub(crate) fn times(&self) -> [(&'static str, &Option<Setting<Time>>); 5] {
         [
             ("max_hold", &self.max_hold),
             ("min_hold", &self.min_hold),
             ("repair_orphan", &self.repair_orphan),
             ("linger", &self.linger),
+            ("outage", &self.outage),
         ]
     }
 

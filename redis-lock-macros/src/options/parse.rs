@@ -4,36 +4,32 @@ use proc_macro2::{Ident, TokenStream, TokenTree};
 use quote::ToTokens;
 use syn::ext::IdentExt;
 use syn::parse::{ParseStream, Parser};
-use syn::{Error, Lit, Result, Token, parse_quote};
+use syn::{Error, Lit, Result, Token, parenthesized, parse_quote};
 
 use super::Options;
-use super::readers::set;
+use super::readers::{assign, prefix, set};
 use super::table::{self, OPTIONS};
 use super::value::{KeySource, Kind, TemplateArgument};
 use crate::diagnostics::Mistakes;
 use crate::suggest;
 use crate::template::{Template, Value};
 
-/// Reads the attribute's arguments. What cannot be read is reported and skipped, so that the
-/// rest is checked in the same go.
+/// The group in which `#[redis_lock_defaults]` gives its options to a function.
+pub(crate) const DEFAULTS: &str = "__defaults";
+
+/// Reads the attribute's arguments.
 pub(crate) fn parse(tokens: TokenStream, mistakes: &mut Mistakes) -> Options {
     let mut options = Options::default();
-    let read = |input: ParseStream<'_>| -> Result<()> {
-        while !input.is_empty() {
-            if let Err(error) = options.read_one(input) {
-                mistakes.add(error);
-            } else if !(input.is_empty() || input.peek(Token![,])) {
-                mistakes.add(input.error("expected `,` between two options"));
-            }
-            skip_to_comma(input)?;
-            let _ = input.parse::<Option<Token![,]>>()?;
-        }
-        Ok(())
-    };
-    if let Err(error) = read.parse2(tokens) {
-        mistakes.add(error);
-    }
+    options.read_all(tokens, mistakes);
     options
+}
+
+/// Reports what is wrong with the arguments of `#[redis_lock_defaults]`, and returns their names.
+pub(crate) fn check_defaults(tokens: TokenStream, mistakes: &mut Mistakes) -> Vec<Ident> {
+    let mut options = Options { are_defaults: true, ..Options::default() };
+    options.read_all(tokens, mistakes);
+    super::check(&options, mistakes);
+    options.given
 }
 
 fn skip_to_comma(input: ParseStream<'_>) -> Result<()> {
@@ -44,7 +40,72 @@ fn skip_to_comma(input: ParseStream<'_>) -> Result<()> {
 }
 
 impl Options {
+    /// What cannot be read is reported and skipped, so that the rest is checked in the same go.
+    fn read_all(&mut self, tokens: TokenStream, mistakes: &mut Mistakes) {
+        let read = |input: ParseStream<'_>| -> Result<()> {
+            while !input.is_empty() {
+                if let Err(error) = self.read_one(input) {
+                    mistakes.add(error);
+                } else if !(input.is_empty() || input.peek(Token![,])) {
+                    mistakes.add(input.error("expected `,` between two options"));
+                }
+                skip_to_comma(input)?;
+                let _ = input.parse::<Option<Token![,]>>()?;
+            }
+            Ok(())
+        };
+        if let Err(error) = read.parse2(tokens) {
+            mistakes.add(error);
+        }
+    }
+
+    /// Reads the options of a block around the function, but for those that the function sets.
+    fn read_defaults(&mut self, input: ParseStream<'_>) -> Result<()> {
+        let content;
+        parenthesized!(content in input);
+        while !content.is_empty() {
+            let name = content.fork().call(Ident::parse_any)?;
+            let kinds = ["read", "write", "permits"].map(str::to_owned);
+            let is_set = self.given.iter().any(|given| {
+                *given == name
+                    || kinds.contains(&given.to_string()) && kinds.contains(&name.to_string())
+            });
+            if !is_set {
+                self.read_default(&content)?;
+            }
+            skip_to_comma(&content)?;
+            let _ = content.parse::<Option<Token![,]>>()?;
+        }
+        Ok(())
+    }
+
+    fn read_default(&mut self, input: ParseStream<'_>) -> Result<()> {
+        let name = input.fork().call(Ident::parse_any)?;
+        if ["key", "keys", "fence", "guard", "request"].iter().any(|own| name == own) {
+            let message = format!("`{name}` is for one function; write it in its `#[redis_lock]`");
+            return Err(Error::new_spanned(name, message));
+        }
+        if name != "prefix" {
+            return self.read_option(input);
+        }
+        let name = input.call(Ident::parse_any)?;
+        self.given.push(name.clone());
+        assign(&mut self.prefix, name, input, "prefix = \"orders:\"", prefix)
+    }
+
     fn read_one(&mut self, input: ParseStream<'_>) -> Result<()> {
+        let starts_with = |name| input.fork().call(Ident::parse_any).is_ok_and(|it| it == name);
+        if starts_with(DEFAULTS) {
+            let _ = input.call(Ident::parse_any)?;
+            return self.read_defaults(input);
+        }
+        if self.are_defaults && !input.peek(Lit) {
+            return self.read_default(input);
+        }
+        self.read_option(input)
+    }
+
+    fn read_option(&mut self, input: ParseStream<'_>) -> Result<()> {
         if input.peek(Lit) {
             self.given.push(Ident::new("key", input.span()));
             let message =

@@ -185,6 +185,17 @@ pub(super) fn choice<T: Copy>(input: ParseStream<'_>, choices: &[(&str, T)]) -> 
     }
 }
 
+/// The text that stands before the templates of a block.
+pub(super) fn prefix(input: ParseStream<'_>) -> Result<LitStr> {
+    let example =
+        "a prefix is a text that stands before every template, e.g. `prefix = \"orders:\"`";
+    let text: LitStr = input.parse().map_err(|error| Error::new(error.span(), example))?;
+    if text.value().is_empty() || text.value().contains(['{', '}']) {
+        return Err(Error::new_spanned(text, format!("{example}; it holds no placeholders")));
+    }
+    Ok(text)
+}
+
 pub(super) fn binding(input: ParseStream<'_>) -> Result<Ident> {
     input.parse().map_err(|error: Error| {
         Error::new(error.span(), "expected a name for the variable that the body will see")
@@ -220,7 +231,7 @@ pub(super) fn key(name: &Ident, example: &str, input: ParseStream<'_>) -> Result
 }
 
 /// `"svc:{t}:{n}", t = self.tenant, …`
-fn token_form(input: ParseStream<'_>) -> Result<KeySource> {
+pub(crate) fn token_form(input: ParseStream<'_>) -> Result<KeySource> {
     if input.is_empty() {
         return Err(
             input.error("a template is missing; write e.g. `key(\"order:{id}\", id = order.id)`")

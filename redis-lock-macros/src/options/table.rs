@@ -34,14 +34,14 @@ impl Entry {
 /// The options by what they are for, as the message on an unknown one lists them.
 pub(super) const GROUPS: [(&str, &[&str]); 5] = [
     ("what is locked", &["key", "keys", "read", "write", "permits"]),
-    ("how long", &["ttl", "wait", "renew", "max_hold", "min_hold", "linger"]),
+    ("how long", &["ttl", "wait", "renew", "max_hold", "min_hold", "linger", "outage"]),
     ("when it fails", &["on_busy", "on_error", "on_lost", "release"]),
     ("in the body", &["fence", "guard"]),
-    ("which locks", &["via", "reentrant", "fair", "repair_orphan", "crate"]),
+    ("which locks", &["via", "reentrant", "fair", "repair_orphan", "label", "request", "crate"]),
 ];
 
 /// All of them, in the order of the documentation.
-pub(super) static OPTIONS: [Entry; 22] = [
+pub(super) static OPTIONS: [Entry; 25] = [
     Entry {
         name: "key",
         example: "key = \"order:{order_id}\"",
@@ -303,8 +303,12 @@ pub(super) static OPTIONS: [Entry; 22] = [
                 "which `Locks` to use is `via = expr`",
             ),
             (
-                &["prefix", "namespace"],
+                &["namespace"],
                 "the namespace belongs to the manager: `Locks::builder().namespace(..)`",
+            ),
+            (
+                &["prefix", "cachenames"],
+                "a prefix is for a block: `#[redis_lock_defaults(prefix = \"orders:\")]` on the `impl`",
             ),
         ],
         read: |options, name, entry, input| {
@@ -345,6 +349,41 @@ pub(super) static OPTIONS: [Entry; 22] = [
         read: |options, name, entry, input| {
             let zero = "a linger of zero keeps nothing; leave it out";
             assign(&mut options.linger, name, input, entry.example, |it| Time::parse(it, zero))
+        },
+    },
+    Entry {
+        name: "label",
+        example: "label = \"nightly run\"",
+        meant_by: &[(
+            &["holder", "owner", "description", "holdername"],
+            "what the holder is called for people is `label`",
+        )],
+        read: |options, name, entry, input| {
+            assign(&mut options.label, name, input, entry.example, expression)
+        },
+    },
+    Entry {
+        name: "outage",
+        example: "outage = \"5s\"",
+        meant_by: &[],
+        read: |options, name, entry, input| {
+            let zero =
+                "an outage of zero would fail at the first trouble; leave it out for the default";
+            assign(&mut options.outage, name, input, entry.example, |it| Time::parse(it, zero))
+        },
+    },
+    Entry {
+        name: "request",
+        example: "request = charge_lock",
+        meant_by: &[(
+            &["companion", "lockfn", "requestfn"],
+            "a function that makes the same request is `request = name`",
+        )],
+        read: |options, name, entry, input| {
+            assign(&mut options.request, name, input, entry.example, |input| {
+                let message = "expected a name for the function that makes the request";
+                input.parse().map_err(|error: syn::Error| syn::Error::new(error.span(), message))
+            })
         },
     },
     Entry {

@@ -42,6 +42,15 @@ impl KeySource {
         }
     }
 
+    /// Whether one of the keys is given by an expression.
+    pub(crate) fn has_plain_keys(&self) -> bool {
+        match self {
+            Self::Template(..) => false,
+            Self::List(elements) => elements.iter().any(|it| it.expr().is_some()),
+            Self::Iterator(_) => true,
+        }
+    }
+
     /// The user's expressions in it.
     pub(crate) fn expressions(&self) -> Vec<&Expr> {
         match self {

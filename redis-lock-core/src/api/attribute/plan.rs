@@ -43,6 +43,10 @@ pub enum Fixed {
     repair_orphan(u64, u32),
     /// See `Request::linger`.
     linger(u64, u32),
+    /// See `Request::outage`.
+    outage(u64, u32),
+    /// See `Request::label`; the function's path otherwise.
+    label(&'static str),
     /// See `Request::fenced`.
     fenced,
     /// See `Request::reentrant`.
@@ -97,10 +101,9 @@ impl Plan {
         self.known.iter().any(option)
     }
 
-    pub(super) fn apply(&self, request: Request) -> Request {
-        let mut request = self.known.iter().fold(request, |request, known| known.apply(request));
+    pub(super) fn apply(&self, mut request: Request) -> Request {
         request.options.label = Some(self.label.into());
-        request
+        self.known.iter().fold(request, |request, known| known.apply(request))
     }
 }
 
@@ -126,6 +129,10 @@ impl Fixed {
             Self::linger(seconds, nanoseconds) => {
                 request.linger(Duration::new(seconds, nanoseconds))
             }
+            Self::outage(seconds, nanoseconds) => {
+                request.outage(Duration::new(seconds, nanoseconds))
+            }
+            Self::label(label) => request.label(label),
             Self::fenced => request.fenced(),
             Self::reentrant => request.reentrant(),
             // The kind was chosen when the request was made; the other options are not part of a

@@ -83,7 +83,10 @@ mod tests {
         let (a, b) = ("7", "a:b/%");
         let key = text(format_args!("order:{}:{}", segment(a), segment(b)));
         assert_eq!(key, "order:7:a%3Ab%2F%25");
-        assert_eq!(text(format_args!("{}", segment("größe ñ-._~@+="))), "größe%20ñ-._~@+=");
+        assert_eq!(
+            text(format_args!("{}", segment("größe ñ-._~@+="))),
+            "gr%C3%B6%C3%9Fe%20%C3%B1-._~@+="
+        );
         assert_eq!(text(format_args!("{}", segment("\u{1F600}"))), "%F0%9F%98%80");
     }
 

@@ -56,8 +56,8 @@ pub trait KeySegment {
 
 /// Takes a value's text and escapes what could be mistaken for the template around it.
 ///
-/// ASCII letters and digits, `-._~@+=`, and letters of other scripts stand for themselves; all else
-/// is percent-encoded.
+/// ASCII letters and digits and `-._~@+=` stand for themselves; of all else, each byte is `%` and two
+/// capital hex digits. Which other characters are letters would depend on the version of Rust.
 pub struct SegmentWriter<'a> {
     out: &'a mut dyn Write,
     chars: usize,
@@ -128,11 +128,7 @@ impl fmt::Debug for SegmentWriter<'_> {
 }
 
 fn stands_for_itself(c: char) -> bool {
-    if c.is_ascii() {
-        c.is_ascii_alphanumeric() || "-._~@+=".contains(c)
-    } else {
-        c.is_alphabetic()
-    }
+    c.is_ascii_alphanumeric() || "-._~@+=".contains(c)
 }
 
 macro_rules! by_display {
