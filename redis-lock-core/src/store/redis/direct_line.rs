@@ -7,8 +7,9 @@ use redis::{Cmd, Value};
 
 use super::driver_wire::DriverLine;
 use super::input::Input;
-use super::transport::Transport;
+use super::socket::Socket;
 use crate::store::Watcher;
+use crate::store::outbound::Sink;
 
 /// None of its methods blocks.
 pub(super) enum DirectLine {
@@ -19,13 +20,13 @@ pub(super) enum DirectLine {
 
 /// A line over a socket of our own.
 pub(super) struct OwnLine {
-    transport: Transport,
+    socket: Socket,
     input: Input,
 }
 
 impl DirectLine {
-    pub(super) fn over(transport: Transport) -> Self {
-        Self::Own(OwnLine { transport, input: Input::new() })
+    pub(super) fn over(socket: Socket) -> Self {
+        Self::Own(OwnLine { socket, input: Input::new() })
     }
 
     /// To be called on the engine's runtime.
@@ -35,7 +36,7 @@ impl DirectLine {
 
     pub(super) fn watcher(&self) -> Watcher {
         match self {
-            Self::Own(line) => line.transport.socket().watcher(),
+            Self::Own(line) => line.socket.watcher(),
             Self::Driver(line) => line.watcher(),
         }
     }
@@ -74,22 +75,20 @@ impl OwnLine {
         cmds.into_iter().for_each(|cmd| cmd.write_packed_command(&mut bytes));
         let mut sent = 0;
         while let Some(rest) = bytes.get(sent..).filter(|rest| !rest.is_empty()) {
-            match self.transport.write(rest) {
+            match self.socket.write(rest) {
                 Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
                 Ok(count) => sent += count,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(error),
             }
         }
-        self.transport.flush()
+        Ok(())
     }
 
     fn fill(&mut self) -> io::Result<bool> {
-        // Over TLS there may be something left to send.
-        self.transport.flush()?;
         let mut received = false;
         loop {
-            let filled = self.input.fill(&mut self.transport)?;
+            let filled = self.input.fill(&self.socket)?;
             received |= filled.received;
             if !filled.more {
                 return Ok(received);

@@ -6,8 +6,7 @@ use redis::Value;
 
 use super::scan::{Scanned, scan};
 use super::short;
-use super::socket::Received;
-use super::transport::Transport;
+use super::socket::Socket;
 use crate::store::Filled;
 
 /// How many bytes one read can take.
@@ -29,11 +28,13 @@ impl Input {
     }
 
     /// Reads once.
-    pub(super) fn fill(&mut self, transport: &mut Transport) -> io::Result<Filled> {
-        match transport.read(self.room()) {
-            Ok(Received { count, more }) => {
+    pub(super) fn fill(&mut self, socket: &Socket) -> io::Result<Filled> {
+        let room = self.room();
+        let most = room.len();
+        match socket.read(room) {
+            Ok(count) => {
                 self.end += count;
-                Ok(Filled { received: true, more })
+                Ok(Filled { received: true, more: count == most })
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                 Ok(Filled { received: false, more: false })

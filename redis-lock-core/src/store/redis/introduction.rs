@@ -19,69 +19,37 @@ use tokio::task::JoinHandle;
 
 use super::Terms;
 use super::socket::Socket;
-#[cfg(feature = "rustls")]
-use super::tls_session::SharedStream;
-use super::transport::Transport;
 use crate::store::TlsSettings;
 
-/// The driver's connection, which is authenticated, and what it runs over.
+/// The driver's connection, which is authenticated, and the socket that it uses.
 pub(super) struct Introduced {
     pub(super) driver: MultiplexedConnection,
     task: JoinHandle<()>,
-    carrier: Carrier,
-}
-
-enum Carrier {
-    Plain(Socket),
-    #[cfg(feature = "rustls")]
-    Tls(SharedStream),
+    socket: Socket,
 }
 
 trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
 
 impl<T: AsyncRead + AsyncWrite + Unpin + Send> Stream for T {}
 
-impl Carrier {
-    /// A copy for the driver.
-    fn stream(&self) -> io::Result<Box<dyn Stream>> {
-        Ok(match self {
-            Self::Plain(Socket::Tcp(stream)) => Box::new(TcpStream::from_std(stream.try_clone()?)?),
-            #[cfg(unix)]
-            Self::Plain(Socket::Unix(stream)) => {
-                Box::new(UnixStream::from_std(stream.try_clone()?)?)
-            }
-            #[cfg(feature = "rustls")]
-            Self::Tls(stream) => Box::new(stream.clone()),
-        })
-    }
-}
-
 impl Introduced {
-    /// The transport of the connection, for our own use. All commands of the driver must have been
+    /// The socket of the connection, for our own use. All commands of the driver must have been
     /// answered.
-    pub(super) async fn into_transport(self) -> Result<Transport, RedisError> {
+    pub(super) async fn into_socket(self) -> Socket {
         // Its task must have ended before we use the socket, since it would read our replies; and it
         // must not end by itself, since it would shut the socket down.
         self.task.abort();
         let _ = self.task.await;
-        drop(self.driver);
-        match self.carrier {
-            Carrier::Plain(socket) => Ok(Transport::Plain(socket)),
-            #[cfg(feature = "rustls")]
-            Carrier::Tls(stream) => Ok(Transport::Tls(Box::new(stream.into_session()?))),
-        }
+        self.socket
     }
 }
 
-/// Connects and has the driver authenticate and choose the database. `None` when only the driver
-/// knows how to reach the server: over TLS, when the user gave a client with certificates in it.
-pub(super) async fn connect(
-    info: &ConnectionInfo,
-    tls: Option<&TlsSettings>,
-) -> Result<Option<Introduced>, RedisError> {
-    let Some(carrier) = carrier(info, tls).await? else { return Ok(None) };
-    let (driver, task) = introduce(info.redis_settings(), &carrier, config()).await?;
-    Ok(Some(Introduced { driver, task, carrier }))
+/// Connects and has the driver authenticate and choose the database. `None` over TLS, which the driver
+/// goes on speaking.
+pub(super) async fn connect(info: &ConnectionInfo) -> Result<Option<Introduced>, RedisError> {
+    let Some(socket) = socket(info).await? else { return Ok(None) };
+    let (driver, task) = introduce(info.redis_settings(), stream_of(&socket)?, config()).await?;
+    Ok(Some(Introduced { driver, task, socket }))
 }
 
 /// A connection that the driver goes on using.
@@ -91,8 +59,8 @@ pub(super) async fn driver(
     config: AsyncConnectionConfig,
 ) -> Result<MultiplexedConnection, RedisError> {
     let info = client.get_connection_info();
-    let connection = match carrier(info, terms.tls.as_ref()).await? {
-        Some(carrier) => introduce(info.redis_settings(), &carrier, config).await?.0,
+    let connection = match stream(info, terms.tls.as_ref()).await? {
+        Some(stream) => introduce(info.redis_settings(), stream, config).await?.0,
         None => client.get_multiplexed_async_connection_with_config(&config).await?,
     };
     let (mut named, cmd) = (connection.clone(), terms.name_connection());
@@ -107,8 +75,8 @@ pub(super) async fn subscriber(
     tls: Option<&TlsSettings>,
 ) -> Result<PubSub, RedisError> {
     let info = client.get_connection_info();
-    match carrier(info, tls).await? {
-        Some(carrier) => PubSub::new(info.redis_settings(), carrier.stream()?).await,
+    match stream(info, tls).await? {
+        Some(stream) => PubSub::new(info.redis_settings(), stream).await,
         None => client.get_async_pubsub().await,
     }
 }
@@ -118,29 +86,61 @@ pub(super) fn config() -> AsyncConnectionConfig {
     AsyncConnectionConfig::new().set_response_timeout(None).set_connection_timeout(None)
 }
 
-async fn carrier(
-    info: &ConnectionInfo,
-    tls: Option<&TlsSettings>,
-) -> Result<Option<Carrier>, RedisError> {
-    let sockets = info.tcp_settings();
-    match (info.addr(), tls) {
-        (ConnectionAddr::Tcp(host, port), _) => {
+/// A socket to the server; `None` over TLS.
+async fn socket(info: &ConnectionInfo) -> Result<Option<Socket>, RedisError> {
+    Ok(Some(match info.addr() {
+        ConnectionAddr::Tcp(host, port) => {
             let plain = |stream| Box::pin(async { Ok::<_, RedisError>(stream) });
-            let stream = first_of(host, *port, sockets, plain).await?.into_std()?;
-            Ok(Some(Carrier::Plain(Socket::Tcp(Arc::new(stream)))))
-        }
-        #[cfg(feature = "rustls")]
-        (ConnectionAddr::TcpTls { host, port, .. }, Some(tls)) => {
-            let shake_hands = |stream| Box::pin(SharedStream::connect(stream, host, tls));
-            Ok(Some(Carrier::Tls(first_of(host, *port, sockets, shake_hands).await?)))
+            let stream = first_of(host, *port, info.tcp_settings(), plain).await?;
+            Socket::Tcp(Arc::new(stream.into_std()?))
         }
         #[cfg(unix)]
-        (ConnectionAddr::Unix(path), _) => {
-            let stream = UnixStream::connect(path).await?.into_std()?;
-            Ok(Some(Carrier::Plain(Socket::Unix(Arc::new(stream)))))
+        ConnectionAddr::Unix(path) => {
+            Socket::Unix(Arc::new(UnixStream::connect(path).await?.into_std()?))
+        }
+        _ => return Ok(None),
+    }))
+}
+
+/// A copy of the socket for the driver.
+fn stream_of(socket: &Socket) -> io::Result<Box<dyn Stream>> {
+    Ok(match socket {
+        Socket::Tcp(stream) => Box::new(TcpStream::from_std(stream.try_clone()?)?),
+        #[cfg(unix)]
+        Socket::Unix(stream) => Box::new(UnixStream::from_std(stream.try_clone()?)?),
+    })
+}
+
+/// What the driver is to use; `None` when only the driver knows how to reach the server: over TLS, when
+/// the user gave a client with certificates in it.
+async fn stream(
+    info: &ConnectionInfo,
+    tls: Option<&TlsSettings>,
+) -> Result<Option<Box<dyn Stream>>, RedisError> {
+    if let Some(socket) = socket(info).await? {
+        return Ok(Some(stream_of(&socket)?));
+    }
+    match (info.addr(), tls) {
+        #[cfg(feature = "rustls")]
+        (ConnectionAddr::TcpTls { host, port, .. }, Some(tls)) => {
+            let shake_hands = |stream| Box::pin(secured(stream, host, tls));
+            Ok(Some(first_of(host, *port, info.tcp_settings(), shake_hands).await?))
         }
         _ => Ok(None),
     }
+}
+
+/// Shakes hands with the server, which must prove that it is `host`.
+#[cfg(feature = "rustls")]
+async fn secured(
+    stream: TcpStream,
+    host: &str,
+    tls: &TlsSettings,
+) -> Result<Box<dyn Stream>, RedisError> {
+    let name = rustls::pki_types::ServerName::try_from(host.to_owned())
+        .map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
+    let connector = tokio_rustls::TlsConnector::from(Arc::clone(tls));
+    Ok(Box::new(connector.connect(name, stream).await?))
 }
 
 /// Connects to all addresses of a host at once, and goes on with the first that is `ready`: some may
@@ -186,11 +186,11 @@ fn suit(stream: &TcpStream, settings: &TcpSettings) -> io::Result<()> {
 
 async fn introduce(
     settings: &RedisConnectionInfo,
-    carrier: &Carrier,
+    stream: Box<dyn Stream>,
     config: AsyncConnectionConfig,
 ) -> Result<(MultiplexedConnection, JoinHandle<()>), RedisError> {
     let (connection, driver) =
-        MultiplexedConnection::new_with_config(settings, carrier.stream()?, config).await?;
+        MultiplexedConnection::new_with_config(settings, stream, config).await?;
     Ok((connection, tokio::spawn(driver)))
 }
 
@@ -212,10 +212,11 @@ mod tests {
         let settings = TcpSettings::default().set_keepalive(TcpKeepalive::new().with_time(time));
         #[cfg(target_os = "linux")]
         let settings = settings.set_user_timeout(time);
-        let introduced = connect(&info.set_tcp_settings(settings), None).await.unwrap().unwrap();
-        let transport = introduced.into_transport().await.unwrap();
-        let Socket::Tcp(stream) = transport.socket() else { panic!("it is reached by TCP") };
-        let socket = SockRef::from(&**stream);
+        let introduced = connect(&info.set_tcp_settings(settings)).await.unwrap().unwrap();
+        let Socket::Tcp(stream) = introduced.into_socket().await else {
+            panic!("it is reached by TCP")
+        };
+        let socket = SockRef::from(&*stream);
         assert!(socket.keepalive().unwrap() && socket.tcp_nodelay().unwrap());
         #[cfg(target_os = "linux")]
         assert_eq!(socket.tcp_keepalive_time().unwrap(), time);

@@ -37,10 +37,7 @@ mod short;
 mod side_link;
 mod side_watch;
 mod socket;
-#[cfg(feature = "rustls")]
-mod tls_session;
 mod transaction;
-mod transport;
 mod wait_round;
 mod wire;
 #[cfg(all(test, unix))]
@@ -227,15 +224,15 @@ impl RedisConnector {
     async fn connected(self) -> Result<Connected, Fault> {
         let client = self.way.client().await?;
         let info = client.get_connection_info();
-        let introduced = introduction::connect(info, self.terms.tls.as_ref()).await;
+        let introduced = introduction::connect(info).await;
         match introduced.map_err(decode::unreachable)? {
             Some(mut introduced) => {
                 let found = self.probed(&mut introduced.driver).await?;
-                let transport = introduced.into_transport().await.map_err(decode::unreachable)?;
+                let socket = introduced.into_socket().await;
                 let conversation = self.conversation(found.clone());
-                let watcher = transport.socket().watcher();
-                let pollable: Arc<dyn Pollable> = Arc::new(transport.socket().clone());
-                let wire = Box::new(RedisWire::new(transport, conversation));
+                let watcher = socket.watcher();
+                let pollable: Arc<dyn Pollable> = Arc::new(socket.clone());
+                let wire = Box::new(RedisWire::new(socket, conversation));
                 let connected =
                     Connected { wire, watcher: Some(watcher), pollable: Some(pollable) };
                 self.with_transactions(connected, found).await

@@ -89,14 +89,10 @@ impl SideLink {
     async fn connected(&self) -> Result<DirectLine, Fault> {
         let client = self.way.client().await?;
         let info = client.get_connection_info();
-        let introduced = introduction::connect(info, self.terms.tls.as_ref()).await;
+        let introduced = introduction::connect(info).await;
         if let Some(mut introduced) = introduced.map_err(decode::unreachable)? {
             self.check(&mut introduced.driver).await?;
-            return introduced
-                .into_transport()
-                .await
-                .map(DirectLine::over)
-                .map_err(decode::unreachable);
+            return Ok(DirectLine::over(introduced.into_socket().await));
         }
         let connecting = introduction::driver(&client, &self.terms, introduction::config());
         let mut driver = connecting.await.map_err(decode::unreachable)?;

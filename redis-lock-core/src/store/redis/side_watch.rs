@@ -69,7 +69,6 @@ mod tests {
     use super::*;
     use crate::store::redis::direct_line::DirectLine;
     use crate::store::redis::socket::Socket;
-    use crate::store::redis::transport::Transport;
 
     struct Silent;
 
@@ -87,7 +86,7 @@ mod tests {
         let file = UnixStream::from(OwnedFd::from(File::open("Cargo.toml").unwrap()));
         file.set_nonblocking(true).unwrap();
         let slot = Arc::new(LineSlot::default());
-        slot.put(Ok(DirectLine::over(Transport::Plain(Socket::Unix(Arc::new(file))))));
+        slot.put(Ok(DirectLine::over(Socket::Unix(Arc::new(file)))));
         assert!(slot.watcher().is_some_and(|(_, watcher)| watcher().is_err()));
         let watcher = watch_beside(Arc::new(|| Ok(Box::new(Silent) as _)), slot);
         let (readiness, wakes) = (watcher().unwrap(), WakeLog::new());

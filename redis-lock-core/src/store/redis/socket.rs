@@ -16,14 +16,6 @@ use tokio::net::UnixStream;
 use crate::store::outbound::Sink;
 use crate::store::{Bell, Pollable, Readiness, Watcher};
 
-/// What came of an attempt to read.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Received {
-    pub(super) count: usize,
-    /// Whether there may be more to read.
-    pub(super) more: bool,
-}
-
 /// A socket that never blocks.
 #[derive(Clone, Debug)]
 pub(super) enum Socket {
@@ -48,12 +40,16 @@ impl Socket {
         }
     }
 
+    /// # Errors
+    /// `UnexpectedEof` when the server has closed the connection, and `WouldBlock` when nothing has
+    /// arrived.
     pub(super) fn read(&self, into: &mut [u8]) -> io::Result<usize> {
-        match self {
-            Self::Tcp(stream) => (&**stream).read(into),
+        let count = match self {
+            Self::Tcp(stream) => (&**stream).read(into)?,
             #[cfg(unix)]
-            Self::Unix(stream) => (&**stream).read(into),
-        }
+            Self::Unix(stream) => (&**stream).read(into)?,
+        };
+        if count == 0 { Err(io::ErrorKind::UnexpectedEof.into()) } else { Ok(count) }
     }
 }
 

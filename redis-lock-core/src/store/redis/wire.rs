@@ -10,18 +10,18 @@ use std::sync::Arc;
 
 use super::conversation::Conversation;
 use super::input::{Input, MAX_KEPT_BUFFER};
-use super::transport::Transport;
+use super::socket::Socket;
 use crate::store::outbound::{Outbound, Sink};
 use crate::store::{Command, Filled, Pulled, Wire};
 
 pub(super) struct RedisWire {
-    transport: Transport,
+    socket: Socket,
     conversation: Conversation,
     out: Vec<u8>,
     /// How many bytes of `out` have been sent.
     sent: usize,
-    /// The socket, unless there is more between it and the commands.
-    sink: Option<Arc<dyn Sink>>,
+    /// The same socket, for those who send aside.
+    sink: Arc<dyn Sink>,
     /// Whether bytes before those in `out` are being sent.
     is_out_taken: bool,
     /// An empty buffer, to be used when the other one is given away.
@@ -30,11 +30,11 @@ pub(super) struct RedisWire {
 }
 
 impl RedisWire {
-    pub(super) fn new(transport: Transport, conversation: Conversation) -> Self {
+    pub(super) fn new(socket: Socket, conversation: Conversation) -> Self {
         let input = Input::new();
-        let sink = transport.sink();
+        let sink = Arc::new(socket.clone());
         let (out, spare) = (Vec::new(), Vec::new());
-        Self { transport, conversation, out, sent: 0, sink, is_out_taken: false, spare, input }
+        Self { socket, conversation, out, sent: 0, sink, is_out_taken: false, spare, input }
     }
 
     #[cfg(test)]
@@ -86,9 +86,8 @@ impl Wire for RedisWire {
             return Ok(());
         }
         self.encode_bundles();
-        self.transport.flush()?;
         while let Some(rest) = self.out.get(self.sent..).filter(|rest| !rest.is_empty()) {
-            match self.transport.write(rest) {
+            match self.socket.write(rest) {
                 Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
                 Ok(count) => self.sent += count,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
@@ -107,11 +106,11 @@ impl Wire for RedisWire {
 
     fn is_flushed(&self) -> bool {
         let is_empty = self.out.is_empty() && !self.conversation.keeps_back();
-        self.is_out_taken || is_empty && self.transport.is_flushed()
+        self.is_out_taken || is_empty
     }
 
     fn take_output(&mut self) -> Option<Outbound> {
-        let sink = Arc::downgrade(self.sink.as_ref()?);
+        let sink = Arc::downgrade(&self.sink);
         if self.is_out_taken {
             return None;
         }
@@ -141,7 +140,7 @@ impl Wire for RedisWire {
     }
 
     fn fill(&mut self) -> io::Result<Filled> {
-        self.input.fill(&mut self.transport)
+        self.input.fill(&self.socket)
     }
 
     fn pull(&mut self, wants: &mut dyn FnMut(u64) -> bool) -> Option<Pulled> {

@@ -9,7 +9,6 @@ use super::channel::Channel;
 use super::conversation::Conversation;
 use super::probe::Found;
 use super::socket::Socket;
-use super::transport::Transport;
 use super::wire::RedisWire;
 use crate::domain::kind::Kind;
 use crate::domain::names::Names;
@@ -22,7 +21,7 @@ fn wire() -> (RedisWire, UnixStream, Socket) {
     let (socket, there) = socket();
     let conversation =
         Conversation::new(Found::default(), Arc::default(), Channel::default(), None);
-    (RedisWire::new(Transport::Plain(socket.clone()), conversation), there, socket)
+    (RedisWire::new(socket.clone(), conversation), there, socket)
 }
 
 fn socket() -> (Socket, UnixStream) {

@@ -8,7 +8,6 @@ use super::*;
 use crate::domain::kind::Kind;
 use crate::domain::names::Names;
 use crate::store::redis::socket::Socket;
-use crate::store::redis::transport::Transport;
 use crate::store::redis::{Terms, Way};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -77,7 +76,7 @@ impl Scene {
         let (own, server) = UnixStream::pair().unwrap();
         own.set_nonblocking(true).unwrap();
         server.set_nonblocking(true).unwrap();
-        wire.line = Some(DirectLine::over(Transport::Plain(Socket::Unix(Arc::new(own)))));
+        wire.line = Some(DirectLine::over(Socket::Unix(Arc::new(own))));
         Self { wire, answers, server, asked }
     }
 
