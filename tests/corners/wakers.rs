@@ -10,6 +10,8 @@ use std::thread;
 use std::time::Duration;
 
 use redis_locks::{Guard, LockError, LockState, Locks};
+#[cfg(feature = "tracing")]
+use testbed::in_own_process;
 use testbed::{Server, eventually, holds_for};
 use tokio::runtime::Runtime;
 
@@ -339,20 +341,24 @@ fn subscribers_that_block_and_panic(path: Path) {
 
 #[cfg(feature = "tracing")]
 fn subscribers_that_panic_when_asked(path: Path) {
-    let scene = Scene::by(path);
-    subscriber::when_asked(Some(Trouble::Panics));
-    scene.assert_others_go_on();
-    subscriber::when_asked(None);
-    scene.end();
+    in_own_process(|| {
+        let scene = Scene::by(path);
+        subscriber::when_asked(Some(Trouble::Panics));
+        scene.assert_others_go_on();
+        subscriber::when_asked(None);
+        scene.end();
+    });
 }
 
 #[cfg(feature = "tracing")]
 fn subscribers_that_block_when_asked(path: Path) {
-    let scene = Scene::by(path);
-    subscriber::when_asked(Some(scene.blocks()));
-    scene.assert_others_go_on();
-    subscriber::when_asked(None);
-    scene.end();
+    in_own_process(|| {
+        let scene = Scene::by(path);
+        subscriber::when_asked(Some(scene.blocks()));
+        scene.assert_others_go_on();
+        subscriber::when_asked(None);
+        scene.end();
+    });
 }
 
 #[cfg(feature = "tracing")]

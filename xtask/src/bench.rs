@@ -14,7 +14,7 @@ const OUT: &str = "docs/bench";
 /// Finds or fetches servers, then measures all libraries side by side. A full run writes
 /// `docs/bench`; a quick one, or one of a few works, only shows what it found.
 pub(crate) fn run(rest: &[String]) -> Result<()> {
-    let server = find_or_install(Permission::System).map_err(|advice| anyhow!(advice))?;
+    let server = find_or_install(Permission::Ask).map_err(|advice| anyhow!(advice))?;
     if server.flavor() != Flavor::Redis {
         bail!(
             "figures are for Redis and Valkey, and only {server} was found: install redis-server"

@@ -26,8 +26,9 @@ use anyhow::{Result, bail};
 const USAGE: &str = "\
 cargo xtask <command>
 
-  test [filter …]              find or fetch a server, then run every test
-  demo                         processes share a counter, without and with the lock
+  test [--yes] [filter …]      find or fetch a server, then run every test; `--yes` installs a
+                               package of the system without asking where there is no server
+  demo [--yes]                 processes share a counter, without and with the lock
   soak --minutes N [--seed S]  random faults on real servers, with a check of the history;
                                `--place single|cluster|sentinel` says where, with
                                `--server redis|valkey`;
@@ -69,7 +70,7 @@ fn run(arguments: &[String]) -> Result<()> {
     let Some((command, rest)) = arguments.split_first() else { bail!("no command\n\n{USAGE}") };
     match command.as_str() {
         "test" => test::run(rest),
-        "demo" => demo::run(),
+        "demo" => demo::run(rest),
         // Started by the demo.
         "demo-worker" => demo::work(rest),
         "soak" => soak::run(rest),

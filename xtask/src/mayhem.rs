@@ -15,7 +15,7 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
             other => bail!("`mayhem` takes `--seconds N` and `--scripting mixed`, not {other:?}"),
         }
     }
-    let server = find_or_install(Permission::System).map_err(|advice| anyhow!(advice))?;
+    let server = find_or_install(Permission::Ask).map_err(|advice| anyhow!(advice))?;
     // Not with nextest, which ends tests that take too long.
     let mut test = cargo(&["test", "--package", "redis-locks", "--test", "waiting", "mayhem"]);
     test.args(["--", "--nocapture", "--test-threads", "1"])

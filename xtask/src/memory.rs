@@ -11,7 +11,7 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
         [option, seconds] if option == "--seconds" && seconds.parse::<u64>().is_ok() => seconds,
         other => bail!("`memory` takes `--seconds N` and nothing else, not {other:?}"),
     };
-    let server = find_or_install(Permission::System).map_err(|advice| anyhow!(advice))?;
+    let server = find_or_install(Permission::Ask).map_err(|advice| anyhow!(advice))?;
     let name = "engine::rest_tests::the_memory_of_contended_keys_stays_as_it_is";
     let mut test = cargo(&["test", "--profile", "simulation", "--package", "redis-lock-core"]);
     test.args(["--lib", name, "--", "--exact", "--ignored", "--nocapture"])

@@ -22,7 +22,7 @@ impl ServerChoice {
     pub(crate) fn binary(self) -> Result<ServerBinary> {
         match self {
             Self::Valkey9 => ServerBinary::valkey(9).context("there is no Valkey 9 here"),
-            Self::Any => find_or_install(Permission::System).map_err(|advice| anyhow!(advice)),
+            Self::Any => find_or_install(Permission::Ask).map_err(|advice| anyhow!(advice)),
         }
     }
 }

@@ -7,8 +7,20 @@ use testbed::{Permission, ServerBinary, find_or_install, target_dir};
 use crate::cargo::{cargo, must_succeed};
 
 /// Makes sure that servers are installed, then runs every test of the workspace.
-pub(crate) fn run(filters: &[String]) -> Result<()> {
-    let server = find_or_install(Permission::System).map_err(|advice| anyhow!(advice))?;
+pub(crate) fn run(arguments: &[String]) -> Result<()> {
+    let (yes, filters): (Vec<_>, Vec<_>) = arguments.iter().partition(|it| *it == "--yes");
+    let permission = if yes.is_empty() { Permission::Ask } else { Permission::System };
+    let nextest = cargo(&["nextest", "--version"]).output().is_ok_and(|it| it.status.success());
+    run_by(nextest, permission, &filters)
+}
+
+/// The same with plain `cargo test`, where the tests of one binary share a process.
+pub(crate) fn plain() -> Result<()> {
+    run_by(false, Permission::Ask, &[])
+}
+
+fn run_by(nextest: bool, permission: Permission, filters: &[&String]) -> Result<()> {
+    let server = find_or_install(permission).map_err(|advice| anyhow!(advice))?;
     eprintln!("tests run on {server}");
     match ServerBinary::valkey(9) {
         Some(valkey) => eprintln!("and, where they need it, on {valkey}"),
@@ -17,7 +29,6 @@ pub(crate) fn run(filters: &[String]) -> Result<()> {
 
     let skipped = target_dir().join("skipped-tests.txt");
     let _ = fs::remove_file(&skipped);
-    let nextest = cargo(&["nextest", "--version"]).output().is_ok_and(|it| it.status.success());
     let mut tests = if nextest {
         let mut run =
             cargo(&["nextest", "run", "--workspace", "--all-features", "--no-tests=pass"]);

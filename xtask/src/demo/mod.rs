@@ -18,8 +18,13 @@ const WORKERS: u64 = 4;
 const UPDATES_EACH: u64 = 250;
 
 /// Several processes add to one counter in a file, first without and then with the lock.
-pub(crate) fn run() -> Result<()> {
-    let binary = find_or_install(Permission::System).map_err(|advice| anyhow!(advice))?;
+pub(crate) fn run(options: &[String]) -> Result<()> {
+    let permission = match options {
+        [] => Permission::Ask,
+        [yes] if yes == "--yes" => Permission::System,
+        _ => bail!("`demo` has one option: --yes, which installs a server without asking"),
+    };
+    let binary = find_or_install(permission).map_err(|advice| anyhow!(advice))?;
     println!("Server: {binary}, started for this demo.");
     let server = Server::builder().binary(binary).start();
     println!(
