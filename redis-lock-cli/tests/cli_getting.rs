@@ -92,9 +92,11 @@ fn readers_share_and_permits_are_counted() {
 fn a_label_stands_alone() {
     let server = Server::start();
     let label = || locks(&server).blocking_status("job").unwrap().holders[0].label.clone();
-    let taken = run(&server, &["acquire", "job", "--ttl", "20s", "--label", "me"]);
-    assert_eq!(label().as_deref(), Some("me"));
+    let taken = run(&server, &["acquire", "job", "--ttl", "20s", "--label", "me 100 %"]);
+    assert_eq!(label().as_deref(), Some("me 100 %"));
     let token = text(&taken.stdout).trim().to_owned();
+    assert!(!token.contains(' '), "a shell would split it: {token}");
+    assert_eq!(server.get("lock:job").as_deref(), Some(token.as_str()));
     run(&server, &["release", "job", "--token", &token]);
     let line = ["run", "job", "--label", "cron", "--", "sh", "-c", "echo up; exec sleep 60"];
     let mut running = scenery::Running::start(&server, &line);

@@ -10,6 +10,7 @@ use crate::domain::demand::Demand;
 use crate::domain::error::Fault;
 use crate::domain::fence::last_fence;
 use crate::domain::kind::Kind;
+use crate::domain::label::shown;
 use crate::domain::status::Scripting;
 use crate::engine::Asking;
 use crate::engine::thread_reader::ReadingCall;
@@ -73,7 +74,10 @@ pub(crate) fn blocking(mut request: Request) -> Result<Guard, LockError> {
     block_on_or(begun.granted(), || {
         let Some(Request { keys, options, .. }) = &waits else { return };
         let keys = keys.as_slice().iter().map(LockKey::as_str).collect::<Vec<_>>();
-        crate::observe::log::stalled(&keys.join(", "), options.label.as_deref());
+        crate::observe::log::stalled(
+            &keys.join(", "),
+            options.label.as_deref().map(shown).as_deref(),
+        );
     })
 }
 
@@ -102,7 +106,7 @@ fn anew(request: &mut Request, caller: Caller) -> Result<Begun, LockError> {
     let observed = Acquiring::begin(&demand);
     let asking = Asking::begin(locks.clone(), demand);
     if let (Some(observed), Some(holder)) = (&observed, &asking.behind) {
-        observed.contended(holder.token.label());
+        observed.contended(holder.token.label().as_deref());
     }
     Ok(Begun { asking, joins: None, observed })
 }

@@ -34,7 +34,7 @@ impl Label {
         match own {
             None => Self::Shared(Arc::clone(manager)),
             Some(own) if manager.is_empty() => Self::Own(own.into()),
-            Some(own) => Self::Own([manager, " ", own].concat()),
+            Some(own) => Self::Own([manager, "%20", own].concat()),
         }
     }
 }
@@ -50,15 +50,29 @@ impl Deref for Label {
     }
 }
 
-/// Replaces characters that would confuse the format of the value, or a terminal.
+/// The label as it stands in a token: without characters that would confuse the format of the value, or
+/// a terminal, and without spaces, at which a shell would split the token.
 pub(crate) fn printable(label: &str) -> String {
     let is_odd = |c: char| matches!(c, '+' | '#') || c.is_control();
-    let plain = label.chars().map(|c| if is_odd(c) { '_' } else { c });
-    let mut plain: String = plain.collect();
-    while plain.len() > MAX_LABEL {
+    let mut plain = String::with_capacity(label.len());
+    for c in label.chars() {
+        match c {
+            ' ' => plain.push_str("%20"),
+            '%' => plain.push_str("%25"),
+            c if is_odd(c) => plain.push('_'),
+            c => plain.push(c),
+        }
+    }
+    // No escape is cut in two.
+    while plain.len() > MAX_LABEL || plain.ends_with('%') || plain.ends_with("%2") {
         plain.pop();
     }
     plain
+}
+
+/// The label that [`printable`] was given, as people see it.
+pub(crate) fn shown(label: &str) -> String {
+    label.replace("%20", " ").replace("%25", "%")
 }
 
 #[cfg(test)]
@@ -69,13 +83,19 @@ mod tests {
     fn labels_are_made_harmless() {
         assert_eq!(printable("a+b\nc#1"), "a_b_c_1");
         assert!(printable(&"ü".repeat(100)).len() <= MAX_LABEL);
+        for label in ["a b", "100 %", "%20", "%2520 ", "%"] {
+            assert!(!printable(label).contains(' '));
+            assert_eq!(shown(&printable(label)), label);
+        }
+        let cut = printable(&" ".repeat(100));
+        assert!(cut.len() <= MAX_LABEL && shown(&cut).trim().is_empty(), "{cut}");
     }
 
     #[test]
     fn the_label_of_a_request_follows_the_managers() {
         let [none, host] = ["", "host/17"].map(Arc::from);
         assert_eq!(&*Label::of(&host, None), "host/17");
-        assert_eq!(&*Label::of(&host, Some("nightly")), "host/17 nightly");
+        assert_eq!(&*Label::of(&host, Some("nightly")), "host/17%20nightly");
         assert_eq!(&*Label::of(&none, Some("nightly")), "nightly");
     }
 }

@@ -9,6 +9,7 @@ use uuid::Uuid;
 
 use crate::ConfigError;
 use crate::domain::env;
+use crate::domain::label::shown;
 use crate::domain::unsettled::{Aside, Unsettled};
 
 /// The prefix of values that this library wrote.
@@ -79,7 +80,7 @@ impl Token {
 
     /// A fresh token with the same label, for whoever must not have this one.
     pub(crate) fn as_new(&self) -> Self {
-        Self::fresh(self.manager().unwrap_or_default(), self.label().unwrap_or_default())
+        Self::fresh(self.manager().unwrap_or_default(), self.fields().map_or("", |fields| fields.3))
     }
 
     /// The token of a value read from the server, whoever wrote it.
@@ -116,9 +117,9 @@ impl Token {
     }
 
     /// The label of its holder, if this library made it.
-    pub(crate) fn label(&self) -> Option<&str> {
+    pub(crate) fn label(&self) -> Option<String> {
         let label = self.fields()?.3;
-        (!label.is_empty()).then_some(label)
+        (!label.is_empty()).then(|| shown(label))
     }
 
     /// When it was made, by the clock of the machine that made it.
@@ -232,7 +233,7 @@ mod tests {
         let token = Token::fresh("m1", "host/17 job.v2");
         let read = Token::from_wire(&format!("{}{WAITERS_MARK}", token.wire()));
         assert_eq!(read, token);
-        assert_eq!(read.label(), Some("host/17 job.v2"));
+        assert_eq!(read.label().as_deref(), Some("host/17 job.v2"));
         assert_eq!(read.manager(), Some("m1"));
         assert!(!read.is_lasting() && Token::lasting("m1", "x").is_lasting());
         let age = SystemTime::now().duration_since(read.since().unwrap()).unwrap();
@@ -245,7 +246,7 @@ mod tests {
         assert!(token.may_be_idle() && !Token::fresh("m1", "host").may_be_idle());
         assert!(!Token::lasting("m1", "host").may_be_idle());
         assert!(token.since().unwrap().elapsed().unwrap().as_secs() < 5, "the number is the same");
-        assert_eq!((token.manager(), token.label()), (Some("m1"), Some("host")));
+        assert_eq!((token.manager(), token.label()), (Some("m1"), Some("host".into())));
     }
 
     #[test]

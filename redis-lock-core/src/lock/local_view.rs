@@ -7,6 +7,7 @@ use super::{Machine, Stage};
 use crate::Token;
 use crate::domain::clock::Moment;
 use crate::domain::demand::Demand;
+use crate::domain::label::shown;
 use crate::domain::status::Waiting;
 use crate::lock::hold::Hold;
 
@@ -66,7 +67,7 @@ impl<W> Machine<W> {
         }
         view.waiters.extend(self.waiters.iter().map(|waiter| {
             let label = &waiter.demand.terms.label;
-            let label = (!label.is_empty()).then(|| label.to_string());
+            let label = (!label.is_empty()).then(|| shown(label));
             Waiting { label, since: at(waiter.asked) }
         }));
         view

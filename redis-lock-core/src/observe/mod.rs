@@ -165,7 +165,7 @@ pub(crate) fn contended(demand: &Demand, holder: Option<&str>, audience: &Audien
     numbers::contended(demand.kind);
     let holder = holder.map(Token::from_wire);
     let label = holder.as_ref().and_then(Token::label);
-    audience.tell(|| events::contended(demand, label, false));
+    audience.tell(|| events::contended(demand, label.as_deref(), false));
 }
 
 /// A renewal was confirmed or missed.
