@@ -7,6 +7,7 @@ mod adopting;
 mod all;
 mod fences;
 mod holding;
+mod margin;
 mod other_node;
 mod permits;
 mod read_write;
@@ -18,6 +19,7 @@ mod together;
 fn child_process() {
     testbed::dispatch(&[
         ("fences_writer", fences::writer),
+        ("margin_holder", margin::holder),
         ("slots_take_all_the_time", slots::take_all_the_time),
     ]);
 }

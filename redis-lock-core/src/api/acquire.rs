@@ -84,6 +84,9 @@ pub(crate) fn blocking(mut request: Request) -> Result<Guard, LockError> {
 fn anew(request: &mut Request, caller: Caller) -> Result<Begun, LockError> {
     let Request { locks, kind, keys, options } = request;
     let (settings, kind, keys) = (locks.settings(), *kind, keys.take());
+    if options.margin.is_none() && options.ttl.is_some() {
+        options.margin = settings.margin;
+    }
     // The default concerns those locks that can linger.
     if options.linger.is_none() && options.ttl.is_some() && kind.is_pooled() {
         options.linger = settings.linger;

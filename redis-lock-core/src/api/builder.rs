@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::api::server::{NodeOptions, Server, Servers};
 use crate::api::settings::Settings;
-use crate::domain::demand::{check_millis, check_ttl, whole_millis};
+use crate::domain::demand::{check_margin, check_millis, check_ttl, whole_millis};
 use crate::domain::label::{host_and_process, printable};
 use crate::domain::status::Scripting;
 use crate::engine::Link;
@@ -43,6 +43,7 @@ pub struct Builder {
     command_timeout: Option<Duration>,
     outage: Option<Duration>,
     linger: Option<Duration>,
+    margin: Option<Duration>,
     label: Option<String>,
     scripting: Scripting,
 }
@@ -199,6 +200,14 @@ impl Builder {
         self
     }
 
+    /// How much longer the server keeps a lock than its guard believes in it, unless the request says
+    /// otherwise; by default not at all. See [`Request::margin`](crate::Request::margin). Locks that
+    /// never expire have none.
+    pub fn margin(mut self, margin: Duration) -> Self {
+        self.margin = Some(margin);
+        self
+    }
+
     /// The label of holders, which `status` shows; by default host and process.
     pub fn label(mut self, label: impl Into<String>) -> Self {
         self.label = Some(label.into());
@@ -260,6 +269,7 @@ impl Builder {
         if let Some(linger) = settings.linger {
             check_millis("linger", linger, "shorten it")?;
         }
+        settings.margin.map_or(Ok(()), check_margin)?;
         if settings.namespace.contains(['{', '}', '\0']) {
             return Err(ConfigError::BadNamespace.into());
         }
@@ -274,6 +284,7 @@ impl Builder {
             label: printable(&self.label.unwrap_or_else(host_and_process)).into(),
             outage: self.outage.unwrap_or(DEFAULT_OUTAGE),
             linger: self.linger.filter(|linger| !linger.is_zero()),
+            margin: self.margin,
             server: String::new(),
             command_timeout: self.command_timeout,
             scripting: self.scripting,

@@ -152,6 +152,22 @@ impl Request {
         self
     }
 
+    /// Has the server keep the lock for this long beyond the lease that the guard believes in; by default
+    /// not at all.
+    ///
+    /// A holder that is stopped for longer than its lease (a paused virtual machine, a long page fault, a
+    /// clock of the server that jumps ahead) may act once more before it notices. With a margin nobody
+    /// else has the lock yet, as long as the pause was shorter than the margin. A release still frees
+    /// the lock at once. A holder that dies keeps the others waiting for ttl and margin.
+    ///
+    /// # Errors
+    /// The acquisition fails with [`InvalidConfig`](crate::LockError::InvalidConfig) when the margin is
+    /// longer than 24 hours, or when the lock never expires.
+    pub fn margin(mut self, margin: Duration) -> Self {
+        self.options.margin = Some(margin);
+        self
+    }
+
     /// A name for this holder, which follows the label of its `Locks`. It is shown to people by
     /// [`status`](Locks::status) and the command-line program.
     ///

@@ -16,6 +16,7 @@ pub(crate) struct Settings {
     pub(crate) label: Arc<str>,
     pub(crate) outage: Duration,
     pub(crate) linger: Option<Duration>,
+    pub(crate) margin: Option<Duration>,
     /// The address of the server for messages, without secrets.
     pub(crate) server: String,
     pub(crate) command_timeout: Option<Duration>,

@@ -167,6 +167,18 @@ pub enum ConfigError {
     /// `linger` was set for a lock that never expires.
     #[error("linger has no meaning for a lock that never expires; give it a ttl")]
     LingerWithoutTtl,
+    /// `margin` was set for a lock that never expires.
+    #[error("margin has no meaning for a lock that never expires; give it a ttl")]
+    MarginWithoutTtl,
+    /// `margin` is longer than a day.
+    #[error("a margin of {margin:?} is too long; use at most {most:?}")]
+    #[non_exhaustive]
+    MarginTooLong {
+        /// The margin that was given.
+        margin: Duration,
+        /// The longest one.
+        most: Duration,
+    },
     /// `all` was called with no keys.
     #[error("no key to lock was given; name at least one")]
     NoKeys,

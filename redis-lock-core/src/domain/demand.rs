@@ -16,6 +16,9 @@ use crate::{ConfigError, LockError, Token, Wait};
 /// The shortest lease: below it, renewals could not be answered in time on an ordinary network.
 const MIN_TTL: Duration = Duration::from_millis(100);
 
+/// The longest margin: nobody pauses for longer and then goes on.
+const MAX_MARGIN: Duration = Duration::from_secs(24 * 60 * 60);
+
 /// How long a hold is renewed by default. It ends the holds of leaked guards.
 const DEFAULT_MAX_HOLD: Duration = Duration::from_secs(24 * 60 * 60);
 
@@ -34,6 +37,7 @@ pub(crate) struct Adopted {
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Options {
     pub(crate) ttl: Option<Duration>,
+    pub(crate) margin: Option<Duration>,
     pub(crate) wait: Wait,
     pub(crate) renew: bool,
     pub(crate) max_hold: Option<Duration>,
@@ -79,6 +83,7 @@ impl Options {
     pub(crate) fn unset(ttl: Duration, wait: Wait, outage: Duration) -> Self {
         Self {
             ttl: Some(ttl),
+            margin: None,
             wait,
             renew: true,
             max_hold: None,
@@ -134,6 +139,12 @@ impl Options {
                 return Err(ConfigError::MaxHoldWithoutTtl.into());
             }
         }
+        if let Some(margin) = self.margin.filter(|margin| !margin.is_zero()) {
+            check_margin(margin)?;
+            if self.ttl.is_none() {
+                return Err(ConfigError::MarginWithoutTtl.into());
+            }
+        }
         if let Some(grace) = self.repair_orphan {
             check_ttl("repair_orphan", grace, "shorten it")?;
         }
@@ -176,6 +187,7 @@ impl Options {
         let (ttl, timeout) = (self.ttl.map(whole_millis), common.timeout);
         LockTerms {
             ttl,
+            margin: self.margin.map_or(Duration::ZERO, whole_millis),
             wait: self.wait,
             renew: self.renew && ttl.is_some(),
             max_hold: self.max_hold.unwrap_or(DEFAULT_MAX_HOLD),
@@ -213,6 +225,14 @@ pub(crate) fn check_ttl(
         return Err(ConfigError::TtlTooShort { option, ttl, least: MIN_TTL }.into());
     }
     check_millis(option, ttl, advice)
+}
+
+/// Checks the time for which a key outlasts its lease.
+pub(crate) fn check_margin(margin: Duration) -> Result<(), LockError> {
+    if margin > MAX_MARGIN {
+        return Err(ConfigError::MarginTooLong { margin, most: MAX_MARGIN }.into());
+    }
+    Ok(())
 }
 
 pub(crate) fn check_millis(

@@ -10,6 +10,8 @@ use crate::domain::label::Label;
 pub(crate) struct LockTerms {
     /// In whole milliseconds; `None` never expires.
     pub(crate) ttl: Option<Duration>,
+    /// How much longer the server keeps the key than the guard believes in its lease.
+    pub(crate) margin: Duration,
     pub(crate) wait: Wait,
     pub(crate) renew: bool,
     pub(crate) max_hold: Duration,

@@ -44,6 +44,8 @@ pub(crate) enum PlantedFault {
     NoTombstone,
     /// A hold whose lease ran out is not released.
     LapsedNotReleased,
+    /// A hold whose lease ran out is released, although its margin has not passed.
+    LapsedWithMargin,
     /// A lease is handed on whatever the next one wants.
     AnyTerms,
     /// A lease is handed on however little is left of it.
@@ -76,7 +78,7 @@ pub(crate) enum PlantedFault {
 }
 
 impl PlantedFault {
-    pub(crate) const ALL: [Self; 27] = [
+    pub(crate) const ALL: [Self; 28] = [
         Self::AnyAnswer,
         Self::WaitersTtl,
         Self::QueueReversed,
@@ -96,6 +98,7 @@ impl PlantedFault {
         Self::TryForgotten,
         Self::NoTombstone,
         Self::LapsedNotReleased,
+        Self::LapsedWithMargin,
         Self::AnyTerms,
         Self::StaleHandedOn,
         Self::LateOkCredited,

@@ -203,6 +203,8 @@ impl Table {
         for (shard, _) in self.shards() {
             let shard = lock(shard);
             tokens.extend(shard.residents.values().filter_map(|it| it.machine.token().cloned()));
+            let machines = shard.residents.values().map(|it| &it.machine);
+            tokens.extend(machines.flat_map(|machine| machine.lapsed_tokens().cloned()));
         }
         tokens
     }

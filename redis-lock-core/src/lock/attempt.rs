@@ -21,7 +21,9 @@ pub(crate) struct Attempt {
     token: Token,
     /// The lease that it asks for; `None` for one that never ends.
     ttl: Option<Duration>,
-    /// The longest lease that any question asked for, which an `extend` may have raised.
+    /// How much longer the server keeps the key than the guard believes in its lease.
+    margin: Duration,
+    /// The longest lease that any question asked for, which an `extend` may have raised, with the margin.
     longest: Duration,
     on_server: OnServer,
     /// Until when a renewal without an answer may be executed.
@@ -48,8 +50,13 @@ impl Attempt {
     pub(crate) fn new(token: Token, ttl: Option<Duration>) -> Self {
         let longest = ttl.unwrap_or(UNLEASED);
         let (on_server, renewed_until) = (OnServer::Nothing, Moment::START);
-        let (adopted, may_be_idle) = (false, false);
-        Self { token, ttl, longest, on_server, renewed_until, adopted, may_be_idle }
+        let (adopted, may_be_idle, margin) = (false, false, Duration::ZERO);
+        Self { token, ttl, margin, longest, on_server, renewed_until, adopted, may_be_idle }
+    }
+
+    pub(crate) fn with_margin(mut self, margin: Duration) -> Self {
+        (self.margin, self.longest) = (margin, self.longest.saturating_add(margin));
+        self
     }
 
     /// An attempt with a token that says that its holder may be idle.
@@ -98,12 +105,13 @@ impl Attempt {
 
     /// Whether its lease is the one that this demand asks for.
     pub(crate) fn suits(&self, demand: &Demand) -> bool {
-        self.adopted || self.ttl == super::asked_ttl(demand) || planted!(WaitersTtl)
+        let is_same = self.ttl == super::asked_ttl(demand) && self.margin == demand.terms.margin;
+        self.adopted || is_same || planted!(WaitersTtl)
     }
 
     /// Notes that a question about it is sent, for a lease of `ttl`.
     pub(crate) fn asked(&mut self, ttl: Option<Duration>) {
-        self.longest = self.longest.max(ttl.unwrap_or(UNLEASED));
+        self.longest = self.longest.max(self.on_server_for(ttl));
         if self.on_server == OnServer::Nothing {
             self.on_server = OnServer::Asked;
         }
@@ -112,7 +120,7 @@ impl Attempt {
     /// The outcome of a question for `ttl`, created at `sent`, is unknown: it may still be
     /// executed, and its effect then lasts as long as the lease or the place in the queue.
     pub(crate) fn doubt(&mut self, sent: Moment, ttl: Option<Duration>) {
-        let end = sent.after(ttl.unwrap_or(UNLEASED).saturating_add(PLACE));
+        let end = sent.after(self.on_server_for(ttl).saturating_add(PLACE));
         self.on_server = match self.on_server {
             OnServer::InDoubt { until } => OnServer::InDoubt { until: until.max(end) },
             _ => OnServer::InDoubt { until: end },
@@ -121,8 +129,13 @@ impl Attempt {
 
     /// The outcome of a renewal for `ttl` is unknown.
     pub(crate) fn doubt_renewal(&mut self, now: Moment, ttl: Option<Duration>) {
-        let end = now.after(ttl.unwrap_or(UNLEASED));
+        let end = now.after(self.on_server_for(ttl));
         self.renewed_until = self.renewed_until.max(end);
+    }
+
+    /// How long a lease of `ttl` lasts on the server.
+    fn on_server_for(&self, ttl: Option<Duration>) -> Duration {
+        ttl.unwrap_or(UNLEASED).saturating_add(self.margin)
     }
 
     /// Its lease is to run on for a while after its release. A renewal that is executed behind the

@@ -169,7 +169,8 @@ impl<W> Machine<W> {
         };
         let demand = Arc::clone(&first.demand);
         let attempt = match &demand.adopts {
-            Some(adopted) => Attempt::adopted(adopted.token.clone(), asked_ttl(&demand), env.now),
+            Some(adopted) => Attempt::adopted(adopted.token.clone(), asked_ttl(&demand), env.now)
+                .with_margin(demand.terms.margin),
             None => env.attempt(&demand),
         };
         self.stage = Stage::Contending(Contending::new(attempt, &demand, env.now));

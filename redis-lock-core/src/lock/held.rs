@@ -45,6 +45,16 @@ pub(super) struct Held {
     check_at: Moment,
 }
 
+/// What becomes of the token of a hold that was lost.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Fate {
+    Released,
+    /// It stays on the server until the guard is gone.
+    Stays,
+    /// There is nothing to release, or it is not ours alone.
+    Ends,
+}
+
 impl Held {
     pub(super) fn new(attempt: Attempt, hold: Arc<Hold>, lease: Lease, turn: Turn) -> Self {
         Self {
@@ -75,9 +85,10 @@ impl Held {
     }
 
     pub(super) fn as_blocker(&self, now: Moment) -> Blocker {
+        let margin = self.hold.demand.terms.margin;
         Blocker {
             value: Some(self.hold.token.wire().to_string()),
-            ttl: self.lease.ttl.map(|_| self.lease.end.since(now)),
+            ttl: self.lease.ttl.map(|_| self.lease.end.since(now).saturating_add(margin)),
             queued: false,
             came_last: false,
             repaired: false,
@@ -418,11 +429,19 @@ impl<W> Machine<W> {
         let is_whole = !matches!(held.hold.demand.kind, Kind::All { .. });
         let has_nothing = is_gone && is_whole && !held.attempt.is_in_doubt();
         let releases = !is_shared && !has_nothing && !planted!(LapsedNotReleased);
-        self.part_with_lost(held, releases, env, out);
+        // What the server says to be gone needs no margin.
+        let has_margin = !held.hold.demand.terms.margin.is_zero();
+        let stays = has_margin && !(is_gone && is_whole);
+        let fate = match releases {
+            false => Fate::Ends,
+            true if stays && !planted!(LapsedWithMargin) => Fate::Stays,
+            true => Fate::Released,
+        };
+        self.part_with_lost(held, fate, env, out);
         self.start(env, out);
     }
 
-    fn part_with_lost(&mut self, held: Held, releases: bool, env: &Env<'_>, out: &mut Effects<W>) {
+    fn part_with_lost(&mut self, held: Held, fate: Fate, env: &Env<'_>, out: &mut Effects<W>) {
         let Held { attempt, hold, wanted, .. } = held;
         let mut open = self.open.take();
         let asked = open.as_mut().map(|open| std::mem::take(&mut open.askers)).unwrap_or_default();
@@ -430,11 +449,13 @@ impl<W> Machine<W> {
         for asker in wanted.askers.into_iter().chain(asked) {
             out.confirm(asker.confirm, Err(hold.lost_error(reason.clone())));
         }
-        if releases {
-            let reap = Reap::of(attempt, open, &hold.demand);
-            out.part(reap.map(|reap| reap.waited_for(self.waited_for)));
-        } else {
+        if fate == Fate::Ends {
             attempt.ends();
+        } else if let Some(reap) = Reap::of(attempt, open, &hold.demand) {
+            match fate {
+                Fate::Stays => self.leave_lapsed(&hold, reap, env),
+                _ => out.part(Some(reap.waited_for(self.waited_for))),
+            }
         }
         out.later.push(Later::Lost(hold));
     }
@@ -446,7 +467,7 @@ impl<W> Machine<W> {
         }
         let Stage::Held(held) = std::mem::replace(&mut self.stage, Stage::Idle) else { return };
         held.hold.lose(env.now, reason.clone());
-        self.part_with_lost(held, true, env, out);
+        self.part_with_lost(held, Fate::Released, env, out);
     }
 
     /// Whether the held lease is the one that another demand would ask for.
@@ -456,6 +477,7 @@ impl<W> Machine<W> {
             && next.terms.renew
             && held.hold.demand.terms.renew
             && next.terms.max_hold >= held.hold.demand.terms.max_hold
+            && next.terms.margin == held.hold.demand.terms.margin
             && next.adopts.is_none()
     }
 }

@@ -51,6 +51,7 @@ impl KeptLease {
         demand.terms.ttl.is_some()
             && demand.terms.ttl == self.lease.ttl
             && demand.terms.renew
+            && demand.terms.margin == self.demand.terms.margin
             && demand.adopts.is_none()
             && demand.terms.max_hold >= self.demand.terms.max_hold
             && self.lease.is_fresh(now)

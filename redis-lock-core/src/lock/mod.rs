@@ -38,6 +38,7 @@ mod held_lease;
 pub(crate) mod hold;
 mod hold_life;
 mod kept;
+mod lapsed;
 mod local_view;
 mod question;
 mod queue_place;
@@ -78,6 +79,7 @@ use askers::Askers;
 use contend::Contending;
 use held::Held;
 use kept::KeptLease;
+use lapsed::LapsedHold;
 use question::{About, Open};
 
 /// The environment of a machine at the time of an event.
@@ -116,14 +118,15 @@ impl Env<'_> {
     /// An attempt with a fresh token for a demand.
     fn attempt(&self, demand: &Demand) -> Attempt {
         let (manager, label, ttl) = (self.manager, &demand.terms.label, asked_ttl(demand));
-        match (demand.terms.ttl, demand.terms.linger) {
+        let attempt = match (demand.terms.ttl, demand.terms.linger) {
             (None, _) => Attempt::new(Token::lasting(manager, label), ttl),
             // Without messages nobody could ask for the idle lease, so it does not linger.
             (Some(_), Some(_)) if self.hints && self.lingers => {
                 Attempt::lingering(Token::lingering(manager, label), ttl)
             }
             (Some(_), _) => Attempt::new(Token::fresh(manager, label), ttl),
-        }
+        };
+        attempt.with_margin(demand.terms.margin)
     }
 }
 
@@ -141,6 +144,8 @@ pub(crate) struct Machine<W> {
     waited_for: bool,
     /// When the last question was sent that the server has answered, whatever the answer was.
     heard: Moment,
+    /// Holds that have ended, and whose tokens stay on the server for their margin.
+    lapsed: Vec<LapsedHold>,
     /// How many outcomes of dropped questions have arrived.
     #[cfg(test)]
     pub(crate) strays: u64,
@@ -167,6 +172,7 @@ impl<W> Machine<W> {
             contended: false,
             waited_for: false,
             heard: Moment::START,
+            lapsed: Vec::new(),
             #[cfg(test)]
             strays: 0,
         }
@@ -174,7 +180,7 @@ impl<W> Machine<W> {
 
     /// Whether the machine can be removed.
     pub(crate) fn is_idle(&self) -> bool {
-        matches!(self.stage, Stage::Idle) && self.waiters.is_empty()
+        matches!(self.stage, Stage::Idle) && self.waiters.is_empty() && self.lapsed.is_empty()
     }
 
     /// Whether one of its keys, other than the first, fits.
@@ -267,6 +273,7 @@ impl<W> Machine<W> {
     pub(crate) fn tick(&mut self, env: &Env<'_>, out: &mut Effects<W>) {
         self.refuse_overdue(env, out);
         self.notice_loss(env, out);
+        self.forget_lapsed(env.now, out);
         match &self.stage {
             Stage::Contending(contending) => {
                 if self.open.is_none() && contending.look <= env.now {
@@ -293,7 +300,7 @@ impl<W> Machine<W> {
             Stage::Held(held) => held.due(self.open.as_ref()),
             Stage::Kept(kept) => kept.due(is_open),
         };
-        stage.min(self.waiters.due())
+        stage.min(self.waiters.due()).min(self.lapsed_due())
     }
 
     /// Whether this question is open and still wanted.
@@ -376,6 +383,7 @@ impl<W> Machine<W> {
             out.fail(waiter.handle, error.clone());
         }
         self.revoke(reason, env, out);
+        self.part_with_lapsed(|_| true, out);
         self.give_up_kept(IdleEnd::Shutdown, env, out);
         self.abandon_if_unwanted(env, out);
     }
@@ -385,15 +393,19 @@ impl<W> Machine<W> {
         &mut self,
         demand: &Demand,
         about: About,
-        verb: Verb,
+        mut verb: Verb,
         env: &Env<'_>,
         out: &mut Effects<W>,
     ) {
-        let ttl = match &verb {
+        // The server has the margin on top of the lease that the guard believes in.
+        let margin = demand.terms.margin;
+        let ttl = match &mut verb {
             Verb::Take { ttl, .. }
             | Verb::Acquire(Acquire { ttl, .. })
-            | Verb::Renew { ttl, .. } => *ttl,
-            Verb::Keep { time, .. } => Some(*time),
+            | Verb::Renew { ttl, .. } => {
+                std::mem::replace(ttl, ttl.map(|ttl| ttl.saturating_add(margin)))
+            }
+            Verb::Keep { time, .. } => Some(time.saturating_sub(margin)),
             _ => None,
         };
         let mut command = command(demand, verb);

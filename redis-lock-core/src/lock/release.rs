@@ -20,6 +20,7 @@ impl<W> Machine<W> {
         out: &mut Effects<W>,
     ) -> Option<Result<(), LockError>> {
         self.notice_loss(env, out);
+        self.release_lapsed(hold, out);
         let is_it = matches!(&self.stage, Stage::Held(held) if Arc::ptr_eq(&held.hold, hold));
         let is_certain = hold.last_state() == LockState::Held;
         if !is_it || !hold.release(env.now) {

@@ -91,6 +91,9 @@ impl SimulatedCaller {
         if let Some(most) = planned.max_hold {
             request = request.max_hold(Duration::from_nanos(most));
         }
+        if planned.margin > 0 {
+            request = request.margin(Duration::from_nanos(planned.margin));
+        }
         request.options.linger = planned.linger.map(Duration::from_nanos);
         request
     }

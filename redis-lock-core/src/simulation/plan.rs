@@ -86,6 +86,8 @@ pub(super) struct PlannedCall {
     pub(super) min_hold: Option<u64>,
     pub(super) max_hold: Option<u64>,
     pub(super) linger: Option<u64>,
+    /// How much longer the server keeps the key; zero for no margin.
+    pub(super) margin: u64,
     /// The call is dropped after so many polls, or so much time.
     pub(super) polls: Option<u32>,
     pub(super) patience: Option<u64>,
@@ -170,8 +172,19 @@ impl HistoryPlan {
             _ if is_calm => {}
             _ => plan.make_trouble(random),
         }
+        plan.add_margins();
         plan.name_heirs();
         plan
+    }
+
+    /// In a quarter of the histories some holds have a margin.
+    fn add_margins(&mut self) {
+        let random = &mut Random::new(self.seed ^ 0x6d61_7267);
+        if random.percent(25) {
+            for planned in &mut self.planned_calls {
+                planned.margin = random.pick(&[0, 300, 1_000, 3_000]) * MILLI;
+            }
+        }
     }
 
     /// Many callers that don't wait, or not for long, beside one that holds for long, on a slow
@@ -283,6 +296,7 @@ impl HistoryPlan {
             renew,
             min_hold,
             max_hold,
+            margin: 0,
             linger: some(12, random, &[50, 300, 1_000, 30_000, 30_000])
                 .filter(|_| is_mutex && keys.len() == 1),
             polls: random.percent(10).then(|| random.between(1, 4) as u32),
@@ -409,7 +423,7 @@ impl PlannedCall {
             Act::Extend(ttl) => *ttl,
             _ => 0,
         });
-        extended.max().unwrap_or(0).max(self.ttl)
+        extended.max().unwrap_or(0).max(self.ttl) + self.margin
     }
 }
 

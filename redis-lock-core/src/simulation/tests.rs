@@ -227,6 +227,7 @@ fn holds(process: usize, ttl: u64, time: u64) -> PlannedCall {
         min_hold: None,
         max_hold: None,
         linger: None,
+        margin: 0,
         polls: None,
         patience: None,
         acts: vec![Act::Work(time)],

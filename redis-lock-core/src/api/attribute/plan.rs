@@ -47,6 +47,8 @@ pub enum Fixed {
     outage(u64, u32),
     /// See `Request::label`; the function's path otherwise.
     label(&'static str),
+    /// See `Request::margin`.
+    margin(u64, u32),
     /// See `Request::fenced`.
     fenced,
     /// See `Request::reentrant`.
@@ -133,6 +135,9 @@ impl Fixed {
                 request.outage(Duration::new(seconds, nanoseconds))
             }
             Self::label(label) => request.label(label),
+            Self::margin(seconds, nanoseconds) => {
+                request.margin(Duration::new(seconds, nanoseconds))
+            }
             Self::fenced => request.fenced(),
             Self::reentrant => request.reentrant(),
             // The kind was chosen when the request was made; the other options are not part of a

@@ -7,6 +7,7 @@ mod events;
 mod holding;
 mod kept;
 mod kept_faults;
+mod margin;
 mod outage;
 mod reaping;
 mod releasing;

@@ -63,6 +63,7 @@ impl World {
         for note in &holds {
             if !self.is_valid(note) {
                 self.check_loss(note);
+                self.check_margin(note);
                 continue;
             }
             if note.is_fixed && note.hold.deadline() > note.first_deadline {
@@ -90,6 +91,27 @@ impl World {
                 );
                 return self.violated(what);
             }
+        }
+    }
+
+    /// The server keeps the key of a hold that has ended, while its guard lives, for the margin.
+    fn check_margin(&self, note: &HoldNote) {
+        let margin = note.hold.demand.terms.margin;
+        let process = &self.processes[note.process];
+        // The clocks of server and process may differ in their rates.
+        let promised = process.clock.when(note.hold.deadline().after(margin * 98 / 100));
+        let has_lapsed = matches!(
+            note.hold.quiet_loss(self.process_now(note.process)),
+            Some(LossReason::Expired | LossReason::HoldLimit)
+        );
+        let is_over = margin.is_zero() || clock::now() >= promised || note.is_given_up.get();
+        if is_over || !has_lapsed || process.is_closing || self.is_excused(note) {
+            return;
+        }
+        let token = note.hold.token.wire();
+        let ends = |key: &usize| self.server.lease_end(&full_key(*key), token);
+        if note.keys.iter().any(|key| ends(key).is_none_or(|end| end < promised)) {
+            self.violated(format!("the key of {token} has gone before its margin"));
         }
     }
 

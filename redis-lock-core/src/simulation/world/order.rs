@@ -41,7 +41,9 @@ impl World {
             let token = crate::Token::from_wire(&stay.token);
             let is_own = token.manager() == Some(&**manager);
             let is_given = self.books.borrow().heritage.is_given(&stay.token);
-            let is_same = command.verb.token() == Some(&stay.token) || is_given;
+            // A hold that has lapsed stays on the server for its margin, and its process asks as others do.
+            let has_lapsed = self.processes[process].core.table.tokens().contains(&stay.token);
+            let is_same = command.verb.token() == Some(&stay.token) || is_given || has_lapsed;
             let lasts = self.server.lease_end(key, &stay.token).is_some_and(|end| end > now);
             // A release that is on its way to another node may come later.
             let is_leaving = |note: &TokenNote| note.is_released || note.leaving == Some(node);
