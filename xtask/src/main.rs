@@ -13,6 +13,7 @@ mod memory;
 mod mutants;
 mod outages;
 mod server_choice;
+mod servers;
 mod shape;
 mod simulate;
 mod soak;
@@ -43,6 +44,8 @@ cargo xtask <command>
   outages [--reshard S] [--kill S] [--server redis|valkey]
                                what locks on a cluster of 3 + 3 cost while its slots move for S
                                seconds, and while its primaries are killed
+  servers [version …]          every public call on each server that can be had, in each setting;
+                               the table of docs/PROTOCOL.md
   mutants [file …]             which small changes of the parts without I/O no test sees, by
                                cargo-mutants; takes hours without a file
   bench [--quick …]            all lock crates side by side; without options into docs/bench
@@ -79,6 +82,7 @@ fn run(arguments: &[String]) -> Result<()> {
         "simulate" => simulate::run(rest),
         "build-time" => build_time::run(),
         "mayhem" => mayhem::run(rest),
+        "servers" => servers::run(rest),
         "memory" => memory::run(rest),
         "outages" => outages::run(rest),
         "mutants" => mutants::run(rest),
