@@ -2,6 +2,8 @@
 //!
 //! Depend on `redis-locks`, which re-exports all of this together with the attribute.
 
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
 /// Whether a fault is planted here for the simulation to find; never so outside of its tests.
 macro_rules! planted {
     ($fault:ident) => {{

@@ -59,7 +59,7 @@ impl Builder {
         self
     }
 
-    /// A client that was set up elsewhere, with whatever TLS or credentials it has. The engine
+    /// A client of the `redis` crate, version 1, with whatever TLS or credentials it has. The engine
     /// makes its own connections with it and never uses the caller's.
     pub fn client(mut self, client: redis::Client) -> Self {
         self.server = Server::Client(Box::new(client));
@@ -108,18 +108,19 @@ impl Builder {
         self
     }
 
-    /// Who has signed the certificates of the servers, as PEM, where that is nobody whom the platform
-    /// trusts: nobody else is trusted then. For every server of a URL with `rediss`, and for all nodes
-    /// and sentinels.
+    /// The certificates of your own authority, as PEM. They replace the platform's roots, for every
+    /// server of a URL with `rediss`, and for all nodes and sentinels. Needs the feature `rustls`.
     #[cfg(feature = "rustls")]
+    #[cfg_attr(docsrs, doc(cfg(feature = "rustls")))]
     pub fn tls_authority(mut self, pem: impl Into<Vec<u8>>) -> Self {
         self.nodes.certificates.authority = Some(pem.into());
         self
     }
 
     /// The certificate that this client shows, and the key to it, both as PEM, where servers ask for
-    /// one.
+    /// one. Needs the feature `rustls`.
     #[cfg(feature = "rustls")]
+    #[cfg_attr(docsrs, doc(cfg(feature = "rustls")))]
     pub fn tls_identity(
         mut self,
         certificate: impl Into<Vec<u8>>,
@@ -174,8 +175,8 @@ impl Builder {
         self
     }
 
-    /// How long the server may take to answer one command; by default 2 seconds, and in any case
-    /// no more than a sixth of the lease that depends on it, or 100 ms.
+    /// How long the server may take to answer one command: 2 seconds by default, at most ttl / 6, but
+    /// never less than 100 ms.
     pub fn command_timeout(mut self, timeout: Duration) -> Self {
         self.command_timeout = Some(timeout);
         self

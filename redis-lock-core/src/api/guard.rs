@@ -16,7 +16,9 @@ use crate::lock::Confirm;
 use crate::lock::hold::Hold;
 use crate::{ConfigError, LockError, LockState, Locks, LossReason, Token};
 
-/// A lock that is held until the guard is released or dropped.
+/// Keep it for as long as you need the lock, then [`release`](Self::release) or drop it.
+///
+/// It is `Send + Sync + 'static`: move it to another task or thread, or keep it in a struct.
 ///
 /// The engine renews the lease in the background, whatever the caller's runtime is doing. What the
 /// guard says about itself is known locally and costs no round trip; it errs on the safe side: when
@@ -181,7 +183,7 @@ impl Guard {
         .await
     }
 
-    /// Asks for a lease of at least `ttl` from now on, and keeps renewing for that long.
+    /// Asks for a lease of at least `ttl`, and renews with this ttl from now on.
     ///
     /// It never shortens the lease.
     ///
@@ -287,10 +289,8 @@ impl Guard {
     /// guard keeps the lock: the token is then one that nobody can adopt, and so is that of a lock
     /// that was lost.
     ///
-    /// Pass on what this returns, not the token that the guard named before: in the rare case that
-    /// the server may still execute an older command about it, its text says so behind a `?`. The
-    /// adopter then repeats its release for a while, and may trust a shorter lease than it asked for,
-    /// which it renews sooner.
+    /// Always send the token that this returns, not the one that the guard named before: it carries the
+    /// state of commands that are still in flight.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]

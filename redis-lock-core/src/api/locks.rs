@@ -8,7 +8,7 @@ use once_cell::race::OnceBox;
 use crate::api::settings::Settings;
 use crate::engine::{HasLink, Link};
 
-/// Makes locks on one server. Cheap to clone; all clones share one engine and its connections.
+/// The place to get locks from: open one for the program at its start, and clone it wherever you lock.
 ///
 /// # How to get one
 ///
@@ -22,8 +22,16 @@ use crate::engine::{HasLink, Link};
 /// | nothing, somewhere deep in the program | [`Locks::global()?`](Self::global) |
 ///
 /// Keep one for the whole program: [`install`](Self::install) it and annotated functions find it.
-/// Tests run in a [`scope`](Self::scope) of their own. Several are needed only for several servers
-/// or namespaces.
+/// Tests run in a [`scope`](Self::scope) of their own. You need several only for several servers or
+/// namespaces.
+///
+/// # Threads, connections, drop
+///
+/// It is `Send + Sync`, and cheap to clone: clones share one engine. The engine is one thread of its
+/// own, however many locks there are, with one connection for commands and one for messages at each
+/// server; one more with [`replicas`](crate::Builder::replicas), up to eight more without scripts.
+/// When the last clone and the last guard are dropped, the engine sends what is left and ends. A
+/// program that exits should await [`shutdown`](Self::shutdown) first, or locks may stay for their ttl.
 ///
 /// # How to lock
 ///
@@ -52,9 +60,12 @@ impl Locks {
         Self { shared: Arc::new(Manager { settings, link: Arc::new(link), turns: OnceBox::new() }) }
     }
 
-    /// Releases what is held, fails those who wait, and refuses new work. A guard that is still out
-    /// learns that its lock was removed. To be called before the program ends, so that nobody waits
-    /// for leases to run out. A second call returns when the first is done.
+    /// Takes all locks away and ends: holds are released under running bodies, waiters fail, new calls are
+    /// [`Shutdown`](crate::LockError::Shutdown).
+    ///
+    /// Call it as the last thing before the program ends, so that other processes don't wait for
+    /// leases to run out. Let running work finish first: guards that are still held report `Lost`. It
+    /// waits up to 3 seconds for the server to confirm. A second call returns when the first is done.
     ///
     /// # Cancel safety
     /// The shutdown goes on in the background.

@@ -8,10 +8,22 @@ use crate::domain::label::printable;
 use crate::domain::together::Keys;
 use crate::{Locks, Wait};
 
-/// A request for a lock: what, how, and for how long. Made by [`Locks::mutex`] and its siblings.
+/// Says which lock you want, how long to wait and how long to hold it; then
+/// [`acquire`](Self::acquire), [`try_acquire`](Self::try_acquire), [`run`](Self::run) or
+/// [`lead`](Self::lead) takes it. Made by [`Locks::mutex`], [`read`](Locks::read),
+/// [`write`](Locks::write), [`permit`](Locks::permit) and [`all`](Locks::all).
 ///
-/// Nothing happens until one of `acquire`, `try_acquire` or `run` (or their blocking twins) is
-/// called. Invalid values are reported then, before anything is sent.
+/// | You want | Set |
+/// |---|---|
+/// | an error instead of a long wait | [`wait`](Self::wait), [`no_wait`](Self::no_wait) |
+/// | another process to go on soon after a crash | a short [`ttl`](Self::ttl) |
+/// | a job that hangs to lose its lock | [`max_hold`](Self::max_hold) |
+/// | a quick job to run once on ten machines | [`min_hold`](Self::min_hold) |
+/// | late writes to be refused | [`fenced`](Self::fenced) |
+/// | calls without a round trip | [`linger`](Self::linger) |
+///
+/// Nothing is sent before that call. It reports invalid values first. A request is `Send + Sync` and
+/// can be cloned and used again.
 ///
 /// ```
 /// # fn main() -> Result<(), redis_locks::LockError> {
@@ -51,15 +63,15 @@ impl Request {
 
     /// No lease: only the owner, or force, ends the hold. A mutex only; it is not renewed.
     ///
-    /// A holder that dies leaves it locked, so this is for what must not run again before a person
-    /// has looked.
+    /// A holder that dies leaves it locked. Use it only if an operator must check before the work may
+    /// run again.
     pub fn never_expires(mut self) -> Self {
         self.options.ttl = None;
         self.options.renew = false;
         self
     }
 
-    /// How long to wait while somebody else has the lock.
+    /// How long to wait while another holder has the lock. For ever, unless the builder says otherwise.
     pub fn wait(mut self, wait: impl Into<Wait>) -> Self {
         self.options.wait = wait.into();
         self
@@ -70,7 +82,7 @@ impl Request {
         self.wait(Wait::Forever)
     }
 
-    /// One attempt; [`LockError::Busy`](crate::LockError::Busy) when somebody else has the lock.
+    /// One attempt; [`LockError::Busy`](crate::LockError::Busy) when another holder has the lock.
     pub fn no_wait(self) -> Self {
         self.wait(Wait::None)
     }
@@ -102,7 +114,8 @@ impl Request {
 
     /// Asks for a fencing number: strictly rising per key, in the order of holding.
     ///
-    /// Give it to the store that the lock protects and let the store refuse smaller ones.
+    /// Give it to the store that the lock protects and let the store refuse smaller ones. Not for
+    /// readers and permits: several valid holders have different numbers.
     pub fn fenced(mut self) -> Self {
         self.options.fenced = true;
         self
@@ -110,7 +123,8 @@ impl Request {
 
     /// Whether to queue behind those who came first. `true` by default.
     ///
-    /// `false` takes a lock that happens to be free ahead of the queue.
+    /// `false` takes a lock that happens to be free ahead of the queue. It matters only after a holder
+    /// has died: a released lock goes straight to the first waiter.
     pub fn fair(mut self, fair: bool) -> Self {
         self.options.fair = fair;
         self
@@ -124,9 +138,7 @@ impl Request {
         self
     }
 
-    /// Gives a value that blocks the key without a ttl one of this length, once.
-    ///
-    /// For keys that an old client left behind. A warning names the value.
+    /// If an old client left a lock without a ttl, this sets one, once. A warning names the value.
     pub fn repair_orphan(mut self, grace: Duration) -> Self {
         self.options.repair_orphan = Some(grace);
         self

@@ -7,7 +7,16 @@ use std::time::Duration;
 
 use crate::{ConfigError, Holder, LossReason};
 
-/// Why a lock was not acquired, or not kept.
+/// Why a lock was not acquired, or not kept: one variant for each reaction.
+///
+/// | Variant | What to do |
+/// |---|---|
+/// | [`Busy`](Self::Busy) | try later, skip, or answer 409 |
+/// | [`Backend`](Self::Backend) | the server can't be used: retry later, or answer 503 |
+/// | [`Lost`](Self::Lost) | look at what was done before you do it again |
+/// | [`Reentrant`](Self::Reentrant) | mark the inner function `reentrant`, or don't nest |
+/// | [`Shutdown`](Self::Shutdown) | this program is ending: answer 503 |
+/// | [`NotConfigured`](Self::NotConfigured), [`InvalidConfig`](Self::InvalidConfig), [`InvalidKey`](Self::InvalidKey) | fix the program or its configuration |
 ///
 /// ```
 /// use redis_locks::{LockError, Locks};
@@ -22,7 +31,7 @@ use crate::{ConfigError, Holder, LossReason};
 #[derive(Clone, PartialEq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LockError {
-    /// Somebody else held the lock for as long as the caller was willing to wait. Try later, or wait longer.
+    /// Another holder had the lock for as long as the caller was willing to wait. Try later, or wait longer.
     #[error("lock `{key}` is busy: waited {}{}; try again later or allow a longer wait", in_words(*.waited), held_by(.holder.as_deref()))]
     #[non_exhaustive]
     Busy {
@@ -42,8 +51,7 @@ pub enum LockError {
         /// What ended the hold.
         reason: LossReason,
     },
-    /// The body around this call holds the key already, or blocking this thread would keep a task that holds
-    /// it from going on; waiting would never end.
+    /// Waiting would deadlock: this task, or another task on this blocked thread, already holds the key.
     #[error("lock `{key}` is already held by {}", if *.other_task { OTHER_TASK } else { THIS_TASK })]
     #[non_exhaustive]
     Reentrant {
@@ -53,7 +61,7 @@ pub enum LockError {
         /// that it runs on. `reentrant` does not help then.
         other_task: bool,
     },
-    /// The server could not be reached, did not answer in time, or refused. Nobody else is known to hold the lock.
+    /// The server could not be reached, did not answer in time, or refused. No other holder is known.
     #[error(transparent)]
     #[non_exhaustive]
     Backend {

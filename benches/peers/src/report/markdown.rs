@@ -2,9 +2,10 @@
 
 use std::fmt::Write;
 
-use super::{by_axis, by_work};
+use super::{by_axis, by_work, plot};
 use crate::growth::Curve;
 use crate::results::WorkResults;
+use crate::sample::Unit;
 use crate::setting::Setting;
 
 /// Writing to a `String` can't fail.
@@ -20,16 +21,32 @@ pub(super) fn render(outcomes: &[WorkResults], curves: &[Curve], setting: &Setti
     goals(&mut out, outcomes);
     for same in by_work(outcomes) {
         let Some(work) = same.first().map(|outcome| outcome.work) else { continue };
-        line!(out, "\n## {}\n\n{}\n\n![{}]({}.svg)", work.title, work.what, work.title, work.id);
+        line!(out, "\n## {}\n\n{}", work.title, work.what);
+        if plot::is_worth_it(&same) {
+            line!(out, "\n![{}]({}.svg)", work.title, work.id);
+        }
         for outcome in same {
             figures(&mut out, outcome);
         }
     }
-    for axis in by_axis(curves).iter().filter_map(|same| Some(same.first()?.axis)) {
-        line!(out, "\n## How cost grows: {}\n\n{}\n", axis.title, axis.what);
-        line!(out, "![{}]({}.svg)", axis.title, axis.id);
+    for same in by_axis(curves) {
+        let Some(axis) = same.first().map(|curve| curve.axis) else { continue };
+        line!(out, "\n## How cost grows: {}\n\n{}", axis.title, axis.what);
+        for curve in same {
+            growth(&mut out, curve);
+        }
     }
     out
+}
+
+fn growth(out: &mut String, curve: &Curve) {
+    let titles = curve.axis.titles;
+    let columns = [titles.commands, titles.client, titles.worst].join(" | ");
+    line!(out, "\n| {:?}: how many | {columns} |\n|---|---|---|---|", curve.on);
+    for (count, point) in &curve.points {
+        let (client, worst) = (Unit::Seconds.show(point.client), Unit::Seconds.show(point.worst));
+        line!(out, "| {count} | {:.4} | {client} | {worst} |", point.commands);
+    }
 }
 
 fn head(out: &mut String, setting: &Setting) {

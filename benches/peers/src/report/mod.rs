@@ -1,6 +1,5 @@
 //! The reports of the results, in several forms.
 
-mod curve;
 mod json;
 mod markdown;
 mod plot;
@@ -31,12 +30,9 @@ pub(crate) fn write(
     put("results.md", markdown::render(outcomes, curves, setting))?;
     for same in by_work(outcomes) {
         if let Some(work) = same.first().map(|outcome| outcome.work) {
-            put(&format!("{}.svg", work.id), plot::render(&same))?;
-        }
-    }
-    for same in by_axis(curves) {
-        if let Some(axis) = same.first().map(|curve| curve.axis) {
-            put(&format!("{}.svg", axis.id), curve::render(&same))?;
+            if plot::is_worth_it(&same) {
+                put(&format!("{}.svg", work.id), plot::render(&same))?;
+            }
         }
     }
     Ok(())

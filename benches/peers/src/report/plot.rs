@@ -26,6 +26,19 @@ macro_rules! put {
     }};
 }
 
+/// Fewer bars than this on each server are read faster as numbers.
+const LEAST_BARS: usize = 3;
+
+/// Whether a picture says more than the table: there are bars enough, and none of them is negative.
+pub(super) fn is_worth_it(outcomes: &[&WorkResults]) -> bool {
+    outcomes.iter().any(|outcome| {
+        let Some(metric) = outcome.work.metrics.first() else { return false };
+        let figures: Vec<f64> =
+            shown(outcome).filter_map(|peer| outcome.figure(peer, metric.id)).collect();
+        figures.len() >= LEAST_BARS && figures.iter().all(|figure| *figure >= 0.0)
+    })
+}
+
 /// The first metric of the work, on all servers.
 pub(super) fn render(outcomes: &[&WorkResults]) -> String {
     let Some((work, metric)) =
@@ -42,7 +55,8 @@ pub(super) fn render(outcomes: &[&WorkResults]) -> String {
         out,
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" \
          width=\"{WIDTH}\" height=\"{height}\" font-family=\"Helvetica, Arial, sans-serif\" \
-         font-size=\"13\" fill=\"#222\">"
+         font-size=\"13\" fill=\"#222\" role=\"img\">\n<title>{}</title>",
+        escaped(work.title)
     );
     put!(out, "<rect width=\"100%\" height=\"100%\" fill=\"#fff\"/>");
     put!(out, "<text x=\"16\" y=\"26\" font-size=\"17\">{}</text>", escaped(work.title));
@@ -50,7 +64,7 @@ pub(super) fn render(outcomes: &[&WorkResults]) -> String {
         Unit::PerSecond if metric.id == "rate" => "more is better",
         _ => "less is better",
     };
-    let kind = if scale.logarithmic { ", logarithmic scale" } else { "" };
+    let kind = if scale.logarithmic { ", dots on a logarithmic axis" } else { "" };
     put!(
         out,
         "<text x=\"16\" y=\"46\" fill=\"#666\">{}: {better}{kind}; thin line: least to most of all \
@@ -90,13 +104,18 @@ fn row(
         put!(out, "<text x=\"{}\" y=\"{base}\" fill=\"#888\">{}</text>", LEFT + 4.0, escaped(why));
         return;
     };
-    let end = scale.place(value);
-    put!(
-        out,
-        "<rect x=\"{LEFT}\" y=\"{y}\" width=\"{:.1}\" height=\"{BAR}\" fill=\"{}\"/>",
-        end - LEFT,
-        peer.colour()
-    );
+    let (end, colour) = (scale.place(value), peer.colour());
+    // A logarithmic axis has no zero, so the length of a bar would mean nothing there.
+    if scale.logarithmic {
+        put!(out, "<path d=\"M{LEFT} {middle}H{RIGHT}\" stroke=\"#ddd\"/>");
+        put!(out, "<circle cx=\"{end:.1}\" cy=\"{middle}\" r=\"6\" fill=\"{colour}\"/>");
+    } else {
+        let width = end - LEFT;
+        put!(
+            out,
+            "<rect x=\"{LEFT}\" y=\"{y}\" width=\"{width:.1}\" height=\"{BAR}\" fill=\"{colour}\"/>"
+        );
+    }
     let mut label = end;
     if let Some((least, most)) = extremes(&outcome.values(peer, metric.id)) {
         let (from, to) = (scale.place(least), scale.place(most));
