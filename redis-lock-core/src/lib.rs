@@ -47,5 +47,6 @@ mod store;
 #[doc(hidden)]
 pub mod __private_0_1 {
     pub use crate::api::attribute::*;
+    pub use crate::api::fulfil::{LeadBody, RunBody};
     pub use std::boxed::Box;
 }

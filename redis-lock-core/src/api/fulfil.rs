@@ -8,6 +8,27 @@ use crate::api::scope::{self, Led};
 use crate::domain::demand::Adopted;
 use crate::{ConfigError, Guard, LockError, Request, Token};
 
+/// What [`Request::run`] runs: an async closure, `async |guard| …`. Every `AsyncFnOnce(&Guard) -> T` is one.
+#[diagnostic::on_unimplemented(
+    message = "the body of `run` is an async closure that takes the guard",
+    label = "write `async |guard| …`, or `async |_| …`"
+)]
+pub trait RunBody<T>: AsyncFnOnce(&Guard) -> T {}
+
+#[diagnostic::do_not_recommend]
+impl<T, F: AsyncFnOnce(&Guard) -> T> RunBody<T> for F {}
+
+/// What [`Request::lead`] runs each time that it is elected: an async closure, `async |guard| …`. Every
+/// `AsyncFnMut(&Guard) -> T` is one.
+#[diagnostic::on_unimplemented(
+    message = "the body of `lead` is an async closure that takes the guard",
+    label = "write `async |guard| …`, or `async |_| …`"
+)]
+pub trait LeadBody<T>: AsyncFnMut(&Guard) -> T {}
+
+#[diagnostic::do_not_recommend]
+impl<T, F: AsyncFnMut(&Guard) -> T> LeadBody<T> for F {}
+
 impl Request {
     /// Waits for the lock as configured.
     ///
@@ -82,7 +103,8 @@ impl Request {
         crate::api::blocking::block_on(self.adopt(token))
     }
 
-    /// Runs `body` under the lock and releases it.
+    /// Runs `body` under the lock and releases it: an async closure, or any other
+    /// `AsyncFnOnce(&Guard) -> T`.
     ///
     /// When the lock is lost, the body is dropped at its next await and not polled again. A value
     /// that comes back was computed while the lock was held.
@@ -103,14 +125,14 @@ impl Request {
     /// Dropping the future drops the body, then releases the lock in the background.
     pub async fn run<T, F>(self, body: F) -> Result<T, LockError>
     where
-        F: AsyncFnOnce(&Guard) -> T,
+        F: RunBody<T>,
     {
         let guard = self.acquire().await?;
         scope::run(guard, body).await
     }
 
     /// Leads: runs `body` under the lock for as long as the lock is held, in each process that
-    /// calls this one at a time.
+    /// calls this one at a time. The body is an async closure, or any other `AsyncFnMut(&Guard) -> T`.
     ///
     /// When the lock is lost, the body is dropped at its next await, and the call contends for the
     /// lock again; `body` is called again when it is acquired. The call ends when a body ends by itself.
@@ -151,7 +173,7 @@ impl Request {
     /// As [`run`](Self::run).
     pub async fn lead<T, F>(mut self, mut body: F) -> Result<T, LockError>
     where
-        F: AsyncFnMut(&Guard) -> T,
+        F: LeadBody<T>,
     {
         self.options.leads();
         loop {

@@ -11,7 +11,7 @@ pub(crate) mod attribute;
 pub(crate) mod blocking;
 pub(crate) mod builder;
 pub(crate) mod caller;
-mod fulfil;
+pub(crate) mod fulfil;
 pub(crate) mod global;
 pub(crate) mod guard;
 pub(crate) mod inspect;
