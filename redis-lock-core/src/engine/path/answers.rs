@@ -42,7 +42,9 @@ impl Traffic {
         }
         // Answers that arrived before the connection ended still count.
         let most = if filled.is_ok() { most } else { usize::MAX };
-        match (self.pull(most, results), filled) {
+        let pulled = self.pull(most, results);
+        self.doubt_waiting();
+        match (pulled, filled) {
             (Err(fault), _) => self.close(&fault, results),
             (Ok(_), Err(error)) => self.close(&broken(&error), results),
             (Ok(false), Ok(filled)) => return filled.more,

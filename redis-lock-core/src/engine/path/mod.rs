@@ -155,6 +155,8 @@ pub(crate) struct Traffic {
     dropped: BTreeSet<u64>,
     /// Questions whose outcome became unknown: their machines may not have been notified yet.
     lost: BTreeSet<u64>,
+    /// The keys of dropped questions whose outcome became unknown, until releases that wait are told.
+    doubtful: BTreeSet<Arc<str>>,
     in_hand: InHandCount,
     /// At how many dropped questions to look for those that are settled.
     dropped_limit: usize,
@@ -226,6 +228,7 @@ impl Path {
             batches: send::MAX_BATCHES,
             dropped: BTreeSet::new(),
             lost: BTreeSet::new(),
+            doubtful: BTreeSet::new(),
             in_hand: InHandCount::default(),
             dropped_limit: MIN_DROPPED_SWEEP,
             ready: Vec::new(),
@@ -339,9 +342,8 @@ impl Traffic {
             let is_unknown = matches!(outcome, Outcome::Unknown(_));
             if self.dropped.remove(&number) && !planted!(AnyAnswer) {
                 // Its token is being released; nobody else wants to know.
-                return if is_unknown {
-                    self.doubt_waiting(&entry)
-                };
+                self.doubtful.extend(entry.main().filter(|_| is_unknown));
+                return;
             }
             if is_unknown {
                 self.lost.insert(number);
@@ -352,12 +354,18 @@ impl Traffic {
         results.push(entry.settle(outcome, hand));
     }
 
-    /// The outcome of a question is unknown, so the server may execute it after the releases of its key
-    /// that were not sent yet. They leave a tombstone.
-    fn doubt_waiting(&mut self, question: &SentEntry) {
-        let (main, now) = (question.main(), Moment::now());
-        for entry in self.waiting.iter_mut().filter(|entry| entry.main() == main) {
-            if let Origin::Reap(reap) = &mut entry.origin {
+    /// The outcomes of some questions are unknown, so the server may execute them after the releases of
+    /// their keys that were not sent yet. They leave a tombstone. To be called before anything is sent.
+    fn doubt_waiting(&mut self) {
+        let doubtful = std::mem::take(&mut self.doubtful);
+        if doubtful.is_empty() {
+            return;
+        }
+        let now = Moment::now();
+        for entry in &mut self.waiting {
+            if let Origin::Reap(reap) = &mut entry.origin
+                && doubtful.contains(&reap.names().shared_main())
+            {
                 reap.doubt(now);
             }
         }
@@ -382,6 +390,7 @@ impl Traffic {
         for entry in entries {
             self.settle_before(unsent, entry, Outcome::Unknown(fault.clone()), results);
         }
+        self.doubt_waiting();
         self.forget_dropped();
     }
 

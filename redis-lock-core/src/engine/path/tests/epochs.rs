@@ -1,5 +1,7 @@
 //! What the end of a connection means for what was asked, and what is not asked any more.
 
+use std::time::Instant;
+
 use super::*;
 
 #[test]
@@ -224,6 +226,50 @@ fn the_release_of_a_question_that_went_down_with_its_connection_leaves_a_tombsto
         }
         assert_eq!(bench.leaves_tombstone(), is_lost);
     }
+}
+
+/// How long it takes to end a connection on which so many calls were given up.
+fn end_with_given_up(count: usize) -> Duration {
+    let mut bench = Bench::up();
+    let mut locks = Locks::new();
+    let mut reaps = Vec::with_capacity(count);
+    for number in 0..count {
+        locks.ask(1, demand("k"));
+        bench.put_command(locks.asked());
+        locks.cancel(1);
+        reaps.push(locks.released().take());
+        if number % 100 == 99 {
+            bench.path.traffic().push_out(&mut bench.results.settled);
+        }
+    }
+    bench.path.traffic().push_out(&mut bench.results.settled);
+    reaps.into_iter().for_each(|reap| bench.put_release(reap));
+    let start = Instant::now();
+    bench.break_off();
+    let took = start.elapsed();
+    let (drained, _) = bench.path.traffic().drain();
+    for origin in drained {
+        if let Origin::Reap(reap) = origin {
+            assert!(matches!(
+                reap.command(bench.moment()).verb,
+                Verb::Release { tombstone: Some(_), .. }
+            ));
+            reap.give_up();
+        }
+    }
+    end(bench.settled());
+    took
+}
+
+#[test]
+fn a_connection_ends_as_fast_for_each_of_many_calls_that_were_given_up() {
+    let ratios: Vec<_> = (0..5)
+        .map(|_| {
+            let (few, many) = (end_with_given_up(500), end_with_given_up(4_000));
+            many.as_secs_f64() / few.as_secs_f64()
+        })
+        .collect();
+    assert!(ratios.iter().any(|ratio| *ratio < 20.0), "8 times as many: {ratios:.1?}");
 }
 
 #[test]
