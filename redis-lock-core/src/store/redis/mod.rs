@@ -70,7 +70,7 @@ use crate::domain::status::Scripting;
 use channel::Channel;
 use conversation::Conversation;
 use nodes::Member;
-use probe::{AtomicBy, Found, crosses_slots, probe};
+use probe::{AtomicBy, Found, probe};
 use replicated::Markers;
 use side_link::SideLink;
 use transaction::{Pool, self_test};
@@ -325,10 +325,6 @@ impl RedisConnector {
         }
         let found = probe(driver, &self.terms).await;
         let mut found = found.map_err(decode::unreachable)?;
-        let has_neighbours = self.way.member().is_some_and(Member::has_neighbours);
-        if found.atomic_by == AtomicBy::Scripts && (found.cluster || has_neighbours) {
-            found.crosses_slots = crosses_slots(driver).await.map_err(decode::unreachable)?;
-        }
         if let Some(member) = self.way.member() {
             member.set_version(&found.version);
             found.warnings.extend(member.warnings(driver, self.terms.ttl).await?);

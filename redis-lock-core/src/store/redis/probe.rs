@@ -52,8 +52,6 @@ pub(super) struct Found {
     pub(super) version: String,
     /// Whether it runs in cluster mode, where scripts may use keys of one slot only.
     pub(super) cluster: bool,
-    /// Whether a script may use keys of several slots that are at its node.
-    pub(super) crosses_slots: bool,
     /// Its run id, which changes with each start.
     pub(super) run: Option<String>,
     /// How many replicas are connected, if the server says so.
@@ -131,21 +129,7 @@ pub(super) async fn probe(
     let replicas = field(&info, "connected_slaves").and_then(|count| count.parse().ok());
     let replicas = replicas.unwrap_or(u32::MAX);
     let (version, warnings) = (version(&info), warnings(&info));
-    let crosses_slots = false;
-    Ok(Found { delete, atomic_by, version, cluster, crosses_slots, run, replicas, warnings })
-}
-
-/// Whether a script may use keys of several slots of its node. Loads the scripts that do.
-pub(super) async fn crosses_slots(
-    connection: &mut MultiplexedConnection,
-) -> Result<bool, RedisError> {
-    let mut pipeline = redis::pipe();
-    for script in scripts::across() {
-        pipeline.cmd("SCRIPT").arg("LOAD").arg(&script.code);
-    }
-    let wanted = scripts::across().len();
-    let answers = connection.send_packed_commands(&pipeline, 0, wanted).await?;
-    Ok(answers.iter().all(|answer| !matches!(answer, Value::ServerError(_))))
+    Ok(Found { delete, atomic_by, version, cluster, run, replicas, warnings })
 }
 
 /// Asks which commands the server has for leases.

@@ -124,11 +124,8 @@ const DIGEST: &str = include_str!("lua/digest.lua");
 
 script!(ACQUIRE: "lua/acquire.lua" with COMMON, QUEUE, FENCE);
 script!(RELEASE: "lua/release.lua" with COMMON, QUEUE);
-script!(RELEASE_MANY: "lua/release_many.lua" with);
-script!(RELEASE_ACROSS: "lua/release_across.lua" with);
 script!(RENEW: "lua/renew.lua" with COMMON);
 script!(RENEW_MANY: "lua/renew_many.lua" with COMMON);
-script!(RENEW_ACROSS: "lua/renew_across.lua" with);
 script!(DELETE: "lua/delete.lua" with);
 
 script!(SHARED_ACQUIRE: "lua/shared_acquire.lua" with COMMON, QUEUE, FENCE, SHARED);
@@ -148,14 +145,8 @@ script!(FORCE: "lua/force.lua" with COMMON, QUEUE, SHARED, DIGEST);
 
 /// The scripts of the mutex, which are loaded at connect. The others are sent when they are first
 /// needed.
-pub(super) fn all() -> [&'static Lua; 6] {
-    [&ACQUIRE, &DELETE, &RELEASE, &RELEASE_MANY, &RENEW, &RENEW_MANY]
-}
-
-/// The scripts for locks in several slots of one node, which are loaded in a cluster. Servers before
-/// version 7 refuse them.
-pub(super) fn across() -> [&'static Lua; 2] {
-    [&RELEASE_ACROSS, &RENEW_ACROSS]
+pub(super) fn all() -> [&'static Lua; 5] {
+    [&ACQUIRE, &DELETE, &RELEASE, &RENEW, &RENEW_MANY]
 }
 
 #[cfg(test)]

@@ -1,5 +1,4 @@
-//! Bundles: renewals or releases of many locks, or looks of many waiters for one lock, in one script
-//! call.
+//! Bundles: renewals of many locks, or looks of many waiters for one lock, in one script call.
 //!
 //! Most of what such a command costs the server is receiving it, so commands that are sent at the
 //! same time are bundled. Each keeps its number and has an answer of its own. What the call could
@@ -8,17 +7,14 @@
 
 use redis::{ServerError, Value};
 
-use super::together::{BundledAnswer, Naming, Together};
-use super::{Asked, Conversation, Expected, Send, Step, dropped};
+use super::together::{BundledAnswer, Together};
+use super::{Conversation, Expected, Send, dropped};
+use crate::store::Command;
+use crate::store::redis::decode;
 use crate::store::redis::probe::AtomicBy;
-use crate::store::redis::{decode, encode};
-use crate::store::{Command, Verb};
 
 /// The most bundles that are collected at once, because each command is compared with all of them.
 const MOST_BUNDLES: usize = 16;
-
-/// So many empty lists are kept.
-const SPARE: usize = 8;
 
 /// The most bytes of a bundle, for each of the commands that it may have.
 const LONG: usize = 128;
@@ -27,7 +23,6 @@ const LONG: usize = 128;
 #[derive(Debug)]
 pub(super) struct Bundle {
     together: Together,
-    naming: Naming,
     length: usize,
     questions: Vec<(u64, Command)>,
 }
@@ -41,25 +36,17 @@ impl Bundle {
     fn concerns(&self, key: &str) -> bool {
         self.questions.iter().any(|(_, command)| command.names.main() == key)
     }
-
-    /// Whether a reply shows what the server is. A node of a cluster that is a replica by now names
-    /// the present owner of a key to each command that is asked alone.
-    pub(super) fn tells_of_the_server(&self, reply: &Value) -> bool {
-        self.naming == Naming::Keys || !decode::is_demoted(reply)
-    }
 }
 
 /// The bundles that are being collected.
 #[derive(Debug, Default)]
 pub(super) struct Bundles {
     collected: Vec<Bundle>,
-    /// Empty lists, to be used by the next bundles.
-    spare: Vec<Vec<(u64, Command)>>,
 }
 
 /// Which sorts of bundles this server refuses.
 #[derive(Debug, Default)]
-pub(super) struct Denied([bool; 3]);
+pub(super) struct Denied([bool; 2]);
 
 impl Denied {
     fn has(&self, together: &Together) -> bool {
@@ -78,33 +65,17 @@ impl Bundles {
         self.collected.is_empty()
     }
 
-    /// Whether one of them may have to be sent before a command for this key.
-    fn concern(&self, key: &str) -> bool {
-        self.collected.iter().any(|bundle| bundle.concerns(key))
-    }
-
     /// Whether another bundle has to be sent before this command may be added to its own.
     fn has_before(&self, together: &Together, command: &Command) -> bool {
         let mut others = self.collected.iter().filter(|bundle| bundle.together != *together);
         others.any(|bundle| bundle.concerns(command.names.main()))
     }
 
-    fn keep_spare(&mut self, emptied: Vec<(u64, Command)>) {
-        if emptied.is_empty() && self.spare.len() < SPARE {
-            self.spare.push(emptied);
-        }
-    }
-
     /// Adds a command. Returns a bundle that has to be sent before anything else is added.
-    fn add(
-        &mut self,
-        (together, naming): (Together, Naming),
-        question: (u64, Command),
-    ) -> Option<Bundle> {
+    fn add(&mut self, together: Together, question: (u64, Command)) -> Option<Bundle> {
         let collected = &mut self.collected;
         let place = collected.iter().position(|it| it.together == together).unwrap_or_else(|| {
-            let questions = self.spare.pop().unwrap_or_default();
-            collected.push(Bundle { together, naming, length: 0, questions });
+            collected.push(Bundle { together, length: 0, questions: Vec::new() });
             collected.len() - 1
         });
         let bundle = collected.get_mut(place)?;
@@ -122,46 +93,26 @@ impl Conversation {
     /// any other command.
     pub(super) fn bundle(&mut self, seq: u64, command: Command, send: Send<'_>) -> Option<Command> {
         let Some(together) = Together::of(&command) else { return Some(command) };
-        let naming = self.naming(&together);
-        if !self.can_bundle(&together, naming) {
+        if !self.can_bundle(&together) {
             return Some(command);
         }
         let is_full = self.bundles.collected.len() >= MOST_BUNDLES;
         if is_full || self.bundles.has_before(&together, &command) {
             self.send_bundles(send);
         }
-        if let Some(full) = self.bundles.add((together, naming), (seq, command)) {
+        if let Some(full) = self.bundles.add(together, (seq, command)) {
             self.send_bundle(full, send);
         }
         None
     }
 
     /// In a cluster a script may not declare keys of several slots. Those of one lock are in one.
-    fn naming(&self, together: &Together) -> Naming {
-        if matches!(together, Together::Looks { .. }) {
-            return Naming::Keys;
-        }
-        let has_neighbours = self.member.as_ref().is_some_and(|member| member.has_neighbours());
-        if has_neighbours || self.cluster.is_one() { Naming::Arguments } else { Naming::Keys }
-    }
-
-    fn can_bundle(&self, together: &Together, naming: Naming) -> bool {
-        // A command of the server's own costs it less than its part of a bundle.
-        let has_own = *together == Together::Releases && self.found.delete.is_native();
+    fn can_bundle(&self, together: &Together) -> bool {
+        let has_neighbours = || self.member.as_ref().is_some_and(|member| member.has_neighbours());
+        let is_one_slot = matches!(together, Together::Looks { .. });
         !self.denied.has(together)
-            && !has_own
             && self.found.atomic_by == AtomicBy::Scripts
-            && (naming == Naming::Keys || self.found.crosses_slots)
-            && together.script(naming).is_some()
-    }
-
-    /// Sends the collected bundles, unless the next command is a take of a lock that none of them
-    /// concerns. Tasks that release and take locks by turns have both to send at the same time.
-    pub(super) fn send_bundles_before(&mut self, command: &Command, send: Send<'_>) {
-        let is_take = matches!(command.verb, Verb::Take { .. });
-        if !is_take || self.bundles.concern(command.names.main()) {
-            self.send_bundles(send);
-        }
+            && (is_one_slot || !has_neighbours() && !self.cluster.is_one())
     }
 
     /// Sends the collected bundles. To be called before anything else is sent, because that may be
@@ -182,33 +133,29 @@ impl Conversation {
         if let Some((seq, command)) = bundle.questions.pop() {
             self.ask_part(seq, command, None, false, send);
         }
-        self.bundles.keep_spare(bundle.questions);
     }
 
     fn send_call(&mut self, bundle: Bundle, in_full: InFull, send: Send<'_>) {
-        let Bundle { together, naming, questions, .. } = &bundle;
-        if let Some(script) = together.script(*naming) {
-            let call = match in_full {
-                InFull(false) => ("EVALSHA", &*script.hash),
-                InFull(true) => ("EVAL", &*script.code),
-            };
-            together.send(call, *naming, questions, &self.context(), send);
-        }
+        let Bundle { together, questions, .. } = &bundle;
+        let script = together.script();
+        let call = match in_full {
+            InFull(false) => ("EVALSHA", &*script.hash),
+            InFull(true) => ("EVAL", &*script.code),
+        };
+        together.send(call, questions, &self.context(), send);
         self.asked.push_back(Expected::Bundle(bundle, in_full));
     }
 
     /// The reply to a bundle.
     pub(super) fn take_bundle_reply(
         &mut self,
-        mut bundle: Bundle,
+        bundle: Bundle,
         InFull(in_full): InFull,
         value: Value,
         wants: &mut dyn FnMut(u64) -> bool,
         send: Send<'_>,
     ) {
-        if bundle.tells_of_the_server(&value) {
-            self.note_trouble(&value);
-        }
+        self.note_trouble(&value);
         if decode::is_forgotten(&value) && !in_full {
             let bundle = self.still_wanted(bundle, wants);
             if !bundle.questions.is_empty() {
@@ -218,40 +165,17 @@ impl Conversation {
         }
         let answers = match value {
             Value::ServerError(error) => return self.refused(bundle, &error, wants, send),
-            mut value => {
-                if bundle.together.says_denied(&mut value) {
-                    self.denied.add(&bundle.together);
-                }
-                bundle.together.read(&value, bundle.questions.len())
-            }
+            value => bundle.together.read(&value, bundle.questions.len()),
         };
         let Some(answers) = answers else {
             return self.lose_place("the answer to many questions makes no sense");
         };
-        for (place, (seq, command)) in bundle.questions.drain(..).enumerate() {
+        for (place, (seq, command)) in bundle.questions.into_iter().enumerate() {
             match answers.of(place) {
                 BundledAnswer::Answer(answer) => self.finish(seq, Ok(answer)),
-                BundledAnswer::AskScript => self.ask_script(seq, command, wants, send),
                 BundledAnswer::AskAlone => self.ask_alone(seq, command, wants, send),
             }
         }
-        self.bundles.keep_spare(bundle.questions);
-    }
-
-    fn ask_script(
-        &mut self,
-        seq: u64,
-        command: Command,
-        wants: &mut dyn FnMut(u64) -> bool,
-        send: Send<'_>,
-    ) {
-        let Some(call) = encode::call(&command, &self.context()).filter(|_| wants(seq)) else {
-            return self.ask_alone(seq, command, wants, send);
-        };
-        send.send(call.by_hash());
-        let step = Step::ByHash(call);
-        let asked = Asked { seq, command, group: None, step, asking: false };
-        self.asked.push_back(Expected::One(asked));
     }
 
     /// The server has refused the bundle as a whole, which says nothing about the single commands.

@@ -121,7 +121,7 @@ impl Conversation {
     /// Sends a command.
     pub(super) fn ask(&mut self, seq: u64, command: Command, send: Send<'_>) {
         let Some(command) = self.bundle(seq, command, send) else { return };
-        self.send_bundles_before(&command, send);
+        self.send_bundles(send);
         if self.cluster.is_one() && groups::is_split(command.kind, &command.names) {
             self.split(seq, &command, send);
         } else {

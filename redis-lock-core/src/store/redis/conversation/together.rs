@@ -9,9 +9,7 @@ use redis::Value;
 use super::Send;
 use crate::domain::kind::Kind;
 use crate::store::redis::encode::Context;
-use crate::store::redis::scripts::{
-    Lua, RELEASE_ACROSS, RELEASE_MANY, RENEW_ACROSS, RENEW_MANY, SHARED_STAY,
-};
+use crate::store::redis::scripts::{Lua, RENEW_MANY, SHARED_STAY};
 use crate::store::{Acquire, Answer, Blocker, Command, Verb};
 
 /// Commands with equal values can be bundled.
@@ -19,19 +17,8 @@ use crate::store::{Acquire, Answer, Blocker, Command, Verb};
 pub(super) enum Together {
     /// Renewals of mutexes, whose leases are of the same length.
     Renewals(Duration),
-    /// Releases of mutexes that nobody is known to wait for.
-    Releases,
     /// Looks of waiters for one lock that several can hold, whose places last equally long.
     Looks { main: Arc<str>, kind: Kind, place: Duration },
-}
-
-/// How a bundle names the keys of its locks.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Naming {
-    /// As keys of the script.
-    Keys,
-    /// As arguments, since they are in several slots. A script uses what of them its node has.
-    Arguments,
 }
 
 /// What the reply says of one command.
@@ -39,8 +26,6 @@ pub(super) enum Naming {
 pub(super) enum BundledAnswer {
     Answer(Answer),
     AskAlone,
-    /// The key alone does not say what became of the lock.
-    AskScript,
 }
 
 impl From<Answer> for BundledAnswer {
@@ -58,9 +43,6 @@ impl Together {
             Verb::Renew { ttl: Some(ttl), .. } if command.kind == Kind::Mutex => {
                 Some(Self::Renewals(*ttl))
             }
-            Verb::Release { waited_for: false, keep: None, tombstone: None, .. } => {
-                (command.kind == Kind::Mutex).then_some(Self::Releases)
-            }
             Verb::Acquire(Acquire { stays: true, queue: Some(place), .. }) => {
                 command.kind.traits().mode?;
                 let (main, kind) = (command.names.shared_main(), command.kind);
@@ -74,16 +56,15 @@ impl Together {
     pub(super) fn sort(&self) -> usize {
         match self {
             Self::Renewals(_) => 0,
-            Self::Releases => 1,
-            Self::Looks { .. } => 2,
+            Self::Looks { .. } => 1,
         }
     }
 
-    /// The most commands in a bundle. More renewals or releases would save nothing, and delay other
+    /// The most commands in a bundle. More renewals would save nothing, and delay other
     /// commands; a call for looks costs the server as much as a hundred of them, however many there are.
     pub(super) fn most(&self) -> usize {
         match self {
-            Self::Renewals(_) | Self::Releases => 64,
+            Self::Renewals(_) => 64,
             Self::Looks { .. } => 256,
         }
     }
@@ -91,29 +72,23 @@ impl Together {
     /// The bytes that a command adds to its bundle.
     pub(super) fn length_of(&self, command: &Command) -> usize {
         let key = match self {
-            Self::Renewals(_) | Self::Releases => command.names.main().len(),
+            Self::Renewals(_) => command.names.main().len(),
             Self::Looks { .. } => 0,
         };
         key + token(command).len()
     }
 
-    /// `None` when such commands have no script that names keys this way.
-    pub(super) fn script(&self, naming: Naming) -> Option<&'static Lua> {
-        Some(match (self, naming) {
-            (Self::Renewals(_), Naming::Keys) => &RENEW_MANY,
-            (Self::Renewals(_), Naming::Arguments) => &RENEW_ACROSS,
-            (Self::Releases, Naming::Keys) => &RELEASE_MANY,
-            (Self::Releases, Naming::Arguments) => &RELEASE_ACROSS,
-            (Self::Looks { .. }, Naming::Keys) => &SHARED_STAY,
-            (Self::Looks { .. }, Naming::Arguments) => return None,
-        })
+    pub(super) fn script(&self) -> &'static Lua {
+        match self {
+            Self::Renewals(_) => &RENEW_MANY,
+            Self::Looks { .. } => &SHARED_STAY,
+        }
     }
 
     /// Sends `name script` for these commands.
     pub(super) fn send(
         &self,
         (name, script): (&str, &str),
-        naming: Naming,
         questions: &Questions,
         context: &Context<'_>,
         out: Send<'_>,
@@ -121,9 +96,8 @@ impl Together {
         match self {
             Self::Renewals(ttl) => {
                 let ttl = millis(*ttl).to_string();
-                send_locks((name, script), naming, questions, &[&ttl], out);
+                send_renewals((name, script), &ttl, questions, out);
             }
-            Self::Releases => send_locks((name, script), naming, questions, &[], out),
             Self::Looks { kind, place, .. } => {
                 let mut cmd = redis::cmd(name);
                 cmd.arg(script).arg(4);
@@ -143,26 +117,15 @@ impl Together {
         }
     }
 
-    /// Takes out of the reply that the user lacks a command that only the bundle needs, if it says so.
-    pub(super) fn says_denied(&self, value: &mut Value) -> bool {
-        match value {
-            Value::Array(items) if *self == Self::Releases => {
-                items.pop_if(|last| *last == Value::Int(0)).is_some()
-            }
-            _ => false,
-        }
-    }
-
     /// What the reply says of each of `count` commands; `None` when it is malformed.
     pub(super) fn read(&self, value: &Value, count: usize) -> Option<BundledAnswers> {
-        use BundledAnswer::{AskAlone, AskScript};
+        use BundledAnswer::AskAlone;
         let Value::Array(items) = value else { return None };
         match self {
             Self::Renewals(_) => {
                 let renewed = |waited_for| Answer::Renewed { longer: None, waited_for }.into();
                 numbered(items, count, renewed(false), (AskAlone, renewed(true)))
             }
-            Self::Releases => numbered(items, count, Answer::Done.into(), (AskScript, AskAlone)),
             Self::Looks { .. } if items.is_empty() => {
                 Some(BundledAnswers { plain: AskAlone, odd: BTreeMap::new() })
             }
@@ -220,33 +183,14 @@ fn numbered(
     is_within.then_some(BundledAnswers { plain, odd })
 }
 
-/// Sends a script call with the key of each lock, these arguments, and each token.
-fn send_locks(
-    call: (&str, &str),
-    naming: Naming,
-    questions: &Questions,
-    arguments: &[&str],
-    out: Send<'_>,
-) {
-    let mut digits = itoa::Buffer::new();
-    let mut words = Vec::with_capacity(3 + arguments.len() + 2 * questions.len());
-    let arguments = arguments.iter().map(|argument| argument.as_bytes());
-    match naming {
-        Naming::Keys => {
-            let count = digits.format(questions.len());
-            words.extend([call.0, call.1, count].map(str::as_bytes));
-            words.extend(questions.iter().map(|(_, command)| command.names.main().as_bytes()));
-            words.extend(arguments);
-            words.extend(questions.iter().map(|(_, command)| token(command).as_bytes()));
-        }
-        Naming::Arguments => {
-            words.extend([call.0, call.1, "0"].map(str::as_bytes));
-            words.extend(arguments);
-            for (_, command) in questions {
-                words.extend([command.names.main(), token(command)].map(str::as_bytes));
-            }
-        }
-    }
+/// Sends a script call with the key of each lock, the ttl, and each token.
+fn send_renewals(call: (&str, &str), ttl: &str, questions: &Questions, out: Send<'_>) {
+    let count = questions.len().to_string();
+    let mut words = Vec::with_capacity(4 + 2 * questions.len());
+    words.extend([call.0, call.1, &count].map(str::as_bytes));
+    words.extend(questions.iter().map(|(_, command)| command.names.main().as_bytes()));
+    words.push(ttl.as_bytes());
+    words.extend(questions.iter().map(|(_, command)| token(command).as_bytes()));
     out.send_words(&words);
 }
 

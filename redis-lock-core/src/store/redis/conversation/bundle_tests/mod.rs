@@ -1,9 +1,7 @@
 //! Renewals of many locks in one call, as a server answers them, and as one could.
 
-mod across;
 mod looks;
 mod random_rounds;
-mod releases;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -101,10 +99,9 @@ impl Talk {
 
 /// Has the server know the scripts, as it does when a manager has connected.
 fn load_scripts(direct: &mut Direct) {
-    for script in scripts::all().into_iter().chain(scripts::across()) {
+    for script in scripts::all() {
         let mut load = redis::cmd("SCRIPT");
         load.arg("LOAD").arg(&script.code);
-        // A server of version 6 knows no script for keys of several slots.
         let _ = direct.connection.req_command(&load);
     }
 }

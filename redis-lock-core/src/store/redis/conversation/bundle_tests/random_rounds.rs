@@ -7,7 +7,7 @@ use std::sync::Arc;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 
-use super::{TTL, Talk, across, for_key, load_scripts};
+use super::{TTL, Talk, for_key, load_scripts};
 use crate::domain::error::Fault;
 use crate::store::redis::direct::{self, Direct, token};
 use crate::store::redis::probe::Found;
@@ -232,12 +232,5 @@ fn compare(mut direct: Direct, found: &Found) {
 fn bundles_answer_and_leave_what_the_same_commands_one_by_one_would() {
     for direct in Direct::each() {
         compare(direct, &Found::default());
-    }
-}
-
-#[test]
-fn bundles_over_slots_answer_and_leave_what_the_same_commands_one_by_one_would() {
-    for direct in across::each() {
-        compare(direct, &across::found());
     }
 }
