@@ -163,9 +163,9 @@ async fn e87_no_placeholder_is_a_global_lock_and_an_empty_value_is_invalid() -> 
     assert!(e87().await?);
     let error = e87_value("").await.unwrap_err();
     assert!(matches!(&error, LockError::InvalidKey { key, .. } if key == "k:"), "{error}");
-    let error = e87_value(&"x".repeat(1023)).await.unwrap_err();
+    let error = e87_value(&"x".repeat(4095)).await.unwrap_err();
     assert!(matches!(&error, LockError::InvalidKey { .. }), "{error}");
-    e87_value(&"x".repeat(1022)).await
+    e87_value(&"x".repeat(4094)).await
 }
 
 struct User {

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Mutex;
 use std::thread;
 
-use redis_locks::{Guard, LockState, Locks, Request};
+use redis_locks::{Guard, LockError, LockState, Locks, Request};
 use testbed::{Child, ChildIo, ClockShim, Proxy, Server, eventually};
 
 use crate::arena::{Arena, PATIENCE, crash, ms, take};
@@ -280,4 +280,61 @@ fn m5_a_frozen_process_that_wakes_up_is_refused() {
     assert_eq!(child.expect("done").trim(), "refused");
     let value: String = server.run("HGET row value");
     assert_eq!(value, "fresh");
+}
+
+/// What may stand at a counter after a restore, a bug, or the work of another program.
+const ODD_COUNTERS: [&str; 14] = [
+    "9007199254740993",
+    "288230376151711744",
+    "9223372036854775807",
+    "18446744073709551615",
+    "18446744073709551616",
+    "1000000000000000000000",
+    "99999999999999999999999999999999",
+    "1e3",
+    "inf",
+    "nan",
+    "-1",
+    "0x10",
+    "",
+    "7\u{0}",
+];
+
+#[test]
+fn a_counter_that_can_not_be_counted_on_from_is_refused_before_anything_is_written() {
+    for arena in Arena::each().into_iter().chain([Arena::without_scripts()]) {
+        let Some(server) = &arena.server else { continue };
+        let client = server.client();
+        let mut connection = client.get_connection().unwrap();
+        for odd in ODD_COUNTERS {
+            let counter = format!("{odd} rl1.x");
+            for (kind, make) in KINDS {
+                if arena.name == "transactions" && kind != "mutex" {
+                    continue;
+                }
+                let set = |key: &str, connection: &mut redis::Connection| {
+                    redis::cmd("SET").arg(key).arg(&counter).query::<()>(connection).unwrap();
+                };
+                set("lock:{lock:k}:~f", &mut connection);
+                let refused = make(&arena.one).fenced().wait(PATIENCE).blocking_acquire();
+                let error = refused.map(|guard| number(&guard)).unwrap_err();
+                let LockError::Backend { source, .. } = &error else { panic!("{error}") };
+                assert!(!source.is_retryable(), "{}: {kind}, {odd}: {error}", arena.name);
+                assert!(error.to_string().contains("fencing counter"), "{error}");
+                eventually(PATIENCE, "nothing is left", || server.keys() == ["lock:{lock:k}:~f"]);
+            }
+        }
+        // Without numbers the lock is as good as ever, and a counter that is as large as can be is used up.
+        take(arena.one.mutex("k")).blocking_release().unwrap();
+        server.run::<()>("DEL lock:{lock:k}:~f");
+        let most = (1_u64 << 53) - 32;
+        let counter = format!("{most} rl1.x");
+        let mut set = redis::cmd("SET");
+        set.arg("lock:{lock:k}:~f").arg(&counter).query::<()>(&mut connection).unwrap();
+        let guard = take(arena.one.mutex("k").fenced());
+        assert_eq!(number(&guard), most + 1, "{}", arena.name);
+        drop(guard);
+        let error = arena.one.mutex("k").fenced().wait(PATIENCE).blocking_acquire().unwrap_err();
+        assert!(error.to_string().contains("fencing counter"), "{error}");
+    }
 }

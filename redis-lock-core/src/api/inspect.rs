@@ -307,9 +307,7 @@ fn status(key: &str, server_view: ServerView, views: Vec<LocalView>) -> Status {
     for token in server_view.waiters {
         match queued.remove(token.wire()) {
             Some(mut ours) => waiters.append(&mut ours),
-            None => {
-                waiters.push(Waiting { label: token.label().map(Into::into), since: token.since() })
-            }
+            None => waiters.push(Waiting { label: token.label(), since: token.since() }),
         }
     }
     // Those who wait for a hand-over inside this process are not in the server's queue.

@@ -5,7 +5,11 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::domain::harmless::harmless;
 use crate::{ConfigError, Holder, LossReason};
+
+/// The most characters of an error's text that come from a server.
+const MOST_TEXT: usize = 1_000;
 
 /// Why a lock was not acquired, or not kept: one variant for each reaction.
 ///
@@ -382,14 +386,15 @@ impl Fault {
         Self::new(FaultClass::Permanent, what).of(BackendErrorKind::Protocol)
     }
 
-    /// A fault of the kind that most faults of its class are.
-    pub(crate) fn new(class: FaultClass, what: impl Into<String>) -> Self {
+    /// A fault of the kind that most faults of its class are. What the text quotes of others can't
+    /// pretend to be more than that.
+    pub(crate) fn new(class: FaultClass, what: impl fmt::Display) -> Self {
         let kind = match class {
             FaultClass::Unknown => BackendErrorKind::Unreachable,
             FaultClass::Late => BackendErrorKind::TimedOut,
             _ => BackendErrorKind::Refused,
         };
-        Self { class, kind, what: what.into(), source: None }
+        Self { class, kind, what: harmless(what, MOST_TEXT), source: None }
     }
 
     /// The same as another kind.

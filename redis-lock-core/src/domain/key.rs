@@ -8,7 +8,7 @@ use crate::LockError;
 use crate::domain::names;
 
 /// The longest key, namespace not counted.
-const MAX_BYTES: usize = 1024;
+const MAX_BYTES: usize = 4096;
 
 /// What is locked, as the caller names it. The namespace is added by the runtime.
 ///

@@ -3,6 +3,8 @@
 use std::ops::Deref;
 use std::sync::Arc;
 
+use crate::domain::harmless::is_odd;
+
 /// The longest label. It is short because it is sent with every acquisition.
 const MAX_LABEL: usize = 128;
 
@@ -53,7 +55,7 @@ impl Deref for Label {
 /// The label as it stands in a token: without characters that would confuse the format of the value, or
 /// a terminal, and without spaces, at which a shell would split the token.
 pub(crate) fn printable(label: &str) -> String {
-    let is_odd = |c: char| matches!(c, '+' | '#') || c.is_control();
+    let is_odd = |c: char| matches!(c, '+' | '#') || is_odd(c);
     let mut plain = String::with_capacity(label.len());
     for c in label.chars() {
         match c {

@@ -7,6 +7,7 @@ pub(crate) mod env;
 pub(crate) mod error;
 pub(crate) mod fence;
 pub(crate) mod glob;
+pub(crate) mod harmless;
 pub(crate) mod idle_event;
 pub(crate) mod key;
 pub(crate) mod kind;

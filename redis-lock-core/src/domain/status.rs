@@ -116,7 +116,7 @@ pub enum Idle {
 
 impl Holder {
     pub(crate) fn of(token: Token, ttl: Option<Duration>) -> Self {
-        let (label, since) = (token.label().map(Into::into), token.since());
+        let (label, since) = (token.label(), token.since());
         let idle = if token.may_be_idle() { Idle::Maybe } else { Idle::No };
         Self { token, label, since, ttl, fence: None, idle }
     }

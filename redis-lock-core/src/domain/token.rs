@@ -9,6 +9,7 @@ use uuid::Uuid;
 
 use crate::ConfigError;
 use crate::domain::env;
+use crate::domain::harmless::harmless;
 use crate::domain::label::shown;
 use crate::domain::unsettled::{Aside, Unsettled};
 
@@ -21,6 +22,12 @@ const LASTING_PREFIX: &str = "rl1.n";
 /// A leading zero before the time in a token says that its holder may be idle. It does not change
 /// the number.
 const IDLE_FLAG: &str = "0";
+
+/// A token has no more bytes. What is longer was written by another program.
+pub(crate) const MOST_TOKEN: usize = 400;
+
+/// The most bytes of another program's value that are kept.
+const MOST_FOREIGN: usize = 200;
 
 /// The appended mark that tells a holder that somebody waits (see `docs/PROTOCOL.md`).
 pub(crate) const WAITERS_MARK: char = '+';
@@ -85,9 +92,16 @@ impl Token {
 
     /// The token of a value read from the server, whoever wrote it.
     pub(crate) fn from_wire(value: &str) -> Self {
-        let ours = value.starts_with(PREFIX);
-        let text = if ours { value.strip_suffix(WAITERS_MARK).unwrap_or(value) } else { value };
-        Self { text: text.into(), turn: 0, unsettled: Aside::default() }
+        let ours = value.starts_with(PREFIX) && value.len() <= MOST_TOKEN;
+        let text = if ours {
+            value.strip_suffix(WAITERS_MARK).unwrap_or(value).into()
+        } else if value.starts_with(PREFIX) {
+            // It must not become one of ours by being cut.
+            format!("…{}", cut(value, MOST_FOREIGN)).into()
+        } else {
+            cut(value, MOST_FOREIGN).into()
+        };
+        Self { text, turn: 0, unsettled: Aside::default() }
     }
 
     /// The token of the next guard that is handed the same lease in this process.
@@ -119,7 +133,7 @@ impl Token {
     /// The label of its holder, if this library made it.
     pub(crate) fn label(&self) -> Option<String> {
         let label = self.fields()?.3;
-        (!label.is_empty()).then(|| shown(label))
+        (!label.is_empty()).then(|| harmless(shown(label), MOST_TOKEN))
     }
 
     /// When it was made, by the clock of the machine that made it.
@@ -161,6 +175,12 @@ impl Token {
     }
 }
 
+/// At most this many bytes of a text, in whole characters.
+pub(crate) fn cut(text: &str, most: usize) -> &str {
+    let end = (0..=most.min(text.len())).rev().find(|end| text.is_char_boundary(*end));
+    text.get(..end.unwrap_or(0)).unwrap_or_default()
+}
+
 /// The hexadecimal digits of a number.
 fn hex(mut number: u64, digits: &mut [u8; 16]) -> &str {
     let mut start = digits.len();
@@ -176,7 +196,7 @@ fn hex(mut number: u64, digits: &mut [u8; 16]) -> &str {
 
 impl fmt::Display for Token {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.text)?;
+        f.write_str(&harmless(&self.text, MOST_TOKEN))?;
         let unsettled = self.unsettled();
         match (self.turn, unsettled.is_settled()) {
             (0, true) => Ok(()),
@@ -286,6 +306,19 @@ mod tests {
                 read.to_string() == *token.wire().to_string()
             );
         }
+    }
+
+    #[test]
+    fn what_others_wrote_is_cut_and_escaped_where_it_is_shown() {
+        let forged = Token::from_wire("rl1.a.m.0.x\x1b[2J\nlock `k` is free\u{202e}");
+        for shown in [forged.to_string(), format!("{forged:?}"), forged.label().unwrap()] {
+            assert!(
+                shown.contains("\\u{1b}[2J\\u{a}lock") && shown.contains("\\u{202e}"),
+                "{shown}"
+            );
+        }
+        let long = Token::from_wire(&format!("rl1.a.m.0.{}", "ü".repeat(100_000)));
+        assert!(!long.is_ours() && long.wire().len() <= MOST_FOREIGN + 3);
     }
 
     #[test]

@@ -13,12 +13,12 @@ use super::{
 };
 use crate::domain::clock::Moment;
 use crate::domain::demand::Demand;
-use crate::domain::error::Fault;
+use crate::domain::error::{Fault, FaultClass};
 use crate::domain::fence::FENCES;
 use crate::domain::idle_event::{AskOutcome, IdleEvent};
 use crate::domain::kind::Kind;
 use crate::store::{Acquire, Answer, Blocker, PLACE, Verb};
-use crate::{LockError, Token};
+use crate::{BackendErrorKind, LockError, Token};
 
 /// How often several keys are asked for all at once. After this many refusals, keys that are free
 /// are kept, because a caller of many busy keys might otherwise wait for ever.
@@ -371,8 +371,14 @@ impl<W> Machine<W> {
             return self.start_over(None, env, out);
         }
         if demand.terms.fenced && fence.is_none() && !contending.attempt.is_adopted() {
-            // No fencing numbers were reserved, so the same token is asked for once more, with
-            // them.
+            if contending.demand.terms.fenced {
+                // To ask again would go on for ever: the server has no number to give.
+                self.take_fresh_token(None, env, out);
+                let what = "the server granted the lock without a fencing number";
+                let fault = Fault::new(FaultClass::Permanent, what).of(BackendErrorKind::Protocol);
+                return self.failed(open, fault, env, out);
+            }
+            // The question was that of a caller who wanted no numbers, and has left.
             return self.ask_again(env, out);
         }
         let Stage::Contending(contending) = std::mem::replace(&mut self.stage, Stage::Idle) else {

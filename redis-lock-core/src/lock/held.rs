@@ -12,7 +12,7 @@ use super::{Attempt, Confirm, Effects, Env, Later, Machine, Outcome, Reap, Stage
 use crate::domain::clock::Moment;
 use crate::domain::demand::Demand;
 use crate::domain::error::{Fault, FaultClass};
-use crate::domain::fence::first_fence;
+use crate::domain::fence;
 use crate::domain::idle_event::IdleEnd;
 use crate::domain::kind::Kind;
 use crate::domain::lease;
@@ -144,7 +144,7 @@ impl<W> Machine<W> {
             // Unreachable: the caller has checked that there is a waiter.
             return;
         };
-        let mut fences = last_fence.map_or(0..0, |last| first_fence(last)..last + 1);
+        let mut fences = last_fence.map_or(0..0, fence::reserved);
         let mut lease = Lease::granted(open, &attempt);
         if planted!(WaitersTtl) {
             lease.ttl = super::asked_ttl(&waiter.demand);

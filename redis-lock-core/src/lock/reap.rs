@@ -9,6 +9,7 @@ use super::{Attempt, Confirm, OnServer, Outcome};
 use crate::domain::clock::Moment;
 use crate::domain::demand::Demand;
 use crate::domain::error::{Fault, FaultClass};
+use crate::domain::harmless::harmless;
 use crate::domain::kind::Kind;
 use crate::domain::names::Names;
 use crate::store::redis::is_split;
@@ -346,10 +347,13 @@ impl Reap {
     }
 }
 
+/// The most characters of a reason that another process gave.
+const MOST_REASON: usize = 1_024;
+
 /// The reason of a loss, from the server's answer.
 pub(crate) fn lost_to(by: Option<&str>, because: Option<&str>) -> LossReason {
     match by {
         Some(by) => LossReason::Overwritten { by: Token::from_wire(by) },
-        None => LossReason::Removed { because: because.map(ToOwned::to_owned) },
+        None => LossReason::Removed { because: because.map(|text| harmless(text, MOST_REASON)) },
     }
 }

@@ -90,6 +90,10 @@ pub(crate) fn another_cluster() {
     );
 }
 
+pub(crate) fn bug(what: &'static str) {
+    say_aside!(error, ERROR, [] [], "{what}");
+}
+
 pub(crate) fn silent(waited: Duration) {
     say_aside!(warn, WARN, [][waited], ?waited, "the lock server fell silent; connecting again");
 }

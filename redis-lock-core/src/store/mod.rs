@@ -4,6 +4,7 @@
 mod bell;
 #[cfg(not(unix))]
 mod bell_elsewhere;
+pub(crate) mod contained;
 pub(crate) mod directory;
 mod limits;
 pub(crate) mod memory;

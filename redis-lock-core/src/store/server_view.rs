@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::domain::fence::first_fence;
+use crate::domain::fence::reserved;
 use crate::domain::kind::Kind;
 use crate::domain::status::{LockKind, ServerInfo};
 use crate::{Holder, Token};
@@ -31,6 +31,11 @@ impl ServerView {
         let kind = if token.is_ours() { LockKind::Mutex } else { LockKind::Foreign };
         let holders = vec![holder(token, ttl, fence)];
         Self { holders, ..Self::of_nobody(kind) }
+    }
+
+    /// The same for a value of another program, whatever it looks like.
+    pub(crate) fn of_another(self, name: Arc<str>) -> Self {
+        Self { kind: LockKind::Foreign, foreign: Some(name), ..self }
     }
 
     /// A lock whose key has a set of holders, each with its mode before its token.
@@ -77,6 +82,6 @@ impl ServerView {
 /// A holder, with its fencing number if the last numbers were given to it.
 pub(crate) fn holder(token: Token, ttl: Option<Duration>, fence: Option<(u64, &str)>) -> Holder {
     let fence = fence.filter(|(_, owner)| *owner == &**token.wire());
-    let fence = fence.map(|(last, _)| first_fence(last));
+    let fence = fence.map(|(last, _)| reserved(last).start);
     Holder { fence, ..Holder::of(token, ttl) }
 }

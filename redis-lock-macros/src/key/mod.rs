@@ -13,7 +13,7 @@ use crate::template::{Hole, Piece, Step, Template, Unread, Value, Width};
 use crate::tokens::{first_span, local, located, unraw, variables};
 
 /// The longest key that the runtime takes.
-const MAX_BYTES: usize = 1024;
+const MAX_BYTES: usize = 4096;
 
 /// The tokens of a key.
 pub(crate) enum Key {

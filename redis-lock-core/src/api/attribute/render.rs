@@ -5,7 +5,7 @@ use std::fmt::{self, Write};
 use crate::{LockError, LockKey};
 
 /// The longest key, as `LockKey` checks it.
-const MAX_BYTES: usize = 1024;
+const MAX_BYTES: usize = 4096;
 
 /// Renders a key.
 ///

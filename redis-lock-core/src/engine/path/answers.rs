@@ -6,6 +6,7 @@ use super::{ConnectionState, Origin, QueueEntry, SentEntry, Settled, Traffic, Up
 use crate::domain::clock::Moment;
 use crate::domain::error::{Fault, FaultClass};
 use crate::lock::Outcome;
+use crate::store::contained::contained;
 use crate::store::redirect::Redirect;
 use crate::store::{Answer, Command, Filled, Pulled};
 
@@ -70,7 +71,9 @@ impl Traffic {
                 let number = written.get(seq).and_then(SentEntry::number);
                 !number.is_some_and(|number| dropped.contains(&number))
             };
-            match up.wire.pull(&mut wants) {
+            // Of the answer that one panics over nothing is known, and nothing of those behind it.
+            let pulled = contained(|| up.wire.pull(&mut wants));
+            match pulled.unwrap_or_else(|fault| Some(Pulled::Broken(fault))) {
                 None => return Ok(false),
                 Some(Pulled::Done(seq, answer)) => self.done(seq, answer, results),
                 Some(Pulled::Redirected(seq, command, redirect)) => {

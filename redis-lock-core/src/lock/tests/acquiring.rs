@@ -166,14 +166,28 @@ fn no_second_question_is_asked_while_one_is_open() {
 #[test]
 fn numbers_that_were_not_reserved_are_asked_for_before_anything_is_handed_out() {
     let mut bench = Bench::new();
-    bench.ask(1, demand("k").with(|terms| terms.fenced = true));
+    bench.ask(1, demand("k"));
     let first = bench.asked();
+    bench.ask(2, demand("k").with(|terms| terms.fenced = true));
+    bench.cancel(1);
     bench.answer(&first, got());
     assert!(bench.grants().is_empty());
     let again = bench.asked();
     assert_eq!(again.command.verb.token(), first.command.verb.token());
     bench.answer(&again, Outcome::Answered(Answer::Held { fence: Some(100) }));
     assert_eq!(bench.granted().1.fence, Some(69));
+}
+
+#[test]
+fn a_server_that_has_no_fencing_number_to_give_is_not_asked_again() {
+    let mut bench = Bench::new();
+    bench.ask(1, demand("k").with(|terms| terms.fenced = true));
+    let question = bench.asked();
+    bench.answer(&question, got());
+    let failed = bench.failed();
+    let [(1, error @ LockError::Backend { .. })] = failed.as_slice() else { panic!("{failed:?}") };
+    assert!(error.to_string().contains("fencing number"), "{error}");
+    assert_eq!(bench.released().verb(bench.moment()).token(), question.command.verb.token());
 }
 
 #[test]

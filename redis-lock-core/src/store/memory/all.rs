@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::entry::{Entry, end};
-use super::fences::{number, raise};
+use super::fences::{check, number, raise};
 use super::{Publish, State};
 use crate::domain::clock::Moment;
 use crate::domain::error::{Fault, FaultClass};
@@ -115,10 +115,14 @@ impl State {
         if keys.first().is_some_and(|first| self.entry(first, now).has_tombstone(token)) {
             return Ok(Answer::Tombstone);
         }
+        for key in keys {
+            let entry = self.entry(key, now);
+            entry.check_family(ONE)?;
+            check(entry.fence.as_ref(), *fences, now)?;
+        }
         let mut blocker = None;
         for (at, key) in keys.iter().enumerate() {
             let entry = self.entry(key, now);
-            entry.check_family(ONE)?;
             if entry.holders.is_empty() && *fair {
                 entry.admit(ONE, Some(token), now, publish);
             }
@@ -157,7 +161,7 @@ impl State {
 
     fn number_of_all(&mut self, keys: &[&str], token: &Arc<str>, count: u32, now: Moment) -> u64 {
         let mut lasts: Vec<_> = keys.iter().map(|key| self.entry(key, now).fence.take()).collect();
-        let number = number(&mut lasts.iter_mut().collect::<Vec<_>>(), token, count, false, now);
+        let number = number(&mut lasts.iter_mut().collect::<Vec<_>>(), token, count, now);
         for (key, last) in keys.iter().zip(lasts) {
             self.entry(key, now).fence = last;
         }

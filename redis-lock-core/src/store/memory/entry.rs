@@ -62,13 +62,14 @@ impl Entry {
         self.fence.take_if(|last| last.is_forgotten(now));
     }
 
-    /// Whether the entry can be removed.
-    pub(super) fn is_blank(&mut self, now: Moment) -> bool {
+    /// Whether the entry can be removed. Where the clock is never set back, a new counter begins above
+    /// all numbers that the clock has passed, so the last one is not kept.
+    pub(super) fn is_blank(&mut self, now: Moment, is_steady: bool) -> bool {
         self.expire(now);
         self.holders.is_empty()
             && self.queue.is_empty()
             && self.tombstones.is_empty()
-            && self.fence.is_none()
+            && self.fence.as_ref().is_none_or(|last| is_steady && last.is_passed(now))
     }
 
     /// Whether nothing but a fencing number is left.

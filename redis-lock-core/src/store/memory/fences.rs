@@ -3,7 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::BackendErrorKind;
 use crate::domain::clock::Moment;
+use crate::domain::error::{Fault, FaultClass};
+use crate::domain::fence::{self, LARGEST};
 
 /// How long the last number is remembered when no more are asked for.
 const IDLE: Duration = Duration::from_secs(24 * 60 * 60);
@@ -17,9 +20,16 @@ pub(crate) struct Last {
 }
 
 impl Last {
-    /// A number that was read from a server.
-    pub(crate) fn remembered(number: u64, owner: Arc<str>) -> Self {
-        Self { number, owner, until: Moment::NEVER }
+    /// Reads a server's counter; `None` for what this library did not write.
+    pub(crate) fn read(text: &str) -> Option<Self> {
+        let (number, owner) = text.split_once(' ')?;
+        let number = fence::read(number)?;
+        Some(Self { number, owner: owner.into(), until: Moment::NEVER })
+    }
+
+    /// Whether a counter that begins anew would begin above it.
+    pub(super) fn is_passed(&self, now: Moment) -> bool {
+        self.number < micros(now)
     }
 
     /// When it is forgotten.
@@ -50,25 +60,41 @@ pub(super) fn raise(last: &mut Option<Last>, token: &Arc<str>, reached: u64, now
     }
 }
 
+/// Refuses an acquisition for which a counter has no `count` numbers left.
+pub(super) fn check(last: Option<&Last>, count: u32, now: Moment) -> Result<(), Fault> {
+    let most = last.map_or(0, |last| last.number).max(micros(now));
+    if count == 0 || most.saturating_add(count.into()) <= LARGEST { Ok(()) } else { Err(odd()) }
+}
+
+/// A counter that can't be counted on from.
+pub(crate) fn odd() -> Fault {
+    let what = "the fencing counter is no number that can be counted on from; data of another \
+                program stands at its key, so delete that or use another key or namespace";
+    Fault::new(FaultClass::Permanent, what).of(BackendErrorKind::Foreign)
+}
+
+fn micros(now: Moment) -> u64 {
+    u64::try_from(now.since(Moment::START).as_micros()).unwrap_or(u64::MAX)
+}
+
 /// Reserves `count` numbers above all that were given for any of these locks, and returns the last
-/// of them. A token that asks again gets the same numbers, unless `anew`.
+/// of them. A token that asks again gets the same numbers.
 pub(super) fn number(
     lasts: &mut [&mut Option<Last>],
     token: &Arc<str>,
     count: u32,
-    anew: bool,
     now: Moment,
 ) -> u64 {
     let known =
         |last: &&mut Option<Last>| last.as_ref().filter(|last| last.owner == *token).is_some();
     let most = lasts.iter().filter_map(|last| Some(last.as_ref()?.number)).max();
-    if let (Some(most), false) = (most, anew)
+    if let Some(most) = most
         && lasts.iter().all(known)
     {
         return most;
     }
     // Not below the clock, so that numbers rise even after the last one was forgotten.
-    let floor = u64::try_from(now.since(Moment::START).as_micros()).unwrap_or(u64::MAX);
+    let floor = micros(now);
     let first = most.map_or(floor, |most| most.saturating_add(1).max(floor));
     let number = first.saturating_add(u64::from(count.saturating_sub(1)));
     // A number that is ahead of the clock is kept until the clock has passed it, since it would be

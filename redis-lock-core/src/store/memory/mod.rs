@@ -38,10 +38,16 @@ pub(crate) struct Memory {
     shared: Arc<Mutex<SharedLocks>>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct SharedLocks {
     state: State,
     managers: Managers,
+}
+
+impl Default for SharedLocks {
+    fn default() -> Self {
+        Self { state: State { is_steady: true, ..State::default() }, managers: Managers::default() }
+    }
 }
 
 /// All locks by their keys.
@@ -50,6 +56,8 @@ pub(crate) struct State {
     pub(crate) entries: BTreeMap<String, Entry>,
     /// At how many entries to look for those that can be removed.
     sweep_at: usize,
+    /// Whether the clock is never set back, as that of this process.
+    is_steady: bool,
 }
 
 /// The managers that receive messages.
@@ -160,7 +168,7 @@ pub(crate) type Publish<'a> = &'a mut dyn FnMut(&str, Option<&str>) -> bool;
 impl State {
     /// A state with one lock, as it was read from a server.
     pub(crate) fn of_one(key: &str, entry: Entry) -> Self {
-        Self { entries: BTreeMap::from([(key.to_owned(), entry)]), sweep_at: 0 }
+        Self { entries: BTreeMap::from([(key.to_owned(), entry)]), ..Self::default() }
     }
 
     /// Takes the state of one key out.
@@ -196,13 +204,14 @@ impl State {
         } else {
             self.entry(command.names.main(), now).answer(command, manager, now, publish)
         };
+        let steady = self.is_steady;
         for names in command.names.all() {
-            if self.entries.get_mut(names.main()).is_some_and(|entry| entry.is_blank(now)) {
+            if self.entries.get_mut(names.main()).is_some_and(|entry| entry.is_blank(now, steady)) {
                 self.entries.remove(names.main());
             }
         }
         if self.entries.len() > self.sweep_at.max(MIN_SWEEP) {
-            self.entries.retain(|_, entry| !entry.is_blank(now));
+            self.entries.retain(|_, entry| !entry.is_blank(now, steady));
             self.sweep_at = self.entries.len() * 2;
         }
         answer

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::Publish;
 use super::entry::{Entry, end};
-use super::fences::number;
+use super::fences::{check, number};
 use crate::domain::clock::Moment;
 use crate::domain::error::Fault;
 use crate::domain::kind::Kind;
@@ -121,6 +121,7 @@ impl Entry {
             return Ok(Answer::Tombstone);
         }
         self.check_family(kind)?;
+        check(self.fence.as_ref(), *fences, now)?;
         if let Some(limit) = kind.limit()
             && let Some(other) = self.holders.other_limit(limit)
         {
@@ -152,8 +153,7 @@ impl Entry {
             // The next waiters may fit as well: consecutive readers are granted the lock together.
             self.admit(kind, Some(token), now, publish);
         }
-        let fence =
-            (*fences > 0).then(|| number(&mut [&mut self.fence], token, *fences, false, now));
+        let fence = (*fences > 0).then(|| number(&mut [&mut self.fence], token, *fences, now));
         Ok(Answer::Held { fence })
     }
 

@@ -259,6 +259,29 @@ fn locks_that_have_ended_are_removed_when_there_are_many() {
     assert_eq!((state.entries.len(), state.sweep_at), (MIN_SWEEP + 1, 2 * (MIN_SWEEP + 1)));
 }
 
+#[test]
+fn a_fencing_counter_is_kept_until_the_clock_has_passed_it() {
+    let lock_at = |state: &mut State, number: usize, micros: u64| {
+        let names = Names::new("lock", format!("lock:{number}"));
+        let now = Moment::from_nanos(micros * 1_000);
+        let token: Arc<str> = format!("{number} at {micros}").into();
+        let acquire = Acquire { fences: 32, ..Acquire::of(Arc::clone(&token), Some(SECOND)) };
+        let release = Verb::Release { token, waited_for: false, keep: None, tombstone: None };
+        let [held, _] = [Verb::Acquire(acquire), release].map(|verb| {
+            let command = Command { names: names.clone(), ..command(verb) };
+            state.answer(&command, &"m".into(), now, &mut |_, _| false).unwrap()
+        });
+        let Answer::Held { fence: Some(last) } = held else { panic!("{held:?}") };
+        last
+    };
+    let mut state = State { is_steady: true, ..State::default() };
+    let lasts = [1_000, 1_010, 1_100, 1_131, 1_132].map(|at| lock_at(&mut state, 0, at));
+    assert_eq!(lasts, [1_031, 1_063, 1_131, 1_163, 1_195], "none is given twice");
+    let many = 3 * MIN_SWEEP;
+    (0..many).for_each(|number| _ = lock_at(&mut state, number, 10_000 + 100 * number as u64));
+    assert!(state.entries.len() <= MIN_SWEEP + 1, "{} are kept", state.entries.len());
+}
+
 /// A manager of these locks that listens.
 struct Listening {
     wire: Box<dyn Wire>,

@@ -5,11 +5,20 @@ use std::time::Duration;
 
 use redis::{RedisError, ServerError, Value};
 
+use super::edge::left;
 use crate::domain::error::{Fault, FaultClass};
+use crate::domain::fence;
+use crate::domain::harmless::harmless;
 use crate::domain::kind::{Family, Kind};
 use crate::domain::status::LockKind;
 use crate::store::{Answer, Blocker, Command, ServerView, Verb};
 use crate::{BackendErrorKind, Token};
+
+/// The most characters of a server's text in an error of ours.
+const MOST_DETAIL: usize = 300;
+
+/// The most bytes of a server's error that are kept as the driver has it.
+const MOST_SOURCE: usize = 1_000;
 
 /// The answer of a plain command.
 pub(super) enum Plain {
@@ -98,12 +107,10 @@ pub(super) fn script(verb: &Verb, value: Value) -> Option<Result<Answer, Fault>>
     let code = integer(items.first());
     let answer = match (verb, code) {
         (Verb::Acquire(_), Some(1)) => {
-            Ok(Answer::Held { fence: string(items.get(1)).and_then(|text| text.parse().ok()) })
+            Ok(Answer::Held { fence: string(items.get(1)).and_then(|text| fence::read(&text)) })
         }
         (Verb::Acquire(terms), Some(0)) => Ok(Answer::Busy(Blocker {
-            ttl: integer(items.get(1))
-                .and_then(|millis| u64::try_from(millis).ok())
-                .map(Duration::from_millis),
+            ttl: integer(items.get(1)).and_then(left),
             value: string(items.get(2)),
             queued: matches!(integer(items.get(3)), Some(1 | 2)),
             came_last: integer(items.get(3)) == Some(2),
@@ -133,7 +140,7 @@ fn done(verb: &Verb, items: &[Value]) -> Answer {
     }
     let longer = match integer(items.get(1)) {
         None | Some(0) => None,
-        Some(left) => Some(u64::try_from(left).map_or(Duration::MAX, Duration::from_millis)),
+        Some(millis) => Some(left(millis).unwrap_or(Duration::MAX)),
     };
     Answer::Renewed { longer, waited_for: integer(items.get(2)) == Some(1) }
 }
@@ -190,17 +197,15 @@ fn server_view(items: &[Value]) -> Option<Answer> {
     };
     let [more_holders, more_waiters, foreign] = more else { return None };
     let fence = string(Some(fence))?;
-    let fence = fence.split_once(' ').and_then(|(last, owner)| Some((last.parse().ok()?, owner)));
-    let left = |value: &Value| integer(Some(value)).and_then(|left| u64::try_from(left).ok());
+    let fence = fence.split_once(' ').and_then(|(last, owner)| Some((fence::read(last)?, owner)));
+    let left = |value: &Value| integer(Some(value)).and_then(left);
     let mut server_view = match (string(Some(kind))?.as_str(), holders.as_slice()) {
         ("none", _) => ServerView::of_nobody(LockKind::Free),
-        ("string", [value, ttl]) => {
-            ServerView::of_value(&string(Some(value))?, left(ttl).map(Duration::from_millis), fence)
-        }
+        ("string", [value, ttl]) => ServerView::of_value(&string(Some(value))?, left(ttl), fence),
         ("zset", members) => {
             let member = |pair: &[Value]| {
                 let [member, ttl] = pair else { return None };
-                Some((string(Some(member))?, Duration::from_millis(left(ttl)?)))
+                Some((string(Some(member))?, left(ttl)?))
             };
             let members: Vec<_> = members.chunks(2).filter_map(member).collect();
             let limit = integer(Some(limit)).and_then(|limit| u32::try_from(limit).ok());
@@ -213,7 +218,9 @@ fn server_view(items: &[Value]) -> Option<Answer> {
     let count = |value| integer(Some(value)).and_then(|count| usize::try_from(count).ok());
     server_view.more_holders = count(more_holders)?;
     server_view.more_waiters = count(more_waiters)?;
-    server_view.foreign = reason(foreign).map(Into::into);
+    if let Some(foreign) = reason(foreign) {
+        server_view = server_view.of_another(foreign.into());
+    }
     Some(Answer::Seen(Box::new(server_view)))
 }
 
@@ -221,7 +228,7 @@ fn server_view(items: &[Value]) -> Option<Answer> {
 pub(super) fn repaired(value: &Value) -> Option<String> {
     let Value::Array(items) = value else { return None };
     let busy = integer(items.first()) == Some(0) && integer(items.get(4)) == Some(1);
-    if busy { string(items.get(2)) } else { None }
+    if busy { string(items.get(2)).map(|value| harmless(value, 80)) } else { None }
 }
 
 /// The limit that another holder of a permit asked for, if it differs from ours.
@@ -252,7 +259,7 @@ fn string(value: Option<&Value>) -> Option<String> {
 }
 
 pub(super) fn orphan(value: Option<&str>) -> Fault {
-    let value: String = value.unwrap_or_default().chars().take(80).collect();
+    let value = harmless(value.unwrap_or_default(), 80);
     let what = format!(
         "the value `{value}` stands at its key without a ttl and is not ours, so it may never go \
          away; delete it, use another key or namespace, or give it a ttl with `repair_orphan`"
@@ -266,6 +273,7 @@ pub(super) fn other_kind(kind: Option<&str>) -> Fault {
     let of_mode = || Kind::of_mode(kind, 0).map(Kind::family);
     let Some(family) = (kind == Kind::Mutex.name()).then_some(Family::Mutex).or_else(of_mode)
     else {
+        let kind = harmless(kind, 80);
         let what =
             format!("a {kind} of another program stands at this key; use another key or namespace");
         return Fault::new(FaultClass::Permanent, what).of(BackendErrorKind::Foreign);
@@ -276,8 +284,8 @@ pub(super) fn other_kind(kind: Option<&str>) -> Fault {
 }
 
 fn nonsense(value: &Value) -> Fault {
-    let what =
-        format!("the server gave an answer that makes no sense: {:.80}", format!("{value:?}"));
+    let value = harmless(format_args!("{value:?}"), 80);
+    let what = format!("the server gave an answer that makes no sense: {value}");
     Fault::new(FaultClass::Unknown, what).of(BackendErrorKind::Protocol)
 }
 
@@ -286,8 +294,13 @@ pub(super) fn refusal(error: &ServerError) -> Fault {
     let detail = error.details().unwrap_or_default();
     let code = code_of(error);
     let (class, advice) = classify(code, detail);
-    let what = format!("the server refused: {code} {detail}{advice}");
-    Fault::new(class, what).of(kind_of(code)).because(RedisError::from(error.clone()))
+    let shown = harmless(detail, MOST_DETAIL);
+    let what = format!("the server refused: {code} {shown}{advice}");
+    let fault = Fault::new(class, what).of(kind_of(code));
+    match detail.len() {
+        ..=MOST_SOURCE => fault.because(RedisError::from(error.clone())),
+        _ => fault,
+    }
 }
 
 /// The codes that are distinguished.
@@ -384,7 +397,8 @@ fn classify(code: &str, detail: &str) -> (FaultClass, &'static str) {
 
 /// An error of the connection: what was sent may have been executed.
 pub(super) fn broken(error: RedisError) -> Fault {
-    Fault::new(FaultClass::Unknown, format!("the connection broke: {error}")).because(error)
+    let what = format!("the connection broke: {}", harmless(&error, MOST_DETAIL));
+    Fault::new(FaultClass::Unknown, what).because(error)
 }
 
 /// An error while connecting: nothing was sent.
@@ -395,7 +409,7 @@ pub(super) fn unreachable(error: RedisError) -> Fault {
              (RESP); is the port right?"
                 .into()
         }
-        _ => error.to_string(),
+        _ => harmless(&error, MOST_DETAIL),
     };
     let (class, advice) = classify_connecting(&error, &text);
     let kind = match error.code().or_else(|| code_in(&text)) {
@@ -461,28 +475,5 @@ mod tests {
             assert_eq!(classify(code, "").0, FaultClass::Permanent, "{code}");
         }
         assert_eq!(classify("ERR", "max number of clients reached").0, FaultClass::Refused);
-    }
-
-    #[test]
-    fn an_answer_that_no_script_gives_means_nothing() {
-        let token = || "t".into();
-        let verbs = [
-            Verb::Acquire(crate::store::Acquire::of(token(), None)),
-            Verb::Renew { token: token(), ttl: None },
-            Verb::Check { token: token() },
-            Verb::Release { token: token(), waited_for: true, keep: None, tombstone: None },
-        ];
-        let code = |code| Value::Array(vec![Value::Int(code), Value::Nil]);
-        let values = [Value::Nil, Value::Okay, Value::Int(0), Value::Int(7), code(7), code(-9)];
-        for verb in &verbs {
-            for value in values.iter().chain([&Value::Array(vec![])]) {
-                let fault = script(verb, value.clone()).unwrap().unwrap_err();
-                assert_eq!(fault.class, FaultClass::Unknown, "{verb:?} {value:?}");
-            }
-        }
-        let take = Verb::Take { token: token(), ttl: None };
-        for value in [Value::Int(1), Value::Int(0), code(1)] {
-            assert!(plain(&take, value.clone()).is_err(), "{value:?}");
-        }
     }
 }

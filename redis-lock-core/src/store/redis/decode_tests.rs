@@ -383,3 +383,26 @@ fn d13_no_value_of_any_shape_causes_a_panic() {
         let _ = plain(&verb, value);
     }
 }
+
+#[test]
+fn an_answer_that_no_script_gives_means_nothing() {
+    let token = || "t".into();
+    let verbs = [
+        Verb::Acquire(Acquire::of(token(), None)),
+        Verb::Renew { token: token(), ttl: None },
+        Verb::Check { token: token() },
+        Verb::Release { token: token(), waited_for: true, keep: None, tombstone: None },
+    ];
+    let code = |code| Value::Array(vec![Value::Int(code), Value::Nil]);
+    let values = [Value::Nil, Value::Okay, Value::Int(0), Value::Int(7), code(7), code(-9)];
+    for verb in &verbs {
+        for value in values.iter().chain([&Value::Array(vec![])]) {
+            let fault = script(verb, value.clone()).unwrap().unwrap_err();
+            assert_eq!(fault.class, FaultClass::Unknown, "{verb:?} {value:?}");
+        }
+    }
+    let take = Verb::Take { token: token(), ttl: None };
+    for value in [Value::Int(1), Value::Int(0), code(1)] {
+        assert!(plain(&take, value.clone()).is_err(), "{value:?}");
+    }
+}

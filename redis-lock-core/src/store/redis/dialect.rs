@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use redis::{Cmd, Value};
 
-use super::decode;
+use super::{decode, edge};
 
 /// What a server can do without scripts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -52,10 +52,10 @@ impl Dialect {
 
     /// Reads its answer; `None` when the key has no ttl. Whole seconds may have been rounded up.
     pub(super) fn read_left(self, answer: i64) -> Option<Duration> {
-        let answer = u64::try_from(answer).ok()?;
-        Some(match self {
-            Self::Millis => Duration::from_millis(answer),
-            Self::Seconds => Duration::from_secs(answer.saturating_sub(1)),
+        edge::left(match self {
+            Self::Millis => answer,
+            Self::Seconds if answer < 0 => answer,
+            Self::Seconds => answer.saturating_sub(1).max(0).saturating_mul(1_000),
         })
     }
 

@@ -4,7 +4,7 @@ use std::io;
 
 use redis::Value;
 
-use super::scan::{Scanned, scan};
+use super::scan::{Scan, Scanned};
 use super::short;
 use super::socket::Socket;
 use crate::store::Filled;
@@ -20,11 +20,12 @@ pub(super) struct Input {
     buffer: Vec<u8>,
     start: usize,
     end: usize,
+    scan: Scan,
 }
 
 impl Input {
     pub(super) fn new() -> Self {
-        Self { buffer: vec![0; READ_SIZE], start: 0, end: 0 }
+        Self { buffer: vec![0; READ_SIZE], start: 0, end: 0, scan: Scan::default() }
     }
 
     /// Reads once.
@@ -57,13 +58,17 @@ impl Input {
                 self.start += length;
                 return Ok(Some(value));
             }
-            match scan(rest) {
+            match self.scan.go_on(rest) {
                 Ok(Scanned::Reply(length)) => {
+                    self.scan = Scan::default();
                     let value = redis::parse_redis_value(rest.get(..length).unwrap_or_default());
                     self.start += length;
                     return value.map(Some).map_err(|error| error.to_string());
                 }
-                Ok(Scanned::Push(length)) => self.start += length,
+                Ok(Scanned::Push(length)) => {
+                    self.scan = Scan::default();
+                    self.start += length;
+                }
                 Ok(Scanned::Part) => return Ok(None),
                 Err(_) => return Err("these bytes are no reply".into()),
             }

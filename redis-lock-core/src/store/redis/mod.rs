@@ -15,6 +15,7 @@ mod dialect;
 mod direct;
 mod direct_line;
 mod driver_wire;
+mod edge;
 mod encode;
 mod fast;
 mod groups;

@@ -5,6 +5,7 @@ use redis::{Cmd, RedisError, Value};
 
 use super::dialect::{Dialect, PROBES};
 use super::{Terms, decode, scripts};
+use crate::domain::harmless::harmless;
 use crate::domain::names::beside_locks;
 use crate::domain::status::{ReleaseBy, Scripting, ServerInfo};
 
@@ -162,7 +163,9 @@ pub(super) fn field<'a>(info: &'a str, name: &str) -> Option<&'a str> {
 }
 
 fn version(info: &str) -> String {
-    let named = |name: &str, key| field(info, key).map(|version| format!("{name} {version}"));
+    let named = |name: &str, key| {
+        field(info, key).map(|version| format!("{name} {}", harmless(version, 40)))
+    };
     named("Valkey", "valkey_version")
         .or_else(|| named("Redis", "redis_version"))
         .unwrap_or_else(|| "unknown version".into())
@@ -173,6 +176,7 @@ fn warnings(info: &str) -> Vec<String> {
     if let Some(policy) = field(info, "maxmemory_policy")
         && policy != "noeviction"
     {
+        let policy = harmless(policy, 40);
         warnings.push(format!(
             "maxmemory-policy is {policy}: the server may evict locks that are held; set noeviction"
         ));

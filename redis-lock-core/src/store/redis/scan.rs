@@ -21,42 +21,74 @@ pub(super) enum Scanned {
     Part,
 }
 
-/// Finds out what the stream begins with. It parses no values and does not recurse.
-pub(super) fn scan(bytes: &[u8]) -> Result<Scanned, Malformed> {
-    let is_push = bytes.first() == Some(&b'>');
-    let mut at = 0;
-    // How many values are missing before the reply is complete.
-    let mut missing = 1_usize;
-    while missing > 0 {
-        let rest = bytes.get(at..).unwrap_or_default();
-        let Some(length) = rest.iter().position(|byte| *byte == b'\n') else {
-            return if bytes.len() > LONGEST { Err(Malformed) } else { Ok(Scanned::Part) };
-        };
-        let line = rest.get(..length).and_then(|line| line.strip_suffix(b"\r")).ok_or(Malformed)?;
-        at += length + 1;
-        missing -= 1;
+/// How far a reply was scanned that arrives in pieces, so that no piece is looked at twice.
+#[derive(Debug)]
+pub(super) struct Scan {
+    /// Where the next value begins.
+    at: usize,
+    /// Up to where no end of its first line was found.
+    looked: usize,
+    /// How many values are missing before the reply is complete.
+    missing: usize,
+}
+
+impl Default for Scan {
+    fn default() -> Self {
+        Self { at: 0, looked: 0, missing: 1 }
+    }
+}
+
+impl Scan {
+    /// Finds out what the stream begins with, which is what it was before, with more at its end. It
+    /// parses no values and does not recurse. After a part it goes on where it was.
+    pub(super) fn go_on(&mut self, bytes: &[u8]) -> Result<Scanned, Malformed> {
+        while self.missing > 0 {
+            let from = self.at.max(self.looked);
+            let rest = bytes.get(from..).unwrap_or_default();
+            let Some(length) = rest.iter().position(|byte| *byte == b'\n') else {
+                self.looked = bytes.len();
+                return if bytes.len() > LONGEST { Err(Malformed) } else { Ok(Scanned::Part) };
+            };
+            let line = bytes.get(self.at..from + length);
+            let line = line.and_then(|line| line.strip_suffix(b"\r")).ok_or(Malformed)?;
+            self.at = from + length + 1;
+            self.missing -= 1;
+            self.value(line)?;
+            if self.at > LONGEST || self.missing > MOST_VALUES {
+                return Err(Malformed);
+            }
+        }
+        if self.at > bytes.len() {
+            return Ok(Scanned::Part);
+        }
+        let is_push = bytes.first() == Some(&b'>');
+        Ok(if is_push { Scanned::Push(self.at) } else { Scanned::Reply(self.at) })
+    }
+
+    /// Counts what belongs to a value with this first line.
+    fn value(&mut self, line: &[u8]) -> Result<(), Malformed> {
         let (kind, text) = line.split_first().ok_or(Malformed)?;
         match kind {
             b'+' | b'-' | b':' | b'_' | b'#' | b',' | b'(' => {}
             b'$' | b'=' | b'!' => {
                 if let Some(length) = number(text)? {
-                    at += length + 2;
+                    self.at += length + 2;
                 }
             }
-            b'*' | b'~' | b'>' => missing += number(text)?.unwrap_or(0),
-            b'%' => missing += number(text)?.unwrap_or(0) * 2,
+            b'*' | b'~' | b'>' => self.missing += number(text)?.unwrap_or(0),
+            b'%' => self.missing += number(text)?.unwrap_or(0) * 2,
             // Attributes come before the value that they belong to.
-            b'|' => missing += number(text)?.unwrap_or(0) * 2 + 1,
+            b'|' => self.missing += number(text)?.unwrap_or(0) * 2 + 1,
             _ => return Err(Malformed),
         }
-        if at > LONGEST || missing > MOST_VALUES {
-            return Err(Malformed);
-        }
-        if at > bytes.len() {
-            return Ok(Scanned::Part);
-        }
+        Ok(())
     }
-    Ok(if is_push { Scanned::Push(at) } else { Scanned::Reply(at) })
+}
+
+/// Finds out what the stream begins with.
+#[cfg(test)]
+pub(super) fn scan(bytes: &[u8]) -> Result<Scanned, Malformed> {
+    Scan::default().go_on(bytes)
 }
 
 /// A length; `None` for the nil of the older protocol.
@@ -75,9 +107,12 @@ mod tests {
 
     fn whole(reply: &[u8]) {
         assert_eq!(scan(reply), Ok(Scanned::Reply(reply.len())), "{:?}", reply.escape_ascii());
+        let mut pieces = Scan::default();
         for end in 0..reply.len() {
             assert_eq!(scan(&reply[..end]), Ok(Scanned::Part), "{:?}", reply[..end].escape_ascii());
+            assert_eq!(pieces.go_on(&reply[..end]), Ok(Scanned::Part), "in pieces");
         }
+        assert_eq!(pieces.go_on(reply), Ok(Scanned::Reply(reply.len())), "in pieces");
         let more = [reply, b"+OK\r\n"].concat();
         assert_eq!(scan(&more), Ok(Scanned::Reply(reply.len())));
     }
@@ -103,6 +138,18 @@ mod tests {
         ] {
             whole(reply);
         }
+    }
+
+    #[test]
+    fn no_piece_of_a_long_reply_is_looked_at_twice() {
+        let mut reply = b"*200000\r\n".to_vec();
+        reply.extend(b"$20\r\n01234567890123456789\r\n".repeat(200_000));
+        let mut pieces = Scan::default();
+        for end in (0..reply.len()).step_by(4_096) {
+            assert_eq!(pieces.go_on(&reply[..end]), Ok(Scanned::Part));
+            assert!(pieces.at + 4_096 >= end, "it goes on from {} at {end}", pieces.at);
+        }
+        assert_eq!(pieces.go_on(&reply), Ok(Scanned::Reply(reply.len())));
     }
 
     #[test]

@@ -30,6 +30,7 @@ use super::groups::{self, NextPart, Part, Split};
 use super::nodes::Member;
 use super::probe::{AtomicBy, Delete, Found};
 use crate::domain::error::{Fault, FaultClass};
+use crate::store::contained::contained;
 use crate::store::{Acquire, Answer, Command, Pulled, Verb, limits};
 use alone::Alone;
 use bundle::{Bundle, Bundles, Denied, InFull};
@@ -379,6 +380,15 @@ fn to_ask_elsewhere(command: Command, step: Step) -> Command {
 
 /// The answer, or what has to be sent to get it.
 pub(super) fn read(
+    command: &Command,
+    step: Step,
+    value: Value,
+    context: &Context<'_>,
+) -> Result<Result<Answer, Fault>, Step> {
+    contained(|| understood(command, step, value, context)).unwrap_or_else(|fault| Ok(Err(fault)))
+}
+
+fn understood(
     command: &Command,
     step: Step,
     value: Value,

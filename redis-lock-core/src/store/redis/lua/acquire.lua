@@ -3,13 +3,15 @@
 -- Answers: {1, fence} ours; {0, left, holder, queued, repaired, asked} busy, where `queued` is 1 for a place
 --          in the queue, and 2 for one that it did not have before; {-2} has a tombstone;
 --          {-3, holder} a foreign value without ttl; {-4, kind} another kind of lock stands there
-ttl, place, fences = tonumber(ttl), tonumber(place), tonumber(fences)
+place, fences = tonumber(place), tonumber(fences)
 asker = manager_of(token)
 if redis.call('EXISTS', tombstone) == 1 then return {-2} end
 local holder = try('GET', lock)
 if holder == nil then return {-4, kind_at(lock)} end
 -- Read before anything is written: no number can be given where another program's value stands.
-local last = fences > 0 and redis.call('GET', fence)
+local last, refused
+if fences > 0 then last, refused = counter(fence, fences) end
+if refused then return refused end
 
 local function busy(who, left, repaired)
   local queued = line_up(queue, waiters, token, place, channel)
@@ -31,7 +33,7 @@ if holder and not mine then
   return busy(holder, tonumber(repair), 1)
 end
 if mine then
-  if ttl == 0 then redis.call('PERSIST', lock) else lengthen(lock, ttl) end
+  if ttl == '0' then redis.call('PERSIST', lock) else lengthen(lock, ttl) end
   leave(queue, waiters, token)
 else
   local value = token
@@ -43,7 +45,7 @@ else
     leave(queue, waiters, token)
     value = value_of(queue, waiters, token)
   end
-  if ttl == 0 then redis.call('SET', lock, value) else redis.call('SET', lock, value, 'PX', ttl) end
+  if ttl == '0' then redis.call('SET', lock, value) else redis.call('SET', lock, value, 'PX', ttl) end
 end
 if fences == 0 then return {1, ''} end
-return {1, number(fence, last, token, fences, false)}
+return {1, number({fence}, {last}, token, fences)}

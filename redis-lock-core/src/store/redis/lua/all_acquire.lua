@@ -18,7 +18,11 @@ for i = 1, count do
   if holder and not has(holder, token) and is_orphan(holder, lefts[i]) and repair == '0' then
     return {-3, shown(holder)}
   end
-  if fences > 0 then lasts[i] = redis.call('GET', fence) end
+  if fences > 0 then
+    local last, refused = counter(fence, fences)
+    if refused then return refused end
+    lasts[i] = last
+  end
 end
 
 local blocker
@@ -46,12 +50,12 @@ for i = 1, count do
   local mine = has(holders[i], token)
   if not (blocker and blocker.at == i) then leave(queue, waiters, token) end
   if not blocker and mine then
-    lengthen(lock, tonumber(ttl))
+    lengthen(lock, ttl)
   elseif not blocker then
     redis.call('SET', lock, value_of(queue, waiters, token), 'PX', ttl)
   elseif ordered == '1' and place > 0 and i < blocker.at then
     -- What is kept while waiting lasts as long as the place in the queue.
-    redis.call('SET', lock, value_of(queue, waiters, token), 'PX', place)
+    redis.call('SET', lock, value_of(queue, waiters, token), 'PX', decimal(place))
   elseif mine then
     give_back(lock, queue, waiters, claim)
   end
@@ -64,4 +68,4 @@ if blocker then
   return {0, blocker.left, shown(blocker.holder), queued, blocker.repaired}
 end
 if fences == 0 then return {1, ''} end
-return {1, number_of_all(counters, lasts, token, fences)}
+return {1, number(counters, lasts, token, fences)}

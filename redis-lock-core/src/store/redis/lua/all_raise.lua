@@ -5,8 +5,9 @@
 -- from the largest. A counter that has served somebody else meanwhile is past that already.
 for i = 1, count do
   local fence = each(i)
-  local last, owner = parse(redis.call('GET', fence))
-  if not last or (owner == token and last < tonumber(reached)) then
+  local it, refused = counter(fence, 0)
+  if refused then return refused end
+  if it.last == 0 or it.owner == token and it.last < tonumber(reached) then
     remember(fence, tonumber(reached), token)
   end
 end

@@ -4,6 +4,12 @@
 -- So many entries of a queue or of a set are looked at in one call; the rest is done by the next ones.
 local MOST = 32
 
+-- A token has no more bytes. What is longer was written by another program.
+local MOST_TOKEN = 400
+
+-- A number as text. As a number Redis 7.2.0 to 7.2.4 would read 300000000 as "3e+08".
+local function decimal(number) return string.format('%.0f', number) end
+
 -- The answer of a command; nil where a value of another type stands at its key. Whatever else is
 -- wrong (no right, not the primary, too few replicas) ends the script with the server's own error.
 local function try(...)
@@ -20,8 +26,8 @@ end
 
 -- Whether a value is a token of ours, with or without the mark.
 local function is_ours(value)
-  local digits = string.match(value, '^rl1%.n?(%x+)%.[^.]+%.%x+%.[^+]*%+?$')
-  return digits ~= nil and #digits == 32
+  local digits = #value <= MOST_TOKEN and string.match(value, '^rl1%.n?(%x+)%.[^.]+%.%x+%.[^+]*%+?$')
+  return digits and #digits == 32 or false
 end
 
 local function has(holder, token) return holder == token or holder == token .. '+' end
@@ -36,7 +42,7 @@ end
 -- Why a token does not have the lock. Whoever ended the hold by force may have given the lock to the
 -- next already, so a reason counts more than what stands there.
 local function gone(holder, tombstone)
-  local reason = try('GET', tombstone) or ''
+  local reason = string.sub(try('GET', tombstone) or '', 1, 1024)
   if reason ~= '' or holder == false then return {0, reason} end
   return {-1, shown(holder)}
 end
@@ -56,7 +62,7 @@ end
 -- Lets a key last for so long, unless it lasts longer: somebody may believe in that.
 local function lengthen(lock, ttl)
   local left = redis.call('PTTL', lock)
-  if left >= 0 and left < ttl then redis.call('PEXPIRE', lock, ttl) end
+  if left >= 0 and left < tonumber(ttl) then redis.call('PEXPIRE', lock, ttl) end
 end
 
 -- The kind of value at a key: the mode of a lock that several can hold, or a type, or "none".

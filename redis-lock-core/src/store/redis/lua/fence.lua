@@ -1,13 +1,21 @@
 -- A fencing counter: "<last number> <token it was given to>".
 
-local function parse(text)
-  local last, owner = string.match(text or '', '^(%d+) (.*)$')
-  return tonumber(last), owner
-end
+-- From here on a double skips numbers, and two holders would be given the same one.
+local LARGEST = 9007199254740992
 
 local function micros()
   local time = redis.call('TIME')
   return time[1] * 1000000 + time[2]
+end
+
+-- Reads a counter that `count` numbers are to be taken from. Its second result is the answer that refuses
+-- that. Every script reads its counters before it writes anything, so that no lock is left behind.
+local function counter(fence, count)
+  local text = redis.call('GET', fence)
+  local digits, owner = string.match(text or '0 ', '^(%d+) (.*)$')
+  local last = digits and #digits <= 16 and tonumber(digits)
+  if last and math.max(last, micros()) + count <= LARGEST then return {last = last, owner = owner} end
+  return nil, redis.error_reply('WRONGTYPE The fencing counter is no number that can be counted on from')
 end
 
 -- Keeps a number for a day after the clock has reached it. Until then a new counter would begin below
@@ -19,13 +27,18 @@ local function remember(fence, number, token)
   return text
 end
 
--- Reserves fencing numbers; returns the last of them as text. `text` is what the counter holds. A
--- number is never below the server's clock in microseconds, so that it goes on rising after the
--- counter was lost. The same token gets the same number again unless `anew`.
-local function number(fence, text, token, count, anew)
-  local last, owner = parse(text)
-  if owner == token and not anew then return string.format('%.0f', last) end
-  local first = micros()
-  if last and last >= first then first = last + 1 end
-  return remember(fence, first + count - 1, token)
+-- Reserves numbers above all that were given by these counters; returns the last of them as text. A
+-- number is never below the server's clock in microseconds, so that it goes on rising after a counter
+-- was lost. The same token gets the same number again.
+local function number(fences, counters, token, count)
+  local most, known = 0, true
+  for _, counter in ipairs(counters) do
+    most, known = math.max(most, counter.last), known and counter.owner == token
+  end
+  if known then return string.format('%.0f', most) end
+  local reserved
+  for _, fence in ipairs(fences) do
+    reserved = remember(fence, math.max(most + 1, micros()) + (count - 1), token)
+  end
+  return reserved
 end

@@ -36,7 +36,7 @@ for i = 1, count do
     left = redis.call('PTTL', lock)
     -- At maxmemory only a script that has deleted something may write.
     redis.call('DEL', lock)
-    redis.call('SET', tombstone, reason, 'PX', left > 0 and left + 1000 or 86400000)
+    redis.call('SET', tombstone, reason, 'PX', decimal(left > 0 and left + 1000 or 86400000))
     publish(channel, 'r ' .. token)
     grant(lock, queue, waiters, claim)
     ended, holder = 1, false
@@ -44,7 +44,7 @@ for i = 1, count do
     local held
     held, left = take_out(token)
     if held then
-      redis.call('SET', tombstone, reason, 'PX', math.max(left, 0) + 1000)
+      redis.call('SET', tombstone, reason, 'PX', decimal(math.max(left, 0) + 1000))
       publish(channel, 'r ' .. token)
       ended, mode = 1, held
     elseif try('GET', tombstone) == reason then

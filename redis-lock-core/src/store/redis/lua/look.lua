@@ -17,7 +17,7 @@ elseif #kind == 1 then
   local living = '(' .. string.format('%.0f', now)
   local all = redis.call('ZRANGEBYSCORE', lock, living, '+inf', 'WITHSCORES', 'LIMIT', 0, most)
   for i = 1, #all, 2 do
-    holders[#holders + 1] = all[i]
+    holders[#holders + 1] = string.sub(all[i], 1, MOST_TOKEN + 2)
     holders[#holders + 1] = tonumber(all[i + 1]) - now
   end
   more = redis.call('ZCOUNT', lock, living, '+inf') - #all / 2
@@ -29,12 +29,12 @@ if count > 0 then
   for _, token in ipairs(redis.call('ZRANGE', queue, 0, most - 1)) do
     local place = redis.call('HGET', waiters, token)
     if place and tonumber(string.match(place, '^%d+') or 0) > now then
-      waiters_shown[#waiters_shown + 1] = token
+      waiters_shown[#waiters_shown + 1] = string.sub(token, 1, MOST_TOKEN)
     end
   end
 end
 local limit = (try('ZRANGE', limits, 0, 0, 'WITHSCORES') or {})[2]
 return {
-  kind, holders, waiters_shown, try('GET', fence) or '', tonumber(limit or 0),
+  kind, holders, waiters_shown, string.sub(try('GET', fence) or '', 1, MOST_TOKEN + 20), tonumber(limit or 0),
   more, math.max(count - most, 0), name,
 }

@@ -44,7 +44,7 @@ local function enqueue(queue, waiters, token, place, channel, sort)
     return known and 1 or 0
   end
   for _, side in ipairs({queue, waiters}) do
-    if redis.call('PTTL', side) < place + 1000 then put('PEXPIRE', side, place + 1000) end
+    if redis.call('PTTL', side) < place + 1000 then put('PEXPIRE', side, decimal(place + 1000)) end
   end
   return known and 1 or 2
 end
@@ -132,7 +132,7 @@ local function grant(lock, queue, waiters, claim, me)
     now = now or millis()
     -- Who waits for another kind of lock finds out by itself that the kinds don't mix.
     local finish, channel = string.match(place or '', '^(%d+) (.*)$')
-    if finish and tonumber(finish) > now then
+    if finish and tonumber(finish) > now and #head <= MOST_TOKEN then
       local marked = is_last and head or head .. '+'
       if tell(channel, 'g ' .. marked) or is_own(head) then
         value = marked

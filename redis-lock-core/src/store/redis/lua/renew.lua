@@ -11,14 +11,14 @@ if not has(holder, token) then
   return {-1, shown(holder)}
 end
 local longer = 0
-ttl = tonumber(ttl)
+local asked = tonumber(ttl)
 if how == 'set' then
   redis.call('PEXPIRE', lock, ttl)
 elseif how == 'lengthen' then
   local left = redis.call('PTTL', lock)
-  if left >= 0 and left < ttl then
+  if left >= 0 and left < asked then
     redis.call('PEXPIRE', lock, ttl)
-  elseif left < 0 or left > ttl + 1000 then
+  elseif left < 0 or left > asked + 1000 then
     longer = left
   end
 end

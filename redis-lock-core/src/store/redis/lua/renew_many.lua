@@ -4,7 +4,7 @@
 -- Answers: {number ...} of those that are not simply ours for `ttl` from now: i is to be asked for by
 --          itself, -i is ours and somebody waits for it
 -- A value of another type reads as none, so one key costs the others nothing.
-ttl = tonumber(ttl)
+local asked = tonumber(ttl)
 -- Since version 7 the server compares two ends by itself; before, a script can't tell its version.
 local compares = redis.REDIS_VERSION_NUM ~= nil
 
@@ -12,8 +12,8 @@ local compares = redis.REDIS_VERSION_NUM ~= nil
 local function is_renewed(lock)
   if compares and redis.call('PEXPIRE', lock, ttl, 'GT') == 1 then return true end
   local left = redis.call('PTTL', lock)
-  if left < 0 or left > ttl + 1000 then return false end
-  if left < ttl then redis.call('PEXPIRE', lock, ttl) end
+  if left < 0 or left > asked + 1000 then return false end
+  if left < asked then redis.call('PEXPIRE', lock, ttl) end
   return true
 end
 

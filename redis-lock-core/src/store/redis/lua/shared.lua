@@ -3,8 +3,6 @@
 -- entry has "/<mode><limit>" after its end. The limits that holders of permits asked for are a sorted
 -- set of tokens beside it; where another program's value stands there, each goes by its own limit.
 
-local function decimal(number) return string.format('%.0f', number) end
-
 local function family(mode) return mode == PERMIT and PERMIT or READ .. WRITE end
 
 -- What stands in the way although nobody of this family holds the lock: an answer that names it.
@@ -25,15 +23,17 @@ local function settle(lock, limits)
   if not last[2] then return end
   -- All are over; there may be so many of them that to free them takes a while.
   if tonumber(last[2]) <= millis() and redis.pcall('UNLINK', lock) == 1 then return end
-  redis.call('PEXPIREAT', lock, last[2])
+  -- Another program may have written any number, and no key can end later.
+  local finish = decimal(math.min(tonumber(last[2]), 9007199254740992))
+  redis.call('PEXPIREAT', lock, finish)
   if string.sub(last[1], 1, 1) == PERMIT and try('ZCARD', limits) then
-    redis.call('PEXPIREAT', limits, last[2])
+    redis.call('PEXPIREAT', limits, finish)
   end
 end
 
 local function put(lock, limits, mode, token, limit, finish)
   redis.call('ZADD', lock, decimal(finish), mode .. ':' .. token)
-  if mode == PERMIT then try('ZADD', limits, limit, token) end
+  if mode == PERMIT then try('ZADD', limits, decimal(limit), token) end
 end
 
 local function drop(lock, limits, mode, token)
@@ -84,6 +84,7 @@ local function admit(lock, queue, waiters, limits, mode, now, claim, me)
     local place = redis.call('HGET', waiters, head) or ''
     local finish, theirs, limit, channel = string.match(place, '^(%d+)/(%a)(%d+) (.*)$')
     local lives = finish and tonumber(finish) > now and family(theirs) == family(mode)
+    if lives and #head > MOST_TOKEN then lives = false end
     if lives and not fits(lock, limits, theirs, tonumber(limit)) then
       if is_own(head) or may_live(channel) then return false end
       lives = false

@@ -10,7 +10,9 @@ if redis.call('EXISTS', tombstone) == 1 then return {-2} end
 local other = stranger(lock, mode)
 if other then return other end
 -- Read before anything is written: no number can be given where another program's value stands.
-local last = fences > 0 and redis.call('GET', fence)
+local last, refused
+if fences > 0 then last, refused = counter(fence, fences) end
+if refused then return refused end
 local now = millis()
 purge(lock, limits, mode, now)
 
@@ -30,7 +32,7 @@ else
     local holder = redis.call('ZRANGE', lock, which, which, 'WITHSCORES')
     -- Where there is more to do than one call does, there is no reason to wait.
     local left = first ~= nil and holder[2] and math.max(tonumber(holder[2]) - now, 1) or 1
-    local who = holder[1] and string.sub(holder[1], 3) or false
+    local who = holder[1] and shown(string.sub(holder[1], 3)) or false
     return {0, left, who, queued, 0, other_limit(limits, limit)}
   end
   put(lock, limits, mode, token, limit, now + ttl)
@@ -40,5 +42,5 @@ leave(queue, waiters, token)
 admit(lock, queue, waiters, limits, mode, now, claim)
 settle(lock, limits)
 local fenced = ''
-if fences > 0 then fenced = number(fence, last, token, fences, false) end
+if fences > 0 then fenced = number({fence}, {last}, token, fences) end
 return {1, fenced, other_limit(limits, limit)}

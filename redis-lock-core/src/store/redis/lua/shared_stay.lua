@@ -43,11 +43,11 @@ for i, token in ipairs(tokens) do
   if near[token] then odd[#odd + 1] = -i end
 end
 for _, side in ipairs({queue, waiters}) do
-  if redis.call('PTTL', side) < place + 1000 then redis.call('PEXPIRE', side, place + 1000) end
+  if redis.call('PTTL', side) < place + 1000 then redis.call('PEXPIRE', side, decimal(place + 1000)) end
 end
 settle(lock, limits)
 local which = mode == PERMIT and 0 or -1
 local holder = redis.call('ZRANGE', lock, which, which, 'WITHSCORES')
 if not holder[2] then return {} end
 local left = math.max(tonumber(holder[2]) - now, 1)
-return {left, string.sub(holder[1], 3), other_limit(limits, limit), odd}
+return {left, shown(string.sub(holder[1], 3)), other_limit(limits, limit), odd}

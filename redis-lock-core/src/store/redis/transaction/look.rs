@@ -6,6 +6,9 @@ use super::snapshot::{Snapshot, Standing, is_ours, unmarked};
 use crate::Token;
 use crate::domain::clock::Moment;
 use crate::domain::status::LockKind;
+use crate::domain::token::cut;
+use crate::store::memory::fences::Last;
+use crate::store::redis::edge;
 use crate::store::{Answer, MOST_SHOWN, ServerView};
 
 /// The most bytes of another program's value that are shown.
@@ -16,12 +19,11 @@ const MOST_NAMING: usize = 4096;
 
 /// A lock whose key has a string, or does not exist.
 pub(super) fn seen(snapshot: &Snapshot) -> Answer {
-    let fence = snapshot.fence.as_ref().map(|(last, owner)| (*last, owner.as_str()));
+    let fence = snapshot.fence.as_ref().map(Last::of);
     let mut view = match &snapshot.lock {
         Standing::Value { text, left, .. } => {
-            let mut view = ServerView::of_value(shown(unmarked(text).0), *left, fence);
-            view.foreign = (!is_ours(text)).then(|| digest(text).into());
-            view
+            let view = ServerView::of_value(shown(unmarked(text).0), *left, fence);
+            if is_ours(text) { view } else { view.of_another(digest(text).into()) }
         }
         Standing::Nothing => ServerView::of_nobody(LockKind::Free),
         Standing::Other => ServerView::of_nobody(LockKind::Foreign),
@@ -40,12 +42,8 @@ pub(super) fn members(members: Value, now: Moment) -> Answer {
     let Ok(members) = redis::from_redis_value::<Vec<(String, f64)>>(members) else {
         return Answer::Seen(Box::new(nobody()));
     };
-    #[expect(
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        reason = "milliseconds since 1970"
-    )]
-    let end = |at: f64| Moment::START.after(std::time::Duration::from_millis(at as u64));
+    #[expect(clippy::cast_possible_truncation, reason = "milliseconds since 1970")]
+    let end = |at: f64| Moment::START.after(edge::left(at as i64).unwrap_or_default());
     let living = members.into_iter().map(|(member, at)| (member, end(at)));
     let living: Vec<_> = living
         .filter(|(_, end)| *end > now)
@@ -66,9 +64,4 @@ pub(super) fn shown(value: &str) -> &str {
 pub(super) fn digest(value: &str) -> String {
     let named = format!("{} {}", cut(value, MOST_NAMING), value.len());
     Script::new(&named).get_hash().to_owned()
-}
-
-fn cut(value: &str, most: usize) -> &str {
-    let end = (0..=most.min(value.len())).rev().find(|end| value.is_char_boundary(*end));
-    value.get(..end.unwrap_or(0)).unwrap_or(value)
 }

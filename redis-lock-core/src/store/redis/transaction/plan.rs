@@ -12,6 +12,7 @@ use super::writes::{Message, Writes, one};
 use crate::domain::clock::Moment;
 use crate::domain::error::{Fault, FaultClass};
 use crate::domain::kind::Kind;
+use crate::store::contained::contained;
 use crate::store::memory::State;
 use crate::store::memory::entry::Entry;
 use crate::store::redis::channel::plain;
@@ -95,6 +96,10 @@ impl ReadPlan {
 
 /// Decides what to do about a command, from what was read.
 pub(super) fn decide(command: &Command, snapshot: &Snapshot, terms: &DecisionTerms) -> Decision {
+    contained(|| decided(command, snapshot, terms)).unwrap_or_else(Decision::Refuse)
+}
+
+fn decided(command: &Command, snapshot: &Snapshot, terms: &DecisionTerms) -> Decision {
     let is_other = snapshot.lock == Standing::Other;
     match &command.verb {
         // The key is not free, whatever its value.

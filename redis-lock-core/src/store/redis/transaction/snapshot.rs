@@ -8,14 +8,16 @@ use redis::{Cmd, FromRedisValue, Value, from_redis_value};
 
 use crate::domain::clock::Moment;
 use crate::domain::error::{Fault, FaultClass};
+use crate::domain::harmless::harmless;
 use crate::domain::kind::Kind;
 use crate::domain::names::Names;
-use crate::domain::token::WAITERS_MARK;
+use crate::domain::token::{MOST_TOKEN, WAITERS_MARK};
+use crate::store::contained::contained;
 use crate::store::memory::entry::{Entry, StoredWaiter, Tombstone};
-use crate::store::memory::fences::Last;
+use crate::store::memory::fences::{Last, odd};
 use crate::store::memory::holders::StoredHolder;
-use crate::store::redis::decode;
 use crate::store::redis::dialect::Dialect;
+use crate::store::redis::{decode, edge};
 
 /// Which parts of a lock are read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -51,7 +53,7 @@ pub(super) struct Snapshot {
     /// The details of each waiter, by token.
     places: HashMap<String, String>,
     queue_left: Option<Duration>,
-    pub(super) fence: Option<(u64, String)>,
+    pub(super) fence: Option<Last>,
     /// The reasons in the tombstones that were read.
     pub(super) tombstones: BTreeMap<Arc<str>, String>,
 }
@@ -92,6 +94,15 @@ impl Snapshot {
         dialect: Dialect,
         answers: &mut impl Iterator<Item = Value>,
     ) -> Result<Self, Fault> {
+        contained(|| Self::parsed(scope, tombstones, dialect, answers))?
+    }
+
+    fn parsed(
+        scope: ReadScope,
+        tombstones: &[Arc<str>],
+        dialect: Dialect,
+        answers: &mut impl Iterator<Item = Value>,
+    ) -> Result<Self, Fault> {
         let mut next = || answers.next().ok_or_else(|| nonsense("an answer is missing"));
         let lock = standing(next()?, next()?, dialect)?;
         let mut snapshot = Self {
@@ -106,14 +117,11 @@ impl Snapshot {
         };
         if scope.queue {
             let (queue, places) = (tolerated(next()?)?, tolerated(next()?)?);
-            let left: i64 = parsed(next()?)?;
-            snapshot.queue_left = u64::try_from(left).ok().map(Duration::from_millis);
+            snapshot.queue_left = edge::left(parsed(next()?)?);
             if let (Some(queue), Some(places)) = (queue, places) {
                 snapshot.take_queue(queue, places)?;
             }
-            let (seconds, micros): (u64, u64) = parsed(next()?)?;
-            let time = Duration::from_secs(seconds).saturating_add(Duration::from_micros(micros));
-            snapshot.now = Moment::START.after(time);
+            snapshot.now = edge::time(parsed(next()?)?).ok_or_else(|| nonsense("of the clock"))?;
         }
         if scope.fence {
             snapshot.fence = counter(next()?, scope.lenient)?;
@@ -175,15 +183,13 @@ impl Snapshot {
         };
         let queue: VecDeque<_> = self.queue.iter().flatten().map(waiter).collect();
         let queue_end = self.queue_left.filter(|_| !queue.is_empty());
-        let last =
-            |(number, owner): &(u64, String)| Last::remembered(*number, owner.as_str().into());
         let tombstone =
             |reason: &String| Tombstone { reason: reason.as_str().into(), until: Moment::NEVER };
         Entry {
             holders: self.holder().into_iter().collect(),
             queue,
             queue_end: queue_end.map(|left| self.now.after(left)),
-            fence: self.fence.as_ref().map(last),
+            fence: self.fence.clone(),
             tombstones: self
                 .tombstones
                 .iter()
@@ -225,6 +231,9 @@ fn is_orphan(value: &str, left: Option<Duration>) -> bool {
 
 /// Whether a value is a token of ours, with or without the mark, like `is_ours` in `common.lua`.
 pub(super) fn is_ours(value: &str) -> bool {
+    if value.len() > MOST_TOKEN {
+        return false;
+    }
     let value = value.strip_suffix(WAITERS_MARK).unwrap_or(value);
     let Some(rest) = value.strip_prefix("rl1.") else { return false };
     let mut parts = rest.strip_prefix('n').unwrap_or(rest).splitn(4, '.');
@@ -256,14 +265,12 @@ fn standing(value: Value, left: Value, dialect: Dialect) -> Result<Standing, Fau
     })
 }
 
-/// The last fencing number, and the token it was given to.
-fn counter(value: Value, lenient: bool) -> Result<Option<(u64, String)>, Fault> {
+/// The fencing counter.
+fn counter(value: Value, lenient: bool) -> Result<Option<Last>, Fault> {
     let text = if lenient { tolerated(value)?.unwrap_or(Value::Nil) } else { value };
-    let text: Option<String> = parsed(text)?;
-    Ok(text.and_then(|text| {
-        let (last, owner) = text.split_once(' ')?;
-        Some((last.parse().ok()?, owner.to_owned()))
-    }))
+    let Some(text) = parsed::<Option<Vec<u8>>>(text)? else { return Ok(None) };
+    let last = std::str::from_utf8(&text).ok().and_then(Last::read);
+    if last.is_none() && !lenient { Err(odd()) } else { Ok(last) }
 }
 
 /// The answer; `None` when the key has a value of another type.
@@ -278,12 +285,11 @@ fn tolerated(value: Value) -> Result<Option<Value>, Fault> {
 fn parsed<T: FromRedisValue>(value: Value) -> Result<T, Fault> {
     match value {
         Value::ServerError(error) => Err(decode::refusal(&error)),
-        value => from_redis_value(value).map_err(|error| nonsense(&error.to_string())),
+        value => from_redis_value(value).map_err(|error| nonsense(&harmless(error, 120))),
     }
 }
 
 fn nonsense(what: &str) -> Fault {
-    let what: String = what.chars().take(120).collect();
     let what = format!("the server gave an answer that makes no sense: {what}");
     Fault::new(FaultClass::Permanent, what)
 }
@@ -298,6 +304,8 @@ mod tests {
         for (value, ours) in [
             (format!("rl1.{digits}.m.0."), true),
             (format!("rl1.n{digits}.m.0.host/1 a.b"), true),
+            (format!("rl1.{digits}.m.0.{}", "x".repeat(300)), true),
+            (format!("rl1.{digits}.m.0.{}", "x".repeat(400)), false),
             (format!("rl1.{digits}.m.0.x+"), true),
             (format!("rl1.{digits}.m.0.x++"), false),
             (format!("rl1.{digits}.m.0.a+b"), false),

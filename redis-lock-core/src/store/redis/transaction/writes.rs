@@ -205,17 +205,16 @@ pub(super) fn value_of(holder: &StoredHolder) -> String {
     value
 }
 
-/// The next ticket. The server's clock may have been set back; the order must not follow it.
+/// The next ticket. The server's clock may have been set back; the order must not follow it. Like the
+/// scripts it counts in doubles, which have an answer to whatever number another program wrote there.
 #[expect(
     clippy::cast_precision_loss,
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
     reason = "microseconds since 1970 are exact in a double until the year 2255"
 )]
 fn ticket(now: Moment, last: f64) -> String {
-    let micros = u64::try_from(now.since(Moment::START).as_micros()).unwrap_or(u64::MAX);
-    let next = if last >= micros as f64 { last as u64 + 1 } else { micros };
-    next.to_string()
+    let micros = now.since(Moment::START).as_micros() as f64;
+    let next = if last >= micros { last + 1.0 } else { micros };
+    format!("{next:.0}")
 }
 
 pub(super) fn one(name: &str, key: &str) -> Cmd {
