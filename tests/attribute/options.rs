@@ -305,3 +305,16 @@ async fn e104_crate_renamed_or_re_exported() -> R<()> {
     assert_eq!(renamed::e104().await?, 1);
     Ok(())
 }
+
+#[redis_lock(key = "margin:{n}", ttl = "1s", margin = "20s")]
+async fn with_a_margin(n: u32) -> R<Option<std::time::Duration>> {
+    Ok(locks().status("margin:1").await?.holders[0].ttl.filter(|_| n == 1))
+}
+
+#[tokio::test]
+async fn the_server_keeps_the_lock_for_the_margin() -> R<()> {
+    locks();
+    let kept = with_a_margin(1).await?.map_or(0, |ttl| ttl.as_secs());
+    assert!((19..=21).contains(&kept), "{kept}");
+    Ok(())
+}

@@ -34,7 +34,7 @@ pub(crate) fn check(options: &Options, mistakes: &mut Mistakes) {
 
 /// Refuses options that a lock without a lease, without renewal, or of this kind can't have.
 fn check_lease(options: &Options, mistakes: &mut Mistakes) {
-    let Options { ttl, renew, max_hold, repair_orphan, linger, kind, .. } = options;
+    let Options { ttl, renew, max_hold, repair_orphan, linger, margin, kind, .. } = options;
     let mut clash = |one, other, why| clash(options, mistakes, one, other, why);
     let never = ttl.as_ref().and_then(|ttl| match &ttl.value {
         Lease::Never(text) => Some(At::new(ttl, &format!("ttl = {}", text.token()), text)),
@@ -54,6 +54,8 @@ fn check_lease(options: &Options, mistakes: &mut Mistakes) {
     let linger = linger.as_ref().map(|linger| At::new(linger, "linger", linger.value.written()));
     clash(never.clone(), linger.clone(), "a lock that never expires is kept until its release");
     clash(shared.clone(), linger, "only an exclusive lock is kept while nobody wants it");
+    let margin = margin.as_ref().map(|it| At::new(it, "margin", it.value.written()));
+    clash(never.clone(), margin, "only the release ends a lock that never expires");
     clash(never, shared, "only an exclusive lock can be held without a lease");
     clash(limit, off, "max_hold limits renewal, and there is none");
 }

@@ -48,6 +48,7 @@ pub(crate) struct Options {
     pub(crate) linger: Option<Setting<Time>>,
     pub(crate) label: Option<Setting<Expr>>,
     pub(crate) outage: Option<Setting<Time>>,
+    pub(crate) margin: Option<Setting<Time>>,
     pub(crate) request: Option<Setting<Ident>>,
     pub(crate) krate: Option<Setting<Path>>,
     /// What a block around the function puts before its templates.
@@ -63,13 +64,14 @@ impl Options {
     }
 
     /// Options that are a time, by the methods that they become.
-    pub(crate) fn times(&self) -> [(&'static str, &Option<Setting<Time>>); 5] {
+    pub(crate) fn times(&self) -> [(&'static str, &Option<Setting<Time>>); 6] {
         [
             ("max_hold", &self.max_hold),
             ("min_hold", &self.min_hold),
             ("repair_orphan", &self.repair_orphan),
             ("linger", &self.linger),
             ("outage", &self.outage),
+            ("margin", &self.margin),
         ]
     }
 

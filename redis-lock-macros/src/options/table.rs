@@ -34,14 +34,14 @@ impl Entry {
 /// The options by what they are for, as the message on an unknown one lists them.
 pub(super) const GROUPS: [(&str, &[&str]); 5] = [
     ("what is locked", &["key", "keys", "read", "write", "permits"]),
-    ("how long", &["ttl", "wait", "renew", "max_hold", "min_hold", "linger", "outage"]),
+    ("how long", &["ttl", "wait", "renew", "max_hold", "min_hold", "linger", "outage", "margin"]),
     ("when it fails", &["on_busy", "on_error", "on_lost", "release"]),
     ("in the body", &["fence", "guard"]),
     ("which locks", &["via", "reentrant", "fair", "repair_orphan", "label", "request", "crate"]),
 ];
 
 /// All of them, in the order of the documentation.
-pub(super) static OPTIONS: [Entry; 25] = [
+pub(super) static OPTIONS: [Entry; 26] = [
     Entry {
         name: "key",
         example: "key = \"order:{order_id}\"",
@@ -370,6 +370,15 @@ pub(super) static OPTIONS: [Entry; 25] = [
             let zero =
                 "an outage of zero would fail at the first trouble; leave it out for the default";
             assign(&mut options.outage, name, input, entry.example, |it| Time::parse(it, zero))
+        },
+    },
+    Entry {
+        name: "margin",
+        example: "margin = \"10s\"",
+        meant_by: &[(&["lockdelay", "grace", "graceperiod"], "time after the lease is `margin`")],
+        read: |options, name, entry, input| {
+            let zero = "a margin of zero is the default; leave it out";
+            assign(&mut options.margin, name, input, entry.example, |it| Time::parse(it, zero))
         },
     },
     Entry {
