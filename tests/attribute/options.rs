@@ -307,7 +307,7 @@ async fn e104_crate_renamed_or_re_exported() -> R<()> {
 }
 
 #[redis_lock(key = "margin:{n}", ttl = "1s", margin = "20s")]
-async fn with_a_margin(n: u32) -> R<Option<std::time::Duration>> {
+async fn with_a_margin(n: u32) -> R<Option<Duration>> {
     Ok(locks().status("margin:1").await?.holders[0].ttl.filter(|_| n == 1))
 }
 
