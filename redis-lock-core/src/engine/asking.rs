@@ -52,7 +52,7 @@ impl<L: HasLink> Asking<L> {
         let listening = observe::may_be_heard();
         core.act(|work| {
             if let Kind::All { .. } = demand.kind {
-                core.has_several.store(true, Ordering::Relaxed);
+                core.table.has_several.store(true, Ordering::Relaxed);
                 // A lease that lingers in this process must not block keys that this process asks
                 // for.
                 for names in demand.names.all() {

@@ -46,8 +46,6 @@ pub(crate) struct Core {
     index: Mutex<HashMap<Arc<str>, LockId>>,
     numbers: CachePadded<AtomicU64>,
     pub(super) closed: AtomicBool,
-    /// Whether locks of several keys were ever asked for.
-    pub(super) has_several: AtomicBool,
     /// When a shutdown gives up waiting.
     pub(super) closing: Mutex<Option<Moment>>,
     pub(super) ended: watch::Sender<bool>,
@@ -118,7 +116,6 @@ impl Core {
             index: Mutex::default(),
             numbers: CachePadded::new(AtomicU64::new(1)),
             closed: AtomicBool::new(false),
-            has_several: AtomicBool::new(false),
             closing: Mutex::new(None),
             ended: watch::Sender::new(false),
             is_abandoned: AtomicBool::new(false),

@@ -199,7 +199,7 @@ impl Link {
         }
         // Locks of several keys are found by the first of them.
         let has_it = |machine: &Machine<Handle>| machine.any_other_key(&|key| key == main);
-        self.core.has_several.load(Ordering::Relaxed)
+        self.core.table.has_several.load(Ordering::Relaxed)
             && table.ids().iter().filter(|id| id.has_own_machine()).any(|id| {
                 let shard = table.shard(&id.main);
                 let machine = shard.get(id).map(|resident| &resident.machine);

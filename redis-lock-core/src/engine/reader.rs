@@ -8,7 +8,7 @@
 
 use std::future::poll_fn;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::task::Poll;
 
@@ -16,19 +16,11 @@ use tokio::runtime;
 
 use super::core::{Core, Work};
 use super::notices::Notice;
-use super::path::{After, Path, Reader};
+use super::path::{After, Path, RUNTIME_IS_TRIED, Reader};
 use super::places::{Place, PlaceId};
 use super::wake_together::WakeTogether;
 use crate::domain::clock::Moment;
 use crate::store::{Readiness, Watcher};
-
-/// Whether a runtime is tried now, or one has turned out to be without I/O. Then it stays so.
-static IS_TRIED: AtomicBool = AtomicBool::new(false);
-
-/// Whether a task may become the reader. Where a panic ends the program, no task does.
-pub(super) fn may_try() -> bool {
-    !cfg!(panic = "abort") && !IS_TRIED.load(Ordering::Acquire)
-}
 
 impl Core {
     /// Makes a task of the current runtime the reader.
@@ -123,11 +115,11 @@ impl Drop for Role {
 /// Tokio has no other way to tell. So after the first such panic no other runtime is tried, and while
 /// one is tried no other is.
 fn watched(watcher: &Watcher) -> Option<Box<dyn Readiness>> {
-    if IS_TRIED.swap(true, Ordering::AcqRel) {
+    if RUNTIME_IS_TRIED.swap(true, Ordering::AcqRel) {
         return None;
     }
     let watching = catch_unwind(AssertUnwindSafe(|| watcher())).ok()?;
-    IS_TRIED.store(false, Ordering::Release);
+    RUNTIME_IS_TRIED.store(false, Ordering::Release);
     watching.ok()
 }
 

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::mem;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::cache_padded::CachePadded;
@@ -131,12 +131,15 @@ type SharedShard = (Mutex<Shard>, AtomicU64);
 #[derive(Debug)]
 pub(crate) struct Table {
     shards: Box<[CachePadded<SharedShard>; SHARDS]>,
+    /// Whether locks of several keys were ever asked for.
+    pub(super) has_several: AtomicBool,
 }
 
 impl Table {
     pub(crate) fn new() -> Self {
         let shard = |_| CachePadded::new((Mutex::default(), AtomicU64::new(u64::MAX)));
-        Self { shards: Box::new(std::array::from_fn(shard)) }
+        let shards = Box::new(std::array::from_fn(shard));
+        Self { shards, has_several: AtomicBool::new(false) }
     }
 
     /// Locks the shard of a key. Nothing slow, and no code of the user, may run while it is locked.

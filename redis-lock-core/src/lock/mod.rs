@@ -61,6 +61,7 @@ pub(crate) use rank::Rank;
 pub(crate) use reap::{Confirmation, Next, Reap, lost_to};
 pub(crate) use release::ended;
 pub(crate) use waiter::Waiter;
+use waiter::{busy, unanswered};
 pub(crate) use waiters::Waiters;
 
 use std::sync::Arc;
@@ -69,11 +70,10 @@ use std::time::Duration;
 
 use crate::domain::clock::Moment;
 use crate::domain::demand::Demand;
-use crate::domain::error::{Fault, FaultClass};
 use crate::domain::idle_event::IdleEnd;
 use crate::domain::lease;
 use crate::lock::hold::Hold;
-use crate::store::{Acquire, Blocker, Command, Verb};
+use crate::store::{Acquire, Command, Verb};
 use crate::{LockError, LossReason, Token};
 use askers::Askers;
 use contend::Contending;
@@ -483,19 +483,6 @@ impl<W> Machine<W> {
             Stage::Idle | Stage::Kept(_) => busy(waiter, None, now),
         }
     }
-}
-
-/// The error of a waiter when the lock is busy.
-fn busy<W>(waiter: &Waiter<W>, blocker: Option<&Blocker>, now: Moment) -> LockError {
-    let holder = blocker.and_then(Blocker::holder).map(Box::new);
-    let key = waiter.demand.key().to_string();
-    LockError::Busy { key, waited: now.since(waiter.asked), holder }
-}
-
-/// The error of a waiter that has had no answer.
-fn unanswered<W>(waiter: &Waiter<W>) -> LockError {
-    let fault = Fault::new(FaultClass::Late, "the server did not answer in time");
-    LockError::backend(Some(waiter.demand.key()), &fault)
 }
 
 /// The lease to ask for: the ttl, or less when `max_hold` ends earlier.

@@ -3,9 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::Wait;
 use crate::domain::clock::Moment;
 use crate::domain::demand::Demand;
+use crate::domain::error::{Fault, FaultClass};
+use crate::store::Blocker;
+use crate::{LockError, Wait};
 
 /// One waiter.
 #[derive(Debug)]
@@ -44,4 +46,17 @@ impl<W> Waiter<W> {
     pub(super) fn outage_end(&self, useful: Moment) -> Moment {
         self.asked.max(useful).after(self.demand.terms.outage)
     }
+}
+
+/// The error of a waiter when the lock is busy.
+pub(super) fn busy<W>(waiter: &Waiter<W>, blocker: Option<&Blocker>, now: Moment) -> LockError {
+    let holder = blocker.and_then(Blocker::holder).map(Box::new);
+    let key = waiter.demand.key().to_string();
+    LockError::Busy { key, waited: now.since(waiter.asked), holder }
+}
+
+/// The error of a waiter that has had no answer.
+pub(super) fn unanswered<W>(waiter: &Waiter<W>) -> LockError {
+    let fault = Fault::new(FaultClass::Late, "the server did not answer in time");
+    LockError::backend(Some(waiter.demand.key()), &fault)
 }

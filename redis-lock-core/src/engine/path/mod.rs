@@ -33,7 +33,7 @@ pub(crate) use entry::{FailedRelease, QueueEntry, Settled};
 pub(crate) use gathering::PartEntry;
 pub(crate) use in_hand::InHand;
 pub(crate) use origin::{Gathering, Origin, Overdue, Reply};
-pub(crate) use reading::Reader;
+pub(crate) use reading::{RUNTIME_IS_TRIED, Reader};
 pub(crate) use send::After;
 
 use std::collections::{BTreeSet, VecDeque};

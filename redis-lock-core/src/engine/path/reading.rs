@@ -2,18 +2,26 @@
 
 use std::num::NonZeroU64;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tokio::runtime;
 
 use super::{ConnectionState, Path, QueueEntry, SentEntry, Traffic};
 use crate::domain::clock::Moment;
-use crate::engine::reader;
 use crate::engine::sender::Sender;
 use crate::store::Pollable;
 
 /// When nobody but the engine has asked for this long, the engine watches the connection again.
 const QUIET: Duration = Duration::from_secs(1);
+
+/// Whether a runtime is tried now, or one has turned out to be without I/O. Then it stays so.
+pub(crate) static RUNTIME_IS_TRIED: AtomicBool = AtomicBool::new(false);
+
+/// Whether a task may become the reader. Where a panic ends the program, no task does.
+fn may_try() -> bool {
+    !cfg!(panic = "abort") && !RUNTIME_IS_TRIED.load(Ordering::Acquire)
+}
 
 /// Who reads the answers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -123,7 +131,7 @@ impl Traffic {
     pub(super) fn can_read_on(&self, runtime: runtime::Id) -> bool {
         self.reader == Reader::Engine
             && !self.opening.contains(&runtime)
-            && reader::may_try()
+            && may_try()
             && matches!(&self.connection, ConnectionState::Up(up) if up.watcher.is_some() && !up.wire.is_instant())
     }
 }

@@ -24,7 +24,7 @@ use crate::Wait;
 use crate::domain::demand::tests::demand;
 use crate::domain::error::{Fault, FaultClass};
 use crate::domain::once::{OnceReceiver, once};
-use crate::store::Answer;
+use crate::store::{Answer, Blocker};
 
 /// How long an answer takes.
 const RTT: u64 = 10;
